@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memcg::{Limits, Runtime};
+use memcg::{Bytes, Limits, Runtime};
 
 /// Asks a group for each allocation, and allocates whatever it says.
 struct Asking;
@@ -26,7 +26,7 @@ thread_local! {
 unsafe impl GlobalAlloc for Asking {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if let Some(group) = GROUP.get() {
-            let asked = group.try_charge(layout.size() as u64);
+            let asked = group.try_charge(Bytes(layout.size() as u64));
             let count = if asked.is_ok() { &ADMITTED } else { &REFUSED };
             count.fetch_add(1, Ordering::Relaxed);
             let (before, refused) = ASKED.get();

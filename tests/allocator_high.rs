@@ -6,7 +6,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::OnceLock;
 
-use memcg::{Group, Limits, Runtime};
+use memcg::{Bytes, Group, Limits, Runtime};
 
 /// Charges what a thread allocates while it says so.
 struct Charging;
@@ -22,7 +22,7 @@ thread_local! {
 unsafe impl GlobalAlloc for Charging {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if let (Some(group), Some(before)) = (GROUP.get(), CHARGED.get()) {
-            drop(group.try_charge(layout.size() as u64));
+            drop(group.try_charge(Bytes(layout.size() as u64)));
             CHARGED.set(Some(before + 1));
         }
         // SAFETY: the caller's layout, handed on.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use memcg::kmem::{Kmem, NodeId, Placement};
-use memcg::{Group, Limits, Runtime, Stat};
+use memcg::{Bytes, Group, Limits, Runtime, Stat};
 
 /// Accounts each allocation, on nodes in turn, and gives it back at once or later.
 struct Accounting;
@@ -77,8 +77,8 @@ fn account(bytes: usize) {
     let fresh = if number.is_multiple_of(4) { FRESH.try_lock().ok().and_then(|fresh| fresh.clone()) } else { None };
     let group = fresh.as_ref().unwrap_or(group);
     // Nothing of this allocates by itself: one node is within a placement and a guard.
-    let placement = Placement::on(NodeId::new(of as u16), bytes as u64);
-    let kmem = call(|| Some(group.precharge(bytes as u64).ok()?.account(&placement)));
+    let placement = Placement::on(NodeId::new(of as u16), Bytes(bytes as u64));
+    let kmem = call(|| Some(group.precharge(Bytes(bytes as u64)).ok()?.account(&placement)));
     let is_fresh = fresh.is_some();
     // It may have been the last handle.
     call(|| drop(fresh));

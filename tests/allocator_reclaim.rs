@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use memcg::{Charge, ChargeError, Limit, Limits, Priority, Reclaim, ReclaimContext, Runtime};
+use memcg::{Bytes, Charge, ChargeError, Limit, Limits, Priority, Reclaim, ReclaimContext, Runtime};
 
 const MAX: u64 = 1 << 20;
 
@@ -33,7 +33,7 @@ unsafe impl GlobalAlloc for Asking {
         if ON.load(Ordering::Relaxed)
             && let Some(group) = GROUP.get()
         {
-            let count = match group.try_charge(layout.size() as u64) {
+            let count = match group.try_charge(Bytes(layout.size() as u64)) {
                 Ok(_) => &ADMITTED,
                 Err(ChargeError::Limit(_)) => &REFUSED,
                 Err(ChargeError::InReclaim(_)) => &INSIDE,
@@ -68,7 +68,7 @@ impl Reclaim for Cache {
         DEPTH.set(depth + 1);
         // Bookkeeping of its own, charged like any other allocation.
         let scratch = vec![0_u8; 3_000];
-        let freed = self.held.try_lock().map_or(0, |mut held| held.shrink(want));
+        let freed = self.held.try_lock().map_or(0, |mut held| held.shrink(Bytes(want)));
         drop(scratch);
         self.calls.fetch_add(1, Ordering::Relaxed);
         DEPTH.set(depth);
@@ -84,7 +84,7 @@ impl Reclaim for Cache {
 fn a_full_group_reclaims_inside_alloc() {
     let runtime = Runtime::builder().build().expect("a configuration");
     let full = runtime.root().create("full", Limits::new().max(Limit::Bytes(MAX))).expect("a name");
-    let held = Mutex::new(full.try_charge(MAX).expect("room"));
+    let held = Mutex::new(full.try_charge(Bytes(MAX)).expect("room"));
     let cache = Arc::new(Cache { held, calls: AtomicU64::new(0), nested: AtomicU64::new(0) });
     let registration = full.register_reclaimer(Arc::clone(&cache) as Arc<dyn Reclaim>, Priority::NORMAL);
     assert!(GROUP.set(full.clone()).is_ok());
@@ -97,7 +97,7 @@ fn a_full_group_reclaims_inside_alloc() {
                     drop(std::hint::black_box(vec![worker as u8; 20_000]));
                     // Filled again, so that the next allocation has to ask.
                     let room = full.max().saturating_sub(full.usage());
-                    if let Ok(more) = full.try_charge(room) {
+                    if let Ok(more) = full.try_charge(Bytes(room)) {
                         cache.held.lock().expect("no thread panics").merge(more).expect("of the same group");
                     }
                     // The library allocates under its locks, and is refused there.

@@ -63,7 +63,7 @@ fn now(stock: bool) -> Team {
         let _kept = &runtime;
         let leaf = leaf.clone();
         let pairs = |times| {
-            (0..times).for_each(|_| drop(leaf.try_charge_now(black_box(SIZE)).expect("no limit is set")));
+            (0..times).for_each(|_| drop(leaf.try_charge_now(Bytes(black_box(SIZE))).expect("no limit is set")));
         };
         pairs(TOUCHES);
         station.serve(pairs);
@@ -74,13 +74,13 @@ fn now(stock: bool) -> Team {
 fn refused_now() -> Team {
     let (runtime, leaf) = below(runtime(false), 4);
     let root = runtime.root();
-    let held = root.charge(SIZE);
+    let held = root.charge(Bytes(SIZE));
     root.set_max(Limit::Bytes(SIZE)).expect("a number");
     Team::new(1, move |station| {
         let _kept = (&runtime, &held);
         let leaf = leaf.clone();
         station.serve(|times| {
-            (0..times).for_each(|_| drop(leaf.try_charge_now(black_box(SIZE)).expect_err("the root is full")));
+            (0..times).for_each(|_| drop(leaf.try_charge_now(Bytes(black_box(SIZE))).expect_err("the root is full")));
         });
     })
 }
@@ -110,5 +110,5 @@ fn children(count: usize, threads: usize) -> Team {
 
 #[inline(always)]
 fn pair(group: &Group) {
-    drop(group.try_charge(black_box(SIZE)).expect("no limit is set"));
+    drop(group.try_charge(Bytes(black_box(SIZE))).expect("no limit is set"));
 }

@@ -11,7 +11,7 @@ mod siblings;
 use std::hint::black_box;
 use std::sync::Arc;
 
-use memcg::{Group, Limits, Runtime};
+use memcg::{Bytes, Group, Limits, Runtime};
 
 use self::names::Names;
 use crate::common::goals::Goals;
@@ -88,5 +88,5 @@ pub(crate) fn create(root: &Group, names: &mut Names) -> Group {
 }
 
 pub(crate) fn pair(group: &Group) {
-    drop(group.try_charge(black_box(SIZE)).expect("no limit is set"));
+    drop(group.try_charge(Bytes(black_box(SIZE))).expect("no limit is set"));
 }

@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 
 use clap::{Parser, ValueEnum};
-use memcg::{Charge, ChargeError, CounterChargeError, CounterConfig, Group, PageCounter, Runtime, Stat};
+use memcg::{Bytes, Charge, ChargeError, CounterChargeError, CounterConfig, Group, PageCounter, Runtime, Stat};
 
 /// Instructions of one charge and one uncharge, both from the stock: 43 as measured on x86-64 with rustc 1.95, and a
 /// tenth more for other compilers. A locked instruction would not show here, a longer path does.
@@ -97,7 +97,7 @@ pub(crate) fn memcg_probe_uncharge(counter: &PageCounter, n: u64) {
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) fn memcg_probe_group_charge(group: &Group, n: u64) -> Result<Charge, ChargeError> {
-    group.try_charge(n)
+    group.try_charge(Bytes(n))
 }
 
 /// The end of a guard in another crate.
@@ -111,14 +111,14 @@ pub(crate) fn memcg_probe_group_uncharge(charge: Charge) {
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) fn memcg_probe_raw_charge(group: &Group, n: u64) -> Result<(), ChargeError> {
-    group.try_charge_raw(n)
+    group.try_charge_raw(Bytes(n))
 }
 
 /// Its end.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) fn memcg_probe_raw_uncharge(group: &Group, n: u64) {
-    group.uncharge(n);
+    group.uncharge(Bytes(n));
 }
 
 /// What a query engine asks its pool: amounts, and no value that it keeps.
@@ -129,11 +129,11 @@ pub(crate) trait Pool {
 
 impl Pool for Group {
     fn try_grow(&self, bytes: usize) -> Result<(), ChargeError> {
-        self.try_charge_raw(bytes as u64)
+        self.try_charge_raw(Bytes(bytes as u64))
     }
 
     fn shrink(&self, bytes: usize) {
-        self.uncharge(bytes as u64);
+        self.uncharge(Bytes(bytes as u64));
     }
 }
 

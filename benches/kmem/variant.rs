@@ -6,6 +6,7 @@
 
 #![cfg(not(loom))]
 
+use memcg::Bytes;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -114,7 +115,7 @@ impl Machine {
     #[inline(always)]
     fn charged(&self, size: usize, times: u64, account: impl Fn(), unaccount: impl Fn()) -> Duration {
         self.time(times, || {
-            let charge = self.group.try_charge(self.full_size(size)).expect("no limit");
+            let charge = self.group.try_charge(Bytes(self.full_size(size))).expect("no limit");
             let bytes = black_box(self.allocate(size));
             account();
             drop(black_box(bytes));
@@ -126,7 +127,7 @@ impl Machine {
     #[inline(always)]
     fn walked(&self, size: usize, times: u64, account: impl Fn(&PerCpuBytes, i64)) -> Duration {
         self.time(times, || {
-            let charge = self.group.try_charge(self.full_size(size)).expect("no limit");
+            let charge = self.group.try_charge(Bytes(self.full_size(size))).expect("no limit");
             let bytes = black_box(self.allocate(size));
             account(&bytes, 1);
             account(&bytes, -1);

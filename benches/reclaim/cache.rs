@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memcg::{Charge, Group, Reclaim, ReclaimContext};
+use memcg::{Bytes, Charge, Group, Reclaim, ReclaimContext};
 use parking_lot::Mutex;
 
 pub(crate) struct Cache {
@@ -16,12 +16,12 @@ pub(crate) struct Cache {
 
 impl Cache {
     pub(crate) fn new(group: &Group, bytes: u64) -> Self {
-        let charge = group.try_charge(bytes).expect("room in the tree");
+        let charge = group.try_charge(Bytes(bytes)).expect("room in the tree");
         Cache { group: group.clone(), charge: Mutex::new(charge), evicted: AtomicU64::new(0) }
     }
 
     pub(crate) fn evict(&self, want: u64) -> u64 {
-        let freed = self.charge.lock().shrink(want);
+        let freed = self.charge.lock().shrink(Bytes(want));
         self.evicted.fetch_add(freed, Ordering::Relaxed);
         freed
     }
@@ -33,7 +33,7 @@ impl Cache {
     /// Charge again what was evicted.
     pub(crate) fn refill(&self) {
         let evicted = self.evicted.swap(0, Ordering::Relaxed);
-        self.put(self.group.try_charge(evicted).expect("as much was freed"));
+        self.put(self.group.try_charge(Bytes(evicted)).expect("as much was freed"));
     }
 
     pub(crate) fn put(&self, charge: Charge) {

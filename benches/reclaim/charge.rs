@@ -41,7 +41,7 @@ fn team(soft: Limit, threads: usize) -> Team {
         let leaf = leaf.clone();
         let pairs = |times| {
             for _ in 0..times {
-                drop(leaf.try_charge(black_box(SIZE)).expect("no limit is set"));
+                drop(leaf.try_charge(Bytes(black_box(SIZE))).expect("no limit is set"));
             }
         };
         pairs(TOUCHES);

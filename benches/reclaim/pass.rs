@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memcg::{Group, Limit, Limits, Priority, Reclaim, ReclaimContext, Registration, Runtime};
+use memcg::{Bytes, Group, Limit, Limits, Priority, Reclaim, ReclaimContext, Registration, Runtime};
 
 use super::WANT;
 use super::cache::Cache;
@@ -181,7 +181,7 @@ impl Scene {
                 Ask::Reclaim => {
                     let mut left = black_box(WANT);
                     while left > 0 {
-                        let report = root.reclaim(left).expect("no group is inside a reclaimer");
+                        let report = root.reclaim(Bytes(left)).expect("no group is inside a reclaimer");
                         assert!(report.freed > 0 || report.timed_out, "the cache has it: {report:?}");
                         left = left.saturating_sub(report.freed);
                         visited += report.visited;
@@ -191,7 +191,7 @@ impl Scene {
                 }
                 Ask::Charge | Ask::Page => {
                     let bytes = if row.ask == Ask::Page { PAGE } else { WANT };
-                    let charge = self.active.try_charge(black_box(bytes)).expect("the cache makes room");
+                    let charge = self.active.try_charge(Bytes(black_box(bytes))).expect("the cache makes room");
                     self.cache.put(charge);
                 }
             }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use memcg::{Charge, Group};
+use memcg::{Bytes, Charge, Group};
 use parking_lot::Mutex;
 
 use super::lru::{Lru, PAGE, Page};
@@ -103,7 +103,7 @@ impl Cache {
     /// As an allocation that may not fail: until it succeeds.
     fn charge(&self) -> Charge {
         for _ in 0..TRIES_MAX {
-            if let Ok(charge) = self.group.try_charge(PAGE) {
+            if let Ok(charge) = self.group.try_charge(Bytes(PAGE)) {
                 return charge;
             }
             self.counts.refused.fetch_add(1, Ordering::Relaxed);

@@ -37,7 +37,7 @@ pub(crate) fn run(goals: &mut Goals<'_>) {
         let root = scene.runtime.root();
         let mut asked = 0;
         while asked < total as u64 / 2 {
-            root.reclaim(ask * PAGE).expect("no group is inside a reclaimer");
+            root.reclaim(Bytes(ask * PAGE)).expect("no group is inside a reclaimer");
             asked += ask;
         }
         let freed: Vec<usize> = scene.caches.iter().zip(&pages).map(|(cache, pages)| pages - cache.len()).collect();

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
-use memcg::{Charge, Group};
+use memcg::{Bytes, Charge, Group};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -301,7 +301,7 @@ impl<S: Statistics> Hands<'_, S> {
         let bits: u32 = self.random.random();
         let bytes = u64::from(1 + bits % 4) * PAGE;
         let item = if bits >> 30 == 0 { Item::File } else { Item::Anon };
-        let charge = self.group.try_charge(bytes).expect("no limit is set");
+        let charge = self.group.try_charge(Bytes(bytes)).expect("no limit is set");
         self.statistics.add(self.leaf, item, bytes as i64);
         self.held.push_back((charge, item));
     }

@@ -40,15 +40,15 @@ fn team(batch: u64, waiters: bool) -> Team {
         let above = (2..DEPTH).fold(runtime.root(), |above, _| create(&above, "above", Limits::new()));
         let leaf = create(&above, "leaf", Limits::new());
         let other = create(&above, "other", Limits::new().max(Limit::Bytes(FULL)));
-        let _full = other.try_charge(FULL).expect("it is as large");
-        let mut waiter = pin!(other.charge_async(SIZE));
+        let _full = other.try_charge(Bytes(FULL)).expect("it is as large");
+        let mut waiter = pin!(other.charge_async(Bytes(SIZE)));
         if waiters {
             assert!(waiter.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending(), "it is full");
             assert_eq!(other.waiting(), 1);
         }
         let pairs = |times| {
             for _ in 0..times {
-                drop(leaf.try_charge(black_box(SIZE)).expect("no limit is set"));
+                drop(leaf.try_charge(Bytes(black_box(SIZE))).expect("no limit is set"));
             }
         };
         pairs(TOUCHES);

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
-use memcg::{Charge, ChargeFuture, Group, Limit, Limits, Runtime};
+use memcg::{Bytes, Charge, ChargeFuture, Group, Limit, Limits, Runtime};
 use parking_lot::Mutex;
 
 use crate::common::rows::Rows;
@@ -53,7 +53,7 @@ struct Task {
 impl Task {
     /// Whether it has been admitted.
     fn poll(&mut self) -> bool {
-        let future = self.future.get_or_insert_with(|| self.group.charge_async(SIZE));
+        let future = self.future.get_or_insert_with(|| self.group.charge_async(Bytes(SIZE)));
         match Pin::new(future).poll(&mut Context::from_waker(&self.waker)) {
             Poll::Ready(charge) => {
                 self.charge = Some(charge.expect("it fits"));

@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use memcg::{Group, Limit, Limits, Runtime};
+use memcg::{Bytes, Group, Limit, Limits, Runtime};
 
 use crate::common::rows::Rows;
 use crate::common::team::Team;
@@ -41,7 +41,7 @@ fn handover() -> Team {
         let group = group.clone();
         station.serve(|iters| {
             for _ in 0..iters {
-                drop(group.charge_timeout(black_box(SIZE), WITHIN).expect("the other gives it back"));
+                drop(group.charge_timeout(Bytes(black_box(SIZE)), WITHIN).expect("the other gives it back"));
             }
         });
     })
@@ -52,15 +52,15 @@ fn refused(a_thread_waits: bool) -> Team {
     Team::new(1, move |station| {
         let _kept = &runtime;
         let group = group.clone();
-        let _full = group.try_charge(SIZE).expect("it is as large");
-        let mut waiter = pin!(group.charge_async(SIZE));
+        let _full = group.try_charge(Bytes(SIZE)).expect("it is as large");
+        let mut waiter = pin!(group.charge_async(Bytes(SIZE)));
         if a_thread_waits {
             assert!(waiter.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending(), "it is full");
             assert_eq!(group.waiting(), 1);
         }
         let refusals = |times| {
             for _ in 0..times {
-                black_box(group.try_charge(black_box(SIZE))).expect_err("it is full");
+                black_box(group.try_charge(Bytes(black_box(SIZE)))).expect_err("it is full");
             }
         };
         refusals(TOUCHES);

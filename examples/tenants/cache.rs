@@ -205,7 +205,7 @@ impl Cache {
     }
 
     fn charge(&mut self, bytes: u64) -> Option<Charge> {
-        let charged = self.group.try_charge_undelayed(bytes);
+        let charged = self.group.try_charge_undelayed(Bytes(bytes));
         let Some((charge, delay)) = self.figures.admitted(charged) else { return self.wait(bytes) };
         self.owed += delay;
         Some(charge)
@@ -219,7 +219,7 @@ impl Cache {
     /// Stands in line for what was refused, where requests do.
     fn wait(&mut self, bytes: u64) -> Option<Charge> {
         let (time, start) = (self.wait?, Instant::now());
-        let charged = self.group.charge_timeout(bytes, time);
+        let charged = self.group.charge_timeout(Bytes(bytes), time);
         self.waits.add(start.elapsed(), matches!(charged, Err(ChargeError::TimedOut { .. })));
         self.figures.admitted(charged)
     }
@@ -245,7 +245,7 @@ impl Cache {
         }
         // What is not used goes back: of a smaller block now, of one that got no memory again.
         let unused = entry.charge.bytes() - footprint(entry.block.len());
-        entry.charge.shrink(unused);
+        entry.charge.shrink(Bytes(unused));
         entry.recount(old);
         self.shelf.put(self.key(key), entry);
         kept
@@ -265,7 +265,7 @@ impl Cache {
         } else if let Some(block) = Block::fill(key, entry.version, self.salt, size) {
             entry.block = block;
         } else {
-            entry.charge.shrink(more);
+            entry.charge.shrink(Bytes(more));
             self.figures.passed_through += 1;
         }
         entry.recount(old);

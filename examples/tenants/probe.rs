@@ -104,7 +104,7 @@ fn slice(group: &Group, until: Instant) -> f64 {
     loop {
         let begin = Instant::now();
         for _ in 0..BLOCK {
-            drop(black_box(group.try_charge(black_box(BYTES))));
+            drop(black_box(group.try_charge(Bytes(black_box(BYTES)))));
         }
         let end = Instant::now();
         blocks.push((end - begin).as_nanos() as f64 / f64::from(BLOCK));

@@ -117,7 +117,7 @@ impl Setup {
     pub(crate) fn unregister(&mut self) -> u64 {
         self.registrations.clear();
         self.evictor = None;
-        let report = self.runtime.root().reclaim(self.runtime.root().usage());
+        let report = self.runtime.root().reclaim(Bytes(self.runtime.root().usage()));
         report.map_or(u64::MAX, |report| report.visited)
     }
 

@@ -7,6 +7,7 @@ use crate::admission::at_once::{self, Starts};
 use crate::thread::context;
 use crate::thread::directory::Header;
 use crate::thread::slot::Consume;
+use crate::units::Bytes;
 
 impl Group {
     /// Charges `bytes` here and at all ancestors, or nowhere, and never blocks: for an allocator, an event loop, a
@@ -41,7 +42,8 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
-    pub fn try_charge_now(&self, bytes: u64) -> Result<Charge, ChargeError> {
+    pub fn try_charge_now(&self, bytes: impl Into<Bytes>) -> Result<Charge, ChargeError> {
+        let Bytes(bytes) = bytes.into();
         match self.header.consume_open(bytes) {
             Consume::Hit => {}
             missed => charge_slow(self.header, bytes, missed, Starts::Nothing)?,
@@ -91,7 +93,8 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
-    pub fn try_charge_or_start(&self, bytes: u64) -> Result<Charge, ChargeError> {
+    pub fn try_charge_or_start(&self, bytes: impl Into<Bytes>) -> Result<Charge, ChargeError> {
+        let Bytes(bytes) = bytes.into();
         match self.header.consume_open(bytes) {
             Consume::Hit => {}
             missed => charge_slow(self.header, bytes, missed, Starts::Reclaim)?,
@@ -116,7 +119,8 @@ impl Charge {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
-    pub fn try_grow_now(&mut self, bytes: u64) -> Result<(), ChargeError> {
+    pub fn try_grow_now(&mut self, bytes: impl Into<Bytes>) -> Result<(), ChargeError> {
+        let Bytes(bytes) = bytes.into();
         self.grow_at_once(bytes, Starts::Nothing)
     }
 
@@ -135,7 +139,8 @@ impl Charge {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
-    pub fn try_grow_or_start(&mut self, bytes: u64) -> Result<(), ChargeError> {
+    pub fn try_grow_or_start(&mut self, bytes: impl Into<Bytes>) -> Result<(), ChargeError> {
+        let Bytes(bytes) = bytes.into();
         self.grow_at_once(bytes, Starts::Reclaim)
     }
 

@@ -19,6 +19,7 @@ use crate::pressure::throttle;
 use crate::sync::model_failed;
 use crate::thread::directory::Header;
 use crate::thread::slot::{Consume, Put};
+use crate::units::Bytes;
 
 /// Bytes charged to a group and all its ancestors. The drop gives them back, on whatever thread it runs.
 ///
@@ -98,7 +99,8 @@ impl Charge {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
-    pub fn grow(&mut self, bytes: u64) {
+    pub fn grow(&mut self, bytes: impl Into<Bytes>) {
+        let Bytes(bytes) = bytes.into();
         self.grown(charge_forced(self.header, bytes));
     }
 
@@ -118,7 +120,8 @@ impl Charge {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
-    pub fn try_grow(&mut self, bytes: u64) -> Result<(), ChargeError> {
+    pub fn try_grow(&mut self, bytes: impl Into<Bytes>) -> Result<(), ChargeError> {
+        let Bytes(bytes) = bytes.into();
         match self.header.consume_open(bytes) {
             Consume::Hit => {}
             missed if bytes > 0 => charge_and_sleep_slow(self.header, bytes, missed)?,
@@ -150,7 +153,8 @@ impl Charge {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
-    pub fn shrink(&mut self, bytes: u64) -> u64 {
+    pub fn shrink(&mut self, bytes: impl Into<Bytes>) -> u64 {
+        let Bytes(bytes) = bytes.into();
         let bytes = bytes.min(self.bytes);
         if bytes == 0 {
             return 0;
@@ -179,11 +183,12 @@ impl Charge {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
-    pub fn resize(&mut self, bytes: u64) -> Result<(), ChargeError> {
+    pub fn resize(&mut self, bytes: impl Into<Bytes>) -> Result<(), ChargeError> {
+        let Bytes(bytes) = bytes.into();
         match bytes.checked_sub(self.bytes) {
-            Some(more) => self.try_grow(more),
+            Some(more) => self.try_grow(Bytes(more)),
             None => {
-                self.shrink(self.bytes - bytes);
+                self.shrink(Bytes(self.bytes - bytes));
                 Ok(())
             }
         }
@@ -202,7 +207,8 @@ impl Charge {
     /// assert_eq!((batch.bytes(), row.bytes()), (6, 4));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn split(&mut self, bytes: u64) -> Result<Charge, SplitError> {
+    pub fn split(&mut self, bytes: impl Into<Bytes>) -> Result<Charge, SplitError> {
+        let Bytes(bytes) = bytes.into();
         let Some(left) = self.bytes.checked_sub(bytes) else {
             return Err(SplitError { requested: bytes, bytes: self.bytes });
         };
@@ -340,7 +346,8 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
-    pub fn try_charge(&self, bytes: u64) -> Result<Charge, ChargeError> {
+    pub fn try_charge(&self, bytes: impl Into<Bytes>) -> Result<Charge, ChargeError> {
+        let Bytes(bytes) = bytes.into();
         Charge::attempt(self.header, bytes)
     }
 
@@ -358,7 +365,8 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     #[inline]
-    pub fn charge(&self, bytes: u64) -> Charge {
+    pub fn charge(&self, bytes: impl Into<Bytes>) -> Charge {
+        let Bytes(bytes) = bytes.into();
         Charge::by_force(self.header, bytes)
     }
 }

@@ -10,6 +10,7 @@ use crate::counter::marks;
 use crate::pressure::{high, throttle};
 use crate::state::limits::LimitKind;
 use crate::thread::slot::Consume;
+use crate::units::Bytes;
 use crate::units::Limit;
 
 impl Group {
@@ -68,7 +69,8 @@ impl Group {
     /// assert_eq!(root.high_delay(64 * 4096).as_millis(), 25);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn high_delay(&self, bytes: u64) -> Duration {
+    pub fn high_delay(&self, bytes: impl Into<Bytes>) -> Duration {
+        let Bytes(bytes) = bytes.into();
         throttle::delay_now(self.first(), bytes)
     }
 
@@ -97,7 +99,8 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
-    pub fn try_charge_undelayed(&self, bytes: u64) -> Result<(Charge, Duration), ChargeError> {
+    pub fn try_charge_undelayed(&self, bytes: impl Into<Bytes>) -> Result<(Charge, Duration), ChargeError> {
+        let Bytes(bytes) = bytes.into();
         let delay = match self.header.consume_open(bytes) {
             Consume::Hit => Duration::ZERO,
             missed => {

@@ -8,6 +8,7 @@ use super::handle::Group;
 use crate::counter::raw::{self, Way};
 use crate::thread::directory::Header;
 use crate::thread::slot::{Consume, Put};
+use crate::units::Bytes;
 
 impl Group {
     /// Charges as [`try_charge`](Self::try_charge) does, without a guard: the caller gives the bytes back with
@@ -69,7 +70,8 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
-    pub fn try_charge_raw(&self, bytes: u64) -> Result<(), ChargeError> {
+    pub fn try_charge_raw(&self, bytes: impl Into<Bytes>) -> Result<(), ChargeError> {
+        let Bytes(bytes) = bytes.into();
         match self.header.consume_raw(bytes) {
             Consume::Hit => Ok(()),
             Consume::Miss => try_charge_slow(self.header, bytes),
@@ -93,7 +95,8 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     #[inline]
-    pub fn charge_raw(&self, bytes: u64) -> u64 {
+    pub fn charge_raw(&self, bytes: impl Into<Bytes>) -> u64 {
+        let Bytes(bytes) = bytes.into();
         match self.header.consume_raw(bytes) {
             Consume::Hit => bytes,
             Consume::Miss => charge_slow(self.header, bytes),
@@ -125,7 +128,8 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
-    pub fn uncharge(&self, bytes: u64) {
+    pub fn uncharge(&self, bytes: impl Into<Bytes>) {
+        let Bytes(bytes) = bytes.into();
         match self.header.put_raw(bytes) {
             Put::Kept => {}
             Put::Full => uncharge_slow(self.header, bytes),

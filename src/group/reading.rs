@@ -12,6 +12,7 @@ use crate::hierarchy::limits;
 use crate::page_counter::PeakWindow;
 use crate::pressure::observe;
 use crate::state::limits::LimitKind;
+use crate::units::Bytes;
 use crate::units::Limit;
 
 // === impl Group: limits ===
@@ -228,7 +229,8 @@ impl Group {
     /// assert_eq!(root.usage(), 10);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn set_batch(&self, bytes: u64) {
+    pub fn set_batch(&self, bytes: impl Into<Bytes>) {
+        let Bytes(bytes) = bytes.into();
         self.first().tree().set_batch(self.first(), bytes.min(BATCH_MAX));
     }
 

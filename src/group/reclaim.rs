@@ -12,6 +12,7 @@ use crate::reclaim::report::ReclaimReport;
 use crate::reclaim::{excess, registrations};
 use crate::state::reclaimer::{Priority, Reclaim, ReclaimContext, Reclaimer};
 use crate::sync::Arc;
+use crate::units::Bytes;
 
 impl ReclaimContext<'_> {
     /// Returns the group whose turn it is: the reclaimer's own, or the nearest group above where that went offline.
@@ -61,7 +62,8 @@ impl Group {
     /// assert!(report.freed < report.requested, "no reclaimer is registered");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn reclaim(&self, bytes: u64) -> Result<ReclaimReport, ReclaimError> {
+    pub fn reclaim(&self, bytes: impl Into<Bytes>) -> Result<ReclaimReport, ReclaimError> {
+        let Bytes(bytes) = bytes.into();
         repeat::reclaim_now(self.first(), bytes).ok_or_else(|| ReclaimError::InReclaim { group: self.clone() })
     }
 
@@ -78,7 +80,8 @@ impl Group {
     /// assert!(root.try_charge(1).is_err());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn set_reserve(&self, bytes: u64) {
+    pub fn set_reserve(&self, bytes: impl Into<Bytes>) {
+        let Bytes(bytes) = bytes.into();
         limits::set_reserve(self.first(), bytes);
     }
 

@@ -12,6 +12,7 @@ use crate::admission::steps;
 use crate::pressure::exhausted::OnExhausted;
 use crate::pressure::{line, throttle};
 use crate::thread::slot::Consume;
+use crate::units::Bytes;
 
 impl Group {
     /// Charges `bytes`. Blocks for at most `time`, in line, where they do not fit: in async code use
@@ -54,7 +55,8 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
-    pub fn charge_timeout(&self, bytes: u64, time: Duration) -> Result<Charge, ChargeError> {
+    pub fn charge_timeout(&self, bytes: impl Into<Bytes>, time: Duration) -> Result<Charge, ChargeError> {
+        let Bytes(bytes) = bytes.into();
         match self.header.consume_open(bytes) {
             Consume::Hit => {}
             missed => {
@@ -84,10 +86,11 @@ impl Group {
     /// assert!(root.charge_with(1, "wait(1ms)".parse()?).is_err());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn charge_with(&self, bytes: u64, exhausted: OnExhausted) -> Result<Charge, ChargeError> {
+    pub fn charge_with(&self, bytes: impl Into<Bytes>, exhausted: OnExhausted) -> Result<Charge, ChargeError> {
+        let Bytes(bytes) = bytes.into();
         match exhausted {
-            OnExhausted::Fail => self.try_charge(bytes),
-            OnExhausted::Wait(time) => self.charge_timeout(bytes, time),
+            OnExhausted::Fail => self.try_charge(Bytes(bytes)),
+            OnExhausted::Wait(time) => self.charge_timeout(Bytes(bytes), time),
             OnExhausted::Overcharge => self.charge_over(bytes),
         }
     }
@@ -101,7 +104,7 @@ impl Group {
                 Err(ChargeFailure::Offline) => {
                     return Err(ChargeError::new(ChargeFailure::Offline, self.first(), bytes));
                 }
-                Err(_) => return Ok(self.charge(bytes)),
+                Err(_) => return Ok(self.charge(Bytes(bytes))),
             },
         }
         Ok(Charge::new(self.header, bytes))
@@ -149,7 +152,8 @@ impl Group {
     /// assert_eq!(charge?.bytes(), 30);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn charge_async(&self, bytes: u64) -> ChargeFuture {
+    pub fn charge_async(&self, bytes: impl Into<Bytes>) -> ChargeFuture {
+        let Bytes(bytes) = bytes.into();
         ChargeFuture::new(self.clone(), bytes)
     }
 

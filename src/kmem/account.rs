@@ -14,6 +14,7 @@ use crate::numa::config::Numa;
 use crate::stat::Stat;
 use crate::stat::published::StatScope;
 use crate::sync::model_failed;
+use crate::units::Bytes;
 
 /// Bytes charged to a group, and accounted to the nodes where they lie. Its drop takes off each node what was accounted
 /// there, and then uncharges the bytes. It may be dropped on any thread, also after the group, its handles and the
@@ -46,10 +47,10 @@ impl Kmem {
         let mut kmem = Kmem { charge, stat, lines: SmallVec::new(), tiers };
         let (held, bytes) = (kmem.charge.bytes(), placement.bytes());
         if bytes > held {
-            kmem.charge.grow(bytes - held);
+            kmem.charge.grow(Bytes(bytes - held));
         }
         kmem.account_all(placement);
-        kmem.charge.shrink(held.saturating_sub(bytes));
+        kmem.charge.shrink(Bytes(held.saturating_sub(bytes)));
         kmem
     }
 
@@ -152,7 +153,8 @@ impl Kmem {
     /// assert_eq!(kmem.placement(), memcg::kmem::Placement::on(memcg::kmem::NodeId::new(1), 100));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn migrate(&mut self, from: Option<NodeId>, to: Option<NodeId>, bytes: u64) -> u64 {
+    pub fn migrate(&mut self, from: Option<NodeId>, to: Option<NodeId>, bytes: impl Into<Bytes>) -> u64 {
+        let Bytes(bytes) = bytes.into();
         let (from, to) = (self.scope(from), self.scope(to));
         if from == to {
             return self.on(from).min(bytes);
@@ -185,7 +187,13 @@ impl Kmem {
     /// assert_eq!(runtime.root().counter(toptier)?.live(), 10);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn try_migrate(&mut self, from: Option<NodeId>, to: Option<NodeId>, bytes: u64) -> Result<u64, ChargeError> {
+    pub fn try_migrate(
+        &mut self,
+        from: Option<NodeId>,
+        to: Option<NodeId>,
+        bytes: impl Into<Bytes>,
+    ) -> Result<u64, ChargeError> {
+        let Bytes(bytes) = bytes.into();
         let group = self.group();
         let (of, into) = (self.scope(from), self.scope(to));
         let bytes = self.on(of).min(bytes);
@@ -193,7 +201,7 @@ impl Kmem {
             let admitted = self.tiers.admit(&group, from, to, (bytes, of == StatScope::Group))?;
             self.tiers.merge(admitted);
         }
-        Ok(self.migrate(from, to, bytes))
+        Ok(self.migrate(from, to, Bytes(bytes)))
     }
 
     /// Makes the account `placement`, as far as there are bytes. What `placement` lacks is on no node. What is held
@@ -253,7 +261,7 @@ impl Kmem {
             gone += self.unaccount(self.scope(Some(node)), bytes);
         }
         self.settle_tiers(unplaced);
-        self.charge.shrink(gone)
+        self.charge.shrink(Bytes(gone))
     }
 
     /// Takes over the bytes of another account of the same group and item.

@@ -8,6 +8,7 @@ use crate::numa::{NodeId, Topology};
 use crate::stat::Stat;
 use crate::stat::published::StatScope;
 use crate::thread::directory::Header;
+use crate::units::Bytes;
 
 /// Two nodes, and one for metadata, need no allocation.
 pub(super) type AccountLines = SmallVec<[AccountLine; 3]>;
@@ -76,7 +77,7 @@ pub(super) fn on(lines: &AccountLines, scope: StatScope) -> u64 {
 pub(super) fn placement(lines: &AccountLines, topology: &Topology) -> Placement {
     let mut placement = Placement::new();
     for account in lines {
-        placement.add(node_of(account.scope, topology), account.bytes);
+        placement.add(node_of(account.scope, topology), Bytes(account.bytes));
     }
     placement
 }

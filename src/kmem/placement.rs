@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 
 use crate::numa::node_of::look_up_each;
 use crate::numa::{NodeId, NodeOf};
+use crate::units::Bytes;
 
 /// Nodes of a placement that need no allocation.
 const NODES_COMMON: usize = 4;
@@ -29,9 +30,16 @@ pub struct Bound {
     within: SmallVec<[NodeId; NODES_COMMON]>,
 }
 
-impl From<u64> for Bound {
+impl From<usize> for Bound {
     #[inline]
-    fn from(bytes: u64) -> Bound {
+    fn from(bytes: usize) -> Bound {
+        Bytes::from(bytes).into()
+    }
+}
+
+impl From<Bytes> for Bound {
+    #[inline]
+    fn from(Bytes(bytes): Bytes) -> Bound {
         Bound { bytes, within: SmallVec::new() }
     }
 }
@@ -45,7 +53,8 @@ impl Bound {
 
     /// Adds bytes for metadata: whole bytes, on any node.
     #[must_use]
-    pub fn with_metadata(mut self, bytes: u64) -> Bound {
+    pub fn with_metadata(mut self, bytes: impl Into<Bytes>) -> Bound {
+        let Bytes(bytes) = bytes.into();
         self.bytes = self.bytes.saturating_add(bytes);
         self
     }
@@ -104,14 +113,15 @@ impl Placement {
 
     /// Bytes on one node.
     #[inline]
-    pub fn on(node: NodeId, bytes: u64) -> Placement {
+    pub fn on(node: NodeId, bytes: impl Into<Bytes>) -> Placement {
+        let Bytes(bytes) = bytes.into();
         Placement::at(Some(node), bytes)
     }
 
     #[inline]
     pub(super) fn at(node: Option<NodeId>, bytes: u64) -> Placement {
         let mut placement = Placement::new();
-        placement.add(node, bytes);
+        placement.add(node, Bytes(bytes));
         placement
     }
 
@@ -120,7 +130,7 @@ impl Placement {
     /// each node.
     #[inline]
     pub fn bound(layout: Layout) -> Bound {
-        Bound::from(layout.size() as u64)
+        Bound::from(layout.size())
     }
 
     /// Where the bytes of a range of addresses lie. With one node it looks no page up.
@@ -139,7 +149,8 @@ impl Placement {
 
     /// Adds bytes on a node, or on none.
     #[inline]
-    pub fn add(&mut self, node: Option<NodeId>, bytes: u64) {
+    pub fn add(&mut self, node: Option<NodeId>, bytes: impl Into<Bytes>) {
+        let Bytes(bytes) = bytes.into();
         if bytes == 0 {
             return;
         }
@@ -166,7 +177,7 @@ impl Placement {
     /// ```
     pub fn add_range(&mut self, range: Range<usize>, node_of: &dyn NodeOf) {
         if let Some(node) = node_of.only_node() {
-            return self.add(Some(node), range.len() as u64);
+            return self.add(Some(node), range.len());
         }
         if range.is_empty() {
             return;
@@ -175,7 +186,7 @@ impl Placement {
         let mut at = range.start;
         look_up_each(node_of, (at - at % size..range.end).step_by(size), |found| {
             let end = (at - at % size).saturating_add(size).min(range.end);
-            self.add(found.node(), (end - at) as u64);
+            self.add(found.node(), Bytes((end - at) as u64));
             at = end;
         });
     }

@@ -5,6 +5,7 @@ use super::placement::{Bound, Placement};
 use super::tiers::Tiers;
 use crate::group::{Charge, ChargeError, Group};
 use crate::stat::Stat;
+use crate::units::Bytes;
 
 /// Bytes held for the next allocation, which may come to lie on any node. The group, its ancestors, and every tier
 /// where they may lie have admitted them; they are accounted to no node yet. Its drop gives them all back.
@@ -58,7 +59,7 @@ impl Group {
     pub fn precharge(&self, bound: impl Into<Bound>) -> Result<Precharge, ChargeError> {
         let bound = bound.into();
         let tiers = Tiers::precharge(self, &bound)?;
-        Ok(Precharge { charge: self.try_charge(bound.bytes())?, tiers })
+        Ok(Precharge { charge: self.try_charge(Bytes(bound.bytes()))?, tiers })
     }
 }
 

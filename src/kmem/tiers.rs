@@ -5,6 +5,7 @@ use super::placement::{Bound, Placement};
 use crate::group::{Charge, ChargeError, Group};
 use crate::numa::NodeId;
 use crate::thread::directory::Header;
+use crate::units::Bytes;
 
 /// A charge for each tier where the memory lies or may come to lie. Most runtimes have no tier; then this allocates
 /// nothing.
@@ -54,8 +55,8 @@ impl Tiers {
                     let kept = promised.saturating_sub(on_tier.saturating_sub(was).min(touched));
                     *promised = (kept + was.saturating_sub(on_tier).min(given_up)).min(placement.unplaced());
                     let bytes = on_tier + *promised;
-                    charge.shrink(charge.bytes().saturating_sub(bytes));
-                    charge.grow(bytes.saturating_sub(charge.bytes()));
+                    charge.shrink(Bytes(charge.bytes().saturating_sub(bytes)));
+                    charge.grow(Bytes(bytes.saturating_sub(charge.bytes())));
                 }
                 None if on_tier > 0 => {
                     let charge = group.charge_number(tier.counter, on_tier);

@@ -15,7 +15,7 @@ const NEAR: NodeId = NodeId::new(0);
 const FAR: NodeId = NodeId::new(1);
 
 fn account(group: &Group, bytes: u64) -> Kmem {
-    group.precharge(bytes).unwrap().account(&Placement::on(FAR, bytes))
+    group.precharge(Bytes(bytes)).unwrap().account(&Placement::on(FAR, Bytes(bytes)))
 }
 
 fn on(group: &Group, node: NodeId) -> i64 {

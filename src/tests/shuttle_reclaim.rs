@@ -89,7 +89,7 @@ fn victims(names: &[&str], each: u64) {
     let mut victims = Vec::new();
     for name in names {
         let hog = root.create(name, Limits::new()).unwrap();
-        let (held, cancelled) = (hog.try_charge(each).unwrap(), Arc::new(AtomicBool::new(false)));
+        let (held, cancelled) = (hog.try_charge(Bytes(each)).unwrap(), Arc::new(AtomicBool::new(false)));
         let ends = cancelled.clone();
         let thread = shuttle::thread::spawn(move || {
             while !ends.load(Ordering::SeqCst) {

@@ -38,11 +38,11 @@ impl Hand {
     fn step(&mut self, world: &World, name: &str) {
         let mut rng = thread_rng();
         let tenant = &world.tenants[rng.gen_range(0..2)];
-        let bytes = rng.gen_range(1..4);
+        let bytes: u64 = rng.gen_range(1..4);
         let group = self.groups.last().unwrap_or(tenant).clone();
         match rng.gen_range(0..16) {
-            0..4 => self.charges.extend(group.try_charge(bytes)),
-            4 => self.charges.push(group.charge(bytes)),
+            0..4 => self.charges.extend(group.try_charge(Bytes(bytes))),
+            4 => self.charges.push(group.charge(Bytes(bytes))),
             5 => self.groups.extend(tenant.create(name, Limits::new().soft(Limit::Bytes(bytes)))),
             6 => {
                 if let Some(gone) = self.groups.pop() {
@@ -50,7 +50,7 @@ impl Hand {
                 }
             }
             7 => {
-                let mut future = Box::pin(group.charge_async(bytes));
+                let mut future = Box::pin(group.charge_async(Bytes(bytes)));
                 match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
                     std::task::Poll::Ready(charged) => self.charges.extend(charged),
                     std::task::Poll::Pending => self.futures.push(future),
@@ -67,7 +67,7 @@ impl Hand {
             }
             10 => {
                 if let Some(charge) = self.charges.last_mut() {
-                    charge.shrink(bytes);
+                    charge.shrink(Bytes(bytes));
                     let _ = charge.try_grow(1);
                 }
             }

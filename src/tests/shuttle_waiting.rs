@@ -13,7 +13,7 @@ use shuttle::rand::{Rng as _, thread_rng};
 use super::common::{block_on, waiting};
 use super::shuttle_reclaim::ChargeCache;
 use super::{Threads, assert_adds_up, assert_released_once, below, check, runtime};
-use crate::{ChargeError, Event, Group, Limit, Limits, Priority};
+use crate::{Bytes, ChargeError, Event, Group, Limit, Limits, Priority};
 
 /// Time stands still in a run.
 const EVER: Duration = Duration::from_secs(60);
@@ -28,13 +28,13 @@ fn crowd(batch: u64) {
             for round in 0..2 {
                 let bytes = 1 + (thread + round) % 3;
                 if thread < 3 {
-                    drop(group.charge_timeout(bytes, EVER).unwrap());
+                    drop(group.charge_timeout(Bytes(bytes), EVER).unwrap());
                 } else if thread == 5 {
-                    let mut future = pin!(group.charge_async(bytes));
+                    let mut future = pin!(group.charge_async(Bytes(bytes)));
                     let polled = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
                     assert!(!matches!(polled, Poll::Ready(Err(_))));
                 } else {
-                    drop(block_on(group.charge_async(bytes)).unwrap());
+                    drop(block_on(group.charge_async(Bytes(bytes))).unwrap());
                 }
             }
         });
@@ -147,17 +147,17 @@ fn shuttle_waits_at_random() {
                 let mut group = tenants[thread % 2].clone();
                 for op in 0..6 {
                     let mut rng = thread_rng();
-                    let bytes = rng.gen_range(1..4);
+                    let bytes: u64 = rng.gen_range(1..4);
                     match rng.gen_range(0..6) {
-                        0 => drop(group.try_charge(bytes)),
-                        1 => drop(group.charge_timeout(bytes, EVER)),
-                        2 => drop(block_on(group.charge_async(bytes))),
+                        0 => drop(group.try_charge(Bytes(bytes))),
+                        1 => drop(group.charge_timeout(Bytes(bytes), EVER)),
+                        2 => drop(block_on(group.charge_async(Bytes(bytes)))),
                         3 => drop(tenants[op % 2].set_max(Limit::Bytes(bytes + 1))),
                         4 => {
                             let notified = notified.clone();
                             let count = move |_: &_| assert!(notified.fetch_add(1, Ordering::Relaxed) < 1_000);
                             let registration = tenants[op % 2].on_event(Event::Max, count);
-                            drop(group.try_charge(bytes + 2));
+                            drop(group.try_charge(Bytes(bytes + 2)));
                             drop(registration);
                         }
                         _ => {

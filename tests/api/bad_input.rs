@@ -45,7 +45,7 @@ impl Drop for Held {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             self.acme.offline_tree();
-            self.charge.shrink(u64::MAX);
+            self.charge.shrink(Bytes(u64::MAX));
             self.runtime.settle();
             assert_eq!((self.runtime.root().usage(), self.runtime.dying_count()), (0, 2), "two handles");
         }
@@ -243,7 +243,7 @@ fn the_largest_limits() {
         group.set_max(Limit::Unlimited).expect("none");
         held.assert_whole();
     }
-    held.query.set_batch(u64::MAX);
+    held.query.set_batch(Bytes(u64::MAX));
     held.query.set_batch(0);
     held.assert_whole();
 }
@@ -416,20 +416,20 @@ fn the_largest_sizes() {
         let mut held = Held::new();
         held.runtime.root().set_max(max).expect("a number");
         for bytes in [u64::MAX, u64::MAX - 29, 1 << 63, USAGE_MAX, USAGE_MAX - 29] {
-            let refused = held.query.try_charge(bytes).expect_err("does not fit");
+            let refused = held.query.try_charge(Bytes(bytes)).expect_err("does not fit");
             assert!(matches!(&refused, ChargeError::Limit(refusal) if refusal.requested() == bytes));
             assert!(!refused.to_string().contains('\n'));
-            assert!(held.charge.try_grow(bytes).is_err());
+            assert!(held.charge.try_grow(Bytes(bytes)).is_err());
             assert!(held.query.try_charge_set(&[(Counter::MEMORY, bytes)]).is_err());
-            assert!(held.charge.resize(bytes.saturating_add(30)).is_err());
-            let split = held.charge.split(bytes).expect_err("more than there is");
+            assert!(held.charge.resize(Bytes(bytes.saturating_add(30))).is_err());
+            let split = held.charge.split(Bytes(bytes)).expect_err("more than there is");
             assert_eq!((split.requested(), split.bytes()), (bytes, 30));
             assert_says(&split, &format!("no {bytes} of a charge of 30 bytes"));
             held.assert_whole();
         }
         assert!(held.charge.split(31).is_err());
         let mut part = held.charge.split(30).expect("all of it");
-        assert_eq!((part.shrink(u64::MAX), part.bytes()), (30, 0));
+        assert_eq!((part.shrink(Bytes(u64::MAX)), part.bytes()), (30, 0));
         held.charge.grow(30);
         drop(part);
         held.assert_whole();
@@ -440,11 +440,11 @@ fn the_largest_sizes() {
 #[test]
 fn the_largest_forced_charges() {
     let mut held = Held::new();
-    let all = held.query.charge(u64::MAX);
+    let all = held.query.charge(Bytes(u64::MAX));
     assert_eq!((all.bytes(), held.query.usage()), (USAGE_MAX - 30, USAGE_MAX));
-    let none = held.query.charge(u64::MAX);
+    let none = held.query.charge(Bytes(u64::MAX));
     assert_eq!(none.bytes(), 0);
-    held.charge.grow(u64::MAX);
+    held.charge.grow(Bytes(u64::MAX));
     assert_eq!((held.charge.bytes(), held.runtime.counts().overflows), (30, 3));
     assert!(held.runtime.verify().is_ok());
     let root = held.runtime.root();
@@ -463,7 +463,7 @@ fn charging_a_group_that_is_offline() {
     let mut left = gone.try_charge(5).expect("room");
     gone.offline().expect("no children");
     for bytes in [0, 1, 1 << 20, u64::MAX] {
-        let error = gone.try_charge(bytes).expect_err("offline");
+        let error = gone.try_charge(Bytes(bytes)).expect_err("offline");
         assert_says(&error, &format!("/acme/gone is offline: {} refused; charge a group that is online", Bytes(bytes)));
         assert!(matches!(error, ChargeError::Offline { group, requested } if group == gone && requested == bytes));
         assert!(gone.try_charge_set(&[(Counter::MEMORY, bytes)]).is_err());
@@ -493,7 +493,7 @@ fn merging_charges_of_two_groups() {
     let [a, b] = ["a", "b"].map(|name| runtime.root().create(name, Limits::new()).expect("a name"));
     for bytes in [0, 5] {
         let mut ours = a.try_charge(10).expect("room");
-        let theirs = b.try_charge(bytes).expect("room");
+        let theirs = b.try_charge(Bytes(bytes)).expect("room");
         let error = ours.merge(theirs).expect_err("two groups");
         assert_says(&error, "a charge of /b does not merge into one of /a");
         let theirs = error.into_charge();
@@ -543,7 +543,7 @@ fn a_refusal_names_the_group_and_the_reason() {
     let held = Held::new();
     held.acme.set_max(Limit::mib(512)).expect("a number");
     held.runtime.root().set_max(Limit::Unlimited).expect("none");
-    let refused = held.query.try_charge(u64::MAX).expect_err("does not fit");
+    let refused = held.query.try_charge(Bytes(u64::MAX)).expect_err("does not fit");
     assert_says(
         &refused,
         "/acme refused 16 EiB for /acme/q: short by 16 EiB, usage 30 B of max 512 MiB; most in /acme/q 30 B; to fit, raise \
@@ -555,7 +555,7 @@ fn a_refusal_names_the_group_and_the_reason() {
     assert_eq!((refusal.usage(), refusal.max(), refusal.stocked_bound()), (30, 512 << 20, 0));
     // Without a limit it is the largest number that refuses.
     held.acme.set_max(Limit::Unlimited).expect("none");
-    let refused = held.query.try_charge(u64::MAX).expect_err("does not fit");
+    let refused = held.query.try_charge(Bytes(u64::MAX)).expect_err("does not fit");
     assert_says(
         &refused,
         "/acme/q refused 16 EiB for /acme/q: short by 8 EiB, usage 30 B; charge less: no group counts more than 8 EiB",

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use memcg::{
-    Charge, ChargeError, Counter, CounterConfig, CounterSet, Group, Limit, Limits, OomPolicy, PageCounter, Priority,
-    Runtime, SetStock,
+    Bytes, Charge, ChargeError, Counter, CounterConfig, CounterSet, Group, Limit, Limits, OomPolicy, PageCounter,
+    Priority, Runtime, SetStock,
 };
 
 use crate::support::reclaimers::{KIB, call, lock};
@@ -21,7 +21,7 @@ fn assert_prints(error: &dyn Error, text: &str) {
 
 #[track_caller]
 fn refused(group: &Group, bytes: u64) -> ChargeError {
-    group.try_charge(bytes).expect_err("no room")
+    group.try_charge(Bytes(bytes)).expect_err("no room")
 }
 
 /// A reclaimer that has nothing, so that charges are refused as before.
@@ -64,7 +64,7 @@ fn more_than_the_max() {
     let text =
         "/acme refused 12 KiB for /acme: short by 2 KiB of max 10 KiB; to fit, raise max of /acme or charge less";
     assert_prints(&refused(&acme, 12 * KIB), text);
-    acme.set_reserve(KIB);
+    acme.set_reserve(Bytes(KIB));
     let text = "/acme refused 10 KiB for /acme: short by 1 KiB of max 10 KiB, 1 KiB kept for reclaim; \
                 to fit, raise max of /acme, lower the reserve of /acme or charge less";
     assert_prints(&refused(&acme, 10 * KIB), text);
@@ -81,7 +81,7 @@ fn more_than_the_max() {
 fn what_is_kept_for_reclaim() {
     let runtime = build(bare());
     let acme = limited(&runtime.root(), "acme", 10 * KIB);
-    acme.set_reserve(2 * KIB);
+    acme.set_reserve(Bytes(2 * KIB));
     let held = charge(&acme, 8 * KIB);
     let text = "/acme refused 1 KiB for /acme: short by 1 KiB, usage 8 KiB of max 10 KiB, 2 KiB kept for reclaim; \
                 to fit, release memory in /acme, register a reclaimer there, lower the reserve of /acme or raise max \
@@ -133,12 +133,12 @@ fn a_further_counter() {
 fn charges_that_do_not_wait_and_that_have() {
     let runtime = build(bare());
     let (acme, query, held) = full(&runtime);
-    let text = query.charge_timeout(3 * KIB, Duration::from_millis(1)).expect_err("no room").to_string();
+    let text = query.charge_timeout(Bytes(3 * KIB), Duration::from_millis(1)).expect_err("no room").to_string();
     let helps =
         "ms in line; to fit, wait longer, release memory in /acme, register a reclaimer there or raise max of /acme";
     assert!(text.starts_with(&format!("{FULL}; after ")) && text.ends_with(helps), "{text}");
     let registration = empty_handed(&acme);
-    let error = query.try_charge_now(3 * KIB).expect_err("no room");
+    let error = query.try_charge_now(Bytes(3 * KIB)).expect_err("no room");
     assert!(matches!(error, ChargeError::WouldBlock(_)));
     let helps = "memory may come, and this charge does not wait for it; to fit, wait in line (charge_timeout, \
                  charge_async), release memory in /acme or raise max of /acme";
@@ -155,7 +155,7 @@ fn inside_reclaim() {
     let registration = {
         let (query, said) = (query.clone(), Arc::clone(&said));
         let asks = call(move |_, _| {
-            *lock(&said) = query.try_charge(3 * KIB).expect_err("no room").to_string();
+            *lock(&said) = query.try_charge(Bytes(3 * KIB)).expect_err("no room").to_string();
             0
         });
         acme.register_reclaimer(asks, Priority::NORMAL)

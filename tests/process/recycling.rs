@@ -30,7 +30,7 @@ fn create(parent: &Group, name: &str) -> Group {
 }
 
 fn charge(group: &Group, bytes: u64) -> Charge {
-    group.try_charge(bytes).expect("room")
+    group.try_charge(Bytes(bytes)).expect("room")
 }
 
 /// An id prints as `group NUMBER.GENERATION`.

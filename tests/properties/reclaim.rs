@@ -134,8 +134,8 @@ proptest! {
                         group(at).offline_tree();
                     }
                 }
-                Step::Charge(at, bytes) => held.extend(group(at).try_charge(bytes).ok()),
-                Step::Force(at, bytes) => held.push(group(at).charge(bytes)),
+                Step::Charge(at, bytes) => held.extend(group(at).try_charge(Bytes(bytes)).ok()),
+                Step::Force(at, bytes) => held.push(group(at).charge(Bytes(bytes))),
                 Step::Soft(at, soft) => {
                     let limit = if soft == u64::MAX { Limit::Unlimited } else { Limit::Bytes(soft) };
                     group(at).set_soft(limit).expect("a number");
@@ -148,11 +148,11 @@ proptest! {
                     }
                 }
                 Step::Drain(at) => drop(group(at).drain()),
-                Step::Batch(bytes) => root.set_batch(bytes),
+                Step::Batch(bytes) => root.set_batch(Bytes(bytes)),
                 Step::Uncharge(..) | Step::Transfer(..) if held.is_empty() => {}
                 Step::Uncharge(at, bytes) => {
                     let at = usize::from(at) % held.len();
-                    held[at].shrink(bytes);
+                    held[at].shrink(Bytes(bytes));
                     if held[at].bytes() == 0 {
                         drop(held.swap_remove(at));
                     }

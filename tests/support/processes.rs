@@ -7,7 +7,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use memcg::{Charge, ChargeError, Group, Limits, Registration};
+use memcg::{Bytes, Charge, ChargeError, Group, Limits, Registration};
 
 const MIB: u64 = 1 << 20;
 /// A process that is killed ends; one that does not is a fault, not a slow machine.
@@ -94,7 +94,7 @@ impl Process {
             let mut left = bytes;
             while left > 0 {
                 let piece = left.min(piece);
-                held.push(group.try_charge(piece)?);
+                held.push(group.try_charge(Bytes(piece))?);
                 left -= piece;
             }
             Ok(())
@@ -109,7 +109,7 @@ impl Process {
         let work = move |held: &mut Vec<Charge>| {
             let mut charge = || {
                 for _ in 0..bytes / MIB {
-                    held.push(group.try_charge(MIB)?);
+                    held.push(group.try_charge(Bytes(MIB))?);
                 }
                 Ok(())
             };

@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use memcg::{
-    Charge, ChargeError, Group, Limit, Priority, Reclaim, ReclaimCause, ReclaimContext, ReclaimPass, Registration,
+    Bytes, Charge, ChargeError, Group, Limit, Priority, Reclaim, ReclaimCause, ReclaimContext, ReclaimPass,
+    Registration,
 };
 
 use super::trees::{charge, create};
@@ -115,7 +116,7 @@ impl Cache {
     /// Not registered.
     #[track_caller]
     pub(crate) fn alone(group: &Group, bytes: u64, log: &Log) -> Arc<Cache> {
-        let held = Mutex::new(group.try_charge(bytes).expect("room for the cache"));
+        let held = Mutex::new(group.try_charge(Bytes(bytes)).expect("room for the cache"));
         Arc::new(Cache { held, log: log.clone() })
     }
 
@@ -126,7 +127,7 @@ impl Cache {
     /// Charged first, put in afterwards: the charge may take from this cache.
     pub(crate) fn add(&self, bytes: u64) -> Result<(), ChargeError> {
         let group = lock(&self.held).group();
-        let more = group.try_charge(bytes)?;
+        let more = group.try_charge(Bytes(bytes))?;
         lock(&self.held).merge(more).expect("of the same group");
         Ok(())
     }
@@ -134,7 +135,7 @@ impl Cache {
     pub(crate) fn evict(&self, want: u64) -> u64 {
         let mut held = lock(&self.held);
         let freed = want.min(held.bytes());
-        held.shrink(freed);
+        held.shrink(Bytes(freed));
         freed
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use memcg::{Charge, ChargeError, Counter, Group, Priority, Reclaim, ReclaimContext, Registration};
+use memcg::{Bytes, Charge, ChargeError, Counter, Group, Priority, Reclaim, ReclaimContext, Registration};
 
 use crate::support::reclaimers::lock;
 
@@ -27,7 +27,7 @@ impl Anon {
     /// One piece after the other; reclaim may take what is there already.
     pub(crate) fn allocate(&self, bytes: u64) -> Result<(), ChargeError> {
         for _ in 0..bytes / self.piece {
-            let charge = self.group.try_charge(self.piece)?;
+            let charge = self.group.try_charge(Bytes(self.piece))?;
             lock(&self.memory).push(charge);
         }
         Ok(())

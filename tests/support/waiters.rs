@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use memcg::{Charge, ChargeError, ChargeFuture, Group};
+use memcg::{Bytes, Charge, ChargeError, ChargeFuture, Group};
 
 /// No test is over because time is; but one that hangs says so.
 pub(crate) const WATCHDOG: Duration = Duration::from_secs(60);
@@ -118,7 +118,7 @@ pub(crate) type Waiter = Polled<ChargeFuture>;
 /// In line by the time this returns.
 #[track_caller]
 pub(crate) fn in_line(group: &Group, bytes: u64) -> Waiter {
-    let mut waiter = Polled::new(group.charge_async(bytes));
+    let mut waiter = Polled::new(group.charge_async(Bytes(bytes)));
     match waiter.poll() {
         Poll::Pending => waiter,
         Poll::Ready(result) => panic!("{bytes} for {} wait for nothing: {result:?}", group.path()),
@@ -157,7 +157,7 @@ pub(crate) fn assert_woken(waiter: &Waiter, whether: bool) {
 #[track_caller]
 pub(crate) fn blocked(group: &Group, bytes: u64, level: &Group) -> thread::JoinHandle<Result<Charge, ChargeError>> {
     let (before, group) = (level.waiting(), group.clone());
-    let thread = thread::spawn(move || group.charge_timeout(bytes, WATCHDOG));
+    let thread = thread::spawn(move || group.charge_timeout(Bytes(bytes), WATCHDOG));
     until("a thread in line", || level.waiting() > before || thread.is_finished());
     thread
 }

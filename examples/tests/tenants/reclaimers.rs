@@ -39,7 +39,7 @@ impl Service {
     }
 
     fn put(&self, tenant: usize, number: u64) -> Result<(), ChargeError> {
-        let charge = self.groups[tenant].try_charge(footprint(SIZE))?;
+        let charge = self.groups[tenant].try_charge(Bytes(footprint(SIZE)))?;
         let block = Block::fill(number, 0, 0, SIZE).expect("memory");
         let entry = Entry { charge, block, version: 0 };
         entry.recount(0);
@@ -93,7 +93,7 @@ fn reclaimer_is_gone_with_its_registration() {
     assert_eq!(service.runtime.root().events().get(Event::Oom), 1);
 
     drop(service.registrations[1].take());
-    let report = service.runtime.root().reclaim(footprint(SIZE)).expect("not in a reclaimer");
+    let report = service.runtime.root().reclaim(Bytes(footprint(SIZE))).expect("not in a reclaimer");
     assert_eq!((report.visited, report.freed), (0, 0));
 }
 
@@ -112,8 +112,9 @@ fn shelf_that_the_charging_thread_locks_is_not_waited_for() {
     let service = Service::new();
     (0..ROOM - 1).for_each(|number| service.put(0, number).expect("room"));
     service.put(1, 0).expect("room");
-    let charge =
-        |tenant: usize| service.shelves[0].look(key(0, 0), |_| service.groups[tenant].try_charge(footprint(SIZE)));
+    let charge = |tenant: usize| {
+        service.shelves[0].look(key(0, 0), |_| service.groups[tenant].try_charge(Bytes(footprint(SIZE))))
+    };
     let charged = charge(0).expect("the entry is there").expect("the other tenant makes room");
     assert_eq!(service.shelves.each_ref().map(|shelf| shelf.tally()[1]), [Tally::default(); 2]);
     assert!(charge(1).expect("the entry is there").is_err(), "and has nothing any more");

@@ -240,7 +240,7 @@ impl<'a> Connection<'a> {
         self.hold_back(bytes.into()).await;
         // Where the budget is used up it waits in line. Here as there, whichever tenant waits holds nothing; so a
         // charge that brings the tenant above its high is not delayed itself, but those that come after it are.
-        let charge = self.group.charge_async(bytes.into()).undelayed().await?;
+        let charge = self.group.charge_async(bytes as usize).undelayed().await?;
         Ok(Buffer { bytes: vec![0; bytes as usize], _charge: charge })
     }
 
@@ -248,14 +248,14 @@ impl<'a> Connection<'a> {
     /// and the peer stops sending. How long to wait for the next look says the kernel's formula: it grows with what the
     /// tenant is above, and with what is asked for.
     async fn hold_back(&self, bytes: u64) {
-        let mut delay = self.group.high_delay(bytes);
+        let mut delay = self.group.high_delay(Bytes(bytes));
         if delay.is_zero() {
             return;
         }
         let began = Instant::now();
         while !delay.is_zero() {
             sleep(delay).await;
-            delay = self.group.high_delay(bytes);
+            delay = self.group.high_delay(Bytes(bytes));
         }
         self.group.stat_add(self.service.items.held_back, 1);
         let time = i64::try_from(began.elapsed().as_nanos()).unwrap_or(i64::MAX);

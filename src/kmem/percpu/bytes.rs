@@ -13,6 +13,7 @@ use crate::kmem::engine::numa;
 use crate::kmem::error::KmemError;
 use crate::kmem::placement::Placement;
 use crate::sync::Arc;
+use crate::units::Bytes;
 
 /// Bytes for each processor, as [`PerCpuAllocator::allocate`](crate::kmem::PerCpuAllocator::allocate) makes them. Their drop,
 /// on any thread, gives them back, and takes off each node what was accounted there.
@@ -53,18 +54,18 @@ impl PerCpuBytes {
         let (taken, kept, whole) = match group {
             None => (pool.take(granules, align, OwnerWord::NONE)?, NONE, None),
             Some(group) if !numa(group).tiers.is_empty() || numa(group).topology != pool.plan.topology => {
-                let precharge = group.precharge(full)?;
+                let precharge = group.precharge(Bytes(full))?;
                 let taken = pool.take(granules, align, OwnerWord::of(group))?;
                 let number = pool.account_slow(&taken, granules as u32, precharge);
                 (taken, number, None)
             }
             Some(group) if pool.one_node.is_some() => {
-                let charge = group.try_charge(full)?;
+                let charge = group.try_charge(Bytes(full))?;
                 let taken = pool.take(granules, align, OwnerWord::of(group))?;
                 (taken, NONE, Some(SingleAccount::new(charge)))
             }
             Some(group) => {
-                let charge = group.try_charge(full)?;
+                let charge = group.try_charge(Bytes(full))?;
                 let (taken, number) = pool.take_accounted(granules, align, group, charge)?;
                 (taken, number, None)
             }
@@ -154,7 +155,7 @@ impl PerCpuBytes {
     pub fn placement(&self) -> Placement {
         let all = self.pool.plan.full_size(self.granules as usize);
         match self.pool.one_node {
-            Some(node) => Placement::on(node, all),
+            Some(node) => Placement::on(node, Bytes(all)),
             None => self.pool.found(self.chunk as usize, self.at, self.granules).unwrap_or_default().0,
         }
     }

@@ -18,6 +18,7 @@ use crate::numa::{NodeId, NodeOf};
 use crate::stat::Stat;
 use crate::sync::Arc;
 use crate::sync::lock::{Lock, Rank};
+use crate::units::Bytes;
 
 /// The chunks of an allocator. A thread holds the lock for a look into bits and tables, and never while it calls
 /// foreign code.
@@ -94,7 +95,7 @@ impl ChunkPool {
     pub(super) fn account_slow(&self, taken: &TakenGranules, granules: u32, precharge: Precharge) -> u32 {
         let (chunk, at) = (taken.chunk as usize, taken.at);
         let (placement, generation) = match self.one_node {
-            Some(node) => (Placement::on(node, precharge.bytes()), 0),
+            Some(node) => (Placement::on(node, Bytes(precharge.bytes())), 0),
             // The chunk exists for as long as an object is in it.
             None => self.found(chunk, at, granules).unwrap_or_default(),
         };

@@ -14,6 +14,7 @@ use crate::kmem::placement::Placement;
 use crate::numa::node_of::look_up_each;
 use crate::numa::{NodeOf, PageNode, Topology};
 use crate::stat::published::StatScope;
+use crate::units::Bytes;
 
 #[derive(Clone, Default)]
 pub(super) struct PageCopies {
@@ -165,7 +166,7 @@ impl PageNodes {
     pub(super) fn placement(&self, plan: &Plan, at: usize, granules: usize) -> Placement {
         let mut placement = Placement::new();
         self.spread(plan, at, granules).for_each(|(scope, bytes)| {
-            placement.add(node_of(scope, &plan.topology), bytes);
+            placement.add(node_of(scope, &plan.topology), Bytes(bytes));
         });
         placement
     }

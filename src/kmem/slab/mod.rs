@@ -38,6 +38,7 @@ use crate::numa::NodeId;
 use crate::stat::Stat;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::{Arc, model_failed};
+use crate::units::Bytes;
 
 /// Objects of one type, of any groups of one runtime, in pages of one node each.
 ///
@@ -183,7 +184,7 @@ impl<T> KmemSlab<T> {
         check_runtime(&shared.root, group)?;
         let topology = &numa(group).topology;
         let asked = topology.index_of(node).unwrap_or(0);
-        let precharge = group.precharge(Bound::from(shared.layout.object).within(&[topology.node_at(asked)]))?;
+        let precharge = group.precharge(Bound::from(Bytes(shared.layout.object)).within(&[topology.node_at(asked)]))?;
         let account = |lies| precharge.account_as(Stat::SLAB, &Placement::at(lies, shared.layout.object));
         if topology.is_one_node() {
             // With one node it is known where the page will lie, and it never moves.

@@ -51,6 +51,7 @@ use crate::numa::system::page_size;
 use crate::stat::Stat;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::model_failed;
+use crate::units::Bytes;
 
 /// Empty pages that the store keeps for each node.
 const EMPTY_MAX: u32 = 1;
@@ -170,7 +171,7 @@ impl KmemStore {
         let topology = &numa(group).topology;
         let asked = topology.index_of(node).unwrap_or(0);
         let object = taken(bytes.len()) as u64;
-        let precharge = group.precharge(Bound::from(object).within(&[topology.node_at(asked)]))?;
+        let precharge = group.precharge(Bound::from(Bytes(object)).within(&[topology.node_at(asked)]))?;
         let Reserved { entry, generation, bytes: place, node } = self.reserve(asked, bytes.len())?;
         // SAFETY: the place has room for so many bytes, and is this thread's until it publishes them.
         unsafe { place.copy_from_nonoverlapping(std::ptr::NonNull::from(bytes).cast(), bytes.len()) };
@@ -244,7 +245,7 @@ impl KmemStore {
         }
         let mut placement = Placement::at(None, nodes.pop().unwrap_or(0));
         for (node, bytes) in topology.nodes().zip(nodes) {
-            placement.add(Some(node), bytes);
+            placement.add(Some(node), Bytes(bytes));
         }
         placement
     }

@@ -6,6 +6,7 @@ use super::super::placement::Placement;
 use super::KmemVec;
 use crate::numa::NodeId;
 use crate::numa::system::page_size;
+use crate::units::Bytes;
 
 /// Pages behind the last element in one look-up.
 const BATCH: usize = 64;
@@ -49,7 +50,7 @@ impl<T> KmemVec<T> {
         let mut found = Placement::new();
         found.add_range(start + bytes.start..start + bytes.end, &*self.kmem.numa().node_of);
         for (node, bytes) in found.nodes() {
-            self.kmem.migrate(None, Some(node), bytes);
+            self.kmem.migrate(None, Some(node), Bytes(bytes));
         }
         self.missed |= found.unplaced() > 0;
         self.looked = bytes.end;
@@ -122,7 +123,7 @@ impl<T> KmemVec<T> {
     /// ```
     pub fn migrated(&mut self, from: NodeId, to: NodeId, pages: usize) -> usize {
         let bytes = pages.saturating_mul(page_size()) as u64;
-        let moved = self.kmem.migrate(Some(from), Some(to), bytes);
+        let moved = self.kmem.migrate(Some(from), Some(to), Bytes(bytes));
         usize::try_from(moved).unwrap_or(usize::MAX) / page_size()
     }
 

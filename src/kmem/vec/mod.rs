@@ -32,6 +32,7 @@ use super::precharge::Precharge;
 use super::tiers::Tiers;
 use crate::group::Group;
 use crate::numa::mapping::{Mapping, Resized, assert_page_aligns, pages_for};
+use crate::units::Bytes;
 
 /// A vector in pages of its own: charged to a group for its capacity, and accounted as
 /// [`Stat::KERNEL`](crate::Stat::KERNEL) to the nodes where the pages lie.
@@ -279,7 +280,7 @@ impl<T> KmemVec<T> {
     /// Grows to so many bytes: admission, memory, account.
     fn resize(&mut self, bytes: usize) -> Result<(), KmemError> {
         let more = (bytes - self.mapping.len()) as u64;
-        let precharge = self.kmem.group().precharge(more)?;
+        let precharge = self.kmem.group().precharge(Bytes(more))?;
         if self.mapping.resize(bytes)? == Resized::Copied {
             self.forget_nodes();
         }

@@ -1,5 +1,6 @@
 //! All that there is to say of a subtree, for a log.
 
+use memcg::Bytes;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ fn holders_waiters_and_events() {
         let (hog, small) = (create(&group, "hog"), create(&group, "small"));
         let below = create(&hog, "below");
         let held = [charge(&below, 80 * MIB), charge(&small, 15 * MIB)];
-        assert!(small.try_charge(10 * MIB).is_err());
+        assert!(small.try_charge(Bytes(10 * MIB)).is_err());
         let waiters = [in_line(&small, 7 * MIB), in_line(&hog, 8 * MIB)];
         let text = group.diagnose().to_string();
         for part in ["/acme", "95 MiB", "100 MiB", "/acme/hog", "80 MiB", "/acme/hog/below", "/acme/small", "15 MiB"] {

@@ -6,7 +6,7 @@ mod dump;
 mod holders;
 mod top;
 
-use memcg::{ChargeError, Group, OverLimitError};
+use memcg::{Bytes, ChargeError, Group, OverLimitError};
 
 pub(crate) use crate::support::reclaimers::{KIB, MIB};
 pub(crate) use crate::support::trees::{assert_empty, build, charge, create, kinds, limited};
@@ -15,7 +15,7 @@ pub(crate) use crate::support::waiters::in_line;
 /// The refusal of a charge that does not fit.
 #[track_caller]
 pub(crate) fn refused(group: &Group, bytes: u64) -> OverLimitError {
-    match group.try_charge(bytes) {
+    match group.try_charge(Bytes(bytes)) {
         Err(ChargeError::Limit(refusal)) => refusal,
         other => panic!("{other:?}"),
     }

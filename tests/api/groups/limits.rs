@@ -55,8 +55,8 @@ fn what_is_forced_stands_apart() {
         let mut held = Vec::new();
         for step in 0..400_u64 {
             match step * 7 % 11 {
-                0..=3 => held.extend(leaf.try_charge(step % 90).ok()),
-                4 | 5 => held.push(leaf.charge(step % 50)),
+                0..=3 => held.extend(leaf.try_charge(Bytes(step % 90)).ok()),
+                4 | 5 => held.push(leaf.charge(Bytes(step % 50))),
                 6 => drop(groups[1].set_max(Limit::Bytes(step * 13 % 700)).expect("a number")),
                 7 => drop(runtime.root().set_max(Limit::Bytes(step * 17 % 900)).expect("a number")),
                 _ if held.is_empty() => {}

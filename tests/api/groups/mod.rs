@@ -67,7 +67,7 @@ pub(crate) fn create(parent: &Group, name: &str) -> Group {
 }
 
 pub(crate) fn charge(group: &Group, bytes: u64) -> Charge {
-    group.try_charge(bytes).expect("room")
+    group.try_charge(Bytes(bytes)).expect("room")
 }
 
 /// The whole tree adds up, with the second count where there is one.

@@ -1,12 +1,12 @@
 //! Offline: admission stops, the name is free, what is charged stays charged, and one barrier serves many.
 
-use memcg::{ChargeError, CreateError, Group, Limit, Limits, Runtime};
+use memcg::{Bytes, ChargeError, CreateError, Group, Limit, Limits, Runtime};
 
 use super::{Other, assert_empty, assert_sound, build, charge, create, fixed, kinds};
 
 #[track_caller]
 fn assert_refused(group: &Group, bytes: u64) {
-    match group.try_charge(bytes) {
+    match group.try_charge(Bytes(bytes)) {
         Err(ChargeError::Offline { group: named, requested }) => {
             assert_eq!((&named, requested), (group, bytes));
         }

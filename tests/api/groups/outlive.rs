@@ -1,6 +1,6 @@
 //! Charges and handles that outlive their group and their runtime, and what is left when the last of them goes.
 
-use memcg::{ChargeError, CreateError, Group, Limits};
+use memcg::{Bytes, ChargeError, CreateError, Group, Limits};
 
 use super::{Other, assert_empty, assert_sound, build, charge, create, fixed, kinds};
 
@@ -91,7 +91,7 @@ fn a_guard_of_zero_bytes_keeps_its_group() {
         ("charge(0)", |group| group.charge(0)),
         ("shrink to 0", |group| {
             let mut charge = charge(group, 9);
-            assert_eq!(charge.shrink(u64::MAX), 9);
+            assert_eq!(charge.shrink(Bytes(u64::MAX)), 9);
             charge
         }),
         ("split(0)", |group| charge(group, 9).split(0).expect("of 9")),
@@ -148,7 +148,7 @@ fn a_change_by_nothing_keeps_nothing() {
             let mut held = charge(&group, bytes);
             held.try_grow(0).expect("nothing fits");
             held.grow(0);
-            held.resize(bytes).expect("as it is");
+            held.resize(Bytes(bytes)).expect("as it is");
             assert_eq!(held.shrink(0), 0);
             drop(held.split(0).expect("nothing of it"));
             held.merge(charge(&group, 0)).expect("the same group");
@@ -156,7 +156,7 @@ fn a_change_by_nothing_keeps_nothing() {
             group.offline().expect("no children");
             held.transfer(&group).expect("where it is");
             held.try_grow(0).expect("nothing is asked for");
-            held.resize(bytes).expect("as it is");
+            held.resize(Bytes(bytes)).expect("as it is");
             assert_eq!(held.bytes(), bytes);
             drop(group);
             drop(held);

@@ -279,7 +279,7 @@ fn everything_at_once_on_one_group() {
                             None => continue,
                         },
                     };
-                    let mut held = group.charge(thread + round % 70);
+                    let mut held = group.charge(Bytes(thread + round % 70));
                     let mut none = held.take();
                     std::mem::swap(&mut held, &mut none);
                     drop(held.transfer(stay));

@@ -42,9 +42,9 @@ fn many_small_amounts_on_many_threads_leave_nothing() {
                 let group = &group;
                 scope.spawn(move || {
                     for step in 0..500 {
-                        group.try_charge_raw(step % 7 + worker).expect("no limit");
+                        group.try_charge_raw(Bytes(step % 7 + worker)).expect("no limit");
                         let guard = charge(group, step % 5);
-                        group.uncharge(step % 7);
+                        group.uncharge(Bytes(step % 7));
                         drop(guard);
                     }
                 });
@@ -132,7 +132,7 @@ fn bytes_of_a_guard_that_was_given_up_may_be_given_back_by_amount() {
     let runtime = build(fixed());
     let group = create(&runtime.root(), "q");
     let (_, bytes) = charge(&group, 100).into_raw();
-    group.uncharge(bytes);
+    group.uncharge(Bytes(bytes));
     group.offline().expect("no children");
     drop(group);
     assert_eq!(runtime.counts().underflows, 0);
@@ -158,7 +158,7 @@ fn too_much_given_back_is_counted_and_taken_from_no_other_group() {
         group.try_charge_raw(7).expect("room");
         assert_eq!((group.usage(), group.live()), (7, 7));
         group.uncharge(7);
-        group.uncharge(u64::MAX);
+        group.uncharge(Bytes(u64::MAX));
         assert_eq!((group.usage(), other.live()), (0, 500));
         drop(theirs);
     }
@@ -211,10 +211,10 @@ fn a_pool_of_amounts_holds_the_limit() {
     }
     impl Pool for Group {
         fn try_grow(&self, bytes: usize) -> bool {
-            self.try_charge_raw(bytes as u64).is_ok()
+            self.try_charge_raw(Bytes(bytes as u64)).is_ok()
         }
         fn shrink(&self, bytes: usize) {
-            self.uncharge(bytes as u64);
+            self.uncharge(Bytes(bytes as u64));
         }
     }
     let runtime = build(Runtime::builder());

@@ -1,6 +1,6 @@
 //! What a charge could ask for: the least max and the least room above a group.
 
-use memcg::{Limit, Limits};
+use memcg::{Bytes, Limit, Limits};
 
 use super::{build, create, kinds};
 
@@ -22,13 +22,13 @@ fn the_least_above_decides() {
         assert_eq!([&a, &inner, &b].map(memcg::Group::effective_max), [60 * KIB, 60 * KIB, 200 * KIB]);
         top.set_max(Limit::Bytes(100 * KIB)).expect("a number");
         assert_eq!(b.effective_max(), 100 * KIB);
-        let held = inner.charge(50 * KIB);
+        let held = inner.charge(Bytes(50 * KIB));
         root.drain();
         assert_eq!([&inner, &a, &b, &top].map(memcg::Group::headroom), [10, 10, 50, 50].map(|kib| kib * KIB));
         assert_eq!(root.headroom(), i64::MAX as u64 - 50 * KIB);
-        a.set_reserve(4 * KIB);
+        a.set_reserve(Bytes(4 * KIB));
         assert_eq!((inner.headroom(), inner.effective_max()), (6 * KIB, 60 * KIB));
-        let more = inner.charge(30 * KIB);
+        let more = inner.charge(Bytes(30 * KIB));
         root.drain();
         assert_eq!((inner.headroom(), b.headroom()), (0, 20 * KIB), "above max there is none");
         a.set_observe_only(true);
@@ -44,11 +44,11 @@ fn it_is_exact_where_no_thread_charges() {
     for builder in kinds() {
         let runtime = build(builder.max(Limit::Bytes(100 * KIB)));
         let group = create(&runtime.root(), "q");
-        let held = group.try_charge(33 * KIB).expect("it fits");
+        let held = group.try_charge(Bytes(33 * KIB)).expect("it fits");
         runtime.root().drain();
         let room = group.headroom();
         assert_eq!(room, 67 * KIB);
-        let rest = group.try_charge(room).expect("it said so");
+        let rest = group.try_charge(Bytes(room)).expect("it said so");
         assert_eq!(group.headroom(), 0);
         group.try_charge(1).expect_err("it said so");
         drop((held, rest));

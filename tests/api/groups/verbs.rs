@@ -1,6 +1,6 @@
 //! What a charge may become.
 
-use memcg::{Charge, ChargeError};
+use memcg::{Bytes, Charge, ChargeError};
 
 use super::{Other, assert_empty, assert_sound, build, charge, create, kinds};
 
@@ -63,10 +63,10 @@ fn a_refusal_leaves_the_charge_as_it_was() {
         let theirs = other.with(&group, |group| charge(group, 100));
         let mut held = charge(&group, 800);
         for bytes in [101, 1_000, u64::MAX] {
-            let Err(ChargeError::Limit(refusal)) = held.try_grow(bytes) else { panic!("{bytes} do not fit") };
+            let Err(ChargeError::Limit(refusal)) = held.try_grow(Bytes(bytes)) else { panic!("{bytes} do not fit") };
             assert_eq!((refusal.group(), refusal.requester()), (&runtime.root(), &group));
             assert_eq!((refusal.requested(), refusal.usage(), refusal.max()), (bytes, 900, 1_000));
-            assert!(held.resize(800_u64.saturating_add(bytes)).is_err());
+            assert!(held.resize(Bytes(800_u64.saturating_add(bytes))).is_err());
             assert_eq!((held.bytes(), group.live()), (800, 900));
         }
         held.try_grow(100).expect("to the byte, wherever credit is");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memcg::{Limit, Limits, OomPolicy};
+use memcg::{Bytes, Limit, Limits, OomPolicy};
 
 use super::{Cache, KIB, Log, assert_empty, build, charge, create, kinds, limited, locals};
 
@@ -21,7 +21,7 @@ fn no_group_is_asked() {
         group.set_high(Limit::Bytes(KIB)).expect("a number");
         assert!(log.is_empty() && cache.bytes() == 4 * KIB);
         // A group that asks for itself is answered, and a limit above is another matter.
-        assert_eq!(group.reclaim(KIB).expect("not inside a reclaimer").freed, KIB);
+        assert_eq!(group.reclaim(Bytes(KIB)).expect("not inside a reclaimer").freed, KIB);
         assert!(!log.is_empty());
         drop((held, registration, cache, group));
         assert_empty(&runtime);

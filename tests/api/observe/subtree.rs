@@ -1,6 +1,6 @@
 //! Observe-only holds for the group and all below it, whenever they are created; for no group above, for none beside.
 
-use memcg::{Event, Limit, Limits};
+use memcg::{Bytes, Event, Limit, Limits};
 
 use super::{KIB, assert_empty, build, charge, create, kinds, limited, locals};
 
@@ -49,7 +49,7 @@ fn children_that_are_made_later() {
         runtime.settle();
         for number in 0..10 {
             let new = limited(&top, &number.to_string(), KIB);
-            assert!(!new.is_observe_only() && new.try_charge(KIB + 1).is_err());
+            assert!(!new.is_observe_only() && new.try_charge(Bytes(KIB + 1)).is_err());
             assert_eq!(new.events().get(Event::Observed), 0);
         }
         drop(top);
@@ -66,7 +66,7 @@ fn limits_above_hold() {
         let group = limited(&top, "q", 10 * KIB);
         group.set_observe_only(true);
         let held = charge(&group, 90 * KIB);
-        let refused = group.try_charge(11 * KIB).expect_err("top is full");
+        let refused = group.try_charge(Bytes(11 * KIB)).expect_err("top is full");
         let memcg::ChargeError::Limit(refusal) = refused else { panic!("{refused}") };
         assert_eq!((refusal.group(), refusal.requester()), (&top, &group));
         assert_eq!(top.events_local().get(Event::Oom), 1);
@@ -85,7 +85,7 @@ fn those_beside_are_as_they_were() {
         let (group, beside) = (limited(&top, "q", KIB), limited(&top, "beside", KIB));
         group.set_observe_only(true);
         drop(charge(&group, 10 * KIB));
-        assert!(beside.try_charge(10 * KIB).is_err());
+        assert!(beside.try_charge(Bytes(10 * KIB)).is_err());
         assert_eq!(beside.events_local().get(Event::Observed), 0);
         drop((group, beside, top));
         assert_empty(&runtime);
@@ -125,7 +125,7 @@ fn the_whole_tree() {
         assert_eq!((locals(&root), locals(&half)), ([1, 1, 0], [1, 1, 0]));
         drop((held, half));
         root.set_observe_only(false);
-        assert!(root.try_charge(101 * KIB).is_err());
+        assert!(root.try_charge(Bytes(101 * KIB)).is_err());
         assert_empty(&runtime);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use memcg::{ChargeError, Limit};
+use memcg::{Bytes, ChargeError, Limit};
 
 use super::{Cache, KIB, Log, assert_empty, assert_sound, build, charge, create, kinds, limited, locals};
 
@@ -21,10 +21,10 @@ fn off_while_usage_is_above_max() {
         let refused = group.try_charge(1).expect_err("full");
         assert!(matches!(&refused, ChargeError::Limit(by) if by.group() == &group && by.max() == 10 * KIB));
         assert_sound(&runtime);
-        held.shrink(21 * KIB);
+        held.shrink(Bytes(21 * KIB));
         assert_eq!((group.live(), group.forced()), (9 * KIB, 0));
         drop(charge(&group, KIB));
-        assert!(group.try_charge(2 * KIB).is_err());
+        assert!(group.try_charge(Bytes(2 * KIB)).is_err());
         drop((held, refused, group));
         assert_empty(&runtime);
     }
@@ -36,7 +36,7 @@ fn on_while_usage_is_above_max() {
     for builder in kinds() {
         let runtime = build(builder);
         let group = limited(&runtime.root(), "q", 10 * KIB);
-        let forced = group.charge(30 * KIB);
+        let forced = group.charge(Bytes(30 * KIB));
         assert!(group.try_charge(1).is_err());
         let before = locals(&group);
         group.set_observe_only(true);
@@ -64,7 +64,7 @@ fn back_and_forth() {
             group.set_observe_only(observed);
             assert_eq!(group.is_observe_only(), observed);
             let bytes = (1 + round % 7) * 700;
-            match group.try_charge(bytes) {
+            match group.try_charge(Bytes(bytes)) {
                 Ok(charge) => held.push(charge),
                 Err(ChargeError::Limit(by)) => {
                     assert!(by.group() == &top || !observed, "{by}");
@@ -98,7 +98,7 @@ fn while_others_charge() {
                 scope.spawn(move || {
                     let mut held = Vec::new();
                     while !stop.load(Ordering::SeqCst) {
-                        match below.try_charge(3 * KIB) {
+                        match below.try_charge(Bytes(3 * KIB)) {
                             Ok(charge) => held.push(charge),
                             Err(_) => drop(held.pop()),
                         }
@@ -117,7 +117,7 @@ fn while_others_charge() {
         });
         assert_sound(&runtime);
         drop(charge(&group, 20 * KIB));
-        assert!(group.try_charge(20 * KIB + 1).is_err());
+        assert!(group.try_charge(Bytes(20 * KIB + 1)).is_err());
         drop(group);
         assert_empty(&runtime);
     }

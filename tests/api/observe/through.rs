@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use memcg::{Event, Limit, Limits, OnExhausted};
+use memcg::{Bytes, Event, Limit, Limits, OnExhausted};
 
 use super::{KIB, assert_empty, assert_sound, block_on, build, charge, create, kinds, limited, locals};
 
@@ -37,16 +37,16 @@ fn in_every_form() {
         let long = Duration::from_secs(600);
         let mut held = vec![
             charge(&group, 11 * KIB),
-            group.charge_timeout(11 * KIB, long).expect("let through"),
-            block_on(group.charge_async(11 * KIB)).expect("let through"),
-            group.charge_with(11 * KIB, OnExhausted::Fail).expect("let through"),
-            group.charge_with(11 * KIB, OnExhausted::Wait(long)).expect("let through"),
-            group.try_charge_undelayed(11 * KIB).expect("let through").0,
+            group.charge_timeout(Bytes(11 * KIB), long).expect("let through"),
+            block_on(group.charge_async(Bytes(11 * KIB))).expect("let through"),
+            group.charge_with(Bytes(11 * KIB), OnExhausted::Fail).expect("let through"),
+            group.charge_with(Bytes(11 * KIB), OnExhausted::Wait(long)).expect("let through"),
+            group.try_charge_undelayed(Bytes(11 * KIB)).expect("let through").0,
         ];
-        held[0].try_grow(11 * KIB).expect("let through");
+        held[0].try_grow(Bytes(11 * KIB)).expect("let through");
         assert_eq!((group.live(), locals(&group)), (77 * KIB, [7, 7, 0]));
         assert_eq!((group.waiting(), group.events().get(Event::OomKill)), (0, 0));
-        let mut moved = create(&runtime.root(), "elsewhere").charge(5 * KIB);
+        let mut moved = create(&runtime.root(), "elsewhere").charge(Bytes(5 * KIB));
         moved.transfer(&group).expect("let through");
         assert_eq!((group.live(), locals(&group)[1]), (82 * KIB, 8));
         drop((held, moved, group));
@@ -63,9 +63,9 @@ fn above_high() {
         group.set_observe_only(true);
         let started = Instant::now();
         let held: Vec<_> = (0..10).map(|_| charge(&group, 1_024 * KIB)).collect();
-        let (more, delay) = group.try_charge_undelayed(1_024 * KIB).expect("no max");
+        let (more, delay) = group.try_charge_undelayed(Bytes(1_024 * KIB)).expect("no max");
         assert_eq!(delay, Duration::ZERO);
-        drop(block_on(group.charge_async(1_024 * KIB)).expect("no max"));
+        drop(block_on(group.charge_async(Bytes(1_024 * KIB))).expect("no max"));
         assert!(started.elapsed() < Duration::from_secs(500));
         assert!(group.events_local().get(Event::High) >= 10);
         assert_eq!(locals(&group), [0; 3]);
@@ -81,7 +81,7 @@ fn more_than_can_be_counted() {
         let runtime = build(builder);
         let group = limited(&runtime.root(), "q", 10 * KIB);
         group.set_observe_only(true);
-        assert!(group.try_charge(u64::MAX).is_err());
+        assert!(group.try_charge(Bytes(u64::MAX)).is_err());
         assert_eq!(group.usage(), 0);
         drop(charge(&group, 1 << 50));
         drop(group);

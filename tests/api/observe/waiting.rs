@@ -1,6 +1,7 @@
 //! Charges that wait when observing begins are made; no charge waits while it lasts.
 
 use super::{KIB, WATCHDOG, admitted, assert_empty, blocked, build, charge, create, in_line, join, kinds, limited};
+use memcg::Bytes;
 
 #[test]
 fn a_charge_that_waits_is_let_through() {
@@ -51,9 +52,9 @@ fn afterwards_they_wait_again() {
         let mut held = charge(&group, 30 * KIB);
         group.set_observe_only(false);
         let mut waiter = in_line(&group, 5 * KIB);
-        held.shrink(24 * KIB);
+        held.shrink(Bytes(24 * KIB));
         assert_eq!(waiter.wakes(), 0);
-        held.shrink(KIB);
+        held.shrink(Bytes(KIB));
         drop(admitted(&mut waiter));
         drop((held, waiter, group));
         assert_empty(&runtime);
@@ -71,7 +72,7 @@ fn on_and_off_while_threads_wait() {
                 .map(|_| {
                     scope.spawn(|| {
                         for _ in 0..200 {
-                            drop(group.charge_timeout(6 * KIB, WATCHDOG).expect("its turn"));
+                            drop(group.charge_timeout(Bytes(6 * KIB), WATCHDOG).expect("its turn"));
                         }
                     })
                 })

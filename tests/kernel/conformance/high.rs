@@ -24,7 +24,7 @@ fn assert_no_max_no_oom(group: &Group) {
 fn over_high_is_no_failure(builder: RuntimeBuilder) {
     let runtime = builder.delay_max(Duration::from_millis(20)).build().expect("a configuration");
     let group = create(&runtime.root(), "q", high(30 * MIB));
-    let held: Vec<_> = (0..31).map(|_| group.try_charge(MIB).expect("high refuses no charge")).collect();
+    let held: Vec<_> = (0..31).map(|_| group.try_charge(Bytes(MIB)).expect("high refuses no charge")).collect();
     assert_eq!(group.live(), 31 * MIB);
     assert!(group.events().get(Event::High) > 0);
     assert_no_max_no_oom(&group);
@@ -75,7 +75,7 @@ fn one_big_charge_is_throttled_at_once(builder: RuntimeBuilder) {
     assert!(noticed > 0 && group.live() < 140 * MIB);
     drop((registration, cache));
     let started = Instant::now();
-    let held = group.try_charge(100 * MIB).expect("high refuses no charge");
+    let held = group.try_charge(Bytes(100 * MIB)).expect("high refuses no charge");
     assert!(started.elapsed() >= delay, "while the call is in progress: {:?}", started.elapsed());
     assert!(group.events().get(Event::High) > noticed);
     assert_no_max_no_oom(&group);
@@ -109,7 +109,7 @@ const PENALTIES: [(u64, u64); 12] = [
 fn over(builder: RuntimeBuilder, bytes: u64) -> (Runtime, Group, memcg::Charge) {
     let runtime = builder.build().expect("a configuration");
     let group = create(&runtime.root(), "q", high(100 * MIB));
-    let held = group.charge(bytes);
+    let held = group.charge(Bytes(bytes));
     assert_eq!(group.usage(), bytes);
     (runtime, group, held)
 }
@@ -117,13 +117,13 @@ fn over(builder: RuntimeBuilder, bytes: u64) -> (Runtime, Group, memcg::Charge) 
 fn penalties(builder: &RuntimeBuilder) {
     for (mib, millis) in PENALTIES {
         let (runtime, group, _held) = over(builder.clone(), mib * MIB);
-        let delay = group.high_delay(BATCH);
+        let delay = group.high_delay(Bytes(BATCH));
         assert_eq!(delay.as_millis(), u128::from(millis), "{mib} MiB");
         // Below 10 ms no group sleeps.
         let slept = if millis > 10 { delay } else { Duration::ZERO };
         drop(runtime);
         let (runtime, group, held) = over(builder.clone(), mib * MIB - BATCH);
-        let (charge, delay) = group.try_charge_undelayed(BATCH).expect("high refuses no charge");
+        let (charge, delay) = group.try_charge_undelayed(Bytes(BATCH)).expect("high refuses no charge");
         assert_eq!((charge.bytes(), group.usage(), delay), (BATCH, mib * MIB, slept), "{mib} MiB");
         assert_eq!(group.events_local().get(Event::High), u64::from(mib > 100), "{mib} MiB");
         assert_groups_sound(&runtime);
@@ -161,7 +161,7 @@ fn s044_scales_with_what_is_charged() {
     ];
     for (mib, bytes, millis) in cases {
         let (_runtime, group, _held) = over(bare_groups(), mib * MIB);
-        let delay = group.high_delay(bytes);
+        let delay = group.high_delay(Bytes(bytes));
         // The kernel rounds before it scales: 4 x 57 is 228.
         let off = delay.as_millis().abs_diff(millis);
         assert!(off <= u128::from(bytes / BATCH), "{mib} MiB, {bytes}: {delay:?}, not {millis} ms");
@@ -175,16 +175,16 @@ fn s044_of_all_ancestors_the_greatest() {
     let outer = create(&runtime.root(), "outer", high(100 * MIB));
     let inner = create(&outer, "inner", high(50 * MIB));
     let leaf = create(&inner, "leaf", Limits::new());
-    let mut held = leaf.charge(51 * MIB);
+    let mut held = leaf.charge(Bytes(51 * MIB));
     // 1 of 50: as 2 of 100.
-    assert_eq!((leaf.high_delay(BATCH).as_millis(), outer.high_delay(BATCH)), (25, Duration::ZERO));
-    let other = outer.charge(52 * MIB);
-    assert_eq!((leaf.high_delay(BATCH).as_millis(), outer.high_delay(BATCH).as_millis()), (57, 57));
-    held.grow(MIB);
+    assert_eq!((leaf.high_delay(Bytes(BATCH)).as_millis(), outer.high_delay(Bytes(BATCH))), (25, Duration::ZERO));
+    let other = outer.charge(Bytes(52 * MIB));
+    assert_eq!((leaf.high_delay(Bytes(BATCH)).as_millis(), outer.high_delay(Bytes(BATCH)).as_millis()), (57, 57));
+    held.grow(Bytes(MIB));
     // 2 of 50 is more than 4 of 100 is: the same.
-    assert_eq!((leaf.high_delay(BATCH).as_millis(), outer.high_delay(BATCH).as_millis()), (102, 102));
-    held.grow(7 * MIB);
-    assert_eq!(leaf.high_delay(BATCH), Duration::from_millis(500), "the cap");
+    assert_eq!((leaf.high_delay(Bytes(BATCH)).as_millis(), outer.high_delay(Bytes(BATCH)).as_millis()), (102, 102));
+    held.grow(Bytes(7 * MIB));
+    assert_eq!(leaf.high_delay(Bytes(BATCH)), Duration::from_millis(500), "the cap");
     drop((held, other));
 }
 
@@ -193,8 +193,8 @@ fn s044_of_all_ancestors_the_greatest() {
 fn s044_below_ten_milliseconds_is_ignored() {
     for builder in [bare_groups(), adaptive_groups()] {
         let (_runtime, group, held) = over(builder, 101 * MIB - BATCH);
-        let (charge, delay) = group.try_charge_undelayed(BATCH).expect("high refuses no charge");
-        assert_eq!((delay, group.high_delay(BATCH).as_millis()), (Duration::ZERO, 6));
+        let (charge, delay) = group.try_charge_undelayed(Bytes(BATCH)).expect("high refuses no charge");
+        assert_eq!((delay, group.high_delay(Bytes(BATCH)).as_millis()), (Duration::ZERO, 6));
         assert_eq!(group.events_local().get(Event::High), 1, "noticed all the same");
         drop((charge, held));
     }
@@ -207,12 +207,12 @@ fn s046_a_hit_does_not_look() {
     let builder = Runtime::builder().audit(true).batch(Bytes(BATCH)).adaptive(false).delay_max(Duration::ZERO);
     let runtime = builder.build().expect("a configuration");
     let group = create(&runtime.root(), "q", high(MIB));
-    let above = group.charge(2 * MIB);
+    let above = group.charge(Bytes(2 * MIB));
     assert_eq!(group.events().get(Event::High), 0, "by force");
     let mut held = Vec::new();
     for batch in 1..=3 {
         for _ in 0..64 {
-            held.push(group.try_charge(page).expect("high refuses no charge"));
+            held.push(group.try_charge(Bytes(page)).expect("high refuses no charge"));
             assert_eq!(group.events_local().get(Event::High), batch);
         }
     }
@@ -225,7 +225,7 @@ fn s046_a_hit_does_not_look() {
 fn s046_adaptive() {
     let runtime = adaptive_groups().delay_max(Duration::ZERO).build().expect("a configuration");
     let group = create(&runtime.root(), "q", high(MIB));
-    let held: Vec<_> = (0..1_000).map(|_| group.try_charge(4 * KIB).expect("high refuses no charge")).collect();
+    let held: Vec<_> = (0..1_000).map(|_| group.try_charge(Bytes(4 * KIB)).expect("high refuses no charge")).collect();
     let noticed = group.events_local().get(Event::High);
     assert!((1..=1_000).contains(&noticed), "{noticed}");
     assert_eq!(group.live(), 4_000 * KIB);

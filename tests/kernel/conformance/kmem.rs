@@ -20,7 +20,7 @@ fn node(number: u16) -> NodeId {
 }
 
 fn hold(group: &Group, stat: Stat, of: u16, bytes: u64) -> Kmem {
-    group.precharge(bytes).expect("no limits").account_as(stat, &Placement::on(node(of), bytes))
+    group.precharge(Bytes(bytes)).expect("no limits").account_as(stat, &Placement::on(node(of), Bytes(bytes)))
 }
 
 /// A batch of a page, which stays open.
@@ -52,8 +52,8 @@ fn s075_the_items_sum_to_the_usage() {
                         let other = [Stat::ANON, Stat::FILE, Stat::SOCK][(number % 3) as usize];
                         for (stat, bytes) in [(Stat::KERNEL, 100 + number * 37), (other, 1 + thread)] {
                             // Deleted before this thread came.
-                            let Ok(precharge) = child.precharge(bytes) else { continue };
-                            held.push(precharge.account_as(stat, &Placement::on(node(of), bytes)));
+                            let Ok(precharge) = child.precharge(Bytes(bytes)) else { continue };
+                            held.push(precharge.account_as(stat, &Placement::on(node(of), Bytes(bytes))));
                         }
                         if number % 2 == 0 && !held.is_empty() {
                             drop(held.swap_remove(held.len() / 2));
@@ -156,7 +156,7 @@ fn s078_percpu_by_node() {
     let group = create(&runtime.root(), "q", Limits::new());
     let bound = Placement::bound(Layout::new::<[u8; 64 * 4]>()).with_metadata(64 / 4 * 16);
     assert_eq!((bound.bytes(), 512_u64.div_ceil(PAGE) + 2), (512, 3));
-    for (bound, metadata) in [(bound.clone(), 0), (bound, 1), (Bound::from(3 * PAGE), 1)] {
+    for (bound, metadata) in [(bound.clone(), 0), (bound, 1), (Bound::from(Bytes(3 * PAGE)), 1)] {
         let precharge = group.precharge(bound.clone()).expect("no limits");
         assert_eq!((group.usage(), group.numa_stat(Stat::PERCPU).sum()), (bound.bytes(), 0), "admitted, and no more");
         let mut placement = Placement::new();
@@ -259,7 +259,7 @@ fn s082_sock() {
     let base = group.usage();
     // Where they lie is no group's question: the item is of the group.
     let buffers: Vec<Kmem> = (1..=100)
-        .map(|bytes| group.precharge(bytes).expect("no limits").account_as(Stat::SOCK, &unplaced(bytes)))
+        .map(|bytes| group.precharge(Bytes(bytes)).expect("no limits").account_as(Stat::SOCK, &unplaced(bytes)))
         .collect();
     assert_eq!(group.usage() - base, group.read_exact().get(Stat::SOCK).cast_unsigned());
     assert_eq!(group.read_exact().get(Stat::SOCK), 5_050);
@@ -272,6 +272,6 @@ fn s082_sock() {
 
 fn unplaced(bytes: u64) -> Placement {
     let mut placement = Placement::new();
-    placement.add(None, bytes);
+    placement.add(None, Bytes(bytes));
     placement
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use memcg::{ChargeError, Event, Group, Limit, Limits, OomPolicy, Runtime, RuntimeBuilder};
+use memcg::{Bytes, ChargeError, Event, Group, Limit, Limits, OomPolicy, Runtime, RuntimeBuilder};
 
 use super::{adaptive_groups, assert_groups_sound, bare_groups, create};
 use crate::support::processes::Process;
@@ -107,7 +107,7 @@ fn writing_max_below_pinned_memory(builder: RuntimeBuilder) {
     assert_eq!((process.kills(), local(process.group(), Event::OomKill)), (1, 1));
     assert_eq!(local(&group, Event::Oom), 1);
     // Or when there is no group left.
-    let pinned = group.try_charge(20 * MIB).expect("room");
+    let pinned = group.try_charge(Bytes(20 * MIB)).expect("room");
     assert_eq!(group.set_max(Limit::Bytes(MIB)).expect("a number"), 19 * MIB);
     assert_eq!((group.live(), group.forced(), group.max()), (20 * MIB, 19 * MIB, MIB));
     assert_eq!(count(&group, Event::OomKill), 1);
@@ -252,7 +252,7 @@ fn each_ancestor_hears(builder: RuntimeBuilder) {
             std::thread::spawn(move || events.wait(Event::Max, PATIENCE))
         })
         .collect();
-    assert!(b.try_charge(2 * MIB).is_err());
+    assert!(b.try_charge(Bytes(2 * MIB)).is_err());
     let until = Instant::now() + PATIENCE;
     let told = || heard.iter().map(|heard| heard.load(Ordering::SeqCst)).collect::<Vec<_>>();
     let counts = levels.map(|level| count(level, Event::Max));

@@ -1,7 +1,8 @@
 //! Statements 27 to 39: what min and low protect, and what they add up to in the parent.
 
 use memcg::{
-    Charge, CounterConfig, Event, Group, Limit, Limits, PageCounter, ReclaimPass, Registration, Runtime, RuntimeBuilder,
+    Bytes, Charge, CounterConfig, Event, Group, Limit, Limits, PageCounter, ReclaimPass, Registration, Runtime,
+    RuntimeBuilder,
 };
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -74,7 +75,7 @@ impl Tree {
     fn press(&self, held: &mut Vec<Charge>, bytes: u64) -> bool {
         let g = &self.inner[2];
         while g.live() < bytes {
-            match g.try_charge(MIB / 4) {
+            match g.try_charge(Bytes(MIB / 4)) {
                 Ok(charge) => held.push(charge),
                 Err(_) => return false,
             }
@@ -200,7 +201,7 @@ fn s031_the_target_is_not_protected_from_itself() {
             let c = &tree.leaves[0];
             while c.usage() > 10 * MIB {
                 let want = c.usage() - 10 * MIB;
-                let report = c.reclaim(want).expect("not inside a reclaimer");
+                let report = c.reclaim(Bytes(want)).expect("not inside a reclaimer");
                 assert!(report.freed > 0, "{report:?}");
                 if report.freed >= want {
                     assert_close(c.usage().max(10 * MIB), 10 * MIB, 3);
@@ -318,12 +319,12 @@ fn s036_equality_protects() {
         let above = create(&root, "above", Kind::Low.limits(20 * MIB));
         let empty = create(&root, "empty", Limits::new());
         let caches = [(&even, 20 * MIB), (&above, 21 * MIB), (&empty, 0)].map(|(group, n)| Cache::of(group, n, &log));
-        let report = root.reclaim(MIB).expect("not inside a reclaimer");
+        let report = root.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
         assert_eq!((report.freed, log.order()), (MIB, vec!["/above".to_string()]));
         assert!(log.in_pass(ReclaimPass::Low).is_empty());
         // Now both use what protects them: the one that is asked by itself gives.
         log.take();
-        even.reclaim(MIB).expect("not inside a reclaimer");
+        even.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
         assert_eq!((log.order(), caches[0].0.bytes()), (vec!["/even".to_string()], 19 * MIB));
         assert_eq!(even.events().get(Event::Low), 0, "the target is not protected");
         assert_groups_sound(&runtime);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memcg::{ChargeError, Event, Group, Limit, Limits, OomPolicy, Priority, RuntimeBuilder};
+use memcg::{Bytes, ChargeError, Event, Group, Limit, Limits, OomPolicy, Priority, RuntimeBuilder};
 
 use super::{adaptive_groups, assert_groups_sound, bare_groups, create};
 use crate::support::reclaimers::{Cache, Log, MIB, call};
@@ -18,7 +18,7 @@ fn nothing_fits_below_max_0(builder: RuntimeBuilder) {
     let group = create(&runtime.root(), "q", max(0));
     let (_cache, _registration) = Cache::of(&group, 0, &log);
     for bytes in [1, 4_096, MIB, u64::MAX] {
-        let refused = group.try_charge(bytes).expect_err("max is 0");
+        let refused = group.try_charge(Bytes(bytes)).expect_err("max is 0");
         assert!(matches!(&refused, ChargeError::Limit(by) if by.group() == &group), "{refused}");
     }
     assert_eq!((group.usage(), group.peak(), runtime.root().usage()), (0, 0, 0));
@@ -37,12 +37,12 @@ fn reclaim_to_a_goal(builder: RuntimeBuilder) {
     let runtime = builder.build().expect("a configuration");
     let log = Log::default();
     let group = create(&runtime.root(), "q", max(500 * MIB));
-    let pinned = group.try_charge(25 * MIB).expect("room");
+    let pinned = group.try_charge(Bytes(25 * MIB)).expect("room");
     let (cache, _registration) = Cache::of(&group, 30 * MIB, &log);
     let goal = 30 * MIB;
     for _ in 0..16 {
         let Some(want) = group.live().checked_sub(goal).filter(|&want| want > 0) else { break };
-        let report = group.reclaim(want).expect("not inside a reclaimer");
+        let report = group.reclaim(Bytes(want)).expect("not inside a reclaimer");
         assert_eq!(report.requested, want);
         if report.freed >= want {
             assert!(group.live() <= goal + goal * 3 / 100, "{report:?} left {}", group.live());
@@ -72,7 +72,7 @@ fn the_refusing_level_counts(builder: RuntimeBuilder) {
     let a = create(&runtime.root(), "a", max(30 * MIB));
     let b = create(&a, "b", max(60 * MIB));
     let c = create(&b, "c", Limits::new());
-    let refused = c.try_charge(40 * MIB).expect_err("A is smaller");
+    let refused = c.try_charge(Bytes(40 * MIB)).expect_err("A is smaller");
     assert!(matches!(&refused, ChargeError::Limit(by) if by.group() == &a && by.requester() == &c), "{refused}");
     let local = |group: &Group| group.events_local().get(Event::Max);
     let all = |group: &Group| group.events().get(Event::Max);
@@ -96,12 +96,12 @@ fn inside_reclaim_nothing_counts_as_oom(builder: RuntimeBuilder) {
     let runtime = builder.build().expect("a configuration");
     let root = runtime.root();
     let group = create(&root, "q", max(10 * MIB));
-    let pinned = group.try_charge(10 * MIB).expect("room");
+    let pinned = group.try_charge(Bytes(10 * MIB)).expect("room");
     let refused = Arc::new(AtomicU64::new(0));
     let charges = {
         let refused = Arc::clone(&refused);
         move |group: &Group| {
-            let error = group.try_charge(MIB).expect_err("it is full");
+            let error = group.try_charge(Bytes(MIB)).expect_err("it is full");
             assert!(matches!(error, ChargeError::InReclaim(_)), "{error}");
             refused.fetch_add(1, Ordering::SeqCst);
         }
@@ -115,7 +115,7 @@ fn inside_reclaim_nothing_counts_as_oom(builder: RuntimeBuilder) {
         group.register_reclaimer(reclaimer, Priority::NORMAL)
     };
     let counts = |event| (group.events_local().get(event), root.events().get(event));
-    group.reclaim(MIB).expect("not inside a reclaimer");
+    group.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
     let inside = refused.load(Ordering::SeqCst);
     assert!(inside > 0 && counts(Event::Panic) == (0, 0));
     assert_eq!((counts(Event::Max), counts(Event::Oom)), ((inside, inside), (0, 0)));
@@ -124,7 +124,7 @@ fn inside_reclaim_nothing_counts_as_oom(builder: RuntimeBuilder) {
     drop(registration);
     group.set_oom_policy(OomPolicy::Choose);
     let hook = group.on_cancel(move |cancel| charges(&cancel.group()));
-    group.try_charge(MIB).expect_err("it is the victim itself");
+    group.try_charge(Bytes(MIB)).expect_err("it is the victim itself");
     assert_eq!((refused.load(Ordering::SeqCst), counts(Event::Oom)), (inside + 1, (1, 1)));
     drop((hook, pinned));
     assert_groups_sound(&runtime);

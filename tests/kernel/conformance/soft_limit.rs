@@ -1,6 +1,6 @@
 //! Statements 93 to 98: which group is in excess, which is asked first, and which is not even looked at.
 
-use memcg::{Group, Limit, Limits, ReclaimPass, RuntimeBuilder};
+use memcg::{Bytes, Group, Limit, Limits, ReclaimPass, RuntimeBuilder};
 
 use super::{adaptive_groups, assert_groups_sound, bare_groups, create};
 use crate::support::reclaimers::{Cache, Log, MIB};
@@ -24,7 +24,7 @@ fn an_ancestor_in_excess(builder: RuntimeBuilder) {
     let other = create(&root, "other", none());
     let caches = [&b, &other].map(|group| Cache::of(group, 20 * MIB, &log));
     assert!(a.is_in_excess() && !b.is_in_excess() && b.soft() == u64::MAX);
-    let report = root.reclaim(MIB).expect("not inside a reclaimer");
+    let report = root.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
     assert_eq!((report.freed, log.order()), (MIB, vec!["/a/b".to_string()]));
     assert_eq!(log.in_pass(ReclaimPass::Soft).len(), log.len());
     assert!(report.soft_visited > 0, "{report:?}");
@@ -48,7 +48,7 @@ fn excess_above_the_target(builder: RuntimeBuilder) {
     let leaves = ["c", "d"].map(|name| create(&b, name, none()));
     let _caches = leaves.each_ref().map(|group| Cache::of(group, 20 * MIB, &log));
     assert!(a.is_in_excess() && !b.is_in_excess());
-    let report = b.reclaim(20 * MIB).expect("not inside a reclaimer");
+    let report = b.reclaim(Bytes(20 * MIB)).expect("not inside a reclaimer");
     assert_eq!((report.freed, report.soft_visited), (20 * MIB, 0), "{report:?}");
     assert_eq!(log.in_pass(ReclaimPass::Unprotected).len(), log.len());
     assert_eq!(log.order().len(), 2, "both gave");
@@ -72,15 +72,15 @@ fn only_the_leaf_is_in_excess(builder: RuntimeBuilder) {
     let _caches = [&a, &b, &c, &d].map(|group| Cache::of(group, 20 * MIB, &log));
     let counted = [&root, &a, &b, &c, &d].map(Group::descendants_in_excess);
     assert_eq!(counted, [1, 1, 1, 0, 0]);
-    let report = root.reclaim(5 * MIB).expect("not inside a reclaimer");
+    let report = root.reclaim(Bytes(5 * MIB)).expect("not inside a reclaimer");
     assert_eq!((report.freed, log.order()), (5 * MIB, vec!["/a/b/c".to_string()]));
     assert_eq!(report.visited, report.soft_visited, "{report:?}");
     // At its soft limit it is like all others.
-    root.reclaim(5 * MIB).expect("not inside a reclaimer");
+    root.reclaim(Bytes(5 * MIB)).expect("not inside a reclaimer");
     assert!(!c.is_in_excess());
     assert_eq!([&root, &a, &b].map(Group::descendants_in_excess), [0; 3]);
     log.take();
-    let report = root.reclaim(5 * MIB).expect("not inside a reclaimer");
+    let report = root.reclaim(Bytes(5 * MIB)).expect("not inside a reclaimer");
     assert_eq!((report.soft_visited, log.in_pass(ReclaimPass::Soft).len()), (0, 0));
     assert_groups_sound(&runtime);
 }
@@ -109,7 +109,7 @@ fn s096_idle_groups_are_not_visited() {
     let (cache, _registration) = Cache::of(&busy, 20 * MIB, &log);
     assert_eq!(root.descendants_in_excess(), 1);
     for _ in 0..10 {
-        let report = root.reclaim(MIB).expect("not inside a reclaimer");
+        let report = root.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
         let asked = log.take();
         assert_eq!(report.freed, MIB);
         assert!(asked.iter().all(|asked| asked.group == "/top/busy"));
@@ -129,14 +129,14 @@ fn no_group_in_excess(builder: RuntimeBuilder) {
     let (root, log) = (runtime.root(), Log::default());
     let groups = [create(&root, "x", none()), create(&root, "y", soft(100 * MIB))];
     let _caches = groups.each_ref().map(|group| Cache::of(group, 20 * MIB, &log));
-    let report = root.reclaim(10 * MIB).expect("not inside a reclaimer");
+    let report = root.reclaim(Bytes(10 * MIB)).expect("not inside a reclaimer");
     assert_eq!((report.freed, report.soft_visited), (10 * MIB, 0), "{report:?}");
     assert_eq!(log.in_pass(ReclaimPass::Unprotected).len(), log.take().len());
     // One in excess that gives nothing: every group is asked in the same call.
     let stubborn = create(&root, "stubborn", soft(0));
-    let held = stubborn.try_charge(MIB).expect("unlimited");
+    let held = stubborn.try_charge(Bytes(MIB)).expect("unlimited");
     let _registered = [Cache::of(&stubborn, 0, &log), Cache::of(&create(&stubborn, "below", none()), 0, &log)];
-    let report = root.reclaim(10 * MIB).expect("not inside a reclaimer");
+    let report = root.reclaim(Bytes(10 * MIB)).expect("not inside a reclaimer");
     assert_eq!(report.freed, 10 * MIB);
     let unprotected: u64 = log.in_pass(ReclaimPass::Unprotected).iter().map(|asked| asked.freed).sum();
     assert_eq!(unprotected, 10 * MIB);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use memcg::{ChargeError, Counter, Event, Group, Limit, Limits, OomPolicy, Runtime, RuntimeBuilder};
+use memcg::{Bytes, ChargeError, Counter, Event, Group, Limit, Limits, OomPolicy, Runtime, RuntimeBuilder};
 
 use super::{adaptive_groups, assert_groups_sound, bare_groups, create};
 use crate::support::reclaimers::MIB;
@@ -119,7 +119,7 @@ fn swap_is_hierarchical(builder: RuntimeBuilder) {
     };
     let (anon, registration) = Anon::of(&child, swap, MIB);
     anon.allocate(20 * MIB).expect("no limit");
-    let report = child.reclaim(20 * MIB).expect("not inside a reclaimer");
+    let report = child.reclaim(Bytes(20 * MIB)).expect("not inside a reclaimer");
     assert_eq!((report.freed, child.live()), (10 * MIB, 10 * MIB));
     let refused = child.try_charge_set(&[(swap, MIB)]).expect_err("full above");
     let ChargeError::Limit(refusal) = refused else { panic!("{refused}") };

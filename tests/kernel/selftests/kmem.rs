@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::available_parallelism;
 
 use memcg::kmem::{Kmem, NodeId, PerCpu, Placement};
-use memcg::{Group, Limit, Limits, Priority, Reclaim, ReclaimContext, Registration, Stat, Unit};
+use memcg::{Bytes, Group, Limit, Limits, Priority, Reclaim, ReclaimContext, Registration, Stat, Unit};
 
 use super::{Cell, PAGE, assert_sound, build, create, stat};
 use crate::support::reclaimers::{MIB, lock};
@@ -24,7 +24,7 @@ fn max_vmstat_error() -> u64 {
 }
 
 fn hold(group: &Group, stat: Stat, bytes: u64) -> Kmem {
-    group.precharge(bytes).expect("no max").account_as(stat, &Placement::on(NodeId::new(0), bytes))
+    group.precharge(Bytes(bytes)).expect("no max").account_as(stat, &Placement::on(NodeId::new(0), Bytes(bytes)))
 }
 
 /// Dentries that no group uses: they stay when the process that looked for them has ended, until reclaim takes them,
@@ -168,7 +168,7 @@ fn test_kmem_dead_cgroups(cell: Cell) {
             left.iter().for_each(|(_, dcache)| dcache.reparent(&parent));
         } else {
             // Their reclaimers are the parent's by now.
-            assert_eq!(parent.reclaim(bytes).expect("not inside a reclaimer").freed, bytes);
+            assert_eq!(parent.reclaim(Bytes(bytes)).expect("not inside a reclaimer").freed, bytes);
         }
         // The dentries alone: the rest of it has a handle on the group.
         let left: Vec<_> = left.into_iter().map(|(_, dcache)| std::mem::take(&mut *lock(&dcache.dentries))).collect();

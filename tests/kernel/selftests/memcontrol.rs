@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
-use memcg::{Event, Group, Limit, Limits, Registration, Stat};
+use memcg::{Bytes, Event, Group, Limit, Limits, Registration, Stat};
 
 use super::pages::{Page, PageCache};
 use super::{Cell, PAGE, PATIENCE, alloc_anon, assert_current, assert_sound, count, create, stat, values_close};
@@ -101,8 +101,8 @@ fn alloc_anon_mlock(group: &Group, killed: &AtomicBool, delayed: Sender<()>) {
     let mut held = Vec::new();
     while held.len() as u64 * BATCH < 200 * MIB && !killed.load(Ordering::Relaxed) {
         let (noticed, began) = (count(group, Event::High), Instant::now());
-        held.push(group.try_charge(BATCH).expect("max is far away"));
-        let delay = group.high_delay(BATCH);
+        held.push(group.try_charge(Bytes(BATCH)).expect("max is far away"));
+        let delay = group.high_delay(Bytes(BATCH));
         if count(group, Event::High) > noticed && delay > Duration::from_millis(10) {
             assert!(began.elapsed() >= delay, "within the call: {:?} of {delay:?}", began.elapsed());
             // No group may be listening any more.

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use memcg::{Charge, ChargeError, Group, Priority, Reclaim, ReclaimContext, Registration, Stat};
+use memcg::{Bytes, Charge, ChargeError, Group, Priority, Reclaim, ReclaimContext, Registration, Stat};
 
 use super::PAGE;
 use crate::support::reclaimers::lock;
@@ -16,7 +16,7 @@ pub(crate) struct Page {
 
 impl Page {
     pub(crate) fn of(group: &Group, stat: Stat) -> Result<Page, ChargeError> {
-        let charge = group.try_charge(PAGE)?;
+        let charge = group.try_charge(Bytes(PAGE))?;
         charge.stat_add(stat, PAGE.cast_signed());
         Ok(Page { charge, stat })
     }

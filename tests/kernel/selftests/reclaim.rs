@@ -1,6 +1,6 @@
 //! `test_memcg_reclaim`: memory that is given back because a group asks.
 
-use memcg::{Group, Limits, Stat};
+use memcg::{Bytes, Group, Limits, Stat};
 
 use super::pages::PageCache;
 use super::{Cell, PAGE, assert_current, assert_sound, build, create, stat, values_close};
@@ -22,7 +22,7 @@ pub(crate) fn reclaim_until(group: &Group, goal: u64) -> bool {
         }
         let want = current - goal;
         // What the kernel answers with EAGAIN is a report of less than that.
-        reclaimed = group.reclaim(want).expect("not inside a reclaimer").freed >= want;
+        reclaimed = group.reclaim(Bytes(want)).expect("not inside a reclaimer").freed >= want;
     }
     reclaimed
 }

@@ -1,6 +1,7 @@
 //! Where the bytes of a range lie: pages are looked up once each, in batches, and an object that straddles them is
 //! split where one ends.
 
+use memcg::Bytes;
 use std::alloc::Layout;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -176,9 +177,9 @@ fn the_order_does_not_matter() {
 #[test]
 fn no_more_than_all_the_bytes_there_are() {
     let mut placement = placed(&[(0, u64::MAX), (1, 1), (0, 5)]);
-    placement.add(None, u64::MAX);
+    placement.add(None, Bytes(u64::MAX));
     assert_eq!((placement.bytes(), placement.on_node(node(0)), placement.unplaced()), (u64::MAX, u64::MAX, u64::MAX));
-    assert_eq!(Bound::from(u64::MAX).with_metadata(1).bytes(), u64::MAX);
+    assert_eq!(Bound::from(Bytes(u64::MAX)).with_metadata(1).bytes(), u64::MAX);
     assert_eq!(Placement::bound(Layout::new::<[u8; 100]>()).with_metadata(8).bytes(), 108);
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use memcg::{Group, Runtime, Stat, Unit};
+use memcg::{Bytes, Group, Runtime, Stat, Unit};
 
 use super::{assert_empty, assert_sums, assert_zero, hold, node, placed, scattered};
 use crate::support::trees::{bare, build, create};
@@ -23,7 +23,7 @@ fn parse(table: &str) -> BTreeMap<String, Vec<(u16, i64)>> {
 }
 
 fn account_as(group: &Group, stat: Stat, placement: &memcg::kmem::Placement) -> memcg::kmem::Kmem {
-    group.precharge(placement.bytes()).expect("room").account_as(stat, placement)
+    group.precharge(Bytes(placement.bytes())).expect("room").account_as(stat, placement)
 }
 
 #[test]

@@ -28,7 +28,7 @@ mod transfer;
 mod updates;
 
 use memcg::kmem::{Kmem, NodeId, NodeStats, Placement, Topology};
-use memcg::{Group, Runtime, RuntimeBuilder, Stat};
+use memcg::{Bytes, Group, Runtime, RuntimeBuilder, Stat};
 
 use crate::support::trees;
 pub(crate) use crate::support::workers::Other;
@@ -54,21 +54,21 @@ pub(crate) fn assert_machine_shape(machine: &Topology, with_processors: usize, n
 /// Bytes by node.
 pub(crate) fn placed(nodes: &[(u16, u64)]) -> Placement {
     let mut placement = Placement::new();
-    nodes.iter().for_each(|&(number, bytes)| placement.add(Some(node(number)), bytes));
+    nodes.iter().for_each(|&(number, bytes)| placement.add(Some(node(number)), Bytes(bytes)));
     placement
 }
 
 /// Bytes by node, and on none.
 pub(crate) fn scattered(nodes: &[(u16, u64)], unplaced: u64) -> Placement {
     let mut placement = placed(nodes);
-    placement.add(None, unplaced);
+    placement.add(None, Bytes(unplaced));
     placement
 }
 
 /// Precharge just these, and account them.
 #[track_caller]
 pub(crate) fn hold(group: &Group, placement: &Placement) -> Kmem {
-    group.precharge(placement.bytes()).expect("room").account(placement)
+    group.precharge(Bytes(placement.bytes())).expect("room").account(placement)
 }
 
 /// Of the subtree, on nodes 0 to `N` - 1, exactly.

@@ -1,5 +1,6 @@
 //! Memory that moves, is touched late, or goes in part: the account goes with it, and the charge only where bytes go.
 
+use memcg::Bytes;
 use memcg::Stat;
 use memcg::kmem::Kmem;
 
@@ -22,7 +23,7 @@ fn migration_moves_the_account_and_not_the_charge() {
             (2, 0, 800, 800, [1_500, 0, 0]),
             (0, 1, u64::MAX, 1_500, [0, 1_500, 0]),
         ] {
-            assert_eq!(kmem.migrate(Some(node(from)), Some(node(to)), bytes), moved);
+            assert_eq!(kmem.migrate(Some(node(from)), Some(node(to)), Bytes(bytes)), moved);
             assert_eq!((on(&group), on(&root)), (expected, expected));
             assert_eq!((kmem.bytes(), group.live(), group.peak()), (1_500, 1_500, group.peak()));
             assert_sums(&runtime);

@@ -1,7 +1,7 @@
 //! Admission before the memory is there.
 
 use memcg::kmem::Bound;
-use memcg::{ChargeError, Limit, Limits, Stat};
+use memcg::{Bytes, ChargeError, Limit, Limits, Stat};
 
 use super::{Other, assert_empty, hold, node, on, placed};
 use crate::support::trees::{build, create, limited};
@@ -13,7 +13,7 @@ fn every_level_is_asked() {
         let root = runtime.root();
         let a = limited(&root, "a", 500);
         let b = limited(&a, "b", 100);
-        let refuses = |bytes| match b.precharge(bytes) {
+        let refuses = |bytes| match b.precharge(Bytes(bytes)) {
             Err(ChargeError::Limit(refusal)) => {
                 assert_eq!((refusal.requester(), refusal.requested()), (&b, bytes));
                 refusal.group().clone()
@@ -80,16 +80,16 @@ fn at_the_limit_account_never_fails() {
                 .zip(&groups)
                 .map(|(other, group)| {
                     let group = group.clone();
-                    other.run(move || group.precharge(bytes).expect("room for both"))
+                    other.run(move || group.precharge(Bytes(bytes)).expect("room for both"))
                 })
                 .collect();
-            let rest = root.precharge(3_000 - 2 * bytes).expect("room for the rest");
+            let rest = root.precharge(Bytes(3_000 - 2 * bytes)).expect("room for the rest");
             assert!(groups[0].precharge(1).is_err());
             let part = bytes / 3;
             for precharge in held {
                 let kmem = precharge.account(&placed(&[(0, bytes - part), (1, part)]));
                 assert_eq!(kmem.bytes(), bytes);
-                assert!(groups[1].precharge(rest.bytes() + 1 + bytes).is_err());
+                assert!(groups[1].precharge(Bytes(rest.bytes() + 1 + bytes)).is_err());
                 drop(kmem);
             }
             assert_eq!((root.forced(), groups[0].forced(), groups[1].forced()), (0, 0, 0));
@@ -123,8 +123,8 @@ fn of_nothing() {
 fn more_than_there_can_be() {
     let runtime = build(crate::support::trees::bare().nodes(2));
     let root = runtime.root();
-    assert!(root.precharge(u64::MAX).is_err());
-    assert!(root.precharge(Bound::from(u64::MAX).within(&[node(0)])).is_err());
+    assert!(root.precharge(Bytes(u64::MAX)).is_err());
+    assert!(root.precharge(Bound::from(Bytes(u64::MAX)).within(&[node(0)])).is_err());
     assert_eq!((root.live(), root.usage()), (0, 0));
     assert_empty(&runtime);
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use memcg::kmem::{Bound, Kmem, Placement};
-use memcg::{ChargeError, Priority, Reclaim, ReclaimContext, Stat};
+use memcg::{Bytes, ChargeError, Priority, Reclaim, ReclaimContext, Stat};
 
 use super::{Other, assert_empty, assert_sums, hold, node, on, placed, scattered};
 use crate::support::trees::{build, create};
@@ -95,8 +95,8 @@ fn a_reclaimer_may_move_what_it_has() {
             let Some(full) = held.pop() else { return };
             let (group, half) = (full.group(), full.bytes() / 2);
             drop(full);
-            let small = group.precharge(Bound::from(half).within(&[node(1)])).expect("room for half");
-            held.push(small.account(&Placement::on(node(1), half)));
+            let small = group.precharge(Bound::from(Bytes(half)).within(&[node(1)])).expect("room for half");
+            held.push(small.account(&Placement::on(node(1), Bytes(half))));
         });
         let registration = cached.register_reclaimer(Arc::clone(&cache) as Arc<dyn Reclaim>, Priority::NORMAL);
         let kmem = group.precharge(3_000).expect("the cache gives").account(&placed(&[(1, 3_000)]));

@@ -3,7 +3,7 @@
 //! processors that ends up holding nothing but metadata; nothing is left in the end.
 
 use memcg::kmem::{Bound, Kmem, NodeOf, PageNode, Placement, Topology};
-use memcg::{Group, Stat};
+use memcg::{Bytes, Group, Stat};
 
 use super::{Other, assert_empty, assert_machine_shape, assert_sums, hold, local, node, on, placed};
 use crate::support::trees::{build, create};
@@ -50,7 +50,7 @@ impl NodeOf for Chunk {
 /// An object of so many bytes at an offset into each unit, and its slots in the metadata.
 fn allocate(group: &Group, chunk: &Chunk, at: usize, size: usize) -> Kmem {
     let metadata = size / 4 * 8;
-    let bound = Bound::from((size * PROCESSORS) as u64).with_metadata(metadata as u64);
+    let bound = Bound::from(size * PROCESSORS).with_metadata(metadata);
     let precharge = group.precharge(bound).expect("room");
     let mut placement = Placement::new();
     for processor in 0..PROCESSORS {

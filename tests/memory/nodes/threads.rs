@@ -72,7 +72,7 @@ impl World {
         let mut placement = Placement::new();
         for _ in 0..rng.random_range(0..5) {
             let part = rng.random_range(0..=bytes);
-            placement.add(self.node(rng), part);
+            placement.add(self.node(rng), Bytes(part));
             bytes -= part;
         }
         placement
@@ -126,7 +126,7 @@ impl World {
     fn allocate(&self, rng: &mut SmallRng) -> Option<Kmem> {
         let group = self.leaf(rng);
         let most = rng.random_range(0..20_000);
-        let bound = Bound::from(most);
+        let bound = Bound::from(Bytes(most));
         let is_fast = rng.random_bool(0.3);
         let bound = if is_fast { bound.within(&self.fast) } else { bound };
         let precharge = group.precharge(bound).ok()?;

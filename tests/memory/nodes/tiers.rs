@@ -1,7 +1,7 @@
 //! Counters of some nodes: asked where the memory may lie, moved with it, and back at zero in the end.
 
 use memcg::kmem::{Bound, Kmem, NodeId, Placement};
-use memcg::{BuildError, ChargeError, Counter, Group, Limit, Runtime, Stat};
+use memcg::{BuildError, Bytes, ChargeError, Counter, Group, Limit, Runtime, Stat};
 
 use super::{Other, assert_empty, assert_sums, hold, node, on, placed, scattered};
 use crate::support::trees::{assert_sound, bare, build, create, kinds, stocked};
@@ -139,12 +139,12 @@ fn asked_before_it_moves() {
         let group = create(&root, "q");
         limit(&root, toptier, 100);
         let far = |bytes| {
-            let precharge = group.precharge(Bound::from(bytes).within(&SLOW)).expect("elsewhere");
+            let precharge = group.precharge(Bound::from(Bytes(bytes)).within(&SLOW)).expect("elsewhere");
             precharge.account(&placed(&[(2, bytes)]))
         };
         let mut kmem = far(300);
         let before = (kmem.placement(), on::<4>(&root), group.live());
-        let to = |kmem: &mut Kmem, from, to, bytes| kmem.try_migrate(Some(node(from)), Some(node(to)), bytes);
+        let to = |kmem: &mut Kmem, from, to, bytes| kmem.try_migrate(Some(node(from)), Some(node(to)), Bytes(bytes));
         for bytes in [101, 300, u64::MAX] {
             assert!(is_refused_by_tier(to(&mut kmem, 2, 0, bytes), &root));
             assert_eq!((kmem.placement(), on::<4>(&root), group.live()), before);
@@ -182,7 +182,7 @@ fn untouched_bytes_stay_admitted() {
         assert_eq!((on_tier(&root, toptier), root.live()), (90, 100));
         assert!(is_refused_by_tier(root.precharge(11), &root));
         for (to, bytes, expected) in [(0, 20, 90), (1, 20, 90), (3, 30, 60), (0, 20, 60)] {
-            assert_eq!(kmem.try_migrate(None, Some(node(to)), bytes).expect("admitted"), bytes);
+            assert_eq!(kmem.try_migrate(None, Some(node(to)), Bytes(bytes)).expect("admitted"), bytes);
             assert_eq!((on_tier(&root, toptier), forced(&root, toptier)), (expected, 0));
         }
         assert_eq!(kmem.placement(), placed(&[(0, 40), (1, 20), (2, 10), (3, 30)]));

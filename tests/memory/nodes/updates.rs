@@ -5,7 +5,7 @@
 //! at most a grain is a grain. Work on counters is seen in the walks that a missing stock asks for.
 
 use memcg::kmem::{Kmem, NodeOf, PageNode, Placement};
-use memcg::{Group, Runtime, Stat};
+use memcg::{Bytes, Group, Runtime, Stat};
 
 use super::{Other, assert_empty, hold, machine, node, on, placed, scattered};
 use crate::support::trees::{bare, build, create};
@@ -51,7 +51,7 @@ fn one_addition_for_each_node_that_is_touched() {
                 assert_eq!(placement.nodes().count(), usize::from(touched));
                 let mut kmem = None;
                 let made = additions(&group, || {
-                    let precharge = group.precharge(placement.bytes() + 100).expect("room");
+                    let precharge = group.precharge(Bytes(placement.bytes() + 100)).expect("room");
                     kmem = Some(precharge.account(&placement));
                 });
                 assert_eq!(made, u64::from(touched), "{touched} of {nodes} nodes, warm: {warm}");

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Instant;
 
-use memcg::{Event, Priority};
+use memcg::{Bytes, Event, Priority};
 
 use super::{
     Cache, KIB, Log, MIB, QUICK, assert_empty, bare, build, call, charge, charged_in_the_end, limited, local, lock,
@@ -38,8 +38,8 @@ fn a_reclaimer_that_blocks_holds_up_no_charge() {
     }
     assert!(started.elapsed() < QUICK && log.is_empty());
     assert_eq!(calls.load(Ordering::SeqCst), 1, "one at a time");
-    held.shrink(KIB);
-    drop(group.try_charge_or_start(KIB).expect("given back"));
+    held.shrink(Bytes(KIB));
+    drop(group.try_charge_or_start(Bytes(KIB)).expect("given back"));
     drop(go_on);
     drop(charged_in_the_end(&other, 1));
     assert!(cache.bytes() < 10 * KIB, "asked afterwards");

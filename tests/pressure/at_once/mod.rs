@@ -9,7 +9,7 @@ mod started;
 
 use std::time::Duration;
 
-use memcg::{Charge, ChargeError, Event, Group, OverLimitError, Runtime};
+use memcg::{Bytes, Charge, ChargeError, Event, Group, OverLimitError, Runtime};
 
 use crate::support::trees;
 
@@ -65,7 +65,7 @@ pub(crate) fn local(group: &Group, event: Event) -> u64 {
 #[track_caller]
 pub(crate) fn charged_in_the_end(group: &Group, bytes: u64) -> Charge {
     let mut charge = None;
-    until("there is room", || match group.try_charge_or_start(bytes) {
+    until("there is room", || match group.try_charge_or_start(Bytes(bytes)) {
         Ok(made) => {
             charge = Some(made);
             true

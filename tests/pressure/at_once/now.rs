@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-use memcg::{ChargeError, Event, Limit, OomPolicy, Priority};
+use memcg::{Bytes, ChargeError, Event, Limit, OomPolicy, Priority};
 
 use super::{
     Cache, KIB, Log, MIB, assert_empty, bare, build, call, charge, create, kinds, limited, local, not_made, refused,
@@ -19,14 +19,14 @@ fn it_starts_nothing() {
         let group = limited(&runtime.root(), "q", 100 * KIB);
         let log = Log::default();
         let (cache, registration) = Cache::of(&group, 80 * KIB, &log);
-        let refusal = would_block(group.try_charge_now(30 * KIB));
+        let refusal = would_block(group.try_charge_now(Bytes(30 * KIB)));
         assert_eq!((refusal.group(), refusal.requested(), refusal.want()), (&group, 30 * KIB, 10 * KIB));
-        let mut held = group.try_charge_now(20 * KIB).expect("it fits");
+        let mut held = group.try_charge_now(Bytes(20 * KIB)).expect("it fits");
         assert!(matches!(held.try_grow_now(1), Err(ChargeError::WouldBlock(_))));
         assert!(log.is_empty());
         assert_eq!([Event::Max, Event::Oom].map(|event| local(&group, event)), [0, 0]);
         assert_eq!((group.refused(), held.bytes(), group.live()), (2, 20 * KIB, 100 * KIB));
-        refused(group.try_charge_now(101 * KIB));
+        refused(group.try_charge_now(Bytes(101 * KIB)));
         drop(registration);
         not_made(group.try_charge_now(1));
         drop((refusal, held, cache, group));
@@ -60,12 +60,12 @@ fn it_is_a_charge() {
         let runtime = build(builder);
         let top = limited(&runtime.root(), "top", 10 * KIB);
         let group = limited(&top, "q", 8 * KIB);
-        let mut held = group.try_charge_now(6 * KIB).expect("it fits");
-        held.try_grow_now(2 * KIB).expect("it fits");
+        let mut held = group.try_charge_now(Bytes(6 * KIB)).expect("it fits");
+        held.try_grow_now(Bytes(2 * KIB)).expect("it fits");
         held.try_grow_now(0).expect("nothing always fits");
         assert_eq!((held.bytes(), group.live(), top.live()), (8 * KIB, 8 * KIB, 8 * KIB));
         assert_eq!(not_made(group.try_charge_now(1)).group(), &group);
-        assert_eq!(not_made(top.try_charge_now(3 * KIB)).group(), &top);
+        assert_eq!(not_made(top.try_charge_now(Bytes(3 * KIB))).group(), &top);
         let none = group.try_charge_now(0).expect("nothing always fits");
         group.offline().expect("no children");
         for bytes in [0, 1] {
@@ -83,7 +83,7 @@ fn its_own_credit_is_room() {
         let runtime = build(builder);
         let group = limited(&runtime.root(), "q", 8 * KIB);
         let one = group.try_charge_now(1).expect("it fits");
-        let rest = group.try_charge_now(8 * KIB - 1).expect("all else is credit of this thread");
+        let rest = group.try_charge_now(Bytes(8 * KIB - 1)).expect("all else is credit of this thread");
         assert_eq!((group.live(), group.usage()), (8 * KIB, 8 * KIB));
         drop((one, rest, group));
         runtime.root().drain();
@@ -107,7 +107,7 @@ fn others_credit_is_not_drained() {
         turn.wait();
         let before = (group.stocked(), group.live(), runtime.counts().barriers);
         assert_eq!((before.0, before.1), (4 * KIB, 0));
-        would_block(group.try_charge_now(8 * KIB));
+        would_block(group.try_charge_now(Bytes(8 * KIB)));
         assert_eq!((group.stocked(), group.live(), runtime.counts().barriers), before);
         drop(charge(&group, 8 * KIB));
         turn.wait();
@@ -127,11 +127,11 @@ fn a_high_does_not_hold_it_up() {
         group.set_high(Limit::Bytes(MIB)).expect("a number");
         log.take();
         cache.evict(u64::MAX);
-        let more = group.charge(8 * MIB);
+        let more = group.charge(Bytes(8 * MIB));
         let started = std::time::Instant::now();
-        let held = group.try_charge_now(8 * MIB).expect("high refuses no charge");
+        let held = group.try_charge_now(Bytes(8 * MIB)).expect("high refuses no charge");
         assert!(started.elapsed() < super::QUICK);
-        assert!(log.is_empty() && !group.high_delay(MIB).is_zero());
+        assert!(log.is_empty() && !group.high_delay(Bytes(MIB)).is_zero());
         drop((held, more, registration, cache, group));
         assert_empty(&runtime);
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use memcg::{ChargeError, Event, OnExhausted};
+use memcg::{Bytes, ChargeError, Event, OnExhausted};
 
 use super::{
     HASTY, KIB, MIB, Process, Victims, WATCHDOG, admitted, all, assert_empty, block_on, blocked, build, charge, create,
@@ -29,10 +29,10 @@ fn one_that_is_the_victim_itself() {
         let victims = Victims::default();
         let hooks = [&group, &small].map(|group| victims.stubborn(group));
         // At once: no thread waits for itself.
-        assert_cancelled(below.try_charge(KIB).expect_err("it is the victim"), &below, KIB);
+        assert_cancelled(below.try_charge(Bytes(KIB)).expect_err("it is the victim"), &below, KIB);
         assert_eq!((victims.paths(), domain.live()), (vec!["/domain/q".to_string()], 100 * KIB));
         assert_eq!((local(&domain, Event::Oom), local(&group, Event::OomKill)), (1, 1));
-        let error = group.try_charge(KIB).expect_err("it is the victim");
+        let error = group.try_charge(Bytes(KIB)).expect_err("it is the victim");
         let text = error.to_string();
         assert!(text.contains("/domain/q") && !text.contains('\n'), "{text}");
         drop((hooks, held, error, below, small, group, domain));
@@ -82,11 +82,11 @@ fn in_every_form() {
             let process = Process::below(&domain, &format!("process {form}"));
             process.allocate(10 * MIB).expect("room");
             let held = match form {
-                0 => charger.try_charge(MIB),
-                1 => charger.charge_timeout(MIB, WATCHDOG),
-                2 => block_on(charger.charge_async(MIB)),
-                3 => charger.charge_with(MIB, OnExhausted::Fail),
-                _ => charger.charge_with(MIB, OnExhausted::Wait(WATCHDOG)),
+                0 => charger.try_charge(Bytes(MIB)),
+                1 => charger.charge_timeout(Bytes(MIB), WATCHDOG),
+                2 => block_on(charger.charge_async(Bytes(MIB))),
+                3 => charger.charge_with(Bytes(MIB), OnExhausted::Fail),
+                _ => charger.charge_with(Bytes(MIB), OnExhausted::Wait(WATCHDOG)),
             };
             assert_eq!(held.expect("the process is stopped").bytes(), MIB, "form {form}");
             process.wait_until_dead();
@@ -109,8 +109,8 @@ fn when_no_group_is_left() {
         let held = charge(&group, 100 * KIB);
         let victims = Victims::default();
         let hook = victims.stubborn(&group);
-        assert!(matches!(domain.try_charge(KIB), Err(ChargeError::Limit(_))));
-        let error = domain.charge_timeout(KIB, Duration::from_millis(50)).expect_err("no group gives anything");
+        assert!(matches!(domain.try_charge(Bytes(KIB)), Err(ChargeError::Limit(_))));
+        let error = domain.charge_timeout(Bytes(KIB), Duration::from_millis(50)).expect_err("no group gives anything");
         assert!(matches!(error, ChargeError::TimedOut { .. } | ChargeError::Limit(_)), "{error}");
         assert_eq!(victims.paths(), ["/domain/q"; 2]);
         drop((hook, held, error, group, domain));
@@ -130,13 +130,13 @@ fn not_from_inside_a_reclaimer() {
         let hook = victims.stubborn(&group);
         let registration = {
             let reclaimer = super::call(|_, context| {
-                let error = context.group().try_charge(KIB).expect_err("full");
+                let error = context.group().try_charge(Bytes(KIB)).expect_err("full");
                 assert!(matches!(error, ChargeError::InReclaim(_)), "{error}");
                 0
             });
             domain.register_reclaimer(reclaimer, memcg::Priority::NORMAL)
         };
-        domain.reclaim(KIB).expect("not inside a reclaimer");
+        domain.reclaim(Bytes(KIB)).expect("not inside a reclaimer");
         assert!(victims.take().is_empty());
         assert_eq!((all(&domain, Event::OomKill), all(&domain, Event::Panic)), (0, 0));
         drop((registration, hook, held, group, domain));
@@ -156,7 +156,7 @@ fn a_time_limit_is_one() {
         let hooks = groups.each_ref().map(|group| victims.stubborn(group));
         let started = std::time::Instant::now();
         let time = Duration::from_millis(20);
-        let error = domain.charge_timeout(KIB, time).expect_err("no group gives anything");
+        let error = domain.charge_timeout(Bytes(KIB), time).expect_err("no group gives anything");
         let took = started.elapsed();
         assert!(matches!(error, ChargeError::TimedOut { waited, .. } if waited >= time), "{error}");
         assert!(took < super::PATIENT / 2, "{took:?}, and a victim may take {:?}", super::PATIENT);

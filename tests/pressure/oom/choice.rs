@@ -1,6 +1,6 @@
 //! Which group is chosen: the one furthest above its share that has a hook.
 
-use memcg::{ChargeError, Event, Group, Limit, Limits};
+use memcg::{Bytes, ChargeError, Event, Group, Limit, Limits};
 
 use super::{
     HASTY, KIB, MIB, Told, Victims, all, assert_empty, assert_sound, bare, build, charge, create, kinds, limited,
@@ -31,8 +31,8 @@ fn assert_order(candidates: &[Candidate], order: &[&str]) {
             let group = domain.create(name, limits).expect("a free name");
             made.push((charge(&group, bytes * KIB), victims.stubborn(&group)));
         }
-        let rest = domain.charge(100 * KIB - domain.live());
-        let error = domain.try_charge(KIB).expect_err("no group gives anything");
+        let rest = domain.charge(Bytes(100 * KIB - domain.live()));
+        let error = domain.try_charge(Bytes(KIB)).expect_err("no group gives anything");
         assert!(matches!(error, ChargeError::Limit(_)), "{error}");
         let paths: Vec<String> = order.iter().map(|name| format!("/domain/{name}")).collect();
         assert_eq!(victims.paths(), paths, "each once, the largest overrun first");
@@ -96,7 +96,7 @@ fn low_as_it_takes_effect() {
         assert_eq!(boasts.effective_low(&domain), 0, "its parent has none");
         let victims = Victims::default();
         let hooks = [&boasts, &plain].map(|group| victims.stubborn(group));
-        assert!(domain.try_charge(KIB).is_err());
+        assert!(domain.try_charge(Bytes(KIB)).is_err());
         let told = victims.take();
         let expected = [("/domain/bare/boasts", 60), ("/domain/plain", 40)].map(|(group, overrun)| Told {
             group: group.into(),
@@ -138,10 +138,10 @@ fn within_the_domain() {
         let domain = limited(&runtime.root(), "domain", 100 * KIB);
         let outside = create(&runtime.root(), "outside");
         let inside = create(&domain, "inside");
-        let held = [charge(&outside, 100 * MIB), charge(&inside, KIB), domain.charge(99 * KIB)];
+        let held = [charge(&outside, 100 * MIB), charge(&inside, KIB), domain.charge(Bytes(99 * KIB))];
         let victims = Victims::default();
         let hooks = [&runtime.root(), &outside, &inside].map(|group| victims.stubborn(group));
-        assert!(domain.try_charge(KIB).is_err());
+        assert!(domain.try_charge(Bytes(KIB)).is_err());
         assert_eq!(victims.paths(), ["/domain/inside"]);
         drop((hooks, held, inside, outside, domain));
         assert_empty(&runtime);
@@ -160,7 +160,7 @@ fn the_innermost_of_nested_hooks() {
         let held = charge(&leaf, 100 * KIB);
         let victims = Victims::default();
         let hooks = [&outer, &inner].map(|group| victims.stubborn(group));
-        assert!(domain.try_charge(KIB).is_err());
+        assert!(domain.try_charge(Bytes(KIB)).is_err());
         // Both have the same usage: the inner one is chosen, and after it the outer one, if at all.
         let paths = victims.paths();
         assert_eq!(paths.first().map(String::as_str), Some("/domain/outer/inner"), "{paths:?}");
@@ -178,7 +178,7 @@ fn the_domain_itself() {
         let domain: Group = limited(&runtime.root(), "domain", 100 * KIB);
         let victims = Victims::default();
         let hook = victims.obedient(&domain, 80 * KIB);
-        let error = domain.try_charge(50 * KIB).expect_err("it is its own victim");
+        let error = domain.try_charge(Bytes(50 * KIB)).expect_err("it is its own victim");
         assert!(matches!(error, ChargeError::Cancelled { .. }), "{error}");
         assert_eq!((victims.paths(), domain.live()), (vec!["/domain".to_string()], 0));
         drop(charge(&domain, 100 * KIB));

@@ -1,6 +1,6 @@
 //! Which level counts what when a group is stopped.
 
-use memcg::{Event, Group};
+use memcg::{Bytes, Event, Group};
 
 use super::{HASTY, KIB, Victims, all, assert_empty, build, charge, create, kinds, limited, local};
 
@@ -47,7 +47,7 @@ fn one_oom_for_several_victims() {
         let victims = Victims::default();
         let hooks = groups.each_ref().map(|group| victims.stubborn(group));
         for round in 1..=3 {
-            assert!(domain.try_charge(KIB).is_err());
+            assert!(domain.try_charge(Bytes(KIB)).is_err());
             assert_eq!((alls(&domain), domain.refused()), ([round, 4 * round, 0], round));
             assert_eq!(groups.each_ref().map(locals), [[0, round, 0]; 4]);
         }
@@ -68,7 +68,7 @@ fn a_subtree_counts_once() {
         let held = charge(&members[0], 100 * KIB);
         let victims = Victims::default();
         let hooks = members.each_ref().map(|group| victims.stubborn(group));
-        assert!(domain.try_charge(KIB).is_err());
+        assert!(domain.try_charge(Bytes(KIB)).is_err());
         assert_eq!((locals(&domain), alls(&domain)), ([1, 0, 0], [1, 3, 1]));
         assert_eq!((locals(&team), alls(&team)), ([0, 0, 1], [0, 3, 1]));
         assert_eq!(members.each_ref().map(locals), [[0, 1, 0]; 3]);

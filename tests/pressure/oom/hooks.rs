@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use memcg::{ChargeError, Event, Limits, Registration};
+use memcg::{Bytes, ChargeError, Event, Limits, Registration};
 
 use super::{
     HASTY, KIB, Victims, WATCHDOG, all, assert_empty, assert_sound, build, charge, create, kinds, limited, local, lock,
@@ -24,13 +24,13 @@ fn one_that_does_nothing() {
         let victims = Victims::default();
         let hooks = groups.each_ref().map(|group| victims.stubborn(group));
         let started = Instant::now();
-        let error = domain.try_charge(KIB).expect_err("no group gives anything");
+        let error = domain.try_charge(Bytes(KIB)).expect_err("no group gives anything");
         assert!(matches!(&error, ChargeError::Limit(refusal) if refusal.group() == &domain), "{error}");
         assert!(started.elapsed() >= 2 * time, "each had its time: {:?}", started.elapsed());
         assert_eq!(victims.paths(), ["/domain/b", "/domain/a"]);
         assert_eq!((local(&domain, Event::Oom), all(&domain, Event::OomKill)), (1, 2));
         // The next charge begins anew.
-        assert!(domain.try_charge(KIB).is_err());
+        assert!(domain.try_charge(Bytes(KIB)).is_err());
         assert_eq!(victims.paths().len(), 2);
         drop((hooks, held, error, groups, domain));
         assert_empty(&runtime);
@@ -112,7 +112,7 @@ fn dropped_it_is_gone() {
         let victims = Victims::default();
         let hook = victims.stubborn(&group);
         drop(hook);
-        assert!(matches!(domain.try_charge(KIB), Err(ChargeError::Limit(_))));
+        assert!(matches!(domain.try_charge(Bytes(KIB)), Err(ChargeError::Limit(_))));
         assert!(victims.take().is_empty());
         assert_eq!(all(&domain, Event::OomKill), 0, "no group is there to be stopped");
         drop((held, group, domain));
@@ -156,7 +156,7 @@ fn a_drop_waits_for_a_call() {
         };
         std::thread::scope(|scope| {
             let domain = &domain;
-            scope.spawn(move || assert!(domain.try_charge(KIB).is_err()));
+            scope.spawn(move || assert!(domain.try_charge(Bytes(KIB)).is_err()));
             until("the call", || began.load(Ordering::SeqCst) == 1);
             drop(hook);
             assert_eq!(ended.load(Ordering::SeqCst), 1);
@@ -206,8 +206,8 @@ fn it_may_do_anything() {
             victims.hook(&group.clone(), move || {
                 assert_eq!((domain.live(), group.live()), (100 * KIB, 100 * KIB));
                 // What does not fit is refused, and chooses no group: not from in here.
-                assert!(domain.try_charge(KIB).is_err());
-                drop(domain.charge(KIB));
+                assert!(domain.try_charge(Bytes(KIB)).is_err());
+                drop(domain.charge(Bytes(KIB)));
                 let new = domain.create("new", Limits::new()).expect("a free name");
                 new.offline().expect("no children");
                 drop(group.on_cancel(|_| ()));
@@ -215,7 +215,7 @@ fn it_may_do_anything() {
                 group.set_oom_group(false);
                 drop(lock(&held).take());
                 // Now there is room.
-                drop(domain.try_charge(KIB));
+                drop(domain.try_charge(Bytes(KIB)));
             })
         };
         drop(charge(&domain, 50 * KIB));
@@ -262,7 +262,7 @@ fn one_that_is_offline() {
         gone.offline().expect("no children");
         drop(charge(&domain, 10 * KIB));
         assert_eq!(victims.paths().last().map(String::as_str), Some("/domain/stays"));
-        assert!(domain.charge_timeout(61 * KIB, HASTY.min(WATCHDOG)).is_err());
+        assert!(domain.charge_timeout(Bytes(61 * KIB), HASTY.min(WATCHDOG)).is_err());
         drop((hooks, held, gone, stays, domain));
         assert_empty(&runtime);
     }

@@ -20,7 +20,7 @@ mod subtrees;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use memcg::{Event, Group, OomPolicy, Registration, Runtime, RuntimeBuilder};
+use memcg::{Bytes, Event, Group, OomPolicy, Registration, Runtime, RuntimeBuilder};
 
 use crate::support::trees;
 
@@ -90,7 +90,7 @@ impl Victims {
 
     /// One that gives all of this up, at once and on the charger's thread.
     pub(crate) fn obedient(&self, group: &Group, bytes: u64) -> Registration {
-        let held = Mutex::new(Some(group.charge(bytes)));
+        let held = Mutex::new(Some(group.charge(Bytes(bytes))));
         self.hook(group, move || drop(lock(&held).take()))
     }
 

@@ -1,13 +1,13 @@
 //! Which policy holds where: that of the group whose max refused, else of the nearest above that has one.
 
-use memcg::{ChargeError, Event, Group, OomPolicy};
+use memcg::{Bytes, ChargeError, Event, Group, OomPolicy};
 
 use super::{KIB, Victims, all, assert_empty, bare, charge, create, kinds, limited};
 
 /// The charge is refused, and no hook was called.
 #[track_caller]
 fn assert_refuses(group: &Group, level: &Group, victims: &Victims) {
-    let error = group.try_charge(10 * KIB).expect_err("full");
+    let error = group.try_charge(Bytes(10 * KIB)).expect_err("full");
     assert!(matches!(&error, ChargeError::Limit(refusal) if refusal.group() == level), "{error}");
     assert!(victims.take().is_empty());
 }
@@ -117,7 +117,7 @@ fn not_for_what_can_never_fit() {
         let (victims, victim) = (Victims::default(), create(&group, "victim"));
         let hook = victims.obedient(&victim, 8 * KIB);
         for bytes in [10 * KIB + 1, 1 << 40, u64::MAX] {
-            assert!(matches!(group.try_charge(bytes), Err(ChargeError::Limit(_))));
+            assert!(matches!(group.try_charge(Bytes(bytes)), Err(ChargeError::Limit(_))));
         }
         assert!(victims.take().is_empty());
         assert_eq!(all(&group, Event::OomKill), 0);
@@ -134,7 +134,7 @@ fn not_for_force() {
         let group = limited(&runtime.root(), "q", 10 * KIB);
         let (victims, victim) = (Victims::default(), create(&group, "victim"));
         let hook = victims.obedient(&victim, 8 * KIB);
-        drop(group.charge(100 * KIB));
+        drop(group.charge(Bytes(100 * KIB)));
         assert!(victims.take().is_empty());
         drop((hook, victim, group));
         assert_empty(&runtime);
@@ -169,7 +169,7 @@ fn not_for_an_overcharge() {
         let group = limited(&runtime.root(), "q", 10 * KIB);
         let (victims, victim) = (Victims::default(), create(&group, "victim"));
         let hook = victims.obedient(&victim, 10 * KIB);
-        let held = group.charge_with(8 * KIB, memcg::OnExhausted::Overcharge).expect("by force");
+        let held = group.charge_with(Bytes(8 * KIB), memcg::OnExhausted::Overcharge).expect("by force");
         assert_eq!((victims.paths().len(), group.forced()), (0, 8 * KIB));
         drop((held, hook, victim, group));
         assert_empty(&runtime);

@@ -1,6 +1,6 @@
 //! Groups that go as a whole, and groups that never go.
 
-use memcg::{Charge, ChargeError, Event, Group, Registration};
+use memcg::{Bytes, Charge, ChargeError, Event, Group, Registration};
 
 use super::{HASTY, KIB, Victims, all, assert_empty, build, charge, create, kinds, limited, local};
 
@@ -11,7 +11,7 @@ fn tasks<const N: usize>(victims: &Victims, groups: [(&Group, u64); N]) -> Vec<(
 
 #[track_caller]
 fn assert_kills(domain: &Group, victims: &Victims, expected: &[&str]) {
-    assert!(matches!(domain.try_charge(KIB), Err(ChargeError::Limit(_))));
+    assert!(matches!(domain.try_charge(Bytes(KIB)), Err(ChargeError::Limit(_))));
     let mut paths = victims.paths();
     paths.sort();
     assert_eq!(paths, expected);
@@ -49,8 +49,8 @@ fn compared_as_one() {
             let victims = Victims::default();
             let hold = [(&members[0], 20), (&members[1], 20), (&members[2], 0), (&single, 30)];
             let held = tasks(&victims, hold);
-            let rest = domain.charge(30 * KIB);
-            assert!(domain.try_charge(KIB).is_err());
+            let rest = domain.charge(Bytes(30 * KIB));
+            assert!(domain.try_charge(Bytes(KIB)).is_err());
             let mut paths = victims.paths();
             if grouped {
                 // The whole team, then the other.
@@ -85,7 +85,7 @@ fn the_highest_within_the_domain() {
         }
         let victims = Victims::default();
         let held = tasks(&victims, [(&task, 80), (&beside, 0), (&alone, 0), (&far, 100)]);
-        let rest = domain.charge(20 * KIB);
+        let rest = domain.charge(Bytes(20 * KIB));
         assert_kills(&domain, &victims, &["/above/domain/outer/beside", "/above/domain/outer/inner/task"]);
         let kills = [&above, &domain, &outer, &inner].map(|group| local(group, Event::OomGroupKill));
         assert_eq!(kills, [0, 0, 1, 0]);
@@ -104,8 +104,8 @@ fn the_whole_domain() {
         let groups = ["a", "b"].map(|name| create(&domain, name));
         let victims = Victims::default();
         let held = tasks(&victims, [(&groups[0], 99), (&groups[1], 0)]);
-        let rest = domain.charge(KIB);
-        let error = groups[1].try_charge(KIB).expect_err("a victim itself");
+        let rest = domain.charge(Bytes(KIB));
+        let error = groups[1].try_charge(Bytes(KIB)).expect_err("a victim itself");
         assert!(matches!(error, ChargeError::Cancelled { .. }), "{error}");
         let mut paths = victims.paths();
         paths.sort();
@@ -126,10 +126,10 @@ fn exempt_is_never_chosen() {
         exempt.set_oom_exempt(true);
         let victims = Victims::default();
         let held = tasks(&victims, [(&exempt, 40), (&below, 40), (&plain, 10)]);
-        let rest = domain.charge(10 * KIB);
+        let rest = domain.charge(Bytes(10 * KIB));
         assert_kills(&domain, &victims, &["/domain/plain"]);
         exempt.set_oom_exempt(false);
-        assert!(domain.try_charge(KIB).is_err());
+        assert!(domain.try_charge(Bytes(KIB)).is_err());
         assert!(victims.paths().contains(&"/domain/exempt/below".to_string()), "not exempt any more");
         drop((held, rest, below, exempt, plain, domain));
         assert_empty(&runtime);

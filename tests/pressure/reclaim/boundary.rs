@@ -1,6 +1,6 @@
 //! Pressure comes from one level: what is not below it is none of it.
 
-use memcg::{Group, Limit, Limits, ReclaimPass};
+use memcg::{Bytes, Group, Limit, Limits, ReclaimPass};
 
 use super::{Cache, Log, MIB, assert_sound, bare, build, charge, create, create_with, kinds, soft};
 
@@ -63,18 +63,18 @@ fn a_target_without_children() {
     for builder in kinds() {
         let runtime = build(builder);
         let root = runtime.root();
-        assert_eq!(root.reclaim(MIB).expect("not inside a reclaimer").freed, 0, "nothing at all");
+        assert_eq!(root.reclaim(Bytes(MIB)).expect("not inside a reclaimer").freed, 0, "nothing at all");
         let alone = create_with(&root, "alone", max(8 * MIB));
         let log = Log::default();
         let (cache, registration) = Cache::of(&alone, 8 * MIB, &log);
         drop(charge(&alone, 3 * MIB));
-        assert_eq!(alone.reclaim(2 * MIB).expect("not inside a reclaimer").freed, 2 * MIB);
+        assert_eq!(alone.reclaim(Bytes(2 * MIB)).expect("not inside a reclaimer").freed, 2 * MIB);
         assert_eq!((cache.bytes(), log.order()), (3 * MIB, vec!["/alone".to_string()]));
         // The root, too, has none of its own any more.
         drop((cache, registration));
         alone.offline().expect("no children");
         let (cache, _registration) = Cache::of(&root, 8 * MIB, &log);
-        assert_eq!(root.reclaim(2 * MIB).expect("not inside a reclaimer").freed, 2 * MIB);
+        assert_eq!(root.reclaim(Bytes(2 * MIB)).expect("not inside a reclaimer").freed, 2 * MIB);
         assert_eq!(cache.bytes(), 6 * MIB);
         assert_sound(&runtime);
     }
@@ -98,7 +98,7 @@ fn excess_counts_up_to_the_target() {
         drop(charge(&target, 2 * MIB));
         let asked = log.take();
         assert!(!asked.is_empty() && asked.iter().all(|asked| asked.pass == ReclaimPass::Soft), "{asked:?}");
-        let report = target.reclaim(MIB).expect("not inside a reclaimer");
+        let report = target.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
         assert!(report.soft_visited > 0 && report.visited == report.soft_visited, "{report:?}");
         assert_sound(&runtime);
     }
@@ -115,9 +115,9 @@ fn protection_counts_from_the_target() {
     let (cache, _registration) = Cache::of(&leaf, 20 * MIB, &log);
     let held = charge(&target, 5 * MIB);
     assert_eq!(cache.bytes(), 15 * MIB);
-    assert_eq!(above.reclaim(MIB).expect("not inside a reclaimer").freed, 0, "from there it is protected");
+    assert_eq!(above.reclaim(Bytes(MIB)).expect("not inside a reclaimer").freed, 0, "from there it is protected");
     leaf.set_min(Limit::Bytes(15 * MIB)).expect("a number");
-    assert!(target.try_charge(MIB).is_err());
+    assert!(target.try_charge(Bytes(MIB)).is_err());
     assert_eq!(cache.bytes(), 15 * MIB);
     assert_sound(&runtime);
     drop(held);

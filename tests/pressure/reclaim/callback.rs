@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 
 use memcg::{
-    ChargeError, Event, Group, Limit, Limits, Priority, ReclaimCause, ReclaimError, Registration, Runtime, Stat,
+    Bytes, ChargeError, Event, Group, Limit, Limits, Priority, ReclaimCause, ReclaimError, Registration, Runtime, Stat,
 };
 
 use super::{Cache, Log, MIB, assert_empty, assert_sound, bare, build, call, charge, create, kinds, lock};
@@ -35,7 +35,7 @@ fn everything(runtime: &Runtime, group: &Group, target: &Group, round: u64) {
         level.set_min(0).expect("a number");
         level.set_max(level.limits().max.expect("always told")).expect("as it was");
         level.set_batch(4_096);
-        level.set_reserve(level.reserve());
+        level.set_reserve(Bytes(level.reserve()));
         level.drain();
         level.stat_add(Stat::FILE, 1);
         level.flush();
@@ -80,8 +80,8 @@ fn everything_may_be_called() {
         };
         let held = charge(&group, MIB);
         assert_eq!(group.set_max(Limit::Bytes(8 * MIB)).expect("a number"), 0);
-        group.reclaim(MIB).expect("not inside a reclaimer");
-        root.reclaim(MIB).expect("not inside a reclaimer");
+        group.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
+        root.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
         for cause in [ReclaimCause::Full, ReclaimCause::Lowered, ReclaimCause::Asked] {
             assert!(lock(&causes).contains(&cause), "{cause:?}");
         }
@@ -121,7 +121,7 @@ fn it_may_end_itself() {
             let held = charge(&root, MIB);
             assert_eq!(calls.load(Ordering::SeqCst), 1, "the first ended both");
             assert!(cache.bytes() <= 9 * MIB);
-            assert!(root.try_charge(10 * MIB).is_err());
+            assert!(root.try_charge(Bytes(10 * MIB)).is_err());
             assert_eq!(calls.load(Ordering::SeqCst), 1);
             assert_sound(&runtime);
             drop((cache, held, group));
@@ -152,7 +152,7 @@ fn they_may_end_each_other() {
         }
         std::thread::scope(|scope| {
             for group in &groups {
-                scope.spawn(|| assert_eq!(group.reclaim(MIB).expect("not inside a reclaimer").freed, MIB));
+                scope.spawn(|| assert_eq!(group.reclaim(Bytes(MIB)).expect("not inside a reclaimer").freed, MIB));
             }
         });
         assert!(registrations.iter().all(|registration| lock(registration).is_none()));
@@ -179,7 +179,10 @@ fn charges_inside_do_not_start_reclaim() {
             let reclaimer = call(move |want, context| {
                 for full in [&other, &context.group()] {
                     let mut held = full.charge(0);
-                    let refused = [full.try_charge(MIB).expect_err("it is full"), held.try_grow(MIB).expect_err("too")];
+                    let refused = [
+                        full.try_charge(Bytes(MIB)).expect_err("it is full"),
+                        held.try_grow(Bytes(MIB)).expect_err("too"),
+                    ];
                     for refused in refused {
                         let ChargeError::InReclaim(by) = &refused else { panic!("{refused}") };
                         assert_eq!((by.group(), by.requester(), by.requested()), (full, full, MIB));
@@ -188,7 +191,7 @@ fn charges_inside_do_not_start_reclaim() {
                 }
                 // What it has freed itself is room like any other.
                 let freed = cache.evict(want + MIB) - MIB;
-                drop(context.group().try_charge(MIB).expect("just given back"));
+                drop(context.group().try_charge(Bytes(MIB)).expect("just given back"));
                 seen.fetch_add(1, Ordering::SeqCst);
                 freed
             });
@@ -221,7 +224,7 @@ fn reclaim_inside_reclaim_is_an_error() {
             let (cache, seen, other) = (Arc::clone(&cache), Arc::clone(&seen), other.clone());
             let reclaimer = call(move |want, context| {
                 for target in [&other, &context.group(), &context.target()] {
-                    let error = target.reclaim(MIB).expect_err("inside a reclaimer");
+                    let error = target.reclaim(Bytes(MIB)).expect_err("inside a reclaimer");
                     let ReclaimError::InReclaim { group, .. } = &error else { panic!("{error}") };
                     assert_eq!(group, target);
                     assert!(error.to_string().contains(&target.path()), "{error}");
@@ -233,11 +236,11 @@ fn reclaim_inside_reclaim_is_an_error() {
             });
             group.register_reclaimer(reclaimer, Priority::NORMAL)
         };
-        assert_eq!(group.reclaim(MIB).expect("outside").freed, MIB);
+        assert_eq!(group.reclaim(Bytes(MIB)).expect("outside").freed, MIB);
         assert!(seen.load(Ordering::SeqCst) > 0);
         assert_eq!(group.events().get(Event::Panic), 0, "an assertion inside failed");
         assert!(other_log.is_empty());
-        assert_eq!(other.reclaim(MIB).expect("outside again").freed, MIB);
+        assert_eq!(other.reclaim(Bytes(MIB)).expect("outside again").freed, MIB);
         assert_sound(&runtime);
     }
 }
@@ -263,8 +266,8 @@ fn other_threads_go_on_meanwhile() {
                     std::thread::scope(|scope| {
                         scope.spawn(|| {
                             // It is no reclaimer: a charge of its own reclaims, by asking this very one.
-                            drop(other.try_charge(3 * MIB).expect("after reclaim"));
-                            assert_eq!(root.reclaim(MIB).expect("on another thread").freed, MIB);
+                            drop(other.try_charge(Bytes(3 * MIB)).expect("after reclaim"));
+                            assert_eq!(root.reclaim(Bytes(MIB)).expect("on another thread").freed, MIB);
                         });
                     });
                 }
@@ -306,7 +309,7 @@ fn the_context_says_why() {
     top.set_max(Limit::Bytes(8 * MIB)).expect("a number");
     let asked = log.take();
     assert!(asked.iter().all(|a| (a.cause, a.target.as_str()) == (ReclaimCause::Lowered, "/top")) && !asked.is_empty());
-    root.reclaim(MIB).expect("not inside a reclaimer");
+    root.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
     let asked = log.take();
     assert!(asked.iter().all(|a| (a.cause, a.target.as_str()) == (ReclaimCause::Asked, "/")) && !asked.is_empty());
     assert!(lock(&deadlines).iter().all(|(at, target)| *at == group && (*target == top || *target == root)));
@@ -324,7 +327,7 @@ struct AtExit {
 
 impl Drop for AtExit {
     fn drop(&mut self) {
-        let admitted = self.group.try_charge(MIB).is_ok() && self.group.try_charge(MIB).is_ok();
+        let admitted = self.group.try_charge(Bytes(MIB)).is_ok() && self.group.try_charge(Bytes(MIB)).is_ok();
         self.admitted.fetch_add(u64::from(admitted), Ordering::SeqCst);
     }
 }
@@ -348,7 +351,7 @@ fn a_thread_that_ends_reclaims() {
                 let reclaimer = call(move |want, context| {
                     let inside = depth.fetch_add(1, Ordering::SeqCst);
                     if inside == 0 {
-                        let refused = context.group().try_charge(10 * MIB);
+                        let refused = context.group().try_charge(Bytes(10 * MIB));
                         let right = matches!(refused, Err(ChargeError::InReclaim(_)));
                         nested.fetch_add(u64::from(!right), Ordering::SeqCst);
                     } else {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use memcg::{Charge, ChargeError, Event, Group, Limit, Limits, Priority, Reclaim, ReclaimContext};
+use memcg::{Bytes, Charge, ChargeError, Event, Group, Limit, Limits, Priority, Reclaim, ReclaimContext};
 
 use super::{Cache, KIB, Log, assert_empty, bare, build, call, charge, create, create_with};
 use crate::support::waiters::Polled;
@@ -44,7 +44,7 @@ fn min_is_kept_a_group_that_asks() {
             });
             (cache, kept.register_reclaimer(reclaimer, Priority::NORMAL))
         };
-        at_once(|_| drop(busy.try_charge(95 * KIB)));
+        at_once(|_| drop(busy.try_charge(Bytes(95 * KIB))));
         assert!(kept.usage() >= min, "{} of {min} left", kept.usage());
         drop((registration, cache, kept, busy));
         assert_empty(&runtime);
@@ -84,7 +84,7 @@ fn a_cache_at_work_is_not_one_without_memory() {
     let registration = open.register_reclaimer(cache.clone(), Priority::NORMAL);
     let refused = AtomicU64::new(0);
     at_once(|_| {
-        let held: Vec<_> = (0..100).map(|_| busy.try_charge(KIB)).collect();
+        let held: Vec<_> = (0..100).map(|_| busy.try_charge(Bytes(KIB))).collect();
         refused.fetch_add(held.iter().filter(|held| held.is_err()).count() as u64, Ordering::Relaxed);
     });
     assert_eq!((refused.into_inner(), root.events().get(Event::Low)), (0, 0));
@@ -121,9 +121,9 @@ fn undelayed_does_not_wait_for_a_round_of_others() {
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| charge(&busy, KIB));
         begun.wait();
-        let refused = busy.try_charge_undelayed(KIB);
+        let refused = busy.try_charge_undelayed(Bytes(KIB));
         assert!(matches!(refused, Err(ChargeError::WouldBlock(_))), "{refused:?}");
-        let mut future = std::pin::pin!(busy.charge_async(KIB));
+        let mut future = std::pin::pin!(busy.charge_async(Bytes(KIB)));
         let mut context = Context::from_waker(Waker::noop());
         assert!(future.as_mut().poll(&mut context).is_pending());
         assert_eq!((root.waiting(), root.events().get(Event::Low), kept.bytes()), (1, 0, 100 * KIB));
@@ -158,9 +158,9 @@ fn a_future_asks_again_when_others_have() {
         full.register_reclaimer(reclaimer, Priority::NORMAL)
     };
     std::thread::scope(|scope| {
-        let refused = scope.spawn(|| full.try_charge(KIB));
+        let refused = scope.spawn(|| full.try_charge(Bytes(KIB)));
         begun.wait();
-        let mut future = Polled::new(busy.charge_async(KIB));
+        let mut future = Polled::new(busy.charge_async(Bytes(KIB)));
         assert!(future.poll().is_pending());
         assert_eq!((root.waiting(), root.events().get(Event::Low), kept.bytes()), (1, 0, 100 * KIB));
         end.wait();

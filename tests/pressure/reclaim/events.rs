@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use memcg::{Event, Events, Group, GroupId, Limit, Limits};
+use memcg::{Bytes, Event, Events, Group, GroupId, Limit, Limits};
 
 use super::{Cache, Log, MIB, assert_sound, bare, build, charge, create, create_with, kinds, soft};
 
@@ -52,7 +52,7 @@ fn max_and_oom_at_the_level_that_refused() {
         let (max, oom) = (top.events_local().get(Event::Max), top.events_local().get(Event::Oom));
         assert!(max >= 1 && oom == 0, "{max} and {oom}");
         drop(registration);
-        assert!(leaf.try_charge(2 * MIB).is_err());
+        assert!(leaf.try_charge(Bytes(2 * MIB)).is_err());
         assert!(top.events_local().get(Event::Max) > max);
         assert_eq!(top.events_local().get(Event::Oom), 1);
         for below in [&inner, &leaf] {
@@ -73,9 +73,9 @@ fn overcharge_at_the_level_that_is_passed() {
         let runtime = build(builder);
         let top = create_with(&runtime.root(), "top", Limits::new().max(Limit::Bytes(8 * MIB)));
         let leaf = create(&top, "leaf");
-        let mut held = leaf.charge(8 * MIB);
+        let mut held = leaf.charge(Bytes(8 * MIB));
         assert_eq!(top.events().get(Event::Overcharge), 0, "it fits");
-        held.grow(MIB);
+        held.grow(Bytes(MIB));
         assert_eq!(top.events_local().get(Event::Overcharge), 1);
         drop(leaf.charge(1));
         assert_eq!(top.events_local().get(Event::Overcharge), 2);
@@ -131,9 +131,9 @@ fn they_only_grow() {
         for step in 0..120_usize {
             let group = &groups[step * 7 % groups.len()];
             match step % 9 {
-                0 => held.push(group.charge(20 * MIB)),
-                1..=4 => held.extend(group.try_charge(2 * MIB).ok()),
-                5 => drop(group.reclaim(MIB)),
+                0 => held.push(group.charge(Bytes(20 * MIB))),
+                1..=4 => held.extend(group.try_charge(Bytes(2 * MIB)).ok()),
+                5 => drop(group.reclaim(Bytes(MIB))),
                 6 => drop(caches[step % caches.len()].0.add(MIB)),
                 _ if held.is_empty() => {}
                 _ => drop(held.swap_remove(step % held.len())),

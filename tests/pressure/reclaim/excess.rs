@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use memcg::{Group, Limit, LimitError, Limits};
+use memcg::{Bytes, Group, Limit, LimitError, Limits};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -38,9 +38,9 @@ fn above_it_not_at_it() {
         assert_eq!(counted(), (false, 0, 0));
         held.try_grow(1).expect("no max");
         assert_eq!(counted(), (true, 1, 1));
-        held.try_grow(MIB).expect("no max");
+        held.try_grow(Bytes(MIB)).expect("no max");
         assert_eq!(counted(), (true, 1, 1), "once");
-        held.shrink(MIB);
+        held.shrink(Bytes(MIB));
         assert_eq!(counted(), (true, 1, 1));
         held.shrink(1);
         assert_eq!(counted(), (false, 0, 0));
@@ -82,7 +82,7 @@ fn every_level_counts_all_below() {
         assert!(root.is_in_excess());
         assert_eq!(root.descendants_in_excess(), 3, "not itself");
         assert_sound(&runtime);
-        held.shrink(MIB);
+        held.shrink(Bytes(MIB));
         runtime.root().drain();
         let counted: u64 = chain.iter().map(Group::descendants_in_excess).sum();
         assert_eq!(counted, 0);
@@ -99,7 +99,7 @@ fn refused_and_moved() {
         let full = create_with(&root, "full", Limits::new().max(Limit::Bytes(MIB)));
         let from = create_with(&full, "from", soft(0));
         let to = create_with(&full, "to", soft(0));
-        assert!(from.try_charge(2 * MIB).is_err());
+        assert!(from.try_charge(Bytes(2 * MIB)).is_err());
         assert!(!from.is_in_excess());
         let mut held = charge(&from, MIB / 2);
         assert_eq!((from.is_in_excess(), to.is_in_excess(), full.descendants_in_excess()), (true, false, 1));
@@ -123,7 +123,7 @@ fn reclaimed_out_of_it() {
         let group = create_with(&root, "q", soft(4 * MIB));
         let (_cache, _registration) = Cache::of(&group, 8 * MIB, &log);
         assert_eq!(root.descendants_in_excess(), 1);
-        root.reclaim(5 * MIB).expect("not inside a reclaimer");
+        root.reclaim(Bytes(5 * MIB)).expect("not inside a reclaimer");
         assert_eq!((group.is_in_excess(), root.descendants_in_excess()), (false, 0));
         assert_sound(&runtime);
     }
@@ -200,11 +200,11 @@ fn work(leaves: &[Group], parents: &[Group], seed: u64) -> Vec<memcg::Charge> {
             3 => {
                 let limits = soft(rng.random_range(0..2) * KIB);
                 if let Ok(passing) = leaf.create(&seed.to_string(), limits) {
-                    held.extend(passing.try_charge(rng.random_range(0..4 * KIB)).ok());
+                    held.extend(passing.try_charge(Bytes(rng.random_range(0..4 * KIB))).ok());
                     passing.offline().expect("no children");
                 }
             }
-            4..8 => held.extend(leaf.try_charge(rng.random_range(0..8 * KIB)).ok()),
+            4..8 => held.extend(leaf.try_charge(Bytes(rng.random_range(0..8 * KIB))).ok()),
             _ if held.is_empty() => {}
             _ => drop(held.swap_remove(rng.random_range(0..held.len()))),
         }

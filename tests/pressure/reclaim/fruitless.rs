@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use memcg::{Group, Limit, Priority, Registration};
+use memcg::{Bytes, Group, Limit, Priority, Registration};
 
 use super::{Cache, KIB, Log, MIB, assert_sound, bare, build, call, charge, create, create_with, kinds, soft};
 
@@ -37,7 +37,7 @@ impl Dud {
 
 /// So much is reclaimed at a time that every group has a turn, and is put back.
 fn turn(root: &Group, cache: &Cache) {
-    let report = root.reclaim(2 * MIB).expect("not inside a reclaimer");
+    let report = root.reclaim(Bytes(2 * MIB)).expect("not inside a reclaimer");
     assert_eq!(report.freed, 2 * MIB);
     let missing = 64 * MIB - cache.bytes();
     cache.add(missing).expect("no max");
@@ -102,7 +102,7 @@ fn no_group_is_refused_for_a_memory() {
         let group = create_with(&root, "q", memcg::Limits::new().max(Limit::Bytes(16 * MIB)));
         let dud = Dud::of(&group, 16 * MIB);
         for _ in 0..3 {
-            assert!(group.try_charge(MIB).is_err());
+            assert!(group.try_charge(Bytes(MIB)).is_err());
         }
         let fruitless = dud.calls();
         assert!(fruitless > 0);
@@ -124,12 +124,12 @@ fn no_group_is_given_up() {
         let group = create_with(&root, "q", memcg::Limits::new().max(Limit::Bytes(16 * MIB)));
         let dud = Dud::of(&group, 15 * MIB);
         for _ in 0..200 {
-            assert!(group.try_charge(2 * MIB).is_err());
+            assert!(group.try_charge(Bytes(2 * MIB)).is_err());
         }
         assert!(dud.calls() < 100, "asked {} times by 200 that were refused", dud.calls());
         dud.useful.store(true, Ordering::SeqCst);
         let more = grown.then(|| charge(&group, KIB));
-        let tries = (1..=64).find(|_| group.try_charge(2 * MIB).is_ok());
+        let tries = (1..=64).find(|_| group.try_charge(Bytes(2 * MIB)).is_ok());
         assert!(tries.is_some_and(|tries| tries == 1 || !grown), "admitted after {tries:?}");
         assert_sound(&runtime);
         drop(more);
@@ -144,12 +144,12 @@ fn no_group_is_unprotected_for_a_memory() {
     let dud = Dud::of(&create(&root, "dud"), 16 * MIB);
     let kept = create_with(&root, "kept", memcg::Limits::new().low(Limit::Unlimited));
     for _ in 0..3 {
-        root.reclaim(MIB).expect("not inside a reclaimer");
+        root.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
     }
     assert!(dud.calls() > 0);
     let (cache, _registration) = Cache::of(&kept, 16 * MIB, &log);
     dud.useful.store(true, Ordering::SeqCst);
-    assert_eq!(root.reclaim(MIB).expect("not inside a reclaimer").freed, MIB);
+    assert_eq!(root.reclaim(Bytes(MIB)).expect("not inside a reclaimer").freed, MIB);
     assert_eq!((dud.cache.bytes(), cache.bytes()), (15 * MIB, 16 * MIB));
     assert_sound(&runtime);
 }
@@ -163,12 +163,12 @@ fn an_empty_group_is_left_alone() {
     let (cache, _registration) = Cache::of(&empty, 0, &log);
     let (_other, _other_registration) = Cache::of(&create(&root, "cache"), 64 * MIB, &Log::default());
     for _ in 0..100 {
-        let report = root.reclaim(16 * KIB).expect("not inside a reclaimer");
+        let report = root.reclaim(Bytes(16 * KIB)).expect("not inside a reclaimer");
         assert_eq!(report.soft_visited, 0);
     }
     assert!(log.is_empty());
     cache.add(MIB).expect("room");
-    assert_eq!(root.reclaim(MIB).expect("not inside a reclaimer").freed, MIB);
+    assert_eq!(root.reclaim(Bytes(MIB)).expect("not inside a reclaimer").freed, MIB);
     assert_eq!((cache.bytes(), log.order()), (0, vec!["/empty".to_string()]));
     assert_sound(&runtime);
 }

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use memcg::{ChargeError, Group, Later, Limit, Limits, Priority, Reclaim, ReclaimContext, Registration};
+use memcg::{Bytes, ChargeError, Group, Later, Limit, Limits, Priority, Reclaim, ReclaimContext, Registration};
 
 use super::{
     Cache, KIB, Log, MIB, assert_empty, assert_sound, bare, build, call, charge, create, create_with, lock, soft,
@@ -61,17 +61,17 @@ fn not_asked_again_before_it_reports() {
     let runtime = build(impatient());
     let group = create(&runtime.root(), "q");
     let made = asynchronous(&group, 8 * MIB, 1);
-    let report = group.reclaim(MIB).expect("not inside a reclaimer");
+    let report = group.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
     let question = made.questions.try_recv().expect("asked");
     is_send(&question);
     assert!(report.freed == 0 && report.pending >= question.want(), "{report:?}");
     assert!(question.want() > 0 && question.want() <= MIB);
     for _ in 0..5 {
-        group.reclaim(MIB).expect("not inside a reclaimer");
+        group.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
         assert!(made.questions.try_recv().is_err(), "asked while an answer is due");
     }
     question.report(made.cache.evict(MIB));
-    let report = group.reclaim(MIB).expect("not inside a reclaimer");
+    let report = group.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
     assert!(made.questions.try_recv().is_ok(), "not asked again: {report:?}");
     assert_sound(&runtime);
 }
@@ -84,7 +84,7 @@ fn dropped_is_an_answer() {
     let made = asynchronous(&group, 8 * MIB, 1);
     let mut asked = 0;
     for _ in 0..200 {
-        group.reclaim(MIB).expect("not inside a reclaimer");
+        group.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
         if let Ok(question) = made.questions.try_recv() {
             drop(question);
             asked += 1;
@@ -101,15 +101,15 @@ fn twice_outstanding() {
     let runtime = build(impatient());
     let group = create(&runtime.root(), "q");
     let made = asynchronous(&group, 8 * MIB, 2);
-    group.reclaim(MIB).expect("not inside a reclaimer");
+    group.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
     let questions: Vec<Later> = made.questions.try_iter().collect();
     assert_eq!(questions.len(), 2);
     for question in questions {
-        group.reclaim(MIB).expect("not inside a reclaimer");
+        group.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
         assert_eq!(made.questions.try_iter().count(), 0, "asked while an answer is due");
         question.report(made.cache.evict(64 * KIB));
     }
-    group.reclaim(MIB).expect("not inside a reclaimer");
+    group.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
     assert_eq!(made.questions.try_iter().count(), 2);
     assert_sound(&runtime);
 }
@@ -121,16 +121,16 @@ fn undelayed_does_not_wait_for_an_answer() {
     let group = create_with(&runtime.root(), "q", Limits::new().max(Limit::Bytes(8 * MIB)));
     let made = asynchronous(&group, 8 * MIB, 1);
     let question = loop {
-        let error = group.try_charge_undelayed(MIB).expect_err("nothing is freed yet");
+        let error = group.try_charge_undelayed(Bytes(MIB)).expect_err("nothing is freed yet");
         let ChargeError::WouldBlock(refusal) = &error else { panic!("{error}") };
         assert_eq!(refusal.group(), &group);
         if let Ok(question) = made.questions.try_recv() {
             break question;
         }
     };
-    assert!(matches!(group.try_charge_undelayed(MIB), Err(ChargeError::WouldBlock(_))), "the answer is due");
+    assert!(matches!(group.try_charge_undelayed(Bytes(MIB)), Err(ChargeError::WouldBlock(_))), "the answer is due");
     question.report(made.cache.evict(MIB));
-    drop(group.try_charge_undelayed(MIB).expect("freed"));
+    drop(group.try_charge_undelayed(Bytes(MIB)).expect("freed"));
     assert_sound(&runtime);
 }
 
@@ -142,7 +142,7 @@ fn a_report_may_lie() {
         let group = create_with(&runtime.root(), "q", Limits::new().max(Limit::Bytes(8 * MIB)));
         let made = asynchronous(&group, 8 * MIB, 1);
         for _ in 0..4 {
-            assert!(group.try_charge(MIB).is_err(), "{lie}");
+            assert!(group.try_charge(Bytes(MIB)).is_err(), "{lie}");
             made.questions.try_iter().for_each(|question| question.report(lie));
         }
         made.cache.evict(MIB);
@@ -158,7 +158,7 @@ fn a_report_may_come_too_late() {
         let runtime = build(impatient());
         let group = create(&runtime.root(), "q");
         let Made { cache, questions, registration } = asynchronous(&group, 8 * MIB, 1);
-        group.reclaim(MIB).expect("not inside a reclaimer");
+        group.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
         let question = questions.try_recv().expect("asked");
         drop(registration);
         if order == 0 {
@@ -186,13 +186,13 @@ fn an_answer_is_due_after_the_group_went_offline() {
     let runtime = build(impatient());
     let (root, group) = (runtime.root(), create(&runtime.root(), "q"));
     let made = asynchronous(&group, 8 * MIB, 1);
-    group.reclaim(MIB).expect("not inside a reclaimer");
+    group.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
     let question = made.questions.try_recv().expect("asked");
     group.offline().expect("no children");
-    root.reclaim(MIB).expect("not inside a reclaimer");
+    root.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
     assert!(made.questions.try_recv().is_err(), "asked while an answer is due");
     question.report(made.cache.evict(MIB));
-    root.reclaim(MIB).expect("not inside a reclaimer");
+    root.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
     assert!(made.questions.try_recv().is_ok());
     assert_sound(&runtime);
 }
@@ -243,7 +243,7 @@ fn others_pay_when_the_time_is_over() {
     let mut admitted = 0;
     let mut held = Vec::new();
     for _ in 0..20 {
-        held.extend(root.try_charge(64 * KIB).ok());
+        held.extend(root.try_charge(Bytes(64 * KIB)).ok());
         admitted += held.len();
         if admitted > 0 {
             break;
@@ -298,7 +298,7 @@ fn kept_in_its_reclaimer_it_keeps_nothing() {
     let reclaimer = Arc::new(Queues(Mutex::new(Vec::new())));
     let weak = Arc::downgrade(&reclaimer);
     let registration = runtime.root().register_reclaimer(reclaimer, Priority::NORMAL);
-    assert!(runtime.root().reclaim(KIB).expect("not inside a reclaimer").pending > 0);
+    assert!(runtime.root().reclaim(Bytes(KIB)).expect("not inside a reclaimer").pending > 0);
     drop(registration);
     assert!(weak.upgrade().is_none(), "it waits for its own answer");
     drop(held);
@@ -323,7 +323,7 @@ fn one_that_never_frees_anything_is_spared() {
         group.register_reclaimer(reclaimer, Priority::NORMAL)
     };
     for _ in 0..20 {
-        group.try_charge(KIB).expect_err("no thread frees anything");
+        group.try_charge(Bytes(KIB)).expect_err("no thread frees anything");
     }
     let asked = asked.load(Ordering::Relaxed);
     assert!((1..=20).contains(&asked), "asked {asked} times for 20 charges");

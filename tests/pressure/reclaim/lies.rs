@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use memcg::{ChargeError, Event, Group, Limit, Limits, Priority, Registration};
+use memcg::{Bytes, ChargeError, Event, Group, Limit, Limits, Priority, Registration};
 
 use super::{
     Cache, KIB, Log, MIB, assert_empty, assert_sound, bare, build, call, call_of, charge, create, create_with, kinds,
@@ -44,12 +44,12 @@ fn a_claim_of_nothing_admits_no_group() {
             let runtime = build(builder);
             let group = full(&runtime.root());
             let (cache, calls, _registration) = liar(&group, 16 * MIB, u64::MAX, |_| 0, move |_| claim);
-            let refused = group.try_charge(MIB).expect_err("nothing was freed");
+            let refused = group.try_charge(Bytes(MIB)).expect_err("nothing was freed");
             assert!(matches!(&refused, ChargeError::Limit(by) if by.group() == &group), "{refused}");
             assert!(calls.load(Ordering::SeqCst) > 0);
             assert_eq!((cache.bytes(), group.live(), group.events().get(Event::Oom)), (16 * MIB, 16 * MIB, 1));
             let bound = group.stocked_bound();
-            let report = group.reclaim(MIB).expect("not inside a reclaimer");
+            let report = group.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
             assert!(report.freed <= bound, "{report:?}: no more than may have gone to a stock, {bound}");
             assert_eq!(group.events().get(Event::Oom), 1);
             assert_sound(&runtime);
@@ -68,7 +68,7 @@ fn a_claim_of_nothing_hides_no_group() {
         let held: Vec<_> = (0..6).map(|_| charge(&group, MIB)).collect();
         assert!(cache.bytes() <= 2 * MIB && cache.bytes() >= MIB, "{}", cache.bytes());
         let (bytes, bound) = (cache.bytes(), group.stocked_bound());
-        let report = group.reclaim(MIB).expect("not inside a reclaimer");
+        let report = group.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
         let gone = bytes - cache.bytes();
         assert!(
             report.freed >= MIB && report.freed <= gone + bound,
@@ -89,7 +89,7 @@ fn more_than_was_claimed_is_seen() {
         let held: Vec<_> = (0..8).map(|_| charge(&group, MIB)).collect();
         assert!(cache.bytes() <= 8 * MIB && cache.bytes() >= 7 * MIB, "{}", cache.bytes());
         let live = group.live();
-        group.reclaim(MIB).expect("not inside a reclaimer");
+        group.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
         let freed = live - group.live();
         assert!((MIB..=MIB + MIB / 10).contains(&freed), "{freed}");
         assert_sound(&runtime);
@@ -108,12 +108,12 @@ fn too_much_at_once_ends_the_walk() {
         let (other, _registered) = Cache::of(&create_with(&root, "other", soft(0)), 8 * MIB, &log);
         // Either group may be asked first. Once the one that gives all is asked, no other is.
         while calls.load(Ordering::SeqCst) == 0 {
-            root.reclaim(16 * KIB).expect("not inside a reclaimer");
+            root.reclaim(Bytes(16 * KIB)).expect("not inside a reclaimer");
         }
         assert_eq!(cache.bytes(), 0);
         let left = other.bytes();
         assert!(left >= 8 * MIB - 64 * KIB, "{left}");
-        let report = root.reclaim(16 * KIB).expect("not inside a reclaimer");
+        let report = root.reclaim(Bytes(16 * KIB)).expect("not inside a reclaimer");
         assert_eq!((report.freed, other.bytes()), (16 * KIB, left - 16 * KIB));
         assert_sound(&runtime);
     }
@@ -127,7 +127,7 @@ fn a_wrong_estimate_refuses_no_group() {
             let runtime = build(builder);
             let group = full(&runtime.root());
             let (cache, _calls, _registration) = liar(&group, 16 * MIB, reclaimable, |want| want, |want| want);
-            let held = group.try_charge(10 * MIB);
+            let held = group.try_charge(Bytes(10 * MIB));
             if reclaimable <= 1 {
                 // It says that there is nothing to ask for, or next to nothing.
                 assert!(held.is_err() || cache.bytes() <= 6 * MIB);
@@ -155,7 +155,7 @@ fn what_it_frees_elsewhere_is_nothing_here() {
             let cache = Arc::clone(&cache);
             group.register_reclaimer(call(move |want, _| cache.evict(want)), Priority::NORMAL)
         };
-        assert!(group.try_charge(MIB).is_err());
+        assert!(group.try_charge(Bytes(MIB)).is_err());
         assert!(cache.bytes() < 64 * MIB, "it was asked");
         assert_eq!((group.live(), group.events().get(Event::Oom)), (pinned.bytes(), 1));
         assert_sound(&runtime);
@@ -169,13 +169,13 @@ fn what_it_charged_itself_is_nothing_freed() {
         for forced in [false, true] {
             let runtime = build(builder.clone());
             let group = full(&runtime.root());
-            group.set_reserve(MIB);
+            group.set_reserve(Bytes(MIB));
             let cache = Cache::alone(&group, 15 * MIB, &Log::default());
             let _registration = {
                 let cache = Arc::clone(&cache);
                 let reclaimer = call(move |want, context| {
                     let group = context.group();
-                    let buffer = if forced { group.charge(2 * MIB) } else { charge(&group, MIB) };
+                    let buffer = if forced { group.charge(Bytes(2 * MIB)) } else { charge(&group, MIB) };
                     let freed = cache.evict(want / 64);
                     drop(buffer);
                     freed
@@ -183,7 +183,7 @@ fn what_it_charged_itself_is_nothing_freed() {
                 group.register_reclaimer(reclaimer, Priority::NORMAL)
             };
             let live = group.live();
-            let report = group.reclaim(4 * MIB).expect("not inside a reclaimer");
+            let report = group.reclaim(Bytes(4 * MIB)).expect("not inside a reclaimer");
             let freed = live - group.live();
             assert!(report.freed.abs_diff(freed) <= 64 * KIB, "{report:?}, {freed} freed");
             assert_eq!(group.events().get(Event::Panic), 0);
@@ -209,7 +209,7 @@ fn a_further_counter_is_no_memory() {
         }),
         Priority::NORMAL,
     );
-    assert_eq!(root.reclaim(KIB).expect("not inside a reclaimer").freed, 0);
+    assert_eq!(root.reclaim(Bytes(KIB)).expect("not inside a reclaimer").freed, 0);
     assert_eq!((root.counter(spill).expect("declared").usage(), root.usage()), (0, MIB));
     drop((registration, held));
     assert_empty(&runtime);

@@ -1,6 +1,6 @@
 //! A max that is lowered below usage: drained, reclaimed at once, and what is still above is told.
 
-use memcg::{Event, Group, Limit, Limits, ReclaimCause, ReclaimPass};
+use memcg::{Bytes, Event, Group, Limit, Limits, ReclaimCause, ReclaimPass};
 
 use super::{
     Cache, Crowded, Log, MIB, assert_empty, assert_sound, bare, build, charge, create, create_with, kinds, soft,
@@ -105,10 +105,10 @@ fn what_can_never_fit_evicts_no_group() {
         let runtime = build(builder);
         let log = Log::default();
         let group = create_with(&runtime.root(), "q", Limits::new().max(Limit::Bytes(16 * MIB)));
-        group.set_reserve(MIB);
+        group.set_reserve(Bytes(MIB));
         let (cache, _registration) = Cache::of(&group, 15 * MIB, &log);
         for bytes in [15 * MIB + 1, 16 * MIB, 17 * MIB, u64::MAX] {
-            assert!(group.try_charge(bytes).is_err());
+            assert!(group.try_charge(Bytes(bytes)).is_err());
         }
         assert_eq!((cache.bytes(), log.len()), (15 * MIB, 0));
         assert_eq!(group.events_local().get(Event::Oom), 4);
@@ -127,9 +127,9 @@ fn a_charge_makes_up_for_what_is_above() {
             let log = Log::default();
             let group = create_with(&runtime.root(), "q", Limits::new().max(Limit::Bytes(16 * MIB)));
             let (cache, _registration) = Cache::of(&group, 15 * MIB, &log);
-            let forced = if reserved { None } else { Some(group.charge(8 * MIB)) };
+            let forced = if reserved { None } else { Some(group.charge(Bytes(8 * MIB))) };
             if reserved {
-                group.set_reserve(8 * MIB);
+                group.set_reserve(Bytes(8 * MIB));
             }
             let held = charge(&group, 1);
             assert!(cache.bytes() <= 8 * MIB && cache.bytes() >= 7 * MIB, "{}", cache.bytes());
@@ -163,7 +163,7 @@ fn what_cannot_be_counted_evicts_no_group() {
     let runtime = build(bare().reclaim_time(std::time::Duration::MAX));
     let group = create(&runtime.root(), "q");
     let (cache, registration) = Cache::of(&group, MIB, &Log::default());
-    group.try_charge(u64::MAX).expect_err("more than can be counted");
+    group.try_charge(Bytes(u64::MAX)).expect_err("more than can be counted");
     assert_eq!(cache.bytes(), MIB);
     assert_eq!(group.reclaim(1).expect("not inside a reclaimer").freed, 1, "time without end is no fault");
     drop((cache, registration, group));

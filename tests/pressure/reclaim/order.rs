@@ -1,7 +1,7 @@
 //! When a group is asked: those above their soft limit first, then all that is not protected, then low, and min
 //! never.
 
-use memcg::{Event, Group, Limit, Limits, ReclaimPass};
+use memcg::{Bytes, Event, Group, Limit, Limits, ReclaimPass};
 
 use super::{Cache, KIB, Log, MIB, assert_sound, assert_within, bare, build, charge, create, create_with, kinds, soft};
 
@@ -26,7 +26,7 @@ fn soft_then_everyone_then_low_and_min_never() {
             let caches = groups.each_ref().map(|group| Cache::of(group, 10 * MIB, &log));
             let mut held = Vec::new();
             let mut live = [10 * MIB; 4];
-            while let Ok(charge) = top.try_charge(MIB) {
+            while let Ok(charge) = top.try_charge(Bytes(MIB)) {
                 held.push(charge);
                 let now = groups.each_ref().map(Group::live);
                 assert_eq!(now[0], 10 * MIB, "min gives nothing");
@@ -62,11 +62,11 @@ fn one_call_goes_through_all() {
         let made = [("pinned", min(10 * MIB)), ("low", low(10 * MIB)), ("plain", Limits::new()), ("over", soft(0))];
         let groups = made.map(|(name, limits)| create_with(&root, name, limits));
         let _caches = groups.each_ref().map(|group| Cache::of(group, 10 * MIB, &log));
-        let report = root.reclaim(25 * MIB).expect("not inside a reclaimer");
+        let report = root.reclaim(Bytes(25 * MIB)).expect("not inside a reclaimer");
         assert_eq!(report.freed, 25 * MIB);
         assert_eq!(groups.each_ref().map(Group::live), [10 * MIB, 5 * MIB, 0, 0]);
         assert!(report.soft_visited > 0 && report.soft_visited < report.visited, "{report:?}");
-        let report = root.reclaim(100 * MIB).expect("not inside a reclaimer");
+        let report = root.reclaim(Bytes(100 * MIB)).expect("not inside a reclaimer");
         assert_eq!((report.requested, report.freed), (100 * MIB, 5 * MIB));
         assert_eq!(groups[0].live(), 10 * MIB);
         assert_sound(&runtime);
@@ -80,11 +80,11 @@ fn what_is_above_low_goes_first() {
     let (root, log) = (runtime.root(), Log::default());
     let groups = ["a", "b"].map(|name| create_with(&root, name, low(10 * MIB)));
     let _caches = [(0, 30), (1, 12)].map(|(at, size): (usize, u64)| Cache::of(&groups[at], size * MIB, &log));
-    root.reclaim(22 * MIB).expect("not inside a reclaimer");
+    root.reclaim(Bytes(22 * MIB)).expect("not inside a reclaimer");
     assert_eq!(groups.each_ref().map(Group::live), [10 * MIB; 2]);
     assert_eq!(root.events().get(Event::Low), 0);
     assert!(log.in_pass(ReclaimPass::Low).is_empty());
-    root.reclaim(4 * MIB).expect("not inside a reclaimer");
+    root.reclaim(Bytes(4 * MIB)).expect("not inside a reclaimer");
     assert_eq!(groups[0].live() + groups[1].live(), 16 * MIB);
     for group in &groups {
         assert!(group.live() < 10 * MIB, "both gave");
@@ -103,7 +103,7 @@ fn protection_scales_what_is_asked() {
     let none = create(&root, "none");
     let _caches = [&half, &none].map(|group| Cache::of(group, 64 * MIB, &log));
     for _ in 0..64 {
-        root.reclaim(256 * KIB).expect("not inside a reclaimer");
+        root.reclaim(Bytes(256 * KIB)).expect("not inside a reclaimer");
     }
     // 16 MiB of 32 + 64.
     let gone = [&half, &none].map(|group| 64 * MIB - group.live());
@@ -121,7 +121,7 @@ fn no_soft_pass_where_no_group_is_in_excess() {
         let groups = [create(&root, "x"), create_with(&root, "y", soft(10 * MIB)), create_with(&root, "z", soft(0))];
         let _caches = [&groups[0], &groups[1]].map(|group| Cache::of(group, 9 * MIB, &log));
         let _empty = Cache::of(&groups[2], 0, &log);
-        let report = root.reclaim(MIB).expect("not inside a reclaimer");
+        let report = root.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
         assert_eq!((report.freed, report.soft_visited), (MIB, 0));
         assert_eq!(log.in_pass(ReclaimPass::Soft).len(), 0);
         assert!(log.of("/z").is_empty(), "in excess of nothing when it has nothing");
@@ -139,9 +139,9 @@ fn excess_that_has_nothing_to_give_is_no_obstacle() {
     let _small = Cache::of(&over, MIB, &log);
     let plain = create(&root, "plain");
     let _cache = Cache::of(&plain, 20 * MIB, &log);
-    let report = root.reclaim(3 * MIB).expect("not inside a reclaimer");
+    let report = root.reclaim(Bytes(3 * MIB)).expect("not inside a reclaimer");
     assert_eq!((report.freed, over.live(), plain.live()), (3 * MIB, held.bytes(), 18 * MIB));
-    let report = root.reclaim(3 * MIB).expect("not inside a reclaimer");
+    let report = root.reclaim(Bytes(3 * MIB)).expect("not inside a reclaimer");
     assert_eq!((report.freed, plain.live()), (3 * MIB, 15 * MIB));
     assert!(over.is_in_excess());
     assert_sound(&runtime);
@@ -162,11 +162,11 @@ fn excess_with_no_group_to_ask_is_no_obstacle() {
         gone.offline().expect("no children");
         let (cache, _registration) = Cache::of(&create(&root, "plain"), 20 * MIB, &log);
         assert_eq!(root.descendants_in_excess(), 2);
-        let report = root.reclaim(3 * MIB).expect("not inside a reclaimer");
+        let report = root.reclaim(Bytes(3 * MIB)).expect("not inside a reclaimer");
         assert_eq!((report.freed, report.soft_visited, cache.bytes()), (3 * MIB, 0, 17 * MIB), "{report:?}");
         // One that is asked there shows that it was a pass.
         let _inner = Cache::of(&inner, MIB, &log);
-        assert!(root.reclaim(MIB).expect("not inside a reclaimer").soft_visited > 0);
+        assert!(root.reclaim(Bytes(MIB)).expect("not inside a reclaimer").soft_visited > 0);
         assert_eq!(cache.bytes(), 17 * MIB);
         assert_sound(&runtime);
     }
@@ -180,9 +180,9 @@ fn excess_does_not_break_protection() {
     let both = create_with(&root, "both", soft(0).min(Limit::Bytes(8 * MIB)));
     let plain = create(&root, "plain");
     let _caches = [&both, &plain].map(|group| Cache::of(group, 10 * MIB, &log));
-    assert_eq!(root.reclaim(12 * MIB).expect("not inside a reclaimer").freed, 12 * MIB);
+    assert_eq!(root.reclaim(Bytes(12 * MIB)).expect("not inside a reclaimer").freed, 12 * MIB);
     assert_eq!((both.live(), plain.live()), (8 * MIB, 0));
-    assert_eq!(root.reclaim(MIB).expect("not inside a reclaimer").freed, 0);
+    assert_eq!(root.reclaim(Bytes(MIB)).expect("not inside a reclaimer").freed, 0);
     assert_eq!(both.live(), 8 * MIB);
     assert_sound(&runtime);
 }
@@ -220,12 +220,12 @@ fn a_group_that_gave_for_itself_gives_to_the_level_above() {
             let [full, empty] = ["full", "empty"].map(|name| create(&top, name));
             let caches = [&full, &empty].map(|group| Cache::of(group, 32 * KIB, &log));
             // One turn of each: the lap of the root ends with the group that holds nothing from here on.
-            root.reclaim(20 * KIB).expect("not inside a reclaimer");
-            empty.reclaim(64 * KIB).expect("not inside a reclaimer");
-            full.reclaim(KIB).expect("not inside a reclaimer");
+            root.reclaim(Bytes(20 * KIB)).expect("not inside a reclaimer");
+            empty.reclaim(Bytes(64 * KIB)).expect("not inside a reclaimer");
+            full.reclaim(Bytes(KIB)).expect("not inside a reclaimer");
             let left = caches[0].0.bytes();
             assert!(left >= KIB && caches[1].0.bytes() == 0, "{left}");
-            let _all = root.try_charge(64 * KIB).expect("what the full group has is asked for");
+            let _all = root.try_charge(Bytes(64 * KIB)).expect("what the full group has is asked for");
             assert_eq!(full.live() + empty.live(), 0);
             assert_sound(&runtime);
         }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use memcg::{Event, Group, Limit, Limits, Priority, Reclaim, ReclaimContext, Registration};
+use memcg::{Bytes, Event, Group, Limit, Limits, Priority, Reclaim, ReclaimContext, Registration};
 
 use super::{Cache, Log, MIB, assert_empty, assert_sound, build, call, charge, create, create_with, kinds, lock};
 
@@ -76,7 +76,7 @@ fn contained_and_counted() {
             let root = runtime.root();
             let group = create_with(&root, "q", Limits::new().max(Limit::Bytes(16 * MIB)));
             let made = panics(&group, 16 * MIB, at);
-            let held = group.try_charge(MIB);
+            let held = group.try_charge(Bytes(MIB));
             assert!(made.calls.load(Ordering::SeqCst) > 0, "{at:?}");
             if at == Where::First {
                 assert!(held.is_err());
@@ -92,7 +92,7 @@ fn contained_and_counted() {
             // Nothing is left behind: no lock, no mark of being inside reclaim.
             made.on.store(false, Ordering::SeqCst);
             let live = group.live();
-            let report = group.reclaim(MIB).expect("not inside a reclaimer any more");
+            let report = group.reclaim(Bytes(MIB)).expect("not inside a reclaimer any more");
             assert_eq!((report.panics, live - group.live()), (0, MIB), "{at:?}");
             let bytes = 16 * MIB - group.live() + MIB;
             drop(charge(&group, bytes));
@@ -115,7 +115,7 @@ fn others_are_asked_all_the_same() {
             let (cache, _registration) = Cache::of(&create(&root, "honest"), 8 * MIB, &log);
             let mut panics = 0;
             for _ in 0..6 {
-                let report = root.reclaim(MIB).expect("not inside a reclaimer");
+                let report = root.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
                 assert_eq!(report.freed, MIB);
                 panics += report.panics;
             }
@@ -138,7 +138,7 @@ fn a_drop_that_panics() {
         let made = panics(&group, 16 * MIB, Where::Gone);
         drop(made.registration);
         assert_eq!(made.calls.load(Ordering::SeqCst), 1, "dropped once");
-        assert!(group.try_charge(MIB).is_err(), "registered no more");
+        assert!(group.try_charge(Bytes(MIB)).is_err(), "registered no more");
         drop(made.cache);
         drop(charge(&group, 16 * MIB));
         assert_sound(&runtime);

@@ -1,6 +1,6 @@
 //! Priorities within a group: the lowest is asked first, the next where that is not enough.
 
-use memcg::{Priority, Reclaim};
+use memcg::{Bytes, Priority, Reclaim};
 
 use super::{Cache, KIB, Log, MIB, assert_sound, assert_within, bare, build, charge, create, kinds};
 
@@ -45,7 +45,7 @@ fn equals_come_before_the_next() {
     let last = Cache::at(&group, MIB, Priority::HIGH, &log);
     let first = Cache::at(&group, MIB, Priority::LOW, &log);
     for _ in 0..15 * 16 {
-        group.reclaim(64 * KIB).expect("not inside a reclaimer");
+        group.reclaim(Bytes(64 * KIB)).expect("not inside a reclaimer");
         assert!(first.0.bytes() == 0 || caches.iter().map(|(cache, _)| cache.bytes()).sum::<u64>() == 14 * MIB);
         assert_eq!(last.0.bytes(), MIB);
     }
@@ -60,7 +60,7 @@ fn a_priority_means_nothing_to_other_groups() {
     let (root, log) = (runtime.root(), Log::default());
     let caches = [("x", Priority::LOW), ("y", Priority::HIGH)]
         .map(|(name, priority)| Cache::at(&create(&root, name), 32 * MIB, priority, &log));
-    root.reclaim(32 * MIB).expect("not inside a reclaimer");
+    root.reclaim(Bytes(32 * MIB)).expect("not inside a reclaimer");
     for (cache, _) in &caches {
         assert_within(cache.bytes(), 16 * MIB, 10);
     }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
-use memcg::{Priority, Reclaim, ReclaimPass, Registration};
+use memcg::{Bytes, Priority, Reclaim, ReclaimPass, Registration};
 
 use super::{Cache, KIB, Log, MIB, assert_empty, assert_sound, bare, build, call, charge, create, kinds, lock};
 
@@ -20,8 +20,8 @@ fn dropped_is_gone() {
         assert!(!log.take().is_empty());
         drop(registration);
         assert_eq!(Arc::strong_count(&cache), 1, "no other group has it");
-        assert!(group.try_charge(8 * MIB).is_err());
-        assert_eq!(runtime.root().reclaim(MIB).expect("not inside a reclaimer").freed, 0);
+        assert!(group.try_charge(Bytes(8 * MIB)).is_err());
+        assert_eq!(runtime.root().reclaim(Bytes(MIB)).expect("not inside a reclaimer").freed, 0);
         assert!(log.is_empty());
         assert_sound(&runtime);
         drop((cache, held, group));
@@ -38,10 +38,10 @@ fn registered_twice_is_asked_until_both_are_gone() {
     let second = group.register_reclaimer(Arc::clone(&cache) as Arc<dyn Reclaim>, Priority::HIGH);
     assert_eq!(Arc::strong_count(&cache), 3);
     for registration in [first, second] {
-        assert_eq!(group.reclaim(MIB).expect("not inside a reclaimer").freed, MIB);
+        assert_eq!(group.reclaim(Bytes(MIB)).expect("not inside a reclaimer").freed, MIB);
         drop(registration);
     }
-    assert_eq!(group.reclaim(MIB).expect("not inside a reclaimer").freed, 0);
+    assert_eq!(group.reclaim(Bytes(MIB)).expect("not inside a reclaimer").freed, 0);
     assert_eq!((cache.bytes(), Arc::strong_count(&cache)), (6 * MIB, 1));
     assert_sound(&runtime);
 }
@@ -64,12 +64,12 @@ fn each_registration_is_its_own() {
         drop(registration);
         log.take();
         gone.push((cache.bytes(), cache, log));
-        let report = group.reclaim(MIB).expect("not inside a reclaimer");
+        let report = group.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
         assert_eq!(report.freed, MIB);
         assert!(gone.iter().all(|(bytes, cache, log)| cache.bytes() == *bytes && log.is_empty()));
     }
     let left: u64 = all.iter().map(|(cache, ..)| cache.bytes()).sum();
-    assert_eq!(group.reclaim(left).expect("not inside a reclaimer").freed, left);
+    assert_eq!(group.reclaim(Bytes(left)).expect("not inside a reclaimer").freed, left);
     assert_eq!(group.live(), gone.iter().map(|(bytes, ..)| bytes).sum::<u64>(), "theirs is left, and no more");
     assert_sound(&runtime);
 }
@@ -86,7 +86,7 @@ fn no_call_after_the_drop() {
         for _ in 0..2 {
             scope.spawn(|| {
                 while !stop.load(Ordering::SeqCst) {
-                    let report = group.reclaim(KIB).expect("not inside a reclaimer");
+                    let report = group.reclaim(Bytes(KIB)).expect("not inside a reclaimer");
                     assert_eq!(report.freed, 0);
                 }
             });
@@ -139,7 +139,7 @@ fn the_drop_waits_for_a_call() {
         });
         let registration = group.register_reclaimer(reclaimer, Priority::NORMAL);
         std::thread::scope(|scope| {
-            scope.spawn(|| group.reclaim(MIB).expect("not inside a reclaimer"));
+            scope.spawn(|| group.reclaim(Bytes(MIB)).expect("not inside a reclaimer"));
             while !flags[0].load(Ordering::SeqCst) {
                 std::thread::yield_now();
             }
@@ -163,21 +163,21 @@ fn the_parent_inherits() {
         let c = create(&b, "c");
         let (cache, registration) = Cache::of(&c, 8 * MIB, &log);
         c.offline().expect("no children");
-        assert_eq!(b.reclaim(MIB).expect("not inside a reclaimer").freed, MIB);
+        assert_eq!(b.reclaim(Bytes(MIB)).expect("not inside a reclaimer").freed, MIB);
         assert_eq!(log.order(), ["/a/b"]);
         b.offline().expect("no children online");
         log.take();
         for target in [&a, &root] {
-            assert_eq!(target.reclaim(MIB).expect("not inside a reclaimer").freed, MIB);
+            assert_eq!(target.reclaim(Bytes(MIB)).expect("not inside a reclaimer").freed, MIB);
             assert!(log.take().iter().all(|asked| asked.group == "/a" && asked.target == target.path()));
         }
         a.offline().expect("no children online");
-        assert_eq!(root.reclaim(MIB).expect("not inside a reclaimer").freed, MIB);
+        assert_eq!(root.reclaim(Bytes(MIB)).expect("not inside a reclaimer").freed, MIB);
         assert_eq!(log.order(), ["/"]);
         assert_eq!((root.live(), cache.bytes()), (4 * MIB, 4 * MIB));
         log.take();
         drop(registration);
-        assert_eq!(root.reclaim(MIB).expect("not inside a reclaimer").freed, 0);
+        assert_eq!(root.reclaim(Bytes(MIB)).expect("not inside a reclaimer").freed, 0);
         assert!(log.is_empty());
         assert_sound(&runtime);
         drop((cache, a, b, c));
@@ -201,7 +201,7 @@ fn the_nearest_that_is_online_inherits_from_a_tree() {
     top.offline_tree();
     let left = || caches.each_ref().map(|(cache, _)| cache.bytes());
     for (freed, expected) in [(MIB, [MIB, MIB, 0]), (MIB, [MIB, 0, 0]), (MIB, [0, 0, 0])] {
-        assert_eq!(root.reclaim(freed).expect("not inside a reclaimer").freed, freed);
+        assert_eq!(root.reclaim(Bytes(freed)).expect("not inside a reclaimer").freed, freed);
         assert_eq!(left(), expected);
     }
     assert_eq!(log.order(), ["/"]);
@@ -217,7 +217,7 @@ fn registered_with_a_group_that_is_offline() {
     let cache = Cache::alone(&group, 2 * MIB, &log);
     group.offline().expect("no children");
     let registration = group.register_reclaimer(Arc::clone(&cache) as Arc<dyn Reclaim>, Priority::NORMAL);
-    assert_eq!(root.reclaim(MIB).expect("not inside a reclaimer").freed, MIB);
+    assert_eq!(root.reclaim(Bytes(MIB)).expect("not inside a reclaimer").freed, MIB);
     assert_eq!(log.order(), ["/"]);
     drop((registration, group, cache));
     assert_empty(&runtime);
@@ -233,7 +233,7 @@ fn the_next_of_the_name_does_not_inherit() {
     first.offline().expect("no children");
     let second = create(&root, "q");
     let held = charge(&second, MIB);
-    assert_eq!(second.reclaim(MIB).expect("not inside a reclaimer").freed, 0);
+    assert_eq!(second.reclaim(Bytes(MIB)).expect("not inside a reclaimer").freed, 0);
     assert!(log.is_empty());
     assert_eq!((cache.bytes(), held.bytes()), (2 * MIB, MIB));
     assert_sound(&runtime);
@@ -289,7 +289,7 @@ fn the_tree_may_go_under_the_walk() {
             gone.push(leaf.register_reclaimer(reclaimer, Priority::NORMAL));
         }
         drop(top);
-        let report = root.reclaim(64 * MIB).expect("not inside a reclaimer");
+        let report = root.reclaim(Bytes(64 * MIB)).expect("not inside a reclaimer");
         assert_eq!(report.panics, 0);
         assert!(lock(&made).iter().any(|(cache, _)| cache.bytes() < 4 * MIB), "no new group was asked");
         assert!(report.freed >= 60 * MIB, "{report:?}");
@@ -314,8 +314,8 @@ fn they_come_and_go_under_the_walk() {
                 start.wait();
                 let charger = create(&root, &format!("{:?}", std::thread::current().id()));
                 while !stop.load(Ordering::SeqCst) {
-                    drop(charger.try_charge(4 * MIB));
-                    root.reclaim(64 * KIB).expect("not inside a reclaimer");
+                    drop(charger.try_charge(Bytes(4 * MIB)));
+                    root.reclaim(Bytes(64 * KIB)).expect("not inside a reclaimer");
                 }
                 charger.offline().expect("no children");
             });

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use memcg::{Charge, ChargeError, Event, Group, Limit, Limits, Priority};
+use memcg::{Bytes, Charge, ChargeError, Event, Group, Limit, Limits, Priority};
 
 use super::{Cache, KIB, Log, MIB, assert_empty, assert_sound, bare, build, call, charge, create_with, kinds, lock};
 
@@ -19,9 +19,9 @@ fn only_charges_inside_reclaim_use_it() {
         let runtime = build(builder);
         let group = limited(&runtime.root(), "q");
         assert_eq!(group.reserve(), 0);
-        group.set_reserve(RESERVE);
+        group.set_reserve(Bytes(RESERVE));
         assert_eq!((group.reserve(), group.max()), (RESERVE, 4 * MIB));
-        let refused = group.try_charge(4 * MIB).expect_err("some of it is reserved");
+        let refused = group.try_charge(Bytes(4 * MIB)).expect_err("some of it is reserved");
         assert!(matches!(&refused, ChargeError::Limit(by) if by.group() == &group), "{refused}");
         let cache = Cache::alone(&group, 4 * MIB - RESERVE, &Log::default());
         assert!(group.try_charge(1).is_err());
@@ -33,7 +33,7 @@ fn only_charges_inside_reclaim_use_it() {
                 if calls.fetch_add(1, Ordering::SeqCst) == 0 {
                     // Buffers to write out what is evicted. No byte more than there is below max.
                     let group = context.group();
-                    lock(&scratch).push(group.try_charge(RESERVE).expect("reserved for this"));
+                    lock(&scratch).push(group.try_charge(Bytes(RESERVE)).expect("reserved for this"));
                     let refused = group.try_charge(1).expect_err("above max");
                     assert!(matches!(&refused, ChargeError::InReclaim(by) if by.max() == 4 * MIB), "{refused}");
                     assert_eq!(group.live(), 4 * MIB);
@@ -58,7 +58,7 @@ fn only_charges_inside_reclaim_use_it() {
 fn it_is_the_levels_own() {
     let runtime = build(bare());
     let top = limited(&runtime.root(), "top");
-    top.set_reserve(RESERVE);
+    top.set_reserve(Bytes(RESERVE));
     let below = create_with(&top, "below", Limits::new().max(Limit::Bytes(4 * MIB)));
     assert_eq!(below.reserve(), 0);
     let held = charge(&below, 4 * MIB - RESERVE);
@@ -76,7 +76,7 @@ fn it_may_be_all_there_is() {
     let runtime = build(bare());
     let group = limited(&runtime.root(), "q");
     for reserve in [4 * MIB, u64::MAX] {
-        group.set_reserve(reserve);
+        group.set_reserve(Bytes(reserve));
         assert!(group.try_charge(1).is_err(), "{reserve}");
         assert_eq!(group.usage(), 0);
     }
@@ -91,9 +91,9 @@ fn it_takes_nothing_back() {
     let runtime = build(bare());
     let group = limited(&runtime.root(), "q");
     let mut held = charge(&group, 4 * MIB);
-    group.set_reserve(MIB);
+    group.set_reserve(Bytes(MIB));
     assert_eq!((group.usage(), group.forced()), (4 * MIB, 0));
-    held.shrink(MIB);
+    held.shrink(Bytes(MIB));
     assert!(group.try_charge(1).is_err());
     held.shrink(1);
     drop(charge(&group, 1));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use memcg::{Group, Limit, Priority, Reclaim, Registration};
+use memcg::{Bytes, Group, Limit, Priority, Reclaim, Registration};
 
 use super::{Cache, KIB, Log, MIB, assert_sound, assert_within, bare, build, charge, create_with, kinds, soft};
 
@@ -34,10 +34,10 @@ fn in_proportion_to_what_is_there() {
             let (root, log) = (runtime.root(), Log::default());
             let caches = caches(&root, soft_limit, &log);
             assert_eq!(root.descendants_in_excess(), if soft_limit.is_some() { 4 } else { 0 });
-            root.reclaim(60 * MIB).expect("not inside a reclaimer");
+            root.reclaim(Bytes(60 * MIB)).expect("not inside a reclaimer");
             assert_proportional(&caches, 60 * MIB);
             for _ in 0..60 {
-                root.reclaim(MIB).expect("not inside a reclaimer");
+                root.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
             }
             assert_proportional(&caches, 120 * MIB);
             let mut held = vec![charge(&root, 120 * MIB)];
@@ -64,7 +64,7 @@ fn hardly_more_than_was_asked_for() {
             let caches = caches(&root, soft_limit, &log);
             for want in [1, 100, 4 * KIB, 100 * KIB, 3 * MIB, 70 * MIB] {
                 let live = root.live();
-                let report = root.reclaim(want).expect("not inside a reclaimer");
+                let report = root.reclaim(Bytes(want)).expect("not inside a reclaimer");
                 let evicted = live - root.live();
                 assert!(report.freed >= want && evicted <= want + want / 10, "{evicted} for {want}: {report:?}");
                 assert_eq!(report.freed, evicted);
@@ -94,7 +94,7 @@ fn by_what_is_reclaimable() {
     let groups = ["mostly_pinned", "all"].map(|name| create_with(&root, name, memcg::Limits::new()));
     let _held = charge(&groups[0], 112 * MIB);
     let caches = [(0, 16), (1, 128)].map(|(at, size): (usize, u64)| Cache::of(&groups[at], size * MIB, &log));
-    root.reclaim(36 * MIB).expect("not inside a reclaimer");
+    root.reclaim(Bytes(36 * MIB)).expect("not inside a reclaimer");
     assert_within(16 * MIB - caches[0].0.bytes(), 4 * MIB, 10);
     assert_within(128 * MIB - caches[1].0.bytes(), 32 * MIB, 10);
     assert_sound(&runtime);
@@ -117,7 +117,7 @@ fn unknown_is_what_the_group_uses() {
     let silent = Cache::alone(&groups[0], 32 * MIB, &log);
     let _registration = groups[0].register_reclaimer(Arc::new(Silent(Arc::clone(&silent))), Priority::NORMAL);
     let (said, _registered) = Cache::of(&groups[1], 64 * MIB, &log);
-    root.reclaim(24 * MIB).expect("not inside a reclaimer");
+    root.reclaim(Bytes(24 * MIB)).expect("not inside a reclaimer");
     assert_within(32 * MIB - silent.bytes(), 8 * MIB, 10);
     assert_within(64 * MIB - said.bytes(), 16 * MIB, 10);
     assert_sound(&runtime);
@@ -162,14 +162,14 @@ fn a_debt_ends() {
         let first = Arc::clone(&first);
         generous.register_reclaimer(super::call(move |_, _| first.evict(64 * MIB)), Priority::NORMAL)
     };
-    assert!(root.reclaim(KIB).expect("not inside a reclaimer").freed >= 64 * MIB);
+    assert!(root.reclaim(Bytes(KIB)).expect("not inside a reclaimer").freed >= 64 * MIB);
     drop(all);
     first.add(MIB).expect("no max");
     let _first = generous.register_reclaimer(first.clone() as Arc<dyn Reclaim>, Priority::NORMAL);
     let (second, _second) = Cache::of(&other, MIB, &log);
     let mut given = [0; 2];
     for _ in 0..64 {
-        root.reclaim(64 * KIB).expect("not inside a reclaimer");
+        root.reclaim(Bytes(64 * KIB)).expect("not inside a reclaimer");
         for (cache, given) in [&first, &second].into_iter().zip(&mut given) {
             let gone = MIB - cache.bytes();
             *given += gone;

@@ -1,7 +1,7 @@
 //! What a parent's protection leaves over protects its children by what they use: they give in proportion, whatever is
 //! asked for at a time.
 
-use memcg::{Group, Limit, Limits, ReclaimPass, Runtime, RuntimeBuilder};
+use memcg::{Bytes, Group, Limit, Limits, ReclaimPass, Runtime, RuntimeBuilder};
 
 use super::{Cache, KIB, Log, MIB, assert_sound, assert_within, bare, build, charge, create, create_with};
 
@@ -20,7 +20,7 @@ fn reclaim(target: &Group, bytes: u64, at_a_time: u64) {
     let mut left = bytes;
     while left > 0 {
         let part = left.min(at_a_time);
-        target.reclaim(part).expect("not inside a reclaimer");
+        target.reclaim(Bytes(part)).expect("not inside a reclaimer");
         left -= part;
     }
 }
@@ -37,7 +37,7 @@ fn siblings_are_left_with_equal_parts() {
                 let top = create_with(&root, "top", limits);
                 let caches = order.map(|size| Cache::of(&create(&top, &size.to_string()), size * MIB, &log));
                 if asked > 50 * MIB {
-                    root.reclaim(asked).expect("not inside a reclaimer");
+                    root.reclaim(Bytes(asked)).expect("not inside a reclaimer");
                 } else {
                     reclaim(&root, asked, at_a_time);
                 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use memcg::{ChargeError, Group, Limit, Limits, Priority, ReclaimContext};
+use memcg::{Bytes, ChargeError, Group, Limit, Limits, Priority, ReclaimContext};
 
 use super::{Cache, KIB, Log, MIB, assert_sound, bare, build, call, charge, create_with, kinds};
 
@@ -35,7 +35,7 @@ fn no_group_is_asked_once_the_time_is_over() {
             group.register_reclaimer(reclaimer, Priority::LOW)
         };
         let (cache, _registration) = Cache::of(&group, 16 * MIB, &log);
-        let refused = group.try_charge(MIB).expect_err("the time is over");
+        let refused = group.try_charge(Bytes(MIB)).expect_err("the time is over");
         assert!(matches!(refused, ChargeError::Limit(_)), "{refused}");
         assert_eq!((calls.load(Ordering::SeqCst), log.len(), cache.bytes()), (1, 0, 16 * MIB));
         assert_sound(&runtime);
@@ -58,7 +58,7 @@ fn the_report_says_so() {
         group.register_reclaimer(reclaimer, Priority::LOW)
     };
     let (cache, registration) = Cache::of(&group, 8 * MIB, &log);
-    let report = group.reclaim(4 * MIB).expect("not inside a reclaimer");
+    let report = group.reclaim(Bytes(4 * MIB)).expect("not inside a reclaimer");
     assert!(report.timed_out, "{report:?}");
     assert_eq!((report.freed, report.requested, cache.bytes()), (64 * KIB, 4 * MIB, 8 * MIB));
     drop((registration, cache));
@@ -71,7 +71,7 @@ fn one_that_is_in_time_says_so_too() {
     let (group, log) = (limited(&runtime.root()), Log::default());
     let (_cache, _registration) = Cache::of(&group, 8 * MIB, &log);
     for want in [MIB, 100 * MIB] {
-        let report = group.reclaim(want).expect("not inside a reclaimer");
+        let report = group.reclaim(Bytes(want)).expect("not inside a reclaimer");
         assert!(!report.timed_out, "{report:?}");
     }
 }
@@ -115,8 +115,8 @@ fn one_that_refills_is_left_in_the_end() {
             });
             group.register_reclaimer(reclaimer, Priority::NORMAL)
         };
-        assert!(group.try_charge(MIB).is_err());
-        let report = group.reclaim(u64::MAX).expect("not inside a reclaimer");
+        assert!(group.try_charge(Bytes(MIB)).is_err());
+        let report = group.reclaim(Bytes(u64::MAX)).expect("not inside a reclaimer");
         assert!(report.requested == u64::MAX && group.live() <= 16 * MIB, "{report:?}");
         group.set_max(Limit::Bytes(8 * MIB)).expect("a number");
         assert_sound(&runtime);

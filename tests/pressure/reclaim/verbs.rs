@@ -1,6 +1,6 @@
 //! Everything that may be refused reclaims first; what is never refused, and what is not memory, asks no group.
 
-use memcg::{Charge, Counter, Event, Group, Limit, Limits};
+use memcg::{Bytes, Charge, Counter, Event, Group, Limit, Limits};
 
 use super::{Cache, Log, MIB, assert_sound, build, charge, create, create_with, kinds};
 
@@ -23,9 +23,9 @@ type Verb = (&'static str, fn(&Full, &mut Charge, &mut Charge) -> bool);
 
 /// All of them ask for 2 MiB in a full group. The first charge is of the leaf, the second of a group beside.
 const VERBS: [Verb; 5] = [
-    ("try_charge", |full, _, _| full.leaf.try_charge(2 * MIB).is_ok()),
-    ("try_grow", |_, ours, _| ours.try_grow(2 * MIB).is_ok()),
-    ("resize", |_, ours, _| ours.resize(3 * MIB).is_ok()),
+    ("try_charge", |full, _, _| full.leaf.try_charge(Bytes(2 * MIB)).is_ok()),
+    ("try_grow", |_, ours, _| ours.try_grow(Bytes(2 * MIB)).is_ok()),
+    ("resize", |_, ours, _| ours.resize(Bytes(3 * MIB)).is_ok()),
     ("transfer", |full, _, theirs| theirs.transfer(&full.leaf).is_ok()),
     ("try_charge_set", |full, _, _| full.leaf.try_charge_set(&[(Counter::MEMORY, 2 * MIB)]).is_ok()),
 ];
@@ -48,7 +48,7 @@ fn what_may_be_refused_reclaims() {
             cache.add(full.top.max() - full.top.live()).expect("what is left");
             let held = charge(&full.beside, 2 * MIB);
             let (before, mut theirs) = (ours.bytes(), held);
-            let grown = if name == "resize" { ours.resize(before + 2 * MIB).is_ok() } else { false };
+            let grown = if name == "resize" { ours.resize(Bytes(before + 2 * MIB)).is_ok() } else { false };
             assert!(!grown && (name == "resize" || !verb(&full, &mut ours, &mut theirs)), "{name}");
             assert_eq!((ours.bytes(), theirs.group()), (before, full.beside.clone()), "{name}");
             assert!(full.top.events_local().get(Event::Oom) > 0, "{name}");
@@ -64,8 +64,8 @@ fn what_is_forced_asks_no_group() {
         let runtime = build(builder);
         let (full, log) = (Full::below(&runtime.root()), Log::default());
         let (cache, _registration) = Cache::of(&full.top, 16 * MIB, &log);
-        let mut held = full.leaf.charge(MIB);
-        held.grow(MIB);
+        let mut held = full.leaf.charge(Bytes(MIB));
+        held.grow(Bytes(MIB));
         assert_eq!((cache.bytes(), log.len(), full.top.forced()), (16 * MIB, 0, 2 * MIB));
         assert!(full.top.events_local().get(Event::Overcharge) > 0);
         assert_eq!(full.top.events_local().get(Event::Oom), 0);

@@ -1,7 +1,7 @@
 //! Groups weighed by a figure of their statistics: it is fresh below the target, and nothing else is flushed for it.
 
 use memcg::expert::BarrierMode;
-use memcg::{BuildError, Limit, Priority, Stat, Unit};
+use memcg::{BuildError, Bytes, Limit, Priority, Stat, Unit};
 
 use super::{Cache, Log, MIB, assert_sound, assert_within, bare, build, call_of, charge, create};
 
@@ -15,7 +15,7 @@ fn by_a_figure_of_their_own() {
         let caches = groups.each_ref().map(|group| Cache::of(group, 64 * MIB, &log));
         groups[0].stat_add(Stat::FILE, (8 * MIB).cast_signed());
         groups[1].stat_add(Stat::FILE, (32 * MIB).cast_signed());
-        root.reclaim(10 * MIB).expect("not inside a reclaimer");
+        root.reclaim(Bytes(10 * MIB)).expect("not inside a reclaimer");
         assert_within(64 * MIB - caches[0].0.bytes(), 2 * MIB, 10);
         assert_within(64 * MIB - caches[1].0.bytes(), 8 * MIB, 10);
         assert_sound(&runtime);
@@ -36,7 +36,7 @@ fn the_subtree_is_flushed_and_the_root_is_not() {
     beside.stat_add(Stat::FILE, 1_000);
     let stale = |group: &memcg::Group| group.read_stale().get(Stat::FILE);
     assert_eq!((stale(&groups[0]), stale(&beside)), (0, 0), "no group has flushed");
-    top.reclaim(10 * MIB).expect("not inside a reclaimer");
+    top.reclaim(Bytes(10 * MIB)).expect("not inside a reclaimer");
     assert_eq!((stale(&groups[0]), stale(&groups[1])), (deltas[0], deltas[1]));
     assert_eq!(stale(&beside), 0, "not below the target");
     assert_within(64 * MIB - caches[0].0.bytes(), 2 * MIB, 10);
@@ -45,7 +45,7 @@ fn the_subtree_is_flushed_and_the_root_is_not() {
     groups[0].stat_add(Stat::FILE, deltas[1] - deltas[0]);
     groups[1].stat_add(Stat::FILE, deltas[0] - deltas[1]);
     let before = caches.each_ref().map(|(cache, _)| cache.bytes());
-    top.reclaim(10 * MIB).expect("not inside a reclaimer");
+    top.reclaim(Bytes(10 * MIB)).expect("not inside a reclaimer");
     assert_within(before[0] - caches[0].0.bytes(), 8 * MIB, 15);
     assert_within(before[1] - caches[1].0.bytes(), 2 * MIB, 15);
     assert_eq!(stale(&beside), 0);
@@ -64,7 +64,7 @@ fn by_a_figure_that_is_not_of_bytes() {
     let idle = Cache::alone(&groups[2], 64 * MIB, &log);
     let little = call_of(64 * MIB, move |want, _| if want > MIB { 0 } else { idle.evict(want) });
     let _idle = groups[2].register_reclaimer(little, Priority::NORMAL);
-    root.reclaim(60 * MIB).expect("not inside a reclaimer");
+    root.reclaim(Bytes(60 * MIB)).expect("not inside a reclaimer");
     for (cache, _) in &caches {
         assert_within(64 * MIB - cache.bytes(), 30 * MIB, 10);
     }

@@ -23,14 +23,14 @@ fn a_charge_above_high_takes_its_time() {
     for builder in kinds() {
         let runtime = build(builder.delay_max(Duration::from_millis(150)));
         let group = with_high(&runtime.root(), "q", 10 * MIB);
-        let held = group.charge(20 * MIB - BATCH);
+        let held = group.charge(Bytes(20 * MIB - BATCH));
         let (more, took) = timed(|| charge(&group, BATCH));
         assert!(took >= Duration::from_millis(150), "{took:?}");
         assert_eq!(group.live(), 20 * MIB);
         // By the formula, where that is less: 4 of 100 is 102 ms.
         drop((held, more));
         group.set_high(Limit::Bytes(100 * MIB)).expect("a number");
-        let held = group.charge(104 * MIB - BATCH);
+        let held = group.charge(Bytes(104 * MIB - BATCH));
         let (more, took) = timed(|| charge(&group, BATCH));
         assert!(took >= Duration::from_millis(102), "{took:?}");
         drop((held, more, group));
@@ -45,7 +45,7 @@ fn for_a_level_above_as_well() {
         let runtime = build(builder.delay_max(Duration::from_millis(100)));
         let top = with_high(&runtime.root(), "top", MIB);
         let (one, other) = (create(&top, "one"), create(&top, "other"));
-        let held = one.charge(8 * MIB);
+        let held = one.charge(Bytes(8 * MIB));
         let (more, took) = timed(|| charge(&other, BATCH));
         assert!(took >= Duration::from_millis(100), "{took:?}");
         drop((held, more, one, other, top));
@@ -62,7 +62,7 @@ fn not_for_credit() {
         let idle: Vec<Group> = (0..1_000).map(|number| create(&tenant, &number.to_string())).collect();
         let warm = || idle.iter().for_each(|group| (0..3).for_each(|_| drop(charge(group, BATCH / 2))));
         warm();
-        assert_eq!(tenant.high_delay(MIB), Duration::ZERO, "{} B of credit", tenant.stocked());
+        assert_eq!(tenant.high_delay(Bytes(MIB)), Duration::ZERO, "{} B of credit", tenant.stocked());
         let (_, took) = timed(warm);
         assert!(took < QUICK, "{took:?}");
         let (held, took) = timed(|| charge(&tenant, MIB / 2));
@@ -79,7 +79,7 @@ fn not_below_and_not_without() {
         let group = with_high(&runtime.root(), "q", 10 * MIB);
         let beside = create(&runtime.root(), "beside");
         let over = with_high(&runtime.root(), "over", MIB);
-        let forced = over.charge(10 * MIB);
+        let forced = over.charge(Bytes(10 * MIB));
         let (_, took) = timed(|| {
             drop(charge(&group, 10 * MIB));
             drop(charge(&beside, 100 * MIB));
@@ -95,7 +95,7 @@ fn not_below_and_not_without() {
 fn not_for_little() {
     let runtime = build(bare().delay_max(LONG));
     let group = with_high(&runtime.root(), "q", 100 * MIB);
-    let held = group.charge(120 * MIB);
+    let held = group.charge(Bytes(120 * MIB));
     let (_, took) = timed(|| {
         for _ in 0..10_000 {
             drop(charge(&group, 16));
@@ -113,14 +113,14 @@ fn not_by_force() {
         let runtime = build(builder.delay_max(LONG));
         let group = with_high(&runtime.root(), "q", 0);
         let (mut held, took) = timed(|| {
-            let mut held = group.charge(100 * MIB);
-            held.grow(100 * MIB);
+            let mut held = group.charge(Bytes(100 * MIB));
+            held.grow(Bytes(100 * MIB));
             held
         });
         assert!(took < QUICK && group.live() == 200 * MIB, "{took:?}");
         // Nor is giving back.
         let (_, took) = timed(|| {
-            held.shrink(MIB);
+            held.shrink(Bytes(MIB));
             held
         });
         assert!(took < QUICK, "{took:?}");
@@ -135,7 +135,7 @@ fn not_for_nothing() {
     for builder in kinds() {
         let runtime = build(builder.delay_max(LONG));
         let group = with_high(&runtime.root(), "q", 0);
-        let held = group.charge(100 * MIB);
+        let held = group.charge(Bytes(100 * MIB));
         let (_, took) = timed(|| drop(charge(&group, 0)));
         assert!(took < QUICK, "{took:?}");
         drop((held, group));
@@ -159,8 +159,8 @@ fn not_inside_a_reclaimer() {
             });
             group.register_reclaimer(reclaimer, Priority::NORMAL)
         };
-        let held = group.charge(10 * MIB);
-        let (report, took) = timed(|| group.reclaim(MIB).expect("not inside a reclaimer"));
+        let held = group.charge(Bytes(10 * MIB));
+        let (report, took) = timed(|| group.reclaim(Bytes(MIB)).expect("not inside a reclaimer"));
         assert!(report.freed == 0 && asked.load(Ordering::SeqCst) && took < QUICK, "{took:?}");
         drop((registration, held, group));
         assert_empty(&runtime);
@@ -193,8 +193,8 @@ fn not_on_the_hit_path() {
     let top = with_high(&runtime.root(), "top", MIB);
     let (group, other) = (create(&top, "q"), create(&top, "other"));
     let mut held = vec![charge(&group, 4 * KIB)];
-    let forced = other.charge(100 * MIB);
-    assert!(top.high_delay(4 * KIB) > Duration::ZERO && group.stocked() > 0);
+    let forced = other.charge(Bytes(100 * MIB));
+    assert!(top.high_delay(Bytes(4 * KIB)) > Duration::ZERO && group.stocked() > 0);
     let (_, took) = timed(|| {
         while group.stocked() >= 4 * KIB {
             held.push(charge(&group, 4 * KIB));
@@ -212,14 +212,14 @@ fn a_cap_of_nothing() {
     for builder in kinds() {
         let runtime = build(builder.delay_max(Duration::ZERO));
         let group = with_high(&runtime.root(), "q", 0);
-        let held = group.charge(1_000 * MIB);
+        let held = group.charge(Bytes(1_000 * MIB));
         let (_, took) = timed(|| {
             for _ in 0..1_000 {
                 drop(charge(&group, MIB));
             }
         });
         assert!(took < QUICK, "{took:?}");
-        assert_eq!(group.high_delay(MIB), Duration::ZERO);
+        assert_eq!(group.high_delay(Bytes(MIB)), Duration::ZERO);
         drop((held, group));
         assert_empty(&runtime);
     }
@@ -231,7 +231,7 @@ fn a_thread_that_sleeps_is_in_no_charges_way() {
     for builder in kinds() {
         let runtime = build(builder.delay_max(Duration::from_millis(300)));
         let group = with_high(&runtime.root(), "q", MIB);
-        let held = group.charge(10 * MIB);
+        let held = group.charge(Bytes(10 * MIB));
         let done = AtomicU64::new(0);
         std::thread::scope(|scope| {
             let (group, done) = (&group, &done);
@@ -242,7 +242,7 @@ fn a_thread_that_sleeps_is_in_no_charges_way() {
             super::until("it has charged", || group.live() > 10 * MIB || done.load(Ordering::SeqCst) == 1);
             group.set_high(Limit::Bytes(5 * MIB)).expect("a number");
             let other = create(group, "other");
-            drop(other.charge(MIB));
+            drop(other.charge(Bytes(MIB)));
             other.offline().expect("no children");
             drop(held);
         });
@@ -258,10 +258,10 @@ fn a_charge_that_grows_is_delayed_too() {
     for builder in kinds() {
         let runtime = build(builder.delay_max(Duration::from_millis(100)));
         let group: Group = with_high(&runtime.root(), "q", MIB);
-        let mut held = group.charge(4 * MIB);
-        let (_, took) = timed(|| held.try_grow(BATCH).expect("high refuses no charge"));
+        let mut held = group.charge(Bytes(4 * MIB));
+        let (_, took) = timed(|| held.try_grow(Bytes(BATCH)).expect("high refuses no charge"));
         assert!(took >= Duration::from_millis(100), "{took:?}");
-        let (more, took) = timed(|| group.charge_timeout(BATCH, WATCHDOG).expect("high refuses no charge"));
+        let (more, took) = timed(|| group.charge_timeout(Bytes(BATCH), WATCHDOG).expect("high refuses no charge"));
         assert!(took >= Duration::from_millis(100), "{took:?}");
         drop((held, more, group));
         assert_empty(&runtime);
@@ -276,9 +276,9 @@ fn a_charge_that_waited_is_delayed_by_its_own() {
         let limits = memcg::Limits::new().high(Limit::Bytes(MIB)).max(Limit::Bytes(10 * MIB));
         let group = runtime.root().create("q", limits).expect("a free name");
         let other = with_high(&runtime.root(), "other", 100 * MIB);
-        let (mut held, above) = (group.charge(10 * MIB), other.charge(120 * MIB));
+        let (mut held, above) = (group.charge(Bytes(10 * MIB)), other.charge(Bytes(120 * MIB)));
         let thread = crate::support::waiters::blocked(&group, MIB, &group);
-        held.shrink(2 * MIB);
+        held.shrink(Bytes(2 * MIB));
         // Handed over, by this thread or by the other one at the end of its way into line: as this thread's own charge
         // it would be a long one.
         crate::support::waiters::until("handed over", || (group.live(), group.waiting()) == (9 * MIB, 0));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use memcg::{ChargeError, Limit, Limits};
+use memcg::{Bytes, ChargeError, Limit, Limits};
 
 use super::{BATCH, KIB, MIB, assert_empty, bare, build, create, kinds, with_high};
 
@@ -20,8 +20,8 @@ fn by_the_formula() {
         let runtime = build(bare());
         let group = with_high(&runtime.root(), "q", high);
         for percent in [0, 50, 99, 100, 101, 102, 103, 104, 105, 107, 110, 113, 115, 117, 118, 150, 1_000] {
-            let held = group.charge(high * percent / 100);
-            let told = group.high_delay(BATCH).as_millis();
+            let held = group.charge(Bytes(high * percent / 100));
+            let told = group.high_delay(Bytes(BATCH)).as_millis();
             let formula = u128::from(penalty(group.usage(), high));
             // Whole milliseconds in the kernel; here perhaps parts of one.
             assert!(told.abs_diff(formula) <= 1, "{percent} % of {high}: {told} ms, not {formula}");
@@ -37,11 +37,11 @@ fn by_the_formula() {
 fn it_only_grows() {
     let runtime = build(bare().delay_max(Duration::from_secs(5)));
     let group = with_high(&runtime.root(), "q", 100 * MIB);
-    let mut held = group.charge(100 * MIB);
+    let mut held = group.charge(Bytes(100 * MIB));
     let mut last = Duration::ZERO;
     for _ in 0..60 {
-        held.grow(MIB);
-        let delay = group.high_delay(BATCH);
+        held.grow(Bytes(MIB));
+        let delay = group.high_delay(Bytes(BATCH));
         assert!(delay >= last && delay <= Duration::from_secs(5), "{delay:?} after {last:?}");
         last = delay;
         let parts: Vec<Duration> = (0..24).map(|shift| group.high_delay(1 << shift)).collect();
@@ -58,19 +58,19 @@ fn at_the_ends_of_what_can_be_counted() {
     for builder in kinds() {
         let runtime = build(builder);
         let group = with_high(&runtime.root(), "q", 0);
-        assert_eq!(group.high_delay(u64::MAX), Duration::ZERO, "nothing is above nothing");
+        assert_eq!(group.high_delay(Bytes(u64::MAX)), Duration::ZERO, "nothing is above nothing");
         let one = group.charge(1);
         // The whole of it is above: (2^20)^2 >> 34, in seconds, and more.
-        assert_eq!(group.high_delay(BATCH), Duration::from_secs(2));
+        assert_eq!(group.high_delay(Bytes(BATCH)), Duration::from_secs(2));
         drop(one);
         let all = group.charge(1 << 62);
         for bytes in [1, KIB, MIB, 1 << 62, u64::MAX] {
-            assert_eq!(group.high_delay(bytes), Duration::from_secs(2), "{bytes}");
+            assert_eq!(group.high_delay(Bytes(bytes)), Duration::from_secs(2), "{bytes}");
         }
         group.set_high(1 << 61).expect("a number");
-        assert_eq!(group.high_delay(BATCH), Duration::from_secs(2));
+        assert_eq!(group.high_delay(Bytes(BATCH)), Duration::from_secs(2));
         group.set_high(1 << 62).expect("a number");
-        assert_eq!(group.high_delay(BATCH), Duration::ZERO);
+        assert_eq!(group.high_delay(Bytes(BATCH)), Duration::ZERO);
         drop((all, group));
         assert_empty(&runtime);
     }
@@ -83,9 +83,9 @@ fn left_to_the_caller() {
         // A charge that sleeps here sleeps too long for the test.
         let runtime = build(builder.delay_max(Duration::from_secs(600)));
         let group = with_high(&runtime.root(), "q", MIB);
-        let (below, none) = group.try_charge_undelayed(MIB).expect("room");
+        let (below, none) = group.try_charge_undelayed(Bytes(MIB)).expect("room");
         assert_eq!((below.bytes(), none), (MIB, Duration::ZERO));
-        let (above, delay) = group.try_charge_undelayed(7 * MIB).expect("high refuses no charge");
+        let (above, delay) = group.try_charge_undelayed(Bytes(7 * MIB)).expect("high refuses no charge");
         assert_eq!((above.bytes(), delay), (7 * MIB, Duration::from_secs(600)));
         assert_eq!(group.live(), 8 * MIB);
         let (nothing, none) = group.try_charge_undelayed(0).expect("nothing");
@@ -102,7 +102,7 @@ fn refused_as_any_charge_is() {
         let limits = Limits::new().high(Limit::Bytes(MIB)).max(Limit::Bytes(8 * MIB));
         let group = runtime.root().create("q", limits).expect("a free name");
         let below = create(&group, "below");
-        let error = below.try_charge_undelayed(9 * MIB).expect_err("max refuses");
+        let error = below.try_charge_undelayed(Bytes(9 * MIB)).expect_err("max refuses");
         assert!(matches!(&error, ChargeError::Limit(refusal) if refusal.group() == &group), "{error}");
         below.offline().expect("no children");
         assert!(matches!(below.try_charge_undelayed(1), Err(ChargeError::Offline { .. })));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::task::{Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use memcg::{Event, Group, Limit, Limits};
+use memcg::{Bytes, Event, Group, Limit, Limits};
 
 use super::{BATCH, MIB, Polled, assert_empty, build, charge, kinds, with_high};
 use crate::support::trees;
@@ -19,9 +19,9 @@ fn it_is_woken_once_when_the_delay_is_over() {
         let delay = Duration::from_millis(150);
         let runtime = build(builder.delay_max(delay));
         let group = with_high(&runtime.root(), "q", MIB);
-        let held = group.charge(8 * MIB);
+        let held = group.charge(Bytes(8 * MIB));
         let mut polls = 0;
-        let mut charged = Box::pin(group.charge_async(BATCH));
+        let mut charged = Box::pin(group.charge_async(Bytes(BATCH)));
         let mut future = Polled::new(std::future::poll_fn(|context| {
             polls += 1;
             charged.as_mut().poll(context)
@@ -45,11 +45,13 @@ fn others_on_the_thread_go_on() {
         let runtime = build(builder.delay_max(LONG));
         let group = with_high(&runtime.root(), "q", MIB);
         let free = super::create(&runtime.root(), "free");
-        let held = group.charge(8 * MIB);
-        let mut delayed = Polled::new(group.charge_async(BATCH));
+        let held = group.charge(Bytes(8 * MIB));
+        let mut delayed = Polled::new(group.charge_async(Bytes(BATCH)));
         for _ in 0..100 {
             assert!(delayed.poll().is_pending());
-            let Poll::Ready(charge) = Polled::new(free.charge_async(BATCH)).poll() else { panic!("no high there") };
+            let Poll::Ready(charge) = Polled::new(free.charge_async(Bytes(BATCH))).poll() else {
+                panic!("no high there")
+            };
             drop(charge.expect("no limit there"));
         }
         drop((delayed, held));
@@ -84,13 +86,15 @@ fn undelayed_is_ready_as_soon_as_it_is_charged() {
         let runtime = build(builder.delay_max(LONG));
         let limits = Limits::new().high(Limit::Bytes(MIB)).max(Limit::Bytes(8 * MIB));
         let group = runtime.root().create("q", limits).expect("a free name");
-        let mut held = group.charge(4 * MIB);
-        let Poll::Ready(more) = Polled::new(group.charge_async(4 * MIB).undelayed()).poll() else { panic!("it fits") };
+        let mut held = group.charge(Bytes(4 * MIB));
+        let Poll::Ready(more) = Polled::new(group.charge_async(Bytes(4 * MIB)).undelayed()).poll() else {
+            panic!("it fits")
+        };
         let more = more.expect("high refuses no charge");
-        assert_eq!(group.high_delay(BATCH), LONG, "it is the caller's to serve");
-        let mut waiter = Polled::new(group.charge_async(MIB).undelayed());
+        assert_eq!(group.high_delay(Bytes(BATCH)), LONG, "it is the caller's to serve");
+        let mut waiter = Polled::new(group.charge_async(Bytes(MIB)).undelayed());
         assert!(waiter.poll().is_pending() && group.waiting() == 1);
-        held.shrink(MIB);
+        held.shrink(Bytes(MIB));
         let Poll::Ready(last) = waiter.poll() else { panic!("it was served, and is far above high") };
         assert_eq!((last.expect("room").bytes(), waiter.wakes()), (MIB, 1), "it has not woken itself");
         assert_eq!(group.events_local().get(Event::High), 2);
@@ -105,16 +109,16 @@ fn it_ends_when_usage_is_below_again() {
     for builder in kinds() {
         let runtime = build(builder.delay_max(LONG));
         let group = with_high(&runtime.root(), "q", MIB);
-        let held = group.charge(8 * MIB);
-        let mut future = Polled::new(group.charge_async(BATCH));
+        let held = group.charge(Bytes(8 * MIB));
+        let mut future = Polled::new(group.charge_async(Bytes(BATCH)));
         assert!(future.poll().is_pending());
         drop(held);
         let charge = future.finish().expect("high refuses no charge");
         assert_eq!((charge.bytes(), group.live()), (BATCH, BATCH));
         drop((charge, future));
         // Or high is raised.
-        let held = group.charge(8 * MIB);
-        let mut future = Polled::new(group.charge_async(BATCH));
+        let held = group.charge(Bytes(8 * MIB));
+        let mut future = Polled::new(group.charge_async(Bytes(BATCH)));
         assert!(future.poll().is_pending());
         group.set_high(Limit::Unlimited).expect("no number");
         drop(future.finish().expect("high refuses no charge"));
@@ -129,8 +133,8 @@ fn what_is_short_is_ready_at_once() {
     for builder in kinds() {
         let runtime = build(builder.delay_max(LONG));
         let group = with_high(&runtime.root(), "q", 100 * MIB);
-        let held = group.charge(101 * MIB - BATCH);
-        let Poll::Ready(charge) = Polled::new(group.charge_async(BATCH)).poll() else { panic!("6 ms are none") };
+        let held = group.charge(Bytes(101 * MIB - BATCH));
+        let Poll::Ready(charge) = Polled::new(group.charge_async(Bytes(BATCH))).poll() else { panic!("6 ms are none") };
         drop((charge.expect("high refuses no charge"), held, group));
         assert_empty(&runtime);
     }
@@ -142,8 +146,8 @@ fn offline_meanwhile() {
     for builder in kinds() {
         let runtime = build(builder.delay_max(Duration::from_millis(50)));
         let group = with_high(&runtime.root(), "q", MIB);
-        let held = group.charge(8 * MIB);
-        let mut future = Polled::new(group.charge_async(BATCH));
+        let held = group.charge(Bytes(8 * MIB));
+        let mut future = Polled::new(group.charge_async(Bytes(BATCH)));
         assert!(future.poll().is_pending());
         group.offline().expect("no children");
         match future.finish() {
@@ -163,9 +167,9 @@ fn after_it_has_waited() {
         let runtime = build(builder.delay_max(LONG));
         let limits = memcg::Limits::new().high(memcg::Limit::Bytes(MIB)).max(memcg::Limit::Bytes(8 * MIB));
         let group = runtime.root().create("q", limits).expect("a free name");
-        let mut held = group.charge(8 * MIB);
+        let mut held = group.charge(Bytes(8 * MIB));
         let mut future = crate::support::waiters::in_line(&group, BATCH);
-        held.shrink(MIB);
+        held.shrink(Bytes(MIB));
         assert_eq!((future.wakes(), group.waiting(), group.live()), (1, 0, 7 * MIB + BATCH));
         for _ in 0..10 {
             assert!(future.poll().is_pending(), "delayed");
@@ -178,7 +182,7 @@ fn after_it_has_waited() {
 }
 
 fn delayed(group: &Group) -> Polled<memcg::ChargeFuture> {
-    let mut future = Polled::new(group.charge_async(BATCH));
+    let mut future = Polled::new(group.charge_async(Bytes(BATCH)));
     assert!(future.poll().is_pending(), "delayed");
     future
 }
@@ -188,7 +192,7 @@ fn delayed(group: &Group) -> Polled<memcg::ChargeFuture> {
 fn many_are_woken_once_each() {
     let runtime = build(trees::stocked().delay_max(Duration::from_millis(300)));
     let group = with_high(&runtime.root(), "q", MIB);
-    let held = group.charge(8 * MIB);
+    let held = group.charge(Bytes(8 * MIB));
     let futures: Vec<_> = (0..1_000).map(|_| delayed(&group)).collect();
     super::until("each is woken", || futures.iter().all(|future| future.wakes() > 0));
     std::thread::sleep(Duration::from_millis(50));
@@ -203,7 +207,7 @@ fn what_is_dropped_leaves_nothing() {
     for builder in kinds() {
         let runtime = build(builder.delay_max(LONG));
         let group = with_high(&runtime.root(), "q", MIB);
-        let held = group.charge(8 * MIB);
+        let held = group.charge(Bytes(8 * MIB));
         let mut future = delayed(&group);
         let old = future.renew();
         assert!(Arc::strong_count(&old) > 1, "it is to be woken");
@@ -241,9 +245,9 @@ impl Drop for Bad {
 fn a_waker_that_panics() {
     let runtime = build(trees::stocked().delay_max(LONG));
     let group = with_high(&runtime.root(), "q", MIB);
-    let held = group.charge(8 * MIB);
+    let held = group.charge(Bytes(8 * MIB));
     let bad = || {
-        let mut future = Polled::new(group.charge_async(BATCH));
+        let mut future = Polled::new(group.charge_async(Bytes(BATCH)));
         let waker = Waker::from(Arc::new(Bad));
         assert!(future.poll_with(&waker).is_pending());
         // The one that it has kept is the last.
@@ -270,12 +274,12 @@ fn a_waker_that_panics() {
 fn on_a_current_thread_runtime() {
     let runtime = build(trees::stocked().delay_max(Duration::from_millis(100)));
     let group = with_high(&runtime.root(), "q", MIB);
-    let held = group.charge(8 * MIB);
+    let held = group.charge(Bytes(8 * MIB));
     let tasks = tokio::runtime::Builder::new_current_thread().build().expect("a runtime of one thread");
     tasks.block_on(async {
         let started = Instant::now();
         let other = tokio::spawn(std::future::ready(()));
-        let charges = (0..8).map(|_| tokio::spawn(group.charge_async(BATCH))).collect::<Vec<_>>();
+        let charges = (0..8).map(|_| tokio::spawn(group.charge_async(Bytes(BATCH)))).collect::<Vec<_>>();
         other.await.expect("no panic there");
         for charge in charges {
             drop(charge.await.expect("no panic there").expect("high refuses no charge"));

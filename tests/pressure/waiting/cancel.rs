@@ -1,5 +1,6 @@
 //! A future that is dropped: whenever that is, nothing remains of it.
 
+use memcg::Bytes;
 use std::sync::Barrier;
 use std::thread;
 
@@ -16,11 +17,11 @@ fn before_it_is_polled() {
         let runtime = build(builder);
         let group = limited(&runtime.root(), "q", 10 * KIB);
         let held = charge(&group, 10 * KIB);
-        drop(group.charge_async(KIB));
+        drop(group.charge_async(Bytes(KIB)));
         assert_eq!((group.waiting(), group.live()), (0, 10 * KIB));
         drop(held);
         // Nor does a future do anything by itself.
-        let waiter = group.charge_async(KIB);
+        let waiter = group.charge_async(Bytes(KIB));
         assert_eq!((group.waiting(), group.live()), (0, 0));
         drop((waiter, group));
         assert_empty(&runtime);
@@ -81,7 +82,7 @@ fn after_it_is_done() {
         assert_eq!(group.live(), KIB);
         drop(charge);
         // The same for one that never waited.
-        let mut quick = Polled::new(group.charge_async(KIB));
+        let mut quick = Polled::new(group.charge_async(Bytes(KIB)));
         let charge = admitted(&mut quick);
         drop(quick);
         assert_eq!((group.live(), charge.bytes()), (KIB, KIB));
@@ -191,5 +192,5 @@ fn by_other_threads() {
 
 /// The last of the round before may still be in.
 fn charge_in_line(group: &memcg::Group) -> Charge {
-    super::block_on(group.charge_async(10 * KIB)).expect("its turn")
+    super::block_on(group.charge_async(Bytes(10 * KIB))).expect("its turn")
 }

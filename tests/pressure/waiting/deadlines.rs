@@ -4,7 +4,7 @@ use std::future::{pending, ready};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use memcg::{Charge, ChargeError, Event, Group, OverLimitError};
+use memcg::{Bytes, Charge, ChargeError, Event, Group, OverLimitError};
 
 use super::{KIB, Polled, WATCHDOG, assert_empty, assert_sound, block_on, build, charge, create, kinds, limited};
 
@@ -31,7 +31,7 @@ fn it_leaves_a_trace_and_nothing_else() {
         let group = create(&top, "q");
         let held = charge(&group, 8 * KIB);
         let started = Instant::now();
-        let mut future = Polled::new(group.charge_async(3 * KIB).timeout(SHORT));
+        let mut future = Polled::new(group.charge_async(Bytes(3 * KIB)).timeout(SHORT));
         assert!(future.poll().is_pending());
         assert_eq!(top.waiting(), 1);
         let (refusal, waited) = timed_out(future.finish());
@@ -52,9 +52,9 @@ fn a_blocking_charge_counts_the_same() {
     let runtime = build(super::bare());
     let group = limited(&runtime.root(), "q", 10 * KIB);
     let held = charge(&group, 8 * KIB);
-    timed_out(group.charge_timeout(3 * KIB, Duration::from_millis(1)));
+    timed_out(group.charge_timeout(Bytes(3 * KIB), Duration::from_millis(1)));
     assert_eq!((counted(&group), group.events_local().get(Event::Oom)), (1, 1));
-    group.try_charge(3 * KIB).expect_err("no room");
+    group.try_charge(Bytes(3 * KIB)).expect_err("no room");
     assert_eq!(counted(&group), 1, "it did not wait");
     drop((held, group));
     assert_empty(&runtime);
@@ -66,10 +66,10 @@ fn any_timer_ends_it() {
         let runtime = build(builder);
         let group = limited(&runtime.root(), "q", 10 * KIB);
         let held = charge(&group, 8 * KIB);
-        let mut future = Polled::new(group.charge_async(3 * KIB).until(ready("whatever")));
+        let mut future = Polled::new(group.charge_async(Bytes(3 * KIB)).until(ready("whatever")));
         let Poll::Ready(ended) = future.poll() else { panic!("the timer was over before") };
         assert_eq!(timed_out(ended).0.requested(), 3 * KIB);
-        let mut future = Polled::new(group.charge_async(3 * KIB).until(pending::<()>()));
+        let mut future = Polled::new(group.charge_async(Bytes(3 * KIB)).until(pending::<()>()));
         assert!(future.poll().is_pending() && group.waiting() == 1);
         drop(held);
         let Poll::Ready(Ok(charge)) = future.poll() else { panic!("there is room") };
@@ -86,10 +86,10 @@ fn without_a_wait_no_timer_is_asked() {
         let runtime = build(builder);
         let group = limited(&runtime.root(), "q", 10 * KIB);
         let asks = || std::future::poll_fn(|_| -> Poll<()> { panic!("asked") });
-        drop(block_on(group.charge_async(KIB).until(asks())).expect("it fits"));
+        drop(block_on(group.charge_async(Bytes(KIB)).until(asks())).expect("it fits"));
         let never = [
-            block_on(group.charge_async(11 * KIB).until(asks())),
-            block_on(group.charge_async(11 * KIB).timeout(Duration::ZERO)),
+            block_on(group.charge_async(Bytes(11 * KIB)).until(asks())),
+            block_on(group.charge_async(Bytes(11 * KIB)).timeout(Duration::ZERO)),
         ];
         assert!(never.iter().all(|ended| matches!(ended, Err(ChargeError::Limit(_)))), "{never:?}");
         assert_eq!(counted(&group), 0);
@@ -105,8 +105,8 @@ fn what_came_in_time_holds() {
         let runtime = build(builder);
         let group = limited(&runtime.root(), "q", 10 * KIB);
         let held = charge(&group, 10 * KIB);
-        let mut ours = Polled::new(group.charge_async(4 * KIB).timeout(SHORT));
-        let mut theirs = Polled::new(group.charge_async(4 * KIB).until(tokio_like(SHORT)));
+        let mut ours = Polled::new(group.charge_async(Bytes(4 * KIB)).timeout(SHORT));
+        let mut theirs = Polled::new(group.charge_async(Bytes(4 * KIB)).until(tokio_like(SHORT)));
         assert!(ours.poll().is_pending() && theirs.poll().is_pending());
         drop(held);
         std::thread::sleep(2 * SHORT);
@@ -129,7 +129,7 @@ fn extremes() {
     for builder in kinds() {
         let runtime = build(builder);
         let group = limited(&runtime.root(), "q", 10 * KIB);
-        let held = block_on(group.charge_async(10 * KIB).timeout(Duration::ZERO)).expect("it fits");
+        let held = block_on(group.charge_async(Bytes(10 * KIB)).timeout(Duration::ZERO)).expect("it fits");
         timed_out(block_on(group.charge_async(1).timeout(Duration::ZERO)));
         for time in [Duration::MAX, WATCHDOG] {
             let mut future = Polled::new(group.charge_async(1).timeout(time));
@@ -154,7 +154,7 @@ fn time_is_over_while_memory_comes() {
                 scope.spawn(move || {
                     for round in 0..50 {
                         let time = Duration::from_micros((thread * 37 + round * 13) % 700);
-                        let charges = [17, 23].map(|kib| block_on(group.charge_async(kib * KIB).timeout(time)));
+                        let charges = [17, 23].map(|kib| block_on(group.charge_async(Bytes(kib * KIB)).timeout(time)));
                         for ended in charges.iter().filter_map(|charge| charge.as_ref().err()) {
                             assert!(matches!(ended, ChargeError::TimedOut { .. }), "{ended}");
                         }
@@ -176,9 +176,9 @@ fn a_delay_comes_on_top() {
     let runtime = build(super::bare().delay_max(delay));
     let group = create(&runtime.root(), "q");
     group.set_high(memcg::Limit::Bytes(super::MIB)).expect("a number");
-    let held = group.charge(8 * super::MIB);
+    let held = group.charge(Bytes(8 * super::MIB));
     let started = Instant::now();
-    drop(block_on(group.charge_async(super::MIB).timeout(Duration::ZERO)).expect("high refuses no charge"));
+    drop(block_on(group.charge_async(Bytes(super::MIB)).timeout(Duration::ZERO)).expect("high refuses no charge"));
     assert!(started.elapsed() >= delay, "{:?}", started.elapsed());
     drop((held, group));
     assert_empty(&runtime);

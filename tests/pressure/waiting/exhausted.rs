@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use memcg::{ChargeError, Event, OnExhausted, ParseOnExhaustedError};
+use memcg::{Bytes, ChargeError, Event, OnExhausted, ParseOnExhaustedError};
 
 use super::{Cache, KIB, Log, WATCHDOG, assert_empty, blocked, build, charge, create, join, kinds, limited, until};
 
@@ -103,7 +103,7 @@ fn fail_is_as_ever() {
     for builder in kinds() {
         let runtime = build(builder);
         let group = limited(&runtime.root(), "q", 10 * KIB);
-        let held = group.charge_with(10 * KIB, OnExhausted::Fail).expect("room");
+        let held = group.charge_with(Bytes(10 * KIB), OnExhausted::Fail).expect("room");
         let error = group.charge_with(1, OnExhausted::Fail).expect_err("no room");
         assert!(matches!(&error, ChargeError::Limit(refusal) if refusal.group() == &group), "{error}");
         assert_eq!((group.waiting(), group.forced()), (0, 0));
@@ -117,7 +117,7 @@ fn wait_waits() {
     for builder in kinds() {
         let runtime = build(builder);
         let group = limited(&runtime.root(), "q", 10 * KIB);
-        let held = group.charge_with(10 * KIB, OnExhausted::Wait(WATCHDOG)).expect("room");
+        let held = group.charge_with(Bytes(10 * KIB), OnExhausted::Wait(WATCHDOG)).expect("room");
         let started = Instant::now();
         let time = Duration::from_millis(20);
         let error = group.charge_with(1, OnExhausted::Wait(time)).expect_err("no room");
@@ -127,7 +127,7 @@ fn wait_waits() {
         let before = blocked(&group, 10 * KIB, &group);
         let waits = {
             let group = group.clone();
-            std::thread::spawn(move || group.charge_with(KIB, OnExhausted::Wait(WATCHDOG)))
+            std::thread::spawn(move || group.charge_with(Bytes(KIB), OnExhausted::Wait(WATCHDOG)))
         };
         until("two in line", || group.waiting() == 2);
         drop(held);
@@ -147,14 +147,14 @@ fn overcharge_asks_before_it_exceeds() {
         let group = create(&top, "q");
         let (cache, registration) = Cache::of(&top, 60 * KIB, &Log::default());
         let held = charge(&group, 40 * KIB);
-        let first = group.charge_with(50 * KIB, OnExhausted::Overcharge).expect("the cache gives");
+        let first = group.charge_with(Bytes(50 * KIB), OnExhausted::Overcharge).expect("the cache gives");
         assert_eq!((first.bytes(), top.forced(), top.events().get(Event::Overcharge)), (50 * KIB, 0, 0));
         assert!(cache.bytes() <= 10 * KIB, "{}", cache.bytes());
-        let second = group.charge_with(50 * KIB, OnExhausted::Overcharge).expect("by force");
+        let second = group.charge_with(Bytes(50 * KIB), OnExhausted::Overcharge).expect("by force");
         assert_eq!((second.bytes(), top.live()), (50 * KIB, 140 * KIB + cache.bytes()));
         assert_eq!((top.forced(), top.events_local().get(Event::Overcharge)), (40 * KIB + cache.bytes(), 1));
         // Not even what can never fit.
-        let third = group.charge_with(500 * KIB, OnExhausted::Overcharge).expect("by force");
+        let third = group.charge_with(Bytes(500 * KIB), OnExhausted::Overcharge).expect("by force");
         assert_eq!((third.bytes(), group.waiting()), (500 * KIB, 0));
         drop((first, second, third, held, registration, cache, group, top));
         assert_empty(&runtime);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use memcg::{ChargeError, OnExhausted};
+use memcg::{Bytes, ChargeError, OnExhausted};
 
 use super::{
     KIB, Polled, WATCHDOG, Waiter, admitted, assert_empty, build, charge, create, in_line, kinds, limited, turned_away,
@@ -43,9 +43,9 @@ fn more_than_there_can_be() {
         for group in [&limited, &free] {
             for bytes in [u64::MAX, u64::MAX - 1, 1 << 63] {
                 let errors = [
-                    group.charge_timeout(bytes, Duration::MAX).expect_err("more than can be counted"),
-                    turned_away(&mut Polled::new(group.charge_async(bytes))),
-                    group.charge_with(bytes, OnExhausted::Wait(Duration::MAX)).expect_err("the same"),
+                    group.charge_timeout(Bytes(bytes), Duration::MAX).expect_err("more than can be counted"),
+                    turned_away(&mut Polled::new(group.charge_async(Bytes(bytes)))),
+                    group.charge_with(Bytes(bytes), OnExhausted::Wait(Duration::MAX)).expect_err("the same"),
                 ];
                 for error in errors {
                     assert!(matches!(&error, ChargeError::Limit(by) if by.requested() == bytes), "{error}");
@@ -116,7 +116,7 @@ fn futures_are_values() {
     for builder in kinds() {
         let runtime = build(builder);
         let group = limited(&runtime.root(), "q", KIB);
-        let mut never_polled = Polled::new(owned(group.charge_async(KIB)));
+        let mut never_polled = Polled::new(owned(group.charge_async(Bytes(KIB))));
         let held = charge(&group, KIB);
         let moved = in_line(&group, KIB);
         drop((group, runtime));

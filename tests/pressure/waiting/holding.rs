@@ -1,6 +1,6 @@
 //! A thread that waits holds nothing: not a byte at any level, and no place that others need.
 
-use memcg::{Charge, Group, Limits};
+use memcg::{Bytes, Charge, Group, Limits};
 
 use super::{KIB, Waiter, admitted, assert_empty, build, charge, create, in_line, kinds, limited};
 
@@ -45,7 +45,7 @@ fn two_that_stand_in_each_others_way() {
         let more = admitted(&mut first);
         assert_eq!(group.live(), 9 * KIB);
         drop((one, more));
-        second = Waiter::new(group.charge_async(4 * KIB));
+        second = Waiter::new(group.charge_async(Bytes(4 * KIB)));
         drop(admitted(&mut second));
         drop((first, second, group));
         assert_empty(&runtime);
@@ -82,8 +82,8 @@ fn admitted_it_is_a_charge() {
         let mut waiter = in_line(&group, 4 * KIB);
         drop(held);
         let mut charge: Charge = admitted(&mut waiter);
-        charge.try_grow(6 * KIB).expect("room");
-        let part = charge.split(3 * KIB).expect("of 10");
+        charge.try_grow(Bytes(6 * KIB)).expect("room");
+        let part = charge.split(Bytes(3 * KIB)).expect("of 10");
         charge.transfer(&other).expect("no limit there");
         assert_eq!((group.live(), other.live(), root.live()), (3 * KIB, 7 * KIB, 10 * KIB));
         drop((part, charge, waiter, group, other));

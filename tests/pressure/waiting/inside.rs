@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use memcg::{ChargeError, OnExhausted, Priority};
+use memcg::{Bytes, ChargeError, OnExhausted, Priority};
 
 use super::{KIB, Polled, WATCHDOG, assert_empty, build, call, charge, kinds, limited, lock, turned_away};
 
@@ -18,12 +18,12 @@ fn refused_at_once() {
             let reclaimer = call(move |_, context| {
                 let group = context.group();
                 asked.fetch_add(1, Ordering::SeqCst);
-                let mut future = Polled::new(group.charge_async(5 * KIB));
+                let mut future = Polled::new(group.charge_async(Bytes(5 * KIB)));
                 let wait = OnExhausted::Wait(WATCHDOG * 10);
                 lock(&errors).extend([
-                    group.charge_timeout(5 * KIB, WATCHDOG * 10).expect_err("no room"),
+                    group.charge_timeout(Bytes(5 * KIB), WATCHDOG * 10).expect_err("no room"),
                     turned_away(&mut future),
-                    group.charge_with(5 * KIB, wait).expect_err("no room"),
+                    group.charge_with(Bytes(5 * KIB), wait).expect_err("no room"),
                 ]);
                 // What fits is charged, whatever the form.
                 drop(group.charge_timeout(1, WATCHDOG).expect("room for one"));
@@ -33,7 +33,7 @@ fn refused_at_once() {
             group.register_reclaimer(reclaimer, Priority::NORMAL)
         };
         let held = charge(&group, 9 * KIB);
-        assert!(matches!(group.try_charge(2 * KIB), Err(ChargeError::Limit(_))));
+        assert!(matches!(group.try_charge(Bytes(2 * KIB)), Err(ChargeError::Limit(_))));
         assert!(asked.load(Ordering::SeqCst) > 0);
         for error in lock(&errors).drain(..) {
             let ChargeError::InReclaim(refusal) = error else { panic!("{error}") };
@@ -61,7 +61,7 @@ fn a_charge_in_line_stays_there() {
             });
             group.register_reclaimer(reclaimer, Priority::NORMAL)
         };
-        assert!(group.try_charge(KIB).is_err());
+        assert!(group.try_charge(Bytes(KIB)).is_err());
         assert_eq!(group.events_local().get(memcg::Event::Panic), 0);
         drop(held);
         drop(super::admitted(&mut lock(&waiter)));

@@ -1,6 +1,6 @@
 //! Limits that move while a thread waits, and charges that can never fit.
 
-use memcg::{ChargeError, Group, Limit, Limits};
+use memcg::{Bytes, ChargeError, Group, Limit, Limits};
 
 use super::{
     KIB, Polled, WATCHDOG, Waiter, admitted, assert_empty, assert_sound, assert_woken, blocked, build, charge, create,
@@ -84,10 +84,10 @@ fn a_reserve_that_is_lowered() {
     for builder in kinds() {
         let runtime = build(builder);
         let group = limited(&runtime.root(), "q", 10 * KIB);
-        group.set_reserve(4 * KIB);
+        group.set_reserve(Bytes(4 * KIB));
         let held = charge(&group, 5 * KIB);
         let mut waiter = in_line(&group, 3 * KIB);
-        group.set_reserve(2 * KIB);
+        group.set_reserve(Bytes(2 * KIB));
         assert_woken(&waiter, true);
         drop(admitted(&mut waiter));
         drop((held, waiter, group));
@@ -101,11 +101,11 @@ fn what_can_never_fit_does_not_wait() {
         let runtime = build(builder);
         let top = limited(&runtime.root(), "top", 10 * KIB);
         let group = create(&top, "q");
-        top.set_reserve(KIB);
+        top.set_reserve(Bytes(KIB));
         let held = charge(&group, 5 * KIB);
         for bytes in [9 * KIB + 1, 10 * KIB, 11 * KIB, u64::MAX] {
-            assert_never(group.charge_timeout(bytes, WATCHDOG * 10).expect_err("it is too large"), &top, bytes);
-            assert_never(turned_away(&mut Polled::new(group.charge_async(bytes))), &top, bytes);
+            assert_never(group.charge_timeout(Bytes(bytes), WATCHDOG * 10).expect_err("it is too large"), &top, bytes);
+            assert_never(turned_away(&mut Polled::new(group.charge_async(Bytes(bytes)))), &top, bytes);
         }
         assert_eq!((top.waiting(), group.waiting()), (0, 0));
         // The largest that may.
@@ -134,9 +134,9 @@ fn lowered_it_turns_away() {
         assert_never(turned_away(&mut waiters[2]), &group, 6 * KIB);
         assert_never(join(thread).expect_err("it is too large"), &group, 7 * KIB);
         assert_eq!((group.waiting(), group.live()), (1, 10 * KIB));
-        held.shrink(5 * KIB);
+        held.shrink(Bytes(5 * KIB));
         assert_woken(&waiters[1], false);
-        held.shrink(3 * KIB);
+        held.shrink(Bytes(3 * KIB));
         assert_woken(&waiters[1], true);
         drop(admitted(&mut waiters[1]));
         drop((held, waiters, group));
@@ -152,7 +152,7 @@ fn less_room_in_other_ways() {
         let group = limited(&runtime.root(), "q", 10 * KIB);
         let held = charge(&group, 10 * KIB);
         let (mut first, mut second) = (in_line(&group, 9 * KIB), in_line(&group, 4 * KIB));
-        group.set_reserve(2 * KIB);
+        group.set_reserve(Bytes(2 * KIB));
         assert_never(turned_away(&mut first), &group, 9 * KIB);
         assert_eq!(group.set_max_now(Limit::Bytes(5 * KIB)).expect("a number"), 5 * KIB);
         assert_never(turned_away(&mut second), &group, 4 * KIB);
@@ -175,7 +175,7 @@ fn up_and_down() {
                 scope.spawn(move || {
                     for round in 0..300 {
                         let bytes = (1 + (number + round) % 4) * KIB;
-                        drop(group.charge_timeout(bytes, WATCHDOG).expect("its turn"));
+                        drop(group.charge_timeout(Bytes(bytes), WATCHDOG).expect("its turn"));
                     }
                     done.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
                 });

@@ -4,7 +4,7 @@
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use memcg::{Charge, ChargeError, Group, Limit, RuntimeBuilder};
+use memcg::{Bytes, Charge, ChargeError, Group, Limit, RuntimeBuilder};
 
 use super::{KIB, Polled, Waiter, assert_empty, assert_sound, build, create, kinds, limited};
 
@@ -149,7 +149,7 @@ fn step(world: &mut World, model: &mut Model, rng: &mut SmallRng) -> String {
     let below = rng.random_range(0..3);
     match rng.random_range(0..20) {
         0..6 if model.line().len() < LINE_MAX => {
-            let mut waiter = Polled::new(world.groups[below].charge_async(bytes));
+            let mut waiter = Polled::new(world.groups[below].charge_async(Bytes(bytes)));
             let fits = model.newcomer(bytes);
             match waiter.poll() {
                 std::task::Poll::Ready(Ok(charge)) => {
@@ -170,13 +170,13 @@ fn step(world: &mut World, model: &mut Model, rng: &mut SmallRng) -> String {
             format!("{bytes} in line")
         }
         0..9 => {
-            let charged = world.groups[below].try_charge(bytes);
+            let charged = world.groups[below].try_charge(Bytes(bytes));
             assert_eq!(charged.is_ok(), model.newcomer(bytes), "{bytes} of {model:?}: {charged:?}");
             world.held.extend(charged);
             format!("{bytes} tried")
         }
         9 if rng.random_bool(0.3) => {
-            world.held.push(world.groups[below].charge(bytes));
+            world.held.push(world.groups[below].charge(Bytes(bytes)));
             // What fits is an ordinary charge, and counted as one that passes.
             if !model.newcomer(bytes) {
                 model.usage += bytes;
@@ -186,7 +186,7 @@ fn step(world: &mut World, model: &mut Model, rng: &mut SmallRng) -> String {
         10..14 if !world.held.is_empty() => {
             let mut charge = world.held.swap_remove(rng.random_range(0..world.held.len()));
             let part = if rng.random() { charge.bytes() } else { charge.bytes() / 2 };
-            charge.shrink(part);
+            charge.shrink(Bytes(part));
             world.held.push(charge);
             world.held.retain(|charge| charge.bytes() > 0);
             model.usage -= part;
@@ -210,7 +210,7 @@ fn step(world: &mut World, model: &mut Model, rng: &mut SmallRng) -> String {
         }
         18 => {
             model.reserve = rng.random_range(0..=8) * KIB;
-            world.group.set_reserve(model.reserve);
+            world.group.set_reserve(Bytes(model.reserve));
             model.serve();
             format!("reserve {}", model.reserve)
         }

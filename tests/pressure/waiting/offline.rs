@@ -1,6 +1,6 @@
 //! A group that goes offline wakes a charge that waits for it, and no other charge.
 
-use memcg::{ChargeError, Group};
+use memcg::{Bytes, ChargeError, Group};
 
 use super::{
     KIB, Polled, WATCHDOG, admitted, assert_empty, assert_sound, assert_woken, blocked, build, charge, create, in_line,
@@ -109,11 +109,11 @@ fn no_charge_waits_for_one_that_is_offline() {
         let top = limited(&runtime.root(), "top", 10 * KIB);
         let gone = create(&top, "gone");
         gone.offline().expect("no children");
-        assert_offline(gone.charge_timeout(KIB, WATCHDOG).expect_err("it is offline"), &gone, KIB);
-        assert_offline(turned_away(&mut Polled::new(gone.charge_async(KIB))), &gone, KIB);
+        assert_offline(gone.charge_timeout(Bytes(KIB), WATCHDOG).expect_err("it is offline"), &gone, KIB);
+        assert_offline(turned_away(&mut Polled::new(gone.charge_async(Bytes(KIB)))), &gone, KIB);
         // One that was made before, and is polled for the first time afterwards.
         let going = create(&top, "going");
-        let mut late = Polled::new(going.charge_async(KIB));
+        let mut late = Polled::new(going.charge_async(Bytes(KIB)));
         going.offline().expect("no children");
         assert_offline(turned_away(&mut late), &going, KIB);
         drop((late, gone, going, top));
@@ -130,7 +130,7 @@ fn those_behind_move_up() {
         let [going, staying] = ["going", "staying"].map(|name| create(&top, name));
         let held = charge(&staying, 50 * KIB);
         let mut first = in_line(&going, 64 * KIB);
-        while staying.try_charge(KIB).is_ok() {}
+        while staying.try_charge(Bytes(KIB)).is_ok() {}
         let mut second = in_line(&staying, 10 * KIB);
         going.offline().expect("no children");
         assert_offline(turned_away(&mut first), &going, 64 * KIB);

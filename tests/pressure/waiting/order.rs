@@ -2,7 +2,7 @@
 
 use std::thread::JoinHandle;
 
-use memcg::{Charge, ChargeError};
+use memcg::{Bytes, Charge, ChargeError};
 
 use super::{
     KIB, Waiter, admitted, assert_empty, assert_sound, assert_woken, blocked, build, charge, create, in_line, join,
@@ -108,7 +108,7 @@ fn threads_in_the_order_in_which_they_came() {
         let threads: Vec<_> = (0..4).map(|_| blocked(&group, KIB, &group)).collect();
         let mut charges = Vec::new();
         for (number, thread) in threads.into_iter().enumerate() {
-            held.shrink(KIB);
+            held.shrink(Bytes(KIB));
             charges.push(join(thread).expect("it is its turn"));
             until("one less", || group.waiting() == 3 - number);
         }
@@ -133,13 +133,13 @@ fn whatever_is_given_back() {
         let ways: [(&str, Way); 7] = [
             ("drop", |held, _| drop(held)),
             ("shrink", |mut held, other| {
-                held.shrink(u64::MAX);
+                held.shrink(Bytes(u64::MAX));
                 held.transfer(other).expect("of nothing");
             }),
             ("resize", |mut held, _| held.resize(0).expect("less always fits")),
             ("split", |mut held, _| {
-                drop(held.split(KIB).expect("of 8"));
-                drop(held.split(7 * KIB).expect("of 7"));
+                drop(held.split(Bytes(KIB)).expect("of 8"));
+                drop(held.split(Bytes(7 * KIB)).expect("of 7"));
             }),
             ("take", |mut held, _| drop(held.take())),
             ("transfer", |mut held, other| held.transfer(other).expect("no limit there")),

@@ -1,5 +1,6 @@
 //! Wakers that panic: a charge that is behind is woken all the same, and no charge loses what it was given.
 
+use memcg::Bytes;
 use std::mem::ManuallyDrop;
 use std::ptr;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ fn a_call_that_panics() {
             let runtime = build(builder);
             let group = limited(&runtime.root(), "q", 10 * KIB);
             let held = charge(&group, 10 * KIB);
-            let mut first = Polled::new(group.charge_async(4 * KIB));
+            let mut first = Polled::new(group.charge_async(Bytes(4 * KIB)));
             assert!(first.poll_with(&Waker::from(Arc::new(Calls(depth)))).is_pending());
             let mut behind = in_line(&group, 4 * KIB);
             drop(held);
@@ -83,7 +84,7 @@ fn a_drop_that_panics_in_an_exchange() {
             let runtime = build(builder);
             let group = limited(&runtime.root(), "q", 10 * KIB);
             let held = charge(&group, 10 * KIB);
-            let mut waiter = Polled::new(group.charge_async(4 * KIB));
+            let mut waiter = Polled::new(group.charge_async(Bytes(4 * KIB)));
             assert!(waiter.poll_with(&fragile(depth)).is_pending());
             assert!(waiter.poll().is_pending());
             drop(held);
@@ -103,7 +104,7 @@ fn a_drop_that_panics_out_of_the_line() {
             let runtime = build(builder);
             let group = limited(&runtime.root(), "q", 10 * KIB);
             let held = charge(&group, 10 * KIB);
-            let mut first = Polled::new(group.charge_async(8 * KIB));
+            let mut first = Polled::new(group.charge_async(Bytes(8 * KIB)));
             assert!(first.poll_with(&fragile(depth)).is_pending());
             let mut behind = in_line(&group, 4 * KIB);
             drop(first);

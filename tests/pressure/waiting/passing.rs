@@ -3,7 +3,7 @@
 use std::sync::Barrier;
 use std::thread;
 
-use memcg::{Charge, ChargeError, Group};
+use memcg::{Bytes, Charge, ChargeError, Group};
 
 use super::{KIB, Waiter, admitted, assert_empty, assert_woken, build, charge, create, in_line, kinds, limited};
 
@@ -12,7 +12,7 @@ use super::{KIB, Waiter, admitted, assert_empty, assert_woken, build, charge, cr
 fn pass(group: &Group, bytes: u64) -> u64 {
     let mut passed = 0;
     loop {
-        match group.try_charge(bytes) {
+        match group.try_charge(Bytes(bytes)) {
             Ok(charge) => drop(charge),
             Err(ChargeError::Limit(_)) => return passed,
             Err(other) => panic!("{other}"),
@@ -55,7 +55,7 @@ fn force_passes_every_charge() {
         let first = in_line(&group, 64 * KIB);
         pass(&group, KIB);
         for _ in 0..100 {
-            let forced = group.charge(10 * KIB);
+            let forced = group.charge(Bytes(10 * KIB));
             assert_eq!((forced.bytes(), group.forced()), (10 * KIB, 0));
         }
         assert_woken(&first, false);
@@ -124,7 +124,7 @@ fn not_from_far_behind() {
             let first = in_line(&group, 64 * KIB);
             let large: Vec<Waiter> = (0..between).map(|_| in_line(&group, 50 * KIB)).collect();
             let small = in_line(&group, KIB);
-            held.shrink(10 * KIB);
+            held.shrink(Bytes(10 * KIB));
             assert_eq!(small.wakes(), u64::from(passes), "with {between} between");
             assert_woken(&first, false);
             drop((small, large, first, held, group));
@@ -218,16 +218,16 @@ fn in_every_verb() {
         let memory = memcg::Counter::MEMORY;
         let mut moved = charge(&other, 8 * KIB);
         for _ in 0..2 {
-            held.try_grow(8 * KIB).expect("it may pass");
-            held.shrink(8 * KIB);
-            held.resize(48 * KIB).expect("it may pass");
-            held.resize(40 * KIB).expect("less always fits");
+            held.try_grow(Bytes(8 * KIB)).expect("it may pass");
+            held.shrink(Bytes(8 * KIB));
+            held.resize(Bytes(48 * KIB)).expect("it may pass");
+            held.resize(Bytes(40 * KIB)).expect("less always fits");
             drop(group.try_charge_set(&[(memory, 8 * KIB)]).expect("it may pass"));
             moved.transfer(&group).expect("it may pass");
             moved.transfer(&other).expect("no limit there");
         }
         assert_eq!((group.live(), pass(&group, 1)), (40 * KIB, 0));
-        assert!(held.try_grow(1).is_err() && held.resize(41 * KIB).is_err() && moved.transfer(&group).is_err());
+        assert!(held.try_grow(1).is_err() && held.resize(Bytes(41 * KIB)).is_err() && moved.transfer(&group).is_err());
         assert!(group.try_charge_set(&[(memory, 1)]).is_err() && group.try_charge_undelayed(1).is_err());
         assert!(group.charge_with(1, memcg::OnExhausted::Fail).is_err());
         assert_eq!((held.bytes(), moved.group(), group.live()), (40 * KIB, other.clone(), 40 * KIB));
@@ -248,9 +248,9 @@ fn what_is_refused_above_has_passed_no_charge() {
         let first = in_line(&group, 64 * KIB);
         assert_eq!((group.waiting(), top.waiting()), (1, 0));
         for _ in 0..1_000 {
-            assert!(group.try_charge(KIB).is_err(), "top is full");
+            assert!(group.try_charge(Bytes(KIB)).is_err(), "top is full");
         }
-        rest.shrink(50 * KIB);
+        rest.shrink(Bytes(50 * KIB));
         assert_eq!(pass(&group, KIB), 64);
         drop((held, rest, first, group, other, top));
         assert_empty(&runtime);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use memcg::{Group, Priority, Registration};
+use memcg::{Bytes, Group, Priority, Registration};
 
 use super::{
     Cache, KIB, Log, admitted, assert_empty, assert_woken, blocked, build, call, in_line, join, kinds, limited, until,
@@ -40,8 +40,8 @@ fn first_every_charge_is_asked() {
         let group = limited(&runtime.root(), "q", 100 * KIB);
         let (cache, registration) = Cache::of(&group, 100 * KIB, &Log::default());
         let charges = [
-            group.charge_timeout(20 * KIB, Duration::ZERO).expect("the cache gives"),
-            super::block_on(group.charge_async(30 * KIB)).expect("the cache gives"),
+            group.charge_timeout(Bytes(20 * KIB), Duration::ZERO).expect("the cache gives"),
+            super::block_on(group.charge_async(Bytes(30 * KIB))).expect("the cache gives"),
         ];
         assert_eq!((charges[0].bytes(), charges[1].bytes(), group.waiting()), (20 * KIB, 30 * KIB, 0));
         assert!(cache.bytes() <= 50 * KIB, "{}", cache.bytes());
@@ -91,7 +91,7 @@ fn others_ask_for_a_future() {
         later.gives.store(true, Ordering::SeqCst);
         assert_woken(&waiter, false);
         until("what others reclaim is handed over", || {
-            drop(group.try_charge(KIB));
+            drop(group.try_charge(Bytes(KIB)));
             waiter.wakes() > 0
         });
         drop(admitted(&mut waiter));
@@ -110,7 +110,7 @@ fn what_is_reclaimed_on_request_is_handed_over() {
         let mut waiter = in_line(&group, 20 * KIB);
         later.gives.store(true, Ordering::SeqCst);
         until("asked again", || {
-            group.reclaim(20 * KIB).expect("not inside a reclaimer");
+            group.reclaim(Bytes(20 * KIB)).expect("not inside a reclaimer");
             later.cache.bytes() < 100 * KIB
         });
         assert_woken(&waiter, true);
@@ -168,7 +168,7 @@ fn a_reclaimer_need_not_stand_in_line() {
     for builder in kinds() {
         let runtime = build(builder);
         let group = limited(&runtime.root(), "q", 100 * KIB);
-        group.set_reserve(10 * KIB);
+        group.set_reserve(Bytes(10 * KIB));
         let cache = Cache::alone(&group, 80 * KIB, &Log::default());
         let gives = Arc::new(AtomicBool::new(false));
         let registration = {
@@ -178,18 +178,18 @@ fn a_reclaimer_need_not_stand_in_line() {
                     return 0;
                 }
                 // In the reserve that is kept for it.
-                let Ok(_buffer) = context.group().try_charge(4 * KIB) else { return 0 };
+                let Ok(_buffer) = context.group().try_charge(Bytes(4 * KIB)) else { return 0 };
                 cache.evict(want)
             });
             group.register_reclaimer(reclaimer, Priority::NORMAL)
         };
         let mut waiter = in_line(&group, 20 * KIB);
         // Until no charge may pass it any more.
-        while group.try_charge(KIB).is_ok() {}
+        while group.try_charge(Bytes(KIB)).is_ok() {}
         gives.store(true, Ordering::SeqCst);
         for _ in 0..1_000 {
             if waiter.wakes() == 0 {
-                group.reclaim(20 * KIB).expect("not inside a reclaimer");
+                group.reclaim(Bytes(20 * KIB)).expect("not inside a reclaimer");
             }
         }
         assert_woken(&waiter, true);

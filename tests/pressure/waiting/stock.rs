@@ -31,7 +31,7 @@ fn what_lies_idle_is_taken() {
             })
         };
         ready.recv().expect("it has charged");
-        let all = super::block_on(group.charge_async(99 * KIB)).expect("99 are left");
+        let all = super::block_on(group.charge_async(Bytes(99 * KIB))).expect("99 are left");
         let mut waiter = in_line(&group, 2);
         drop(stop);
         super::join(other);
@@ -81,7 +81,7 @@ fn a_put_and_a_waiter_at_once() {
                 for group in &groups {
                     let start = &start;
                     scope.spawn(move || {
-                        let held = group.charge(KIB);
+                        let held = group.charge(Bytes(KIB));
                         start.wait();
                         for _ in 0..round % 10 {
                             drop(group.charge(10));
@@ -90,7 +90,7 @@ fn a_put_and_a_waiter_at_once() {
                     });
                 }
                 start.wait();
-                let charge = super::block_on(top.charge_async(300 * KIB)).expect("all are gone in the end");
+                let charge = super::block_on(top.charge_async(Bytes(300 * KIB))).expect("all are gone in the end");
                 assert_eq!(charge.bytes(), 300 * KIB);
             });
             assert_eq!((top.live(), top.waiting()), (0, 0));
@@ -112,8 +112,8 @@ fn several_that_need_everything() {
                 scope.spawn(move || {
                     for round in 0..200 {
                         let charge = match round % 2 {
-                            0 => group.charge_timeout(300 * KIB, super::WATCHDOG),
-                            _ => super::block_on(group.charge_async(300 * KIB)),
+                            0 => group.charge_timeout(Bytes(300 * KIB), super::WATCHDOG),
+                            _ => super::block_on(group.charge_async(Bytes(300 * KIB))),
                         };
                         assert_eq!(charge.expect("its turn").bytes(), 300 * KIB);
                         // On the hit path where there is one.
@@ -164,7 +164,7 @@ fn credit_from_before_passes_no_charge() {
                 // A charge gets in line.
                 gone.wait();
                 let mut passed = 0_u64;
-                while group.try_charge(KIB).is_ok() {
+                while group.try_charge(Bytes(KIB)).is_ok() {
                     passed += 1;
                 }
                 drop(held);

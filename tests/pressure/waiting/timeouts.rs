@@ -4,7 +4,7 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use memcg::{ChargeError, Event, Group, OverLimitError};
+use memcg::{Bytes, ChargeError, Event, Group, OverLimitError};
 
 use super::{
     KIB, WATCHDOG, admitted, assert_empty, assert_sound, build, charge, create, in_line, join, kinds, limited, until,
@@ -14,7 +14,7 @@ const SHORT: Duration = Duration::from_millis(50);
 
 #[track_caller]
 fn timed_out(group: &Group, bytes: u64, time: Duration) -> (OverLimitError, Duration) {
-    match group.charge_timeout(bytes, time) {
+    match group.charge_timeout(Bytes(bytes), time) {
         Err(ChargeError::TimedOut { refusal, waited }) => (*refusal, waited),
         other => panic!("{other:?}"),
     }
@@ -44,7 +44,7 @@ fn it_reads_as_one_line() {
     let runtime = build(super::bare());
     let group = limited(&runtime.root(), "q", 10 * KIB);
     let _held = charge(&group, 8 * KIB);
-    let error = group.charge_timeout(3 * KIB, SHORT).expect_err("no room");
+    let error = group.charge_timeout(Bytes(3 * KIB), SHORT).expect_err("no room");
     let text = error.to_string();
     let start = "/q refused 3 KiB for /q: short by 1 KiB, usage 8 KiB of max 10 KiB; after ";
     let end = "in line; to fit, wait longer, release memory in /q, register a reclaimer there or raise max of /q";
@@ -57,7 +57,7 @@ fn no_time_is_one_try() {
     for builder in kinds() {
         let runtime = build(builder);
         let group = limited(&runtime.root(), "q", 10 * KIB);
-        let held = group.charge_timeout(10 * KIB, Duration::ZERO).expect("it fits");
+        let held = group.charge_timeout(Bytes(10 * KIB), Duration::ZERO).expect("it fits");
         let (refusal, _) = timed_out(&group, 1, Duration::ZERO);
         assert_eq!((refusal.group(), group.waiting()), (&group, 0));
         drop((held, refusal, group));
@@ -91,11 +91,11 @@ fn the_next_in_line_moves_up() {
         let held = charge(&group, 50 * KIB);
         let first = {
             let group = group.clone();
-            thread::spawn(move || group.charge_timeout(64 * KIB, Duration::from_millis(500)))
+            thread::spawn(move || group.charge_timeout(Bytes(64 * KIB), Duration::from_millis(500)))
         };
         until("one in line", || group.waiting() == 1);
         // Until no charge may pass, or the time is over.
-        while group.try_charge(KIB).is_ok() && group.waiting() == 1 {}
+        while group.try_charge(Bytes(KIB)).is_ok() && group.waiting() == 1 {}
         let mut second = in_line_or_in(&group, 10 * KIB);
         assert!(matches!(join(first), Err(ChargeError::TimedOut { .. })));
         drop(second.finish().expect("no charge is before it"));
@@ -106,11 +106,11 @@ fn the_next_in_line_moves_up() {
 
 /// Polled once.
 fn in_line_or_in(group: &Group, bytes: u64) -> super::Waiter {
-    let mut waiter = super::Polled::new(group.charge_async(bytes));
+    let mut waiter = super::Polled::new(group.charge_async(Bytes(bytes)));
     if let std::task::Poll::Ready(charge) = waiter.poll() {
         // The first has gone already: as good as woken.
         drop(charge);
-        return super::Polled::new(group.charge_async(bytes));
+        return super::Polled::new(group.charge_async(Bytes(bytes)));
     }
     waiter
 }
@@ -131,7 +131,7 @@ fn the_last_moment() {
                 let (start, group) = (&start, &group);
                 let waits = scope.spawn(move || {
                     start.wait();
-                    group.charge_timeout(10 * KIB, Duration::from_micros(100))
+                    group.charge_timeout(Bytes(10 * KIB), Duration::from_micros(100))
                 });
                 start.wait();
                 let freed = Instant::now() + Duration::from_micros(micros);
@@ -163,11 +163,11 @@ fn for_ever() {
     for time in [Duration::MAX, Duration::from_secs(u64::MAX), Duration::from_secs(1 << 40)] {
         let runtime = build(super::bare());
         let group = limited(&runtime.root(), "q", 10 * KIB);
-        drop(group.charge_timeout(10 * KIB, time).expect("it fits"));
+        drop(group.charge_timeout(Bytes(10 * KIB), time).expect("it fits"));
         let held = charge(&group, 10 * KIB);
         let waits = {
             let group = group.clone();
-            thread::spawn(move || group.charge_timeout(KIB, time))
+            thread::spawn(move || group.charge_timeout(Bytes(KIB), time))
         };
         until("one in line", || group.waiting() == 1 || waits.is_finished());
         drop(held);
@@ -187,15 +187,15 @@ fn others_in_line_are_as_they_were() {
         let mut before = in_line(&group, KIB);
         let gives_up = {
             let group = group.clone();
-            thread::spawn(move || group.charge_timeout(KIB, SHORT))
+            thread::spawn(move || group.charge_timeout(Bytes(KIB), SHORT))
         };
         until("two in line", || group.waiting() == 2 || gives_up.is_finished());
         let mut after = in_line(&group, KIB);
         assert!(matches!(join(gives_up), Err(ChargeError::TimedOut { .. })));
         assert_eq!(group.waiting(), 2);
-        held.shrink(2 * KIB);
+        held.shrink(Bytes(2 * KIB));
         let charges = [admitted(&mut before), admitted(&mut after)];
-        assert!(group.charge_timeout(KIB, WATCHDOG.min(SHORT)).is_err());
+        assert!(group.charge_timeout(Bytes(KIB), WATCHDOG.min(SHORT)).is_err());
         drop((charges, held, before, after, group));
         assert_empty(&runtime);
     }

@@ -1,5 +1,6 @@
 //! Which waiter is woken: the one that is admitted, once, through the waker of its last poll, and no other.
 
+use memcg::Bytes;
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -26,7 +27,7 @@ fn once_for_each_admission() {
                 let (group, waited, woken) = (create(&group, &number.to_string()), &waited, &woken);
                 scope.spawn(move || {
                     for round in 0..500 {
-                        let mut waiter = Polled::new(group.charge_async((1 + (number + round) % 4) * KIB));
+                        let mut waiter = Polled::new(group.charge_async(Bytes((1 + (number + round) % 4) * KIB)));
                         let charge = match waiter.poll() {
                             Poll::Ready(charge) => charge,
                             Poll::Pending => {
@@ -181,16 +182,16 @@ fn wakers_may_do_anything() {
         let called = Arc::new(AtomicU64::new(0));
         let held = charge(&group, 10 * KIB);
         let mut other = Some(in_line(&group, 9 * KIB));
-        let mut waiters: Vec<_> = (0..3).map(|_| Polled::new(group.charge_async(KIB))).collect();
+        let mut waiters: Vec<_> = (0..3).map(|_| Polled::new(group.charge_async(Bytes(KIB)))).collect();
         for waiter in &mut waiters {
             let (group, called) = (group.clone(), Arc::clone(&called));
             // The first drops a future that waits as well.
             let mut other = other.take();
             let waker = does(move || {
                 drop(other.take());
-                drop(group.try_charge(KIB));
+                drop(group.try_charge(Bytes(KIB)));
                 drop(group.charge(1));
-                let mut more = Polled::new(group.charge_async(KIB));
+                let mut more = Polled::new(group.charge_async(Bytes(KIB)));
                 drop(more.poll());
                 drop(more);
                 drop(group.create("new", memcg::Limits::new()).map(|new: Group| new.offline()));
@@ -215,7 +216,7 @@ fn one_that_panics() {
         let runtime = build(builder);
         let group = limited(&runtime.root(), "q", 10 * KIB);
         let held = charge(&group, 10 * KIB);
-        let mut bad = Polled::new(group.charge_async(KIB));
+        let mut bad = Polled::new(group.charge_async(Bytes(KIB)));
         assert!(bad.poll_with(&does(|| panic!("on purpose"))).is_pending());
         let mut good = in_line(&group, KIB);
         drop(held);
@@ -234,7 +235,7 @@ fn from_one_runtime_to_another() {
         let groups = runtimes.each_ref().map(|runtime| limited(&runtime.root(), "q", 10 * KIB));
         let mut held: Vec<_> = groups.iter().map(|group| Some(charge(group, 10 * KIB))).collect();
         let last = held.remove(1);
-        let mut first = Polled::new(groups[0].charge_async(KIB));
+        let mut first = Polled::new(groups[0].charge_async(Bytes(KIB)));
         let mut gives = last;
         assert!(first.poll_with(&does(move || drop(gives.take()))).is_pending());
         let mut second = in_line(&groups[1], KIB);
@@ -256,7 +257,7 @@ fn wakers_are_given_back() {
         let waker = Waker::from(Arc::clone(&wakes));
         let kept = || Arc::strong_count(&wakes) > 2;
         let wait = |group: &Group| {
-            let mut waiter = Polled::new(group.charge_async(KIB));
+            let mut waiter = Polled::new(group.charge_async(Bytes(KIB)));
             assert!(waiter.poll_with(&waker).is_pending() && kept());
             waiter
         };

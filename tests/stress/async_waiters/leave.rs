@@ -1,5 +1,6 @@
 //! Tasks that do not stay until they are admitted: nothing of them remains, and no thread waits for them.
 
+use memcg::Bytes;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -43,7 +44,7 @@ async fn woken() {
 }
 
 async fn end_in_some_way(world: Arc<World>, number: usize, woken_and_gone: Arc<AtomicUsize>) {
-    let mut future = world.group_of(number).charge_async(world.bytes_of(number));
+    let mut future = world.group_of(number).charge_async(Bytes(world.bytes_of(number)));
     match way_of(number) {
         Way::Goes => return once(&mut future).await,
         Way::GoesWhenWoken => {

@@ -6,6 +6,7 @@
 mod leave;
 mod world;
 
+use memcg::Bytes;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -72,7 +73,8 @@ fn run(what: &'static str, world: &World, spawn: impl FnOnce(&Arc<Executor>), be
 /// A task's whole life: it waits for its bytes, keeps them while others run, gives them back; so many times.
 async fn hold_in_turn(executor: Arc<Executor>, world: Arc<World>, number: usize, times: usize) {
     for time in 0..times {
-        let charge: Charge = world.group_of(number).charge_async(world.bytes_of(number + time)).await.expect("it fits");
+        let charge: Charge =
+            world.group_of(number).charge_async(Bytes(world.bytes_of(number + time))).await.expect("it fits");
         for _ in 0..number % 3 {
             executor.pass_on().await;
         }

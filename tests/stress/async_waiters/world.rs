@@ -53,7 +53,7 @@ impl World {
 
     /// No room anywhere: every other tenant is full by itself, the others by queries of theirs that are full too.
     pub(crate) fn plug(&self) -> Vec<Charge> {
-        let full = |group: &Group| group.try_charge(group.max() - group.usage()).expect("room for so much");
+        let full = |group: &Group| group.try_charge(Bytes(group.max() - group.usage())).expect("room for so much");
         let mut plugs: Vec<Charge> = self.tenants.iter().step_by(2).map(full).collect();
         for tenant in self.tenants.iter().skip(1).step_by(2) {
             plugs.extend(tenant.children().iter().take((TENANT_MAX / QUERY_MAX) as usize).map(full));

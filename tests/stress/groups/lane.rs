@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use memcg::{Charge, ChargeError, Counter, CreateError, Group, Limit, Limits};
+use memcg::{Bytes, Charge, ChargeError, Counter, CreateError, Group, Limit, Limits};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -43,7 +43,7 @@ impl Lane {
             320..400 => self.raw(world),
             400..420 => {
                 let (group, bytes) = (world.any_group(&mut self.rng), self.bytes());
-                self.held.push(world.forced.run(|| group.charge(bytes)));
+                self.held.push(world.forced.run(|| group.charge(Bytes(bytes))));
             }
             420..460 => {
                 let group = world.any_group(&mut self.rng);
@@ -113,7 +113,7 @@ impl Lane {
                 let id = lock(&world.ids).last().copied();
                 if let Some(found) = id.and_then(|id| world.runtime().find(id)) {
                     assert_eq!(Some(found.id()), id);
-                    drop(found.try_charge(self.bytes()));
+                    drop(found.try_charge(Bytes(self.bytes())));
                 }
             }
             _ => drop(std::hint::black_box((group.live(), group.usage_local(), group.peak(), group.path()))),
@@ -145,7 +145,7 @@ impl Lane {
 
     pub(crate) fn charge(&mut self, world: &World) {
         let (group, bytes) = (world.any_group(&mut self.rng), self.bytes());
-        match group.try_charge(bytes) {
+        match group.try_charge(Bytes(bytes)) {
             Ok(charge) => self.held.push(charge),
             Err(error) => self.refused(&error),
         }
@@ -157,14 +157,14 @@ impl Lane {
         match self.rng.random_range(0..16) {
             0..6 => {
                 let group = world.any_group(&mut self.rng);
-                match group.try_charge_raw(bytes) {
+                match group.try_charge_raw(Bytes(bytes)) {
                     Ok(()) => self.raw.push((group, bytes)),
                     Err(error) => self.refused(&error),
                 }
             }
             6 => {
                 let group = world.any_group(&mut self.rng);
-                let charged = world.forced.run(|| group.charge_raw(bytes));
+                let charged = world.forced.run(|| group.charge_raw(Bytes(bytes)));
                 self.raw.push((group, charged));
             }
             7 | 8 => {
@@ -180,19 +180,19 @@ impl Lane {
                 let at = self.rng.random_range(0..self.raw.len());
                 let (group, held) = &mut self.raw[at];
                 let part = bytes.min(*held);
-                group.uncharge(part);
+                group.uncharge(Bytes(part));
                 *held -= part;
             }
             _ => {
                 let at = self.rng.random_range(0..self.raw.len());
                 let (group, held) = self.raw.swap_remove(at);
-                group.uncharge(held);
+                group.uncharge(Bytes(held));
             }
         }
     }
 
     pub(crate) fn uncharge_raw(&mut self) {
-        self.raw.drain(..).for_each(|(group, held)| group.uncharge(held));
+        self.raw.drain(..).for_each(|(group, held)| group.uncharge(Bytes(held)));
     }
 
     /// To another thread, or what others have sent to this one.
@@ -210,18 +210,18 @@ impl Lane {
         let Some(mut charge) = self.pick() else { return };
         let (bytes, had) = (self.bytes(), charge.bytes());
         let result = match self.rng.random_range(0..10) {
-            0 => charge.try_grow(bytes),
-            1 => charge.resize(bytes),
+            0 => charge.try_grow(Bytes(bytes)),
+            1 => charge.resize(Bytes(bytes)),
             2 => {
-                world.forced.run(|| charge.grow(bytes));
+                world.forced.run(|| charge.grow(Bytes(bytes)));
                 Ok(())
             }
             3 => {
-                charge.shrink(bytes);
+                charge.shrink(Bytes(bytes));
                 Ok(())
             }
             4 => {
-                self.held.extend(charge.split(bytes.min(had)));
+                self.held.extend(charge.split(Bytes(bytes.min(had))));
                 Ok(())
             }
             5 => {

@@ -168,7 +168,7 @@ impl World {
         if margin > 1 << 40 || group.is_offline() {
             return;
         }
-        let rest = group.try_charge(margin).unwrap_or_else(|refused| panic!("{margin} are left: {refused}"));
+        let rest = group.try_charge(Bytes(margin)).unwrap_or_else(|refused| panic!("{margin} are left: {refused}"));
         let refused = group.try_charge(1).expect_err("one more than is left");
         assert!(matches!(refused, ChargeError::Limit(_)), "{refused}");
         drop(rest);

@@ -5,6 +5,7 @@
 
 mod scene;
 
+use memcg::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
@@ -28,8 +29,8 @@ enum Form {
 
 fn wait(scene: &Scene, form: Form) -> Charge {
     match form {
-        Form::Blocking => scene.large.charge_timeout(LARGE, WITHIN).expect("others have to leave it room"),
-        Form::Async => match poll_for(&mut scene.large.charge_async(LARGE), WITHIN) {
+        Form::Blocking => scene.large.charge_timeout(Bytes(LARGE), WITHIN).expect("others have to leave it room"),
+        Form::Async => match poll_for(&mut scene.large.charge_async(Bytes(LARGE)), WITHIN) {
             Poll::Ready(charge) => charge.expect("it fits"),
             Poll::Pending => panic!("others have to leave it room"),
         },

@@ -4,7 +4,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use memcg::{Charge, ChargeError, Group, Limit, Limits, Runtime};
+use memcg::{Bytes, Charge, ChargeError, Group, Limit, Limits, Runtime};
 
 pub(crate) const SMALL: u64 = 1 << 10;
 pub(crate) const LARGE: u64 = 64 << 20;
@@ -84,7 +84,7 @@ impl Scene {
     pub(crate) fn churn(&self, number: usize, at_once: bool, queues: bool) {
         let group = &self.smalls[number];
         let mut held = Vec::new();
-        while let Some(charge) = self.admitted(group.try_charge(SMALL)) {
+        while let Some(charge) = self.admitted(group.try_charge(Bytes(SMALL))) {
             held.push(charge);
         }
         self.full.wait();
@@ -100,7 +100,8 @@ impl Scene {
             }
             let counts = self.counts.load(Ordering::SeqCst);
             let queues = queues && turn.is_multiple_of(1_024) && self.line.load(Ordering::SeqCst);
-            let result = if queues { group.charge_timeout(SMALL, QUEUES_FOR) } else { group.try_charge(SMALL) };
+            let result =
+                if queues { group.charge_timeout(Bytes(SMALL), QUEUES_FOR) } else { group.try_charge(Bytes(SMALL)) };
             let Some(charge) = self.admitted(result) else { continue };
             if counts && !self.large_is_in() {
                 let passed = self.passed.fetch_add(SMALL, Ordering::SeqCst) + SMALL;

@@ -173,11 +173,11 @@ impl Scene {
         let group = self.any_group(rng)?;
         let bytes = rng.random_range(0..300);
         Some(match rng.random_range(0..24) {
-            0..5 => Thing::Charge(group.try_charge(bytes).ok()?),
-            5 => Thing::Charge(group.charge(bytes)),
+            0..5 => Thing::Charge(group.try_charge(Bytes(bytes)).ok()?),
+            5 => Thing::Charge(group.charge(Bytes(bytes))),
             6..9 => Thing::Group(group),
             9 => Thing::Window(group.peak_window()),
-            10 => Thing::Waits(group.charge_async(TIGHT - bytes)),
+            10 => Thing::Waits(group.charge_async(Bytes(TIGHT - bytes))),
             11 => Thing::Hears(Box::pin(group.events().changed(Event::Max))),
             12 => Thing::Events(if bytes % 2 == 0 { group.events() } else { group.events_local() }),
             13 => {
@@ -197,7 +197,7 @@ impl Scene {
                 }))
             }
             15 | 16 => {
-                let held = (0..4).filter_map(|_| group.try_charge(bytes).ok()).collect();
+                let held = (0..4).filter_map(|_| group.try_charge(Bytes(bytes)).ok()).collect();
                 let cache =
                     Arc::new(Cache { held: Mutex::new(held), tally: Arc::clone(&self.tally), _token: self.token() });
                 let registration = group.register_reclaimer(Arc::clone(&cache) as Arc<dyn Reclaim>, Priority::NORMAL);
@@ -205,17 +205,17 @@ impl Scene {
             }
             17 => Thing::Member(group.join()),
             18 => Thing::Mover(group.join().mover()),
-            19 => Thing::Precharge(group.precharge(bytes).ok()?),
+            19 => Thing::Precharge(group.precharge(Bytes(bytes)).ok()?),
             20 => {
                 let mut placement = Placement::new();
-                placement.add(None, bytes);
+                placement.add(None, Bytes(bytes));
                 let precharge = group.precharge(Placement::bound(Layout::new::<[u8; 512]>())).ok()?;
                 Thing::Kmem(precharge.account_as(Stat::SLAB, &placement))
             }
             21 => Thing::Vec(KmemVec::with_capacity_in(10, &group).ok()?),
             22 => Thing::PerCpu(PerCpu::new_in(&group).ok()?),
             _ => {
-                let refused = group.try_charge(u64::MAX).expect_err("no thread has as much");
+                let refused = group.try_charge(Bytes(u64::MAX)).expect_err("no thread has as much");
                 Thing::Refused(Box::new(refused))
             }
         })

@@ -7,7 +7,8 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use memcg::kmem::{Kmem, KmemVec, Member, Mover, PerCpu, Placement, Precharge};
 use memcg::{
-    Charge, ChargeError, ChargeFuture, CreateError, Events, Group, Limits, PeakWindow, Registration, Runtime, Stat,
+    Bytes, Charge, ChargeError, ChargeFuture, CreateError, Events, Group, Limits, PeakWindow, Registration, Runtime,
+    Stat,
 };
 use rand::RngExt;
 use rand::rngs::SmallRng;
@@ -161,10 +162,10 @@ fn turn(mut charge: Charge, heap: &Heap, rng: &mut SmallRng) -> Option<Charge> {
     let group = charge.group();
     assert!(group.path().starts_with('/'));
     match rng.random_range(0..9) {
-        0 => charge.grow(bytes),
-        1 => drop(charge.try_grow(bytes)),
-        2 => assert_eq!(charge.shrink(bytes), bytes.min(had)),
-        3 => heap.put(Thing::Charge(charge.split(bytes.min(had)).expect("as much is there"))),
+        0 => charge.grow(Bytes(bytes)),
+        1 => drop(charge.try_grow(Bytes(bytes))),
+        2 => assert_eq!(charge.shrink(Bytes(bytes)), bytes.min(had)),
+        3 => heap.put(Thing::Charge(charge.split(Bytes(bytes.min(had))).expect("as much is there"))),
         4 => {
             let taken = charge.take();
             assert_eq!((taken.bytes(), charge.bytes()), (had, 0));

@@ -1,6 +1,6 @@
 //! What one thread does.
 
-use memcg::{Charge, ChargeError, CreateError, Limit, Limits, ReclaimError};
+use memcg::{Bytes, Charge, ChargeError, CreateError, Limit, Limits, ReclaimError};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -40,7 +40,7 @@ impl Lane {
             4..30 => self.replace(world),
             30..60 => {
                 let group = world.any_group(&mut self.rng);
-                match group.reclaim(self.bytes()) {
+                match group.reclaim(Bytes(self.bytes())) {
                     Ok(report) => assert!(report.soft_visited <= report.visited, "{report:?}"),
                     Err(ReclaimError::InReclaim { .. }) => panic!("outside"),
                     Err(other) => panic!("{other}"),
@@ -50,7 +50,7 @@ impl Lane {
             90..100 => world.register(&mut self.rng),
             100..110 => {
                 let (group, bytes) = (world.any_group(&mut self.rng), self.bytes() / 4);
-                self.held.push(world.forced.run(|| group.charge(bytes)));
+                self.held.push(world.forced.run(|| group.charge(Bytes(bytes))));
             }
             110..120 => self.look(world),
             120..500 => {
@@ -61,7 +61,7 @@ impl Lane {
             }
             500..800 => {
                 let (group, bytes) = (world.any_group(&mut self.rng), self.bytes());
-                match group.try_charge(bytes) {
+                match group.try_charge(Bytes(bytes)) {
                     Ok(charge) => {
                         self.admitted += 1;
                         self.held.push(charge);

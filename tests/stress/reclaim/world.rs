@@ -117,7 +117,7 @@ impl Shelf {
         let part = {
             let mut held = lock(&self.held);
             let part = want.min(held.bytes());
-            held.split(part).expect("no more than there is")
+            held.split(Bytes(part)).expect("no more than there is")
         };
         part.bytes()
     }
@@ -170,7 +170,7 @@ impl Kept {
     }
 
     fn fill(&self, bytes: u64) -> Result<(), ChargeError> {
-        let more = self.group.try_charge(bytes)?;
+        let more = self.group.try_charge(Bytes(bytes))?;
         // Dropped when it cannot be merged: no thread moves it.
         lock(&self.shelf.held).merge(more).expect("of the same group");
         Ok(())
@@ -366,10 +366,10 @@ impl World {
         let room = root.max().saturating_sub(root.reserve());
         let bytes = room.saturating_sub(root.live()) + there / 2;
         if bytes <= room {
-            let (mut made, mut usage) = (root.try_charge(bytes), u64::MAX);
+            let (mut made, mut usage) = (root.try_charge(Bytes(bytes)), u64::MAX);
             while made.is_err() && root.usage() < usage {
                 usage = root.usage();
-                made = root.try_charge(bytes);
+                made = root.try_charge(Bytes(bytes));
             }
             assert!(made.is_ok(), "{bytes} of {room}, {there} could be had: {made:?}");
         }

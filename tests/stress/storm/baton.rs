@@ -88,15 +88,15 @@ impl Course {
 
     fn take(&self, query: &Group, bytes: u64, rng: &mut SmallRng) -> Option<Charge> {
         let result = match rng.random_range(0..10) {
-            0..4 => query.charge_timeout(bytes, EVER),
-            4..8 => match poll_for(&mut query.charge_async(bytes), EVER) {
+            0..4 => query.charge_timeout(Bytes(bytes), EVER),
+            4..8 => match poll_for(&mut query.charge_async(Bytes(bytes)), EVER) {
                 Poll::Ready(result) => result,
                 Poll::Pending => panic!("{bytes} in {}: the watchdog sleeps", query.path()),
             },
-            8 => query.charge_timeout(bytes, Duration::from_micros(rng.random_range(0..100))),
+            8 => query.charge_timeout(Bytes(bytes), Duration::from_micros(rng.random_range(0..100))),
             _ => {
                 let patience = Duration::from_micros(rng.random_range(0..100));
-                match poll_for(&mut query.charge_async(bytes), patience) {
+                match poll_for(&mut query.charge_async(Bytes(bytes)), patience) {
                     Poll::Ready(result) => result,
                     Poll::Pending => return None,
                 }
@@ -112,10 +112,10 @@ impl Course {
 
     fn give_back(&self, mut charge: Charge, rng: &mut SmallRng) {
         match rng.random_range(0..7) {
-            0 => drop(charge.shrink(BATON)),
+            0 => drop(charge.shrink(Bytes(BATON))),
             1 => charge.resize(1).expect("it becomes less"),
             2 => {
-                let part = charge.split(BATON / 2).expect("it is larger");
+                let part = charge.split(Bytes(BATON / 2)).expect("it is larger");
                 drop(charge);
                 return drop(part);
             }

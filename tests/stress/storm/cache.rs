@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use memcg::{Charge, Group, Later, Priority, Reclaim, ReclaimContext, Registration};
+use memcg::{Bytes, Charge, Group, Later, Priority, Reclaim, ReclaimContext, Registration};
 
 use super::lock;
 
@@ -33,7 +33,7 @@ impl Shelf {
         let part = {
             let mut held = lock(&self.held);
             let part = want.min(held.bytes());
-            held.split(part).expect("no more than there is")
+            held.split(Bytes(part)).expect("no more than there is")
         };
         part.bytes()
     }

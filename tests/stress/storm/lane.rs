@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use memcg::{Charge, Event};
+use memcg::{Bytes, Charge, Event};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -63,7 +63,7 @@ impl<'a> Lane<'a> {
             60..80 => {
                 let target = world.any(&mut self.rng);
                 let bytes = self.bytes() / 4;
-                let charge = world.force(&target, || target.group.charge(bytes));
+                let charge = world.force(&target, || target.group.charge(Bytes(bytes)));
                 self.keep(target, charge);
             }
             80..180 => self.fill(world),

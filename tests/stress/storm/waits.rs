@@ -3,7 +3,7 @@
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use memcg::{Charge, ChargeError, OnExhausted};
+use memcg::{Bytes, Charge, ChargeError, OnExhausted};
 
 use super::lane::Lane;
 use super::tally::{End, Form};
@@ -76,20 +76,20 @@ impl Lane<'_> {
     fn call(&mut self, world: &World, target: &Target, attempt: Attempt, bytes: u64) -> Outcome {
         let group = &target.group;
         Some(match attempt {
-            Attempt::Try => group.try_charge(bytes),
-            Attempt::Undelayed => group.try_charge_undelayed(bytes).map(|(charge, _)| charge),
-            Attempt::Timeout(time) => group.charge_timeout(bytes, time),
-            Attempt::Fail => group.charge_with(bytes, OnExhausted::Fail),
+            Attempt::Try => group.try_charge(Bytes(bytes)),
+            Attempt::Undelayed => group.try_charge_undelayed(Bytes(bytes)).map(|(charge, _)| charge),
+            Attempt::Timeout(time) => group.charge_timeout(Bytes(bytes), time),
+            Attempt::Fail => group.charge_with(Bytes(bytes), OnExhausted::Fail),
             Attempt::Wait(time) => {
                 let text = format!("wait({}us)", time.as_micros());
-                group.charge_with(bytes, text.parse().expect("a form that there is"))
+                group.charge_with(Bytes(bytes), text.parse().expect("a form that there is"))
             }
-            Attempt::Overcharge => world.force(target, || group.charge_with(bytes, OnExhausted::Overcharge)),
-            Attempt::Async(time) => match poll_for(&mut group.charge_async(bytes), time) {
+            Attempt::Overcharge => world.force(target, || group.charge_with(Bytes(bytes), OnExhausted::Overcharge)),
+            Attempt::Async(time) => match poll_for(&mut group.charge_async(Bytes(bytes)), time) {
                 Poll::Ready(result) => result,
                 Poll::Pending => return None,
             },
-            Attempt::AsyncForEver => match poll_for(&mut group.charge_async(bytes), LOST_AFTER) {
+            Attempt::AsyncForEver => match poll_for(&mut group.charge_async(Bytes(bytes)), LOST_AFTER) {
                 Poll::Ready(result) => result,
                 Poll::Pending => {
                     let what = format!("{bytes} bytes in {}, {} wait", group.path(), group.waiting());

@@ -79,7 +79,7 @@ impl Run {
 
     fn placement(&self, spots: &Spots) -> Placement {
         let mut placement = Placement::new();
-        spots.iter().for_each(|&(at, bytes)| placement.add(self.node(at), bytes));
+        spots.iter().for_each(|&(at, bytes)| placement.add(self.node(at), Bytes(bytes)));
         placement
     }
 
@@ -163,7 +163,7 @@ impl Run {
         let slow: Vec<NodeId> =
             self.twin.numbers.iter().map(|&number| node(number)).filter(|of| !self.fast.contains(of)).collect();
         let asked = !is_within || slow.is_empty();
-        let bound = if is_within { Bound::from(bytes).within(&slow) } else { Bound::from(bytes) };
+        let bound = if is_within { Bound::from(Bytes(bytes)).within(&slow) } else { Bound::from(Bytes(bytes)) };
         let is_online = self.twin.groups[group].online;
         let tier_fits = !asked || self.twin.tier() + bytes <= self.twin.tier_max;
         let fits = is_online && tier_fits && self.twin.has_room(group, bytes, None);
@@ -200,13 +200,13 @@ impl Run {
             }
             &Action::Migrate { from, to, bytes } => {
                 let (of, into) = (self.node(from), self.node(to));
-                let (moved, back) = self.on(op, move || (kmem.migrate(of, into, bytes), kmem));
+                let (moved, back) = self.on(op, move || (kmem.migrate(of, into, Bytes(bytes)), kmem));
                 kmem = back;
                 assert_eq!(moved, self.migrate(&mut theirs, from, to, bytes), "{}", self.at);
             }
             &Action::TryMigrate { from, to, bytes } => {
                 let (of, into) = (self.node(from), self.node(to));
-                let (got, back) = self.on(op, move || (kmem.try_migrate(of, into, bytes), kmem));
+                let (got, back) = self.on(op, move || (kmem.try_migrate(of, into, Bytes(bytes)), kmem));
                 kmem = back;
                 let fits = self.may_migrate(&theirs, from, to, bytes);
                 assert_eq!(got.is_ok(), fits, "{}: {got:?}", self.at);

@@ -1,6 +1,6 @@
 //! The part of the interpreter that charges, and turns charges into others.
 
-use memcg::{Charge, ChargeError};
+use memcg::{Bytes, Charge, ChargeError};
 
 use super::ops::{Action, FORCED_MAX, Op, Size};
 use super::run::Run;
@@ -64,7 +64,7 @@ impl Run {
             return;
         }
         let bytes = self.bytes(group, 0, size);
-        let found = self.on(op, group, move |group| group.try_charge(bytes));
+        let found = self.on(op, group, move |group| group.try_charge(Bytes(bytes)));
         let expected = self.twin.admit(group, 0, bytes, None);
         if let Some(charge) = self.agree(found, expected, (group, 0, bytes)) {
             self.hold(charge, group, 0, bytes);
@@ -73,7 +73,7 @@ impl Run {
 
     pub(super) fn charge(&mut self, op: &Op, group: usize, bytes: u64) {
         if self.charges.len() < CHARGES_MAX && bytes <= FORCED_MAX && self.twin.live(0, 0) <= FORCED_MAX {
-            let charge = self.on(op, group, move |group| group.charge(bytes));
+            let charge = self.on(op, group, move |group| group.charge(Bytes(bytes)));
             self.hold(charge, group, 0, bytes);
         }
     }
@@ -127,29 +127,29 @@ impl Run {
         match op.action {
             Action::Grow(bytes) => {
                 if bytes <= FORCED_MAX && self.twin.live(0, counter) <= FORCED_MAX {
-                    self.with_charge(op, at, move |charge| charge.grow(bytes));
+                    self.with_charge(op, at, move |charge| charge.grow(Bytes(bytes)));
                     self.twin.held[at].bytes += bytes;
                 }
             }
             Action::TryGrow(size) => {
                 let bytes = self.bytes(group, counter, size);
-                self.try_grow(op, at, bytes, move |charge| charge.try_grow(bytes));
+                self.try_grow(op, at, bytes, move |charge| charge.try_grow(Bytes(bytes)));
             }
             Action::Resize(bytes) if bytes > held => {
-                self.try_grow(op, at, bytes - held, move |charge| charge.resize(bytes));
+                self.try_grow(op, at, bytes - held, move |charge| charge.resize(Bytes(bytes)));
             }
             Action::Resize(bytes) => {
-                let found = self.with_charge(op, at, move |charge| charge.resize(bytes));
+                let found = self.with_charge(op, at, move |charge| charge.resize(Bytes(bytes)));
                 assert!(found.is_ok(), "{}: {found:?}", self.at);
                 self.twin.held[at].bytes = bytes;
             }
             Action::Shrink(bytes) => {
-                let found = self.with_charge(op, at, move |charge| charge.shrink(bytes));
+                let found = self.with_charge(op, at, move |charge| charge.shrink(Bytes(bytes)));
                 assert_eq!(found, bytes.min(held), "{}", self.at);
                 self.twin.held[at].bytes -= found;
             }
             Action::Split(_) | Action::Take if self.charges.len() >= CHARGES_MAX => {}
-            Action::Split(bytes) => match self.with_charge(op, at, move |charge| charge.split(bytes)) {
+            Action::Split(bytes) => match self.with_charge(op, at, move |charge| charge.split(Bytes(bytes))) {
                 Ok(part) => {
                     self.twin.held[at].bytes = held.checked_sub(bytes).expect("it had as many");
                     self.hold(part, group, counter, bytes);

@@ -1,5 +1,6 @@
 //! The part of the interpreter that charges without a guard.
 
+use memcg::Bytes;
 use memcg::Charge;
 
 use super::Held;
@@ -22,7 +23,7 @@ impl Run {
             return;
         }
         let bytes = self.bytes(group, 0, size);
-        let found = self.on(op, group, move |group| group.try_charge_raw(bytes));
+        let found = self.on(op, group, move |group| group.try_charge_raw(Bytes(bytes)));
         let expected = self.twin.admit(group, 0, bytes, None);
         if self.agree(found, expected, (group, 0, bytes)).is_some() && bytes > 0 {
             self.hold_raw(Held { group, counter: 0, bytes }, None);
@@ -31,7 +32,7 @@ impl Run {
 
     pub(super) fn charge_raw(&mut self, op: &Op, group: usize, bytes: u64) {
         if !self.is_full() && bytes <= FORCED_MAX && self.twin.live(0, 0) <= FORCED_MAX {
-            let charged = self.on(op, group, move |group| group.charge_raw(bytes));
+            let charged = self.on(op, group, move |group| group.charge_raw(Bytes(bytes)));
             assert_eq!(charged, bytes, "{}", self.at);
             if bytes > 0 {
                 self.hold_raw(Held { group, counter: 0, bytes }, None);
@@ -78,7 +79,7 @@ impl Run {
             return;
         }
         let bytes = bytes.min(held);
-        self.on(op, group, move |group| group.uncharge(bytes));
+        self.on(op, group, move |group| group.uncharge(Bytes(bytes)));
         self.twin.raw[at].bytes -= bytes;
         if bytes == held {
             self.twin.raw.swap_remove(at);
@@ -106,7 +107,7 @@ impl Run {
                 Some(word) => self.workers[2].run(move || drop(guard(word, bytes))),
                 None => {
                     let group = self.handle(group).clone();
-                    self.workers[2].run(move || group.uncharge(bytes));
+                    self.workers[2].run(move || group.uncharge(Bytes(bytes)));
                 }
             }
         }

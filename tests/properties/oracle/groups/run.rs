@@ -222,7 +222,7 @@ impl Run {
                     self.twin.groups[group].min = bytes;
                 }
             }
-            Action::SetBatch(bytes) => self.on(op, group, move |group| group.set_batch(bytes)),
+            Action::SetBatch(bytes) => self.on(op, group, move |group| group.set_batch(Bytes(bytes))),
             Action::Drain => {
                 self.on(op, group, Group::drain);
                 let (usage, live) = (self.handle(group).usage(), self.twin.live(group, 0));

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use memcg::{
-    Charge, ChargeError, Group, GroupId, Later, Limits, Reclaim, ReclaimContext, ReclaimError, ReclaimPass,
+    Bytes, Charge, ChargeError, Group, GroupId, Later, Limits, Reclaim, ReclaimContext, ReclaimError, ReclaimPass,
     Registration,
 };
 
@@ -64,7 +64,7 @@ impl Actor {
     }
 
     pub(super) fn evict(&self, want: u64) -> u64 {
-        lock(&self.shelf).shrink(want)
+        lock(&self.shelf).shrink(Bytes(want))
     }
 
     fn fault(&self, what: String) {

@@ -174,7 +174,7 @@ impl Run {
             }
             Action::Charge(bytes) => {
                 if bytes <= FORCED_MAX && self.books.held.len() < HELD_MAX {
-                    let charge = self.on(op, group, move |group| group.charge(bytes));
+                    let charge = self.on(op, group, move |group| group.charge(Bytes(bytes)));
                     self.books.held.push((charge, group));
                 }
             }
@@ -196,7 +196,7 @@ impl Run {
         if self.books.held.len() >= HELD_MAX {
             return None;
         }
-        match self.on(op, group, move |group| group.try_charge(bytes)) {
+        match self.on(op, group, move |group| group.try_charge(Bytes(bytes))) {
             Ok(charge) => Some(charge),
             Err(ChargeError::Limit(refusal)) => {
                 self.check_refusal(&refusal);
@@ -260,7 +260,7 @@ impl Run {
             Setting::Low => group.set_low(to).map(|()| 0),
             Setting::Min => group.set_min(to).map(|()| 0),
             Setting::Reserve => {
-                group.set_reserve(bytes.min(SIZES[10]));
+                group.set_reserve(Bytes(bytes.min(SIZES[10])));
                 Ok(0)
             }
         });
@@ -274,7 +274,7 @@ impl Run {
 
     fn reclaim(&mut self, op: &Op, group: usize, bytes: u64) {
         let before = self.books.live(group);
-        let report: ReclaimReport = match self.on(op, group, move |group| group.reclaim(bytes)) {
+        let report: ReclaimReport = match self.on(op, group, move |group| group.reclaim(Bytes(bytes))) {
             Ok(report) => report,
             Err(error) => panic!("{}: {error}", self.at),
         };

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use memcg::expert::BarrierMode;
-use memcg::{Charge, Group, Limits, Runtime, Stat, Stats, Unit};
+use memcg::{Bytes, Charge, Group, Limits, Runtime, Stat, Stats, Unit};
 
 use super::ops::{Action, Op, Setup, THREADS, decode};
 use super::{ITEMS, Twin};
@@ -197,7 +197,7 @@ impl Run {
             }
             Action::Hold(bytes) => {
                 if self.charges.len() < CHARGES_MAX {
-                    let charge = self.on(op, group, move |group| group.charge(bytes));
+                    let charge = self.on(op, group, move |group| group.charge(Bytes(bytes)));
                     let thread = self.worker(op).1;
                     self.twin.pairs.insert((thread, group));
                     self.charges.push((charge, group));
