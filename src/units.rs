@@ -20,6 +20,8 @@ const PREFIX_BITS: u32 = 10;
 
 /// A number of bytes that parses from and prints as text.
 ///
+/// A method that takes an amount takes `impl Into<Bytes>`: a `usize`, as `len()` gives it, or `Bytes(n)` for a `u64`.
+///
 /// `{}` is for readers. It rounds to one decimal of the largest unit that fits, so [`u64::MAX`] is `16 EiB`. `{:#}` is
 /// exact and parses back to the same number.
 ///

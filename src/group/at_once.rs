@@ -69,13 +69,13 @@ impl Group {
     /// [`ChargeError::WouldBlock`] where work was started. Else as `try_charge_now`: nothing could be done.
     ///
     /// ```
-    /// # use memcg::{Charge, ChargeError, Limit, Priority, Reclaim, ReclaimContext, Runtime};
+    /// # use memcg::{Bytes, Charge, ChargeError, Limit, Priority, Reclaim, ReclaimContext, Runtime};
     /// # use std::sync::{Arc, Mutex};
     /// # use std::time::Duration;
     /// struct Cache(Mutex<Option<Charge>>);
     /// impl Reclaim for Cache {
     ///     fn reclaim(&self, want: u64, _context: &ReclaimContext<'_>) -> u64 {
-    ///         self.0.lock().unwrap().as_mut().map_or(0, |held| held.shrink(want))
+    ///         self.0.lock().unwrap().as_mut().map_or(0, |held| held.shrink(Bytes(want)))
     ///     }
     /// }
     ///

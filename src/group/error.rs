@@ -21,7 +21,7 @@ const WAIT: &str = "wait in line (charge_timeout, charge_async)";
 ///
 /// let runtime = Runtime::builder().max(memcg::Limit::mib(1)).build()?;
 /// let query = runtime.root().create("q17", Limits::new())?;
-/// match query.try_charge(u64::MAX) {
+/// match query.try_charge(usize::MAX) {
 ///     Err(ChargeError::Limit(refusal)) => assert_eq!(refusal.group(), &runtime.root()),
 ///     other => panic!("{other:?}"),
 /// }
@@ -148,13 +148,13 @@ impl ChargeError {
 /// Why nothing was reclaimed.
 ///
 /// ```
-/// use memcg::{Priority, Reclaim, ReclaimContext, ReclaimError, Runtime};
+/// use memcg::{Bytes, Priority, Reclaim, ReclaimContext, ReclaimError, Runtime};
 /// use std::sync::Arc;
 ///
 /// struct Nests;
 /// impl Reclaim for Nests {
 ///     fn reclaim(&self, want: u64, context: &ReclaimContext<'_>) -> u64 {
-///         assert!(matches!(context.target().reclaim(want), Err(ReclaimError::InReclaim { .. })));
+///         assert!(matches!(context.target().reclaim(Bytes(want)), Err(ReclaimError::InReclaim { .. })));
 ///         0
 ///     }
 /// }

@@ -40,13 +40,13 @@ impl Group {
     ///
     /// impl MemoryPool for GroupPool {
     ///     fn grow(&self, bytes: usize) {
-    ///         self.0.charge_raw(bytes as u64);
+    ///         self.0.charge_raw(bytes);
     ///     }
     ///     fn try_grow(&self, bytes: usize) -> Result<(), ChargeError> {
-    ///         self.0.try_charge_raw(bytes as u64)
+    ///         self.0.try_charge_raw(bytes)
     ///     }
     ///     fn shrink(&self, bytes: usize) {
-    ///         self.0.uncharge(bytes as u64);
+    ///         self.0.uncharge(bytes);
     ///     }
     ///     fn reserved(&self) -> usize {
     ///         self.0.live() as usize
