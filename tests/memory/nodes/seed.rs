@@ -3,7 +3,7 @@
 //! processors that ends up holding nothing but metadata; nothing is left in the end.
 
 use memcg::kmem::{Bound, Kmem, NodeOf, PageNode, Placement, Topology};
-use memcg::{Bytes, Group, Stat};
+use memcg::{Group, Stat};
 
 use super::{Other, assert_empty, assert_machine_shape, assert_sums, hold, local, node, on, placed};
 use crate::support::trees::{build, create};
