@@ -31,8 +31,9 @@ mod tree;
 mod verbs;
 
 use memcg::expert::BarrierMode;
-use memcg::{Bytes, Charge, Group, Limits, Runtime, RuntimeBuilder};
+use memcg::{Bytes, Runtime, RuntimeBuilder};
 
+pub(crate) use crate::support::trees::{build, charge, create};
 pub(crate) use crate::support::workers::Other;
 
 /// No stock: usage is what is live.
@@ -56,18 +57,6 @@ pub(crate) fn kinds() -> [RuntimeBuilder; 6] {
         hits.clone(),
         hits.adaptive(false),
     ]
-}
-
-pub(crate) fn build(builder: RuntimeBuilder) -> Runtime {
-    builder.build().expect("a configuration that holds")
-}
-
-pub(crate) fn create(parent: &Group, name: &str) -> Group {
-    parent.create(name, Limits::new()).expect("a name that is free")
-}
-
-pub(crate) fn charge(group: &Group, bytes: u64) -> Charge {
-    group.try_charge(Bytes(bytes)).expect("room")
 }
 
 /// The whole tree adds up, with the second count where there is one.

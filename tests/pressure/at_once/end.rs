@@ -1,13 +1,12 @@
 //! The thread that works for charges which never block: what holds it up, and how it ends.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use memcg::{Bytes, Event, Priority};
 
 use super::{
-    Cache, KIB, Log, MIB, QUICK, assert_empty, bare, build, call, charge, charged_in_the_end, limited, local, lock,
+    Cache, KIB, Log, MIB, QUICK, assert_empty, bare, blocking, build, call, charge, charged_in_the_end, limited, local,
     until, would_block,
 };
 
@@ -18,14 +17,7 @@ fn a_reclaimer_that_blocks_holds_up_no_charge() {
     let runtime = build(bare());
     let [group, other] = ["q", "other"].map(|name| limited(&runtime.root(), name, 10 * KIB));
     let mut held = charge(&group, 10 * KIB);
-    let (go_on, blocks) = mpsc::channel::<()>();
-    let (blocks, calls) = (std::sync::Mutex::new(blocks), Arc::new(AtomicU64::new(0)));
-    let count = Arc::clone(&calls);
-    let reclaimer = call(move |_, _| {
-        count.fetch_add(1, Ordering::SeqCst);
-        let _ = lock(&blocks).recv();
-        0
-    });
+    let (go_on, calls, reclaimer) = blocking();
     let registration = group.register_reclaimer(reclaimer, Priority::NORMAL);
     let log = Log::default();
     let (cache, of_cache) = Cache::of(&other, 10 * KIB, &log);
@@ -67,14 +59,7 @@ fn the_runtime_goes_meanwhile() {
     let runtime = build(bare());
     let group = limited(&runtime.root(), "q", 10 * KIB);
     let held = charge(&group, 10 * KIB);
-    let (go_on, blocks) = mpsc::channel::<()>();
-    let (blocks, calls) = (std::sync::Mutex::new(blocks), Arc::new(AtomicU64::new(0)));
-    let count = Arc::clone(&calls);
-    let reclaimer = call(move |_, _| {
-        count.fetch_add(1, Ordering::SeqCst);
-        let _ = lock(&blocks).recv();
-        0
-    });
+    let (go_on, calls, reclaimer) = blocking();
     let registration = group.register_reclaimer(reclaimer, Priority::NORMAL);
     would_block(group.try_charge_or_start(1));
     until("it is called", || calls.load(Ordering::SeqCst) == 1);

@@ -7,15 +7,18 @@ mod end;
 mod now;
 mod started;
 
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use memcg::{Bytes, Charge, ChargeError, Event, Group, OverLimitError, Runtime};
+use memcg::{Bytes, Charge, ChargeError, Event, Group, OverLimitError, Reclaim, Runtime};
 
 use crate::support::trees;
 
 pub(crate) use crate::support::reclaimers::{Cache, KIB, Log, MIB, call, lock};
 pub(crate) use crate::support::trees::{assert_sound, bare, build, charge, create, kinds, limited, stocked};
 pub(crate) use crate::support::waiters::{WATCHDOG, until};
+pub(crate) use crate::support::workers::Other;
 
 /// Far less than what would block here, and more than a machine stands still.
 pub(crate) const QUICK: Duration = Duration::from_secs(WATCHDOG.as_secs() / 2);
@@ -74,4 +77,24 @@ pub(crate) fn charged_in_the_end(group: &Group, bytes: u64) -> Charge {
         Err(other) => panic!("{other}"),
     });
     charge.expect("made")
+}
+
+/// Another thread, which has given back all that it charged and keeps its credit in stock until it is dropped.
+pub(crate) fn credit_elsewhere(group: &Group) -> Other {
+    let other = Other::spawn();
+    other.with(group, |group| drop(charge(group, 1)));
+    other
+}
+
+/// A reclaimer that blocks in each call until the sender is dropped, and frees nothing; and how often it was called.
+pub(crate) fn blocking() -> (mpsc::Sender<()>, Arc<AtomicU64>, Arc<dyn Reclaim>) {
+    let (go_on, blocks) = mpsc::channel::<()>();
+    let (blocks, calls) = (Mutex::new(blocks), Arc::new(AtomicU64::new(0)));
+    let count = Arc::clone(&calls);
+    let reclaimer = call(move |_, _| {
+        count.fetch_add(1, Ordering::SeqCst);
+        let _ = lock(&blocks).recv();
+        0
+    });
+    (go_on, calls, reclaimer)
 }

@@ -1,14 +1,13 @@
 //! A charge that never blocks and starts nothing.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Barrier};
-use std::thread;
 
 use memcg::{Bytes, ChargeError, Event, Limit, OomPolicy, Priority};
 
 use super::{
-    Cache, KIB, Log, MIB, assert_empty, bare, build, call, charge, create, kinds, limited, local, not_made, refused,
-    stocked, would_block,
+    Cache, KIB, Log, MIB, assert_empty, bare, build, call, charge, create, credit_elsewhere, kinds, limited, local,
+    not_made, refused, stocked, would_block,
 };
 
 /// What could be done for it is not done: no reclaimer is asked, no group cancelled, no event counted.
@@ -69,7 +68,7 @@ fn it_is_a_charge() {
         let none = group.try_charge_now(0).expect("nothing always fits");
         group.offline().expect("no children");
         for bytes in [0, 1] {
-            assert!(matches!(group.try_charge_now(bytes), Err(ChargeError::Offline { .. })));
+            assert!(matches!(group.try_charge_now(Bytes(bytes)), Err(ChargeError::Offline { .. })));
         }
         drop((none, held, group, top));
         assert_empty(&runtime);
@@ -96,23 +95,13 @@ fn its_own_credit_is_room() {
 fn others_credit_is_not_drained() {
     let runtime = build(stocked().adaptive(false));
     let group = limited(&runtime.root(), "q", 8 * KIB);
-    let turn = Barrier::new(2);
-    thread::scope(|scope| {
-        let (of_thread, turn) = (group.clone(), &turn);
-        scope.spawn(move || {
-            drop(charge(&of_thread, 1));
-            turn.wait();
-            turn.wait();
-        });
-        turn.wait();
-        let before = (group.stocked(), group.live(), runtime.counts().barriers);
-        assert_eq!((before.0, before.1), (4 * KIB, 0));
-        would_block(group.try_charge_now(Bytes(8 * KIB)));
-        assert_eq!((group.stocked(), group.live(), runtime.counts().barriers), before);
-        drop(charge(&group, 8 * KIB));
-        turn.wait();
-    });
-    drop(group);
+    let other = credit_elsewhere(&group);
+    let before = (group.stocked(), group.live(), runtime.counts().barriers);
+    assert_eq!((before.0, before.1), (4 * KIB, 0));
+    would_block(group.try_charge_now(Bytes(8 * KIB)));
+    assert_eq!((group.stocked(), group.live(), runtime.counts().barriers), before);
+    drop(charge(&group, 8 * KIB));
+    drop((other, group));
     assert_empty(&runtime);
 }
 

@@ -1,14 +1,14 @@
 //! A charge that never blocks, and what a thread of the runtime does for it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 
 use memcg::{Bytes, Event, Limit, OomPolicy, Priority, ReclaimCause};
 
 use super::{
-    Cache, KIB, Log, MIB, assert_empty, assert_sound, bare, build, call, charge, charged_in_the_end, create, kinds,
-    limited, local, lock, refused, stocked, until, would_block,
+    Cache, KIB, Log, MIB, assert_empty, assert_sound, bare, build, call, charge, charged_in_the_end, create,
+    credit_elsewhere, kinds, limited, local, lock, refused, stocked, until, would_block,
 };
 
 /// A thread, and its name.
@@ -84,20 +84,10 @@ fn nothing_to_start() {
 fn credit_is_drained() {
     let runtime = build(stocked().adaptive(false));
     let group = limited(&runtime.root(), "q", 8 * KIB);
-    let turn = Barrier::new(2);
-    thread::scope(|scope| {
-        let (of_thread, turn) = (group.clone(), &turn);
-        scope.spawn(move || {
-            drop(charge(&of_thread, 1));
-            turn.wait();
-            turn.wait();
-        });
-        turn.wait();
-        would_block(group.try_charge_or_start(Bytes(8 * KIB)));
-        drop(charged_in_the_end(&group, 8 * KIB));
-        turn.wait();
-    });
-    drop(group);
+    let other = credit_elsewhere(&group);
+    would_block(group.try_charge_or_start(Bytes(8 * KIB)));
+    drop(charged_in_the_end(&group, 8 * KIB));
+    drop((other, group));
     assert_empty(&runtime);
 }
 

@@ -4,19 +4,12 @@ use std::future::{pending, ready};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use memcg::{Bytes, Charge, ChargeError, Event, Group, OverLimitError};
+use memcg::{Bytes, ChargeError, Event, Group};
 
-use super::{KIB, Polled, WATCHDOG, assert_empty, assert_sound, block_on, build, charge, create, kinds, limited};
-
-const SHORT: Duration = Duration::from_millis(50);
-
-#[track_caller]
-fn timed_out(ended: Result<Charge, ChargeError>) -> (OverLimitError, Duration) {
-    match ended {
-        Err(ChargeError::TimedOut { refusal, waited }) => (*refusal, waited),
-        other => panic!("{other:?}"),
-    }
-}
+use super::{
+    KIB, Polled, SHORT, WATCHDOG, assert_empty, assert_sound, block_on, build, charge, create, kinds, limited,
+    nearly_full, timed_out,
+};
 
 fn counted(group: &Group) -> u64 {
     group.events_local().get(Event::TimedOut)
@@ -27,9 +20,7 @@ fn counted(group: &Group) -> u64 {
 fn it_leaves_a_trace_and_nothing_else() {
     for builder in kinds() {
         let runtime = build(builder);
-        let top = limited(&runtime.root(), "top", 10 * KIB);
-        let group = create(&top, "q");
-        let held = charge(&group, 8 * KIB);
+        let (top, group, held) = nearly_full(&runtime);
         let started = Instant::now();
         let mut future = Polled::new(group.charge_async(Bytes(3 * KIB)).timeout(SHORT));
         assert!(future.poll().is_pending());

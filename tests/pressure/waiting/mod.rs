@@ -28,8 +28,10 @@ mod stock;
 mod timeouts;
 mod wakes;
 
-use memcg::RuntimeBuilder;
+use std::time::Duration;
+
 use memcg::expert::BarrierMode;
+use memcg::{Charge, ChargeError, Group, OverLimitError, Runtime, RuntimeBuilder};
 
 use crate::support::trees;
 
@@ -43,4 +45,24 @@ pub(crate) use crate::support::waiters::{
 pub(crate) fn kinds() -> [RuntimeBuilder; 4] {
     let [bare, stocked, open] = trees::kinds();
     [bare, stocked.clone(), open, stocked.barrier(BarrierMode::Fence)]
+}
+
+/// What a charge waits for in vain.
+pub(crate) const SHORT: Duration = Duration::from_millis(50);
+
+#[track_caller]
+pub(crate) fn timed_out(ended: Result<Charge, ChargeError>) -> (OverLimitError, Duration) {
+    match ended {
+        Err(ChargeError::TimedOut { refusal, waited }) => (*refusal, waited),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A group with 2 of 10 KiB left, one below it, and the charge that the latter holds.
+#[track_caller]
+pub(crate) fn nearly_full(runtime: &Runtime) -> (Group, Group, Charge) {
+    let top = limited(&runtime.root(), "top", 10 * KIB);
+    let group = create(&top, "q");
+    let held = charge(&group, 8 * KIB);
+    (top, group, held)
 }

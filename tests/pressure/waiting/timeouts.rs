@@ -4,31 +4,20 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use memcg::{Bytes, ChargeError, Event, Group, OverLimitError};
+use memcg::{Bytes, ChargeError, Event, Group};
 
 use super::{
-    KIB, WATCHDOG, admitted, assert_empty, assert_sound, build, charge, create, in_line, join, kinds, limited, until,
+    KIB, SHORT, WATCHDOG, admitted, assert_empty, assert_sound, build, charge, in_line, join, kinds, limited,
+    nearly_full, timed_out, until,
 };
-
-const SHORT: Duration = Duration::from_millis(50);
-
-#[track_caller]
-fn timed_out(group: &Group, bytes: u64, time: Duration) -> (OverLimitError, Duration) {
-    match group.charge_timeout(Bytes(bytes), time) {
-        Err(ChargeError::TimedOut { refusal, waited }) => (*refusal, waited),
-        other => panic!("{other:?}"),
-    }
-}
 
 #[test]
 fn it_names_the_group_that_refused_and_the_time_waited() {
     for builder in kinds() {
         let runtime = build(builder);
-        let top = limited(&runtime.root(), "top", 10 * KIB);
-        let group = create(&top, "q");
-        let held = charge(&group, 8 * KIB);
+        let (top, group, held) = nearly_full(&runtime);
         let started = Instant::now();
-        let (refusal, waited) = timed_out(&group, 3 * KIB, SHORT);
+        let (refusal, waited) = timed_out(group.charge_timeout(Bytes(3 * KIB), SHORT));
         assert!(waited >= SHORT && started.elapsed() >= waited, "{waited:?}");
         assert_eq!((refusal.group(), refusal.requester()), (&top, &group));
         assert_eq!((refusal.requested(), refusal.usage(), refusal.max()), (3 * KIB, 8 * KIB, 10 * KIB));
@@ -58,7 +47,7 @@ fn no_time_is_one_try() {
         let runtime = build(builder);
         let group = limited(&runtime.root(), "q", 10 * KIB);
         let held = group.charge_timeout(Bytes(10 * KIB), Duration::ZERO).expect("it fits");
-        let (refusal, _) = timed_out(&group, 1, Duration::ZERO);
+        let (refusal, _) = timed_out(group.charge_timeout(1, Duration::ZERO));
         assert_eq!((refusal.group(), group.waiting()), (&group, 0));
         drop((held, refusal, group));
         assert_empty(&runtime);
@@ -216,7 +205,7 @@ fn what_is_counted() {
         let charges = (admitted(&mut waiter), join(thread).expect("its turn"));
         assert_eq!(counts(), (0, 0));
         assert!(group.events_local().get(Event::Max) >= 2, "met it was");
-        drop(timed_out(&group, KIB, Duration::from_millis(1)));
+        drop(timed_out(group.charge_timeout(Bytes(KIB), Duration::from_millis(1))));
         assert_eq!(counts(), (1, 1));
         drop(in_line(&group, KIB));
         assert_eq!(counts(), (1, 1), "given up is not refused");

@@ -29,8 +29,9 @@ mod visits;
 use std::time::{Duration, Instant};
 
 use memcg::expert::BarrierMode;
-use memcg::{Bytes, Charge, Group, Limits, Runtime, RuntimeBuilder, Stat};
+use memcg::{Bytes, Group, Runtime, RuntimeBuilder, Stat};
 
+pub(crate) use crate::support::trees::{build, charge, create};
 pub(crate) use crate::support::workers::Other;
 
 /// Every kind of runtime that treats statistics in its own way.
@@ -45,18 +46,6 @@ pub(crate) fn kinds() -> [RuntimeBuilder; 7] {
         plain().stat_batch(1).batch(Bytes(0)),
         plain().stat_batch(1_000_000),
     ]
-}
-
-pub(crate) fn build(builder: RuntimeBuilder) -> Runtime {
-    builder.build().expect("a configuration that holds")
-}
-
-pub(crate) fn create(parent: &Group, name: &str) -> Group {
-    parent.create(name, Limits::new()).expect("a name that is free")
-}
-
-pub(crate) fn charge(group: &Group, bytes: u64) -> Charge {
-    group.try_charge(Bytes(bytes)).expect("room")
 }
 
 /// Subtree and own figure of an item, exactly.
