@@ -116,6 +116,10 @@ fn reader(station: &Station, iters: u64, written: &AtomicI64, read: impl Fn() ->
     timed
 }
 
+/// A read below its threshold flushes all the same while it takes the writer for idle, and not any more when it has
+/// found that: as `Group::read` says, within 140 reads, and 30 more with few writers.
+const IDLE_READS: u64 = 170;
+
 /// The kernel's read of a group that has been written since its last flush, but not much.
 fn below_threshold() -> Team {
     let library = Library::new(&Shape::chain(4), Ask::Thresholded);
@@ -129,7 +133,8 @@ fn below_threshold() -> Team {
             for _ in 0..iters {
                 black_box(group.read().get(black_box(ITEM.stat())));
             }
-            assert_eq!(library.runtime.counts().flushes, before, "one event is below any threshold");
+            let flushes = library.runtime.counts().flushes - before;
+            assert!(flushes <= IDLE_READS, "one event is below any threshold, {flushes} flushes for {iters} reads");
         });
     })
 }
