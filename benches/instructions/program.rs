@@ -8,7 +8,9 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 
 use clap::{Parser, ValueEnum};
-use memcg::{Bytes, Charge, ChargeError, CounterChargeError, CounterConfig, Group, PageCounter, Runtime, Stat};
+use memcg::{
+    Bytes, Charge, ChargeError, Counter, CounterChargeError, CounterConfig, Group, PageCounter, Runtime, Stat,
+};
 
 /// Instructions of one charge and one uncharge, both from the stock: 43 as measured on x86-64 with rustc 1.95, and a
 /// tenth more for other compilers. A locked instruction would not show here, a longer path does.
@@ -23,6 +25,11 @@ const RAW_PAIR_INSTRUCTIONS_MAX: f64 = GROUP_PAIR_INSTRUCTIONS_MAX;
 
 /// That through a trait object, for a pool that has only amounts: 69, with the two calls. It may cost half as much again.
 const DYN_PAIR_INSTRUCTIONS_MAX: f64 = 1.5 * GROUP_PAIR_INSTRUCTIONS_MAX;
+
+/// A set of charges and its drop: memory alone, and two or three counters that share a stock.
+const SET_INSTRUCTIONS_MAX: f64 = 322.0;
+const SHARED_SET_INSTRUCTIONS_MAX: f64 = 300.0;
+const SHARED_SET_OF_3_INSTRUCTIONS_MAX: f64 = 338.0;
 
 /// One add to a statistic, of an item that the compiler knows: 29, with its part of the announcement that is due every
 /// half batch.
@@ -48,6 +55,9 @@ enum Run {
     GroupPairs,
     RawPairs,
     DynPairs,
+    Sets,
+    SharedSets,
+    SharedSetsOfThree,
     StatAdds,
     Empty,
 }
@@ -60,6 +70,7 @@ impl Run {
             Run::GroupPairs => "memcg_probe_group_pairs",
             Run::RawPairs => "memcg_probe_raw_pairs",
             Run::DynPairs => "memcg_probe_dyn_pairs",
+            Run::Sets | Run::SharedSets | Run::SharedSetsOfThree => "memcg_probe_sets",
             Run::StatAdds => "memcg_probe_stat_adds",
             Run::Empty => "memcg_probe_empty",
         }
@@ -71,6 +82,9 @@ impl Run {
             Run::GroupPairs => "group-pairs",
             Run::RawPairs => "raw-pairs",
             Run::DynPairs => "dyn-pairs",
+            Run::Sets => "sets",
+            Run::SharedSets => "shared-sets",
+            Run::SharedSetsOfThree => "shared-sets-of-three",
             Run::StatAdds => "stat-adds",
             Run::Empty => "empty",
         }
@@ -193,6 +207,27 @@ pub(crate) fn memcg_probe_dyn_pairs(pool: &Arc<dyn Pool>, pairs: u64) {
     }
 }
 
+/// So many sets that come and go.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) fn memcg_probe_sets(group: &Group, amounts: &[(Counter, u64)], sets: u64) {
+    for _ in 0..sets {
+        drop(group.try_charge_set(black_box(amounts)).expect("no limit is set"));
+    }
+}
+
+/// Sets of memory and of counters that share its stock.
+fn sets(shared: usize, sets: u64) {
+    let mut builder = Runtime::builder();
+    let declared: Vec<Counter> = (0..shared).map(|number| builder.counter(&format!("c{number}")).shared()).collect();
+    let runtime = builder.build().expect("nothing is asked for that cannot be had");
+    let group = runtime.root();
+    let amounts: Vec<(Counter, u64)> = [Counter::MEMORY].into_iter().chain(declared).map(|of| (of, 1)).collect();
+    // The first touch.
+    drop(group.try_charge_set(&amounts).expect("no limit is set"));
+    memcg_probe_sets(&group, &amounts, sets);
+}
+
 /// So many adds of one event.
 #[unsafe(no_mangle)]
 #[inline(never)]
@@ -233,6 +268,9 @@ pub(crate) fn main() -> ExitCode {
         Some(Run::GroupPairs) => memcg_probe_group_pairs(&group, PAIRS),
         Some(Run::RawPairs) => memcg_probe_raw_pairs(&group, PAIRS),
         Some(Run::DynPairs) => memcg_probe_dyn_pairs(&pool, PAIRS),
+        Some(Run::Sets) => sets(0, PAIRS),
+        Some(Run::SharedSets) => sets(1, PAIRS),
+        Some(Run::SharedSetsOfThree) => sets(2, PAIRS),
         Some(Run::StatAdds) => memcg_probe_stat_adds(&group, PAIRS),
         Some(Run::Empty) => memcg_probe_empty(PAIRS),
         None if options.bench => return hold(&counter),
@@ -269,6 +307,9 @@ fn count_all(counter: &PageCounter) -> Result<bool, Failure> {
         (Run::GroupPairs, "one charge of a group and the drop of its guard", GROUP_PAIR_INSTRUCTIONS_MAX),
         (Run::RawPairs, "one charge of a group and its uncharge, without a guard", RAW_PAIR_INSTRUCTIONS_MAX),
         (Run::DynPairs, "the same through an `Arc<dyn Pool>`", DYN_PAIR_INSTRUCTIONS_MAX),
+        (Run::Sets, "a set of one counter and its drop", SET_INSTRUCTIONS_MAX),
+        (Run::SharedSets, "a set of two counters that share a stock", SHARED_SET_INSTRUCTIONS_MAX),
+        (Run::SharedSetsOfThree, "a set of three such counters", SHARED_SET_OF_3_INSTRUCTIONS_MAX),
         (Run::StatAdds, "one add to a statistic", STAT_ADD_INSTRUCTIONS_MAX),
     ] {
         let pair = count(run)?.saturating_sub(empty) as f64 / PAIRS as f64;
