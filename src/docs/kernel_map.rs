@@ -48,7 +48,7 @@
 //! | `Runtime::dying_count` | `nr_dying_descendants` | goes to zero with the last charge: no charge is moved to the parent |
 //! | pools: `PoolAlign`, `Runtime::pools` | the `mem_cgroup` and `mem_cgroup_per_node` slab caches (2025), `SLAB_HWCACHE_ALIGN`, `/proc/slabinfo` | sized for each configuration, made before the root by construction; a third one for counts of events; recycled with a generation |
 //! | feature `tracing` | `kmem:kmem_cache_alloc` | an event for each object, emitted once the thread holds no lock |
-//! | further counters | memory and memsw, kmem, tcpmem of version 1 | declared at the builder, each with its own limits |
+//! | further counters | memory and memsw, kmem, tcpmem of version 1 | declared at the builder, each with its own limits; those that share a stock with memory are charged with one hit |
 //! | `Group::stat_add` | `mod_memcg_state`, `count_memcg_events` | own cells of each thread; no walk of ancestors, no read-modify-write |
 //! | `Stat` | the names of `memory.stat` | those that mean something here, and declared ones; `STOCK_REFILL` and `STOCK_RETURN` are the library's own |
 //! | cells, published statistics | `memcg_vmstats_percpu`, `memcg_vmstats` | no figure waits between levels: a flush publishes up to the root |

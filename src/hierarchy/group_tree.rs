@@ -21,8 +21,7 @@ use crate::sync::stat_atomic::{AtomicU32, AtomicU64};
 /// What all groups of a tree share: behind `Tree::policies`.
 pub(crate) struct GroupTree {
     pub(crate) further: Box<[CounterDecl]>,
-    /// The counters that share a stock: see `members`.
-    pub(crate) members: u64,
+    pub(crate) members: Members,
     pub(crate) groups_max: u32,
     pub(crate) strict_limits: bool,
     /// The number of groups, dying ones included, where it is limited.
@@ -72,7 +71,7 @@ impl GroupTree {
     pub(crate) fn new(config: GroupConfig) -> GroupTree {
         let GroupConfig { pool_align, further, groups_max, strict_limits, stats, reclaim, pressure, numa } = config;
         GroupTree {
-            members: members(&further),
+            members: Members::new(&further),
             further,
             groups_max,
             strict_limits,
@@ -98,29 +97,46 @@ impl GroupTree {
 impl GroupTree {
     /// The counters of each object, the front included.
     pub(crate) fn counters(&self) -> usize {
-        1 + self.further.len() + usize::from(self.members != 0)
-    }
-
-    /// Whether the counter of that number shares a stock with memory.
-    #[inline]
-    pub(crate) fn is_member(&self, number: usize) -> bool {
-        number <= SHARED_MAX && self.members >> number & 1 != 0
+        1 + self.further.len() + usize::from(self.members.count != 0)
     }
 
     /// The one stock of memory and of the counters that share it: the last counter of a new group, and no level itself.
     pub(crate) fn front(&self, group: &Counter) -> Option<&'static Counter> {
-        if self.members == 0 { None } else { group.group().last() }
+        if self.members.count == 0 { None } else { group.group().last() }
     }
 }
 
-/// The counters after memory that can share its stock: `GroupTree::members` has a bit for each.
-pub(crate) const SHARED_MAX: usize = u64::BITS as usize - 1;
+/// The counters that share a stock.
+pub(crate) struct Members {
+    /// A bit for memory and for each counter that shares its stock, by number.
+    pub(crate) bits: u64,
+    pub(crate) count: usize,
+    /// The builder that declared all of them; 0 where several did.
+    pub(crate) builder: u64,
+}
 
-/// A bit for memory and for each counter that shares its stock, by number.
-fn members(further: &[CounterDecl]) -> u64 {
-    let shared = (1..=SHARED_MAX).zip(further).filter(|(_, further)| further.shared);
-    let shared = shared.fold(0, |members, (number, _)| members | 1 << number);
-    shared | u64::from(shared != 0)
+impl Members {
+    /// The counters after memory that can share its stock: there is a bit for each.
+    pub(crate) const MAX: usize = u64::BITS as usize - 1;
+
+    fn new(further: &[CounterDecl]) -> Members {
+        let shared = || (1..=Members::MAX).zip(further).filter(|(_, further)| further.shared);
+        let bits = shared().fold(0, |bits, (number, _)| bits | Members::bit(number) | Members::bit(0));
+        let first = shared().next().map_or(0, |(_, first)| first.builder);
+        let builder = if shared().all(|(_, further)| further.builder == first) { first } else { 0 };
+        Members { bits, count: bits.count_ones() as usize, builder }
+    }
+
+    /// The bit of a counter; none where the number is too large to share.
+    #[inline]
+    pub(crate) fn bit(number: usize) -> u64 {
+        if number <= Members::MAX { 1 << number } else { 0 }
+    }
+
+    /// Whether the counter of that number shares a stock with memory.
+    pub(crate) fn has(&self, number: usize) -> bool {
+        self.bits & Members::bit(number) != 0
+    }
 }
 
 /// What the groups of a tree share; `None` for a tree of bare counters.

@@ -167,7 +167,7 @@ pub(super) fn start_group(
     let front = groups.front(group);
     for (counter, init) in group.group().zip(inits) {
         if front.is_some_and(|front| ptr::eq(front, counter)) {
-            let members: Box<[_]> = group.group().filter(|of| groups.is_member(of.number_in_group())).collect();
+            let members: Box<[_]> = group.group().filter(|of| groups.members.has(of.number_in_group())).collect();
             members.iter().for_each(|member| member.set_front(front));
             join::start(tree, counter, Init { parent: None, members, ..init });
         } else {

@@ -2,7 +2,7 @@
 
 use super::{BuildError, RuntimeBuilder};
 use crate::group::Counter;
-use crate::hierarchy::group_tree::{CounterDecl, SHARED_MAX};
+use crate::hierarchy::group_tree::{CounterDecl, Members};
 
 /// The most counters of a group, that of memory and a shared stock included. They are one object.
 const COUNTERS_MAX: usize = 1_024;
@@ -37,8 +37,8 @@ impl NewCounter<'_> {
     }
 
     /// Declares the counter, and lets it share a stock with memory. Equal amounts for memory and all such counters
-    /// ([`Group::try_charge_set`](crate::Group::try_charge_set)) are one charge: where it hits, it costs little more than
-    /// one for memory alone.
+    /// ([`Group::try_charge_set`](crate::Group::try_charge_set)) are one charge: where it hits, it costs less than a set
+    /// of memory alone.
     ///
     /// Memory keeps a stock of its own, for charges that go to memory alone. Charges to such a counter alone hit its
     /// own stock, too. The bound on credit ([`Group::stocked_bound`](crate::Group::stocked_bound)) counts all of them.
@@ -85,8 +85,8 @@ impl RuntimeBuilder {
             if taken || name.is_empty() || **name == *"memory" {
                 return Err(BuildError::CounterName(name.to_string()));
             }
-            if *shared && before >= SHARED_MAX {
-                return Err(BuildError::TooLateToShare { name: name.to_string(), most: SHARED_MAX });
+            if *shared && before >= Members::MAX {
+                return Err(BuildError::TooLateToShare { name: name.to_string(), most: Members::MAX });
             }
         }
         // A shared stock takes the place of a counter in each group's object.

@@ -256,6 +256,26 @@ fn as_many_counters_share_as_can() {
 }
 
 #[test]
+fn counters_of_two_builders_share_a_stock() {
+    let mut builder = super::fixed();
+    let swap = builder.counter("swap").shared();
+    let mut later = builder.clone();
+    let tier = later.counter("tier").shared();
+    let foreign = builder.counter("tier").shared();
+    let runtime = build(later);
+    let group = create(&runtime.root(), "q");
+    let all = [tier, Counter::MEMORY, swap];
+    let held = [(); 2].map(|()| group.try_charge_set(&all.map(|counter| (counter, 3))).expect("no limit"));
+    let usage = all.map(|counter| group.counter(counter).expect("declared").usage());
+    assert_eq!((usage, live(&group, all)), ([64; 3], [6; 3]), "one batch for all, and one hit");
+    let refused = group.try_charge_set(&[(Counter::MEMORY, 3), (swap, 3), (foreign, 3)]);
+    assert!(matches!(refused, Err(ChargeError::UnknownCounter { counter: 2, .. })), "{refused:?}");
+    assert_eq!(live(&group, all), [6; 3]);
+    drop((held, group));
+    assert_empty(&runtime);
+}
+
+#[test]
 fn a_shared_stock_is_no_reason_to_refuse() {
     for builder in kinds() {
         let (runtime, [memory, memsw, _]) = with_shared(builder);
