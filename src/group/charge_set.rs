@@ -32,10 +32,10 @@ const COMMON: usize = 4;
 /// ```
 #[derive(Debug)]
 #[must_use = "dropped at once it gives the bytes back at once"]
-pub struct ChargeSet(Held);
+pub struct ChargeSet(SetCharges);
 
 #[derive(Debug)]
-enum Held {
+enum SetCharges {
     /// All counters that share a stock, alike, and no others: one charge of their front.
     Common(Charge),
     /// A charge of the front, where there is one, comes first. The others follow in the order in which the caller asked
@@ -47,8 +47,8 @@ impl ChargeSet {
     /// Returns the bytes held of a counter.
     pub fn bytes(&self, counter: Counter) -> u64 {
         let charges = match &self.0 {
-            Held::Common(common) => slice::from_ref(common),
-            Held::Each(charges) => charges,
+            SetCharges::Common(common) => slice::from_ref(common),
+            SetCharges::Each(charges) => charges,
         };
         let of = |charge: &&Charge| counters(charge).any(|(of, _)| of == counter);
         charges.iter().filter(of).map(Charge::bytes).sum()
@@ -58,8 +58,8 @@ impl ChargeSet {
     /// stock come first, memory before the others.
     pub fn into_charges(self) -> impl Iterator<Item = (Counter, Charge)> {
         let charges = match self.0 {
-            Held::Common(common) => SmallVec::from_iter([common]),
-            Held::Each(charges) => charges,
+            SetCharges::Common(common) => SmallVec::from_iter([common]),
+            SetCharges::Each(charges) => charges,
         };
         charges.into_iter().flat_map(|charge| {
             let each: SmallVec<[_; COMMON]> = counters(&charge).collect();
@@ -110,7 +110,7 @@ impl Group {
         let Some(front) = first.front() else { return self.charge_each(amounts.iter()) };
         let Some(bytes) = alike(&groups.members, amounts) else { return self.charge_mixed(front, amounts) };
         match front.header.consume_open(bytes) {
-            Consume::Hit => Ok(ChargeSet(Held::Common(Charge::new(front.header, bytes)))),
+            Consume::Hit => Ok(ChargeSet(SetCharges::Common(Charge::new(front.header, bytes)))),
             missed => self.charge_common_slow(front, bytes, missed, amounts),
         }
     }
@@ -125,7 +125,7 @@ impl Group {
         amounts: &[(Counter, u64)],
     ) -> Result<ChargeSet, ChargeError> {
         match self.charge_front_slow(front, bytes, missed) {
-            Some(common) => Ok(ChargeSet(Held::Common(common))),
+            Some(common) => Ok(ChargeSet(SetCharges::Common(common))),
             None => self.charge_each(amounts.iter()),
         }
     }
@@ -145,7 +145,7 @@ impl Group {
                 Consume::Hit => Some(Charge::new(front.header, bytes)),
                 missed => self.charge_front_slow(front, bytes, missed),
             };
-            if let (Held::Each(charges), Some(common)) = (&mut set.0, common) {
+            if let (SetCharges::Each(charges), Some(common)) = (&mut set.0, common) {
                 charges.insert(0, common);
                 return Ok(set);
             }
@@ -163,7 +163,7 @@ impl Group {
             charges.push(Charge::attempt(self.find_counter(counter)?.header, bytes)?);
         }
         charges.reverse();
-        Ok(ChargeSet(Held::Each(charges)))
+        Ok(ChargeSet(SetCharges::Each(charges)))
     }
 
     /// `None`: the front has no room in one step.
