@@ -16,15 +16,34 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`Runtime`] owns a tree of [`Group`]s, [`Limits`] say what each may hold, and a [`Charge`] is bytes held. A charge
-//! that does not fit has memory reclaimed ([`Reclaim`]), is refused, waits ([`Group::charge_timeout`],
-//! [`Group::charge_async`]), or has another group cancelled ([`OomPolicy`]). A charge above a high is delayed
-//! ([`Group::set_high`]). [`Events`] count all this, and notify listeners.
+//! # Types by task
 //!
-//! A [`PageCounter`] is one counter in a tree, of bytes or of anything else, without names, policies and guards: it has
-//! its stock, the limits of its ancestors, accounts by node and statistics. [`CounterSet`] is several that are charged
-//! as one, and [`CounterConfig`] says how they behave and what they have. [`Bytes`] and [`Limit`] are sizes as text. [`docs`] says
-//! how the crate works, what is exact and what it does not do.
+//! | task | types |
+//! |---|---|
+//! | build a tree | [`Runtime`], [`RuntimeBuilder`]; [`Group`], [`GroupScope`] for one query or request; [`GroupName`], [`GroupId`] |
+//! | say what a group may hold | [`Limits`], [`Limit`], [`Percent`], [`Bytes`] |
+//! | charge | [`Charge`]; [`ChargeFuture`] waits in async code; [`ChargeSet`] and [`Counter`] for counters beside memory; [`OnExhausted`] |
+//! | learn why not | [`ChargeError`], [`OverLimitError`], [`Diagnosis`] |
+//! | give memory back under pressure | [`Reclaim`], [`ReclaimContext`], [`Priority`], [`Later`], [`ReclaimReport`]; [`OomPolicy`], [`Cancel`] |
+//! | be told | [`Events`], [`Event`], [`EventFuture`], [`Happened`]; a [`Registration`] keeps what is registered |
+//! | count and read | [`Stat`], [`Item`], [`Unit`], [`Stats`], [`Freshness`]; [`Counts`], [`PeakWindow`] |
+//! | count without groups | [`PageCounter`], [`CounterConfig`], [`CounterSet`]; [`GroupCounter`] is that of a group |
+//! | place memory on nodes | module [`kmem`] |
+//! | look inside, or choose the barrier | module [`expert`] |
+//!
+//! A charge that does not fit has memory reclaimed, is refused, waits ([`Group::charge_timeout`],
+//! [`Group::charge_async`]), or has another group cancelled. A charge above a high is delayed ([`Group::set_high`]).
+//! [`docs`] says how the crate works, what is exact and what it does not do.
+//!
+//! # Features
+//!
+//! * `serde`: [`Limits`], [`Limit`], [`Bytes`], [`OnExhausted`] and [`OomPolicy`] as text in a configuration file;
+//!   tables and figures for any format.
+//! * `tracing`: an event for each object that a pool hands out.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+// The page of `PageCounter` lists its methods in the order of modules: its own first, then those of a group's counter.
+pub(crate) mod page_counter;
 
 pub(crate) mod admission;
 pub(crate) mod counter;
@@ -35,7 +54,6 @@ pub(crate) mod hierarchy;
 pub mod kmem;
 pub(crate) mod lifecycle;
 mod numa;
-pub(crate) mod page_counter;
 mod pool;
 pub(crate) mod pressure;
 mod reclaim;

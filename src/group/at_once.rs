@@ -9,6 +9,7 @@ use crate::thread::directory::Header;
 use crate::thread::slot::Consume;
 use crate::units::Bytes;
 
+/// # Charges of threads that may not block
 impl Group {
     /// Charges `bytes` here and at all ancestors, or nowhere, and never blocks: for an allocator, an event loop, a
     /// thread that holds locks.

@@ -313,6 +313,7 @@ impl Charge {
 
 // === impl Group: charges ===
 
+/// # Charges
 impl Group {
     /// Charges `bytes` here and at all ancestors, or nowhere. Call it before you allocate the memory. It may block: in
     /// async code use [`charge_async`](Self::charge_async) or [`try_charge_undelayed`](Self::try_charge_undelayed).

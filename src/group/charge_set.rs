@@ -80,6 +80,7 @@ fn counters(charge: &Charge) -> impl Iterator<Item = (Counter, &'static object::
     })
 }
 
+/// # Charges to several counters
 impl Group {
     /// Charges bytes to several counters, the last one first: to all or to none. It may block: in async code call it on
     /// a thread for blocking work.

@@ -63,6 +63,7 @@ impl Counter {
     }
 }
 
+/// # Counters beside memory
 impl Group {
     /// Returns one counter of this group, to read and to limit.
     ///

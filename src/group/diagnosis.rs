@@ -48,6 +48,7 @@ pub(crate) fn holders(level: &'static Counter) -> Holders {
     most.map(|held| held.map(|(child, usage)| (Group::pinned(child), usage)))
 }
 
+/// # Who holds the memory
 impl Group {
     /// Returns the `n` children that hold most with the usage of each in bytes, the largest first. No child is created
     /// or goes offline while the call lists them.
@@ -111,6 +112,16 @@ impl Group {
 }
 
 /// The usage, limits, waiters and events of a group and the groups below: see [`Group::diagnose`].
+///
+/// ```
+/// use memcg::{Limits, Runtime};
+///
+/// let runtime = Runtime::builder().max(100).build()?;
+/// let _held = runtime.root().create("acme", Limits::new())?.try_charge(90)?;
+/// let diagnosis = runtime.root().diagnose();
+/// assert!(diagnosis.to_string().lines().any(|line| line.contains("/acme")), "{diagnosis}");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Diagnosis {
     own: Row,

@@ -111,6 +111,20 @@ impl fmt::Debug for Events {
 }
 
 /// Waits for an event: see [`Events::changed`].
+///
+/// ```
+/// use memcg::{Event, Runtime};
+///
+/// #[tokio::main(flavor = "current_thread")]
+/// async fn main() -> Result<(), Box<dyn std::error::Error>> {
+///     let runtime = Runtime::builder().max(100).build()?;
+///     let refused = tokio::spawn(runtime.root().events().changed(Event::Oom));
+///     tokio::task::yield_now().await;
+///     assert!(runtime.root().try_charge(101).is_err());
+///     assert_eq!(refused.await?, 1);
+///     Ok(())
+/// }
+/// ```
 #[must_use = "futures do nothing unless they are polled"]
 pub struct EventFuture {
     listener: ListenerGuard,
@@ -137,6 +151,7 @@ impl Happened {
     }
 }
 
+/// # Events
 impl Group {
     /// Reads what happened to the limits of this group and of all groups below it. It costs a few loads.
     ///

@@ -19,6 +19,26 @@ use crate::sync::is_over;
 use crate::thread::slot::Consume;
 
 /// A charge that waits: see [`Group::charge_async`]. Polled after it has returned its result, it stays pending.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use memcg::{ChargeError, Limits, Runtime};
+///
+/// #[tokio::main(flavor = "current_thread")]
+/// async fn main() -> Result<(), Box<dyn std::error::Error>> {
+///     let runtime = Runtime::builder().max(100).build()?;
+///     let tenant = runtime.root().create("acme", Limits::new())?;
+///     let held = tenant.charge_async(80).await?;
+///     let late = tenant.charge_async(30).timeout(Duration::from_millis(5)).await;
+///     assert!(matches!(late, Err(ChargeError::TimedOut { .. })));
+///     let waits = tokio::spawn(tenant.charge_async(30));
+///     tokio::task::yield_now().await;
+///     drop(held);
+///     assert_eq!(waits.await??.bytes(), 30);
+///     Ok(())
+/// }
+/// ```
 #[must_use = "futures do nothing unless they are polled"]
 pub struct ChargeFuture {
     group: Group,

@@ -84,6 +84,7 @@ impl GroupId {
 
 // === impl Group: the handle ===
 
+/// # Identity
 impl Group {
     /// The handle is on the first counter of the group.
     pub(crate) fn from_handle(handle: Handle) -> Group {

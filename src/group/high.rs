@@ -13,6 +13,7 @@ use crate::thread::slot::Consume;
 use crate::units::Bytes;
 use crate::units::Limit;
 
+/// # High: charges that slow down
 impl Group {
     /// Sets the usage in bytes above which charges slow down. It may block: in async code call it on a thread for
     /// blocking work. The default is [`Limit::Unlimited`]: no charge slows down.

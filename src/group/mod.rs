@@ -3,28 +3,35 @@
 //! A group is its counters (`counter`) with a name and a handle that keeps it. These files hold the public methods and
 //! their documentation. The layers below do the work: `admission`, `pressure`, `reclaim`, `lifecycle`.
 
-mod at_once;
+// The page of `Group` lists its methods in the order of these modules: charges first.
 mod charge;
+
+mod at_once;
 mod charge_set;
-mod counters;
-pub(crate) mod diagnosis;
-mod error;
-mod events;
 mod future;
-mod handle;
 mod high;
-mod limits;
-mod numa;
-mod oom;
 mod raw;
-mod reading;
-mod reclaim;
-mod refusal;
-mod registration;
-mod scope;
-mod stats;
-mod tree;
 mod waiting;
+
+mod handle;
+mod scope;
+mod tree;
+
+mod counters;
+mod limits;
+mod reading;
+
+pub(crate) mod diagnosis;
+mod events;
+mod numa;
+mod stats;
+
+mod oom;
+mod reclaim;
+mod registration;
+
+mod error;
+mod refusal;
 
 pub use charge::{Charge, MergeError};
 pub use charge_set::ChargeSet;

@@ -36,6 +36,7 @@ impl fmt::Display for NumaTable {
     }
 }
 
+/// # Memory on nodes
 impl Group {
     /// Reads an item by node, as exactly as [`read_exact`](Self::read_exact): the figures contain everything that was
     /// written before the call, and [`NodeStats::max_error`] is what was written while the read ran. Costs two flushes

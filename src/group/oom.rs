@@ -17,6 +17,7 @@ impl Cancel {
     }
 }
 
+/// # Victims
 impl Group {
     /// Sets what happens to charges that the max of this group refuses, once reclaim has freed nothing. The default is
     /// [`OomPolicy::Inherit`].

@@ -10,6 +10,7 @@ use crate::thread::directory::Header;
 use crate::thread::slot::{Consume, Put};
 use crate::units::Bytes;
 
+/// # Charges without a guard
 impl Group {
     /// Charges as [`try_charge`](Self::try_charge) does, without a guard: the caller gives the bytes back with
     /// [`uncharge`](Self::uncharge). Use it where the caller's interface has only an amount, such as the memory pool of

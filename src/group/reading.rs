@@ -17,6 +17,7 @@ use crate::units::Limit;
 
 // === impl Group: limits ===
 
+/// # Limits
 impl Group {
     /// Sets the most bytes that charges may bring usage to. It may block: in async code use
     /// [`set_max_now`](Self::set_max_now). Returns the bytes that are above it now, 0 where usage fits.
@@ -253,6 +254,7 @@ impl Group {
 
 // === impl Group: limits that only count ===
 
+/// # Limits that only count
 impl Group {
     /// Sets whether the limits here and below only count. It may block: in async code use a thread for blocking work.
     ///
@@ -291,6 +293,7 @@ impl Group {
 
 // === impl Group: figures ===
 
+/// # Figures
 impl Group {
     /// Returns live charge and credit of the subtree, in bytes: what limits compare. One load.
     ///

@@ -26,6 +26,7 @@ impl ReclaimContext<'_> {
     }
 }
 
+/// # Reclaim
 impl Group {
     /// Registers `reclaimer`, to be asked for memory when this group or one above it is under pressure.
     ///

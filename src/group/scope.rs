@@ -9,6 +9,7 @@ use super::limits::Limits;
 use crate::state::name::GroupName;
 use crate::sync::model_failed;
 
+/// # Scopes
 impl Group {
     /// Creates a group below this one, as [`create`](Self::create) does, that goes offline when the value is dropped: for
     /// one query, one request or one connection.

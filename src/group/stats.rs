@@ -7,6 +7,7 @@ use crate::stat::reading::Freshness;
 use crate::stat::visits::Unlist;
 use crate::stat::{Stat, Stats};
 
+/// # Statistics
 impl Group {
     /// Adds to an item: 2 ns, no lock, no read-modify-write instruction, at any depth. The first addition of a thread
     /// to a group makes the thread's cells, which takes the lock of the statistics. Now and then the thread announces

@@ -16,6 +16,7 @@ use crate::stat::visits::Unlist;
 use crate::state::limits::LimitKind;
 use crate::state::name::GroupName;
 
+/// # The tree
 impl Group {
     /// The length of the longest name, in bytes.
     ///

@@ -14,6 +14,7 @@ use crate::pressure::{line, throttle};
 use crate::thread::slot::Consume;
 use crate::units::Bytes;
 
+/// # Charges that wait for room
 impl Group {
     /// Charges `bytes`. Blocks for at most `time`, in line, where they do not fit: in async code use
     /// [`charge_async`](Self::charge_async) with its [`timeout`](ChargeFuture::timeout).

@@ -48,9 +48,22 @@ pub struct Member {
 }
 
 /// Moves a [`Member`] to other groups, from any thread.
+///
+/// ```
+/// use memcg::{Limits, Runtime};
+///
+/// let runtime = Runtime::builder().build()?;
+/// let [idle, busy] = ["idle", "busy"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
+/// let mut worker = idle.join();
+/// let scheduler = worker.mover();
+/// scheduler.move_to(&busy)?;
+/// assert_eq!(worker.group(), &busy);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct Mover(Arc<Membership>);
 
+/// # Threads that move between groups
 impl Group {
     /// Makes a member of this group, for a thread that other threads move from group to group.
     pub fn join(&self) -> Member {

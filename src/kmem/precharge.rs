@@ -31,6 +31,7 @@ pub struct Precharge {
     pub(super) tiers: Tiers,
 }
 
+/// # Memory that is charged before it is allocated
 impl Group {
     /// Charges `bound` for memory that the caller is about to allocate. May block: in async code call it on a thread
     /// for blocking work.

@@ -284,7 +284,34 @@ impl ReclaimContext<'_> {
 
 /// A reclaimer's promise to report. Dropped, the reclaimer has freed nothing.
 ///
-/// See [`ReclaimContext::later`].
+/// ```
+/// use std::sync::{Arc, mpsc};
+///
+/// use memcg::{Bytes, Charge, Later, Priority, Reclaim, ReclaimContext, Runtime};
+///
+/// /// A cache whose own thread evicts: the charging thread only tells it.
+/// struct Cache(mpsc::Sender<(u64, Later)>);
+/// impl Reclaim for Cache {
+///     fn reclaim(&self, want: u64, context: &ReclaimContext<'_>) -> u64 {
+///         let _ = self.0.send((want, context.later()));
+///         0
+///     }
+/// }
+///
+/// let runtime = Runtime::builder().max(100).build()?;
+/// let mut held: Charge = runtime.root().try_charge(90)?;
+/// let (cache, asked) = mpsc::channel();
+/// let registration = runtime.root().register_reclaimer(Arc::new(Cache(cache)), Priority::NORMAL);
+/// let evicts = std::thread::spawn(move || {
+///     for (want, later) in asked {
+///         later.report(held.shrink(Bytes(want)));
+///     }
+/// });
+/// let fits = runtime.root().try_charge(30)?;
+/// drop((registration, fits));
+/// evicts.join().unwrap();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use = "dropped, it has freed nothing"]
 pub struct Later {
     history: Arc<History>,

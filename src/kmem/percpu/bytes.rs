@@ -19,6 +19,22 @@ use crate::units::Bytes;
 /// on any thread, gives them back, and takes off each node what was accounted there.
 ///
 /// This type hands out addresses and never looks at the bytes, which belong to its user.
+///
+/// ```
+/// use std::alloc::Layout;
+///
+/// use memcg::Runtime;
+/// use memcg::kmem::PerCpuAllocator;
+///
+/// let runtime = Runtime::builder().build()?;
+/// let root = runtime.root();
+/// let counters = PerCpuAllocator::of(&root)?.allocate(Layout::new::<u64>(), &root)?;
+/// assert_eq!((counters.size(), counters.group()), (8, Some(root.clone())));
+/// assert!(counters.as_ptr(0).is_some_and(|counter| counter.cast::<u64>().is_aligned()));
+/// drop(counters);
+/// assert_eq!(root.live(), 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct PerCpuBytes {
     pool: Arc<ChunkPool>,
     /// The copy in the first unit.
