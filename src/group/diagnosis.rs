@@ -48,7 +48,7 @@ pub(crate) fn holders(level: &'static Counter) -> Holders {
     most.map(|held| held.map(|(child, usage)| (Group::pinned(child), usage)))
 }
 
-/// # Who holds the memory
+/// # Where the memory is
 impl Group {
     /// Returns the `n` children that hold most with the usage of each in bytes, the largest first. No child is created
     /// or goes offline while the call lists them.
