@@ -15,7 +15,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let charge: Charge = query.try_charge(64 * 1024)?; // before the memory is allocated
     let buffer = vec![0u8; 64 * 1024];
-    println!("{}", runtime.tree());
+    println!("{}", runtime.snapshot());
     drop((buffer, charge)); // uncharged, wherever and on whatever thread
 
     match query.try_charge(1 << 30) {

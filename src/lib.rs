@@ -80,14 +80,14 @@ pub use error::{CounterChargeError, CounterId, CounterLimitError, SetChargeError
 pub use group::{
     Charge, ChargeError, ChargeFuture, ChargeSet, ContradictionError, Counter, CreateError, Diagnosis, EventFuture,
     Events, Group, GroupCounter, GroupId, GroupScope, LimitError, Limits, MergeError, NameError, OfflineError,
-    OverLimitError, ReclaimError, Registration, SplitError,
+    OverLimitError, ReclaimError, Registration, Snapshot, SnapshotRow, SplitError,
 };
 pub use page_counter::set::{CounterSet, SetStock};
 pub use page_counter::{Counts, PageCounter, PeakWindow};
 pub use pressure::exhausted::{OnExhausted, ParseOnExhaustedError};
 pub use reclaim::report::ReclaimReport;
 pub use runtime::counters::NewCounter;
-pub use runtime::{BuildError, FlusherError, Runtime, RuntimeBuilder, TreeRow, TreeTable};
+pub use runtime::{BuildError, FlusherError, Runtime, RuntimeBuilder};
 pub use stat::reading::Freshness;
 pub use stat::{Item, Stat, Stats, Unit};
 pub use state::events::Event;

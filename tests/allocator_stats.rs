@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memcg::{Group, Limits, Runtime, Stat};
+use memcg::{Freshness, Group, Limits, Runtime, Stat};
 
 /// Counts each allocation for a group, and each free.
 struct Counting;
@@ -83,9 +83,9 @@ fn every_allocation_is_counted_or_said_not_to_be() {
                     let other = std::thread::spawn(move || call(|| theirs.stat_add(own, 10)));
                     other.join().expect("no panic");
                     match number % 4 {
-                        0 => drop(call(|| group.read_exact())),
+                        0 => drop(call(|| group.read(Freshness::Exact))),
                         1 => call(|| root.flush()),
-                        2 => drop(call(|| root.read())),
+                        2 => drop(call(|| root.read(Freshness::Threshold))),
                         _ => {}
                     }
                     call(|| group.offline()).expect("no children");
@@ -99,7 +99,7 @@ fn every_allocation_is_counted_or_said_not_to_be() {
     // Each call so far was counted or has been said not to be; the read itself may allocate a little.
     let before = CALLS.load(Ordering::SeqCst);
     let counts = runtime.counts();
-    let stats = call(|| root.read_exact());
+    let stats = call(|| root.read(Freshness::Exact));
     let after = CALLS.load(Ordering::SeqCst);
     assert_eq!(stats.get(own), 3 * 500 * 11);
     assert!(stats.max_error() <= after - before, "only what the read itself allocates moves meanwhile: {stats:?}");
@@ -123,7 +123,7 @@ fn adding_and_stale_reading_allocate_nothing() {
     for number in 0..10_000 {
         group.stat_add(Stat::ANON, number * 1_000);
         group.stat_add(Stat::SLAB, -1);
-        std::hint::black_box(group.read_stale());
+        std::hint::black_box(group.read(Freshness::Stale));
     }
     assert_eq!(ALLOCATIONS.get(), before);
     // Several where the allocator, counting one, touches a group of its own for the first time.
@@ -133,5 +133,5 @@ fn adding_and_stale_reading_allocate_nothing() {
         ALLOCATIONS.get() - before
     };
     assert!((0..10).any(|_| counted() == 1), "it is counted");
-    assert_eq!(group.read_exact().get(Stat::SLAB), -10_000);
+    assert_eq!(group.read(Freshness::Exact).get(Stat::SLAB), -10_000);
 }

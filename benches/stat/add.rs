@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use memcg::{Group, Runtime, Stat, Unit};
+use memcg::{Freshness, Group, Runtime, Stat, Unit};
 
 use super::{ITEM, TOUCHES, print_counts};
 use crate::common::rows::Rows;
 use crate::common::statistics::Statistics;
-use crate::common::statistics::library::{Ask, Library};
+use crate::common::statistics::library::Library;
 use crate::common::statistics::rstat::{Policy, Rstat};
 use crate::common::statistics::shape::Shape;
 use crate::common::team::Team;
@@ -56,7 +56,7 @@ fn old<S: Statistics + 'static>(statistics: S, group: usize, threads: usize) -> 
 }
 
 fn chain(depth: usize) -> Library {
-    Library::new(&Shape::chain(depth), Ask::Exact)
+    Library::new(&Shape::chain(depth), Freshness::Exact)
 }
 
 fn library(depth: usize, threads: usize) -> Team {
@@ -86,7 +86,7 @@ fn bytes() -> Team {
 fn registered() -> Team {
     let mut builder = Runtime::builder();
     let stat = builder.stat("retries", Unit::Events);
-    let library = Library::build(builder, &Shape::chain(DEPTH), Ask::Exact);
+    let library = Library::build(builder, &Shape::chain(DEPTH), Freshness::Exact);
     adding(library, 1, move |group| group.stat_add(black_box(stat), black_box(1)))
 }
 
@@ -135,7 +135,7 @@ impl Reader {
         let read = move || {
             let mut before = 0;
             while !stopped.load(Ordering::Relaxed) {
-                let now = group.read_exact().get(ITEM.stat());
+                let now = group.read(Freshness::Exact).get(ITEM.stat());
                 assert!(now >= before, "{now} events after {before}");
                 before = now;
                 thread::sleep(PERIOD);

@@ -8,10 +8,12 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use memcg::Freshness;
+
 use super::{ITEM, TOUCHES, print_counts};
 use crate::common::rows::Rows;
 use crate::common::statistics::ROOT;
-use crate::common::statistics::library::{Ask, Library};
+use crate::common::statistics::library::Library;
 use crate::common::statistics::shape::Shape;
 use crate::common::team::Team;
 
@@ -21,7 +23,7 @@ const GROUPS: usize = 10_000;
 pub(crate) fn rows(rows: &mut Rows) {
     for updated in [1, 100, GROUPS] {
         let id = format!("stat/flush/updated{updated}");
-        let library = LazyCell::new(|| Arc::new(Library::new(&Shape::fan(GROUPS), Ask::Exact)));
+        let library = LazyCell::new(|| Arc::new(Library::new(&Shape::fan(GROUPS), Freshness::Exact)));
         let start = Instant::now();
         rows.timed(&id, || after_writes(Arc::clone(&library), updated));
         if rows.ran(&id) {
@@ -43,11 +45,15 @@ fn after_writes(library: Arc<Library>, updated: usize) -> Team {
                 }
                 station.meet();
                 if station.index == 0 {
-                    let before = root.read_stale().get(ITEM.stat());
+                    let before = root.read(Freshness::Stale).get(ITEM.stat());
                     let start = Instant::now();
                     root.flush();
                     timed += start.elapsed();
-                    assert_eq!(root.read_stale().get(ITEM.stat()) - before, updated as i64, "what was written");
+                    assert_eq!(
+                        root.read(Freshness::Stale).get(ITEM.stat()) - before,
+                        updated as i64,
+                        "what was written"
+                    );
                 }
                 station.meet();
             }
@@ -58,7 +64,7 @@ fn after_writes(library: Arc<Library>, updated: usize) -> Team {
 
 /// What it costs to be told that the periodic flusher is on time.
 fn flush_ratelimited() -> Team {
-    let library = Library::new(&Shape::chain(4), Ask::Exact);
+    let library = Library::new(&Shape::chain(4), Freshness::Exact);
     library.runtime.start_flusher(Duration::from_secs(3_600)).expect("a thread");
     Team::new(1, move |station| {
         let group = &library.groups[3];

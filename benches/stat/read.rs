@@ -8,9 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
+use memcg::Freshness;
+
 use super::{ITEM, TOUCHES, print_counts};
 use crate::common::rows::Rows;
-use crate::common::statistics::library::{Ask, Library};
+use crate::common::statistics::library::Library;
 use crate::common::statistics::shape::Shape;
 use crate::common::statistics::{ROOT, Statistics};
 use crate::common::team::{Station, Team};
@@ -40,7 +42,7 @@ pub(crate) fn old_way<S: Statistics + 'static>(rows: &mut Rows, name: &str, make
 }
 
 fn fan(count: usize) -> Library {
-    Library::new(&Shape::fan(count), Ask::Exact)
+    Library::new(&Shape::fan(count), Freshness::Exact)
 }
 
 fn stale(count: usize) -> Team {
@@ -50,7 +52,7 @@ fn stale(count: usize) -> Team {
         (0..TOUCHES).for_each(|_| last.stat_add(ITEM.stat(), 1));
         station.serve(|iters| {
             for _ in 0..iters {
-                black_box(root.read_stale().get(black_box(ITEM.stat())));
+                black_box(root.read(Freshness::Stale).get(black_box(ITEM.stat())));
             }
         });
     })
@@ -63,7 +65,7 @@ fn exact(rows: &mut Rows, name: &str, count: usize, idle: bool) {
     let start = Instant::now();
     rows.timed(&id, || {
         let library = Arc::clone(&library);
-        after_a_write(library, count, idle, |library| library.groups[ROOT].read_exact().get(ITEM.stat()))
+        after_a_write(library, count, idle, |library| library.groups[ROOT].read(Freshness::Exact).get(ITEM.stat()))
     });
     if rows.ran(&id) {
         print_counts(&id, &Default::default(), &library.runtime.counts(), start.elapsed());
@@ -122,7 +124,7 @@ const IDLE_READS: u64 = 170;
 
 /// The kernel's read of a group that has been written since its last flush, but not much.
 fn below_threshold() -> Team {
-    let library = Library::new(&Shape::chain(4), Ask::Thresholded);
+    let library = Library::new(&Shape::chain(4), Freshness::Threshold);
     Team::new(1, move |station| {
         let group = &library.groups[3];
         (0..TOUCHES).for_each(|_| group.stat_add(ITEM.stat(), 1));
@@ -131,7 +133,7 @@ fn below_threshold() -> Team {
         let before = library.runtime.counts().flushes;
         station.serve(|iters| {
             for _ in 0..iters {
-                black_box(group.read().get(black_box(ITEM.stat())));
+                black_box(group.read(Freshness::Threshold).get(black_box(ITEM.stat())));
             }
             let flushes = library.runtime.counts().flushes - before;
             assert!(flushes <= IDLE_READS, "one event is below any threshold, {flushes} flushes for {iters} reads");

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use memcg::{Counts, Runtime};
+use memcg::{Counts, Freshness, Runtime};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -17,7 +17,7 @@ use super::writer::{Orders, Writer, Written};
 use super::{Options, join, rate, spawn};
 use crate::common::clock::{Latency, RunQueue};
 use crate::common::statistics::Item;
-use crate::common::statistics::library::{Ask, Library};
+use crate::common::statistics::library::Library;
 use crate::common::statistics::shape::Shape;
 use crate::common::stats::Summary;
 
@@ -40,7 +40,7 @@ const SETTLES_MAX: usize = 200;
 /// A runtime with so many groups, and the writer's handles on those of the lowest level.
 pub(crate) fn world(options: &Options) -> (Library, std::ops::Range<usize>) {
     let shape = Shape::tenants(options.many.div_ceil(GROUPS_OF_A_TENANT), options.many);
-    let library = Library::new(&shape, Ask::Exact);
+    let library = Library::new(&shape, Freshness::Exact);
     library.runtime.start_flusher(options.flush_period()).expect("a thread");
     (library, shape.leaves(options.many))
 }
@@ -129,7 +129,7 @@ impl Phase<'_> {
             let rounds = self.writer.rounds();
             let before = waited();
             let start = Instant::now();
-            let events = black_box(group.read_exact()).get(Item::Refault.stat());
+            let events = black_box(group.read(Freshness::Exact)).get(Item::Refault.stat());
             let wall = start.elapsed();
             let waited = waited().saturating_sub(before);
             if self.recording.load(Ordering::Relaxed) {

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use memcg::Freshness;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -106,7 +107,7 @@ fn read(options: &Options, library: &Library, thread: usize, stop: &AtomicBool) 
             record(&mut seen.lateness, now.saturating_duration_since(due));
             let group = &library.groups[first + random.random_range(0..options.many)];
             let start = Instant::now();
-            let stats = black_box(group.read_within(options.within));
+            let stats = black_box(group.read(Freshness::Within(options.within)));
             record(&mut seen.latencies, start.elapsed());
             black_box(stats.get(Item::Refault.stat()));
             let error = stats.max_error();

@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 
 use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
-use memcg::{Bytes, Charge, Group};
+use memcg::{Bytes, Charge, Freshness, Group};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use super::{Options, Way, join, rate, spawn};
 use crate::common::clock::thread_time;
 use crate::common::statistics::folly::Folly;
-use crate::common::statistics::library::{Ask, Library};
+use crate::common::statistics::library::Library;
 use crate::common::statistics::rstat::{Policy, Rstat};
 use crate::common::statistics::shape::Shape;
 use crate::common::statistics::shared_map::SharedMap;
@@ -125,7 +125,7 @@ pub(crate) fn run(options: &Options) {
 
 fn once(options: &Options, way: Way, beside: Beside) -> Run {
     let shape = Shape::tenants(options.groups.div_ceil(GROUPS_OF_A_TENANT), options.groups);
-    let library = Library::new(&shape, Ask::Thresholded);
+    let library = Library::new(&shape, Freshness::Threshold);
     let old = |policy| Scene::new(options, &library, &Rstat::new(policy, shape.clone()), &shape, beside).play(true);
     match way {
         Way::Ours => {

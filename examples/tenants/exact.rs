@@ -1,6 +1,6 @@
 //! The statistics when no tenant counts any more: to the last unit what the service has counted itself.
 
-use memcg::{Group, Runtime, Stat};
+use memcg::{Freshness, Group, Runtime, Stat};
 
 use crate::agree::{Agreement, Reading};
 use crate::items::Exact;
@@ -13,9 +13,9 @@ const WITHIN: u64 = u64::MAX;
 /// Reads what is published of every item, then everything: they may differ by what the first read said.
 pub(crate) fn check_within(agreement: &mut Agreement, runtime: &Runtime, service: &Service) {
     let groups = groups(runtime, service);
-    let published: Vec<_> = groups.iter().map(|(_, group)| group.read_within(WITHIN)).collect();
+    let published: Vec<_> = groups.iter().map(|(_, group)| group.read(Freshness::Within(WITHIN))).collect();
     for ((name, group), published) in groups.iter().zip(published) {
-        let exact = group.read_exact();
+        let exact = group.read(Freshness::Exact);
         for item in runtime.items() {
             let now = exact.get(item.stat);
             let (live, max_error) = (published.get(item.stat), published.max_error_of(item.stat));
@@ -43,7 +43,7 @@ pub(crate) fn check(agreement: &mut Agreement, rows: &[Row], root: Exact) {
 /// With no entry left no bytes are cached.
 pub(crate) fn check_empty(agreement: &mut Agreement, runtime: &Runtime, service: &Service) {
     for (name, group) in groups(runtime, service) {
-        agreement.exact(&name, "cached bytes", "empty caches", 0, group.read_exact().get(Stat::FILE));
+        agreement.exact(&name, "cached bytes", "empty caches", 0, group.read(Freshness::Exact).get(Stat::FILE));
     }
 }
 

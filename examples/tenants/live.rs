@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use comfy_table::{CellAlignment, Table, presets};
 use indicatif::HumanCount;
-use memcg::{Bytes, Group, Stat, Stats};
+use memcg::{Bytes, Freshness, Group, Stat, Stats};
 
 use crate::agree::{Agreement, Reading};
 use crate::items::{GROWING, Items, Own};
@@ -75,8 +75,8 @@ impl<'a> Live<'a> {
         before[0] = [0, 1, 2].map(|item| before[1..].iter().map(|own| own[item]).sum());
 
         // All of them live before any is read exactly, which would publish what is to be missing.
-        let live: Vec<_> = self.groups().map(|(_, group, error)| group.read_within(error)).collect();
-        let exact: Vec<_> = self.groups().map(|(_, group, _)| group.read_exact()).collect();
+        let live: Vec<_> = self.groups().map(|(_, group, error)| group.read(Freshness::Within(error))).collect();
+        let exact: Vec<_> = self.groups().map(|(_, group, _)| group.read(Freshness::Exact)).collect();
 
         let mut agreement = std::mem::take(&mut self.looks.agreement);
         for (at, (name, ..)) in self.groups().enumerate() {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use memcg::{Bytes, Event, Group};
+use memcg::{Bytes, Event, Freshness, Group};
 use serde::Serialize;
 
 use crate::agree::Agreement;
@@ -162,7 +162,7 @@ impl Report {
         exact::check_within(&mut agreement, runtime, service);
         let tenants = rows(service, *items);
         let sums = Sums::total(&tenants);
-        let exact = items.of(&root.read_exact());
+        let exact = items.of(&root.read(Freshness::Exact));
         exact::check(&mut agreement, &tenants, exact);
         let mut faults = check(&root, service, &tenants, sums);
         faults.extend(verdict.faults().iter().chain(probed.faults()).map(ToString::to_string));
@@ -267,7 +267,7 @@ pub(crate) fn close(mut setup: Setup) -> Vec<String> {
     let root = runtime.root();
     let mut faults = check(&root, service, &rows, Sums::total(&rows));
     let mut agreement = Agreement::default();
-    exact::check(&mut agreement, &rows, items.of(&root.read_exact()));
+    exact::check(&mut agreement, &rows, items.of(&root.read(Freshness::Exact)));
     faults.extend(runtime.verify().faults().iter().map(ToString::to_string));
     faults.extend(empty(&mut setup, &mut agreement));
     faults.extend(agreement.faults());
@@ -338,7 +338,7 @@ impl Row {
             max: (max != u64::MAX).then_some(max),
             fair_share: tenant.share,
             cache_bytes: tally.bytes,
-            statistics: items.of(&group.read_exact()),
+            statistics: items.of(&group.read(Freshness::Exact)),
         }
     }
 }

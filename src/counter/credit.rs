@@ -21,28 +21,20 @@ pub(crate) fn live(top: &Counter) -> u64 {
     top.usage().saturating_sub(stocked)
 }
 
-/// What `read` returns for every counter below `top`, parents first, given the credit of its subtree. This takes the
-/// tree's lock, which keeps the counters.
-pub(crate) fn figures<R>(tree: &Tree, top: &Counter, read: impl Fn(&Counter, u64) -> R) -> Vec<R> {
+/// Calls `found` for each stock below `top` that a group left when it went offline, and that is not closed yet: with the
+/// nearest ancestor that is online, whose credit this counts as, and the units. It takes the tree's lock; there are few.
+pub(crate) fn each_left(top: &Counter, mut found: impl FnMut(&Counter, u64)) {
     let _path = SlowPath::enter();
-    let stocks = tree.stocks.lock();
-    let hierarchy = tree.hierarchy.snapshot();
-    let order = numbered(hierarchy.subtree(top.header.counter()).collect());
-    let mut credit = vec![0_u64; order.len()];
-    for &pending in &stocks.pending_close {
-        for counter in pending.charged() {
-            if let Some(at) = nearest_live_ancestor(counter).and_then(|above| number(&order, above)) {
-                credit[at] += tree.credit(pending);
-            }
+    let tree = top.tree();
+    for &pending in &tree.stocks.lock().pending_close {
+        if let Some(above) = nearest_live_ancestor(pending).filter(|above| is_in_subtree(above, top)) {
+            found(above, credit_at(tree, pending));
         }
     }
-    for (at, &counter) in order.iter().enumerate().rev() {
-        credit[at] += credit_at(tree, counter);
-        if let Some(above) = counter.incarnation().parent.and_then(|parent| number(&order, parent)) {
-            credit[above] += credit[at];
-        }
-    }
-    order.iter().zip(credit).map(|(counter, credit)| read(counter, credit)).collect()
+}
+
+fn is_in_subtree(counter: &Counter, top: &Counter) -> bool {
+    counter.path_to_root().any(|level| std::ptr::eq(level, top))
 }
 
 fn pending_below(tree: &Tree, stocks: &Stocks, top: &Counter) -> u64 {
@@ -63,6 +55,22 @@ pub(crate) fn stocked_local(counter: &Counter) -> u64 {
     credit_at(tree, counter.header.counter()) + left.sum::<u64>()
 }
 
+/// Credit of the stocks that sit directly on a counter, and its usage: as they are together while no drain runs. The
+/// caller keeps the counter.
+pub(crate) fn own(counter: &'static Counter) -> (u64, u64) {
+    let _path = SlowPath::enter();
+    let tree = counter.tree();
+    let _stocks = tree.stocks.lock();
+    let credit = credit_at(tree, counter);
+    (credit, counter.usage())
+}
+
+/// Some stock in the subtree is counted as open.
+pub(crate) fn may_be_below(counter: &Counter) -> bool {
+    // Relaxed: a stock that opens meanwhile may be missed, as one that opens later is.
+    counter.limits.open.load(Ordering::Relaxed) as u32 > 0
+}
+
 /// Credit of the stocks that sit directly on a counter.
 pub(crate) fn credit_at(tree: &Tree, counter: &'static Counter) -> u64 {
     let touched = |stock: &&'static Counter| stock.usage.touched.load(Ordering::Relaxed) > 0;
@@ -77,16 +85,4 @@ fn nearest_live_ancestor(counter: &Counter) -> Option<&Counter> {
 /// A counter, and the front of the counter set that it is a member of.
 pub(crate) fn stocks_at(counter: &'static Counter) -> impl Iterator<Item = &'static Counter> {
     [Some(counter), counter.front()].into_iter().flatten()
-}
-
-/// Store in each counter its index in `order`. The caller holds the tree's lock and all locks of its hierarchy.
-pub(crate) fn numbered(order: Vec<&'static Counter>) -> Vec<&'static Counter> {
-    (0..).zip(&order).for_each(|(number, counter)| counter.usage.mark.store(number, Ordering::Relaxed));
-    order
-}
-
-/// The index of a counter in `order`, if it is there.
-pub(crate) fn number(order: &[&'static Counter], counter: &Counter) -> Option<usize> {
-    let at = counter.usage.mark.load(Ordering::Relaxed) as usize;
-    order.get(at).is_some_and(|&there| std::ptr::eq(there, counter)).then_some(at)
 }

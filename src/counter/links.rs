@@ -18,7 +18,7 @@ use hashbrown::TryReserveError;
 use crate::counter::handle::Handle;
 use crate::counter::index::Hint;
 use crate::counter::make::group;
-use crate::counter::object::tree::{Children, Hierarchy, Shard, ShardPlace};
+use crate::counter::object::tree::{Children, Cursor, Hierarchy, Shard, ShardPlace};
 use crate::counter::object::{Counter, Links};
 use crate::pool::NoMemory;
 use crate::sync::lock::{LockGuard, LockGuards};
@@ -54,6 +54,11 @@ impl Links {
 
     fn hash(&self) -> u64 {
         self.hash.load(Ordering::Relaxed)
+    }
+
+    /// The next of the siblings in the shard. The caller has locked the shard.
+    pub(crate) fn next(&self) -> Option<&'static Counter> {
+        get(&self.next)
     }
 
     /// Children that are online.
@@ -152,6 +157,18 @@ impl Hierarchy {
         HierarchySnapshot(LockGuards::lock(self.shards.iter().map(|place| &place.shard)))
     }
 
+    /// No listing of children is between two steps.
+    #[cfg(test)]
+    #[allow(dead_code)]
+    pub(crate) fn has_no_cursors(&self) -> bool {
+        self.places().all(|place| place.shard.lock().cursors.is_empty())
+    }
+
+    /// All shards, each behind its lock.
+    pub(in crate::counter) fn places(&self) -> impl Iterator<Item = &ShardPlace> {
+        self.shards.iter().map(|place| &**place)
+    }
+
     /// `None` where another thread holds a shard just now.
     pub(crate) fn try_snapshot(&self) -> Option<HierarchySnapshot<'_>> {
         LockGuards::try_lock(self.shards.iter().map(|place| &place.shard)).map(HierarchySnapshot)
@@ -183,6 +200,25 @@ impl Shard {
     /// Whether the shard of a new group has a group of its hash that is `the_one`.
     pub(crate) fn has(&self, new: &Counter, the_one: impl Fn(&Counter) -> bool) -> bool {
         self.child(new.links().hash(), the_one).is_some()
+    }
+
+    /// The youngest child of `parent` in this shard.
+    pub(in crate::counter) fn first_child(&self, parent: &Counter) -> Option<&'static Counter> {
+        let same = |children: &Children| std::ptr::eq(children.of, parent);
+        Some(self.parents.find(spread(parent.number), same)?.first)
+    }
+
+    /// Leave a cursor that names `at`. Returns the cursor's number.
+    pub(in crate::counter) fn begin_cursor(&mut self, at: &'static Counter) -> u64 {
+        let number = self.cursors.iter().map(|cursor| cursor.number + 1).max().unwrap_or(0);
+        self.cursors.push(Cursor { number, at: Some(at) });
+        number
+    }
+
+    /// Take a cursor out. Returns the child that it names by now, if one is left.
+    pub(in crate::counter) fn end_cursor(&mut self, number: u64) -> Option<&'static Counter> {
+        let at = self.cursors.iter().position(|cursor| cursor.number == number)?;
+        self.cursors.swap_remove(at).at
     }
 
     fn reserve(&mut self, hint: &Hint) -> Result<(), NoMemory> {
@@ -227,6 +263,9 @@ impl Shard {
     fn pull(&mut self, group: &'static Counter) {
         let Some(parent) = group.incarnation().parent else { return };
         let parent = parent.first();
+        for cursor in self.cursors.iter_mut().filter(|cursor| cursor.at.is_some_and(|at| std::ptr::eq(at, group))) {
+            cursor.at = group.links().next();
+        }
         self.names.remove(group.links().hash(), group.number);
         if let Some(next) = unlink(group)
             && let Ok(mut children) =
@@ -300,9 +339,7 @@ impl HierarchySnapshot<'_> {
         if parent.links().children() == 0 {
             return None;
         }
-        let same = |children: &Children| std::ptr::eq(children.of, parent);
-        let mut shards = self.0.iter().skip(from);
-        shards.find_map(|shard| Some(shard.parents.find(spread(parent.number), same)?.first))
+        self.0.iter().skip(from).find_map(|shard| shard.first_child(parent))
     }
 
     fn next_sibling(&self, group: &Counter) -> Option<&'static Counter> {

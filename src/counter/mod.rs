@@ -16,6 +16,7 @@
 
 pub(crate) mod at_limit;
 pub(crate) mod charge;
+pub(crate) mod children;
 pub(crate) mod claim;
 pub(crate) mod config;
 pub(crate) mod credit;

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use crate::counter::credit::{credit_at, number, numbered, stocks_at};
+use crate::counter::credit::{credit_at, stocks_at};
 use crate::counter::marks;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
@@ -257,4 +257,16 @@ fn judge(tree: &Tree, counter: &'static Counter, sum: &Sums, known: &Known<'_>, 
     if excess != sum.excess {
         fault(FaultKind::Excess, sum.excess, excess);
     }
+}
+
+/// Store in each counter its index in `order`. The caller holds the tree's lock and all locks of its hierarchy.
+fn numbered(order: Vec<&'static Counter>) -> Vec<&'static Counter> {
+    (0..).zip(&order).for_each(|(number, counter)| counter.usage.mark.store(number, Ordering::Relaxed));
+    order
+}
+
+/// The index of a counter in `order`, if it is there.
+fn number(order: &[&'static Counter], counter: &Counter) -> Option<usize> {
+    let at = counter.usage.mark.load(Ordering::Relaxed) as usize;
+    order.get(at).is_some_and(|&there| std::ptr::eq(there, counter)).then_some(at)
 }

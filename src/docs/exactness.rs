@@ -14,7 +14,7 @@
 //! | `Group::refused` | the same figure, as groups call it | exact |
 //! | `usage_local`, `live_local` | an estimate: one group after the other | the group's own, and what groups that went offline left to it |
 //! | `Runtime::dying_count` | exact for one moment; groups whose credit is not settled count | 0 once no handle and no charge is left, after `settle` |
-//! | `Runtime::tree` | one row after the other under the tree's lock: its groups are those of one moment, its figures are not | exact |
+//! | `Group::snapshot`, `Runtime::snapshot` | one row after the other, under no lock: each group that is online all the time has a row, each figure is one that its group had; rows are of different times ([`Snapshot`](crate::Snapshot)) | exact |
 //! | `is_in_excess`, `descendants_in_excess` | one step behind a walk in flight | exact: usage, credit included, above the soft limit |
 //! | `effective_min`, `effective_low` | an estimate: level after level | exact |
 //! | `events` | each event is counted at its level first, then above | exact, and never less than the children's together |
@@ -62,24 +62,24 @@
 //!
 //! | read | at most missing, of any item, in grains of its unit |
 //! |---|---|
-//! | `Group::read_exact`, and any read right after `Group::flush` returned | nothing that was written before the call |
-//! | `Group::read` | `writers x batch` |
-//! | `Group::read_within(e)` | `e` |
-//! | `Group::read_stale` | `announced - flushed + writers x batch / 2`, which is `Stats::max_error` of every read |
+//! | `Freshness::Exact`, and any read right after `Group::flush` returned | nothing that was written before the call |
+//! | `Freshness::Threshold` | `writers x batch` |
+//! | `Freshness::Within(e)` | `e` |
+//! | `Freshness::Stale` | `announced - flushed + writers x batch / 2`, which is `Stats::max_error` of every read |
 //!
 //! A grain is 1 event, 4,096 bytes or 65,536 ns; each addition counts as its magnitude, rounded up, so +1 and -1 make
 //! 2, and one bound holds for all items together. `batch` is the builder's `stat_batch`, 1,024 grains unless
 //! configured. A *writer* is a pair of a thread and a group of the subtree that has written since it was last unlisted.
 //! With several memory nodes there is one writer more for each node on which the thread has accounted for the group.
 //! Pairs are unlisted once four flushes in a row have found them idle: by the periodic flusher, or by any flush that
-//! finds eight of them. Fewer pairs take more flushes: a single one 32. `Group::read` flushes now and then though its
+//! finds eight of them. Fewer pairs take more flushes: a single one 32. A thresholded read flushes now and then though its
 //! bound would allow it not to: the second read of a group, then one read of up to 64, and each while most of the pairs
 //! have stopped. So writers that have stopped leave every bound within a few flushes, or a few reads, without a
-//! flusher. Only where all reads are `read_stale` do they stay. An addition that leaves its thread with more than half
+//! flusher. Only where all reads are stale do they stay. An addition that leaves its thread with more than half
 //! a batch unannounced announces all of it, at every level, before it returns: `announced`. `flushed` is the part of it
 //! that is published.
 //!
-//! A bound is about what had been written when the reader looked it up. `max_error` of `read_within(e)` is at most e.
+//! A bound is about what had been written when the reader looked it up. `max_error` of `Freshness::Within(e)` is at most e.
 //!
 //! `max_error` of an exact read is what was written while the read ran: 0 if no thread wrote. The reader flushes, reads
 //! the figures, and flushes a second time. The error is all that the second flush and other flushes published since,
@@ -110,9 +110,9 @@
 //!
 //! # Memory on nodes
 //!
-//! `numa_stat` is exact as `read_exact` is, and a stale one says how far it may be off, over all nodes together. When
+//! `numa_stat` is exact as `Freshness::Exact` is, and a stale one says how far it may be off, over all nodes together. When
 //! no thread accounts, this holds for every group and item. The nodes and what is on none add up to
-//! `read_exact().get(item)`. What the groups alone have on a node adds up to what the root has there. Both are, to the
+//! `read(Freshness::Exact).get(item)`. What the groups alone have on a node adds up to what the root has there. Both are, to the
 //! byte, what `Kmem` guards hold. A guard takes off each node what it has put there, also where the group is offline by
 //! then, so what is accounted falls to zero with the guards. No figure is rounded: an object that straddles two pages
 //! is split where the first ends.
@@ -130,7 +130,7 @@
 //! # Limits and statistics
 //!
 //! Limits never decide on statistics; they decide on counters. A limit that a caller keeps on a statistic, with
-//! `read_exact` before each addition, overshoots by no more than the additions under way.
+//! an exact read before each addition, overshoots by no more than the additions under way.
 //!
 //! # Waiting
 //!

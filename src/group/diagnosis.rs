@@ -1,18 +1,18 @@
-//! Where a group's memory is: its largest children, and a table of all groups below.
+//! Where a group's memory is: its largest children, and a table of the groups below that hold most.
 
 use std::fmt;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use super::handle::Group;
+use super::snapshot::SnapshotRow;
+use super::snapshot::table::Table;
 use crate::counter::object::Counter;
 use crate::counter::slow_path::SlowPath;
-use crate::counter::{credit, marks};
-use crate::hierarchy::{events, group_object, names};
+use crate::hierarchy::group_object;
 use crate::pressure::line;
-use crate::state::events::Event;
 use crate::thread::slow_path;
-use crate::units::{Bytes, Limit};
+use crate::units::Bytes;
 
 /// The most children that a refusal names.
 pub(crate) const HOLDERS: usize = 3;
@@ -73,8 +73,8 @@ impl Group {
     }
 
     /// Returns what an operator wants to know of a group at its limit: the groups below it that hold anything, their
-    /// limits, how many charges wait, what happened. It prints as a table. The call takes the tree's lock and looks at
-    /// all groups below.
+    /// limits, how many charges wait, what happened. It prints as a table. The call takes a
+    /// [snapshot](Self::snapshot) of all groups below.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().max(100).build()?;
@@ -82,15 +82,14 @@ impl Group {
     /// let _held = root.try_charge(90)?;
     /// assert!(root.try_charge(20).is_err());
     /// println!("{}", root.diagnose());
-    /// # assert!(root.diagnose().to_string().starts_with("/: 90 B of max 100 B"));
+    /// # assert!(root.diagnose().to_string().starts_with("/: 90 B of max 100 B\n"));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn diagnose(&self) -> Diagnosis {
-        let group = self.first();
-        let mut rows = credit::figures(group.tree(), group, Row::of);
-        let own = rows.remove(0);
-        rows.sort_by_key(|row| std::cmp::Reverse(row.usage));
-        Diagnosis { own, rows }
+        let first = line::ahead(self.first());
+        let mut rows = self.snapshot(usize::MAX).into_rows();
+        rows[1..].sort_by_key(|row| std::cmp::Reverse(row.usage));
+        Diagnosis { first, rows }
     }
 
     /// [`diagnose`](Self::diagnose), at most once in `every` for this group, on whatever thread: for a log.
@@ -124,85 +123,46 @@ impl Group {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Diagnosis {
-    own: Row,
-    /// Groups below, the largest first.
-    rows: Vec<Row>,
-}
-
-#[derive(Clone, Debug)]
-struct Row {
-    path: String,
-    usage: u64,
-    max: u64,
-    high: u64,
-    waiting: usize,
+    /// Bytes that the first charge in line asks for.
     first: u64,
-    events: [u64; 3],
+    /// The group itself, then the groups below, the largest first.
+    rows: Vec<SnapshotRow>,
 }
 
-/// The events that a row shows, of the group itself.
-const SHOWN: [Event; 3] = [Event::Max, Event::Oom, Event::OomKill];
-
-impl Row {
-    fn of(group: &Counter, _credit: u64) -> Row {
-        let waiting = line::length(group);
-        Row {
-            path: names::path(group),
-            usage: group.usage(),
-            max: group.max(),
-            high: marks::high(group),
-            waiting,
-            first: if waiting > 0 { line::ahead(group) } else { 0 },
-            events: SHOWN.map(|event| events::read(group, event, true)),
-        }
+impl Diagnosis {
+    /// Returns the group itself, then the groups below, by usage: the largest first.
+    ///
+    /// ```
+    /// # use memcg::Limits;
+    /// # let runtime = memcg::Runtime::builder().batch(memcg::Bytes(0)).build()?;
+    /// let [a, b] = ["a", "b"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
+    /// let _held = [a.try_charge(1)?, b.try_charge(2)?];
+    /// let diagnosis = runtime.root().diagnose();
+    /// assert_eq!(diagnosis.rows().iter().map(|row| &*row.path).collect::<Vec<_>>(), ["/", "/b", "/a"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn rows(&self) -> &[SnapshotRow] {
+        &self.rows
     }
-
-    fn cells(&self) -> Vec<String> {
-        let limits = [self.max, self.high].map(limit);
-        let events = self.events.iter().map(u64::to_string);
-        let head = [self.path.clone(), Bytes(self.usage).to_string()].into_iter();
-        head.chain(limits).chain([self.waiting.to_string()]).chain(events).collect()
-    }
-}
-
-pub(crate) fn limit(bytes: u64) -> String {
-    if bytes == u64::MAX { Limit::Unlimited.to_string() } else { Bytes(bytes).to_string() }
-}
-
-/// `max 1 MiB`, and `max` where there is none.
-pub(super) fn max_of(bytes: u64) -> String {
-    if bytes == u64::MAX { limit(bytes) } else { format!("max {}", limit(bytes)) }
-}
-
-/// Writes a table: paths to the left, figures to the right.
-pub(crate) fn write_columns(f: &mut fmt::Formatter<'_>, lines: &[Vec<String>]) -> fmt::Result {
-    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..lines[0].len()).map(width).collect();
-    for line in lines {
-        write!(f, "{:width$}", line[0], width = widths[0])?;
-        for (figure, width) in line.iter().zip(&widths).skip(1) {
-            write!(f, "  {figure:>width$}")?;
-        }
-        writeln!(f)?;
-    }
-    Ok(())
 }
 
 impl fmt::Display for Diagnosis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Row { path, usage, max, waiting, first, .. } = &self.own;
-        write!(f, "{path}: {} of {}, {waiting} waiting", Bytes(*usage), max_of(*max))?;
-        if *waiting > 0 {
-            write!(f, ", the first for {}", Bytes(*first))?;
+        let own = &self.rows[0];
+        write!(f, "{}: {}", own.path, Bytes(own.usage))?;
+        match own.max {
+            u64::MAX => f.write_str(", no max")?,
+            max => write!(f, " of max {}", Bytes(max))?,
+        }
+        if own.waiting > 0 {
+            write!(f, ", {} waiting, the first for {}", own.waiting, Bytes(self.first))?;
         }
         writeln!(f)?;
-        let shown: Vec<&Row> =
-            std::iter::once(&self.own).chain(self.rows.iter().filter(|row| row.usage > 0)).take(LINES_MAX).collect();
-        let head = ["path", "usage", "max", "high", "waiting"].into_iter().chain(SHOWN.map(Event::name));
-        let lines: Vec<Vec<String>> =
-            std::iter::once(head.map(str::to_string).collect()).chain(shown.iter().map(|row| row.cells())).collect();
-        write_columns(f, &lines)?;
-        match (self.rows.len() + 1).saturating_sub(shown.len()) {
+        let holding = self.rows[1..].iter().filter(|row| row.usage > 0);
+        let shown: Vec<&SnapshotRow> = std::iter::once(own).chain(holding).take(LINES_MAX).collect();
+        let more = self.rows.len() - shown.len();
+        Table { rows: shown, stats: Vec::new() }.fmt(f)?;
+        match more {
             0 => Ok(()),
             more => writeln!(f, "and {more} groups that hold less or nothing"),
         }

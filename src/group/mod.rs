@@ -21,9 +21,10 @@ mod counters;
 mod limits;
 mod reading;
 
-pub(crate) mod diagnosis;
+mod diagnosis;
 mod events;
 mod numa;
+mod snapshot;
 mod stats;
 
 mod oom;
@@ -46,3 +47,4 @@ pub use numa::NumaTable;
 pub use refusal::OverLimitError;
 pub use registration::Registration;
 pub use scope::GroupScope;
+pub use snapshot::{Snapshot, SnapshotRow};

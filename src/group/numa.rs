@@ -38,7 +38,7 @@ impl fmt::Display for NumaTable {
 
 /// # Memory on nodes
 impl Group {
-    /// Reads an item by node, as exactly as [`read_exact`](Self::read_exact): the figures contain everything that was
+    /// Reads an item by node, as exactly as an [exact](Freshness::Exact) read: the figures contain everything that was
     /// written before the call, and [`NodeStats::max_error`] is what was written while the read ran. Costs two flushes
     /// of the statistics on each node below this group. Of the root, this reads the whole runtime.
     ///

@@ -26,7 +26,7 @@ impl Group {
     /// let query = runtime.root().create("q17", Limits::new())?;
     /// query.stat_add(Stat::ANON, 65_536);
     /// query.stat_add(Stat::ANON, -4_096);
-    /// assert_eq!(runtime.root().read_exact().get(Stat::ANON), 61_440);
+    /// assert_eq!(runtime.root().read(memcg::Freshness::Exact).get(Stat::ANON), 61_440);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
@@ -34,106 +34,41 @@ impl Group {
         stats::add(self.header, stat, delta);
     }
 
-    /// Reads the figures that were published last. It costs loads only, about 10 ns. [`Stats::max_error`] says what may
-    /// be missing: what was announced since, and half a batch for each writer.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
-    /// # let root = runtime.root();
-    /// root.stat_add(memcg::Stat::ANON, 4_096);
-    /// let before = root.read_stale();
-    /// assert!(before.get(memcg::Stat::ANON).abs_diff(4_096) <= before.max_error_of(memcg::Stat::ANON));
-    /// root.flush();
-    /// assert_eq!(root.read_stale().get(memcg::Stat::ANON), 4_096);
-    /// # Ok::<(), memcg::BuildError>(())
-    /// ```
-    pub fn read_stale(&self) -> Stats {
-        stats::read(self.first(), Freshness::Stale)
-    }
-
-    /// Reads figures that miss at most one batch for each writer of what was written before the call. The read flushes
-    /// where the published figures may miss more. This is what reading `memory.stat` does, with writers in the place of
-    /// processors.
-    ///
-    /// A thread that has stopped writing counts as a writer until flushes have found it idle. So now and then a read
-    /// flushes though its bound would allow it not to: one of up to 64 while most writers write on, and each while most
-    /// have stopped. Without a flusher too, the error comes down to 0 once all writers have stopped. That takes a dozen
-    /// reads where the group is read for the first time, and 140 where it was read often before. With less than eight
-    /// writers it takes 30 more.
-    ///
-    /// Source: `mem_cgroup_flush_stats` in `mm/memcontrol.c`.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
-    /// # let root = runtime.root();
-    /// for _ in 0..10_000 {
-    ///     root.stat_add(memcg::Stat::WORKINGSET_REFAULT, 1);
-    /// }
-    /// let now = root.read();
-    /// assert!(now.max_error() <= 1_024);
-    /// assert!(now.get(memcg::Stat::WORKINGSET_REFAULT).abs_diff(10_000) <= now.max_error());
-    /// # Ok::<(), memcg::BuildError>(())
-    /// ```
-    pub fn read(&self) -> Stats {
-        stats::read(self.first(), Freshness::Threshold)
-    }
-
-    /// Reads figures that miss at most `max_error` grains of each item's unit ([`Unit::grain`](crate::Unit::grain)) of
-    /// what was written before the call. The read flushes where the published figures may miss more. What threads write
-    /// while the read runs comes on top: only [`read_exact`](Self::read_exact) says how much that is. Each writer of
-    /// the subtree may hold back half a batch, so a read that allows less than all of them together always flushes.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
-    /// # let root = runtime.root();
-    /// root.stat_add(memcg::Stat::WORKINGSET_REFAULT, 1_000);
-    /// assert_eq!(root.read_within(4_096).get(memcg::Stat::WORKINGSET_REFAULT), 0, "near enough");
-    /// assert_eq!(root.read_within(100).get(memcg::Stat::WORKINGSET_REFAULT), 1_000);
-    /// # Ok::<(), memcg::BuildError>(())
-    /// ```
-    pub fn read_within(&self, max_error: u64) -> Stats {
-        stats::read(self.first(), Freshness::Within(max_error))
-    }
-
-    /// Reads figures with everything that was written before the call.
-    ///
-    /// Exact means: if no thread writes while the read runs, each figure is the sum of what was written, and
-    /// [`Stats::max_error`] is 0. The read visits threads that write meanwhile at different instants. So an item that
-    /// rises on one thread and falls on another may have a value that it never had, such as a gauge below 0. Then
-    /// `max_error` is what all threads wrote between two looks at them, the first before the figures and the second
-    /// after them. There is one instant during the call at which, for all items at once, every figure was within
-    /// `max_error` of all that had been written.
-    ///
-    /// The read flushes the subtree twice: two visits to each pair of a thread and a group in it that has written
-    /// lately. It runs no barrier, unless visits to idle pairs have come to cost as much: then one barrier takes them
-    /// out of later flushes until they write again.
+    /// Reads the statistics of the subtree and of the group alone, as fresh as the caller asks. [`Freshness`] says what
+    /// each reading costs and what it may miss, and [`Stats::max_error`] how far the figures may be off.
     ///
     /// Readers that ask at once share the work, and none waits for more than a small part of another's. An allocator
     /// that calls this inside another call of this crate gets what is published, with what may be missing.
     ///
+    /// Source: `mem_cgroup_flush_stats` in `mm/memcontrol.c`.
+    ///
     /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
-    /// # let root = runtime.root();
+    /// # use memcg::{Freshness, Stat};
+    /// let runtime = memcg::Runtime::builder().build()?;
+    /// let root = runtime.root();
     /// std::thread::scope(|scope| {
-    ///     scope.spawn(|| root.stat_add(memcg::Stat::FILE, 7));
+    ///     scope.spawn(|| root.stat_add(Stat::WORKINGSET_REFAULT, 1_000));
     /// });
-    /// assert_eq!(root.read_exact().get(memcg::Stat::FILE), 7);
+    /// let near = root.read(Freshness::Within(4_096));
+    /// assert!(near.get(Stat::WORKINGSET_REFAULT).abs_diff(1_000) <= near.max_error());
+    /// let exact = root.read(Freshness::Exact);
+    /// assert_eq!((exact.get(Stat::WORKINGSET_REFAULT), exact.max_error()), (1_000, 0));
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
-    pub fn read_exact(&self) -> Stats {
-        stats::read(self.first(), Freshness::Exact)
+    pub fn read(&self, freshness: Freshness) -> Stats {
+        stats::read(self.first(), freshness)
     }
 
-    /// Publishes everything that was written in this subtree before the call. Costs half of
-    /// [`read_exact`](Self::read_exact).
+    /// Publishes everything that was written in this subtree before the call. Costs half of an
+    /// [exact](Freshness::Exact) read.
     ///
     /// Source: `do_flush_stats` in `mm/memcontrol.c`.
     pub fn flush(&self) {
         stats::flush(self.first(), Unlist::Many);
     }
 
-    /// Does what [`flush`](Self::flush) does where more than [`read`](Self::read) allows may be missing, and only while
-    /// the periodic flush is more than one full cycle late. Returns whether it flushed.
+    /// Does what [`flush`](Self::flush) does where more than [`Freshness::Threshold`] allows may be missing, and only
+    /// while the periodic flush is more than one full cycle late. Returns whether it flushed.
     ///
     /// Source: `mem_cgroup_flush_stats_ratelimited` in `mm/memcontrol.c`.
     ///
@@ -163,7 +98,7 @@ impl Charge {
     /// })
     /// .join()
     /// .unwrap();
-    /// assert_eq!(runtime.root().read_exact().get(memcg::Stat::ANON), 0);
+    /// assert_eq!(runtime.root().read(memcg::Freshness::Exact).get(memcg::Stat::ANON), 0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]

@@ -6,5 +6,6 @@ pub(crate) mod group_tree;
 pub(crate) mod limits;
 pub(crate) mod names;
 pub(crate) mod node_stats;
+pub(crate) mod preorder;
 pub(crate) mod service;
 pub(crate) mod stats;

@@ -110,7 +110,7 @@ impl Precharge {
     ///
     /// let runtime = memcg::Runtime::builder().build()?;
     /// let _kmem = runtime.root().precharge(64)?.account_as(Stat::SLAB, &Placement::on(NodeId::new(0), 64));
-    /// assert_eq!(runtime.root().read_exact().get(Stat::SLAB), 64);
+    /// assert_eq!(runtime.root().read(memcg::Freshness::Exact).get(Stat::SLAB), 64);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]

@@ -279,7 +279,7 @@ impl RuntimeBuilder {
     /// let rows = builder.stat("rows_scanned", memcg::Unit::Events);
     /// let runtime = builder.build()?;
     /// runtime.root().stat_add(rows, 1_000);
-    /// assert_eq!(runtime.root().read_exact().get(rows), 1_000);
+    /// assert_eq!(runtime.root().read(memcg::Freshness::Exact).get(rows), 1_000);
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn stat(&mut self, name: &str, unit: Unit) -> Stat {
@@ -309,7 +309,7 @@ impl RuntimeBuilder {
     /// ```
     /// let runtime = memcg::Runtime::builder().stat_batch(64).build()?;
     /// runtime.root().stat_add(memcg::Stat::WORKINGSET_REFAULT, 1);
-    /// assert_eq!(runtime.root().read().max_error(), 32);
+    /// assert_eq!(runtime.root().read(memcg::Freshness::Threshold).max_error(), 32);
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn stat_batch(mut self, grains: u64) -> Self {

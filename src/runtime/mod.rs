@@ -4,11 +4,9 @@ mod builder;
 pub(crate) mod counters;
 mod flusher;
 mod nodes;
-mod table;
 
 pub use builder::{BuildError, RuntimeBuilder};
 pub use flusher::FlusherError;
-pub use table::{TreeRow, TreeTable};
 
 use std::fmt;
 use std::time::Duration;
@@ -17,7 +15,7 @@ use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::verify::{Known, Verdict, verify};
-use crate::group::{ChargeError, Group, GroupId};
+use crate::group::{ChargeError, Group, GroupId, Snapshot};
 use crate::hierarchy::{group_tree, names, stats};
 use crate::lifecycle::own_bytes::{self, OwnBytes};
 use crate::page_counter::Counts;
@@ -138,23 +136,20 @@ impl Runtime {
         verdicts.reduce(Verdict::merge).unwrap_or_default()
     }
 
-    /// Returns every group that is online, with its figures and the items of its statistics that are not 0 somewhere.
-    /// The call flushes the statistics, takes the tree's lock, looks at one slot for each thread and group, and
-    /// allocates.
+    /// Returns every group that is online with its figures. It prints as a table. See [`Group::snapshot`], which takes
+    /// one of a subtree, to a depth.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().max(memcg::Limit::mib(1)).build()?;
     /// let acme = runtime.root().create("acme", memcg::Limits::new())?;
     /// let _held = acme.try_charge(1_024)?;
-    /// acme.stat_add(memcg::Stat::ANON, 1_000);
-    /// let table = runtime.tree();
-    /// assert_eq!(table.rows()[1].path, "/acme");
-    /// assert_eq!(table.to_string().lines().next().unwrap(), "path    live  stocked   peak    max  refused    anon");
-    /// assert_eq!(table.to_string().lines().nth(2).unwrap(), "/acme  1 KiB      0 B  1 KiB    max        0  1000 B");
+    /// let snapshot = runtime.snapshot();
+    /// assert_eq!((snapshot.rows()[1].path.as_str(), snapshot.rows()[1].live), ("/acme", 1_024));
+    /// println!("{snapshot}");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn tree(&self) -> TreeTable {
-        TreeTable::of(&self.owned.tree, self.owned.root.first())
+    pub fn snapshot(&self) -> Snapshot {
+        self.owned.root.snapshot(usize::MAX)
     }
 
     /// Takes back the credit of groups that went offline. It costs one barrier, however many groups there are, and none
@@ -211,7 +206,7 @@ impl Runtime {
     /// Published figures are then never older than `period`. The kernel's period is two seconds. The call replaces a
     /// flusher that runs, and waits for its end. The flusher stops with the runtime.
     ///
-    /// No guarantee depends on it: without it [`Group::read_exact`] is exact and [`Group::read`] within its bound. The
+    /// No guarantee depends on it: without it [`Group::read`] is exact, or within its bound. The
     /// flusher visits the cells that were written lately, and unlists those that were not, with one barrier. It does
     /// nothing while no thread writes.
     ///

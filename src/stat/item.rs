@@ -53,7 +53,7 @@ impl Unit {
 /// let runtime = builder.build()?;
 /// runtime.root().stat_add(rows, 1_000);
 /// runtime.root().stat_add(Stat::ANON, 4_096);
-/// let now = runtime.root().read_exact();
+/// let now = runtime.root().read(memcg::Freshness::Exact);
 /// assert_eq!((now.get(rows), now.get(Stat::ANON)), (1_000, 4_096));
 /// # Ok::<(), memcg::BuildError>(())
 /// ```

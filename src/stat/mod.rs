@@ -4,8 +4,8 @@
 //! group.stat_add(item, delta)
 //!   this thread's cells of the group ── not listed ──> the stack of the tree
 //!                                    ── half a batch unannounced ──> announced at every level
-//! read_stale     the published figures, and how much may be missing
-//! read_exact     take the stack over, gather the listed cells of the subtree, publish from the root down, read;
+//! a stale read   the published figures, and how much may be missing
+//! an exact read  take the stack over, gather the listed cells of the subtree, publish from the root down, read;
 //!                once more: what that finds is the error
 //! unlisting      unmark what was idle, one heavy barrier, read it a last time
 //! ```

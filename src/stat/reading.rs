@@ -5,28 +5,52 @@ use smallvec::SmallVec;
 use super::item::{Items, Stat};
 use super::published::{ErrorBound, PublishedStats};
 
-/// How much a reading of statistics may miss of what was written before it.
+/// How much a read of statistics may miss of what was written before the call, and what the read costs.
+///
+/// What threads write while a read runs comes on top. Only an exact read says how much that is.
 ///
 /// ```
-/// use memcg::{CounterConfig, Freshness, PageCounter, Stat};
+/// use memcg::{Freshness, Runtime, Stat};
 ///
-/// let machine = PageCounter::root(CounterConfig::new().statistics());
-/// machine.stat_add(Stat::WORKINGSET_REFAULT, 10);
-/// let [stale, exact] = [Freshness::Stale, Freshness::Exact].map(|how| machine.read(how));
+/// let runtime = Runtime::builder().build()?;
+/// let query = runtime.root().create("q17", memcg::Limits::new())?;
+/// query.stat_add(Stat::WORKINGSET_REFAULT, 10);
+/// let [stale, exact] = [Freshness::Stale, Freshness::Exact].map(|how| runtime.root().read(how));
 /// assert_eq!((stale.max_error(), exact.max_error()), (512, 0));
 /// assert_eq!(exact.get(Stat::WORKINGSET_REFAULT), 10);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Freshness {
-    /// As published last: loads only, about 10 ns.
+    /// As published last: loads only, about 10 ns. [`Stats::max_error`] says what may be missing: what was announced
+    /// since, and half a batch for each writer.
     Stale,
-    /// At most one batch for each writer is missing. The read flushes where more may be, as reading `memory.stat` does.
+    /// At most one batch for each writer is missing. The read flushes where more may be. This is what reading
+    /// `memory.stat` does, with writers in the place of processors.
+    ///
+    /// A thread that has stopped writing counts as a writer until flushes have found it idle. So now and then a read
+    /// flushes though its bound would allow it not to: one of up to 64 while most writers write on, and each while most
+    /// have stopped. Without a flusher too, the error comes down to 0 once all writers have stopped. That takes a dozen
+    /// reads where the group is read for the first time, and 140 where it was read often before. With less than eight
+    /// writers it takes 30 more.
     Threshold,
     /// At most so many grains of each item's unit are missing ([`Unit::grain`](crate::Unit::grain)). The read flushes
-    /// where more may be.
+    /// where more may be. Each writer of the subtree may hold back half a batch, so a read that allows less than all of
+    /// them together always flushes.
     Within(u64),
-    /// Nothing is missing. The read flushes the subtree twice, and what the second flush finds is the error.
+    /// Nothing is missing.
+    ///
+    /// If no thread writes while the read runs, each figure is the sum of what was written, and [`Stats::max_error`] is
+    /// 0. The read visits threads that write meanwhile at different instants. So an item that rises on one thread and
+    /// falls on another may have a value that it never had, such as a gauge below 0. Then `max_error` is what all
+    /// threads wrote between two looks at them, the first before the figures and the second after them. There is one
+    /// instant during the call at which, for all items at once, every figure was within `max_error` of all that had
+    /// been written.
+    ///
+    /// The read flushes the subtree twice: two visits to each pair of a thread and a group in it that has written
+    /// lately. It runs no barrier, unless visits to idle pairs have come to cost as much: then one barrier takes them
+    /// out of later flushes until they write again.
     Exact,
 }
 
@@ -49,7 +73,7 @@ const COMMON: usize = 6;
 /// bound.
 ///
 /// A read visits items one after the other, and the threads of each item too. So an item that several threads move up
-/// and down meanwhile may have a value here that it never had. [`Group::read_exact`](crate::Group::read_exact) says by
+/// and down meanwhile may have a value here that it never had. An [exact](Freshness::Exact) read says by
 /// how much such a value may be off.
 ///
 /// ```
@@ -58,7 +82,7 @@ const COMMON: usize = 6;
 /// let runtime = memcg::Runtime::builder().build()?;
 /// let query = runtime.root().create("q17", Limits::new())?;
 /// query.stat_add(Stat::ANON, 4_096);
-/// let now = runtime.root().read_exact();
+/// let now = runtime.root().read(memcg::Freshness::Exact);
 /// assert_eq!((now.get(Stat::ANON), now.local(Stat::ANON), now.max_error()), (4_096, 0, 0));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -118,7 +142,7 @@ impl Stats {
     }
 
     /// Returns how far any item may be from what had been written, in grains of its unit: the sum of the changes that
-    /// may be missing, rising and falling ones. [`Group::read_exact`](crate::Group::read_exact) misses only changes
+    /// may be missing, rising and falling ones. An [exact](Freshness::Exact) read misses only changes
     /// that threads make while it runs, and this bounds them. For the other reads it bounds the changes made before the
     /// call.
     ///
@@ -126,8 +150,8 @@ impl Stats {
     /// # let runtime = memcg::Runtime::builder().build().unwrap();
     /// # let root = runtime.root();
     /// root.stat_add(memcg::Stat::WORKINGSET_REFAULT, 10);
-    /// assert_eq!(root.read_stale().max_error(), 512, "one thread has written, and may have written half a batch");
-    /// assert_eq!(root.read_exact().max_error(), 0);
+    /// assert_eq!(root.read(memcg::Freshness::Stale).max_error(), 512, "one thread has written, and may have written half a batch");
+    /// assert_eq!(root.read(memcg::Freshness::Exact).max_error(), 0);
     /// ```
     pub fn max_error(&self) -> u64 {
         self.max_error
@@ -139,7 +163,7 @@ impl Stats {
     /// # let runtime = memcg::Runtime::builder().build().unwrap();
     /// # let root = runtime.root();
     /// root.stat_add(memcg::Stat::ANON, 1);
-    /// assert_eq!(root.read_stale().max_error_of(memcg::Stat::ANON), 512 * 4_096);
+    /// assert_eq!(root.read(memcg::Freshness::Stale).max_error_of(memcg::Stat::ANON), 512 * 4_096);
     /// ```
     pub fn max_error_of(&self, stat: Stat) -> u64 {
         self.max_error.saturating_mul(stat.grain())

@@ -38,7 +38,8 @@ pub(crate) const SHARDS: usize = 16;
 /// Hashes names with a random key: an attacker may choose names that would collide.
 pub(crate) type NameHasher = std::hash::RandomState;
 
-/// Cells of the statistics that are read, unmarked or unlisted under one hold of the coordinator's lock.
+/// Cells of the statistics that are read, unmarked or unlisted under one hold of the coordinator's lock; children of a
+/// group that are listed under one hold of a shard's lock.
 pub(crate) const SLICE: usize = 64;
 
 /// Visits in a row that find cells as they were before they are unlisted.

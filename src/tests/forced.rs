@@ -8,6 +8,8 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
+use crate::counter::children;
+use crate::hierarchy::preorder;
 use crate::sync::at;
 use crate::{Bytes, Charge, Limits, Priority, Reclaim, ReclaimContext, Runtime};
 
@@ -87,4 +89,48 @@ fn a_group_with_forgotten_handles_is_like_any_other() {
         runtime.root().create("q", Limits::new()).unwrap();
         assert!(runtime.verify().is_ok());
     }
+}
+
+/// Children that a listing has passed, that it names next and that it has not reached go offline between two of its
+/// steps, and others come. Each child that stays is listed once.
+#[test]
+fn a_listing_goes_on_while_children_come_and_go() {
+    let runtime = Runtime::builder().batch(Bytes(0)).build().unwrap();
+    let root = runtime.root();
+    // Enough for several steps in each shard.
+    let children: Vec<_> = (0..3_000_u64).map(|number| root.create(number, Limits::new()).unwrap()).collect();
+    let (stay, mut go): (Vec<_>, Vec<_>) = children.into_iter().partition(|child| child.name().ends_with(['1', '5']));
+    let steps = 20;
+    let each = go.len() / steps;
+    for step in 0..steps as u64 {
+        let (gone, root) = (go.split_off(go.len() - each), root.clone());
+        at("between children", move || {
+            gone.iter().for_each(|child| child.offline().unwrap());
+            (0..100).for_each(|number| drop(root.create(1_000_000 + 100 * step + number, Limits::new()).unwrap()));
+        });
+    }
+    let listed: Vec<_> = children::pin(root.first()).iter().map(|child| child.id()).collect();
+    for child in &stay {
+        assert_eq!(listed.iter().filter(|&&id| id == child.first().id()).count(), 1, "{}", child.path());
+    }
+    let once: std::collections::HashSet<_> = listed.iter().collect();
+    assert_eq!(once.len(), listed.len(), "a child twice");
+    assert!(go.len() < each, "every step was made");
+    assert!(root.first().tree().hierarchy.has_no_cursors());
+}
+
+/// No lock is held while a row is read: the thread that reads it creates groups, takes groups offline and charges.
+#[test]
+fn a_row_is_read_without_locks() {
+    let runtime = Runtime::builder().build().unwrap();
+    let root = runtime.root();
+    let acme = root.create("acme", Limits::new()).unwrap();
+    let _queries: Vec<_> = (0..10_u64).map(|number| acme.create(number, Limits::new()).unwrap()).collect();
+    let rows = preorder::read(root.first(), usize::MAX, |visited| {
+        let new = root.create(visited.group.id().0 + 1_000, Limits::new()).unwrap();
+        drop(new.try_charge(1_000).unwrap());
+        new.offline().unwrap();
+        visited.depth
+    });
+    assert_eq!(rows, [&[0, 1][..], &[2; 10]].concat());
 }

@@ -9,7 +9,7 @@ use crate::counter::slow_path::SlowPath;
 use crate::group::Group;
 use crate::kmem::{Kmem, NodeCache, NodeId, NodeOf, PageNode, Placement};
 use crate::sync::{Arc, AtomicU32, Ordering};
-use crate::{Bytes, Runtime, Stat};
+use crate::{Bytes, Freshness, Runtime, Stat};
 
 const NEAR: NodeId = NodeId::new(0);
 const FAR: NodeId = NodeId::new(1);
@@ -76,7 +76,7 @@ fn loom_account_moves_vs_flush() {
         let read = on(&root, FAR);
         assert!([4_096, 12_288, 8_192].contains(&read), "{read}");
         let stays = other.join().unwrap();
-        assert_eq!([on(&root, FAR), root.read_exact().get(Stat::KERNEL)], [8_192, 8_192]);
+        assert_eq!([on(&root, FAR), root.read(Freshness::Exact).get(Stat::KERNEL)], [8_192, 8_192]);
         drop(stays);
         assert_eq!(on(&root, FAR), 0);
     });

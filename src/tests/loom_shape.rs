@@ -3,6 +3,7 @@
 use super::common::{end, group};
 use super::loom_lifecycle::{assert_released_once, bare, stocked};
 use super::{beside, model, model_without_pair, race, with_group};
+use crate::counter::children;
 use crate::{Bytes, Group, Limits, Runtime};
 
 /// E35. A stock opens while its group goes offline: one of the two closes it, and its credit comes back.
@@ -126,4 +127,29 @@ fn loom_walk_vs_going() {
         drop(stays);
         assert_released_once(&runtime);
     });
+}
+
+/// A listing of children goes on where the child that it names next goes offline. Each lock is held over one child.
+#[test]
+fn loom_listing_vs_offline() {
+    for going in [0, 1, 2] {
+        model_without_pair(move || {
+            let runtime = bare().build().unwrap();
+            let root = runtime.root();
+            let mut all: Vec<Group> = ["a", "b", "c"].map(|name| group(&root, name)).into();
+            let goes = all.remove(going);
+            let id = |group: &Group| group.first().id();
+            let (staying, gone) = (all.iter().map(id).collect::<Vec<_>>(), id(&goes));
+            let lister = beside(root, move |root| {
+                let listed: Vec<_> = children::pin(root.first()).iter().map(|child| child.id()).collect();
+                let count = |id| listed.iter().filter(|&&other| other == id).count();
+                assert!(staying.iter().all(|&id| count(id) == 1), "{listed:?}");
+                assert!(count(gone) <= 1, "{listed:?}");
+            });
+            end(goes);
+            lister.join().unwrap();
+            drop(all);
+            assert_released_once(&runtime);
+        });
+    }
 }

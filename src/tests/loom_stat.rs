@@ -6,7 +6,7 @@ use super::{beside, build, large_model_without_pair, model, model_without_pair, 
 use crate::group::Group;
 use crate::hierarchy::stats;
 use crate::stat::published::StatScope;
-use crate::{Runtime, RuntimeBuilder, Stat};
+use crate::{Freshness, Runtime, RuntimeBuilder, Stat};
 
 /// Counted one by one.
 const EVENT: Stat = Stat::WORKINGSET_REFAULT;
@@ -26,13 +26,13 @@ fn published() -> (Runtime, Group) {
 
 /// A stale read is no further off than it says, of two additions.
 fn assert_bounded(root: &Group, stat: Stat) {
-    let read = root.read_stale();
+    let read = root.read(Freshness::Stale);
     let missing = 2_i64.abs_diff(read.get(stat));
     assert!(missing <= read.max_error(), "{missing} missing, at most {}", read.max_error());
 }
 
 fn exact(group: &Group) -> i64 {
-    group.read_exact().get(EVENT)
+    group.read(Freshness::Exact).get(EVENT)
 }
 
 /// Flush as the flusher does, which unlists idle cells.
@@ -47,7 +47,7 @@ fn loom_first_write_vs_read() {
         let (_runtime, root) = build(bare());
         race(
             root.clone(),
-            |root| assert_eq!(root.read_stale().get(EVENT), 0, "no thread has flushed"),
+            |root| assert_eq!(root.read(Freshness::Stale).get(EVENT), 0, "no thread has flushed"),
             || root.stat_add(EVENT, 1),
         );
         assert_eq!(exact(&root), 1);
@@ -152,13 +152,13 @@ fn loom_exact_read_vs_gauge() {
         child.stat_add(EVENT, 1);
         runtime.root().stat_add(EVENT, 1);
         runtime.root().flush();
-        let reader = beside(runtime.root(), |root| root.read_exact());
+        let reader = beside(runtime.root(), |root| root.read(Freshness::Exact));
         child.stat_add(EVENT, 1);
         runtime.root().stat_add(EVENT, -1);
         let read = reader.join().unwrap();
         let (found, error) = (read.get(EVENT), read.max_error().cast_signed());
         assert!(found - error <= 3 && found + error >= 2, "a gauge of 2 or 3: {found}, at most {error} off");
-        let quiet = runtime.root().read_exact();
+        let quiet = runtime.root().read(Freshness::Exact);
         assert_eq!((quiet.get(EVENT), quiet.max_error()), (2, 0));
     });
 }

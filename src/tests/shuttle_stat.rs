@@ -4,7 +4,7 @@ use super::common::end;
 use super::{Threads, assert_adds_up, check};
 use crate::hierarchy::stats;
 use crate::kmem::{NodeId, Placement};
-use crate::{Bytes, Group, Limits, Runtime, Stat};
+use crate::{Bytes, Freshness, Group, Limits, Runtime, Stat};
 
 /// Counted one by one.
 const EVENT: Stat = Stat::WORKINGSET_REFAULT;
@@ -14,7 +14,7 @@ fn runtime(nodes: usize) -> Runtime {
 }
 
 fn exact(group: &Group) -> i64 {
-    group.read_exact().get(EVENT)
+    group.read(Freshness::Exact).get(EVENT)
 }
 
 /// Each thread writes to its group and reads exactly: it finds what it has written itself. Another thread flushes as

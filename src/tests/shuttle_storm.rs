@@ -11,7 +11,7 @@ use shuttle::rand::{Rng as _, thread_rng};
 
 use super::shuttle_reclaim::ChargeCache;
 use super::{Threads, assert_adds_up, below, check};
-use crate::{Bytes, Charge, ChargeFuture, Group, Limit, Limits, Priority, Runtime, Stat};
+use crate::{Bytes, Charge, ChargeFuture, Freshness, Group, Limit, Limits, Priority, Runtime, Stat};
 
 const THREADS: usize = 5;
 const OPS: usize = 10;
@@ -82,7 +82,7 @@ impl Hand {
             }
             14 => match bytes {
                 1 => world.runtime.settle(),
-                2 => drop(world.runtime.tree()),
+                2 => drop(world.runtime.snapshot()),
                 _ => assert!(tenant.drain() < 1 << 20),
             },
             _ => drop(self.charges.pop()),
@@ -108,7 +108,7 @@ fn storm(batch: u64) {
     let hands = threads.join();
     let World { runtime, tenants, cache, written } = &*world;
     drop(registration);
-    assert_eq!(runtime.root().read_exact().get(EVENT), written.load(Ordering::Relaxed));
+    assert_eq!(runtime.root().read(Freshness::Exact).get(EVENT), written.load(Ordering::Relaxed));
     let verdict = runtime.verify();
     assert!(verdict.is_ok(), "{verdict}");
     for hand in hands {
@@ -123,7 +123,7 @@ fn storm(batch: u64) {
     assert_adds_up(runtime, &[]);
     assert_eq!((runtime.group_count(), runtime.dying_count()), (1, 2), "the tenants have handles");
     assert_eq!((runtime.pools().rows()[0].live, runtime.counts().underflows), (3, 0));
-    assert_eq!(runtime.root().read_exact().get(EVENT), written.load(Ordering::Relaxed));
+    assert_eq!(runtime.root().read(Freshness::Exact).get(EVENT), written.load(Ordering::Relaxed));
 }
 
 #[test]

@@ -6,6 +6,7 @@
 //! * `drains`: what drains the stock of a counter; `edges`: threads that begin and end, calls of the system that fail;
 //! * `page_counter`: nodes, statistics and names of counters alone;
 //! * `refusals`: what a charge that is refused prints;
+//! * `snapshot`: all groups with their figures, and the table of them;
 //! * `misuse`: wrong use of counters; `bad_input`: names, limits and configurations that do not hold;
 //! * `pools`: with feature `tracing`, an event for each object that is taken.
 
@@ -24,3 +25,4 @@ mod page_counter;
 #[cfg(feature = "tracing")]
 mod pools;
 mod refusals;
+mod snapshot;

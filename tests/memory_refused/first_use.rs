@@ -1,6 +1,6 @@
 //! What comes with its first use, on a thread that gets no pages: it is counted above.
 
-use memcg::{Event, Group, Limits, Runtime, Stat};
+use memcg::{Event, Freshness, Group, Limits, Runtime, Stat};
 
 use crate::alone;
 use crate::support::denials::deny;
@@ -37,7 +37,7 @@ fn what_there_is_no_memory_for_is_counted_above() {
         });
 
         let events = |group: &Group| group.events_local().get(Event::Max);
-        let written = |group: &Group| group.read_exact().local(Stat::ANON);
+        let written = |group: &Group| group.read(Freshness::Exact).local(Stat::ANON);
         let [with_events, with_stats] =
             [groups.iter().map(events).sum::<u64>(), groups.iter().map(written).sum::<i64>() as u64 / BYTES as u64];
         println!(
@@ -46,7 +46,7 @@ fn what_there_is_no_memory_for_is_counted_above() {
         assert!((1..GROUPS).contains(&with_events) && (1..GROUPS).contains(&with_stats));
         // Above nothing is missing.
         assert_eq!(root.events().get(Event::Max), GROUPS);
-        let all = root.read_exact();
+        let all = root.read(Freshness::Exact);
         assert_eq!(all.get(Stat::ANON), GROUPS as i64 * BYTES);
         assert_eq!(all.local(Stat::ANON), (GROUPS - with_stats) as i64 * BYTES);
 

@@ -6,7 +6,7 @@
 
 use std::sync::mpsc::sync_channel;
 
-use memcg::{Group, Limit, Limits, Runtime, Stat};
+use memcg::{Freshness, Group, Limit, Limits, Runtime, Stat};
 
 use crate::support::alone::{self, resident};
 
@@ -147,7 +147,7 @@ fn the_statistics_of_a_dead_group_leave_nothing() {
         });
         runtime.settle();
         flat.end("statistics of two threads", &runtime);
-        let now = root.read_exact();
+        let now = root.read(Freshness::Exact);
         let groups = flat.groups as i64;
         assert_eq!((now.get(Stat::ANON), now.get(Stat::FILE)), (4_096 * groups, (groups + 1) / 2));
         assert_eq!(runtime.dying_count(), 0);

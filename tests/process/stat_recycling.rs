@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::mpsc::sync_channel;
 
 use memcg::expert::BarrierMode;
-use memcg::{Group, Limits, Runtime, RuntimeBuilder, Stat, Unit};
+use memcg::{Freshness, Group, Limits, Runtime, RuntimeBuilder, Stat, Unit};
 
 use crate::support::alone::alone;
 
@@ -32,7 +32,12 @@ fn number(group: &Group) -> u32 {
 /// Nothing, whichever thread asks.
 #[track_caller]
 fn assert_zero(runtime: &Runtime, group: &Group) {
-    for stats in [group.read_stale(), group.read(), group.read_exact(), group.read_stale()] {
+    for stats in [
+        group.read(Freshness::Stale),
+        group.read(Freshness::Threshold),
+        group.read(Freshness::Exact),
+        group.read(Freshness::Stale),
+    ] {
         let figures = |stat| (stats.get(stat), stats.local(stat));
         let found: Vec<_> = runtime.items().filter(|item| figures(item.stat) != (0, 0)).collect();
         assert!(found.is_empty(), "{group:?} has counted {found:?}");
@@ -82,7 +87,7 @@ fn the_next_group_in_the_same_memory_reads_zero() {
                         match round % 7 {
                             0 => group.flush(),
                             1 => (0..6).for_each(|_| root.flush()),
-                            2 => drop(group.read_exact()),
+                            2 => drop(group.read(Freshness::Exact)),
                             _ => {}
                         }
                         let below = create(&group, "below");
@@ -97,7 +102,7 @@ fn the_next_group_in_the_same_memory_reads_zero() {
             runtime.settle();
             assert_eq!(runtime.dying_count(), 0);
             assert!(seen.values().any(|&times| times > 50), "objects do not come back: {seen:?}");
-            let now = root.read_exact();
+            let now = root.read(Freshness::Exact);
             assert_eq!((now.get(rows), now.local(rows)), (sum, 0));
             assert_eq!(now.get(Stat::ANON), 100 << 40);
         }
@@ -124,7 +129,7 @@ fn runtimes_share_the_pool() {
             let theirs = group.clone();
             let other = std::thread::spawn(move || theirs.stat_add(Stat::ANON, 5));
             other.join().expect("no panic");
-            let now = root.read_exact();
+            let now = root.read(Freshness::Exact);
             assert!(stats.iter().all(|&stat| (now.get(stat), now.local(stat)) == (2 * round + 2, round + 1)));
             assert_eq!(now.get(Stat::ANON), 2 * round + 7);
             if round % 2 == 0 {
@@ -160,7 +165,7 @@ fn a_hundred_thousand_groups_lose_nothing() {
                         groups.send(group).expect("the thread takes them");
                     }
                     if round % 10_000 == 9_999 {
-                        std::hint::black_box((parent.read_stale(), parent.read_exact()));
+                        std::hint::black_box((parent.read(Freshness::Stale), parent.read(Freshness::Exact)));
                     }
                 }
                 drop(groups);
@@ -170,7 +175,7 @@ fn a_hundred_thousand_groups_lose_nothing() {
             assert!(numbers.len() < 5_000, "{} objects for groups that went", numbers.len());
             let sum = GROUPS * (GROUPS - 1) / 2 + 5 * GROUPS / 4 + 77;
             for (group, local) in [(&parent, 77), (&runtime.root(), 0)] {
-                let now = group.read_exact();
+                let now = group.read(Freshness::Exact);
                 assert_eq!((now.get(Stat::SLAB), now.local(Stat::SLAB)), (sum, local), "{group:?}");
                 assert_eq!(now.get(Stat::FILE), 0, "{group:?}");
             }

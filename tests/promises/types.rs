@@ -10,7 +10,7 @@ use memcg::{
     BuildError, Bytes, Charge, ChargeError, ChargeFuture, ChargeSet, Counter, Counts, CreateError, Diagnosis, Event,
     EventFuture, Events, FlusherError, Group, GroupCounter, GroupId, Item, Limit, LimitError, Limits, MergeError,
     NameError, OfflineError, OnExhausted, OomPolicy, OverLimitError, PageCounter, ParseOnExhaustedError, PeakWindow,
-    Registration, Runtime, RuntimeBuilder, SplitError, Stat, Stats, TreeRow, TreeTable, Unit,
+    Registration, Runtime, RuntimeBuilder, Snapshot, SnapshotRow, SplitError, Stat, Stats, Unit,
 };
 
 const fn send<T: Send + 'static>() {}
@@ -47,8 +47,8 @@ const _: () = {
     plain::<Unit>();
     plain::<Item<'static>>();
     shared::<Stats>();
-    shared::<TreeTable>();
-    shared::<TreeRow>();
+    shared::<Snapshot>();
+    shared::<SnapshotRow>();
     shared::<Verdict>();
     // A future goes where its task goes. A registration stays with the thread that owns it.
     future::<ChargeFuture>();

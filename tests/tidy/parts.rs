@@ -72,7 +72,8 @@ const PARTS: &[(&[&str], &[&str])] = &[
     (&["Thread"], &["pressure", "state"]),
     (&["start_thread"], &["pressure"]),
     (&["pause", "is_over"], &["group", "admission", "pressure", "reclaim", "thread"]),
-    (&["rest", "SLICE", "IDLE_VISITS"], &["stat"]),
+    (&["rest", "IDLE_VISITS"], &["stat"]),
+    (&["SLICE"], &["stat", "counter"]),
     // Sizes that models make small, and other things of one place.
     (&["POOL_OBJECTS", "POOL_PAGE", "POOL_PAGES", "POOL_STASH"], &["pool"]),
     (&["PENDING_CLOSE_MAX"], &["lifecycle"]),

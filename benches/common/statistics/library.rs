@@ -2,7 +2,7 @@
 
 #![cfg(not(loom))]
 
-use memcg::{Group, Limits, Runtime, RuntimeBuilder, Stat};
+use memcg::{Freshness, Group, Limits, Runtime, RuntimeBuilder, Stat};
 
 use super::shape::Shape;
 use super::{Events, Item, Statistics};
@@ -18,30 +18,20 @@ impl Item {
     }
 }
 
-/// What [`Statistics::read`] asks the library for.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Ask {
-    Stale,
-    /// The kernel's read: what has not passed the threshold stays as it is.
-    Thresholded,
-    /// Grains.
-    Within(u64),
-    Exact,
-}
-
 /// A runtime with groups in the given shape.
 pub(crate) struct Library {
     pub(crate) runtime: Runtime,
     pub(crate) groups: Vec<Group>,
-    pub(crate) ask: Ask,
+    /// What [`Statistics::read`] asks the library for.
+    pub(crate) ask: Freshness,
 }
 
 impl Library {
-    pub(crate) fn new(shape: &Shape, ask: Ask) -> Self {
+    pub(crate) fn new(shape: &Shape, ask: Freshness) -> Self {
         Library::build(Runtime::builder(), shape, ask)
     }
 
-    pub(crate) fn build(builder: RuntimeBuilder, shape: &Shape, ask: Ask) -> Self {
+    pub(crate) fn build(builder: RuntimeBuilder, shape: &Shape, ask: Freshness) -> Self {
         let runtime = builder.build().expect("nothing is asked for that cannot be had");
         let mut groups = vec![runtime.root()];
         for group in 1..shape.len() {
@@ -59,14 +49,7 @@ impl Statistics for Library {
     }
 
     fn read(&self, group: usize, item: Item) -> i64 {
-        let group = &self.groups[group];
-        let stats = match self.ask {
-            Ask::Stale => group.read_stale(),
-            Ask::Thresholded => group.read(),
-            Ask::Within(grains) => group.read_within(grains),
-            Ask::Exact => group.read_exact(),
-        };
-        stats.get(item.stat())
+        self.groups[group].read(self.ask).get(item.stat())
     }
 
     fn flush(&self, group: usize) {

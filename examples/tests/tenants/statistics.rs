@@ -1,6 +1,6 @@
 //! The statistics of the tenants: what the example finds of figures that do not agree, and what it shows.
 
-use memcg::{Limits, Runtime, Stat};
+use memcg::{Freshness, Limits, Runtime, Stat};
 use serde_json::Value;
 
 use super::agree::{Agreement, Reading};
@@ -90,8 +90,8 @@ fn wrong_figure_of_a_group_is_found() {
     for _ in 0..1_000 {
         tenant.stat_add(Stat::WORKINGSET_REFAULT, 1);
     }
-    let live = tenant.read_within(u64::MAX);
-    let (before, after) = (1_000, tenant.read_exact().get(Stat::WORKINGSET_REFAULT));
+    let live = tenant.read(Freshness::Within(u64::MAX));
+    let (before, after) = (1_000, tenant.read(Freshness::Exact).get(Stat::WORKINGSET_REFAULT));
     let max_error = live.max_error_of(Stat::WORKINGSET_REFAULT);
     let reading = Reading { before, live: live.get(Stat::WORKINGSET_REFAULT), max_error, after };
 

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
-use memcg::{Bytes, Event, Limit};
+use memcg::{Bytes, Event, Freshness, Limit};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
@@ -157,7 +157,7 @@ fn run(options: &Options) -> Result<Vec<String>, Box<dyn Error>> {
     // No thread of the service is left.
     drop(workers);
     let service = Arc::into_inner(service).ok_or("a connection is still served")?;
-    print!("\n{}\n", service.runtime.tree());
+    print!("\n{}\n", service.runtime.snapshot());
     faults.extend(look_back(options, &service, closed));
     faults.extend(end(service)?);
     Ok(faults)
@@ -167,7 +167,7 @@ fn run(options: &Options) -> Result<Vec<String>, Box<dyn Error>> {
 fn look_back(options: &Options, service: &Service, closed: usize) -> Vec<String> {
     let Options { in_turn, at_once, requests, .. } = *options;
     let root = service.runtime.root();
-    let (counted, items) = (root.read_exact(), &service.items);
+    let (counted, items) = (root.read(Freshness::Exact), &service.items);
     let [connections, answered, held_back] =
         [items.connections, items.requests, items.held_back].map(|item| counted.get(item));
     let time = Duration::from_nanos(counted.get(items.held_back_time).unsigned_abs());

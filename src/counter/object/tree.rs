@@ -246,10 +246,18 @@ pub(crate) struct Shard {
     pub(in crate::counter) names: Names,
     /// Parents that have children here, and the youngest of these.
     pub(in crate::counter) parents: HashTable<Children>,
+    /// Where listings of children go on: see `children`.
+    pub(in crate::counter) cursors: SmallVec<[Cursor; 1]>,
     /// Groups that went offline and still hold something, the youngest first.
     pub(in crate::counter) dying: Option<&'static Counter>,
     pub(in crate::counter) online: u32,
     pub(crate) dead: u32,
+}
+
+/// Where a listing of a group's children goes on. A thread that unlinks the child moves the cursor on.
+pub(in crate::counter) struct Cursor {
+    pub(in crate::counter) number: u64,
+    pub(in crate::counter) at: Option<&'static Counter>,
 }
 
 pub(in crate::counter) struct Children {

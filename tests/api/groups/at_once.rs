@@ -282,7 +282,7 @@ fn another_thread_finds_what_it_is_told_of() {
                     "{path} among its parent's children"
                 );
                 assert_eq!(parent.descendants().any(|below| below == group), online, "{path} in a walk");
-                assert_eq!(runtime.tree().rows().iter().any(|row| row.path == path), online, "{path} in the table");
+                assert_eq!(runtime.snapshot().rows().iter().any(|row| row.path == path), online, "{path} in the table");
                 assert_eq!(group.is_offline(), !online);
                 assert_eq!(runtime.find(group.id()).as_ref(), Some(&group), "{path} by id: it has a handle");
                 agree.send(()).expect("a thread waits");

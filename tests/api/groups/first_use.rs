@@ -1,6 +1,6 @@
 //! What a group has from its first use on: several threads come first, and one of each is made.
 
-use memcg::{Event, Group, Limits, Runtime, RuntimeBuilder, Stat, Unit};
+use memcg::{Event, Freshness, Group, Limits, Runtime, RuntimeBuilder, Stat, Unit};
 
 use super::{assert_empty, build};
 use crate::support::crowds::crowd;
@@ -51,7 +51,7 @@ fn many_come_first_and_nothing_is_made_twice_or_lost() {
                 }
             },
             |round, group, _| {
-                let now = group.read_exact();
+                let now = group.read(Freshness::Exact);
                 assert_eq!((now.get(Stat::ANON), now.local(Stat::ANON)), (4, 4), "round {round}");
                 assert_eq!((group.events_local().get(Event::Max), group.refused()), (4, 4), "round {round}");
                 let [groups, parts] = objects(&runtime);
@@ -65,7 +65,7 @@ fn many_come_first_and_nothing_is_made_twice_or_lost() {
         runtime.settle();
         root.flush();
         assert_eq!(objects(&runtime), before, "what was made goes with its group");
-        assert_eq!(root.read_exact().get(Stat::ANON), 4 * ROUNDS as i64);
+        assert_eq!(root.read(Freshness::Exact).get(Stat::ANON), 4 * ROUNDS as i64);
         assert_empty(&runtime);
     }
 }
@@ -80,7 +80,7 @@ fn what_no_group_uses_is_not_made() {
         (0..100).map(|number| root.create(&number.to_string(), Limits::new()).expect("a name")).collect();
     for group in &groups {
         let held = group.try_charge(1).expect("no limit");
-        assert_eq!((group.read_exact().get(Stat::ANON), group.events().get(Event::Max)), (0, 0));
+        assert_eq!((group.read(Freshness::Exact).get(Stat::ANON), group.events().get(Event::Max)), (0, 0));
         let _ = (group.waiting(), group.peak(), group.children(), group.path());
         drop(held);
     }

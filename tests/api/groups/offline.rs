@@ -289,7 +289,7 @@ fn a_reader_runs_no_barrier() {
         group.offline().expect("no children");
         assert_eq!((root.live(), root.usage()), (0, root.stocked()));
         assert_eq!((root.live_local(), root.usage_local()), (0, root.stocked_local()));
-        assert_eq!(runtime.tree().rows()[0].live, 0);
+        assert_eq!(runtime.snapshot().rows()[0].live, 0);
     }
     assert!(runtime.verify().is_ok());
     assert_eq!(runtime.counts().barriers, before);

@@ -204,7 +204,7 @@ fn a_group_is_released_while_its_credit_goes_back() {
             0 => runtime.settle(),
             1 => drop(root.drain()),
             2 => parent.set_batch(32),
-            3 => drop((root.stocked(), parent.usage_local(), runtime.tree())),
+            3 => drop((root.stocked(), parent.usage_local(), runtime.snapshot())),
             _ => parent.offline_tree(),
         },
         |round, (_, parent, _), (), ()| {

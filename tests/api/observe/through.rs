@@ -101,7 +101,7 @@ fn everything_is_counted() {
         assert!(group.peak() >= 100 * KIB && root.peak() >= 100 * KIB);
         let held = charge(&group, 50 * KIB);
         assert_eq!((group.live(), root.live()), (50 * KIB, 50 * KIB));
-        assert!(runtime.tree().to_string().contains("50 KiB"));
+        assert!(runtime.snapshot().to_string().contains("50 KiB"));
         drop((held, group));
         assert_empty(&runtime);
     }

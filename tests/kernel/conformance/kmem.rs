@@ -7,7 +7,7 @@ use std::alloc::Layout;
 use std::thread::available_parallelism;
 
 use memcg::kmem::{Bound, Kmem, NodeId, Placement, Topology};
-use memcg::{Bytes, Group, Limits, Runtime, Stat, Unit};
+use memcg::{Bytes, Freshness, Group, Limits, Runtime, Stat, Unit};
 
 use super::{Other, adaptive_groups, assert_groups_sound, bare_groups, create};
 
@@ -37,7 +37,7 @@ fn s075_the_items_sum_to_the_usage() {
     let parent = create(&runtime.root(), "p", Limits::new());
     let children: Vec<Group> = (0..100).map(|number| create(&parent, &number.to_string(), Limits::new())).collect();
     let sum = || {
-        let now = parent.read_exact();
+        let now = parent.read(Freshness::Exact);
         let items = [Stat::ANON, Stat::FILE, Stat::KERNEL, Stat::SOCK];
         items.into_iter().map(|stat| now.get(stat)).sum::<i64>()
     };
@@ -214,7 +214,8 @@ fn s082_percpu_basic() {
             (child, kmem)
         })
         .collect();
-    let both = |group: &Group| group.read_exact().get(Stat::PERCPU) + group.read_exact().get(Stat::SLAB);
+    let both =
+        |group: &Group| group.read(Freshness::Exact).get(Stat::PERCPU) + group.read(Freshness::Exact).get(Stat::SLAB);
     parent.drain();
     assert_eq!((both(&parent), parent.usage()), (parent.live().cast_signed(), parent.live()));
     for (child, kmem) in held.iter().step_by(97) {
@@ -261,10 +262,10 @@ fn s082_sock() {
     let buffers: Vec<Kmem> = (1..=100)
         .map(|bytes| group.precharge(Bytes(bytes)).expect("no limits").account_as(Stat::SOCK, &unplaced(bytes)))
         .collect();
-    assert_eq!(group.usage() - base, group.read_exact().get(Stat::SOCK).cast_unsigned());
-    assert_eq!(group.read_exact().get(Stat::SOCK), 5_050);
+    assert_eq!(group.usage() - base, group.read(Freshness::Exact).get(Stat::SOCK).cast_unsigned());
+    assert_eq!(group.read(Freshness::Exact).get(Stat::SOCK), 5_050);
     drop(buffers);
-    assert_eq!((group.read_exact().get(Stat::SOCK), group.usage()), (0, base));
+    assert_eq!((group.read(Freshness::Exact).get(Stat::SOCK), group.usage()), (0, base));
     drop(beside);
     assert_eq!(group.usage(), 0);
     assert_groups_sound(&runtime);

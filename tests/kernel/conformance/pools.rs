@@ -3,7 +3,7 @@
 
 use memcg::expert::{PoolAlign, PoolRow};
 use memcg::kmem::NodeId;
-use memcg::{Group, Limits, Runtime, RuntimeBuilder, Stat};
+use memcg::{Freshness, Group, Limits, Runtime, RuntimeBuilder, Stat};
 
 /// 10^5 in release builds.
 const GROUPS: u64 = if cfg!(debug_assertions) { 10_000 } else { 100_000 };
@@ -55,7 +55,7 @@ fn s101_what_is_taken_again_is_as_new() {
         .map(|_| {
             let group = root.create("q", Limits::new()).expect("room");
             let new = (group.max(), group.min(), group.low(), group.high(), group.live(), group.peak());
-            let stats = group.read_exact();
+            let stats = group.read(Freshness::Exact);
             assert!(runtime.items().all(|item| stats.get(item.stat) == 0), "{stats:?}");
             assert_eq!(group.stocked(), 0);
             // Everything that can be said of a group is changed.

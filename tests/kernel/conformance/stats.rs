@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use memcg::{Group, Limits, Runtime, Stat, Stats};
+use memcg::{Freshness, Group, Limits, Runtime, Stat};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -34,22 +34,22 @@ fn s083_parent_is_never_below_child() {
     let runtime = runtime();
     let a = create(&runtime.root(), "a");
     let [b, c] = ["b", "c"].map(|name| create(&a, name));
-    let readers: [fn(&Group) -> Stats; 3] = [Group::read_stale, Group::read, Group::read_exact];
+    let readers = [Freshness::Stale, Freshness::Threshold, Freshness::Exact];
     for round in 0..200 {
         a.stat_add(STAT, 3);
         b.stat_add(STAT, round % 9);
         add_units(&c, 10);
         [&b, &c, &a][round as usize % 3].flush();
-        for of_child in readers {
-            for of_parent in readers {
-                let children = of_child(&b).get(STAT) + of_child(&c).get(STAT);
-                let parent = of_parent(&a);
+        for child in readers {
+            for parents in readers {
+                let children = b.read(child).get(STAT) + c.read(child).get(STAT);
+                let parent = a.read(parents);
                 assert!(parent.get(STAT) >= children + parent.local(STAT), "round {round}");
-                assert!(of_parent(&runtime.root()).get(STAT) >= parent.get(STAT), "round {round}");
+                assert!(runtime.root().read(parents).get(STAT) >= parent.get(STAT), "round {round}");
             }
         }
         a.flush();
-        let (of_a, of_b, of_c) = (a.read_stale(), b.read_stale(), c.read_stale());
+        let (of_a, of_b, of_c) = (a.read(Freshness::Stale), b.read(Freshness::Stale), c.read(Freshness::Stale));
         assert_eq!(of_a.get(STAT), of_b.get(STAT) + of_c.get(STAT) + of_a.local(STAT));
         assert_eq!((of_a.local(STAT), of_c.get(STAT)), (3 * (round + 1), 10 * (round + 1)));
     }
@@ -58,7 +58,7 @@ fn s083_parent_is_never_below_child() {
 /// Whether the thresholded read of `group` flushes now.
 fn flushes(runtime: &Runtime, group: &Group) -> bool {
     let before = runtime.counts().flushes;
-    assert!(group.read().max_error() <= 4 * BATCH);
+    assert!(group.read(Freshness::Threshold).max_error() <= 4 * BATCH);
     runtime.counts().flushes > before
 }
 
@@ -76,7 +76,7 @@ fn s084_threshold_follows_the_writers() {
     assert!(!flushes(&runtime, &a), "32 by one writer");
     a.stat_add(STAT, -1);
     assert!(flushes(&runtime, &a), "a magnitude of 33");
-    assert_eq!(a.read_stale().get(STAT), 31);
+    assert_eq!(a.read(Freshness::Stale).get(STAT), 31);
     // Opposite signs, one unit less than before.
     (0..16).for_each(|_| [1, -1].into_iter().for_each(|delta| a.stat_add(STAT, delta)));
     assert!(!flushes(&runtime, &a), "a magnitude of 32");
@@ -96,7 +96,7 @@ fn s084_threshold_follows_the_writers() {
     assert!(!flushes(&runtime, &four), "131 by one of four writers");
     add_units(&four, 1);
     assert!(flushes(&runtime, &four), "132, of which none is held back");
-    assert_eq!(four.read_stale().get(STAT), 3 + 33 + 132);
+    assert_eq!(four.read(Freshness::Stale).get(STAT), 3 + 33 + 132);
 }
 
 /// T: R{A{B, C}}, updates in B only: a flush of C takes nothing of B, a flush of A does.
@@ -109,14 +109,14 @@ fn s085_flush_of_a_sibling_consumes_nothing() {
     add_units(&b, 20);
     let theirs = b.clone();
     other.run(move || add_units(&theirs, 10));
-    let pending = b.read_stale().max_error();
+    let pending = b.read(Freshness::Stale).max_error();
     c.flush();
-    assert_eq!((b.read_stale().get(STAT), a.read_stale().get(STAT)), (0, 0));
-    assert_eq!(b.read_stale().max_error(), pending, "still to come");
-    assert_eq!(c.read_exact().get(STAT), 0);
+    assert_eq!((b.read(Freshness::Stale).get(STAT), a.read(Freshness::Stale).get(STAT)), (0, 0));
+    assert_eq!(b.read(Freshness::Stale).max_error(), pending, "still to come");
+    assert_eq!(c.read(Freshness::Exact).get(STAT), 0);
     a.flush();
-    assert_eq!((b.read_stale().get(STAT), a.read_stale().get(STAT)), (30, 30));
-    assert_eq!((a.read_stale().local(STAT), c.read_stale().get(STAT)), (0, 0));
+    assert_eq!((b.read(Freshness::Stale).get(STAT), a.read(Freshness::Stale).get(STAT)), (30, 30));
+    assert_eq!((a.read(Freshness::Stale).local(STAT), c.read(Freshness::Stale).get(STAT)), (0, 0));
 }
 
 /// Sibling +1, child +63, child +63, by one thread: in the kernel (2025) the child passes its threshold here, and
@@ -134,17 +134,17 @@ fn s087_updates_of_a_flushable_child_reach_the_parent() {
     for update in 1..=1_000_i64 {
         child.stat_add(STAT, 1);
         let sum = 127 + update;
-        let stale = parent.read_stale();
+        let stale = parent.read(Freshness::Stale);
         assert!(sum.abs_diff(stale.get(STAT)) <= stale.max_error(), "update {update}");
         if update % 250 == 0 {
-            let read = parent.read();
+            let read = parent.read(Freshness::Threshold);
             assert!(read.max_error() <= 2 * BATCH && sum.abs_diff(read.get(STAT)) <= 2 * BATCH, "update {update}");
         }
     }
     // A flush of the child alone is no reason to miss it above either.
     child.flush();
-    assert!(parent.read_stale().get(STAT) >= 1_126);
-    assert_eq!(parent.read_exact().get(STAT), 1_127);
+    assert!(parent.read(Freshness::Stale).get(STAT) >= 1_126);
+    assert_eq!(parent.read(Freshness::Exact).get(STAT), 1_127);
 }
 
 /// The kernel visits what was updated and its ancestors up to the target, for each processor. Here it is the updated
@@ -185,7 +185,7 @@ fn s088_idle_groups_are_not_visited() {
     assert_eq!(counts.stat_lists, counts.stat_unlists);
     chain[50].stat_add(STAT, 1);
     assert_eq!([&root, &chain[51], &wide[0]].map(visits), [1, 0, 0]);
-    assert_eq!(root.read_stale().get(STAT), 110);
+    assert_eq!(root.read(Freshness::Stale).get(STAT), 110);
 }
 
 /// N threads update M groups at random, K flushers flush subtrees at random: when all are done every group is exact,
@@ -213,8 +213,8 @@ fn s091_every_update_is_counted_once() {
                 while !done.load(Ordering::Relaxed) {
                     let group = &groups[rng.random_range(0..GROUPS)];
                     match rng.random_range(0..4) {
-                        0 => drop(group.read_exact()),
-                        1 => drop(group.read()),
+                        0 => drop(group.read(Freshness::Exact)),
+                        1 => drop(group.read(Freshness::Threshold)),
                         _ => group.flush(),
                     }
                 }
@@ -244,8 +244,8 @@ fn s091_every_update_is_counted_once() {
     }
     runtime.root().flush();
     for (at, group) in groups.iter().enumerate() {
-        let stats = group.read_stale();
+        let stats = group.read(Freshness::Stale);
         assert_eq!((stats.get(STAT), stats.local(STAT)), (subtree[at], own[at]), "{}", group.path());
-        assert_eq!(group.read_exact().get(STAT), subtree[at], "{}", group.path());
+        assert_eq!(group.read(Freshness::Exact).get(STAT), subtree[at], "{}", group.path());
     }
 }

@@ -56,7 +56,7 @@ mod swap;
 
 use std::time::Duration;
 
-use memcg::{Bytes, ChargeError, Event, Group, Limit, Limits, OomPolicy, Runtime, RuntimeBuilder, Stat};
+use memcg::{Bytes, ChargeError, Event, Freshness, Group, Limit, Limits, OomPolicy, Runtime, RuntimeBuilder, Stat};
 
 use crate::support::processes::Process;
 
@@ -124,7 +124,7 @@ pub(crate) fn assert_current(group: &Group, expected: u64, percent: u64) {
 /// further off than it says.
 #[track_caller]
 pub(crate) fn stat(group: &Group, stat: Stat) -> u64 {
-    let (shown, exact) = (group.read(), group.read_exact().get(stat));
+    let (shown, exact) = (group.read(Freshness::Threshold), group.read(Freshness::Exact).get(stat));
     assert!(shown.get(stat).abs_diff(exact) <= shown.max_error_of(stat), "{shown:?}, exactly {exact}");
     u64::try_from(exact).expect("what is held is not negative")
 }

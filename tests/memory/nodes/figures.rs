@@ -1,7 +1,7 @@
 //! What is read of memory on nodes: sums, by which readers, how exactly, on which nodes.
 
 use memcg::kmem::NodeStats;
-use memcg::{BuildError, Group, Runtime, Stat};
+use memcg::{BuildError, Freshness, Group, Runtime, Stat};
 
 use super::{Other, assert_empty, assert_sums, hold, machine, node, placed, scattered};
 use crate::support::trees::{bare, build, create, stocked};
@@ -134,7 +134,7 @@ fn what_was_added_without_a_node() {
         let kmem = hold(&group, &placed(&[(1, 10)]));
         let now = group.numa_stat(Stat::KERNEL);
         assert_eq!((now.get(node(1)), now.unplaced(), now.sum()), (10, 100, 110));
-        assert_eq!(group.read_exact().get(Stat::KERNEL), 110);
+        assert_eq!(group.read(Freshness::Exact).get(Stat::KERNEL), 110);
         assert_eq!(group.live(), 10, "a statistic is no charge");
         group.stat_add(Stat::KERNEL, -100);
         drop((kmem, group));
@@ -184,19 +184,22 @@ fn other_reads_have_all_nodes() {
         let group = create(&root, "q");
         let other = Other::spawn();
         let kmem = other.hold(&group, &scattered(&[(0, 1), (1, 20), (3, 300)], 4_000));
-        let table = runtime.tree();
+        let table = runtime.snapshot();
         assert!(table.rows().iter().all(|row| row.stats.get("kernel") == Some(&4_321)), "{table}");
-        let (exact, within) = (group.read_exact(), group.read_within(0));
+        let (exact, within) = (group.read(Freshness::Exact), group.read(Freshness::Within(0)));
         assert_eq!((exact.get(Stat::KERNEL), exact.local(Stat::KERNEL), exact.max_error()), (4_321, 4_321, 0));
         assert_eq!((within.get(Stat::KERNEL), within.max_error()), (4_321, 0));
-        assert_eq!((root.read_exact().get(Stat::KERNEL), root.read_exact().local(Stat::KERNEL)), (4_321, 0));
+        assert_eq!(
+            (root.read(Freshness::Exact).get(Stat::KERNEL), root.read(Freshness::Exact).local(Stat::KERNEL)),
+            (4_321, 0)
+        );
         group.flush();
-        assert_eq!(root.read_stale().get(Stat::KERNEL), 4_321, "published to the top");
+        assert_eq!(root.read(Freshness::Stale).get(Stat::KERNEL), 4_321, "published to the top");
         // A batch for each node that a thread writes, at most.
-        let read = group.read();
+        let read = group.read(Freshness::Threshold);
         assert!(4_321_u64.abs_diff(read.get(Stat::KERNEL).cast_unsigned()) <= read.max_error_of(Stat::KERNEL));
         other.run(move || drop(kmem));
-        assert!(runtime.tree().rows().iter().all(|row| !row.stats.contains_key("kernel")));
+        assert!(runtime.snapshot().rows().iter().all(|row| !row.stats.contains_key("kernel")));
         drop(group);
         assert_empty(&runtime);
     }

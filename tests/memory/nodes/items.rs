@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use memcg::{Bytes, Group, Runtime, Stat, Unit};
+use memcg::{Bytes, Freshness, Group, Runtime, Stat, Unit};
 
 use super::{assert_empty, assert_sums, assert_zero, hold, node, placed, scattered};
 use crate::support::trees::{bare, build, create};
@@ -95,7 +95,7 @@ fn an_item_of_another_builder() {
             let mut kmem = account_as(&root, foreign, &placed(&[(0, 100)]));
             assert_eq!((kmem.bytes(), root.live(), kmem.stat()), (100, 100, foreign));
             assert_zero(&root.numa_stat(foreign));
-            assert!(runtime.items().all(|item| root.read_exact().get(item.stat) == 0));
+            assert!(runtime.items().all(|item| root.read(Freshness::Exact).get(item.stat) == 0));
             assert_eq!(runtime.counts().foreign_stats, before + 1);
             kmem.migrate(Some(node(0)), Some(node(1)), 50);
             kmem.relocate(&placed(&[(1, 100)]));

@@ -28,7 +28,7 @@ mod transfer;
 mod updates;
 
 use memcg::kmem::{Kmem, NodeId, NodeStats, Placement, Topology};
-use memcg::{Bytes, Group, Runtime, RuntimeBuilder, Stat};
+use memcg::{Bytes, Freshness, Group, Runtime, RuntimeBuilder, Stat};
 
 use crate::support::trees;
 pub(crate) use crate::support::workers::Other;
@@ -90,7 +90,7 @@ pub(crate) fn assert_sums(runtime: &Runtime) {
     let items: Vec<Stat> = runtime.items().map(|item| item.stat).collect();
     for group in runtime.root().descendants().chain([runtime.root()]) {
         for &item in &items {
-            let (by_node, whole) = (group.numa_stat(item), group.read_exact());
+            let (by_node, whole) = (group.numa_stat(item), group.read(Freshness::Exact));
             assert_eq!(by_node.sum(), whole.get(item), "{item:?} of {}", group.path());
             let sum = by_node.iter().map(|(_, bytes)| bytes).sum::<i64>() + by_node.unplaced();
             assert_eq!(by_node.sum(), sum, "{item:?} of {}", group.path());
@@ -105,7 +105,7 @@ pub(crate) fn assert_empty(runtime: &Runtime) {
     let root = runtime.root();
     for item in runtime.items().filter(|item| item.per_node) {
         assert_zero(&root.numa_stat(item.stat));
-        assert_eq!(root.read_exact().get(item.stat), 0, "{}", item.name);
+        assert_eq!(root.read(Freshness::Exact).get(item.stat), 0, "{}", item.name);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Admission before the memory is there.
 
 use memcg::kmem::Bound;
-use memcg::{Bytes, ChargeError, Limit, Limits, Stat};
+use memcg::{Bytes, ChargeError, Freshness, Limit, Limits, Stat};
 
 use super::{Other, assert_empty, hold, node, on, placed};
 use crate::support::trees::{build, create, limited};
@@ -30,7 +30,7 @@ fn every_level_is_asked() {
         assert_eq!((precharge.bytes(), precharge.group()), (1_000, b.clone()));
         assert_eq!((root.live(), a.live(), b.live()), (1_000, 1_000, 1_000));
         // It is accounted nowhere yet.
-        assert_eq!((on(&b), root.read_exact().get(Stat::KERNEL)), ([0, 0], 0));
+        assert_eq!((on(&b), root.read(Freshness::Exact).get(Stat::KERNEL)), ([0, 0], 0));
         drop(precharge);
         assert_eq!((root.live(), root.forced()), (0, 0));
         drop((a, b));

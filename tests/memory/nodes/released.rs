@@ -1,6 +1,6 @@
 //! What released groups leave: the next group in the object finds no part, row or cell of the last one.
 
-use memcg::{Group, Runtime, Stat};
+use memcg::{Freshness, Group, Runtime, Stat};
 
 use super::{Other, assert_empty, assert_sums, hold, local, machine, on, placed};
 use crate::support::trees::{bare, build, create, stocked};
@@ -58,7 +58,7 @@ fn runtimes_with_other_nodes_come_into_their_objects() {
         let groups: Vec<Group> = (0..20).map(|number| create(&root, &number.to_string())).collect();
         for group in &groups {
             assert!(group.numa_stat(Stat::KERNEL).iter().all(|(_, bytes)| bytes == 0), "another thread's");
-            assert_eq!(group.read_exact().get(Stat::KERNEL), 0);
+            assert_eq!(group.read(Freshness::Exact).get(Stat::KERNEL), 0);
         }
         let mut held = Vec::new();
         for (number, group) in groups.iter().enumerate() {

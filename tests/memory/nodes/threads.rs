@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Barrier, Mutex, MutexGuard, PoisonError, RwLock};
 
 use memcg::kmem::{Bound, Kmem, NodeId, Placement};
-use memcg::{Bytes, Counter, Group, GroupId, Limit, Runtime, Stat};
+use memcg::{Bytes, Counter, Freshness, Group, GroupId, Limit, Runtime, Stat};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -166,7 +166,7 @@ impl World {
             0 => drop(group.numa_stat(Stat::KERNEL)),
             1 => drop(group.numa_stat_stale(Stat::KERNEL)),
             2 => drop(group.numa_table()),
-            _ => drop(group.read()),
+            _ => drop(group.read(Freshness::Threshold)),
         }
     }
 
@@ -309,7 +309,7 @@ fn a_reader_beside_writers() {
                         // What only grows is never less above, on any node, nor in all.
                         let (below, above) = (group.numa_stat_stale(Stat::KERNEL), root.numa_stat_stale(Stat::KERNEL));
                         assert!(below.iter().all(|(node, bytes)| above.get(node) >= bytes), "{below} below {above}");
-                        let (below, above) = (group.read_stale(), root.read_stale());
+                        let (below, above) = (group.read(Freshness::Stale), root.read(Freshness::Stale));
                         assert!(above.get(Stat::KERNEL) >= below.get(Stat::KERNEL));
                         let before = done.each_ref().map(|sum| sum.load(Ordering::SeqCst));
                         let stale = of.numa_stat_stale(Stat::KERNEL);

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use memcg::{Bytes, ChargeError, Group, Limit, Runtime, Stat};
+use memcg::{Bytes, ChargeError, Freshness, Group, Limit, Runtime, Stat};
 
 use super::{assert_empty, assert_sums, hold, local, on, placed, scattered};
 use crate::support::trees::{assert_sound, bare, build, create};
@@ -111,7 +111,8 @@ fn a_refused_one_is_not_to_be_seen() {
         let reader = scope.spawn(|| {
             let mut torn = 0;
             while !done.load(Ordering::Relaxed) {
-                torn += usize::from(on(&d) != [10, 11]) + usize::from(root.read_exact().get(Stat::KERNEL) != 21);
+                torn +=
+                    usize::from(on(&d) != [10, 11]) + usize::from(root.read(Freshness::Exact).get(Stat::KERNEL) != 21);
             }
             torn
         });

@@ -5,7 +5,7 @@
 //! at most a grain is a grain. Work on counters is seen in the walks that a missing stock asks for.
 
 use memcg::kmem::{Kmem, NodeOf, PageNode, Placement};
-use memcg::{Bytes, Group, Runtime, Stat};
+use memcg::{Bytes, Freshness, Group, Runtime, Stat};
 
 use super::{Other, assert_empty, hold, machine, node, on, placed, scattered};
 use crate::support::trees::{bare, build, create};
@@ -89,7 +89,8 @@ fn from_credit_nothing_shared_is_touched() {
     let runtime = build(Runtime::builder().nodes(8).adaptive(false));
     let group = create(&runtime.root(), "q");
     let placement = placed(&[(0, 100), (5, 28)]);
-    let refills = || group.read_exact().get(Stat::STOCK_REFILL) + group.read_exact().get(Stat::STOCK_RETURN);
+    let refills =
+        || group.read(Freshness::Exact).get(Stat::STOCK_REFILL) + group.read(Freshness::Exact).get(Stat::STOCK_RETURN);
     drop(hold(&group, &placement));
     let (usage, walks, counts) = (group.usage(), refills(), runtime.counts());
     let mut held: Option<Kmem> = None;

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 
 use memcg::{
-    Bytes, ChargeError, Event, Group, Limit, Limits, Priority, ReclaimCause, ReclaimError, Registration, Runtime, Stat,
+    Bytes, ChargeError, Event, Freshness, Group, Limit, Limits, Priority, ReclaimCause, ReclaimError, Registration,
+    Runtime, Stat,
 };
 
 use super::{Cache, Log, MIB, assert_empty, assert_sound, bare, build, call, charge, create, kinds, lock};
@@ -40,7 +41,7 @@ fn everything(runtime: &Runtime, group: &Group, target: &Group, round: u64) {
         level.stat_add(Stat::FILE, 1);
         level.flush();
         level.flush_ratelimited();
-        drop((level.read(), level.read_exact(), level.peak_window()));
+        drop((level.read(Freshness::Threshold), level.read(Freshness::Exact), level.peak_window()));
         assert_eq!(level.events_local().get(Event::Oom), 0);
         let figures = (level.usage(), level.live(), level.stocked(), level.forced(), level.peak(), level.refused());
         std::hint::black_box((figures, level.effective_min(target), level.effective_low(&root), level.path()));
@@ -49,7 +50,7 @@ fn everything(runtime: &Runtime, group: &Group, target: &Group, round: u64) {
     runtime.settle();
     let verdict = runtime.verify();
     assert!(verdict.is_ok(), "{verdict}");
-    assert!(runtime.tree().to_string().lines().count() > 2);
+    assert!(runtime.snapshot().to_string().lines().count() > 2);
     std::hint::black_box((
         runtime.counts(),
         runtime.group_count(),

@@ -1,7 +1,7 @@
 //! Groups weighed by a figure of their statistics: it is fresh below the target, and nothing else is flushed for it.
 
 use memcg::expert::BarrierMode;
-use memcg::{BuildError, Bytes, Limit, Priority, Stat, Unit};
+use memcg::{BuildError, Bytes, Freshness, Limit, Priority, Stat, Unit};
 
 use super::{Cache, Log, MIB, assert_sound, assert_within, bare, build, call_of, charge, create};
 
@@ -34,7 +34,7 @@ fn the_subtree_is_flushed_and_the_root_is_not() {
     let deltas = [8, 32].map(|size: i64| size << 20);
     groups.iter().zip(deltas).for_each(|(group, delta)| group.stat_add(Stat::FILE, delta));
     beside.stat_add(Stat::FILE, 1_000);
-    let stale = |group: &memcg::Group| group.read_stale().get(Stat::FILE);
+    let stale = |group: &memcg::Group| group.read(Freshness::Stale).get(Stat::FILE);
     assert_eq!((stale(&groups[0]), stale(&beside)), (0, 0), "no group has flushed");
     top.reclaim(Bytes(10 * MIB)).expect("not inside a reclaimer");
     assert_eq!((stale(&groups[0]), stale(&groups[1])), (deltas[0], deltas[1]));

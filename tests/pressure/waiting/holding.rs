@@ -62,7 +62,7 @@ fn the_group_goes_on() {
         let waiter = in_line(&group, KIB);
         let below = group.create("below", Limits::new()).expect("a free name");
         assert_eq!((group.children().len(), group.drain(), group.stocked()), (1, 0, 0));
-        assert!(runtime.tree().to_string().contains("/q/below"));
+        assert!(runtime.snapshot().to_string().contains("/q/below"));
         below.offline().expect("no children");
         let verdict = runtime.verify();
         assert!(verdict.is_ok(), "{verdict}");

@@ -4,7 +4,7 @@
 //! half a batch for each thread and group that are listed. `read()` flushes where that is above their number times the
 //! batch.
 
-use memcg::{Group, Runtime, Stat, Stats, Unit};
+use memcg::{Freshness, Group, Runtime, Stat, Stats, Unit};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -40,7 +40,7 @@ impl Reach {
     #[track_caller]
     fn read(&self) -> (u64, u64) {
         let before = self.runtime.counts().flushes;
-        let stats = self.runtime.root().read();
+        let stats = self.runtime.root().read(Freshness::Threshold);
         assert_eq!(self.runtime.counts().flushes, before, "a flush: the bound had become too large");
         (stats.get(STAT).unsigned_abs(), stats.max_error())
     }
@@ -81,7 +81,7 @@ fn a_read_is_off_by_almost_all_of_what_it_may_be() {
         // One more, and the next read flushes.
         reach.add_units(0, 0, 1);
         let flushes = reach.runtime.counts().flushes;
-        let stats = reach.runtime.root().read();
+        let stats = reach.runtime.root().read(Freshness::Threshold);
         assert_eq!(stats.get(STAT), missing as i64 + 1);
         assert!(stats.max_error() <= most && reach.runtime.counts().flushes == flushes + 1);
     }
@@ -98,7 +98,7 @@ fn opposite_signs_do_not_cancel() {
     assert_eq!(reach.read(), (0, BATCH / 2));
     reach.others[0].add(&reach.groups[0], STAT, -1);
     let flushes = reach.runtime.counts().flushes;
-    let stats = reach.runtime.root().read();
+    let stats = reach.runtime.root().read(Freshness::Threshold);
     assert_eq!((stats.get(STAT), reach.runtime.counts().flushes), (-1, flushes + 1));
 }
 
@@ -112,12 +112,12 @@ fn a_part_of_a_grain_counts_as_one() {
         for _ in 0..adds {
             root.stat_add(Stat::ANON, delta);
         }
-        let stale = root.read_stale();
+        let stale = root.read(Freshness::Stale);
         assert_eq!((stale.max_error(), stale.max_error_of(Stat::ANON)), (32, 32 * 4_096), "{delta}");
         assert_eq!(stale.max_error_of(STAT), 32);
         assert_honest(&stale, Stat::ANON, delta * adds as i64);
         root.stat_add(Stat::ANON, delta);
-        assert_eq!(root.read_stale().max_error(), 32 + (adds + 1) * grains, "{delta}: it has announced");
+        assert_eq!(root.read(Freshness::Stale).max_error(), 32 + (adds + 1) * grains, "{delta}: it has announced");
     }
 }
 
@@ -130,10 +130,10 @@ fn all_items_share_one_bound() {
     let root = runtime.root();
     for (number, &stat) in (1..).zip(&stats) {
         root.stat_add(stat, 1);
-        let stale = root.read_stale();
+        let stale = root.read(Freshness::Stale);
         assert!(stale.max_error() >= number, "{number} additions, an error of {}", stale.max_error());
     }
-    let read = root.read();
+    let read = root.read(Freshness::Threshold);
     assert!(read.max_error() <= BATCH);
     for stat in stats {
         assert_honest(&read, stat, 1);
@@ -149,7 +149,7 @@ fn a_read_flushes_only_where_it_must() {
     for sum in 1..=10_000_i64 {
         root.stat_add(STAT, 1);
         let before = runtime.counts().flushes;
-        let within = root.read_within(1_000);
+        let within = root.read(Freshness::Within(1_000));
         flushes += runtime.counts().flushes - before;
         assert!(within.max_error() <= 1_000);
         assert_honest(&within, STAT, sum);
@@ -263,7 +263,7 @@ impl Attack {
             70..85 => self.groups[group].flush(),
             85..90 => {
                 let group = self.groups[group].clone();
-                self.others[thread].run(move || drop(group.read()));
+                self.others[thread].run(move || drop(group.read(Freshness::Threshold)));
             }
             // Every thread goes idle and off the lists.
             90..92 => let_idle(&self.runtime),
@@ -275,7 +275,7 @@ impl Attack {
             }
             _ => {
                 let most = self.rng.random_range(0..500);
-                let within = self.groups[group].read_within(most);
+                let within = self.groups[group].read(Freshness::Within(most));
                 assert!(within.max_error() <= most);
                 self.check(group, &within);
             }
@@ -294,18 +294,18 @@ impl Attack {
     /// Everything that can be read without changing what is there; then, for one group, more.
     fn look(&mut self) {
         for group in 0..GROUPS {
-            self.check(group, &self.groups[group].read_stale());
+            self.check(group, &self.groups[group].read(Freshness::Stale));
         }
         let group = self.rng.random_range(0..GROUPS);
         let pairs = self.written.iter().filter(|&&(_, written)| self.is_within(written, group)).count() as u64;
         match self.rng.random_range(0..30) {
             0..4 => {
-                let read = self.groups[group].read();
+                let read = self.groups[group].read(Freshness::Threshold);
                 assert!(read.max_error() <= pairs * self.batch, "{} of {pairs} writers", read.max_error());
                 self.check(group, &read);
             }
             4 => {
-                let exact = self.groups[group].read_exact();
+                let exact = self.groups[group].read(Freshness::Exact);
                 assert_eq!(exact.max_error(), 0);
                 self.check(group, &exact);
             }
@@ -349,7 +349,7 @@ fn a_busy_child_does_not_hide_from_its_parent() {
         child.stat_add(STAT, 1);
         sum += 1;
         for group in [&parent, &runtime.root()] {
-            let stale = group.read_stale();
+            let stale = group.read(Freshness::Stale);
             assert_honest(&stale, STAT, sum);
             assert!(stale.max_error() <= 127 + round + 1 + 2 * BATCH, "and not more than that");
         }
@@ -358,7 +358,7 @@ fn a_busy_child_does_not_hide_from_its_parent() {
             child.flush();
         }
         if round % 37 == 0 {
-            let read = parent.read();
+            let read = parent.read(Freshness::Threshold);
             assert!(read.max_error() <= 2 * BATCH);
             assert_honest(&read, STAT, sum);
         }

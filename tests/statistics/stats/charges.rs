@@ -1,6 +1,6 @@
 //! What the charge code counts by itself, against what the counters say.
 
-use memcg::{Bytes, Group, Runtime, RuntimeBuilder, Stat};
+use memcg::{Bytes, Freshness, Group, Runtime, RuntimeBuilder, Stat};
 
 use super::{Other, assert_exact, build, charge, create};
 
@@ -10,7 +10,7 @@ fn fixed() -> RuntimeBuilder {
 }
 
 fn own(group: &Group, stat: Stat) -> i64 {
-    group.read_exact().local(stat)
+    group.read(Freshness::Exact).local(stat)
 }
 
 #[test]

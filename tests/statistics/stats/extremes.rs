@@ -1,6 +1,6 @@
 //! The largest numbers: nothing panics, nothing is lost that comes back, and no bound wraps.
 
-use memcg::{Runtime, Stat};
+use memcg::{Freshness, Runtime, Stat};
 
 use super::{Other, assert_exact, assert_honest, build, create, kinds};
 
@@ -14,8 +14,8 @@ fn the_largest_numbers_are_read_as_they_are() {
                 let runtime = build(builder.clone());
                 let group = create(&runtime.root(), "q");
                 group.stat_add(stat, delta);
-                assert_honest(&group.read_stale(), stat, delta);
-                assert_honest(&runtime.root().read(), stat, delta);
+                assert_honest(&group.read(Freshness::Stale), stat, delta);
+                assert_honest(&runtime.root().read(Freshness::Threshold), stat, delta);
                 assert_exact(&group, stat, delta, delta);
                 assert_exact(&runtime.root(), stat, delta, 0);
                 group.stat_add(stat, 0);
@@ -39,7 +39,11 @@ fn what_overflows_comes_back() {
                 if round > 0 {
                     // In the middle of it: no panic, whatever is read.
                     for group in [&root, &a, &b] {
-                        std::hint::black_box((group.read_stale(), group.read(), group.read_exact()));
+                        std::hint::black_box((
+                            group.read(Freshness::Stale),
+                            group.read(Freshness::Threshold),
+                            group.read(Freshness::Exact),
+                        ));
                     }
                 }
             }
@@ -75,13 +79,13 @@ fn a_bound_does_not_wrap() {
                     let delta = sign * STEP;
                     sum += delta;
                     others[number % threads].add([&top, &below][number % 2], stat, delta);
-                    assert_honest(&root.read_stale(), stat, sum);
+                    assert_honest(&root.read(Freshness::Stale), stat, sum);
                 }
                 assert_eq!(sum, 1 << 62);
-                assert!(root.read_within(1_000).max_error() <= 1_000);
+                assert!(root.read(Freshness::Within(1_000)).max_error() <= 1_000);
                 assert_exact(&root, stat, sum, 0);
                 // All of it came off the bound again, but for what each may hold back.
-                assert!(root.read_stale().max_error() <= 8 * 500_000, "{:?}", root.read_stale());
+                assert!(root.read(Freshness::Stale).max_error() <= 8 * 500_000, "{:?}", root.read(Freshness::Stale));
             }
         }
     }
@@ -99,8 +103,8 @@ fn a_thread_notices_that_it_went_around() {
             for delta in [i64::MIN, i64::MAX, 1, i64::MAX, i64::MIN, 7, -i64::MAX, i64::MAX, i64::MIN] {
                 sum += delta;
                 root.stat_add(stat, delta);
-                assert_honest(&root.read_stale(), stat, sum);
-                assert_honest(&root.read(), stat, sum);
+                assert_honest(&root.read(Freshness::Stale), stat, sum);
+                assert_honest(&root.read(Freshness::Threshold), stat, sum);
             }
             assert_exact(&root, stat, sum, sum);
         }
@@ -114,9 +118,9 @@ fn any_error_may_be_asked_for() {
     let group = create(&runtime.root(), "q");
     group.stat_add(Stat::ANON, i64::MIN);
     for most in [u64::MAX, u64::MAX / 4_096 + 1, 1 << 52] {
-        assert!(group.read_within(most).max_error() <= most);
+        assert!(group.read(Freshness::Within(most)).max_error() <= most);
     }
-    let stale = group.read_stale();
+    let stale = group.read(Freshness::Stale);
     assert!(stale.max_error_of(Stat::ANON) >= 1 << 63);
     assert!(stale.max_error_of(Stat::WORKINGSET_REFAULT) == stale.max_error());
     assert_exact(&group, Stat::ANON, i64::MIN, i64::MIN);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use memcg::expert::BarrierMode;
 #[cfg(target_os = "linux")]
-use memcg::{Event, Limits};
+use memcg::{Event, Freshness, Limits};
 use memcg::{Group, Runtime, Stat};
 
 use super::{assert_exact, build, create, eventually, kinds};
@@ -20,7 +20,7 @@ const SOON: Duration = Duration::from_millis(1);
 const NEVER: Duration = Duration::from_secs(1_000_000);
 
 fn published(group: &Group) -> i64 {
-    group.read_stale().get(STAT)
+    group.read(Freshness::Stale).get(STAT)
 }
 
 /// So little that no thread is told of it by itself.

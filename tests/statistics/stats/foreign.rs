@@ -1,6 +1,6 @@
 //! Items of another builder: they count nothing, and that is counted.
 
-use memcg::{Group, Runtime, RuntimeBuilder, Stat, Unit};
+use memcg::{Freshness, Group, Runtime, RuntimeBuilder, Stat, Unit};
 
 use super::{assert_exact, build, charge};
 
@@ -14,12 +14,12 @@ fn with(names: &[&str]) -> (RuntimeBuilder, Vec<Stat>) {
 #[track_caller]
 fn assert_foreign(runtime: &Runtime, group: &Group, stat: Stat) {
     let before = runtime.counts();
-    let all = || runtime.items().map(|item| group.read_exact().get(item.stat)).collect::<Vec<_>>();
+    let all = || runtime.items().map(|item| group.read(Freshness::Exact).get(item.stat)).collect::<Vec<_>>();
     let exact = all();
     group.stat_add(stat, 5);
     charge(group, 0).stat_add(stat, -7);
     group.stat_add(stat, 0);
-    let now = group.read_exact();
+    let now = group.read(Freshness::Exact);
     assert_eq!((now.get(stat), now.local(stat)), (0, 0), "{stat:?}");
     assert_eq!(now.max_error_of(stat), 0);
     assert_eq!(all(), exact, "{stat:?} was counted as something else");

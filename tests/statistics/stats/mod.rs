@@ -29,7 +29,7 @@ mod visits;
 use std::time::{Duration, Instant};
 
 use memcg::expert::BarrierMode;
-use memcg::{Bytes, Group, Runtime, RuntimeBuilder, Stat};
+use memcg::{Bytes, Freshness, Group, Runtime, RuntimeBuilder, Stat};
 
 pub(crate) use crate::support::trees::{build, charge, create};
 pub(crate) use crate::support::workers::Other;
@@ -51,7 +51,7 @@ pub(crate) fn kinds() -> [RuntimeBuilder; 7] {
 /// Subtree and own figure of an item, exactly.
 #[track_caller]
 pub(crate) fn assert_exact(group: &Group, stat: Stat, subtree: i64, local: i64) {
-    let now = group.read_exact();
+    let now = group.read(Freshness::Exact);
     assert_eq!((now.get(stat), now.local(stat)), (subtree, local), "{stat:?} of {}", group.path());
     assert_eq!((now.max_error(), now.max_error_of(stat)), (0, 0), "{stat:?} of {}", group.path());
 }

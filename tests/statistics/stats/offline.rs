@@ -1,6 +1,6 @@
 //! Groups that went offline: what they counted stays in the figures of those above, exactly, and is no other thread's.
 
-use memcg::{Group, Runtime, Stat, Unit};
+use memcg::{Freshness, Group, Runtime, Stat, Unit};
 
 use super::{Other, assert_exact, assert_honest, build, charge, create, kinds};
 
@@ -45,8 +45,8 @@ fn what_the_last_holder_wrote_is_with_the_parent() {
             runtime.settle();
             assert_eq!(runtime.dying_count(), 0, "round {round}");
             sum += 7 * round + 100;
-            assert_honest(&acme.read_stale(), STAT, sum + 1_000_000);
-            assert_honest(&root.read_stale(), STAT, sum + 1_000_000);
+            assert_honest(&acme.read(Freshness::Stale), STAT, sum + 1_000_000);
+            assert_honest(&root.read(Freshness::Stale), STAT, sum + 1_000_000);
             if round % 5 == 0 {
                 assert_exact(&root, STAT, sum + 1_000_000, 0);
                 assert_exact(&acme, STAT, sum + 1_000_000, 1_000_000);
@@ -81,7 +81,7 @@ fn a_subtree_that_goes_leaves_its_sum() {
             assert_exact(&middle, STAT, 5 * round + below + 7 * 4 + round, 7 * 4 + round);
             middle.stat_add(STAT, 3);
             sum += 3;
-            assert_honest(&root.read(), STAT, sum);
+            assert_honest(&root.read(Freshness::Threshold), STAT, sum);
             drop(middle);
             runtime.settle();
             assert_eq!((runtime.dying_count(), runtime.group_count()), (0, 1));
@@ -162,7 +162,7 @@ fn the_dead_writers_of_a_dead_group() {
         drop(group);
         runtime.settle();
         assert_eq!(runtime.dying_count(), 0);
-        assert_honest(&root.read_stale(), STAT, 190);
+        assert_honest(&root.read(Freshness::Stale), STAT, 190);
         assert_exact(&root, STAT, 190, 0);
         assert_exact(&root, Stat::FILE, 0, 0);
     }

@@ -1,6 +1,6 @@
 //! Handles, charges and reads that outlive their group and their runtime.
 
-use memcg::Stat;
+use memcg::{Freshness, Stat};
 
 use super::{Other, assert_exact, assert_honest, build, charge, create, kinds};
 
@@ -20,14 +20,14 @@ fn handles_count_on_without_their_runtime() {
         drop(gone);
         drop(runtime);
         // Offline with its runtime, and no thread held it.
-        assert_honest(&root.read_stale(), STAT, 103);
+        assert_honest(&root.read(Freshness::Stale), STAT, 103);
         assert_exact(&acme, STAT, 103, 0);
         for round in 1..100 {
             query.stat_add(STAT, 1);
             other.add(&acme, STAT, 1);
-            assert_honest(&root.read_stale(), STAT, 103 + 2 * round);
-            assert_honest(&root.read(), STAT, 103 + 2 * round);
-            assert!(root.read_within(3).max_error() <= 3);
+            assert_honest(&root.read(Freshness::Stale), STAT, 103 + 2 * round);
+            assert_honest(&root.read(Freshness::Threshold), STAT, 103 + 2 * round);
+            assert!(root.read(Freshness::Within(3)).max_error() <= 3);
         }
         for (group, subtree, local) in [(&query, 102, 102), (&acme, 301, 99), (&root, 301, 0)] {
             assert_exact(group, STAT, subtree, local);

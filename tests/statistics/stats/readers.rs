@@ -1,6 +1,6 @@
 //! The write path, and what the readers make of it.
 
-use memcg::{Runtime, Stat, Unit};
+use memcg::{Freshness, Runtime, Stat, Unit};
 
 use super::{Other, assert_exact, assert_honest, build, create, kinds, let_idle};
 
@@ -51,25 +51,25 @@ fn every_reader_says_how_far_it_is_off() {
         for round in 1..300 {
             group.stat_add(rows, 1);
             for group in [&group, &runtime.root()] {
-                assert_honest(&group.read_stale(), rows, round);
+                assert_honest(&group.read(Freshness::Stale), rows, round);
             }
             if round % 7 == 0 {
-                assert_honest(&group.read(), rows, round);
+                assert_honest(&group.read(Freshness::Threshold), rows, round);
             }
             if round % 11 == 0 {
-                let within = runtime.root().read_within(10);
+                let within = runtime.root().read(Freshness::Within(10));
                 assert!(within.max_error() <= 10);
                 assert_honest(&within, rows, round);
             }
             if round % 50 == 0 {
                 assert_exact(&group, rows, round, round);
                 for group in [&group, &runtime.root()] {
-                    assert_eq!(group.read_stale().get(rows), round, "published");
+                    assert_eq!(group.read(Freshness::Stale).get(rows), round, "published");
                 }
             }
         }
-        assert_eq!(group.read_within(0).get(rows), 299);
-        assert_eq!(group.read_within(0).max_error(), 0);
+        assert_eq!(group.read(Freshness::Within(0)).get(rows), 299);
+        assert_eq!(group.read(Freshness::Within(0)).max_error(), 0);
     }
 }
 
@@ -127,7 +127,12 @@ fn a_group_that_no_thread_wrote_reads_zero() {
         let runtime = build(builder);
         let [idle, busy] = ["idle", "busy"].map(|name| create(&runtime.root(), name));
         busy.stat_add(Stat::ANON, 1 << 30);
-        for stats in [idle.read_stale(), idle.read(), idle.read_within(0), idle.read_exact()] {
+        for stats in [
+            idle.read(Freshness::Stale),
+            idle.read(Freshness::Threshold),
+            idle.read(Freshness::Within(0)),
+            idle.read(Freshness::Exact),
+        ] {
             assert!(runtime.items().all(|item| stats.get(item.stat) == 0));
             assert_eq!((stats.local(Stat::ANON), stats.max_error()), (0, 0));
         }
@@ -149,9 +154,9 @@ fn an_addition_of_zero_makes_no_writer() {
             group.try_charge(0).expect("nothing").stat_add(Stat::ANON, 0);
         };
         let assert_unchanged = |when: &str| {
-            let before = (runtime.counts(), root.read_stale());
+            let before = (runtime.counts(), root.read(Freshness::Stale));
             add_zero();
-            let after = (runtime.counts(), root.read_stale());
+            let after = (runtime.counts(), root.read(Freshness::Stale));
             assert_eq!((after.0.stat_lists, &after.1), (before.0.stat_lists, &before.1), "{when}");
         };
         assert_unchanged("before the first addition");
@@ -162,7 +167,7 @@ fn an_addition_of_zero_makes_no_writer() {
         assert_unchanged("while both are listed");
         assert_exact(&root, Stat::ANON, 4, 0);
         let_idle(&runtime);
-        assert_eq!(root.read_stale().max_error(), 0);
+        assert_eq!(root.read(Freshness::Stale).max_error(), 0);
         assert_unchanged("after both went idle");
         group.stat_add(Stat::ANON, 1);
         other.add(&group, Stat::ANON, 1);
@@ -176,14 +181,14 @@ fn a_read_is_a_copy() {
     let runtime = build(Runtime::builder());
     let root = runtime.root();
     root.stat_add(Stat::FILE, 5);
-    let before = root.read_exact();
+    let before = root.read(Freshness::Exact);
     root.stat_add(Stat::FILE, 1 << 40);
     root.flush();
     drop(runtime);
     assert_eq!((before.get(Stat::FILE), before.local(Stat::FILE), before.max_error()), (5, 5, 0));
     let copy = before.clone();
     assert_eq!(copy, before);
-    assert_ne!(copy, root.read_exact());
+    assert_ne!(copy, root.read(Freshness::Exact));
 }
 
 /// A stale read takes nothing over; a flush does, and only of its subtree.
@@ -193,14 +198,14 @@ fn only_a_flush_publishes() {
     let [a, b] = ["a", "b"].map(|name| create(&runtime.root(), name));
     a.stat_add(Stat::WORKINGSET_REFAULT, 1);
     b.stat_add(Stat::WORKINGSET_REFAULT, 2);
-    let stale = || [&runtime.root(), &a, &b].map(|group| group.read_stale().get(Stat::WORKINGSET_REFAULT));
+    let stale = || [&runtime.root(), &a, &b].map(|group| group.read(Freshness::Stale).get(Stat::WORKINGSET_REFAULT));
     let before = runtime.counts();
     assert_eq!(stale(), [0, 0, 0]);
-    assert_eq!(a.read_within(32).get(Stat::WORKINGSET_REFAULT), 0, "as exact as was asked for");
+    assert_eq!(a.read(Freshness::Within(32)).get(Stat::WORKINGSET_REFAULT), 0, "as exact as was asked for");
     assert_eq!(runtime.counts().flushes, before.flushes);
     b.flush();
     assert_eq!(stale(), [2, 0, 2]);
-    assert_eq!(a.read_within(31).get(Stat::WORKINGSET_REFAULT), 1, "one writer may hold 32 back");
+    assert_eq!(a.read(Freshness::Within(31)).get(Stat::WORKINGSET_REFAULT), 1, "one writer may hold 32 back");
     assert_eq!(stale(), [3, 1, 2]);
     assert_eq!(runtime.counts().flushes - before.flushes, 2);
 }
@@ -222,9 +227,9 @@ fn a_flush_of_everything_reaches_every_group() {
         root.flush();
         assert_eq!(runtime.counts().flushes - before, 1);
         for (number, group) in (1..).zip(&groups) {
-            let stale = group.read_stale();
+            let stale = group.read(Freshness::Stale);
             assert_eq!((stale.get(Stat::KERNEL), stale.local(Stat::KERNEL)), (number, number));
         }
-        assert_eq!(root.read_stale().get(Stat::KERNEL), 50 * 51 / 2);
+        assert_eq!(root.read(Freshness::Stale).get(Stat::KERNEL), 50 * 51 / 2);
     }
 }

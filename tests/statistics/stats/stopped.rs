@@ -1,6 +1,6 @@
 //! Writers that stopped: without a flusher, a few reads or flushes, and they widen no thread's bound any more.
 
-use memcg::{Group, Runtime, RuntimeBuilder, Stat};
+use memcg::{Freshness, Group, Runtime, RuntimeBuilder, Stat};
 
 use super::{Other, assert_exact, assert_honest, build, create};
 
@@ -35,7 +35,7 @@ fn write_once(top: &Group, writers: usize) -> Vec<Other> {
 fn looks_until_exact(group: &Group, writers: usize, mut look: impl FnMut(&Group)) -> usize {
     let truth = BYTES * writers as i64;
     let is_exact = || {
-        let stale = group.read_stale();
+        let stale = group.read(Freshness::Stale);
         assert_honest(&stale, STAT, truth);
         stale.max_error() == 0
     };
@@ -46,7 +46,8 @@ fn looks_until_exact(group: &Group, writers: usize, mut look: impl FnMut(&Group)
             false
         }
     });
-    let looks = looks.unwrap_or_else(|| panic!("{writers} writers: an error of {}", group.read_stale().max_error()));
+    let looks =
+        looks.unwrap_or_else(|| panic!("{writers} writers: an error of {}", group.read(Freshness::Stale).max_error()));
     look(group);
     assert!(is_exact(), "{writers} writers");
     looks
@@ -67,12 +68,13 @@ fn a_few_reads_forget_threads_that_are_idle() {
             let runtime = build(builder);
             let top = create(&runtime.root(), "top");
             let others = write_once(&top, writers);
-            let looks =
-                looks_until_exact(&top, writers, |group| assert_honest(&group.read(), STAT, BYTES * writers as i64));
+            let looks = looks_until_exact(&top, writers, |group| {
+                assert_honest(&group.read(Freshness::Threshold), STAT, BYTES * writers as i64)
+            });
             assert!(looks > 0, "no thread has looked yet");
             // They come back, and are counted again.
             others[0].add(&top, STAT, 1);
-            assert!(top.read_stale().max_error() > 0);
+            assert!(top.read(Freshness::Stale).max_error() > 0);
             assert_exact(&top, STAT, BYTES * writers as i64 + 1, 1);
         }
     }
@@ -87,7 +89,7 @@ fn a_few_flushes_forget_threads_that_are_idle() {
             let others = write_once(&top, writers);
             looks_until_exact(&top, writers, Group::flush);
             drop(others);
-            assert_eq!(top.read_stale().get(STAT), BYTES * writers as i64);
+            assert_eq!(top.read(Freshness::Stale).get(STAT), BYTES * writers as i64);
         }
     }
 }
@@ -98,7 +100,7 @@ fn a_few_reads_forget_threads_that_have_ended() {
         let runtime = build(Runtime::builder());
         let top = create(&runtime.root(), "top");
         drop(write_once(&top, writers));
-        looks_until_exact(&top, writers, |group| drop(group.read()));
+        looks_until_exact(&top, writers, |group| drop(group.read(Freshness::Threshold)));
     }
 }
 
@@ -113,9 +115,9 @@ fn one_that_writes_on_keeps_no_others() {
     for _ in 0..LOOKS_OF_MANY {
         top.stat_add(STAT, 1);
         truth += 1;
-        assert_honest(&top.read(), STAT, truth);
+        assert_honest(&top.read(Freshness::Threshold), STAT, truth);
     }
-    let stale = top.read_stale();
+    let stale = top.read(Freshness::Stale);
     assert!(stale.max_error() <= 1_024, "{} with one writer left", stale.max_error());
     assert_honest(&stale, STAT, truth);
     drop(others);
@@ -130,13 +132,14 @@ fn reads_beside_writers_seldom_flush() {
     let before = runtime.counts();
     for truth in 1..=READS {
         top.stat_add(STAT, 1);
-        assert_honest(&top.read(), STAT, truth as i64);
+        assert_honest(&top.read(Freshness::Threshold), STAT, truth as i64);
     }
     let after = runtime.counts();
     let flushes = after.flushes - before.flushes;
     assert!((READS / 100..=READS / 50).contains(&flushes), "{flushes} flushes");
     assert_eq!(after.stat_unlists, before.stat_unlists);
     // It stops, and is forgotten though no thread had looked often.
-    let reads = (0..170).find(|_| top.read().max_error() == 0 && top.read_stale().max_error() == 0);
-    assert!(reads.is_some(), "an error of {}", top.read_stale().max_error());
+    let reads = (0..170)
+        .find(|_| top.read(Freshness::Threshold).max_error() == 0 && top.read(Freshness::Stale).max_error() == 0);
+    assert!(reads.is_some(), "an error of {}", top.read(Freshness::Stale).max_error());
 }

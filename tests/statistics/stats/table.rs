@@ -1,16 +1,17 @@
-//! The statistics columns of the tree as a table.
+//! Statistics in a snapshot, and as columns of its table.
 
-use memcg::{Runtime, Stat, TreeTable, Unit};
+use memcg::{Runtime, Snapshot, Stat, Unit};
 
 use super::{Other, build, create, kinds};
 
-/// The names of the columns, and the cells of the row of `path`.
-fn printed(table: &TreeTable, path: &str) -> (Vec<String>, Vec<String>) {
-    let text = table.to_string();
-    let split =
-        |line: &str| line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).map(String::from).collect();
+/// The cells of the head and of the row of `path` that are to the right of `max`.
+fn printed(snapshot: &Snapshot, items: &[&str], path: &str) -> [Vec<String>; 2] {
+    let text = snapshot.with_stats(items).to_string();
+    let split = |line: &str| -> Vec<String> {
+        line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).skip(4).map(String::from).collect()
+    };
     let row = text.lines().find(|line| line.split("  ").next() == Some(path)).expect("a row");
-    (split(text.lines().next().expect("a head")), split(row))
+    [text.lines().next().expect("a head"), row].map(split)
 }
 
 #[test]
@@ -27,12 +28,12 @@ fn rows_hold_what_was_written_exactly() {
         other.add(&query, Stat::ANON, -3 << 20);
         acme.stat_add(wait, 12_345);
         gone.stat_add(rows, 100);
-        // What came to nothing is not shown.
+        // What came to nothing is not in the row.
         query.stat_add(idle, 1);
         other.add(&query, idle, -1);
         gone.offline().expect("no children");
-        let table = runtime.tree();
-        let found: Vec<_> = table.rows().iter().map(|row| (row.path.as_str(), row.stats.clone())).collect();
+        let snapshot = runtime.snapshot();
+        let found: Vec<_> = snapshot.rows().iter().map(|row| (row.path.as_str(), row.stats.clone())).collect();
         assert_eq!(found.iter().map(|row| row.0).collect::<Vec<_>>(), ["/", "/acme", "/acme/q17"]);
         let expected = |rows: i64, wait: i64| {
             let all = [("rows", rows), ("wait", wait), ("anon", -3 << 20)];
@@ -42,19 +43,29 @@ fn rows_hold_what_was_written_exactly() {
             [&found[0].1, &found[1].1, &found[2].1],
             [&expected(112, 12_345), &expected(112, 12_345), &expected(12, 0)]
         );
-        let (head, row) = printed(&table, "/acme/q17");
-        assert_eq!(head[6..], ["anon", "rows", "wait"]);
-        assert_eq!(row[6..], ["-3 MiB", "12", "0 ns"]);
+        let [head, row] = printed(&snapshot, &["anon", "rows", "wait", "idle", "none"], "/acme/q17");
+        assert_eq!(head, ["anon", "rows", "wait", "idle", "none"], "in the order that was asked for");
+        assert_eq!(row, ["-3 MiB", "12", "0 ns", "0", "0"]);
     }
 }
 
+/// No item is a column unless it is asked for, those that the crate counts itself among them.
 #[test]
-fn a_tree_that_no_thread_wrote_has_no_columns() {
-    let runtime = build(Runtime::builder());
-    create(&runtime.root(), "q");
-    let table = runtime.tree();
-    assert!(table.rows().iter().all(|row| row.stats.is_empty()));
-    assert_eq!(printed(&table, "/").0, ["path", "live", "stocked", "peak", "max", "refused"]);
+fn no_item_is_a_column_by_itself() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = create(&runtime.root(), "q");
+        let held: Vec<_> = (0..100).map(|_| group.try_charge(10_000).expect("no limit")).collect();
+        group.stat_add(Stat::ANON, 1);
+        let snapshot = runtime.snapshot();
+        assert!(snapshot.rows().iter().all(|row| row.stats.contains_key("anon")), "{:?}", snapshot.rows());
+        let head = snapshot.to_string();
+        assert_eq!(
+            head.lines().next().expect("a head").split_whitespace().collect::<Vec<_>>(),
+            ["path", "live", "%max", "max"]
+        );
+        drop(held);
+    }
 }
 
 /// The smallest figure there is has a text too.
@@ -64,7 +75,7 @@ fn the_largest_figures_are_printed() {
     let group = create(&runtime.root(), "q");
     group.stat_add(Stat::ANON, i64::MIN);
     group.stat_add(Stat::WORKINGSET_REFAULT, i64::MAX);
-    let (head, row) = printed(&runtime.tree(), "/q");
-    assert_eq!(head[6..], ["anon", "workingset_refault"]);
-    assert_eq!(row[6..], ["-8 EiB".to_string(), i64::MAX.to_string()]);
+    let [head, row] = printed(&runtime.snapshot(), &["anon", "workingset_refault"], "/q");
+    assert_eq!(head, ["anon", "workingset_refault"]);
+    assert_eq!(row, ["-8 EiB".to_string(), i64::MAX.to_string()]);
 }

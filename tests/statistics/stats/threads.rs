@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use memcg::{Group, Runtime, Stat, Unit};
+use memcg::{Freshness, Group, Runtime, Stat, Unit};
 
 use super::{Other, assert_exact, assert_honest, build, charge, create, kinds};
 
@@ -23,10 +23,10 @@ fn a_thread_that_ends_loses_nothing() {
             });
             writer.join().expect("no panic");
             sum += round - 1;
-            assert_honest(&group.read_stale(), rows, sum);
+            assert_honest(&group.read(Freshness::Stale), rows, sum);
             match round % 10 {
                 3 => assert_exact(&group, rows, sum, sum),
-                7 => assert_honest(&runtime.root().read(), rows, sum),
+                7 => assert_honest(&runtime.root().read(Freshness::Threshold), rows, sum),
                 9 => group.flush(),
                 _ => {}
             }
@@ -74,7 +74,7 @@ fn the_next_thread_writes_to_the_next_group() {
             let group = create(&root, "q");
             let theirs = group.clone();
             std::thread::spawn(move || theirs.stat_add(Stat::SOCK, round)).join().expect("no panic");
-            assert_honest(&group.read_stale(), Stat::SOCK, round);
+            assert_honest(&group.read(Freshness::Stale), Stat::SOCK, round);
             if round % 2 == 0 {
                 assert_exact(&group, Stat::SOCK, round, round);
             }
@@ -97,11 +97,15 @@ impl Drop for AtExit {
         self.group.stat_add(Stat::ANON, -100);
         let held = charge(&self.group, 3);
         held.stat_add(Stat::KERNEL, self.delta);
-        std::hint::black_box((self.group.read_stale(), self.group.read(), self.group.read_within(5)));
+        std::hint::black_box((
+            self.group.read(Freshness::Stale),
+            self.group.read(Freshness::Threshold),
+            self.group.read(Freshness::Within(5)),
+        ));
         let below = create(&self.group, "at exit");
         below.stat_add(Stat::KERNEL, self.delta);
         below.offline().expect("no children");
-        assert!(self.group.read_exact().get(Stat::KERNEL) >= 3 * self.delta, "its own are there");
+        assert!(self.group.read(Freshness::Exact).get(Stat::KERNEL) >= 3 * self.delta, "its own are there");
         self.group.flush();
     }
 }
@@ -140,7 +144,7 @@ fn a_thread_counts_in_a_thread_local_destructor() {
             });
             thread.join().expect("destructors do not panic");
             sum += 3 * 1_001 * round + i64::from(round % 3 > 0);
-            assert_honest(&group.read_stale(), Stat::KERNEL, sum);
+            assert_honest(&group.read(Freshness::Stale), Stat::KERNEL, sum);
             if round % 4 == 0 {
                 assert_exact(&group, Stat::ANON, -200 * round, -200 * round);
             }
@@ -180,7 +184,7 @@ fn threads_take_turns_in_one_group() {
             }
             others[at].add(&group, Stat::WORKINGSET_REFAULT, 3);
             sum += 3;
-            assert_honest(&group.read_stale(), Stat::WORKINGSET_REFAULT, sum);
+            assert_honest(&group.read(Freshness::Stale), Stat::WORKINGSET_REFAULT, sum);
             if turn % 17 == 0 {
                 others[(at + 1) % 3].run({
                     let group = group.clone();

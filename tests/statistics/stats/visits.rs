@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use memcg::{Counts, Group, Runtime, Stat};
+use memcg::{Counts, Freshness, Group, Runtime, Stat};
 
 use super::{Other, assert_exact, assert_honest, build, create, eventually, kinds, let_idle};
 
@@ -63,13 +63,13 @@ fn a_deep_idle_tree_is_not_visited() {
         for (sum, at) in (301..).zip([300, 150, 1]) {
             levels[at].stat_add(STAT, 1);
             let (visits, barriers) = cost(&runtime, || {
-                let top = runtime.root().read_exact();
+                let top = runtime.root().read(Freshness::Exact);
                 assert_eq!(top.get(STAT), sum);
             });
             assert_eq!((visits, barriers), (LOOKS, 0), "level {at}");
             // Published all the way up, nowhere else.
-            assert_eq!(levels[at].read_stale().local(STAT), 2);
-            assert_eq!(levels[at].parent().expect("no root").read_stale().local(STAT), i64::from(at > 1));
+            assert_eq!(levels[at].read(Freshness::Stale).local(STAT), 2);
+            assert_eq!(levels[at].parent().expect("no root").read(Freshness::Stale).local(STAT), i64::from(at > 1));
             let_idle(&runtime);
         }
     }
@@ -91,8 +91,8 @@ fn a_flush_looks_at_its_own_subtree() {
             of_b[3].stat_add(STAT, 1);
             assert_eq!(cost(&runtime, || assert_exact(&a, STAT, 5 * round + 5, 5 * round + 5)), (LOOKS, 0));
             assert_eq!(cost(&runtime, || of_b[3].flush()), (1, 0));
-            assert_eq!(of_b[3].read_stale().get(STAT), 7 + round);
-            assert_eq!(of_b[4].read_stale().get(STAT), 0, "no thread asked");
+            assert_eq!(of_b[3].read(Freshness::Stale).get(STAT), 7 + round);
+            assert_eq!(of_b[4].read(Freshness::Stale).get(STAT), 0, "no thread asked");
         }
         assert_eq!(cost(&runtime, || assert_exact(&b, STAT, 710, 0)), (LOOKS * 100, 0));
     }
@@ -164,7 +164,7 @@ fn at_rest_nothing_happens() {
         assert!(rested.barriers < 20, "{} barriers for 200 that went idle", rested.barriers);
         // It begins again where it ended.
         groups[5].stat_add(STAT, 1);
-        eventually("a flush", || runtime.root().read_stale().get(STAT) == 201);
+        eventually("a flush", || runtime.root().read(Freshness::Stale).get(STAT) == 201);
         assert_eq!(runtime.counts().stat_lists, rested.stat_lists + 1);
     }
 }
@@ -191,8 +191,8 @@ fn off_the_list_and_back() {
             for _ in 0..pause {
                 runtime.root().flush();
             }
-            assert_honest(&group.read_stale(), STAT, sum);
-            assert_honest(&runtime.root().read(), STAT, sum);
+            assert_honest(&group.read(Freshness::Stale), STAT, sum);
+            assert_honest(&runtime.root().read(Freshness::Threshold), STAT, sum);
             if pause % 3 == 0 {
                 assert_exact(&group, STAT, sum, sum);
             }
@@ -214,15 +214,15 @@ fn the_bound_forgets_idle_writers() {
     let root = runtime.root();
     let groups: Vec<Group> = (0..10).map(|number| create(&root, &number.to_string())).collect();
     groups.iter().for_each(|group| group.stat_add(STAT, 1));
-    assert_eq!(root.read_stale().max_error(), 10 * 32);
-    assert_eq!(groups[0].read_stale().max_error(), 32);
+    assert_eq!(root.read(Freshness::Stale).max_error(), 10 * 32);
+    assert_eq!(groups[0].read(Freshness::Stale).max_error(), 32);
     root.flush();
-    assert_eq!(root.read_stale().max_error(), 10 * 32, "they may have written since");
+    assert_eq!(root.read(Freshness::Stale).max_error(), 10 * 32, "they may have written since");
     let_idle(&runtime);
-    assert_eq!(root.read_stale().max_error(), 0);
+    assert_eq!(root.read(Freshness::Stale).max_error(), 0);
     groups[3].stat_add(STAT, 1);
-    assert_eq!(root.read_stale().max_error(), 32);
-    assert_eq!(groups[4].read_stale().max_error(), 0);
+    assert_eq!(root.read(Freshness::Stale).max_error(), 32);
+    assert_eq!(groups[4].read(Freshness::Stale).max_error(), 0);
 }
 
 /// A group that goes takes its cells off every list.
@@ -243,6 +243,6 @@ fn dead_groups_are_not_visited() {
         assert_exact(&root, STAT, 1_000, 0);
         let_idle(&runtime);
         assert_eq!(cost(&runtime, || assert_exact(&root, STAT, 1_000, 0)), (0, 0));
-        assert_eq!(root.read_stale().max_error(), 0);
+        assert_eq!(root.read(Freshness::Stale).max_error(), 0);
     }
 }

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 
-use memcg::{Group, Limits, Runtime, Stat, Stats};
+use memcg::{Freshness, Group, Limits, Runtime, Stat};
 use unified::UnifiedSkip;
 
 /// One item of the groups of a tree, by their numbers; 0 is the root.
@@ -39,19 +39,19 @@ trait Statistics: Sync {
 /// This library; how it is read is the test's choice.
 struct Library {
     groups: Vec<Group>,
-    read: fn(&Group) -> Stats,
+    freshness: Freshness,
     _runtime: Runtime,
 }
 
 impl Library {
     /// `parents` are those of the groups after the root.
-    fn new(parents: &[usize], read: fn(&Group) -> Stats) -> Self {
+    fn new(parents: &[usize], freshness: Freshness) -> Self {
         let runtime = Runtime::builder().build().expect("defaults hold");
         let mut groups = vec![runtime.root()];
         for &parent in parents {
             groups.push(groups[parent].create(&groups.len().to_string(), Limits::new()).expect("a name"));
         }
-        Self { groups, read, _runtime: runtime }
+        Self { groups, freshness, _runtime: runtime }
     }
 }
 
@@ -76,7 +76,7 @@ impl Statistics for Library {
     }
 
     fn read(&self, group: usize) -> i64 {
-        (self.read)(&self.groups[group]).get(Stat::ANON)
+        self.groups[group].read(self.freshness).get(Stat::ANON)
     }
 
     fn flush_under_way(&self) -> Box<dyn Any> {
@@ -117,8 +117,8 @@ fn oom_handler_picks_a_victim(stats: &dyn Statistics) -> (usize, i64) {
 #[test]
 fn story_oom_handler_picks_the_spike() {
     const TENANTS: [usize; 3] = [0; 3];
-    for read in [Group::read, Group::read_exact] {
-        assert_eq!(oom_handler_picks_a_victim(&Library::new(&TENANTS, read)), (1, 1_100 * MIB));
+    for freshness in [Freshness::Threshold, Freshness::Exact] {
+        assert_eq!(oom_handler_picks_a_victim(&Library::new(&TENANTS, freshness)), (1, 1_100 * MIB));
     }
     // The wrong one is killed, and memory stays as short as it was.
     assert_eq!(oom_handler_picks_a_victim(&UnifiedSkip::new(&TENANTS)), (2, 300 * MIB));
@@ -146,8 +146,8 @@ fn reclaimer_works_towards_its_goal(stats: &dyn Statistics) -> (u32, i64) {
 /// operation. Stale stats from before reclaim may give a false negative."
 #[test]
 fn story_proactive_reclaimer_sees_its_success() {
-    for read in [Group::read, Group::read_exact] {
-        assert_eq!(reclaimer_works_towards_its_goal(&Library::new(&[0], read)), (1, 64 * MIB));
+    for freshness in [Freshness::Threshold, Freshness::Exact] {
+        assert_eq!(reclaimer_works_towards_its_goal(&Library::new(&[0], freshness)), (1, 64 * MIB));
     }
     // It never sees what it has done, and goes on until it gives up.
     assert_eq!(reclaimer_works_towards_its_goal(&UnifiedSkip::new(&[0])), (10, 640 * MIB));
@@ -170,8 +170,11 @@ fn a_thread_reads_parent_and_child(stats: &dyn Statistics) -> (i64, i64) {
 #[test]
 fn story_parent_never_below_child() {
     const PARENT_AND_CHILD: [usize; 2] = [0, 1];
-    for read in [Group::read, Group::read_exact] {
-        assert_eq!(a_thread_reads_parent_and_child(&Library::new(&PARENT_AND_CHILD, read)), (115 * MIB, 110 * MIB));
+    for freshness in [Freshness::Threshold, Freshness::Exact] {
+        assert_eq!(
+            a_thread_reads_parent_and_child(&Library::new(&PARENT_AND_CHILD, freshness)),
+            (115 * MIB, 110 * MIB)
+        );
     }
     assert_eq!(a_thread_reads_parent_and_child(&UnifiedSkip::new(&PARENT_AND_CHILD)), (15 * MIB, 110 * MIB));
 }

@@ -105,7 +105,7 @@ impl Lane {
     pub(crate) fn look(&mut self, world: &World) {
         let group = world.any_group(&mut self.rng);
         match self.rng.random_range(0..6) {
-            0 => drop(world.runtime().tree()),
+            0 => drop(world.runtime().snapshot()),
             1 => world.runtime().settle(),
             2 => drop(group.drain()),
             3 => assert!(group.descendants().all(|below| below.ancestors().any(|above| above == group))),

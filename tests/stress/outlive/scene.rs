@@ -9,8 +9,8 @@ use std::time::Duration;
 use memcg::expert::{BarrierMode, PoolAlign};
 use memcg::kmem::{KmemVec, PerCpu, Placement};
 use memcg::{
-    Bytes, Charge, Counter, Event, Group, GroupId, Limit, Limits, OomPolicy, Priority, Reclaim, ReclaimContext,
-    Runtime, RuntimeBuilder, Stat,
+    Bytes, Charge, Counter, Event, Freshness, Group, GroupId, Limit, Limits, OomPolicy, Priority, Reclaim,
+    ReclaimContext, Runtime, RuntimeBuilder, Stat,
 };
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -240,7 +240,7 @@ impl Scene {
             let counter = root.counter(further).expect("its own");
             assert_eq!((root.usage(), root.forced(), root.stocked_bound(), root.waiting()), (0, 0, 0, 0));
             assert_eq!((counter.usage(), counter.forced()), (0, 0));
-            let left = root.read_exact();
+            let left = root.read(Freshness::Exact);
             assert_eq!([Stat::SLAB, Stat::KERNEL, Stat::PERCPU].map(|stat| left.get(stat)), [0; 3], "of kernel memory");
         }
         assert_eq!(token.others(), 0, "listeners, hooks, reclaimers and wakers that no thread can call any more");

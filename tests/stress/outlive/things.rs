@@ -7,8 +7,8 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use memcg::kmem::{Kmem, KmemVec, Member, Mover, PerCpu, Placement, Precharge};
 use memcg::{
-    Bytes, Charge, ChargeError, ChargeFuture, CreateError, Events, Group, Limits, PeakWindow, Registration, Runtime,
-    Stat,
+    Bytes, Charge, ChargeError, ChargeFuture, CreateError, Events, Freshness, Group, Limits, PeakWindow, Registration,
+    Runtime, Stat,
 };
 use rand::RngExt;
 use rand::rngs::SmallRng;
@@ -82,7 +82,7 @@ impl Thing {
                 Thing::Group(group)
             }
             Thing::Runtime(runtime) => {
-                assert!(runtime.root().path() == "/" && runtime.tree().rows()[0].path == "/");
+                assert!(runtime.root().path() == "/" && runtime.snapshot().rows()[0].path == "/");
                 runtime.settle();
                 Thing::Runtime(runtime)
             }
@@ -222,7 +222,7 @@ fn use_group(group: &Group, scene: &Scene, heap: &Heap, rng: &mut SmallRng) {
         }
         7 => {
             group.stat_add(Stat::FILE, 1);
-            assert!(group.read_exact().get(Stat::FILE) > 0);
+            assert!(group.read(Freshness::Exact).get(Stat::FILE) > 0);
         }
         8 => {
             let below: Vec<Group> = group.descendants().collect();

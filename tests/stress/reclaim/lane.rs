@@ -112,7 +112,7 @@ impl Lane {
     fn look(&mut self, world: &World) {
         let group = world.any_group(&mut self.rng);
         match self.rng.random_range(0..4) {
-            0 => drop(world.runtime.tree()),
+            0 => drop(world.runtime.snapshot()),
             1 => world.runtime.settle(),
             2 => drop(group.drain()),
             _ => {

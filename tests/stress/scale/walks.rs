@@ -43,7 +43,7 @@ fn walk(world: &World, what: usize, _one: Look<'_>) {
                 }
             }
             2 => {
-                let table = world.runtime.tree();
+                let table = world.runtime.snapshot();
                 let rows: HashMap<&str, u64> = table.rows().iter().map(|row| (row.path.as_str(), row.live)).collect();
                 assert_eq!(rows.len(), table.rows().len(), "a path twice in the table");
                 for (tenant, stays) in world.tenants.iter().zip(&world.stays) {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use memcg::{Group, Limits, Runtime, Stat};
+use memcg::{Freshness, Group, Limits, Runtime, Stat};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -44,14 +44,14 @@ fn a_read_is_as_exact_as_was_asked() {
                 }
                 let from = if rng.random_bool(0.5) { group.clone() } else { runtime.root() };
                 let most = batch + rng.random_range(0..3 * batch + 10);
-                let within = from.read_within(most).max_error();
+                let within = from.read(Freshness::Within(most)).max_error();
                 assert!(within <= most, "an error of {within}, {most} were asked for");
-                let read = from.read().max_error();
+                let read = from.read(Freshness::Threshold).max_error();
                 assert!(read <= WRITERS * batch, "an error of {read} with {WRITERS} writers of {batch}");
                 stale += u64::from(within > 0);
             }
             assert!(stale > 0 || batch == 0, "every read was flushed");
         });
-        assert_eq!(group.read_exact().get(STAT) as u64, written.load(Ordering::Relaxed));
+        assert_eq!(group.read(Freshness::Exact).get(STAT) as u64, written.load(Ordering::Relaxed));
     }
 }

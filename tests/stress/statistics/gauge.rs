@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
-use memcg::{Group, Limits, Runtime, RuntimeBuilder, Stat};
+use memcg::{Freshness, Group, Limits, Runtime, RuntimeBuilder, Stat};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -59,7 +59,7 @@ impl Gauge {
     /// The error of an exact read: enough for a gauge within its range, and no more than was moved meanwhile.
     fn look(&self) -> u64 {
         let done = self.done.load(Ordering::SeqCst);
-        let exact = self.levels[0].read_exact();
+        let exact = self.levels[0].read(Freshness::Exact);
         let begun = self.begun.load(Ordering::SeqCst);
         let (found, error) = (exact.get(STAT), exact.max_error());
         let off = if found < 0 { -found } else { (found - MOST).max(0) };
@@ -70,7 +70,7 @@ impl Gauge {
 
     /// No thread moves it.
     fn assert_quiet(&self) {
-        let exact = self.levels[0].read_exact();
+        let exact = self.levels[0].read(Freshness::Exact);
         let truth = MOST - self.free.load(Ordering::SeqCst);
         assert_eq!((exact.get(STAT), exact.max_error()), (truth, 0));
     }

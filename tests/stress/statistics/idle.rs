@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use memcg::expert::BarrierMode;
-use memcg::{Group, Limits, Runtime, RuntimeBuilder, Stat};
+use memcg::{Freshness, Group, Limits, Runtime, RuntimeBuilder, Stat};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -61,13 +61,13 @@ fn a_write_meets_its_unlisting() {
                             groups[at].stat_add(STAT, 1);
                             let now = truth[at].fetch_add(1, Ordering::Relaxed) + 1;
                             if rng.random_bool(0.1) {
-                                let stale = groups[at].read_stale();
+                                let stale = groups[at].read(Freshness::Stale);
                                 assert!(now.abs_diff(stale.get(STAT)) <= stale.max_error());
                             }
                             (0..rng.random_range(0..1_500)).for_each(|_| std::hint::spin_loop());
                             if rng.random_bool(0.3) {
                                 // No thread has written it since.
-                                assert_eq!(groups[at].read_exact().get(STAT), now);
+                                assert_eq!(groups[at].read(Freshness::Exact).get(STAT), now);
                             }
                             if rng.random_bool(0.001) {
                                 std::thread::sleep(Duration::from_micros(500));
@@ -84,10 +84,10 @@ fn a_write_meets_its_unlisting() {
             let_idle(&runtime);
             let truth: Vec<i64> = truth.iter().map(|truth| truth.load(Ordering::Relaxed)).collect();
             for (group, &truth) in groups.iter().zip(&truth) {
-                let stale = group.read_stale();
+                let stale = group.read(Freshness::Stale);
                 assert_eq!((stale.get(STAT), stale.max_error()), (truth, 0), "{group:?}");
             }
-            let stale = runtime.root().read_stale();
+            let stale = runtime.root().read(Freshness::Stale);
             assert_eq!((stale.get(STAT), stale.max_error()), (truth.iter().sum(), 0));
             runtime.stop_flusher();
             round += 1;

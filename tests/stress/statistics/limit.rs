@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memcg::{Group, Limits, Runtime, Stat};
+use memcg::{Freshness, Group, Limits, Runtime, Stat};
 
 use crate::support::turns::turn;
 
@@ -12,7 +12,7 @@ const WRITERS: u64 = 4;
 /// Adds `delta` as long as the figure of `all` is below the limit. Tells how often it did.
 fn add_up_to(limit: i64, all: &Group, own: &Group, stat: Stat, delta: i64) -> u64 {
     let mut added = 0;
-    while all.read_exact().get(stat) < limit {
+    while all.read(Freshness::Exact).get(stat) < limit {
         own.stat_add(stat, delta);
         added += 1;
     }
@@ -40,7 +40,7 @@ fn a_limit_on_a_statistic_overshoots_by_the_writers_in_flight_at_most() {
                 scope.spawn(move || added.fetch_add(add_up_to(limit, all, own, stat, delta), Ordering::SeqCst));
             }
         });
-        let sum = all.read_exact().get(stat);
+        let sum = all.read(Freshness::Exact).get(stat);
         assert_eq!(sum, added.load(Ordering::SeqCst) as i64 * delta);
         assert!(
             sum >= limit && sum - limit <= WRITERS as i64 * delta,
@@ -63,15 +63,15 @@ fn one_writer_at_a_time_keeps_a_limit_exactly() {
         let (group, top) = (all.clone(), all.clone());
         let child = std::thread::spawn(move || {
             let child = group.create("child", Limits::new()).expect("a name that is free again");
-            while top.read_exact().get(stat) + 90 <= limit {
+            while top.read(Freshness::Exact).get(stat) + 90 <= limit {
                 child.stat_add(stat, 90);
             }
             child.offline().expect("no children");
         });
         child.join().expect("no panic");
-        while all.read_exact().get(stat) < limit {
+        while all.read(Freshness::Exact).get(stat) < limit {
             all.stat_add(stat, 1);
         }
-        assert_eq!(all.read_exact().get(stat), limit);
+        assert_eq!(all.read(Freshness::Exact).get(stat), limit);
     }
 }

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use memcg::expert::BarrierMode;
-use memcg::{Group, Runtime, RuntimeBuilder, Stat, Stats};
+use memcg::{Freshness, Group, Runtime, RuntimeBuilder, Stat};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use world::{Lane, World};
@@ -49,11 +49,10 @@ impl Drop for Done<'_> {
     }
 }
 
-const READERS: [fn(&Group) -> Stats; 4] =
-    [Group::read_stale, Group::read, |group| group.read_within(100), |group| group.read_exact()];
+const READS: [Freshness; 4] = [Freshness::Stale, Freshness::Threshold, Freshness::Within(100), Freshness::Exact];
 
-fn a_reader(rng: &mut SmallRng) -> fn(&Group) -> Stats {
-    READERS[[0, 0, 0, 0, 1, 1, 2, 3][rng.random_range(0..8)]]
+fn any_read(rng: &mut SmallRng) -> Freshness {
+    READS[[0, 0, 0, 0, 1, 1, 2, 3][rng.random_range(0..8)]]
 }
 
 /// Flushes subtrees, in one way or the other, until all writers are done.
@@ -62,8 +61,8 @@ fn flush(world: &World, seed: u64, done: &AtomicBool) {
     while !done.load(Ordering::SeqCst) {
         let group = world.any(&mut rng).group;
         match rng.random_range(0..8) {
-            0 => drop(group.read_exact()),
-            1 => drop(group.read_within(rng.random_range(0..200))),
+            0 => drop(group.read(Freshness::Exact)),
+            1 => drop(group.read(Freshness::Within(rng.random_range(0..200)))),
             2 => drop(group.flush_ratelimited()),
             3 => world.runtime.root().flush(),
             4 => std::thread::sleep(Duration::from_micros(rng.random_range(0..300))),
@@ -79,13 +78,13 @@ fn compare(world: &World, seed: u64, done: &AtomicBool) -> u64 {
     while !done.load(Ordering::SeqCst) {
         let child = world.any(&mut rng).group;
         let above: Vec<Group> = child.ancestors().collect();
-        let mut below = a_reader(&mut rng)(&child).get(world.grows);
-        let again = a_reader(&mut rng)(&child).get(world.grows);
+        let mut below = child.read(any_read(&mut rng)).get(world.grows);
+        let again = child.read(any_read(&mut rng)).get(world.grows);
         assert!(again >= below, "{child:?}: {again} after {below}");
         below = again;
         for parent in &above {
             if rng.random_bool(0.5) {
-                let now = a_reader(&mut rng)(parent).get(world.grows);
+                let now = parent.read(any_read(&mut rng)).get(world.grows);
                 assert!(now >= below, "{parent:?}: {now}, and below it there were {below}");
                 below = now;
             }
@@ -182,9 +181,9 @@ impl Levels {
     }
 
     /// What had been added before the read and is not in it is within the bound; what is in it has been begun.
-    fn look(&self, level: usize, stat: Stat, read: fn(&Group) -> Stats) -> u64 {
+    fn look(&self, level: usize, stat: Stat, freshness: Freshness) -> u64 {
         let done = self.done[level].load(Ordering::SeqCst);
-        let stats = read(&self.groups[level]);
+        let stats = self.groups[level].read(freshness);
         let begun = self.begun[level].load(Ordering::SeqCst);
         let found = u64::try_from(stats.get(stat)).expect("it only grows");
         assert!(found <= begun, "level {level}: {found} found, {begun} begun");
@@ -247,7 +246,7 @@ fn a_read_is_honest_while_others_write() {
                 let mut rng = SmallRng::seed_from_u64(98);
                 let (mut looks, mut missed) = (0_u64, 0);
                 while writing.load(Ordering::SeqCst) > 0 {
-                    missed += levels.look(rng.random_range(0..4), stat, a_reader(&mut rng));
+                    missed += levels.look(rng.random_range(0..4), stat, any_read(&mut rng));
                     looks += 1;
                     stale.store(missed > 0, Ordering::Relaxed);
                 }
@@ -256,7 +255,7 @@ fn a_read_is_honest_while_others_write() {
             reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         });
         for (level, group) in levels.groups.iter().enumerate() {
-            assert_eq!(group.read_exact().get(stat) as u64, levels.done[level].load(Ordering::SeqCst));
+            assert_eq!(group.read(Freshness::Exact).get(stat) as u64, levels.done[level].load(Ordering::SeqCst));
         }
         println!("{looks} looks, {missed} units missed, {:?}", runtime.counts());
         assert!(looks > 0 && missed > 0, "{looks} looks, {missed} missed: nothing was ever stale");

@@ -7,7 +7,7 @@ use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use memcg::expert::BarrierMode;
-use memcg::{Group, Limits, Runtime, RuntimeBuilder, Stat, Stats, Unit};
+use memcg::{Freshness, Group, Limits, Runtime, RuntimeBuilder, Stat, Stats, Unit};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -104,23 +104,23 @@ impl Own<'_> {
         match if self.exact { self.rng.random_range(0..4) / 3 } else { self.rng.random_range(0..16) } {
             0 => {
                 // Others move other items meanwhile: no thread moves this one.
-                self.check_within(0, at, &group.read_exact(), "read_exact");
+                self.check_within(0, at, &group.read(Freshness::Exact), "an exact read");
             }
-            1 => self.check(at, &group.read(), "read"),
+            1 => self.check(at, &group.read(Freshness::Threshold), "a thresholded read"),
             2 => {
                 let most = self.rng.random_range(0..1_000);
-                let within = group.read_within(most);
+                let within = group.read(Freshness::Within(most));
                 assert!(within.max_error() <= most);
-                self.check(at, &within, "read_within");
+                self.check(at, &within, "a read within a bound");
             }
             3 => {
                 group.flush();
                 // What the flush has published, and what it has taken off the bound, of this group and of others.
                 for at in self.tree.levels(at).chain([self.tree.any(&mut self.rng)]).collect::<Vec<_>>() {
-                    self.check(at, &self.tree.groups[at].read_stale(), "read_stale after a flush");
+                    self.check(at, &self.tree.groups[at].read(Freshness::Stale), "a stale read after a flush");
                 }
             }
-            _ => self.check(at, &group.read_stale(), "read_stale"),
+            _ => self.check(at, &group.read(Freshness::Stale), "a stale read"),
         }
     }
 }
@@ -170,7 +170,7 @@ fn a_thread_reads_what_it_wrote() {
                         std::thread::yield_now();
                     }
                     for at in 0..tree.groups.len() {
-                        let exact = tree.groups[at].read_exact();
+                        let exact = tree.groups[at].read(Freshness::Exact);
                         assert_eq!((exact.get(stat), exact.local(stat)), (own.subtree[at], own.local[at]));
                     }
                 });
@@ -210,7 +210,7 @@ fn a_flush_shows_nothing_below_before_it_shows_above() {
         while !done.load(Ordering::SeqCst) {
             let mut below = 0;
             for level in [DEPTH, DEPTH - 1, DEPTH / 2, 1, 0] {
-                let now = levels[level].read_stale().get(stat);
+                let now = levels[level].read(Freshness::Stale).get(stat);
                 assert!(now >= below, "level {level}: {now}, and {below} below");
                 below = now;
             }
@@ -220,7 +220,7 @@ fn a_flush_shows_nothing_below_before_it_shows_above() {
         }
         println!("{looks} looks at {writes} flushes");
     });
-    assert_eq!(levels[0].read_stale().get(stat), writes as i64);
+    assert_eq!(levels[0].read(Freshness::Stale).get(stat), writes as i64);
 }
 
 // === Threads past their end ===
@@ -235,12 +235,12 @@ struct AtExit {
 impl Drop for AtExit {
     fn drop(&mut self) {
         let (stat, root) = (self.tree.stats[self.thread], &self.tree.groups[0]);
-        let before = root.read_exact().get(stat);
+        let before = root.read(Freshness::Exact).get(stat);
         for (number, group) in (1..).zip(&self.tree.groups[1..]) {
             self.meet.wait();
             group.stat_add(stat, 1_000);
-            let exact = if number % 2 == 0 { root.read_exact().get(stat) - before } else { 1_000 * number };
-            let own = group.read_exact();
+            let exact = if number % 2 == 0 { root.read(Freshness::Exact).get(stat) - before } else { 1_000 * number };
+            let own = group.read(Freshness::Exact);
             assert_eq!(exact, 1_000 * number, "group {number}");
             assert!(own.get(stat) >= 1_000, "group {number}: {} of its own", own.get(stat));
         }
@@ -274,7 +274,7 @@ fn threads_past_their_end_read_what_they_wrote() {
         for thread in threads {
             thread.join().expect("no panic");
         }
-        let exact = tree.groups[0].read_exact();
+        let exact = tree.groups[0].read(Freshness::Exact);
         for &stat in &tree.stats {
             assert_eq!(exact.get(stat), 2 * 1_000 * (tree.groups.len() as i64 - 1));
         }

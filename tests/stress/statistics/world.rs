@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use memcg::expert::BarrierMode;
-use memcg::{Charge, CreateError, Group, Limits, Runtime, Stat, Unit};
+use memcg::{Charge, CreateError, Freshness, Group, Limits, Runtime, Stat, Unit};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -152,7 +152,7 @@ impl World {
         held.extend(self.stays.iter().cloned());
         while !held.is_empty() {
             let known = held.swap_remove(rng.random_range(0..held.len()));
-            let stats = if stale { known.group.read_stale() } else { known.group.read_exact() };
+            let stats = if stale { known.group.read(Freshness::Stale) } else { known.group.read(Freshness::Exact) };
             let number = known.truth.number;
             for (item, stat) in [self.gauge, self.grows].into_iter().enumerate() {
                 assert_eq!(
@@ -179,7 +179,7 @@ impl World {
         }
         let all = lock(&self.all);
         let sum = |of: fn(&Truth) -> &AtomicI64| all.iter().map(|truth| of(truth).load(Ordering::Relaxed)).sum::<i64>();
-        let now = root.group.read_exact();
+        let now = root.group.read(Freshness::Exact);
         assert_eq!(now.get(self.gauge), sum(|truth| &truth.gauge));
         assert_eq!(now.get(self.grows), sum(|truth| &truth.grows));
         assert_eq!(now.local(self.grows), root.truth.grows.load(Ordering::Relaxed));
@@ -228,7 +228,7 @@ impl Lane {
                 let (charge, known) = &self.held[self.rng.random_range(0..self.held.len())];
                 world.add(known, world.grows, 1, |delta| charge.stat_add(world.grows, delta));
             }
-            60..62 => drop(world.any(&mut self.rng).group.read()),
+            60..62 => drop(world.any(&mut self.rng).group.read(Freshness::Threshold)),
             _ => {
                 let known = match self.favourites.len() {
                     0 => world.any(&mut self.rng),

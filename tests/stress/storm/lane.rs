@@ -128,7 +128,7 @@ impl<'a> Lane<'a> {
     fn look(&mut self, world: &World) {
         let group = world.any(&mut self.rng).group;
         match self.rng.random_range(0..6) {
-            0 => drop(world.runtime.tree()),
+            0 => drop(world.runtime.snapshot()),
             1 => world.runtime.settle(),
             2 => drop(group.drain()),
             3 => drop(group.diagnose().to_string()),

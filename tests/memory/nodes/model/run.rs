@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use memcg::kmem::{Bound, Kmem, NodeId, Placement, Precharge};
-use memcg::{Bytes, Counter, Group, Limit, Runtime, Stat};
+use memcg::{Bytes, Counter, Freshness, Group, Limit, Runtime, Stat};
 
 use super::super::{Other, assert_empty, machine, node};
 use super::twin::{Spot, Twin, TwinGroup, TwinKmem};
@@ -369,7 +369,7 @@ impl Run {
                 assert_eq!(found, expected, "{}: {} on node {number}", self.at, handle.path());
             }
             assert_eq!(now.unplaced(), of(&all, None), "{}: {}", self.at, handle.path());
-            assert_eq!(now.sum(), handle.read_exact().get(Stat::KERNEL), "{}: {}", self.at, handle.path());
+            assert_eq!(now.sum(), handle.read(Freshness::Exact).get(Stat::KERNEL), "{}: {}", self.at, handle.path());
             assert!(now.sum().cast_unsigned() <= handle.live() || at > 0, "{}: more than is charged", self.at);
         }
         assert_sound(&self.runtime);

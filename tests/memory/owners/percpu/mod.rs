@@ -18,7 +18,7 @@ use memcg::kmem::{
     MovePages, NodeId, NodeOf, NodeTable, OneNode, PageNode, PerCpu, PerCpuAllocator, PerCpuBytes, PerCpuShape,
     Topology,
 };
-use memcg::{Group, Limits, Runtime, Stat};
+use memcg::{Freshness, Group, Limits, Runtime, Stat};
 
 const PAGE: usize = 4_096;
 
@@ -145,7 +145,7 @@ fn an_object_is_charged_its_copies_and_its_own_words() {
     assert_eq!((object.charged(), world.group.live()), (512, 512), "nothing that is precharged stays");
     assert_eq!(world.accounted(), (vec![128, 128 + 256], 0));
     assert_eq!((object.placement().on_node(node(0)), object.placement().on_node(node(1))), (128, 384));
-    assert_eq!(world.group.read_exact().get(Stat::PERCPU), 512);
+    assert_eq!(world.group.read(Freshness::Exact).get(Stat::PERCPU), 512);
     drop(object);
     assert_eq!(world.accounted(), (vec![0, 0], 0));
     world.nothing_is_left();

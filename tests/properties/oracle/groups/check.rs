@@ -96,7 +96,8 @@ impl Run {
             }
         }
         self.look_at_pools(runtime);
-        let rows: BTreeSet<_> = runtime.tree().rows().iter().map(|row| (row.path.clone(), row.live, row.max)).collect();
+        let rows: BTreeSet<_> =
+            runtime.snapshot().rows().iter().map(|row| (row.path.clone(), row.live, row.max)).collect();
         let expected = online.iter().map(|&group| (twin.path(group), twin.live(group, 0), twin.groups[group].max[0]));
         assert_eq!(rows, expected.collect(), "{at}: the table");
     }

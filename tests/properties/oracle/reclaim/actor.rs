@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use memcg::{
-    Bytes, Charge, ChargeError, Group, GroupId, Later, Limits, Reclaim, ReclaimContext, ReclaimError, ReclaimPass,
-    Registration,
+    Bytes, Charge, ChargeError, Freshness, Group, GroupId, Later, Limits, Reclaim, ReclaimContext, ReclaimError,
+    ReclaimPass, Registration,
 };
 
 use super::lock;
@@ -125,7 +125,7 @@ impl Actor {
             made.offline_tree();
             drop(held);
         }
-        drop((target.read_exact(), target.events(), format!("{target:?}")));
+        drop((target.read(Freshness::Exact), target.events(), format!("{target:?}")));
     }
 }
 

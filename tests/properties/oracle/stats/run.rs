@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use memcg::expert::BarrierMode;
-use memcg::{Bytes, Charge, Group, Limits, Runtime, Stat, Stats, Unit};
+use memcg::{Bytes, Charge, Freshness, Group, Limits, Runtime, Stat, Stats, Unit};
 
 use super::ops::{Action, Op, Setup, THREADS, decode};
 use super::{ITEMS, Twin};
@@ -213,7 +213,7 @@ impl Run {
                 let stat = self.foreign;
                 let read = self.on(op, group, move |group| {
                     group.stat_add(stat, 1_000);
-                    group.read_stale().get(stat)
+                    group.read(Freshness::Stale).get(stat)
                 });
                 assert_eq!(read, 0, "{}", self.at);
                 self.twin.foreign += 1;
@@ -245,22 +245,22 @@ impl Run {
                 self.on(op, group, Group::flush_ratelimited);
             }
             Action::ReadStale => {
-                let stats = self.on(op, group, Group::read_stale);
+                let stats = self.on(op, group, |group| group.read(Freshness::Stale));
                 self.check(group, &stats);
             }
             Action::Read => {
-                let stats = self.on(op, group, Group::read);
+                let stats = self.on(op, group, |group| group.read(Freshness::Threshold));
                 let most = self.twin.writers(group).saturating_mul(self.setup.batch);
                 assert!(stats.max_error() <= most, "{}: an error of {} of {most}", self.at, stats.max_error());
                 self.check(group, &stats);
             }
             Action::ReadWithin(most) => {
-                let stats = self.on(op, group, move |group| group.read_within(most));
+                let stats = self.on(op, group, move |group| group.read(Freshness::Within(most)));
                 assert!(stats.max_error() <= most, "{}: an error of {}", self.at, stats.max_error());
                 self.check(group, &stats);
             }
             Action::ReadExact => {
-                let stats = self.on(op, group, Group::read_exact);
+                let stats = self.on(op, group, |group| group.read(Freshness::Exact));
                 self.check_exact(group, &stats);
             }
             _ => unreachable!("an operation on a charge or on all"),
@@ -282,7 +282,7 @@ impl Run {
         // No thread holds anything back, and no thread is said to.
         for (group, handles) in self.handles.iter().enumerate() {
             if let Some(handle) = handles.first() {
-                let stats = handle.read_stale();
+                let stats = handle.read(Freshness::Stale);
                 assert_eq!(stats.max_error(), 0, "{}", self.at);
                 self.check_exact(group, &stats);
             }
@@ -310,7 +310,7 @@ impl Run {
         let mut grows = vec![None; self.handles.len()];
         for (group, handles) in self.handles.iter().enumerate() {
             if let Some(handle) = handles.first() {
-                let stats = handle.read_stale();
+                let stats = handle.read(Freshness::Stale);
                 self.check(group, &stats);
                 grows[group] = Some(stats.get(self.stats[GROWS]));
                 let above = self.twin.levels(group).skip(1).find_map(|level| grows[level]);
@@ -326,7 +326,7 @@ impl Run {
         let order = (0..self.handles.len()).map(|group| group * 7 % self.handles.len());
         for group in order.chain(0..self.handles.len()) {
             if let Some(handle) = self.handles[group].first() {
-                self.check_exact(group, &handle.read_exact());
+                self.check_exact(group, &handle.read(Freshness::Exact));
             }
         }
         let root = self.runtime.as_ref().map(Runtime::root).or_else(|| self.handles[0].first().cloned());
@@ -344,7 +344,7 @@ impl Run {
             assert_eq!((counts.foreign_stats, counts.underflows), (self.twin.foreign, 0));
         }
         if let Some(root) = root {
-            self.check_exact(0, &root.read_exact());
+            self.check_exact(0, &root.read(Freshness::Exact));
         }
     }
 }

@@ -1,0 +1,68 @@
+//! The children of a group, listed while other groups come and go.
+//!
+//! A [snapshot of the hierarchy](crate::counter::links) locks all shards, so no group is created meanwhile. A
+//! *listing* of the children of one parent holds one lock at a time, and each over a few children only:
+//!
+//! 1. Lock a shard. Take handles on the next few children of the parent in its list.
+//! 2. If there are more, leave a *cursor* in the shard, which names the next child. Unlock, and go on with 1.
+//! 3. Else unlock, and go on with the next shard.
+//!
+//! | race | answer |
+//! |---|---|
+//! | the child that a cursor names goes offline | the thread that unlinks it moves the cursor on to the next child, under the same lock |
+//! | a child is created | it is put before the others: a listing that is past the first returns it in no later step |
+//! | a name is taken again | both children are in one shard, and the new one is put before the others: a listing returns one of the two at most |
+//! | the parent goes offline | the caller keeps it; its lists are empty |
+//!
+//! So a child that is online through the whole listing is returned once, and any other once or not at all.
+
+use smallvec::SmallVec;
+
+use crate::counter::handle::Handle;
+use crate::counter::object::Counter;
+use crate::counter::object::tree::ShardPlace;
+use crate::counter::slow_path::SlowPath;
+use crate::sync::{SLICE, pause_point};
+
+/// Handles on the children of `parent` that are online, in no order. The caller keeps the parent and holds no lock.
+pub(crate) fn pin(parent: &'static Counter) -> Vec<Handle> {
+    let children = parent.links().children();
+    let mut pinned = Vec::with_capacity(children as usize);
+    if children > 0 {
+        for place in parent.tree().hierarchy.places() {
+            let mut cursor = None;
+            loop {
+                let (slice, next) = pin_slice(place, parent, cursor);
+                // Outside of the lock, because this may allocate.
+                pinned.extend(slice);
+                if next.is_none() {
+                    break;
+                }
+                cursor = next;
+                pause_point("between children");
+            }
+        }
+    }
+    pinned
+}
+
+/// The next few children, and the number of the cursor that names the one after them.
+fn pin_slice(
+    place: &ShardPlace,
+    parent: &'static Counter,
+    cursor: Option<u64>,
+) -> (SmallVec<[Handle; SLICE]>, Option<u64>) {
+    let mut slice = SmallVec::new();
+    let _path = SlowPath::enter();
+    let mut shard = place.shard.lock();
+    let mut next = match cursor {
+        None => shard.first_child(parent),
+        Some(cursor) => shard.end_cursor(cursor),
+    };
+    while let Some(child) = next.filter(|_| slice.len() < SLICE) {
+        slice.push(Handle::pin(child));
+        next = child.links().next();
+    }
+    let cursor = next.map(|child| shard.begin_cursor(child));
+    (slice, cursor)
+}

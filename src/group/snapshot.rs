@@ -1,0 +1,226 @@
+//! The groups of a subtree with their figures, as rows.
+
+pub(super) mod table;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use self::table::Table;
+use super::handle::Group;
+use crate::hierarchy::preorder::{self, Visited};
+use crate::hierarchy::{events, limits, names, stats};
+use crate::pressure::line;
+use crate::stat::Unit;
+use crate::stat::reading::Freshness;
+use crate::stat::visits::Unlist;
+use crate::state::events::Event;
+use crate::state::limits::LimitKind;
+
+/// The groups of a subtree with their figures: parents before their children, siblings in the order of their names
+/// (numbers before texts). It prints as a table of at most 80 columns with one line for each group and rounded sizes.
+///
+/// [`Group::snapshot`] and [`Runtime::snapshot`](crate::Runtime::snapshot) take one.
+///
+/// # Exactness
+///
+/// No lock is held over more than a few groups, so groups are created, charged and taken offline meanwhile.
+///
+/// * A group that is online through the whole call has one row. One that is created or goes offline meanwhile has one
+///   or none. No path is in two rows, and no row is without the row of its parent.
+/// * All figures of one row are of one group, read within one step, one after the other. Each is a value that the group
+///   had then. [`live`](SnapshotRow::live) is exact at every quiescent point and an estimate beside charges.
+/// * Rows are read at different times. So beside charges a child may show more than its parent. At a quiescent point
+///   all rows agree.
+///
+/// ```
+/// use memcg::{Limit, Limits, Runtime};
+///
+/// let runtime = Runtime::builder().max(Limit::gib(2)).build()?;
+/// let acme = runtime.root().create("acme", Limits::new().max(Limit::mib(512)).high(Limit::mib(500)))?;
+/// let query = acme.create("q17", Limits::new())?;
+/// let _held = query.try_charge(128 << 20)?;
+/// assert!(query.try_charge(512 << 20).is_err());
+/// let expected = "\
+/// path          live  %max      max     high  events
+/// /          128 MiB    6%    2 GiB        -  max 1, oom 1
+/// /acme      128 MiB   25%  512 MiB  500 MiB  max 1, oom 1
+/// /acme/q17  128 MiB     -        -        -
+/// ";
+/// assert_eq!(runtime.snapshot().to_string(), expected);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(transparent))]
+pub struct Snapshot {
+    rows: Vec<SnapshotRow>,
+    /// The items of the runtime.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    items: Vec<(String, Unit)>,
+}
+
+/// One group in a [`Snapshot`]. All figures are of the group with all groups below it.
+///
+/// ```
+/// let runtime = memcg::Runtime::builder().max(100).build()?;
+/// let _held = runtime.root().try_charge(10)?;
+/// let snapshot = runtime.snapshot();
+/// let row = &snapshot.rows()[0];
+/// assert_eq!((row.path.as_str(), row.depth, row.live, row.max), ("/", 0, 10, 100));
+/// assert_eq!((row.percent_of_max, row.waiting, row.events().count()), (Some(10), 0, 0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct SnapshotRow {
+    /// The path of the group.
+    pub path: String,
+    /// Levels below the group of which the snapshot was taken.
+    pub depth: usize,
+    /// Bytes that charges hold.
+    pub live: u64,
+    /// Live bytes and credit: what limits compare.
+    pub usage: u64,
+    /// The highest usage, in bytes.
+    pub peak: u64,
+    /// The max in bytes; `u64::MAX` where there is none.
+    pub max: u64,
+    /// The high in bytes; `u64::MAX` where there is none.
+    pub high: u64,
+    /// The bytes that reclaim touches last.
+    pub low: u64,
+    /// Bytes above max: see [`Group::forced`].
+    pub forced: u64,
+    /// How much of the group's own max is live, in per cent, rounded down; `None` where there is no max, or a max of 0.
+    pub percent_of_max: Option<u64>,
+    /// Charges that wait in line at the group.
+    pub waiting: usize,
+    /// Charges refused because this group was full.
+    pub refused: u64,
+    #[cfg_attr(feature = "serde", serde(serialize_with = "by_name"))]
+    events: Vec<(Event, u64)>,
+    /// Items of the statistics that are not 0, by name.
+    pub stats: BTreeMap<String, i64>,
+}
+
+impl Group {
+    /// Returns this group and the groups below it with their figures, down to `depth` levels below: 0 is this group
+    /// alone, [`usize::MAX`] all. A group of the last level has the figures of all groups below it, too.
+    ///
+    /// The call holds no lock over more than a few groups: see [`Snapshot`] for what is consistent. It costs a
+    /// microsecond or two for each group that has a row or, below those, credit; a flush of the statistics; and
+    /// allocations.
+    ///
+    /// ```
+    /// # use memcg::Limits;
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// let acme = runtime.root().create("acme", Limits::new())?;
+    /// let query = acme.create("q17", Limits::new())?;
+    /// let _held = query.try_charge(1_024)?;
+    /// let paths = |depth| acme.snapshot(depth).rows().iter().map(|row| row.path.clone()).collect::<Vec<_>>();
+    /// assert_eq!((paths(0), paths(1)), (vec!["/acme".into()], vec!["/acme".into(), "/acme/q17".into()]));
+    /// assert_eq!(acme.snapshot(0).rows()[0].live, 1_024);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn snapshot(&self, depth: usize) -> Snapshot {
+        let top = self.first();
+        // A snapshot only reads, so it runs no barrier: this flush unlists no cells.
+        stats::flush(top, Unlist::Never);
+        let items: Vec<_> = stats::coordinator(top).items.iter().collect();
+        let stats_of = |visited: &Visited<'_>| {
+            let now = stats::read(visited.group, Freshness::Stale);
+            let written = items.iter().map(|item| (item.name, now.get(item.stat))).filter(|&(_, figure)| figure != 0);
+            written.map(|(name, figure)| (name.to_string(), figure)).collect()
+        };
+        let rows = preorder::read(top, depth, |visited| SnapshotRow::read(visited, stats_of(visited)));
+        Snapshot { rows, items: items.iter().map(|item| (item.name.to_string(), item.unit)).collect() }
+    }
+}
+
+// === impl SnapshotRow ===
+
+impl SnapshotRow {
+    fn read(visited: &Visited<'_>, stats: BTreeMap<String, i64>) -> SnapshotRow {
+        let group = &**visited.group;
+        let (live, max) = (visited.live, group.max());
+        let counted = Event::ALL.map(|event| (event, events::read(group, event, false)));
+        SnapshotRow {
+            path: names::path(group),
+            depth: visited.depth,
+            live,
+            usage: visited.usage,
+            peak: group.peaks().ever(),
+            max,
+            high: limits::value(group, LimitKind::High),
+            low: limits::value(group, LimitKind::Low),
+            forced: group.forced(),
+            percent_of_max: percent(live, max),
+            waiting: line::length(group),
+            refused: group.refusals(),
+            events: counted.into_iter().filter(|&(_, count)| count > 0).collect(),
+            stats,
+        }
+    }
+
+    /// Returns the events of the group and of the groups below it that have happened, with their counts.
+    ///
+    /// ```
+    /// # use memcg::Event;
+    /// let runtime = memcg::Runtime::builder().max(100).build()?;
+    /// assert!(runtime.root().try_charge(101).is_err());
+    /// let snapshot = runtime.snapshot();
+    /// assert_eq!(snapshot.rows()[0].events().collect::<Vec<_>>(), [(Event::Max, 1), (Event::Oom, 1)]);
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn events(&self) -> impl Iterator<Item = (Event, u64)> {
+        self.events.iter().copied()
+    }
+}
+
+fn percent(live: u64, max: u64) -> Option<u64> {
+    let percent = (u128::from(live) * 100).checked_div(u128::from(max))?;
+    (max < u64::MAX).then(|| u64::try_from(percent).unwrap_or(u64::MAX))
+}
+
+#[cfg(feature = "serde")]
+fn by_name<S: serde::Serializer>(events: &[(Event, u64)], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(events.iter().map(|(event, count)| (event.name(), count)))
+}
+
+// === impl Snapshot ===
+
+impl Snapshot {
+    /// Returns the rows: each group after its parent, and before its parent's next child.
+    pub fn rows(&self) -> &[SnapshotRow] {
+        &self.rows
+    }
+
+    /// Returns the rows by value.
+    pub fn into_rows(self) -> Vec<SnapshotRow> {
+        self.rows
+    }
+
+    /// Returns the same table with columns for items of the statistics, by their [names](crate::Item::name). Such
+    /// columns may make it wider than 80. An item that the runtime does not have is 0.
+    ///
+    /// ```
+    /// let runtime = memcg::Runtime::builder().build()?;
+    /// runtime.root().stat_add(memcg::Stat::ANON, 1_000);
+    /// let expected = "\
+    /// path  live  %max  max    anon
+    /// /      0 B     -    -  1000 B
+    /// ";
+    /// assert_eq!(runtime.snapshot().with_stats(&["anon"]).to_string(), expected);
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn with_stats<'a>(&'a self, names: &'a [&'a str]) -> impl fmt::Display + 'a {
+        let unit = |name: &str| self.items.iter().find(|(item, _)| item == name).map_or(Unit::Events, |item| item.1);
+        Table { rows: self.rows.iter().collect(), stats: names.iter().map(|&name| (name, unit(name))).collect() }
+    }
+}
+
+impl fmt::Display for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Table { rows: self.rows.iter().collect(), stats: Vec::new() }.fmt(f)
+    }
+}

@@ -1,0 +1,123 @@
+//! A group and the groups below it, parents first, each with the credit of its subtree, while others come and go.
+//!
+//! 1. Note the credit that groups left which went offline below and are not settled, under the tree's lock.
+//! 2. Enter a group: read the credit of its own stock. Take handles on its children (`counter::children`), in the order
+//!    of their names.
+//! 3. Enter them one after the other, as in 2, down to the depth that was asked for. Below it, enter only groups whose
+//!    subtree has an open stock, for its credit.
+//! 4. Leave a group when its children have been left: add the credit of its subtree to its parent's, then read its row.
+//!
+//! No step holds a lock over more than a few groups. A handle keeps a group from step 2 until it is left, and a group
+//! keeps its ancestors. So the path, the limits and the figures of one row are one group's. What one row says is read
+//! within one step. Two rows are read at different times: a child may show more than its parent does. A group that is
+//! online through the whole call has one row; one that comes or goes meanwhile has one or none.
+//!
+//! Live is usage without the credit of the subtree. The thread reads the credit first, so a batch that another thread puts
+//! into a stock between the two reads makes live larger, never negative. It reads both of a group without children under
+//! the tree's lock. So live of such a group is right, too, while a drain for another group takes its credit.
+
+use std::cmp::Ordering as Order;
+use std::collections::HashMap;
+use std::vec;
+
+use crate::counter::handle::Handle;
+use crate::counter::object::Counter;
+use crate::counter::{children, credit};
+use crate::error::CounterId;
+use crate::hierarchy::names;
+use crate::state::name::GroupName;
+
+/// What the caller reads a row from.
+pub(crate) struct Visited<'a> {
+    pub(crate) group: &'a Handle,
+    /// Levels below the group where the call began.
+    pub(crate) depth: usize,
+    pub(crate) usage: u64,
+    /// Usage without the credit of the subtree.
+    pub(crate) live: u64,
+}
+
+/// A group that has been entered and not left.
+struct Frame {
+    group: Handle,
+    /// The index of its row, unless it lies below the depth that was asked for.
+    row: Option<usize>,
+    /// Of the groups that have been left below it, too.
+    credit: u64,
+    /// Read under the lock under which the credit was, for a group without children.
+    usage: Option<u64>,
+    children: vec::IntoIter<Handle>,
+}
+
+/// Returns what `read` returns for `top` and for the groups that are at most `depth` levels below. The caller keeps
+/// `top`, a group's first counter, and holds no lock.
+pub(crate) fn read<R>(top: &'static Counter, depth: usize, mut read: impl FnMut(&Visited<'_>) -> R) -> Vec<R> {
+    let left = left_offline(top, depth);
+    let mut rows: Vec<Option<R>> = Vec::new();
+    let mut entered: Vec<Frame> = Vec::new();
+    let mut next = Some(Handle::pin(top));
+    loop {
+        if let Some(group) = next.take() {
+            let row = (entered.len() <= depth).then_some(rows.len());
+            rows.extend(row.map(|_| None));
+            let mut frame = enter(group, row, entered.len() < depth);
+            frame.credit += left.get(&frame.group.id()).copied().unwrap_or(0);
+            entered.push(frame);
+        }
+        let Some(current) = entered.last_mut() else { break };
+        next = current.children.next();
+        if next.is_some() {
+            continue;
+        }
+        let Some(Frame { group, row, credit, usage, .. }) = entered.pop() else { break };
+        if let Some(above) = entered.last_mut() {
+            above.credit += credit;
+        }
+        if let Some(row) = row {
+            let usage = usage.unwrap_or_else(|| group.usage());
+            let live = usage.saturating_sub(credit);
+            rows[row] = Some(read(&Visited { group: &group, depth: entered.len(), usage, live }));
+        }
+    }
+    rows.into_iter().flatten().collect()
+}
+
+/// `has_rows`: the children have rows. Else they are entered for their credit.
+fn enter(group: Handle, row: Option<usize>, has_rows: bool) -> Frame {
+    let (credit, usage) = credit::own(group.counter());
+    let children = if has_rows || credit::may_be_below(&group) { children::pin(group.counter()) } else { Vec::new() };
+    let usage = children.is_empty().then_some(usage);
+    Frame { group, row, credit, usage, children: sorted(children, has_rows) }
+}
+
+/// The credit that offline groups left, by the group whose row has it.
+fn left_offline(top: &Counter, depth: usize) -> HashMap<CounterId, u64> {
+    let mut left = HashMap::new();
+    credit::each_left(top, |above, units| {
+        let path: Vec<CounterId> = above.path_to_root().map(Counter::id).collect();
+        let below_top = path.iter().position(|&id| id == top.id()).unwrap_or(0);
+        *left.entry(path[below_top.saturating_sub(depth)]).or_default() += units;
+    });
+    left
+}
+
+fn sorted(mut children: Vec<Handle>, by_name: bool) -> vec::IntoIter<Handle> {
+    if by_name {
+        children.sort_unstable_by(|one, other| compare(one, other));
+    }
+    children.into_iter()
+}
+
+/// Numbers first, in their order; then texts; then groups without a name, in the order of their objects.
+fn compare(one: &Counter, other: &Counter) -> Order {
+    let rank = |name: &GroupName<'_>| match name {
+        GroupName::Number(_) => 0,
+        GroupName::Text(_) => 1,
+        GroupName::Unnamed => 2,
+    };
+    match (names::of(one), names::of(other)) {
+        (GroupName::Number(one), GroupName::Number(other)) => one.cmp(&other),
+        (GroupName::Text(one), GroupName::Text(other)) => one.cmp(other),
+        (first, second) => rank(&first).cmp(&rank(&second)).then(one.number.cmp(&other.number)),
+    }
+}

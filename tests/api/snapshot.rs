@@ -1,0 +1,301 @@
+//! A snapshot: which groups it lists and in which order, what it prints, and that groups come and go meanwhile.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use memcg::{Bytes, Event, Group, GroupName, Limit, Limits, Snapshot};
+
+use crate::support::reclaimers::{KIB, MIB};
+use crate::support::trees::{assert_empty, bare, build, charge, create, kinds, limited};
+use crate::support::waiters::in_line;
+
+fn paths(snapshot: &Snapshot) -> Vec<&str> {
+    snapshot.rows().iter().map(|row| row.path.as_str()).collect()
+}
+
+#[track_caller]
+fn assert_prints(snapshot: &Snapshot, text: &str) {
+    assert_eq!(snapshot.to_string(), text);
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "wider than a terminal:\n{text}");
+    assert!(text.lines().all(|line| line == line.trim_end()), "blanks at the end of a line:\n{text}");
+}
+
+// === The text ===
+
+#[test]
+fn a_tree_at_rest() {
+    for builder in kinds() {
+        let runtime = build(builder.max(Limit::gib(2)));
+        let acme = limited(&runtime.root(), "acme", 512 * MIB);
+        let queries = [1_u64, 2, 10].map(|number| acme.create(number, Limits::new()).expect("a free number"));
+        let held = [charge(&queries[0], 300 * MIB), charge(&queries[2], 12 * KIB)];
+        let text = "\
+path         live  %max      max
+/         300 MiB   14%    2 GiB
+/acme     300 MiB   58%  512 MiB
+/acme/1   300 MiB     -        -
+/acme/2       0 B     -        -
+/acme/10   12 KiB     -        -
+";
+        assert_prints(&runtime.snapshot(), text);
+        drop((held, queries, acme));
+        assert_empty(&runtime);
+    }
+}
+
+/// A column is there once a row has something in it.
+#[test]
+fn all_columns() {
+    let runtime = build(bare());
+    let limits = Limits::new().max(Limit::kib(10)).high(Limit::kib(9)).low(Limit::kib(4));
+    let acme = runtime.root().create("acme", limits).expect("a name");
+    let idle = create(&runtime.root(), "idle");
+    let forced = acme.charge(Bytes(12 * KIB));
+    let waiters = [in_line(&acme, KIB), in_line(&acme, KIB)];
+    let text = "\
+path     live  %max     max   high    low  forced  waiting  events
+/      12 KiB     -       -      -    0 B     0 B        0  max 2, overcharge 1
+/acme  12 KiB  120%  10 KiB  9 KiB  4 KiB   2 KiB        2  max 2, overcharge 1
+/idle     0 B     -       -      -    0 B     0 B        0
+";
+    let snapshot = runtime.snapshot();
+    assert!(snapshot.rows()[1].events().any(|event| event == (Event::Overcharge, 1)));
+    assert_prints(&snapshot, text);
+    drop((waiters, forced, idle, acme));
+    assert_empty(&runtime);
+}
+
+/// Columns of limits go first, then the beginning of a path, then the end of the events.
+#[test]
+fn it_fits_a_terminal() {
+    let runtime = build(bare().max(Limit::Bytes(1_023 * MIB + 900 * KIB)));
+    let odd = |mib: u64| Limit::Bytes(mib * MIB + 900 * KIB);
+    let limits = Limits::new().max(odd(1_000)).high(odd(999)).low(odd(998));
+    let long = runtime.root().create("a-tenant-whose-name-is-rather-long-for-a-terminal", limits).expect("a name");
+    let query = create(&long, "query-17");
+    let held = [query.charge(Bytes(1_000 * MIB)), query.charge(Bytes(100 * MIB))];
+    assert!(query.try_charge(Bytes(500 * MIB)).is_err());
+    let waiter = in_line(&query, 3 * MIB);
+    let text = runtime.snapshot().to_string();
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines.iter().all(|line| line.chars().count() <= 80), "\n{text}");
+    let head: Vec<&str> = lines[0].split_whitespace().collect();
+    assert_eq!(head, ["path", "live", "%max", "forced", "waiting", "events"], "\n{text}");
+    assert!(lines[3].starts_with('…') && lines[3].contains("/query-17 "), "\n{text}");
+    drop((waiter, held, query, long));
+    assert_empty(&runtime);
+}
+
+#[test]
+fn percent_of_max() {
+    let runtime = build(bare());
+    let group = limited(&runtime.root(), "q", 1_000);
+    let percent = || group.snapshot(0).rows()[0].percent_of_max;
+    assert_eq!(percent(), Some(0));
+    let mut held = charge(&group, 999);
+    assert_eq!(percent(), Some(99), "rounded down");
+    held.grow(11);
+    assert_eq!(percent(), Some(101));
+    group.set_max(0).expect("a number");
+    assert_eq!(percent(), None);
+    assert!(group.snapshot(0).to_string().contains(" -  0 B"));
+    group.set_max(1).expect("a number");
+    assert!(group.snapshot(0).to_string().contains(">999%"));
+    group.set_max(Limit::Unlimited).expect("none");
+    assert_eq!(percent(), None);
+    drop((held, group));
+    assert_empty(&runtime);
+}
+
+// === The groups ===
+
+#[test]
+fn parents_first_and_siblings_by_name() {
+    let runtime = build(bare());
+    let root = runtime.root();
+    let name = |parent: &Group, name: GroupName<'_>| parent.create(name, Limits::new()).expect("a free name");
+    let (b, a) = (create(&root, "b"), create(&root, "a"));
+    let groups = [
+        name(&root, GroupName::Unnamed),
+        name(&root, GroupName::Number(10)),
+        name(&root, GroupName::Number(9)),
+        create(&a, "z"),
+        create(&a, "10a"),
+        create(&b, "y"),
+    ];
+    let snapshot = runtime.snapshot();
+    let unnamed = groups[0].path();
+    assert_eq!(paths(&snapshot), ["/", "/9", "/10", "/a", "/a/10a", "/a/z", "/b", "/b/y", &unnamed]);
+    assert_eq!(snapshot.rows().iter().map(|row| row.depth).collect::<Vec<_>>(), [0, 1, 1, 1, 2, 2, 1, 2, 1]);
+    drop((groups, a, b));
+    assert_empty(&runtime);
+}
+
+/// Groups below the depth have no rows, and what they hold is in the rows above.
+#[test]
+fn to_a_depth() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let acme = create(&runtime.root(), "acme");
+        let query = create(&acme, "q17");
+        let [part, gone] = ["part", "gone"].map(|name| create(&query, name));
+        let held = [charge(&part, 3 * KIB), charge(&query, 5 * KIB), charge(&gone, 7 * KIB)];
+        gone.offline().expect("no children");
+        let expected = ["/acme", "/acme/q17", "/acme/q17/part"];
+        for depth in [0, 1, 2, 3, usize::MAX] {
+            let snapshot = acme.snapshot(depth);
+            assert_eq!(paths(&snapshot), expected[..expected.len().min(depth.saturating_add(1))]);
+            let live = [15 * KIB, 15 * KIB, 3 * KIB];
+            for (row, live) in snapshot.rows().iter().zip(live) {
+                assert_eq!(row.live, live, "to a depth of {depth}, at {}", row.path);
+            }
+        }
+        assert_eq!(part.snapshot(9).rows()[0].depth, 0, "counted from where it begins");
+        drop((held, part, gone, query, acme));
+        assert_empty(&runtime);
+    }
+}
+
+/// As a group says of itself, for each figure.
+#[test]
+fn each_figure_is_the_groups() {
+    for builder in kinds() {
+        let runtime = build(builder.max(Limit::mib(100)));
+        let limits = Limits::new().max(Limit::kib(64)).high(Limit::kib(60)).low(Limit::percent(25));
+        let acme = runtime.root().create("acme", limits).expect("a name");
+        let queries = ["a", "b"].map(|name| create(&acme, name));
+        let held = queries.each_ref().map(|query| charge(query, 20 * KIB));
+        assert!(queries[0].try_charge(Bytes(40 * KIB)).is_err());
+        let forced = queries[1].charge(Bytes(30 * KIB));
+        let groups = [runtime.root(), acme.clone(), queries[0].clone(), queries[1].clone()];
+        for (row, group) in runtime.snapshot().rows().iter().zip(&groups) {
+            assert_eq!(row.path, group.path());
+            assert_eq!((row.live, row.usage, row.peak), (group.live(), group.usage(), group.peak()), "{}", row.path);
+            assert_eq!((row.max, row.high, row.low), (group.max(), group.high(), group.low()), "{}", row.path);
+            assert_eq!((row.forced, row.refused, row.waiting), (group.forced(), group.refused(), group.waiting()));
+            let events = group.events();
+            assert_eq!(
+                row.events().collect::<Vec<_>>(),
+                events.iter().filter(|event| event.1 > 0).collect::<Vec<_>>(),
+                "{}",
+                row.path
+            );
+        }
+        drop((forced, held, queries, acme, groups));
+        assert_empty(&runtime);
+    }
+}
+
+/// Of a group that is offline there is what it still holds.
+#[test]
+fn of_a_group_that_is_offline() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let gone = create(&runtime.root(), "gone");
+        let held = charge(&gone, 5);
+        gone.offline().expect("no children");
+        let snapshot = gone.snapshot(usize::MAX);
+        assert_eq!((paths(&snapshot), snapshot.rows()[0].live), (vec!["/gone"], 5));
+        assert_eq!(paths(&runtime.snapshot()), ["/"]);
+        drop((held, gone));
+        assert_empty(&runtime);
+    }
+}
+
+#[test]
+fn of_a_deep_tree_on_a_small_stack() {
+    const LEVELS: usize = 2_000;
+    let deep = || {
+        let runtime = build(bare());
+        let mut leaf = runtime.root();
+        for _ in 0..LEVELS {
+            leaf = create(&leaf, "x");
+        }
+        let held = charge(&leaf, 7);
+        let snapshot = runtime.snapshot();
+        assert_eq!(snapshot.rows().len(), LEVELS + 1);
+        assert!(snapshot.rows().iter().all(|row| row.live == 7));
+        drop((held, leaf));
+        assert_empty(&runtime);
+    };
+    let thread = std::thread::Builder::new().stack_size(512 << 10).spawn(deep);
+    thread.expect("a thread starts").join().expect("without recursion");
+}
+
+// === Beside other threads ===
+
+/// While snapshots are taken and printed, another thread creates groups, charges them and takes them offline. A group
+/// that stays is in each snapshot once, after its parent, with what it holds.
+#[test]
+fn while_groups_come_and_go() {
+    const STAY: usize = 60;
+    for builder in kinds() {
+        let runtime = build(builder);
+        let root = runtime.root();
+        let tenants = ["a", "b"].map(|name| create(&root, name));
+        let stays: Vec<Group> =
+            (0..STAY).map(|number| create(&tenants[number % 2], &format!("stay{number}"))).collect();
+        let held: Vec<_> = stays.iter().map(|group| charge(group, 100)).collect();
+        let (done, created) = (AtomicBool::new(false), AtomicUsize::new(0));
+        let meanwhile = std::thread::scope(|scope| {
+            for (tenant, kind) in tenants.iter().zip(["x", "y"]) {
+                let (done, created) = (&done, &created);
+                scope.spawn(move || {
+                    for round in 0.. {
+                        if done.load(Ordering::Relaxed) {
+                            break;
+                        }
+                        let groups = [0, 1].map(|number| create(tenant, &format!("{kind}{round}-{number}")));
+                        created.fetch_add(2, Ordering::Relaxed);
+                        drop(groups.each_ref().map(|group| charge(group, KIB)));
+                        groups.iter().for_each(|group| group.offline().expect("no children"));
+                    }
+                });
+            }
+            let mut meanwhile = 0;
+            for round in 0..10_000 {
+                let before = created.load(Ordering::Relaxed);
+                let snapshot = runtime.snapshot();
+                let text = snapshot.to_string();
+                meanwhile += created.load(Ordering::Relaxed) - before;
+                assert_eq!(text.lines().count(), snapshot.rows().len() + 1);
+                check(&snapshot, &stays);
+                if round >= 20 && meanwhile > 20 {
+                    break;
+                }
+            }
+            done.store(true, Ordering::Relaxed);
+            meanwhile
+        });
+        assert!(meanwhile > 0, "no group was created during a snapshot");
+        drop((held, stays, tenants));
+        assert_empty(&runtime);
+    }
+}
+
+#[track_caller]
+fn check(snapshot: &Snapshot, stays: &[Group]) {
+    let mut seen = HashSet::new();
+    for row in snapshot.rows() {
+        let (parent, _) = row.path.rsplit_once('/').expect("a path");
+        assert!(row.path == "/" || seen.contains(if parent.is_empty() { "/" } else { parent }), "{}", row.path);
+        assert!(seen.insert(row.path.as_str()), "{} twice", row.path);
+        if row.path.contains("stay") {
+            assert_eq!(row.live, 100, "{}", row.path);
+        }
+    }
+    assert!(stays.iter().all(|group| seen.contains(group.path().as_str())));
+}
+
+// === As data ===
+
+#[cfg(feature = "serde")]
+#[test]
+fn as_json() {
+    let runtime = build(bare().max(Limit::Bytes(100)));
+    assert!(runtime.root().try_charge(101).is_err());
+    let json = serde_json::to_value(runtime.snapshot()).expect("plain figures");
+    assert_eq!(json[0]["path"], "/");
+    assert_eq!((&json[0]["max"], &json[0]["percent_of_max"]), (&100.into(), &0.into()));
+    assert_eq!(json[0]["events"], serde_json::json!({"max": 1, "oom": 1}));
+}
