@@ -6,8 +6,8 @@ use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::pressure::high::levels_that_delay;
 use crate::pressure::{started, victims};
-use crate::reclaim::registrations;
 use crate::reclaim::repeat::may_call_out;
+use crate::reclaim::{self, registrations};
 use crate::thread::slot::Consume;
 
 /// What a charge that does not fit, or that is above a high, has done by another thread.
@@ -32,12 +32,19 @@ pub(crate) fn charge(group: &'static Counter, bytes: u64, missed: Consume, start
             refusal.level.count_refusal();
             let may_come = may_come(bytes, &refusal);
             if starts && may_come {
-                started::make_room(refusal.level.header.counter(), bytes);
+                start(refusal.level.header.counter(), bytes);
             }
             Err(ChargeFailure::Refused { refusal, counted, pending: may_come.then_some(Pending::Unasked) })
         }
         Err(failure) => Err(failure),
     }
+}
+
+/// Reclaimers that have threads of their own begin; the rest is left to the thread of the tree.
+fn start(level: &'static Counter, bytes: u64) {
+    let missing = bytes.saturating_sub(level.room(level.admits()));
+    let promised = registrations::any_below(level) && reclaim::start::begin(level, missing);
+    started::make_room(level, bytes, promised);
 }
 
 /// Whether a charge that may block could find more room: credit in stocks, a reclaimer to ask, a victim.

@@ -41,6 +41,8 @@
 //!   Each call that may block says so in the first line of its documentation.
 //! * **`charge_async` and `try_charge_undelayed` run foreign code**: reclaimers, and the cancel hooks of one victim, on
 //!   the thread that polls or calls. That code must not block.
+//! * **`try_charge_or_start` calls `Reclaim::start`** on the thread of the charge, which must not block. Where promises
+//!   made there cover what is missing, and do not hold, nothing else is reclaimed for `reclaim_time`.
 //! * **What `try_charge_or_start` starts needs a thread**: one for the runtime, `memcg-reclaim`, which ends a second
 //!   after the last work. A reclaimer that blocks there holds up the work that follows. Where the system gives no thread
 //!   nothing is started, and such a charge wakes other threads and calls listeners itself.

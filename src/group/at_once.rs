@@ -55,7 +55,11 @@ impl Group {
     /// [`try_charge_now`](Self::try_charge_now), which never blocks. Where the charge does not fit and more could be
     /// done for it, a thread of the crate begins to: try again a little later.
     ///
-    /// The thread does once what [`try_charge`](Self::try_charge) does before it refuses, at the level that has refused:
+    /// Before the charge is refused it calls [`Reclaim::start`](crate::Reclaim::start) of reclaimers below the level that
+    /// has refused: foreign code on this thread, which must not block. A reclaimer that promises there frees on a thread
+    /// of its own. Where promises cover what is missing, the crate's thread drains and counts, and does no more.
+    ///
+    /// Else the thread does once what [`try_charge`](Self::try_charge) does before it refuses, at that level:
     /// it drains credit, asks reclaimers, and where the [policy](crate::OomPolicy) chooses it cancels one group. It
     /// counts the events, too. Charges that are refused at that level meanwhile are for the same work, which is for the
     /// largest of them. What is freed belongs to no charge: the next that comes may take it. Above a

@@ -46,9 +46,14 @@ fn with<R>(tree: &Tree, work: impl FnOnce(&mut Started) -> R) -> R {
 
 // === What charges leave ===
 
-/// Has room made for `bytes` at a level that has refused them. The caller keeps the level.
-pub(crate) fn make_room(level: &'static Counter, bytes: u64) {
-    leave(level, |job| job.bytes = job.bytes.max(bytes));
+/// Has room made for `bytes` at a level that has refused them. The caller keeps the level. Where reclaimers have promised
+/// what is missing, the thread counts and drains.
+pub(crate) fn make_room(level: &'static Counter, bytes: u64, promised: bool) {
+    leave(level, |job| {
+        if bytes >= job.bytes {
+            (job.bytes, job.promised) = (bytes, promised);
+        }
+    });
 }
 
 /// Has what is above high reclaimed. The caller keeps the level.
@@ -57,7 +62,7 @@ pub(crate) fn shrink_to_high(level: &'static Counter) {
 }
 
 fn leave(level: &'static Counter, note: impl FnOnce(&mut Job)) {
-    let job = Job { level: Handle::pin(level), bytes: 0, above_high: false };
+    let job = Job { level: Handle::pin(level), bytes: 0, promised: false, above_high: false };
     let tree = level.incarnation().tree.counted();
     let needless = with(&tree, |started| {
         if !started.runs(&tree) {
@@ -150,7 +155,7 @@ fn run(tree: &Tree) {
 fn work(job: &Job) {
     let level = job.level.counter();
     if job.bytes > 0 && !level.state().is_offline() {
-        reclaim_and_cancel(level, job.bytes);
+        reclaim_and_cancel(level, job);
     }
     if job.above_high && high::above(level) > 0 {
         events::count_and_notify(level, Event::High);
@@ -158,11 +163,14 @@ fn work(job: &Job) {
     }
 }
 
-/// Does what a charge of `bytes` that may block does before it is refused: drains, has reclaimers asked, cancels one
-/// group. It waits for no promise and for no victim.
-fn reclaim_and_cancel(level: &'static Counter, bytes: u64) {
+/// Does what a charge that may block does before it is refused: drains, has reclaimers asked, cancels one group. It waits
+/// for no promise and for no victim.
+fn reclaim_and_cancel(level: &'static Counter, &Job { bytes, promised, .. }: &Job) {
     events::count_and_notify(level, Event::Max);
     close_below(level);
+    if promised {
+        return;
+    }
     // The first in line comes before.
     let short = || line::ahead(level).saturating_add(bytes).saturating_sub(level.room(level.admits()));
     let want = || if short() > 0 { short().max(spare(level, level.admits())) } else { 0 };
@@ -236,11 +244,11 @@ mod tests {
         let runtime = Runtime::builder().build().unwrap();
         let group = runtime.root().create("q", Limits::new()).unwrap();
         let tree = group.first().incarnation().tree.counted();
-        make_room(group.first(), 1);
+        make_room(group.first(), 1, false);
         assert!(with(&tree, |started| started.thread.is_some()));
         drop(runtime);
         until(|| with(&tree, |started| started.thread.is_none() && started.jobs.is_empty()));
-        make_room(group.first(), 1);
+        make_room(group.first(), 1, false);
         assert!(with(&tree, |started| started.thread.is_none() && started.jobs.is_empty()));
         assert!(leave_calls(&tree, Box::new(|| ())).is_err());
     }
@@ -252,7 +260,7 @@ mod tests {
         let group = runtime.root().create("q", Limits::new()).unwrap();
         // No thread takes what is listed.
         let mut started = Started { thread: Some((std::process::id(), thread::current())), ..Started::default() };
-        let job = |bytes| Job { level: Handle::pin(group.first()), bytes, above_high: false };
+        let job = |bytes| Job { level: Handle::pin(group.first()), bytes, promised: false, above_high: false };
         started.jobs.insert(group.first().key(), job(1));
         let begun = Instant::now();
         assert!(matches!(started.next(begun), NextJob::Work(Job { bytes: 1, .. })));
@@ -261,13 +269,13 @@ mod tests {
         assert!(started.thread.is_none());
         let tree = group.first().incarnation().tree.counted();
         with(&tree, |started| started.thread = Some((std::process::id(), thread::current())));
-        for bytes in [3, 7, 5] {
-            make_room(group.first(), bytes);
+        for (bytes, promised) in [(3, false), (7, true), (5, false)] {
+            make_room(group.first(), bytes, promised);
         }
         shrink_to_high(group.first());
         let listed = with(&tree, |started| std::mem::take(&mut started.jobs));
-        let listed: Vec<_> = listed.values().map(|job| (job.bytes, job.above_high)).collect();
-        assert_eq!(listed, [(7, true)]);
+        let listed: Vec<_> = listed.values().map(|job| (job.bytes, job.promised, job.above_high)).collect();
+        assert_eq!(listed, [(7, true, true)]);
         with(&tree, |started| started.thread = None);
     }
 }

@@ -8,7 +8,7 @@
 //!   charge again, at most 16 rounds ─> refuse
 //! ```
 //!
-//! `round` asks groups, `repeat` asks for rounds; `registrations`, `excess` and `effective` say what a round knows of a
+//! `round` asks groups, `repeat` asks for rounds, `start` has reclaimers begin on threads of their own; `registrations`, `excess` and `effective` say what a round knows of a
 //! group; `rings` and `turns` say whose turn it is. `state::{reclaim, reclaimer}` have the data.
 //!
 //! The protocol and its races are in `README.md`.
@@ -20,4 +20,5 @@ pub(crate) mod repeat;
 pub(crate) mod report;
 pub(crate) mod rings;
 pub(crate) mod round;
+pub(crate) mod start;
 pub(crate) mod turns;

@@ -5,8 +5,9 @@ use smallvec::SmallVec;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::slow_path::SlowPath;
-use crate::hierarchy::group_tree;
+use crate::hierarchy::{events, group_tree};
 use crate::reclaim::rings;
+use crate::state::events::Event;
 use crate::state::reclaim::{NO_RING, Registered, RingReason};
 use crate::state::reclaimer::Reclaimer;
 use crate::sync::lock::LockGuard;
@@ -20,6 +21,16 @@ fn lists(tree: &Tree) -> LockGuard<'_, Registered> {
 pub(crate) fn listed(tree: &Tree, ring: u32) -> SmallVec<[Arc<Reclaimer>; 2]> {
     let _path = SlowPath::enter();
     lists(tree).get(ring as usize).into_iter().flatten().cloned().collect()
+}
+
+/// Gives a listed reclaimer up. Where its registration was dropped meanwhile, the caller has the last of it, and drops
+/// it. Returns whether that panicked.
+pub(crate) fn drop_last(group: &Counter, reclaimer: Arc<Reclaimer>) -> bool {
+    let panicked = Arc::into_inner(reclaimer).is_some_and(|reclaimer| reclaimer.end().is_err());
+    if panicked {
+        events::count(group, Event::Panic);
+    }
+    panicked
 }
 
 /// Whether there is a reclaimer in this subtree.

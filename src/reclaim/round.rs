@@ -380,13 +380,9 @@ impl Round<'_> {
         (all, weight, ready)
     }
 
-    /// Where a registration was dropped meanwhile, this round has the last of its reclaimer, and drops it.
     fn drop_last(&mut self, group: &Counter, ready: Ready) {
         for (reclaimer, _) in ready {
-            if Arc::into_inner(reclaimer).is_some_and(|reclaimer| reclaimer.end().is_err()) {
-                self.report.panics += 1;
-                events::count(group, Event::Panic);
-            }
+            self.report.panics += u64::from(registrations::drop_last(group, reclaimer));
         }
     }
 

@@ -19,6 +19,8 @@
 //! Links are numbers into one vector under a lock of the lowest rank, which a charge that crosses a soft limit takes in
 //! the middle of its walk. So nothing is allocated under it: `rings` makes room outside.
 
+use smallvec::SmallVec;
+
 use crate::counter::effective::proportion;
 use crate::state::reclaim::{
     Moment, NO_RING, ParentFigures, ReasonCount, Ring, RingLinks, RingReason, Rings, SMALL, WHOLE,
@@ -84,6 +86,10 @@ pub(crate) enum WalkStep<M> {
     /// Each group has been served.
     LapOver,
 }
+
+/// How many groups [`Rings::with_reclaimers`] finds, and how many it looks at, under one hold of the lock.
+pub(crate) const WITH_RECLAIMERS_MAX: usize = 64;
+const LOOKED_AT_MAX: u32 = 256;
 
 /// How many groups that hold nothing a walk passes over under one hold of the lock.
 const IDLE_MAX: u32 = 64;
@@ -170,6 +176,34 @@ impl<M: RingMember> Rings<M> {
         match next {
             NO_RING => self.links(parent, lane).last = prev,
             _ => self.links(next, lane).prev = prev,
+        }
+    }
+
+    /// Groups with reclaimers of their own, `top` and below, in the order of the rings, with a handle each for the caller
+    /// and their rings. No turn is taken. Room for [`WITH_RECLAIMERS_MAX`] is made already.
+    pub(crate) fn with_reclaimers(&self, top: u32, found: &mut SmallVec<[(M, u32); WITH_RECLAIMERS_MAX]>) {
+        let lane = Lane::Unprotected as usize;
+        let mut at = top;
+        for _ in 0..LOOKED_AT_MAX {
+            let Ring { member, counts, links, .. } = &self.all[at as usize];
+            let own = member.filter(|_| counts[RingReason::Reclaimers as usize].own);
+            if let Some(member) = own.filter(|member| member.usage() > 0 && member.try_pin()) {
+                found.push((member, at));
+                if found.len() == WITH_RECLAIMERS_MAX {
+                    return;
+                }
+            }
+            let mut next = links[lane].first;
+            while next == NO_RING && at != top {
+                next = self.all[at as usize].links[lane].next;
+                if next == NO_RING {
+                    at = self.all[at as usize].parent;
+                }
+            }
+            if next == NO_RING {
+                return;
+            }
+            at = next;
         }
     }
 

@@ -69,6 +69,64 @@ pub trait Reclaim: Send + Sync {
     /// Memory that takes time to free: see [`ReclaimContext::later`].
     fn reclaim(&self, want: u64, context: &ReclaimContext<'_>) -> u64;
 
+    /// Begins to free about `want` bytes on a thread of its own, for a charge that never blocks
+    /// ([`Group::try_charge_or_start`](crate::Group::try_charge_or_start)). Called on the thread of that charge, before
+    /// the charge is refused. It must not block: it waits for no lock and no thread.
+    ///
+    /// A reclaimer that begins takes [`ReclaimContext::later`] and hands it to that thread, which frees and reports. Until
+    /// then no thread asks it. Where promises cover what is missing no other reclaimer is asked for this charge, and no
+    /// group is cancelled. A promise counts for [`reclaim_time`](crate::RuntimeBuilder::reclaim_time) at most.
+    ///
+    /// Unless implemented it does nothing, and a thread of the runtime calls [`reclaim`](Self::reclaim). It costs what the
+    /// implementation costs, for at most 64 groups a charge. A panic is caught, and reported as one of `reclaim`.
+    ///
+    /// ```
+    /// use memcg::{Bytes, Charge, ChargeError, Later, Limit, Priority, Reclaim, ReclaimContext, Runtime};
+    /// use std::sync::{Arc, Mutex, mpsc};
+    /// use std::time::Duration;
+    ///
+    /// /// A cache with a thread that evicts.
+    /// struct Cache {
+    ///     held: Arc<Mutex<Charge>>,
+    ///     evictor: mpsc::Sender<Later>,
+    /// }
+    ///
+    /// impl Reclaim for Cache {
+    ///     fn reclaim(&self, want: u64, _context: &ReclaimContext<'_>) -> u64 {
+    ///         self.held.lock().unwrap().shrink(Bytes(want))
+    ///     }
+    ///     fn start(&self, _want: u64, context: &ReclaimContext<'_>) {
+    ///         let _ = self.evictor.send(context.later()); // an unbounded channel does not block
+    ///     }
+    /// }
+    ///
+    /// let runtime = Runtime::builder().max(Limit::Bytes(100)).build()?;
+    /// let root = runtime.root();
+    /// let held = Arc::new(Mutex::new(root.try_charge(80)?));
+    /// let (evictor, asked) = mpsc::channel::<Later>();
+    /// let evicts = Arc::clone(&held);
+    /// let thread = std::thread::spawn(move || {
+    ///     for later in asked {
+    ///         let freed = evicts.lock().unwrap().shrink(Bytes(later.want()));
+    ///         later.report(freed);
+    ///     }
+    /// });
+    /// let registration = root.register_reclaimer(Arc::new(Cache { held, evictor }), Priority::NORMAL);
+    /// let charge = loop {
+    ///     match root.try_charge_or_start(30) {
+    ///         Err(ChargeError::WouldBlock(_)) => std::thread::sleep(Duration::from_millis(1)), // or do something else
+    ///         ended => break ended?,
+    ///     }
+    /// };
+    /// assert_eq!((charge.bytes(), root.live()), (30, 100));
+    /// drop(registration); // and with it the sender
+    /// thread.join().unwrap();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn start(&self, want: u64, context: &ReclaimContext<'_>) {
+        let _ = (want, context);
+    }
+
     /// Bytes that it could free now. Groups give in proportion to it. Called before [`reclaim`](Self::reclaim), and as
     /// that is; so it should be as cheap as reading a figure.
     ///
@@ -134,6 +192,12 @@ impl Reclaimer {
     pub(crate) fn reclaimable(&self) -> Result<u64, Panicked> {
         let Some(_call) = self.calls.begin() else { return Ok(0) };
         self.code.call(|code| code.reclaimable())
+    }
+
+    /// Has it begin. Nothing for one that is gone.
+    pub(crate) fn start(&self, want: u64, context: &ReclaimContext<'_>) -> Result<(), Panicked> {
+        let Some(_call) = self.calls.begin() else { return Ok(()) };
+        self.code.call(|code| code.start(want, context))
     }
 
     pub(crate) fn call(&self, want: u64, context: &ReclaimContext<'_>) -> Result<u64, Panicked> {
@@ -395,6 +459,18 @@ impl History {
             Standing::Spared { unless_last: !remembered.failed && once_in_a_while }
         } else {
             Standing::Ready
+        }
+    }
+
+    /// How it stands before a charge that never blocks has it begin: as in [`standing`](Self::standing), and no round
+    /// counts.
+    pub(crate) fn standing_before_start(&self, usage: u64, patience: Duration) -> Standing {
+        let remembered = self.0.lock();
+        let late = remembered.since.is_some_and(|since| since.elapsed() > patience);
+        match remembered.promises {
+            0 if remembered.to_spare == 0 || usage > remembered.held => Standing::Ready,
+            1.. if !late => Standing::Owes,
+            _ => Standing::Spared { unless_last: false },
         }
     }
 

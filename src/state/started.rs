@@ -23,6 +23,8 @@ pub(crate) struct Job {
     pub(crate) level: Handle,
     /// The largest charge that the level has refused; 0 where it has refused none.
     pub(crate) bytes: u64,
+    /// Reclaimers have promised what that charge lacks.
+    pub(crate) promised: bool,
     /// A charge has left the level above its high.
     pub(crate) above_high: bool,
 }

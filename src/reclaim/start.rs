@@ -1,0 +1,85 @@
+//! What reclaimers begin by themselves, on threads of their own, for a charge that never blocks.
+//!
+//! The charge looks at the groups with reclaimers below the level that has refused it, in the order of their rings. It
+//! takes no turn: a turn is for a call that frees. It passes over what is protected, what is spared, and what owes
+//! memory already, and counts what is owed. What promises do not cover is left to the thread of the tree.
+
+use smallvec::SmallVec;
+
+use crate::counter::handle::Handle;
+use crate::counter::object::Counter;
+use crate::counter::protection::Protection;
+use crate::counter::slow_path::SlowPath;
+use crate::hierarchy::{events, group_tree};
+use crate::reclaim::effective::views;
+use crate::reclaim::repeat::deadline;
+use crate::reclaim::turns::WITH_RECLAIMERS_MAX;
+use crate::reclaim::{registrations, rings};
+use crate::state::events::Event;
+use crate::state::reclaim::{NO_RING, RingGroup};
+use crate::state::reclaimer::{ReclaimCause, ReclaimContext, ReclaimPass, Reclaimer, Standing};
+use crate::thread::context;
+
+/// Has reclaimers below `level` begin to free `want` bytes. Returns whether what they have promised covers them. The
+/// thread [may call out](crate::reclaim::repeat::may_call_out).
+pub(crate) fn begin(level: &'static Counter, want: u64) -> bool {
+    let owed = context::in_hook(|| {
+        let mut owed: u64 = 0;
+        for ((group, _), ring) in groups_below(level) {
+            let _handle = Handle::adopt(group);
+            if owed < want {
+                owed = owed.saturating_add(begin_in(level, group, ring, want - owed));
+            }
+        }
+        owed
+    });
+    want > 0 && owed.is_some_and(|owed| owed >= want)
+}
+
+/// With a handle each.
+fn groups_below(level: &Counter) -> SmallVec<[(RingGroup, u32); WITH_RECLAIMERS_MAX]> {
+    let mut found = SmallVec::new();
+    let ring = rings::number(level);
+    if ring != NO_RING {
+        let _path = SlowPath::enter();
+        rings::lock(level.tree()).with_reclaimers(ring, &mut found);
+    }
+    found
+}
+
+/// Returns what the reclaimers of one group owe.
+fn begin_in(level: &'static Counter, group: &'static Counter, ring: u32, want: u64) -> u64 {
+    let patience = group_tree::of(level).reclaim.time;
+    let kinds = [Protection::Min, Protection::Low];
+    let protected = views(group, level).map_or([0; 2], |views| kinds.map(|kind| views.protected(kind)));
+    let mut open = group.usage().saturating_sub(protected[0].max(protected[1])).min(want);
+    let mut owed: u64 = 0;
+    for reclaimer in registrations::listed(level.tree(), ring) {
+        let standing = reclaimer.history.standing_before_start(group.usage(), patience);
+        if standing == Standing::Ready && open > 0 {
+            call(level, group, &reclaimer, open);
+        }
+        if matches!(standing, Standing::Ready | Standing::Owes) {
+            let more = reclaimer.history.owed();
+            (owed, open) = (owed.saturating_add(more), open.saturating_sub(more));
+        }
+        registrations::drop_last(group, reclaimer);
+    }
+    owed
+}
+
+fn call(level: &'static Counter, group: &'static Counter, reclaimer: &Reclaimer, want: u64) {
+    let context = ReclaimContext {
+        group: group.header,
+        target: level.header,
+        cause: ReclaimCause::Full,
+        pass: ReclaimPass::Unprotected,
+        deadline: deadline(level),
+        want,
+        usage: group.usage(),
+        history: &reclaimer.history,
+    };
+    if reclaimer.start(want, &context).is_err() {
+        events::count_and_notify(group, Event::Panic);
+    }
+}
