@@ -16,8 +16,9 @@ use crate::reclaim::repeat::deadline;
 use crate::reclaim::turns::WITH_RECLAIMERS_MAX;
 use crate::reclaim::{registrations, rings};
 use crate::state::events::Event;
+use crate::state::history::Standing;
 use crate::state::reclaim::{NO_RING, RingGroup};
-use crate::state::reclaimer::{ReclaimCause, ReclaimContext, ReclaimPass, Reclaimer, Standing};
+use crate::state::reclaimer::{ReclaimCause, ReclaimContext, ReclaimPass, Reclaimer};
 use crate::thread::context;
 
 /// Has reclaimers below `level` begin to free `want` bytes. Returns whether what they have promised covers them. The

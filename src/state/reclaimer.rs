@@ -1,19 +1,12 @@
-//! Foreign code that frees memory: what it implements, what it is called with, and what a tree keeps of it: whether it
-//! freed anything, and its promises.
+//! Foreign code that frees memory: what it implements, what it is called with, and how a tree keeps it.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use crate::state::history::History;
 use crate::sync::Arc;
-use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::AtomicU32;
 use crate::thread::directory::Header;
 use crate::thread::foreign::{Calls, Foreign, Panicked};
-
-/// How many rounds a reclaimer that freed nothing is spared at most: 1, 3, 7 … 63.
-const SPARED_MAX: u32 = 63;
-
-/// One in so many rounds asks even a reclaimer that never frees anything, where nothing else is left.
-const LAST_EVERY: u32 = 8;
 
 /// What can give memory back: a cache, a pool, a buffer that spills.
 ///
@@ -180,7 +173,7 @@ impl Reclaimer {
             priority,
             home: AtomicU32::new(u32::MAX),
             calls: Calls::default(),
-            history: Arc::new(History(Lock::new(Rank::Bookkeeping, Remembered::default()))),
+            history: Arc::new(History::new()),
         })
     }
 
@@ -404,115 +397,5 @@ impl Drop for Later {
 impl std::fmt::Debug for Later {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Later").field("want", &self.want).finish_non_exhaustive()
-    }
-}
-
-/// What a tree remembers of a reclaimer: apart from its registration, because promises outlive that.
-pub(crate) struct History(Lock<Remembered>);
-
-#[derive(Default)]
-struct Remembered {
-    /// The round that looked at it last, whether that round spares it, and whether it has freed nothing in it.
-    round: u64,
-    spared: bool,
-    failed: bool,
-    /// How many more rounds spare it, how many the last fruitless call earned it, and what its group held then.
-    to_spare: u32,
-    last_spared: u32,
-    held: u64,
-    /// Promises that are open, their bytes, and when the first was made.
-    promises: u32,
-    owed: u64,
-    /// All bytes ever promised; wraps.
-    promised: u64,
-    since: Option<Instant>,
-}
-
-/// What a round can expect of a reclaimer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
-    /// Ask.
-    Ready,
-    /// It freed nothing lately. `unless_last`: the round asks it where nothing else is left.
-    Spared { unless_last: bool },
-    /// It has promised and has not reported yet.
-    Owes,
-}
-
-impl History {
-    /// How the reclaimer stands in a round; its group holds `usage`. One that owes for longer than `patience` counts as
-    /// having freed nothing. A round spares none whose group has grown: there may be something now.
-    pub(crate) fn standing(&self, round: u64, usage: u64, patience: Duration) -> Standing {
-        let mut remembered = self.0.lock();
-        if remembered.promises > 0 {
-            let late = remembered.since.is_some_and(|since| since.elapsed() > patience);
-            return if late { Standing::Spared { unless_last: false } } else { Standing::Owes };
-        }
-        if remembered.round != round {
-            (remembered.round, remembered.failed) = (round, false);
-            remembered.spared = remembered.to_spare > 0 && usage <= remembered.held;
-            remembered.to_spare = remembered.to_spare.saturating_sub(1);
-        }
-        if remembered.spared {
-            // One that never frees anything is asked once in a while, where nothing else is left.
-            let once_in_a_while = remembered.last_spared < SPARED_MAX || remembered.to_spare.is_multiple_of(LAST_EVERY);
-            Standing::Spared { unless_last: !remembered.failed && once_in_a_while }
-        } else {
-            Standing::Ready
-        }
-    }
-
-    /// How it stands before a charge that never blocks has it begin: as in [`standing`](Self::standing), and no round
-    /// counts.
-    pub(crate) fn standing_before_start(&self, usage: u64, patience: Duration) -> Standing {
-        let remembered = self.0.lock();
-        let late = remembered.since.is_some_and(|since| since.elapsed() > patience);
-        match remembered.promises {
-            0 if remembered.to_spare == 0 || usage > remembered.held => Standing::Ready,
-            1.. if !late => Standing::Owes,
-            _ => Standing::Spared { unless_last: false },
-        }
-    }
-
-    /// Where it freed nothing while its group held `usage`, the rest of the round and the next ones spare it.
-    pub(crate) fn judge(&self, fruitful: bool, usage: u64) {
-        let mut remembered = self.0.lock();
-        if fruitful {
-            (remembered.last_spared, remembered.to_spare, remembered.spared) = (0, 0, false);
-        } else if remembered.promises == 0 {
-            let spare = (2 * remembered.last_spared + 1).min(SPARED_MAX);
-            (remembered.last_spared, remembered.to_spare, remembered.held) = (spare, spare, usage);
-            (remembered.spared, remembered.failed) = (true, true);
-        }
-    }
-
-    /// It promises `bytes`; its group holds `usage`.
-    pub(crate) fn promise(&self, bytes: u64, usage: u64) {
-        let mut remembered = self.0.lock();
-        remembered.held = usage;
-        remembered.promises += 1;
-        remembered.owed = remembered.owed.saturating_add(bytes);
-        remembered.promised = remembered.promised.wrapping_add(bytes);
-        remembered.since.get_or_insert_with(Instant::now);
-    }
-
-    pub(crate) fn report(&self, freed: u64) {
-        let mut remembered = self.0.lock();
-        remembered.promises -= 1;
-        if remembered.promises == 0 {
-            (remembered.owed, remembered.since) = (0, None);
-        }
-        let held = remembered.held;
-        drop(remembered);
-        self.judge(freed > 0, held);
-    }
-
-    /// All bytes that it has ever promised, reported or not; wraps.
-    pub(crate) fn promised(&self) -> u64 {
-        self.0.lock().promised
-    }
-
-    pub(crate) fn owed(&self) -> u64 {
-        self.0.lock().owed
     }
 }
