@@ -41,6 +41,7 @@
 //!   tables and figures for any format.
 //! * `tracing`: an event for each object that a pool hands out.
 #![cfg_attr(docsrs, feature(doc_cfg))]
+#![warn(missing_debug_implementations)]
 
 // The page of `PageCounter` lists its methods in the order of modules: its own first, then those of a group's counter.
 pub(crate) mod page_counter;

@@ -115,7 +115,7 @@ impl Group {
 }
 
 /// A handle on the group, which keeps its counters.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct OfGroup(Group);
 
 /// One counter of a group. Its figures are those of the subtree. [`Group`]'s methods say what each figure means and

@@ -122,7 +122,7 @@ impl Limits {
 /// assert_eq!((contradiction.lower(), contradiction.upper()), (("min", limits.min.unwrap()), ("soft", limits.soft.unwrap())));
 /// assert_eq!(contradiction.to_string(), "min 4 KiB is above soft 100 B: above soft the group gives first what min keeps");
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{lower} {lower_limit} is above {upper} {upper_limit}: {}", self.why())]
 pub struct ContradictionError {
     lower: &'static str,

@@ -60,6 +60,12 @@ pub struct PageCounter<K = Alone> {
 #[derive(Clone)]
 pub struct Alone(Arc<Keep>);
 
+impl fmt::Debug for Alone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.name)
+    }
+}
+
 struct Keep {
     counter: &'static Counter,
     name: Box<str>,

@@ -56,7 +56,7 @@ pub enum SetStock {
 /// job.uncharge_each(&[10, 15]);
 /// # Ok::<(), memcg::SetChargeError>(())
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct CounterSet {
     stock: SetStock,
     /// The one stock of a shared set. It drops before the counters whose credit it holds.
