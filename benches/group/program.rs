@@ -7,6 +7,7 @@ mod churn;
 mod figures;
 mod names;
 mod siblings;
+mod snapshot;
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -40,6 +41,7 @@ pub(crate) fn main() {
     let mut rows = Rows::from_args();
     rows.wall("group/create_destroy", || team(&Arc::new(runtime()), 1));
     siblings::rows(&mut rows);
+    snapshot::rows(&mut rows);
     align::rows(&mut rows);
     let churns = churn::rows(&mut rows);
 

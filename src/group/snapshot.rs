@@ -107,9 +107,9 @@ impl Group {
     /// Returns this group and the groups below it with their figures, down to `depth` levels below: 0 is this group
     /// alone, [`usize::MAX`] all. A group of the last level has the figures of all groups below it, too.
     ///
-    /// The call holds no lock over more than a few groups: see [`Snapshot`] for what is consistent. It costs a
-    /// microsecond or two for each group that has a row or, below those, credit; a flush of the statistics; and
-    /// allocations.
+    /// The call flushes the statistics of the subtree and allocates. For each group it takes two locks for a moment, and
+    /// looks at the group's slot of each thread where threads have charged it. Groups below the depth cost that, too,
+    /// where they may have credit. It holds no lock over more than a few groups: see [`Snapshot`] for what is consistent.
     ///
     /// ```
     /// # use memcg::Limits;

@@ -1,0 +1,60 @@
+//! `group/snapshot/…`: one iteration is a snapshot of so many groups, each charged once. `group/create_destroy/snapshots`:
+//! groups come and go on one thread, while another takes snapshots of ten thousand groups all the time.
+
+#![cfg(not(loom))]
+
+use std::hint::black_box;
+use std::sync::Arc;
+
+use memcg::{Bytes, Charge, Limits, Runtime};
+
+use super::names::Names;
+use super::{create, pair, runtime};
+use crate::common::rows::Rows;
+use crate::common::team::Team;
+
+const GROUPS: [u64; 2] = [100, 10_000];
+
+pub(crate) fn rows(rows: &mut Rows) {
+    for count in GROUPS {
+        rows.wall(&format!("group/snapshot/groups{count}"), || {
+            let (runtime, held) = charged(count);
+            Team::new(1, move |station| {
+                black_box(&held);
+                station.serve(|times| (0..times).for_each(|_| drop(black_box(runtime.snapshot()))));
+            })
+        });
+    }
+    rows.wall("group/create_destroy/snapshots", || {
+        let (runtime, held) = charged(GROUPS[1]);
+        // One iteration is a create and a release. The other thread takes a snapshot for so many of them.
+        const EACH: u64 = 10_000;
+        Team::new(2, move |station| {
+            black_box(&held);
+            let root = runtime.root();
+            let mut names = Names::new(station.index);
+            station.serve(|times| {
+                if station.index == 0 {
+                    for _ in 0..times {
+                        let group = create(&root, &mut names);
+                        pair(&group);
+                        group.offline().expect("no child is online");
+                    }
+                } else {
+                    (0..times.div_ceil(EACH)).for_each(|_| drop(black_box(runtime.snapshot())));
+                }
+            });
+        })
+    });
+}
+
+fn charged(count: u64) -> (Arc<Runtime>, Arc<Vec<Charge>>) {
+    let runtime = runtime();
+    let root = runtime.root();
+    let charge = |number: u64| {
+        let group = root.create(number, Limits::new()).expect("a new name in a group that is online");
+        group.try_charge(Bytes(64)).expect("no limit is set")
+    };
+    let held = (0..count).map(charge).collect();
+    (Arc::new(runtime), Arc::new(held))
+}
