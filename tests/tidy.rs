@@ -23,6 +23,8 @@ mod orderings;
 mod parts;
 #[path = "tidy/reader.rs"]
 mod reader;
+#[path = "tidy/readme.rs"]
+mod readme;
 #[path = "tidy/rules.rs"]
 mod rules;
 #[path = "tidy/types.rs"]

@@ -68,7 +68,7 @@ fn it_is_a_charge() {
         let none = group.try_charge_now(0).expect("nothing always fits");
         group.offline().expect("no children");
         for bytes in [0, 1] {
-            assert!(matches!(group.try_charge_now(Bytes(bytes)), Err(ChargeError::Offline { .. })));
+            assert!(matches!(group.try_charge_now(bytes), Err(ChargeError::Offline { .. })));
         }
         drop((none, held, group, top));
         assert_empty(&runtime);

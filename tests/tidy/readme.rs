@@ -1,0 +1,90 @@
+//! The commands that README prints, and `.ci/readme.txt`, which says what runs each.
+
+use std::collections::BTreeSet;
+
+use crate::reader::{fail_if_any, read};
+
+/// The commands of a page: the lines of its blocks of shell, and what its text has between backquotes and starts as a
+/// command does.
+fn commands(page: &str) -> BTreeSet<String> {
+    let mut commands = BTreeSet::new();
+    let mut text = String::new();
+    let mut block: Option<&str> = None;
+    for line in page.lines() {
+        match (line.strip_prefix("```"), block) {
+            (Some(language), None) => block = Some(language),
+            (Some(_), Some(_)) => block = None,
+            (None, Some("sh")) if !line.trim().is_empty() => drop(commands.insert(line.trim().to_owned())),
+            (None, Some(_)) => {}
+            (None, None) => text.extend([line, " "]),
+        }
+    }
+    let spans = text.split('`').skip(1).step_by(2);
+    commands.extend(spans.filter(|span| is_command(span)).map(str::to_owned));
+    commands
+}
+
+fn is_command(span: &str) -> bool {
+    let sets_variable = |word: &str| {
+        word.split_once('=').is_some_and(|(name, _)| name.chars().all(|char| char.is_ascii_uppercase() || char == '_'))
+    };
+    let mut words = span.split_whitespace().skip_while(|word| sets_variable(word));
+    let first = words.next().unwrap_or_default().trim_start_matches('(');
+    first.starts_with(".ci/") || matches!(first, "cargo" | "cd") && words.next().is_some()
+}
+
+/// The lines of the list: a command, and the step that runs it.
+fn listed(list: &str) -> Vec<(String, String)> {
+    let lines = list.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
+    let parts = |line: &str| line.split('|').map(|part| part.trim().to_owned()).collect::<Vec<_>>();
+    let entry = |parts: Vec<String>| match &parts[..] {
+        [command, step, _more] => (command.clone(), step.clone()),
+        other => panic!("not COMMAND | STEP | MORE: {other:?}"),
+    };
+    lines.map(|line| entry(parts(line))).collect()
+}
+
+/// Whether the function of a step in `.ci/run` has the command as a line, whatever it says of lock files.
+fn runs(run: &str, step: &str, command: &str) -> bool {
+    let body = run.split(&format!("\nstep_{step}() {{\n")).nth(1).and_then(|rest| rest.split("\n}\n").next());
+    body.is_some_and(|body| body.lines().any(|line| line.trim().replace(" --locked", "") == command))
+}
+
+fn faults(readme: &str, list: &str, run: &str) -> Vec<String> {
+    let (printed, listed) = (commands(readme), listed(list));
+    let names: BTreeSet<String> = listed.iter().map(|(command, _)| command.clone()).collect();
+    let mut faults = Vec::new();
+    faults.extend(printed.difference(&names).map(|command| format!("no step runs `{command}`")));
+    faults.extend(names.difference(&printed).map(|command| format!("README does not print `{command}`")));
+    for (command, step) in &listed {
+        let runs = if step == "readme" { runs(run, step, ".ci/readme") } else { runs(run, step, command) };
+        if !runs {
+            faults.push(format!("step {step} of .ci/run does not run `{command}`"));
+        }
+    }
+    faults
+}
+
+#[test]
+fn each_command_of_the_readme_is_run() {
+    let faults = faults(&read("README.md"), &read(".ci/readme.txt"), &read(".ci/run"));
+    fail_if_any(".ci/readme.txt lists what README prints, and what runs it", &faults);
+}
+
+#[test]
+fn a_command_that_nothing_runs_is_found() {
+    let readme = "Run `cargo a` or\n`cargo b --x\n-- y`, not `cargo`, `src/a` or `A=1`.\n```sh\n.ci/c\n```\n\
+                  ```text\ncargo d\n```\n`N=1 cargo e`, `(cd f && cargo g)`\n";
+    let printed: Vec<String> = commands(readme).into_iter().collect();
+    assert_eq!(printed, ["(cd f && cargo g)", ".ci/c", "N=1 cargo e", "cargo a", "cargo b --x -- y"]);
+    let run = "\nstep_one() {\n    cargo a --locked\n}\n\nstep_readme() {\n    .ci/readme\n}\n";
+    let list = "# of these\n\ncargo a | one |\ncargo b --x -- y | readme | --z\n.ci/c | one |\ncargo h | two |\n";
+    let found = [
+        "no step runs `(cd f && cargo g)`",
+        "no step runs `N=1 cargo e`",
+        "README does not print `cargo h`",
+        "step one of .ci/run does not run `.ci/c`",
+        "step two of .ci/run does not run `cargo h`",
+    ];
+    assert_eq!(faults(readme, list, run), found);
+}
