@@ -4,7 +4,7 @@
 
 use memcg::expert::PoolAlign;
 use memcg::kmem::{Kmem, NodeId, Placement, Topology};
-use memcg::{Group, Limits, Runtime};
+use memcg::{Bytes, Group, Limits, Runtime};
 
 /// How many nodes they have.
 pub(crate) const NODES: [u16; 3] = [1, 2, 8];
@@ -12,7 +12,7 @@ pub(crate) const NODES: [u16; 3] = [1, 2, 8];
 pub(crate) const ALIGNS: [PoolAlign; 2] = [PoolAlign::CacheLine, PoolAlign::Packed];
 
 /// Bytes on each node.
-const BYTES: u64 = 64;
+const BYTES: usize = 64;
 
 pub(crate) fn runtime(nodes: u16, align: PoolAlign) -> Runtime {
     let topology = Topology::fixed((0..nodes).map(|node| (NodeId::new(node), [usize::from(node)])));
@@ -28,5 +28,5 @@ pub(crate) fn create(parent: &Group, name: &str) -> Group {
 pub(crate) fn hold(group: &Group, nodes: u16) -> Kmem {
     let mut placement = Placement::new();
     (0..nodes).for_each(|node| placement.add(Some(NodeId::new(node)), BYTES));
-    group.precharge(placement.bytes()).expect("no limit").account(&placement)
+    group.precharge(Bytes(placement.bytes())).expect("no limit").account(&placement)
 }
