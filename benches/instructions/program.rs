@@ -26,8 +26,10 @@ const RAW_PAIR_INSTRUCTIONS_MAX: f64 = GROUP_PAIR_INSTRUCTIONS_MAX;
 /// That through a trait object, for a pool that has only amounts: 69, with the two calls. It may cost half as much again.
 const DYN_PAIR_INSTRUCTIONS_MAX: f64 = 1.5 * GROUP_PAIR_INSTRUCTIONS_MAX;
 
-/// A set of charges and its drop: 223 for memory alone, 160 and 176 for two and three counters that share a stock.
+/// A set of charges and its drop: 223 for memory alone, 359 for two counters with a stock each, 160 and 176 for two and
+/// three counters that share one.
 const SET_INSTRUCTIONS_MAX: f64 = 245.0;
+const SEPARATE_SET_INSTRUCTIONS_MAX: f64 = 395.0;
 const SHARED_SET_INSTRUCTIONS_MAX: f64 = 176.0;
 const SHARED_SET_OF_3_INSTRUCTIONS_MAX: f64 = 194.0;
 
@@ -56,6 +58,7 @@ enum Run {
     RawPairs,
     DynPairs,
     Sets,
+    SeparateSets,
     SharedSets,
     SharedSetsOfThree,
     StatAdds,
@@ -70,7 +73,7 @@ impl Run {
             Run::GroupPairs => "memcg_probe_group_pairs",
             Run::RawPairs => "memcg_probe_raw_pairs",
             Run::DynPairs => "memcg_probe_dyn_pairs",
-            Run::Sets | Run::SharedSets | Run::SharedSetsOfThree => "memcg_probe_sets",
+            Run::Sets | Run::SeparateSets | Run::SharedSets | Run::SharedSetsOfThree => "memcg_probe_sets",
             Run::StatAdds => "memcg_probe_stat_adds",
             Run::Empty => "memcg_probe_empty",
         }
@@ -83,6 +86,7 @@ impl Run {
             Run::RawPairs => "raw-pairs",
             Run::DynPairs => "dyn-pairs",
             Run::Sets => "sets",
+            Run::SeparateSets => "separate-sets",
             Run::SharedSets => "shared-sets",
             Run::SharedSetsOfThree => "shared-sets-of-three",
             Run::StatAdds => "stat-adds",
@@ -216,10 +220,15 @@ pub(crate) fn memcg_probe_sets(group: &Group, amounts: &[(Counter, u64)], sets: 
     }
 }
 
-/// Sets of memory and of counters that share its stock.
-fn sets(shared: usize, sets: u64) {
+/// Sets of memory and of counters beside it, with a stock each or one for all.
+fn sets(further: usize, shared: bool, sets: u64) {
     let mut builder = Runtime::builder();
-    let declared: Vec<Counter> = (0..shared).map(|number| builder.counter(&format!("c{number}")).shared()).collect();
+    let mut declare = |number: usize| {
+        let name = format!("c{number}");
+        let counter = builder.counter(&name);
+        if shared { counter.shared() } else { counter.independent() }
+    };
+    let declared: Vec<Counter> = (0..further).map(&mut declare).collect();
     let runtime = builder.build().expect("nothing is asked for that cannot be had");
     let group = runtime.root();
     let amounts: Vec<(Counter, u64)> = [Counter::MEMORY].into_iter().chain(declared).map(|of| (of, 1)).collect();
@@ -268,9 +277,10 @@ pub(crate) fn main() -> ExitCode {
         Some(Run::GroupPairs) => memcg_probe_group_pairs(&group, PAIRS),
         Some(Run::RawPairs) => memcg_probe_raw_pairs(&group, PAIRS),
         Some(Run::DynPairs) => memcg_probe_dyn_pairs(&pool, PAIRS),
-        Some(Run::Sets) => sets(0, PAIRS),
-        Some(Run::SharedSets) => sets(1, PAIRS),
-        Some(Run::SharedSetsOfThree) => sets(2, PAIRS),
+        Some(Run::Sets) => sets(0, false, PAIRS),
+        Some(Run::SeparateSets) => sets(1, false, PAIRS),
+        Some(Run::SharedSets) => sets(1, true, PAIRS),
+        Some(Run::SharedSetsOfThree) => sets(2, true, PAIRS),
         Some(Run::StatAdds) => memcg_probe_stat_adds(&group, PAIRS),
         Some(Run::Empty) => memcg_probe_empty(PAIRS),
         None if options.bench => return hold(&counter),
@@ -308,6 +318,7 @@ fn count_all(counter: &PageCounter) -> Result<bool, Failure> {
         (Run::RawPairs, "one charge of a group and its uncharge, without a guard", RAW_PAIR_INSTRUCTIONS_MAX),
         (Run::DynPairs, "the same through an `Arc<dyn Pool>`", DYN_PAIR_INSTRUCTIONS_MAX),
         (Run::Sets, "a set of one counter and its drop", SET_INSTRUCTIONS_MAX),
+        (Run::SeparateSets, "a set of two counters with a stock each", SEPARATE_SET_INSTRUCTIONS_MAX),
         (Run::SharedSets, "a set of two counters that share a stock", SHARED_SET_INSTRUCTIONS_MAX),
         (Run::SharedSetsOfThree, "a set of three such counters", SHARED_SET_OF_3_INSTRUCTIONS_MAX),
         (Run::StatAdds, "one add to a statistic", STAT_ADD_INSTRUCTIONS_MAX),
