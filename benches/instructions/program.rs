@@ -26,12 +26,12 @@ const RAW_PAIR_INSTRUCTIONS_MAX: f64 = GROUP_PAIR_INSTRUCTIONS_MAX;
 /// That through a trait object, for a pool that has only amounts: 69, with the two calls. It may cost half as much again.
 const DYN_PAIR_INSTRUCTIONS_MAX: f64 = 1.5 * GROUP_PAIR_INSTRUCTIONS_MAX;
 
-/// A set of charges and its drop: 223 for memory alone, 359 for two counters with a stock each, 160 and 176 for two and
+/// A set of charges and its drop: 201 for memory alone, 369 for two counters with a stock each, 132 and 148 for two and
 /// three counters that share one.
-const SET_INSTRUCTIONS_MAX: f64 = 245.0;
-const SEPARATE_SET_INSTRUCTIONS_MAX: f64 = 395.0;
-const SHARED_SET_INSTRUCTIONS_MAX: f64 = 176.0;
-const SHARED_SET_OF_3_INSTRUCTIONS_MAX: f64 = 194.0;
+const SET_INSTRUCTIONS_MAX: f64 = 222.0;
+const SEPARATE_SET_INSTRUCTIONS_MAX: f64 = 406.0;
+const SHARED_SET_INSTRUCTIONS_MAX: f64 = 146.0;
+const SHARED_SET_OF_3_INSTRUCTIONS_MAX: f64 = 163.0;
 
 /// One add to a statistic, of an item that the compiler knows: 29, with its part of the announcement that is due every
 /// half batch.

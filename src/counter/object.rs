@@ -437,6 +437,7 @@ impl Counter {
         self.queued.load(Ordering::Relaxed)
     }
 
+    #[inline]
     #[allow(unsafe_code)]
     pub(crate) fn front(&self) -> Option<&'static Counter> {
         // SAFETY: the front itself sets and clears it under the tree's lock; objects are never freed.
