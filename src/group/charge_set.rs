@@ -4,6 +4,7 @@
 //! one charge of the front, and one hit. A front that has no room is no reason to refuse: the charge is then made counter
 //! by counter, each with its own reclaim, line and error.
 
+use std::fmt;
 use std::mem::{self, ManuallyDrop};
 
 use smallvec::SmallVec;
@@ -30,7 +31,6 @@ const COMMON: usize = 4;
 /// assert_eq!(set.into_charges().next().map(|(_, charge)| charge.bytes()), Some(10));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
 #[must_use = "dropped at once it gives the bytes back at once"]
 pub struct ChargeSet {
     /// The charge of the front, which holds as much of all counters that share a stock; else that of the first counter.
@@ -63,6 +63,12 @@ impl ChargeSet {
             let bytes = charge.forget();
             each.into_iter().map(move |(of, counter)| (of, Charge::new(counter.header, bytes)))
         })
+    }
+}
+
+impl fmt::Debug for ChargeSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.first.iter().chain(self.others.iter())).finish()
     }
 }
 
