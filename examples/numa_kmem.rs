@@ -22,7 +22,7 @@ use clap::{Parser, ValueEnum};
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use memcg::kmem::{KmemSlab, KmemStore, KmemVec, NodeId, NodeOf, PageNode, PerCpu, Topology};
-use memcg::{Bytes, Group, Limits, Runtime, Stat};
+use memcg::{Bytes, Freshness, Group, Limits, Runtime, Stat};
 
 #[derive(Parser)]
 #[command(about = "Which group holds how much on which memory node")]
@@ -132,7 +132,7 @@ fn run(runtime: &Runtime) -> Result<(), Box<dyn Error>> {
         sessions.push(slab.insert(group, Session::default()).map_err(|refused| refused.into_parts().1)?);
     }
     show("1,000 sessions of both tenants in the same pages, each charged for its own bytes", runtime);
-    let of = |group: &Group| size(group.numa_stat(Stat::SLAB).sum());
+    let of = |group: &Group| size(group.numa_stat(Stat::SLAB, Freshness::Exact).sum());
     println!("    of which acme {}, globex {}, {} B each", of(&acme), of(&globex), slab.object_bytes());
 
     let store = KmemStore::new_in(&root);

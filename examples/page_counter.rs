@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (near, far) = (NodeId::new(0), NodeId::new(1));
     let mut pages = import.precharge(512 << 10)?.account(&Placement::on(near, 500_000));
     pages.migrate(Some(near), Some(far), 200_000);
-    println!("nodes   {}", machine.numa_stat(Stat::KERNEL));
+    println!("nodes   {}", machine.numa_stat(Stat::KERNEL, Freshness::Exact));
 
     // Statistics: each thread writes cells of its own, and the reader chooses what may be missing.
     std::thread::scope(|scope| {

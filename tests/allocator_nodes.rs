@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use memcg::kmem::{Kmem, NodeId, Placement};
-use memcg::{Bytes, Group, Limits, Runtime, Stat};
+use memcg::{Bytes, Freshness, Group, Limits, Runtime, Stat};
 
 /// Accounts each allocation, on nodes in turn, and gives it back at once or later.
 struct Accounting;
@@ -156,7 +156,7 @@ fn every_allocation_is_on_its_node_or_said_not_to_be() {
                     });
                     let kmem = thread.join().expect("no panic");
                     match number % 4 {
-                        0 => drop(call(|| query.numa_stat(Stat::KERNEL))),
+                        0 => drop(call(|| query.numa_stat(Stat::KERNEL, Freshness::Exact))),
                         1 => call(|| root.flush()),
                         2 => drop(call(|| root.numa_table())),
                         _ => {}
@@ -174,7 +174,7 @@ fn every_allocation_is_on_its_node_or_said_not_to_be() {
     give_all_back();
     // The read itself allocates a little, and accounts that.
     let before = HELD.each_ref().map(|held| held.load(Ordering::SeqCst));
-    let now = call(|| group.numa_stat(Stat::KERNEL));
+    let now = call(|| group.numa_stat(Stat::KERNEL, Freshness::Exact));
     let read = ALLOCATED.load(Ordering::SeqCst);
     let after = HELD.each_ref().map(|held| held.load(Ordering::SeqCst));
     for of in 0..NODES {
@@ -192,7 +192,7 @@ fn every_allocation_is_on_its_node_or_said_not_to_be() {
     give_all_back();
     let held = HELD.iter().chain(&HELD_FRESH).map(|held| held.load(Ordering::SeqCst));
     assert_eq!((held.sum::<i64>(), group.live(), root.live(), runtime.dying_count()), (0, 0, 0, 0));
-    let now = call(|| root.numa_stat(Stat::KERNEL));
+    let now = call(|| root.numa_stat(Stat::KERNEL, Freshness::Exact));
     let rest = HELD.each_ref().map(|held| held.load(Ordering::SeqCst));
     for (of, bytes) in now.iter() {
         assert!(bytes.abs_diff(rest[usize::from(of.get())]) < 4_096, "{now}, and held are {rest:?}");

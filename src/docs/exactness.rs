@@ -110,10 +110,10 @@
 //!
 //! # Memory on nodes
 //!
-//! `numa_stat` is exact as `Freshness::Exact` is, and a stale one says how far it may be off, over all nodes together. When
-//! no thread accounts, this holds for every group and item. The nodes and what is on none add up to
-//! `read(Freshness::Exact).get(item)`. What the groups alone have on a node adds up to what the root has there. Both are, to the
-//! byte, what `Kmem` guards hold. A guard takes off each node what it has put there, also where the group is offline by
+//! `numa_stat` takes a `Freshness`, too, and says how far it may be off over all nodes together. When no thread
+//! accounts, this holds for every group and item. The nodes and what is on none add up to
+//! `read(Freshness::Exact).get(item)`. What the groups alone have on a node adds up to what the root has there. Both
+//! are, to the byte, what `Kmem` guards hold. A guard takes off each node what it has put there, also where the group is offline by
 //! then, so what is accounted falls to zero with the guards. No figure is rounded: an object that straddles two pages
 //! is split where the first ends.
 //!

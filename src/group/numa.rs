@@ -38,29 +38,20 @@ impl fmt::Display for NumaTable {
 
 /// # Memory on nodes
 impl Group {
-    /// Reads an item by node, as exactly as an [exact](Freshness::Exact) read: the figures contain everything that was
-    /// written before the call, and [`NodeStats::max_error`] is what was written while the read ran. Costs two flushes
-    /// of the statistics on each node below this group. Of the root, this reads the whole runtime.
+    /// Reads an item by node, as fresh as the caller asks. [`Freshness`] says what may be missing, over all nodes
+    /// together, and [`NodeStats::max_error`] how far the figures may be off. An exact read costs two flushes of the
+    /// statistics on each node below this group. Of the root, this reads the whole runtime.
     ///
     /// Source: `memory_numa_stat_show` in `mm/memcontrol.c`, and NR_KMEM by node in "per-memcg-per-node kmem
-    /// accounting" (Ghiti, 2026, patch 5). See [`NodeStats`] for an example.
-    pub fn numa_stat(&self, stat: Stat) -> NodeStats {
-        self.node_stats(stat, Freshness::Exact)
-    }
-
-    /// Reads what [`numa_stat`](Self::numa_stat) reads as it was published last: loads only. [`NodeStats::max_error`]
-    /// says what may be missing.
+    /// accounting" (Ghiti, 2026, patch 5). See [`NodeStats`] for another example.
     ///
     /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
-    /// assert_eq!(runtime.root().numa_stat_stale(memcg::Stat::KERNEL).sum(), 0);
+    /// # use memcg::{Freshness, Stat};
+    /// let runtime = memcg::Runtime::builder().build()?;
+    /// assert_eq!(runtime.root().numa_stat(Stat::KERNEL, Freshness::Exact).sum(), 0);
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
-    pub fn numa_stat_stale(&self, stat: Stat) -> NodeStats {
-        self.node_stats(stat, Freshness::Stale)
-    }
-
-    fn node_stats(&self, stat: Stat, freshness: Freshness) -> NodeStats {
+    pub fn numa_stat(&self, stat: Stat, freshness: Freshness) -> NodeStats {
         NodeStats::read(self.first(), stat, freshness)
     }
 
@@ -71,7 +62,7 @@ impl Group {
         let mut freshness = Freshness::Exact;
         // Only the first row flushes. The other rows read what it published.
         let row = |item: Item<'_>| {
-            (item.name.to_owned(), self.node_stats(item.stat, std::mem::replace(&mut freshness, Freshness::Stale)))
+            (item.name.to_owned(), self.numa_stat(item.stat, std::mem::replace(&mut freshness, Freshness::Stale)))
         };
         NumaTable(items.filter(|item| item.per_node && item.unit == Unit::Bytes).map(row).collect())
     }

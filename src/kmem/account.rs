@@ -28,7 +28,7 @@ use crate::units::Bytes;
 /// let (near, far) = (NodeId::new(0), NodeId::new(1));
 /// let mut kmem = runtime.root().precharge(4_096)?.account(&Placement::on(near, 4_096));
 /// assert_eq!(kmem.migrate(Some(near), Some(far), 1_000), 1_000); // its owner has moved a part of it
-/// let now = runtime.root().numa_stat(Stat::KERNEL);
+/// let now = runtime.root().numa_stat(Stat::KERNEL, memcg::Freshness::Exact);
 /// assert_eq!((now.get(near), now.get(far), kmem.bytes()), (3_096, 1_000, 4_096));
 /// assert_eq!((kmem.group(), kmem.stat()), (runtime.root(), Stat::KERNEL));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -305,7 +305,7 @@ impl Kmem {
     /// let (one, other) = (runtime.root().create("one", Limits::new())?, runtime.root().create("other", Limits::new())?);
     /// let mut kmem = one.precharge(10)?.account(&Placement::on(NodeId::new(1), 10));
     /// kmem.transfer(&other)?;
-    /// assert_eq!((one.live(), other.numa_stat(Stat::KERNEL).get(NodeId::new(1))), (0, 10));
+    /// assert_eq!((one.live(), other.numa_stat(Stat::KERNEL, memcg::Freshness::Exact).get(NodeId::new(1))), (0, 10));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn transfer(&mut self, to: &Group) -> Result<(), ChargeError> {

@@ -25,10 +25,10 @@ use crate::sync::model_failed;
 /// let precharge = memory.precharge(4_096)?; // before the allocation: it may be refused
 /// let mut held = precharge.account(&Placement::on(near, 4_000)); // after it: never
 /// assert_eq!(held.migrate(Some(near), Some(far), 1_000), 1_000); // the owner has moved a part
-/// let now = memory.numa_stat(Stat::KERNEL);
+/// let now = memory.numa_stat(Stat::KERNEL, memcg::Freshness::Exact);
 /// assert_eq!((now.get(near), now.get(far), memory.live()), (3_000, 1_000, 4_000));
 /// drop(held);
-/// assert_eq!((memory.numa_stat(Stat::KERNEL).sum(), memory.live()), (0, 0));
+/// assert_eq!((memory.numa_stat(Stat::KERNEL, memcg::Freshness::Exact).sum(), memory.live()), (0, 0));
 /// # Ok::<(), memcg::CounterChargeError>(())
 /// ```
 #[must_use = "dropped at once it gives the units back at once"]

@@ -90,10 +90,10 @@ impl Precharge {
     /// let mut placement = Placement::on(NodeId::new(0), 300);
     /// placement.add(Some(NodeId::new(1)), 200);
     /// let kmem = root.precharge(512)?.account(&placement);
-    /// let now = root.numa_stat(Stat::KERNEL);
+    /// let now = root.numa_stat(Stat::KERNEL, memcg::Freshness::Exact);
     /// assert_eq!((now.get(NodeId::new(0)), now.get(NodeId::new(1)), root.live()), (300, 200, 500));
     /// drop(kmem);
-    /// assert_eq!(root.numa_stat(Stat::KERNEL).get(NodeId::new(0)), 0);
+    /// assert_eq!(root.numa_stat(Stat::KERNEL, memcg::Freshness::Exact).get(NodeId::new(0)), 0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]

@@ -154,7 +154,7 @@ impl CounterConfig {
     /// let machine = Topology::fixed([(NodeId::new(0), vec![0, 1]), (NodeId::new(2), vec![])])?;
     /// let memory = PageCounter::root(CounterConfig::bytes().topology(machine));
     /// let _held = memory.precharge(100)?.account(&Placement::on(NodeId::new(2), 100));
-    /// assert_eq!(memory.numa_stat(Stat::KERNEL).to_string(), "N0=0 N2=100");
+    /// assert_eq!(memory.numa_stat(Stat::KERNEL, memcg::Freshness::Exact).to_string(), "N0=0 N2=100");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn topology(mut self, topology: Topology) -> Self {
@@ -167,7 +167,7 @@ impl CounterConfig {
     /// ```
     /// # use memcg::{CounterConfig, PageCounter, Stat};
     /// let memory = PageCounter::root(CounterConfig::bytes().nodes(2));
-    /// assert_eq!(memory.numa_stat(Stat::ANON).iter().count(), 2);
+    /// assert_eq!(memory.numa_stat(Stat::ANON, memcg::Freshness::Exact).iter().count(), 2);
     /// ```
     pub fn nodes(self, nodes: u16) -> Self {
         let numbered = (0..nodes.max(1)).map(|node| (NodeId::new(node), [usize::from(node)]));

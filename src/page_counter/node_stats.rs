@@ -19,7 +19,7 @@ use crate::stat::reading::Freshness;
 /// let runtime = memcg::Runtime::builder().nodes(2).build()?;
 /// let query = runtime.root().create("q17", Limits::new())?;
 /// let _kmem = query.precharge(100)?.account(&Placement::on(NodeId::new(1), 100));
-/// let now = runtime.root().numa_stat(Stat::KERNEL);
+/// let now = runtime.root().numa_stat(Stat::KERNEL, memcg::Freshness::Exact);
 /// assert_eq!((now.get(NodeId::new(1)), now.local(NodeId::new(1)), now.max_error()), (100, 0, 0));
 /// assert_eq!(now.iter().collect::<Vec<_>>(), [(NodeId::new(0), 0), (NodeId::new(1), 100)]);
 /// assert_eq!(now.to_string(), "N0=0 N1=100");
@@ -64,7 +64,7 @@ impl NodeStats {
     /// ```
     /// # let runtime = memcg::Runtime::builder().nodes(2).build()?;
     /// runtime.root().stat_add(memcg::Stat::ANON, 4_096);
-    /// let now = runtime.root().numa_stat(memcg::Stat::ANON);
+    /// let now = runtime.root().numa_stat(memcg::Stat::ANON, memcg::Freshness::Exact);
     /// assert_eq!((now.unplaced(), now.sum()), (4_096, 4_096));
     /// # Ok::<(), memcg::BuildError>(())
     /// ```

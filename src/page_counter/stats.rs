@@ -94,9 +94,8 @@ impl<K> PageCounter<K> {
         declared.unwrap_or_else(config::one_node)
     }
 
-    /// Reads an item by node. The figures contain everything that was written before the call, and
-    /// [`NodeStats::max_error`] is what was written while the read ran. It costs two flushes of the statistics on each
-    /// node.
+    /// Reads an item by node, as fresh as the caller asks. [`NodeStats::max_error`] says how far the figures may be off,
+    /// over all nodes together. An exact read costs two flushes of the statistics on each node.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter, Stat};
@@ -104,10 +103,10 @@ impl<K> PageCounter<K> {
     ///
     /// let memory = PageCounter::root(CounterConfig::bytes().nodes(2));
     /// let _held = memory.child().precharge(64)?.account(&Placement::on(NodeId::new(1), 64));
-    /// assert_eq!(memory.numa_stat(Stat::KERNEL).get(NodeId::new(1)), 64);
+    /// assert_eq!(memory.numa_stat(Stat::KERNEL, memcg::Freshness::Exact).get(NodeId::new(1)), 64);
     /// # Ok::<(), memcg::CounterChargeError>(())
     /// ```
-    pub fn numa_stat(&self, stat: Stat) -> NodeStats {
-        NodeStats::read(self.counter().first(), stat, Freshness::Exact)
+    pub fn numa_stat(&self, stat: Stat, freshness: Freshness) -> NodeStats {
+        NodeStats::read(self.counter().first(), stat, freshness)
     }
 }

@@ -19,7 +19,7 @@ fn account(group: &Group, bytes: u64) -> Kmem {
 }
 
 fn on(group: &Group, node: NodeId) -> i64 {
-    group.numa_stat(Stat::KERNEL).get(node)
+    group.numa_stat(Stat::KERNEL, Freshness::Exact).get(node)
 }
 
 /// Another thread drains and charges what it finds, between admission and account. The account has its bytes all the
@@ -130,8 +130,8 @@ fn loom_nested_account_vs_flush() {
             let _path = SlowPath::enter();
             account(&query, 8_192)
         });
-        let below = query.numa_stat_stale(Stat::KERNEL).get(FAR);
-        let above = root.numa_stat_stale(Stat::KERNEL).get(FAR);
+        let below = query.numa_stat(Stat::KERNEL, Freshness::Stale).get(FAR);
+        let above = root.numa_stat(Stat::KERNEL, Freshness::Stale).get(FAR);
         assert!(below <= above, "{below} {above}");
         let read = on(&query, FAR);
         assert!(read == 4_096 || read == 12_288, "{read}");

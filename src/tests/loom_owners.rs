@@ -4,10 +4,10 @@
 
 use super::common::{Everything, machine};
 use super::{beside, model, race};
-use crate::Stat;
 use crate::group::Group;
 use crate::kmem::{KmemSlab, KmemStore, NodeId, StoreKey};
 use crate::sync::Arc;
+use crate::{Freshness, Stat};
 
 /// A store with a page on each node. To compact moves the small string of the first, which this key names, to the
 /// second.
@@ -20,7 +20,7 @@ fn two_pages(nodes: &Everything, root: &Group) -> (Arc<KmemStore>, StoreKey) {
 }
 
 fn on(group: &Group, stat: Stat) -> [i64; 2] {
-    let stats = group.numa_stat(stat);
+    let stats = group.numa_stat(stat, Freshness::Exact);
     [0, 1].map(|node| stats.get(NodeId::new(node)))
 }
 

@@ -5,10 +5,10 @@ use super::common::{end, machine};
 use super::{Threads, assert_adds_up, check};
 use crate::kmem::{KmemSlab, KmemStore, NodeId};
 use crate::sync::Arc;
-use crate::{Group, Limits, Stat};
+use crate::{Freshness, Group, Limits, Stat};
 
 fn sum(group: &Group, stat: Stat) -> i64 {
-    let stats = group.numa_stat(stat);
+    let stats = group.numa_stat(stat, Freshness::Exact);
     (0..2).map(|node| stats.get(NodeId::new(node))).sum()
 }
 

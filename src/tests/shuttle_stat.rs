@@ -104,7 +104,7 @@ fn shuttle_accounts_on_nodes_add_up() {
         }
         threads.add(runtime.root(), move |root| {
             for _ in 0..2 {
-                let read = root.numa_stat(Stat::KERNEL);
+                let read = root.numa_stat(Stat::KERNEL, Freshness::Exact);
                 assert!((4_096..=8_192).contains(&read.get(far)), "{}", read.get(far));
                 assert!((0..=20_480).contains(&read.get(near)), "{}", read.get(near));
             }
@@ -112,7 +112,7 @@ fn shuttle_accounts_on_nodes_add_up() {
         });
         threads.join();
         for group in [&tenant, &runtime.root()] {
-            let read = group.numa_stat(Stat::KERNEL);
+            let read = group.numa_stat(Stat::KERNEL, Freshness::Exact);
             assert_eq!([read.get(near), read.get(far)], [0, 4_096]);
         }
         assert_adds_up(&runtime, &[(&tenant, 4_096)]);

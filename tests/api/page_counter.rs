@@ -11,7 +11,7 @@ fn declared() -> CounterConfig {
 }
 
 fn on_node(counter: &PageCounter, node: NodeId) -> i64 {
-    counter.numa_stat(Stat::KERNEL).get(node)
+    counter.numa_stat(Stat::KERNEL, Freshness::Exact).get(node)
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn a_counter_that_declares_nothing_counts_nothing() {
     counter.stat_add(Stat::ANON, 4_096);
     counter.flush();
     assert_eq!(counter.read(Freshness::Exact).get(Stat::ANON), 0);
-    assert_eq!((counter.items().count(), counter.numa_stat(Stat::ANON).iter().count()), (0, 0));
+    assert_eq!((counter.items().count(), counter.numa_stat(Stat::ANON, Freshness::Exact).iter().count()), (0, 0));
     assert!(!counter.flush_ratelimited() && counter.topology().is_one_node());
     let held = counter.precharge(10).expect("no limit").account(&Placement::on(NEAR, 7));
     assert_eq!((held.units(), counter.live(), held.placement()), (7, 7, Placement::new()));
@@ -97,7 +97,7 @@ fn an_account_moves_with_its_memory_and_ends_before_its_charge() {
     placement.add(Some(NodeId::new(7)), 5); // a node that the topology does not have
     let mut held = job.precharge(100).expect("room").account(&placement);
     assert_eq!((held.units(), job.live(), held.counter() == &job), (85, 85, true), "the rest has gone back");
-    assert_eq!((on_node(&machine, NEAR), machine.numa_stat(Stat::KERNEL).unplaced()), (60, 25));
+    assert_eq!((on_node(&machine, NEAR), machine.numa_stat(Stat::KERNEL, Freshness::Exact).unplaced()), (60, 25));
     assert_eq!(held.migrate(None, Some(FAR), 1_000), 25);
     assert_eq!(held.migrate(Some(NEAR), Some(FAR), 10), 10);
     assert_eq!([NEAR, FAR].map(|node| on_node(&machine, node)), [50, 35]);
@@ -105,7 +105,7 @@ fn an_account_moves_with_its_memory_and_ends_before_its_charge() {
     // A second account takes the place of the first.
     let held = held.account_as(Stat::SLAB, &Placement::on(FAR, 200));
     assert_eq!((held.units(), job.live(), on_node(&job, FAR)), (200, 200, 0));
-    assert_eq!(job.numa_stat(Stat::SLAB).get(FAR), 200);
+    assert_eq!(job.numa_stat(Stat::SLAB, Freshness::Exact).get(FAR), 200);
     std::thread::spawn(move || drop(held)).join().expect("dropped");
     assert_eq!((job.live(), machine.read(Freshness::Exact).get(Stat::SLAB)), (0, 0));
     assert!(machine.verify().is_ok());

@@ -32,7 +32,7 @@ use crate::sync::Arc;
 /// let counters = allocator.allocate(Layout::new::<[u64; 100]>(), &root)?;
 /// let (data, words) = (800 * runtime.topology().processors() as u64, 800);
 /// assert_eq!((counters.charged(), root.live()), (data + words, data + words));
-/// assert_eq!(root.numa_stat(Stat::PERCPU).sum() as u64, counters.charged());
+/// assert_eq!(root.numa_stat(Stat::PERCPU, memcg::Freshness::Exact).sum() as u64, counters.charged());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]

@@ -56,7 +56,7 @@ use crate::units::Bytes;
 /// let mine = slab.insert(&one, [1; 4])?;
 /// let yours = slab.insert(&other, [2; 4])?; // in the same page
 /// assert_eq!((one.live(), other.live(), slab.pages()), (slab.object_bytes(), slab.object_bytes(), 1));
-/// assert_eq!(one.numa_stat(Stat::SLAB).get(NodeId::new(1)) as u64, slab.object_bytes());
+/// assert_eq!(one.numa_stat(Stat::SLAB, memcg::Freshness::Exact).get(NodeId::new(1)) as u64, slab.object_bytes());
 /// std::thread::spawn(move || drop(mine)).join().unwrap();
 /// assert_eq!((one.live(), yours[0]), (0, 2));
 /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -71,7 +71,7 @@ const EMPTY_MAX: u32 = 1;
 /// let store = KmemStore::new_in(&root);
 /// let key = store.insert(&root, b"compressed")?;
 /// assert_eq!(store.get(key, <[u8]>::to_vec).as_deref(), Some(&b"compressed"[..]));
-/// assert_eq!(root.numa_stat(Stat::KERNEL).get(NodeId::new(1)) as u64, KmemStore::object_bytes(10));
+/// assert_eq!(root.numa_stat(Stat::KERNEL, memcg::Freshness::Exact).get(NodeId::new(1)) as u64, KmemStore::object_bytes(10));
 /// assert!(store.remove(key));
 /// assert_eq!((store.get(key, |_| ()), store.len(), root.live()), (None, 0, 0));
 /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -48,13 +48,13 @@ use crate::units::Bytes;
 /// let runtime = memcg::Runtime::builder().nodes(2).node_of(OneNode::new(NodeId::new(1))).build()?;
 /// let root = runtime.root();
 /// let mut rows = KmemVec::<u64>::with_capacity_in(1_000, &root)?;
-/// assert_eq!((root.live(), root.numa_stat(Stat::KERNEL).unplaced()), (8_192, 8_192));
+/// assert_eq!((root.live(), root.numa_stat(Stat::KERNEL, memcg::Freshness::Exact).unplaced()), (8_192, 8_192));
 /// for row in 0..600 {
 ///     rows.push(row)?;
 /// }
 /// rows.settle();
 /// assert_eq!((rows.len(), rows.iter().sum::<u64>()), (600, 179_700));
-/// assert_eq!(root.numa_stat(Stat::KERNEL).get(NodeId::new(1)), 8_192); // both pages are touched
+/// assert_eq!(root.numa_stat(Stat::KERNEL, memcg::Freshness::Exact).get(NodeId::new(1)), 8_192); // both pages are touched
 /// drop(rows);
 /// assert_eq!(root.live(), 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())

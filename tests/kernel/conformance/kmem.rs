@@ -88,11 +88,11 @@ fn s076_bytes_are_paid_from_a_stock() {
     let group = create(&runtime.root(), "q", Limits::new());
     let mut held: Vec<Kmem> = (0..41).map(|_| hold(&group, Stat::KERNEL, 1, 100 + POINTER)).collect();
     assert_eq!((group.usage(), group.live()), (2 * PAGE, 4_428));
-    assert_eq!(group.numa_stat(Stat::KERNEL).get(node(1)), 4_428);
+    assert_eq!(group.numa_stat(Stat::KERNEL, Freshness::Exact).get(node(1)), 4_428);
     held.truncate(20);
-    assert_eq!((group.live(), group.numa_stat(Stat::KERNEL).get(node(1))), (2_160, 2_160));
+    assert_eq!((group.live(), group.numa_stat(Stat::KERNEL, Freshness::Exact).get(node(1))), (2_160, 2_160));
     drop(held);
-    assert_eq!((group.live(), group.numa_stat(Stat::KERNEL).sum()), (0, 0));
+    assert_eq!((group.live(), group.numa_stat(Stat::KERNEL, Freshness::Exact).sum()), (0, 0));
     group.drain();
     assert_eq!((group.usage(), runtime.root().usage()), (0, 0));
     assert_groups_sound(&runtime);
@@ -104,10 +104,13 @@ fn s076_adaptive() {
         let runtime = builder.nodes(2).build().expect("a configuration");
         let group = create(&runtime.root(), "q", Limits::new());
         let held: Vec<Kmem> = (0..41).map(|_| hold(&group, Stat::KERNEL, 1, 100 + POINTER)).collect();
-        assert_eq!((group.live(), group.numa_stat(Stat::KERNEL).get(node(1))), (4_428, 4_428));
+        assert_eq!((group.live(), group.numa_stat(Stat::KERNEL, Freshness::Exact).get(node(1))), (4_428, 4_428));
         drop(held);
         runtime.root().drain();
-        assert_eq!((group.live(), group.numa_stat(Stat::KERNEL).sum(), runtime.root().usage()), (0, 0, 0));
+        assert_eq!(
+            (group.live(), group.numa_stat(Stat::KERNEL, Freshness::Exact).sum(), runtime.root().usage()),
+            (0, 0, 0)
+        );
         assert_groups_sound(&runtime);
     }
 }
@@ -132,7 +135,10 @@ fn s077_parked_remainders_are_found() {
         let held = park(&group);
         assert_eq!((group.usage(), group.live()), (2 * PAGE, PAGE));
         group.drain();
-        assert_eq!((group.usage(), group.numa_stat(Stat::KERNEL).get(node(0))), (PAGE, PAGE.cast_signed()));
+        assert_eq!(
+            (group.usage(), group.numa_stat(Stat::KERNEL, Freshness::Exact).get(node(0))),
+            (PAGE, PAGE.cast_signed())
+        );
         drop(held);
         group.drain();
         assert_eq!((group.usage(), root.usage()), (0, 0));
@@ -141,7 +147,10 @@ fn s077_parked_remainders_are_found() {
         group.offline().expect("no children");
         drop((group, held));
         runtime.settle();
-        assert_eq!((root.usage(), runtime.dying_count(), root.numa_stat(Stat::KERNEL).sum()), (0, 0, 0));
+        assert_eq!(
+            (root.usage(), runtime.dying_count(), root.numa_stat(Stat::KERNEL, Freshness::Exact).sum()),
+            (0, 0, 0)
+        );
         assert_groups_sound(&runtime);
     }
 }
@@ -158,7 +167,11 @@ fn s078_percpu_by_node() {
     assert_eq!((bound.bytes(), 512_u64.div_ceil(PAGE) + 2), (512, 3));
     for (bound, metadata) in [(bound.clone(), 0), (bound, 1), (Bound::from(Bytes(3 * PAGE)), 1)] {
         let precharge = group.precharge(bound.clone()).expect("no limits");
-        assert_eq!((group.usage(), group.numa_stat(Stat::PERCPU).sum()), (bound.bytes(), 0), "admitted, and no more");
+        assert_eq!(
+            (group.usage(), group.numa_stat(Stat::PERCPU, Freshness::Exact).sum()),
+            (bound.bytes(), 0),
+            "admitted, and no more"
+        );
         let mut placement = Placement::new();
         for processor in 0..machine.processors() {
             placement.add(machine.node_of_processor(processor), 64);
@@ -167,11 +180,11 @@ fn s078_percpu_by_node() {
         let kmem = precharge.account_as(Stat::PERCPU, &placement);
         let mut expected = [128, 128];
         expected[usize::from(metadata)] += 256;
-        let now = group.numa_stat(Stat::PERCPU);
+        let now = group.numa_stat(Stat::PERCPU, Freshness::Exact);
         assert_eq!(([node(0), node(1)].map(|of| now.get(of)), now.sum()), (expected, 512));
         assert_eq!((kmem.bytes(), group.usage()), (512, 512), "the rest went back");
         drop(kmem);
-        let now = group.numa_stat(Stat::PERCPU);
+        let now = group.numa_stat(Stat::PERCPU, Freshness::Exact);
         assert_eq!(([node(0), node(1)].map(|of| now.get(of)), group.usage()), ([0, 0], 0));
     }
     assert_groups_sound(&runtime);
@@ -191,11 +204,11 @@ fn s080_a_node_with_metadata_alone() {
     }
     let kmem = group.precharge(512).expect("no limits").account(&placement);
     for of in [&group, &runtime.root()] {
-        assert_eq!(of.numa_stat(Stat::KERNEL).to_string(), "N0=128 N1=128 N4=256");
+        assert_eq!(of.numa_stat(Stat::KERNEL, Freshness::Exact).to_string(), "N0=128 N1=128 N4=256");
     }
     drop(kmem);
     for of in [&group, &runtime.root()] {
-        assert_eq!(of.numa_stat(Stat::KERNEL).to_string(), "N0=0 N1=0 N4=0");
+        assert_eq!(of.numa_stat(Stat::KERNEL, Freshness::Exact).to_string(), "N0=0 N1=0 N4=0");
     }
     assert_groups_sound(&runtime);
 }
@@ -222,7 +235,7 @@ fn s082_percpu_basic() {
         let bytes = kmem.iter().map(Kmem::bytes).sum::<u64>();
         assert_eq!((both(child), child.live()), (bytes.cast_signed(), bytes));
     }
-    assert_eq!(parent.numa_stat(Stat::PERCPU).get(node(0)), 500 * 256);
+    assert_eq!(parent.numa_stat(Stat::PERCPU, Freshness::Exact).get(node(0)), 500 * 256);
     drop(held);
     parent.drain();
     assert_eq!((both(&parent), parent.usage()), (0, 0));
@@ -243,11 +256,11 @@ fn s082_kernel_stacks() {
             held.extend(threads.into_iter().map(|thread| thread.join().expect("no panic")));
         });
     }
-    let now = group.numa_stat(stacks);
+    let now = group.numa_stat(stacks, Freshness::Exact);
     assert_eq!((now.get(node(0)), now.get(node(1))), (500 * PAGE.cast_signed(), 500 * PAGE.cast_signed()));
     assert_eq!(group.live(), 1_000 * PAGE);
     drop(held);
-    assert_eq!((group.numa_stat(stacks).sum(), group.live()), (0, 0));
+    assert_eq!((group.numa_stat(stacks, Freshness::Exact).sum(), group.live()), (0, 0));
     assert_groups_sound(&runtime);
 }
 

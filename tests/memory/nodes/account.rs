@@ -1,7 +1,7 @@
 //! What was precharged is accounted to the nodes where it lies; what is freed is taken off where it was accounted.
 
 use memcg::expert::BarrierMode;
-use memcg::{Limits, Runtime, Stat};
+use memcg::{Freshness, Limits, Runtime, Stat};
 
 use super::{Other, assert_empty, assert_sums, hold, local, machine, node, on, placed, scattered};
 use crate::support::trees::{assert_sound, build, create};
@@ -48,7 +48,10 @@ fn never_more_than_is_charged() {
             let root = runtime.root();
             let kmem = root.precharge(10).expect("room").account(&placement);
             assert_eq!(kmem.placement().bytes(), kmem.bytes());
-            assert_eq!((root.numa_stat(Stat::KERNEL).sum(), root.live()), (kmem.bytes().cast_signed(), kmem.bytes()));
+            assert_eq!(
+                (root.numa_stat(Stat::KERNEL, Freshness::Exact).sum(), root.live()),
+                (kmem.bytes().cast_signed(), kmem.bytes())
+            );
             drop(kmem);
             assert_empty(&runtime);
         }
@@ -113,18 +116,18 @@ fn one_node_has_it_all() {
         let root = runtime.root();
         let only = node(if number == 3 { 3 } else { 0 });
         let mut kmem = hold(&root, &scattered(&[(0, 10), (3, 20), (9, 30)], 40));
-        let now = root.numa_stat(Stat::KERNEL);
+        let now = root.numa_stat(Stat::KERNEL, Freshness::Exact);
         assert_eq!((now.get(only), now.local(only), now.unplaced(), now.iter().count()), (100, 100, 0, 1));
         assert_eq!(kmem.placement(), placed(&[(only.get(), 100)]));
         assert_eq!(kmem.migrate(Some(only), Some(node(7)), 60), 60);
         assert_eq!(kmem.migrate(None, Some(only), 1_000), 100);
         kmem.relocate(&placed(&[(1, 30), (2, 30)]));
-        assert_eq!((kmem.bytes(), root.numa_stat(Stat::KERNEL).get(only)), (100, 100));
+        assert_eq!((kmem.bytes(), root.numa_stat(Stat::KERNEL, Freshness::Exact).get(only)), (100, 100));
         assert_eq!(kmem.shrink(&scattered(&[(5, 15)], 15)), 30);
-        assert_eq!((kmem.bytes(), root.live(), root.numa_stat(Stat::KERNEL).get(only)), (70, 70, 70));
+        assert_eq!((kmem.bytes(), root.live(), root.numa_stat(Stat::KERNEL, Freshness::Exact).get(only)), (70, 70, 70));
         assert_sums(&runtime);
         drop(kmem);
-        assert!(root.numa_stat(Stat::KERNEL).iter().all(|(_, bytes)| bytes == 0));
+        assert!(root.numa_stat(Stat::KERNEL, Freshness::Exact).iter().all(|(_, bytes)| bytes == 0));
         assert_eq!(root.live(), 0);
     }
 }
@@ -156,5 +159,5 @@ fn it_says_what_it_is() {
     assert_eq!((kmem.stat(), kmem.group(), kmem.bytes()), (Stat::PERCPU, group.clone(), 10));
     assert!(format!("{kmem:?}").contains("placement"));
     assert_eq!(on(&group), [0, 0], "an item of its own");
-    assert_eq!(group.numa_stat(Stat::PERCPU).to_string(), "N0=0 N1=10");
+    assert_eq!(group.numa_stat(Stat::PERCPU, Freshness::Exact).to_string(), "N0=0 N1=10");
 }

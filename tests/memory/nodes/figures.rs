@@ -11,9 +11,9 @@ use crate::support::trees::{bare, build, create, stocked};
 fn assert_machine_wide(runtime: &Runtime, stat: Stat) {
     let root = runtime.root();
     let groups: Vec<Group> = root.descendants().chain([root.clone()]).collect();
-    let now = root.numa_stat(stat);
+    let now = root.numa_stat(stat, Freshness::Exact);
     for of in runtime.topology().nodes() {
-        let sum: i64 = groups.iter().map(|group| group.numa_stat(stat).local(of)).sum();
+        let sum: i64 = groups.iter().map(|group| group.numa_stat(stat, Freshness::Exact).local(of)).sum();
         assert_eq!(now.get(of), sum, "{stat:?} on node {of}");
     }
 }
@@ -42,7 +42,7 @@ fn the_root_has_what_all_groups_have() {
         assert_machine_wide(&runtime, Stat::KERNEL);
         assert_sums(&runtime);
         let expected: u64 = held.iter().map(memcg::kmem::Kmem::bytes).sum();
-        assert_eq!(root.numa_stat(Stat::KERNEL).sum(), expected.cast_signed());
+        assert_eq!(root.numa_stat(Stat::KERNEL, Freshness::Exact).sum(), expected.cast_signed());
     }
 }
 
@@ -69,11 +69,11 @@ fn stale_reads_say_how_stale() {
                 truth[at] -= bytes.cast_signed();
                 others[(round + 1) % 2].run(move || drop(kmem));
             }
-            let stale = root.numa_stat_stale(Stat::KERNEL);
+            let stale = root.numa_stat(Stat::KERNEL, Freshness::Stale);
             check(&stale, truth);
             was_off |= (0..4).any(|at| stale.get(node(at as u16)) != truth[at]);
             if round % 50 == 0 {
-                let exact = root.numa_stat(Stat::KERNEL);
+                let exact = root.numa_stat(Stat::KERNEL, Freshness::Exact);
                 assert_eq!(exact.max_error(), 0);
                 check(&exact, truth);
             }
@@ -94,7 +94,7 @@ fn nodes_are_numbered_as_the_system_numbers_them() {
     assert!(runtime.topology().nodes().eq(numbers.map(node)));
     let everywhere: Vec<(u16, u64)> = numbers.iter().map(|&number| (number, u64::from(number) + 1)).collect();
     let mut kmem = hold(&group, &placed(&everywhere));
-    let now = root.numa_stat(Stat::KERNEL);
+    let now = root.numa_stat(Stat::KERNEL, Freshness::Exact);
     for number in [0, 1, 2, 3, 7, 59, 60, 61, 300, 65_534, u16::MAX] {
         let expected = if numbers.contains(&number) { i64::from(number) + 1 } else { 0 };
         assert_eq!((now.get(node(number)), kmem.placement().on_node(node(number)).cast_signed()), (expected, expected));
@@ -102,7 +102,10 @@ fn nodes_are_numbered_as_the_system_numbers_them() {
     assert!(now.iter().map(|(of, _)| of.get()).eq(numbers));
     assert_eq!(now.to_string(), "N0=1 N2=3 N7=8 N60=61 N300=301 N65535=65536");
     assert_eq!(kmem.migrate(Some(node(u16::MAX)), Some(node(7)), 65_536), 65_536);
-    assert_eq!(root.numa_stat(Stat::KERNEL).to_string(), "N0=1 N2=3 N7=65544 N60=61 N300=301 N65535=0");
+    assert_eq!(
+        root.numa_stat(Stat::KERNEL, Freshness::Exact).to_string(),
+        "N0=1 N2=3 N7=65544 N60=61 N300=301 N65535=0"
+    );
     assert_sums(&runtime);
     drop((kmem, group));
     assert_empty(&runtime);
@@ -116,7 +119,7 @@ fn all_the_nodes_there_may_be() {
     let everywhere: Vec<(u16, u64)> = (0..64).map(|number| (number, u64::from(number) + 1)).collect();
     let kmem = hold(&group, &placed(&everywhere));
     assert_eq!(kmem.placement(), placed(&everywhere));
-    for (of, bytes) in runtime.root().numa_stat(Stat::KERNEL).iter() {
+    for (of, bytes) in runtime.root().numa_stat(Stat::KERNEL, Freshness::Exact).iter() {
         assert_eq!(bytes, i64::from(of.get()) + 1);
     }
     drop((kmem, group));
@@ -132,7 +135,7 @@ fn what_was_added_without_a_node() {
         let group = create(&root, "q");
         group.stat_add(Stat::KERNEL, 100);
         let kmem = hold(&group, &placed(&[(1, 10)]));
-        let now = group.numa_stat(Stat::KERNEL);
+        let now = group.numa_stat(Stat::KERNEL, Freshness::Exact);
         assert_eq!((now.get(node(1)), now.unplaced(), now.sum()), (10, 100, 110));
         assert_eq!(group.read(Freshness::Exact).get(Stat::KERNEL), 110);
         assert_eq!(group.live(), 10, "a statistic is no charge");
@@ -152,7 +155,7 @@ fn the_flusher_comes_by_the_nodes() {
     runtime.start_flusher(std::time::Duration::from_millis(1)).expect("a period");
     let begin = std::time::Instant::now();
     loop {
-        let now = root.numa_stat_stale(Stat::KERNEL);
+        let now = root.numa_stat(Stat::KERNEL, Freshness::Stale);
         if now.max_error() == 0 {
             assert_eq!(now.to_string(), "N0=5 N1=0 N2=7");
             break;

@@ -48,7 +48,7 @@ fn the_table_is_numa_stat() {
     assert_eq!(parsed["spilt"], [(0, 0), (1, 0), (5, 123)]);
     assert!(!parsed.contains_key("calls") && !parsed.contains_key("sock"), "not by node");
     assert!(!parsed.contains_key("rows"), "not bytes");
-    assert_eq!(group.numa_stat(rows).get(node(5)), 3);
+    assert_eq!(group.numa_stat(rows, Freshness::Exact).get(node(5)), 3);
     // As it is in figures.
     assert_eq!(parsed.len(), table.rows().count());
     for (name, row) in table.rows() {
@@ -75,7 +75,7 @@ fn every_declared_item_keeps_to_itself() {
         .collect();
     for (number, &stat) in (0_i64..).zip(&stats) {
         let expected = [(1_000 + number) * (1 - number % 2), (1_000 + number) * (number % 2)];
-        let now = runtime.root().numa_stat(stat);
+        let now = runtime.root().numa_stat(stat, Freshness::Exact);
         assert_eq!([node(0), node(1)].map(|of| now.get(of)), expected, "item {number}");
     }
     assert_sums(&runtime);
@@ -94,7 +94,7 @@ fn an_item_of_another_builder() {
             let before = runtime.counts().foreign_stats;
             let mut kmem = account_as(&root, foreign, &placed(&[(0, 100)]));
             assert_eq!((kmem.bytes(), root.live(), kmem.stat()), (100, 100, foreign));
-            assert_zero(&root.numa_stat(foreign));
+            assert_zero(&root.numa_stat(foreign, Freshness::Exact));
             assert!(runtime.items().all(|item| root.read(Freshness::Exact).get(item.stat) == 0));
             assert_eq!(runtime.counts().foreign_stats, before + 1);
             kmem.migrate(Some(node(0)), Some(node(1)), 50);
@@ -117,9 +117,9 @@ fn items_of_a_clone() {
     let spilt = builder.stat_per_node("spilt", Unit::Bytes);
     let runtimes = [build(builder.clone().nodes(2)), build(builder.nodes(4))];
     let held = [0, 1].map(|at: usize| account_as(&runtimes[at].root(), spilt, &placed(&[(1, 10 + at as u64), (3, 1)])));
-    let of = |at: usize| runtimes[at].root().numa_stat(spilt).to_string();
+    let of = |at: usize| runtimes[at].root().numa_stat(spilt, Freshness::Exact).to_string();
     assert_eq!((of(0), of(1)), ("N0=0 N1=10".into(), "N0=0 N1=11 N2=0 N3=1".into()));
-    assert_eq!(runtimes[0].root().numa_stat(spilt).unplaced(), 1);
+    assert_eq!(runtimes[0].root().numa_stat(spilt, Freshness::Exact).unplaced(), 1);
     drop(held);
     runtimes.iter().for_each(assert_empty);
 }

@@ -73,14 +73,14 @@ pub(crate) fn hold(group: &Group, placement: &Placement) -> Kmem {
 
 /// Of the subtree, on nodes 0 to `N` - 1, exactly.
 pub(crate) fn on<const N: usize>(group: &Group) -> [i64; N] {
-    let now = group.numa_stat(Stat::KERNEL);
+    let now = group.numa_stat(Stat::KERNEL, Freshness::Exact);
     assert_eq!(now.max_error(), 0);
     std::array::from_fn(|number| now.get(node(number as u16)))
 }
 
 /// The same of the group alone.
 pub(crate) fn local<const N: usize>(group: &Group) -> [i64; N] {
-    let now = group.numa_stat(Stat::KERNEL);
+    let now = group.numa_stat(Stat::KERNEL, Freshness::Exact);
     std::array::from_fn(|number| now.local(node(number as u16)))
 }
 
@@ -90,7 +90,7 @@ pub(crate) fn assert_sums(runtime: &Runtime) {
     let items: Vec<Stat> = runtime.items().map(|item| item.stat).collect();
     for group in runtime.root().descendants().chain([runtime.root()]) {
         for &item in &items {
-            let (by_node, whole) = (group.numa_stat(item), group.read(Freshness::Exact));
+            let (by_node, whole) = (group.numa_stat(item, Freshness::Exact), group.read(Freshness::Exact));
             assert_eq!(by_node.sum(), whole.get(item), "{item:?} of {}", group.path());
             let sum = by_node.iter().map(|(_, bytes)| bytes).sum::<i64>() + by_node.unplaced();
             assert_eq!(by_node.sum(), sum, "{item:?} of {}", group.path());
@@ -104,7 +104,7 @@ pub(crate) fn assert_empty(runtime: &Runtime) {
     trees::assert_empty(runtime);
     let root = runtime.root();
     for item in runtime.items().filter(|item| item.per_node) {
-        assert_zero(&root.numa_stat(item.stat));
+        assert_zero(&root.numa_stat(item.stat, Freshness::Exact));
         assert_eq!(root.read(Freshness::Exact).get(item.stat), 0, "{}", item.name);
     }
 }

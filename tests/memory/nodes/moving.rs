@@ -1,8 +1,8 @@
 //! Memory that moves, is touched late, or goes in part: the account goes with it, and the charge only where bytes go.
 
-use memcg::Bytes;
 use memcg::Stat;
 use memcg::kmem::Kmem;
+use memcg::{Bytes, Freshness};
 
 use super::{Other, assert_empty, assert_sums, hold, node, on, placed, scattered};
 use crate::support::trees::{build, create};
@@ -40,16 +40,16 @@ fn what_is_touched_late_comes_from_no_node() {
         let runtime = build(builder);
         let root = runtime.root();
         let mut kmem = hold(&root, &scattered(&[], 10_000));
-        assert_eq!((on(&root), root.numa_stat(Stat::KERNEL).unplaced()), ([0, 0], 10_000));
+        assert_eq!((on(&root), root.numa_stat(Stat::KERNEL, Freshness::Exact).unplaced()), ([0, 0], 10_000));
         for (page, number) in [0, 1, 1, 0, 1].into_iter().enumerate() {
             assert_eq!(kmem.migrate(None, Some(node(number)), 2_000), 2_000);
-            assert_eq!(root.numa_stat(Stat::KERNEL).unplaced(), 8_000 - 2_000 * page as i64);
+            assert_eq!(root.numa_stat(Stat::KERNEL, Freshness::Exact).unplaced(), 8_000 - 2_000 * page as i64);
         }
         assert_eq!((on(&root), kmem.migrate(None, Some(node(0)), 1)), ([4_000, 6_000], 0));
         // Given up by the owner, and kept as it was: on no node again. One that is not there is no node either.
         assert_eq!(kmem.migrate(Some(node(1)), None, 5_000), 5_000);
         assert_eq!(kmem.migrate(Some(node(0)), Some(node(9)), 1_000), 1_000);
-        assert_eq!((on(&root), root.numa_stat(Stat::KERNEL).unplaced()), ([3_000, 1_000], 6_000));
+        assert_eq!((on(&root), root.numa_stat(Stat::KERNEL, Freshness::Exact).unplaced()), ([3_000, 1_000], 6_000));
         assert_sums(&runtime);
         drop(kmem);
         assert_empty(&runtime);
@@ -77,7 +77,7 @@ fn relocation_keeps_the_bytes() {
         ] {
             kmem.relocate(&wanted);
             assert_eq!((kmem.placement(), kmem.bytes(), root.live()), (expected.clone(), 100, 100), "{wanted:?}");
-            let now = root.numa_stat(Stat::KERNEL);
+            let now = root.numa_stat(Stat::KERNEL, Freshness::Exact);
             assert_eq!((now.sum(), now.unplaced()), (100, expected.unplaced().cast_signed()), "{wanted:?}");
             assert_sums(&runtime);
         }
@@ -102,7 +102,11 @@ fn a_part_goes_from_its_node() {
             (scattered(&[(0, u64::MAX), (1, u64::MAX)], u64::MAX), 180, [0, 0, 0], 0),
         ] {
             assert_eq!(kmem.shrink(&part), gone, "{part:?}");
-            assert_eq!((on(&group), group.numa_stat(Stat::KERNEL).unplaced()), (expected, unplaced), "{part:?}");
+            assert_eq!(
+                (on(&group), group.numa_stat(Stat::KERNEL, Freshness::Exact).unplaced()),
+                (expected, unplaced),
+                "{part:?}"
+            );
             let left = expected.iter().sum::<i64>() + unplaced;
             assert_eq!((kmem.bytes().cast_signed(), group.live(), root.live()), (left, kmem.bytes(), kmem.bytes()));
             assert_sums(&runtime);
@@ -139,7 +143,10 @@ fn two_become_one() {
             assert_eq!((back.group(), back.stat(), back.placement()), (whose, what, placed(&[(0, 7)])));
             assert_eq!(all.bytes(), 385);
         }
-        assert_eq!((on(&group), on(&beside), group.numa_stat(Stat::SLAB).sum()), (before, [0, 0, 0], 0));
+        assert_eq!(
+            (on(&group), on(&beside), group.numa_stat(Stat::SLAB, Freshness::Exact).sum()),
+            (before, [0, 0, 0], 0)
+        );
         drop((all, group, beside));
         assert_empty(&runtime);
     }

@@ -2,7 +2,7 @@
 //! its parent is accounted, and gets back what it was accounted.
 
 use memcg::kmem::Kmem;
-use memcg::{Group, Stat};
+use memcg::{Freshness, Group, Stat};
 
 use super::{Other, assert_empty, assert_sums, hold, local, node, on, placed, scattered};
 use crate::support::trees::{assert_sound, build, create};
@@ -22,7 +22,7 @@ fn between_precharge_and_account() {
         let kmem = precharge.account(&scattered(&[(0, 20), (1, 30)], 40));
         assert_eq!((local(&group), on(&group)), ([30, 0, 0], [30, 0, 0]), "it has a part on node 0 alone");
         assert_eq!((local(&parent), on(&parent), on(&root)), ([0, 30, 0], [30, 30, 0], [30, 30, 0]));
-        assert_eq!(group.numa_stat(Stat::KERNEL).unplaced(), 40, "what is on no node is its own");
+        assert_eq!(group.numa_stat(Stat::KERNEL, Freshness::Exact).unplaced(), 40, "what is on no node is its own");
         // Whatever is accounted above: the bytes are held by the group.
         assert_eq!((kmem.placement(), kmem.bytes()), (scattered(&[(0, 20), (1, 30)], 40), 90));
         assert_eq!((group.live(), parent.live(), kmem.group()), (100, 100, group.clone()));

@@ -34,7 +34,7 @@ fn ancestors_keep_what_the_dead_left() {
             sum
         });
         assert_eq!((on(&parent), on(&root)), (expected, expected));
-        assert_eq!(parent.numa_stat(Stat::KERNEL).unplaced(), 200);
+        assert_eq!(parent.numa_stat(Stat::KERNEL, Freshness::Exact).unplaced(), 200);
         assert_sums(&runtime);
         drop(kept);
         runtime.settle();
@@ -57,7 +57,10 @@ fn runtimes_with_other_nodes_come_into_their_objects() {
         let root = runtime.root();
         let groups: Vec<Group> = (0..20).map(|number| create(&root, &number.to_string())).collect();
         for group in &groups {
-            assert!(group.numa_stat(Stat::KERNEL).iter().all(|(_, bytes)| bytes == 0), "another thread's");
+            assert!(
+                group.numa_stat(Stat::KERNEL, Freshness::Exact).iter().all(|(_, bytes)| bytes == 0),
+                "another thread's"
+            );
             assert_eq!(group.read(Freshness::Exact).get(Stat::KERNEL), 0);
         }
         let mut held = Vec::new();
@@ -67,13 +70,13 @@ fn runtimes_with_other_nodes_come_into_their_objects() {
             held.push(hold(group, &placed(&[(numbers[numbers.len() - 1], 9)])));
         }
         assert_sums(&runtime);
-        let all = root.numa_stat(Stat::KERNEL);
+        let all = root.numa_stat(Stat::KERNEL, Freshness::Exact);
         assert_eq!((all.sum(), all.iter().count()), (20 * 17, usize::from(nodes)));
         // The runtime first, what they hold first, or the handles.
         if round % 3 == 2 {
             drop(runtime);
             others[0].run(move || drop(held));
-            assert!(root.numa_stat(Stat::KERNEL).iter().all(|(_, bytes)| bytes == 0));
+            assert!(root.numa_stat(Stat::KERNEL, Freshness::Exact).iter().all(|(_, bytes)| bytes == 0));
             continue;
         }
         if round % 3 == 1 {
@@ -139,7 +142,7 @@ fn threads_end_and_begin() {
     }
     for (runtime, group) in runtimes.iter().zip(&groups) {
         let bytes: u64 = held.iter().filter(|kmem| kmem.group() == *group).map(memcg::kmem::Kmem::bytes).sum();
-        assert_eq!((group.live(), group.numa_stat(Stat::KERNEL).sum()), (bytes, bytes.cast_signed()));
+        assert_eq!((group.live(), group.numa_stat(Stat::KERNEL, Freshness::Exact).sum()), (bytes, bytes.cast_signed()));
         assert_sums(runtime);
     }
     drop((held, groups));

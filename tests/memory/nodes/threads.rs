@@ -163,8 +163,8 @@ impl World {
     fn look(&self, rng: &mut SmallRng) {
         let group = if rng.random_bool(0.5) { self.runtime.root() } else { self.leaf(rng) };
         match rng.random_range(0..4) {
-            0 => drop(group.numa_stat(Stat::KERNEL)),
-            1 => drop(group.numa_stat_stale(Stat::KERNEL)),
+            0 => drop(group.numa_stat(Stat::KERNEL, Freshness::Exact)),
+            1 => drop(group.numa_stat(Stat::KERNEL, Freshness::Stale)),
             2 => drop(group.numa_table()),
             _ => drop(group.read(Freshness::Threshold)),
         }
@@ -189,10 +189,10 @@ impl World {
         }
         let root = self.runtime.root();
         let sum: i64 = held.iter().map(|kmem| kmem.bytes().cast_signed()).sum();
-        let stale = root.numa_stat_stale(Stat::KERNEL);
+        let stale = root.numa_stat(Stat::KERNEL, Freshness::Stale);
         let off = stale.sum().abs_diff(sum);
         assert!(off <= stale.max_error().saturating_mul(4_096), "{off} off, at most {} grains", stale.max_error());
-        let now = root.numa_stat(Stat::KERNEL);
+        let now = root.numa_stat(Stat::KERNEL, Freshness::Exact);
         for &of in &self.nodes {
             assert_eq!(now.get(of), by_node.get(&of).copied().unwrap_or_default(), "node {of}");
         }
@@ -201,7 +201,7 @@ impl World {
         for leaf in &self.leaves {
             let leaf = leaf.read().unwrap_or_else(PoisonError::into_inner);
             let expected = by_group.get(&leaf.id()).copied().unwrap_or_default();
-            let now = leaf.numa_stat(Stat::KERNEL);
+            let now = leaf.numa_stat(Stat::KERNEL, Freshness::Exact);
             assert_eq!((leaf.live(), now.sum()), (expected, expected.cast_signed()), "{}", leaf.path());
         }
         let tier = root.counter(self.toptier).expect("declared").live().cast_signed();
@@ -299,7 +299,7 @@ fn a_reader_beside_writers() {
                 while !over.load(Ordering::Relaxed) {
                     for of in [&group, &root] {
                         let before = done.each_ref().map(|sum| sum.load(Ordering::SeqCst));
-                        let exact = of.numa_stat(Stat::KERNEL);
+                        let exact = of.numa_stat(Stat::KERNEL, Freshness::Exact);
                         let now: [i64; 3] = std::array::from_fn(|at| exact.get(super::node(at as u16)));
                         let after = begun.each_ref().map(|sum| sum.load(Ordering::SeqCst));
                         assert!(
@@ -307,12 +307,15 @@ fn a_reader_beside_writers() {
                             "{before:?} {now:?} {after:?}"
                         );
                         // What only grows is never less above, on any node, nor in all.
-                        let (below, above) = (group.numa_stat_stale(Stat::KERNEL), root.numa_stat_stale(Stat::KERNEL));
+                        let (below, above) = (
+                            group.numa_stat(Stat::KERNEL, Freshness::Stale),
+                            root.numa_stat(Stat::KERNEL, Freshness::Stale),
+                        );
                         assert!(below.iter().all(|(node, bytes)| above.get(node) >= bytes), "{below} below {above}");
                         let (below, above) = (group.read(Freshness::Stale), root.read(Freshness::Stale));
                         assert!(above.get(Stat::KERNEL) >= below.get(Stat::KERNEL));
                         let before = done.each_ref().map(|sum| sum.load(Ordering::SeqCst));
-                        let stale = of.numa_stat_stale(Stat::KERNEL);
+                        let stale = of.numa_stat(Stat::KERNEL, Freshness::Stale);
                         let missing = stale.max_error().saturating_mul(4_096).cast_signed();
                         let sum: i64 = before.iter().sum();
                         assert!(stale.sum().saturating_add(missing) >= sum, "{sum} read as {}", stale.sum());

@@ -30,7 +30,7 @@ fn it_takes_its_nodes_along() {
                 let (is_to, is_above) = (group == to, to == group || to.ancestors().any(|above| above == *group));
                 assert_eq!(local(group), if is_to { [10, 20] } else { [0, 0] }, "{}", group.path());
                 assert_eq!(on(group), if is_above { [10, 20] } else { [0, 0] }, "{}", group.path());
-                assert_eq!(group.numa_stat(Stat::KERNEL).unplaced(), if is_above { 5 } else { 0 });
+                assert_eq!(group.numa_stat(Stat::KERNEL, Freshness::Exact).unplaced(), if is_above { 5 } else { 0 });
                 assert_eq!(group.live(), if is_above { 35 } else { 0 });
             }
             assert_sums(&runtime);

@@ -13,9 +13,9 @@ use crate::support::trees::{bare, build, create};
 /// Additions to items of the group since the last flush: of those that come to at most a grain each.
 fn additions(group: &Group, work: impl FnOnce()) -> u64 {
     group.flush();
-    assert_eq!(group.numa_stat_stale(Stat::KERNEL).max_error(), 0);
+    assert_eq!(group.numa_stat(Stat::KERNEL, Freshness::Stale).max_error(), 0);
     work();
-    group.numa_stat_stale(Stat::KERNEL).max_error()
+    group.numa_stat(Stat::KERNEL, Freshness::Stale).max_error()
 }
 
 /// Pages lie on so many nodes in turn.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use memcg::kmem::{KmemVec, NodeId, NodeOf, PageNode};
-use memcg::{Group, Runtime, Stat};
+use memcg::{Freshness, Group, Runtime, Stat};
 
 /// Bytes of the system's page.
 pub(crate) fn page() -> usize {
@@ -108,18 +108,18 @@ pub(crate) fn runtime(count: usize, nodes: &Arc<Nodes>) -> Runtime {
 
 /// Bytes of a group alone, by node.
 pub(crate) fn local(group: &Group, stat: Stat) -> Vec<i64> {
-    let stats = group.numa_stat(stat);
+    let stats = group.numa_stat(stat, Freshness::Exact);
     stats.iter().map(|(node, _)| stats.local(node)).collect()
 }
 
 /// Of its subtree.
 pub(crate) fn on(group: &Group, stat: Stat) -> Vec<i64> {
-    group.numa_stat(stat).iter().map(|(_, bytes)| bytes).collect()
+    group.numa_stat(stat, Freshness::Exact).iter().map(|(_, bytes)| bytes).collect()
 }
 
 /// Nothing of it is left anywhere.
 pub(crate) fn assert_clean(group: &Group, stat: Stat) {
-    let stats = group.numa_stat(stat);
+    let stats = group.numa_stat(stat, Freshness::Exact);
     assert_eq!(group.live(), 0);
     assert!(stats.iter().all(|(_, bytes)| bytes == 0), "{stats}");
     assert_eq!((stats.unplaced(), stats.sum()), (0, 0));

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use memcg::kmem::{KmemBox, KmemSlab, PageNode};
-use memcg::{Limits, Stat};
+use memcg::{Freshness, Limits, Stat};
 
 use super::nodes::{Next, Nodes, assert_clean, local, node, on, runtime};
 
@@ -107,7 +107,7 @@ fn nothing_is_lost_while_everything_moves() {
         mover.join().unwrap();
         let count: usize = left.iter().map(Vec::len).sum();
         let bytes = count as u64 * slab.object_bytes();
-        assert_eq!((root.live(), root.numa_stat(STAT).sum()), (bytes, bytes as i64));
+        assert_eq!((root.live(), root.numa_stat(STAT, Freshness::Exact).sum()), (bytes, bytes as i64));
         drop(left);
     });
     assert_clean(&root, STAT);

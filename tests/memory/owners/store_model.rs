@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use memcg::kmem::{KmemStore, PageNode, StoreKey};
-use memcg::{Group, Limits, Stat};
+use memcg::{Freshness, Group, Limits, Stat};
 use proptest::prelude::*;
 
 use super::nodes::{Next, Nodes, assert_clean, node, on, runtime};
@@ -63,12 +63,12 @@ fn check(store: &KmemStore, groups: &[Group], root: &Group, model: &Model) {
     }
     let placement = store.placement();
     assert_eq!((store.len(), placement.bytes()), (model.kept.len(), root.live()));
-    assert_eq!(root.numa_stat(STAT).sum() as u64, root.live());
+    assert_eq!(root.numa_stat(STAT, Freshness::Exact).sum() as u64, root.live());
     if !model.offline {
         let pages: Vec<i64> = (0..NODES).map(|number| placement.on_node(node(number)) as i64).collect();
         assert_eq!(on(root, STAT), pages);
         for group in groups {
-            assert_eq!(group.numa_stat(STAT).sum() as u64, group.live());
+            assert_eq!(group.numa_stat(STAT, Freshness::Exact).sum() as u64, group.live());
         }
     }
 }

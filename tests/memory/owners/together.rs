@@ -3,7 +3,7 @@
 use std::thread;
 
 use memcg::kmem::{KmemBox, KmemError, KmemSlab, KmemStore, KmemVec, StoreKey};
-use memcg::{ChargeError, Limits, Runtime, Stat};
+use memcg::{ChargeError, Freshness, Limits, Runtime, Stat};
 
 use super::nodes::{Next, Nodes, assert_clean, node, page, runtime};
 
@@ -54,7 +54,8 @@ fn a_group_goes_offline_while_it_allocates() {
             + keys.len() as u64 * KmemStore::object_bytes(700)
             + vec.capacity() as u64;
         assert_eq!(tenant.live(), charged);
-        let accounted = parent.numa_stat(Stat::SLAB).sum() + parent.numa_stat(Stat::KERNEL).sum();
+        let accounted = parent.numa_stat(Stat::SLAB, Freshness::Exact).sum()
+            + parent.numa_stat(Stat::KERNEL, Freshness::Exact).sum();
         // With the parent offline as well some may be accounted above it.
         assert!(if round % 3 == 0 { accounted <= charged as i64 } else { accounted == charged as i64 });
         kept.push(held);
@@ -94,13 +95,16 @@ fn real_pages_lie_somewhere() {
         println!("skipped: the system does not say where pages lie");
     } else {
         assert_eq!(untouched, (100 * page()) as u64, "only what is touched lies somewhere");
-        assert_eq!(root.numa_stat(Stat::SLAB).unplaced(), 0);
+        assert_eq!(root.numa_stat(Stat::SLAB, Freshness::Exact).unplaced(), 0);
         assert_eq!(store.placement().unplaced(), 0);
     }
     slab.relocate();
     store.relocate();
     vec.relocate();
-    assert_eq!(root.numa_stat(Stat::SLAB).sum() + root.numa_stat(Stat::KERNEL).sum(), root.live() as i64);
+    assert_eq!(
+        root.numa_stat(Stat::SLAB, Freshness::Exact).sum() + root.numa_stat(Stat::KERNEL, Freshness::Exact).sum(),
+        root.live() as i64
+    );
     drop((vec, objects, keys, store));
     for stat in [Stat::SLAB, Stat::KERNEL] {
         assert_clean(&root, stat);

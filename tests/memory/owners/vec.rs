@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use memcg::kmem::{KmemBox, KmemError, KmemSlab, KmemStore, KmemVec, PageNode, Placement};
-use memcg::{ChargeError, Limit, Limits, Runtime, Stat};
+use memcg::{ChargeError, Freshness, Limit, Limits, Runtime, Stat};
 
 use super::nodes::{Next, Nodes, Panics, assert_clean, local, node, on, page, runtime};
 
@@ -45,7 +45,7 @@ fn pages_are_accounted_where_they_lie_once_they_are_touched() {
     assert_eq!(nodes.looked_up.load(Ordering::Relaxed), 200, "each page once");
     assert_eq!(by_node(&vec.placement(), 3), by_node(&lies(&vec, &nodes), 3));
     assert_eq!(on(&root, STAT), by_node(&lies(&vec, &nodes), 3));
-    assert_eq!(root.numa_stat(STAT).unplaced(), (100 * page()) as i64);
+    assert_eq!(root.numa_stat(STAT, Freshness::Exact).unplaced(), (100 * page()) as i64);
     assert!((&vec).into_iter().copied().eq(0..touched as u64));
     let calls = nodes.calls();
     vec.settle();
@@ -66,7 +66,11 @@ fn accounts_of_pages_stay_when_the_vector_grows() {
         if vec.capacity() != largest {
             largest = vec.capacity();
             assert_eq!(root.live(), (largest * 8) as u64);
-            assert_eq!(root.numa_stat(STAT).sum(), root.live() as i64, "all of it is accounted somewhere");
+            assert_eq!(
+                root.numa_stat(STAT, Freshness::Exact).sum(),
+                root.live() as i64,
+                "all of it is accounted somewhere"
+            );
         }
     }
     assert!(vec.iter().copied().eq(0..(70 * page()) as u64));

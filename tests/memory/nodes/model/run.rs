@@ -341,7 +341,7 @@ impl Run {
             let Some(handle) = handle else { continue };
             let (live, is_online) = (self.twin.live(at), self.twin.groups[at].online);
             assert_eq!((handle.live(), handle.is_offline()), (live, !is_online), "{}: {}", self.at, handle.path());
-            let stale = handle.numa_stat_stale(Stat::KERNEL);
+            let stale = handle.numa_stat(Stat::KERNEL, Freshness::Stale);
             let most = stale.max_error().saturating_mul(4_096);
             let figures = self.twin.figures(at, false);
             let truth = |spot: Spot| figures.get(&spot).copied().unwrap_or_default();
@@ -357,7 +357,7 @@ impl Run {
     fn read_all(&self) {
         for (at, handle) in self.handles.iter().enumerate() {
             let Some(handle) = handle else { continue };
-            let now = handle.numa_stat(Stat::KERNEL);
+            let now = handle.numa_stat(Stat::KERNEL, Freshness::Exact);
             assert_eq!(now.max_error(), 0);
             let (all, own) = (self.twin.figures(at, false), self.twin.figures(at, true));
             let of = |figures: &BTreeMap<Spot, i64>, spot: Spot| figures.get(&spot).copied().unwrap_or_default();
@@ -384,7 +384,7 @@ impl Run {
             drop(runtime);
             threads[0].run(move || drop((handles, held)));
             threads[1].run(move || drop(precharges));
-            let now = root.numa_stat(Stat::KERNEL);
+            let now = root.numa_stat(Stat::KERNEL, Freshness::Exact);
             assert!(now.iter().all(|(_, bytes)| bytes == 0) && now.unplaced() == 0 && root.live() == 0);
             return;
         }

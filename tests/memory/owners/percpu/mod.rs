@@ -109,7 +109,7 @@ impl World {
 }
 
 fn accounted(group: &Group) -> (Vec<i64>, i64) {
-    let now = group.numa_stat(Stat::PERCPU);
+    let now = group.numa_stat(Stat::PERCPU, Freshness::Exact);
     (now.iter().map(|(_, bytes)| bytes).collect(), now.unplaced())
 }
 
