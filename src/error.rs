@@ -102,7 +102,8 @@ impl fmt::Display for Why<'_> {
             write!(f, ", usage {usage}")?;
         }
         if max < USAGE_MAX {
-            write!(f, " of max {max}")?;
+            let of = if usage > 0 { " of" } else { "," };
+            write!(f, "{of} max {max}")?;
         }
         if stocked_bound > 0 {
             write!(f, ", at most {stocked_bound} of it stocked")?;

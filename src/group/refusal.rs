@@ -31,7 +31,7 @@ use crate::units::Bytes;
 /// acme.set_reserve(1 << 20);
 /// let query = acme.create("q17", Limits::new())?;
 /// let ChargeError::Limit(refusal) = query.try_charge(1 << 30).unwrap_err() else { panic!() };
-/// let line = "/acme refused 1 GiB for /acme/q17: short by 513 MiB of max 512 MiB, 1 MiB kept for reclaim; \
+/// let line = "/acme refused 1 GiB for /acme/q17: short by 513 MiB, max 512 MiB, 1 MiB kept for reclaim; \
 ///             to fit, raise max of /acme or charge less";
 /// assert_eq!(refusal.to_string(), line);
 /// assert_eq!((refusal.group(), refusal.requester(), refusal.counter()), (&acme, &query, None));
@@ -196,7 +196,8 @@ impl fmt::Display for Facts<'_> {
             write!(f, ", usage {}", Bytes(refusal.usage))?;
         }
         if refusal.max < USAGE_MAX {
-            write!(f, " of max {}", Bytes(refusal.max))?;
+            let of = if refusal.usage > 0 { " of" } else { "," };
+            write!(f, "{of} max {}", Bytes(refusal.max))?;
         }
         if refusal.stocked_bound > 0 {
             write!(f, ", at most {} of it stocked", Bytes(refusal.stocked_bound))?;

@@ -61,16 +61,15 @@ fn a_group_that_is_full() {
 fn more_than_the_max() {
     let runtime = build(bare());
     let acme = limited(&runtime.root(), "acme", 10 * KIB);
-    let text =
-        "/acme refused 12 KiB for /acme: short by 2 KiB of max 10 KiB; to fit, raise max of /acme or charge less";
+    let text = "/acme refused 12 KiB for /acme: short by 2 KiB, max 10 KiB; to fit, raise max of /acme or charge less";
     assert_prints(&refused(&acme, 12 * KIB), text);
     acme.set_reserve(Bytes(KIB));
-    let text = "/acme refused 10 KiB for /acme: short by 1 KiB of max 10 KiB, 1 KiB kept for reclaim; \
+    let text = "/acme refused 10 KiB for /acme: short by 1 KiB, max 10 KiB, 1 KiB kept for reclaim; \
                 to fit, raise max of /acme, lower the reserve of /acme or charge less";
     assert_prints(&refused(&acme, 10 * KIB), text);
     let nothing = create(&acme, "nothing");
     nothing.set_max(0).expect("a number");
-    let text = "/acme/nothing refused 1 B for /acme/nothing: short by 1 B of max 0 B; to fit, raise max of \
+    let text = "/acme/nothing refused 1 B for /acme/nothing: short by 1 B, max 0 B; to fit, raise max of \
                 /acme/nothing or charge less";
     assert_eq!(refused(&nothing, 1).to_string(), text);
     drop((nothing, acme));
@@ -116,7 +115,7 @@ fn a_further_counter() {
     let runtime = build(builder);
     let acme = create(&runtime.root(), "acme");
     acme.counter(swap).expect("declared").set_max(10).expect("a number");
-    let text = "/acme refused 12 B of swap for /acme: short by 2 B of max 10 B; to fit, raise max of swap of /acme or \
+    let text = "/acme refused 12 B of swap for /acme: short by 2 B, max 10 B; to fit, raise max of swap of /acme or \
                 charge less";
     let set = |bytes| acme.try_charge_set(&[(Counter::MEMORY, 5), (swap, bytes)]);
     assert_prints(&set(12).expect_err("no room"), text);
@@ -226,7 +225,7 @@ fn counters() {
     let job = top.child();
     let (at, of) = (top.id(), job.id());
     let refused = job.try_charge(120).expect_err("no room");
-    let text = format!("{at} refused 120 for {of}: short by 20 of max 100; to fit, raise its max or charge less");
+    let text = format!("{at} refused 120 for {of}: short by 20, max 100; to fit, raise its max or charge less");
     assert_prints(&refused, &text);
     assert_eq!(refused.want(), 20);
     job.charge(90);
@@ -250,7 +249,7 @@ fn sets_of_counters() {
     let job = CounterSet::root(configs.to_vec(), SetStock::Shared);
     let of = job.counter(0).expect("the first").id();
     let text = format!(
-        "in counter 0 of the set, {of} refused 15 for {of}: short by 5 of max 10; to fit, raise its max or charge less"
+        "in counter 0 of the set, {of} refused 15 for {of}: short by 5, max 10; to fit, raise its max or charge less"
     );
     assert_eq!(job.try_charge(15).expect_err("no room").to_string(), text);
 }
