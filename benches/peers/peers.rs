@@ -65,7 +65,7 @@ fn memcg(batch: u64, depth: usize, threads: usize) -> Team {
         let leaf = leaf.clone();
         let pairs = |times| {
             for _ in 0..times {
-                drop(leaf.try_charge(black_box(SIZE)).expect("far below the limit"));
+                drop(leaf.try_charge(Bytes(black_box(SIZE))).expect("far below the limit"));
             }
         };
         pairs(TOUCHES);
