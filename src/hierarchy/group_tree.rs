@@ -133,6 +133,11 @@ impl Members {
         if number <= Members::MAX { 1 << number } else { 0 }
     }
 
+    /// The bytes of a front's list of members.
+    pub(crate) fn bytes(&self) -> usize {
+        self.count * size_of::<&Counter>()
+    }
+
     /// Whether the counter of that number shares a stock with memory.
     pub(crate) fn has(&self, number: usize) -> bool {
         self.bits & Members::bit(number) != 0

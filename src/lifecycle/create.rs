@@ -1,6 +1,6 @@
 //! A group is created: an object, its settings, its name and its place below its parent. All this is released again.
 
-use std::{iter, ptr};
+use std::{iter, mem, ptr};
 
 use crate::counter::config::CounterConfig;
 use crate::counter::handle::Handle;
@@ -163,13 +163,15 @@ pub(super) fn start_group(
     name: Name,
     inits: impl Iterator<Item = Init>,
 ) -> Result<&'static Counter, NoMemory> {
+    let mut members = Vec::new();
+    members.try_reserve_exact(groups.members.count).map_err(|_| NoMemory { bytes: groups.members.bytes() })?;
     let group = group_object::take(tree, groups)?;
     let front = groups.front(group);
     for (counter, init) in group.group().zip(inits) {
         if front.is_some_and(|front| ptr::eq(front, counter)) {
-            let members: Box<[_]> = group.group().filter(|of| groups.members.has(of.number_in_group())).collect();
-            members.iter().for_each(|member| member.set_front(front));
-            join::start(tree, counter, Init { parent: None, members, ..init });
+            members.extend(group.group().filter(|of| groups.members.has(of.number_in_group())));
+            members.iter().for_each(|member: &&Counter| member.set_front(front));
+            join::start(tree, counter, Init { parent: None, members: mem::take(&mut members).into(), ..init });
         } else {
             join::start(tree, counter, init);
         }
