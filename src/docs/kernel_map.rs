@@ -54,7 +54,7 @@
 //! | cells, published statistics | `memcg_vmstats_percpu`, `memcg_vmstats` | no figure waits between levels: a flush publishes up to the root |
 //! | listed cells | the updated tree of rstat | visited until found idle; an exact read takes no barrier |
 //! | `Group::flush` | `do_flush_stats` | the subtree and the path to the root, in slices |
-//! | `Group::read` | reading `memory.stat`, with `mem_cgroup_flush_stats` | the threshold follows writers, not processors: `writers x batch` |
+//! | `Group::read(Freshness::Threshold)` | reading `memory.stat`, with `mem_cgroup_flush_stats` | the threshold follows writers, not processors: `writers x batch` |
 //! | `Group::flush_ratelimited` | `mem_cgroup_flush_stats_ratelimited` | |
 //! | `Runtime::start_flusher` | `flush_memcg_stats_dwork`, every `FLUSH_TIME` | a thread, opt-in |
 //! | error bound | 64 x processors of page-sized changes, documented | returned with every read |
