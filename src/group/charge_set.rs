@@ -79,13 +79,13 @@ impl Drop for ChargeSet {
     fn drop(&mut self) {
         drop(self.first.take());
         if !self.others.is_empty() {
-            drop_others(mem::take(&mut *self.others));
+            drop_others_slow(mem::take(&mut *self.others));
         }
     }
 }
 
 #[inline(never)]
-fn drop_others(others: Others) {
+fn drop_others_slow(others: Others) {
     drop(others);
 }
 
