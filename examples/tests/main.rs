@@ -1,9 +1,14 @@
 #![cfg(not(loom))]
 //! The examples, run as their users run them.
 
+mod prints;
 mod program;
 
+mod cache;
+mod descriptors;
 mod litmus;
 mod numa_kmem;
 mod page_counter;
+mod table;
 mod tenants;
+mod vector;

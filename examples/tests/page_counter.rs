@@ -1,14 +1,10 @@
 //! The example `page_counter`, run as its users run it.
 
-use std::process::Command;
-
-use crate::program::program;
+use crate::prints::prints;
 
 #[test]
 fn it_shows_the_four_things_of_a_counter() {
-    let output = Command::new(program("page_counter")).output().expect("the example starts");
-    let [stdout, stderr] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).expect("text"));
-    assert!(output.status.success(), "{stdout}{stderr}");
+    let stdout = prints("page_counter");
     let lines: Vec<&str> = stdout.lines().collect();
     let [stock, refused, nodes, rows, drained] = lines[..] else { panic!("{stdout}") };
     assert!(stock.starts_with("web     409600 live, "), "{stock}");

@@ -1,0 +1,102 @@
+//! One cache for several tenants. Each entry keeps its charge. When a charge meets the max of a tenant or of the process,
+//! the tenants' reclaimers evict their oldest entries.
+//!
+//! ```text
+//! cargo run --example cache
+//! ```
+
+use std::collections::{HashMap, VecDeque};
+use std::error::Error;
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use memcg::{Bytes, Charge, ChargeError, Event, Group, Limit, Limits, Priority, Reclaim, ReclaimContext, Runtime};
+
+struct Value {
+    bytes: Vec<u8>,
+    charge: Charge, // below `bytes`, so that the memory is freed first
+}
+
+#[derive(Default)]
+struct Shelf {
+    entries: HashMap<usize, Arc<Value>>,
+    oldest_first: VecDeque<usize>,
+    hits: u64,
+    evicted: u64,
+}
+
+struct TenantCache {
+    group: Group,
+    shelf: Mutex<Shelf>,
+}
+
+impl TenantCache {
+    /// Finds the value of `key`, or charges `size` bytes and loads it.
+    fn get_or_load(&self, key: usize, size: usize) -> Result<Arc<Value>, ChargeError> {
+        {
+            let mut shelf = self.shelf.lock().unwrap();
+            if let Some(value) = shelf.entries.get(&key).map(Arc::clone) {
+                shelf.hits += 1;
+                return Ok(value);
+            }
+        }
+        let charge = self.group.try_charge(size)?; // without the lock: the charge may call the reclaimer
+        let value = Arc::new(Value { bytes: vec![key.to_le_bytes()[0]; size], charge });
+        let mut shelf = self.shelf.lock().unwrap();
+        if shelf.entries.insert(key, Arc::clone(&value)).is_none() {
+            shelf.oldest_first.push_back(key);
+        }
+        Ok(value)
+    }
+}
+
+impl Reclaim for TenantCache {
+    fn reclaim(&self, want: u64, _: &ReclaimContext<'_>) -> u64 {
+        // Waits, but for no charge: no thread charges while it holds this lock.
+        let mut shelf = self.shelf.lock().unwrap();
+        let mut freed = 0;
+        while freed < want
+            && let Some(key) = shelf.oldest_first.pop_front()
+        {
+            shelf.evicted += 1;
+            let value = shelf.entries.remove(&key).and_then(Arc::into_inner);
+            freed += value.map_or(0, |value| value.charge.bytes()); // 0: a reader still has it
+        }
+        freed
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let runtime = Runtime::builder().max(Limit::mib(6)).audit(true).build()?;
+    let limits = Limits::new().max(Limit::mib(3)).low(Limit::mib(1));
+    let (mut caches, mut registrations) = (Vec::new(), Vec::new());
+    for (name, keys) in [("hot", 150), ("wide", 2_000), ("scan", 1_000_000)] {
+        let cache = Arc::new(TenantCache { group: runtime.root().create(name, limits)?, shelf: Mutex::default() });
+        registrations.push(cache.group.register_reclaimer(cache.clone(), Priority::NORMAL));
+        caches.push((cache, keys));
+    }
+    thread::scope(|scope| {
+        for (cache, keys) in &caches {
+            scope.spawn(move || {
+                for key in (0..20_000).map(|_| rand::random_range(0..*keys)) {
+                    match cache.get_or_load(key, 1_024 + key * 37 % 8_192) {
+                        Ok(value) => assert_eq!(value.bytes[0], key.to_le_bytes()[0]),
+                        Err(refused) => eprintln!("not cached: {refused}"),
+                    }
+                }
+            });
+        }
+    });
+    for (cache, _) in &caches {
+        let (group, shelf) = (&cache.group, cache.shelf.lock().unwrap());
+        let (met, cached) = (group.events_local().get(Event::Max), shelf.entries.len());
+        println!("{:<5} {} hits, {} evicted, {cached} cached", group.name(), shelf.hits, shelf.evicted);
+        println!("      max met {met} times, live {}, peak {}", Bytes(group.live()), Bytes(group.peak()));
+        assert!(group.peak() <= group.max() && group.forced() == 0);
+    }
+    let all = runtime.root();
+    println!("all   max met {} times, peak {}", all.events_local().get(Event::Max), Bytes(all.peak()));
+    assert!(all.peak() <= all.max() && all.forced() == 0);
+    println!("{}", runtime.verify());
+    Ok(())
+}
