@@ -11,6 +11,7 @@ use crate::counter::object;
 use crate::hierarchy::group_tree::{self, GroupTree};
 use crate::hierarchy::limits;
 use crate::page_counter::PageCounter;
+use crate::stat::Unit;
 use crate::state::limits::LimitKind;
 use crate::thread::directory::Header;
 use crate::units::Limit;
@@ -141,6 +142,11 @@ impl GroupCounter {
     /// Returns `memory`, or the name that the builder gave the counter.
     pub fn name(&self) -> &str {
         group_tree::further_name(self.counter()).unwrap_or("memory")
+    }
+
+    /// Returns what the counter counts: [`Unit::Bytes`], or what [`NewCounter::unit`](crate::NewCounter::unit) said.
+    pub fn unit(&self) -> Unit {
+        group_tree::unit(self.counter())
     }
 
     /// Returns the number of charges refused here.

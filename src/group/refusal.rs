@@ -10,8 +10,9 @@ use crate::error::USAGE_MAX;
 use crate::hierarchy::group_tree;
 use crate::pressure::line;
 use crate::reclaim::registrations;
+use crate::stat::Unit;
+use crate::stat::item::InUnit;
 use crate::thread::slow_path;
-use crate::units::Bytes;
 
 /// A charge that did not fit below a max.
 ///
@@ -21,7 +22,7 @@ use crate::units::Bytes;
 ///
 /// It prints as one line: which group refused how much to which group, by how much the charge is [short](Self::want),
 /// the figures that are not zero, and what would make the charge fit. Sizes in the line are rounded; the getters are
-/// exact.
+/// exact. A counter of things prints bare numbers: [`NewCounter::unit`](crate::NewCounter::unit).
 ///
 /// ```
 /// use memcg::{ChargeError, Limit, Limits, Runtime};
@@ -91,7 +92,20 @@ impl OverLimitError {
 
     /// Returns the name of the further counter that was full; `None` for memory.
     pub fn counter(&self) -> Option<&str> {
-        group_tree::further_name(self.group.first().group().nth(self.counter.into())?)
+        group_tree::further_name(self.full()?)
+    }
+
+    /// Returns what the full counter counts: [`Unit::Bytes`] for memory. The getters' numbers are amounts in this unit.
+    pub fn unit(&self) -> Unit {
+        self.full().map_or(Unit::Bytes, group_tree::unit)
+    }
+
+    fn full(&self) -> Option<&'static Counter> {
+        self.group.first().group().nth(self.counter.into())
+    }
+
+    fn amount(&self, amount: u64) -> InUnit {
+        InUnit(amount, self.unit())
     }
 
     /// Returns the bytes asked for.
@@ -183,34 +197,34 @@ pub(super) struct Facts<'a>(&'a OverLimitError);
 impl fmt::Display for Facts<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Facts(refusal) = self;
-        write!(f, "{} refused {}", refusal.group.path(), Bytes(refusal.requested))?;
+        write!(f, "{} refused {}", refusal.group.path(), refusal.amount(refusal.requested))?;
         if let Some(counter) = refusal.counter() {
             write!(f, " of {counter}")?;
         }
         write!(f, " for {}: ", refusal.requester.path())?;
         match refusal.want() {
             0 => f.write_str("it fits")?,
-            short => write!(f, "short by {}", Bytes(short))?,
+            short => write!(f, "short by {}", refusal.amount(short))?,
         }
         if refusal.usage > 0 {
-            write!(f, ", usage {}", Bytes(refusal.usage))?;
+            write!(f, ", usage {}", refusal.amount(refusal.usage))?;
         }
         if refusal.max < USAGE_MAX {
             let of = if refusal.usage > 0 { " of" } else { "," };
-            write!(f, "{of} max {}", Bytes(refusal.max))?;
+            write!(f, "{of} max {}", refusal.amount(refusal.max))?;
         }
         if refusal.stocked_bound > 0 {
-            write!(f, ", at most {} of it stocked", Bytes(refusal.stocked_bound))?;
+            write!(f, ", at most {} of it stocked", refusal.amount(refusal.stocked_bound))?;
         }
         if refusal.reserve > 0 {
-            write!(f, ", {} kept for reclaim", Bytes(refusal.reserve))?;
+            write!(f, ", {} kept for reclaim", refusal.amount(refusal.reserve))?;
         }
         if refusal.is_behind {
             f.write_str(", behind those in line")?;
         }
         for (number, (holder, usage)) in refusal.holders().enumerate() {
             let most = if number == 0 { "; most in" } else { "," };
-            write!(f, "{most} {} {}", holder.path(), Bytes(usage))?;
+            write!(f, "{most} {} {}", holder.path(), refusal.amount(usage))?;
         }
         Ok(())
     }
@@ -250,7 +264,7 @@ impl Advice<'_> {
 impl fmt::Display for Advice<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.refusal.max >= USAGE_MAX {
-            return write!(f, "charge less: no group counts more than {}", Bytes(USAGE_MAX));
+            return write!(f, "charge less: no group counts more than {}", self.refusal.amount(USAGE_MAX));
         }
         let steps = self.steps();
         for (number, step) in steps.iter().enumerate() {

@@ -6,6 +6,7 @@ use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::numa::config::Numa;
 use crate::pool::{Cache, PoolAlign};
+use crate::stat::Unit;
 use crate::stat::coordinator::Coordinator;
 use crate::state::events::event_cache;
 use crate::state::listeners::Listeners;
@@ -65,6 +66,7 @@ pub(crate) struct CounterDecl {
     pub(crate) builder: u64,
     /// It shares a stock with memory.
     pub(crate) shared: bool,
+    pub(crate) unit: Unit,
 }
 
 impl GroupTree {
@@ -164,7 +166,16 @@ pub(crate) fn of(group: &Counter) -> &GroupTree {
 
 /// The name of a further counter of a group; `None` for its first.
 pub(crate) fn further_name(counter: &Counter) -> Option<&str> {
-    Some(&of(counter).further.get(counter.number_in_group().checked_sub(1)?)?.name)
+    further(counter).map(|further| &*further.name)
+}
+
+/// What a counter of a group counts.
+pub(crate) fn unit(counter: &Counter) -> Unit {
+    further(counter).map_or(Unit::Bytes, |further| further.unit)
+}
+
+fn further(counter: &Counter) -> Option<&CounterDecl> {
+    of(counter).further.get(counter.number_in_group().checked_sub(1)?)
 }
 
 /// The caches of a tree's objects; that of groups first.

@@ -3,12 +3,13 @@
 use super::{BuildError, RuntimeBuilder};
 use crate::group::Counter;
 use crate::hierarchy::group_tree::{CounterDecl, Members};
+use crate::stat::Unit;
 
 /// The most counters of a group, that of memory and a shared stock included. They are one object.
 const COUNTERS_MAX: usize = 1_024;
 
-/// A further counter, named by [`RuntimeBuilder::counter`]. Its last call says which stock it has, declares it and
-/// returns its handle.
+/// A further counter, named by [`RuntimeBuilder::counter`]. It counts bytes, or what [`unit`](Self::unit) says. The last
+/// call says which stock it has, declares it and returns its handle.
 ///
 /// ```
 /// use memcg::{Counter, Runtime};
@@ -27,9 +28,34 @@ const COUNTERS_MAX: usize = 1_024;
 pub struct NewCounter<'a> {
     builder: &'a mut RuntimeBuilder,
     name: &'a str,
+    unit: Unit,
 }
 
 impl NewCounter<'_> {
+    /// Says what the counter counts: bytes by default, [`Unit::Events`] for descriptors, sessions or other things. Its
+    /// errors print amounts in this unit. Amounts and limits are numbers of the unit, and cost the same.
+    ///
+    /// ```
+    /// use memcg::{Limits, Runtime, Unit};
+    ///
+    /// let mut builder = Runtime::builder();
+    /// let descriptors = builder.counter("descriptors").unit(Unit::Events).independent();
+    /// let runtime = builder.build()?;
+    /// let acme = runtime.root().create("acme", Limits::new())?;
+    /// acme.counter(descriptors)?.set_max(3)?;
+    /// let files = acme.try_charge_set(&[(descriptors, 3)])?;
+    /// let refused = acme.try_charge_set(&[(descriptors, 1)]).unwrap_err();
+    /// let line = "/acme refused 1 of descriptors for /acme: short by 1, usage 3 of max 3; \
+    ///             to fit, uncharge some of descriptors in /acme or raise max of descriptors of /acme";
+    /// assert_eq!(refused.to_string(), line);
+    /// # drop(files);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn unit(mut self, unit: Unit) -> Self {
+        self.unit = unit;
+        self
+    }
+
     /// Declares the counter, with a stock of its own. A set of charges looks into each such stock. See [`Counter`] for
     /// an example.
     pub fn independent(self) -> Counter {
@@ -63,9 +89,9 @@ impl NewCounter<'_> {
     }
 
     fn declare(self, shared: bool) -> Counter {
-        let NewCounter { builder, name } = self;
+        let NewCounter { builder, name, unit } = self;
         let id = builder.id();
-        builder.counters.push(CounterDecl { name: name.into(), builder: id, shared });
+        builder.counters.push(CounterDecl { name: name.into(), builder: id, shared, unit });
         Counter::new(builder.counters.len(), id)
     }
 }
@@ -76,7 +102,7 @@ impl RuntimeBuilder {
     /// that [`Group::counter`](crate::Group::counter) and [`Group::try_charge_set`](crate::Group::try_charge_set) take.
     /// [`Counter`] and [`NewCounter`] have examples.
     pub fn counter<'a>(&'a mut self, name: &'a str) -> NewCounter<'a> {
-        NewCounter { builder: self, name }
+        NewCounter { builder: self, name, unit: Unit::Bytes }
     }
 
     pub(super) fn check_counters(&self) -> Result<(), BuildError> {

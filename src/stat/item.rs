@@ -5,8 +5,9 @@ use std::fmt;
 use crate::sync::Ordering;
 use crate::sync::stat_atomic::AtomicU64;
 use crate::thread::cells::{Added, ThreadStats};
+use crate::units::Bytes;
 
-/// What an item counts, and the grain in which its error is given.
+/// What an item or a further counter counts, and for an item the grain in which its error is given.
 ///
 /// ```
 /// use memcg::Unit;
@@ -37,6 +38,19 @@ impl Unit {
             Unit::Bytes => 12,
             Unit::Events => 0,
             Unit::Nanoseconds => 16,
+        }
+    }
+}
+
+/// An amount and its unit, as errors and tables print it.
+pub(crate) struct InUnit(pub(crate) u64, pub(crate) Unit);
+
+impl fmt::Display for InUnit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.1 {
+            Unit::Bytes => write!(f, "{}", Bytes(self.0)),
+            Unit::Events => write!(f, "{}", self.0),
+            Unit::Nanoseconds => write!(f, "{} ns", self.0),
         }
     }
 }

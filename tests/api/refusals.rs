@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use memcg::{
     Bytes, Charge, ChargeError, Counter, CounterConfig, CounterSet, Group, Limit, Limits, OomPolicy, PageCounter,
-    Priority, Runtime, SetStock,
+    Priority, Runtime, SetStock, Unit,
 };
 
 use crate::support::reclaimers::{KIB, call, lock};
@@ -124,6 +124,41 @@ fn a_further_counter() {
                 swap in /acme or raise max of swap of /acme";
     assert_prints(&set(4).expect_err("no room"), text);
     drop((held, acme));
+    assert_empty(&runtime);
+}
+
+/// Descriptors are not bytes.
+#[test]
+fn a_further_counter_of_things() {
+    let mut builder = bare();
+    let descriptors = builder.counter("descriptors").unit(Unit::Events).independent();
+    let delays = builder.counter("delays").unit(Unit::Nanoseconds).shared();
+    let runtime = build(builder);
+    let acme = create(&runtime.root(), "acme");
+    let query = create(&acme, "q17");
+    let of = |group: &Group, counter| group.counter(counter).expect("declared");
+    let units = [descriptors, delays, Counter::MEMORY].map(|counter| of(&acme, counter).unit());
+    assert_eq!(units, [Unit::Events, Unit::Nanoseconds, Unit::Bytes]);
+    of(&acme, descriptors).set_max(3).expect("a number");
+    of(&acme, delays).set_max(5_000).expect("a number");
+    let refused = |counter, amount| query.try_charge_set(&[(counter, amount)]).expect_err("no room");
+    let text = "/acme refused 2048 of descriptors for /acme/q17: short by 2045, max 3; to fit, raise max of \
+                descriptors of /acme or charge less";
+    assert_prints(&refused(descriptors, 2_048), text);
+    let held = [acme.try_charge_set(&[(descriptors, 2)]), query.try_charge_set(&[(descriptors, 1)])];
+    let error = acme.try_charge_set(&[(descriptors, 1)]).expect_err("no room");
+    let text = "/acme refused 1 of descriptors for /acme: short by 1, usage 3 of max 3; to fit, uncharge some of \
+                descriptors in /acme or raise max of descriptors of /acme";
+    assert_prints(&error, text);
+    assert_eq!(error.over_limit().map(|refusal| (refusal.unit(), refusal.want())), Some((Unit::Events, 1)));
+    let text = "/acme refused 6000 ns of delays for /acme/q17: short by 1000 ns, max 5000 ns; to fit, raise max of \
+                delays of /acme or charge less";
+    assert_prints(&refused(delays, 6_000), text);
+    let text = "/q18 refused 18446744073709551615 of descriptors for /q18: short by 9223372036854775808; \
+                charge less: no group counts more than 9223372036854775807";
+    let unlimited = create(&runtime.root(), "q18");
+    assert_prints(&unlimited.try_charge_set(&[(descriptors, u64::MAX)]).expect_err("too much"), text);
+    drop((error, held, unlimited, query, acme));
     assert_empty(&runtime);
 }
 

@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::SnapshotRow;
 use crate::stat::Unit;
+use crate::stat::item::InUnit;
 use crate::units::Bytes;
 
 /// The width of a terminal.
@@ -148,12 +149,6 @@ fn limit(bytes: u64) -> String {
 }
 
 fn figure(figure: i64, unit: Unit) -> String {
-    match unit {
-        Unit::Bytes => {
-            let sign = if figure < 0 { "-" } else { "" };
-            format!("{sign}{}", Bytes(figure.unsigned_abs()))
-        }
-        Unit::Events => figure.to_string(),
-        Unit::Nanoseconds => format!("{figure} ns"),
-    }
+    let sign = if figure < 0 { "-" } else { "" };
+    format!("{sign}{}", InUnit(figure.unsigned_abs(), unit))
 }
