@@ -26,10 +26,13 @@
 //! | learn why not | [`ChargeError`], [`OverLimitError`], [`Diagnosis`] |
 //! | give memory back under pressure | [`Reclaim`], [`ReclaimContext`], [`Priority`], [`Later`], [`ReclaimReport`]; [`OomPolicy`], [`Cancel`] |
 //! | be told | [`Events`], [`Event`], [`EventFuture`], [`Happened`]; a [`Registration`] keeps what is registered |
+//! | look at all groups | [`Snapshot`], [`SnapshotRow`] |
 //! | count and read | [`Stat`], [`Item`], [`Unit`], [`Stats`], [`Freshness`]; [`Counts`], [`PeakWindow`] |
 //! | count without groups | [`PageCounter`], [`CounterConfig`], [`CounterSet`]; [`GroupCounter`] is that of a group |
 //! | place memory on nodes | module [`kmem`] |
 //! | look inside, or choose the barrier | module [`expert`] |
+//!
+//! An amount is a `usize` or a literal, or `Bytes(n)` for a `u64`; figures are `u64`. A [`PageCounter`] takes `u64`.
 //!
 //! A charge that does not fit has memory reclaimed, is refused, waits ([`Group::charge_timeout`],
 //! [`Group::charge_async`]), or has another group cancelled. A charge above a high is delayed ([`Group::set_high`]).

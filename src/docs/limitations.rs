@@ -73,7 +73,7 @@
 //! # Reclaim
 //!
 //! * **A reclaimer runs on the thread whose charge does not fit**, with all locks of yours that this thread holds. The
-//!   reclaimer should try them, not wait for them, or the caller should charge before it locks. The time of a charge in
+//!   caller should charge before it locks, or the reclaimer try the locks and free nothing where one is taken. The time of a charge in
 //!   reclaim is bounded between calls, not within one.
 //! * **Reclaim is for memory.** Further counters refuse without asking a reclaimer.
 //! * **What a reclaimer hands to other threads shows only in usage**: where others charge meanwhile the reclaimer may

@@ -27,6 +27,7 @@ use crate::units::Bytes;
 ///
 /// A charge is two words, owned, `Send + 'static`. It may outlive every handle of its group and the runtime, and its
 /// group may go offline before it. To make one costs about 1 ns and to drop one 1 ns where the thread has credit.
+/// [`group.charge(0)`](Group::charge) makes an empty one, which is never refused, to grow as its memory does.
 ///
 /// ```
 /// use memcg::{Limits, Runtime};

@@ -29,7 +29,7 @@ const WAIT: &str = "wait in line (charge_timeout, charge_async)";
 /// assert!(matches!(query.try_charge(1), Err(ChargeError::Offline { .. })));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChargeError {
     /// It does not fit below a max.
@@ -189,7 +189,7 @@ pub enum ReclaimError {
 /// assert_eq!(root.create("a/b", Limits::new()).unwrap_err().to_string(), "no group \"a/b\" in /: a name has no `/`");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CreateError {
     /// The name is not allowed.
@@ -285,7 +285,7 @@ pub enum NameError {
 /// assert_eq!(refused.to_string(), "no 10% of a max for low of /: no ancestor has one");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LimitError {
     /// The limit is a percentage, and no ancestor has a max to take it of.

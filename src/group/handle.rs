@@ -15,7 +15,13 @@ use crate::thread::directory::Header;
 /// exists. [`Runtime::group`](crate::Runtime::group) finds it by its path. An offline group takes no charges, and it is
 /// gone with its last handle and its last [`Charge`](crate::Charge).
 ///
+/// Most programs need six calls: [`create`](Self::create) or [`scope`](Self::scope), [`try_charge`](Self::try_charge)
+/// (async: [`charge_async`](Self::charge_async)), [`live`](Self::live), [`snapshot`](Self::snapshot),
+/// [`register_reclaimer`](Self::register_reclaimer) and [`offline`](Self::offline).
+///
 /// # Three ways to ask
+///
+/// A call may block, or it is polled and never sleeps, or it never waits for anything:
 ///
 /// | | it sleeps, or waits for others | foreign code on this thread | before it refuses |
 /// |---|---|---|---|

@@ -41,7 +41,7 @@ use crate::thread::slow_path;
 /// assert_eq!((refusal.stocked_bound(), refusal.is_behind()), (0, false));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct OverLimitError {
     // The fields are plain values: the thread that makes a refusal may be in an allocator, and must not allocate.
     pub(crate) group: Group,

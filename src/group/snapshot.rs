@@ -21,6 +21,9 @@ use crate::state::limits::LimitKind;
 ///
 /// [`Group::snapshot`] and [`Runtime::snapshot`](crate::Runtime::snapshot) take one.
 ///
+/// The column of events has those of the group and the groups below it that are not zero: `max`, a charge did not fit;
+/// `oom`, reclaim did not make it fit, so that it was refused or a group cancelled (see [`Event`]).
+///
 /// # Exactness
 ///
 /// No lock is held over more than a few groups, so groups are created, charged and taken offline meanwhile.

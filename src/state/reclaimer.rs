@@ -15,8 +15,9 @@ use crate::thread::foreign::{Calls, Foreign, Panicked};
 /// [`ChargeError::InReclaim`](crate::ChargeError::InReclaim), and [`Group::reclaim`](crate::Group::reclaim) is refused:
 /// reclaim does not nest.
 ///
-/// The thread may hold locks of *yours*: whatever it held when it charged. So lock with `try_lock`, or charge before
-/// you lock, as you would for an allocator.
+/// The thread may hold locks of *yours*: whatever it held when it charged. So charge before you lock, as here; then the
+/// reclaimer may lock. Where some thread does charge under the lock, the reclaimer takes it with `try_lock`. A reclaimer
+/// that finds it taken frees nothing: a charge may then be refused although the cache has memory to give.
 ///
 /// A panic is caught, reported as [`Event::Panic`](crate::Event::Panic) and in
 /// [`ReclaimReport::panics`](crate::ReclaimReport::panics), and counts as nothing freed. Where the reclaimer is dropped
@@ -30,7 +31,7 @@ use crate::thread::foreign::{Calls, Foreign, Panicked};
 ///
 /// impl Reclaim for Cache {
 ///     fn reclaim(&self, want: u64, _context: &ReclaimContext<'_>) -> u64 {
-///         let Ok(mut entries) = self.0.try_lock() else { return 0 };
+///         let mut entries = self.0.lock().unwrap(); // no thread charges while it holds this lock
 ///         let mut freed = 0;
 ///         while freed < want
 ///             && let Some(entry) = entries.pop()
@@ -46,7 +47,8 @@ use crate::thread::foreign::{Calls, Foreign, Panicked};
 /// let cache = Arc::new(Cache(Mutex::new(Vec::new())));
 /// let _registration = tenant.register_reclaimer(cache.clone(), Priority::NORMAL);
 /// for _ in 0..10 {
-///     cache.0.lock().unwrap().push(tenant.try_charge(10)?);
+///     let charge = tenant.try_charge(10)?;
+///     cache.0.lock().unwrap().push(charge);
 /// }
 /// let _held = query.try_charge(25)?; // three entries make room
 /// assert_eq!((tenant.live(), query.live()), (70, 25));
