@@ -7,6 +7,7 @@
 use std::fmt;
 use std::mem::ManuallyDrop;
 
+use super::counter;
 use super::error::{ChargeError, SplitError};
 use super::handle::Group;
 use crate::admission::plain::WaitFor;
@@ -288,7 +289,11 @@ impl Charge {
             TransferFailure::OtherTree => {
                 ChargeError::OtherRuntime { from: Group::pinned(from.first()), to: to.clone() }
             }
-            TransferFailure::Offline => ChargeError::Offline { group: to.clone(), requested: self.bytes },
+            TransferFailure::Offline => ChargeError::Offline {
+                group: to.clone(),
+                counter: counter::Counter::of_counter(from),
+                requested: self.bytes,
+            },
             TransferFailure::NotCharged { counter, failure } => ChargeError::new(failure, counter, self.bytes),
         })?;
         if self.bytes == 0 && !std::ptr::eq(from, to) {

@@ -10,7 +10,7 @@ use std::mem::{self, ManuallyDrop};
 use smallvec::SmallVec;
 
 use super::charge::Charge;
-use super::counters::Counter;
+use super::counter::Counter;
 use super::error::ChargeError;
 use super::handle::Group;
 use crate::admission::steps;
@@ -18,6 +18,7 @@ use crate::counter::object;
 use crate::hierarchy::group_tree::{self, GroupTree, Members};
 use crate::pressure::throttle;
 use crate::thread::slot::Consume;
+use crate::units::Bytes;
 
 /// A set of up to this many counters needs no allocation.
 const COMMON: usize = 4;
@@ -91,18 +92,52 @@ fn drop_others_slow(others: Others) {
 
 /// The counters that a charge charges: one, or in the order of their declarations those that share a stock.
 fn counters(charge: &Charge) -> impl Iterator<Item = (Counter, &'static object::Counter)> {
-    let charged = charge.header().counter();
-    let further = &group_tree::of(charged).further;
-    charged.charged().map(|counter| {
-        let declared = counter.number_in_group().checked_sub(1).and_then(|at| further.get(at));
-        (Counter::new(counter.number_in_group(), declared.map_or(0, |further| further.builder)), counter)
-    })
+    charge.header().counter().charged().map(|counter| (Counter::of_counter(counter), counter))
 }
 
-/// # Charges to several counters
+/// # Charges to counters beside memory
 impl Group {
+    /// Charges one counter of this group. It may block where the counter is memory: in async code call it on a thread
+    /// for blocking work.
+    ///
+    /// The amount is in the counter's unit, and so are the charge's bytes. A counter beside memory refuses at once what
+    /// does not fit: it asks no reclaimer and waits in no line ([`Counter`]).
+    ///
+    /// # Errors
+    ///
+    /// As [`try_charge`](Self::try_charge); [`ChargeError::UnknownCounter`] where this runtime has no such counter.
+    ///
+    /// ```
+    /// use memcg::{Limits, Runtime, Unit};
+    /// use std::fs::File;
+    ///
+    /// let mut builder = Runtime::builder();
+    /// let descriptors = builder.counter("descriptors").unit(Unit::Events).independent();
+    /// let runtime = builder.build()?;
+    /// // No thread takes descriptors in advance.
+    /// runtime.root().counter(descriptors)?.set_batch(0);
+    /// let acme = runtime.root().create("acme", Limits::new())?;
+    /// acme.counter(descriptors)?.set_max(1)?;
+    /// let charge = acme.try_charge_counter(descriptors, 1)?;
+    /// let file = (File::open(std::env::current_exe()?)?, charge);
+    /// assert_eq!(acme.counter(descriptors)?.usage(), 1);
+    /// assert!(acme.try_charge_counter(descriptors, 1).is_err());
+    /// drop(file); // closes it, then gives the descriptor back
+    /// assert_eq!(acme.counter(descriptors)?.usage(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn try_charge_counter(&self, counter: Counter, amount: impl Into<Bytes>) -> Result<Charge, ChargeError> {
+        let Bytes(amount) = amount.into();
+        self.charge_one(&(counter, amount))
+    }
+
     /// Charges bytes to several counters, the last one first: to all or to none. It may block: in async code call it on
     /// a thread for blocking work.
+    ///
+    /// Each amount is in its counter's unit; the slice has one type for all of them, `u64`. For one counter
+    /// [`try_charge_counter`](Self::try_charge_counter) needs no slice. Memory asks reclaimers and waits as
+    /// [`try_charge`](Self::try_charge) does. A counter beside memory refuses at once what does not fit ([`Counter`]).
     ///
     /// Equal amounts for memory and all counters that [share its stock](crate::NewCounter::shared) are one charge: a hit
     /// in one stock pays for all. With its drop that is 132 instructions for two counters and 16 for each further one.

@@ -3,66 +3,19 @@
 use std::fmt;
 
 use super::charge::Charge;
+use super::counter::Counter;
 use super::error::{ChargeError, LimitError};
 use super::events::Events;
 use super::handle::Group;
 use crate::admission::lowered;
 use crate::counter::object;
-use crate::hierarchy::group_tree::{self, GroupTree};
+use crate::hierarchy::group_tree;
 use crate::hierarchy::limits;
 use crate::page_counter::PageCounter;
 use crate::stat::Unit;
 use crate::state::limits::LimitKind;
 use crate::thread::directory::Header;
 use crate::units::Limit;
-
-/// Names one counter of every group of a runtime: [`MEMORY`](Self::MEMORY), or one that the builder declared.
-///
-/// ```
-/// use memcg::{Counter, Limits, Runtime};
-///
-/// let mut builder = Runtime::builder();
-/// let spill = builder.counter("spill").independent();
-/// let runtime = builder.build()?;
-/// let query = runtime.root().create("q17", Limits::new())?;
-/// query.counter(spill)?.set_max(1_000)?;
-/// let held = query.try_charge_set(&[(Counter::MEMORY, 64), (spill, 1_000)])?;
-/// assert!(query.try_charge_set(&[(Counter::MEMORY, 64), (spill, 1)]).is_err());
-/// assert_eq!((query.live(), query.counter(spill)?.live()), (64, 1_000));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Counter {
-    number: usize,
-    /// The builder that declared it; 0 for memory.
-    of: u64,
-}
-
-impl Counter {
-    /// The counter that [`Group::try_charge`] charges.
-    pub const MEMORY: Counter = Counter { number: 0, of: 0 };
-
-    pub(crate) fn new(number: usize, of: u64) -> Self {
-        Counter { number, of }
-    }
-
-    #[inline]
-    pub(super) fn number(self) -> usize {
-        self.number
-    }
-
-    /// Whether it is memory, or was declared at that builder.
-    #[inline]
-    pub(super) fn is_of_builder(self, builder: u64) -> bool {
-        self.of == 0 || self.of == builder
-    }
-
-    /// Whether it is memory, or was declared at the builder of these groups.
-    pub(super) fn is_of(self, groups: &GroupTree) -> bool {
-        let declared = self.number.checked_sub(1).map(|at| groups.further.get(at));
-        declared.is_none_or(|further| further.is_some_and(|further| further.builder == self.of))
-    }
-}
 
 /// # Counters beside memory
 impl Group {
@@ -85,9 +38,9 @@ impl Group {
     }
 
     pub(super) fn find_counter(&self, counter: Counter) -> Result<&'static object::Counter, ChargeError> {
-        let unknown = || ChargeError::UnknownCounter { group: self.clone(), counter: counter.number };
+        let unknown = || ChargeError::UnknownCounter { group: self.clone(), counter: counter.number() };
         let known = counter.is_of(group_tree::of(self.first()));
-        self.first().group().nth(counter.number).filter(|_| known).ok_or_else(unknown)
+        self.first().group().nth(counter.number()).filter(|_| known).ok_or_else(unknown)
     }
 
     /// [`try_charge`](Self::try_charge) on the counter of that number. The caller knows that the group has it.
@@ -121,6 +74,16 @@ pub struct OfGroup(Group);
 
 /// One counter of a group. Its figures are those of the subtree. [`Group`]'s methods say what each figure means and
 /// costs.
+///
+/// It is a [`PageCounter`] that keeps its group. So it has the methods of that type beside those listed for this one:
+/// * what is charged: [`usage`](PageCounter::usage), [`live`](PageCounter::live), [`peak`](PageCounter::peak),
+///   [`peak_window`](PageCounter::peak_window), [`forced`](PageCounter::forced);
+/// * its limits: [`max`](PageCounter::max), [`min`](PageCounter::min), [`low`](PageCounter::low), and
+///   [`failcnt`](PageCounter::failcnt), which is [`refused`](Self::refused);
+/// * its stock: [`batch`](PageCounter::batch), [`set_batch`](PageCounter::set_batch), [`drain`](PageCounter::drain),
+///   [`stocked`](PageCounter::stocked), [`stocked_bound`](PageCounter::stocked_bound).
+///
+/// Charges go through the group: [`Group::try_charge_counter`], [`Group::try_charge_set`].
 ///
 /// ```
 /// # let runtime = memcg::Runtime::builder().build()?;

@@ -3,11 +3,15 @@
 
 use std::time::Duration;
 
+use super::counter::Counter;
 use super::handle::Group;
 use super::limits::ContradictionError;
 use super::refusal::OverLimitError;
 use crate::admission::attempt::ChargeFailure;
-use crate::counter::object::Counter;
+use crate::counter::object;
+use crate::hierarchy::group_tree;
+use crate::stat::Unit;
+use crate::stat::item::InUnit;
 use crate::thread::context;
 use crate::units::{Bytes, Percent};
 
@@ -55,19 +59,23 @@ pub enum ChargeError {
         waited: Duration,
     },
     /// The group was chosen to give its memory back, by this charge or by another one.
-    #[error("{} is cancelled to make room: {} refused; release what it holds", .group.path(), Bytes(*.requested))]
+    #[error("{} is cancelled to make room: {} refused; release what it holds", .group.path(), amount(.group, *.counter, *.requested))]
     Cancelled {
         /// The group that was charged.
         group: Group,
-        /// Bytes asked for.
+        /// The counter that was charged.
+        counter: Counter,
+        /// What was asked for, in the counter's unit.
         requested: u64,
     },
     /// The group is offline.
-    #[error("{} is offline: {} refused; charge a group that is online", .group.path(), Bytes(*.requested))]
+    #[error("{} is offline: {} refused; charge a group that is online", .group.path(), amount(.group, *.counter, *.requested))]
     Offline {
         /// The group that was charged.
         group: Group,
-        /// Bytes asked for.
+        /// The counter that was charged.
+        counter: Counter,
+        /// What was asked for, in the counter's unit.
         requested: u64,
     },
     /// A transfer between the groups of two runtimes.
@@ -125,8 +133,8 @@ impl ChargeError {
 
     /// Makes the error that a charge to `counter` returns. The caller keeps the counter.
     #[cold]
-    pub(super) fn new(failure: ChargeFailure, counter: &'static Counter, requested: u64) -> ChargeError {
-        let group = || Group::pinned(counter.first());
+    pub(super) fn new(failure: ChargeFailure, counter: &'static object::Counter, requested: u64) -> ChargeError {
+        let (group, named) = (|| Group::pinned(counter.first()), || Counter::of_counter(counter));
         match failure {
             ChargeFailure::Refused { refusal, pending, .. } => {
                 let refusal = OverLimitError::new(counter, requested, &refusal);
@@ -139,9 +147,19 @@ impl ChargeError {
             ChargeFailure::TimedOut { refusal, waited, .. } => {
                 ChargeError::TimedOut { refusal: Box::new(OverLimitError::new(counter, requested, &refusal)), waited }
             }
-            ChargeFailure::Offline => ChargeError::Offline { group: group(), requested },
-            ChargeFailure::Cancelled => ChargeError::Cancelled { group: group(), requested },
+            ChargeFailure::Offline => ChargeError::Offline { group: group(), counter: named(), requested },
+            ChargeFailure::Cancelled => ChargeError::Cancelled { group: group(), counter: named(), requested },
         }
+    }
+}
+
+/// An amount of a group's counter. That of a further counter is named.
+fn amount(group: &Group, counter: Counter, amount: u64) -> String {
+    let counter = group.first().group().nth(counter.number());
+    let amount = InUnit(amount, counter.map_or(Unit::Bytes, group_tree::unit));
+    match counter.and_then(group_tree::further_name) {
+        Some(name) => format!("{amount} of {name}"),
+        None => amount.to_string(),
     }
 }
 
@@ -335,11 +353,11 @@ impl OfflineError {
 /// ```
 /// # let runtime = memcg::Runtime::builder().build()?;
 /// let mut charge = runtime.root().try_charge(10)?;
-/// assert_eq!(charge.split(11).unwrap_err().to_string(), "no 11 of a charge of 10 bytes");
+/// assert_eq!(charge.split(11).unwrap_err().to_string(), "no 11 of a charge of 10");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no {requested} of a charge of {bytes} bytes")]
+#[error("no {requested} of a charge of {bytes}")]
 pub struct SplitError {
     pub(crate) requested: u64,
     pub(crate) bytes: u64,

@@ -1,6 +1,6 @@
 //! Groups: the tree of counters as users hold it.
 //!
-//! A group is its counters (`counter`) with a name and a handle that keeps it. These files hold the public methods and
+//! A group is its counters (`crate::counter`) with a name and a handle that keeps it. These files hold the public methods and
 //! their documentation. The layers below do the work: `admission`, `pressure`, `reclaim`, `lifecycle`.
 
 // The page of `Group` lists its methods in the order of these modules: charges first.
@@ -17,6 +17,7 @@ mod handle;
 mod scope;
 mod tree;
 
+mod counter;
 mod counters;
 mod limits;
 mod reading;
@@ -36,7 +37,8 @@ mod refusal;
 
 pub use charge::{Charge, MergeError};
 pub use charge_set::ChargeSet;
-pub use counters::{Counter, GroupCounter};
+pub use counter::Counter;
+pub use counters::GroupCounter;
 pub use diagnosis::Diagnosis;
 pub use error::{ChargeError, CreateError, LimitError, NameError, OfflineError, ReclaimError, SplitError};
 pub use events::{EventFuture, Events};

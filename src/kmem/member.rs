@@ -12,7 +12,7 @@
 //! "memcg: convert task->objcg to a per-node objcgs array" (Butt, 2026).
 
 use super::engine::check_runtime;
-use crate::group::{ChargeError, Group};
+use crate::group::{ChargeError, Counter, Group};
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::{Arc, AtomicU64, Ordering};
 
@@ -122,7 +122,7 @@ impl Mover {
         let from = self.0.group.lock().clone();
         check_runtime(&from, group)?;
         if group.is_offline() {
-            return Err(ChargeError::Offline { group: group.clone(), requested: 0 });
+            return Err(ChargeError::Offline { group: group.clone(), counter: Counter::MEMORY, requested: 0 });
         }
         let mut to = group.clone();
         std::mem::swap(&mut *self.0.group.lock(), &mut to);

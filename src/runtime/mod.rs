@@ -301,7 +301,12 @@ impl Runtime {
             return Err(ChargeError::OtherRuntime { from: self.root(), to: group.clone() });
         }
         if group.is_offline() {
-            return Err(ChargeError::Offline { group: group.clone(), requested: self.own_bytes().total() });
+            let requested = self.own_bytes().total();
+            return Err(ChargeError::Offline {
+                group: group.clone(),
+                counter: crate::group::Counter::MEMORY,
+                requested,
+            });
         }
         own_bytes::charge_to(&self.owned.tree, Some(counter));
         Ok(())

@@ -424,7 +424,7 @@ fn the_largest_sizes() {
             assert!(held.charge.resize(Bytes(bytes.saturating_add(30))).is_err());
             let split = held.charge.split(Bytes(bytes)).expect_err("more than there is");
             assert_eq!((split.requested(), split.bytes()), (bytes, 30));
-            assert_says(&split, &format!("no {bytes} of a charge of 30 bytes"));
+            assert_says(&split, &format!("no {bytes} of a charge of 30"));
             held.assert_whole();
         }
         assert!(held.charge.split(31).is_err());
@@ -465,7 +465,7 @@ fn charging_a_group_that_is_offline() {
     for bytes in [0, 1, 1 << 20, u64::MAX] {
         let error = gone.try_charge(Bytes(bytes)).expect_err("offline");
         assert_says(&error, &format!("/acme/gone is offline: {} refused; charge a group that is online", Bytes(bytes)));
-        assert!(matches!(error, ChargeError::Offline { group, requested } if group == gone && requested == bytes));
+        assert!(matches!(error, ChargeError::Offline { group, requested, .. } if group == gone && requested == bytes));
         assert!(gone.try_charge_set(&[(Counter::MEMORY, bytes)]).is_err());
     }
     assert!(left.try_grow(1).is_err() && left.resize(6).is_err());

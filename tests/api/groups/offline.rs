@@ -7,7 +7,7 @@ use super::{Other, assert_empty, assert_sound, build, charge, create, fixed, kin
 #[track_caller]
 fn assert_refused(group: &Group, bytes: u64) {
     match group.try_charge(Bytes(bytes)) {
-        Err(ChargeError::Offline { group: named, requested }) => {
+        Err(ChargeError::Offline { group: named, requested, .. }) => {
             assert_eq!((&named, requested), (group, bytes));
         }
         other => panic!("{other:?}"),

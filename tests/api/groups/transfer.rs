@@ -132,7 +132,7 @@ fn not_to_a_group_that_is_offline() {
             let gone = charge(c, 3);
             c.offline().expect("no children");
             match held.transfer(c) {
-                Err(ChargeError::Offline { group, requested }) => assert_eq!((&group, requested), (c, bytes)),
+                Err(ChargeError::Offline { group, requested, .. }) => assert_eq!((&group, requested), (c, bytes)),
                 other => panic!("{other:?}"),
             }
             assert_eq!((live(&groups), held.group()), ([bytes + 3, bytes + 3, bytes, 3, 0], b.clone()));

@@ -12,7 +12,7 @@ use super::{
 #[track_caller]
 fn assert_cancelled(error: ChargeError, of: &memcg::Group, bytes: u64) {
     match error {
-        ChargeError::Cancelled { group, requested } => assert_eq!((&group, requested), (of, bytes)),
+        ChargeError::Cancelled { group, requested, .. } => assert_eq!((&group, requested), (of, bytes)),
         other => panic!("{other}"),
     }
 }

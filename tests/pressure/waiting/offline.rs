@@ -10,7 +10,7 @@ use super::{
 #[track_caller]
 fn assert_offline(error: ChargeError, of: &Group, bytes: u64) {
     match error {
-        ChargeError::Offline { group, requested } => assert_eq!((&group, requested), (of, bytes)),
+        ChargeError::Offline { group, requested, .. } => assert_eq!((&group, requested), (of, bytes)),
         other => panic!("{other}"),
     }
 }

@@ -123,7 +123,7 @@ fn end_of(error: &ChargeError, target: &Target, attempt: Attempt, bytes: u64, af
             assert!(target.group.is_offline(), "{attempt:?}: {error}");
             End::Offline
         }
-        ChargeError::Cancelled { group, requested } => {
+        ChargeError::Cancelled { group, requested, .. } => {
             assert_eq!((group, *requested), (&target.group, bytes), "{attempt:?}: {error}");
             End::Cancelled
         }

@@ -38,7 +38,7 @@ impl Run {
         let at = &self.at;
         match (found, expected) {
             (Ok(charge), Ok(())) => Some(charge),
-            (Err(ChargeError::Offline { group: named, requested }), Err(No::Offline)) => {
+            (Err(ChargeError::Offline { group: named, requested, .. }), Err(No::Offline)) => {
                 assert_eq!((named.id(), requested), (self.ids[group], bytes), "{at}");
                 None
             }

@@ -1,0 +1,68 @@
+//! The name of a counter that every group of a runtime has.
+
+use crate::counter::object;
+use crate::hierarchy::group_tree::{self, GroupTree};
+
+/// Names one counter of every group of a runtime: [`MEMORY`](Self::MEMORY), or one that the builder declared.
+///
+/// What no counter beside memory does: ask reclaimers, cancel a group, wait in line, or slow a charge above a high. A
+/// charge to it that does not fit is refused at once, by every call.
+///
+/// A thread charges in advance as for memory: a batch of 262,144 units, or what
+/// [`RuntimeBuilder::batch`](crate::RuntimeBuilder::batch) says. Until the thread charges it, that credit is in the
+/// usage, and not in the live charge. [`GroupCounter::set_batch`](crate::PageCounter::set_batch) sets the batch of one
+/// counter for a group, the groups below and those created there later. 0 suits a counter of few things.
+///
+/// ```
+/// use memcg::{Counter, Limits, Runtime};
+///
+/// let mut builder = Runtime::builder();
+/// let spill = builder.counter("spill").independent();
+/// let runtime = builder.build()?;
+/// let query = runtime.root().create("q17", Limits::new())?;
+/// query.counter(spill)?.set_max(1_000)?;
+/// runtime.root().counter(spill)?.set_batch(64); // for every group
+/// let held = query.try_charge_set(&[(Counter::MEMORY, 64), (spill, 1_000)])?;
+/// assert!(query.try_charge_set(&[(Counter::MEMORY, 64), (spill, 1)]).is_err());
+/// assert_eq!((query.live(), query.counter(spill)?.live()), (64, 1_000));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Counter {
+    number: usize,
+    /// The builder that declared it; 0 for memory.
+    of: u64,
+}
+
+impl Counter {
+    /// The counter that [`Group::try_charge`](crate::Group::try_charge) charges.
+    pub const MEMORY: Counter = Counter { number: 0, of: 0 };
+
+    pub(crate) fn new(number: usize, of: u64) -> Self {
+        Counter { number, of }
+    }
+
+    /// What names that counter of a group.
+    pub(super) fn of_counter(counter: &object::Counter) -> Counter {
+        let number = counter.number_in_group();
+        let declared = number.checked_sub(1).and_then(|at| group_tree::of(counter).further.get(at));
+        Counter::new(number, declared.map_or(0, |further| further.builder))
+    }
+
+    #[inline]
+    pub(super) fn number(self) -> usize {
+        self.number
+    }
+
+    /// Whether it is memory, or was declared at that builder.
+    #[inline]
+    pub(super) fn is_of_builder(self, builder: u64) -> bool {
+        self.of == 0 || self.of == builder
+    }
+
+    /// Whether it is memory, or was declared at the builder of these groups.
+    pub(super) fn is_of(self, groups: &GroupTree) -> bool {
+        let declared = self.number.checked_sub(1).map(|at| groups.further.get(at));
+        declared.is_none_or(|further| further.is_some_and(|further| further.builder == self.of))
+    }
+}
