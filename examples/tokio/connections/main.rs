@@ -157,7 +157,8 @@ fn run(options: &Options) -> Result<Vec<String>, Box<dyn Error>> {
     // No thread of the service is left.
     drop(workers);
     let service = Arc::into_inner(service).ok_or("a connection is still served")?;
-    print!("\n{}\n", service.runtime.snapshot());
+    let items = ["connections", "requests", "held_back", "held_back_time"];
+    print!("\n{}\n", service.runtime.snapshot().with_stats(&items));
     faults.extend(look_back(options, &service, closed));
     faults.extend(end(service)?);
     Ok(faults)
