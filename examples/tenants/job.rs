@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{HumanCount, ProgressBar, ProgressStyle};
+use memcg::Bytes;
 
 use crate::args::{Args, Format};
 use crate::cache::Corrupt;
@@ -19,6 +20,9 @@ use crate::{Failure, memory, print};
 
 /// Sets up, serves, reports; returns what does not add up.
 pub(crate) fn run(args: &Args, scene: &Scene) -> Result<Vec<String>, Failure> {
+    if args.live().is_some() {
+        print(&beginning(args, scene))?;
+    }
     let rule = args.rule(args.policy, args.seed);
     let mut setup = Setup::new(args, scene, rule)?;
     let probe = Probe::new(args.batch)?;
@@ -39,6 +43,18 @@ pub(crate) fn run(args: &Args, scene: &Scene) -> Result<Vec<String>, Failure> {
         Format::Json => report.json(),
     })?;
     Ok(report.faults)
+}
+
+/// What is about to run, and how long it takes.
+fn beginning(args: &Args, scene: &Scene) -> String {
+    let (tenants, budget) = (scene.candidates.len(), Bytes(scene.budget));
+    let end = match (scene.requests(args.requests), args.time()) {
+        (Some(requests), _) => format!("{} requests", HumanCount(requests)),
+        (None, Some(time)) => format!("{} s", time.as_secs_f64()),
+        (None, None) => "until the load ends".to_owned(),
+    };
+    let plural = if tenants == 1 { "" } else { "s" };
+    format!("{tenants} tenant{plural} under {budget}: a warm-up, then {end}.")
 }
 
 /// Warms up and serves, while another thread looks at the limits and the statistics and moves the bar.
