@@ -1,8 +1,8 @@
-//! The commands that README prints, and `.ci/readme.txt`, which says what runs each.
+//! The commands that README and the book print, and `.ci/readme.txt`, which says what runs each. How long README is.
 
 use std::collections::BTreeSet;
 
-use crate::reader::{fail_if_any, read};
+use crate::reader::{fail_if_any, read, root};
 
 /// The commands of a page: the lines of its blocks of shell, and what its text has between backquotes and starts as a
 /// command does.
@@ -55,7 +55,7 @@ fn faults(readme: &str, list: &str, run: &str) -> Vec<String> {
     let names: BTreeSet<String> = listed.iter().map(|(command, _)| command.clone()).collect();
     let mut faults = Vec::new();
     faults.extend(printed.difference(&names).map(|command| format!("no step runs `{command}`")));
-    faults.extend(names.difference(&printed).map(|command| format!("README does not print `{command}`")));
+    faults.extend(names.difference(&printed).map(|command| format!("no page prints `{command}`")));
     for (command, step) in &listed {
         let runs = if step == "readme" { runs(run, step, ".ci/readme") } else { runs(run, step, command) };
         if !runs {
@@ -65,10 +65,39 @@ fn faults(readme: &str, list: &str, run: &str) -> Vec<String> {
     faults
 }
 
+/// README and the chapters of the book, one after the other.
+fn pages() -> String {
+    let mut chapters: Vec<_> = std::fs::read_dir(root().join("docs/src"))
+        .and_then(|entries| entries.map(|entry| entry.map(|entry| entry.path())).collect())
+        .expect("the book has chapters");
+    chapters.sort();
+    let texts = chapters.iter().map(|path| std::fs::read_to_string(path).expect("a chapter is text"));
+    std::iter::once(read("README.md")).chain(texts).collect()
+}
+
 #[test]
-fn each_command_of_the_readme_is_run() {
-    let faults = faults(&read("README.md"), &read(".ci/readme.txt"), &read(".ci/run"));
-    fail_if_any(".ci/readme.txt lists what README prints, and what runs it", &faults);
+fn each_command_of_the_pages_is_run() {
+    let faults = faults(&pages(), &read(".ci/readme.txt"), &read(".ci/run"));
+    fail_if_any(".ci/readme.txt lists what README and the book print, and what runs it", &faults);
+}
+
+/// As many as a reader takes in at one sitting.
+#[test]
+fn the_readme_is_short() {
+    let readme = read("README.md");
+    let (lines, words) = (readme.lines().count(), readme.split_whitespace().count());
+    assert!(lines <= 150 && words <= 900, "README.md has {lines} lines (150) and {words} words (900)");
+}
+
+/// A chapter that the summary does not name is no part of the book.
+#[test]
+fn the_summary_names_each_chapter() {
+    let summary = read("docs/src/SUMMARY.md");
+    let names = std::fs::read_dir(root().join("docs/src")).expect("the book has chapters");
+    let names = names.map(|entry| entry.expect("an entry").file_name().into_string().expect("a name in UTF-8"));
+    let missing: Vec<String> =
+        names.filter(|name| name != "SUMMARY.md" && !summary.contains(&format!("({name})"))).collect();
+    fail_if_any("docs/src/SUMMARY.md names each chapter", &missing);
 }
 
 #[test]
@@ -82,7 +111,7 @@ fn a_command_that_nothing_runs_is_found() {
     let found = [
         "no step runs `(cd f && cargo g)`",
         "no step runs `N=1 cargo e`",
-        "README does not print `cargo h`",
+        "no page prints `cargo h`",
         "step one of .ci/run does not run `.ci/c`",
         "step two of .ci/run does not run `cargo h`",
     ];

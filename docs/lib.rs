@@ -1,0 +1,19 @@
+//! The chapters of the book that have code: each is compiled and run as documentation.
+
+#[doc = include_str!("src/first.md")]
+pub mod first {}
+
+#[doc = include_str!("src/reclaim.md")]
+pub mod reclaim {}
+
+#[doc = include_str!("src/waiting.md")]
+pub mod waiting {}
+
+#[doc = include_str!("src/statistics.md")]
+pub mod statistics {}
+
+#[doc = include_str!("src/nodes.md")]
+pub mod nodes {}
+
+#[doc = include_str!("src/connections.md")]
+pub mod connections {}
