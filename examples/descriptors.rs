@@ -78,6 +78,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     assert_eq!(globex.count(), 1, "a file that is not opened keeps no charge");
     drop(open);
     let all = root.counter(descriptors)?;
-    println!("all closed: peak {}, refused {}, live {}", all.peak(), all.refused(), all.live());
+    println!("all closed: peak {}, refused {}, live {}", all.peak(), all.refused_count(), all.live());
     Ok(())
 }

@@ -44,7 +44,7 @@ fn team(batch: u64, waiters: bool) -> Team {
         let mut waiter = pin!(other.charge_async(Bytes(SIZE)));
         if waiters {
             assert!(waiter.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending(), "it is full");
-            assert_eq!(other.waiting(), 1);
+            assert_eq!(other.waiting_count(), 1);
         }
         let pairs = |times| {
             for _ in 0..times {

@@ -56,7 +56,7 @@ fn refused(a_thread_waits: bool) -> Team {
         let mut waiter = pin!(group.charge_async(Bytes(SIZE)));
         if a_thread_waits {
             assert!(waiter.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending(), "it is full");
-            assert_eq!(group.waiting(), 1);
+            assert_eq!(group.waiting_count(), 1);
         }
         let refusals = |times| {
             for _ in 0..times {

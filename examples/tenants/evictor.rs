@@ -85,9 +85,9 @@ impl Places {
 
     /// Evicts once for each line; whether there was one, and anything to evict.
     fn make_room(&self) -> bool {
-        let own = self.tenants.iter().filter(|place| place.group.waiting() > 0);
+        let own = self.tenants.iter().filter(|place| place.group.waiting_count() > 0);
         let mut freed = own.map(|place| place.evict(place.group.max(), false)).sum::<u64>();
-        if self.root.waiting() > 0 {
+        if self.root.waiting_count() > 0 {
             let full = self.tenants.iter().filter(|place| place.shelf.bytes() > 0);
             freed += full.max_by_key(|place| place.overrun()).map_or(0, |place| place.evict(self.root.max(), true));
         }

@@ -11,7 +11,7 @@
 //! | `forced` | `usage - forced <= max` at any instant, but between the beginning and the return of a `Group::set_max` that lowers it below usage. Never too low; too high by what is uncharged while a forced charge is under way, until more bytes are given back | the same |
 //! | `peak` | the highest usage that admitted charges left behind, credit included; a refused charge leaves none (in a set with independent stocks it may: its later counters were charged) | the same |
 //! | `failcnt` | refusals at that level; forced charges are none | exact |
-//! | `Group::refused` | the same figure, as groups call it | exact |
+//! | `Group::refused_count` | the same figure, as groups call it | exact |
 //! | `usage_local`, `live_local` | an estimate: one group after the other | the group's own, and what groups that went offline left to it |
 //! | `Runtime::dying_count` | exact for one moment; groups whose credit is not settled count | 0 once no handle and no charge is left, after `settle` |
 //! | `Group::snapshot`, `Runtime::snapshot` | one row after the other, under no lock: each group that is online all the time has a row, each figure is one that its group had; rows are of different times ([`Snapshot`](crate::Snapshot)) | exact |

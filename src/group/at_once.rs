@@ -21,7 +21,7 @@ impl Group {
     /// thread of the crate does; only where the system gives no thread, this one does.
     ///
     /// Above a [high](Self::set_high) the charge is made without a delay: [`high_delay`](Self::high_delay) says it. A
-    /// refusal is counted by [`refused`](Self::refused) and by no event, as in the kernel.
+    /// refusal is counted by [`refused_count`](Self::refused_count) and by no event, as in the kernel.
     ///
     /// It costs what `try_charge` costs where the charge fits, and one walk where it does not. It is exact: from a
     /// success on usage is within max at every level.

@@ -79,7 +79,7 @@ pub struct OfGroup(Group);
 /// * what is charged: [`usage`](PageCounter::usage), [`live`](PageCounter::live), [`peak`](PageCounter::peak),
 ///   [`peak_window`](PageCounter::peak_window), [`forced`](PageCounter::forced);
 /// * its limits: [`max`](PageCounter::max), [`min`](PageCounter::min), [`low`](PageCounter::low), and
-///   [`failcnt`](PageCounter::failcnt), which is [`refused`](Self::refused);
+///   [`failcnt`](PageCounter::failcnt), which is [`refused_count`](Self::refused_count);
 /// * its stock: [`batch`](PageCounter::batch), [`set_batch`](PageCounter::set_batch), [`drain`](PageCounter::drain),
 ///   [`stocked`](PageCounter::stocked), [`stocked_bound`](PageCounter::stocked_bound).
 ///
@@ -113,7 +113,7 @@ impl GroupCounter {
     }
 
     /// Returns the number of charges refused here.
-    pub fn refused(&self) -> u64 {
+    pub fn refused_count(&self) -> u64 {
         self.failcnt()
     }
 

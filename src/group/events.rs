@@ -83,17 +83,15 @@ impl Events {
     ///
     /// ```
     /// # use memcg::{Event, Runtime};
-    /// # use std::future::Future;
-    /// # use std::pin::pin;
-    /// # use std::task::{Context, Poll, Waker};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let runtime = Runtime::builder().max(100).build()?;
     /// let root = runtime.root();
-    /// let mut refused = pin!(root.events().changed(Event::Oom));
-    /// let mut context = Context::from_waker(Waker::noop());
-    /// assert!(refused.as_mut().poll(&mut context).is_pending());
+    /// let refused = root.events().changed(Event::Oom);
     /// assert!(root.try_charge(101).is_err());
-    /// assert_eq!(refused.poll(&mut context), Poll::Ready(1));
-    /// # Ok::<(), memcg::BuildError>(())
+    /// assert_eq!(refused.await, 1);
+    /// # Ok(())
+    /// # }
     /// ```
     pub fn changed(&self, event: Event) -> EventFuture {
         EventFuture { listener: self.listener(event) }

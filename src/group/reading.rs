@@ -381,10 +381,10 @@ impl Group {
     /// # let runtime = memcg::Runtime::builder().max(100).build()?;
     /// let acme = runtime.root().create("acme", memcg::Limits::new())?;
     /// assert!(acme.try_charge(101).is_err());
-    /// assert_eq!((acme.refused(), runtime.root().refused()), (0, 1));
+    /// assert_eq!((acme.refused_count(), runtime.root().refused_count()), (0, 1));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn refused(&self) -> u64 {
+    pub fn refused_count(&self) -> u64 {
         self.first().refusals()
     }
 

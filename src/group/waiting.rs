@@ -137,21 +137,19 @@ impl Group {
     ///
     /// ```
     /// # use memcg::Runtime;
-    /// # use std::future::Future;
-    /// # use std::pin::pin;
-    /// # use std::task::{Context, Poll, Waker};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let runtime = Runtime::builder().max(100).build()?;
     /// let root = runtime.root();
-    /// let held = root.try_charge(80)?;
-    /// let mut charge = pin!(root.charge_async(30));
-    /// let mut context = Context::from_waker(Waker::noop());
-    /// assert!(charge.as_mut().poll(&mut context).is_pending());
-    /// assert_eq!((root.usage(), root.waiting()), (80, 1), "a charge that waits holds nothing");
+    /// let held = root.charge_async(80).await?;
+    /// let waits = tokio::spawn(root.charge_async(30));
+    /// tokio::task::yield_now().await;
+    /// assert_eq!((root.usage(), root.waiting_count()), (80, 1), "a charge that waits holds nothing");
     /// drop(held);
     /// assert_eq!(root.usage(), 30, "charged for the one in line");
-    /// let Poll::Ready(charge) = charge.poll(&mut context) else { panic!() };
-    /// assert_eq!(charge?.bytes(), 30);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// assert_eq!(waits.await??.bytes(), 30);
+    /// # Ok(())
+    /// # }
     /// ```
     pub fn charge_async(&self, bytes: impl Into<Bytes>) -> ChargeFuture {
         let Bytes(bytes) = bytes.into();
@@ -160,7 +158,7 @@ impl Group {
 
     /// Returns the number of charges that wait in line at this group because its own max has refused them. The group
     /// counts [`Event::Max`](crate::Event::Max) a moment before such a charge is in line.
-    pub fn waiting(&self) -> usize {
+    pub fn waiting_count(&self) -> usize {
         line::length(self.first())
     }
 }

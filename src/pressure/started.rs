@@ -235,7 +235,7 @@ mod tests {
         until(|| !woken.0.lock().unwrap().is_empty());
         assert!(woken.0.lock().unwrap().iter().all(|&by| by != thread::current().id()));
         let Poll::Ready(charge) = future.poll(&mut Context::from_waker(&waker)) else { panic!("woken for nothing") };
-        assert_eq!((charge.unwrap().bytes(), group.waiting()), (40, 0));
+        assert_eq!((charge.unwrap().bytes(), group.waiting_count()), (40, 0));
     }
 
     /// The thread ends with the runtime, and none starts afterwards: then the caller serves the line itself.

@@ -34,7 +34,7 @@ fn loom_waiter_vs_uncharge() {
         let (_runtime, root) = bare(1);
         let held = root.try_charge(1).unwrap();
         let charge = race(held, drop, || root.charge_timeout(1, EVER).unwrap()).1;
-        assert_eq!((root.usage(), root.waiting()), (1, 0));
+        assert_eq!((root.usage(), root.waiting_count()), (1, 0));
         drop(charge);
     });
 }
@@ -47,7 +47,7 @@ fn loom_waiter_vs_put() {
         let tenant = root.create("tenant", Limits::new().max(2)).unwrap();
         let [waits, busy] = ["waits", "busy"].map(|name| group(&tenant, name));
         let charge = race(busy, |busy| drop(busy.try_charge(1)), || waits.charge_timeout(2, EVER).unwrap()).1;
-        assert_eq!((tenant.usage(), tenant.waiting()), (2, 0));
+        assert_eq!((tenant.usage(), tenant.waiting_count()), (2, 0));
         drop(charge);
     });
 }
@@ -79,7 +79,7 @@ fn loom_wake_vs_cancel() {
         drop(first);
         let charge = block_on(second).unwrap();
         other.join().unwrap();
-        assert_eq!((root.usage(), root.waiting()), (1, 0));
+        assert_eq!((root.usage(), root.waiting_count()), (1, 0));
         drop(charge);
         assert_eq!(root.usage(), 0);
     });
@@ -96,7 +96,7 @@ fn loom_next_vs_cancel() {
             drop(root.try_charge(1).unwrap());
         }
         let charge = race(first, drop, || root.charge_timeout(1, EVER).unwrap()).1;
-        assert_eq!((root.usage(), root.waiting()), (2, 0));
+        assert_eq!((root.usage(), root.waiting_count()), (2, 0));
         drop((held, charge));
     });
 }
@@ -135,7 +135,7 @@ fn loom_waiter_moves_to_a_cache() {
         // The tenant has room once the other thread is done, the root has none.
         let more = root.charge(1);
         let charge = race(held, drop, || block_on(future).unwrap()).1;
-        assert_eq!((tenant.usage(), root.usage(), root.waiting()), (1, 2, 0));
+        assert_eq!((tenant.usage(), root.usage(), root.waiting_count()), (1, 2, 0));
         drop((charge, more));
     });
 }
@@ -175,7 +175,7 @@ fn loom_waiter_vs_offline() {
         let other = beside(gone.clone(), |gone| gone.offline().unwrap());
         assert!(matches!(gone.charge_timeout(1, EVER), Err(ChargeError::Offline { .. })));
         other.join().unwrap();
-        assert_eq!(root.waiting(), 0);
+        assert_eq!(root.waiting_count(), 0);
         drop((held, gone));
         assert_eq!(runtime.dying_count(), 0);
     });

@@ -121,7 +121,7 @@ fn victims(names: &[&str], each: u64) {
         thread.join().unwrap();
     }
     drop(hooks);
-    assert_eq!(root.waiting(), 0);
+    assert_eq!(root.waiting_count(), 0);
     assert_adds_up(&runtime, &[]);
 }
 

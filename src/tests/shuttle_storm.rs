@@ -119,7 +119,7 @@ fn storm(batch: u64) {
     let kept = std::mem::take(&mut *cache.0.lock());
     drop(kept);
     tenants.iter().for_each(Group::offline_tree);
-    assert_eq!(runtime.root().waiting(), 0);
+    assert_eq!(runtime.root().waiting_count(), 0);
     assert_adds_up(runtime, &[]);
     assert_eq!((runtime.group_count(), runtime.dying_count()), (1, 2), "the tenants have handles");
     assert_eq!((runtime.pools().rows()[0].live, runtime.counts().underflows), (3, 0));

@@ -172,7 +172,10 @@ fn each_figure_is_the_groups() {
             assert_eq!(row.path, group.path());
             assert_eq!((row.live, row.usage, row.peak), (group.live(), group.usage(), group.peak()), "{}", row.path);
             assert_eq!((row.max, row.high, row.low), (group.max(), group.high(), group.low()), "{}", row.path);
-            assert_eq!((row.forced, row.refused, row.waiting), (group.forced(), group.refused(), group.waiting()));
+            assert_eq!(
+                (row.forced, row.refused, row.waiting),
+                (group.forced(), group.refused_count(), group.waiting_count())
+            );
             let events = group.events();
             assert_eq!(
                 row.events().collect::<Vec<_>>(),

@@ -157,7 +157,9 @@ fn wear(runtime: &Runtime, group: &Group, further: Counter) -> (Charge, Charge) 
     drop(group.try_charge_set(&[(further, 9)]).expect("room"));
     drop(group.peak_window());
     below.offline().expect("no children");
-    assert!(group.forced() > 0 && group.peak() > 0 && group.refused() == 2 && runtime.root().children_min_usage() > 0);
+    assert!(
+        group.forced() > 0 && group.peak() > 0 && group.refused_count() == 2 && runtime.root().children_min_usage() > 0
+    );
     held
 }
 
@@ -196,14 +198,14 @@ fn an_object_comes_back_clean() {
                     "no percentage is left"
                 );
                 assert_eq!((group.usage(), group.live(), group.stocked(), group.forced()), (0, 0, 0, 0));
-                assert_eq!((group.peak(), group.peak_window().peak(), group.refused()), (0, 0, 0));
+                assert_eq!((group.peak(), group.peak_window().peak(), group.refused_count()), (0, 0, 0));
                 assert_eq!(
                     (group.children_min_usage(), group.children_low_usage(), group.children()),
                     (0, 0, Vec::new())
                 );
                 let spill = group.counter(further).expect("declared");
                 assert_eq!(
-                    (spill.usage(), spill.max(), spill.peak(), spill.refused(), spill.forced()),
+                    (spill.usage(), spill.max(), spill.peak(), spill.refused_count(), spill.forced()),
                     (0, u64::MAX, 0, 0, 0)
                 );
                 let verdict = runtime.verify();

@@ -53,7 +53,7 @@ pub(crate) fn assert_sound(runtime: &Runtime) {
 pub(crate) fn assert_empty(runtime: &Runtime) {
     let root = runtime.root();
     for group in root.descendants().chain([root.clone()]) {
-        assert_eq!(group.waiting(), 0, "{}", group.path());
+        assert_eq!(group.waiting_count(), 0, "{}", group.path());
     }
     root.children().iter().for_each(Group::offline_tree);
     runtime.settle();

@@ -156,9 +156,9 @@ pub(crate) fn assert_woken(waiter: &Waiter, whether: bool) {
 /// A thread that waits for at most [`WATCHDOG`], in line by the time this returns.
 #[track_caller]
 pub(crate) fn blocked(group: &Group, bytes: u64, level: &Group) -> thread::JoinHandle<Result<Charge, ChargeError>> {
-    let (before, group) = (level.waiting(), group.clone());
+    let (before, group) = (level.waiting_count(), group.clone());
     let thread = thread::spawn(move || group.charge_timeout(Bytes(bytes), WATCHDOG));
-    until("a thread in line", || level.waiting() > before || thread.is_finished());
+    until("a thread in line", || level.waiting_count() > before || thread.is_finished());
     thread
 }
 

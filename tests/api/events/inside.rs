@@ -149,7 +149,7 @@ fn wait_with_a_limit() {
             })
         };
         oom(&group);
-        assert_eq!((recorder.times(), waited.load(Ordering::SeqCst), small.waiting()), (1, 1, 0));
+        assert_eq!((recorder.times(), waited.load(Ordering::SeqCst), small.waiting_count()), (1, 1, 0));
         assert_eq!(group.events().get(Event::Panic), 0);
         drop((subscription, held, small, group));
         assert_empty(&runtime);

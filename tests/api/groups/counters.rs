@@ -40,7 +40,7 @@ fn a_set_is_charged_as_one() {
             assert_eq!((refusal.group(), refusal.requester(), refusal.max()), (&group, &group, 100));
             assert_eq!(refused.to_string().contains(" of spill "), full == 1, "{refused}");
             assert_eq!(live(&group, counters), [60, 70, 0], "none of it is left");
-            assert_eq!(group.counter(counters[full]).expect("declared").refused(), 1);
+            assert_eq!(group.counter(counters[full]).expect("declared").refused_count(), 1);
             assert_sound(&runtime);
         }
         let rest = other.with(&group, move |group| group.try_charge_set(&amounts([40, 30, 100])).expect("to the byte"));

@@ -62,11 +62,11 @@ fn a_full_common_ancestor_does_not_matter() {
         a.set_max(100).expect("a number");
         let mut held = charge(b, 100);
         for to in [c, a, b, d, root, a, c] {
-            let refused = root.refused();
+            let refused = root.refused_count();
             held.transfer(to).expect("the root's share does not change");
             assert!(b.try_charge(1).is_err() && root.live() == 100);
             assert_eq!(root.peak(), 100, "never above, not for an instant");
-            assert!(root.refused() + a.refused() > refused);
+            assert!(root.refused_count() + a.refused_count() > refused);
             assert_sound(&runtime);
         }
         drop(held);
@@ -92,7 +92,7 @@ fn a_refusal_leaves_all_as_it_was() {
         assert_eq!((refusal.requester(), refusal.requested(), refusal.usage(), refusal.max()), (c, 21, 30, 50));
         assert!(refusal.group() == c || refusal.group() == a);
         assert_eq!((live(&groups), held.bytes(), held.group()), (before, 21, d.clone()));
-        assert_eq!(a.refused() + c.refused(), 1);
+        assert_eq!(a.refused_count() + c.refused_count(), 1);
         assert_sound(&runtime);
         // To the byte it fits.
         held.shrink(1);

@@ -18,7 +18,7 @@ fn above_max() {
         let second = charge(&below, 8 * KIB);
         assert_eq!((locals(&group), locals(&below)), ([1, 1, 0], [0; 3]));
         let third = charge(&group, 100 * KIB);
-        assert_eq!((locals(&group), group.live(), group.refused()), ([2, 2, 0], 116 * KIB, 0));
+        assert_eq!((locals(&group), group.live(), group.refused_count()), ([2, 2, 0], 116 * KIB, 0));
         assert_eq!(runtime.root().events().get(Event::Observed), 2);
         assert_eq!(group.max(), 10 * KIB, "the limit is what it was");
         assert_sound(&runtime);
@@ -45,7 +45,7 @@ fn in_every_form() {
         ];
         held[0].try_grow(Bytes(11 * KIB)).expect("let through");
         assert_eq!((group.live(), locals(&group)), (77 * KIB, [7, 7, 0]));
-        assert_eq!((group.waiting(), group.events().get(Event::OomKill)), (0, 0));
+        assert_eq!((group.waiting_count(), group.events().get(Event::OomKill)), (0, 0));
         let mut moved = create(&runtime.root(), "elsewhere").charge(Bytes(5 * KIB));
         moved.transfer(&group).expect("let through");
         assert_eq!((group.live(), locals(&group)[1]), (82 * KIB, 8));

@@ -17,7 +17,7 @@ fn a_charge_that_waits_is_let_through() {
             assert_eq!(waiter.wakes(), 1);
         }
         let charges = (waiters.each_mut().map(admitted), join(thread).expect("let through"));
-        assert_eq!((group.waiting(), group.live()), (0, 28 * KIB));
+        assert_eq!((group.waiting_count(), group.live()), (0, 28 * KIB));
         drop((charges, waiters, held, group, top));
         assert_empty(&runtime);
     }
@@ -32,9 +32,9 @@ fn a_charge_that_waits_above_waits_on() {
         let group = limited(&top, "q", 10 * KIB);
         let held = (charge(&group, 10 * KIB), charge(&top, 10 * KIB));
         let mut waiter = in_line(&group, 5 * KIB);
-        assert_eq!((group.waiting(), top.waiting()), (1, 0));
+        assert_eq!((group.waiting_count(), top.waiting_count()), (1, 0));
         group.set_observe_only(true);
-        assert_eq!((group.waiting(), top.waiting(), waiter.wakes()), (0, 1, 0));
+        assert_eq!((group.waiting_count(), top.waiting_count(), waiter.wakes()), (0, 1, 0));
         drop(held.1);
         drop(admitted(&mut waiter));
         drop((held.0, waiter, group, top));

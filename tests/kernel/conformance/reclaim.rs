@@ -119,7 +119,7 @@ fn inside_reclaim_nothing_counts_as_oom(builder: RuntimeBuilder) {
     let inside = refused.load(Ordering::SeqCst);
     assert!(inside > 0 && counts(Event::Panic) == (0, 0));
     assert_eq!((counts(Event::Max), counts(Event::Oom)), ((inside, inside), (0, 0)));
-    assert_eq!(group.refused(), inside, "refused it is");
+    assert_eq!(group.refused_count(), inside, "refused it is");
     // The charge that it is asked for counts, once.
     drop(registration);
     group.set_oom_policy(OomPolicy::Choose);

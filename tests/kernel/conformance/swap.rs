@@ -92,7 +92,7 @@ fn no_swap(builder: RuntimeBuilder) {
     assert_eq!((swap_of.usage(), swap_of.peak(), group.live()), (0, 0, 30 * MIB));
     assert_eq!((group.events().get(Event::Oom), group.events().get(Event::OomKill)), (1, 1));
     // The swap fail event: refused there, and its max met.
-    assert!(swap_of.refused() > 0 && swap_of.events_local().get(Event::Max) > 0);
+    assert!(swap_of.refused_count() > 0 && swap_of.events_local().get(Event::Max) > 0);
     anon.exit();
     drop((hook, registration));
     assert_groups_sound(&runtime);

@@ -186,7 +186,7 @@ fn a_vec_that_is_refused_has_what_it_had() {
         vec.push(number.to_string()).unwrap();
     }
     // Doubled it would not have fit: no group was asked for that.
-    assert_eq!((group.refused(), vec.capacity()), (0, most));
+    assert_eq!((group.refused_count(), vec.capacity()), (0, most));
     let refused = vec.push("one more".to_owned()).unwrap_err();
     assert!(matches!(refused.error(), KmemError::Charge(_)));
     assert_eq!(refused.into_value(), "one more");

@@ -24,7 +24,7 @@ fn it_starts_nothing() {
         assert!(matches!(held.try_grow_now(1), Err(ChargeError::WouldBlock(_))));
         assert!(log.is_empty());
         assert_eq!([Event::Max, Event::Oom].map(|event| local(&group, event)), [0, 0]);
-        assert_eq!((group.refused(), held.bytes(), group.live()), (2, 20 * KIB, 100 * KIB));
+        assert_eq!((group.refused_count(), held.bytes(), group.live()), (2, 20 * KIB, 100 * KIB));
         refused(group.try_charge_now(Bytes(101 * KIB)));
         drop(registration);
         not_made(group.try_charge_now(1));
@@ -46,7 +46,7 @@ fn no_group_is_cancelled() {
             count.fetch_add(1, Ordering::SeqCst);
         });
         would_block(group.try_charge_now(1));
-        assert_eq!((cancelled.load(Ordering::SeqCst), group.waiting()), (0, 0));
+        assert_eq!((cancelled.load(Ordering::SeqCst), group.waiting_count()), (0, 0));
         drop((hook, held, group));
         assert_empty(&runtime);
     }

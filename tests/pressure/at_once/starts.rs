@@ -160,7 +160,7 @@ fn a_promise_stands_for_reclaim_and_for_a_victim() {
     let group = create(&domain, "q");
     would_block(group.try_charge_or_start(Bytes(10 * KIB)));
     until("the thread counts", || local(&domain, Event::Max) > 0);
-    until("it is done", || domain.refused() == 1 && group.try_charge_now(1).is_err());
+    until("it is done", || domain.refused_count() == 1 && group.try_charge_now(1).is_err());
     assert!(lock(&gives).is_some(), "no victim");
     // Dropped, the promise has freed nothing.
     lock(&promises).clear();

@@ -30,7 +30,7 @@ fn undelayed_does_not_wait_for_a_victim() {
             assert!(error.to_string().contains("does not wait"), "{error}");
         }
         assert!(started.elapsed() < QUICK, "{:?}", started.elapsed());
-        assert_eq!((victims.paths(), domain.waiting()), (vec!["/domain/victim".to_string()], 0));
+        assert_eq!((victims.paths(), domain.waiting_count()), (vec!["/domain/victim".to_string()], 0));
         drop(held);
         drop(group.try_charge_undelayed(Bytes(10 * KIB)).expect("given back"));
         drop((hook, victim, group, domain));

@@ -55,7 +55,7 @@ fn charges_that_wait_in_the_victim() {
         let mut inside = [in_line(&victim, 70 * KIB), in_line(&below, 71 * KIB)];
         let mut outside = in_line(&other, 72 * KIB);
         let thread = blocked(&below, 73 * KIB, &domain);
-        assert_eq!(domain.waiting(), 4);
+        assert_eq!(domain.waiting_count(), 4);
         domain.set_oom_policy(memcg::OomPolicy::Choose);
         let charge = charge(&domain, 10 * KIB);
         assert_eq!(victims.paths(), ["/domain/victim"]);
@@ -63,7 +63,7 @@ fn charges_that_wait_in_the_victim() {
         assert_cancelled(turned_away(&mut inside[1]), &below, 71 * KIB);
         assert_cancelled(join(thread).expect_err("its group is the victim"), &below, 73 * KIB);
         assert!(inside.iter().all(|waiter| waiter.wakes() == 1));
-        assert_eq!((outside.wakes(), domain.waiting()), (0, 1));
+        assert_eq!((outside.wakes(), domain.waiting_count()), (0, 1));
         drop((held, charge));
         drop(admitted(&mut outside));
         drop((inside, outside, hook, below, victim, other, domain));
@@ -160,7 +160,7 @@ fn a_time_limit_is_one() {
         let took = started.elapsed();
         assert!(matches!(error, ChargeError::TimedOut { waited, .. } if waited >= time), "{error}");
         assert!(took < super::PATIENT / 2, "{took:?}, and a victim may take {:?}", super::PATIENT);
-        assert_eq!(domain.waiting(), 0);
+        assert_eq!(domain.waiting_count(), 0);
         drop((hooks, held, error, groups, domain));
         assert_empty(&runtime);
     }

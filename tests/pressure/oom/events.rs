@@ -30,7 +30,7 @@ fn at_the_domain_and_at_the_victim() {
         assert_eq!(levels.map(locals), [[0; 3], [1, 0, 0], [0; 3], [0, 1, 0], [0; 3]]);
         assert_eq!(levels.map(alls), [[1, 1, 0], [1, 1, 0], [0, 1, 0], [0, 1, 0], [0; 3]]);
         assert!(local(&domain, Event::Max) >= 1);
-        assert_eq!(domain.refused(), 0, "it was admitted");
+        assert_eq!(domain.refused_count(), 0, "it was admitted");
         drop((hook, victim, charger, inner, domain));
         assert_empty(&runtime);
     }
@@ -48,7 +48,7 @@ fn one_oom_for_several_victims() {
         let hooks = groups.each_ref().map(|group| victims.stubborn(group));
         for round in 1..=3 {
             assert!(domain.try_charge(Bytes(KIB)).is_err());
-            assert_eq!((alls(&domain), domain.refused()), ([round, 4 * round, 0], round));
+            assert_eq!((alls(&domain), domain.refused_count()), ([round, 4 * round, 0], round));
             assert_eq!(groups.each_ref().map(locals), [[0, round, 0]; 4]);
         }
         drop((hooks, held, groups, domain));

@@ -243,7 +243,7 @@ fn memory_that_comes_later_is_waited_for() {
         let hook = victims.hook(&group, move || stop.send(()).expect("it listens"));
         let charge = charge(&domain, 60 * KIB);
         super::join(worker);
-        assert_eq!((charge.bytes(), domain.waiting(), victims.paths().len()), (60 * KIB, 0, 1));
+        assert_eq!((charge.bytes(), domain.waiting_count(), victims.paths().len()), (60 * KIB, 0, 1));
         drop((charge, hook, group, domain));
         assert_empty(&runtime);
     }

@@ -48,7 +48,7 @@ fn a_hook_may_join_a_thread_that_waits_in_its_group() {
             ended.map(drop)
         }
     });
-    while root.waiting() == 0 {
+    while root.waiting_count() == 0 {
         std::thread::yield_now();
     }
     root.set_oom_policy(OomPolicy::Choose);

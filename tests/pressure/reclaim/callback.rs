@@ -43,7 +43,8 @@ fn everything(runtime: &Runtime, group: &Group, target: &Group, round: u64) {
         level.flush_ratelimited();
         drop((level.read(Freshness::Threshold), level.read(Freshness::Exact), level.peak_window()));
         assert_eq!(level.events_local().get(Event::Oom), 0);
-        let figures = (level.usage(), level.live(), level.stocked(), level.forced(), level.peak(), level.refused());
+        let figures =
+            (level.usage(), level.live(), level.stocked(), level.forced(), level.peak(), level.refused_count());
         std::hint::black_box((figures, level.effective_min(target), level.effective_low(&root), level.path()));
         assert!(level.descendants().count() >= level.children().len());
     }

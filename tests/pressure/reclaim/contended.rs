@@ -126,7 +126,7 @@ fn undelayed_does_not_wait_for_a_round_of_others() {
         let mut future = std::pin::pin!(busy.charge_async(Bytes(KIB)));
         let mut context = Context::from_waker(Waker::noop());
         assert!(future.as_mut().poll(&mut context).is_pending());
-        assert_eq!((root.waiting(), root.events().get(Event::Low), kept.bytes()), (1, 0, 100 * KIB));
+        assert_eq!((root.waiting_count(), root.events().get(Event::Low), kept.bytes()), (1, 0, 100 * KIB));
         end.wait();
         drop(waits.join().expect("the cache gives"));
         assert!(future.poll(&mut context).is_ready(), "what was given back is for the charge in line");
@@ -162,10 +162,10 @@ fn a_future_asks_again_when_others_have() {
         begun.wait();
         let mut future = Polled::new(busy.charge_async(Bytes(KIB)));
         assert!(future.poll().is_pending());
-        assert_eq!((root.waiting(), root.events().get(Event::Low), kept.bytes()), (1, 0, 100 * KIB));
+        assert_eq!((root.waiting_count(), root.events().get(Event::Low), kept.bytes()), (1, 0, 100 * KIB));
         end.wait();
         assert!(refused.join().expect("no panic there").is_err(), "no group gives anything below it");
-        assert_eq!(root.waiting(), 1, "the other thread's round was for another group");
+        assert_eq!(root.waiting_count(), 1, "the other thread's round was for another group");
         drop(future.finish().expect("what low protects is all that is left"));
         assert!(root.events().get(Event::Low) > 0 && future.wakes() <= 2);
     });

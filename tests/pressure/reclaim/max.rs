@@ -71,7 +71,7 @@ fn it_is_no_oom() {
         let group = create(&runtime.root(), "q");
         let held = charge(&group, MIB);
         assert_eq!(group.set_max(0).expect("a number"), MIB);
-        assert_eq!((group.events().get(Event::Oom), group.refused()), (0, 0));
+        assert_eq!((group.events().get(Event::Oom), group.refused_count()), (0, 0));
         assert_eq!(group.set_max(0).expect("a number"), MIB, "again");
         drop(held);
         assert_sound(&runtime);

@@ -281,7 +281,7 @@ fn a_charge_that_waited_is_delayed_by_its_own() {
         held.shrink(Bytes(2 * MIB));
         // Handed over, by this thread or by the other one at the end of its way into line: as this thread's own charge
         // it would be a long one.
-        crate::support::waiters::until("handed over", || (group.live(), group.waiting()) == (9 * MIB, 0));
+        crate::support::waiters::until("handed over", || (group.live(), group.waiting_count()) == (9 * MIB, 0));
         let (_, took) = timed(|| drop(charge(&other, 16)));
         assert!(took < QUICK, "{took:?}");
         std::thread::sleep(Duration::from_millis(50));

@@ -29,7 +29,7 @@ fn it_is_woken_once_when_the_delay_is_over() {
         let started = Instant::now();
         let charge = future.finish().expect("high refuses no charge");
         assert!(started.elapsed() >= delay, "{:?}", started.elapsed());
-        assert_eq!((charge.bytes(), group.live(), group.waiting()), (BATCH, 8 * MIB + BATCH, 0));
+        assert_eq!((charge.bytes(), group.live(), group.waiting_count()), (BATCH, 8 * MIB + BATCH, 0));
         assert_eq!(future.wakes(), 1);
         drop(future);
         assert_eq!(polls, 2);
@@ -93,7 +93,7 @@ fn undelayed_is_ready_as_soon_as_it_is_charged() {
         let more = more.expect("high refuses no charge");
         assert_eq!(group.high_delay(Bytes(BATCH)), LONG, "it is the caller's to serve");
         let mut waiter = Polled::new(group.charge_async(Bytes(MIB)).undelayed());
-        assert!(waiter.poll().is_pending() && group.waiting() == 1);
+        assert!(waiter.poll().is_pending() && group.waiting_count() == 1);
         held.shrink(Bytes(MIB));
         let Poll::Ready(last) = waiter.poll() else { panic!("it was served, and is far above high") };
         assert_eq!((last.expect("room").bytes(), waiter.wakes()), (MIB, 1), "it has not woken itself");
@@ -170,7 +170,7 @@ fn after_it_has_waited() {
         let mut held = group.charge(Bytes(8 * MIB));
         let mut future = crate::support::waiters::in_line(&group, BATCH);
         held.shrink(Bytes(MIB));
-        assert_eq!((future.wakes(), group.waiting(), group.live()), (1, 0, 7 * MIB + BATCH));
+        assert_eq!((future.wakes(), group.waiting_count(), group.live()), (1, 0, 7 * MIB + BATCH));
         for _ in 0..10 {
             assert!(future.poll().is_pending(), "delayed");
         }

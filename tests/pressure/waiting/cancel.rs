@@ -18,11 +18,11 @@ fn before_it_is_polled() {
         let group = limited(&runtime.root(), "q", 10 * KIB);
         let held = charge(&group, 10 * KIB);
         drop(group.charge_async(Bytes(KIB)));
-        assert_eq!((group.waiting(), group.live()), (0, 10 * KIB));
+        assert_eq!((group.waiting_count(), group.live()), (0, 10 * KIB));
         drop(held);
         // Nor does a future do anything by itself.
         let waiter = group.charge_async(Bytes(KIB));
-        assert_eq!((group.waiting(), group.live()), (0, 0));
+        assert_eq!((group.waiting_count(), group.live()), (0, 0));
         drop((waiter, group));
         assert_empty(&runtime);
     }
@@ -35,9 +35,9 @@ fn while_it_waits() {
         let group = limited(&runtime.root(), "q", 10 * KIB);
         let held = charge(&group, 10 * KIB);
         let waiter = in_line(&group, KIB);
-        assert_eq!(group.waiting(), 1);
+        assert_eq!(group.waiting_count(), 1);
         drop(waiter);
-        assert_eq!((group.waiting(), group.live()), (0, 10 * KIB));
+        assert_eq!((group.waiting_count(), group.live()), (0, 10 * KIB));
         drop(held);
         assert_eq!(group.live(), 0, "no waiter takes it");
         drop(charge(&group, 10 * KIB));
@@ -57,10 +57,10 @@ fn after_it_was_admitted() {
         drop(held);
         assert_woken(&first, true);
         assert_woken(&second, false);
-        assert_eq!((group.live(), group.waiting()), (8 * KIB, 1));
+        assert_eq!((group.live(), group.waiting_count()), (8 * KIB, 1));
         drop(first);
         assert_woken(&second, true);
-        assert_eq!((group.live(), group.waiting()), (9 * KIB, 0));
+        assert_eq!((group.live(), group.waiting_count()), (9 * KIB, 0));
         drop(admitted(&mut second));
         assert_eq!(group.live(), 0);
         drop((second, group));
@@ -101,7 +101,7 @@ fn out_of_the_middle() {
         let waiters: Vec<Waiter> = (0..100).map(|_| in_line(&group, KIB)).collect();
         let mut waiters: Vec<Waiter> =
             waiters.into_iter().enumerate().filter(|(number, _)| number % 2 == 1).map(|(_, waiter)| waiter).collect();
-        assert_eq!((group.waiting(), waiters.len()), (50, 50));
+        assert_eq!((group.waiting_count(), waiters.len()), (50, 50));
         for first in 0..waiters.len() {
             drop(held.pop());
             assert!(waiters.iter().enumerate().all(|(number, of)| of.wakes() == u64::from(number <= first)));
@@ -126,7 +126,7 @@ fn all_of_them() {
                 waiters.reverse();
             }
             drop(waiters);
-            assert_eq!((group.waiting(), group.live()), (0, 10 * KIB));
+            assert_eq!((group.waiting_count(), group.live()), (0, 10 * KIB));
             drop(held);
             drop(charge(&group, 10 * KIB));
             drop(group);
@@ -155,7 +155,7 @@ fn while_it_is_admitted() {
                 drop(first);
             });
             drop(second.finish().expect("no charge is before it"));
-            assert_eq!((group.live(), group.waiting()), (0, 0));
+            assert_eq!((group.live(), group.waiting_count()), (0, 0));
         }
         assert_sound(&runtime);
         drop(group);
@@ -184,7 +184,7 @@ fn by_other_threads() {
             }
             drop(gives);
         });
-        until("all are gone", || group.waiting() == 0);
+        until("all are gone", || group.waiting_count() == 0);
         drop(group);
         assert_empty(&runtime);
     }

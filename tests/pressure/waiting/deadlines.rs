@@ -24,12 +24,12 @@ fn it_leaves_a_trace_and_nothing_else() {
         let started = Instant::now();
         let mut future = Polled::new(group.charge_async(Bytes(3 * KIB)).timeout(SHORT));
         assert!(future.poll().is_pending());
-        assert_eq!(top.waiting(), 1);
+        assert_eq!(top.waiting_count(), 1);
         let (refusal, waited) = timed_out(future.finish());
         assert!(started.elapsed() >= SHORT && waited <= started.elapsed(), "{waited:?}");
         assert_eq!((refusal.group(), refusal.requester(), refusal.requested()), (&top, &group, 3 * KIB));
         assert_eq!((counted(&top), counted(&group), runtime.root().events().get(Event::TimedOut)), (1, 0, 1));
-        assert_eq!((top.waiting(), top.live(), top.refused()), (0, 8 * KIB, 1));
+        assert_eq!((top.waiting_count(), top.live(), top.refused_count()), (0, 8 * KIB, 1));
         assert_eq!(future.wakes(), 1, "one wake-up for the whole wait");
         assert!(future.poll().is_pending(), "it is done");
         drop((future, refusal, held, group, top));
@@ -61,7 +61,7 @@ fn any_timer_ends_it() {
         let Poll::Ready(ended) = future.poll() else { panic!("the timer was over before") };
         assert_eq!(timed_out(ended).0.requested(), 3 * KIB);
         let mut future = Polled::new(group.charge_async(Bytes(3 * KIB)).until(pending::<()>()));
-        assert!(future.poll().is_pending() && group.waiting() == 1);
+        assert!(future.poll().is_pending() && group.waiting_count() == 1);
         drop(held);
         let Poll::Ready(Ok(charge)) = future.poll() else { panic!("there is room") };
         assert_eq!((charge.bytes(), counted(&group)), (3 * KIB, 1));
@@ -127,7 +127,7 @@ fn extremes() {
             assert!(future.poll().is_pending() && future.poll().is_pending());
             drop(future);
         }
-        assert_eq!((group.waiting(), counted(&group)), (0, 1), "one that is dropped leaves no trace");
+        assert_eq!((group.waiting_count(), counted(&group)), (0, 1), "one that is dropped leaves no trace");
         drop((held, group));
         assert_empty(&runtime);
     }
@@ -153,7 +153,7 @@ fn time_is_over_while_memory_comes() {
                 });
             }
         });
-        assert_eq!((group.waiting(), group.live(), counted(&group)), (0, 0, group.refused()));
+        assert_eq!((group.waiting_count(), group.live(), counted(&group)), (0, 0, group.refused_count()));
         assert_sound(&runtime);
         drop(group);
         assert_empty(&runtime);

@@ -106,7 +106,7 @@ fn fail_is_as_ever() {
         let held = group.charge_with(Bytes(10 * KIB), OnExhausted::Fail).expect("room");
         let error = group.charge_with(1, OnExhausted::Fail).expect_err("no room");
         assert!(matches!(&error, ChargeError::Limit(refusal) if refusal.group() == &group), "{error}");
-        assert_eq!((group.waiting(), group.forced()), (0, 0));
+        assert_eq!((group.waiting_count(), group.forced()), (0, 0));
         drop((held, error, group));
         assert_empty(&runtime);
     }
@@ -129,7 +129,7 @@ fn wait_waits() {
             let group = group.clone();
             std::thread::spawn(move || group.charge_with(Bytes(KIB), OnExhausted::Wait(WATCHDOG)))
         };
-        until("two in line", || group.waiting() == 2);
+        until("two in line", || group.waiting_count() == 2);
         drop(held);
         drop(join(before).expect("its turn"));
         drop(join(waits).expect("its turn"));
@@ -155,7 +155,7 @@ fn overcharge_asks_before_it_exceeds() {
         assert_eq!((top.forced(), top.events_local().get(Event::Overcharge)), (40 * KIB + cache.bytes(), 1));
         // Not even what can never fit.
         let third = group.charge_with(Bytes(500 * KIB), OnExhausted::Overcharge).expect("by force");
-        assert_eq!((third.bytes(), group.waiting()), (500 * KIB, 0));
+        assert_eq!((third.bytes(), group.waiting_count()), (500 * KIB, 0));
         drop((first, second, third, held, registration, cache, group, top));
         assert_empty(&runtime);
     }

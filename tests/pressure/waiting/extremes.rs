@@ -28,7 +28,7 @@ fn zero_bytes_wait_for_no_charge() {
             ];
             assert!(charges.iter().all(|charge| charge.bytes() == 0 && charge.group() == *group));
         }
-        assert_eq!((group.waiting(), full.waiting(), group.live()), (1, 0, 10 * KIB));
+        assert_eq!((group.waiting_count(), full.waiting_count(), group.live()), (1, 0, 10 * KIB));
         drop((waiter, held, group, full));
         assert_empty(&runtime);
     }
@@ -51,7 +51,7 @@ fn more_than_there_can_be() {
                     assert!(matches!(&error, ChargeError::Limit(by) if by.requested() == bytes), "{error}");
                 }
             }
-            assert_eq!((group.waiting(), group.usage()), (0, 0));
+            assert_eq!((group.waiting_count(), group.usage()), (0, 0));
         }
         drop((limited, free));
         assert_empty(&runtime);
@@ -96,7 +96,7 @@ fn a_very_long_line() {
         let groups: Vec<_> = (0..100).map(|number| create(&group, &number.to_string())).collect();
         let mut held = charge(&group, KIB);
         let mut line: Vec<Waiter> = (0..10_000).map(|number| in_line(&groups[number % 100], KIB)).collect();
-        assert_eq!(group.waiting(), 10_000);
+        assert_eq!(group.waiting_count(), 10_000);
         for waiter in &mut line {
             drop(held);
             held = admitted(waiter);

@@ -39,7 +39,7 @@ fn refused_at_once() {
             let ChargeError::InReclaim(refusal) = error else { panic!("{error}") };
             assert_eq!((refusal.group(), refusal.requested()), (&group, 5 * KIB));
         }
-        assert_eq!(group.waiting(), 0);
+        assert_eq!(group.waiting_count(), 0);
         drop((registration, held, group));
         assert_empty(&runtime);
     }

@@ -18,7 +18,7 @@ fn at_the_level_that_refused() {
         let leaf = create(&inner, "leaf");
         let held = charge(&leaf, 10 * KIB);
         let waiter = in_line(&leaf, KIB);
-        assert_eq!([&root, &top, &inner, &leaf].map(|level| level.waiting()), [0, 1, 0, 0]);
+        assert_eq!([&root, &top, &inner, &leaf].map(|level| level.waiting_count()), [0, 1, 0, 0]);
         drop((held, waiter, leaf, inner, top));
         assert_empty(&runtime);
     }
@@ -34,7 +34,7 @@ fn from_one_to_the_next() {
         let (below, mut beside) = (charge(&inner, 5 * KIB), charge(&other, KIB));
         let mut waiter = in_line(&inner, 3 * KIB);
         let thread = blocked(&inner, 2 * KIB, &inner);
-        assert_eq!((inner.waiting(), top.waiting()), (2, 0));
+        assert_eq!((inner.waiting_count(), top.waiting_count()), (2, 0));
         let more = charge(&other, 4 * KIB);
         // Its own level is still full.
         beside.shrink(Bytes(KIB));
@@ -43,7 +43,7 @@ fn from_one_to_the_next() {
         let all = other.charge(Bytes(5 * KIB));
         drop(below);
         // 5 KiB of room below, and none above.
-        assert_eq!((inner.waiting(), top.waiting()), (0, 2));
+        assert_eq!((inner.waiting_count(), top.waiting_count()), (0, 2));
         assert_woken(&waiter, false);
         drop(all);
         assert_woken(&waiter, true);
@@ -63,11 +63,11 @@ fn and_back_again() {
         let (inner, other) = (limited(&top, "inner", 5 * KIB), create(&top, "other"));
         let held = charge(&other, 10 * KIB);
         let mut waiter = in_line(&inner, 4 * KIB);
-        assert_eq!((inner.waiting(), top.waiting()), (0, 1));
+        assert_eq!((inner.waiting_count(), top.waiting_count()), (0, 1));
         // By force: there was no room.
         let forced = inner.charge(Bytes(5 * KIB));
         drop(held);
-        assert_eq!((inner.waiting(), top.waiting()), (1, 0));
+        assert_eq!((inner.waiting_count(), top.waiting_count()), (1, 0));
         assert_woken(&waiter, false);
         drop(forced);
         assert_woken(&waiter, true);
@@ -98,7 +98,7 @@ fn never_at_a_level_above() {
             let error = turned_away(&mut waiter);
             assert!(matches!(&error, memcg::ChargeError::Limit(refusal) if refusal.group() == &top), "{error}");
         }
-        assert_eq!((inner.waiting(), top.waiting()), (0, 0));
+        assert_eq!((inner.waiting_count(), top.waiting_count()), (0, 0));
         drop((waiter, inner, top));
         assert_empty(&runtime);
     }
@@ -114,12 +114,12 @@ fn a_line_at_each_level() {
         let (below, beside) = (charge(&inner, 5 * KIB), charge(&other, 5 * KIB));
         let mut above = in_line(&other, 5 * KIB);
         let mut within = in_line(&inner, 5 * KIB);
-        assert_eq!((inner.waiting(), top.waiting()), (1, 1));
+        assert_eq!((inner.waiting_count(), top.waiting_count()), (1, 1));
         drop(below);
         // Below there is room for the one charge, above for the other, which came first.
         assert_woken(&above, true);
         assert_woken(&within, false);
-        assert_eq!((top.live(), inner.waiting() + top.waiting()), (10 * KIB, 1));
+        assert_eq!((top.live(), inner.waiting_count() + top.waiting_count()), (10 * KIB, 1));
         drop(beside);
         assert_woken(&within, true);
         drop((admitted(&mut above), admitted(&mut within)));
@@ -141,7 +141,7 @@ fn passed_once() {
         drop(charge(&inner, 10 * KIB));
         let forced = other.charge(Bytes(80 * KIB));
         drop(below);
-        assert_eq!((inner.waiting(), top.waiting(), top.live()), (0, 1, 80 * KIB));
+        assert_eq!((inner.waiting_count(), top.waiting_count(), top.live()), (0, 1, 80 * KIB));
         for _ in 0..3 {
             drop(charge(&other, 20 * KIB));
         }
@@ -164,14 +164,14 @@ fn passed_once_though_a_charge_older_comes() {
         let older = in_line(&inner, 70 * KIB);
         let beside = charge(&other, 40 * KIB);
         let mut younger = in_line(&other, 50 * KIB);
-        assert_eq!((inner.waiting(), top.waiting()), (1, 1));
+        assert_eq!((inner.waiting_count(), top.waiting_count()), (1, 1));
         for _ in 0..3 {
             drop(charge(&other, 10 * KIB));
         }
         // Room below for the older one, and none above.
         let forced = other.charge(Bytes(45 * KIB));
         drop(below);
-        assert_eq!((inner.waiting(), top.waiting(), top.live()), (0, 2, 85 * KIB));
+        assert_eq!((inner.waiting_count(), top.waiting_count(), top.live()), (0, 2, 85 * KIB));
         drop(charge(&other, 15 * KIB));
         drop(older);
         for _ in 0..2 {
@@ -201,20 +201,20 @@ fn older_than_the_first_of_two_lines() {
         // Up, and back again.
         let mut forced = other.charge(Bytes(120 * KIB));
         drop(below);
-        assert_eq!((inner.waiting(), top.waiting()), (0, 2));
+        assert_eq!((inner.waiting_count(), top.waiting_count()), (0, 2));
         let held = inner.charge(Bytes(50 * KIB));
         let younger = in_line(&inner, 60 * KIB);
         forced.shrink(Bytes(70 * KIB));
         (0..5).for_each(|_| drop(charge(&inner, 10 * KIB)));
         let more = inner.charge(Bytes(20 * KIB));
         drop(forced);
-        assert_eq!((inner.waiting(), top.waiting()), (2, 1));
+        assert_eq!((inner.waiting_count(), top.waiting_count()), (2, 1));
         assert!(other.try_charge(Bytes(KIB)).is_err(), "no charge passes at the one");
         // Now there is room for the oldest at both.
         let giver = std::thread::spawn(move || drop(more));
         join(giver);
         assert_woken(&oldest, true);
-        assert_eq!((inner.waiting(), top.waiting(), inner.live()), (1, 1, 100 * KIB));
+        assert_eq!((inner.waiting_count(), top.waiting_count(), inner.live()), (1, 1, 100 * KIB));
         drop((admitted(&mut oldest), oldest, above, younger, held, beside, inner, other, top));
         assert_empty(&runtime);
     }
@@ -262,7 +262,7 @@ fn at_the_next_level_a_charge_may_have_something() {
         let mut waiter = in_line(&inner, 3 * KIB);
         let thread = blocked(&inner, 2 * KIB, &inner);
         let forced = other.charge(Bytes(5 * KIB));
-        assert!(cache.bytes() == 5 * KIB && inner.waiting() == 2);
+        assert!(cache.bytes() == 5 * KIB && inner.waiting_count() == 2);
         drop(below);
         let charges = [waiter.finish(), join(thread)].map(|charge| charge.expect("the cache gives"));
         assert!(waiter.wakes() <= 2 && cache.bytes() == 0, "{} and {}", waiter.wakes(), cache.bytes());

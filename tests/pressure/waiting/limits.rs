@@ -35,11 +35,11 @@ fn raised_it_admits_what_fits() {
         for (waiter, woken) in waiters.iter().zip([true, true, false]) {
             assert_woken(waiter, woken);
         }
-        assert_eq!((group.live(), group.waiting()), (15 * KIB, 2));
+        assert_eq!((group.live(), group.waiting_count()), (15 * KIB, 2));
         group.set_max(Limit::Unlimited).expect("no number");
         let charges: Vec<_> = waiters.iter_mut().map(admitted).collect();
         let last = join(thread).expect("no limit any more");
-        assert_eq!((group.live(), group.waiting()), (24 * KIB, 0));
+        assert_eq!((group.live(), group.waiting_count()), (24 * KIB, 0));
         drop((held, charges, last, waiters, group));
         assert_empty(&runtime);
     }
@@ -70,7 +70,7 @@ fn raised_above_it_admits_below() {
         let half = top.create("half", Limits::new().max(Limit::percent(50))).expect("a free name");
         let held = charge(&half, 10 * KIB);
         let mut waiter = in_line(&half, 5 * KIB);
-        assert_eq!((half.waiting(), top.waiting()), (1, 0));
+        assert_eq!((half.waiting_count(), top.waiting_count()), (1, 0));
         set_max(&top, 30 * KIB);
         assert_woken(&waiter, true);
         drop(admitted(&mut waiter));
@@ -107,7 +107,7 @@ fn what_can_never_fit_does_not_wait() {
             assert_never(group.charge_timeout(Bytes(bytes), WATCHDOG * 10).expect_err("it is too large"), &top, bytes);
             assert_never(turned_away(&mut Polled::new(group.charge_async(Bytes(bytes)))), &top, bytes);
         }
-        assert_eq!((top.waiting(), group.waiting()), (0, 0));
+        assert_eq!((top.waiting_count(), group.waiting_count()), (0, 0));
         // The largest that may.
         let mut largest = in_line(&group, 9 * KIB);
         drop(held);
@@ -133,7 +133,7 @@ fn lowered_it_turns_away() {
         assert_never(turned_away(&mut waiters[0]), &group, 8 * KIB);
         assert_never(turned_away(&mut waiters[2]), &group, 6 * KIB);
         assert_never(join(thread).expect_err("it is too large"), &group, 7 * KIB);
-        assert_eq!((group.waiting(), group.live()), (1, 10 * KIB));
+        assert_eq!((group.waiting_count(), group.live()), (1, 10 * KIB));
         held.shrink(Bytes(5 * KIB));
         assert_woken(&waiters[1], false);
         held.shrink(Bytes(3 * KIB));
@@ -156,7 +156,7 @@ fn less_room_in_other_ways() {
         assert_never(turned_away(&mut first), &group, 9 * KIB);
         assert_eq!(group.set_max_now(Limit::Bytes(5 * KIB)).expect("a number"), 5 * KIB);
         assert_never(turned_away(&mut second), &group, 4 * KIB);
-        assert_eq!(group.waiting(), 0);
+        assert_eq!(group.waiting_count(), 0);
         drop((held, first, second, group));
         assert_empty(&runtime);
     }

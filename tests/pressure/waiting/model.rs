@@ -138,7 +138,7 @@ impl World {
             self.held.extend(outcome);
             *waiter = None;
         }
-        assert_eq!(self.group.waiting(), model.line().len(), "{model:?} after {trail:#?}");
+        assert_eq!(self.group.waiting_count(), model.line().len(), "{model:?} after {trail:#?}");
         assert_eq!(self.group.live(), model.usage, "{model:?} after {trail:#?}");
     }
 }

@@ -25,14 +25,14 @@ fn a_charge_that_waits_is_woken() {
         let mut gone = [in_line(&going, KIB), in_line(&going, 2 * KIB)];
         let thread = blocked(&going, 3 * KIB, &top);
         let mut stays = in_line(&staying, 4 * KIB);
-        assert_eq!(top.waiting(), 4);
+        assert_eq!(top.waiting_count(), 4);
         going.offline().expect("no children");
         for (waiter, bytes) in gone.iter_mut().zip([KIB, 2 * KIB]) {
             assert_woken(waiter, true);
             assert_offline(turned_away(waiter), &going, bytes);
         }
         assert_offline(join(thread).expect_err("it is offline"), &going, 3 * KIB);
-        assert_eq!((top.waiting(), going.usage(), top.live()), (1, 0, 10 * KIB));
+        assert_eq!((top.waiting_count(), going.usage(), top.live()), (1, 0, 10 * KIB));
         assert_woken(&stays, false);
         drop(held);
         drop(admitted(&mut stays));
@@ -56,7 +56,7 @@ fn with_a_whole_subtree() {
             assert_offline(turned_away(waiter), group, KIB);
             assert_offline(join(thread).expect_err("it is offline"), group, KIB);
         }
-        assert_eq!(top.waiting(), 0);
+        assert_eq!(top.waiting_count(), 0);
         drop((held, waiters, below, going, top));
         assert_empty(&runtime);
     }
@@ -169,7 +169,7 @@ fn while_it_is_admitted() {
                     Err(error) => assert_offline(error, &going, KIB),
                 }
             }
-            assert_eq!((top.live(), top.waiting()), (0, 0));
+            assert_eq!((top.live(), top.waiting_count()), (0, 0));
         }
         drop(top);
         assert_empty(&runtime);

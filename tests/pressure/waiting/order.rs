@@ -16,13 +16,13 @@ fn one_byte_after_the_other() {
         let group = limited(&runtime.root(), "q", 8 * KIB);
         let mut held: Vec<Charge> = (0..8).map(|_| charge(&group, KIB)).collect();
         let mut waiters: Vec<Waiter> = (0..8).map(|_| in_line(&group, KIB)).collect();
-        assert_eq!(group.waiting(), 8);
+        assert_eq!(group.waiting_count(), 8);
         for first in 0..8 {
             drop(held.pop());
             for (number, waiter) in waiters.iter().enumerate() {
                 assert_woken(waiter, number <= first);
             }
-            assert_eq!(group.waiting(), 7 - first);
+            assert_eq!(group.waiting_count(), 7 - first);
         }
         let admitted: Vec<Charge> = waiters.iter_mut().map(admitted).collect();
         assert_eq!(group.live(), 8 * KIB);
@@ -46,9 +46,9 @@ fn a_large_release_admits_several() {
         for (waiter, woken) in waiters.iter().zip([true, true, false, false]) {
             assert_woken(waiter, woken);
         }
-        assert_eq!((group.live(), group.waiting()), (90, 2));
+        assert_eq!((group.live(), group.waiting_count()), (90, 2));
         drop(small);
-        assert_eq!((group.live(), group.waiting()), (65, 1), "15 of the 50 that are left");
+        assert_eq!((group.live(), group.waiting_count()), (65, 1), "15 of the 50 that are left");
         let rest = [0, 1, 2].map(|number| admitted(&mut waiters[number]));
         drop(rest);
         assert_eq!(admitted(&mut waiters[3]).bytes(), 40);
@@ -76,7 +76,7 @@ fn one_line_for_all_below() {
                 0 => Kind::Future(in_line(group, KIB)),
                 _ => Kind::Thread(blocked(group, KIB, &top)),
             });
-            assert_eq!(top.waiting(), number + 1);
+            assert_eq!(top.waiting_count(), number + 1);
         }
         let mut admitted_charges = Vec::new();
         for (number, kind) in waiters.into_iter().enumerate() {
@@ -110,7 +110,7 @@ fn threads_in_the_order_in_which_they_came() {
         for (number, thread) in threads.into_iter().enumerate() {
             held.shrink(Bytes(KIB));
             charges.push(join(thread).expect("it is its turn"));
-            until("one less", || group.waiting() == 3 - number);
+            until("one less", || group.waiting_count() == 3 - number);
         }
         drop((held, charges));
         drop(group);

@@ -108,7 +108,7 @@ fn a_drop_that_panics_out_of_the_line() {
             assert!(first.poll_with(&fragile(depth)).is_pending());
             let mut behind = in_line(&group, 4 * KIB);
             drop(first);
-            assert_eq!(group.waiting(), 1);
+            assert_eq!(group.waiting_count(), 1);
             drop(held);
             assert_woken(&behind, true);
             drop(admitted(&mut behind));

@@ -98,7 +98,7 @@ fn those_behind_may_pass() {
             for (number, waiter) in behind.iter().enumerate() {
                 assert_woken(waiter, number < 10 * freed);
             }
-            assert_eq!((group.live(), group.waiting()), (100 * KIB, 26 - 10 * freed));
+            assert_eq!((group.live(), group.waiting_count()), (100 * KIB, 26 - 10 * freed));
         }
         drop(held.pop());
         // 25 have passed: 39 may.
@@ -148,7 +148,7 @@ fn a_first_that_gives_up_holds_no_charge_up() {
             assert_woken(waiter, true);
             drop(admitted(waiter));
         }
-        assert_eq!(group.waiting(), 0);
+        assert_eq!(group.waiting_count(), 0);
         drop((held, next, group));
         assert_empty(&runtime);
     }
@@ -168,7 +168,7 @@ fn other_levels_are_other_lines() {
             drop(charge(&other, KIB));
             drop(charge(&root, KIB));
         }
-        assert_eq!((group.waiting(), root.waiting(), other.waiting()), (1, 0, 0));
+        assert_eq!((group.waiting_count(), root.waiting_count(), other.waiting_count()), (1, 0, 0));
         drop((held, first, group, other));
         assert_empty(&runtime);
     }
@@ -200,7 +200,7 @@ fn counted_exactly_among_threads() {
             assert_eq!(passed, 64);
             assert_woken(&first, false);
             drop((held, first));
-            assert_eq!((group.waiting(), group.live()), (0, 0));
+            assert_eq!((group.waiting_count(), group.live()), (0, 0));
         }
         drop((group, below));
         assert_empty(&runtime);
@@ -246,7 +246,7 @@ fn what_is_refused_above_has_passed_no_charge() {
         let held = charge(&group, 40 * KIB);
         let mut rest = charge(&other, 60 * KIB);
         let first = in_line(&group, 64 * KIB);
-        assert_eq!((group.waiting(), top.waiting()), (1, 0));
+        assert_eq!((group.waiting_count(), top.waiting_count()), (1, 0));
         for _ in 0..1_000 {
             assert!(group.try_charge(Bytes(KIB)).is_err(), "top is full");
         }

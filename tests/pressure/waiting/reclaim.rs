@@ -43,7 +43,7 @@ fn first_every_charge_is_asked() {
             group.charge_timeout(Bytes(20 * KIB), Duration::ZERO).expect("the cache gives"),
             super::block_on(group.charge_async(Bytes(30 * KIB))).expect("the cache gives"),
         ];
-        assert_eq!((charges[0].bytes(), charges[1].bytes(), group.waiting()), (20 * KIB, 30 * KIB, 0));
+        assert_eq!((charges[0].bytes(), charges[1].bytes(), group.waiting_count()), (20 * KIB, 30 * KIB, 0));
         assert!(cache.bytes() <= 50 * KIB, "{}", cache.bytes());
         drop((charges, registration, cache, group));
         assert_empty(&runtime);

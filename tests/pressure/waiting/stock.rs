@@ -93,7 +93,7 @@ fn a_put_and_a_waiter_at_once() {
                 let charge = super::block_on(top.charge_async(Bytes(300 * KIB))).expect("all are gone in the end");
                 assert_eq!(charge.bytes(), 300 * KIB);
             });
-            assert_eq!((top.live(), top.waiting()), (0, 0));
+            assert_eq!((top.live(), top.waiting_count()), (0, 0));
         }
         drop((groups, top));
         assert_empty(&runtime);

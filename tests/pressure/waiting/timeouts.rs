@@ -21,7 +21,7 @@ fn it_names_the_group_that_refused_and_the_time_waited() {
         assert!(waited >= SHORT && started.elapsed() >= waited, "{waited:?}");
         assert_eq!((refusal.group(), refusal.requester()), (&top, &group));
         assert_eq!((refusal.requested(), refusal.usage(), refusal.max()), (3 * KIB, 8 * KIB, 10 * KIB));
-        assert_eq!((top.waiting(), top.live()), (0, 8 * KIB), "nothing is left of it");
+        assert_eq!((top.waiting_count(), top.live()), (0, 8 * KIB), "nothing is left of it");
         drop(charge(&group, 2 * KIB));
         drop((held, refusal, group, top));
         assert_empty(&runtime);
@@ -48,7 +48,7 @@ fn no_time_is_one_try() {
         let group = limited(&runtime.root(), "q", 10 * KIB);
         let held = group.charge_timeout(Bytes(10 * KIB), Duration::ZERO).expect("it fits");
         let (refusal, _) = timed_out(group.charge_timeout(1, Duration::ZERO));
-        assert_eq!((refusal.group(), group.waiting()), (&group, 0));
+        assert_eq!((refusal.group(), group.waiting_count()), (&group, 0));
         drop((held, refusal, group));
         assert_empty(&runtime);
     }
@@ -82,9 +82,9 @@ fn the_next_in_line_moves_up() {
             let group = group.clone();
             thread::spawn(move || group.charge_timeout(Bytes(64 * KIB), Duration::from_millis(500)))
         };
-        until("one in line", || group.waiting() == 1);
+        until("one in line", || group.waiting_count() == 1);
         // Until no charge may pass, or the time is over.
-        while group.try_charge(Bytes(KIB)).is_ok() && group.waiting() == 1 {}
+        while group.try_charge(Bytes(KIB)).is_ok() && group.waiting_count() == 1 {}
         let mut second = in_line_or_in(&group, 10 * KIB);
         assert!(matches!(join(first), Err(ChargeError::TimedOut { .. })));
         drop(second.finish().expect("no charge is before it"));
@@ -137,7 +137,7 @@ fn the_last_moment() {
                     Err(other) => panic!("{other}"),
                 }
             });
-            assert_eq!((group.waiting(), group.live()), (0, 0));
+            assert_eq!((group.waiting_count(), group.live()), (0, 0));
             round += 1;
         }
         assert_sound(&runtime);
@@ -158,7 +158,7 @@ fn for_ever() {
             let group = group.clone();
             thread::spawn(move || group.charge_timeout(Bytes(KIB), time))
         };
-        until("one in line", || group.waiting() == 1 || waits.is_finished());
+        until("one in line", || group.waiting_count() == 1 || waits.is_finished());
         drop(held);
         drop(join(waits).expect("there is room"));
         drop(group);
@@ -178,10 +178,10 @@ fn others_in_line_are_as_they_were() {
             let group = group.clone();
             thread::spawn(move || group.charge_timeout(Bytes(KIB), SHORT))
         };
-        until("two in line", || group.waiting() == 2 || gives_up.is_finished());
+        until("two in line", || group.waiting_count() == 2 || gives_up.is_finished());
         let mut after = in_line(&group, KIB);
         assert!(matches!(join(gives_up), Err(ChargeError::TimedOut { .. })));
-        assert_eq!(group.waiting(), 2);
+        assert_eq!(group.waiting_count(), 2);
         held.shrink(Bytes(2 * KIB));
         let charges = [admitted(&mut before), admitted(&mut after)];
         assert!(group.charge_timeout(Bytes(KIB), WATCHDOG.min(SHORT)).is_err());
@@ -199,7 +199,7 @@ fn what_is_counted() {
         let held = charge(&group, 10 * KIB);
         let mut waiter = in_line(&group, 5 * KIB);
         let thread = super::blocked(&group, 5 * KIB, &group);
-        let counts = || (group.refused(), group.events_local().get(Event::Oom));
+        let counts = || (group.refused_count(), group.events_local().get(Event::Oom));
         assert_eq!(counts(), (0, 0));
         drop(held);
         let charges = (admitted(&mut waiter), join(thread).expect("its turn"));

@@ -42,7 +42,7 @@ fn once_for_each_admission() {
                     }
                 });
             }
-            until("all in line", || group.waiting() == 4);
+            until("all in line", || group.waiting_count() == 4);
             drop(held);
         });
         let waited = waited.into_inner();
@@ -78,7 +78,7 @@ fn through_the_last_waker() {
                 old
             })
             .collect();
-        assert_eq!(group.waiting(), 1, "it is in line once");
+        assert_eq!(group.waiting_count(), 1, "it is in line once");
         drop(held);
         assert!(old.iter().all(|old| old.count() == 0));
         assert_woken(&waiter, true);
@@ -101,7 +101,7 @@ fn a_poll_too_many_is_none() {
         for _ in 0..100 {
             assert!(first.poll().is_pending() && second.poll().is_pending());
         }
-        assert_eq!(group.waiting(), 2);
+        assert_eq!(group.waiting_count(), 2);
         drop(held);
         assert_woken(&first, true);
         assert_woken(&second, false);
@@ -196,7 +196,7 @@ fn wakers_may_do_anything() {
                 drop(more);
                 drop(group.create("new", memcg::Limits::new()).map(|new: Group| new.offline()));
                 group.set_max(memcg::Limit::Bytes(10 * KIB)).expect("a number");
-                assert!(group.usage() > 0 && group.waiting() <= 4);
+                assert!(group.usage() > 0 && group.waiting_count() <= 4);
                 called.fetch_add(1, Ordering::SeqCst);
             });
             assert!(waiter.poll_with(&waker).is_pending());

@@ -75,7 +75,7 @@ fn a_future_that_leaves_leaves_nothing_behind() {
         }
     };
     run("leave", &world, spawn, || {
-        assert_eq!(world.waiting(), TASKS - count(Way::Goes), "a future that has gone waits no more");
+        assert_eq!(world.waiting_count(), TASKS - count(Way::Goes), "a future that has gone waits no more");
         drop(plugs);
     });
     assert_eq!(woken_and_gone.load(Ordering::SeqCst), count(Way::GoesWhenWoken));

@@ -44,9 +44,9 @@ fn run(what: &'static str, world: &World, spawn: impl FnOnce(&Arc<Executor>), be
     let describe = Arc::new(move || {
         let waiting: Vec<String> = std::iter::once(tree.clone())
             .chain(tree.descendants())
-            .filter(|group| group.waiting() > 0)
+            .filter(|group| group.waiting_count() > 0)
             .map(|group| {
-                format!("{}: {} wait, usage {} of {}", group.path(), group.waiting(), group.usage(), group.max())
+                format!("{}: {} wait, usage {} of {}", group.path(), group.waiting_count(), group.usage(), group.max())
             })
             .collect();
         waiting.join("\n")
@@ -95,7 +95,7 @@ fn all_wait_and_all_finish() {
         }
     };
     let executor = run("all wait", &world, spawn, || {
-        assert_eq!(world.waiting(), TASKS, "every task waits: there is no room");
+        assert_eq!(world.waiting_count(), TASKS, "every task waits: there is no room");
         let (tenants, queries) = world.waiting_by_level();
         assert!(tenants > TASKS / 4 && queries > TASKS / 4, "{tenants} at tenants, {queries} at queries");
         drop(plugs);

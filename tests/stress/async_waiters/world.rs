@@ -63,11 +63,11 @@ impl World {
 
     /// Tasks that wait at tenants, and at queries.
     pub(crate) fn waiting_by_level(&self) -> (usize, usize) {
-        let sum = |groups: &[Group]| groups.iter().map(Group::waiting).sum();
+        let sum = |groups: &[Group]| groups.iter().map(Group::waiting_count).sum();
         (sum(&self.tenants), sum(&self.queries))
     }
 
-    pub(crate) fn waiting(&self) -> usize {
+    pub(crate) fn waiting_count(&self) -> usize {
         let (tenants, queries) = self.waiting_by_level();
         tenants + queries
     }
@@ -76,7 +76,7 @@ impl World {
     pub(crate) fn check_end(&self, admissions: usize) {
         assert_eq!(self.admissions.load(Ordering::SeqCst), admissions);
         let root = self.runtime.root();
-        assert_eq!((self.waiting(), root.waiting()), (0, 0));
+        assert_eq!((self.waiting_count(), root.waiting_count()), (0, 0));
         let verdict = self.runtime.verify();
         assert!(verdict.is_ok() && verdict.audited(), "{verdict}");
         root.drain();

@@ -56,7 +56,7 @@ fn round(form: Form, place: Place, at_once: bool, queues: bool) -> u64 {
             charge
         });
         // It is alone in the line, for so far no other thread waits: the count begins when it has.
-        while scene.level.waiting() == 0 && !large.is_finished() {
+        while scene.level.waiting_count() == 0 && !large.is_finished() {
             std::thread::yield_now();
         }
         scene.counts.store(true, Ordering::SeqCst);

@@ -238,7 +238,7 @@ impl Scene {
             assert!(root.is_offline() && root.children().is_empty());
             root.drain();
             let counter = root.counter(further).expect("its own");
-            assert_eq!((root.usage(), root.forced(), root.stocked_bound(), root.waiting()), (0, 0, 0, 0));
+            assert_eq!((root.usage(), root.forced(), root.stocked_bound(), root.waiting_count()), (0, 0, 0, 0));
             assert_eq!((counter.usage(), counter.forced()), (0, 0));
             let left = root.read(Freshness::Exact);
             assert_eq!([Stat::SLAB, Stat::KERNEL, Stat::PERCPU].map(|stat| left.get(stat)), [0; 3], "of kernel memory");

@@ -148,7 +148,7 @@ impl Course {
         let root = self.runtime.root();
         root.drain();
         for group in root.descendants().chain([root]) {
-            assert_eq!((group.usage(), group.forced(), group.waiting()), (0, 0, 0), "{}", group.path());
+            assert_eq!((group.usage(), group.forced(), group.waiting_count()), (0, 0, 0), "{}", group.path());
         }
     }
 }
@@ -157,7 +157,7 @@ impl Course {
 fn describe(root: &Group) -> String {
     let row = |group: Group| {
         let (usage, live, stocked) = (group.usage(), group.live(), group.stocked());
-        format!("{}: usage {usage}, live {live}, stocked {stocked}, {} wait", group.path(), group.waiting())
+        format!("{}: usage {usage}, live {live}, stocked {stocked}, {} wait", group.path(), group.waiting_count())
     };
     let rows: Vec<String> = root.descendants().map(row).collect();
     format!("{}\n{}", root.diagnose(), rows.join("\n"))

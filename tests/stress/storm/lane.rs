@@ -138,7 +138,7 @@ impl<'a> Lane<'a> {
             }
             _ => {
                 let root = world.runtime.root();
-                std::hint::black_box((group.waiting(), group.high_delay(1 << 18), group.effective_low(&root)));
+                std::hint::black_box((group.waiting_count(), group.high_delay(1 << 18), group.effective_low(&root)));
                 std::hint::black_box((group.top(3), group.events(), group.events_local()));
             }
         }

@@ -92,7 +92,7 @@ impl Lane<'_> {
             Attempt::AsyncForEver => match poll_for(&mut group.charge_async(Bytes(bytes)), LOST_AFTER) {
                 Poll::Ready(result) => result,
                 Poll::Pending => {
-                    let what = format!("{bytes} bytes in {}, {} wait", group.path(), group.waiting());
+                    let what = format!("{bytes} bytes in {}, {} wait", group.path(), group.waiting_count());
                     watchdog::fail(&format!("a waiter is lost: {what}"), self.describe)
                 }
             },

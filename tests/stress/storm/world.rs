@@ -224,7 +224,7 @@ impl World {
         let World { runtime, stays, caches, jobs, due, stopped, calls, .. } = self;
         let root = runtime.root();
         for group in root.descendants().chain([root.clone()]) {
-            assert_eq!(group.waiting(), 0, "{}: no thread is left to wait", group.path());
+            assert_eq!(group.waiting_count(), 0, "{}: no thread is left to wait", group.path());
         }
         let verdict = runtime.verify();
         assert!(verdict.is_ok() && verdict.audited(), "{verdict}");
@@ -249,7 +249,7 @@ impl World {
         runtime.settle();
         assert_eq!((runtime.group_count(), runtime.dying_count()), (1, 0));
         root.drain();
-        assert_eq!((root.usage(), root.forced(), root.descendants_in_excess(), root.waiting()), (0, 0, 0, 0));
+        assert_eq!((root.usage(), root.forced(), root.descendants_in_excess(), root.waiting_count()), (0, 0, 0, 0));
         let verdict = runtime.verify();
         assert!(verdict.is_ok() && verdict.audited(), "{verdict}");
         let counts = runtime.counts();

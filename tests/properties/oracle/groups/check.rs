@@ -34,7 +34,7 @@ impl Run {
         assert_eq!(max, twin.max[number], "{at}: {handle:?}");
         assert!(usage >= live && usage - live <= bound, "{at}: {handle:?}: live {live}, bound {bound}");
         assert!(forced <= usage && usage - forced <= max, "{at}: {handle:?}: forced {forced}");
-        assert_eq!(counter.refused(), twin.refused[number], "{at}: {handle:?}");
+        assert_eq!(counter.refused_count(), twin.refused[number], "{at}: {handle:?}");
         assert!(counter.peak() >= usage, "{at}: {handle:?}");
     }
 
