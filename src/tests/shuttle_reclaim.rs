@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::{Threads, assert_adds_up, check, runtime};
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::park;
-use crate::{Bytes, Charge, Event, Group, Limit, Limits, OomPolicy, Priority, Reclaim, ReclaimContext, Runtime};
+use crate::{Bytes, Charge, Event, Group, Limits, OomPolicy, Priority, Reclaim, ReclaimContext, Runtime};
 
 /// A cache that gives one byte back for each call, as long as it has any.
 pub(super) struct ChargeCache(pub(super) Lock<Vec<Charge>>);
