@@ -6,9 +6,6 @@ mod program;
 
 mod cache;
 mod descriptors;
-mod litmus;
-mod numa_kmem;
 mod page_counter;
 mod table;
-mod tenants;
 mod vector;

@@ -1,24 +1,24 @@
 //! The example `tenants`, run as its users run it: what it prints, and how it takes bad input.
-#[path = "../../tenants/agree.rs"]
+#[path = "../../agree.rs"]
 mod agree;
-#[path = "../../tenants/control_group.rs"]
+#[path = "../../control_group.rs"]
 #[expect(dead_code, reason = "made for the example")]
 mod control_group;
-#[path = "../../tenants/entry.rs"]
+#[path = "../../entry.rs"]
 #[expect(dead_code, reason = "made for the example")]
 mod entry;
-#[path = "../../tenants/hierarchy.rs"]
+#[path = "../../hierarchy.rs"]
 mod hierarchy;
-#[path = "../../tenants/items.rs"]
+#[path = "../../items.rs"]
 #[expect(dead_code, reason = "made for the example")]
 mod items;
-#[path = "../../tenants/lru.rs"]
+#[path = "../../lru.rs"]
 mod lru;
-#[path = "../../tenants/shelf.rs"]
+#[path = "../../shelf.rs"]
 #[expect(dead_code, reason = "made for the example")]
 mod shelf;
 
-#[path = "../../tenants/waits.rs"]
+#[path = "../../waits.rs"]
 mod waits;
 
 mod bad_input;

@@ -94,7 +94,7 @@ fn time_ends_a_run() {
 fn clusters_are_as_published() {
     let Some(folder) = folder_of_traces() else { return };
     let published = fs::read_to_string(folder.join("twitter-clusters.csv")).expect("the clusters beside the traces");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tenants/clusters.rs");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("clusters.rs");
     let table = fs::read_to_string(source).expect("the example's source");
     let table: Vec<_> = table.lines().filter(|line| line.starts_with("    cluster(")).collect();
     let published = published.lines().filter(|line| line.starts_with(|first: char| first.is_ascii_digit()));
