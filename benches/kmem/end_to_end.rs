@@ -50,7 +50,7 @@ fn map(machine: &Machine, ours: bool, size: usize) {
 }
 
 fn write_and_sum(values: &PerCpuBytes) -> u64 {
-    let copies = || (0..values.processors()).filter_map(|processor| values.as_ptr(processor));
+    let copies = || (0..values.processor_count()).filter_map(|processor| values.as_ptr(processor));
     // SAFETY: each copy has eight bytes, aligned; no other thread has the object.
     copies().for_each(|copy| unsafe { copy.cast::<u64>().write_volatile(1) });
     // SAFETY: as above.

@@ -173,7 +173,8 @@ fn run(runtime: &Runtime) -> Result<(), Box<dyn Error>> {
 
 fn describe(topology: &Topology) {
     for node in topology.nodes() {
-        let processors = (0..topology.processors()).filter(|&at| topology.node_of_processor(at) == Some(node)).count();
+        let processors =
+            (0..topology.processor_count()).filter(|&at| topology.node_of_processor(at) == Some(node)).count();
         let online = if topology.is_online(node) { "" } else { ", offline" };
         println!("    node {node}: {processors} processors{online}");
     }

@@ -24,7 +24,7 @@ use crate::sync::Ordering;
 /// assert!(job.verify().is_ok());
 /// job.uncharge(12);
 /// let verdict = job.verify();
-/// assert_eq!((verdict.is_ok(), verdict.counters(), verdict.audited()), (false, 1, false));
+/// assert_eq!((verdict.is_ok(), verdict.counter_count(), verdict.audited()), (false, 1, false));
 /// assert_eq!(
 ///     verdict.to_string(),
 ///     format!("1 counters verified without audit: {}: 2 uncharged that were never charged", job.id()),
@@ -110,7 +110,7 @@ impl Verdict {
     }
 
     /// The number of counters checked.
-    pub fn counters(&self) -> usize {
+    pub fn counter_count(&self) -> usize {
         self.counters
     }
 

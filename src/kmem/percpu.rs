@@ -132,7 +132,7 @@ impl<T> PerCpu<T> {
     ) -> Result<PerCpu<T>, KmemError> {
         let bytes = PerCpuBytes::new(&allocator.pool, Layout::new::<T>(), Some(group), false)?;
         let mut made = MadeCopies { bytes: &bytes, made: 0, values: PhantomData::<T> };
-        for processor in 0..bytes.processors() {
+        for processor in 0..bytes.processor_count() {
             if let Some(unit) = bytes.plan().unit_of(processor) {
                 let value = make(processor);
                 // SAFETY: the unit's copy has the layout of a `T`, and the object has no other user yet.
@@ -169,7 +169,7 @@ impl<T> PerCpu<T> {
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
     /// let values = memcg::kmem::PerCpu::new_with_in(&runtime.root(), |processor| processor)?;
-    /// assert!(values.iter().copied().eq(0..runtime.topology().processors()));
+    /// assert!(values.iter().copied().eq(0..runtime.topology().processor_count()));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &T> {

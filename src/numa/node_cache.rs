@@ -66,11 +66,11 @@ fn known(word: u32) -> Option<NodeId> {
 ///     cache.look_up(&[0x12_000], &mut found);
 ///     found[0].node().map(NodeId::get)
 /// };
-/// assert_eq!((ask(), ask(), cache.inner().calls()), (Some(0), Some(0), 1));
+/// assert_eq!((ask(), ask(), cache.inner().call_count()), (Some(0), Some(0), 1));
 ///
 /// table.set(0x12_000..0x13_000, NodeId::new(1));     // migrated, and then
 /// cache.invalidate(0x12_000..0x13_000);
-/// assert_eq!((ask(), ask(), table.calls()), (Some(1), Some(1), 2));
+/// assert_eq!((ask(), ask(), table.call_count()), (Some(1), Some(1), 2));
 /// ```
 pub struct NodeCache<N> {
     /// Number of the first page.
@@ -120,12 +120,12 @@ impl<N: NodeOf> NodeCache<N> {
     ///
     /// let cache = NodeCache::new(0..1 << 20, OneNode::new(NodeId::new(0)));
     /// cache.look_up(&[0, 1 << 19, 1 << 21], &mut [PageNode::Untouched; 3]);
-    /// assert_eq!(cache.known(), 2, "the third is none of its pages");
+    /// assert_eq!(cache.known_count(), 2, "the third is none of its pages");
     /// cache.invalidate(0..4_096);
-    /// assert_eq!(cache.known(), 1);
+    /// assert_eq!(cache.known_count(), 1);
     /// ```
     #[must_use]
-    pub fn known(&self) -> usize {
+    pub fn known_count(&self) -> usize {
         self.words.iter().filter(|word| known(word.load(Ordering::Relaxed)).is_some()).count()
     }
 

@@ -30,7 +30,7 @@ const GROWTH_MAX: usize = 2;
 /// table.look_up(&[0x11_000, 0x12_000, 0x13_000, 0x14_000], &mut found);
 /// let on = |node| PageNode::On(NodeId::new(node));
 /// assert_eq!(found, [on(0), on(5), on(0), PageNode::Unmapped]);
-/// assert_eq!((table.calls(), table.pages()), (1, 4));
+/// assert_eq!((table.call_count(), table.page_count()), (1, 4));
 /// ```
 pub struct NodeTable {
     shift: u32,
@@ -101,13 +101,13 @@ impl NodeTable {
 
     /// Look-ups since the table was made. Exact once they are over.
     #[must_use]
-    pub fn calls(&self) -> u64 {
+    pub fn call_count(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)
     }
 
     /// Pages asked for in all of them. Exact once they are over.
     #[must_use]
-    pub fn pages(&self) -> u64 {
+    pub fn page_count(&self) -> u64 {
         self.pages.load(Ordering::Relaxed)
     }
 
@@ -160,8 +160,8 @@ impl fmt::Debug for NodeTable {
         f.debug_struct("NodeTable")
             .field("page_size", &self.page_size())
             .field("ranges", &ranges)
-            .field("calls", &self.calls())
-            .field("pages", &self.pages())
+            .field("calls", &self.call_count())
+            .field("pages", &self.page_count())
             .finish()
     }
 }

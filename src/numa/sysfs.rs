@@ -29,7 +29,7 @@ impl Topology {
     /// ```
     /// let one = memcg::kmem::Topology::one_node();
     /// let here = std::thread::available_parallelism().map_or(1, |count| count.get());
-    /// assert!(one.is_one_node() && one.processors() >= here);
+    /// assert!(one.is_one_node() && one.processor_count() >= here);
     /// assert_eq!(one.current_node(), memcg::kmem::NodeId::new(0));
     /// ```
     #[must_use]

@@ -64,7 +64,7 @@ impl fmt::Display for NodeId {
 /// let nodes = [(0, 0..4), (1, 4..8), (8, 0..0)].map(|(node, processors)| (NodeId::new(node), processors));
 /// let machine = Topology::fixed(nodes)?;
 /// assert_eq!(machine.nodes().map(NodeId::get).collect::<Vec<_>>(), [0, 1, 8]);
-/// assert_eq!(machine.processors(), 8);
+/// assert_eq!(machine.processor_count(), 8);
 /// assert_eq!(machine.node_of_processor(5), Some(NodeId::new(1)));
 /// assert!(!machine.has_processors(NodeId::new(8)));
 /// assert_eq!(format!("{machine:?}"), r#"Topology {0: "0-3", 1: "4-7", 8: ""}"#);
@@ -207,7 +207,7 @@ impl Topology {
 
     /// The number of every possible processor is below this one. At least 1.
     #[must_use]
-    pub fn processors(&self) -> usize {
+    pub fn processor_count(&self) -> usize {
         self.0.node_of.len()
     }
 

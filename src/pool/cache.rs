@@ -106,8 +106,8 @@ impl Cache {
     }
 
     /// Chunks that the system has given.
-    pub(crate) fn chunks(&self) -> usize {
-        self.depot.lock().chunks()
+    pub(crate) fn chunk_count(&self) -> usize {
+        self.depot.lock().chunk_count()
     }
 
     /// Bytes of so many objects in use and of the free ones.

@@ -61,7 +61,7 @@ impl Depot {
         Ok(())
     }
 
-    pub(super) fn chunks(&self) -> usize {
+    pub(super) fn chunk_count(&self) -> usize {
         self.chunks.len()
     }
 

@@ -70,7 +70,7 @@ pub struct PoolRow {
 impl PoolRow {
     fn of(cache: &Cache) -> PoolRow {
         let shape = cache.shape;
-        let (objects_per_chunk, chunks, live) = (shape.objects_per_chunk(), cache.chunks(), cache.live());
+        let (objects_per_chunk, chunks, live) = (shape.objects_per_chunk(), cache.chunk_count(), cache.live());
         PoolRow {
             name: shape.kind.name(),
             node: shape.node,

@@ -150,7 +150,7 @@ fn what_a_counter_still_holds_leaves_its_ancestors() {
         drop(below);
         assert_eq!((machine.usage(), machine.stocked_bound()), (0, 0));
         let verdict = machine.verify();
-        assert!(verdict.is_ok() && verdict.counters() == 1, "{verdict}");
+        assert!(verdict.is_ok() && verdict.counter_count() == 1, "{verdict}");
     }
 }
 
@@ -188,7 +188,7 @@ fn counters_come_and_go_while_others_charge() {
     assert_eq!((machine.live(), on_node(&machine, FAR)), (0, 0));
     assert_eq!(machine.read(Freshness::Exact).get(Stat::SOCK), (3 * 3 * ROUNDS) as i64);
     let verdict = machine.verify();
-    assert!(verdict.is_ok() && verdict.counters() == 2, "{verdict}");
+    assert!(verdict.is_ok() && verdict.counter_count() == 2, "{verdict}");
 }
 
 #[test]

@@ -30,7 +30,7 @@ use crate::sync::Arc;
 /// let root = runtime.root();
 /// let allocator = PerCpuAllocator::new(&root, PerCpuShape::new().with_unit(64 << 10))?;
 /// let counters = allocator.allocate(Layout::new::<[u64; 100]>(), &root)?;
-/// let (data, words) = (800 * runtime.topology().processors() as u64, 800);
+/// let (data, words) = (800 * runtime.topology().processor_count() as u64, 800);
 /// assert_eq!((counters.charged(), root.live()), (data + words, data + words));
 /// assert_eq!(root.numa_stat(Stat::PERCPU, memcg::Freshness::Exact).sum() as u64, counters.charged());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -146,8 +146,8 @@ impl PerCpuAllocator {
     }
 
     /// Mapped chunks.
-    pub fn chunks(&self) -> usize {
-        self.pool.chunks()
+    pub fn chunk_count(&self) -> usize {
+        self.pool.chunk_count()
     }
 
     /// Unmaps all empty chunks. Returns how many.
@@ -156,7 +156,7 @@ impl PerCpuAllocator {
     /// # let runtime = memcg::Runtime::builder().build()?;
     /// let allocator = memcg::kmem::PerCpuAllocator::of(&runtime.root())?;
     /// drop(allocator.allocate_uncharged(std::alloc::Layout::new::<u64>())?);
-    /// assert_eq!((allocator.chunks(), allocator.trim(), allocator.chunks()), (1, 1, 0));
+    /// assert_eq!((allocator.chunk_count(), allocator.trim(), allocator.chunk_count()), (1, 1, 0));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn trim(&self) -> usize {
@@ -182,6 +182,6 @@ impl PerCpuAllocator {
 
 impl fmt::Debug for PerCpuAllocator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PerCpuAllocator").field("shape", &self.shape()).field("chunks", &self.chunks()).finish()
+        f.debug_struct("PerCpuAllocator").field("shape", &self.shape()).field("chunks", &self.chunk_count()).finish()
     }
 }

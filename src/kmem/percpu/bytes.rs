@@ -125,7 +125,7 @@ impl PerCpuBytes {
     /// // SAFETY: the copy has as many bytes, and no other user.
     /// let copy = unsafe { std::slice::from_raw_parts(bytes.as_ptr(0).unwrap().as_ptr(), 20) };
     /// assert_eq!(copy, [0; 20]);
-    /// assert!(bytes.as_ptr(bytes.processors()).is_none());
+    /// assert!(bytes.as_ptr(bytes.processor_count()).is_none());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
@@ -134,8 +134,8 @@ impl PerCpuBytes {
     }
 
     /// Processors of the topology. Numbers from here on have no copy.
-    pub fn processors(&self) -> usize {
-        self.pool.plan.processors()
+    pub fn processor_count(&self) -> usize {
+        self.pool.plan.processor_count()
     }
 
     /// Bytes of each copy: those of its layout, rounded up to granules.

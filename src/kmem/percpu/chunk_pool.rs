@@ -180,7 +180,7 @@ impl ChunkPool {
         Some(self.chunks.lock().get(chunk as usize)?.addresses())
     }
 
-    pub(super) fn chunks(&self) -> usize {
+    pub(super) fn chunk_count(&self) -> usize {
         self.chunks.lock().chunks.iter().flatten().count()
     }
 

@@ -135,7 +135,7 @@ impl Plan {
     pub(super) fn new(shape: PerCpuShape, topology: &Topology, looked_up: usize) -> Result<Plan, KmemError> {
         let mut units = Vec::new();
         let mut unit_of = Vec::new();
-        for processor in 0..topology.processors() {
+        for processor in 0..topology.processor_count() {
             let node = topology.node_of_processor(processor);
             unit_of.push(if node.is_some() { units.len() as u32 } else { NONE });
             units.extend(node);
@@ -177,7 +177,7 @@ impl Plan {
         Ok(((bytes + granule - 1) >> shift, layout.align().max(granule) >> shift))
     }
 
-    pub(super) fn processors(&self) -> usize {
+    pub(super) fn processor_count(&self) -> usize {
         self.unit_of.len()
     }
 

@@ -55,7 +55,7 @@ use crate::units::Bytes;
 /// let slab = KmemSlab::<[u64; 4]>::new_in(&runtime.root());
 /// let mine = slab.insert(&one, [1; 4])?;
 /// let yours = slab.insert(&other, [2; 4])?; // in the same page
-/// assert_eq!((one.live(), other.live(), slab.pages()), (slab.object_bytes(), slab.object_bytes(), 1));
+/// assert_eq!((one.live(), other.live(), slab.page_count()), (slab.object_bytes(), slab.object_bytes(), 1));
 /// assert_eq!(one.numa_stat(Stat::SLAB, memcg::Freshness::Exact).get(NodeId::new(1)) as u64, slab.object_bytes());
 /// std::thread::spawn(move || drop(mine)).join().unwrap();
 /// assert_eq!((one.live(), yours[0]), (0, 2));
@@ -136,7 +136,7 @@ impl<T> KmemSlab<T> {
     }
 
     /// Pages of the slab, including the empty ones that it keeps.
-    pub fn pages(&self) -> usize {
+    pub fn page_count(&self) -> usize {
         self.shared.lists.lock().pages
     }
 
@@ -303,6 +303,9 @@ impl<T: fmt::Debug> fmt::Debug for KmemBox<T> {
 
 impl<T> fmt::Debug for KmemSlab<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KmemSlab").field("pages", &self.pages()).field("object_bytes", &self.object_bytes()).finish()
+        f.debug_struct("KmemSlab")
+            .field("pages", &self.page_count())
+            .field("object_bytes", &self.object_bytes())
+            .finish()
     }
 }

@@ -173,7 +173,7 @@ fn s078_percpu_by_node() {
             "admitted, and no more"
         );
         let mut placement = Placement::new();
-        for processor in 0..machine.processors() {
+        for processor in 0..machine.processor_count() {
             placement.add(machine.node_of_processor(processor), 64);
         }
         placement.add(Some(node(metadata)), 256);

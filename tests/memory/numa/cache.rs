@@ -34,25 +34,25 @@ fn mapped_cached_unmapped_and_mapped_elsewhere() {
     let table = table(0);
     let cache = NodeCache::new(page(0)..page(PAGES), &table);
     assert_eq!(ask(&cache, &pages()), [on(0); PAGES]);
-    assert_eq!((table.pages(), cache.known()), (PAGES as u64, PAGES));
+    assert_eq!((table.page_count(), cache.known_count()), (PAGES as u64, PAGES));
     for _ in 0..3 {
         assert_eq!(ask(&cache, &pages()), [on(0); PAGES]);
     }
-    assert_eq!(table.pages(), PAGES as u64, "no page was asked for again");
+    assert_eq!(table.page_count(), PAGES as u64, "no page was asked for again");
 
     table.remove(page(4)..page(8));
     cache.invalidate(page(4)..page(8));
-    assert_eq!(cache.known(), PAGES - 4);
+    assert_eq!(cache.known_count(), PAGES - 4);
     assert_eq!(ask(&cache, &[page(4), page(8)]), [PageNode::Unmapped, on(0)]);
-    assert_eq!(cache.known(), PAGES - 4, "what is not mapped is not remembered");
+    assert_eq!(cache.known_count(), PAGES - 4, "what is not mapped is not remembered");
 
     table.set(page(4)..page(8), NodeId::new(1));
-    let asked = table.pages();
+    let asked = table.page_count();
     let expected: Vec<_> = (0..PAGES).map(|number| on(u16::from((4..8).contains(&number)))).collect();
     assert_eq!(ask(&cache, &pages()), expected);
-    assert_eq!(table.pages() - asked, 4, "the others are known");
+    assert_eq!(table.page_count() - asked, 4, "the others are known");
     assert_eq!(ask(&cache, &pages()), expected);
-    assert_eq!(table.pages() - asked, 4);
+    assert_eq!(table.page_count() - asked, 4);
 }
 
 #[test]
@@ -65,12 +65,12 @@ fn what_has_no_node_is_asked_for_again() {
     let expected = [PageNode::Untouched, PageNode::Zero, PageNode::Unmapped];
     for calls in 1..4 {
         assert_eq!(ask(&cache, &three), expected);
-        assert_eq!((table.calls(), cache.known()), (calls, 0));
+        assert_eq!((table.call_count(), cache.known_count()), (calls, 0));
     }
     // The page is touched. No call says so, and it is found.
     table.set(page(0)..page(3), NodeId::new(6));
     assert_eq!(ask(&cache, &three), [on(6); 3]);
-    assert_eq!(cache.known(), 3);
+    assert_eq!(cache.known_count(), 3);
 }
 
 #[test]
@@ -80,27 +80,27 @@ fn pages_outside_are_passed_on() {
     let cache = NodeCache::new(page(1)..page(3), &table);
     let around = [0, page(0), page(1), page(2), page(3), usize::MAX & !(PAGE - 1)];
     assert_eq!(ask(&cache, &around), [on(2); 6]);
-    assert_eq!((table.pages(), cache.known()), (6, 2));
+    assert_eq!((table.page_count(), cache.known_count()), (6, 2));
     assert_eq!(ask(&cache, &around), [on(2); 6]);
-    assert_eq!((table.pages(), table.calls()), (6 + 4, 2), "in one call");
+    assert_eq!((table.page_count(), table.call_count()), (6 + 4, 2), "in one call");
     // Nothing of the cache's: nothing happens.
     for range in [0..page(1), page(3)..usize::MAX, page(2)..page(2), 0..0] {
         cache.invalidate(range);
-        assert_eq!(cache.known(), 2);
+        assert_eq!(cache.known_count(), 2);
     }
     cache.invalidate(0..page(1) + 1);
-    assert_eq!(cache.known(), 1);
+    assert_eq!(cache.known_count(), 1);
     cache.invalidate(page(3) - 1..usize::MAX);
-    assert_eq!(cache.known(), 0);
+    assert_eq!(cache.known_count(), 0);
 }
 
 #[test]
 fn a_range_of_parts_of_pages_is_one_of_pages() {
     let cache = NodeCache::new(page(0) + 1..page(1) + 1, table(0));
     assert_eq!(ask(&cache, &[page(0), page(1), page(2)]), [on(0); 3]);
-    assert_eq!(cache.known(), 2);
+    assert_eq!(cache.known_count(), 2);
     cache.invalidate(page(0) + 7..page(0) + 8);
-    assert_eq!(cache.known(), 1);
+    assert_eq!(cache.known_count(), 1);
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn huge_pages_have_a_word_each() {
     assert_eq!(cache.page_size(), HUGE);
     assert_eq!(ask(&cache, &[0, HUGE, 7 * HUGE]), [on(1); 3]);
     cache.invalidate(HUGE + PAGE..HUGE + 2 * PAGE);
-    assert_eq!(cache.known(), 2);
+    assert_eq!(cache.known_count(), 2);
 }
 
 #[test]
@@ -123,13 +123,13 @@ fn ranges_that_no_thread_can_remember() {
     let ends = [0, PAGE, usize::MAX & !(PAGE - 1)];
     for asked in [3, 4, 5] {
         assert_eq!(ask(&whole, &ends), [on(3); 3]);
-        assert_eq!(everywhere.pages(), asked, "its first pages are remembered, its last is not");
+        assert_eq!(everywhere.page_count(), asked, "its first pages are remembered, its last is not");
     }
     whole.invalidate(usize::MAX - 1..usize::MAX);
     #[allow(clippy::reversed_empty_ranges)]
     for empty in [0..0, page(1)..page(1), page(2)..page(1)] {
         let cache = NodeCache::new(empty, table(0));
-        assert_eq!((ask(&cache, &[page(0)]), cache.known()), (vec![on(0)], 0));
+        assert_eq!((ask(&cache, &[page(0)]), cache.known_count()), (vec![on(0)], 0));
     }
 }
 
@@ -146,11 +146,11 @@ fn large_batches_with_gaps() {
     for step in [7, 3, 2, 1] {
         assert_eq!(ask(&cache, &every(step)), expected(step), "every {step}");
     }
-    assert_eq!((table.pages(), cache.known()), (MANY as u64, MANY), "each page was asked for once");
+    assert_eq!((table.page_count(), cache.known_count()), (MANY as u64, MANY), "each page was asked for once");
     // The same page twice in one batch.
     cache.invalidate(page(0)..page(MANY));
     assert_eq!(ask(&cache, &[page(5), page(5), page(5)]), [on(5); 3]);
-    assert_eq!(cache.known(), 1);
+    assert_eq!(cache.known_count(), 1);
 }
 
 /// Panics when it is told to, after half of its answers.
@@ -179,10 +179,10 @@ fn a_look_up_that_panics_leaves_nothing() {
     let now = AtomicBool::new(true);
     let cache = NodeCache::new(page(0)..page(PAGES), Panics { now: &now, asked: AtomicUsize::new(0) });
     assert!(catch_unwind(AssertUnwindSafe(|| ask(&cache, &pages()))).is_err());
-    assert_eq!(cache.known(), 0);
+    assert_eq!(cache.known_count(), 0);
     now.store(false, Ordering::Relaxed);
     assert_eq!(ask(&cache, &pages()), [on(1); PAGES]);
-    assert_eq!((cache.known(), cache.inner().asked.load(Ordering::Relaxed)), (PAGES, 2 * PAGES));
+    assert_eq!((cache.known_count(), cache.inner().asked.load(Ordering::Relaxed)), (PAGES, 2 * PAGES));
 }
 
 /// Says nothing at all, and that its pages have no size.
@@ -201,7 +201,7 @@ fn a_node_of_that_does_not_answer_has_said_nothing() {
     let cache = NodeCache::new(0..64, Mute);
     assert_eq!(cache.page_size(), 1);
     assert_eq!(ask(&cache, &[0, 7, 64]), [PageNode::Untouched; 3]);
-    assert_eq!(cache.known(), 0);
+    assert_eq!(cache.known_count(), 0);
 }
 
 /// Reads the table, and answers only when it is let go.
@@ -241,7 +241,7 @@ fn overtaken(meanwhile: impl FnOnce(&NodeTable, &NodeCache<Late<'_>>)) -> (Vec<P
         let found = asking.join().expect("it answers");
         assert_eq!(found, [on(0); 4], "as it was when it was read");
     });
-    let known = cache.known();
+    let known = cache.known_count();
     (ask(&cache, &four), known)
 }
 
@@ -265,7 +265,7 @@ fn no_other_thread_fills_what_is_being_asked_for() {
             cache.invalidate(page(0)..page(2));
             // Another one asks, finds the new node, and cannot store it.
             assert_eq!(ask(cache, &[page(0), page(2)]), [on(node), on(0)]);
-            assert_eq!(cache.known(), 0);
+            assert_eq!(cache.known_count(), 0);
         }
     });
     assert_eq!((found, known), (vec![on(6), on(6), on(0), on(0)], 2));
@@ -311,5 +311,5 @@ fn look_ups_beside_invalidations() {
         }
     });
     assert_eq!(ask(&cache, &pages()), [on(MOVES); PAGES]);
-    assert_eq!(cache.known(), PAGES);
+    assert_eq!(cache.known_count(), PAGES);
 }

@@ -153,12 +153,12 @@ fn behind_a_cache() {
     let found = ask(&cache, &pages);
     assert_placed(found[0]);
     assert_eq!(found[1..], [PageNode::Zero, PageNode::Untouched, PageNode::Untouched]);
-    assert_eq!(cache.known(), 1, "pages without a node are not remembered");
+    assert_eq!(cache.known_count(), 1, "pages without a node are not remembered");
     // So that they are found as soon as they have one.
     map.write(1);
     map.write(2);
     assert_placed(ask(&cache, &pages)[1]);
-    assert_eq!(cache.known(), 3);
+    assert_eq!(cache.known_count(), 3);
     // Given back: until that is said, the cache knows better.
     map.release(0);
     assert_placed(ask(&cache, &pages)[0]);

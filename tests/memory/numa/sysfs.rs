@@ -19,7 +19,7 @@ fn numbers(machine: &Topology) -> Vec<u16> {
 }
 
 fn nodes_of_processors(machine: &Topology) -> Vec<Option<u16>> {
-    (0..machine.processors()).map(|processor| machine.node_of_processor(processor).map(NodeId::get)).collect()
+    (0..machine.processor_count()).map(|processor| machine.node_of_processor(processor).map(NodeId::get)).collect()
 }
 
 // === machines ===
@@ -37,7 +37,7 @@ fn two_nodes() {
     let machine = read(&Sysfs::machine("0-1", "0-1", &[(0, "0-1,4-5"), (1, "2-3,6-7")], "0-7"));
     assert_eq!(format!("{machine:?}"), r#"Topology {0: "0-1,4-5", 1: "2-3,6-7"}"#);
     assert!(!machine.is_one_node());
-    assert_eq!((machine.nodes().len(), machine.processors()), (2, 8));
+    assert_eq!((machine.nodes().len(), machine.processor_count()), (2, 8));
     assert_eq!(nodes_of_processors(&machine), [0, 0, 1, 1, 0, 0, 1, 1].map(Some));
     assert_eq!(machine.node_of_processor(8), None);
 }
@@ -47,7 +47,7 @@ fn eight_nodes_of_which_six_have_no_processor() {
     let none = [2, 3, 4, 5, 6, 7].map(|node| (node, ""));
     let nodes = [[(0, "0-87"), (1, "88-175")].as_slice(), &none].concat();
     let machine = read(&Sysfs::machine("0-7", "0-7", &nodes, "0-175"));
-    assert_eq!((numbers(&machine).len(), machine.processors()), (8, 176));
+    assert_eq!((numbers(&machine).len(), machine.processor_count()), (8, 176));
     let with = |has| machine.nodes().filter(|&node| machine.has_processors(node) == has).count();
     assert_eq!((with(true), with(false)), (2, 6));
     assert!(machine.nodes().all(|node| machine.is_online(node)));
@@ -59,7 +59,7 @@ fn sparse_numbers() {
     let machine =
         read(&Sysfs::machine("0,8,252-253", "0,8,252-253", &[(0, "0"), (8, "4"), (252, ""), (253, "")], "0,4"));
     assert_eq!(numbers(&machine), [0, 8, 252, 253]);
-    assert_eq!(machine.processors(), 5);
+    assert_eq!(machine.processor_count(), 5);
     assert_eq!(nodes_of_processors(&machine), [Some(0), None, None, None, Some(8)]);
     assert!(!machine.is_online(NodeId::new(1)) && !machine.has_processors(NodeId::new(9)));
 }
@@ -105,14 +105,14 @@ fn more_possible_nodes_than_are_provided_for() {
 #[test]
 fn no_sysfs_at_all() {
     let machine = read(&Sysfs::empty());
-    assert!(machine.is_one_node() && machine.processors() >= 1);
+    assert!(machine.is_one_node() && machine.processor_count() >= 1);
     assert!(Topology::from_sysfs("/nowhere/at/all").expect("one node").is_one_node());
 }
 
 #[test]
 fn no_nodes_in_sysfs() {
     let machine = read(&Sysfs::empty().with("devices/system/cpu/possible", "0-11\n"));
-    assert_eq!((numbers(&machine), machine.processors()), (vec![0], 12));
+    assert_eq!((numbers(&machine), machine.processor_count()), (vec![0], 12));
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn missing_files() {
         let sysfs = two().without(file);
         assert_eq!(refusal(&sysfs), TopologyError::Read { path: sysfs.path(file), kind: ErrorKind::NotFound });
     }
-    assert_eq!(read(&two().without(FILES[3])).processors(), 2);
+    assert_eq!(read(&two().without(FILES[3])).processor_count(), 2);
 }
 
 #[test]
@@ -239,6 +239,6 @@ fn no_node_is_possible() {
 #[test]
 fn the_largest_numbers() {
     let machine = read(&Sysfs::machine("0,65535", "0,65535", &[(0, "0-65534"), (65_535, "65535")], "0-65535"));
-    assert_eq!(machine.processors(), 65_536);
+    assert_eq!(machine.processor_count(), 65_536);
     assert_eq!(machine.node_of_processor(65_535), Some(NodeId::new(65_535)));
 }

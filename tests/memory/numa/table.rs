@@ -60,7 +60,7 @@ fn a_look_up_answers_what_is_asked() {
         node_of.look_up(&[], &mut found);
         assert!(node_of.page_size().is_power_of_two());
     }
-    assert_eq!((table.calls(), table.pages()), (3, 3));
+    assert_eq!((table.call_count(), table.page_count()), (3, 3));
 }
 
 proptest! {

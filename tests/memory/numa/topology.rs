@@ -33,7 +33,7 @@ fn a_thread_is_on_a_node_with_processors() {
 #[test]
 fn a_thread_runs_this() {
     let machine = fixed([(3, &[]), (1, &[])]).expect("a machine");
-    assert_eq!((machine.processors(), machine.node_of_processor(0)), (1, Some(NodeId::new(1))));
+    assert_eq!((machine.processor_count(), machine.node_of_processor(0)), (1, Some(NodeId::new(1))));
 }
 
 #[test]

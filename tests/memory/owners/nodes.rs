@@ -64,7 +64,7 @@ impl Nodes {
         self.pages.lock().unwrap().clear();
     }
 
-    pub(crate) fn calls(&self) -> u64 {
+    pub(crate) fn call_count(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)
     }
 }

@@ -27,7 +27,7 @@ fn each_group_pays_to_the_byte_for_its_objects() {
     for number in 0..slab.objects_per_page() {
         objects[number % 3].push(slab.insert(&tenants[number % 3], [number as u64; 4]).unwrap());
     }
-    assert_eq!(slab.pages(), 1, "all in one page");
+    assert_eq!(slab.page_count(), 1, "all in one page");
     for (tenant, objects) in tenants.iter().zip(&objects) {
         let bytes = object * objects.len() as u64;
         assert_eq!((tenant.live(), local(tenant, STAT)), (bytes, vec![0, 0, bytes as i64]));
@@ -103,16 +103,16 @@ fn pages_are_of_the_node_that_was_asked_for() {
     let near = slab.insert_on(&root, node(0), 1).unwrap();
     nodes.next_on(1);
     let far = slab.insert_on(&root, node(1), 2).unwrap();
-    assert_eq!((slab.pages(), on(&root, STAT)), (2, vec![object, object]));
-    assert_eq!(nodes.calls(), 2, "a page is looked up when it is made");
+    assert_eq!((slab.page_count(), on(&root, STAT)), (2, vec![object, object]));
+    assert_eq!(nodes.call_count(), 2, "a page is looked up when it is made");
     // Where it really lies is what counts.
     nodes.next_on(0);
     let more: Vec<_> = (0..slab.objects_per_page()).map(|_| slab.insert_on(&root, node(1), 3).unwrap()).collect();
-    assert_eq!((slab.pages(), nodes.calls()), (3, 3));
+    assert_eq!((slab.page_count(), nodes.call_count()), (3, 3));
     assert_eq!(on(&root, STAT), [2 * object, more.len() as i64 * object]);
     // A node that there is not is the first.
     let anywhere = slab.insert_on(&root, node(9), 4).unwrap();
-    assert_eq!(slab.pages(), 3);
+    assert_eq!(slab.page_count(), 3);
     drop((near, far, more, anywhere));
     assert_clean(&root, STAT);
 }
@@ -124,9 +124,9 @@ fn empty_pages_are_few() {
     let slab = KmemSlab::new_in(&root);
     for _ in 0..3 {
         let objects: Vec<_> = (0..10_000_u64).map(|number| slab.insert(&root, number).unwrap()).collect();
-        assert_eq!(slab.pages(), 10_000_usize.div_ceil(slab.objects_per_page()));
+        assert_eq!(slab.page_count(), 10_000_usize.div_ceil(slab.objects_per_page()));
         drop(objects);
-        assert_eq!((slab.pages(), root.live()), (1, 0));
+        assert_eq!((slab.page_count(), root.live()), (1, 0));
     }
 }
 
@@ -140,7 +140,7 @@ fn a_freed_slot_is_the_next_ones() {
         let at = round * 7 % objects.len();
         drop(objects.swap_remove(at));
         objects.push(slab.insert(&root, round).unwrap());
-        assert_eq!(slab.pages(), 1);
+        assert_eq!(slab.page_count(), 1);
     }
 }
 
@@ -224,7 +224,7 @@ fn foreign_code_may_do_what_it_likes() {
     for _ in 0..1_000 {
         object = Some(slab.insert(&root, Nested(object)).unwrap());
     }
-    assert!(slab.pages() > 1);
+    assert!(slab.page_count() > 1);
     slab.relocate();
     drop(object);
     assert!(uses.0.load(Ordering::Relaxed) > 1);

@@ -26,9 +26,9 @@ fn accounts_follow_their_pages() {
     nodes.shift(0, 2);
     slab.relocate();
     assert_eq!((local(&tenants[0], STAT), local(&tenants[1], STAT)), (vec![0, 0, half], vec![0, 0, half]));
-    let calls = nodes.calls();
+    let calls = nodes.call_count();
     slab.relocate();
-    assert_eq!(nodes.calls() - calls, 2, "in batches");
+    assert_eq!(nodes.call_count() - calls, 2, "in batches");
     assert_eq!(on(&root, STAT), [0, 0, 2 * half]);
     drop(objects);
     assert_clean(&root, STAT);
@@ -111,5 +111,5 @@ fn nothing_is_lost_while_everything_moves() {
         drop(left);
     });
     assert_clean(&root, STAT);
-    assert!(slab.pages() <= 4);
+    assert!(slab.page_count() <= 4);
 }

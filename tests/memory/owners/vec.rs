@@ -32,13 +32,13 @@ fn pages_are_accounted_where_they_lie_once_they_are_touched() {
     let capacity = 300 * page() / 8;
     let mut vec = KmemVec::with_capacity_in(capacity, &root).unwrap();
     assert_eq!((vec.capacity(), root.live()), (capacity, (capacity * 8) as u64));
-    assert_eq!((nodes.calls(), vec.placement().unplaced()), (0, root.live()));
+    assert_eq!((nodes.call_count(), vec.placement().unplaced()), (0, root.live()));
     let touched = 200 * page() / 8;
     for value in 0..touched as u64 {
         vec.push(value).unwrap();
     }
     // In batches, those behind the last element only.
-    assert!((2..=4).contains(&nodes.calls()), "{} look-ups", nodes.calls());
+    assert!((2..=4).contains(&nodes.call_count()), "{} look-ups", nodes.call_count());
     let before = vec.placement();
     assert!(before.bytes() - before.unplaced() >= (128 * page()) as u64);
     vec.settle();
@@ -47,9 +47,9 @@ fn pages_are_accounted_where_they_lie_once_they_are_touched() {
     assert_eq!(on(&root, STAT), by_node(&lies(&vec, &nodes), 3));
     assert_eq!(root.numa_stat(STAT, Freshness::Exact).unplaced(), (100 * page()) as i64);
     assert!((&vec).into_iter().copied().eq(0..touched as u64));
-    let calls = nodes.calls();
+    let calls = nodes.call_count();
     vec.settle();
-    assert_eq!(nodes.calls(), calls, "nothing is left to look at");
+    assert_eq!(nodes.call_count(), calls, "nothing is left to look at");
     drop(vec);
     assert_clean(&root, STAT);
 }
@@ -96,7 +96,7 @@ fn one_node_is_not_looked_for() {
     vec.relocate();
     vec.truncate(1);
     vec.shrink_to_fit();
-    assert_eq!((nodes.calls(), on(&root, STAT)), (0, vec![page() as i64]));
+    assert_eq!((nodes.call_count(), on(&root, STAT)), (0, vec![page() as i64]));
     drop(vec);
     assert_clean(&root, STAT);
 }
@@ -173,7 +173,7 @@ fn pages_that_no_group_touched_go_back_unseen() {
     let mut vec = KmemVec::with_capacity_in(1_000 * page(), &runtime.root()).unwrap();
     vec.push(1_u8).unwrap();
     vec.shrink_to_fit();
-    assert_eq!((nodes.calls(), runtime.root().live()), (0, page() as u64));
+    assert_eq!((nodes.call_count(), runtime.root().live()), (0, page() as u64));
 }
 
 #[test]

@@ -107,7 +107,7 @@ impl World {
         assert_eq!((self.runtime.group_count(), self.runtime.dying_count()), (self.len(), 0));
         assert_eq!(self.root.live(), 10 * self.held.len() as u64);
         let verdict = self.runtime.verify();
-        assert!(verdict.is_ok() && verdict.counters() == self.len(), "{verdict}");
+        assert!(verdict.is_ok() && verdict.counter_count() == self.len(), "{verdict}");
         let Self { runtime, root, tenants, stays, held } = self;
         let id = stays[0][0].id();
         tenants.iter().for_each(Group::offline_tree);
@@ -117,7 +117,7 @@ impl World {
         root.drain();
         assert_eq!((runtime.dying_count(), root.usage(), root.children(), runtime.find(id)), (0, 0, Vec::new(), None));
         let verdict = runtime.verify();
-        assert!(verdict.is_ok() && verdict.counters() == 1, "{verdict}");
+        assert!(verdict.is_ok() && verdict.counter_count() == 1, "{verdict}");
     }
 }
 

@@ -57,7 +57,7 @@ fn walk(world: &World, what: usize, _one: Look<'_>) {
             _ => {
                 // Charges in flight may show, of groups that come and go and of all above them; what stays adds up.
                 let verdict = world.runtime.verify();
-                assert!(verdict.counters() >= world.len(), "{verdict}");
+                assert!(verdict.counter_count() >= world.len(), "{verdict}");
                 for fault in verdict.faults() {
                     let path = fault.path.as_deref().expect("a group's");
                     assert!(!path.contains("/q"), "round {round}: {fault}");
@@ -109,7 +109,7 @@ fn the_count_adds_up_at_every_look_while_idle_groups_come_and_go() {
         for round in 0..2 * WALKS {
             let verdict = world.runtime.verify();
             assert!(verdict.is_ok() && verdict.audited(), "round {round}: {verdict}");
-            assert!(verdict.counters() >= world.len(), "round {round}: {verdict}");
+            assert!(verdict.counter_count() >= world.len(), "round {round}: {verdict}");
             let (online, dying) = (world.runtime.group_count(), world.runtime.dying_count());
             assert!((world.len()..=world.len() + 6).contains(&online) && dying <= 6, "{online} online, {dying} dying");
         }

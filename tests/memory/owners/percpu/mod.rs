@@ -127,7 +127,7 @@ fn content(bytes: &PerCpuBytes, processor: usize) -> &[u8] {
 
 #[allow(unsafe_code)]
 fn fill(bytes: &PerCpuBytes, with: u8) {
-    for copy in (0..bytes.processors()).filter_map(|processor| bytes.as_ptr(processor)) {
+    for copy in (0..bytes.processor_count()).filter_map(|processor| bytes.as_ptr(processor)) {
         // SAFETY: as many bytes, which are this test's alone.
         unsafe { copy.write_bytes(with, bytes.size()) };
     }
@@ -237,19 +237,19 @@ fn chunks_come_and_go() {
     let world = World::placed(&[0, 1], 2, 0, PerCpuShape::new().with_unit(PAGE));
     let many = 3 * PAGE / 512;
     let mut objects: Vec<_> = (0..many).map(|_| world.allocate(512)).collect();
-    assert_eq!(world.allocator.chunks(), 3);
+    assert_eq!(world.allocator.chunk_count(), 3);
     // No group has said where the others lie.
     let (nodes, unplaced) = world.accounted();
     assert_eq!((nodes, unplaced), (vec![2 * PAGE as i64, PAGE as i64], 2 * 3 * PAGE as i64));
     objects.truncate(PAGE / 512 + 1);
     assert_eq!(
-        (world.allocator.chunks(), world.allocator.trim()),
+        (world.allocator.chunk_count(), world.allocator.trim()),
         (3, 1),
         "an empty one stays for a group that comes next"
     );
     drop(objects);
-    assert_eq!(world.allocator.chunks(), 1);
-    assert_eq!((world.allocator.trim(), world.allocator.chunks()), (1, 0));
+    assert_eq!(world.allocator.chunk_count(), 1);
+    assert_eq!((world.allocator.trim(), world.allocator.chunk_count()), (1, 0));
     world.nothing_is_left();
     drop(world.allocate(8));
     world.nothing_is_left();
@@ -271,14 +271,14 @@ fn a_new_chunk_is_looked_up_anew() {
 #[test]
 fn what_is_known_is_not_asked_again() {
     let world = World::placed(&[0, 1], 2, 0, PerCpuShape::new());
-    let asked = world.table.0.calls();
+    let asked = world.table.0.call_count();
     let objects: Vec<_> = (0..50).map(|_| world.allocate(100)).collect();
     drop(objects);
-    assert_eq!(world.table.0.calls(), asked);
+    assert_eq!(world.table.0.call_count(), asked);
     world.allocator.migrated(world.unit(0).start..world.unit(0).start + 1);
-    assert_eq!(world.table.0.calls(), asked + 1, "a page of the unit, of all processors");
+    assert_eq!(world.table.0.call_count(), asked + 1, "a page of the unit, of all processors");
     world.allocator.migrated(8..16);
-    assert_eq!(world.table.0.calls(), asked + 1, "no group's");
+    assert_eq!(world.table.0.call_count(), asked + 1, "no group's");
 }
 
 #[test]
@@ -291,7 +291,7 @@ fn one_node_is_never_looked_up() {
     assert_eq!((nodes, unplaced), (vec![counters.bytes().charged() as i64], 0));
     assert_eq!(counters.bytes().group(), Some(runtime.root()));
     drop(counters);
-    assert_eq!((table.0.calls(), runtime.root().live(), accounted(&runtime.root()).0[0]), (0, 0, 0));
+    assert_eq!((table.0.call_count(), runtime.root().live(), accounted(&runtime.root()).0[0]), (0, 0, 0));
 }
 
 // === Tiers ===
@@ -386,7 +386,7 @@ fn the_kernel_says_where_copies_lie() {
     let spare = node(real.nodes().map(NodeId::get).max().unwrap_or(0) + 1);
     let of = |node| -> (NodeId, Vec<usize>) {
         let is_of = |processor: &usize| real.node_of_processor(*processor) == Some(node);
-        (node, (0..real.processors()).filter(is_of).collect())
+        (node, (0..real.processor_count()).filter(is_of).collect())
     };
     let nodes = real.nodes().map(of).chain([(spare, Vec::new())]);
     let runtime = Runtime::builder().topology(Topology::fixed(nodes).unwrap()).node_of(node_of).build().unwrap();

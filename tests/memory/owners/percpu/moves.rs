@@ -103,7 +103,7 @@ fn a_node_of_may_use_the_allocator() {
                 && self.0.1.load(Ordering::Relaxed) < 20
             {
                 drop(allocator.allocate(bytes_of(8), group));
-                assert!(allocator.chunks() < 20);
+                assert!(allocator.chunk_count() < 20);
             }
         }
     }

@@ -14,7 +14,7 @@ fn a_refusal_leaves_nothing() {
     let small = world.group.create("small", Limits::new().max(100)).unwrap();
     let refused = world.allocator.allocate(bytes_of(64), &small);
     assert!(matches!(refused, Err(KmemError::Charge(_))), "{refused:?}");
-    assert_eq!((world.allocator.chunks(), small.live()), (0, 0));
+    assert_eq!((world.allocator.chunk_count(), small.live()), (0, 0));
     let kept = world.allocator.allocate(bytes_of(32), &small).unwrap();
     assert_eq!((kept.charged(), small.live()), (96, 96));
     assert!(world.allocator.allocate(bytes_of(8), &small).is_err());
@@ -66,7 +66,7 @@ fn what_no_chunk_can_hold_is_refused() {
     let whole = world.allocator.allocate(Layout::from_size_align(PAGE, PAGE).unwrap(), &world.group).unwrap();
     assert_eq!(address(&whole, 0) % PAGE, 0);
     let nothing = world.allocator.allocate(Layout::from_size_align(0, 1).unwrap(), &world.group).unwrap();
-    assert_eq!((nothing.size(), world.allocator.chunks()), (8, 2));
+    assert_eq!((nothing.size(), world.allocator.chunk_count()), (8, 2));
 }
 
 #[test]
@@ -81,5 +81,5 @@ fn memory_that_the_system_does_not_have_is_a_typed_error() {
     let allocator = PerCpuAllocator::new(&runtime.root(), shape).unwrap();
     let failed = allocator.allocate(bytes_of(8), &runtime.root());
     assert!(matches!(failed, Err(KmemError::System { .. })), "{failed:?}");
-    assert_eq!((runtime.root().live(), allocator.chunks()), (0, 0));
+    assert_eq!((runtime.root().live(), allocator.chunk_count()), (0, 0));
 }

@@ -271,7 +271,7 @@ impl Run {
         let verdict = self.counter(0).verify();
         assert!(verdict.is_ok(), "{}: {verdict}", self.at);
         assert_eq!(verdict.audited(), self.setup.audit, "{}", self.at);
-        assert_eq!(verdict.counters(), self.oracle.present().count(), "{}", self.at);
+        assert_eq!(verdict.counter_count(), self.oracle.present().count(), "{}", self.at);
     }
 
     /// Frees all that is live: nothing may be left. Then the handles go, the root's first.
