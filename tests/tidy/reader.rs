@@ -68,9 +68,18 @@ pub(crate) fn sources_and_pages() -> Vec<Source> {
     read_all(&["rs", "md"])
 }
 
+/// The chapters of the book, those in folders too. `docs/build` checks that the summary names each.
+pub(crate) fn chapters() -> Vec<Source> {
+    read_folder("docs/src", &["md"])
+}
+
 fn read_all(extensions: &[&str]) -> Vec<Source> {
+    read_folder("src", extensions)
+}
+
+fn read_folder(folder: &str, extensions: &[&str]) -> Vec<Source> {
     let mut paths = Vec::new();
-    files(&root().join("src"), extensions, &mut paths);
+    files(&root().join(folder), extensions, &mut paths);
     paths.sort();
     assert!(!paths.is_empty());
     let source = |path: PathBuf| {

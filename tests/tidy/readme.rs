@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::reader::{fail_if_any, read, root};
+use crate::reader::{chapters, fail_if_any, read};
 
 /// The commands of a page: the lines of its blocks of shell, and what its text has between backquotes and starts as a
 /// command does.
@@ -67,12 +67,7 @@ fn faults(readme: &str, list: &str, run: &str) -> Vec<String> {
 
 /// README and the chapters of the book, one after the other.
 fn pages() -> String {
-    let mut chapters: Vec<_> = std::fs::read_dir(root().join("docs/src"))
-        .and_then(|entries| entries.map(|entry| entry.map(|entry| entry.path())).collect())
-        .expect("the book has chapters");
-    chapters.sort();
-    let texts = chapters.iter().map(|path| std::fs::read_to_string(path).expect("a chapter is text"));
-    std::iter::once(read("README.md")).chain(texts).collect()
+    std::iter::once(read("README.md")).chain(chapters().into_iter().map(|chapter| chapter.text)).collect()
 }
 
 #[test]
@@ -87,17 +82,6 @@ fn the_readme_is_short() {
     let readme = read("README.md");
     let (lines, words) = (readme.lines().count(), readme.split_whitespace().count());
     assert!(lines <= 150 && words <= 900, "README.md has {lines} lines (150) and {words} words (900)");
-}
-
-/// A chapter that the summary does not name is no part of the book.
-#[test]
-fn the_summary_names_each_chapter() {
-    let summary = read("docs/src/SUMMARY.md");
-    let names = std::fs::read_dir(root().join("docs/src")).expect("the book has chapters");
-    let names = names.map(|entry| entry.expect("an entry").file_name().into_string().expect("a name in UTF-8"));
-    let missing: Vec<String> =
-        names.filter(|name| name != "SUMMARY.md" && !summary.contains(&format!("({name})"))).collect();
-    fail_if_any("docs/src/SUMMARY.md names each chapter", &missing);
 }
 
 #[test]
