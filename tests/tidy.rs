@@ -19,6 +19,8 @@ mod mutations;
 mod names;
 #[path = "tidy/orderings.rs"]
 mod orderings;
+#[path = "tidy/pages.rs"]
+mod pages;
 #[path = "tidy/parts.rs"]
 mod parts;
 #[path = "tidy/reader.rs"]

@@ -1,23 +1,38 @@
 //! How it works, what is exact, and what it does not do: pages without code.
 //!
-//! * [`protocol`]: states, steps and races of a charge.
-//! * [`lifecycle`]: how a group comes and goes.
-//! * [`statistics`]: how events are counted and read.
+//! * [`protocol`], [`drain`]: states, steps and races of a charge, and of a drain.
+//! * [`threads`]: what one thread owns.
+//! * [`barrier`]: the asymmetric barrier that both rest on.
+//! * [`lifecycle`], [`pools`]: how a group comes and goes; where its memory comes from.
+//! * [`reclaim`], [`pressure`]: which groups give memory back; what becomes of a charge that cannot be met at once.
+//! * [`statistics`], [`nodes`]: how events are counted and read; how memory is accounted by node.
 //! * [`orderings`]: every ordering edge, its two ends and its model.
 //! * [`exactness`]: what each figure means and how far it may be off.
 //! * [`limitations`]: what not to do with it.
 //! * [`kernel_map`]: where the names come from, and where they mean something else here.
 
-pub mod exactness;
-pub mod kernel_map;
 pub mod limitations;
-pub mod orderings;
 
-#[doc = include_str!("../counter/README.md")]
-pub mod protocol {}
+/// Declares an empty module for each page of text, with the page as its documentation.
+macro_rules! pages {
+    ($($name:ident: $path:literal,)*) => {$(
+        #[doc = include_str!($path)]
+        pub mod $name {}
+    )*};
+}
 
-#[doc = include_str!("../lifecycle/README.md")]
-pub mod lifecycle {}
-
-#[doc = include_str!("../stat/README.md")]
-pub mod statistics {}
+pages! {
+    protocol: "../counter/README.md",
+    drain: "../counter/drain.md",
+    threads: "../thread/README.md",
+    barrier: "../sync/README.md",
+    lifecycle: "../lifecycle/README.md",
+    pools: "../pool/README.md",
+    reclaim: "../reclaim/README.md",
+    pressure: "../pressure/README.md",
+    statistics: "../stat/README.md",
+    nodes: "../kmem/README.md",
+    orderings: "orderings.md",
+    exactness: "exactness.md",
+    kernel_map: "kernel_map.md",
+}

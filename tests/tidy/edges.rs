@@ -30,17 +30,17 @@ pub(crate) fn models_written() -> BTreeSet<String> {
     models
 }
 
-/// The table of src/docs/orderings.rs: a row starts with the edge's id in a cell of its own.
+/// The table of src/docs/orderings.md: a row starts with the edge's id in a cell of its own.
 pub(crate) fn edge_table() -> BTreeMap<u32, String> {
-    let text = read("src/docs/orderings.rs");
+    let text = read("src/docs/orderings.md");
     let mut table = BTreeMap::new();
     for line in text.lines() {
         let Some(row) = line.trim_start_matches(['/', '!', ' ']).strip_prefix('|') else { continue };
         let id = row.split('|').next().unwrap_or("").trim();
         let Some(edge) = id.strip_prefix('E').and_then(|number| number.parse().ok()) else { continue };
-        assert!(table.insert(edge, line.to_owned()).is_none(), "E{edge} has two rows in src/docs/orderings.rs");
+        assert!(table.insert(edge, line.to_owned()).is_none(), "E{edge} has two rows in src/docs/orderings.md");
     }
-    assert!(!table.is_empty(), "src/docs/orderings.rs has no row `| E1 | ... |`");
+    assert!(!table.is_empty(), "src/docs/orderings.md has no row `| E1 | ... |`");
     table
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn every_edge_is_explained_and_modelled() {
                 // A list in a file's head is no end of an edge.
                 *named.entry(edge).or_default() += usize::from(!line.trim_start().starts_with("//!"));
                 if !table.contains_key(&edge) {
-                    faults.push(format!("{}:{}: E{edge} is not in src/docs/orderings.rs", source.path, number + 1));
+                    faults.push(format!("{}:{}: E{edge} is not in src/docs/orderings.md", source.path, number + 1));
                 }
             }
         }
@@ -64,10 +64,10 @@ pub(crate) fn every_edge_is_explained_and_modelled() {
     for (edge, row) in &table {
         let models = models_named(row);
         if models.is_empty() {
-            faults.push(format!("src/docs/orderings.rs: E{edge} names no model"));
+            faults.push(format!("src/docs/orderings.md: E{edge} names no model"));
         }
         for model in models.difference(&written) {
-            faults.push(format!("src/docs/orderings.rs: E{edge} names {model}, which is not in src/tests"));
+            faults.push(format!("src/docs/orderings.md: E{edge} names {model}, which is not in src/tests"));
         }
         let places = named.get(edge).copied().unwrap_or(0);
         if places < 2 {

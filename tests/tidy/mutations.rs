@@ -1,24 +1,37 @@
 //! The models and the blocks of `.ci/mutations.txt`: each model fails for one block at least, and each block names a
 //! model. An edge names a model, so each edge has a mutation.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::edges::models_written;
 use crate::reader::{fail_if_any, read};
 
-/// The models that the blocks of a table name. What a block finds and replaces is code, whatever it looks like.
-fn models_mutated(table: &str) -> BTreeSet<&str> {
-    let mut in_code = false;
-    let mut models = BTreeSet::new();
+/// The models that the blocks of a table name, each with its mutations. What a block finds and replaces is code,
+/// whatever it looks like.
+fn models_mutated(table: &str) -> BTreeMap<&str, Vec<&str>> {
+    let (mut in_code, mut name) = (false, "");
+    let mut models: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for line in table.lines() {
         match line {
             "find" => in_code = true,
             "end" => in_code = false,
             _ if in_code => {}
-            _ => models.extend(line.strip_prefix("model ")),
+            _ => {
+                name = line.strip_prefix("mutation ").unwrap_or(name);
+                if let Some(model) = line.strip_prefix("model ") {
+                    models.entry(model).or_default().push(name);
+                }
+            }
         }
     }
     models
+}
+
+/// Each model that `.ci/mutations.txt` names, with its mutations.
+pub(crate) fn mutations_of() -> BTreeMap<String, Vec<String>> {
+    let table = read(".ci/mutations.txt");
+    let owned = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
+    models_mutated(&table).into_iter().map(|(model, names)| (model.to_owned(), owned(names))).collect()
 }
 
 /// Blocks that a merge of two tables has mixed: one begins within another, or does not end.
@@ -39,11 +52,11 @@ fn mixed(table: &str) -> Vec<String> {
 
 fn faults(table: &str, written: &BTreeSet<String>) -> Vec<String> {
     let mutated = models_mutated(table);
-    let unknown = mutated.iter().filter(|&&model| !written.contains(model));
+    let unknown = mutated.keys().filter(|&&model| !written.contains(model));
     let unknown = unknown.map(|model| format!("a block names {model}, which is not in src/tests"));
     // A scenario of shuttle is broad, and for no edge: it may have one.
     let models = written.iter().filter(|model| model.starts_with("loom_"));
-    let without = models.filter(|model| !mutated.contains(model.as_str()));
+    let without = models.filter(|model| !mutated.contains_key(model.as_str()));
     unknown.chain(without.map(|model| format!("no block names {model}"))).collect()
 }
 

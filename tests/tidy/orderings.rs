@@ -173,7 +173,7 @@ fn edges_without_the_pair_are_modelled_without_it() {
             of.entry(model).or_default().insert(edge);
         }
     }
-    let page = read("src/docs/orderings.rs");
+    let page = read("src/docs/orderings.md");
     let excepted = page.split("These models keep the pair.").nth(1).and_then(|rest| rest.split("//!\n").next());
     let excepted = models_named(excepted.expect("the paragraph about models that keep the pair"));
     let with_pair: BTreeSet<String> = sources()

@@ -60,24 +60,26 @@ fn files(folder: &Path, extensions: &[&str], found: &mut Vec<PathBuf>) {
 }
 
 pub(crate) fn sources() -> Vec<Source> {
-    read_all(&["rs"])
+    read_all("src", &["rs"])
 }
 
 /// The same with the pages of text beside them.
 pub(crate) fn sources_and_pages() -> Vec<Source> {
-    read_all(&["rs", "md"])
+    read_all("src", &["rs", "md"])
+}
+
+/// README and CONTRIBUTING, the chapters of the book, and the pages of text in `src`.
+pub(crate) fn pages() -> Vec<Source> {
+    let top = ["README.md", "CONTRIBUTING.md"].map(|path| Source::new(path, &read(path)));
+    top.into_iter().chain(chapters()).chain(read_all("src", &["md"])).collect()
 }
 
 /// The chapters of the book, those in folders too. `docs/build` checks that the summary names each.
 pub(crate) fn chapters() -> Vec<Source> {
-    read_folder("docs/src", &["md"])
+    read_all("docs/src", &["md"])
 }
 
-fn read_all(extensions: &[&str]) -> Vec<Source> {
-    read_folder("src", extensions)
-}
-
-fn read_folder(folder: &str, extensions: &[&str]) -> Vec<Source> {
+fn read_all(folder: &str, extensions: &[&str]) -> Vec<Source> {
     let mut paths = Vec::new();
     files(&root().join(folder), extensions, &mut paths);
     paths.sort();

@@ -1,0 +1,205 @@
+//! Pages of text: the files, models, mutations, edges and tests that they name exist.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use crate::edges::{edge_table, edges, is_model, models_written};
+use crate::mutations::mutations_of;
+use crate::reader::{Source, fail_if_any, is_name, pages, root, tokens};
+
+/// A code span of a page.
+struct Span<'a> {
+    /// From 1 on.
+    line: usize,
+    text: &'a str,
+    /// What stands between the span before and this one.
+    before: &'a str,
+}
+
+/// The code spans of a page, blocks of code aside.
+fn spans(page: &str) -> Vec<Span<'_>> {
+    let mut spans = Vec::new();
+    let (mut in_block, mut start, mut line) = (false, 0, 0);
+    for text in page.split_inclusive('\n') {
+        line += 1;
+        let end = start + text.len();
+        if text.trim_start().starts_with("```") {
+            in_block = !in_block;
+        } else if !in_block {
+            let mut parts = text.split('`');
+            let mut before = parts.next().unwrap_or_default();
+            while let (Some(text), Some(after)) = (parts.next(), parts.next()) {
+                spans.push(Span { line, text, before });
+                before = after;
+            }
+        }
+        start = end;
+    }
+    spans
+}
+
+/// Whether a span is meant as a file or folder of the project.
+fn is_path(span: &str) -> bool {
+    let plain = span.chars().all(|char| char.is_ascii_alphanumeric() || "_-./".contains(char));
+    let known = [".rs", ".md", ".toml", ".txt"].iter().any(|end| span.len() > end.len() && span.ends_with(end));
+    // Not an address: its first part has a dot.
+    let folder = span.ends_with('/') && !span.starts_with('/');
+    plain && (known || folder)
+}
+
+/// Where the file of a span lies: beside the page, below the root or below `src`.
+fn find(page: &str, span: &str) -> Option<PathBuf> {
+    let beside = Path::new(page).parent().unwrap_or(Path::new(""));
+    let folders = [beside, Path::new(""), Path::new("src")];
+    folders.iter().map(|folder| root().join(folder).join(span)).find(|path| path.exists())
+}
+
+/// The files that a page names, and what it names in them: `` `file.rs` (`name`) `` and `` `file.rs`: `name`, `name` ``.
+fn missing_files(page: &Source) -> Vec<String> {
+    let mut faults = Vec::new();
+    let mut file: Option<(&str, String)> = None;
+    for Span { line, text, before } in spans(&page.text) {
+        if is_path(text) {
+            let found = find(&page.path, text);
+            if found.is_none() {
+                faults
+                    .push(format!("{}:{line}: no file `{text}`, beside the page, in the project or in src", page.path));
+            }
+            let read = found.filter(|path| path.is_file()).and_then(|path| std::fs::read_to_string(path).ok());
+            file = read.filter(|_| text.ends_with(".rs")).map(|read| (text, read));
+            continue;
+        }
+        let joined = matches!(before, " (" | ": " | ", ");
+        file = file.filter(|_| joined);
+        let name = text.rsplit("::").next().unwrap_or_default();
+        if let Some((path, read)) = &file
+            && is_name(name)
+            && tokens(name).len() == 1
+            && !tokens(read).contains(&name)
+        {
+            faults.push(format!("{}:{line}: `{path}` has no `{text}`", page.path));
+        }
+    }
+    faults
+}
+
+/// Models and edges that a page names and that do not exist.
+fn missing_models(page: &Source, models: &BTreeSet<String>, table: &BTreeMap<u32, String>) -> Vec<String> {
+    let mut faults = Vec::new();
+    for Span { line, text, .. } in spans(&page.text) {
+        let word = tokens(text).len() == 1;
+        if word && is_model(text) && !models.contains(text) && !text.ends_with('_') {
+            faults.push(format!("{}:{line}: no model `{text}` in src/tests", page.path));
+        }
+    }
+    for (number, line) in page.text.lines().enumerate() {
+        let unknown = edges(line).into_iter().filter(|edge| !table.contains_key(edge));
+        faults.extend(unknown.map(|edge| format!("{}:{}: no edge E{edge}", page.path, number + 1)));
+    }
+    faults
+}
+
+/// The rows `` | `model` | `mutation`, ... | `` of a page.
+fn mutation_rows(page: &str) -> Vec<(&str, Vec<&str>)> {
+    let cells = |line: &str| line.trim().trim_matches('|').split('|').map(str::trim).map(str::to_owned).count();
+    let mut rows = Vec::new();
+    for line in page.lines().filter(|line| line.starts_with("| `") && cells(line) == 2) {
+        let mut texts = spans(line).into_iter().map(|span| span.text);
+        if let Some(model) = texts.next().filter(|model| is_model(model)) {
+            rows.push((model, texts.collect()));
+        }
+    }
+    rows
+}
+
+/// Each model that a mutation names has one row in one page, with all its mutations.
+fn wrong_rows(pages: &[Source], mutations: &BTreeMap<String, Vec<String>>) -> Vec<String> {
+    let mut faults = Vec::new();
+    let mut seen: BTreeMap<&str, &str> = BTreeMap::new();
+    for page in pages {
+        for (model, row) in mutation_rows(&page.text) {
+            let wanted = mutations.get(model).map_or(&[][..], Vec::as_slice);
+            if row != wanted {
+                let wanted: Vec<String> = wanted.iter().map(|name| format!("`{name}`")).collect();
+                faults.push(format!("{}: the row is | `{model}` | {} |", page.path, wanted.join(", ")));
+            }
+            if let Some(other) = seen.insert(model, &page.path) {
+                faults.push(format!("{model} has a row in {other} and one in {}", page.path));
+            }
+        }
+    }
+    let without = mutations.keys().filter(|model| !seen.contains_key(model.as_str()));
+    faults.extend(without.map(|model| format!("no page has the row of {model}: see `Models and mutations`")));
+    faults
+}
+
+#[test]
+fn each_file_that_a_page_names_exists() {
+    let faults: Vec<String> = pages().iter().flat_map(missing_files).collect();
+    fail_if_any("a page names files, and names in files, that exist", &faults);
+}
+
+#[test]
+fn each_model_and_edge_that_a_page_names_exists() {
+    let (models, table) = (models_written(), edge_table());
+    let faults: Vec<String> = pages().iter().flat_map(|page| missing_models(page, &models, &table)).collect();
+    fail_if_any("a page names models of src/tests and edges of src/docs/orderings.md", &faults);
+}
+
+#[test]
+fn each_protocol_page_has_its_models_with_their_mutations() {
+    let protocols: Vec<Source> = pages().into_iter().filter(|page| page.path.starts_with("src/")).collect();
+    fail_if_any(
+        "a protocol page says which mutations each of its models catches",
+        &wrong_rows(&protocols, &mutations_of()),
+    );
+    let told: BTreeSet<u32> = protocols
+        .iter()
+        .filter(|page| !page.path.starts_with("src/docs/"))
+        .flat_map(|page| edges(&page.text))
+        .collect();
+    let untold = edge_table().into_keys().filter(|edge| !told.contains(edge));
+    let untold: Vec<String> = untold.map(|edge| format!("E{edge}")).collect();
+    fail_if_any("a protocol page explains each edge", &untold);
+}
+
+// === the checks themselves ===
+
+#[test]
+fn what_a_page_names_in_vain_is_found() {
+    let page = |text: &str| Source::new("docs/src/page.md", text);
+    let good = "`src/lib.rs`, `lib.rs`, `counter/`, `.ci/loom`, `a.b.c/d` and `tests/tidy.rs`: `pages`, `words`.\n\
+                `counter/charge.rs` (`Header::put`) and `x.rs` in\n```sh\n`none.rs`\n```\n";
+    assert_eq!(
+        missing_files(&page(good)),
+        ["docs/src/page.md:2: no file `x.rs`, beside the page, in the project or in src"]
+    );
+    let faults = missing_files(&page("`tests/tidy.rs`: `pages`, `no_such`; `tests/tidy.rs` and `other`"));
+    assert_eq!(faults, ["docs/src/page.md:1: `tests/tidy.rs` has no `no_such`"]);
+    let faults = missing_models(
+        &page("a\n`loom_a` `loom_b` E1, E2"),
+        &["loom_a".to_owned()].into(),
+        &[(1, String::new())].into(),
+    );
+    assert_eq!(faults, ["docs/src/page.md:2: no model `loom_b` in src/tests", "docs/src/page.md:2: no edge E2"]);
+}
+
+#[test]
+fn a_wrong_row_of_mutations_is_found() {
+    let mutations: BTreeMap<String, Vec<String>> = [("loom_a", vec!["x", "y"]), ("loom_b", vec!["z"])]
+        .map(|(model, of)| (model.to_owned(), of.into_iter().map(str::to_owned).collect()))
+        .into();
+    let page = |path: &str, text: &str| Source::new(path, text);
+    let whole = page("src/a.md", "| `loom_a` | `x`, `y` |\n| race | answer | `loom_b` |\n| `loom_b` | `z` |\n");
+    assert_eq!(wrong_rows(&[whole], &mutations), [""; 0]);
+    let faults = wrong_rows(
+        &[page("src/a.md", "| `loom_a` | `x` |\n"), page("src/b.md", "| `loom_a` | `x`, `y` |\n")],
+        &mutations,
+    );
+    let expected = [
+        "src/a.md: the row is | `loom_a` | `x`, `y` |",
+        "loom_a has a row in src/a.md and one in src/b.md",
+        "no page has the row of loom_b: see `Models and mutations`",
+    ];
+    assert_eq!(faults, expected);
+}
