@@ -29,6 +29,8 @@ mod reader;
 mod readme;
 #[path = "tidy/rules.rs"]
 mod rules;
+#[path = "tidy/series.rs"]
+mod series;
 #[path = "tidy/types.rs"]
 mod types;
 #[path = "tidy/words.rs"]

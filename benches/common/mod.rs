@@ -9,6 +9,7 @@
 #![allow(dead_code, reason = "each program uses its own part of this module")]
 
 pub(crate) mod alone;
+pub(crate) mod claims;
 pub(crate) mod clock;
 pub(crate) mod goals;
 pub(crate) mod host;

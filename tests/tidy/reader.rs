@@ -79,7 +79,8 @@ pub(crate) fn chapters() -> Vec<Source> {
     read_all("docs/src", &["md"])
 }
 
-fn read_all(folder: &str, extensions: &[&str]) -> Vec<Source> {
+/// All files below a folder of the project that have one of these extensions.
+pub(crate) fn read_all(folder: &str, extensions: &[&str]) -> Vec<Source> {
     let mut paths = Vec::new();
     files(&root().join(folder), extensions, &mut paths);
     paths.sort();

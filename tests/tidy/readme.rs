@@ -57,7 +57,14 @@ fn faults(readme: &str, list: &str, run: &str) -> Vec<String> {
     faults.extend(printed.difference(&names).map(|command| format!("no step runs `{command}`")));
     faults.extend(names.difference(&printed).map(|command| format!("no page prints `{command}`")));
     for (command, step) in &listed {
-        let runs = if step == "readme" { runs(run, step, ".ci/readme") } else { runs(run, step, command) };
+        let runs = match &step[..] {
+            "readme" => runs(run, step, ".ci/readme"),
+            "series" if command != ".ci/series" => {
+                runs(run, step, ".ci/series")
+                    && readme.lines().any(|line| line.starts_with(&format!("| `{command}` |")))
+            }
+            _ => runs(run, step, command),
+        };
         if !runs {
             faults.push(format!("step {step} of .ci/run does not run `{command}`"));
         }
@@ -87,17 +94,22 @@ fn the_readme_is_short() {
 #[test]
 fn a_command_that_nothing_runs_is_found() {
     let readme = "Run `cargo a` or\n`cargo b --x\n-- y`, not `cargo`, `src/a` or `A=1`.\n```sh\n.ci/c\n```\n\
-                  ```text\ncargo d\n```\n`N=1 cargo e`, `(cd f && cargo g)`\n";
+                  ```text\ncargo d\n```\n`N=1 cargo e`, `(cd f && cargo g)`, `cargo i`\n\n| `cargo j` |\n";
     let printed: Vec<String> = commands(readme).into_iter().collect();
-    assert_eq!(printed, ["(cd f && cargo g)", ".ci/c", "N=1 cargo e", "cargo a", "cargo b --x -- y"]);
-    let run = "\nstep_one() {\n    cargo a --locked\n}\n\nstep_readme() {\n    .ci/readme\n}\n";
-    let list = "# of these\n\ncargo a | one |\ncargo b --x -- y | readme | --z\n.ci/c | one |\ncargo h | two |\n";
+    assert_eq!(
+        printed,
+        ["(cd f && cargo g)", ".ci/c", "N=1 cargo e", "cargo a", "cargo b --x -- y", "cargo i", "cargo j"]
+    );
+    let run = "\nstep_one() {\n    cargo a --locked\n}\n\nstep_readme() {\n    .ci/readme\n}\n\nstep_series() {\n    .ci/series\n}\n";
+    let list = "# of these\n\ncargo a | one |\ncargo b --x -- y | readme | --z\n.ci/c | one |\ncargo h | two |\n\
+                cargo i | series |\ncargo j | series |\n";
     let found = [
         "no step runs `(cd f && cargo g)`",
         "no step runs `N=1 cargo e`",
         "no page prints `cargo h`",
         "step one of .ci/run does not run `.ci/c`",
         "step two of .ci/run does not run `cargo h`",
+        "step series of .ci/run does not run `cargo i`",
     ];
     assert_eq!(faults(readme, list, run), found);
 }

@@ -1,0 +1,135 @@
+//! What a run says about the claims of a patch series: a line for each, at the end of a program's output.
+//!
+//! ```text
+//! machine: AMD EPYC, 2 processors on 1 node, 7.75 GiB, Linux 6.18, rustc 1.95.0
+//! claim stock-1 confirmed (timed): stock / seven slots, 32 counters: 0.998 +-0.011 (at most 1.035)
+//! claim stock-4 confirmed: 32 counters strand 8 MiB, the formula says 8 MiB
+//! claim stock-7 open: 3 rounds are too few to judge
+//! ```
+//!
+//! A chapter (`docs/src/series/NAME.md`) lists the claims; `benches/series/chapter.rs` says how. `.ci/series` runs the
+//! programs, holds these lines against the chapters, and fails where one is missing or contradicts.
+//!
+//! How to use it: make `Claims::new()`, call one method for each id, written out as a literal, and `print()` last.
+//! - [`Claims::holds`] for what is counted or computed and is the same in each run.
+//! - [`Claims::timed`] for ratios of times: a [`Ratio`] of two ways that took turns round by round, against a bound. It
+//!   is decided only where the bound lies outside the margin of the ratio, and *open* otherwise.
+//! - [`Claims::open`] where a run cannot say, with the reason.
+//!
+//! A bound is a ratio that the series itself states or shows; it says nothing of one machine's speed.
+
+#![cfg(not(loom))]
+
+use std::fmt::{self, Display};
+
+use super::host;
+use super::stats::Summary;
+
+/// With fewer the spread itself is not known.
+const ROUNDS_MIN: usize = 5;
+
+/// What one way took of another, in the mean of paired rounds, give or take half a 95 % interval.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Ratio {
+    mean: f64,
+    margin: f64,
+    rounds: usize,
+}
+
+impl Ratio {
+    /// Of the values of two ways that took turns: the first by the second, round by round.
+    pub(crate) fn of(ours: &[f64], base: &[f64]) -> Ratio {
+        let rounds: Vec<f64> = ours.iter().zip(base).map(|(ours, base)| ours / base).collect();
+        Ratio::of_rounds(&rounds)
+    }
+
+    pub(crate) fn of_rounds(rounds: &[f64]) -> Ratio {
+        let Summary { mean, std, .. } = Summary::of(rounds);
+        // Student's t for 95 %, to a hundredth or so.
+        let freedom = rounds.len().saturating_sub(1).max(1) as f64;
+        let t = 1.96 + 2.37 / freedom + 2.82 / freedom.powi(2);
+        Ratio { mean, margin: t * std / (rounds.len().max(1) as f64).sqrt(), rounds: rounds.len() }
+    }
+}
+
+impl Display for Ratio {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.3} +-{:.3}", self.mean, self.margin)
+    }
+}
+
+/// What is claimed of a ratio.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Bound {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+impl Bound {
+    /// Whether the ratio keeps it; `None` where the bound lies within the margin, or rounds are too few.
+    fn holds(self, ratio: &Ratio) -> Option<bool> {
+        let (low, high) = (ratio.mean - ratio.margin, ratio.mean + ratio.margin);
+        let (holds, fails) = match self {
+            Bound::AtMost(bound) => (high <= bound, low > bound),
+            Bound::AtLeast(bound) => (low >= bound, high < bound),
+        };
+        (ratio.rounds >= ROUNDS_MIN && (holds || fails)).then_some(holds)
+    }
+}
+
+impl Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Bound::AtMost(bound) => write!(f, "at most {bound}"),
+            Bound::AtLeast(bound) => write!(f, "at least {bound}"),
+        }
+    }
+}
+
+/// The lines of one run.
+#[derive(Default)]
+pub(crate) struct Claims(Vec<String>);
+
+impl Claims {
+    pub(crate) fn new() -> Self {
+        Claims::default()
+    }
+
+    fn line(&mut self, id: &str, verdict: &str, text: &dyn Display) {
+        let text = text.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+        self.0.push(format!("claim {id} {verdict}: {text}"));
+    }
+
+    /// What is counted or computed: another run says the same.
+    pub(crate) fn holds(&mut self, id: &str, holds: bool, text: impl Display) {
+        self.line(id, if holds { "confirmed" } else { "refuted" }, &text);
+    }
+
+    /// All of these ratios keep to the bound. One that clearly does not refutes the claim; where one is too near to the
+    /// bound for its margin the claim stays open.
+    pub(crate) fn timed(&mut self, id: &str, ratios: &[(&str, Ratio)], bound: Bound) {
+        let verdicts: Vec<Option<bool>> = ratios.iter().map(|(_, ratio)| bound.holds(ratio)).collect();
+        let listed: Vec<String> = ratios.iter().map(|(what, ratio)| format!("{what}: {ratio}")).collect();
+        let text = format!("{} ({bound})", listed.join("; "));
+        let few = ratios.iter().map(|(_, ratio)| ratio.rounds).min().filter(|&rounds| rounds < ROUNDS_MIN);
+        if let Some(rounds) = few {
+            self.open(id, format_args!("{rounds} rounds are too few to judge; {text}"));
+        } else if verdicts.contains(&Some(false)) {
+            self.line(id, "refuted (timed)", &text);
+        } else if verdicts.contains(&None) || verdicts.is_empty() {
+            self.open(id, format_args!("too noisy to judge; {text}"));
+        } else {
+            self.line(id, "confirmed (timed)", &text);
+        }
+    }
+
+    /// This run cannot say, and why.
+    pub(crate) fn open(&mut self, id: &str, why: impl Display) {
+        self.line(id, "open", &why);
+    }
+
+    pub(crate) fn print(self) {
+        println!("machine: {}", host::describe());
+        self.0.iter().for_each(|line| println!("{line}"));
+    }
+}
