@@ -12,28 +12,27 @@ struct Span<'a> {
     /// From 1 on.
     line: usize,
     text: &'a str,
-    /// What stands between the span before and this one.
-    before: &'a str,
+    /// What stands between the span before and this one, on one line.
+    before: String,
 }
 
 /// The code spans of a page, blocks of code aside.
 fn spans(page: &str) -> Vec<Span<'_>> {
-    let mut spans = Vec::new();
-    let (mut in_block, mut start, mut line) = (false, 0, 0);
-    for text in page.split_inclusive('\n') {
-        line += 1;
-        let end = start + text.len();
-        if text.trim_start().starts_with("```") {
+    let (mut spans, mut in_block) = (Vec::new(), false);
+    let mut before = String::new();
+    for (number, line) in page.lines().enumerate() {
+        if line.trim_start().starts_with("```") {
             in_block = !in_block;
         } else if !in_block {
-            let mut parts = text.split('`');
-            let mut before = parts.next().unwrap_or_default();
-            while let (Some(text), Some(after)) = (parts.next(), parts.next()) {
-                spans.push(Span { line, text, before });
-                before = after;
+            for (at, part) in line.trim_start().split('`').enumerate() {
+                if at % 2 == 0 {
+                    before.push_str(part);
+                } else {
+                    spans.push(Span { line: number + 1, text: part, before: std::mem::take(&mut before) });
+                }
             }
+            before = before.trim_end().to_owned() + " ";
         }
-        start = end;
     }
     spans
 }
@@ -69,7 +68,7 @@ fn missing_files(page: &Source) -> Vec<String> {
             file = read.filter(|_| text.ends_with(".rs")).map(|read| (text, read));
             continue;
         }
-        let joined = matches!(before, " (" | ": " | ", ");
+        let joined = matches!(before.as_str(), " (" | ": " | ", ");
         file = file.filter(|_| joined);
         let name = text.rsplit("::").next().unwrap_or_default();
         if let Some((path, read)) = &file
