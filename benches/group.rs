@@ -9,7 +9,7 @@
 //! go cost beside them. The rows `group/churn/…` are groups that one thread charges, then groups that two do, with the barriers that their
 //! releases cost, counted. At the end stand the goals that this run can answer.
 //!
-//! `cargo bench --bench group -- figures [--only PART --groups N --cycles N --turns N --quick …]` prints every figure
+//! `cargo bench --bench group -- figures[/PART] [--groups N --cycles N --turns N --quick …]` prints every figure
 //! that README gives of groups, with the machine: bytes of an idle group, time from create to release beside one
 //! sibling and beside a million, what is left of ten million lives, and whether it matters how groups lie in memory.
 //! Some minutes.

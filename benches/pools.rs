@@ -7,6 +7,9 @@
 
 #[cfg(all(not(loom), feature = "tracing"))]
 mod common;
+#[cfg(not(loom))]
+#[path = "pools/options.rs"]
+mod options;
 #[cfg(all(not(loom), feature = "tracing"))]
 #[path = "pools/program.rs"]
 mod program;
@@ -20,6 +23,9 @@ fn main() {
 fn main() -> std::process::ExitCode {
     use std::process::{Command, ExitCode};
 
+    // A list and a wrong filter need no other build.
+    let options = options::Options::read();
+    let _chosen = options.chosen();
     // Set by `cargo bench`, which adds `--bench` itself.
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let args = std::env::args_os().skip(1).filter(|arg| arg != "--bench");

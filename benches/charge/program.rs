@@ -11,16 +11,25 @@ mod groups;
 mod limit;
 mod set;
 
-use crate::common::rows::Rows;
+use memcg_bench_rows::Bench;
+
+use crate::common::rows;
+
+const BENCH: Bench = Bench {
+    name: "charge",
+    about: "Charges, timed: a counter, a group, and what people use in their place.\n\
+            One iteration is one charge and one uncharge, unless the row says otherwise.",
+};
 
 pub(crate) fn main() {
-    let mut rows = Rows::from_args();
-    depth::rows(&mut rows);
-    group::rows(&mut rows);
-    groups::rows(&mut rows);
-    limit::rows(&mut rows);
-    burst::rows(&mut rows);
-    drain::rows(&mut rows);
-    set::rows(&mut rows);
-    goals::print(&rows.finish());
+    let measured = rows::run(&BENCH, |rows| {
+        depth::rows(rows);
+        group::rows(rows);
+        groups::rows(rows);
+        limit::rows(rows);
+        burst::rows(rows);
+        drain::rows(rows);
+        set::rows(rows);
+    });
+    goals::print(&measured);
 }

@@ -11,7 +11,6 @@
 pub(crate) mod alone;
 pub(crate) mod claims;
 pub(crate) mod clock;
-pub(crate) mod goals;
 pub(crate) mod host;
 pub(crate) mod no_return;
 pub(crate) mod resident;

@@ -5,12 +5,13 @@
 mod region;
 mod series;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::Parser;
 use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
 use memcg::{CounterConfig, PageCounter};
+use memcg_bench_rows::{Bench, Choice, Progress, parse};
 
 use self::region::Region;
 use crate::common::slots7::{Random, Slots7};
@@ -18,9 +19,19 @@ use crate::common::stats::Summary;
 use crate::common::tree::{fan, unstocked};
 use crate::common::{Library, Policy, Uncounted};
 
-/// Fault and release regions whose pages are charged.
+const BENCH: Bench = Bench {
+    name: "fault",
+    about: "Pages are faulted in and released, and each is charged.\n\
+            A row for each number of counters: four ways of charging take turns, trial by trial.",
+};
+
+/// Numbers of counters.
+const COUNTS: [usize; 3] = [1, 4, 32];
+
 #[derive(Parser)]
 struct Options {
+    #[command(flatten)]
+    choice: Choice,
     /// Trials of each variant
     #[arg(long, default_value_t = 40)]
     trials: usize,
@@ -33,9 +44,10 @@ struct Options {
     /// Finish one counter's region before the next, instead of page by page in turn
     #[arg(long)]
     by_region: bool,
-    /// Given by `cargo bench`; without it one small trial shows that the program works
-    #[arg(long, hide = true)]
-    bench: bool,
+}
+
+fn id(count: usize) -> String {
+    format!("fault/counters{count}")
 }
 
 /// Against no accounting at all, in per cent.
@@ -63,28 +75,40 @@ impl Variant {
 }
 
 pub(crate) fn main() {
-    let mut options = Options::parse();
-    if !options.bench {
+    let mut options: Options = parse(&BENCH);
+    let chosen = options.choice.choose(BENCH.name, COUNTS.map(id).into());
+    let counts: Vec<usize> = COUNTS.into_iter().filter(|count| chosen.wants(&id(*count))).collect();
+    if options.choice.is_small() {
         options = Options { trials: 1, iterations: 1, pages: Some(16), ..options };
     }
-    println!(
+    let scenes: Vec<Scene> = counts.iter().map(|&count| Scene::new(&options, count)).collect();
+    let trials = options.trials + 1;
+    let takes = scenes.iter().map(|scene| scene.iteration_takes() * (options.iterations * trials) as u32).sum();
+    let what = format!("{trials} trials of each of {} numbers of counters", counts.len());
+    let mut progress = Progress::bar(BENCH.name, &what, trials * counts.len(), takes);
+    progress.say(format!(
         "{} trials of {} iterations, pages of {} bytes, {}; ms an iteration\n",
         options.trials,
         options.iterations,
         Region::page_size(),
         if options.by_region { "region after region" } else { "page by page in turn" },
-    );
+    ));
     let mut missed = 0;
-    for count in [1, 4, 32] {
-        let trials = run(&options, count);
-        print(count, &trials);
+    for (&count, scene) in counts.iter().zip(&scenes) {
+        let trials = run(&options, scene, &mut progress);
+        progress.say(table(count, &trials));
         let (none, stock) = (trials.of(Variant::None), trials.of(Variant::Stock));
         missed += usize::from(stock.delta(&none) > DELTA_MAX && !stock.is_noise(&none));
     }
+    drop(progress);
     series::print();
     match missed {
+        _ if options.choice.is_small() => {}
         0 => println!("stock against none: at most {DELTA_MAX} %, or inside one std, with all numbers of counters"),
-        n => println!("stock against none: above {DELTA_MAX} % and outside one std with {n} of 3 numbers of counters"),
+        n => println!(
+            "stock against none: above {DELTA_MAX} % and outside one std with {n} of {} numbers of counters",
+            counts.len()
+        ),
     }
 }
 
@@ -98,7 +122,7 @@ impl Trials {
 }
 
 /// What all trials with one number of counters work on.
-struct Bench {
+struct Scene {
     stocked: Vec<PageCounter>,
     unstocked: Vec<PageCounter>,
     regions: Vec<Region>,
@@ -106,16 +130,7 @@ struct Bench {
     by_region: bool,
 }
 
-fn run(options: &Options, count: usize) -> Trials {
-    // Small regions for many counters: the whole default run is to take about two minutes.
-    let pages = options.pages.unwrap_or((4_096 / count).min(512));
-    let bench = Bench {
-        stocked: fan(CounterConfig::new(), count).1,
-        unstocked: fan(unstocked(), count).1,
-        regions: (0..count).map(|_| Region::map(pages)).collect(),
-        pages,
-        by_region: options.by_region,
-    };
+fn run(options: &Options, bench: &Scene, progress: &mut Progress) -> Trials {
     // The slots outlive the trial, as a processor's do.
     let mut slots7 = Slots7::<Random>::new(&bench.unstocked);
     let mut trials = Trials(std::array::from_fn(|_| Vec::new()));
@@ -137,11 +152,32 @@ fn run(options: &Options, count: usize) -> Trials {
                 trials.0[variant as usize].push(start.elapsed().as_secs_f64() * 1e3 / options.iterations as f64);
             }
         }
+        progress.step();
     }
     trials
 }
 
-impl Bench {
+impl Scene {
+    /// Small regions for many counters, so that each number of counters takes about as long.
+    fn new(options: &Options, count: usize) -> Scene {
+        let pages = options.pages.unwrap_or((4_096 / count).min(512));
+        Scene {
+            stocked: fan(CounterConfig::new(), count).1,
+            unstocked: fan(unstocked(), count).1,
+            regions: (0..count).map(|_| Region::map(pages)).collect(),
+            pages,
+            by_region: options.by_region,
+        }
+    }
+
+    /// One iteration of each variant, measured. The first touches more, so the second counts.
+    fn iteration_takes(&self) -> Duration {
+        self.iteration(&mut Uncounted);
+        let start = Instant::now();
+        self.iteration(&mut Uncounted);
+        start.elapsed() * Variant::ALL.len() as u32
+    }
+
     /// Never inlined, so that the variants are four loops of one shape.
     #[inline(never)]
     fn iteration(&self, policy: &mut impl Policy) {
@@ -169,7 +205,7 @@ impl Bench {
     }
 }
 
-fn print(count: usize, trials: &Trials) {
+fn table(count: usize, trials: &Trials) -> String {
     let mut table = Table::new();
     table.load_style(ASCII_MARKDOWN).set_header([
         "counters",
@@ -199,5 +235,5 @@ fn print(count: usize, trials: &Trials) {
             to(&none, Variant::None),
         ]);
     }
-    println!("{}\n", table.trim_fmt());
+    format!("{}\n", table.trim_fmt())
 }

@@ -9,59 +9,41 @@ mod cycles;
 mod footprint;
 mod lives;
 
-use std::env;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
+use memcg_bench_rows::{Chosen, Goals, Measured, Progress, RowOptions};
 
+use super::BENCH;
 use crate::common::alone;
-use crate::common::goals::Goals;
 use crate::common::host::describe;
-use crate::common::rows::Medians;
 
-/// The word that asks for this.
-pub(crate) const WORD: &str = "figures";
+/// The parts, which run only when a filter asks for them and for no row of criterion.
+const FOOTPRINT: &str = "group/figures/footprint";
+const LIVES: &str = "group/figures/lives";
+const CYCLES: &str = "group/figures/cycles";
+const ALIGN: &str = "group/figures/align";
 
-/// Every figure that README gives of groups
+/// The arguments of the rows, and of the figures.
 #[derive(Parser)]
-#[command(name = WORD)]
 pub(crate) struct Options {
-    /// Idle groups: how many are weighed, and how many the most siblings are
+    #[command(flatten)]
+    pub(crate) rows: RowOptions,
+    /// figures: idle groups: how many are weighed, and how many the most siblings are
     #[arg(long, default_value_t = 1_000_000)]
     groups: u32,
-    /// Lives whose memory is watched
+    /// figures: lives whose memory is watched
     #[arg(long, default_value_t = 10_000_000)]
     cycles: u64,
-    /// Turns of what is timed
+    /// figures: turns of what is timed
     #[arg(long, default_value_t = 41)]
     turns: usize,
-    /// Milliseconds of a slice of what is timed
+    /// figures: milliseconds of a slice of what is timed
     #[arg(long, default_value_t = 60)]
     slice: u64,
-    /// Processes that are asked for one weight
+    /// figures: processes that are asked for one weight
     #[arg(long, default_value_t = 3)]
     runs: usize,
-    /// A hundredth of it all: shows that it works, in seconds
-    #[arg(long)]
-    quick: bool,
-    /// One part alone
-    #[arg(long)]
-    only: Option<Part>,
-    /// Given by `cargo bench`; without it all is quick
-    #[arg(long, hide = true)]
-    bench: bool,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Part {
-    /// Bytes of an idle group
-    Footprint,
-    /// Time from create to release, beside few siblings and many
-    Lives,
-    /// Memory and barriers of many lives
-    Cycles,
-    /// Groups at whole cache lines, and packed
-    Align,
 }
 
 impl Options {
@@ -69,54 +51,82 @@ impl Options {
         Duration::from_millis(self.slice)
     }
 
-    /// `None` where the command line does not ask for figures.
-    fn from_args() -> Option<Options> {
-        let word = env::args().skip(1).find(|arg| !arg.starts_with('-'))?;
-        if word != WORD {
-            return None;
+    /// A hundredth of it all, in seconds.
+    fn small(&self) -> Options {
+        Options {
+            rows: self.rows.clone(),
+            groups: self.groups.min(10_000),
+            cycles: self.cycles.min(100_000),
+            turns: self.turns.min(3),
+            slice: self.slice.min(5),
+            runs: 1,
         }
-        let mut options = Options::parse_from(env::args().filter(|arg| arg != WORD));
-        if options.quick || !options.bench {
-            options.groups = options.groups.min(10_000);
-            options.cycles = options.cycles.min(100_000);
-            (options.turns, options.slice, options.runs) = (options.turns.min(3), options.slice.min(5), 1);
-        }
-        Some(options)
     }
 }
 
-/// Whether this process is one of those, or is asked for them. Then it has done so.
-pub(crate) fn run() -> bool {
-    if let Some((what, args)) = alone::asked() {
-        match what.as_str() {
-            footprint::WHAT => footprint::here(&args),
-            lives::WHAT => lives::here(&args),
-            cycles::WHAT => cycles::here(&args),
-            _ => panic!("nothing here is called {what}"),
-        }
-        return true;
+/// Whether this process is one of those that measure one thing alone. Then it has done so.
+pub(crate) fn is_alone() -> bool {
+    let Some((what, args)) = alone::asked() else { return false };
+    match what.as_str() {
+        footprint::WHAT => footprint::here(&args),
+        lives::WHAT => lives::here(&args),
+        cycles::WHAT => cycles::here(&args),
+        _ => panic!("nothing here is called {what}"),
     }
-    let Some(options) = Options::from_args() else { return false };
-    print(&options);
     true
 }
 
-fn print(options: &Options) {
+/// Whether figures are asked for, beside rows of these ids. Then they have been printed. Lists and wrong filters are
+/// answered here, too, with the ids of both.
+pub(crate) fn run(options: &Options, rows: Vec<String>) -> bool {
+    let choice = &options.rows.choice;
+    let parts = [FOOTPRINT, LIVES, CYCLES, ALIGN].map(str::to_owned);
+    let chosen = choice.choose(BENCH.name, rows.iter().cloned().chain(parts).collect());
+    if !choice.is_filtered() || rows.iter().any(|id| chosen.wants(id)) {
+        return false;
+    }
+    if choice.is_small() {
+        print(&options.small(), &chosen)
+    } else {
+        print(options, &chosen)
+    }
+    true
+}
+
+fn print(options: &Options, chosen: &Chosen) {
+    let wants = |part| chosen.wants(part);
+    let steps = chosen.ids().len();
+    let mut progress =
+        Progress::start(BENCH.name, &format!("{steps} of 4 sets of figures"), steps, takes(options, chosen));
     println!("memcg {} on {}\n", env!("CARGO_PKG_VERSION"), describe());
-    let none = Medians::new();
-    let mut goals = Goals::titled("goal", &none);
-    let wants = |part| options.only.is_none_or(|only| only == part);
-    if wants(Part::Footprint) {
-        footprint::print(options, &mut goals);
-    }
-    if wants(Part::Lives) {
-        lives::print(options, &mut goals);
-    }
-    if wants(Part::Cycles) {
-        cycles::print(options, &mut goals);
-    }
-    if wants(Part::Align) {
-        align::print(options);
+    let measured = Measured { is_small: options.rows.choice.is_small(), ..Measured::default() };
+    let mut goals = Goals::titled("goal", &measured);
+    for part in [FOOTPRINT, LIVES, CYCLES, ALIGN].into_iter().filter(|part| wants(part)) {
+        progress.next();
+        match part {
+            FOOTPRINT => footprint::print(options, &mut goals),
+            LIVES => lives::print(options, &mut goals),
+            CYCLES => cycles::print(options, &mut goals),
+            _ => align::print(options),
+        }
+        progress.step();
     }
     goals.print();
+}
+
+/// How long the chosen parts take: by the clock where slices are timed, and from a hundredth where work is fixed.
+fn takes(options: &Options, chosen: &Chosen) -> Duration {
+    let small =
+        Options { groups: options.groups.div_ceil(100), cycles: options.cycles.div_ceil(100), ..options.small() };
+    let of = |part: &str, takes: &dyn Fn() -> Duration| if chosen.wants(part) { takes() } else { Duration::ZERO };
+    let timed = |run: &dyn Fn()| {
+        let start = Instant::now();
+        run();
+        start.elapsed() * 100
+    };
+    let footprint = || timed(&|| footprint::once(&small)).mul_f64(options.runs as f64);
+    of(FOOTPRINT, &footprint)
+        + of(LIVES, &|| lives::takes(options))
+        + of(CYCLES, &|| timed(&|| cycles::once(&small)))
+        + of(ALIGN, &|| align::takes(options))
 }

@@ -5,6 +5,7 @@
 mod align;
 mod churn;
 mod figures;
+mod map;
 mod names;
 mod siblings;
 mod snapshot;
@@ -13,10 +14,10 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use memcg::{Bytes, Group, Limits, Runtime};
+use memcg_bench_rows::{Bench, Goals, parse_rows};
 
 use self::names::Names;
-use crate::common::goals::Goals;
-use crate::common::rows::Rows;
+use crate::common::rows::{self, Rows};
 use crate::common::team::Team;
 
 /// Bytes of the one charge.
@@ -25,7 +26,15 @@ pub(crate) const SIZE: u64 = 64;
 /// Groups that come and go before the clock starts: the pools have found their size.
 const TOUCHES: u64 = 1_000;
 
-pub(crate) const CREATE_DESTROY_NANOS_MAX: f64 = 1_500.0;
+const BENCH: Bench = Bench {
+    name: "group",
+    about: "Groups that come and go.\n\
+            One iteration creates a group, charges it once, takes it offline and drops the handle, unless the row says\n\
+            otherwise. `figures` prints every figure of idle groups, with the machine.",
+};
+
+/// From create to release, to the same of a count in a map behind a mutex.
+pub(crate) const CREATE_DESTROY_MAX: f64 = 8.0;
 /// Slowest to fastest, from one sibling to the most.
 pub(crate) const SIBLINGS_FLAT: f64 = 1.25;
 /// Create to release by two threads side by side, to one by one.
@@ -35,19 +44,25 @@ pub(crate) const BARRIERS_MAX: f64 = 1.0;
 pub(crate) const RELEASES: f64 = 64.0;
 
 pub(crate) fn main() {
-    if figures::run() {
+    if figures::is_alone() {
         return;
     }
-    let mut rows = Rows::from_args();
-    rows.wall("group/create_destroy", || team(&Arc::new(runtime()), 1));
-    siblings::rows(&mut rows);
-    snapshot::rows(&mut rows);
-    align::rows(&mut rows);
-    let churns = churn::rows(&mut rows);
-
-    let medians = rows.finish();
-    let mut goals = Goals::new(&medians);
-    goals.nanos("group/create_destroy", CREATE_DESTROY_NANOS_MAX);
+    let options: figures::Options = parse_rows(&BENCH);
+    let mut churns = Vec::new();
+    let mut define = |rows: &mut Rows| {
+        rows.wall("group/create_destroy", || team(&Arc::new(runtime()), 1));
+        rows.wall(map::ID, map::team);
+        siblings::rows(rows);
+        snapshot::rows(rows);
+        align::rows(rows);
+        churns = churn::rows(rows);
+    };
+    if figures::run(&options, rows::all_ids(&options.rows, &mut define)) {
+        return;
+    }
+    let measured = rows::run_with(&BENCH, &options.rows, define);
+    let mut goals = Goals::new(&measured);
+    goals.ratio("group/create_destroy", map::ID, CREATE_DESTROY_MAX);
     for threads in [1, 2] {
         let ids: Vec<String> = siblings::counts().into_iter().map(|count| siblings::id(count, threads)).collect();
         let what = format!("group/create_destroy/siblings*/threads{threads}: slowest / fastest");

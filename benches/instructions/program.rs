@@ -6,12 +6,14 @@ use std::env;
 use std::hint::black_box;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
+use std::time::Instant;
 
 use clap::{Parser, ValueEnum};
 use memcg::{
     Bytes, Charge, ChargeError, ChargeSet, Counter, CounterChargeError, CounterConfig, Group, PageCounter, Runtime,
     Stat,
 };
+use memcg_bench_rows::{Bench, Choice, Chosen, Progress, parse};
 
 /// Instructions of one charge and one uncharge, both from the stock: 43 as measured on x86-64 with rustc 1.95, and a
 /// tenth more for other compilers. A locked instruction would not show here, a longer path does.
@@ -41,15 +43,18 @@ const STAT_ADD_INSTRUCTIONS_MAX: f64 = 32.0;
 /// Pairs to count over: the ends of the loop must not show.
 const PAIRS: u64 = 100_000;
 
-/// Count the instructions of a charge and an uncharge from the stock.
+const BENCH: Bench = Bench {
+    name: "instructions",
+    about: "Counts the instructions of the hit path under valgrind, and fails above a ceiling.",
+};
+
 #[derive(Parser)]
 struct Options {
+    #[command(flatten)]
+    choice: Choice,
     /// What the run under callgrind does
     #[arg(long, hide = true)]
     run: Option<Run>,
-    /// Given by `cargo bench`; without it the program only shows that the probes work
-    #[arg(long, hide = true)]
-    bench: bool,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -78,6 +83,10 @@ impl Run {
             Run::StatAdds => "memcg_probe_stat_adds",
             Run::Empty => "memcg_probe_empty",
         }
+    }
+
+    fn id(self) -> String {
+        format!("instructions/{}", self.name())
     }
 
     fn name(self) -> &'static str {
@@ -271,7 +280,7 @@ pub(crate) fn memcg_probe_empty(pairs: u64) {
 }
 
 pub(crate) fn main() -> ExitCode {
-    let options = Options::parse();
+    let options: Options = parse(&BENCH);
     let counter = PageCounter::root(CounterConfig::new());
     let runtime = Runtime::builder().build().expect("nothing is asked for that cannot be had");
     let group = runtime.root();
@@ -298,15 +307,16 @@ pub(crate) fn main() -> ExitCode {
         Some(Run::SharedSetsOfThree) => sets(2, true, PAIRS),
         Some(Run::StatAdds) => memcg_probe_stat_adds(&group, PAIRS),
         Some(Run::Empty) => memcg_probe_empty(PAIRS),
-        None if options.bench => return hold(&counter),
+        None if !options.choice.is_trial() => return hold(&counter, &options.choice),
         None => println!("instructions: the probes work; `cargo bench --bench instructions` counts"),
     }
     ExitCode::SUCCESS
 }
 
 /// Count, print, judge.
-fn hold(counter: &PageCounter) -> ExitCode {
-    match count_all(counter) {
+fn hold(counter: &PageCounter, choice: &Choice) -> ExitCode {
+    let chosen = choice.choose(BENCH.name, PATHS.map(|(run, ..)| run.id()).into());
+    match count_all(counter, &chosen) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => {
             eprintln!("instructions: the hit path has grown above its ceiling");
@@ -323,27 +333,36 @@ fn hold(counter: &PageCounter) -> ExitCode {
     }
 }
 
-/// Whether every path is within its ceiling.
-fn count_all(counter: &PageCounter) -> Result<bool, Failure> {
+/// What is counted, and how many instructions it may take.
+const PATHS: [(Run, &str, f64); 9] = [
+    (Run::Pairs, "one charge and one uncharge", PAIR_INSTRUCTIONS_MAX),
+    (Run::GroupPairs, "one charge of a group and the drop of its guard", GROUP_PAIR_INSTRUCTIONS_MAX),
+    (Run::RawPairs, "one charge of a group and its uncharge, without a guard", RAW_PAIR_INSTRUCTIONS_MAX),
+    (Run::DynPairs, "the same through an `Arc<dyn Pool>`", DYN_PAIR_INSTRUCTIONS_MAX),
+    (Run::Sets, "a set of one counter and its drop", SET_INSTRUCTIONS_MAX),
+    (Run::SeparateSets, "a set of two counters with a stock each", SEPARATE_SET_INSTRUCTIONS_MAX),
+    (Run::SharedSets, "a set of two counters that share a stock", SHARED_SET_INSTRUCTIONS_MAX),
+    (Run::SharedSetsOfThree, "a set of three such counters", SHARED_SET_OF_3_INSTRUCTIONS_MAX),
+    (Run::StatAdds, "one add to a statistic", STAT_ADD_INSTRUCTIONS_MAX),
+];
+
+/// Whether every chosen path is within its ceiling.
+fn count_all(counter: &PageCounter, chosen: &Chosen) -> Result<bool, Failure> {
+    let start = Instant::now();
     let empty = count(Run::Empty)?;
+    // Most of what a run takes is valgrind's start, which the first has shown.
+    let runs = chosen.ids().len();
+    let mut progress =
+        Progress::bar(BENCH.name, &format!("{runs} paths under valgrind"), runs, start.elapsed() * runs as u32);
     let mut held = true;
-    for (run, what, most) in [
-        (Run::Pairs, "one charge and one uncharge", PAIR_INSTRUCTIONS_MAX),
-        (Run::GroupPairs, "one charge of a group and the drop of its guard", GROUP_PAIR_INSTRUCTIONS_MAX),
-        (Run::RawPairs, "one charge of a group and its uncharge, without a guard", RAW_PAIR_INSTRUCTIONS_MAX),
-        (Run::DynPairs, "the same through an `Arc<dyn Pool>`", DYN_PAIR_INSTRUCTIONS_MAX),
-        (Run::Sets, "a set of one counter and its drop", SET_INSTRUCTIONS_MAX),
-        (Run::SeparateSets, "a set of two counters with a stock each", SEPARATE_SET_INSTRUCTIONS_MAX),
-        (Run::SharedSets, "a set of two counters that share a stock", SHARED_SET_INSTRUCTIONS_MAX),
-        (Run::SharedSetsOfThree, "a set of three such counters", SHARED_SET_OF_3_INSTRUCTIONS_MAX),
-        (Run::StatAdds, "one add to a statistic", STAT_ADD_INSTRUCTIONS_MAX),
-    ] {
+    for (run, what, most) in PATHS.into_iter().filter(|(run, ..)| chosen.wants(&run.id())) {
         let pair = count(run)?.saturating_sub(empty) as f64 / PAIRS as f64;
-        println!(
+        progress.say(format!(
             "instructions: {pair:.2} for {what} ({:?}; loop {:.2} beside them), at most {most}",
             counter.barrier(),
             empty as f64 / PAIRS as f64,
-        );
+        ));
+        progress.step();
         held &= pair <= most;
     }
     Ok(held)

@@ -11,16 +11,27 @@ mod turns;
 mod variant;
 mod walk;
 
+use memcg_bench_rows::{Bench, RowProgram, parse_rows};
+
+use crate::common::rows::run_with;
+
 pub(crate) const SIZES: [usize; 5] = [64, 256, 1_024, 4_096, 8_192];
 
+const BENCH: Bench = Bench {
+    name: "kmem",
+    about: "What it costs to account per-processor memory by node: tables beside the patch series', and rows.\n\
+            One iteration is one allocation and its end. `table` prints the tables alone.",
+};
+
 pub(crate) fn main() {
-    let word = std::env::args().skip(1).find(|word| !word.starts_with('-'));
-    let bench = std::env::args().any(|word| word == "--bench");
-    if word.is_none() || word.as_deref() == Some("table") {
-        // Tried, as `cargo test` does: a few turns show that it works.
-        table::print(if bench { turns::TURNS } else { 2 });
-    }
-    if word.as_deref() != Some("table") {
-        rows::run();
+    let RowProgram { rows: options } = parse_rows(&BENCH);
+    let turns = if options.choice.is_small() { turns::TURNS_SMALL } else { turns::TURNS };
+    let mut tables = table::Tables::new(turns);
+    run_with(&BENCH, &options, |rows| {
+        tables.rows(rows);
+        rows::rows(rows);
+    });
+    if !options.choice.is_small() {
+        tables.print_goals();
     }
 }

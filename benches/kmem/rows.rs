@@ -8,8 +8,7 @@ use super::{SIZES, end_to_end};
 use crate::common::rows::Rows;
 use crate::common::team::Team;
 
-pub(crate) fn run() {
-    let mut rows = Rows::from_args();
+pub(crate) fn rows(rows: &mut Rows) {
     for variant in [Variant::None].into_iter().chain(Variant::ALL) {
         for size in SIZES {
             for model in MODELS {
@@ -33,7 +32,6 @@ pub(crate) fn run() {
             });
         }
     }
-    rows.finish();
 }
 
 fn team(model: Model, run: impl Fn(&Machine, u64) -> std::time::Duration + Send + Sync + 'static) -> Team {

@@ -11,9 +11,10 @@ use comfy_table::presets::ASCII_MARKDOWN;
 use memcg::kmem::MovePages;
 
 use super::machine::{BATCH, MODELS, Machine, Model, NODES1, NODES2};
-use super::turns::{Cost, costs};
+use super::turns::{Cost, costs, takes};
 use super::variant::Variant;
 use super::{SIZES, end_to_end, series};
+use crate::common::rows::Rows;
 
 /// Ours at most, in per cent, by size: with one node, and with more.
 const ONE_NODE_MAX: [f64; 5] = [6.0, 6.0, 3.0, 2.0, 2.0];
@@ -25,6 +26,14 @@ const PLAIN_MAX: f64 = 3.0;
 /// What 176 processors may cost, against 16.
 const SCALE_MAX: f64 = 1.5;
 
+/// The tables, and what came of their goals.
+pub(crate) struct Tables {
+    turns: usize,
+    has_head: bool,
+    goals: Goals,
+}
+
+#[derive(Default)]
 struct Goals {
     met: usize,
     missed: Vec<String>,
@@ -40,7 +49,43 @@ impl Goals {
     }
 }
 
-pub(crate) fn print(turns: usize) {
+impl Tables {
+    pub(crate) fn new(turns: usize) -> Self {
+        Tables { turns, has_head: false, goals: Goals::default() }
+    }
+
+    /// Each a row, with the slices that it takes.
+    pub(crate) fn rows(&mut self, rows: &mut Rows) {
+        let turns = self.turns;
+        for model in MODELS {
+            let takes = takes(turns, Variant::ALL.len() + 1) * SIZES.len() as u32;
+            rows.table(&format!("kmem/table/nodes{}", model.nodes), takes, |_| {
+                self.head();
+                model_table(model, turns, &mut self.goals);
+            });
+        }
+        rows.table("kmem/table/move_pages", takes(turns, 1), |_| asking(turns));
+        rows.table("kmem/table/scale", takes(turns * 4, 1) * SCALE.len() as u32, |_| scale(turns, &mut self.goals));
+        rows.table("kmem/table/end_to_end", takes(turns, 2) * SIZES.len() as u32, |_| whole(turns, &mut self.goals));
+    }
+
+    /// Above the first table.
+    fn head(&mut self) {
+        if !std::mem::replace(&mut self.has_head, true) {
+            print_head();
+        }
+    }
+
+    pub(crate) fn print_goals(&self) {
+        let Goals { met, missed } = &self.goals;
+        if met + missed.len() > 0 {
+            println!("{met} goals met, {} missed", missed.len());
+            missed.iter().for_each(|missed| println!("  missed: {missed}"));
+        }
+    }
+}
+
+fn print_head() {
     println!(
         "Cost of accounting an allocation for each processor and its end, over none, in per cent.\n\
          The machines are simulated: processors and nodes of {}, nodes of pages by table. The memory is this machine's,\n\
@@ -51,15 +96,6 @@ pub(crate) fn print(turns: usize) {
         BATCH,
         series::SOURCE,
     );
-    let mut goals = Goals { met: 0, missed: Vec::new() };
-    for model in MODELS {
-        model_table(model, turns, &mut goals);
-    }
-    asking(turns);
-    scale(turns, &mut goals);
-    whole(turns, &mut goals);
-    println!("{} goals met, {} missed", goals.met, goals.missed.len());
-    goals.missed.iter().for_each(|missed| println!("  missed: {missed}"));
 }
 
 fn model_table(model: Model, turns: usize, goals: &mut Goals) {
@@ -161,10 +197,13 @@ fn asking(turns: usize) {
 /// Copies of 64 bytes, a unit apart, fall into one set of the first cache: what is accounted hides in the wait for it.
 const SCALE_SIZE: usize = SIZES[2];
 
+/// Processors of the machines that are compared.
+const SCALE: [usize; 4] = [8, 16, 80, 176];
+
 /// What ours costs with more processors.
 fn scale(turns: usize, goals: &mut Goals) {
     let mut of_sixteen = f64::NAN;
-    for processors in [8, 16, 80, 176] {
+    for processors in SCALE {
         let machine = Machine::new(Model::with_processors(processors));
         let run = |way: usize, times: u64| {
             machine.run(if way == 0 { Variant::Ours } else { Variant::None }, SCALE_SIZE, times)

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use crate::common::stats::median;
 
-/// Turns of each.
+/// Turns of each, and those that show that it works.
 pub(crate) const TURNS: usize = 160;
+pub(crate) const TURNS_SMALL: usize = 2;
 
 /// Short: a slice that another process interrupts is one of many, and drops out of the median.
 const SLICE: Duration = Duration::from_micros(400);
@@ -32,6 +33,12 @@ impl Cost {
     pub(crate) fn error(&self, turns: usize) -> f64 {
         1.86 * self.spread / (turns as f64).sqrt()
     }
+}
+
+/// How long [`costs`] takes.
+pub(crate) fn takes(turns: usize, ways: usize) -> Duration {
+    // One slice before all others; then each way, and none behind it. Calibration is as much as two slices of each.
+    SLICE * (1 + 2 * ways * turns + 2 * (ways + 1)) as u32
 }
 
 /// What each of `ways` costs, in turn with `none`: `run(way, times)`, the last way being none.

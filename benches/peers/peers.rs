@@ -18,8 +18,9 @@ use datafusion_execution::memory_pool::{
     FairSpillPool, GreedyMemoryPool, MemoryConsumer, MemoryPool, TrackConsumersPool,
 };
 use memcg::{Bytes, Limit, Limits, Runtime};
+use memcg_bench_rows::Bench;
 
-use crate::common::rows::Rows;
+use crate::common::rows;
 use crate::common::team::Team;
 
 const SIZE: u64 = 64;
@@ -34,8 +35,17 @@ const TOUCHES: u64 = 1_000;
 /// How many consumers the error of a tracking pool would list: what DataFusion's own runtime builder says.
 const TOP: NonZeroUsize = NonZeroUsize::new(5).unwrap();
 
+const BENCH: Bench = Bench {
+    name: "peers",
+    about: "What others publish for the same purpose, beside memcg.\nOne iteration charges 64 bytes and gives them back.",
+};
+
 fn main() {
-    let mut rows = Rows::from_args();
+    let measured = rows::run(&BENCH, define);
+    table::print(&measured.medians);
+}
+
+fn define(rows: &mut rows::Rows) {
     for threads in [1, 2] {
         let mut row = |what: &str, team: &dyn Fn(usize) -> Team| {
             rows.wall(&format!("peers/{what}/threads{threads}"), || team(threads));
@@ -50,7 +60,6 @@ fn main() {
         row("budget_context_depth1", &|threads| budget_context(1, threads));
         row("budget_context_depth3", &|threads| budget_context(3, threads));
     }
-    table::print(&rows.finish());
 }
 
 /// The root is the first level.

@@ -3,7 +3,7 @@
 use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
 
-use crate::common::rows::Medians;
+use memcg_bench_rows::Medians;
 
 /// What the others are divided by.
 const OURS: &str = "memcg_depth4";

@@ -3,16 +3,18 @@
 #![cfg(not(loom))]
 
 use std::process::exit;
+use std::time::{Duration, Instant};
 
 use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
-use indicatif::{ProgressBar, ProgressStyle};
+use memcg_bench_rows::Progress;
 
 use super::machine::{ALIGNS, create, hold, runtime};
 use super::sizes::{Machine, Object, WAYS, nodes, sum};
 use crate::common::alone::{Alone, say};
 use crate::common::resident;
 use crate::common::stats::median;
+use crate::options::BENCH;
 
 pub(crate) const WHAT: &str = "weigh";
 
@@ -24,7 +26,10 @@ pub(crate) fn print(machines: &[Machine], groups: u32, runs: usize) {
         "Resident bytes for each of {groups} groups with names of 16 bytes: a process that has them less one that has\n\
          none, median of {runs}, in turn. Those of size classes are computed: packed, and what the classes waste more.\n"
     );
-    let progress = progress(machines.len() * KINDS * runs * ALIGNS.len());
+    let weights = machines.len() * KINDS * runs * ALIGNS.len();
+    let takes = machines.first().map_or(Duration::ZERO, |machine| weight_takes(machine, groups) * weights as u32);
+    let what = format!("{weights} weights, each of two processes");
+    let mut progress = Progress::bar(BENCH.name, &what, weights, takes);
     let mut table = Table::new();
     table.load_style(ASCII_MARKDOWN).set_header(["", "groups", WAYS[0], WAYS[1], WAYS[2], "in objects, packed"]);
     for machine in machines {
@@ -35,11 +40,8 @@ pub(crate) fn print(machines: &[Machine], groups: u32, runs: usize) {
             for _ in 0..runs {
                 for (align, weights) in weights.iter_mut().enumerate() {
                     weights.push(weigh(machine.nodes, align, kind, groups));
-                    progress.inc(1);
+                    progress.step();
                 }
-            }
-            if progress.is_hidden() {
-                eprintln!("pools: {} of {} weights taken", progress.position(), progress.length().unwrap_or_default());
             }
             let [aligned, packed] = weights.map(|weights| median(weights).unwrap_or_default());
             let (_, given) = sum(objects);
@@ -49,20 +51,15 @@ pub(crate) fn print(machines: &[Machine], groups: u32, runs: usize) {
             table.add_row(head.into_iter().chain(cells));
         }
     }
-    progress.finish_and_clear();
+    drop(progress);
     println!("{}\n", table.trim_fmt());
 }
 
-/// Weighing takes minutes: a bar on a terminal, elsewhere a line now and then; both on stderr.
-fn progress(weights: usize) -> ProgressBar {
-    let words = "pools: weighing [{wide_bar}] {pos}/{len} weights, {eta} left";
-    let style = ProgressStyle::with_template(words).expect("the words name what indicatif knows");
-    let bar = ProgressBar::new(weights as u64).with_style(style);
-    if bar.is_hidden() {
-        eprintln!("pools: {weights} weights to take, each of two processes");
-    }
-    bar.tick();
-    bar
+/// What one weight takes, as a process with a tenth of the groups shows.
+fn weight_takes(machine: &Machine, groups: u32) -> Duration {
+    let start = Instant::now();
+    weigh(machine.nodes, 0, 1, groups.div_ceil(10));
+    start.elapsed() * 10
 }
 
 fn weigh(nodes: u16, align: usize, kind: usize, groups: u32) -> f64 {

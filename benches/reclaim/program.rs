@@ -8,8 +8,15 @@ mod pass;
 mod series;
 
 use self::pass::Visited;
-use crate::common::goals::Goals;
-use crate::common::rows::Rows;
+use memcg_bench_rows::{Bench, Goals};
+
+use crate::common::rows;
+
+const BENCH: Bench = Bench {
+    name: "reclaim",
+    about: "Reclaim beside groups that have nothing to give.\n\
+            One iteration asks for 128 KiB and charges it again, unless the row says otherwise.",
+};
 
 /// Bytes that a round of reclaim asks for: half a batch, as a charge does.
 const WANT: u64 = 128 << 10;
@@ -25,13 +32,13 @@ const EQUAL: f64 = 1.1;
 const UNCROSSED_MAX: f64 = 1.05;
 
 pub(crate) fn main() {
-    let mut rows = Rows::from_args();
-    let visited = pass::rows(&mut rows);
-    charge::rows(&mut rows);
-
-    let medians = rows.finish();
+    let mut visited = Visited::new();
+    let measured = rows::run(&BENCH, |rows| {
+        visited = pass::rows(rows);
+        charge::rows(rows);
+    });
     series::print();
-    let mut goals = Goals::new(&medians);
+    let mut goals = Goals::new(&measured);
     for row in ["soft_pass", "soft_pass_registered"] {
         for idle in [512, 2_048, 8_192] {
             equal(&mut goals, &visited, row, idle, TIME_MAX);

@@ -24,6 +24,7 @@ use clap::{Parser, ValueEnum};
 use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
 use memcg::Bytes;
+use memcg_bench_rows::{Bench, Choice, Chosen, Goals, Measured, parse};
 
 use self::jobs::Work;
 use self::lru::PAGE;
@@ -34,8 +35,6 @@ use self::series::Setup;
 use self::stream::Stream;
 use self::trace::Split;
 use crate::common::clock;
-use crate::common::goals::Goals;
-use crate::common::rows::Medians;
 
 /// Budgets in per cent of all blocks, for the table of refaults by budget.
 const BUDGETS: [u64; 6] = [99, 95, 90, 80, 70, 50];
@@ -48,9 +47,15 @@ const STREAM_ELAPSED_MAX: f64 = 100.0;
 
 const EVICTED_MAX: f64 = 1.1;
 
-/// The tables of the soft limit.
+const BENCH: Bench = Bench {
+    name: "softlimit",
+    about: "The tables of the soft limit: two groups of jobs, refaults by budget, a stream, and what is in proportion.",
+};
+
 #[derive(Parser)]
 struct Options {
+    #[command(flatten)]
+    choice: Choice,
     /// The block trace of the jobs [default: in the folder that MEMCG_TRACES names]
     #[arg(long)]
     trace: Option<PathBuf>,
@@ -60,9 +65,6 @@ struct Options {
     /// Requests of it
     #[arg(long, default_value_t = usize::MAX, hide_default_value = true)]
     requests: usize,
-    /// The tables to make [default: all]
-    #[arg(long, value_enum, value_delimiter = ',')]
-    only: Vec<Which>,
     /// Runs of each variant
     #[arg(long, default_value_t = 6)]
     runs: usize,
@@ -90,26 +92,15 @@ struct Options {
     /// stream: bytes that the device writes in a second
     #[arg(long, default_value = "200MiB")]
     device: Bytes,
-    /// A small run that shows that the program works; so does leaving out what `cargo bench` gives
-    #[arg(long)]
-    quick: bool,
-    #[arg(long, hide = true)]
-    bench: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
-enum Which {
-    Jobs,
-    Budgets,
-    Stream,
-    Proportion,
-}
+/// The tables, each a row.
+const JOBS: &str = "softlimit/jobs";
+const BUDGETS_OF_JOBS: &str = "softlimit/budgets";
+const STREAM: &str = "softlimit/stream";
+const PROPORTION: &str = "softlimit/proportion";
 
 impl Options {
-    fn wants(&self, which: Which) -> bool {
-        self.only.is_empty() || self.only.contains(&which)
-    }
-
     fn small(self) -> Self {
         Options {
             requests: self.requests.min(20_000),
@@ -124,22 +115,24 @@ impl Options {
 }
 
 pub(crate) fn main() {
-    let options = Options::parse();
-    let options = if options.bench && !options.quick { options } else { options.small() };
+    let options: Options = parse(&BENCH);
+    let options = if options.choice.is_small() { options.small() } else { options };
+    let ids = [JOBS, BUDGETS_OF_JOBS, STREAM, PROPORTION].map(str::to_owned);
+    let chosen = options.choice.choose(BENCH.name, ids.into());
     let processors = thread::available_parallelism().map_or(1, |count| count.get());
     println!(
         "{processors} processors; pages of {PAGE} bytes. Averages within one std of base are noise, and called so.\n"
     );
     let (start, others) = (Instant::now(), clock::others());
-    let no_rows = Medians::new();
+    let no_rows = Measured { is_small: options.choice.is_small(), ..Measured::default() };
     let mut goals = Goals::titled("goal (averages of this run)", &no_rows);
-    if options.wants(Which::Jobs) || options.wants(Which::Budgets) {
-        jobs(&options, &mut goals);
+    if chosen.wants(JOBS) || chosen.wants(BUDGETS_OF_JOBS) {
+        jobs(&options, &chosen, &mut goals);
     }
-    if options.wants(Which::Stream) {
+    if chosen.wants(STREAM) {
         stream(&options, &mut goals);
     }
-    if options.wants(Which::Proportion) {
+    if chosen.wants(PROPORTION) {
         proportion::run(&mut goals);
     }
     series::print();
@@ -150,7 +143,7 @@ pub(crate) fn main() {
     }
 }
 
-fn jobs(options: &Options, goals: &mut Goals<'_>) {
+fn jobs(options: &Options, chosen: &Chosen, goals: &mut Goals<'_>) {
     let Some(path) = options.trace.clone().or_else(trace::default_path) else {
         println!("No trace: the tables of the jobs are left out. --trace FILE, or MEMCG_TRACES for its folder.\n");
         return;
@@ -163,7 +156,7 @@ fn jobs(options: &Options, goals: &mut Goals<'_>) {
         }
     };
     let work = Work { requests, jobs: options.jobs.max(1), rounds: options.rounds };
-    if options.wants(Which::Jobs) {
+    if chosen.wants(JOBS) {
         let budget = work.budget(options.budget);
         println!(
             "Two groups, {} threads each, {} requests for {} blocks and {} for {};\n\
@@ -183,7 +176,7 @@ fn jobs(options: &Options, goals: &mut Goals<'_>) {
             jobs_goals(&runs, goals);
         }
     }
-    if options.wants(Which::Budgets) {
+    if chosen.wants(BUDGETS_OF_JOBS) {
         budgets(&work);
     }
 }

@@ -10,7 +10,7 @@ use super::device::Waiters;
 use super::lru::PAGE;
 use super::policy::Variant;
 use super::scene::{Member, Scene};
-use crate::common::goals::Goals;
+use memcg_bench_rows::Goals;
 
 /// Pages of the smallest group; each of the others has twice as many as the one before.
 const SMALLEST: usize = 512;

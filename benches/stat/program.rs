@@ -10,8 +10,9 @@ mod read;
 use std::time::Duration;
 
 use memcg::Counts;
+use memcg_bench_rows::Bench;
 
-use crate::common::rows::Rows;
+use crate::common::rows::{self, Rows};
 use crate::common::statistics::folly::Folly;
 use crate::common::statistics::rstat::{Policy, Rstat};
 use crate::common::statistics::shape::Shape;
@@ -24,13 +25,20 @@ const ITEM: Item = Item::Refault;
 /// Adds before the clock starts.
 const TOUCHES: u64 = 1_000;
 
+const BENCH: Bench = Bench {
+    name: "stat",
+    about: "Statistics, timed: additions, reads and flushes, beside the old ways.\n\
+            One iteration is one addition, one read or one flush.",
+};
+
 pub(crate) fn main() {
-    let mut rows = Rows::from_args();
-    add::rows(&mut rows);
-    read::rows(&mut rows);
-    flush::rows(&mut rows);
-    old_ways(&mut rows);
-    goals::print(&rows.finish());
+    let measured = rows::run(&BENCH, |rows| {
+        add::rows(rows);
+        read::rows(rows);
+        flush::rows(rows);
+        old_ways(rows);
+    });
+    goals::print(&measured);
 }
 
 /// Each under the name that its rows go by.

@@ -34,6 +34,9 @@ const PERIODS_BEFORE: u32 = 4;
 const REST_PERIOD: Duration = Duration::from_millis(50);
 const REST: Duration = Duration::from_secs(1);
 
+/// Phases that belong together.
+const PHASES: usize = 3;
+
 /// Times that are watched before, until idle groups have been taken for idle; more than enough.
 const SETTLES_MAX: usize = 200;
 
@@ -49,20 +52,23 @@ pub(crate) fn run(options: &Options) {
     let readers = options.reader_threads();
     println!(
         "latency: {} groups, one writer over all of them, {readers} threads that read exactly, a random group each {} ms;\n\
-         {} pairs of a phase without readers and one with them, {} s each. Not the wall time counts, but that without the\n\
-         wait for a processor.\n",
+         {} times a phase without readers, one with them, and one with readers and no writer, {} s each. Not the wall\n\
+         time counts, but that without the wait for a processor.\n",
         options.many, options.every_ms, options.phases, options.seconds,
     );
     let (library, leaves) = world(options);
     let writer = Writer::new(&library.groups[leaves]);
     let (mut without, mut with) = (Vec::new(), Vec::new());
-    let (mut wall, mut own) = (times(), times());
+    let (mut wall, mut own, mut quiet) = (times(), times(), times());
     thread::scope(|scope| {
         let orders = writer.start(scope);
         for _ in 0..options.phases {
-            without.push(phase(options, &library, &writer, &orders, 0).0);
+            without.push(phase(options, &library, &writer, Some(&orders), 0).0);
+            for latency in phase(options, &library, &writer, None, readers).1 {
+                record(&mut quiet, latency.own);
+            }
             let before = library.runtime.counts();
-            let (written, latencies) = phase(options, &library, &writer, &orders, readers);
+            let (written, latencies) = phase(options, &library, &writer, Some(&orders), readers);
             print_counts("with readers", &before, &library.runtime.counts(), options.phase());
             with.push(written);
             for latency in latencies {
@@ -72,10 +78,19 @@ pub(crate) fn run(options: &Options) {
         }
     });
     println!();
-    print(&[("without the wait for a processor", &own), ("wall", &wall)]);
-    print_goals(&own);
-    print_writer(&without, &with);
+    print(&[("without the wait for a processor", &own), ("wall", &wall), ("no writer, as the first", &quiet)]);
+    let is_small = options.choice.is_small();
+    if !is_small {
+        print_goals(&own, &quiet);
+    }
+    print_writer(&without, &with, is_small);
     rest(&library.runtime);
+}
+
+/// So many phases, one with each, and what passes before each and at rest.
+pub(crate) fn takes(options: &Options) -> Duration {
+    let phase = options.phase() + options.every() * PERIODS_BEFORE;
+    phase * (PHASES * options.phases) as u32 + REST
 }
 
 /// What the threads of one phase share.
@@ -87,12 +102,12 @@ struct Phase<'a> {
     stop: AtomicBool,
 }
 
-/// The writer and so many readers, for the time of a phase.
+/// The writer, if it gets orders, and so many readers, for the time of a phase.
 fn phase(
     options: &Options,
     library: &Library,
     writer: &Writer<'_>,
-    orders: &Orders<'_>,
+    orders: Option<&Orders<'_>>,
     readers: usize,
 ) -> (Written, Vec<Latency>) {
     let phase = Phase { options, library, writer, recording: AtomicBool::new(false), stop: AtomicBool::new(false) };
@@ -102,9 +117,9 @@ fn phase(
         // A thousand threads that start at once are not what is measured.
         thread::sleep(options.every() * PERIODS_BEFORE);
         phase.recording.store(true, Ordering::Relaxed);
-        orders.begin();
+        orders.inspect(|orders| orders.begin());
         thread::sleep(options.phase());
-        let written = orders.stop();
+        let written = orders.map_or_else(Written::default, Orders::stop);
         phase.stop.store(true, Ordering::Relaxed);
         (written, readers.into_iter().flat_map(join).collect())
     })
@@ -152,7 +167,7 @@ pub(crate) fn print_counts(what: &str, before: &Counts, after: &Counts, time: Du
 }
 
 /// The writer's rate with readers against that without.
-fn print_writer(without: &[Written], with: &[Written]) {
+fn print_writer(without: &[Written], with: &[Written], is_small: bool) {
     let rates = |written: &[Written]| {
         let rates: Vec<f64> = written.iter().map(|written| written.rate() / 1e6).collect();
         Summary::of(&rates)
@@ -170,7 +185,9 @@ fn print_writer(without: &[Written], with: &[Written]) {
             rate.mean, rate.std, rate.min, rate.max
         );
     }
-    println!("goal: at most {SLOWER_MAX} % slower with readers: {slower:+.2} %, {verdict}\n");
+    if !is_small {
+        println!("goal: at most {SLOWER_MAX} % slower with readers: {slower:+.2} %, {verdict}\n");
+    }
 }
 
 /// No thread writes and no thread reads, and the flusher runs.

@@ -12,6 +12,7 @@ use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
+use memcg_bench_rows::{Bench, Choice, Progress, parse};
 
 use crate::common::clock::{self, RunQueue};
 
@@ -21,12 +22,17 @@ const READER_THREADS_MAX: usize = 10_000;
 /// Threads of which there are thousands.
 const STACK: usize = 128 << 10;
 
-/// Statistics under thousands of threads.
-#[derive(Parser)]
+const BENCH: Bench = Bench {
+    name: "stat_stress",
+    about: "Statistics under thousands of threads.\n\
+            Rows: `workers` allocate beside readers, `latency` of exact reads beside a writer, `timers` by the\n\
+            hundred thousand. With --readers above 10000, timers alone.",
+};
+
+#[derive(Clone, Parser)]
 struct Options {
-    /// The runs to make [default: all; with more than 10,000 readers, timers]
-    #[arg(long, value_enum, value_delimiter = ',')]
-    only: Vec<Which>,
+    #[command(flatten)]
+    choice: Choice,
     /// Threads that read, or timers [default: 1000, and 250000 timers]
     #[arg(long)]
     readers: Option<usize>,
@@ -69,16 +75,32 @@ struct Options {
     /// timers: the error that a reader puts up with, in grains
     #[arg(long, default_value_t = 1_024)]
     within: u64,
-    /// Given by `cargo bench`; without it a small run shows that the program works
-    #[arg(long, hide = true)]
-    bench: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum Which {
     Workers,
     Latency,
     Timers,
+}
+
+impl Which {
+    fn id(self) -> String {
+        let name = match self {
+            Which::Workers => "workers",
+            Which::Latency => "latency",
+            Which::Timers => "timers",
+        };
+        format!("stat_stress/{name}")
+    }
+
+    fn takes(self, options: &Options) -> Duration {
+        match self {
+            Which::Workers => workers::takes(options),
+            Which::Latency => latency::takes(options),
+            Which::Timers => options.phase(),
+        }
+    }
 }
 
 /// What keeps the statistics.
@@ -124,7 +146,7 @@ impl Options {
 
     fn which(&self) -> Vec<Which> {
         match self.readers {
-            _ if !self.only.is_empty() => self.only.clone(),
+            _ if self.choice.is_small() => vec![Which::Workers, Which::Latency, Which::Timers],
             Some(readers) if readers > READER_THREADS_MAX => vec![Which::Timers],
             Some(_) => vec![Which::Workers, Which::Latency],
             None => vec![Which::Workers, Which::Latency, Which::Timers],
@@ -135,7 +157,6 @@ impl Options {
     fn small(self) -> Self {
         Options {
             readers: Some(self.readers.unwrap_or(20).min(20)),
-            only: vec![Which::Workers, Which::Latency, Which::Timers],
             workers: self.workers.min(50),
             groups: self.groups.min(10),
             rounds: self.rounds.min(4),
@@ -150,8 +171,13 @@ impl Options {
 }
 
 pub(crate) fn main() {
-    let options = Options::parse();
-    let options = if options.bench { options } else { options.small() };
+    let options: Options = parse(&BENCH);
+    let options = if options.choice.is_small() { options.small() } else { options };
+    let mut which = options.which();
+    let chosen = options.choice.choose(BENCH.name, which.iter().map(|which| which.id()).collect());
+    which.retain(|which| chosen.wants(&which.id()));
+    let takes = which.iter().map(|which| which.takes(&options)).sum();
+    let mut progress = Progress::start(BENCH.name, &format!("{} of 3 runs", which.len()), which.len(), takes);
     let processors = thread::available_parallelism().map_or(1, |count| count.get());
     println!(
         "{processors} processors; the series had 384. Threads here are real, and wait for a processor where those of the\n\
@@ -160,7 +186,8 @@ pub(crate) fn main() {
     if RunQueue::of_this_thread().is_none() {
         println!("No /proc/thread-self/schedstat here: latencies are wall time, the wait for a processor included.\n");
     }
-    for which in options.which() {
+    for which in which {
+        progress.next();
         let (start, others) = (Instant::now(), clock::others());
         match which {
             Which::Workers => workers::run(&options),
@@ -171,6 +198,7 @@ pub(crate) fn main() {
             let share = after.saturating_sub(before).as_secs_f64() / start.elapsed().as_secs_f64() / processors as f64;
             println!("Meanwhile other processes took {:.1} % of the processors.\n", share * 100.0);
         }
+        progress.step();
     }
 }
 

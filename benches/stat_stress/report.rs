@@ -8,9 +8,13 @@ use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
 use hdrhistogram::Histogram;
 
-/// The goals, which are the series' figures: so many per cent within this, and almost none and none above those.
-const WITHIN: (f64, Duration) = (99.9, Duration::from_micros(50));
-const RARELY: (f64, Duration) = (0.01, Duration::from_millis(1));
+/// The goal: a reader beside the writer waits at most so many times what it waits without, in this per cent of its
+/// reads.
+const WITHIN: f64 = 99.9;
+const BESIDE_MAX: f64 = 20.0;
+
+/// Above these the series had one read in ten thousand, and none.
+const RARELY: Duration = Duration::from_millis(1);
 const NEVER: Duration = Duration::from_millis(100);
 
 /// Nanoseconds.
@@ -41,29 +45,21 @@ pub(crate) fn print(kinds: &[(&str, &Times)]) {
     for (name, times) in kinds {
         let at = |quantile| format!("{:.1}", times.value_at_quantile(quantile) as f64 / 1e3);
         let quantiles = [0.5, 0.9, 0.99, 0.999, 0.999_9, 1.0].map(at);
-        let above = [RARELY.1, NEVER].map(|most| format!("{:.4} %", above(times, most)));
+        let above = [RARELY, NEVER].map(|most| format!("{:.4} %", above(times, most)));
         let head = [(*name).to_owned(), times.len().to_string()];
         table.add_row(head.into_iter().chain(quantiles).chain(above));
     }
     println!("{}\n", table.trim_fmt());
 }
 
-/// The series' three figures against these.
-pub(crate) fn print_goals(times: &Times) {
-    let percentile = Duration::from_nanos(times.value_at_percentile(WITHIN.0));
-    let (rarely, never) = (above(times, RARELY.1), above(times, NEVER));
-    let verdict = |met| if met { "met" } else { "missed" };
+/// Beside a writer against without one.
+pub(crate) fn print_goals(beside: &Times, quiet: &Times) {
+    let [beside, quiet] = [beside, quiet].map(|times| times.value_at_percentile(WITHIN) as f64);
+    let ratio = beside / quiet.max(1.0);
+    let verdict = if ratio <= BESIDE_MAX { "met" } else { "missed" };
     println!(
-        "goal: {} % within {:?}: {:?}, {}\n\
-         goal: less than {} % above {:?}: {rarely:.4} %, {}\n\
-         goal: none above {NEVER:?}: {never:.4} %, {}\n",
-        WITHIN.0,
-        WITHIN.1,
-        percentile,
-        verdict(percentile <= WITHIN.1),
-        RARELY.0,
-        RARELY.1,
-        verdict(rarely < RARELY.0),
-        verdict(never == 0.0),
+        "goal: {WITHIN} % of the reads beside the writer within at most {BESIDE_MAX} times what they take without:\n\
+         {ratio:.2} times, {verdict}\n\
+         (Yosry Ahmed's series, on 384 processors: 99.9 % within 50 us, less than 0.01 % above 1 ms, none above 100 ms.)\n",
     );
 }

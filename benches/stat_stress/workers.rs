@@ -107,20 +107,36 @@ pub(crate) fn run(options: &Options) {
         options.every_ms,
         options.reclaim_every,
     );
-    let mut kinds = Vec::new();
-    for &way in &options.ways {
-        kinds.push(Kind { way, beside: Beside::Alone, runs: Vec::new() });
-        if way == Way::Ours {
-            kinds.push(Kind { way, beside: Beside::Sleepers, runs: Vec::new() });
-        }
-        kinds.push(Kind { way, beside: Beside::Readers, runs: Vec::new() });
-    }
+    let mut kinds = kinds(options);
     for _ in 0..options.repeats {
         for kind in &mut kinds {
             kind.runs.push(once(options, kind.way, kind.beside));
         }
     }
-    print(&kinds);
+    print(&kinds, options.choice.is_small());
+}
+
+/// Each way without readers and with them, and what the machine takes for as many threads that wake up.
+fn kinds(options: &Options) -> Vec<Kind> {
+    let beside = |way| match way {
+        Way::Ours => vec![Beside::Alone, Beside::Sleepers, Beside::Readers],
+        _ => vec![Beside::Alone, Beside::Readers],
+    };
+    let of = |way| beside(way).into_iter().map(move |beside| Kind { way, beside, runs: Vec::new() });
+    options.ways.iter().copied().flat_map(of).collect()
+}
+
+/// How long all runs take, as a run of two rounds shows for each way.
+pub(crate) fn takes(options: &Options) -> Duration {
+    const ROUNDS: usize = 2;
+    let few = Options { rounds: ROUNDS.min(options.rounds), ..options.clone() };
+    let times = options.rounds.div_ceil(few.rounds.max(1)) * options.repeats;
+    let mut takes = Duration::ZERO;
+    for &way in &options.ways {
+        let runs = kinds(options).iter().filter(|kind| kind.way == way).count();
+        takes += once(&few, way, Beside::Alone).time * (runs * times) as u32;
+    }
+    takes
 }
 
 fn once(options: &Options, way: Way, beside: Beside) -> Run {
@@ -324,7 +340,7 @@ impl<S: Statistics> Hands<'_, S> {
     }
 }
 
-fn print(kinds: &[Kind]) {
+fn print(kinds: &[Kind], is_small: bool) {
     let mut table = Table::new();
     table.load_style(ASCII_MARKDOWN).set_header([
         "statistics",
@@ -366,6 +382,9 @@ fn print(kinds: &[Kind]) {
         assert!(kind.way != Way::Ours || kind.runs.iter().all(|run| run.exact), "figures of the library are exact");
     }
     println!("{}\n", table.trim_fmt());
+    if is_small {
+        return;
+    }
     let ours = kinds.iter().find(|kind| kind.way == Way::Ours && kind.beside == Beside::Readers);
     if let Some((ours, none)) = ours.zip(base(kinds, Way::Ours)) {
         let (seconds, delta) = (ours.seconds(), ours.seconds().delta(&none));

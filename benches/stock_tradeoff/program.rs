@@ -8,12 +8,13 @@ mod typical;
 mod worst;
 
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Parser;
 use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
 use memcg::{Bytes, CounterConfig};
+use memcg_bench_rows::{Bench, Choice, Progress, parse};
 
 use self::typical::Typical;
 use crate::common::BATCH;
@@ -25,9 +26,20 @@ const PAGE: u64 = 4_096;
 /// The library's share of the root's max for stranded credit, when nothing else is said.
 const BUDGET_SHARE: u64 = 16;
 
-/// Seven slots for each thread against a stock for each counter.
+const BENCH: Bench = Bench {
+    name: "stock_tradeoff",
+    about: "What a stock for each counter strands, beside seven slots for each thread.\n\
+            Rows: `stranded` for each number of counters, `tables` of slots in memory, `points` of the patch series.",
+};
+
+const STRANDED: &str = "stock_tradeoff/stranded";
+const TABLES: &str = "stock_tradeoff/tables";
+const POINTS: &str = "stock_tradeoff/points";
+
 #[derive(Parser)]
 struct Options {
+    #[command(flatten)]
+    choice: Choice,
     /// Threads that charge
     #[arg(long, default_value_t = 2)]
     threads: usize,
@@ -40,9 +52,6 @@ struct Options {
     /// Measure one table in this process: THREADS COUNTERS
     #[arg(long, hide = true, num_args = 2)]
     resident: Option<Vec<usize>>,
-    /// Given by `cargo bench`; without it a small run shows that the program works
-    #[arg(long, hide = true)]
-    bench: bool,
 }
 
 /// What holds for all measurements.
@@ -97,14 +106,15 @@ pub(crate) struct Line {
 }
 
 pub(crate) fn main() -> ExitCode {
-    let mut options = Options::parse();
+    let mut options: Options = parse(&BENCH);
     if let Some(resident) = &options.resident {
         return resident::measure_here(resident[0], resident[1]);
     }
     let mut counts = vec![1, 7, 8, 32, 1_000, 50_000];
     let mut tables = vec![(2, 1), (2, 50_000), (1_000, 1_000)];
     let mut tasks = 100_000;
-    if !options.bench {
+    let chosen = options.choice.choose(BENCH.name, [STRANDED, TABLES, POINTS].map(str::to_owned).into());
+    if options.choice.is_small() {
         counts.truncate(3);
         tables.truncate(1);
         tasks = 1_000;
@@ -124,10 +134,28 @@ pub(crate) fn main() -> ExitCode {
         Bytes(BATCH * PAGE),
         Bytes(PAGE),
     );
-    let lines: Vec<Line> = counts.into_iter().map(|counters| line(&setup, counters)).collect();
-    print(&setup, &lines);
-    resident::print(&tables);
-    points::print(&setup, &lines);
+    let needs_lines = chosen.wants(STRANDED) || chosen.wants(POINTS);
+    let counts = if needs_lines { counts } else { Vec::new() };
+    // Of the run with most counters most is the wait at its end; a run with one shows what its tasks take.
+    let start = Instant::now();
+    let first: Vec<Line> = counts.first().map(|&counters| line(&setup, counters)).into_iter().collect();
+    let what = format!("{} numbers of counters", counts.len());
+    let mut progress = Progress::bar(BENCH.name, &what, counts.len(), start.elapsed() * counts.len() as u32);
+    let mut lines = first;
+    for counters in counts.into_iter().skip(1) {
+        progress.step();
+        lines.push(line(&setup, counters));
+    }
+    drop(progress);
+    if chosen.wants(STRANDED) {
+        print(&setup, &lines);
+    }
+    if chosen.wants(TABLES) {
+        resident::print(&tables);
+    }
+    if chosen.wants(POINTS) {
+        points::print(&setup, &lines);
+    }
     ExitCode::SUCCESS
 }
 

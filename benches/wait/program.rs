@@ -7,21 +7,27 @@ mod futures;
 mod high;
 mod line;
 
-use crate::common::goals::Goals;
-use crate::common::rows::Rows;
+use memcg_bench_rows::{Bench, Goals};
+
+use crate::common::rows;
+
+const BENCH: Bench = Bench {
+    name: "wait",
+    about: "What it costs to wait for room, and to have others wait.\n\
+            One iteration is one charge and one uncharge, unless the row says otherwise.",
+};
 
 /// What "as before" leaves to the machine.
 const EQUAL: f64 = 1.05;
 
 pub(crate) fn main() {
-    let mut rows = Rows::from_args();
-    line::rows(&mut rows);
-    futures::rows(&mut rows);
-    high::rows(&mut rows);
-    elsewhere::rows(&mut rows);
-
-    let medians = rows.finish();
-    let mut goals = Goals::new(&medians);
+    let measured = rows::run(&BENCH, |rows| {
+        line::rows(rows);
+        futures::rows(rows);
+        high::rows(rows);
+        elsewhere::rows(rows);
+    });
+    let mut goals = Goals::new(&measured);
     goals.ratio("charge/high/below", "charge/high/unset", EQUAL);
     for what in ["hit", "walk"] {
         let of = |waiters| format!("charge/{waiters}/depth4/{what}");

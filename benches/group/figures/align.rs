@@ -59,6 +59,12 @@ pub(crate) fn print(options: &Options) {
     println!("{others}\n");
 }
 
+/// So many slices of three ways.
+pub(crate) fn takes(options: &Options) -> std::time::Duration {
+    let slices = What::ALL.len() * 2 * PLACES * 3 * options.turns.div_ceil(PLACES);
+    options.slice() * slices as u32
+}
+
 /// Line, packed, and line again: what lies between two of a kind is what such a comparison cannot see.
 fn measure(options: &Options, what: What, threads: usize) -> Vec<Series> {
     // Those of before stay, so that others come.

@@ -13,10 +13,10 @@ use std::time::Instant;
 use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
 use memcg::{Group, Runtime};
+use memcg_bench_rows::Goals;
 
 use super::Options;
 use crate::common::alone::{Alone, say};
-use crate::common::goals::Goals;
 use crate::common::host::Others;
 use crate::common::resident;
 use crate::common::team::pin;
@@ -88,6 +88,11 @@ pub(crate) fn print(options: &Options, goals: &mut Goals<'_>) {
         "barriers",
         BARRIERS_MAX,
     );
+}
+
+/// Fewer lives, for how long they take.
+pub(crate) fn once(options: &Options) {
+    Alone::start(WHAT, &[whole(options.cycles).to_string()]).answer();
 }
 
 /// Whole batches for each thread, and a hundred looks.

@@ -10,10 +10,10 @@ use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
 use memcg::expert::PoolAlign;
 use memcg::{Group, Limits, Runtime, Stat};
+use memcg_bench_rows::Goals;
 
 use super::Options;
 use crate::common::alone::{Alone, say};
-use crate::common::goals::Goals;
 use crate::common::resident;
 use crate::common::stats::{Summary, median};
 use crate::program::names::LEN;
@@ -123,6 +123,13 @@ pub(crate) fn print(options: &Options, goals: &mut Goals<'_>) {
     }
     println!("{}\n", table.trim_fmt());
     println!("the kernel: {} + {} bytes for one on one node, aligned\n", KERNEL[0], KERNEL[1]);
+}
+
+/// Each kind once, for how long that takes.
+pub(crate) fn once(options: &Options) {
+    for kind in Kind::ALL {
+        weigh(kind, options.groups);
+    }
 }
 
 /// A process with none and one with all, one after the other.

@@ -12,18 +12,19 @@ use std::time::Duration;
 use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
 
+use memcg_bench_rows::Goals;
+
 use super::Options;
 use crate::common::alone::{Alone, serve};
-use crate::common::goals::Goals;
 use crate::common::host::Others;
 use crate::common::slices::{Series, Way, in_turn};
 use crate::program::siblings::Crowd;
-use crate::program::{CREATE_DESTROY_NANOS_MAX, SIBLINGS_FLAT, TWO_THREADS_MAX, team};
+use crate::program::{CREATE_DESTROY_MAX, SIBLINGS_FLAT, TWO_THREADS_MAX, map, team};
 
 pub(crate) const WHAT: &str = "siblings";
 
 pub(crate) fn print(options: &Options, goals: &mut Goals<'_>) {
-    let counts: Vec<u32> = BTreeSet::from([1, 1_000, options.groups]).into_iter().collect();
+    let counts = counts(options);
     println!(
         "Create to release: under a new name of 16 bytes; charged, uncharged, taken offline, dropped. Medians of {} slices of\n\
          {} ms, in turn; +- is one standard deviation from slice to slice, and a difference inside it is noise. Of two\n\
@@ -31,16 +32,28 @@ pub(crate) fn print(options: &Options, goals: &mut Goals<'_>) {
         options.turns, options.slice,
     );
     let others = Others::watch();
-    let series = measure(options, &counts);
+    let (series, map) = measure(options, &counts);
     println!("{}\n", table(&counts, &series).trim_fmt());
+    println!("A count in a map behind a mutex instead, in turn with these, 1 thread: {:.0} ns", map.median());
     println!("{others}\n");
-    judge(&counts, &series, goals);
+    judge(&counts, &series, &map, goals);
 }
 
-/// By place: two series for each number of siblings, of one thread and of two.
-fn measure(options: &Options, counts: &[u32]) -> Vec<[Series; 2]> {
+/// Numbers of siblings, each once.
+fn counts(options: &Options) -> Vec<u32> {
+    BTreeSet::from([1, 1_000, options.groups]).into_iter().collect()
+}
+
+/// So many slices of one thread, of two, and of the map.
+pub(crate) fn takes(options: &Options) -> Duration {
+    options.slice() * ((2 * counts(options).len() + 1) * options.turns) as u32
+}
+
+/// By place: two series for each number of siblings, of one thread and of two. And the series of the map.
+fn measure(options: &Options, counts: &[u32]) -> (Vec<[Series; 2]>, Series) {
     let crowds: Vec<RefCell<Alone>> =
         counts.iter().map(|count| RefCell::new(Alone::start(WHAT, &[count.to_string()]))).collect();
+    let map = map::team();
     let mut ways: Vec<Way<'_>> = Vec::new();
     for crowd in &crowds {
         for threads in [1, 2] {
@@ -51,8 +64,10 @@ fn measure(options: &Options, counts: &[u32]) -> Vec<[Series; 2]> {
             }));
         }
     }
-    let series = in_turn(options.turns, options.slice(), &mut ways);
-    series.as_chunks().0.to_vec()
+    ways.push(Box::new(|iters| map.wall(iters)));
+    let mut series = in_turn(options.turns, options.slice(), &mut ways);
+    let map = series.pop().expect("one for each way");
+    (series.as_chunks().0.to_vec(), map)
 }
 
 fn table(counts: &[u32], series: &[[Series; 2]]) -> Table {
@@ -85,9 +100,10 @@ fn table(counts: &[u32], series: &[[Series; 2]]) -> Table {
     table
 }
 
-fn judge(counts: &[u32], series: &[[Series; 2]], goals: &mut Goals<'_>) {
+fn judge(counts: &[u32], series: &[[Series; 2]], map: &Series, goals: &mut Goals<'_>) {
     let most = counts.last().copied().unwrap_or_default();
-    goals.at_most("create to release, 1 sibling, 1 thread", series[0][0].median(), "ns", CREATE_DESTROY_NANOS_MAX);
+    let what = "create to release, 1 sibling, 1 thread / a count in a map";
+    goals.at_most(what, series[0][0].against(map).ratio, "x", CREATE_DESTROY_MAX);
     for threads in [1, 2] {
         let medians: Vec<f64> = series.iter().map(|of| of[threads - 1].median()).collect();
         let slowest = medians.iter().copied().fold(f64::MIN, f64::max);
