@@ -1,5 +1,3 @@
-#![cfg(all(not(loom), target_os = "linux"))]
-#![allow(unsafe_code, reason = "neither a global allocator nor a limit of the process has a safe form")]
 //! Memory that is refused: `create` says so, nothing is lost, and it works again once there is some.
 //!
 //! * here: an allocator that refuses, and what must be as it was; `allocations`: from the first, the second, … of one
@@ -7,6 +5,10 @@
 //!   with its first use, where no caller gets an error; `delays`: a thread in the place of memory.
 //!
 //! Each test starts this program again for itself alone.
+//!
+//! What refuses memory here is Linux: on other systems this program is empty.
+#![cfg(all(not(loom), target_os = "linux"))]
+#![allow(unsafe_code, reason = "neither a global allocator nor a limit of the process has a safe form")]
 
 #[path = "../support/mod.rs"]
 mod support;

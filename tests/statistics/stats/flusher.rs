@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use memcg::expert::BarrierMode;
 #[cfg(target_os = "linux")]
-use memcg::{Event, Freshness, Limits};
-use memcg::{Group, Runtime, Stat};
+use memcg::{Event, Limits};
+use memcg::{Freshness, Group, Runtime, Stat};
 
 use super::{assert_exact, build, create, eventually, kinds};
 #[cfg(target_os = "linux")]

@@ -3,6 +3,7 @@
 //! Each thread is sent a signal. Its handler only notes addresses: what it interrupts may hold the lock of the
 //! allocator, or of standard error. The thread that asked makes names of them.
 
+#[cfg(target_os = "linux")]
 use std::fmt::Write as _;
 
 /// One paragraph a thread: its number, its name, its frames, innermost first.

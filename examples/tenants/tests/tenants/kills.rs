@@ -1,11 +1,10 @@
 //! `--kill`: without a limit the system kills the service, with one it does not, and nothing is left behind.
 
 use std::path::Path;
-use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::{Folder, number, program, refusal, run, trace};
+use super::{Folder, number, refusal, run, trace};
 
 /// Small enough for a debug build: control groups of 44 MiB.
 const SMALL: [&str; 5] = ["--kill", "--budget", "8MiB", "--format", "json"];
@@ -89,9 +88,10 @@ fn kill_is_a_table_for_people() {
 #[test]
 fn kill_without_permission_is_skipped_with_a_reason() {
     use std::os::unix::process::CommandExt;
+    use std::process::Command;
 
     let nobody = 65_534;
-    let output = match Command::new(program()).args(SMALL).uid(nobody).gid(nobody).output() {
+    let output = match Command::new(super::program()).args(SMALL).uid(nobody).gid(nobody).output() {
         Ok(output) => output,
         Err(error) => return println!("cannot start the example as nobody, skipped: {error}"),
     };
