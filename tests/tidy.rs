@@ -35,3 +35,5 @@ mod series;
 mod types;
 #[path = "tidy/words.rs"]
 mod words;
+#[path = "tidy/workflows.rs"]
+mod workflows;

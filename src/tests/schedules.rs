@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use loom::model::Builder;
 use loom::thread::JoinHandle;
@@ -34,6 +35,7 @@ pub(super) fn large_model_without_pair(f: impl Fn() + Sync + Send + 'static) {
 fn explore(mut builder: Builder, f: impl Fn() + Sync + Send + 'static) {
     let schedules = Arc::new(AtomicU64::new(0));
     builder.max_branches = 20_000;
+    let began = Instant::now();
     builder.check({
         let schedules = Arc::clone(&schedules);
         move || {
@@ -41,7 +43,11 @@ fn explore(mut builder: Builder, f: impl Fn() + Sync + Send + 'static) {
             f();
         }
     });
-    println!("{} schedules", schedules.load(Ordering::Relaxed));
+    // Loom does not say whether it has tried them all or stopped because of `LOOM_MAX_DURATION`.
+    let stopped = builder.max_duration.is_some_and(|most| began.elapsed() >= most);
+    let thread = std::thread::current();
+    let (model, end) = (thread.name().unwrap_or("a model"), if stopped { "stopped" } else { "complete" });
+    println!("{model}: {} schedules, {end}", schedules.load(Ordering::Relaxed));
 }
 
 /// The same where loads count as exchanges, else no schedule: with loads of older values it takes too long.
