@@ -63,9 +63,9 @@ pub(crate) fn sources() -> Vec<Source> {
     read_all("src", &["rs"])
 }
 
-/// The same with the pages of text beside them.
+/// The same with all pages of text.
 pub(crate) fn sources_and_pages() -> Vec<Source> {
-    read_all("src", &["rs", "md"])
+    sources().into_iter().chain(pages()).collect()
 }
 
 /// README and CONTRIBUTING, the chapters of the book, and the pages of text in `src`.

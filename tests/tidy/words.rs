@@ -35,13 +35,18 @@ const WORDS: &[(&str, Pattern, &str)] = &[
     ("funeral", Words(&["funeral", "funerals", "grave", "graves"]), "release, release queue"),
     ("Further", Defined("Further"), "CounterDecl"),
     ("gate", Words(&["gate", "gates"]), "the counter's hot header"),
+    ("he", Words(&["he", "him", "himself", "his", "she"]), "the subject: the thread, the group, the charge"),
     ("hear", Words(&["hear", "hears", "heard", "hearing", "hearings"]), "wait, collect; a listener is notified"),
     ("heir", Words(&["heir", "heirs"]), "nearest live ancestor"),
     ("is_free", Defined("is_free"), "may_call_out"),
     ("keep", DefinedIn("keep", &["counter"]), "recheck_limit"),
     ("keeper", Words(&["keeper", "keepers"]), "first"),
     ("knob", Words(&["knob", "knobs"]), "LimitKind, limit"),
-    ("letter", Words(&["the letter", "a letter"]), "the patch series, by author and year"),
+    (
+        "letter",
+        Words(&["the letter", "a letter", "this letter", "that letter", "limit letter"]),
+        "the patch series, by author and year",
+    ),
     ("levels", DefinedIn("levels", &["counter"]), "path_to_root"),
     ("Life", Defined("Life"), "Incarnation"),
     ("list", DefinedIn("list", &["counter", "pressure"]), "schedule_service"),
@@ -73,6 +78,15 @@ const BEFORE_BARE_WHO: &[&str] = &[
     "by", "each", "else", "except", "for", "from", "he", "if", "in", "into", "is", "it", "keeps", "like", "not", "of",
     "on", "one", "only", "or", "over", "she", "since", "so", "than", "that", "the", "then", "through", "till", "to",
     "under", "unless", "until", "was", "what", "when", "where", "which", "while", "with", "without", "yet",
+];
+
+/// Chapters that are yet to be written anew. None joins them.
+const OLD_CHAPTERS: &[&str] = &[
+    "docs/src/connections.md",
+    "docs/src/nodes.md",
+    "docs/src/reclaim.md",
+    "docs/src/tenants.md",
+    "docs/src/waiting.md",
 ];
 
 /// A text taken apart: words in lower case, with the line of each.
@@ -173,7 +187,8 @@ impl Text<'_> {
 }
 
 pub(crate) fn findings(sources: &[Source]) -> Vec<Finding> {
-    let texts: Vec<Text> = sources.iter().map(Text::of).collect();
+    let texts: Vec<Text> =
+        sources.iter().filter(|source| !OLD_CHAPTERS.contains(&source.path.as_str())).map(Text::of).collect();
     let mut findings = Vec::new();
     for (name, pattern, instead) in WORDS {
         let mut lines = Vec::new();
@@ -202,7 +217,7 @@ const PLACES: usize = 40;
 
 #[test]
 fn words_do_not_come_back() {
-    hold("word", "src says it in plain words: see WORDS in tests/tidy/words.rs");
+    hold("word", "src, README and the book say it in plain words: see WORDS in tests/tidy/words.rs");
 }
 
 // === the patterns themselves ===
