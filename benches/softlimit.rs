@@ -4,8 +4,8 @@
 //!
 //! The jobs replay a block trace, its requests dealt to the two groups in turn, so that both do much the same, as two
 //! builds of one kernel do, and neither gets far ahead. The trace comes from `--trace` or from the folder that
-//! `MEMCG_TRACES` names; without one those tables are left out. Every variant has the same groups, caches and charges;
-//! variants take turns run by run.
+//! `MEMCG_TRACES` names; where there is none it is made up, and every table says so. Every variant has the same groups,
+//! caches and charges; variants take turns run by run.
 //!
 //! *base* is the kernel's old soft limit, a tree sorted by excess, of which the largest is reclaimed whole;
 //! *base_quarter* the same with visits of 32 pages, until a quarter of the excess has gone. *rework* is the series'
@@ -22,8 +22,8 @@ mod common;
 mod program;
 
 #[cfg(not(loom))]
-fn main() {
-    program::main();
+fn main() -> std::process::ExitCode {
+    program::main()
 }
 
 // The types of loom panic outside a model.

@@ -8,6 +8,7 @@ use comfy_table::presets::ASCII_MARKDOWN;
 use super::policy::Variant;
 use super::scene::Run;
 use super::series::{Figure, Setup, per_cent};
+use crate::common::claims::Ratio;
 use crate::common::stats::Summary;
 
 /// A figure of a run.
@@ -49,9 +50,19 @@ impl Runs {
         self.of.iter().map(|(_, runs)| runs.len()).min().unwrap_or(0)
     }
 
-    pub(crate) fn summary(&self, variant: Variant, of: Of) -> Summary {
+    /// One value for each run, in the order of the rounds.
+    pub(crate) fn values(&self, variant: Variant, of: Of) -> Vec<f64> {
         let runs = self.of.iter().find(|(other, _)| *other == variant).map_or(&[][..], |(_, runs)| runs);
-        Summary::of(&runs.iter().map(of).collect::<Vec<_>>())
+        runs.iter().map(of).collect()
+    }
+
+    pub(crate) fn summary(&self, variant: Variant, of: Of) -> Summary {
+        Summary::of(&self.values(variant, of))
+    }
+
+    /// One variant's times by another's, round by round.
+    pub(crate) fn ratio(&self, variant: Variant, base: Variant, of: Of) -> Ratio {
+        Ratio::of(&self.values(variant, of), &self.values(base, of))
     }
 
     /// The average of ours in per cent of base's.
@@ -59,9 +70,9 @@ impl Runs {
         self.summary(Variant::Reworkoptim, of).mean / self.summary(Variant::Base, of).mean * 100.0
     }
 
-    pub(crate) fn print(&self) {
+    pub(crate) fn print(&self, what: &str) {
         let mut table = Table::new();
-        let head = ["", "variant", "min", "max", "avg", "std", "runs", "of base", "series"];
+        let head = [what, "variant", "min", "max", "avg", "std", "runs", "of base", "series"];
         table.load_style(ASCII_MARKDOWN).set_header(head);
         for Measure { name, decimals, series, of } in MEASURES {
             let base = self.summary(Variant::Base, of);

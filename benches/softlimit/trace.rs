@@ -4,11 +4,13 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use flate2::read::MultiGzDecoder;
+
+use super::synthetic;
 
 const NAME: &str = "block-cloudphysics-w106.csv.gz";
 
@@ -27,27 +29,54 @@ pub(crate) struct Requests {
     pub(crate) blocks: usize,
 }
 
-/// Where `MEMCG_TRACES` says that traces are.
-pub(crate) fn default_path() -> Option<PathBuf> {
-    std::env::var_os("MEMCG_TRACES").map(|folder| PathBuf::from(folder).join(NAME))
+/// A trace, and what its tables are headed with.
+pub(crate) struct Trace {
+    pub(crate) name: String,
+    keys: Vec<u64>,
 }
 
-/// The first `most` requests of a trace, split in two.
-pub(crate) fn read(path: &Path, most: usize, split: Split) -> io::Result<[Requests; 2]> {
-    let reader = BufReader::new(MultiGzDecoder::new(File::open(path)?));
-    let mut keys = Vec::new();
-    for line in reader.lines().skip(1).take(most) {
-        let line = line?;
-        let key = line.split(',').next().and_then(|key| key.parse::<u64>().ok());
-        keys.push(key.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("no block in {line:?}")))?);
-    }
-    Ok(match split {
-        Split::Alternate => [0, 1].map(|first| Requests::new(keys.iter().skip(first).step_by(2))),
-        Split::Halves => {
-            let (first, second) = keys.split_at(keys.len() / 2);
-            [first, second].map(|half| Requests::new(half.iter()))
+impl Trace {
+    /// `--trace`; else the file in the folder that `MEMCG_TRACES` names, where it is there; else the made-up one.
+    pub(crate) fn find(path: Option<&Path>) -> Result<Trace, String> {
+        let folder = || std::env::var_os("MEMCG_TRACES").map(|folder| PathBuf::from(folder).join(NAME));
+        match path.map(Path::to_owned).or_else(|| folder().filter(|path| path.exists())) {
+            Some(path) => Trace::read(&path),
+            None => Ok(Trace { name: "synthetic trace".to_owned(), keys: synthetic::keys() }),
         }
-    })
+    }
+
+    fn read(path: &Path) -> Result<Trace, String> {
+        let file = path.display();
+        let reader = File::open(path).map_err(|error| format!("{file}: {error}; name another file with --trace"))?;
+        let mut keys = Vec::new();
+        for (number, line) in BufReader::new(MultiGzDecoder::new(reader)).lines().enumerate() {
+            let line = line.map_err(|error| format!("{file}:{}: {error}; it has to be gzip", number + 1))?;
+            let key = line.split(',').next().and_then(|key| key.parse::<u64>().ok());
+            match key {
+                Some(key) => keys.push(key),
+                // The head.
+                None if number == 0 => {}
+                None => {
+                    let wanted = "each line but the first is `block` or `block,size`";
+                    return Err(format!("{file}:{}: no number of a block in {line:?}; {wanted}", number + 1));
+                }
+            }
+        }
+        let name = path.file_name().map_or_else(|| "trace".to_owned(), |name| name.to_string_lossy().into_owned());
+        Ok(Trace { name: name.trim_end_matches(".csv.gz").to_owned(), keys })
+    }
+
+    /// The first `most` requests, split in two.
+    pub(crate) fn split(&self, most: usize, split: Split) -> [Requests; 2] {
+        let keys = &self.keys[..most.min(self.keys.len())];
+        match split {
+            Split::Alternate => [0, 1].map(|first| Requests::new(keys.iter().skip(first).step_by(2))),
+            Split::Halves => {
+                let (first, second) = keys.split_at(keys.len() / 2);
+                [first, second].map(|half| Requests::new(half.iter()))
+            }
+        }
+    }
 }
 
 impl Requests {
