@@ -9,6 +9,7 @@ mod series;
 mod table;
 mod turns;
 mod variant;
+mod verdicts;
 mod walk;
 
 use memcg_bench_rows::{Bench, RowProgram, parse_rows};
@@ -25,7 +26,11 @@ const BENCH: Bench = Bench {
 
 pub(crate) fn main() {
     let RowProgram { rows: options } = parse_rows(&BENCH);
-    let turns = if options.choice.is_small() { turns::TURNS_SMALL } else { turns::TURNS };
+    let turns = match (options.choice.is_trial(), options.choice.is_small()) {
+        (true, _) => turns::TURNS_TRIAL,
+        (false, true) => turns::TURNS_QUICK,
+        (false, false) => turns::TURNS,
+    };
     let mut tables = table::Tables::new(turns);
     run_with(&BENCH, &options, |rows| {
         tables.rows(rows);
@@ -34,4 +39,5 @@ pub(crate) fn main() {
     if !options.choice.is_small() {
         tables.print_goals();
     }
+    tables.verdicts.print();
 }

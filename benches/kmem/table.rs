@@ -11,8 +11,9 @@ use comfy_table::presets::ASCII_MARKDOWN;
 use memcg::kmem::MovePages;
 
 use super::machine::{BATCH, MODELS, Machine, Model, NODES1, NODES2};
-use super::turns::{Cost, costs, takes};
+use super::turns::{Cost, PARTS, costs, takes};
 use super::variant::Variant;
+use super::verdicts::Verdicts;
 use super::{SIZES, end_to_end, series};
 use crate::common::rows::Rows;
 
@@ -31,6 +32,7 @@ pub(crate) struct Tables {
     turns: usize,
     has_head: bool,
     goals: Goals,
+    pub(crate) verdicts: Verdicts,
 }
 
 #[derive(Default)]
@@ -51,7 +53,7 @@ impl Goals {
 
 impl Tables {
     pub(crate) fn new(turns: usize) -> Self {
-        Tables { turns, has_head: false, goals: Goals::default() }
+        Tables { turns, has_head: false, goals: Goals::default(), verdicts: Verdicts::default() }
     }
 
     /// Each a row, with the slices that it takes.
@@ -61,12 +63,26 @@ impl Tables {
             let takes = takes(turns, Variant::ALL.len() + 1) * SIZES.len() as u32;
             rows.table(&format!("kmem/table/nodes{}", model.nodes), takes, |_| {
                 self.head();
-                model_table(model, turns, &mut self.goals);
+                self.model(model);
             });
         }
         rows.table("kmem/table/move_pages", takes(turns, 1), |_| asking(turns));
-        rows.table("kmem/table/scale", takes(turns * 4, 1) * SCALE.len() as u32, |_| scale(turns, &mut self.goals));
-        rows.table("kmem/table/end_to_end", takes(turns, 2) * SIZES.len() as u32, |_| whole(turns, &mut self.goals));
+        rows.table("kmem/table/scale", takes(turns * 2, 2) * SCALE.len() as u32, |_| self.scale());
+        rows.table("kmem/table/end_to_end", takes(turns, 2) * SIZES.len() as u32, |_| self.whole());
+    }
+
+    fn model(&mut self, model: Model) {
+        let measured = model_table(model, self.turns, &mut self.goals);
+        let mut spreads = Spreads::new(&format!("nodes{}", model.nodes));
+        for (place, variant) in Variant::ALL.into_iter().enumerate() {
+            for (size, (costs, _)) in SIZES.into_iter().zip(&measured) {
+                spreads.row(variant.name(), size, series::percent(model.nodes, variant, size), costs[place]);
+            }
+        }
+        spreads.print();
+        for (size, (costs, _)) in SIZES.into_iter().zip(&measured) {
+            self.verdicts.of_model(model, size, costs);
+        }
     }
 
     /// Above the first table.
@@ -98,7 +114,7 @@ fn print_head() {
     );
 }
 
-fn model_table(model: Model, turns: usize, goals: &mut Goals) {
+fn model_table(model: Model, turns: usize, goals: &mut Goals) -> Vec<(Vec<Cost>, f64)> {
     let machine = Machine::new(model);
     let addresses: Vec<usize> = (0..model.processors).map(|unit| machine.data + unit * machine.unit).collect();
     println!(
@@ -140,6 +156,31 @@ fn model_table(model: Model, turns: usize, goals: &mut Goals) {
         let id = format!("kmem/ours/size{size}/nodes{}", model.nodes);
         goals.at_most(format!("{id}, %"), costs[ours].percent, most);
         goals.at_most(format!("{id}: none / bitmap and zeroes"), costs[ours].none / plain, PLAIN_MAX);
+    }
+    measured
+}
+
+/// A line for each way and size: the series' figure, ours, and how far the parts of the run lie apart.
+struct Spreads(Table);
+
+impl Spreads {
+    fn new(what: &str) -> Self {
+        let mut table = Table::new();
+        let head = [what, "size", "series, %", "ours, %", "min", "max", "std", "runs"];
+        table.load_style(ASCII_MARKDOWN).set_header(head);
+        Spreads(table)
+    }
+
+    fn row(&mut self, way: &str, size: usize, series: Option<f64>, cost: Cost) {
+        let parts = cost.parts();
+        let figures = [cost.percent, parts.min, parts.max].map(|figure| format!("{figure:+.1}"));
+        let series = series.map_or_else(String::new, |figure| format!("{figure:+.1}"));
+        let cells = [way.to_owned(), format!("{size} B"), series].into_iter().chain(figures);
+        self.0.add_row(cells.chain([format!("{:.1}", parts.std), PARTS.to_string()]));
+    }
+
+    fn print(&self) {
+        println!("{}\n", self.0.trim_fmt());
     }
 }
 
@@ -200,44 +241,54 @@ const SCALE_SIZE: usize = SIZES[2];
 /// Processors of the machines that are compared.
 const SCALE: [usize; 4] = [8, 16, 80, 176];
 
-/// What ours costs with more processors.
-fn scale(turns: usize, goals: &mut Goals) {
-    let mut of_sixteen = f64::NAN;
-    for processors in SCALE {
-        let machine = Machine::new(Model::with_processors(processors));
-        let run = |way: usize, times: u64| {
-            machine.run(if way == 0 { Variant::Ours } else { Variant::None }, SCALE_SIZE, times)
-        };
-        for cost in costs(turns * 4, 1, run) {
-            println!(
-                "kmem/scale/processors{processors}: {:+.1} ns +-{:.1} over {:.0} ns, 2 nodes (simulated), {} B",
-                cost.nanos,
-                cost.error(turns * 4) * cost.none / 100.0,
-                cost.none,
-                SCALE_SIZE
-            );
+impl Tables {
+    /// What ours and the series' way cost with more processors.
+    fn scale(&mut self) {
+        let turns = self.turns * 2;
+        let mut of_sixteen = f64::NAN;
+        for processors in SCALE {
+            let machine = Machine::new(Model::with_processors(processors));
+            let ways = [Variant::Ours, Variant::PerNode, Variant::None];
+            let costs = costs(turns, 2, |way, times| machine.run(ways[way], SCALE_SIZE, times));
+            for (variant, cost) in ways.iter().zip(&costs) {
+                println!(
+                    "kmem/scale/processors{processors}: {} {:+.1} ns +-{:.1} over {:.0} ns, 2 nodes (simulated), {} B",
+                    variant.name(),
+                    cost.nanos,
+                    cost.error(turns) * cost.none / 100.0,
+                    cost.none,
+                    SCALE_SIZE
+                );
+            }
+            let [ours, theirs] = [costs[0], costs[1]];
+            self.verdicts.of_scale(processors, theirs);
             if processors == 16 {
-                of_sixteen = cost.nanos;
+                of_sixteen = ours.nanos;
             }
             if processors == 176 {
-                goals.at_most("kmem/scale: 176 processors / 16".to_owned(), cost.nanos / of_sixteen, SCALE_MAX);
+                self.goals.at_most("kmem/scale: 176 processors / 16".to_owned(), ours.nanos / of_sixteen, SCALE_MAX);
             }
         }
+        println!();
     }
-    println!();
-}
 
-/// None against none has a spread, too.
-fn whole(turns: usize, goals: &mut Goals) {
-    let machine = Machine::new(NODES2);
-    for size in SIZES {
-        let costs = costs(turns, 2, |way, times| end_to_end::run(&machine, way == 0, size, times));
-        let [ours, none] = [costs[0], costs[1]];
-        println!(
-            "kmem/end_to_end/size{size}: {:+.2} % +-{:.2} over {:.0} ns, none against none {:+.2} % +-{:.2}",
-            ours.percent, ours.spread, ours.none, none.percent, none.spread
-        );
-        goals.at_most(format!("kmem/end_to_end/size{size}, %"), ours.percent, none.percent.abs() + none.spread);
+    /// None against none has a spread, too.
+    fn whole(&mut self) {
+        let machine = Machine::new(NODES2);
+        let mut spreads = Spreads::new("end to end");
+        for size in SIZES {
+            let costs = costs(self.turns, 2, |way, times| end_to_end::run(&machine, way == 0, size, times));
+            let [ours, none] = [costs[0], costs[1]];
+            println!(
+                "kmem/end_to_end/size{size}: {:+.2} % +-{:.2} over {:.0} ns, none against none {:+.2} % +-{:.2}",
+                ours.percent, ours.spread, ours.none, none.percent, none.spread
+            );
+            let most = none.percent.abs() + none.spread;
+            self.goals.at_most(format!("kmem/end_to_end/size{size}, %"), ours.percent, most);
+            self.verdicts.of_whole(size, ours);
+            spreads.row("ours", size, series::end_to_end(size), ours);
+        }
+        println!();
+        spreads.print();
     }
-    println!();
 }

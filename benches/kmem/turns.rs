@@ -4,14 +4,19 @@
 
 use std::time::Duration;
 
-use crate::common::stats::median;
+use crate::common::claims::Ratio;
+use crate::common::stats::{Summary, median};
 
-/// Turns of each, and those that show that it works.
+/// Turns of each; those of a quick run; and those that show that it works.
 pub(crate) const TURNS: usize = 160;
-pub(crate) const TURNS_SMALL: usize = 2;
+pub(crate) const TURNS_QUICK: usize = 48;
+pub(crate) const TURNS_TRIAL: usize = 2;
 
 /// Short: a slice that another process interrupts is one of many, and drops out of the median.
 const SLICE: Duration = Duration::from_micros(400);
+
+/// Parts of a run that are compared with each other.
+pub(crate) const PARTS: usize = 8;
 
 /// What a way costs beside none.
 #[derive(Clone, Copy, Default)]
@@ -26,6 +31,9 @@ pub(crate) struct Cost {
     pub(crate) percent: f64,
     /// Half of what lies between the quartiles of the latter, from turn to turn.
     pub(crate) spread: f64,
+    /// Medians of the parts of the run, one after the other; not numbers where there were too few turns.
+    percents: [f64; PARTS],
+    added: [f64; PARTS],
 }
 
 impl Cost {
@@ -33,6 +41,35 @@ impl Cost {
     pub(crate) fn error(&self, turns: usize) -> f64 {
         1.86 * self.spread / (turns as f64).sqrt()
     }
+
+    /// Of the parts, in per cent.
+    pub(crate) fn parts(&self) -> Summary {
+        Summary::of(&self.percents)
+    }
+
+    /// Its time by none's.
+    pub(crate) fn ratio(&self) -> Ratio {
+        ratio(self.percents.map(|percent| 1.0 + percent / 100.0))
+    }
+
+    /// What it adds by what another adds, which took turns with it.
+    pub(crate) fn added_by(&self, other: &Cost) -> Ratio {
+        ratio(std::array::from_fn(|part| self.percents[part] / other.percents[part]))
+    }
+
+    /// What a way adds for each processor from the second number of them to the third, by the same from the first on.
+    pub(crate) fn slope([few, more, most]: [(usize, &Cost); 3]) -> Ratio {
+        let each = |part: usize, low: (usize, &Cost), high: (usize, &Cost)| {
+            (high.1.added[part] - low.1.added[part]) / (high.0 - low.0) as f64
+        };
+        ratio(std::array::from_fn(|part| each(part, more, most) / each(part, few, more)))
+    }
+}
+
+/// Of those parts that are numbers.
+fn ratio(parts: [f64; PARTS]) -> Ratio {
+    let rounds: Vec<f64> = parts.into_iter().filter(|part| part.is_finite()).collect();
+    Ratio::of_rounds(&rounds)
 }
 
 /// How long [`costs`] takes.
@@ -68,8 +105,17 @@ pub(crate) fn costs(turns: usize, ways: usize, run: impl Fn(usize, u64) -> Durat
         nanos: median(added[way].clone()).unwrap_or_default(),
         percent: median(percent[way].clone()).unwrap_or_default(),
         spread: spread(&percent[way]),
+        percents: parts(&percent[way]),
+        added: parts(&added[way]),
     };
     (0..ways).map(cost).collect()
+}
+
+fn parts(values: &[f64]) -> [f64; PARTS] {
+    std::array::from_fn(|part| {
+        let within = part * values.len() / PARTS..(part + 1) * values.len() / PARTS;
+        median(values[within].to_vec()).unwrap_or(f64::NAN)
+    })
 }
 
 /// Half of what lies between the quartiles.

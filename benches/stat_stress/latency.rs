@@ -12,9 +12,10 @@ use memcg::{Counts, Freshness, Runtime};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use super::report::{print, print_goals, record, times};
+use super::report::{judge, print, print_goals, print_phases, record, times};
 use super::writer::{Orders, Writer, Written};
 use super::{Options, join, rate, spawn};
+use crate::common::claims::Claims;
 use crate::common::clock::{Latency, RunQueue};
 use crate::common::statistics::Item;
 use crate::common::statistics::library::Library;
@@ -48,7 +49,7 @@ pub(crate) fn world(options: &Options) -> (Library, std::ops::Range<usize>) {
     (library, shape.leaves(options.many))
 }
 
-pub(crate) fn run(options: &Options) {
+pub(crate) fn run(options: &Options, claims: &mut Claims) {
     let readers = options.reader_threads();
     println!(
         "latency: {} groups, one writer over all of them, {readers} threads that read exactly, a random group each {} ms;\n\
@@ -60,6 +61,7 @@ pub(crate) fn run(options: &Options) {
     let writer = Writer::new(&library.groups[leaves]);
     let (mut without, mut with) = (Vec::new(), Vec::new());
     let (mut wall, mut own, mut quiet) = (times(), times(), times());
+    let mut phases = Vec::new();
     thread::scope(|scope| {
         let orders = writer.start(scope);
         for _ in 0..options.phases {
@@ -71,14 +73,19 @@ pub(crate) fn run(options: &Options) {
             let (written, latencies) = phase(options, &library, &writer, Some(&orders), readers);
             print_counts("with readers", &before, &library.runtime.counts(), options.phase());
             with.push(written);
+            let mut of_phase = times();
             for latency in latencies {
                 record(&mut wall, latency.wall);
-                record(&mut own, latency.own);
+                record(&mut of_phase, latency.own);
             }
+            own.add(&of_phase).expect("the same bounds");
+            phases.push(of_phase);
         }
     });
     println!();
     print(&[("without the wait for a processor", &own), ("wall", &wall), ("no writer, as the first", &quiet)]);
+    print_phases(&phases);
+    judge(&phases, claims);
     let is_small = options.choice.is_small();
     if !is_small {
         print_goals(&own, &quiet);

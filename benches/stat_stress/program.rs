@@ -2,6 +2,7 @@
 
 #![cfg(not(loom))]
 
+mod idle;
 mod latency;
 mod report;
 mod timers;
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 use clap::{Parser, ValueEnum};
 use memcg_bench_rows::{Bench, Choice, Progress, parse};
 
+use crate::common::claims::Claims;
 use crate::common::clock::{self, RunQueue};
 
 /// More readers than this are timers.
@@ -26,7 +28,7 @@ const BENCH: Bench = Bench {
     name: "stat_stress",
     about: "Statistics under thousands of threads.\n\
             Rows: `workers` allocate beside readers, `latency` of exact reads beside a writer, `timers` by the\n\
-            hundred thousand. With --readers above 10000, timers alone.",
+            hundred thousand, `idle` flushes of nothing. With --readers above 10000, timers alone.",
 };
 
 #[derive(Clone, Parser)]
@@ -55,7 +57,7 @@ struct Options {
     #[arg(long, default_value_t = 4)]
     reclaim_every: usize,
     /// workers: runs of each kind
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value_t = 5)]
     repeats: usize,
     /// workers: what keeps the statistics
     #[arg(long, value_enum, value_delimiter = ',', default_value = "ours,global_threshold,unified_skip,unified_wait")]
@@ -64,10 +66,10 @@ struct Options {
     #[arg(long, default_value_t = 50_000)]
     many: usize,
     /// latency, timers: seconds of one phase
-    #[arg(long, default_value_t = 6.0)]
+    #[arg(long, default_value_t = 4.0)]
     seconds: f64,
     /// latency: pairs of a phase without readers and one with them
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 5)]
     phases: usize,
     /// timers: threads that they run on
     #[arg(long, default_value_t = 2)]
@@ -82,6 +84,7 @@ enum Which {
     Workers,
     Latency,
     Timers,
+    Idle,
 }
 
 impl Which {
@@ -90,6 +93,7 @@ impl Which {
             Which::Workers => "workers",
             Which::Latency => "latency",
             Which::Timers => "timers",
+            Which::Idle => "idle",
         };
         format!("stat_stress/{name}")
     }
@@ -98,7 +102,8 @@ impl Which {
         match self {
             Which::Workers => workers::takes(options),
             Which::Latency => latency::takes(options),
-            Which::Timers => options.phase(),
+            Which::Timers => options.phase() * timers::WINDOWS as u32,
+            Which::Idle => idle::TAKES,
         }
     }
 }
@@ -146,15 +151,28 @@ impl Options {
 
     fn which(&self) -> Vec<Which> {
         match self.readers {
-            _ if self.choice.is_small() => vec![Which::Workers, Which::Latency, Which::Timers],
             Some(readers) if readers > READER_THREADS_MAX => vec![Which::Timers],
-            Some(_) => vec![Which::Workers, Which::Latency],
-            None => vec![Which::Workers, Which::Latency, Which::Timers],
+            Some(_) if !self.choice.is_small() => vec![Which::Workers, Which::Latency, Which::Idle],
+            _ => vec![Which::Workers, Which::Latency, Which::Timers, Which::Idle],
+        }
+    }
+
+    /// A tenth of everything, and the runs that a verdict needs.
+    fn quick(self) -> Self {
+        Options {
+            workers: self.workers.min(500),
+            groups: self.groups.min(50),
+            rounds: self.rounds.min(4),
+            repeats: self.repeats.min(5),
+            many: self.many.min(5_000),
+            seconds: self.seconds.min(0.4),
+            phases: self.phases.min(5),
+            ..self
         }
     }
 
     /// As many of everything as show that the program works.
-    fn small(self) -> Self {
+    fn tiny(self) -> Self {
         Options {
             readers: Some(self.readers.unwrap_or(20).min(20)),
             workers: self.workers.min(50),
@@ -172,12 +190,16 @@ impl Options {
 
 pub(crate) fn main() {
     let options: Options = parse(&BENCH);
-    let options = if options.choice.is_small() { options.small() } else { options };
+    let options = match (options.choice.is_trial(), options.choice.is_small()) {
+        (true, _) => options.tiny(),
+        (false, true) => options.quick(),
+        (false, false) => options,
+    };
     let mut which = options.which();
     let chosen = options.choice.choose(BENCH.name, which.iter().map(|which| which.id()).collect());
     which.retain(|which| chosen.wants(&which.id()));
     let takes = which.iter().map(|which| which.takes(&options)).sum();
-    let mut progress = Progress::start(BENCH.name, &format!("{} of 3 runs", which.len()), which.len(), takes);
+    let mut progress = Progress::start(BENCH.name, &format!("{} of 4 runs", which.len()), which.len(), takes);
     let processors = thread::available_parallelism().map_or(1, |count| count.get());
     println!(
         "{processors} processors; the series had 384. Threads here are real, and wait for a processor where those of the\n\
@@ -186,13 +208,15 @@ pub(crate) fn main() {
     if RunQueue::of_this_thread().is_none() {
         println!("No /proc/thread-self/schedstat here: latencies are wall time, the wait for a processor included.\n");
     }
+    let mut claims = Claims::new();
     for which in which {
         progress.next();
         let (start, others) = (Instant::now(), clock::others());
         match which {
-            Which::Workers => workers::run(&options),
-            Which::Latency => latency::run(&options),
-            Which::Timers => timers::run(&options),
+            Which::Workers => workers::run(&options, &mut claims),
+            Which::Latency => latency::run(&options, &mut claims),
+            Which::Timers => timers::run(&options, &mut claims),
+            Which::Idle => idle::run(&mut claims),
         }
         if let (Some(before), Some(after)) = (others, clock::others()) {
             let share = after.saturating_sub(before).as_secs_f64() / start.elapsed().as_secs_f64() / processors as f64;
@@ -200,6 +224,7 @@ pub(crate) fn main() {
         }
         progress.step();
     }
+    claims.print();
 }
 
 /// A thread with a small stack.

@@ -8,6 +8,9 @@ use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
 use hdrhistogram::Histogram;
 
+use crate::common::claims::{Bound, Claims, Ratio};
+use crate::common::stats::Summary;
+
 /// The goal: a reader beside the writer waits at most so many times what it waits without, in this per cent of its
 /// reads.
 const WITHIN: f64 = 99.9;
@@ -50,6 +53,41 @@ pub(crate) fn print(kinds: &[(&str, &Times)]) {
         table.add_row(head.into_iter().chain(quantiles).chain(above));
     }
     println!("{}\n", table.trim_fmt());
+}
+
+/// What the series has of each figure, and what its name is.
+const SERIES: [(&str, &str, Figure); 3] = [
+    ("stats-9", "99.9 % of reads / 50 us", |times| times.value_at_percentile(WITHIN) as f64 / 50e3),
+    ("stats-10", "part above 1 ms / 0.01 %", |times| above(times, RARELY) / 0.01),
+    ("stats-11", "longest / 100 ms", |times| times.max() as f64 / NEVER.as_nanos() as f64),
+];
+
+type Figure = fn(&Times) -> f64;
+
+/// The series' figures, phase by phase.
+pub(crate) fn print_phases(phases: &[Times]) {
+    let mut table = Table::new();
+    table.load_style(ASCII_MARKDOWN).set_header(["", "series", "min", "max", "avg", "std", "runs"]);
+    let figures: [(&str, &str, Figure); 3] = [
+        ("99.9 % of reads, us", "50", |times| times.value_at_percentile(WITHIN) as f64 / 1e3),
+        ("above 1 ms, %", "0.01", |times| above(times, RARELY)),
+        ("longest, ms", "100", |times| times.max() as f64 / 1e6),
+    ];
+    for (what, series, figure) in figures {
+        let summary = Summary::of(&phases.iter().map(figure).collect::<Vec<_>>());
+        let cells = [summary.min, summary.max, summary.mean, summary.std].map(|figure| format!("{figure:.3}"));
+        let head = [what.to_owned(), series.to_owned()];
+        table.add_row(head.into_iter().chain(cells).chain([phases.len().to_string()]));
+    }
+    println!("{}\n", table.trim_fmt());
+}
+
+/// What the series says of its second run (`docs/src/series/stats.md`): a round for each phase.
+pub(crate) fn judge(phases: &[Times], claims: &mut Claims) {
+    for (id, what, figure) in SERIES {
+        let rounds: Vec<f64> = phases.iter().map(figure).collect();
+        claims.timed(id, &[(what, Ratio::of_rounds(&rounds))], Bound::AtMost(1.0));
+    }
 }
 
 /// Beside a writer against without one.

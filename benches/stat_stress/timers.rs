@@ -3,10 +3,13 @@
 #![cfg(not(loom))]
 
 use std::hint::black_box;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use comfy_table::Table;
+use comfy_table::presets::ASCII_MARKDOWN;
+use crossbeam::utils::CachePadded;
 use memcg::Freshness;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -15,11 +18,20 @@ use super::latency::{print_counts, world};
 use super::report::{Times, print, record, times};
 use super::writer::Writer;
 use super::{Options, join, rate, spawn};
+use crate::common::claims::{Bound, Claims, Ratio};
 use crate::common::statistics::Item;
 use crate::common::statistics::library::Library;
+use crate::common::stats::Summary;
 
 /// Not worth to sleep for.
 const NEAR: Duration = Duration::from_micros(100);
+
+/// Windows, each as long as a phase, in which reads are counted.
+pub(crate) const WINDOWS: usize = 5;
+
+/// The series' machine, and its reads a second of each processor: 250,000 readers every 100 ms.
+const PROCESSORS: f64 = 384.0;
+const SERIES: f64 = 2_500_000.0 / PROCESSORS;
 
 /// What the timers of one thread have seen.
 struct Seen {
@@ -45,7 +57,7 @@ impl Seen {
     }
 }
 
-pub(crate) fn run(options: &Options) {
+pub(crate) fn run(options: &Options, claims: &mut Claims) {
     println!(
         "timers: {} groups, one writer over all of them, {} readers as timers on {} threads, each every {} ms, a random\n\
          group, to within {} grains; {} s.\n",
@@ -54,42 +66,70 @@ pub(crate) fn run(options: &Options) {
         options.timer_threads,
         options.every_ms,
         options.within,
-        options.seconds,
+        options.seconds * WINDOWS as f64,
     );
     let (library, leaves) = world(options);
     let writer = Writer::new(&library.groups[leaves]);
     let stop = AtomicBool::new(false);
+    // Of each thread, so that none writes a line of another's.
+    let reads: Vec<CachePadded<AtomicU64>> = (0..options.timer_threads).map(|_| CachePadded::default()).collect();
+    let all_reads = || reads.iter().map(|reads| reads.load(Ordering::Relaxed)).sum::<u64>();
+    let mut windows = Vec::new();
     let before = library.runtime.counts();
     let (written, seen) = thread::scope(|scope| {
         let timers: Vec<_> = (0..options.timer_threads)
             .map(|thread| {
-                let (library, stop) = (&library, &stop);
-                spawn(scope, move || read(options, library, thread, stop))
+                let (library, stop, reads) = (&library, &stop, &reads[thread]);
+                spawn(scope, move || read(options, library, thread, stop, reads))
             })
             .collect();
         let orders = writer.start(scope);
         orders.begin();
-        thread::sleep(options.phase());
+        for _ in 0..WINDOWS {
+            let (start, before) = (Instant::now(), all_reads());
+            thread::sleep(options.phase());
+            windows.push(rate(all_reads() - before, start.elapsed()));
+        }
         let written = orders.stop();
         stop.store(true, Ordering::Relaxed);
         (written, timers.into_iter().map(join).fold(Seen::new(), Seen::merge))
     });
-    print_counts("timers", &before, &library.runtime.counts(), options.phase());
+    let time = options.phase() * WINDOWS as u32;
+    print_counts("timers", &before, &library.runtime.counts(), time);
     let reads = seen.latencies.len();
     println!(
         "{:.0} reads a second of {:.0} that were due; the writer {:.2} million adds in a second of its own\n\
          the figures may be off by {:.1} grains on average, {} at most, as they say themselves\n",
-        rate(reads, options.phase()),
+        rate(reads, time),
         options.timers() as f64 / options.every().as_secs_f64(),
         written.rate() / 1e6,
         seen.errors as f64 / reads.max(1) as f64,
         seen.error_max,
     );
     print(&[("read, wall", &seen.latencies), ("behind time", &seen.lateness)]);
+    judge(&windows, claims);
+}
+
+/// Reads a second of each processor, window by window, and those of the series, which had a thread for each reader.
+fn judge(windows: &[f64], claims: &mut Claims) {
+    let processors = thread::available_parallelism().map_or(1, |count| count.get()) as f64;
+    let rounds: Vec<f64> = windows.iter().map(|reads| reads / processors / SERIES).collect();
+    let Summary { min, max, mean, std } = Summary::of(windows);
+    let mut table = Table::new();
+    table.load_style(ASCII_MARKDOWN).set_header(["", "series", "min", "max", "avg", "std", "runs"]);
+    for (what, series, by) in
+        [("reads a second", SERIES * PROCESSORS, 1.0), ("the same for each processor", SERIES, processors)]
+    {
+        let figures = [series, min / by, max / by, mean / by, std / by].map(|figure| format!("{figure:.0}"));
+        table.add_row([what.to_owned()].into_iter().chain(figures).chain([windows.len().to_string()]));
+    }
+    println!("{}\n", table.trim_fmt());
+    let ratios = [("reads a second of a processor / the series'", Ratio::of_rounds(&rounds))];
+    claims.timed("stats-12", &ratios, Bound::AtLeast(1.0));
 }
 
 /// The timers of one thread, in the order of their times: each has its own in every period.
-fn read(options: &Options, library: &Library, thread: usize, stop: &AtomicBool) -> Seen {
+fn read(options: &Options, library: &Library, thread: usize, stop: &AtomicBool, reads: &AtomicU64) -> Seen {
     let timers = options.timers().div_ceil(options.timer_threads.max(1)).max(1) as u32;
     let mut random = SmallRng::seed_from_u64(thread as u64);
     let first = library.groups.len() - options.many;
@@ -109,6 +149,7 @@ fn read(options: &Options, library: &Library, thread: usize, stop: &AtomicBool) 
             let start = Instant::now();
             let stats = black_box(group.read(Freshness::Within(options.within)));
             record(&mut seen.latencies, start.elapsed());
+            reads.store(reads.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             black_box(stats.get(Item::Refault.stat()));
             let error = stats.max_error();
             assert!(error <= options.within, "off by {error} grains, asked for {}", options.within);

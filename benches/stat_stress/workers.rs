@@ -17,6 +17,7 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use super::{Options, Way, join, rate, spawn};
+use crate::common::claims::{Bound, Claims, Ratio};
 use crate::common::clock::thread_time;
 use crate::common::statistics::folly::Folly;
 use crate::common::statistics::library::Library;
@@ -37,6 +38,12 @@ const PAGE: u64 = 4_096;
 
 /// The runtime with readers against that without, in per cent.
 const DELTA_MAX: f64 = 5.0;
+
+/// How much more a flush of everything visits, at least, where it is too expensive for one group.
+const MANY: f64 = 4.0;
+
+/// Flushes for each read, at most, where a threshold keeps readers from flushing.
+const SELDOM: f64 = 0.5;
 
 /// A thread that is there beside the workers.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -79,9 +86,12 @@ struct Run {
 }
 
 impl Kind {
+    fn values(&self) -> Vec<f64> {
+        self.runs.iter().map(|run| run.time.as_secs_f64()).collect()
+    }
+
     fn seconds(&self) -> Summary {
-        let seconds: Vec<f64> = self.runs.iter().map(|run| run.time.as_secs_f64()).collect();
-        Summary::of(&seconds)
+        Summary::of(&self.values())
     }
 
     /// In a second, over all runs.
@@ -96,7 +106,7 @@ impl Kind {
     }
 }
 
-pub(crate) fn run(options: &Options) {
+pub(crate) fn run(options: &Options, claims: &mut Claims) {
     println!(
         "workers: {} threads in {} groups, {} rounds of {ALLOCATIONS} allocations each; {} readers, each every {} ms.\n\
          A worker that reclaims, once in {} rounds, reads the statistics of its group first, as the kernel does.\n",
@@ -114,6 +124,7 @@ pub(crate) fn run(options: &Options) {
         }
     }
     print(&kinds, options.choice.is_small());
+    judge(&kinds, claims);
 }
 
 /// Each way without readers and with them, and what the machine takes for as many threads that wake up.
@@ -394,6 +405,33 @@ fn print(kinds: &[Kind], is_small: bool) {
             false => "missed",
         };
         println!("goal: with readers at most {DELTA_MAX} % above without: {delta:+.2} %, {verdict}\n");
+    }
+}
+
+/// What the series says of its first run (`docs/src/series/stats.md`).
+fn judge(kinds: &[Kind], claims: &mut Claims) {
+    let find = |way: Way, beside: Beside| kinds.iter().find(|kind| kind.way == way && kind.beside == beside);
+    let with_readers =
+        |way| Some(Ratio::of(&find(way, Beside::Readers)?.values(), &find(way, Beside::Alone)?.values()));
+    let visits =
+        |way| find(way, Beside::Readers).map(|kind| kind.rate(|run| run.visits) / kind.rate(|run| run.flushes));
+    if let Some((all, ours)) = visits(Way::UnifiedWait).zip(visits(Way::Ours)) {
+        claims.holds(
+            "stats-1",
+            all >= ours * MANY,
+            format_args!("pairs of a thread and a group visited by a flush: {all:.0} of everything, {ours:.1} ours"),
+        );
+    }
+    if let Some(ratio) = with_readers(Way::GlobalThreshold) {
+        let ratios = [("one threshold for all, with readers / without", ratio)];
+        claims.timed("stats-7", &ratios, Bound::AtLeast(1.0 + DELTA_MAX / 100.0));
+    }
+    if let Some(ratio) = with_readers(Way::Ours) {
+        claims.timed("stats-8", &[("ours, with readers / without", ratio)], Bound::AtMost(1.0 + DELTA_MAX / 100.0));
+    }
+    if let Some(ours) = find(Way::Ours, Beside::Readers) {
+        let flushes = ours.rate(|run| run.flushes) / ours.rate(|run| run.reads).max(1.0);
+        claims.holds("stats-15", flushes <= SELDOM, format_args!("{flushes:.3} flushes for each read of a reader"));
     }
 }
 
