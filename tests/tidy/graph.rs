@@ -8,7 +8,7 @@ use crate::rules::{Finding, hold};
 
 /// The folders of `src`, from top to bottom: a file imports from its own folder and from those below. Folders of one
 /// row do not import each other. A file beside `lib.rs` is a folder of its own.
-const LAYERS: &[&[&str]] = &[
+pub(crate) const LAYERS: &[&[&str]] = &[
     &[""],
     &["kmem"],
     &["runtime"],

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use crate::edges::{edge_table, edges, is_model, models_written};
+use crate::graph::LAYERS;
 use crate::mutations::mutations_of;
-use crate::reader::{Source, fail_if_any, is_name, pages, root, tokens};
+use crate::reader::{Source, fail_if_any, is_name, pages, read, root, tokens};
 
 /// A code span of a page.
 struct Span<'a> {
@@ -130,6 +131,29 @@ fn wrong_rows(pages: &[Source], mutations: &BTreeMap<String, Vec<String>>) -> Ve
     let without = mutations.keys().filter(|model| !seen.contains_key(model.as_str()));
     faults.extend(without.map(|model| format!("no page has the row of {model}: see `Models and mutations`")));
     faults
+}
+
+/// The folders of the table of layers in a page, from top to bottom, as `LAYERS` names them.
+fn layers_told(page: &str) -> Vec<String> {
+    let table = page.split("| folder | what it is for |\n").nth(1).unwrap_or_default();
+    let rows = table.lines().take_while(|line| line.starts_with('|')).filter_map(|line| line.split('|').nth(1));
+    let names = rows.flat_map(|cell| cell.split('`').skip(1).step_by(2));
+    let plain = |name: &str| name.trim_end_matches('/').trim_end_matches(".rs").replace("lib", "");
+    names.map(plain).collect()
+}
+
+#[test]
+fn the_architecture_tells_the_layers() {
+    let layers: Vec<&str> = LAYERS.concat();
+    assert_eq!(
+        layers_told(&read("docs/src/architecture.md")),
+        layers,
+        "docs/src/architecture.md, and LAYERS in graph.rs"
+    );
+    assert_eq!(
+        layers_told("| folder | what it is for |\n|---|---|\n| `lib.rs` | x |\n| `b/`, `c.rs` | y |\n\n| `d/` |"),
+        ["", "b", "c"]
+    );
 }
 
 #[test]
