@@ -10,6 +10,7 @@ mod series;
 use self::pass::Visited;
 use memcg_bench_rows::{Bench, Goals};
 
+use crate::common::claims::Claims;
 use crate::common::rows;
 
 const BENCH: Bench = Bench {
@@ -62,6 +63,33 @@ pub(crate) fn main() {
         goals.ratio(&of("uncrossed"), &of("unset"), UNCROSSED_MAX);
     }
     goals.print();
+    claims(&visited).print();
+}
+
+/// What the rows say of the series' claims (`docs/src/series/softlimit.md`), where they have been run.
+fn claims(visited: &Visited) -> Claims {
+    let mut claims = Claims::new();
+    let of = |row: &str, idle: usize| visited.get(&format!("reclaim/{row}/idle{idle}"));
+    if let Some((few, many)) = of("no_excess", 0).zip(of("no_excess", 8_192)) {
+        claims.holds(
+            "softlimit-7",
+            few.soft == 0.0 && many.soft == 0.0,
+            format_args!("groups visited for excess beside 0 and 8,192 idle ones: {:.3}, {:.3}", few.soft, many.soft),
+        );
+    }
+    if let Some((few, many)) = of("soft_pass", 0).zip(of("soft_pass", 8_192))
+        && let Some(all) = of("walk_without_skipping", 8_192)
+    {
+        claims.holds(
+            "softlimit-8",
+            many.all <= few.all * VISITED_MAX && all.all >= 8_192.0,
+            format_args!(
+                "groups visited beside 0 and 8,192 idle ones: {:.3}, {:.3}; by a look at each: {:.0}",
+                few.all, many.all, all.all
+            ),
+        );
+    }
+    claims
 }
 
 /// The row beside idle groups against the same without.

@@ -1,4 +1,4 @@
-//! Flushes where nothing is pending: what one costs beside a read of what is published.
+//! What a flush visits for the sake of one group, and what it costs where nothing is pending.
 
 #![cfg(not(loom))]
 
@@ -30,6 +30,12 @@ const ROUNDS: usize = 9;
 /// Flushes until threads that write no more are taken for idle: a few more than the library says.
 const IDLE: usize = 16;
 
+/// Changes of the busy group between two reads of others: several thresholds.
+const BUSY: usize = 1_024;
+
+/// How much more makes a way too expensive: pairs that a flush visits, flushes for reads.
+const MANY: u64 = 10;
+
 /// How much a flush takes, in reads, that is called not cheap.
 const NOT_CHEAP: f64 = 2.0;
 
@@ -43,6 +49,53 @@ struct Rounds {
 }
 
 pub(crate) fn run(claims: &mut Claims) {
+    visits(claims);
+    thresholds(claims);
+    nothing_pending(claims);
+}
+
+/// All groups have been written, and one is read.
+fn visits(claims: &mut Claims) {
+    let shape = Shape::fan(GROUPS);
+    let written = |statistics: &dyn Statistics, read: &dyn Fn()| {
+        (1..=GROUPS).for_each(|group| statistics.add(group, Item::Refault, 1));
+        let before = statistics.events().visits;
+        read();
+        statistics.events().visits - before
+    };
+    let old = Rstat::new(Policy::UnifiedWait, shape.clone());
+    let all = written(&old, &|| old.flush(1));
+    let ours = Library::new(&shape, Freshness::Exact);
+    let one = written(&ours, &|| _ = black_box(ours.read(1, Item::Refault)));
+    println!(
+        "{GROUPS} groups have been written, and one is read: {all} pairs of a thread and a group visited where a flush is\n\
+         one of everything, {one} ours\n"
+    );
+    let text = format_args!("pairs visited to read one of {GROUPS} groups: {all} in a flush of everything, {one} ours");
+    claims.holds("stats-1", all >= one * MANY, text);
+}
+
+/// One group is written all the time, and the others are read.
+fn thresholds(claims: &mut Claims) {
+    let flushes = |policy| {
+        let statistics = Rstat::new(policy, Shape::fan(GROUPS));
+        for group in 1..GROUPS {
+            (0..BUSY).for_each(|_| statistics.add(GROUPS, Item::Refault, 1));
+            black_box(statistics.read(group, Item::Refault));
+        }
+        statistics.events().flushes
+    };
+    let (global, own) = (flushes(Policy::GlobalThreshold), flushes(Policy::Subtree));
+    let text = format_args!(
+        "{} reads of idle groups beside one that is written flush {global} times with one threshold for all, {own} \
+         times with one for each group",
+        GROUPS - 1
+    );
+    println!("{text}\n");
+    claims.holds("stats-7", global >= MANY * own.max(1), text);
+}
+
+fn nothing_pending(claims: &mut Claims) {
     println!("idle: {THREADS} threads have counted in {GROUPS} groups and are there; nothing is pending.\n");
     let shape = Shape::fan(GROUPS);
     let old = Rstat::new(Policy::Subtree, shape.clone());

@@ -51,7 +51,7 @@ struct Options {
     #[arg(long, default_value_t = 500)]
     groups: usize,
     /// workers: rounds of each worker: its fixed amount of work
-    #[arg(long, default_value_t = 40)]
+    #[arg(long, default_value_t = 10)]
     rounds: usize,
     /// workers: rounds from one reclaim to the next, which reads the statistics of its group
     #[arg(long, default_value_t = 4)]

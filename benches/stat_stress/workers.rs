@@ -39,12 +39,6 @@ const PAGE: u64 = 4_096;
 /// The runtime with readers against that without, in per cent.
 const DELTA_MAX: f64 = 5.0;
 
-/// How much more a flush of everything visits, at least, where it is too expensive for one group.
-const MANY: f64 = 4.0;
-
-/// Flushes for each read, at most, where a threshold keeps readers from flushing.
-const SELDOM: f64 = 0.5;
-
 /// A thread that is there beside the workers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Beside {
@@ -410,28 +404,10 @@ fn print(kinds: &[Kind], is_small: bool) {
 
 /// What the series says of its first run (`docs/src/series/stats.md`).
 fn judge(kinds: &[Kind], claims: &mut Claims) {
-    let find = |way: Way, beside: Beside| kinds.iter().find(|kind| kind.way == way && kind.beside == beside);
-    let with_readers =
-        |way| Some(Ratio::of(&find(way, Beside::Readers)?.values(), &find(way, Beside::Alone)?.values()));
-    let visits =
-        |way| find(way, Beside::Readers).map(|kind| kind.rate(|run| run.visits) / kind.rate(|run| run.flushes));
-    if let Some((all, ours)) = visits(Way::UnifiedWait).zip(visits(Way::Ours)) {
-        claims.holds(
-            "stats-1",
-            all >= ours * MANY,
-            format_args!("pairs of a thread and a group visited by a flush: {all:.0} of everything, {ours:.1} ours"),
-        );
-    }
-    if let Some(ratio) = with_readers(Way::GlobalThreshold) {
-        let ratios = [("one threshold for all, with readers / without", ratio)];
-        claims.timed("stats-7", &ratios, Bound::AtLeast(1.0 + DELTA_MAX / 100.0));
-    }
-    if let Some(ratio) = with_readers(Way::Ours) {
+    let find = |beside: Beside| kinds.iter().find(|kind| kind.way == Way::Ours && kind.beside == beside);
+    if let Some((with, without)) = find(Beside::Readers).zip(find(Beside::Alone)) {
+        let ratio = Ratio::of(&with.values(), &without.values());
         claims.timed("stats-8", &[("ours, with readers / without", ratio)], Bound::AtMost(1.0 + DELTA_MAX / 100.0));
-    }
-    if let Some(ours) = find(Way::Ours, Beside::Readers) {
-        let flushes = ours.rate(|run| run.flushes) / ours.rate(|run| run.reads).max(1.0);
-        claims.holds("stats-15", flushes <= SELDOM, format_args!("{flushes:.3} flushes for each read of a reader"));
     }
 }
 
