@@ -169,6 +169,19 @@ fn a_step_that_no_list_has_is_found() {
     assert_eq!(faults(&run, &[("w", WORKFLOW)]), expected);
 }
 
+/// The names in the first column of a page's tables.
+fn rows(page: &str) -> Vec<&str> {
+    let first = page.lines().filter_map(|line| line.strip_prefix("| `")?.split(" |").next());
+    first.flat_map(|names| names.split(", ").map(|name| name.trim_matches('`'))).collect()
+}
+
+#[test]
+fn the_book_says_what_each_step_holds() {
+    assert_eq!(rows("| step |\n|---|\n| `a`, `b` | c, `d` |\n"), ["a", "b"]);
+    let (run, page) = (read(".ci/run"), read("docs/src/checks.md"));
+    assert_eq!(rows(&page), [list(&run, "steps"), list(&run, "apart")].concat(), "the rows of docs/src/checks.md");
+}
+
 /// A third file would escape the checks above.
 #[test]
 fn every_workflow_is_read() {

@@ -154,7 +154,7 @@ fn unreadable_files() {
         let TopologyError::Read { path, kind } = &error else { panic!("{error}") };
         assert_eq!(*path, sysfs.path(file), "{file}");
         assert_ne!(*kind, ErrorKind::NotFound);
-        assert!(error.to_string().contains(file), "{error}");
+        assert!(error.to_string().contains(&path.display().to_string()), "{error}");
     }
 }
 
@@ -168,6 +168,8 @@ fn missing_files() {
     assert_eq!(read(&two().without(FILES[3])).processor_count(), 2);
 }
 
+/// Windows says of a path through a file that there is no such path: a machine without a description.
+#[cfg(not(windows))]
 #[test]
 fn a_file_in_the_place_of_a_folder() {
     let sysfs = Sysfs::empty().with("devices", "");
@@ -213,7 +215,7 @@ fn bytes_that_are_no_text() {
         let error = refusal(&sysfs);
         let TopologyError::Parse { path, at: 2, text } = &error else { panic!("{error}") };
         assert_eq!((path, text.as_str()), (&sysfs.path(file), "0,\u{fffd}\u{fffd}\n"));
-        assert!(error.to_string().contains(file), "{error}");
+        assert!(error.to_string().contains(&path.display().to_string()), "{error}");
     }
 }
 

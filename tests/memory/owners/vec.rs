@@ -138,6 +138,14 @@ fn moved_pages_take_their_account_along() {
     assert_clean(&root, STAT);
 }
 
+/// On Linux a vector that shrinks keeps its pages and their account. Elsewhere it copies them, and does not look where the
+/// new ones lie.
+fn look_again(vec: &mut KmemVec<u8>) {
+    if cfg!(not(target_os = "linux")) {
+        vec.settle();
+    }
+}
+
 #[test]
 fn what_is_shrunk_goes_back_to_the_byte() {
     let nodes = Nodes::new(Next::Interleaved(2));
@@ -150,11 +158,13 @@ fn what_is_shrunk_goes_back_to_the_byte() {
     assert_eq!(root.live(), (20 * page()) as u64, "the capacity is charged");
     vec.shrink_to_fit();
     assert_eq!((vec.capacity(), root.live()), (6 * page(), (6 * page()) as u64));
+    look_again(&mut vec);
     assert_eq!(on(&root, STAT), by_node(&lies(&vec, &nodes), 2));
     // The pages have moved meanwhile, and no call has said so.
     nodes.shift(0, 1);
     vec.truncate(page());
     vec.shrink_to_fit();
+    look_again(&mut vec);
     assert_eq!(on(&root, STAT), [0, page() as i64]);
     vec.clear();
     vec.shrink_to_fit();
