@@ -3,6 +3,8 @@
 //! every ordering edge explained and modelled, types in few files, plain words. It reads the sources as text, for what
 //! it looks for is written, not compiled. Each rule is tried on a made-up tree that breaks it.
 
+#[path = "tidy/changelog.rs"]
+mod changelog;
 #[path = "tidy/door.rs"]
 mod door;
 #[path = "tidy/edges.rs"]
