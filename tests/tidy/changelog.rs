@@ -9,7 +9,7 @@ const SECTIONS: [&str; 6] = ["Added", "Changed", "Deprecated", "Removed", "Fixed
 fn faults(changelog: &str, version: &str) -> Vec<String> {
     let mut faults = Vec::new();
     let versions: Vec<&str> = changelog.lines().filter_map(|line| line.strip_prefix("## ")).collect();
-    if !versions.first().is_some_and(|first| first.split(" - ").next() == Some(version)) {
+    if versions.first().is_none_or(|first| first.split(" - ").next() != Some(version)) {
         faults.push(format!("the first version is not `## {version} - DATE` or `## {version} - unreleased`"));
     }
     let mut at = 0;
