@@ -25,10 +25,11 @@ pub(crate) fn describe() -> String {
         processor(),
         Some(format!("{processors} processors on {nodes} {}", if nodes == 1 { "node" } else { "nodes" })),
         memory().map(|bytes| Bytes(bytes).to_string()),
-        Some(
-            read("/proc/sys/kernel/osrelease")
-                .map_or_else(|| system.to_owned(), |release| format!("{system} {release}")),
-        ),
+        Some(read("/proc/sys/kernel/osrelease").map_or_else(
+            || system.to_owned(),
+            // What stands behind the version is a distribution's.
+            |release| format!("{system} {}", release.split('-').next().unwrap_or(&release)),
+        )),
         compiler(),
     ];
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")

@@ -31,6 +31,7 @@ pub(crate) struct Named {
 
 /// The rows that are asked for, and the medians of those that have been run.
 pub(crate) struct Run {
+    bench: &'static str,
     options: RowOptions,
     chosen: Chosen,
     progress: Progress,
@@ -59,7 +60,7 @@ pub(crate) fn run_with(bench: &Bench, options: &RowOptions, mut define: impl FnM
     let steps = chosen.ids().len();
     let what = if steps == 1 { "1 row".to_owned() } else { format!("{steps} rows") };
     let progress = Progress::start(bench.name, &what, steps, takes);
-    let run = Run { options: options.clone(), chosen, progress, groups: BTreeMap::new(), medians: Medians::new() };
+    let run = Run { bench: bench.name, options: options.clone(), chosen, progress, groups: BTreeMap::new(), medians: Medians::new() };
     let mut rows = Rows::Run(Box::new(run));
     define(&mut rows);
     let Rows::Run(run) = rows else { unreachable!("a bench has defined its rows, and they stay what they are") };
@@ -138,8 +139,8 @@ impl Run {
         let mut team = None;
         let mut laps = Vec::new();
         let (group, within) = split(id);
-        let options = &self.options;
-        let group = self.groups.entry(group.to_owned()).or_insert_with(|| open(group, options));
+        let (bench, options) = (self.bench, &self.options);
+        let group = self.groups.entry(group.to_owned()).or_insert_with(|| open(bench, group, options));
         group.bench_function(within, |bencher| {
             let team = team.get_or_insert_with(&make);
             bencher.iter_custom(|iterations| {
@@ -162,10 +163,10 @@ impl Run {
         // Summaries of groups first, then the page that links to them.
         drop(self.groups);
         if has_rows {
-            let criterion = criterion(&self.options);
+            let criterion = criterion(self.bench, &self.options);
             criterion.final_summary();
             if cfg!(feature = "plots") && !self.options.choice.is_trial() {
-                eprintln!("plots: {}", output().join("report/index.html").display());
+                eprintln!("plots: {}", output(self.bench).join("report/index.html").display());
             }
         }
         Measured { medians: self.medians, is_small: self.options.choice.is_small() }
@@ -173,7 +174,7 @@ impl Run {
 }
 
 /// As the command line says.
-fn criterion(options: &RowOptions) -> Criterion {
+fn criterion(bench: &str, options: &RowOptions) -> Criterion {
     let criterion = Criterion::default()
         .warm_up_time(options.warm_up())
         .measurement_time(options.measurement())
@@ -183,17 +184,17 @@ fn criterion(options: &RowOptions) -> Criterion {
     let criterion = criterion.plotting_backend(criterion::PlottingBackend::Plotters);
     #[cfg(not(feature = "plots"))]
     let criterion = criterion.without_plots();
-    criterion.output_directory(&output()).configure_from_args()
+    criterion.output_directory(&output(bench)).configure_from_args()
 }
 
-/// Where criterion writes its figures and its report.
-fn output() -> PathBuf {
-    env::var_os("CRITERION_HOME").map_or_else(|| target_folder().join("criterion"), PathBuf::from)
+/// Where criterion writes the figures and the report of a bench: each has its own, for two may have groups of one name.
+fn output(bench: &str) -> PathBuf {
+    env::var_os("CRITERION_HOME").map_or_else(|| target_folder().join("criterion"), PathBuf::from).join(bench)
 }
 
 /// A group borrows its criterion for as long as it is open, which is until the program ends: there are a few.
-fn open(group: &str, options: &RowOptions) -> BenchmarkGroup<'static, WallTime> {
-    let criterion: &'static mut Criterion = Box::leak(Box::new(criterion(options)));
+fn open(bench: &str, group: &str, options: &RowOptions) -> BenchmarkGroup<'static, WallTime> {
+    let criterion: &'static mut Criterion = Box::leak(Box::new(criterion(bench, options)));
     let mut group = criterion.benchmark_group(group);
     group.plot_config(PlotConfiguration::default().summary_scale(AxisScale::Logarithmic));
     group

@@ -2,6 +2,7 @@
 
 #![cfg(not(loom))]
 
+mod curve;
 mod points;
 mod resident;
 mod typical;
@@ -29,9 +30,11 @@ const BUDGET_SHARE: u64 = 16;
 const BENCH: Bench = Bench {
     name: "stock_tradeoff",
     about: "What a stock for each counter strands, beside seven slots for each thread.\n\
-            Rows: `stranded` for each number of counters, `tables` of slots in memory, `points` of the patch series.",
+            Rows: `curve` of cost against what is stranded, also as a picture; `stranded` for each number of counters;\n\
+            `tables` of slots in memory; `points` of the patch series.",
 };
 
+const CURVE: &str = "stock_tradeoff/curve";
 const STRANDED: &str = "stock_tradeoff/stranded";
 const TABLES: &str = "stock_tradeoff/tables";
 const POINTS: &str = "stock_tradeoff/points";
@@ -113,7 +116,7 @@ pub(crate) fn main() -> ExitCode {
     let mut counts = vec![1, 7, 8, 32, 1_000, 50_000];
     let mut tables = vec![(2, 1), (2, 50_000), (1_000, 1_000)];
     let mut tasks = 100_000;
-    let chosen = options.choice.choose(BENCH.name, [STRANDED, TABLES, POINTS].map(str::to_owned).into());
+    let chosen = options.choice.choose(BENCH.name, [CURVE, STRANDED, TABLES, POINTS].map(str::to_owned).into());
     if options.choice.is_small() {
         counts.truncate(3);
         tables.truncate(1);
@@ -134,19 +137,15 @@ pub(crate) fn main() -> ExitCode {
         Bytes(BATCH * PAGE),
         Bytes(PAGE),
     );
+    if chosen.wants(CURVE)
+        && let Err(error) = curve(&setup, options.choice.is_small())
+    {
+        eprintln!("{}: {error}", BENCH.name);
+        return ExitCode::FAILURE;
+    }
     let needs_lines = chosen.wants(STRANDED) || chosen.wants(POINTS);
     let counts = if needs_lines { counts } else { Vec::new() };
-    // Of the run with most counters most is the wait at its end; a run with one shows what its tasks take.
-    let start = Instant::now();
-    let first: Vec<Line> = counts.first().map(|&counters| line(&setup, counters)).into_iter().collect();
-    let what = format!("{} numbers of counters", counts.len());
-    let mut progress = Progress::bar(BENCH.name, &what, counts.len(), start.elapsed() * counts.len() as u32);
-    let mut lines = first;
-    for counters in counts.into_iter().skip(1) {
-        progress.step();
-        lines.push(line(&setup, counters));
-    }
-    drop(progress);
+    let lines = lines(&setup, counts);
     if chosen.wants(STRANDED) {
         print(&setup, &lines);
     }
@@ -157,6 +156,31 @@ pub(crate) fn main() -> ExitCode {
         points::print(&setup, &lines);
     }
     ExitCode::SUCCESS
+}
+
+/// The curve, with its own bar.
+fn curve(setup: &Setup, is_small: bool) -> Result<(), String> {
+    let scale = curve::Scale::new(is_small);
+    let steps = curve::COUNTERS.len();
+    let what = format!("the curve over {steps} numbers of counters");
+    let mut progress = Progress::bar(BENCH.name, &what, steps, scale.takes());
+    curve::run(setup, scale, || progress.step())
+}
+
+/// All numbers of counters. What one takes is most of all the wait at its end, so the first shows what all take.
+fn lines(setup: &Setup, counts: Vec<usize>) -> Vec<Line> {
+    let start = Instant::now();
+    let mut lines: Vec<Line> = counts.first().map(|&counters| line(setup, counters)).into_iter().collect();
+    if lines.is_empty() {
+        return lines;
+    }
+    let what = format!("{} numbers of counters", counts.len());
+    let mut progress = Progress::bar(BENCH.name, &what, counts.len(), start.elapsed() * counts.len() as u32);
+    for counters in counts.into_iter().skip(1) {
+        progress.step();
+        lines.push(line(setup, counters));
+    }
+    lines
 }
 
 fn line(setup: &Setup, counters: usize) -> Line {

@@ -20,7 +20,7 @@ use crate::common::tree::fan;
 use crate::common::{Library, Policy};
 
 /// Popularity of tenants: a few have most of the tasks.
-const ZIPF_EXPONENT: f64 = 0.9;
+pub(crate) const ZIPF_EXPONENT: f64 = 0.9;
 
 /// How often credit is read while the threads work.
 const SAMPLE_EVERY: Duration = Duration::from_micros(500);
