@@ -60,7 +60,14 @@ pub(crate) fn run_with(bench: &Bench, options: &RowOptions, mut define: impl FnM
     let steps = chosen.ids().len();
     let what = if steps == 1 { "1 row".to_owned() } else { format!("{steps} rows") };
     let progress = Progress::start(bench.name, &what, steps, takes);
-    let run = Run { bench: bench.name, options: options.clone(), chosen, progress, groups: BTreeMap::new(), medians: Medians::new() };
+    let run = Run {
+        bench: bench.name,
+        options: options.clone(),
+        chosen,
+        progress,
+        groups: BTreeMap::new(),
+        medians: Medians::new(),
+    };
     let mut rows = Rows::Run(Box::new(run));
     define(&mut rows);
     let Rows::Run(run) = rows else { unreachable!("a bench has defined its rows, and they stay what they are") };

@@ -122,12 +122,19 @@ fn measure(setup: &Setup, scale: Scale, counters: usize) -> Vec<Point> {
     }
     let series: Vec<Slices> = in_turn(scale.turns, scale.slice, &mut ways);
     drop(ways);
-    let point = |((batch, _), (series_of, most)): (&(Option<u64>, Scene), (&Slices, &Cell<u64>))| {
-        let of_no_stock = series_of.against(&series[0]);
-        let nanos = series_of.median();
-        Point { counters, batch: *batch, cost: of_no_stock.ratio, std: of_no_stock.std, nanos, stranded: most.get() }
-    };
-    scenes.iter().zip(series.iter().zip(&most)).map(point).collect()
+    let mut points = Vec::new();
+    for (place, slices) in series.iter().enumerate() {
+        let of_no_stock = slices.against(&series[0]);
+        points.push(Point {
+            counters,
+            batch: scenes[place].0,
+            cost: of_no_stock.ratio,
+            std: of_no_stock.std,
+            nanos: slices.median(),
+            stranded: most[place].get(),
+        });
+    }
+    points
 }
 
 /// Threads that charge in one way, and what that way strands at the moment.
