@@ -1,7 +1,13 @@
 //! The chapters of the book that have code: each is compiled and run as documentation.
 
+#[doc = include_str!("src/concepts.md")]
+pub mod concepts {}
+
 #[doc = include_str!("src/first.md")]
 pub mod first {}
+
+#[doc = include_str!("src/limits.md")]
+pub mod limits {}
 
 #[doc = include_str!("src/reclaim.md")]
 pub mod reclaim {}
@@ -14,6 +20,3 @@ pub mod statistics {}
 
 #[doc = include_str!("src/nodes.md")]
 pub mod nodes {}
-
-#[doc = include_str!("src/connections.md")]
-pub mod connections {}

@@ -12,10 +12,12 @@ use std::thread;
 
 use memcg::{Bytes, Charge, ChargeError, Event, Group, Limit, Limits, Priority, Reclaim, ReclaimContext, Runtime};
 
+// ANCHOR: value
 struct Value {
     bytes: Vec<u8>,
     charge: Charge, // below `bytes`, so that the memory is freed first
 }
+// ANCHOR_END: value
 
 #[derive(Default)]
 struct Shelf {
@@ -31,6 +33,7 @@ struct TenantCache {
 }
 
 impl TenantCache {
+    // ANCHOR: load
     /// Finds the value of `key`, or charges `size` bytes and loads it.
     fn get_or_load(&self, key: usize, size: usize) -> Result<Arc<Value>, ChargeError> {
         {
@@ -48,8 +51,10 @@ impl TenantCache {
         }
         Ok(value)
     }
+    // ANCHOR_END: load
 }
 
+// ANCHOR: reclaim
 impl Reclaim for TenantCache {
     fn reclaim(&self, want: u64, _: &ReclaimContext<'_>) -> u64 {
         // Waits, but for no charge: no thread charges while it holds this lock.
@@ -65,6 +70,7 @@ impl Reclaim for TenantCache {
         freed
     }
 }
+// ANCHOR_END: reclaim
 
 fn main() -> Result<(), Box<dyn Error>> {
     let runtime = Runtime::builder().max(Limit::mib(6)).audit(true).build()?;

@@ -34,6 +34,7 @@ struct TenantFile {
     _charges: ChargeSet,
 }
 
+// ANCHOR: files
 impl Files {
     fn open(&self, path: impl AsRef<Path>) -> Result<TenantFile, OpenError> {
         let charges = self.tenant.try_charge_set(&[(Counter::MEMORY, BUFFER as u64), (self.descriptors, 1)])?;
@@ -45,6 +46,7 @@ impl Files {
         self.tenant.counter(self.descriptors).map_or(0, |counter| counter.live())
     }
 }
+// ANCHOR_END: files
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut builder = Runtime::builder();

@@ -34,6 +34,7 @@ fn query(tenant: &Group, number: u64, rows: Stat) -> Result<u32, Box<dyn Error>>
     Ok(refused)
 }
 
+// ANCHOR: print
 fn print_tables(runtime: &Runtime) {
     let start = Instant::now();
     for round in 1..=ROUNDS {
@@ -43,6 +44,7 @@ fn print_tables(runtime: &Runtime) {
         println!("{}", runtime.snapshot().with_stats(&["rows"]));
     }
 }
+// ANCHOR_END: print
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut builder = Runtime::builder();

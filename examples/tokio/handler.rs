@@ -23,16 +23,19 @@ struct Buffer {
     _charge: Charge, // below `bytes`, so that the memory is freed first
 }
 
+// ANCHOR: buffer
 async fn buffer(tenant: &Group, len: usize) -> Result<Buffer, ChargeError> {
     let charge = tenant.charge_async(len).timeout(PATIENCE).await?;
     Ok(Buffer { bytes: vec![0; len], _charge: charge })
 }
+// ANCHOR_END: buffer
 
 /// Serves the one request of a connection.
 async fn serve(mut stream: TcpStream, tenants: Arc<[Group]>) -> io::Result<()> {
     let number = stream.read_u8().await?;
     let tenant = tenants.get(usize::from(number)).ok_or(io::ErrorKind::InvalidData)?;
     let len = stream.read_u32().await?;
+    // ANCHOR: serve
     let answer = match buffer(tenant, len as usize).await {
         Ok(mut buffer) => {
             stream.read_exact(&mut buffer.bytes).await?;
@@ -48,6 +51,7 @@ async fn serve(mut stream: TcpStream, tenants: Arc<[Group]>) -> io::Result<()> {
             }
         }
     };
+    // ANCHOR_END: serve
     stream.write_all(answer.as_bytes()).await
 }
 

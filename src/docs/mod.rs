@@ -11,8 +11,6 @@
 //! * [`limitations`]: what not to do with it.
 //! * [`kernel_map`]: where the names come from, and where they mean something else here.
 
-pub mod limitations;
-
 /// Declares an empty module for each page of text, with the page as its documentation.
 macro_rules! pages {
     ($($name:ident: $path:literal,)*) => {$(
@@ -34,5 +32,6 @@ pages! {
     nodes: "../kmem/README.md",
     orderings: "orderings.md",
     exactness: "exactness.md",
+    limitations: "limitations.md",
     kernel_map: "kernel_map.md",
 }

@@ -6,6 +6,7 @@
 //!
 //! let limits: Limits = serde_json::from_str(r#"{"max": "512MiB", "low": 4096}"#)?;
 //! assert_eq!((limits.max, limits.low), (Some(Limit::Bytes(512 << 20)), Some(Limit::Bytes(4096))));
+//! assert!(serde_json::from_str::<Limit>("-1").unwrap_err().to_string().starts_with("invalid value: integer `-1`"));
 //! assert!(serde_json::to_string(&limits)?.contains(r#""max":"512 MiB""#));
 //! # }
 //! # Ok::<(), serde_json::Error>(())
@@ -15,7 +16,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::str::FromStr;
 
-use serde::de::{Error, Visitor};
+use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{Bytes, Limit, ParseLimitError};
@@ -56,6 +57,12 @@ impl<T: FromStr<Err = ParseLimitError> + From<Bytes>> Visitor<'_> for Text<T> {
 
     fn visit_u64<E: Error>(self, bytes: u64) -> Result<T, E> {
         Ok(Bytes(bytes).into())
+    }
+
+    /// TOML's numbers have a sign.
+    fn visit_i64<E: Error>(self, bytes: i64) -> Result<T, E> {
+        let bytes = u64::try_from(bytes).map_err(|_| E::invalid_value(Unexpected::Signed(bytes), &self))?;
+        self.visit_u64(bytes)
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {

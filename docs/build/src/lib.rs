@@ -191,6 +191,11 @@ impl Book {
         if let Some(item) = to.strip_prefix(DOCS_RS) {
             return self.check_documentation(item, anchor);
         }
+        if to.contains("::") {
+            return Verdict::Dead(format!(
+                "`{link}` is a path of Rust: link its page, as {DOCS_RS}memcg/struct.Group.html"
+            ));
+        }
         if to.contains(':') {
             return Verdict::NotChecked;
         }

@@ -59,6 +59,7 @@ fn each_fault_is_found_with_its_line() {
         ("[a](../../src/none.rs)", "docs/src/page.md:5: no file src/none.rs in the repository"),
         ("[a](../../src/README.md#none)", "docs/src/page.md:5: no heading `none` in src/README.md"),
         ("[a](../../src/a.rs#L1)", "docs/src/page.md:5: no heading `L1` in src/a.rs"),
+        ("[a](crate::Group)", "docs/src/page.md:5: `crate::Group` is a path of Rust"),
         ("[a](../../../none)", "docs/src/page.md:5: `../../../none` leads out of the repository"),
         ("[a](https://docs.rs/memcg/latest/memcg/none.html)", "docs/src/page.md:5: the documentation has no page"),
         ("[a](https://docs.rs/memcg/latest/memcg/#none)", "docs/src/page.md:5: the documentation's page memcg/ has no"),

@@ -235,6 +235,7 @@ impl<'a> Connection<'a> {
         Ok(())
     }
 
+    // ANCHOR: buffer
     /// Charged, then allocated.
     async fn buffer(&self, bytes: u32) -> Result<Buffer, ChargeError> {
         self.hold_back(bytes.into()).await;
@@ -243,6 +244,7 @@ impl<'a> Connection<'a> {
         let charge = self.group.charge_async(bytes as usize).undelayed().await?;
         Ok(Buffer { bytes: vec![0; bytes as usize], _charge: charge })
     }
+    // ANCHOR_END: buffer
 
     /// Back-pressure: while the tenant is above its high the rest of a request stays in the socket, its window closes,
     /// and the peer stops sending. How long to wait for the next look says the kernel's formula: it grows with what the

@@ -25,6 +25,7 @@ macro_rules! integer {
         pub(crate) struct $name(loom::sync::atomic::$name);
 
         impl $name {
+            #[allow(dead_code)]
             pub(crate) fn new(value: $value) -> Self {
                 $name(loom::sync::atomic::$name::new(value))
             }

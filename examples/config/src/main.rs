@@ -1,0 +1,178 @@
+//! Limits from a file that is read again while the program runs. A file that is wrong changes nothing.
+//!
+//! ```text
+//! cargo run -p memcg-examples-config [FILE [SECONDS]]
+//! ```
+
+mod settings;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use memcg::{
+    Bytes, Charge, ChargeError, Group, Limit, Limits, Priority, Reclaim, ReclaimContext, Registration, Runtime,
+};
+use settings::{Settings, SettingsError, read};
+
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+const PRINT_EVERY: Duration = Duration::from_secs(1);
+const ENTRY: usize = 64 << 10;
+/// What a tenant needs as long as it is there: no reclaimer gives it.
+const PINNED: usize = 1 << 20;
+
+#[derive(Default)]
+struct Cache(Mutex<VecDeque<(Vec<u8>, Charge)>>);
+
+impl Reclaim for Cache {
+    fn reclaim(&self, want: u64, _: &ReclaimContext<'_>) -> u64 {
+        let (mut entries, mut freed) = (self.0.lock().unwrap(), 0);
+        while freed < want
+            && let Some((_, charge)) = entries.pop_front()
+        {
+            freed += charge.bytes();
+        }
+        freed
+    }
+}
+
+struct Tenant {
+    group: Group,
+    _reclaimer: Registration,
+}
+
+/// Fills the tenant's cache until the tenant goes offline.
+fn work(group: &Group, cache: &Cache, stop: &AtomicBool) {
+    let _pinned = group.charge(PINNED);
+    while !stop.load(Relaxed) {
+        match group.try_charge(ENTRY) {
+            Ok(charge) => cache.0.lock().unwrap().push_back((vec![0; ENTRY], charge)),
+            Err(ChargeError::Offline { .. }) => break,
+            Err(_) => {} // not cached
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    cache.0.lock().unwrap().clear();
+}
+
+// ANCHOR: apply
+/// Sets all five limits: one that the file does not name gets its default.
+fn apply(group: &Group, limits: &Limits) -> Result<(), Box<dyn Error>> {
+    group.set_min(limits.min.unwrap_or(Limit::Bytes(0)))?;
+    group.set_low(limits.low.unwrap_or(Limit::Bytes(0)))?;
+    group.set_soft(limits.soft.unwrap_or(Limit::Unlimited))?;
+    group.set_high(limits.high.unwrap_or(Limit::Unlimited))?;
+    let above = group.set_max(limits.max.unwrap_or(Limit::Unlimited))?; // has memory reclaimed
+    if above > 0 {
+        let (path, max) = (group.path(), Bytes(group.max()));
+        println!("{path} holds {} above its max {max}: it gets nothing until it gives them back", Bytes(above));
+    }
+    Ok(())
+}
+// ANCHOR_END: apply
+
+/// Brings the tree to what the file says: tenants come, go, and get their limits.
+fn update(
+    runtime: &Runtime,
+    tenants: &mut BTreeMap<String, Tenant>,
+    settings: &Settings,
+    start: impl Fn(Group, Arc<Cache>),
+) -> Result<(), Box<dyn Error>> {
+    apply(&runtime.root(), &Limits::new().max(settings.max))?;
+    for (name, limits) in &settings.tenants {
+        if let Some(tenant) = tenants.get(name) {
+            apply(&tenant.group, limits.get_ref())?;
+            continue;
+        }
+        let group = runtime.root().create(name.as_str(), *limits.get_ref())?;
+        let cache = Arc::new(Cache::default());
+        let reclaimer = group.register_reclaimer(Arc::clone(&cache) as Arc<dyn Reclaim>, Priority::NORMAL);
+        start(group.clone(), cache);
+        tenants.insert(name.clone(), Tenant { group, _reclaimer: reclaimer });
+    }
+    tenants.retain(|name, tenant| {
+        let stays = settings.tenants.contains_key(name);
+        if !stays {
+            tenant.group.offline_tree(); // its thread sees it, and ends
+        }
+        stays
+    });
+    Ok(())
+}
+
+// ANCHOR: reload
+/// What the file says, if that is not what it said before.
+fn changed(file: &Path, before: &mut Option<String>) -> Result<Option<Settings>, SettingsError> {
+    let text = match read(file) {
+        Ok(text) => Some(text),
+        Err(_) if before.is_none() => return Ok(None), // said already
+        Err(error) => {
+            *before = None;
+            return Err(error);
+        }
+    };
+    if text == *before {
+        return Ok(None);
+    }
+    *before = text; // also where it is wrong: one message for each change
+    before.as_deref().map(|text| Settings::parse(file, text)).transpose()
+}
+// ANCHOR_END: reload
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let default = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/limits.toml"));
+    let file = arguments.next().map_or(default, PathBuf::from);
+    let seconds = arguments.next().as_deref().unwrap_or("5").parse().map_err(|_| "SECONDS: give a whole number")?;
+    let text = read(&file)?;
+    let first = Settings::parse(&file, &text)?;
+    let mut before = Some(text);
+    let runtime = Runtime::builder().max(first.max).build()?;
+    let (mut tenants, stop) = (BTreeMap::new(), AtomicBool::new(false));
+    println!("{seconds} s; the limits follow {}", file.display());
+
+    let result = thread::scope(|scope| {
+        let stop = &stop;
+        let start = |group: Group, cache: Arc<Cache>| drop(scope.spawn(move || work(&group, &cache, stop)));
+        let mut follow = || {
+            update(&runtime, &mut tenants, &first, start)?;
+            let (began, mut next) = (Instant::now(), PRINT_EVERY);
+            while began.elapsed() < Duration::from_secs(seconds) {
+                thread::sleep(LOOK_EVERY);
+                match changed(&file, &mut before) {
+                    Ok(None) => {}
+                    Ok(Some(settings)) => {
+                        println!("{} has changed", file.display());
+                        update(&runtime, &mut tenants, &settings, start)?;
+                    }
+                    Err(error) => println!("{error}; the limits stay as they were"),
+                }
+                if began.elapsed() >= next {
+                    println!("{}", runtime.snapshot());
+                    next += PRINT_EVERY;
+                }
+            }
+            Ok(())
+        };
+        let result = follow();
+        stop.store(true, Relaxed);
+        result
+    });
+    println!("{}", runtime.verify());
+    result
+}
