@@ -2,7 +2,7 @@
 
 #![cfg(not(loom))]
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long the thread that opened it was ready to run and had no processor.
 pub(crate) struct RunQueue {
@@ -64,6 +64,25 @@ pub(crate) fn thread_time() -> Option<Duration> {
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn thread_time() -> Option<Duration> {
     None
+}
+
+/// Counts what the calling thread runs from its making on; where the system does not say, what passes.
+pub(crate) struct OwnTime {
+    began: Instant,
+    own: Option<Duration>,
+}
+
+impl OwnTime {
+    pub(crate) fn start() -> Self {
+        OwnTime { began: Instant::now(), own: thread_time() }
+    }
+
+    pub(crate) fn elapsed(&self) -> Duration {
+        match (self.own, thread_time()) {
+            (Some(then), Some(now)) => now.saturating_sub(then),
+            _ => self.began.elapsed(),
+        }
+    }
 }
 
 #[cfg(target_os = "linux")]

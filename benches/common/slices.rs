@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use super::claims::Ratio;
 use super::stats::{Summary, median};
 
 /// Something that runs so many iterations and says how long one thread took for them.
@@ -63,6 +64,11 @@ impl Series {
 
     pub(crate) fn summary(&self) -> Summary {
         Summary::of(&self.0)
+    }
+
+    /// The ratios, turn by turn.
+    pub(crate) fn ratio(&self, base: &Series) -> Ratio {
+        Ratio::of(&self.0, &base.0)
     }
 
     /// In multiples of `base`, which was measured in the same turns.

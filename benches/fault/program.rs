@@ -2,8 +2,10 @@
 
 #![cfg(not(loom))]
 
+mod others;
 mod region;
 mod series;
+mod verdicts;
 
 use std::time::{Duration, Instant};
 
@@ -14,6 +16,8 @@ use memcg::{CounterConfig, PageCounter};
 use memcg_bench_rows::{Bench, Choice, Progress, parse};
 
 use self::region::Region;
+use crate::common::clock::OwnTime;
+use crate::common::host::Others;
 use crate::common::slots7::{Random, Slots7};
 use crate::common::stats::Summary;
 use crate::common::tree::{fan, unstocked};
@@ -53,8 +57,11 @@ fn id(count: usize) -> String {
 /// Against no accounting at all, in per cent.
 const DELTA_MAX: f64 = 1.0;
 
+/// The stressors run for so many iterations less.
+const OTHERS_SHARE: usize = 2;
+
 #[derive(Clone, Copy, PartialEq)]
-enum Variant {
+pub(crate) enum Variant {
     None,
     NoStock,
     Slots7,
@@ -83,25 +90,33 @@ pub(crate) fn main() {
     }
     let scenes: Vec<Scene> = counts.iter().map(|&count| Scene::new(&options, count)).collect();
     let trials = options.trials + 1;
-    let takes = scenes.iter().map(|scene| scene.iteration_takes() * (options.iterations * trials) as u32).sum();
+    let fault: Duration =
+        scenes.iter().map(|scene| scene.iteration_takes() * (options.iterations * trials) as u32).sum();
+    let stressor_iterations = options.iterations.div_ceil(OTHERS_SHARE);
+    let takes = fault + others::takes(options.trials, stressor_iterations);
     let what = format!("{trials} trials of each of {} numbers of counters", counts.len());
     let mut progress = Progress::bar(BENCH.name, &what, trials * counts.len(), takes);
+    let others = Others::watch();
     progress.say(format!(
-        "{} trials of {} iterations, pages of {} bytes, {}; ms an iteration\n",
+        "{} trials of {} iterations, pages of {} bytes, {};\nms of the thread's own processor time an iteration, deltas in per cent,\n\
+         `~` where inside one standard deviation\n",
         options.trials,
         options.iterations,
         Region::page_size(),
         if options.by_region { "region after region" } else { "page by page in turn" },
     ));
     let mut missed = 0;
+    let mut all = Vec::new();
     for (&count, scene) in counts.iter().zip(&scenes) {
         let trials = run(&options, scene, &mut progress);
         progress.say(table(count, &trials));
         let (none, stock) = (trials.of(Variant::None), trials.of(Variant::Stock));
         missed += usize::from(stock.delta(&none) > DELTA_MAX && !stock.is_noise(&none));
+        all.push((count, trials));
     }
     drop(progress);
-    series::print();
+    series::print(&all);
+    let stressors = others::run(options.trials, stressor_iterations);
     match missed {
         _ if options.choice.is_small() => {}
         0 => println!("stock against none: at most {DELTA_MAX} %, or inside one std, with all numbers of counters"),
@@ -110,14 +125,20 @@ pub(crate) fn main() {
             counts.len()
         ),
     }
+    println!("{others}\n");
+    verdicts::print(&all, &stressors);
 }
 
 /// The mean of each trial, by variant.
-struct Trials([Vec<f64>; 4]);
+pub(crate) struct Trials([Vec<f64>; 4]);
 
 impl Trials {
     fn of(&self, variant: Variant) -> Summary {
-        Summary::of(&self.0[variant as usize])
+        Summary::of(self.runs(variant))
+    }
+
+    fn runs(&self, variant: Variant) -> &[f64] {
+        &self.0[variant as usize]
     }
 }
 
@@ -138,7 +159,7 @@ fn run(options: &Options, bench: &Scene, progress: &mut Progress) -> Trials {
         // Each variant is first, second, third and last equally often.
         for place in 0..Variant::ALL.len() {
             let variant = Variant::ALL[(trial + place) % Variant::ALL.len()];
-            let start = Instant::now();
+            let start = OwnTime::start();
             for _ in 0..options.iterations {
                 match variant {
                     Variant::None => bench.iteration(&mut Uncounted),
@@ -210,6 +231,7 @@ fn table(count: usize, trials: &Trials) -> String {
     table.load_style(ASCII_MARKDOWN).set_header([
         "counters",
         "variant",
+        "runs",
         "mean",
         "std",
         "min",
@@ -222,15 +244,16 @@ fn table(count: usize, trials: &Trials) -> String {
         let row = trials.of(variant);
         let to = |base: &Summary, of: Variant| match variant == of {
             true => String::new(),
-            false => format!("{:+.3} %{}", row.delta(base), if row.is_noise(base) { " (noise)" } else { "" }),
+            false => format!("{}{:+.2}", if row.is_noise(base) { "~" } else { "" }, row.delta(base)),
         };
         table.add_row([
             count.to_string(),
             variant.name().to_owned(),
-            format!("{:.4}", row.mean),
-            format!("{:.4}", row.std),
-            format!("{:.4}", row.min),
-            format!("{:.4}", row.max),
+            trials.runs(variant).len().to_string(),
+            format!("{:.3}", row.mean),
+            format!("{:.3}", row.std),
+            format!("{:.3}", row.min),
+            format!("{:.3}", row.max),
             to(&slots7, Variant::Slots7),
             to(&none, Variant::None),
         ]);

@@ -6,6 +6,7 @@ mod events;
 mod machine;
 mod series;
 mod sizes;
+mod verdicts;
 mod weigh;
 
 use crate::common::alone;
@@ -28,4 +29,5 @@ pub(crate) fn main() {
     if chosen.wants(WEIGHTS) {
         weigh::print(&machines, options.groups, options.runs);
     }
+    verdicts::print(&machines);
 }

@@ -16,8 +16,8 @@ pub(crate) const GROUP: Structure = Structure { name: "mem_cgroup", asked: 2_312
 pub(crate) const PART: Structure =
     Structure { name: "mem_cgroup_per_node", asked: 2_896, given: [4_096, 2_944, 2_896] };
 
-/// What a pointer to a part takes: the series counts it with the part. It is within what a group asks for.
-const POINTER: usize = 8;
+/// What a pointer to a part takes: the series counts it as waste of the part. It is within what a group asks for.
+pub(crate) const POINTER: usize = 8;
 
 /// Bytes that one group wastes with so many nodes, all parts made, each way; as the series counts.
 pub(crate) fn waste(nodes: usize) -> [usize; 3] {

@@ -2,7 +2,7 @@
 //!
 //! A chapter is a page `docs/src/series/NAME.md` with these headings, in this order:
 //!
-//! - `# Title`, and below it the source: author, title of the series in quotation marks, list, date.
+//! - `# Title`, and below it a paragraph, the source: author, title of the series in quotation marks, list, date.
 //! - `## Patches`, one table: `| patch | mechanism | file | held by | same or departed |`. A row for each patch, whose
 //!   title stands between backquotes. The last cell starts with `same` or with `departed: ` and the reason.
 //! - `## Tables`, with `### ` headings: one for each table of the series, its figures beside ours.
@@ -22,7 +22,7 @@
 //! | `cargo bench --bench fault` | a command of the last table, which prints a line for each of its claims |
 //! | `src/counter/drain.rs` | a file |
 
-//! To add a chapter: write the page; name it in `docs/src/SUMMARY.md` as `(series/NAME.md)`; move its constant to `SERIES`
+//! To add a chapter: write the page; name it in `docs/src/SUMMARY.md` as `(series/NAME.md)`; add a constant to `SERIES`
 //! in `tests/tidy/series/expected.rs`, whose headings and figures the page has to have; list its commands in
 //! `.ci/readme.txt` as `COMMAND | series |`; have its programs print the claims (`benches/common/claims.rs`). Then
 //! `cargo test --test tidy series` says what is missing, and `.ci/series --series NAME` runs it.
@@ -156,12 +156,13 @@ impl Chapter {
     }
 
     fn source(&mut self, part: &Part<'_>, reader: &mut Reader) {
-        let mut lines = part.lines.iter().map(|(_, line)| *line).filter(|line| !line.trim().is_empty());
+        let mut lines = part.lines.iter().map(|(_, line)| line.trim());
         match lines.next().and_then(|line| line.strip_prefix("# ")) {
             Some(title) => self.title = title.trim().to_owned(),
             None => reader.fault(1, "the first line is `# ` and a title"),
         }
-        self.source = lines.collect::<Vec<_>>().join(" ");
+        let paragraph = lines.skip_while(|line| line.is_empty()).take_while(|line| !line.is_empty());
+        self.source = paragraph.collect::<Vec<_>>().join(" ");
         if !self.source.contains('"') {
             reader.fault(1, "below the title: author, \"title of the series\", list, date");
         }
@@ -228,7 +229,7 @@ pub(crate) fn holders(cell: &str) -> Vec<Holder> {
 
 fn holder(before: &str, span: &str) -> Option<Holder> {
     let is_path = FOLDERS.iter().any(|folder| span.starts_with(folder));
-    if before.starts_with("mutation") {
+    if before.trim_start_matches('(').starts_with("mutation") {
         return Some(Holder::Mutation(span.to_owned()));
     }
     if span.starts_with("cargo ") {

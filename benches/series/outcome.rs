@@ -1,5 +1,7 @@
 //! From what programs and tests said to one outcome for each claim.
 
+#![allow(dead_code, reason = "two programs use this module, each its own part")]
+
 use std::collections::BTreeMap;
 
 use super::chapter::{Chapter, Claim, Holder, Verdict};

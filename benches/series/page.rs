@@ -39,7 +39,7 @@ fn time(seconds: u64) -> String {
 pub(crate) fn plan(chapters: &[Chapter], full: bool) {
     let seconds = |chapter: &Chapter| chapter.runs.iter().map(|run| run.seconds(full)).sum::<u64>();
     let total = chapters.iter().map(seconds).sum();
-    let (kind, other) = if full { ("full", "") } else { ("quick", "; --full measures") };
+    let (kind, other) = if full { ("full", ", and the models") } else { ("quick", "; --full measures") };
     println!("{} series, a {kind} run: about {} once all is built{other}\n", chapters.len(), time(total));
     for chapter in chapters {
         let (patches, claims, runs) = (chapter.patches.len(), chapter.claims.len(), chapter.runs.len());

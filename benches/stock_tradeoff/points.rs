@@ -10,6 +10,7 @@ use memcg::{Bytes, PageCounter};
 
 use super::worst::fill;
 use super::{BUDGET_SHARE, Line, PAGE, Setup};
+use crate::common::claims::Claims;
 use crate::common::tree::fan;
 use crate::common::{BATCH, Library};
 
@@ -20,14 +21,14 @@ const GROUPS_ACTIVE: usize = 32;
 /// Rounds over the active counters, in each of which all of a slot's credit is consumed and put back.
 const ROUNDS: usize = 1_000;
 
-pub(crate) fn print(setup: &Setup, lines: &[Line]) {
+pub(crate) fn print(setup: &Setup, lines: &[Line], claims: &mut Claims) {
     println!(
         "The points of Joshua Hahn, \"[PATCH 0/7 v3] mm/memcontrol, page_counter: move stock from mem_cgroup to\n\
          page_counter\", 25 May 2026:\n"
     );
-    larger_machines(setup, lines);
-    active_groups(setup);
-    all_processors(setup, lines);
+    larger_machines(setup, lines, claims);
+    active_groups(setup, claims);
+    all_processors(setup, lines, claims);
 }
 
 fn verdict(confirmed: bool) -> &'static str {
@@ -35,7 +36,7 @@ fn verdict(confirmed: bool) -> &'static str {
 }
 
 /// Threads come with memory: if the share of it that is stranded does not fall, size does not help.
-fn larger_machines(setup: &Setup, lines: &[Line]) {
+fn larger_machines(setup: &Setup, lines: &[Line], claims: &mut Claims) {
     println!("(1) \"larger machines should be able to tolerate the additional overhead\"\n");
     let per_thread = setup.max / setup.threads as u64;
     let budget = 100.0 / BUDGET_SHARE as f64;
@@ -60,6 +61,13 @@ fn larger_machines(setup: &Setup, lines: &[Line]) {
             format!("{:.3} %", setup.share(line.worst_stock)),
         ]);
     }
+    let most = lines.iter().map(|line| line.counters).max().unwrap_or_default();
+    let share = (most as u64 * BATCH) as f64 / per_thread as f64 * 100.0;
+    claims.holds(
+        "stock-7",
+        tolerable,
+        format_args!("{most} counters strand {share:.1} % of a thread's share of memory, on a machine of any size"),
+    );
     println!(
         "{}\n\n    {}: threads come with memory, so the share is the same on a machine of any size. It grows with the\n\
          \x20   number of counters; what holds it is the budget, at {budget} %.\n",
@@ -69,7 +77,7 @@ fn larger_machines(setup: &Setup, lines: &[Line]) {
 }
 
 /// All counters are touched, then most fall silent: what stays in them is stale, what is in the others turns over.
-fn active_groups(setup: &Setup) {
+fn active_groups(setup: &Setup, claims: &mut Claims) {
     println!("(2) \"the stock should not remain stale as long as the cgroups are actively charging memory\"");
     let (root, leaves) = fan(setup.config(), GROUPS);
     let work = |leaves: &[PageCounter], rounds: usize| {
@@ -100,16 +108,26 @@ fn active_groups(setup: &Setup) {
         "    A charge of all that max leaves beside live charge: {}.",
         if admitted { "admitted" } else { "refused" }
     );
+    let bound = setup.bound_uncut(GROUPS_ACTIVE);
+    claims.holds(
+        "stock-8",
+        turning <= bound && admitted,
+        format_args!(
+            "{GROUPS_ACTIVE} active counters hold {} and turn over; {} of silent ones stay, and come back where needed",
+            Bytes(turning * PAGE),
+            Bytes(after * PAGE)
+        ),
+    );
     println!(
         "    {} for active counters, and beside the question: credit of silent ones stays until something needs it.\n\
          \x20   Then it is there at once, {}.\n",
-        verdict(turning <= setup.bound_uncut(GROUPS_ACTIVE)),
+        verdict(turning <= bound),
         if admitted { "which a drain whose losers skip does not promise" } else { "which failed here" },
     );
 }
 
 /// Tasks that move do what a process that migrates would.
-fn all_processors(setup: &Setup, lines: &[Line]) {
+fn all_processors(setup: &Setup, lines: &[Line], claims: &mut Claims) {
     println!("(3) \"a process would have to migrate across all CPUs to incur this upper bound\"\n");
     let mut rare = true;
     let mut table = Table::new();
@@ -130,5 +148,12 @@ fn all_processors(setup: &Setup, lines: &[Line]) {
             format!("{:.1} %", typical.peak as f64 / line.worst_stock.max(1) as f64 * 100.0),
         ]);
     }
+    let met = |line: &Line| line.typical_stock.touched as f64 / (line.counters * setup.threads) as f64 * 100.0;
+    let most = lines.iter().map(met).fold(0.0, f64::max);
+    claims.holds(
+        "stock-9",
+        rare,
+        format_args!("work stealing brings at most {most:.0} % of all pairs of thread and counter together (below 50)"),
+    );
     println!("{}\n\n    {}: in this run tasks migrate, threads do not.", table.trim_fmt(), verdict(rare));
 }

@@ -12,6 +12,7 @@ use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
 use memcg::{Bytes, CounterConfig, PageCounter};
 
+use crate::common::claims::Claims;
 use crate::common::resident;
 use crate::common::slots7::{Random, Slots7};
 use crate::common::tree::{chain, fan, unstocked};
@@ -20,13 +21,16 @@ use crate::common::tree::{chain, fan, unstocked};
 const SLOT: u64 = 16;
 const SLOTS_PER_PAGE: u64 = 256;
 
+/// With whole pages and what a thread has beside its slots, a slot of two words takes less than a third one more.
+const SLOT_MAX: u64 = 24;
+
 /// Processes asked for one figure.
 const RUNS: usize = 3;
 
 /// The stacks of a thousand threads need not be large.
 const STACK: usize = 128 << 10;
 
-pub(crate) fn print(tables: &[(usize, usize)]) {
+pub(crate) fn print(tables: &[(usize, usize)], claims: &mut Claims) {
     println!(
         "Tables: whole pages of {SLOTS_PER_PAGE} slots of {SLOT} bytes for each thread; the series' two words for each\n\
          (processor, group); seven slots. Measured: growth of the resident set in a process of its own.\n"
@@ -39,29 +43,38 @@ pub(crate) fn print(tables: &[(usize, usize)]) {
         "series, formula",
         "slots7, formula",
     ]);
+    let mut worst: Option<(f64, String)> = None;
     for &(threads, counters) in tables {
         let pages = (counters as u64).div_ceil(SLOTS_PER_PAGE);
+        let measured = measured(threads, counters);
+        // A page of slots for a single counter says nothing of the slot.
+        if let (Ok(bytes), true) = (&measured, counters as u64 > SLOTS_PER_PAGE) {
+            let each = *bytes as f64 / (threads * counters) as f64;
+            let text =
+                format!("{each:.1} bytes for each of {threads} x {counters} slots, measured; two words are {SLOT}");
+            worst = worst.filter(|(most, _)| *most > each).or(Some((each, text)));
+        }
         table.add_row([
             format!("{threads} x {counters}"),
             Bytes(threads as u64 * pages * SLOTS_PER_PAGE * SLOT).to_string(),
-            measured(threads, counters),
+            measured.map_or_else(|why| why, |bytes| Bytes(bytes).to_string()),
             Bytes(threads as u64 * counters as u64 * SLOT).to_string(),
             Bytes((threads * Slots7::<Random>::BYTES) as u64).to_string(),
         ]);
     }
     println!("{}\n", table.trim_fmt());
+    match worst {
+        Some((each, text)) => claims.holds("stock-10", each <= SLOT_MAX as f64, text),
+        None => claims.open("stock-10", "the system does not say what is resident, or the tables are too small"),
+    }
 }
 
 /// The middle of a few runs: now and then the allocator has memory at hand that is resident already.
-fn measured(threads: usize, counters: usize) -> String {
+fn measured(threads: usize, counters: usize) -> Result<u64, String> {
     let runs: Result<Vec<u64>, String> = (0..RUNS).map(|_| measure(threads, counters)).collect();
-    runs.map_or_else(
-        |why| why,
-        |mut runs| {
-            runs.sort_unstable();
-            Bytes(runs[RUNS / 2]).to_string()
-        },
-    )
+    let mut runs = runs?;
+    runs.sort_unstable();
+    Ok(runs[RUNS / 2])
 }
 
 /// Ask a fresh process.

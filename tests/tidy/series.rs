@@ -10,6 +10,10 @@ mod chapter;
 mod expected;
 #[path = "series/made_up.rs"]
 mod made_up;
+#[path = "../../benches/series/outcome.rs"]
+mod outcome;
+#[path = "series/outcomes.rs"]
+mod outcomes;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -7,6 +7,7 @@ use comfy_table::presets::ASCII_MARKDOWN;
 use memcg::expert::PoolAlign;
 
 use super::Options;
+use crate::common::claims::{Bound, Claims, Ratio};
 use crate::common::host::Others;
 use crate::common::slices::{Series, Way, in_turn};
 use crate::common::team::Team;
@@ -16,6 +17,9 @@ const ALIGNS: [PoolAlign; 2] = [PoolAlign::CacheLine, PoolAlign::Packed];
 
 /// Where groups lie matters beside how: each is measured with several sets of them.
 const PLACES: usize = 4;
+
+/// Less than this is no benefit that a program would notice: packed groups take so much of aligned ones.
+const BENEFIT: Bound = Bound::AtLeast(1.05);
 
 pub(crate) fn print(options: &Options) {
     println!(
@@ -37,9 +41,13 @@ pub(crate) fn print(options: &Options) {
         "packed against line",
         "line again, against line",
     ]);
+    let mut ratios: Vec<(&str, Ratio)> = Vec::new();
     for what in What::ALL {
         for threads in [1, 2] {
             let series = measure(options, what, threads);
+            if let (What::Walk, 2) = (what, threads) {
+                ratios.push(("packed against line, 2 threads that charge up the tree", series[1].ratio(&series[0])));
+            }
             let nanos = |of: usize| format!("{:.1} +-{:.1}", series[of].median(), series[of].summary().std);
             table.add_row([
                 if threads == 1 { what.says() } else { String::new() },
@@ -57,6 +65,9 @@ pub(crate) fn print(options: &Options) {
         println!("{align:?}: {beside:.0} % of the groups have one of the other thread on both sides");
     }
     println!("{others}\n");
+    let mut claims = Claims::new();
+    claims.timed("pools-7", &ratios, BENEFIT);
+    claims.print();
 }
 
 /// So many slices of three ways.

@@ -12,7 +12,7 @@ const EXPECTED: Expected = Expected {
     tables: &[Wanted { heading: "Sweetness", figures: &["12", "+3.5"], spread: true }],
 };
 
-const GOOD: &str = "\
+pub(crate) const GOOD: &str = "\
 # Less sugar
 
 A. Baker, \"Use less sugar\", cakes list, 1 May 2020.
