@@ -62,6 +62,9 @@ impl Trace {
                 }
             }
         }
+        if keys.is_empty() {
+            return Err(format!("{file}: no request in it; below the head stands a line for each read of a block"));
+        }
         let name = path.file_name().map_or_else(|| "trace".to_owned(), |name| name.to_string_lossy().into_owned());
         Ok(Trace { name: name.trim_end_matches(".csv.gz").to_owned(), keys })
     }
