@@ -9,7 +9,7 @@ const ADD_MAX: f64 = 0.5;
 /// A stale read, to one from a map behind a mutex.
 const STALE_MAX: f64 = 0.5;
 /// An exact read, to a flush of the whole subtree and a read.
-const EXACT_MAX: f64 = 0.5;
+const EXACT_MAX: f64 = 1.0;
 
 /// How far depth, and a reader beside, may move an add.
 const FLAT: f64 = 1.15;

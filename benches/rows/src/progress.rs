@@ -63,11 +63,14 @@ impl Progress {
         }
     }
 
-    /// One step more is done.
+    /// One step more is done. After the last the bar goes.
     pub fn step(&mut self) {
         self.done += 1;
         self.bar.inc(1);
         self.bar.set_message(self.rest());
+        if self.done >= self.steps {
+            self.bar.finish_and_clear();
+        }
     }
 
     /// Print to the standard output, above the bar.
