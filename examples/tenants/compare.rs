@@ -4,6 +4,7 @@
 //! caches are filled first, the first quarter of the requests is served, and what comes after it counts.
 
 use indicatif::{ProgressBar, ProgressStyle};
+use memcg_report::chart::Size;
 
 use crate::args::{Args, Format};
 use crate::policy::Policy;
@@ -13,7 +14,7 @@ use crate::setup::Setup;
 use crate::tabulate::{Comparison, Setting};
 use crate::waits::Waits;
 use crate::work::{Extent, SLICE, Work};
-use crate::{Failure, print};
+use crate::{Failure, print, write};
 
 /// Each with a seed of its own.
 pub(crate) const REPEATS: u64 = 3;
@@ -29,6 +30,13 @@ pub(crate) fn run(args: &Args, scene: &Scene) -> Result<Vec<String>, Failure> {
     let calm: Vec<_> = (0..scene.candidates.len()).filter(|&at| !scene.candidates[at].is_noisy()).collect();
     let bar = progress(args, REPEATS * (calm.len() + 2 * Policy::ALL.len()) as u64);
     let mut comparison = Comparison::new(Setting::of(args, scene));
+    if args.format == Format::Text && !args.quiet {
+        print(&format!(
+            "{} runs over {} tenants: about half a minute on two processors.",
+            bar.length().unwrap_or(0),
+            calm.len()
+        ))?;
+    }
     for seed in (0..REPEATS).map(|repeat| args.seed.wrapping_add(repeat)) {
         let mut bench = Bench { args, scene, seed, faults: Vec::new(), bar: &bar };
         let alone = calm.iter().map(|&tenant| bench.alone(tenant)).collect::<Result<Vec<_>, _>>()?;
@@ -49,9 +57,16 @@ pub(crate) fn run(args: &Args, scene: &Scene) -> Result<Vec<String>, Failure> {
     }
     bar.finish_and_clear();
     print(&match args.format {
-        Format::Table => comparison.table(),
+        Format::Text => comparison.text(args.columns()),
         Format::Json => comparison.json(),
+        Format::Csv => comparison.rows().csv(),
     })?;
+    if let Some(path) = &args.svg {
+        write(path, &comparison.chart().svg(Size::WIDE))?;
+    }
+    if let Some(path) = &args.html {
+        write(path, &comparison.page())?;
+    }
     Ok(comparison.faults)
 }
 

@@ -6,9 +6,12 @@ use std::time::Instant;
 
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use memcg::Bytes;
+use memcg_report::chart::Size;
+use memcg_report::terminal::InPlace;
 
 use crate::args::{Args, Format};
 use crate::cache::Corrupt;
+use crate::history::History;
 use crate::live::{Live, Looks};
 use crate::probe::Probe;
 use crate::report::{Measured, Report};
@@ -16,7 +19,7 @@ use crate::sampler::{self, End, Samples};
 use crate::scene::Scene;
 use crate::setup::Setup;
 use crate::work::{Done, Extent, Work};
-use crate::{Failure, memory, print};
+use crate::{Failure, memory, print, write};
 
 /// Sets up, serves, reports; returns what does not add up.
 pub(crate) fn run(args: &Args, scene: &Scene) -> Result<Vec<String>, Failure> {
@@ -31,7 +34,8 @@ pub(crate) fn run(args: &Args, scene: &Scene) -> Result<Vec<String>, Failure> {
     let work = Work::new(&setup.service, &scene.arrivals, Some(&probe), extent, 0);
 
     let rss_before = memory::resident();
-    let (done, samples, looks) = watched(args, scene, &setup, &work)?;
+    let mut history = History::new(args.html.is_some() || args.svg.is_some());
+    let (done, samples, looks) = watched(args, scene, &setup, &work, &mut history)?;
     let measured = Measured { done, samples, looks, rss_before };
     let setting = setup.setting(scene, rule, threads, args.batch());
     let mut report = Report::gather(setting, &mut setup, &probe, measured);
@@ -39,9 +43,16 @@ pub(crate) fn run(args: &Args, scene: &Scene) -> Result<Vec<String>, Failure> {
         report.expect_main_job();
     }
     print(&match args.format {
-        Format::Table => report.table(),
+        Format::Text => report.text(args),
         Format::Json => report.json(),
+        Format::Csv => report.rows().csv(),
     })?;
+    if let Some(path) = &args.svg {
+        write(path, &history.usage(&report).svg(Size::WIDE))?;
+    }
+    if let Some(path) = &args.html {
+        write(path, &history.page(&report))?;
+    }
     Ok(report.faults)
 }
 
@@ -58,14 +69,22 @@ fn beginning(args: &Args, scene: &Scene) -> String {
 }
 
 /// Warms up and serves, while another thread looks at the limits and the statistics and moves the bar.
-fn watched(args: &Args, scene: &Scene, setup: &Setup, work: &Work<'_>) -> Result<(Done, Samples, Looks), Corrupt> {
+fn watched(
+    args: &Args,
+    scene: &Scene,
+    setup: &Setup,
+    work: &Work<'_>,
+    history: &mut History,
+) -> Result<(Done, Samples, Looks), Corrupt> {
     let groups: Vec<_> = setup.groups();
     let (end, progress) = (AtomicBool::new(false), Progress::new(args, scene.requests(args.requests)));
-    let mut live = Live::new(&setup.service, setup.runtime.root(), setup.items, args.live());
+    let (mut live, mut drawn) = (Live::new(setup, args), InPlace::default());
     let mut tick = || {
-        if let Some(table) = live.look(work.started.get().map(Instant::elapsed)) {
+        let elapsed = work.started.get().map(Instant::elapsed);
+        history.take(&setup.service);
+        if let Some(table) = live.look(elapsed) {
             // A program that cannot print it says so when it comes to the report.
-            progress.bar.suspend(|| drop(print(&table)));
+            progress.bar.suspend(|| drop(drawn.draw(&table)));
         }
         progress.show(work);
     };
@@ -79,7 +98,10 @@ fn watched(args: &Args, scene: &Scene, setup: &Setup, work: &Work<'_>) -> Result
         progress.bar.finish_and_clear();
         (done, samples)
     });
-    Ok((done?, samples, live.into_looks()))
+    let looks = live.into_looks();
+    // The report takes the place of the last table.
+    let _ = drawn.clear();
+    Ok((done?, samples, looks))
 }
 
 /// How far it is.

@@ -12,8 +12,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use comfy_table::CellAlignment;
 use memcg::Bytes;
+use memcg_report::table::{Column, Table};
+use memcg_report::terminal;
 use serde::Serialize;
 use thiserror::Error;
 
@@ -131,7 +132,8 @@ pub(crate) fn run(args: &Args) -> Result<Vec<String>, Failure> {
         forms,
     };
     print(&match args.format {
-        Format::Table => report.table(),
+        Format::Text => report.text(args.columns()),
+        Format::Csv => report.rows().csv(),
         Format::Json => serde_json::to_string_pretty(&report).expect("a tree of numbers and texts has a JSON form"),
     })?;
     Ok(report.faults)
@@ -254,30 +256,40 @@ fn shown(status: ExitStatus) -> Option<i32> {
 
 impl Report {
     /// For people.
-    fn table(&self) -> String {
+    fn text(&self, columns: usize) -> String {
         let limit = Bytes(self.control_group_bytes);
         if let Some(reason) = &self.skipped {
-            return format!("Skipped: no control group of {limit} can be made here: {reason}.");
+            let skipped = format!("Skipped: no control group of {limit} can be made here: {reason}.");
+            return terminal::wrap(&skipped, columns);
         }
-        let mut table = print::table();
-        table.set_header(["form", "exit status", "requests served", "last charged", "peak of the group", "seconds"]);
-        table.add_rows(self.forms.iter().map(Outcome::cells));
-        table.column_iter_mut().skip(1).for_each(|column| {
-            column.set_cell_alignment(CellAlignment::Right);
-        });
+        let table = self.rows().text(columns);
         let verdict = |outcome: &Outcome| match (outcome.fault().is_some(), outcome.form) {
             (true, form) => format!("\n{form}: not as it must be"),
             (false, Policy::Unlimited) => "\nunlimited: killed by the system, ok".to_string(),
             (false, form) => format!("\n{form}: not killed, and adds up, ok"),
         };
-        format!(
-            "At most {} requests, the same for both, eight in nine of {} that flood; memcg under a budget of {}.\n\
-             Each in a control group of the operating system, which may hold {limit}.\n{table}{}",
+        let setting = format!(
+            "At most {} requests, the same for both, eight in nine of {} that flood; memcg under a budget of {}. \
+             Each in a control group of the operating system, which may hold {limit}.",
             print::count(self.requests),
             self.noisy,
             Bytes(self.budget_bytes),
-            self.forms.iter().map(verdict).collect::<String>(),
-        )
+        );
+        let verdicts = self.forms.iter().map(verdict).collect::<String>();
+        format!("{}\n\n{table}\n\n{}\n", verdicts.trim_start(), terminal::wrap(&setting, columns))
+    }
+
+    fn rows(&self) -> Table {
+        let mut table = Table::new([
+            Column::words("form"),
+            Column::figures("exit status"),
+            Column::figures("requests served"),
+            Column::figures("last charged").leaves(2),
+            Column::figures("peak of group").leaves(1),
+            Column::figures("seconds").leaves(3),
+        ]);
+        self.forms.iter().for_each(|outcome| table.add(outcome.cells()));
+        table
     }
 }
 

@@ -5,13 +5,16 @@
 
 use std::time::{Duration, Instant};
 
-use comfy_table::{CellAlignment, Table, presets};
 use indicatif::HumanCount;
 use memcg::{Bytes, Freshness, Group, Stat, Stats};
+use memcg_report::table::{Column, Table};
+use memcg_report::terminal;
 
 use crate::agree::{Agreement, Reading};
+use crate::args::Args;
 use crate::items::{GROWING, Items, Own};
 use crate::service::{Service, Tenant};
+use crate::setup::Setup;
 
 /// Grains that a tenant's figures may miss, one look after the other: a few make a read flush, many make it read what
 /// is published, whatever the machine's speed. Both are to be seen.
@@ -22,6 +25,9 @@ const SERVICE_PART: u64 = 16;
 
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(10);
+
+/// Between two drawings of a table in its place.
+const REDRAWN: Duration = Duration::from_millis(250);
 
 /// Tenants in a live table.
 const SHOWN: usize = 5;
@@ -34,6 +40,7 @@ pub(crate) struct Live<'a> {
     /// When the next live table is due, from the start of the requests on; `None`: there are none.
     show_at: Option<Duration>,
     look_at: Instant,
+    columns: usize,
     /// The exact figures of the last look, the service first.
     last: Vec<[i64; GROWING]>,
     looks: Looks,
@@ -47,10 +54,14 @@ pub(crate) struct Looks {
 }
 
 impl<'a> Live<'a> {
-    /// The first table is shown after `first`, the next ones after twice as long each time: few, however long it runs.
-    pub(crate) fn new(service: &'a Service, root: Group, items: Items, first: Option<Duration>) -> Self {
+    /// The first table is shown when the arguments say; where it is drawn below the one before, the next ones follow
+    /// after twice as long each time: few, however long it runs.
+    pub(crate) fn new(setup: &'a Setup, args: &Args) -> Self {
+        let Setup { runtime, service, items, .. } = setup;
         let last = vec![[0; GROWING]; 1 + service.tenants.len()];
-        Self { service, root, items, show_at: first, look_at: Instant::now(), last, looks: Looks::default() }
+        let (show_at, look_at, columns) = (args.live(), Instant::now(), args.columns());
+        let (root, looks) = (runtime.root(), Looks::default());
+        Self { service, root, items: *items, show_at, look_at, columns, last, looks }
     }
 
     /// Looks if it is time to; returns a table if it is time to show one. `elapsed`: since the requests began.
@@ -63,7 +74,8 @@ impl<'a> Live<'a> {
         let live = self.check();
         let elapsed = elapsed.filter(|&elapsed| self.show_at.is_some_and(|at| elapsed >= at))?;
         while let Some(at) = self.show_at.filter(|&at| at <= elapsed) {
-            self.show_at = at.checked_mul(2);
+            // In its place a table may change often; below each other there are to be few.
+            self.show_at = if terminal::is_terminal() { Some(elapsed + REDRAWN) } else { at.checked_mul(2) };
         }
         Some(self.table(elapsed, &live))
     }
@@ -110,14 +122,16 @@ impl<'a> Live<'a> {
         rows.truncate(1 + SHOWN);
         rows.rotate_left(1);
 
-        let mut table = Table::new();
-        table.load_style(presets::UTF8_FULL_CONDENSED);
-        table.set_header(["most cached", "bytes", "hits", "hit ratio", "evictions", "off by at most"]);
-        table.add_rows(rows.into_iter().map(|(name, stats)| self.row(name, stats)));
-        table.column_iter_mut().skip(1).for_each(|column| {
-            column.set_cell_alignment(CellAlignment::Right);
-        });
-        format!("Live, after {:.1} s:\n{table}", elapsed.as_secs_f64())
+        let mut table = Table::new([
+            Column::words("most cached"),
+            Column::figures("bytes"),
+            Column::figures("hits").leaves(2),
+            Column::figures("hit ratio"),
+            Column::figures("evictions").leaves(1),
+            Column::figures("off by at most").leaves(3),
+        ]);
+        rows.into_iter().for_each(|(name, stats)| table.add(self.row(name, stats)));
+        format!("Live, after {:.1} s:\n{}\n", elapsed.as_secs_f64(), table.text(self.columns))
     }
 
     fn row(&self, name: &str, stats: &Stats) -> [String; 6] {

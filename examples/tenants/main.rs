@@ -36,6 +36,7 @@ mod evictor;
 mod exact;
 mod form;
 mod hierarchy;
+mod history;
 mod items;
 mod job;
 mod kill;
@@ -58,7 +59,9 @@ mod trace;
 mod waits;
 mod work;
 
+use std::fs;
 use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use thiserror::Error;
@@ -83,6 +86,8 @@ enum Failure {
     Kill(#[from] KillError),
     #[error("cannot print the report: {0}")]
     Print(#[from] io::Error),
+    #[error("{}: cannot write it: {fault}; name a file in a folder that exists and may be written", path.display())]
+    Write { path: PathBuf, fault: io::Error },
 }
 
 fn main() -> ExitCode {
@@ -99,6 +104,7 @@ fn main() -> ExitCode {
 
 /// Runs the job, the comparison or the kill; `false` when a count does not add up, or a form did not end as it must.
 fn run(args: &Args) -> Result<bool, Failure> {
+    args.html.iter().chain(&args.svg).try_for_each(|path| writable(path))?;
     let faults = match (args.kill, args.kill_form) {
         (true, Some(form)) => form::run(args, form)?,
         (true, None) => kill::run(args)?,
@@ -109,6 +115,17 @@ fn run(args: &Args) -> Result<bool, Failure> {
         eprintln!("tenants: {fault}");
     }
     Ok(faults.is_empty())
+}
+
+/// Writes a file that an argument names.
+fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    fs::write(path, text).map_err(|fault| Failure::Write { path: path.to_owned(), fault })
+}
+
+/// Before a run, that what it draws can be written: a run takes long.
+fn writable(path: &Path) -> Result<(), Failure> {
+    let opened = fs::OpenOptions::new().append(true).create(true).open(path);
+    opened.map(drop).map_err(|fault| Failure::Write { path: path.to_owned(), fault })
 }
 
 /// Prints to stdout; a reader that has closed the pipe has seen what it wanted.

@@ -1,42 +1,117 @@
-//! The report for people: a row for each tenant, then the service.
+//! The report for people: the verdict, a row for each tenant, the service's details.
 
-use comfy_table::{CellAlignment, Table, presets};
 use indicatif::HumanCount;
 use memcg::Bytes;
+use memcg_report::table::{Cell, Column, Table};
+use memcg_report::terminal::{self, State};
 
 use crate::agree::Agreement;
+use crate::args::Args;
 use crate::items::Exact;
 use crate::policy::{Policy, Promise};
-use crate::report::{Report, Row, Setting, Statistics};
+use crate::report::{Report, Row, Setting, Statistics, Sums};
+
+/// Tenants in the report without `--all`.
+const SHOWN: usize = 10;
 
 impl Report {
-    /// Both tables, and before them what the figures rest on.
-    pub(crate) fn table(&self) -> String {
-        let header = [
-            "tenant",
-            "requests",
-            "hit ratio",
-            "cached",
-            "peak",
-            "max",
-            "met max",
-            "evicted",
-            "for others",
-            "too large",
-        ];
-        let mut tenants = table();
-        tenants.set_header(header);
-        for row in &self.tenants {
-            tenants.add_row(row.cells());
+    /// The verdict, the tenants that hold most, and what was asked for besides.
+    pub(crate) fn text(&self, args: &Args) -> String {
+        let columns = args.columns();
+        let mut text = String::new();
+        for (line, state) in self.verdict() {
+            text += &state.paint(&terminal::wrap(&line, columns));
+            text.push('\n');
         }
-        let mut service = table();
-        service.add_rows(self.lines());
-        for table in [&mut tenants, &mut service] {
-            table.column_iter_mut().skip(1).for_each(|column| {
-                column.set_cell_alignment(CellAlignment::Right);
-            });
+        let shown = if args.all { self.tenants.len() } else { SHOWN };
+        text += &format!("\n{}\n", self.tenant_rows(shown).text(columns));
+        if shown < self.tenants.len() {
+            text += &format!("and {} tenants that hold less (--all)\n", self.tenants.len() - shown);
         }
-        format!("{}{tenants}\n{service}{}", self.head(), self.foot())
+        match args.details {
+            true => {
+                text += &format!("\n{}\n", self.service_rows().text(columns));
+                text += &terminal::wrap(&self.notes(), columns);
+            }
+            false => text += "--details for what was measured and checked, --html FILE for charts",
+        }
+        text
+    }
+
+    /// Whether all limits held and all counts add up, and what the service came to.
+    pub(crate) fn verdict(&self) -> Vec<(String, State)> {
+        let mut lines = match self.faults.len() {
+            0 => vec![(self.held(), State::Good)],
+            faults => vec![(format!("FAULTS: {faults} checks failed, a line each on stderr."), State::Bad)],
+        };
+        let (ratio, rate) = (self.sums.hit_ratio * 100.0, count(self.requests_per_second as u64));
+        let (refused, state) = self.refusals();
+        lines.push((format!("Hit ratio {ratio:.2} %, {rate} requests/s; {refused}."), state));
+        let [stock, no_stock] = [self.charge_ns_stock, self.charge_ns_no_stock];
+        lines.push((
+            format!("A charge and its return: {stock:.1} ns, and {no_stock:.1} ns without the stock."),
+            State::Plain,
+        ));
+        lines
+    }
+
+    fn held(&self) -> String {
+        let false_refusals = match self.refused_in_transit {
+            0 => "no false refusal".to_owned(),
+            refused => format!("{} refusals beside credit under way", count(refused)),
+        };
+        let (groups, samples) = (self.tenants.len() + 1, count(self.samples));
+        format!("ok: {groups} groups held their limits ({samples} samples); {false_refusals}; sums add up.")
+    }
+
+    /// Which tenants were refused, the most often refused first.
+    fn refusals(&self) -> (String, State) {
+        let mut refused: Vec<_> = self.tenants.iter().filter(|row| row.sums.refused > 0).collect();
+        if refused.is_empty() {
+            return ("no tenant was refused".to_owned(), State::Plain);
+        }
+        refused.sort_by_key(|row| std::cmp::Reverse(row.sums.refused));
+        let named = refused.iter().take(3).map(|row| format!("{} ({})", row.tenant, count(row.sums.refused)));
+        let more = if refused.len() > 3 { format!(" and {} more", refused.len() - 3) } else { String::new() };
+        (format!("refused: {}{more}", named.collect::<Vec<_>>().join(", ")), State::Tense)
+    }
+
+    /// A row for each tenant, for programs.
+    pub(crate) fn rows(&self) -> Table {
+        self.tenant_rows(self.tenants.len())
+    }
+
+    /// The tenants that hold most, those that hold more before.
+    pub(crate) fn tenant_rows(&self, shown: usize) -> Table {
+        let mut table = Table::new([
+            Column::words("tenant"),
+            Column::figures("hit ratio"),
+            Column::figures("cached"),
+            Column::figures("max"),
+            Column::figures("met max").leaves(2),
+            Column::figures("evicted").leaves(3),
+            Column::figures("refused").leaves(1),
+            Column::figures("requests").leaves(4),
+            Column::figures("peak").leaves(5),
+            Column::figures("for others").leaves(6),
+            Column::figures("too large").leaves(7),
+            Column::words("state"),
+        ]);
+        let mut rows: Vec<_> = self.tenants.iter().collect();
+        rows.sort_by_key(|row| std::cmp::Reverse(row.live));
+        rows.into_iter().take(shown).for_each(|row| table.add(row.cells()));
+        table
+    }
+
+    /// Where the load comes from, and what a reader should know about the figures.
+    pub(crate) fn notes(&self) -> String {
+        format!("{}{}", self.head(), self.foot())
+    }
+
+    pub(crate) fn service_rows(&self) -> Table {
+        let mut table = Table::new([Column::words("service"), Column::words("")]);
+        self.lines().into_iter().for_each(|line| table.add(line));
+        table
     }
 
     /// Where the load comes from.
@@ -52,7 +127,7 @@ impl Report {
 
     /// What a reader should know about the figures above.
     fn foot(&self) -> String {
-        let mut foot = "\nHit ratio, cached and evicted are the groups' statistics, read exactly.\n\
+        let mut foot = "Hit ratio, cached and evicted are the groups' statistics, read exactly.\n\
                         A charge was timed at depth 4 in slices between requests, all workers at once, in a runtime \
                         without audit."
             .to_string();
@@ -154,20 +229,33 @@ impl Statistics {
 }
 
 impl Row {
-    fn cells(&self) -> [String; 10] {
+    fn cells(&self) -> [Cell; 12] {
         let Exact { cached_bytes, gets, hits, evictions } = self.statistics;
         [
-            self.tenant.clone(),
-            count(self.sums.requests),
-            if gets == 0 { "-".to_string() } else { format!("{:.4}", hits as f64 / gets as f64) },
-            Bytes(cached_bytes.max(0).unsigned_abs()).to_string(),
-            Bytes(self.peak).to_string(),
-            self.max.map_or_else(|| "max".to_string(), |max| Bytes(max).to_string()),
-            count(self.sums.met_max),
-            count(evictions.max(0).unsigned_abs()),
-            count(self.sums.evicted_for_others),
-            count(self.sums.too_large),
+            Cell::from(&*self.tenant),
+            Cell::from(if gets == 0 { "-".to_string() } else { format!("{:.4}", hits as f64 / gets as f64) }),
+            Cell::from(Bytes(cached_bytes.max(0).unsigned_abs()).to_string()),
+            Cell::from(self.max.map_or_else(|| "max".to_string(), |max| Bytes(max).to_string())),
+            Cell::from(count(self.sums.met_max)),
+            Cell::from(count(evictions.max(0).unsigned_abs())),
+            Cell::from(count(self.sums.refused)),
+            Cell::from(count(self.sums.requests)),
+            Cell::from(Bytes(self.peak).to_string()),
+            Cell::from(count(self.sums.evicted_for_others)),
+            Cell::from(count(self.sums.too_large)),
+            self.state(),
         ]
+    }
+
+    /// The worst that happened to the tenant.
+    fn state(&self) -> Cell {
+        match self.sums {
+            Sums { timed_out: 1.., .. } => Cell::new("timed out", State::Bad),
+            Sums { refused: 1.., .. } => Cell::new("refused", State::Bad),
+            Sums { delayed: 1.., .. } => Cell::new("delayed", State::Tense),
+            Sums { met_max: 1.., .. } => Cell::new("at max", State::Tense),
+            _ => Cell::new("ok", State::Good),
+        }
     }
 }
 
@@ -178,12 +266,6 @@ pub(crate) fn source(left_out: &[String]) -> String {
          no figures were published.",
         left_out.join(", "),
     )
-}
-
-pub(crate) fn table() -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_FULL_CONDENSED);
-    table
 }
 
 /// A number with separated thousands.

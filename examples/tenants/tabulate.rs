@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use comfy_table::CellAlignment;
 use memcg::Bytes;
+use memcg_report::chart::{Axis, Chart, Series, Unit};
+use memcg_report::page::Page;
+use memcg_report::table::{Column, Table};
+use memcg_report::terminal::{self, State};
 use serde::Serialize;
 
 use crate::args::Args;
@@ -173,24 +176,72 @@ impl Comparison {
         ]
     }
 
-    /// For people.
-    pub(crate) fn table(&self) -> String {
-        let mut table = print::table();
-        table.set_header([
-            "policy",
-            "hit ratio, %",
-            "points lost",
-            "by the worst",
-            "noisy: hit ratio, %",
-            "one alone uses, %",
-            "waited: p50, p99",
-            "peak",
+    /// For people: the verdict first.
+    pub(crate) fn text(&self, columns: usize) -> String {
+        let verdicts: Vec<_> =
+            self.verdicts().map(|(line, state)| state.paint(&terminal::wrap(&line, columns))).collect();
+        let [head, foot] = [self.head(), self.foot()].map(|words| terminal::wrap(&words, columns));
+        format!("{}\n\n{}\n\n{foot}\n\n{head}", verdicts.join("\n"), self.rows().text(columns))
+    }
+
+    /// A line for each goal.
+    fn verdicts(&self) -> impl Iterator<Item = (String, State)> {
+        self.goals.iter().map(|Goal { goal, found, reached }| match reached {
+            true => (format!("{goal}: {found:.2}, ok"), State::Good),
+            false => (format!("{goal}: {found:.2}, missed"), State::Bad),
+        })
+    }
+
+    /// A row for each policy.
+    pub(crate) fn rows(&self) -> Table {
+        let mut table = Table::new([
+            Column::words("policy"),
+            Column::figures("hit ratio, %"),
+            Column::figures("points lost"),
+            Column::figures("by the worst"),
+            Column::figures("one alone, %").leaves(1),
+            Column::figures("noisy hits, %").leaves(4),
+            Column::figures("waited: p50, p99").leaves(3),
+            Column::figures("peak").leaves(2),
         ]);
-        table.add_rows(self.rows.iter().map(Row::cells));
-        table.column_iter_mut().skip(1).for_each(|column| {
-            column.set_cell_alignment(CellAlignment::Right);
-        });
-        format!("{}{table}\n{}", self.head(), self.foot())
+        self.rows.iter().for_each(|row| table.add(row.cells()));
+        table
+    }
+
+    /// The policies side by side.
+    pub(crate) fn chart(&self) -> Chart {
+        let bars = |name: &str, figure: fn(&Row) -> f64, range: fn(&Row) -> Option<(f64, f64)>| {
+            self.rows.iter().enumerate().fold(Series::bars(name, []), |bars, (at, row)| {
+                let bars = bars.at(at as f64, figure(row));
+                range(row).map_or(bars.clone(), |(least, most)| bars.ranging(least, most))
+            })
+        };
+        let most = |row: &Row| 100.0 - row.lost_by_worst.median().unwrap_or(0.0);
+        let axis = Axis::new("").unit(Unit::Percent).from(0.0).to(100.0);
+        Chart::new("Hit ratio by policy, beside tenants that flood")
+            .note(format!("median of {} seeds, lines from the least to the most", self.setting.repeats))
+            .x(Axis::new("").categories(self.rows.iter().map(|row| row.how.clone())))
+            .y(axis)
+            .with(bars("all tenants", |row| row.hit_ratio.median().unwrap_or(0.0), |row| row.hit_ratio.range()))
+            .with(bars("the tenant that loses most, of 100 % alone", most, |_| None))
+    }
+
+    /// What one tenant alone can use.
+    fn alone(&self) -> Chart {
+        let rows = &self.rows[1..];
+        Chart::new("Of the budget, what one tenant alone can use")
+            .x(Axis::new("").categories(rows.iter().map(|row| row.how.clone())))
+            .y(Axis::new("").unit(Unit::Percent).from(0.0).to(100.0))
+            .with(Series::bars("one alone", rows.iter().map(|row| row.used_alone.median().unwrap_or(0.0))))
+    }
+
+    /// A page of its own.
+    pub(crate) fn page(&self) -> String {
+        let page =
+            self.verdicts().fold(Page::new("Policies side by side"), |page, (line, state)| page.line(&line, state));
+        let page = page.chart(&self.chart()).chart(&self.alone()).table(&self.rows());
+        let words = format!("{}\n{}", self.foot(), self.head());
+        words.lines().fold(page, |page, line| page.line(line, State::Plain)).html()
     }
 
     fn head(&self) -> String {
@@ -222,15 +273,11 @@ impl Comparison {
     fn foot(&self) -> String {
         let worst = self.rows.iter().filter(|row| !row.worst.is_empty());
         let worst: Vec<_> = worst.map(|row| format!("{} under {}", row.worst, row.how)).collect();
-        let goals = self.goals.iter().map(|Goal { goal, found, reached }| {
-            format!("\n{goal}: {found:.2}, {}", if *reached { "ok" } else { "missed" })
-        });
         format!(
             "Alone: each tenant by itself in the whole budget, the same requests; points are lost against that, in \
              percent of the look-ups.\nThe worst: {}. One alone: live bytes of a tenant that floods, all others \
-             idle.{}",
+             idle.",
             worst.join(", "),
-            goals.collect::<String>(),
         )
     }
 
@@ -267,8 +314,8 @@ impl Row {
             self.hit_ratio.cell(),
             self.lost.cell(),
             self.lost_by_worst.cell(),
-            self.noisy_hit_ratio.cell(),
             self.used_alone.cell(),
+            self.noisy_hit_ratio.cell(),
             self.waits(),
             if self.peak_bytes == 0 { "-".to_string() } else { Bytes(self.peak_bytes).to_string() },
         ]
@@ -291,6 +338,11 @@ impl Spread {
 
     fn last(&self) -> Option<f64> {
         self.0.last().copied()
+    }
+
+    /// The least and the most.
+    fn range(&self) -> Option<(f64, f64)> {
+        self.first().zip(self.last())
     }
 
     /// The median, the least and the most.

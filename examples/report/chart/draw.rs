@@ -130,9 +130,11 @@ struct Plot<'a> {
 
 impl<'a> Plot<'a> {
     fn new(chart: &'a Chart, size: Size, head: f64) -> Self {
-        // The words above a bar need room below the axis' label.
+        // The words above a bar or a rule need room below the axis' label.
         let bars = chart.series.iter().any(|series| series.kind == Kind::Bars);
-        let top = head + if chart.y.label.is_empty() { 6.0 } else { 24.0 } + if bars { 14.0 } else { 0.0 };
+        let top = head
+            + if chart.y.label.is_empty() { 6.0 } else { 24.0 }
+            + if bars || !chart.rules.is_empty() { 14.0 } else { 0.0 };
         let lines = chart.x.names.iter().map(|name| wrap(name, band(chart, size.width - 80.0), SMALL).len());
         let names = lines.max().unwrap_or(1) as f64;
         let label = if chart.x.label.is_empty() { 0.0 } else { 18.0 };
@@ -302,7 +304,7 @@ impl<'a> Plot<'a> {
         for (name, value) in &self.chart.rules {
             let y = self.place_y(*value);
             root.append(line("rule", [self.left, y, self.right, y]));
-            let baseline = if y - self.head < 2.0 * PLAIN { y + 15.0 } else { y - 6.0 };
+            let baseline = if y - self.head < PLAIN + 5.0 { y + 15.0 } else { y - 6.0 };
             root.append(text(self.right - 4.0, baseline, "small end halo", name));
             let wide = width(name, SMALL);
             self.labels.keep_free(self.right - 4.0 - wide, baseline - SMALL, wide, SMALL);

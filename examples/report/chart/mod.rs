@@ -34,6 +34,8 @@ pub use axis::Axis;
 pub use series::Series;
 pub use units::Unit;
 
+pub(crate) use palette::style;
+
 /// Width and height of a picture, in the units of its text, which is 13 high.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Size {
@@ -133,5 +135,10 @@ impl Chart {
     /// The picture as a file of its own, with its style.
     pub fn svg(&self, size: Size) -> String {
         format!("{}\n", draw::document(self, size, true))
+    }
+
+    /// The picture for a page that has the style already.
+    pub(crate) fn inline(&self, size: Size) -> svg::node::element::Element {
+        draw::document(self, size, false)
     }
 }

@@ -90,7 +90,7 @@ fn bad_arguments_are_named() {
         (["--seconds", "1e99"], "expected more than 0 seconds"),
         (["--seconds", "soon"], "expected a number of seconds"),
         (["--live", "0"], "expected more than 0 seconds"),
-        (["--format", "xml"], "possible values: table, json"),
+        (["--format", "xml"], "possible values: text, json, csv"),
         (["--policy", "fair"], "possible values: shared, static, memcg, waiting"),
         (["--low", "101%"], "no tenant can be promised more than its fair share"),
         (["--low", "max"], "no tenant can be promised more than its fair share"),
@@ -111,6 +111,10 @@ fn bad_arguments_are_named() {
         (["--kill", "--compare"], "cannot be used with"),
         (["--kill", "--policy=memcg"], "cannot be used with"),
         (["--kill", "--live=1"], "cannot be used with"),
+        (["--kill", "--html=page.html"], "cannot be used with"),
+        (["--width", "19"], "19 is not in 20.."),
+        (["--compare", "--all"], "leave them out with --compare and --kill"),
+        (["--kill", "--details"], "leave them out with --compare and --kill"),
         (["--kill-form", "memcg"], "not provided:\n  --kill"),
     ] {
         let output = run(&args, &[]);

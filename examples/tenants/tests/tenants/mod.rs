@@ -26,6 +26,7 @@ mod clusters;
 mod control_groups;
 mod hierarchies;
 mod kills;
+mod looks;
 mod policies;
 mod reclaimers;
 mod statistics;

@@ -169,7 +169,7 @@ fn blank_lines_and_line_ends_do_not_matter() {
 fn table_shows_every_tenant_and_the_verdict() {
     let folder = Folder::new("table");
     let path = folder.file("shop.csv", trace([(1, 2 << 20), (1, 2 << 20)]));
-    let output = run(&["--no-stock", "--audit", "false"], &[&path]);
+    let output = run(&["--no-stock", "--audit", "false", "--details"], &[&path]);
     assert!(output.status.success());
     let table = String::from_utf8(output.stdout).expect("text");
     for word in ["shop", "0.5000", "2 MiB", "256 MiB", "in 1 of 1 tenants", "ok, without audit"] {
