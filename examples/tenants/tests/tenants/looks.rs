@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{Folder, number, program, refusal, run};
 
 /// A short run of the clusters.
-const SHORT: [&str; 6] = ["--budget", "4MiB", "--requests", "20000", "--live", "60"];
+const SHORT: [&str; 4] = ["--budget", "4MiB", "--requests", "20000"];
 
 fn text(more: &[&str]) -> String {
     let output = run(&[&SHORT[..], more].concat(), &[]);
@@ -18,7 +18,7 @@ fn text(more: &[&str]) -> String {
 
 #[test]
 fn no_line_is_wider_than_the_terminal() {
-    for columns in [80, 120, 60] {
+    for columns in [80, 120] {
         let width = columns.to_string();
         for more in [&["--all"][..], &["--details"], &["--live", "0.01"]] {
             let text = text(&[more, &["--width", &width]].concat());
