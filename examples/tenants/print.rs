@@ -33,7 +33,9 @@ impl Report {
                 text += &format!("\n{}\n", self.service_rows().text(columns));
                 text += &terminal::wrap(&self.notes(), columns);
             }
-            false => text += "--details for what was measured and checked, --html FILE for charts",
+            false => {
+                text += &terminal::wrap("--details for what was measured and checked, --html FILE for charts", columns)
+            }
         }
         text
     }
