@@ -21,7 +21,7 @@ const STYLE: &str = "body{margin:0;padding:16px;max-width:1150px;margin-inline:a
     font:16px/1.5 system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif}h1{font-size:1.5rem;line-height:1.25}\
     h2{font-size:1.15rem}svg{width:100%;height:auto;display:block;margin:12px 0}.narrow{display:none}\
     .scroll{overflow-x:auto}table{border-collapse:collapse;font-size:.85rem;font-variant-numeric:tabular-nums}\
-    th,td{padding:4px 10px;text-align:left;border-bottom:1px solid #d8dee4;white-space:pre-line;vertical-align:top}\
+    th,td{padding:4px 10px;text-align:left;border-bottom:1px solid #d8dee4;white-space:pre;vertical-align:top}\
     .right{text-align:right}.good{color:#00703c}.tense{color:#7a5b00}.bad{color:#b3261e;font-weight:600}\
     code{overflow-wrap:anywhere}\
     @media(max-width:700px){.wide{display:none}.narrow{display:block}}\

@@ -117,7 +117,7 @@ impl Progress {
         let time = args.time().map_or(0, |time| time.as_millis() as u64);
         let template = match requests {
             Some(_) => "{bar:40} {human_pos} of {human_len} requests, {eta} left",
-            None => "{bar:40} {eta} left",
+            None => "{bar:40} {msg} left",
         };
         let bar = if args.quiet { ProgressBar::hidden() } else { ProgressBar::new(requests.unwrap_or(time)) };
         let bar = match ProgressStyle::with_template(template) {
@@ -133,5 +133,9 @@ impl Progress {
             None => work.started.get().map_or(0, |started| started.elapsed().as_millis() as u64),
         };
         self.bar.set_position(at);
+        if self.requests.is_none() {
+            let left = self.bar.length().unwrap_or(0).saturating_sub(at);
+            self.bar.set_message(format!("{} s", left.div_ceil(1000)));
+        }
     }
 }

@@ -50,7 +50,8 @@ pub(super) fn document(chart: &Chart, size: Size, alone: bool) -> Element {
 /// Title, note and legend, and where they end.
 fn head(chart: &Chart, width_of_all: f64) -> (f64, Vec<Element>) {
     let (most, mut y, mut words) = (width_of_all - 2.0 * EDGE, EDGE, Vec::new());
-    for line in wrap(&chart.title, most, TITLE) {
+    // The title is bold, and so a little wider.
+    for line in wrap(&chart.title, most * 0.92, TITLE) {
         y += TITLE;
         words.push(text(EDGE, y, "title", &line));
         y += 4.0;
