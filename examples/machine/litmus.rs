@@ -24,6 +24,7 @@ use clap::{Parser, ValueEnum};
 use crossbeam::utils::CachePadded;
 use indicatif::{ProgressBar, ProgressStyle};
 use memcg::expert::litmus;
+use memcg_report::terminal::State;
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Heavy {
@@ -378,7 +379,7 @@ fn main() -> ExitCode {
         drop(progress);
         let Outcome { rounds, misses, taken } = outcome;
         let good = (misses > 0) == expected;
-        let verdict = if good { "ok" } else { "FAILED" };
+        let verdict = if good { State::Good.paint("ok") } else { State::Bad.paint("FAILED") };
         println!(
             "litmus: {:<16} {what}: {misses} misses in {rounds} rounds, {:.1} s: {verdict}",
             shape.name,

@@ -27,6 +27,8 @@ use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
 use memcg::{Bytes, Event, Freshness, Limit};
+use memcg_report::table::{Cell, Column, Table};
+use memcg_report::terminal::{self, State};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
@@ -157,15 +159,54 @@ fn run(options: &Options) -> Result<Vec<String>, Box<dyn Error>> {
     // No thread of the service is left.
     drop(workers);
     let service = Arc::into_inner(service).ok_or("a connection is still served")?;
-    let items = ["connections", "requests", "held_back", "held_back_time"];
-    print!("\n{}\n", service.runtime.snapshot().with_stats(&items));
-    faults.extend(look_back(options, &service, closed));
-    faults.extend(end(service)?);
+    let table = tenants(&service).text(terminal::width(None));
+    let (failed, figures) = look_back(options, &service, closed);
+    faults.extend(failed);
+    let most = service.most_open();
+    let (failed, end) = end(service)?;
+    faults.extend(failed);
+    let verdict = match faults.len() {
+        0 => State::Good.paint(&format!("ok: {most} connections at once, each check holds, and nothing is left")),
+        count => State::Bad.paint(&format!("FAULTS: {count} checks failed, a line each on stderr")),
+    };
+    println!("\n{verdict}\n\n{table}\n\n{figures}\n{end}");
     Ok(faults)
 }
 
-/// What was to happen and did not.
-fn look_back(options: &Options, service: &Service, closed: usize) -> Vec<String> {
+/// A row for each tenant.
+fn tenants(service: &Service) -> Table {
+    let mut table = Table::new([
+        Column::words("tenant"),
+        Column::figures("peak"),
+        Column::figures("high").leaves(1),
+        Column::figures("above high").leaves(2),
+        Column::figures("connections"),
+        Column::figures("requests"),
+        Column::figures("held back"),
+        Column::figures("for"),
+    ]);
+    for group in service.runtime.root().children() {
+        let counted = group.read(Freshness::Exact);
+        let items = &service.items;
+        let held_back = counted.get(items.held_back);
+        let time = Duration::from_nanos(counted.get(items.held_back_time).unsigned_abs());
+        let state = if held_back > 0 { State::Tense } else { State::Plain };
+        table.add([
+            Cell::from(group.path().to_string()),
+            Cell::from(Bytes(group.peak()).to_string()),
+            Cell::from(Bytes(group.high()).to_string()),
+            Cell::from(group.events().get(Event::High).to_string()),
+            Cell::from(counted.get(items.connections).to_string()),
+            Cell::from(counted.get(items.requests).to_string()),
+            Cell::new(held_back.to_string(), state),
+            Cell::new(format!("{time:.1?}"), state),
+        ]);
+    }
+    table
+}
+
+/// What was to happen and did not, and the figures.
+fn look_back(options: &Options, service: &Service, closed: usize) -> (Vec<String>, String) {
     let Options { in_turn, at_once, requests, .. } = *options;
     let root = service.runtime.root();
     let (counted, items) = (root.read(Freshness::Exact), &service.items);
@@ -173,11 +214,13 @@ fn look_back(options: &Options, service: &Service, closed: usize) -> Vec<String>
         [items.connections, items.requests, items.held_back].map(|item| counted.get(item));
     let time = Duration::from_nanos(counted.get(items.held_back_time).unsigned_abs());
     let (above, in_line) = (root.events().get(Event::High), root.events_local().get(Event::Max));
-    println!("{} connections were open at once", service.most_open());
-    println!(
-        "{above} charges left a tenant above its high, and {held_back} requests were not read for {time:.1?} in all"
+    let figures = format!(
+        "{} connections were open at once\n\
+         {above} charges left a tenant above its high\n\
+         {held_back} requests were not read for {time:.1?} in all\n\
+         {in_line} requests waited in line for the budget",
+        service.most_open(),
     );
-    println!("{in_line} requests waited in line for the budget");
 
     let mut faults = Vec::new();
     let mut expect = |holds: bool, fault: String| {
@@ -190,24 +233,27 @@ fn look_back(options: &Options, service: &Service, closed: usize) -> Vec<String>
     expect(closed == 0, format!("{closed} connections were closed by the service"));
     expect(connections == (in_turn + at_once) as i64, format!("{connections} connections were counted"));
     expect(answered == (in_turn + at_once * requests) as i64, format!("{answered} answers were counted"));
-    faults
+    (faults, figures)
 }
 
-/// The tenants go; nothing may be left.
-fn end(service: Service) -> Result<Vec<String>, Box<dyn Error>> {
+/// The tenants go; nothing may be left: the faults, and what was found.
+fn end(service: Service) -> Result<(Vec<String>, String), Box<dyn Error>> {
     let runtime = service.close()?;
     // Groups that more than one thread has charged are released 64 at a time: the last of them need not wait for more.
     runtime.settle();
     let (groups, dying, usage) = (runtime.group_count(), runtime.dying_count(), runtime.root().usage());
     let verdict = runtime.verify();
-    println!("at the end: {groups} group, {dying} dying, {} charged{}", Bytes(usage), resident());
-    println!("verify: {verdict}");
+    let end = format!(
+        "at the end: {groups} group, {dying} dying, {} charged{}\nverify: {verdict}",
+        Bytes(usage),
+        resident(),
+    );
     let left = (groups, dying, usage) != (1, 0, 0);
     let faults = [
         left.then(|| format!("{groups} groups, {dying} dying and {} are left", Bytes(usage))),
         (!verdict.is_ok()).then(|| format!("the counts do not add up: {verdict}")),
     ];
-    Ok(faults.into_iter().flatten().collect())
+    Ok((faults.into_iter().flatten().collect(), end))
 }
 
 /// This program again, with the same options.
