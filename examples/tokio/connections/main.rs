@@ -143,7 +143,8 @@ fn run(options: &Options) -> Result<Vec<String>, Box<dyn Error>> {
     let address = listener.local_addr()?;
     let (stop, stopped) = oneshot::channel();
     let serving = workers.spawn(Arc::clone(&service).serve(listener, stopped));
-    println!("{address}: a budget of {budget}, a tenant is held back above {high}{}", resident());
+    let setting = format!("{address}: a budget of {budget}, a tenant is held back above {high}{}", resident());
+    println!("{}", terminal::wrap(&setting, terminal::width(None)));
 
     let mut faults = Vec::new();
     for (phase, count) in [(Phase::InTurn, options.in_turn), (Phase::AtOnce, options.at_once)] {
@@ -185,7 +186,9 @@ fn tenants(service: &Service) -> Table {
         Column::figures("held back"),
         Column::figures("for"),
     ]);
-    for group in service.runtime.root().children() {
+    let mut groups = service.runtime.root().children();
+    groups.sort_by_key(|group| group.path().to_string());
+    for group in groups {
         let counted = group.read(Freshness::Exact);
         let items = &service.items;
         let held_back = counted.get(items.held_back);
@@ -199,7 +202,7 @@ fn tenants(service: &Service) -> Table {
             Cell::from(counted.get(items.connections).to_string()),
             Cell::from(counted.get(items.requests).to_string()),
             Cell::new(held_back.to_string(), state),
-            Cell::new(format!("{time:.1?}"), state),
+            Cell::new(if held_back > 0 { format!("{time:.1?}") } else { "-".to_owned() }, state),
         ]);
     }
     table

@@ -45,14 +45,16 @@ fn number(stdout: &str, words: &str) -> u64 {
 #[test]
 fn a_tenant_that_sends_much_is_held_back_and_no_other() {
     let stdout = holds("--in-turn 200 --at-once 60 --high 1MiB");
+    assert!(stdout.contains("\n\nok: 60 connections at once, each check holds"), "{stdout}");
+    assert!(stdout.lines().all(|line| line.chars().count() <= 80), "{stdout}");
     assert_eq!(number(&stdout, " connections were open at once"), 60);
     assert!(number(&stdout, " requests were not read") > 0, "{stdout}");
     assert_eq!(number(&stdout, " requests waited in line"), 0);
     for tenant in ["globex", "initech", "umbrella"] {
         let row = stdout.lines().find(|line| line.starts_with(&format!("/{tenant} "))).expect("a row for each tenant");
-        // 50 connections in turn with a request each, 15 at once with three; never held back, for no time.
+        // 50 connections in turn with a request each, 15 at once with three; never held back or above high.
         let figures: Vec<&str> = row.split_whitespace().rev().take(5).collect();
-        assert_eq!(figures, ["ns", "0", "0", "95", "65"], "{stdout}");
+        assert_eq!(figures, ["-", "0", "95", "65", "0"], "{stdout}");
     }
 }
 
