@@ -204,7 +204,7 @@ pub(crate) enum Format {
     Text,
     /// Programs: sizes in bytes.
     Json,
-    /// A row for each tenant or policy, with all columns.
+    /// Programs, a row for each tenant, or for each policy and repeat: sizes in bytes.
     Csv,
 }
 
@@ -218,6 +218,9 @@ impl Args {
         }
         if (args.all || args.details) && (args.compare || args.kill) {
             conflict("--all and --details are for the job itself: leave them out with --compare and --kill");
+        }
+        if args.html.is_some() && args.html == args.svg {
+            conflict("--html and --svg name the same file: give each one of its own");
         }
         if args.high.is_some() && !policies(Policy::Memcg) {
             conflict("--high is for --policy memcg, for --compare and for --kill");

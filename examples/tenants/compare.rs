@@ -59,7 +59,7 @@ pub(crate) fn run(args: &Args, scene: &Scene) -> Result<Vec<String>, Failure> {
     print(&match args.format {
         Format::Text => comparison.text(args.columns()),
         Format::Json => comparison.json(),
-        Format::Csv => comparison.rows().csv(),
+        Format::Csv => comparison.csv(),
     })?;
     if let Some(path) = &args.svg {
         write(path, &comparison.chart().svg(Size::WIDE))?;

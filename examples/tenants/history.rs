@@ -109,7 +109,7 @@ impl History {
         let page = Page::new(format!("{} tenants under one budget", report.tenants.len()));
         let page = report.verdict().into_iter().fold(page, |page, (line, state)| page.line(&line, state));
         let page = page.chart(&self.usage(report)).chart(&self.hit_ratio());
-        let page = page.part("Tenants, the one that holds most first").table(&report.rows());
+        let page = page.part("Tenants, the one that holds most first").table(&report.tenant_rows(report.tenants.len()));
         let page = page.part("The service").table(&report.service_rows());
         report.notes().lines().fold(page, |page, line| page.line(line, State::Plain)).html()
     }

@@ -45,7 +45,7 @@ pub(crate) fn run(args: &Args, scene: &Scene) -> Result<Vec<String>, Failure> {
     print(&match args.format {
         Format::Text => report.text(args),
         Format::Json => report.json(),
-        Format::Csv => report.rows().csv(),
+        Format::Csv => report.csv(),
     })?;
     if let Some(path) = &args.svg {
         write(path, &history.usage(&report).svg(Size::WIDE))?;

@@ -133,7 +133,7 @@ pub(crate) fn run(args: &Args) -> Result<Vec<String>, Failure> {
     };
     print(&match args.format {
         Format::Text => report.text(args.columns()),
-        Format::Csv => report.rows().csv(),
+        Format::Csv => report.csv(),
         Format::Json => serde_json::to_string_pretty(&report).expect("a tree of numbers and texts has a JSON form"),
     })?;
     Ok(report.faults)
@@ -277,6 +277,23 @@ impl Report {
         );
         let verdicts = self.forms.iter().map(verdict).collect::<String>();
         format!("{}\n\n{table}\n\n{}\n", verdicts.trim_start(), terminal::wrap(&setting, columns))
+    }
+
+    /// A row for each form, for programs.
+    fn csv(&self) -> String {
+        let heads = ["form", "exit_status", "requests", "live_bytes", "peak_bytes", "seconds"];
+        let mut table = Table::new(heads.map(Column::words));
+        for outcome in &self.forms {
+            table.add([
+                outcome.form.to_string(),
+                outcome.exit_status.map_or_else(String::new, |status| status.to_string()),
+                outcome.requests.to_string(),
+                outcome.live_bytes.to_string(),
+                outcome.peak_bytes.map_or_else(String::new, |peak| peak.to_string()),
+                outcome.seconds.to_string(),
+            ]);
+        }
+        table.csv()
     }
 
     fn rows(&self) -> Table {

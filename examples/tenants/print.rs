@@ -78,9 +78,48 @@ impl Report {
         (format!("refused: {}{more}", named.collect::<Vec<_>>().join(", ")), State::Tense)
     }
 
-    /// A row for each tenant, for programs.
-    pub(crate) fn rows(&self) -> Table {
-        self.tenant_rows(self.tenants.len())
+    /// A row for each tenant, for programs: sizes in bytes, numbers as they are.
+    pub(crate) fn csv(&self) -> String {
+        let heads = [
+            "tenant",
+            "requests",
+            "gets",
+            "hits",
+            "hit_ratio",
+            "live_bytes",
+            "peak_bytes",
+            "max_bytes",
+            "met_max",
+            "evicted",
+            "evicted_for_others",
+            "refused",
+            "waited",
+            "timed_out",
+            "delayed",
+            "too_large",
+        ];
+        let mut table = Table::new(heads.map(Column::words));
+        for Row { tenant, sums, live, peak, max, .. } in &self.tenants {
+            table.add([
+                tenant.clone(),
+                sums.requests.to_string(),
+                sums.gets.to_string(),
+                sums.hits.to_string(),
+                sums.hit_ratio.to_string(),
+                live.to_string(),
+                peak.to_string(),
+                max.map_or_else(String::new, |max| max.to_string()),
+                sums.met_max.to_string(),
+                sums.evicted.to_string(),
+                sums.evicted_for_others.to_string(),
+                sums.refused.to_string(),
+                sums.waited.to_string(),
+                sums.timed_out.to_string(),
+                sums.delayed.to_string(),
+                sums.too_large.to_string(),
+            ]);
+        }
+        table.csv()
     }
 
     /// The tenants that hold most, those that hold more before.

@@ -29,7 +29,7 @@ use crate::trace::TraceError;
 pub(crate) enum SetupError {
     #[error(transparent)]
     Trace(#[from] TraceError),
-    #[error("{who} would fill a budget of {budget}, and the machine has {available} left")]
+    #[error("{who} would fill a budget of {budget}, and the machine has {available} left; lower --budget")]
     Memory { who: &'static str, budget: Bytes, available: Bytes },
     #[error("the budget was not accepted: {0}")]
     Runtime(#[from] BuildError),

@@ -208,6 +208,28 @@ impl Comparison {
         table
     }
 
+    /// A row for each policy and repeat, for programs; the repeats of a figure are in the order of their size.
+    pub(crate) fn csv(&self) -> String {
+        let heads = ["policy", "rank", "hit_ratio", "lost", "lost_by_worst", "used_alone", "waited", "peak_bytes"];
+        let mut table = Table::new(heads.map(Column::words));
+        for row in &self.rows {
+            for rank in 0..row.hit_ratio.0.len() {
+                let figure = |spread: &Spread| spread.0.get(rank).map_or_else(String::new, f64::to_string);
+                table.add([
+                    row.how.clone(),
+                    rank.to_string(),
+                    figure(&row.hit_ratio),
+                    figure(&row.lost),
+                    figure(&row.lost_by_worst),
+                    figure(&row.used_alone),
+                    figure(&row.waited),
+                    row.peak_bytes.to_string(),
+                ]);
+            }
+        }
+        table.csv()
+    }
+
     /// The policies side by side.
     pub(crate) fn chart(&self) -> Chart {
         let bars = |name: &str, figure: fn(&Row) -> f64, range: fn(&Row) -> Option<(f64, f64)>| {

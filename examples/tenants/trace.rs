@@ -55,7 +55,7 @@ pub(crate) struct TraceError {
 /// What is wrong with the file, or with the line.
 #[derive(Debug, Error)]
 pub(crate) enum TraceFault {
-    #[error("cannot open the trace: {0}")]
+    #[error("cannot open the trace: {0}; --trace takes a CSV file with the head line `key,size`")]
     Open(#[source] io::Error),
     #[error("cannot read the trace: {0}")]
     Read(#[source] io::Error),

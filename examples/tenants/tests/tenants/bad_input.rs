@@ -112,6 +112,7 @@ fn bad_arguments_are_named() {
         (["--kill", "--policy=memcg"], "cannot be used with"),
         (["--kill", "--live=1"], "cannot be used with"),
         (["--kill", "--html=page.html"], "cannot be used with"),
+        (["--html=one", "--svg=one"], "--html and --svg name the same file"),
         (["--width", "19"], "19 is not in 20.."),
         (["--compare", "--all"], "leave them out with --compare and --kill"),
         (["--kill", "--details"], "leave them out with --compare and --kill"),
