@@ -44,12 +44,19 @@ pub(crate) fn plan(chapters: &[Chapter], full: bool) {
     for chapter in chapters {
         let (patches, claims, runs) = (chapter.patches.len(), chapter.claims.len(), chapter.runs.len());
         let row = format!(
-            "{:<10} {patches} patches, {claims} claims, {runs} commands, about {}",
+            "{:<10} {}, {}, {}, about {}",
             chapter.name,
+            count(patches, "patch", "patches"),
+            count(claims, "claim", "claims"),
+            count(runs, "command", "commands"),
             time(seconds(chapter))
         );
         println!("{}", wrap_keeping_head(&row, 11));
     }
+}
+
+fn count(number: usize, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
 }
 
 /// As `wrap`, for a line whose head has blanks of its own.
@@ -94,7 +101,7 @@ pub(crate) fn end(chapters: &[Chapter], folder: &Path, time: Duration, findings:
     let claims: usize = chapters.iter().map(|chapter| chapter.claims.len()).sum();
     let verdict = match findings.list().len() {
         0 => "every chapter holds".to_owned(),
-        faults => format!("{faults} faults"),
+        faults => count(faults, "fault", "faults"),
     };
     println!("series: {verdict}: {} series, {claims} claims, {:.0} s", chapters.len(), time.as_secs_f64());
 }
