@@ -23,6 +23,7 @@ use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use memcg::kmem::{KmemSlab, KmemStore, KmemVec, NodeId, NodeOf, PageNode, PerCpu, Topology};
 use memcg::{Bytes, Freshness, Group, Limits, Runtime, Stat};
+use memcg_report::terminal::State;
 
 #[derive(Parser)]
 #[command(about = "Which group holds how much on which memory node")]
@@ -77,7 +78,7 @@ fn compressed(number: u64) -> Result<Vec<u8>, std::io::Error> {
 }
 
 fn show(step: &str, runtime: &Runtime) {
-    println!("\n{step}");
+    println!("\n{}", State::Name.paint(step));
     let table = runtime.root().numa_table();
     for (name, row) in table.rows().filter(|(_, row)| row.sum() != 0) {
         let nodes = row.iter().filter(|(_, bytes)| *bytes != 0);
@@ -167,7 +168,7 @@ fn run(runtime: &Runtime) -> Result<(), Box<dyn Error>> {
     if !verdict.is_ok() || root.usage() != 0 || left != 0 {
         return Err(format!("{verdict}; {} charged, {left} accounted", root.usage()).into());
     }
-    println!("    verify: {verdict}");
+    println!("    verify: {}", State::Good.paint(&verdict.to_string()));
     Ok(())
 }
 

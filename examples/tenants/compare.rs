@@ -19,6 +19,9 @@ use crate::{Failure, print, write};
 /// Each with a seed of its own.
 pub(crate) const REPEATS: u64 = 3;
 
+/// How long it takes with as many requests as it has by default.
+const TIME: &str = ": about half a minute on two processors";
+
 /// Of the requests, those that only warm up.
 const WARM_UP_PART: u64 = 4;
 
@@ -31,11 +34,9 @@ pub(crate) fn run(args: &Args, scene: &Scene) -> Result<Vec<String>, Failure> {
     let bar = progress(args, REPEATS * (calm.len() + 2 * Policy::ALL.len()) as u64);
     let mut comparison = Comparison::new(Setting::of(args, scene));
     if args.format == Format::Text && !args.quiet {
-        print(&format!(
-            "{} runs over {} tenants: about half a minute on two processors.",
-            bar.length().unwrap_or(0),
-            calm.len()
-        ))?;
+        // As long as the requests are those of the default.
+        let time = if args.requests.is_none() { TIME } else { "" };
+        print(&format!("{} runs over {} tenants{time}.", bar.length().unwrap_or(0), calm.len()))?;
     }
     for seed in (0..REPEATS).map(|repeat| args.seed.wrapping_add(repeat)) {
         let mut bench = Bench { args, scene, seed, faults: Vec::new(), bar: &bar };
