@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use crate::sync::{model_failed, per_thread};
+use crate::sync::per_thread;
 use crate::thread::local::with_local;
 
 /// One more waker on a thread's stack. The bits below count listeners.
@@ -41,9 +41,6 @@ pub(crate) fn in_hook<R>(hook: impl FnOnce() -> R) -> Option<R> {
     struct Leave(u32);
     impl Drop for Leave {
         fn drop(&mut self) {
-            if model_failed() {
-                return;
-            }
             with_notes(|notes| notes.hook.set(false));
             with_local(|local| local.slow.set(self.0));
         }

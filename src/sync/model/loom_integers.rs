@@ -25,7 +25,7 @@ macro_rules! integer {
         pub(crate) struct $name(loom::sync::atomic::$name);
 
         impl $name {
-            #[allow(dead_code)]
+            #[allow(dead_code, reason = "the crate needs not each of these for every integer")]
             pub(crate) fn new(value: $value) -> Self {
                 $name(loom::sync::atomic::$name::new(value))
             }
@@ -41,7 +41,7 @@ macro_rules! integer {
             }
 
             /// As loom has it, with the first load from here.
-            #[allow(dead_code)]
+            #[allow(dead_code, reason = "the crate needs not each of these for every integer")]
             #[track_caller]
             pub(crate) fn fetch_update(
                 &self,
