@@ -3,6 +3,7 @@
 #![cfg(not(loom))]
 
 mod curve;
+mod idle;
 mod points;
 mod resident;
 mod typical;
@@ -17,6 +18,7 @@ use comfy_table::presets::ASCII_MARKDOWN;
 use memcg::{Bytes, CounterConfig};
 use memcg_bench_rows::{Bench, Choice, Progress, parse};
 
+use self::idle::Scene;
 use self::typical::Typical;
 use crate::common::BATCH;
 use crate::common::claims::Claims;
@@ -32,12 +34,13 @@ const BENCH: Bench = Bench {
     name: "stock_tradeoff",
     about: "What a stock for each counter strands, beside seven slots for each thread.\n\
             Rows: `curve` of cost against what is stranded, also as a picture; `stranded` for each number of counters;\n\
-            `tables` of slots in memory; `points` of the patch series.",
+            `tables` of slots in memory; `sleepers`, what threads that sleep leave in usage; `points` of the patch series.",
 };
 
 const CURVE: &str = "stock_tradeoff/curve";
 const STRANDED: &str = "stock_tradeoff/stranded";
 const TABLES: &str = "stock_tradeoff/tables";
+const SLEEPERS: &str = "stock_tradeoff/sleepers";
 const POINTS: &str = "stock_tradeoff/points";
 
 #[derive(Parser)]
@@ -117,11 +120,14 @@ pub(crate) fn main() -> ExitCode {
     let mut counts = vec![1, 7, 8, 32, 1_000, 50_000];
     let mut tables = vec![(2, 1), (2, 50_000), (1_000, 1_000)];
     let mut tasks = 100_000;
-    let chosen = options.choice.choose(BENCH.name, [CURVE, STRANDED, TABLES, POINTS].map(str::to_owned).into());
+    let mut scene = Scene { threads: 1_000, groups: 100 };
+    let chosen =
+        options.choice.choose(BENCH.name, [CURVE, STRANDED, TABLES, SLEEPERS, POINTS].map(str::to_owned).into());
     if options.choice.is_small() {
         counts.truncate(3);
         tables.truncate(1);
         tasks = 1_000;
+        scene = Scene { threads: 20, groups: 10 };
         options.idle_ms = options.idle_ms.min(10);
     }
     let setup = Setup {
@@ -154,6 +160,9 @@ pub(crate) fn main() -> ExitCode {
     }
     if chosen.wants(TABLES) {
         resident::print(&tables, &mut claims);
+    }
+    if chosen.wants(SLEEPERS) {
+        idle::print(scene);
     }
     if chosen.wants(POINTS) {
         points::print(&setup, &lines, &mut claims);

@@ -17,9 +17,10 @@ use crate::common::resident;
 use crate::common::slots7::{Random, Slots7};
 use crate::common::tree::{chain, fan, unstocked};
 
-/// A slot is two words; slots come in pages of 256.
+/// A slot is two words; slots come in pages of 252, with two bits more for each.
 const SLOT: u64 = 16;
-const SLOTS_PER_PAGE: u64 = 256;
+const SLOTS_PER_PAGE: u64 = 252;
+const SLOT_PAGE: u64 = 4_096;
 
 /// With whole pages and what a thread has beside its slots, a slot of two words takes less than a third one more.
 const SLOT_MAX: u64 = 24;
@@ -56,7 +57,7 @@ pub(crate) fn print(tables: &[(usize, usize)], claims: &mut Claims) {
         }
         table.add_row([
             format!("{threads} x {counters}"),
-            Bytes(threads as u64 * pages * SLOTS_PER_PAGE * SLOT).to_string(),
+            Bytes(threads as u64 * pages * SLOT_PAGE).to_string(),
             measured.map_or_else(|why| why, |bytes| Bytes(bytes).to_string()),
             Bytes(threads as u64 * counters as u64 * SLOT).to_string(),
             Bytes((threads * Slots7::<Random>::BYTES) as u64).to_string(),

@@ -200,23 +200,27 @@ impl Counter {
         // Inside reclaim a thread charges nothing in advance: credit here would be memory that reclaim lacks.
         let (open, batch) = (capacity > 0, if capacity > 0 && context::in_reclaim() { 0 } else { capacity / 2 });
         let refilled = match self.ready_slot(block, capacity) {
-            Some(slot) if n <= batch => match self.walk(batch, Amount::Batch) {
-                Ok(walked) if !walked.above_observed => {
-                    self.keep_surplus(slot, batch - n);
-                    Ok(Refilled { walked, open, stocked: true })
-                }
-                // There is no room for a batch: the walk charges exactly `n`, and the stock closes.
-                walked => {
-                    if walked.is_ok() {
-                        self.uncharge_levels(batch);
+            Some(slot) if n <= batch => {
+                let adaptive = self.tree().adaptive;
+                let units = if adaptive { block.next_refill(self.index, n, batch) } else { batch };
+                match self.walk(units, Amount::Batch) {
+                    Ok(walked) if !walked.above_observed => {
+                        self.keep_surplus(slot, units - n);
+                        Ok(Refilled { walked, open, stocked: true })
                     }
-                    exactly(open).map(|Refilled { walked, .. }| Refilled {
-                        walked: Walked { margin: 0, ..walked },
-                        open,
-                        stocked: false,
-                    })
+                    // There is no room for them: the walk charges exactly `n`, and the stock closes.
+                    walked => {
+                        if walked.is_ok() {
+                            self.uncharge_levels(units);
+                        }
+                        exactly(open).map(|Refilled { walked, .. }| Refilled {
+                            walked: Walked { margin: 0, ..walked },
+                            open,
+                            stocked: false,
+                        })
+                    }
                 }
-            },
+            }
             _ => exactly(open),
         };
         block.transit.end();
@@ -268,6 +272,7 @@ impl Counter {
             }
             self.usage.touched.fetch_add(1, Ordering::Relaxed);
             slot.activate();
+            block.slots.pace(self.index)?.reset();
         }
         Some(slot)
     }

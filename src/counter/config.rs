@@ -105,8 +105,8 @@ impl CounterConfig {
         self
     }
 
-    /// Units that a thread charges in advance. 0 switches the stock off: every charge walks, usage is live. At most
-    /// 2^40.
+    /// Units that a thread charges in advance, at most 2^40; an [adaptive](Self::adaptive) stock begins with fewer. 0
+    /// switches the stock off: every charge walks, usage is live.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
@@ -125,6 +125,8 @@ impl CounterConfig {
     /// Whether a counter closes its stock near a limit and opens it again with room (default), or keeps it open always.
     ///
     /// Near is less than 4 batches of room at any level, room is 16; both grow with the number of threads above two.
+    /// An adaptive stock also begins small: a thread charges a 64th of a batch in advance, four times as much with each
+    /// further refill, up to the batch. A stock that is always open takes whole batches.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};

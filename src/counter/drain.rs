@@ -21,6 +21,7 @@ use crate::counter::stocks::{self, Scope};
 use crate::sync::barrier::BarrierFailed;
 use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::block::Block;
+use crate::thread::slot::Slot;
 
 /// Margins at which a stock closes and opens, in batches per registered thread: 4 and 16 batches for two threads.
 const CLOSE_BELOW: u64 = 2;
@@ -198,7 +199,6 @@ impl Tree {
     }
 
     /// Claim, barrier, settle, uncharge: until no slot shows credit.
-    #[allow(unsafe_code)]
     fn take_out(&self, stocks: &mut Stocks, from: &[&'static Counter], pass: Pass) -> Result<(), Stuck> {
         let mut result = Ok(());
         self.counts.drains.fetch_add(1, Ordering::Relaxed);
@@ -229,26 +229,20 @@ impl Tree {
                 break;
             }
             // The next turn claims the slots for which there was no memory.
-            cut = !all;
-            for claim in &stocks.claims {
-                // SAFETY: the slot lies in a block of the registry, which is never freed.
-                let units = unsafe { &*claim.slot }.settle(claim.units);
-                claim.stock.usage.settled.fetch_add(units, Ordering::Relaxed);
-                cut |= units < claim.units;
-            }
+            cut = !all | stocks.settle_claims(|_, _| ());
         }
-        stocks.claims.clear();
         for stock in from {
-            let units = stock.usage.settled.swap(0, Ordering::Relaxed);
-            if units > 0 {
-                self.uncharge_drained(stock, units);
-            }
+            self.uncharge_settled(stock);
         }
         result
     }
 
     /// Uncharge credit that came out of slots. What a poisoned counter holds beyond its usage was never charged.
-    fn uncharge_drained(&self, stock: &Counter, units: u64) {
+    pub(super) fn uncharge_settled(&self, stock: &Counter) {
+        let units = stock.usage.settled.swap(0, Ordering::Relaxed);
+        if units == 0 {
+            return;
+        }
         let backed = if stock.poisoned.load(Ordering::Relaxed) { units.min(stock.backing()) } else { units };
         stock.uncharge_levels(backed);
         self.counts.discarded.fetch_add(units - backed, Ordering::Relaxed);
@@ -319,7 +313,10 @@ impl Tree {
 impl Stocks {
     /// Claim what a thread has in a stock, for the next barrier. False where there is no memory for the claim.
     fn claim(&mut self, stock: &'static Counter, block: &Block) -> bool {
-        let Some(slot) = block.slot(stock.index) else { return true };
+        block.slot(stock.index).is_none_or(|slot| self.claim_slot(stock, slot))
+    }
+
+    pub(super) fn claim_slot(&mut self, stock: &'static Counter, slot: &Slot) -> bool {
         if self.claims.try_reserve(1).is_err() {
             return false;
         }
@@ -330,11 +327,26 @@ impl Stocks {
         true
     }
 
+    /// After the barrier: note what was claimed as settled, for `uncharge_settled`, and show each claim that held, with
+    /// its units, to `settled`. Whether an owner has consumed some of a claim.
+    #[allow(unsafe_code)]
+    pub(super) fn settle_claims(&mut self, mut settled: impl FnMut(&'static Counter, u64)) -> bool {
+        let mut cut = false;
+        for claim in self.claims.drain(..) {
+            // SAFETY: the slot lies in a block of the registry, which is never freed.
+            let units = unsafe { &*claim.slot }.settle(claim.units);
+            claim.stock.usage.settled.fetch_add(units, Ordering::Relaxed);
+            cut |= units < claim.units;
+            settled(claim.stock, units);
+        }
+        cut
+    }
+
     /// Give claims back after a barrier that failed.
     #[allow(unsafe_code)]
-    fn release_claims(&mut self) {
+    pub(super) fn release_claims(&mut self) {
         for claim in self.claims.drain(..) {
-            // SAFETY: as in `take_out`.
+            // SAFETY: as in `settle_claims`.
             unsafe { &*claim.slot }.release_claim(claim.units);
         }
     }

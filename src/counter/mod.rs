@@ -10,7 +10,7 @@
 //! ```
 //!
 //! `charge` holds the whole path of a charge and of an uncharge. One level is in `level`, the walk over all in `walk`,
-//! what moves credit in `drain` and `at_limit`, what keeps an object in `incarnation`, `claim` and `handle`. Charging
+//! what moves credit in `drain`, `at_limit` and `idle`, what keeps an object in `incarnation`, `claim` and `handle`. Charging
 //! notifies the policies through `object::tree::Policies` alone. The protocol, its races and their answers are in
 //! `README.md`.
 
@@ -23,6 +23,7 @@ pub(crate) mod credit;
 pub(crate) mod drain;
 pub(crate) mod effective;
 pub(crate) mod handle;
+pub(crate) mod idle;
 pub(crate) mod incarnation;
 pub(crate) mod index;
 pub(crate) mod join;
@@ -36,6 +37,7 @@ pub(crate) mod protection;
 pub(crate) mod raw;
 pub(crate) mod refusal;
 pub(crate) mod retire;
+pub(crate) mod seen;
 pub(crate) mod slow_path;
 pub(crate) mod stocks;
 pub(crate) mod verify;

@@ -251,6 +251,7 @@ impl Counter {
         debug_assert!(self.is_clean(), "a thread has written to an object in the pool");
         self.header.set_index(if incarnation.careful || !incarnation.stock { SlotIndex::NONE } else { self.index });
         self.header.set_cells_index(if incarnation.fenced { SlotIndex::NONE } else { self.index });
+        self.header.set_tree(incarnation.tree.get().number);
         self.batch.store(batch, Ordering::Relaxed);
         self.begin_max(max);
         // SAFETY: see `Sync`.

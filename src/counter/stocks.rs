@@ -10,7 +10,7 @@ use crate::counter::object::tree::{Claim, Counters, Hierarchy, Stocks};
 use crate::counter::object::{Counter, SHARE_OF_MAX};
 use crate::sync::Ordering;
 use crate::sync::barrier::BarrierState;
-use crate::thread::directory::SlotIndex;
+use crate::thread::directory::{Header, SlotIndex};
 
 /// How many open stocks a search passes over for each one of a subtree, before it walks the subtree instead.
 const OPENED_COMMON: usize = 64;
@@ -88,6 +88,15 @@ impl Stocks {
             }
         }
         stocks
+    }
+
+    /// The stock behind a header, if this tree counts it as open. Leaves out those in the queue of pending closes.
+    pub(crate) fn open_behind(&self, header: &Header) -> Option<&'static Counter> {
+        let counter = header.counter();
+        let at = counter.opened.load(Ordering::Relaxed).checked_sub(1)?;
+        // The counter may be another tree's by now: in this tree's list it is this tree's.
+        let is_here = |open: &&'static Counter| std::ptr::eq(*open, counter) && !open.is_queued();
+        self.opened.get(at as usize).copied().filter(is_here)
     }
 
     /// Take a stock of a released group out of the queue of pending closes: it holds no credit.

@@ -1,6 +1,6 @@
 //! How it works, what is exact, and what it does not do: pages without code.
 //!
-//! * [`protocol`], [`drain`]: states, steps and races of a charge, and of a drain.
+//! * [`protocol`], [`drain`], [`idle`]: states, steps and races of a charge, of a drain, and of credit that goes home.
 //! * [`threads`]: what one thread owns.
 //! * [`barrier`]: the asymmetric barrier that both rest on.
 //! * [`lifecycle`], [`pools`]: how a group comes and goes; where its memory comes from.
@@ -22,6 +22,7 @@ macro_rules! pages {
 pages! {
     protocol: "../counter/README.md",
     drain: "../counter/drain.md",
+    idle: "../counter/idle.md",
     threads: "../thread/README.md",
     barrier: "../sync/README.md",
     lifecycle: "../lifecycle/README.md",

@@ -244,7 +244,7 @@ impl PageCounter {
 #[non_exhaustive]
 pub struct Counts {
     /// Times a thread drained credit: for a refusal, a lowered max, a forced excess, a switch of the stock (by hand or
-    /// near a limit), a first child, a call of `drain`.
+    /// near a limit), a first child, idle credit, a call of `drain`.
     pub drains: u64,
     /// Units that drains brought back.
     pub drained: u64,

@@ -181,7 +181,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the bytes that a thread charges in advance, 256 KiB by default, at most 1 TiB. 0 switches the stock off.
+    /// Sets the bytes that a thread charges in advance, 256 KiB by default, at most 1 TiB. An
+    /// [adaptive](Self::adaptive) stock begins with fewer. 0 switches the stock off.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().batch(memcg::Bytes(0)).adaptive(false).build()?;
@@ -211,6 +212,11 @@ impl RuntimeBuilder {
 
     /// Sets whether a group closes its stock near a limit and opens it again with room (default), or always keeps it
     /// open.
+    ///
+    /// An adaptive stock also begins small: a thread charges a 64th of a batch in advance, 4 KiB by default, four times
+    /// as much with each further refill, up to the batch. [`Runtime::release_idle_credit`] has it begin again. So a
+    /// thread that charged little and sleeps leaves little behind. A stock that is always open takes whole batches. The
+    /// [bound](crate::Group::stocked_bound) is the same.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().adaptive(false).build()?;

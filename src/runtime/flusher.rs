@@ -1,10 +1,11 @@
-//! The periodic flush: a thread for each runtime that starts one.
+//! The periodic flush: a thread for each runtime that starts one. It also takes idle credit home.
 
 use std::io;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::{Builder, JoinHandle, current};
 use std::time::Duration;
 
+use crate::counter::idle;
 use crate::group::Group;
 use crate::hierarchy::stats;
 use crate::lifecycle::own_bytes;
@@ -47,8 +48,11 @@ impl Flusher {
         let (stop, stopped) = channel();
         let flush = move || {
             while stopped.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
+                let tree = root.first().tree();
                 stats::flush_periodic(root.first());
-                own_bytes::has_changed(root.first().tree());
+                tree.settle();
+                idle::release_periodic(tree);
+                own_bytes::has_changed(tree);
             }
         };
         let thread = Builder::new().name("memcg-flusher".into()).spawn(flush)?;

@@ -3,6 +3,7 @@
 mod builder;
 pub(crate) mod counters;
 mod flusher;
+mod idle;
 mod nodes;
 
 pub use builder::{BuildError, RuntimeBuilder};
@@ -207,8 +208,10 @@ impl Runtime {
     /// flusher that runs, and waits for its end. The flusher stops with the runtime.
     ///
     /// No guarantee depends on it: without it [`Group::read`] is exact, or within its bound. The
-    /// flusher visits the cells that were written lately, and unlists those that were not, with one barrier. It does
-    /// nothing while no thread writes.
+    /// flusher visits the cells that were written lately, and unlists those that were not, with one barrier. Then it
+    /// takes credit home that no thread uses: it calls [`settle`](Self::settle) and
+    /// [`release_idle_credit`](Self::release_idle_credit). It runs no barrier where
+    /// there is nothing to unlist, to settle or to take back.
     ///
     /// # Errors
     ///

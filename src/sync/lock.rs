@@ -1,6 +1,7 @@
 //! Locks in a written order.
 //!
 //! ```text
+//! Visit               what the visitor of idle credit remembers: held over a visit, and so over many turns of the next
 //! Stocks              the tree's lock, its drains and limits: held over everything that changes a counter's stock
 //!   Hierarchy         a shard of a tree's names and children, or all of them in their order: held over a few links
 //!     Statistics      the lists of a tree's coordinator: held over at most a slice of a flush
@@ -29,16 +30,17 @@ use super::{Mutex, MutexGuard, SHARDS};
 /// Place in the order, outermost first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
-    Stocks = 1,
-    Hierarchy = 2,
-    Statistics = 3,
-    Waiting = 4,
-    Bookkeeping = 5,
-    Forcing = 6,
-    Rings = 7,
-    Stash = 8,
-    Depot = 9,
-    Chunks = 10,
+    Visit = 1,
+    Stocks = 2,
+    Hierarchy = 3,
+    Statistics = 4,
+    Waiting = 5,
+    Bookkeeping = 6,
+    Forcing = 7,
+    Rings = 8,
+    Stash = 9,
+    Depot = 10,
+    Chunks = 11,
 }
 
 /// A mutex that knows its place.

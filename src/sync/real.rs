@@ -17,10 +17,10 @@ pub(crate) const POOL_STASH: usize = 32;
 pub(crate) const POOL_PAGES: usize = 4_096;
 pub(crate) const POOL_PAGE: usize = 256;
 
-/// Entries of a page of a thread's directory: 4 KiB of 16-byte slots.
-pub(crate) const PAGE_SLOTS: usize = 256;
+/// Entries of a page of a thread's directory: 4 KiB of 16-byte slots, with two bits more for each.
+pub(crate) const PAGE_SLOTS: usize = 252;
 
-/// Pages of a thread's directory. 16,384 x 256 slots: counters beyond four million at a time go without stock. The
+/// Pages of a thread's directory. 16,384 x 252 slots: counters beyond four million at a time go without stock. The
 /// directory takes address space; only what is touched becomes memory.
 pub(crate) const PAGES_MAX: usize = 16_384;
 

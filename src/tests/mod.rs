@@ -7,6 +7,8 @@
 
 mod common;
 mod loom_drain;
+mod loom_idle;
+mod loom_idle_groups;
 mod loom_kmem;
 mod loom_level;
 mod loom_lifecycle;

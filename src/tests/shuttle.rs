@@ -10,6 +10,7 @@
 
 mod common;
 mod shuttle_groups;
+mod shuttle_idle;
 mod shuttle_kmem;
 mod shuttle_limits;
 mod shuttle_reclaim;

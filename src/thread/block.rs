@@ -4,7 +4,7 @@
 
 use std::ptr;
 
-use crate::sync::stat_atomic::AtomicU64;
+use crate::sync::stat_atomic::{AtomicBool, AtomicU64};
 use crate::sync::{Ordering, box_zeroed, stand_in};
 use crate::thread::audit::Cell as AuditCell;
 use crate::thread::cells::{CellsPlace, CellsRow, ThreadStats};
@@ -19,6 +19,8 @@ pub(crate) struct Block {
     pub(super) id: u32,
     /// The next older block, null behind the oldest. Blocks are only ever added.
     pub(super) next: *const Block,
+    /// Its thread has ended, and no other thread has it yet.
+    ended: AtomicBool,
     pub(crate) slots: Directory<Slot>,
     pub(crate) audit: Directory<AuditCell>,
     /// What the thread has charged and uncharged without a guard. A page is made after the page of `slots` that has the
@@ -55,6 +57,7 @@ impl Block {
             transit: Transit::default(),
             id: 0,
             next: ptr::null(),
+            ended: AtomicBool::new(false),
             slots: Directory::new(),
             audit: Directory::new(),
             raw: Directory::new(),
@@ -62,6 +65,21 @@ impl Block {
             rows: Directory::new(),
             row_bytes: AtomicU64::new(0),
         }
+    }
+
+    /// The number of the thread. A newer block has a larger one.
+    pub(crate) fn number(&self) -> u32 {
+        self.id
+    }
+
+    /// Whether the block has no thread. Another thread may take it at any moment.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
+
+    /// Under the registry's lock.
+    pub(super) fn set_ended(&self, ended: bool) {
+        self.ended.store(ended, Ordering::Relaxed);
     }
 
     /// The number of the thread as a counter's sole charger: not zero.
@@ -77,6 +95,12 @@ impl Block {
     #[inline(always)]
     pub(crate) fn slot_behind(&self, header: &Header) -> Option<&Slot> {
         self.slots.behind(header)
+    }
+
+    /// Units for a refill that charges `n` of them: a batch, or less while the thread has refilled the slot seldom. Owner
+    /// only.
+    pub(crate) fn next_refill(&self, index: SlotIndex, n: u64, batch: u64) -> u64 {
+        self.slots.pace(index).map_or(batch, |pace| pace.next_refill(n, batch))
     }
 
     /// What `with` returns for the slot behind a header and the cell of charges without a guard, where the thread has

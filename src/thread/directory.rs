@@ -3,8 +3,10 @@
 use std::ptr;
 
 use crate::sync::stat_atomic::{AtomicPtr as StatPtr, AtomicU32};
-use crate::sync::{AtomicPtr, AtomicU64, Ordering, PAGE_SLOTS, PAGES_MAX};
+use crate::sync::{AtomicPtr, AtomicU64, Ordering, PAGE_SLOTS, PAGES_MAX, box_zeroed};
+use crate::thread::audit::Cell as AuditCell;
 use crate::thread::cells::{CellsPlace, CellsRow};
+use crate::thread::pace::{Pace, Paces};
 use crate::thread::raw::RawCell;
 use crate::thread::slot::Slot;
 
@@ -51,6 +53,8 @@ pub(crate) struct Header {
     /// The same for the cells of the statistics.
     cells_page: AtomicU32,
     cells_offset: AtomicU32,
+    /// The number of the tree that the counter is in. Written when a counter is made.
+    tree: AtomicU32,
     /// The counter that has this header: a slow path starts from it. Written once, before any other thread sees the
     /// header.
     owner: StatPtr<()>,
@@ -65,6 +69,7 @@ impl Header {
             offset: AtomicU32::new(0),
             cells_page: AtomicU32::new(0),
             cells_offset: AtomicU32::new(0),
+            tree: AtomicU32::new(0),
             owner: StatPtr::new(ptr::null_mut()),
         };
         header.set_index(SlotIndex::NONE);
@@ -81,6 +86,16 @@ impl Header {
     #[inline]
     pub(crate) fn owner(&self) -> *const () {
         self.owner.load(Ordering::Relaxed)
+    }
+
+    /// The number of the tree that the counter is in, or was in before it was released.
+    #[inline]
+    pub(crate) fn tree(&self) -> u32 {
+        self.tree.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_tree(&self, number: u32) {
+        self.tree.store(number, Ordering::Relaxed);
     }
 
     /// Shows an index to the hit path.
@@ -110,15 +125,78 @@ pub(crate) struct SlotPlace {
     offset: u32,
 }
 
+/// The header of each index, by page. A thread that finds credit in a slot finds the slot's counter here.
+pub(super) struct Headers {
+    pages: [StatPtr<Header>; PAGES_MAX],
+}
+
+impl Headers {
+    /// Made in place, as a block is: what is not written takes address space only.
+    #[allow(unsafe_code)]
+    pub(super) fn new() -> Box<Headers> {
+        let empty = || Headers { pages: std::array::from_fn(|_| StatPtr::new(ptr::null_mut())) };
+        // SAFETY: all-zero bytes are null pointers.
+        unsafe { box_zeroed(empty) }
+    }
+
+    /// Publishes the page that begins with `first`, an index that begins a page.
+    pub(super) fn publish(&self, first: SlotIndex, page: &'static [Header]) {
+        debug_assert!(first.slot == 0 && page.len() == PAGE_SLOTS, "a page holds all its indices");
+        self.pages[first.page as usize].store(page.as_ptr().cast_mut(), Ordering::Relaxed);
+    }
+
+    /// The caller has found credit in a slot of the index.
+    #[allow(unsafe_code)]
+    pub(super) fn get(&self, index: SlotIndex) -> Option<&'static Header> {
+        // No edge: the credit is later than the page, and the caller has read it (E2, E3) or put it there.
+        let page = self.pages[index.page as usize].load(Ordering::Relaxed);
+        // SAFETY: null, or the first of `PAGE_SLOTS` headers that live for ever, as `publish` asserts; `slot` is below
+        // that, see `SlotIndex`.
+        unsafe { page.wrapping_add(index.slot as usize).as_ref().filter(|_| !page.is_null()) }
+    }
+}
+
 /// Cells and rows of cells are found by the same offset.
 const _: () = assert!(size_of::<CellsPlace>() == size_of::<CellsRow>());
 
-/// Aligned so that no two threads share a line, nor a pair of lines.
+/// What lies in pages.
+pub(crate) trait PageEntry {
+    /// What a page has behind its entries.
+    type Behind: Default;
+}
+
+impl PageEntry for Slot {
+    type Behind = Paces;
+}
+
+impl PageEntry for AuditCell {
+    type Behind = ();
+}
+
+impl PageEntry for RawCell {
+    type Behind = ();
+}
+
+impl PageEntry for CellsPlace {
+    type Behind = ();
+}
+
+impl PageEntry for CellsRow {
+    type Behind = ();
+}
+
+/// Aligned so that no two threads share a line, nor a pair of lines. The entries come first.
 #[repr(C, align(128))]
-struct Page<T>([T; PAGE_SLOTS]);
+struct Page<T: PageEntry> {
+    entries: [T; PAGE_SLOTS],
+    behind: T::Behind,
+}
+
+/// As large as a page of the system's, where it is not small for a model.
+const _: () = assert!(PAGE_SLOTS < 252 || size_of::<Page<Slot>>() == 4_096);
 
 /// The pages of one thread, by index. All zero when empty.
-pub(crate) struct Directory<T> {
+pub(crate) struct Directory<T: PageEntry> {
     pages: [AtomicPtr<Page<T>>; PAGES_MAX],
     /// How many pages there are. The owner stores it, and what follows.
     made: AtomicU32,
@@ -129,7 +207,7 @@ pub(crate) struct Directory<T> {
 /// Pointers that share a bit of `touched`: as many as fit into a page of the system's, of 4 KiB.
 const PART: usize = PAGES_MAX.div_ceil(u32::BITS as usize);
 
-impl<T> Directory<T> {
+impl<T: PageEntry> Directory<T> {
     pub(crate) fn new() -> Self {
         Directory {
             pages: std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
@@ -153,7 +231,25 @@ impl<T> Directory<T> {
         // Acquire (E7): another thread sees the page initialised; pairs with the store in `get_or_make`.
         let page = place.load(Ordering::Acquire);
         // SAFETY: a page is published initialised and lives as long as its directory; as above for `slot`.
-        unsafe { Some(page.as_ref()?.0.get_unchecked(index.slot as usize)) }
+        unsafe { Some(page.as_ref()?.entries.get_unchecked(index.slot as usize)) }
+    }
+
+    /// Every entry that has a page, in the order of the indices. What the owner makes meanwhile may be missing.
+    #[allow(unsafe_code)]
+    pub(crate) fn made(&self) -> impl Iterator<Item = (SlotIndex, &T)> {
+        let parts = self.touched.load(Ordering::Relaxed);
+        let in_part = move |&page: &u32| parts >> (page as usize / PART) & 1 == 1;
+        let pages = (0..PAGES_MAX as u32).filter(in_part).filter_map(|page| {
+            // Acquire (E7): as in `get`.
+            let entries = self.pages[page as usize].load(Ordering::Acquire);
+            // SAFETY: as in `get`.
+            unsafe { Some((page, entries.as_ref()?)) }
+        });
+        // The count ends the search: the pages of most threads are the first ones.
+        let pages = pages.take(self.made.load(Ordering::Relaxed) as usize);
+        pages.flat_map(|(page, Page { entries, .. })| {
+            entries.iter().zip(0..).map(move |(entry, slot)| (SlotIndex { page, slot }, entry))
+        })
     }
 
     /// Returns the entry of an index, and makes its page where there is none. Owner only. It allocates.
@@ -164,7 +260,7 @@ impl<T> Directory<T> {
         let place = self.pages.get(index.page as usize)?;
         // Relaxed: only the owner stores the pointer.
         if place.load(Ordering::Relaxed).is_null() {
-            let page = Box::new(Page(std::array::from_fn(|_| fill())));
+            let page = Box::new(Page { entries: std::array::from_fn(|_| fill()), behind: T::Behind::default() });
             // Release (E7): pairs with `get`.
             place.store(Box::into_raw(page), Ordering::Release);
             self.made.store(self.made.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
@@ -176,6 +272,15 @@ impl<T> Directory<T> {
 }
 
 impl Directory<Slot> {
+    /// How much the next refill of a slot takes, if its page exists.
+    #[allow(unsafe_code)]
+    pub(crate) fn pace(&self, index: SlotIndex) -> Option<Pace<'_>> {
+        // Acquire (E7): as in `get`.
+        let page = self.pages[index.page as usize].load(Ordering::Acquire);
+        // SAFETY: as in `get`.
+        unsafe { Some(page.as_ref()?.behind.of(index.slot as usize)) }
+    }
+
     #[inline(always)]
     #[allow(unsafe_code)]
     pub(crate) fn behind(&self, header: &Header) -> Option<&Slot> {
@@ -231,7 +336,7 @@ impl Directory<CellsRow> {
     }
 }
 
-impl<T> Directory<T> {
+impl<T: PageEntry> Directory<T> {
     /// # Safety
     ///
     /// The halves are those of an index, the second in bytes.
@@ -251,7 +356,7 @@ impl<T> Directory<T> {
     }
 }
 
-impl<T> Drop for Directory<T> {
+impl<T: PageEntry> Drop for Directory<T> {
     /// Runs in models only; the process's registry is never dropped.
     #[allow(unsafe_code)]
     fn drop(&mut self) {

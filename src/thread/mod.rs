@@ -1,6 +1,6 @@
 //! What one thread owns. `README.md` explains how the parts work together.
 //!
-//! Files import in this order, each only from those before it: `audit`, `raw`, `cells`, `slot`, `transit`, then `directory`,
+//! Files import in this order, each only from those before it: `audit`, `raw`, `cells`, `slot`, `pace`, `transit`, then `directory`,
 //! `block`, `local`, `registry`, `slow_path`. `context` and `objects` import `local`. A file whose words no other file
 //! reads has a thread-local of its own.
 
@@ -14,6 +14,7 @@ pub(crate) mod freed;
 pub(crate) mod ids;
 pub(crate) mod local;
 pub(crate) mod objects;
+pub(crate) mod pace;
 pub(crate) mod raw;
 pub(crate) mod registry;
 pub(crate) mod slot;

@@ -14,7 +14,7 @@ use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::AtomicU32;
 use crate::sync::{AtomicPtr, Ordering, PAGE_SLOTS, Shared, model_failed, process_wide, until_thread_exit};
 use crate::thread::block::{Block, no_block};
-use crate::thread::directory::{Header, SlotIndex};
+use crate::thread::directory::{Header, Headers, SlotIndex};
 use crate::thread::local::{Deeper, with_local};
 
 pub(crate) type Registrar = Shared<Registry>;
@@ -58,6 +58,7 @@ pub(crate) struct Registry {
     /// The newest block. Threads follow `Block::next` from it, without a lock.
     head: AtomicPtr<Block>,
     threads: AtomicU32,
+    headers: Box<Headers>,
     state: Lock<Free>,
 }
 
@@ -66,7 +67,7 @@ struct Free {
     made: u32,
     /// The first slot index never given out, and headers made for it and those after it.
     fresh: SlotIndex,
-    headers: &'static [Header],
+    rest: &'static [Header],
 }
 
 // SAFETY: the pointers name blocks of this registry, which are `Send` and `Sync` and outlive it being shared.
@@ -78,9 +79,10 @@ impl Registry {
         Registry {
             head: AtomicPtr::new(ptr::null_mut()),
             threads: AtomicU32::new(0),
+            headers: Headers::new(),
             state: Lock::new(
                 Rank::Bookkeeping,
-                Free { blocks: Vec::new(), made: 0, fresh: SlotIndex::FIRST, headers: &[] },
+                Free { blocks: Vec::new(), made: 0, fresh: SlotIndex::FIRST, rest: &[] },
             ),
         }
     }
@@ -99,7 +101,10 @@ impl Registry {
         let lowest = (0..free.blocks.len()).min_by_key(|&at| unsafe { (*free.blocks[at]).id });
         if let Some(lowest) = lowest {
             // E8: the mutex hands the slots over. The words are read as the last owner left them.
-            return free.blocks.swap_remove(lowest);
+            let block = free.blocks.swap_remove(lowest);
+            // SAFETY: as above.
+            unsafe { (*block).set_ended(false) };
+            return block;
         }
         let id = free.made;
         free.made += 1;
@@ -113,10 +118,14 @@ impl Registry {
     }
 
     /// Gives an ended thread's block to the next thread that registers.
+    #[allow(unsafe_code)]
     fn release(&self, block: *const Block) {
         self.threads.fetch_sub(1, Ordering::Relaxed);
         // E8: see `take`.
-        self.state.lock().blocks.push(block);
+        let mut free = self.state.lock();
+        // SAFETY: one of the registry's own blocks, alive as long as it is.
+        unsafe { (*block).set_ended(true) };
+        free.blocks.push(block);
     }
 
     /// Returns every block, newest first.
@@ -141,15 +150,23 @@ impl Registry {
     /// gets it has no stock, and its header never opens. `Err`: the bytes that the system does not give.
     pub(crate) fn take_index(&self) -> Result<(SlotIndex, &'static Header), usize> {
         let mut free = self.state.lock();
-        let (header, rest) = match free.headers.split_first() {
-            Some(split) => split,
-            // The registry makes a page of headers at a time, so that they lie densely.
-            None => page_of_headers()?.split_first().expect("a page has headers"),
-        };
         let index = free.fresh;
+        if free.rest.is_empty() {
+            // The registry makes a page of headers at a time, so that they lie densely.
+            free.rest = page_of_headers()?;
+            if index != SlotIndex::NONE {
+                self.headers.publish(index, free.rest);
+            }
+        }
+        let (header, rest) = free.rest.split_first().expect("a page has headers");
         free.fresh = index.next();
-        free.headers = rest;
+        free.rest = rest;
         Ok((index, header))
+    }
+
+    /// The header of an index. The caller has found credit in a slot of it.
+    pub(crate) fn header(&self, index: SlotIndex) -> Option<&'static Header> {
+        self.headers.get(index)
     }
 }
 

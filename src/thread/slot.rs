@@ -194,6 +194,12 @@ impl Slot {
         credit(self.level.load(Ordering::Acquire), drained).max(0).cast_unsigned()
     }
 
+    /// The owner's word as another thread sees it: where it differs from an earlier look, the owner has moved credit.
+    pub(crate) fn level(&self) -> u64 {
+        // No edge: an estimate; a claim is settled whatever the owner does meanwhile.
+        self.level.load(Ordering::Relaxed)
+    }
+
     /// Claims all credit in sight. The claim holds only after a heavy barrier and [`settle`](Self::settle).
     pub(crate) fn claim(&self) -> u64 {
         let available = self.available();

@@ -2,6 +2,8 @@
 
 #[path = "../../src/tests/loom_drain.rs"]
 mod loom_drain;
+#[path = "../../src/tests/loom_idle.rs"]
+mod loom_idle;
 #[path = "../../src/tests/loom_level.rs"]
 mod loom_level;
 #[path = "../../src/tests/loom_pool.rs"]

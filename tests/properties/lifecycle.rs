@@ -34,6 +34,8 @@ fn actions() -> impl Strategy<Value = Action> {
         1 => any::<u8>().prop_map(Action::FindByPath),
         1 => Just(Action::Drain),
         1 => Just(Action::Settle),
+        2 => (0..4_u8).prop_map(Action::ReleaseIdle),
+        2 => Just(Action::ReleaseOwn),
         1 => Just(Action::Look),
         2 => Just(Action::Exit),
     ];

@@ -12,6 +12,7 @@ use crate::counter::config::CounterConfig;
 use crate::counter::index::{Hint, Names};
 use crate::counter::object::{Counter, Incarnation};
 use crate::counter::peak::Windows;
+use crate::counter::seen::IdleVisits;
 use crate::pool::{Cache, NoMemory};
 use crate::sync::barrier::Barrier;
 use crate::sync::lock::{Lock, Rank};
@@ -38,6 +39,7 @@ pub(crate) struct Tree {
     pub(crate) raw: AtomicU32,
     /// The tree's lock.
     pub(crate) stocks: Lock<Stocks>,
+    pub(crate) idle_visits: IdleVisits,
     pub(crate) hierarchy: Hierarchy,
     /// Readers with peaks of their own.
     pub(crate) windows: Lock<Windows>,
@@ -69,6 +71,7 @@ impl Tree {
             counts: TreeCounts::default(),
             raw: AtomicU32::new(0),
             stocks: Lock::new(Rank::Stocks, Stocks::default()),
+            idle_visits: IdleVisits::new(),
             hierarchy: Hierarchy::new(),
             windows: Lock::new(Rank::Bookkeeping, Windows::default()),
         })

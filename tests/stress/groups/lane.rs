@@ -104,7 +104,7 @@ impl Lane {
 
     pub(crate) fn look(&mut self, world: &World) {
         let group = world.any_group(&mut self.rng);
-        match self.rng.random_range(0..6) {
+        match self.rng.random_range(0..10) {
             0 => drop(world.runtime().snapshot()),
             1 => world.runtime().settle(),
             2 => drop(group.drain()),
@@ -116,6 +116,8 @@ impl Lane {
                     drop(found.try_charge(Bytes(self.bytes())));
                 }
             }
+            5 | 6 => (0..3).for_each(|_| _ = world.runtime().release_idle_credit()),
+            7 | 8 => _ = world.runtime().release_thread_credit(),
             _ => drop(std::hint::black_box((group.live(), group.usage_local(), group.peak(), group.path()))),
         }
     }

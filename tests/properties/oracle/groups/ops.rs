@@ -76,6 +76,10 @@ pub(crate) enum Action {
     FindByPath(u8),
     Drain,
     Settle,
+    /// So many visits take idle credit home.
+    ReleaseIdle(u8),
+    /// The thread gives its own credit back.
+    ReleaseOwn,
     /// Settles what is dying, and compares everything.
     Look,
     DropRuntime,
@@ -147,6 +151,8 @@ fn action([code, _, _, size]: [u8; 4]) -> Action {
         33 => Action::SetFurtherMax(bytes),
         34 => Action::SetMin(bytes),
         35 => Action::SetBatch(pick(&BATCHES, size)),
+        36 if size >= 192 => Action::ReleaseIdle(size % 4),
+        36 if size >= 128 => Action::ReleaseOwn,
         36 => [Action::Drain, Action::Settle][usize::from(size % 2)].clone(),
         37 => Action::Look,
         38 if size >= 192 => Action::DropRuntime,

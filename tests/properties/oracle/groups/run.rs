@@ -159,6 +159,17 @@ impl Run {
                     runtime.settle();
                 }
             }
+            Action::ReleaseIdle(visits) => {
+                if let Some(runtime) = &self.runtime {
+                    (0..visits).for_each(|_| _ = runtime.release_idle_credit());
+                }
+            }
+            Action::ReleaseOwn => {
+                if let Some(runtime) = self.runtime.clone() {
+                    let again = move || (runtime.release_thread_credit(), runtime.release_thread_credit()).1;
+                    assert_eq!(self.worker(op).run(again), Bytes(0), "{}: credit left behind", self.at);
+                }
+            }
             Action::Look => self.look(),
             Action::Find(number) => self.find(number),
             Action::FindByPath(number) => self.find_by_path(number),

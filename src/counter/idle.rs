@@ -1,0 +1,158 @@
+//! Idle credit goes home: the credit of threads that do not charge, for the threads that do, and for readers of usage.
+//!
+//! A *visit* looks at all slots of the tree and compares each level with what the last two visits saw. It claims what
+//! has not moved, and what lies in the block of a thread that has ended, as a drain does: claim, one barrier, settle,
+//! uncharge. The stocks stay open. `README.md` has the steps and the races.
+//!
+//! Edges: E2 (consume/claim).
+
+use std::mem;
+
+use crate::counter::object::tree::{Stocks, Tree};
+use crate::counter::seen::Seen;
+use crate::counter::slow_path::SlowPath;
+use crate::counter::stocks::Scope;
+use crate::sync::Ordering;
+use crate::thread::directory::Header;
+use crate::thread::local;
+use crate::thread::pace::Pace;
+use crate::thread::slot::Slot;
+use crate::thread::slow_path::Outermost;
+use crate::thread::transit::ANY;
+
+/// Slots that a visit claims while it holds the tree's lock once, with one barrier.
+const CLAIMS_MAX: usize = 4_096;
+
+/// A slot whose credit goes home.
+struct IdleSlot<'a> {
+    slot: &'a Slot,
+    pace: Option<Pace<'a>>,
+    header: &'a Header,
+    /// What the visit has read. An owner that has moved credit since is awake; `None`: the slot has no owner.
+    level: Option<u64>,
+}
+
+/// Give back the credit of slots that have not moved for two visits, and that of ended threads. It waits while another
+/// thread visits. Returns the units of memory given back.
+pub(crate) fn release(tree: &Tree) -> u64 {
+    let path = SlowPath::enter();
+    if path.outermost().is_none() {
+        return 0;
+    }
+    let mut seen = tree.idle_visits.begin();
+    let released = visit(tree, &mut seen);
+    tree.idle_visits.end(seen);
+    released
+}
+
+/// [`release`], unless another thread does that at the moment.
+pub(crate) fn release_periodic(tree: &Tree) {
+    let _path = SlowPath::enter();
+    if let Some(mut seen) = tree.idle_visits.try_begin() {
+        visit(tree, &mut seen);
+        tree.idle_visits.end(seen);
+    }
+}
+
+/// Without the tree's lock: an owner may move credit meanwhile, or end.
+fn visit(tree: &Tree, seen: &mut Seen) -> u64 {
+    let (mut due, mut released) = (Vec::new(), 0);
+    for block in tree.registry.blocks() {
+        for (index, slot) in block.slots.made() {
+            // The level first: credit that the owner puts there after this read makes the slot look moved.
+            let level = slot.level();
+            if slot.available() == 0 {
+                continue;
+            }
+            let header = tree.registry.header(index).filter(|header| header.tree() == tree.number);
+            let Some(header) = header else { continue };
+            let (stood, ended) = (seen.has_stood(block.number(), index, level), block.has_ended());
+            if (stood || ended) && due.try_reserve(1).is_ok() {
+                let (level, pace) = ((!ended).then_some(level), block.slots.pace(index));
+                due.push(IdleSlot { slot, pace, header, level });
+            }
+            if due.len() == CLAIMS_MAX {
+                released += take_out(tree, due.drain(..));
+            }
+        }
+    }
+    released + take_out(tree, due.drain(..))
+}
+
+/// Claim, barrier, settle, uncharge. An owner that consumes meanwhile keeps what it consumed, or puts it back and
+/// charges up the tree: then its credit stays for the visits to come.
+fn take_out<'a>(tree: &Tree, due: impl ExactSizeIterator<Item = IdleSlot<'a>>) -> u64 {
+    if due.len() == 0 {
+        return 0;
+    }
+    let mut stocks = tree.stocks.lock();
+    stocks.claims.clear();
+    for IdleSlot { slot, pace, header, level } in due {
+        if level.is_some_and(|level| level != slot.level()) {
+            continue;
+        }
+        if let Some(stock) = stocks.open_behind(header) {
+            // Without memory for the claim the slot waits for the next visit.
+            let _ = stocks.claim_slot(stock, slot);
+            // The thread that wakes up begins with a small refill.
+            pace.inspect(Pace::reset);
+        }
+    }
+    if stocks.claims.is_empty() {
+        return 0;
+    }
+    // heavy (E2): as in a drain.
+    if tree.barrier.heavy().is_err() {
+        stocks.release_claims();
+        return 0;
+    }
+    tree.counts.drains.fetch_add(1, Ordering::Relaxed);
+    uncharge_claims(tree, &mut stocks)
+}
+
+fn uncharge_claims(tree: &Tree, stocks: &mut Stocks) -> u64 {
+    let (mut from, mut memory) = (mem::take(&mut stocks.scratch), 0);
+    stocks.settle_claims(|stock, units| {
+        from.push(stock);
+        memory += if stock.counts_memory() { units } else { 0 };
+    });
+    for stock in &from {
+        tree.uncharge_settled(stock);
+    }
+    // A counter whose credit turned out to be unbacked may not stay open.
+    for stock in &from {
+        if stock.poisoned.load(Ordering::Relaxed) {
+            let _ = tree.close(stocks, stock, Scope::Own);
+        }
+    }
+    from.clear();
+    stocks.scratch = from;
+    memory
+}
+
+/// Give back the credit in this thread's own slots. No barrier and no lock: the thread is the owner. Returns the units
+/// of memory given back.
+pub(crate) fn release_own(tree: &Tree) -> u64 {
+    // A thread that has never charged needs no block for this.
+    if local::with_block(|block| block.is_none()) {
+        return 0;
+    }
+    let path = SlowPath::enter();
+    let Some(block) = path.outermost().and_then(Outermost::block) else { return 0 };
+    let mut memory = 0;
+    for (index, slot) in block.slots.made().filter(|(_, slot)| slot.owned() > 0) {
+        let header = tree.registry.header(index).filter(|header| header.tree() == tree.number);
+        let Some(header) = header else { continue };
+        // With real fences, for any tree: the thread has neither a handle nor charge of this counter. Its object may
+        // be released, and taken by another tree, until the thread holds units of it.
+        block.transit.begin(ANY, true);
+        let units = slot.take_back(u64::MAX, true);
+        if units > 0 {
+            let counter = header.counter();
+            memory += if counter.counts_memory() { units } else { 0 };
+            counter.uncharge_levels(units);
+        }
+        block.transit.end();
+    }
+    memory
+}
