@@ -2,6 +2,7 @@
 
 #![cfg(not(loom))]
 
+mod bare;
 mod burst;
 mod depth;
 mod drain;
@@ -23,6 +24,7 @@ const BENCH: Bench = Bench {
 
 pub(crate) fn main() {
     let measured = rows::run(&BENCH, |rows| {
+        bare::rows(rows);
         depth::rows(rows);
         group::rows(rows);
         groups::rows(rows);

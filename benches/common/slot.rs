@@ -49,6 +49,14 @@ impl Slot {
         capacity.load(Ordering::Acquire) != 0
     }
 
+    /// [`put`](Self::put) that first tests, as the library does, whether the slot stays within `capacity`.
+    #[inline(always)]
+    pub(crate) fn put_within(&self, n: u64, capacity: &AtomicU64) -> bool {
+        let most = capacity.load(Ordering::Relaxed);
+        let fits = n.wrapping_sub(1) < most && self.credit().cast_unsigned().wrapping_add(n) <= most;
+        fits && self.put(n, capacity)
+    }
+
     /// Set the credit to `units`.
     pub(crate) fn set(&self, units: u64) {
         self.level.store(self.drained.load(Ordering::Acquire).wrapping_add(units), Ordering::Release);

@@ -9,6 +9,7 @@ mod map;
 mod names;
 mod siblings;
 mod snapshot;
+mod unrelated;
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use memcg_bench_rows::{Bench, Goals, parse_rows};
 
 use self::names::Names;
 use crate::common::rows::{self, Rows};
-use crate::common::team::Team;
+use crate::common::team::{Station, Team};
 
 /// Bytes of the one charge.
 pub(crate) const SIZE: u64 = 64;
@@ -39,6 +40,8 @@ pub(crate) const CREATE_DESTROY_MAX: f64 = 8.0;
 pub(crate) const SIBLINGS_FLAT: f64 = 1.25;
 /// Create to release by two threads side by side, to one by one.
 pub(crate) const TWO_THREADS_MAX: f64 = 1.0;
+/// What two threads gain in one runtime, of what they gain in two.
+pub(crate) const SCALING_MIN: f64 = 0.75;
 /// Barriers, for so many releases.
 pub(crate) const BARRIERS_MAX: f64 = 1.0;
 pub(crate) const RELEASES: f64 = 64.0;
@@ -52,6 +55,7 @@ pub(crate) fn main() {
     let mut define = |rows: &mut Rows| {
         rows.wall("group/create_destroy", || team(&Arc::new(runtime()), 1));
         rows.wall(map::ID, map::team);
+        unrelated::rows(rows);
         siblings::rows(rows);
         snapshot::rows(rows);
         align::rows(rows);
@@ -72,6 +76,13 @@ pub(crate) fn main() {
         // Each of two threads may take twice as long: together they are as fast as one.
         goals.ratio(&siblings::id(count, 2), &siblings::id(count, 1), 2.0 * TWO_THREADS_MAX);
     }
+    for count in siblings::counts() {
+        // Two threads in one runtime gain this much of what they gain in two.
+        let gain = |of: &dyn Fn(usize) -> String| Some(goals.median(&of(1))? / goals.median(&of(2))?);
+        if let Some((one, two)) = gain(&|threads| siblings::id(count, threads)).zip(gain(&unrelated::id)) {
+            goals.at_most(format!("gain of two threads, unrelated / siblings{count}"), two / one, "x", 1.0 / SCALING_MIN);
+        }
+    }
     for churn in churns {
         goals.at_most(churn.what, churn.barriers_per_64, "barriers", BARRIERS_MAX);
     }
@@ -85,19 +96,21 @@ pub(crate) fn runtime() -> Runtime {
 /// Each thread has a handle of its own on the root, and names of its own.
 pub(crate) fn team(runtime: &Arc<Runtime>, threads: usize) -> Team {
     let runtime = Arc::clone(runtime);
-    Team::new(threads, move |station| {
-        let root = runtime.root();
-        let mut names = Names::new(station.index);
-        let mut lives = |times| {
-            for _ in 0..times {
-                let group = create(&root, &mut names);
-                pair(&group);
-                group.offline().expect("no child is online");
-            }
-        };
-        lives(TOUCHES);
-        station.serve(lives);
-    })
+    Team::new(threads, move |station| serve(&runtime, &station))
+}
+
+pub(crate) fn serve(runtime: &Runtime, station: &Station) {
+    let root = runtime.root();
+    let mut names = Names::new(station.index);
+    let mut lives = |times| {
+        for _ in 0..times {
+            let group = create(&root, &mut names);
+            pair(&group);
+            group.offline().expect("no child is online");
+        }
+    };
+    lives(TOUCHES);
+    station.serve(lives);
 }
 
 pub(crate) fn create(root: &Group, names: &mut Names) -> Group {

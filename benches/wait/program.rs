@@ -2,6 +2,7 @@
 
 #![cfg(not(loom))]
 
+mod bare;
 mod elsewhere;
 mod futures;
 mod high;
@@ -20,14 +21,19 @@ const BENCH: Bench = Bench {
 /// What "as before" leaves to the machine.
 const EQUAL: f64 = 1.05;
 
+/// A hand-over of room, to one of nothing.
+const HANDOVER: f64 = 1.3;
+
 pub(crate) fn main() {
     let measured = rows::run(&BENCH, |rows| {
+        bare::rows(rows);
         line::rows(rows);
         futures::rows(rows);
         high::rows(rows);
         elsewhere::rows(rows);
     });
     let mut goals = Goals::new(&measured);
+    goals.ratio("wait/handover/threads2", "wait/bare_handover/threads2", HANDOVER);
     goals.ratio("charge/high/below", "charge/high/unset", EQUAL);
     for what in ["hit", "walk"] {
         let of = |waiters| format!("charge/{waiters}/depth4/{what}");
