@@ -80,7 +80,12 @@ pub(crate) fn main() {
         // Two threads in one runtime gain this much of what they gain in two.
         let gain = |of: &dyn Fn(usize) -> String| Some(goals.median(&of(1))? / goals.median(&of(2))?);
         if let Some((one, two)) = gain(&|threads| siblings::id(count, threads)).zip(gain(&unrelated::id)) {
-            goals.at_most(format!("gain of two threads, unrelated / siblings{count}"), two / one, "x", 1.0 / SCALING_MIN);
+            goals.at_most(
+                format!("gain of two threads, unrelated / siblings{count}"),
+                two / one,
+                "x",
+                1.0 / SCALING_MIN,
+            );
         }
     }
     for churn in churns {
