@@ -11,10 +11,10 @@ use crate::common::team::Team;
 use crate::common::turns::Turns;
 
 /// Bytes of a charge: a small object's.
-const SIZE: u64 = 64;
+pub(crate) const SIZE: u64 = 64;
 
 /// Enough pairs for the stock to have found its size.
-const TOUCHES: u64 = 1_000;
+pub(crate) const TOUCHES: u64 = 1_000;
 
 /// Rounds over all groups before the clock starts.
 const ROUNDS: u64 = 3;
@@ -38,7 +38,7 @@ pub(crate) fn rows(rows: &mut Rows) {
     }
 }
 
-fn runtime(stock: bool) -> Runtime {
+pub(crate) fn runtime(stock: bool) -> Runtime {
     let builder = if stock { Runtime::builder() } else { Runtime::builder().batch(Bytes(0)) };
     builder.build().expect("nothing is asked for that cannot be had")
 }
@@ -86,7 +86,7 @@ fn refused_now() -> Team {
 }
 
 /// The lowest of `depth` groups, the root being the first.
-fn below(runtime: Runtime, depth: usize) -> (Runtime, Group) {
+pub(crate) fn below(runtime: Runtime, depth: usize) -> (Runtime, Group) {
     let leaf = (1..depth)
         .fold(runtime.root(), |above, _| above.create("below", Limits::new()).expect("a free name in a group that is"));
     (runtime, leaf)

@@ -6,6 +6,7 @@ mod bare;
 mod burst;
 mod depth;
 mod drain;
+mod forced;
 mod goals;
 mod group;
 mod groups;
@@ -27,6 +28,7 @@ pub(crate) fn main() {
         bare::rows(rows);
         depth::rows(rows);
         group::rows(rows);
+        forced::rows(rows);
         groups::rows(rows);
         limit::rows(rows);
         burst::rows(rows);

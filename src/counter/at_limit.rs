@@ -140,7 +140,6 @@ pub(crate) fn impose_max(stocks: &mut Stocks, level: &Counter, max: u64) -> u64 
     if lowers {
         let _ = tree.wait_transits();
     }
-    level.trim_forced();
     close_beyond_budget(tree, stocks, level);
     // A charge that waits here may fit now, or never again.
     marks::limit_moved(level);

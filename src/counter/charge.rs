@@ -35,6 +35,8 @@ enum OnRefusal {
     Return,
     /// Without a drain: the charge may not wait.
     ReturnAtOnce,
+    /// Only where a drain may make room: else the charge goes above max.
+    ReturnIfStranded,
 }
 
 // === The hit path ===
@@ -111,7 +113,7 @@ impl Counter {
     #[cold]
     #[inline(never)]
     pub(crate) fn force_slow(&self, n: u64, missed: Consume) -> u64 {
-        if self.charge_slow(n, missed, OnRefusal::Return).is_ok() {
+        if self.charge_slow(n, missed, OnRefusal::ReturnIfStranded).is_ok() {
             return n;
         }
         let path = SlowPath::enter();
@@ -151,9 +153,13 @@ impl Counter {
     }
 
     fn charge_missed(&self, path: &Entered, n: u64, refused: OnRefusal) -> Result<Charged, LevelRefusal<'_>> {
-        let mut refusal = match self.refill(own_block(path), n) {
+        let amount = if refused == OnRefusal::ReturnIfStranded { Amount::Forced } else { Amount::Needed };
+        let mut refusal = match self.refill(own_block(path), n, amount) {
             Ok(Refilled { walked, open, stocked }) => {
                 if let Some(outermost) = path.outermost() {
+                    if walked.above_max {
+                        at_limit::close_crossed(self, outermost);
+                    }
                     if let Some(policies) = self.tree().policies().filter(|_| stocked) {
                         policies.stock_moved(self, outermost, StockMove::Refill);
                     }
@@ -190,9 +196,9 @@ impl Counter {
         Err(refusal)
     }
 
-    /// Walk for a batch, whose surplus stays in the slot, or for exactly `n`.
-    fn refill(&self, block: Option<&Block>, n: u64) -> Result<Refilled, LevelRefusal<'_>> {
-        let exactly = |open: bool| self.walk(n, Amount::Needed).map(|walked| Refilled { walked, open, stocked: false });
+    /// Walk for a batch, whose surplus stays in the slot, or for exactly `n`, which is needed or forced.
+    fn refill(&self, block: Option<&Block>, n: u64, amount: Amount) -> Result<Refilled, LevelRefusal<'_>> {
+        let exactly = |open: bool| self.walk(n, amount).map(|walked| Refilled { walked, open, stocked: false });
         let Some(block) = block else { return exactly(false) };
         self.enter(block);
         // SeqCst (E5, E14): read in transit. A thread that closes the stock after this waits for this thread.
@@ -290,7 +296,7 @@ impl Counter {
             if freed.unwrap_or(0) == 0 {
                 break;
             }
-            refusal = match self.refill(thread.block(), n) {
+            refusal = match self.refill(thread.block(), n, Amount::Needed) {
                 Ok(_) => return Ok(()),
                 Err(refusal) => match at_limit::drain_and_retry(self, n, None, refusal, thread) {
                     Ok(_) => return Ok(()),

@@ -1,7 +1,7 @@
 //! What a charge does at one level: admit, force, subtract; and how a level stores a max.
 //!
-//! Edges: E1 (charge/set_max), E4 (forced charge/opening), E15 (the last uncharge), E39 (usage/its forced units). The
-//! walk over all levels is in `walk`.
+//! Edges: E1 (charge/set_max), E4 (forced charge/opening), E15 (the last uncharge), E31 (a charge
+//! inside reclaim/set_max). The walk over all levels is in `walk`.
 
 use crate::counter::object::Counter;
 use crate::counter::peak::Peaks;
@@ -17,6 +17,14 @@ pub(crate) struct Admitted {
     pub(crate) usage: u64,
     /// Units that fit above that usage.
     pub(crate) room: u64,
+}
+
+/// What a forced charge has done at one level.
+#[derive(Clone, Copy)]
+pub(crate) struct Forced {
+    pub(crate) usage: u64,
+    /// Some of its units are above max.
+    pub(crate) is_above: bool,
 }
 
 impl Counter {
@@ -148,34 +156,30 @@ impl Counter {
         }
     }
 
-    /// Add `n` whatever max says. This sets the excess apart before usage shows it, so usage - forced <= max at all
-    /// times.
-    pub(crate) fn add_forced(&self, n: u64) -> (u64, bool) {
-        let _forcing = self.limits.forcing.lock();
-        let mut set_apart = 0;
+    /// Add `n` whatever max says.
+    pub(crate) fn add_forced(&self, n: u64) -> Forced {
         let mut usage = self.usage.units.load(Ordering::Relaxed);
         loop {
-            let new = usage.checked_add_unsigned(n).unwrap_or_else(|| {
+            let new = checked_add(usage, n).unwrap_or_else(|| {
                 self.tree().counts.overflows.fetch_add(1, Ordering::Relaxed);
                 i64::MAX
             });
-            let max = self.max().min(USAGE_MAX);
-            let after = new.max(0).cast_unsigned();
-            let excess = after.saturating_sub(max).min(n);
-            // Relaxed (E39): before usage shows them, whose exchange releases this; pairs with `forced`.
-            self.limits.forced.fetch_add(excess.wrapping_sub(set_apart), Ordering::Relaxed);
-            self.limits.forced_total.fetch_add(excess.saturating_sub(set_apart), Ordering::Relaxed);
-            set_apart = excess;
-            // SeqCst (E4, E39): pairs with the read of usage in `Tree::open`, see `at_limit::close_crossed`; and with
-            // `usage`.
+            // SeqCst (E4): pairs with the read of usage in `Tree::open`, see `at_limit::close_crossed`.
             match self.usage.units.compare_exchange_weak(usage, new, Ordering::SeqCst, Ordering::Relaxed) {
                 Ok(_) => {
-                    fence_after_exchange();
-                    return (after, excess > 0);
+                    usage = new;
+                    break;
                 }
                 Err(now) => usage = now,
             }
         }
+        fence_after_exchange();
+        let usage = usage.max(0).cast_unsigned();
+        let above = usage.saturating_sub(self.max().min(USAGE_MAX)).min(n);
+        if above > 0 {
+            self.limits.forced_total.fetch_add(above, Ordering::Relaxed);
+        }
+        Forced { usage, is_above: above > 0 }
     }
 
     /// Subtract `n` from this level. Returns what was there to subtract: less than `n` is an underflow, counted and
@@ -183,18 +187,7 @@ impl Counter {
     pub(crate) fn subtract(&self, n: u64) -> u64 {
         let first = self.first();
         let of = first.state().generation();
-        // Relaxed: a thread whose units were forced has them from the thread that forced them, and finds them here.
-        let taken = if self.limits.forced.load(Ordering::Relaxed) == 0 {
-            self.subtract_usage(n)
-        } else {
-            // Usage first, with no forced charge in between. Units above max go first.
-            let _forcing = self.limits.forcing.lock();
-            let taken = self.subtract_usage(n);
-            let forced = self.limits.forced.load(Ordering::Relaxed);
-            // Release (E39): after usage; pairs with `forced`.
-            self.limits.forced.store(forced.saturating_sub(taken), Ordering::Release);
-            taken
-        };
+        let taken = self.subtract_usage(n);
         fence_after_exchange();
         marks::fell_if(self, first, of);
         // E15: these may have been the last units.
@@ -239,7 +232,7 @@ impl Counter {
         taken
     }
 
-    /// Subtract what this walk has just added, none of it forced.
+    /// Subtract what this walk has just added.
     pub(crate) fn take_off(&self, n: u64) {
         self.subtract_usage(n);
         fence_after_exchange();
@@ -264,23 +257,9 @@ impl Counter {
         Err(usage)
     }
 
-    /// Store a max, whatever usage is. Units above it count as forced. The caller holds the tree's lock.
+    /// Store a max, whatever usage is. The caller holds the tree's lock.
     pub(crate) fn impose_max(&self, max: u64) {
         self.store_admitted(max, self.limits.reserve_wanted.load(Ordering::Relaxed));
-        if self.is_observed() {
-            return;
-        }
-        let _forcing = self.limits.forcing.lock();
-        let forced = self.limits.forced.load(Ordering::Relaxed);
-        // Release (E39): as in `subtract`.
-        self.limits.forced.store(forced.max(self.usage().saturating_sub(max)), Ordering::Release);
-    }
-
-    pub(crate) fn trim_forced(&self) {
-        let _forcing = self.limits.forcing.lock();
-        let forced = self.limits.forced.load(Ordering::Relaxed);
-        // Release (E39): as in `subtract`.
-        self.limits.forced.store(forced.min(self.usage().saturating_sub(self.max())), Ordering::Release);
     }
 
     /// Reserve units of max for charges made inside reclaim. The caller holds the tree's lock.
@@ -328,8 +307,7 @@ impl Counter {
     }
 
     pub(crate) fn usage(&self) -> u64 {
-        // SeqCst: a thread that compares it with a limit or a mark reads it after the fence of that edge. Acquire
-        // (E39): a thread that reads `forced` after it finds there what usage shows above max.
+        // SeqCst: a thread that compares it with a limit or a mark reads it after the fence of that edge.
         self.usage.units.load(Ordering::SeqCst).max(0).cast_unsigned()
     }
 
@@ -348,10 +326,9 @@ impl Counter {
         self.path_to_root().map(|level| level.room(level.admits())).min().unwrap_or(USAGE_MAX)
     }
 
+    /// Units above max: no charge puts them there but a forced one, or a max that was set below usage.
     pub(crate) fn forced(&self) -> u64 {
-        // Acquire (E39): a thread that reads usage after it finds there what was subtracted here; pairs with
-        // `subtract`.
-        self.limits.forced.load(Ordering::Acquire)
+        self.usage().saturating_sub(self.max())
     }
 
     pub(crate) fn forced_total(&self) -> u64 {

@@ -17,7 +17,6 @@ use crate::counter::watch::Watched;
 use crate::error::CounterId;
 use crate::error::USAGE_MAX;
 use crate::pool::PoolAlign;
-use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::{AtomicBool, AtomicPtr as StatPtr, AtomicU32 as StatU32, AtomicU64 as StatU64};
 use crate::sync::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use crate::thread::audit::SharedCell;
@@ -193,10 +192,8 @@ pub(crate) struct LimitWords {
     pub(crate) open: AtomicU64,
     /// A charge was refused here lately: no stock below opens. Set under the lock, cleared by a charge that sees room.
     pub(crate) tight: AtomicBool,
-    /// Units above max that forced charges put here. Changes only together with usage, under `forcing`.
-    pub(crate) forced: AtomicU64,
+    /// Units that forced charges have ever put above max.
     pub(crate) forced_total: StatU64,
-    pub(crate) forcing: Lock<()>,
     pub(crate) watched: Watched,
     /// Usage above this is in excess; `u64::MAX`: never.
     pub(crate) soft: AtomicU64,
@@ -218,9 +215,7 @@ impl Counter {
                 ceiling: AtomicU64::new(u64::MAX),
                 open: AtomicU64::new(0),
                 tight: AtomicBool::new(false),
-                forced: AtomicU64::new(0),
                 forced_total: StatU64::new(0),
-                forcing: Lock::new(Rank::Forcing, ()),
                 watched: Watched::default(),
                 soft: AtomicU64::new(u64::MAX),
                 in_excess: AtomicU64::new(0),
@@ -274,10 +269,6 @@ impl Counter {
     /// the result without a lock.
     #[allow(unsafe_code)]
     pub(crate) fn end(&self) -> Option<Incarnation> {
-        // The thread that put this counter's last forced units back may still hold the lock.
-        let forcing = self.limits.forcing.lock();
-        self.limits.forced.store(0, Ordering::Relaxed);
-        drop(forcing);
         self.usage.units.store(0, Ordering::Relaxed);
         self.usage.peaks.forget();
         let LimitWords { min, low, open, watched, in_excess, .. } = &self.limits;

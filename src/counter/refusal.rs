@@ -35,6 +35,12 @@ impl LevelRefusal<'_> {
         self.open & u64::from(u32::MAX) == 0 && self.level.limits.open.load(Ordering::Acquire) == self.open
     }
 
+    /// A drain cannot make room for `n`, and no line of waiting charges has refused: a forced charge may go above max.
+    pub(crate) fn is_for_good(&self, n: u64) -> bool {
+        let after = self.usage.saturating_add(n);
+        after > self.max - self.reserve && after <= USAGE_MAX && self.without_credit()
+    }
+
     pub(crate) fn refused(&self, requester: &Counter, requested: u64) -> CounterChargeError {
         CounterChargeError {
             level: self.level.incarnation().id,

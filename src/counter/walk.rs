@@ -7,6 +7,7 @@ use std::ptr;
 
 use smallvec::SmallVec;
 
+use crate::counter::level::Forced;
 use crate::counter::marks;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Crossing;
@@ -47,6 +48,8 @@ pub(crate) struct Walked {
     pub(crate) over_high: u64,
     /// The walk left a level that is only observed above its max.
     pub(crate) above_observed: bool,
+    /// The walk left a level above its max by force.
+    pub(crate) above_max: bool,
 }
 
 /// What a charge that missed leaves to its caller.
@@ -68,6 +71,8 @@ pub(crate) enum Amount {
     /// The charge needs less: where the walk leaves an observed level above its max, its caller undoes it and walks for
     /// what the charge needs.
     Batch,
+    /// The charge cannot be refused: the walk goes above the max of a level that has no credit below to drain.
+    Forced,
 }
 
 /// Levels that a walk visits again once it is through, so that a doomed walk leaves no trace at them.
@@ -77,6 +82,8 @@ struct Passed<'a> {
     levels: SmallVec<[(&'a Counter, u64); PASSED_COMMON]>,
     /// One of them is watched.
     watched: bool,
+    /// One of them is above its max by force.
+    above_max: bool,
 }
 
 impl<'a> Passed<'a> {
@@ -86,6 +93,17 @@ impl<'a> Passed<'a> {
         if watched || level.peaks().rises(usage) {
             self.levels.push((level, usage));
             self.watched |= watched;
+        }
+    }
+
+    #[inline]
+    fn note_forced(&mut self, level: &'a Counter, forced: Forced) {
+        if forced.is_above {
+            self.levels.push((level, forced.usage));
+            self.watched |= level.limits.watched.bits() != 0;
+            self.above_max = true;
+        } else {
+            self.note(level, forced.usage);
         }
     }
 
@@ -127,6 +145,10 @@ impl Counter {
                     margin = margin.min(admitted.room);
                     passed.note(level, admitted.usage);
                 }
+                Err(refusal) if amount == Amount::Forced && refusal.is_for_good(n) => {
+                    passed.note_forced(level, level.add_forced(n));
+                    margin = 0;
+                }
                 Err(refusal) => {
                     self.roll_back_slow(n, refusal.level);
                     return Err(refusal.limited());
@@ -134,8 +156,19 @@ impl Counter {
             }
         }
         passed.record_peaks();
-        let walked = Walked { margin, over_high: 0, above_observed: false };
+        let walked = Walked { margin, over_high: 0, above_observed: false, above_max: passed.above_max };
+        if passed.above_max {
+            self.tell_forced(&passed);
+        }
         Ok(if passed.watched { self.look_at_marks_slow(n, amount, &passed, walked) } else { walked })
+    }
+
+    #[cold]
+    fn tell_forced(&self, passed: &Passed<'_>) {
+        let is_forced = |level: &Counter, usage| usage > level.max() && !level.is_observed();
+        let forced = passed.levels.iter().filter(|&&(level, usage)| is_forced(level, usage));
+        let crossings: Crossings<'_> = forced.map(|&(level, _)| Crossing::Forced(level)).collect();
+        self.tell_crossings(&crossings);
     }
 
     #[cold]
@@ -180,12 +213,10 @@ impl Counter {
     pub(crate) fn force(&self, n: u64) -> bool {
         let mut passed = Passed::default();
         let mut crossings = Crossings::new();
-        let mut crossed = false;
         for level in self.path_to_root() {
-            let (usage, above) = level.add_forced(n);
-            passed.note(level, usage);
-            crossed |= above;
-            if above {
+            let forced = level.add_forced(n);
+            passed.note_forced(level, forced);
+            if forced.is_above {
                 crossings.push(Crossing::Forced(level));
             }
         }
@@ -197,7 +228,7 @@ impl Counter {
             }
         }
         self.tell_crossings(&crossings);
-        crossed
+        passed.above_max
     }
 
     /// Uncharge `n` at the levels below `top` only. Afterwards the counter may be gone.

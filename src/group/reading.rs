@@ -32,7 +32,7 @@ impl Group {
     /// [`forced`](Self::forced) counts the usage above max, and charges are refused until enough is given back.
     /// Percentages below follow. A percentage below that has no limited ancestor any more keeps the bytes it had. The
     /// call takes the tree's lock; lowering costs a heavy barrier, and another where credit is drained. From the return
-    /// on `usage - forced <= max`.
+    /// on no charge is admitted above the new max.
     ///
     /// Source: `memory_max_write` in `mm/memcontrol.c`.
     ///
@@ -334,7 +334,7 @@ impl Group {
     }
 
     /// Returns the bytes above max, by forced charges or because max was set below usage. It falls as bytes are given
-    /// back, those above max first. One load. `usage - forced <= max`.
+    /// back, those above max first: it is usage less max, or 0. Two loads.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max(100).build()?;

@@ -68,9 +68,9 @@ impl<K> PageCounter<K> {
         self.counter().usage.bound.load(Ordering::Relaxed)
     }
 
-    /// Returns the units above max that forced charges put here. One load.
+    /// Returns the units above max that forced charges put here. Two loads.
     ///
-    /// It falls as units are uncharged, those above max first. `usage - forced <= max` at any moment.
+    /// It falls as units are uncharged, those above max first: it is usage less max, or 0.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};

@@ -8,12 +8,11 @@
 //!       Waiting       the charges that wait for room: held over the walks of those that are served
 //!         Bookkeeping the registry, peak windows, delays of futures: held over what may allocate, and so over a charge by
 //!                     an allocator
-//!           Forcing   the forced units of one level: held over one exchange
-//!             Rings   the groups in excess, those to be reclaimed, a table of nodes: held over a few links, never over what
+//!           Rings     the groups in excess, those to be reclaimed, a table of nodes: held over a few links, never over what
 //!                     allocates
-//!               Stash         a few free objects of a pool: held over what its depot does
-//!                 Depot       the chunks of a pool: held over calls to the system, never over what allocates
-//!                   Chunks    the numbers of all chunks: the same
+//!             Stash           a few free objects of a pool: held over what its depot does
+//!               Depot         the chunks of a pool: held over calls to the system, never over what allocates
+//!                 Chunks      the numbers of all chunks: the same
 //! ```
 //!
 //! A thread takes a lock only below those that it holds; debug builds assert it. No thread waits for `Stocks` while in
@@ -36,11 +35,10 @@ pub(crate) enum Rank {
     Statistics = 4,
     Waiting = 5,
     Bookkeeping = 6,
-    Forcing = 7,
-    Rings = 8,
-    Stash = 9,
-    Depot = 10,
-    Chunks = 11,
+    Rings = 7,
+    Stash = 8,
+    Depot = 9,
+    Chunks = 10,
 }
 
 /// A mutex that knows its place.

@@ -34,37 +34,6 @@ fn loom_walk_vs_set_max() {
     });
 }
 
-/// E39. Usage never shows units above max that are not set apart: a reader of usage finds them in `forced` after it.
-#[test]
-fn loom_forced_vs_look_at_usage() {
-    model_without_pair(|| {
-        let counter = PageCounter::root(unstocked().max(1));
-        let read = |counter: PageCounter| {
-            let usage = counter.usage();
-            let forced = counter.forced();
-            assert!(usage <= 1 + forced, "usage {usage}, forced {forced}");
-        };
-        race(counter.clone(), read, || counter.charge(3));
-        assert_eq!((counter.usage(), counter.forced()), (3, 2));
-    });
-}
-
-/// E39. A reader that finds less set apart finds usage lowered: units leave usage first.
-#[test]
-fn loom_forced_vs_uncharge() {
-    model_without_pair(|| {
-        let counter = PageCounter::root(unstocked().max(1));
-        counter.charge(3);
-        let read = |counter: PageCounter| {
-            let forced = counter.forced();
-            let usage = counter.usage();
-            assert!(usage <= 1 + forced, "usage {usage}, forced {forced}");
-        };
-        race(counter.clone(), read, || counter.uncharge(2));
-        assert_eq!((counter.usage(), counter.forced()), (1, 0));
-    });
-}
-
 /// E11. The thread that adds to the parent last has seen the latest usage.
 #[test]
 fn loom_min_propagation() {
