@@ -153,8 +153,7 @@ impl Counter {
     }
 
     fn charge_missed(&self, path: &Entered, n: u64, refused: OnRefusal) -> Result<Charged, LevelRefusal<'_>> {
-        let amount = if refused == OnRefusal::ReturnIfStranded { Amount::Forced } else { Amount::Needed };
-        let mut refusal = match self.refill(own_block(path), n, amount) {
+        let mut refusal = match self.refill(own_block(path), n, refused) {
             Ok(Refilled { walked, open, stocked }) => {
                 if let Some(outermost) = path.outermost() {
                     if walked.above_max {
@@ -196,9 +195,13 @@ impl Counter {
         Err(refusal)
     }
 
-    /// Walk for a batch, whose surplus stays in the slot, or for exactly `n`, which is needed or forced.
-    fn refill(&self, block: Option<&Block>, n: u64, amount: Amount) -> Result<Refilled, LevelRefusal<'_>> {
-        let exactly = |open: bool| self.walk(n, amount).map(|walked| Refilled { walked, open, stocked: false });
+    /// Walk for a batch, whose surplus stays in the slot, or for exactly `n`.
+    fn refill(&self, block: Option<&Block>, n: u64, refused: OnRefusal) -> Result<Refilled, LevelRefusal<'_>> {
+        let exactly = |open: bool| {
+            let forced = refused == OnRefusal::ReturnIfStranded;
+            let walked = if forced { self.walk_forced(n) } else { self.walk(n, Amount::Needed) };
+            walked.map(|walked| Refilled { walked, open, stocked: false })
+        };
         let Some(block) = block else { return exactly(false) };
         self.enter(block);
         // SeqCst (E5, E14): read in transit. A thread that closes the stock after this waits for this thread.
@@ -296,7 +299,7 @@ impl Counter {
             if freed.unwrap_or(0) == 0 {
                 break;
             }
-            refusal = match self.refill(thread.block(), n, Amount::Needed) {
+            refusal = match self.refill(thread.block(), n, OnRefusal::CallHook) {
                 Ok(_) => return Ok(()),
                 Err(refusal) => match at_limit::drain_and_retry(self, n, None, refusal, thread) {
                     Ok(_) => return Ok(()),

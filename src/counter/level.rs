@@ -23,7 +23,9 @@ pub(crate) struct Admitted {
 #[derive(Clone, Copy)]
 pub(crate) struct Forced {
     pub(crate) usage: u64,
-    /// Some of its units are above max.
+    /// Units that fit above that usage.
+    pub(crate) room: u64,
+    /// Some of the charge's units are above max.
     pub(crate) is_above: bool,
 }
 
@@ -42,6 +44,24 @@ impl Counter {
             return Ok(admitted);
         }
         self.admit_slow(n)
+    }
+
+    /// Add `n`, above max where no stock is open below: where no drain makes room.
+    #[inline]
+    pub(crate) fn admit_or_force(&self, n: u64) -> Result<Forced, LevelRefusal<'_>> {
+        // Acquire (E10): read before usage. Usage above max is as good here as in a refusal, but that a stock may open
+        // in between: `at_limit::close_crossed` closes it.
+        let open = self.limits.open.load(Ordering::Acquire);
+        let usage = self.usage.units.load(Ordering::Acquire);
+        let max = self.limits.max.load(Ordering::Acquire);
+        if open as u32 == 0 && checked_add(usage, n).is_some_and(|new| !within(new, max)) {
+            return Ok(self.add_forced(n));
+        }
+        match self.admit(n) {
+            Ok(Admitted { usage, room }) => Ok(Forced { usage, room, is_above: false }),
+            Err(refusal) if refusal.is_for_good(n) => Ok(self.add_forced(n)),
+            Err(refusal) => Err(refusal),
+        }
     }
 
     #[cold]
@@ -175,11 +195,12 @@ impl Counter {
         }
         fence_after_exchange();
         let usage = usage.max(0).cast_unsigned();
-        let above = usage.saturating_sub(self.max().min(USAGE_MAX)).min(n);
+        let max = self.max().min(USAGE_MAX);
+        let above = usage.saturating_sub(max).min(n);
         if above > 0 {
             self.limits.forced_total.fetch_add(above, Ordering::Relaxed);
         }
-        Forced { usage, is_above: above > 0 }
+        Forced { usage, room: max.saturating_sub(usage), is_above: above > 0 }
     }
 
     /// Subtract `n` from this level. Returns what was there to subtract: less than `n` is an underflow, counted and

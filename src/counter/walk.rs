@@ -7,7 +7,6 @@ use std::ptr;
 
 use smallvec::SmallVec;
 
-use crate::counter::level::Forced;
 use crate::counter::marks;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Crossing;
@@ -71,8 +70,6 @@ pub(crate) enum Amount {
     /// The charge needs less: where the walk leaves an observed level above its max, its caller undoes it and walks for
     /// what the charge needs.
     Batch,
-    /// The charge cannot be refused: the walk goes above the max of a level that has no credit below to drain.
-    Forced,
 }
 
 /// Levels that a walk visits again once it is through, so that a doomed walk leaves no trace at them.
@@ -82,8 +79,6 @@ struct Passed<'a> {
     levels: SmallVec<[(&'a Counter, u64); PASSED_COMMON]>,
     /// One of them is watched.
     watched: bool,
-    /// One of them is above its max by force.
-    above_max: bool,
 }
 
 impl<'a> Passed<'a> {
@@ -93,17 +88,6 @@ impl<'a> Passed<'a> {
         if watched || level.peaks().rises(usage) {
             self.levels.push((level, usage));
             self.watched |= watched;
-        }
-    }
-
-    #[inline]
-    fn note_forced(&mut self, level: &'a Counter, forced: Forced) {
-        if forced.is_above {
-            self.levels.push((level, forced.usage));
-            self.watched |= level.limits.watched.bits() != 0;
-            self.above_max = true;
-        } else {
-            self.note(level, forced.usage);
         }
     }
 
@@ -145,10 +129,6 @@ impl Counter {
                     margin = margin.min(admitted.room);
                     passed.note(level, admitted.usage);
                 }
-                Err(refusal) if amount == Amount::Forced && refusal.is_for_good(n) => {
-                    passed.note_forced(level, level.add_forced(n));
-                    margin = 0;
-                }
                 Err(refusal) => {
                     self.roll_back_slow(n, refusal.level);
                     return Err(refusal.limited());
@@ -156,19 +136,36 @@ impl Counter {
             }
         }
         passed.record_peaks();
-        let walked = Walked { margin, over_high: 0, above_observed: false, above_max: passed.above_max };
-        if passed.above_max {
-            self.tell_forced(&passed);
-        }
+        let walked = Walked { margin, over_high: 0, above_observed: false, above_max: false };
         Ok(if passed.watched { self.look_at_marks_slow(n, amount, &passed, walked) } else { walked })
     }
 
-    #[cold]
-    fn tell_forced(&self, passed: &Passed<'_>) {
-        let is_forced = |level: &Counter, usage| usage > level.max() && !level.is_observed();
-        let forced = passed.levels.iter().filter(|&&(level, usage)| is_forced(level, usage));
-        let crossings: Crossings<'_> = forced.map(|&(level, _)| Crossing::Forced(level)).collect();
+    /// [`walk`](Self::walk) that goes above the max of a level where no drain makes room. It is refused only where one
+    /// may.
+    #[inline(never)]
+    pub(crate) fn walk_forced(&self, n: u64) -> Result<Walked, LevelRefusal<'_>> {
+        let mut passed = Passed::default();
+        let mut crossings = Crossings::new();
+        let mut margin = u64::MAX;
+        for level in self.path_to_root() {
+            match level.admit_or_force(n) {
+                Ok(forced) => {
+                    margin = margin.min(forced.room);
+                    passed.note(level, forced.usage);
+                    if forced.is_above {
+                        crossings.push(Crossing::Forced(level));
+                    }
+                }
+                Err(refusal) => {
+                    self.roll_back_slow(n, refusal.level);
+                    return Err(refusal);
+                }
+            }
+        }
+        passed.record_peaks();
         self.tell_crossings(&crossings);
+        let walked = Walked { margin, over_high: 0, above_observed: false, above_max: !crossings.is_empty() };
+        Ok(if passed.watched { self.look_at_marks_slow(n, Amount::Needed, &passed, walked) } else { walked })
     }
 
     #[cold]
@@ -213,9 +210,11 @@ impl Counter {
     pub(crate) fn force(&self, n: u64) -> bool {
         let mut passed = Passed::default();
         let mut crossings = Crossings::new();
+        let mut crossed = false;
         for level in self.path_to_root() {
             let forced = level.add_forced(n);
-            passed.note_forced(level, forced);
+            passed.note(level, forced.usage);
+            crossed |= forced.is_above;
             if forced.is_above {
                 crossings.push(Crossing::Forced(level));
             }
@@ -228,7 +227,7 @@ impl Counter {
             }
         }
         self.tell_crossings(&crossings);
-        passed.above_max
+        crossed
     }
 
     /// Uncharge `n` at the levels below `top` only. Afterwards the counter may be gone.

@@ -5,7 +5,7 @@
 //!
 //! Edge: E26 (an event/a listener).
 
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
@@ -34,13 +34,11 @@ fn event_cache_of(tree: &Tree) -> Option<&Shared<Cache>> {
 /// Then the count starts at the nearest ancestor that has some, at the latest at the root.
 pub(crate) fn count(group: &Counter, event: Event) {
     let Some(cache) = event_cache_of(group.tree()) else { return };
-    if let Some(counts) = counts_or_make(group, cache) {
-        counts.local.count(event);
-    }
     for level in group.path_to_root() {
-        // SeqCst (E26): the count, then a look for listeners; pairs with `ListenerGuard::poll`.
         if let Some(counts) = counts_or_make(level, cache) {
-            counts.subtree.count(event);
+            let tally = if ptr::eq(level, group) { &counts.local } else { &counts.below };
+            // SeqCst (E26): the count, then a look for listeners; pairs with `ListenerGuard::poll`.
+            tally.count(event);
         }
         fence_after_exchange();
         if level.limits.watched.is_for(LISTENS) {
@@ -57,7 +55,7 @@ pub(crate) fn count_and_notify(group: &Counter, event: Event) {
 
 /// The count of the group itself, or of its subtree.
 pub(crate) fn read(group: &Counter, event: Event, local: bool) -> u64 {
-    let of = |counts: &EventCounts| if local { counts.local.get(event) } else { counts.subtree.get(event) };
+    let of = |counts: &EventCounts| if local { counts.local.get(event) } else { counts.subtree(event) };
     counts(group).map_or(0, of)
 }
 

@@ -87,7 +87,7 @@ impl Event {
     }
 }
 
-/// How often each event has happened: to a group itself, or in its subtree.
+/// How often each event has happened: to a group itself, or to the groups below it.
 #[derive(Default)]
 pub(crate) struct Tally([AtomicU64; Event::ALL.len()]);
 
@@ -103,13 +103,20 @@ impl Tally {
     }
 }
 
-/// The counts of a group, and of its subtree: an object of a pool.
+/// The counts of a group, and of all below it: an object of a pool.
 #[derive(Default)]
 pub(crate) struct EventCounts {
     pub(crate) local: Tally,
-    pub(crate) subtree: Tally,
+    pub(crate) below: Tally,
     /// The object's number in its pool.
     pub(crate) number: u32,
+}
+
+impl EventCounts {
+    /// In the whole subtree.
+    pub(crate) fn subtree(&self, event: Event) -> u64 {
+        self.local.get(event).wrapping_add(self.below.get(event))
+    }
 }
 
 pub(crate) fn event_cache(align: PoolAlign) -> Shared<Cache> {
