@@ -12,6 +12,12 @@ const GROUP_MAX: f64 = 0.75;
 /// Two counters with one stock, to one.
 const SHARED_MAX: f64 = 1.25;
 
+/// A pair from the stock, to the bare slot; a charge without stock, to the bare walk; a forced charge above max, to one
+/// that fits.
+const HIT_MAX: f64 = 1.25;
+const WALK_MAX: f64 = 1.1;
+const FORCED_MAX: f64 = 1.3;
+
 /// How far depth and threads may move it.
 const FLAT: f64 = 1.15;
 
@@ -21,6 +27,7 @@ pub(crate) fn print(measured: &Measured) {
     hit(&mut goals);
     group(&mut goals);
     groups(&mut goals);
+    limits(&mut goals);
     limit(&mut goals);
     goals.print();
 }
@@ -49,6 +56,24 @@ fn group(goals: &mut Goals) {
         goals.ratio(id, "charge/no_stock/depth4/threads1", 1.0 / 14.0);
     }
     goals.flat("charge/stock/depth*: slowest / fastest", &hits, FLAT);
+}
+
+/// How far from its limit on this machine: the bare slot, the bare walk, a forced charge that fits.
+fn limits(goals: &mut Goals) {
+    let bare = "counter/bare_slot/groups1/threads1";
+    goals.ratio("counter/stock/depth4/threads1", bare, HIT_MAX);
+    goals.ratio("charge/stock/depth4/threads1", bare, HIT_MAX);
+    goals.ratio("counter/stock/groups32/threads1", "counter/bare_slot/groups32/threads1", HIT_MAX);
+    for depth in [1, 4, 8] {
+        for (threads, most) in [(1, WALK_MAX), (2, 1.0)] {
+            let of = |kind| format!("counter/{kind}/depth{depth}/threads{threads}");
+            goals.ratio(&of("no_stock"), &of("bare_walk"), most);
+        }
+    }
+    for depth in [1, 4] {
+        let of = |kind| format!("charge/forced/{kind}/depth{depth}/threads1");
+        goals.ratio(&of("above_max"), &of("no_stock"), FORCED_MAX);
+    }
 }
 
 fn groups(goals: &mut Goals) {

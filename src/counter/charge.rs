@@ -198,8 +198,8 @@ impl Counter {
     /// Walk for a batch, whose surplus stays in the slot, or for exactly `n`.
     fn refill(&self, block: Option<&Block>, n: u64, refused: OnRefusal) -> Result<Refilled, LevelRefusal<'_>> {
         let exactly = |open: bool| {
-            let forced = refused == OnRefusal::ReturnIfStranded;
-            let walked = if forced { self.walk_forced(n) } else { self.walk(n, Amount::Needed) };
+            let is_forced = refused == OnRefusal::ReturnIfStranded;
+            let walked = if is_forced { self.walk_forced(n) } else { self.walk(n, Amount::Needed) };
             walked.map(|walked| Refilled { walked, open, stocked: false })
         };
         let Some(block) = block else { return exactly(false) };
@@ -210,8 +210,7 @@ impl Counter {
         let (open, batch) = (capacity > 0, if capacity > 0 && context::in_reclaim() { 0 } else { capacity / 2 });
         let refilled = match self.ready_slot(block, capacity) {
             Some(slot) if n <= batch => {
-                let adaptive = self.tree().adaptive;
-                let units = if adaptive { block.next_refill(self.index, n, batch) } else { batch };
+                let units = if self.tree().adaptive { block.next_refill(self.index, n, batch) } else { batch };
                 match self.walk(units, Amount::Batch) {
                     Ok(walked) if !walked.above_observed => {
                         self.keep_surplus(slot, units - n);
@@ -222,11 +221,8 @@ impl Counter {
                         if walked.is_ok() {
                             self.uncharge_levels(units);
                         }
-                        exactly(open).map(|Refilled { walked, .. }| Refilled {
-                            walked: Walked { margin: 0, ..walked },
-                            open,
-                            stocked: false,
-                        })
+                        let closing = |walked| Walked { margin: 0, ..walked };
+                        exactly(open).map(|refilled| Refilled { walked: closing(refilled.walked), ..refilled })
                     }
                 }
             }

@@ -328,7 +328,7 @@ impl Counter {
     }
 
     pub(crate) fn usage(&self) -> u64 {
-        // SeqCst: a thread that compares it with a limit or a mark reads it after the fence of that edge.
+        // SeqCst (E4, E23): a thread that compares it with a limit or a mark reads it after the fence of that edge.
         self.usage.units.load(Ordering::SeqCst).max(0).cast_unsigned()
     }
 

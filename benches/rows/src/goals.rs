@@ -75,7 +75,9 @@ impl<'a> Goals<'a> {
         }
     }
 
-    fn median(&self, id: &str) -> Option<f64> {
+    /// Nanoseconds of a row, if it has been run.
+    #[must_use]
+    pub fn median(&self, id: &str) -> Option<f64> {
         self.measured.medians.get(id).copied()
     }
 
