@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use crate::admission::attempt::{Attempt, ChargeFailure, ChargeResult};
 use crate::admission::steps::reclaim_and_retry;
+use crate::counter::below;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::walk::Charged;
@@ -36,7 +37,7 @@ impl Attempt for Below {
 
     /// A transfer is not delayed.
     fn charge(&self) -> Result<Charged, LevelRefusal<'static>> {
-        self.counter.charge_below_slow(self.bytes, self.common).map(|()| Charged::QUIETLY)
+        below::charge_slow(self.counter, self.bytes, self.common).map(|()| Charged::QUIETLY)
     }
 
     /// Not in line, where whole charges are made.
@@ -71,7 +72,7 @@ pub(crate) fn move_charge(
         if let Err(failure) = attempt.charge().or_else(|refusal| reclaim_and_retry(&attempt, refusal)) {
             return Err(TransferFailure::NotCharged { counter: new, failure: failure.count() });
         }
-        from.uncharge_below_slow(bytes, common);
+        below::uncharge_slow(from, bytes, common);
     }
     Ok(new)
 }

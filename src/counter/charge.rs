@@ -462,42 +462,9 @@ impl Counter {
             }
         }
     }
-
-    // === Between two counters: below what they have in common ===
-
-    /// Charge `n` to this counter and its ancestors below `top`, which holds it already: exactly, or not at all.
-    #[cold]
-    pub(crate) fn charge_below_slow(&self, n: u64, top: &Counter) -> Result<(), LevelRefusal<'_>> {
-        let path = SlowPath::enter();
-        let alone = own_block(&path);
-        let mut walked = self.in_transit(alone, || self.walk_below(n, Amount::Needed, Some(top)));
-        if let Some(outermost) = path.outermost() {
-            walked = walked.or_else(|refusal| at_limit::drain_and_retry(self, n, Some(top), refusal, outermost));
-        }
-        walked.map(|_| self.count_charged(alone, n))
-    }
-
-    /// Uncharge `n` from this counter and its ancestors below `top`, which keeps it. Afterwards the counter may be
-    /// gone.
-    #[cold]
-    pub(crate) fn uncharge_below_slow(&self, n: u64, top: &Counter) {
-        let path = SlowPath::enter();
-        let alone = own_block(&path);
-        self.count_uncharged(alone, n);
-        // In transit: a thread that lowers max meanwhile waits for this one before it notifies the levels above.
-        self.in_transit(alone, || self.uncharge_below(n, top));
-    }
-
-    fn in_transit<T>(&self, block: Option<&Block>, step: impl FnOnce() -> T) -> T {
-        let Some(block) = block else { return step() };
-        self.enter(block);
-        let done = step();
-        block.transit.end();
-        done
-    }
 }
 
 /// The thread's block where its slow path is the outermost: a nested one puts nothing into slots and counts elsewhere.
-fn own_block(path: &Entered) -> Option<&Block> {
+pub(crate) fn own_block(path: &Entered) -> Option<&Block> {
     path.outermost().and_then(Outermost::block)
 }

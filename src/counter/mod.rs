@@ -15,6 +15,7 @@
 //! `README.md`.
 
 pub(crate) mod at_limit;
+pub(crate) mod below;
 pub(crate) mod charge;
 pub(crate) mod children;
 pub(crate) mod claim;

@@ -8,6 +8,7 @@
 
 use std::ptr;
 
+use crate::counter::below;
 use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
@@ -202,8 +203,8 @@ fn into_online(home: Home) -> Home {
     let Some(above) = above.filter(|above| !ptr::eq(*above, &**group)) else { return home };
     let online = Handle::pin(above);
     // No level lies between: this call only notes that the bytes are the ancestor's own from now on.
-    let _ = above.charge_below_slow(*bytes, above);
-    group.uncharge_below_slow(*bytes, above);
+    let _ = below::charge_slow(above, *bytes, above);
+    below::uncharge_slow(group, *bytes, above);
     Home { group: online, bytes: *bytes }
 }
 
