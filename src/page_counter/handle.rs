@@ -283,8 +283,8 @@ impl PageCounter {
     /// Charges `n` units here and at all ancestors, whatever the limits say. Use it for memory that exists already.
     ///
     /// The charge drains stranded credit first. What still does not fit goes above max, and [`forced`](Self::forced)
-    /// counts it. The call does not ask the pressure hook. It costs what a [`try_charge`](Self::try_charge) costs, and
-    /// above max a lock for each level.
+    /// counts it. The call does not ask the pressure hook. It costs what a [`try_charge`](Self::try_charge) costs,
+    /// and above max an atomic more for each level; a lock only where a stock is open below.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
