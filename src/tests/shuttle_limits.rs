@@ -40,7 +40,7 @@ fn shuttle_a_lowered_max_holds_at_once() {
 /// it is forced.
 #[test]
 fn shuttle_an_imposed_max_admits_nothing_above() {
-    check(400, || {
+    check(1_000, || {
         let runtime = Runtime::builder().batch(Bytes(0)).build().unwrap();
         let tenant = runtime.root().create("tenant", Limits::new().max(12)).unwrap();
         let query = tenant.create("q", Limits::new()).unwrap();
@@ -54,10 +54,10 @@ fn shuttle_an_imposed_max_admits_nothing_above() {
             });
         }
         threads.add(tenant.clone(), move |sets| {
-            for max in [6, 2, 12, 4, 1] {
+            for max in [3, 12, 3, 12, 3, 12, 4, 1] {
                 sets.set_max(Limit::Bytes(max)).unwrap();
                 let mut before = sets.usage();
-                for _ in 0..4 {
+                for _ in 0..8 {
                     let usage = sets.usage();
                     assert!(usage <= before.max(max), "usage {usage} after {before}, max {max}");
                     before = usage;
