@@ -82,6 +82,18 @@ fn nearest_live_ancestor(counter: &Counter) -> Option<&Counter> {
     counter.path_to_root().skip(1).find(|level| !level.state().is_offline())
 }
 
+/// The counter, or the nearest ancestor that is online; the root where none is. The caller keeps the counter, and with
+/// it its ancestors.
+pub(crate) fn online_or_above(counter: &'static Counter) -> &'static Counter {
+    let mut level = counter;
+    while level.first().state().is_offline()
+        && let Some(above) = level.incarnation().parent
+    {
+        level = above;
+    }
+    level
+}
+
 /// A counter, and the front of the counter set that it is a member of.
 pub(crate) fn stocks_at(counter: &'static Counter) -> impl Iterator<Item = &'static Counter> {
     [Some(counter), counter.front()].into_iter().flatten()

@@ -13,7 +13,9 @@ mod high;
 mod raw;
 mod waiting;
 
+mod current;
 mod handle;
+mod in_group;
 mod scope;
 mod tree;
 
@@ -39,11 +41,13 @@ pub use charge::{Charge, MergeError};
 pub use charge_set::ChargeSet;
 pub use counter::Counter;
 pub use counters::GroupCounter;
+pub use current::EnterGuard;
 pub use diagnosis::Diagnosis;
 pub use error::{ChargeError, CreateError, LimitError, NameError, OfflineError, ReclaimError, SplitError};
 pub use events::{EventFuture, Events};
 pub use future::ChargeFuture;
 pub use handle::{Group, GroupId};
+pub use in_group::{Grouped, InGroup};
 pub use limits::{ContradictionError, Limits};
 pub use numa::NumaTable;
 pub use refusal::OverLimitError;

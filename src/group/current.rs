@@ -1,0 +1,118 @@
+//! The current group of a thread: a guard, a closure, and who it is.
+
+use std::fmt;
+
+use super::handle::Group;
+use crate::counter::credit::online_or_above;
+use crate::thread::current::{self, Entry};
+
+/// # The current group
+impl Group {
+    /// Makes this the current group of the thread until the guard is dropped: for a body of synchronous code. An
+    /// allocator that charges, and [`Group::current`], take the current group from the thread.
+    ///
+    /// A future that holds the guard over an `.await` would leave its group to other tasks of the thread. So the guard is
+    /// not `Send`, and a runtime that moves tasks between threads refuses such a future. Use
+    /// [`in_group`](crate::InGroup::in_group) for a future, and [`run`](Self::run) where a closure will do.
+    ///
+    /// The current group is that of the newest guard that is there, whatever the order in which guards are dropped.
+    /// The end of a closure or of a poll that [`run`](Self::run) or `in_group` makes also ends what was entered in it. A
+    /// guard that is dropped after that changes nothing, and neither does it on another scope. A guard that is forgotten
+    /// (`mem::forget`) leaves the thread in the group until the closure or poll around it ends, and keeps the group's
+    /// object for ever.
+    ///
+    /// The switch moves no credit. The guard is a handle on the group, and 16 bytes on the heap.
+    ///
+    /// ```
+    /// use memcg::{Group, Limits, Runtime};
+    ///
+    /// let runtime = Runtime::builder().build()?;
+    /// let [acme, query] = ["acme", "q17"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
+    /// let outer = acme.enter();
+    /// let inner = query.enter();
+    /// assert_eq!(Group::current(), Some(query));
+    /// drop(outer); // out of order: the newest guard counts
+    /// assert_eq!(Group::current().unwrap().path(), "/q17");
+    /// drop(inner);
+    /// assert_eq!(Group::current(), None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// ```compile_fail
+    /// # let runtime = memcg::Runtime::builder().build().unwrap();
+    /// let guard = runtime.root().enter();
+    /// std::thread::spawn(move || drop(guard)); // a guard stays on its thread
+    /// ```
+    #[inline]
+    pub fn enter(&self) -> EnterGuard {
+        EnterGuard { _entry: Entry::enter(self.header), group: self.clone() }
+    }
+
+    /// Runs `work` with this as the current group of the thread. Afterwards the current group is what it was before,
+    /// also where `work` panics. To switch there and back writes two words of the thread and counts nothing.
+    ///
+    /// What `work` spawns has no group of its own: a task, a thread, a job of a pool starts without one. Give each its
+    /// group: a clone of the handle, and `run` or [`in_group`](crate::InGroup::in_group) in it.
+    ///
+    /// ```
+    /// use memcg::{Group, Limits, Runtime};
+    ///
+    /// let runtime = Runtime::builder().build()?;
+    /// let query = runtime.root().create("q17", Limits::new())?;
+    /// let current = query.run(|| {
+    ///     let job = query.clone();
+    ///     let of_thread = std::thread::spawn(move || (Group::current(), job.run(Group::current))).join().unwrap();
+    ///     assert_eq!(of_thread, (None, Some(query.clone())));
+    ///     Group::current()
+    /// });
+    /// assert_eq!((current, Group::current()), (Some(query), None));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn run<R>(&self, work: impl FnOnce() -> R) -> R {
+        current::within(Some(self.header), work)
+    }
+
+    /// Returns the current group of this thread. `None` outside of [`enter`](Self::enter), [`run`](Self::run) and
+    /// [`in_group`](crate::InGroup::in_group). Where the current group went offline, it is the nearest group above that
+    /// is online.
+    ///
+    /// ```
+    /// use memcg::{Group, Limits, Runtime};
+    ///
+    /// let runtime = Runtime::builder().build()?;
+    /// let acme = runtime.root().create("acme", Limits::new())?;
+    /// let query = acme.scope(17, Limits::new())?;
+    /// let _guard = query.enter();
+    /// assert_eq!(Group::current().as_ref(), Some(&*query));
+    /// drop(query); // the query is aborted, and code of it still runs
+    /// assert_eq!(Group::current(), Some(acme));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn current() -> Option<Group> {
+        // The scope keeps the group, and a group keeps those above.
+        current::header().map(|header| Group::pinned(online_or_above(header.counter())))
+    }
+}
+
+/// The thread is in a group as long as this value is there: see [`Group::enter`].
+#[must_use = "dropped at once it leaves the group at once"]
+pub struct EnterGuard {
+    // In this order: the thread leaves the group before the handle goes.
+    _entry: Entry,
+    group: Group,
+}
+
+impl EnterGuard {
+    /// Returns the group that the guard has entered, which may be offline by now.
+    pub fn group(&self) -> &Group {
+        &self.group
+    }
+}
+
+impl fmt::Debug for EnterGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("EnterGuard").field(&self.group).finish()
+    }
+}

@@ -1,0 +1,113 @@
+//! A future, or anything else that is polled, that runs in a group.
+
+use std::future::Future;
+use std::mem::ManuallyDrop;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use super::handle::Group;
+use crate::thread::current::within;
+
+/// Makes a value run in a group: a future that is polled in it, and dropped in it.
+///
+/// ```
+/// use memcg::{Group, InGroup, Limits, Runtime};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let runtime = Runtime::builder().build()?;
+/// let [a, b] = ["a", "b"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
+/// let path = || async {
+///     tokio::task::yield_now().await;
+///     Group::current().unwrap().path()
+/// };
+/// let task = tokio::spawn(path().in_group(&a));
+/// let (here, there) = tokio::join!(path().in_group(&b), task); // on one thread, in turns
+/// assert_eq!((&*here, &*there?), ("/b", "/a"));
+/// assert_eq!(Group::current(), None);
+/// # Ok(())
+/// # }
+/// ```
+pub trait InGroup: Sized {
+    /// Wraps the value so that it runs in `group`. A wrapper inside another one runs in its own group.
+    ///
+    /// The wrapper switches the thread's current group at each poll, and around the drop of the value. A task that is
+    /// aborted is dropped outside of any poll, on whatever thread. What the value spawns has no group of its own. The
+    /// wrapper is a handle on the group, so a poll counts nothing.
+    fn in_group(self, group: &Group) -> Grouped<Self> {
+        Grouped { value: ManuallyDrop::new(self), group: group.clone() }
+    }
+}
+
+impl<T> InGroup for T {}
+
+/// A value that runs in a group: see [`InGroup::in_group`]. It is a future where the value is one.
+///
+/// For any other trait of polls, such as that of a stream or of a reader, [`poll_in`](Self::poll_in) is one line:
+///
+/// ```
+/// use std::pin::{Pin, pin};
+/// use std::task::{Context, Poll};
+///
+/// use memcg::{Group, InGroup, Limits, Runtime};
+///
+/// # struct Rows(u32);
+/// # impl Rows {
+/// #     fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<String>> {
+/// #         Poll::Ready(Group::current().map(|group| group.path()))
+/// #     }
+/// # }
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let runtime = Runtime::builder().build()?;
+/// let query = runtime.root().create("q17", Limits::new())?;
+/// let mut rows = pin!(Rows(3).in_group(&query));
+/// let next = |context: &mut Context<'_>| rows.as_mut().poll_in(|rows| rows.poll_next(context));
+/// let row = std::future::poll_fn(next).await; // with the futures crate: stream::poll_fn(next) is a stream
+/// assert_eq!(row.as_deref(), Some("/q17"));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+#[must_use = "futures do nothing unless they are polled"]
+pub struct Grouped<T> {
+    /// Pinned where the wrapper is. The drop of the wrapper drops it, in the group.
+    value: ManuallyDrop<T>,
+    group: Group,
+}
+
+impl<T> Grouped<T> {
+    /// Returns the group.
+    pub fn group(&self) -> &Group {
+        &self.group
+    }
+
+    /// Calls `poll` with the value, in the group: for traits that the crate does not know, such as `Stream`.
+    #[inline]
+    #[allow(unsafe_code)]
+    pub fn poll_in<R>(self: Pin<&mut Self>, poll: impl FnOnce(Pin<&mut T>) -> R) -> R {
+        // SAFETY: the value stays where the wrapper is: nothing moves it out, and the drop drops it in place.
+        let Grouped { value, group } = unsafe { self.get_unchecked_mut() };
+        // SAFETY: as above; `self` was pinned.
+        let value = unsafe { Pin::new_unchecked(&mut **value) };
+        within(Some(group.header), || poll(value))
+    }
+}
+
+impl<T: Future> Future for Grouped<T> {
+    type Output = T::Output;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T::Output> {
+        self.poll_in(|value| value.poll(context))
+    }
+}
+
+impl<T> Drop for Grouped<T> {
+    #[allow(unsafe_code)]
+    fn drop(&mut self) {
+        let Grouped { value, group } = self;
+        // SAFETY: nothing uses the value any more.
+        within(Some(group.header), || unsafe { ManuallyDrop::drop(value) });
+    }
+}

@@ -1,0 +1,138 @@
+//! The current group of this thread: the one that is charged for what the thread allocates.
+//!
+//! The thread keeps two words: the group, and the innermost of its scopes. A scope remembers what both words were when
+//! it began. So scopes form a chain, from the innermost to the outermost. A scope lies on the stack of the call that
+//! runs in it, or on the heap where a guard stands for it. A guard may be dropped in any order, and may be forgotten.
+//!
+//! No count changes in a switch: whoever begins a scope keeps the group until the scope is out of the chain.
+
+use std::cell::Cell;
+use std::ptr::{self, NonNull};
+
+use crate::sync::{model_failed, per_thread};
+use crate::thread::directory::Header;
+
+struct Current {
+    group: Cell<*const Header>,
+    innermost: Cell<*const Scope>,
+}
+
+per_thread! {
+    with_current: Current = Current { group: Cell::new(ptr::null()), innermost: Cell::new(ptr::null()) }
+}
+
+/// What the thread's words were outside of this scope.
+struct Scope {
+    group: Cell<*const Header>,
+    outer: Cell<*const Scope>,
+}
+
+/// The header of the current group's first counter; `None` where the thread is in no group. The scope keeps the group in
+/// its incarnation. The group may be offline.
+#[inline(always)]
+#[allow(unsafe_code)]
+pub(crate) fn header() -> Option<&'static Header> {
+    // SAFETY: null, or a header that `begin` was given; headers are never freed.
+    with_current(|current| unsafe { current.group.get().as_ref() })
+}
+
+/// Runs `work` with `header` as the current group, or with none. Afterwards the thread's words are as they were, also
+/// where `work` panics; what `work` has entered and not left ends here. The caller keeps the group meanwhile.
+#[inline]
+pub(crate) fn within<R>(header: Option<&'static Header>, work: impl FnOnce() -> R) -> R {
+    struct End<'a>(&'a Scope);
+    impl Drop for End<'_> {
+        #[inline]
+        fn drop(&mut self) {
+            self.0.end(true);
+        }
+    }
+    let scope = Scope::new();
+    scope.begin(header);
+    let _end = End(&scope);
+    work()
+}
+
+/// A scope on the heap. Dropped, it leaves the chain, wherever it is there.
+pub(crate) struct Entry(NonNull<Scope>);
+
+impl Entry {
+    /// From here on `header` is the current group. The caller keeps the group until the entry is dropped; for ever, if
+    /// it is forgotten.
+    pub(crate) fn enter(header: &'static Header) -> Entry {
+        // A raw pointer, and no box: the chain points to the scope while the entry moves.
+        let scope = NonNull::from(Box::leak(Box::new(Scope::new())));
+        let entry = Entry(scope);
+        entry.scope().begin(Some(header));
+        entry
+    }
+
+    #[allow(unsafe_code)]
+    fn scope(&self) -> &Scope {
+        // SAFETY: `enter` has made it; the drop frees it.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Drop for Entry {
+    #[allow(unsafe_code)]
+    fn drop(&mut self) {
+        self.scope().end(false);
+        // SAFETY: `enter` leaked it; the chain does not point to it any more.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}
+
+impl Scope {
+    const fn new() -> Scope {
+        Scope { group: Cell::new(ptr::null()), outer: Cell::new(ptr::null()) }
+    }
+
+    /// The scope does not move until it ends, or until a scope further out has ended.
+    #[inline]
+    fn begin(&self, header: Option<&'static Header>) {
+        let header = header.map_or(ptr::null(), ptr::from_ref);
+        with_current(|current| {
+            self.group.set(current.group.replace(header));
+            self.outer.set(current.innermost.replace(self));
+        });
+    }
+
+    /// Leaves the chain. `cuts`: and so do the scopes further in.
+    #[inline]
+    fn end(&self, cuts: bool) {
+        // A model that has failed is past its thread-locals.
+        if model_failed() {
+            return;
+        }
+        with_current(|current| {
+            if ptr::eq(current.innermost.get(), self) { self.restore(current) } else { self.end_slow(current, cuts) }
+        });
+    }
+
+    #[inline]
+    fn restore(&self, current: &Current) {
+        current.group.set(self.group.get());
+        current.innermost.set(self.outer.get());
+    }
+
+    /// Guards further in are still there, or forgotten; or a scope further out has ended, and this one with it.
+    #[cold]
+    #[inline(never)]
+    #[allow(unsafe_code)]
+    fn end_slow(&self, current: &Current, cuts: bool) {
+        let mut inner = current.innermost.get();
+        // SAFETY: a scope in the chain is alive. One on the stack leaves the chain at the end of its call, with all that
+        // are further in. One on the heap leaves it before the memory is freed, or its guard is forgotten.
+        while let Some(scope) = unsafe { inner.as_ref() } {
+            if ptr::eq(scope.outer.get(), self) {
+                if cuts {
+                    return self.restore(current);
+                }
+                scope.group.set(self.group.get());
+                return scope.outer.set(self.outer.get());
+            }
+            inner = scope.outer.get();
+        }
+    }
+}
