@@ -22,7 +22,7 @@
 //! |---|---|
 //! | build a tree | [`Runtime`], [`RuntimeBuilder`]; [`Group`], [`GroupScope`] for one query or request; [`GroupName`], [`GroupId`] |
 //! | say what a group may hold | [`Limits`], [`Limit`], [`Percent`], [`Bytes`] |
-//! | say whose work runs | [`Group::run`], [`Group::enter`] ([`EnterGuard`]); [`InGroup`] for futures ([`Grouped`]) |
+//! | say whose work runs | [`Group::run`], [`Group::enter`] ([`EnterGuard`]); [`InGroup`] for futures ([`Grouped`]); [`Group::checkpoint`] stops it ([`Checkpoint`]) |
 //! | charge | [`Charge`]; [`ChargeFuture`] waits in async code; [`ChargeSet`] and [`Counter`] for counters beside memory; [`OnExhausted`] |
 //! | learn why not | [`ChargeError`], [`OverLimitError`], [`Diagnosis`] |
 //! | give memory back under pressure | [`Reclaim`], [`ReclaimContext`], [`Priority`], [`Later`], [`ReclaimReport`]; [`OomPolicy`], [`Cancel`] |
@@ -83,8 +83,8 @@ mod tests;
 pub use counter::config::{CounterConfig, Pressure};
 pub use error::{CounterChargeError, CounterId, CounterLimitError, SetChargeError};
 pub use group::{
-    Charge, ChargeError, ChargeFuture, ChargeSet, ContradictionError, Counter, CreateError, Diagnosis, EnterGuard,
-    EventFuture, Events, Group, GroupCounter, GroupId, GroupScope, Grouped, InGroup, LimitError, Limits, MergeError,
+    Charge, ChargeError, ChargeFuture, ChargeSet, Checkpoint, ContradictionError, Counter, CreateError, Diagnosis,
+    EnterGuard, EventFuture, Events, Group, GroupCounter, GroupId, GroupScope, Grouped, InGroup, LimitError, Limits, MergeError,
     NameError, OfflineError, OverLimitError, ReclaimError, Registration, Snapshot, SnapshotRow, SplitError,
 };
 pub use page_counter::set::{CounterSet, SetStock};

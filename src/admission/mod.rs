@@ -8,6 +8,7 @@
 pub(crate) mod at_once;
 pub(crate) mod attempt;
 mod cancelling;
+pub(crate) mod checkpoint;
 pub(crate) mod lowered;
 pub(crate) mod plain;
 pub(crate) mod polled;

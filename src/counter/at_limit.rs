@@ -6,13 +6,13 @@
 use std::ptr;
 
 use crate::counter::drain::Stuck;
-use crate::counter::marks;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::{Stocks, Tree};
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::stocks::{self, Scope};
 use crate::counter::walk::{Amount, Walked};
+use crate::counter::{exceeded, marks};
 use crate::sync::Ordering;
 use crate::thread::block::Block;
 use crate::thread::slow_path::Outermost;
@@ -125,6 +125,7 @@ pub(crate) fn set_max(level: &Counter, max: u64) -> Result<(), u64> {
         let _ = tree.wait_transits();
     }
     close_beyond_budget(tree, &mut stocks, level);
+    exceeded::moved(level);
     set
 }
 

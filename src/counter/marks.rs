@@ -1,7 +1,9 @@
 //! The numbers that a change of usage is compared with: min, low, soft, high; and what follows where usage has fallen.
 //!
-//! Edges: E11 (protection), E12 (a report/the next counter with the object), E23 (soft limit), E25 (a waiter).
+//! Edges: E11 (protection), E12 (a report/the next counter with the object), E23 (soft limit), E25 (a waiter), E43 (usage
+//! above a limit).
 
+use crate::counter::exceeded;
 use crate::counter::handle::Handle;
 use crate::counter::incarnation::Generation;
 use crate::counter::object::{Counter, LimitWords};
@@ -103,11 +105,14 @@ pub(crate) fn high(counter: &Counter) -> u64 {
 /// The caller holds the lock of the group's shard, or no thread charges the group yet.
 pub(crate) fn set_high(counter: &Counter, high: u64) {
     counter.high.store(high, Ordering::Relaxed);
+    // E43: high, then the exchange of the bits, then usage.
     if high < u64::MAX {
         counter.limits.watched.set(HIGH);
     } else {
         counter.limits.watched.clear(HIGH);
     }
+    fence_after_exchange();
+    exceeded::moved(counter);
 }
 
 // === Usage has fallen ===
@@ -126,6 +131,9 @@ fn fell_watched_slow(counter: &Counter) {
     report_protected(counter);
     if counter.limits.watched.is_for(WAITING) || is_excess_wrong(counter) {
         notify(counter);
+    }
+    if exceeded::has_fallen(counter) {
+        exceeded::correct(counter);
     }
 }
 
@@ -149,14 +157,19 @@ pub(crate) fn fell_if(counter: &Counter, first: &'static Counter, of: Generation
 #[inline(never)]
 fn fell_unkept_slow(counter: &Counter, first: &'static Counter, of: Generation) {
     let LimitWords { watched, min, low, .. } = &counter.limits;
-    let reports = watched.is_for(WAITING) || min.is_set() || low.is_set() || is_excess_wrong(counter);
+    let reports = watched.is_for(WAITING)
+        || min.is_set()
+        || low.is_set()
+        || is_excess_wrong(counter)
+        || exceeded::has_fallen(counter);
     if reports && let Some(_handle) = Handle::try_pin(first, of) {
         fell_watched_slow(counter);
     }
 }
 
-/// A limit has moved: charges that wait here may fit now.
+/// A limit has moved: charges that wait here may fit now, and usage may be above max or no more.
 pub(crate) fn limit_moved(counter: &Counter) {
+    exceeded::moved(counter);
     if counter.limits.watched.is_for(WAITING) {
         notify(counter);
     }

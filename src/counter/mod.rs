@@ -23,6 +23,7 @@ pub(crate) mod config;
 pub(crate) mod credit;
 pub(crate) mod drain;
 pub(crate) mod effective;
+pub(crate) mod exceeded;
 pub(crate) mod handle;
 pub(crate) mod idle;
 pub(crate) mod incarnation;

@@ -7,11 +7,11 @@ use std::ptr;
 
 use smallvec::SmallVec;
 
-use crate::counter::marks;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Crossing;
 use crate::counter::refusal::LevelRefusal;
-use crate::counter::watch::{HIGH, OBSERVED};
+use crate::counter::watch::{EXCEEDED, HIGH, OBSERVED};
+use crate::counter::{exceeded, marks};
 use crate::sync::Ordering;
 
 /// Levels to visit again that a walk keeps on its own stack.
@@ -84,7 +84,7 @@ struct Passed<'a> {
 impl<'a> Passed<'a> {
     #[inline(always)]
     fn note(&mut self, level: &'a Counter, usage: u64) {
-        let watched = level.limits.watched.bits() != 0;
+        let watched = level.limits.watched.bits() & !EXCEEDED != 0;
         if watched || level.peaks().rises(usage) {
             self.levels.push((level, usage));
             self.watched |= watched;
@@ -191,6 +191,7 @@ impl Counter {
             }
             if level.limits.watched.is_for(HIGH) && usage > marks::high(level) {
                 walked.over_high = n;
+                exceeded::rose(level);
             }
             if marks::is_excess_wrong(level) {
                 crossings.push(Crossing::Soft(level));
@@ -202,6 +203,11 @@ impl Counter {
 
     fn tell_crossings(&self, crossings: &[Crossing<'_>]) {
         if let Some(policies) = self.tree().policies().filter(|_| !crossings.is_empty()) {
+            for crossing in crossings {
+                if let Crossing::Forced(level) = crossing {
+                    exceeded::rose(level);
+                }
+            }
             policies.crossed(crossings);
         }
     }
@@ -220,8 +226,11 @@ impl Counter {
             }
         }
         passed.record_peaks();
-        for &(level, _) in &passed.levels {
+        for &(level, usage) in &passed.levels {
             marks::report_protected(level);
+            if level.limits.watched.is_for(HIGH) && usage > marks::high(level) {
+                exceeded::rose(level);
+            }
             if marks::is_excess_wrong(level) {
                 crossings.push(Crossing::Soft(level));
             }

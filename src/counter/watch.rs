@@ -3,7 +3,8 @@
 //! A thread that sets a bit sets it first and reads usage afterwards. A thread that changes usage changes it first and
 //! reads the word afterwards. So one of the two threads sees the other's change.
 //!
-//! Edges: E11 (protection), E23 (soft limit), E25 (a waiter), E26 (a thread that waits for an event).
+//! Edges: E11 (protection), E23 (soft limit), E25 (a waiter), E26 (a thread that waits for an event), E43 (usage above a
+//! limit).
 
 use crate::sync::{AtomicU64, Ordering};
 
@@ -15,6 +16,8 @@ pub(crate) const WAITING: u64 = 1 << 1;
 pub(crate) const OBSERVED: u64 = 1 << 2;
 /// The group has a high.
 pub(crate) const HIGH: u64 = 1 << 3;
+/// Usage is above max or high: see `exceeded`. A walk that raises usage further has nothing to do about it.
+pub(crate) const EXCEEDED: u64 = 1 << 4;
 /// From this bit on the policies name the bits.
 pub(crate) const FIRST_OF_POLICIES: u32 = 8;
 
@@ -24,19 +27,21 @@ pub(crate) struct Watched(AtomicU64);
 impl Watched {
     /// Set bits, before a read of usage. Returns the bits before.
     pub(crate) fn set(&self, bits: u64) -> u64 {
-        // SeqCst (E11, E23, E25, E26): after what the bits stand for, before the read of usage.
+        // SeqCst (E11, E23, E25, E26, E43): after what the bits stand for, before the read of usage. Release (E44): after
+        // the count of a mark.
         self.0.fetch_or(bits, Ordering::SeqCst)
     }
 
-    pub(crate) fn clear(&self, bits: u64) {
-        // SeqCst (E11, E23, E25, E26): after what the bits stood for. A thread that still sees them checks once in
+    /// Clear bits. Returns the bits before.
+    pub(crate) fn clear(&self, bits: u64) -> u64 {
+        // SeqCst (E11, E23, E25, E26, E43): after what the bits stood for. A thread that still sees them checks once in
         // vain.
-        self.0.fetch_and(!bits, Ordering::SeqCst);
+        self.0.fetch_and(!bits, Ordering::SeqCst)
     }
 
     #[inline]
     pub(crate) fn bits(&self) -> u64 {
-        // SeqCst (E11, E23, E25, E26): after the exchange on usage, or on the count of an event.
+        // SeqCst (E11, E23, E25, E26, E43): after the exchange on usage, or on the count of an event. Acquire (E44).
         self.0.load(Ordering::SeqCst)
     }
 

@@ -59,7 +59,7 @@ pub enum ChargeError {
         waited: Duration,
     },
     /// The group was chosen to give its memory back, by this charge or by another one.
-    #[error("{} is cancelled to make room: {} refused; release what it holds", .group.path(), amount(.group, *.counter, *.requested))]
+    #[error("{} is cancelled to make room: {} refused; release what it holds", .group.path(), asked(.group, *.counter, *.requested))]
     Cancelled {
         /// The group that was charged.
         group: Group,
@@ -151,6 +151,11 @@ impl ChargeError {
             ChargeFailure::Cancelled => ChargeError::Cancelled { group: group(), counter: named(), requested },
         }
     }
+}
+
+/// What a group that is cancelled has asked for: a charge of 0 bytes is never refused there.
+fn asked(group: &Group, counter: Counter, requested: u64) -> String {
+    if requested == 0 { "a checkpoint".to_string() } else { amount(group, counter, requested) }
 }
 
 /// An amount of a group's counter. That of a further counter is named.

@@ -8,6 +8,7 @@ mod charge;
 
 mod at_once;
 mod charge_set;
+mod checkpoint;
 mod future;
 mod high;
 mod raw;
@@ -39,6 +40,7 @@ mod refusal;
 
 pub use charge::{Charge, MergeError};
 pub use charge_set::ChargeSet;
+pub use checkpoint::Checkpoint;
 pub use counter::Counter;
 pub use counters::GroupCounter;
 pub use current::EnterGuard;

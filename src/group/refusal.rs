@@ -108,7 +108,12 @@ impl OverLimitError {
         InUnit(amount, self.unit())
     }
 
-    /// Returns the bytes asked for.
+    /// It refuses a checkpoint: a charge of 0 bytes is never refused.
+    fn is_checkpoint(&self) -> bool {
+        self.requested == 0
+    }
+
+    /// Returns the bytes asked for: 0 at a [checkpoint](Group::checkpoint).
     pub fn requested(&self) -> u64 {
         self.requested
     }
@@ -197,14 +202,19 @@ pub(super) struct Facts<'a>(&'a OverLimitError);
 impl fmt::Display for Facts<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Facts(refusal) = self;
-        write!(f, "{} refused {}", refusal.group.path(), refusal.amount(refusal.requested))?;
-        if let Some(counter) = refusal.counter() {
-            write!(f, " of {counter}")?;
-        }
-        write!(f, " for {}: ", refusal.requester.path())?;
-        match refusal.want() {
-            0 => f.write_str("it fits")?,
-            short => write!(f, "short by {}", refusal.amount(short))?,
+        if refusal.is_checkpoint() {
+            write!(f, "{} refuses a checkpoint of {}: ", refusal.group.path(), refusal.requester.path())?;
+            write!(f, "{} above max", refusal.amount(refusal.usage.saturating_sub(refusal.max)))?;
+        } else {
+            write!(f, "{} refused {}", refusal.group.path(), refusal.amount(refusal.requested))?;
+            if let Some(counter) = refusal.counter() {
+                write!(f, " of {counter}")?;
+            }
+            write!(f, " for {}: ", refusal.requester.path())?;
+            match refusal.want() {
+                0 => f.write_str("it fits")?,
+                short => write!(f, "short by {}", refusal.amount(short))?,
+            }
         }
         if refusal.usage > 0 {
             write!(f, ", usage {}", refusal.amount(refusal.usage))?;
@@ -269,6 +279,7 @@ impl fmt::Display for Advice<'_> {
         let steps = self.steps();
         for (number, step) in steps.iter().enumerate() {
             let before = match number {
+                0 if self.refusal.is_checkpoint() => "to go on, ",
                 0 => "to fit, ",
                 _ if number + 1 == steps.len() => " or ",
                 _ => ", ",

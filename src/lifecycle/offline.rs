@@ -7,7 +7,7 @@ use crate::counter::object::Counter;
 use crate::counter::object::tree::{Shard, Stocks, Tree};
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::SlowPath;
-use crate::counter::{marks, retire};
+use crate::counter::{exceeded, marks, retire};
 use crate::hierarchy::service::{self, WAITS};
 use crate::reclaim::{excess, registrations};
 use crate::sync::{PENDING_CLOSE_MAX, fence_after_exchange};
@@ -72,8 +72,9 @@ fn leave(shard: &mut Shard, group: &'static Counter) {
         excess::set_soft(counter, u64::MAX);
         // After all this: a thread that sees the bit finds the stock closed.
         counter.state().set_offline();
-        // E27: offline, then a check whether a charge waits.
+        // E27: offline, then a check whether a charge waits. E43: and whether it is marked as above a limit.
         fence_after_exchange();
+        exceeded::moved(counter);
         if counter.limits.watched.is_for(WAITS) {
             service::schedule(counter);
         }

@@ -8,7 +8,7 @@ use crate::counter::watch::HIGH;
 use crate::hierarchy::group_tree;
 
 /// Bytes that the formula is for: the kernel's MEMCG_CHARGE_BATCH, 64 pages of 4 KiB.
-const BATCH: u64 = 64 * 4096;
+pub(crate) const BATCH: u64 = 64 * 4096;
 
 /// Digits behind the point of the overage: MEMCG_DELAY_PRECISION_SHIFT.
 const PRECISION_SHIFT: u32 = 20;

@@ -189,7 +189,27 @@ pub(crate) fn settle(tree: &Tree) {
     let is_done = |victim: &&Arc<Victim>| !victim.is_awaited();
     let done: Vec<Arc<Victim>> = table(tree).lock().victims.iter().filter(is_done).cloned().collect();
     tree.wait_for_walks();
-    table(tree).lock().victims.retain(|victim| !done.iter().any(|done| done.name() == victim.name()));
+    table(tree).lock().forget(tree, |victim| done.iter().any(|done| done.name() == victim.name()));
+}
+
+/// Whether the group is cancelled, and its memory is being waited for. Victims that have no more to give are forgotten.
+pub(crate) fn is_cancelled(group: &'static Counter) -> bool {
+    let tree = group.tree();
+    if !tree.alerts.any_victim() {
+        return false;
+    }
+    let (is_cancelled, is_any_done) = {
+        let _path = SlowPath::enter();
+        let victims = &table(tree).lock().victims;
+        // Relaxed: under the lock.
+        let is_hit =
+            |victim: &Arc<Victim>| victim.cancelled.load(Ordering::Relaxed) && victim.is_awaited() && victim.includes(group);
+        (victims.iter().any(is_hit), victims.iter().any(|victim| !victim.is_awaited()))
+    };
+    if is_any_done {
+        settle(tree);
+    }
+    is_cancelled
 }
 
 /// More may come from a victim.
@@ -200,6 +220,12 @@ pub(crate) fn is_awaited(tree: &Tree, awaited: &Victim) -> bool {
 }
 
 impl Oom {
+    fn forget(&mut self, tree: &Tree, is_done: impl Fn(&Victim) -> bool) {
+        let before = self.victims.len();
+        self.victims.retain(|victim| !is_done(victim));
+        tree.alerts.uncount_victims(before - self.victims.len());
+    }
+
     /// The group that is furthest above its share, less what the candidates below it are above theirs: of a tenant and its
     /// queries the query that has it all, or the tenant, whichever has more of its own.
     fn worst(&self, domain: &'static Counter, excluded: &Excluded) -> Option<Candidate> {
@@ -248,9 +274,10 @@ impl Oom {
         };
         let inner = self.hooks.iter().filter(is_inner).map(|hook| name(&hook.group)).collect();
         let levels = unit.path_to_root().map(name).collect();
-        let victim = Arc::new(Victim { group: unit, levels, until, share, inner, spared: AtomicBool::new(false) });
+        let victim = Arc::new(Victim { group: unit, levels, until, share, inner, spared: AtomicBool::new(false), cancelled: AtomicBool::new(false) });
         excluded.0.push(Arc::clone(&victim));
         self.victims.push(Arc::clone(&victim));
+        domain.tree().alerts.count_victim();
         // Its hook is in the list, and so keeps it meanwhile.
         let unit = Handle::pin(unit);
         Chosen { unit, domain, hooks, together, wanted, overrun, victim }
@@ -271,12 +298,13 @@ impl Chosen {
         let mut oom = table(self.unit.tree()).lock();
         // Relaxed: under the lock.
         self.victim.spared.store(true, Ordering::Relaxed);
-        oom.victims.retain(|other| other.name() != self.victim.name());
+        oom.forget(self.unit.tree(), |other| other.name() == self.victim.name());
     }
 
     /// End the waits in the victim, so that their threads can let go of what they hold, and call its hooks; then end the
     /// waits that began in between. Foreign code runs; this thread holds no lock.
     pub(crate) fn cancel(&mut self) {
+        self.tell_checkpoints();
         self.end_waits();
         if self.together {
             events::count_and_notify(&self.unit, Event::OomGroupKill);
@@ -295,6 +323,13 @@ impl Chosen {
             }
         }
         self.end_waits();
+    }
+
+    fn tell_checkpoints(&self) {
+        let _path = SlowPath::enter();
+        let _oom = table(self.unit.tree()).lock();
+        // Relaxed: under the lock.
+        self.victim.cancelled.store(true, Ordering::Relaxed);
     }
 
     /// No charge of the victim waits any longer, but those of groups that are spared.

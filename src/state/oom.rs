@@ -185,6 +185,8 @@ pub(crate) struct Victim {
     pub(crate) inner: SmallVec<[VictimName; 4]>,
     /// Whether the thread that chose it has spared it, and called no hook of it. Read and written under the lock.
     pub(crate) spared: AtomicBool,
+    /// Whether it is cancelled: from here on its tasks are told at their checkpoints. Read and written under the lock.
+    pub(crate) cancelled: AtomicBool,
 }
 
 /// Names a group for as long as the process runs.

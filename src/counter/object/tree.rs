@@ -9,6 +9,7 @@ use hashbrown::HashTable;
 use smallvec::SmallVec;
 
 use crate::counter::config::CounterConfig;
+use crate::counter::exceeded::Alerts;
 use crate::counter::index::{Hint, Names};
 use crate::counter::object::{Counter, Incarnation};
 use crate::counter::peak::Windows;
@@ -35,6 +36,8 @@ pub(crate) struct Tree {
     /// The counters' objects come from it.
     pub(crate) pool: Shared<Cache>,
     pub(crate) counts: TreeCounts,
+    /// What a checkpoint loads.
+    pub(crate) alerts: CachePadded<Alerts>,
     /// Not 0 where a thread has charged or uncharged without a guard: see `raw`.
     pub(crate) raw: AtomicU32,
     /// The tree's lock.
@@ -69,6 +72,7 @@ impl Tree {
             policies,
             pool,
             counts: TreeCounts::default(),
+            alerts: CachePadded::default(),
             raw: AtomicU32::new(0),
             stocks: Lock::new(Rank::Stocks, Stocks::default()),
             idle_visits: IdleVisits::new(),

@@ -1,0 +1,130 @@
+//! Groups above their max or their high: a mark at each, and the tree's word of alerts, which counts the marks.
+//!
+//! Usage passes max by a charge that was forced or where max has moved below it, and passes high by any charge. A task
+//! asks at its next checkpoint. While nothing is wrong, the task loads the tree's word and is done.
+//!
+//! Each thread that changes usage, max, high, or takes the group offline, compares. Where the mark is wrong it corrects
+//! the mark, and then compares again, until both agree. A thread counts a mark before it sets it. A thread that clears a
+//! mark looks at usage again before it uncounts the mark: until then another thread may have found the mark set.
+//!
+//! Edges: E43 (usage/mark), E44 (count/mark).
+
+use crate::counter::marks;
+use crate::counter::object::Counter;
+use crate::counter::watch::{EXCEEDED, OBSERVED};
+use crate::sync::{AtomicU64, Ordering, fence_after_exchange};
+
+/// What a task of a tree may have to be told at its next checkpoint: marks of groups in the low half, victims in the
+/// high half.
+#[derive(Default)]
+pub(crate) struct Alerts(AtomicU64);
+
+const VICTIM: u32 = 32;
+
+impl Alerts {
+    #[inline]
+    pub(crate) fn any(&self) -> bool {
+        // Relaxed (E44): a thread that has set or found a mark is ordered by that.
+        self.0.load(Ordering::Relaxed) != 0
+    }
+
+    /// A group was chosen to give its memory back, and is being waited for.
+    pub(crate) fn any_victim(&self) -> bool {
+        self.0.load(Ordering::Relaxed) >> VICTIM != 0
+    }
+
+    /// One victim more. The caller holds the lock of the list.
+    pub(crate) fn count_victim(&self) {
+        self.0.fetch_add(1 << VICTIM, Ordering::Relaxed);
+    }
+
+    /// So many victims fewer. The caller holds the lock of the list.
+    pub(crate) fn uncount_victims(&self, victims: usize) {
+        self.0.fetch_sub((victims as u64) << VICTIM, Ordering::Relaxed);
+    }
+
+    fn count_mark(&self) {
+        // Relaxed (E44): before the mark, which is set with release.
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn uncount_mark(&self) {
+        // Relaxed (E44): after the mark.
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Usage is above max, and the limits act.
+pub(crate) fn is_above_max(counter: &Counter) -> bool {
+    // SeqCst (E43): each after the exchange on usage, limit or mark.
+    counter.usage() > counter.limits.ceiling.load(Ordering::SeqCst)
+        && !counter.limits.watched.is_for(OBSERVED)
+        && !counter.state().is_offline()
+}
+
+/// It should be marked. Counters beside memory are not: no checkpoint asks for them.
+fn is_exceeded(counter: &Counter) -> bool {
+    let is_above_high = || {
+        // SeqCst (E43): the bits after the exchange on usage or mark; `marks::set_high` exchanges them after it has
+        // stored high.
+        let watched = counter.limits.watched.bits();
+        watched & OBSERVED == 0 && counter.usage() > marks::high(counter) && !counter.state().is_offline()
+    };
+    counter.is_memory() && (is_above_max(counter) || is_above_high())
+}
+
+fn is_marked(counter: &Counter) -> bool {
+    counter.limits.watched.is_for(EXCEEDED)
+}
+
+/// A walk has left the level above a limit. The caller keeps the counter.
+#[inline]
+pub(crate) fn rose(counter: &Counter) {
+    if !is_marked(counter) && is_exceeded(counter) {
+        correct(counter);
+    }
+}
+
+/// The mark is set, and usage has fallen below the limits. This also answers for a counter that may be gone.
+#[inline]
+pub(crate) fn has_fallen(counter: &Counter) -> bool {
+    is_marked(counter) && !is_exceeded(counter)
+}
+
+/// A limit has moved, or the group is offline. The caller keeps the counter.
+pub(crate) fn moved(counter: &Counter) {
+    if is_marked(counter) != is_exceeded(counter) {
+        correct(counter);
+    }
+}
+
+/// Corrects the mark. It takes no lock, allocates nothing, and waits for no thread.
+#[cold]
+pub(crate) fn correct(counter: &Counter) {
+    let tree = counter.tree();
+    if tree.policies().is_none() {
+        return;
+    }
+    let watched = &counter.limits.watched;
+    loop {
+        let exceeds = is_exceeded(counter);
+        if exceeds == is_marked(counter) {
+            return;
+        }
+        if exceeds {
+            // E44: counted, then marked.
+            tree.alerts.count_mark();
+            if watched.set(EXCEEDED) & EXCEEDED != 0 {
+                tree.alerts.uncount_mark();
+            }
+        } else if watched.clear(EXCEEDED) & EXCEEDED != 0 {
+            // E43: the mark, then usage. A thread that has raised usage meanwhile may have found the mark: then its count
+            // stays, and so does the mark.
+            fence_after_exchange();
+            if !is_exceeded(counter) || watched.set(EXCEEDED) & EXCEEDED != 0 {
+                tree.alerts.uncount_mark();
+            }
+        }
+        fence_after_exchange();
+    }
+}

@@ -1,0 +1,259 @@
+//! Checkpoints: where a task learns that its group is above a limit, or cancelled.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use super::error::ChargeError;
+use super::handle::Group;
+use crate::admission::attempt::ChargeFailure;
+use crate::admission::checkpoint::check;
+use crate::admission::plain::WaitFor;
+use crate::counter::credit::online_or_above;
+use crate::hierarchy::group_tree;
+use crate::pressure::delays::Alarm;
+use crate::pressure::throttle;
+use crate::reclaim::round::TIME_MAX;
+use crate::sync::is_over;
+use crate::thread::current;
+use crate::thread::directory::Header;
+
+/// How soon the task asks again whose memory is about to come from others.
+const ASK_AGAIN: Duration = Duration::from_millis(10);
+
+/// # Checkpoints
+impl Group {
+    /// Asks whether the current group of this thread may go on: for the loops of a task, which may allocate without a
+    /// charge that could be refused. It may block: in async code use [`checkpoint_async`](Self::checkpoint_async).
+    ///
+    /// A charge that cannot be refused, as an allocator's, takes a group above its max. The next checkpoint in that group
+    /// or below it then does what a charge does that does not fit: it drains credit, asks reclaimers, has a victim
+    /// cancelled and waits for it, and is refused if the group is still above. Above a [high](Self::set_high) the thread
+    /// is delayed as by a charge of 256 KiB. In a group that went offline the checkpoint asks for the nearest group
+    /// above that is online. Without a current group, and inside an allocator, it is always fine.
+    ///
+    /// While no group of the runtime is above a limit or being cancelled, a checkpoint costs a few loads, of words that no
+    /// thread writes. While one is, a checkpoint in another group loads a few words of each group above it.
+    ///
+    /// Source: `mem_cgroup_handle_over_high` in `mm/memcontrol.c`, which a thread calls on its way back from the kernel.
+    ///
+    /// # Errors
+    ///
+    /// [`ChargeError::Limit`], which asks for 0 bytes, says which group is above its max. [`ChargeError::Cancelled`]: the
+    /// group was chosen to give its memory back. [`ChargeError::InReclaim`] says to a reclaimer what `Limit` says.
+    ///
+    /// ```
+    /// use memcg::{Charge, ChargeError, Group, Limits, Runtime};
+    ///
+    /// fn sort(rows: u64) -> Result<Vec<Charge>, ChargeError> {
+    ///     let mut held = Vec::new();
+    ///     for _ in 0..rows {
+    ///         held.push(Group::current().unwrap().charge(40)); // as an allocator charges: never refused
+    ///         Group::checkpoint()?;
+    ///     }
+    ///     Ok(held)
+    /// }
+    ///
+    /// let runtime = Runtime::builder().build()?;
+    /// let [runaway, other] = ["runaway", "other"].map(|name| {
+    ///     runtime.root().create(name, Limits::new().max(100)).unwrap()
+    /// });
+    /// assert!(other.run(|| sort(2)).is_ok());
+    /// let stopped = runaway.run(|| sort(1_000)).unwrap_err();
+    /// let line = "/runaway refuses a checkpoint of /runaway: 20 B above max, usage 120 B of max 100 B; \
+    ///             to go on, release memory in /runaway, register a reclaimer there or raise max of /runaway";
+    /// assert_eq!(stopped.to_string(), line);
+    /// assert_eq!((runaway.usage(), other.run(Group::checkpoint).is_ok()), (0, true));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn checkpoint() -> Result<(), ChargeError> {
+        match current::header().filter(|header| is_alert(header)) {
+            Some(header) => checkpoint_slow(header),
+            None => Ok(()),
+        }
+    }
+
+    /// A [`checkpoint`](Self::checkpoint) of this group, whichever group is current. It may block: in async code use
+    /// [`check_async`](Self::check_async).
+    ///
+    /// # Errors
+    ///
+    /// As [`checkpoint`](Self::checkpoint).
+    ///
+    /// ```
+    /// # use memcg::Runtime;
+    /// let runtime = Runtime::builder().max(100).build()?;
+    /// let root = runtime.root();
+    /// let mut charge = root.charge(130);
+    /// assert_eq!(root.check().unwrap_err().over_limit().unwrap().want(), 30);
+    /// charge.shrink(30);
+    /// assert!(root.check().is_ok());
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    #[inline]
+    pub fn check(&self) -> Result<(), ChargeError> {
+        if is_alert(self.header) { checkpoint_slow(self.header) } else { Ok(()) }
+    }
+
+    /// [`checkpoint`](Self::checkpoint) for async code: a future of the group that is current now. It never sleeps.
+    /// Reclaimers run in its poll, and so do the cancel hooks of one victim. It waits for memory that others are about to
+    /// give, for [`oom_time`](crate::RuntimeBuilder::oom_time) at most, and for the delay above a high.
+    ///
+    /// # Errors
+    ///
+    /// As [`checkpoint`](Self::checkpoint), and [`ChargeError::WouldBlock`] where what was about to come has not come in
+    /// time.
+    ///
+    /// ```
+    /// use memcg::{Group, InGroup, Limits, Runtime};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let runtime = Runtime::builder().build()?;
+    /// let query = runtime.root().create("q17", Limits::new().max(100))?;
+    /// let work = async {
+    ///     let mut held = Vec::new();
+    ///     loop {
+    ///         held.push(Group::current().unwrap().charge(40));
+    ///         Group::checkpoint_async().await?;
+    ///     }
+    /// };
+    /// let stopped: Result<(), memcg::ChargeError> = work.in_group(&query).await;
+    /// assert_eq!(stopped.unwrap_err().group(), &query);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn checkpoint_async() -> Checkpoint {
+        Checkpoint::new(current::header())
+    }
+
+    /// A [`checkpoint_async`](Self::checkpoint_async) of this group, whichever group is current.
+    ///
+    /// # Errors
+    ///
+    /// As [`checkpoint_async`](Self::checkpoint_async).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let runtime = memcg::Runtime::builder().max(100).build()?;
+    /// let held = runtime.root().charge(130);
+    /// assert!(runtime.root().check_async().await.is_err());
+    /// drop(held);
+    /// runtime.root().check_async().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn check_async(&self) -> Checkpoint {
+        Checkpoint::new(Some(self.header))
+    }
+}
+
+#[inline]
+fn is_alert(header: &Header) -> bool {
+    header.counter().tree().alerts.any()
+}
+
+/// A handle on the group that a checkpoint of this one asks for. The caller keeps the group.
+fn asked(header: &'static Header) -> Group {
+    Group::pinned(online_or_above(header.counter()))
+}
+
+fn refused(failure: ChargeFailure, group: &Group) -> ChargeError {
+    ChargeError::new(failure, group.first(), 0)
+}
+
+#[cold]
+#[inline(never)]
+fn checkpoint_slow(header: &'static Header) -> Result<(), ChargeError> {
+    // Foreign code may leave the scope that keeps the group: this handle keeps it.
+    let group = asked(header);
+    let charged = check(group.first(), WaitFor::Others).map_err(|failure| refused(failure, &group))?;
+    throttle::sleep_after(group.first(), charged);
+    Ok(())
+}
+
+/// A checkpoint that does not block: see [`Group::checkpoint_async`].
+#[must_use = "futures do nothing unless they are polled"]
+pub struct Checkpoint {
+    stage: Stage,
+    /// `None`: nothing is wrong. Dropped after the alarm in `stage`, which the group outlives.
+    group: Option<Group>,
+}
+
+enum Stage {
+    New,
+    /// Others are about to give memory back.
+    Waits { until: Instant, again: Alarm },
+    Delayed { until: Instant, alarm: Alarm },
+    Done,
+}
+
+impl Checkpoint {
+    fn new(header: Option<&'static Header>) -> Checkpoint {
+        let group = header.filter(|header| is_alert(header)).map(asked);
+        Checkpoint { stage: if group.is_some() { Stage::New } else { Stage::Done }, group }
+    }
+
+    /// Asks, and says what comes next; `until` is when to give up what others are about to give.
+    fn ask(group: &Group, until: Instant, waker: &Waker) -> Result<Stage, ChargeError> {
+        let counter = group.first();
+        let charged = match check(counter, WaitFor::Nothing) {
+            Ok(charged) => charged,
+            Err(failure) => {
+                let is_pending = matches!(failure, ChargeFailure::Refused { pending: Some(_), .. }) && !is_over(until);
+                // Where the system has no thread to wake the task, it does not wait.
+                let again = || Alarm::set(None, Instant::now() + ASK_AGAIN, waker);
+                return match is_pending.then(again).flatten() {
+                    Some(again) => Ok(Stage::Waits { until, again }),
+                    None => Err(refused(failure, group)),
+                };
+            }
+        };
+        let until = Instant::now() + throttle::delay_after(counter, charged, false).min(TIME_MAX);
+        let alarm = (!is_over(until)).then(|| Alarm::set(Some(counter), until, waker)).flatten();
+        Ok(alarm.map_or(Stage::Done, |alarm| Stage::Delayed { until, alarm }))
+    }
+}
+
+impl Future for Checkpoint {
+    type Output = Result<(), ChargeError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Checkpoint { stage, group: Some(group) } = &mut *self else { return Poll::Ready(Ok(())) };
+        let waker = context.waker();
+        let until = match stage {
+            Stage::New => {
+                let time = group_tree::of(group.first()).pressure.oom_time.min(TIME_MAX);
+                Some(Instant::now() + time)
+            }
+            Stage::Waits { until, again } => (!again.renew(waker)).then_some(*until),
+            Stage::Delayed { until, alarm } => {
+                if is_over(*until) || !throttle::is_delayed(group.first()) || !alarm.renew(waker) {
+                    *stage = Stage::Done;
+                }
+                None
+            }
+            Stage::Done => None,
+        };
+        if let Some(until) = until {
+            match Checkpoint::ask(group, until, waker) {
+                Ok(next) => *stage = next,
+                Err(error) => {
+                    *stage = Stage::Done;
+                    return Poll::Ready(Err(error));
+                }
+            }
+        }
+        if let Stage::Done = stage { Poll::Ready(Ok(())) } else { Poll::Pending }
+    }
+}
+
+impl fmt::Debug for Checkpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Checkpoint").field("group", &self.group).finish_non_exhaustive()
+    }
+}
