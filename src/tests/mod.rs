@@ -7,6 +7,7 @@
 
 mod common;
 mod loom_drain;
+mod loom_exceeded;
 mod loom_idle;
 mod loom_idle_groups;
 mod loom_kmem;

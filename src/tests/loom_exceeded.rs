@@ -1,0 +1,95 @@
+//! Marks of groups above max or high, and the word that a checkpoint loads: where usage is above a limit for good, each
+//! checkpoint from then on finds it.
+
+use super::loom_lifecycle::bare;
+use super::{beside, build, model_without_pair, race};
+use crate::counter::watch::EXCEEDED;
+use crate::{Charge, Group, Limit, Limits, Runtime};
+
+fn with_max(max: u64) -> (Runtime, Group) {
+    build(bare().max(Limit::Bytes(max)))
+}
+
+fn is_alert(group: &Group) -> bool {
+    group.first().tree().alerts.any()
+}
+
+fn is_marked(group: &Group) -> bool {
+    group.first().limits.watched.is_for(EXCEEDED)
+}
+
+/// Charges what does not fit, as an allocator does, and asks at once.
+fn charge_and_ask(group: &Group) -> Charge {
+    let held = group.charge(1);
+    assert!(is_alert(group), "usage is above max, and stays there");
+    held
+}
+
+/// E43. A forced charge goes above max while another thread uncharges: the mark ends where usage does.
+#[test]
+fn loom_mark_vs_uncharge() {
+    model_without_pair(|| {
+        let (_runtime, root) = with_max(1);
+        let held = root.try_charge(1).unwrap();
+        let second = race(held, drop, || root.charge(1)).1;
+        assert_eq!((root.usage(), is_marked(&root), is_alert(&root)), (1, false, false));
+        drop(second);
+    });
+}
+
+/// E43. Usage falls to max and is forced above it again: no moment from then on is without an alert.
+#[test]
+fn loom_mark_vs_forced() {
+    model_without_pair(|| {
+        let (_runtime, root) = with_max(1);
+        let mut held = root.charge(2);
+        let other = beside((), move |()| {
+            held.shrink(1);
+            held
+        });
+        let second = charge_and_ask(&root);
+        let held = other.join().unwrap();
+        assert_eq!((root.usage(), is_marked(&root), is_alert(&root)), (2, true, true));
+        drop((held, second));
+        assert!(!is_marked(&root) && !is_alert(&root));
+    });
+}
+
+/// E44. A thread that finds the mark of another finds it counted.
+#[test]
+fn loom_mark_vs_mark() {
+    model_without_pair(|| {
+        let (_runtime, root) = with_max(0);
+        let held = race(root.clone(), |root| charge_and_ask(&root), || charge_and_ask(&root));
+        drop(held.0);
+        assert!(is_marked(&root) && is_alert(&root));
+        drop(held.1);
+        assert!(!is_marked(&root) && !is_alert(&root));
+    });
+}
+
+/// E43. A high moves below usage, or above it, while usage passes.
+#[test]
+fn loom_mark_vs_high() {
+    model_without_pair(|| {
+        let (_runtime, root) = build(bare());
+        let group = root.create("group", Limits::new().high(Limit::Bytes(4))).unwrap();
+        let held = race(group.clone(), |group| group.set_high(1).unwrap(), || group.charge(2)).1;
+        assert!(is_marked(&group) && is_alert(&group));
+        race(group.clone(), |group| group.set_high(4).unwrap(), || drop(held));
+        assert!(!is_marked(&group) && !is_alert(&group));
+    });
+}
+
+/// E43. A group that goes offline is above no limit, although another thread charges it meanwhile.
+#[test]
+fn loom_mark_vs_offline() {
+    model_without_pair(|| {
+        let (_runtime, root) = build(bare());
+        let gone = root.create("gone", Limits::new().max(Limit::Bytes(0))).unwrap();
+        let held = race(gone.clone(), |gone| gone.charge(1), || gone.offline().unwrap()).0;
+        assert!(!is_marked(&gone) && !is_alert(&root));
+        drop(held);
+        assert!(!is_alert(&root));
+    });
+}
