@@ -2,7 +2,7 @@
 //! checkpoint from then on finds it.
 
 use super::loom_lifecycle::bare;
-use super::{beside, build, model_without_pair, race};
+use super::{build, model_without_pair, race};
 use crate::counter::watch::EXCEEDED;
 use crate::{Charge, Group, Limit, Limits, Runtime};
 
@@ -43,12 +43,7 @@ fn loom_mark_vs_forced() {
     model_without_pair(|| {
         let (_runtime, root) = with_max(1);
         let mut held = root.charge(2);
-        let other = beside((), move |()| {
-            held.shrink(1);
-            held
-        });
-        let second = charge_and_ask(&root);
-        let held = other.join().unwrap();
+        let second = race(root.clone(), |root| charge_and_ask(&root), || held.shrink(1)).0;
         assert_eq!((root.usage(), is_marked(&root), is_alert(&root)), (2, true, true));
         drop((held, second));
         assert!(!is_marked(&root) && !is_alert(&root));
