@@ -3,12 +3,14 @@
 //!
 //! * `throttle`: it delays charges above high; `reclaim`: it asks reclaimers;
 //! * `at_once`: where the caller never blocks, another thread does it;
-//! * `waiting`: it lets charges wait for room; `oom`: it chooses a victim.
+//! * `waiting`: it lets charges wait for room; `oom`: it chooses a victim;
+//! * `checkpoint`: a task that does not charge learns of all this.
 
 #[path = "../support/mod.rs"]
 mod support;
 
 mod at_once;
+mod checkpoint;
 mod oom;
 mod reclaim;
 mod throttle;

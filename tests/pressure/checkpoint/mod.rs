@@ -1,0 +1,28 @@
+//! A task that allocates and never charges learns at its next checkpoint that it has to stop.
+//!
+//! * `refused`: above a max by force; `settings`: limits that move; `victims`: groups that are cancelled;
+//! * `high`: delays; `tasks`: without blocking.
+
+mod high;
+mod refused;
+mod settings;
+mod tasks;
+mod victims;
+
+use memcg::{ChargeError, Group};
+
+pub(crate) use crate::support::reclaimers::{Cache, KIB, Log, MIB};
+pub(crate) use crate::support::trees::{assert_empty, assert_sound, build, charge, create, kinds, limited};
+pub(crate) use crate::support::waiters::{Polled, WATCHDOG, block_on, join, until};
+
+/// The path of the group that is above its max.
+#[track_caller]
+pub(crate) fn refused_by(group: &Group) -> String {
+    match group.check() {
+        Err(ChargeError::Limit(refusal)) => {
+            assert_eq!((refusal.requester(), refusal.requested()), (group, 0));
+            refusal.group().path()
+        }
+        other => panic!("{other:?}"),
+    }
+}

@@ -1,0 +1,173 @@
+//! Above a max by force: what is drained and reclaimed first, who is refused, and who is not.
+
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use memcg::{Bytes, ChargeError, Event, Group, Priority, Reclaim, ReclaimContext};
+
+use super::{Cache, KIB, Log, MIB, assert_empty, assert_sound, build, charge, create, kinds, limited, refused_by};
+
+/// The group whose max it is and all below it, and no other; until enough is given back.
+#[test]
+fn below_the_group_that_is_above_its_max() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let acme = limited(&runtime.root(), "acme", MIB);
+        let [hog, query, other] = [create(&acme, "hog"), create(&acme, "query"), create(&runtime.root(), "other")];
+        let all = [&runtime.root(), &acme, &hog, &query, &other];
+        assert!(all.iter().all(|group| group.check().is_ok()));
+        let mut held = hog.charge(Bytes(MIB + KIB));
+        assert!([&acme, &hog, &query].iter().all(|group| refused_by(group) == "/acme"));
+        assert!([&runtime.root(), &other].iter().all(|group| group.check().is_ok()));
+        assert!(other.run(|| (0..100).all(|_| Group::checkpoint().is_ok())));
+        held.shrink(Bytes(KIB));
+        assert!(all.iter().all(|group| group.check().is_ok()), "max is what a group may use");
+        drop((held, hog, query, other, acme));
+        assert_empty(&runtime);
+    }
+}
+
+/// Outside of any group, in one of another runtime, and in a group that has no max of its own and none above.
+#[test]
+fn where_nothing_is_wrong() {
+    let [full, runtime] = [0, 1].map(|_| build(memcg::Runtime::builder()));
+    let _over = limited(&full.root(), "over", 0).charge(Bytes(10));
+    assert!(Group::checkpoint().is_ok());
+    let free = create(&runtime.root(), "free");
+    let _held = free.charge(Bytes(MIB));
+    assert!(free.run(Group::checkpoint).is_ok());
+}
+
+/// What was refused counts as a refused charge does.
+#[test]
+fn a_refused_checkpoint_is_counted() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let query = limited(&runtime.root(), "query", KIB);
+        let held = query.charge(Bytes(2 * KIB));
+        for times in 1..=3 {
+            assert_eq!(query.run(Group::checkpoint).unwrap_err().group(), &query);
+            assert_eq!((query.refused_count(), query.events().get(Event::Oom)), (times, times));
+        }
+        assert_eq!((query.usage(), query.peak()), (2 * KIB, 2 * KIB), "it charges nothing");
+        drop((held, query));
+        assert_empty(&runtime);
+    }
+}
+
+/// Credit of threads is nobody's excess: it is drained first.
+#[test]
+fn credit_is_drained_first() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let acme = create(&runtime.root(), "acme");
+        let [idle, query] = ["idle", "query"].map(|name| create(&acme, name));
+        // Leaves credit in the stock of `idle`, where that has one.
+        drop(charge(&idle, 100));
+        let held = query.charge(Bytes(64 * KIB));
+        acme.set_max(Bytes(64 * KIB)).unwrap();
+        assert!(query.check().is_ok(), "{}", acme.usage());
+        assert_eq!(acme.usage(), 64 * KIB);
+        drop((held, idle, query, acme));
+        assert_empty(&runtime);
+    }
+}
+
+/// A cache below the group that is above gives what is missing, and the task goes on.
+#[test]
+fn reclaimers_are_asked_first() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let acme = limited(&runtime.root(), "acme", 100 * KIB);
+        let [cached, query] = ["cached", "query"].map(|name| create(&acme, name));
+        let log = Log::default();
+        let (cache, registration) = Cache::of(&cached, 60 * KIB, &log);
+        let held = query.charge(Bytes(90 * KIB));
+        assert!(acme.forced() > 0 && log.is_empty(), "what is forced asks nobody");
+        assert!(query.run(Group::checkpoint).is_ok());
+        assert!(log.freed("/acme/cached") >= 50 * KIB, "{log:?}");
+        assert_eq!(acme.forced(), 0);
+        // With 90 of 100 KiB and nothing to give, it is refused.
+        let more = query.charge(Bytes(80 * KIB));
+        assert_eq!(refused_by(&query), "/acme");
+        drop((held, more, cache, registration, query, cached, acme));
+        assert_empty(&runtime);
+    }
+}
+
+/// A reclaimer may ask, too: it is refused at once, for reclaim does not nest.
+#[test]
+fn a_checkpoint_inside_reclaim() {
+    struct Asks(Group, Mutex<Vec<bool>>);
+    impl Reclaim for Asks {
+        fn reclaim(&self, _: u64, _: &ReclaimContext<'_>) -> u64 {
+            let inside = self.0.run(Group::checkpoint);
+            self.1.lock().unwrap().push(matches!(inside, Err(ChargeError::InReclaim(_))));
+            0
+        }
+    }
+    let runtime = build(memcg::Runtime::builder());
+    let query = limited(&runtime.root(), "query", KIB);
+    let asks = Arc::new(Asks(query.clone(), Mutex::default()));
+    let _registration = query.register_reclaimer(Arc::clone(&asks) as Arc<dyn Reclaim>, Priority::NORMAL);
+    let _held = query.charge(Bytes(2 * KIB));
+    assert_eq!(refused_by(&query), "/query");
+    let inside = asks.1.lock().unwrap();
+    assert!(!inside.is_empty() && inside.iter().all(|&refused| refused), "{inside:?}");
+}
+
+/// The group above that is online is asked for: the limits of a group that is gone stop nobody.
+#[test]
+fn after_the_group_went_offline() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let acme = limited(&runtime.root(), "acme", 10 * KIB);
+        let query = limited(&acme, "query", KIB);
+        let held = query.charge(Bytes(2 * KIB));
+        query.run(|| {
+            assert_eq!(Group::checkpoint().unwrap_err().group(), &query);
+            query.offline().unwrap();
+            assert!(Group::checkpoint().is_ok());
+            let more = acme.charge(Bytes(20 * KIB));
+            assert_eq!(Group::checkpoint().unwrap_err().group(), &acme);
+            drop(more);
+            assert!(Group::checkpoint().is_ok());
+        });
+        drop((held, query, acme));
+        assert_empty(&runtime);
+    }
+}
+
+/// So many steps of an allocation each, which keep so many of them.
+fn allocate(steps: usize, kept: usize) -> Result<(), (usize, ChargeError)> {
+    let mut held = Vec::new();
+    for step in 0..steps {
+        held.push(Group::current().unwrap().charge(Bytes(10 * KIB)));
+        held.drain(..held.len().saturating_sub(kept));
+        Group::checkpoint().map_err(|error| (step, error))?;
+    }
+    Ok(())
+}
+
+/// A runaway task that never charges stops at a checkpoint; its neighbours on other threads do not notice.
+#[test]
+fn a_runaway_task_stops() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let runaway = limited(&runtime.root(), "runaway", MIB);
+        let neighbours = [0, 1, 2].map(|number| limited(&runtime.root(), &format!("neighbour{number}"), MIB));
+        thread::scope(|scope| {
+            let runs = scope.spawn(|| runaway.run(|| allocate(100_000, usize::MAX)));
+            let (step, error) = runs.join().unwrap().unwrap_err();
+            assert_eq!((step, error.group()), (102, &runaway));
+            assert!(error.to_string().starts_with("/runaway refuses a checkpoint of /runaway: 6 KiB above max"));
+            for group in &neighbours {
+                scope.spawn(|| group.run(|| allocate(5_000, 50)).expect("it keeps within its max"));
+            }
+        });
+        assert_sound(&runtime);
+        assert_eq!(runtime.root().live(), 0);
+        drop((runaway, neighbours));
+        assert_empty(&runtime);
+    }
+}

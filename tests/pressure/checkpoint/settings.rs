@@ -1,0 +1,70 @@
+//! Limits that move, and limits that only count.
+
+use memcg::Bytes;
+
+use super::{KIB, assert_empty, build, create, kinds, limited, refused_by};
+
+#[test]
+fn a_max_that_moves() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let query = create(&runtime.root(), "query");
+        let mut held = query.charge(Bytes(10 * KIB));
+        assert!(query.check().is_ok());
+        query.set_max(Bytes(5 * KIB)).unwrap();
+        assert_eq!(refused_by(&query), "/query");
+        query.set_max(Bytes(10 * KIB)).unwrap();
+        assert!(query.check().is_ok());
+        query.set_max(Bytes(9 * KIB)).unwrap();
+        assert_eq!(refused_by(&query), "/query");
+        held.shrink(Bytes(KIB));
+        assert!(query.check().is_ok());
+        // A percentage follows the max above.
+        let part = query.create("part", memcg::Limits::new().max("50%".parse::<memcg::Limit>().unwrap())).unwrap();
+        let taken = part.charge(Bytes(4 * KIB));
+        held.shrink(Bytes(4 * KIB));
+        assert!(part.check().is_ok());
+        query.set_max(Bytes(7 * KIB)).unwrap();
+        query.set_max(Bytes(9 * KIB)).unwrap();
+        held.shrink(Bytes(2 * KIB));
+        assert!(part.check().is_ok());
+        query.set_max(Bytes(7 * KIB)).unwrap();
+        assert_eq!(refused_by(&part), "/query/part");
+        drop((taken, held, part, query));
+        assert_empty(&runtime);
+    }
+}
+
+/// What is only observed refuses no checkpoint. When its limits act again, it does.
+#[test]
+fn limits_that_only_count() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let query = limited(&runtime.root(), "query", KIB);
+        query.set_observe_only(true);
+        let held = query.charge(Bytes(2 * KIB));
+        assert!(query.check().is_ok());
+        query.set_observe_only(false);
+        assert_eq!(refused_by(&query), "/query");
+        query.set_observe_only(true);
+        assert!(query.check().is_ok());
+        drop((held, query));
+        assert_empty(&runtime);
+    }
+}
+
+/// What max keeps for reclaim is no excess.
+#[test]
+fn a_reserve_is_below_max() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let query = limited(&runtime.root(), "query", 10 * KIB);
+        query.set_reserve(Bytes(4 * KIB));
+        let held = query.charge(Bytes(9 * KIB));
+        assert!(query.check().is_ok(), "usage is within max");
+        let more = query.charge(Bytes(2 * KIB));
+        assert_eq!(refused_by(&query), "/query");
+        drop((held, more, query));
+        assert_empty(&runtime);
+    }
+}
