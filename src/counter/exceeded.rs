@@ -3,9 +3,10 @@
 //! Usage passes max by a charge that was forced or where max has moved below it, and passes high by any charge. A task
 //! asks at its next checkpoint. While nothing is wrong, the task loads the tree's word and is done.
 //!
-//! Each thread that changes usage, max, high, or takes the group offline, compares. Where the mark is wrong it corrects
-//! the mark, and then compares again, until both agree. A thread counts a mark before it sets it. A thread that clears a
-//! mark looks at usage again before it uncounts the mark: until then another thread may have found the mark set.
+//! Each thread that changes usage, max or high, or takes the group offline, compares. Where the mark is wrong it corrects
+//! the mark, and then compares again, until both agree. Where usage is a little below the limits, either mark is right. A
+//! thread counts a mark before it sets it. A thread that clears a mark looks at usage again before it uncounts the mark:
+//! until then another thread may have found the mark set.
 //!
 //! Edges: E43 (usage/mark), E44 (count/mark).
 
@@ -20,6 +21,10 @@ use crate::sync::{AtomicU64, Ordering, fence_after_exchange};
 pub(crate) struct Alerts(AtomicU64);
 
 const VICTIM: u32 = 32;
+
+/// The slack of a mark: this part of the limit, as a shift, and at most so much.
+const SLACK_SHIFT: u32 = 5;
+const SLACK_MAX: u64 = 1 << 20;
 
 impl Alerts {
     #[inline]
@@ -62,15 +67,29 @@ pub(crate) fn is_above_max(counter: &Counter) -> bool {
         && !counter.state().is_offline()
 }
 
-/// It should be marked. Counters beside memory are not: no checkpoint asks for them.
+/// How far usage falls below a limit before the mark goes: a group that stays near its limit does not write the tree's
+/// word time and again. A checkpoint looks at usage itself.
+fn slack(limit: u64) -> u64 {
+    (limit >> SLACK_SHIFT).min(SLACK_MAX)
+}
+
+/// Usage is above a limit that acts, less `slack` of it. Counters beside memory have no mark: no checkpoint asks for
+/// them.
+#[inline]
+fn is_above(counter: &Counter, slack: impl Fn(u64) -> u64) -> bool {
+    // SeqCst (E43): each after the exchange on usage, limit or mark. `marks::set_high` exchanges the bits after it has
+    // stored high.
+    let (usage, watched) = (counter.usage(), counter.limits.watched.bits());
+    let limits = [counter.limits.ceiling.load(Ordering::SeqCst), marks::high(counter)];
+    limits.into_iter().any(|limit| usage > limit - slack(limit))
+        && watched & OBSERVED == 0
+        && counter.is_memory()
+        && !counter.state().is_offline()
+}
+
+/// The mark has to be there.
 fn is_exceeded(counter: &Counter) -> bool {
-    let is_above_high = || {
-        // SeqCst (E43): the bits after the exchange on usage or mark; `marks::set_high` exchanges them after it has
-        // stored high.
-        let watched = counter.limits.watched.bits();
-        watched & OBSERVED == 0 && counter.usage() > marks::high(counter) && !counter.state().is_offline()
-    };
-    counter.is_memory() && (is_above_max(counter) || is_above_high())
+    is_above(counter, |_| 0)
 }
 
 fn is_marked(counter: &Counter) -> bool {
@@ -85,15 +104,15 @@ pub(crate) fn rose(counter: &Counter) {
     }
 }
 
-/// The mark is set, and usage has fallen below the limits. This also answers for a counter that may be gone.
+/// The mark is set, and usage has fallen well below the limits. This also answers for a counter that may be gone.
 #[inline]
 pub(crate) fn has_fallen(counter: &Counter) -> bool {
-    is_marked(counter) && !is_exceeded(counter)
+    is_marked(counter) && !is_above(counter, slack)
 }
 
 /// A limit has moved, or the group is offline. The caller keeps the counter.
 pub(crate) fn moved(counter: &Counter) {
-    if is_marked(counter) != is_exceeded(counter) {
+    if has_fallen(counter) || (!is_marked(counter) && is_exceeded(counter)) {
         correct(counter);
     }
 }
@@ -107,23 +126,22 @@ pub(crate) fn correct(counter: &Counter) {
     }
     let watched = &counter.limits.watched;
     loop {
-        let exceeds = is_exceeded(counter);
-        if exceeds == is_marked(counter) {
-            return;
-        }
-        if exceeds {
+        if !is_marked(counter) && is_exceeded(counter) {
             // E44: counted, then marked.
             tree.alerts.count_mark();
             if watched.set(EXCEEDED) & EXCEEDED != 0 {
                 tree.alerts.uncount_mark();
             }
-        } else if watched.clear(EXCEEDED) & EXCEEDED != 0 {
+        } else if has_fallen(counter) {
             // E43: the mark, then usage. A thread that has raised usage meanwhile may have found the mark: then its count
             // stays, and so does the mark.
+            let cleared = watched.clear(EXCEEDED) & EXCEEDED != 0;
             fence_after_exchange();
-            if !is_exceeded(counter) || watched.set(EXCEEDED) & EXCEEDED != 0 {
+            if cleared && (!is_exceeded(counter) || watched.set(EXCEEDED) & EXCEEDED != 0) {
                 tree.alerts.uncount_mark();
             }
+        } else {
+            return;
         }
         fence_after_exchange();
     }
