@@ -84,8 +84,8 @@ pub use counter::config::{CounterConfig, Pressure};
 pub use error::{CounterChargeError, CounterId, CounterLimitError, SetChargeError};
 pub use group::{
     Charge, ChargeError, ChargeFuture, ChargeSet, Checkpoint, ContradictionError, Counter, CreateError, Diagnosis,
-    EnterGuard, EventFuture, Events, Group, GroupCounter, GroupId, GroupScope, Grouped, InGroup, LimitError, Limits, MergeError,
-    NameError, OfflineError, OverLimitError, ReclaimError, Registration, Snapshot, SnapshotRow, SplitError,
+    EnterGuard, EventFuture, Events, Group, GroupCounter, GroupId, GroupScope, Grouped, InGroup, LimitError, Limits,
+    MergeError, NameError, OfflineError, OverLimitError, ReclaimError, Registration, Snapshot, SnapshotRow, SplitError,
 };
 pub use page_counter::set::{CounterSet, SetStock};
 pub use page_counter::{Counts, PageCounter, PeakWindow};

@@ -18,6 +18,9 @@ const HIT_MAX: f64 = 1.25;
 const WALK_MAX: f64 = 1.1;
 const FORCED_MAX: f64 = 1.3;
 
+/// A switch to another group and back, over what the poll costs without: this part of a pair without a guard.
+const SWITCH_MAX: f64 = 0.5;
+
 /// How far depth and threads may move it.
 const FLAT: f64 = 1.15;
 
@@ -29,6 +32,7 @@ pub(crate) fn print(measured: &Measured) {
     groups(&mut goals);
     limits(&mut goals);
     limit(&mut goals);
+    current(&mut goals);
     goals.print();
 }
 
@@ -83,6 +87,18 @@ fn groups(goals: &mut Goals) {
         goals.ratio(&of("stock"), &of("slots7"), 1.0 / 3.0);
     }
     goals.ratio("counter/stock/groups50000/threads1", "counter/atomic/groups50000/threads1", 1.3);
+}
+
+fn current(goals: &mut Goals) {
+    let row = |name: &str| goals.median(&format!("charge/current/{name}/threads1"));
+    if let (Some(bare), Some(inside), Some(pair)) = (row("bare_poll"), row("poll_in_group"), row("raw_pair")) {
+        goals.at_most(
+            "charge/current: (poll_in_group - bare_poll) / raw_pair",
+            (inside - bare) / pair,
+            "x",
+            SWITCH_MAX,
+        );
+    }
 }
 
 fn limit(goals: &mut Goals) {

@@ -4,6 +4,7 @@
 
 mod bare;
 mod burst;
+mod current;
 mod depth;
 mod drain;
 mod forced;
@@ -29,6 +30,7 @@ pub(crate) fn main() {
         depth::rows(rows);
         group::rows(rows);
         forced::rows(rows);
+        current::rows(rows);
         groups::rows(rows);
         limit::rows(rows);
         burst::rows(rows);

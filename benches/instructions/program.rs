@@ -4,14 +4,16 @@
 
 use std::env;
 use std::hint::black_box;
+use std::pin::Pin;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use clap::{Parser, ValueEnum};
 use memcg::{
-    Bytes, Charge, ChargeError, ChargeSet, Counter, CounterChargeError, CounterConfig, Group, PageCounter, Runtime,
-    Stat,
+    Bytes, Charge, ChargeError, ChargeSet, Counter, CounterChargeError, CounterConfig, Group, Grouped, InGroup,
+    PageCounter, Runtime, Stat,
 };
 use memcg_bench_rows::{Bench, Choice, Chosen, Progress, parse};
 
@@ -35,6 +37,12 @@ const SET_INSTRUCTIONS_MAX: f64 = 222.0;
 const SEPARATE_SET_INSTRUCTIONS_MAX: f64 = 406.0;
 const SHARED_SET_INSTRUCTIONS_MAX: f64 = 146.0;
 const SHARED_SET_OF_3_INSTRUCTIONS_MAX: f64 = 163.0;
+
+/// A poll of a future in a group, beside one of the same future without: at most half of a pair without a guard.
+const SWITCH_INSTRUCTIONS_MAX: f64 = 22.0;
+
+/// A checkpoint where nothing is wrong.
+const CHECKPOINT_INSTRUCTIONS_MAX: f64 = 16.0;
 
 /// One add to a statistic, of an item that the compiler knows: 29, with its part of the announcement that is due every
 /// half batch.
@@ -68,6 +76,8 @@ enum Run {
     SharedSets,
     SharedSetsOfThree,
     StatAdds,
+    Switches,
+    Checkpoints,
     Empty,
 }
 
@@ -81,6 +91,8 @@ impl Run {
             Run::DynPairs => "memcg_probe_dyn_pairs",
             Run::Sets | Run::SeparateSets | Run::SharedSets | Run::SharedSetsOfThree => "memcg_probe_sets",
             Run::StatAdds => "memcg_probe_stat_adds",
+            Run::Switches => "memcg_probe_switches",
+            Run::Checkpoints => "memcg_probe_checkpoints",
             Run::Empty => "memcg_probe_empty",
         }
     }
@@ -100,6 +112,8 @@ impl Run {
             Run::SharedSets => "shared-sets",
             Run::SharedSetsOfThree => "shared-sets-of-three",
             Run::StatAdds => "stat-adds",
+            Run::Switches => "switches",
+            Run::Checkpoints => "checkpoints",
             Run::Empty => "empty",
         }
     }
@@ -193,6 +207,31 @@ pub(crate) fn memcg_probe_charge_stat_add(charge: &Charge, delta: i64) {
     charge.stat_add(Stat::ANON, delta);
 }
 
+/// A future that has nothing to do.
+pub(crate) struct Never;
+
+impl Future for Never {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        Poll::Pending
+    }
+}
+
+/// A poll in a group, in another crate.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) fn memcg_probe_switch(task: Pin<&mut Grouped<Never>>) -> bool {
+    task.poll(&mut Context::from_waker(Waker::noop())).is_pending()
+}
+
+/// A checkpoint in another crate.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) fn memcg_probe_checkpoint() -> Result<(), ChargeError> {
+    Group::checkpoint()
+}
+
 /// So many charges and uncharges.
 #[unsafe(no_mangle)]
 #[inline(never)]
@@ -270,6 +309,27 @@ pub(crate) fn memcg_probe_stat_adds(group: &Group, adds: u64) {
     }
 }
 
+/// So many polls of two tasks in turn, each in its group.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) fn memcg_probe_switches(tasks: &mut [Grouped<Never>; 2], polls: u64) {
+    let context = &mut Context::from_waker(Waker::noop());
+    for turn in 0..polls {
+        let task = Pin::new(&mut tasks[black_box(turn as usize % 2)]);
+        assert!(task.poll(context).is_pending());
+    }
+}
+
+/// So many checkpoints.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) fn memcg_probe_checkpoints(checkpoints: u64) {
+    for _ in 0..checkpoints {
+        black_box(1u64);
+        Group::checkpoint().expect("no limit is set");
+    }
+}
+
 /// The loop round them.
 #[unsafe(no_mangle)]
 #[inline(never)]
@@ -295,6 +355,9 @@ pub(crate) fn main() -> ExitCode {
         memcg_probe_raw_charge(&group, black_box(1)).expect("no limit is set");
         memcg_probe_raw_uncharge(&group, black_box(1));
     }
+    let mut tasks = [(); 2].map(|()| Never.in_group(&group));
+    assert!(tasks.iter_mut().all(|task| memcg_probe_switch(Pin::new(task))));
+    group.run(memcg_probe_checkpoint).expect("no limit is set");
     let pool: Arc<dyn Pool> = black_box(Arc::new(group.clone()));
     match options.run {
         Some(Run::Pairs) => memcg_probe_pairs(&counter, PAIRS),
@@ -306,6 +369,8 @@ pub(crate) fn main() -> ExitCode {
         Some(Run::SharedSets) => sets(1, true, PAIRS),
         Some(Run::SharedSetsOfThree) => sets(2, true, PAIRS),
         Some(Run::StatAdds) => memcg_probe_stat_adds(&group, PAIRS),
+        Some(Run::Switches) => memcg_probe_switches(&mut tasks, PAIRS),
+        Some(Run::Checkpoints) => group.run(|| memcg_probe_checkpoints(PAIRS)),
         Some(Run::Empty) => memcg_probe_empty(PAIRS),
         None if !options.choice.is_trial() => return hold(&counter, &options.choice),
         None => println!("instructions: the probes work; `cargo bench --bench instructions` counts"),
@@ -334,7 +399,7 @@ fn hold(counter: &PageCounter, choice: &Choice) -> ExitCode {
 }
 
 /// What is counted, and how many instructions it may take.
-const PATHS: [(Run, &str, f64); 9] = [
+const PATHS: [(Run, &str, f64); 11] = [
     (Run::Pairs, "one charge and one uncharge", PAIR_INSTRUCTIONS_MAX),
     (Run::GroupPairs, "one charge of a group and the drop of its guard", GROUP_PAIR_INSTRUCTIONS_MAX),
     (Run::RawPairs, "one charge of a group and its uncharge, without a guard", RAW_PAIR_INSTRUCTIONS_MAX),
@@ -344,6 +409,8 @@ const PATHS: [(Run, &str, f64); 9] = [
     (Run::SharedSets, "a set of two counters that share a stock", SHARED_SET_INSTRUCTIONS_MAX),
     (Run::SharedSetsOfThree, "a set of three such counters", SHARED_SET_OF_3_INSTRUCTIONS_MAX),
     (Run::StatAdds, "one add to a statistic", STAT_ADD_INSTRUCTIONS_MAX),
+    (Run::Switches, "a poll in a group, beside the loop over two tasks", SWITCH_INSTRUCTIONS_MAX),
+    (Run::Checkpoints, "a checkpoint where nothing is wrong", CHECKPOINT_INSTRUCTIONS_MAX),
 ];
 
 /// Whether every chosen path is within its ceiling.

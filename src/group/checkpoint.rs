@@ -187,8 +187,14 @@ pub struct Checkpoint {
 enum Stage {
     New,
     /// Others are about to give memory back.
-    Waits { until: Instant, again: Alarm },
-    Delayed { until: Instant, alarm: Alarm },
+    Waits {
+        until: Instant,
+        again: Alarm,
+    },
+    Delayed {
+        until: Instant,
+        alarm: Alarm,
+    },
     Done,
 }
 

@@ -202,8 +202,9 @@ pub(crate) fn is_cancelled(group: &'static Counter) -> bool {
         let _path = SlowPath::enter();
         let victims = &table(tree).lock().victims;
         // Relaxed: under the lock.
-        let is_hit =
-            |victim: &Arc<Victim>| victim.cancelled.load(Ordering::Relaxed) && victim.is_awaited() && victim.includes(group);
+        let is_hit = |victim: &Arc<Victim>| {
+            victim.cancelled.load(Ordering::Relaxed) && victim.is_awaited() && victim.includes(group)
+        };
         (victims.iter().any(is_hit), victims.iter().any(|victim| !victim.is_awaited()))
     };
     if is_any_done {
@@ -274,7 +275,15 @@ impl Oom {
         };
         let inner = self.hooks.iter().filter(is_inner).map(|hook| name(&hook.group)).collect();
         let levels = unit.path_to_root().map(name).collect();
-        let victim = Arc::new(Victim { group: unit, levels, until, share, inner, spared: AtomicBool::new(false), cancelled: AtomicBool::new(false) });
+        let victim = Arc::new(Victim {
+            group: unit,
+            levels,
+            until,
+            share,
+            inner,
+            spared: AtomicBool::new(false),
+            cancelled: AtomicBool::new(false),
+        });
         excluded.0.push(Arc::clone(&victim));
         self.victims.push(Arc::clone(&victim));
         domain.tree().alerts.count_victim();

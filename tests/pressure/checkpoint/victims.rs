@@ -34,7 +34,8 @@ fn the_victim_is_told_and_its_neighbour_goes_on() {
         for group in [&hog, &inner] {
             let error = group.run(Group::checkpoint).unwrap_err();
             assert!(matches!(&error, ChargeError::Cancelled { group: of, requested: 0, .. } if of == group), "{error}");
-            let line = format!("{} is cancelled to make room: a checkpoint refused; release what it holds", group.path());
+            let line =
+                format!("{} is cancelled to make room: a checkpoint refused; release what it holds", group.path());
             assert_eq!(error.to_string(), line);
         }
         drop(held);
