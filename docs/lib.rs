@@ -15,6 +15,9 @@ pub mod reclaim {}
 #[doc = include_str!("src/waiting.md")]
 pub mod waiting {}
 
+#[doc = include_str!("src/allocation.md")]
+pub mod allocation {}
+
 #[doc = include_str!("src/statistics.md")]
 pub mod statistics {}
 

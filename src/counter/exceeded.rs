@@ -10,54 +10,13 @@
 //!
 //! Edges: E43 (usage/mark), E44 (count/mark).
 
-use crate::counter::marks;
 use crate::counter::object::Counter;
 use crate::counter::watch::{EXCEEDED, OBSERVED};
-use crate::sync::{AtomicU64, Ordering, fence_after_exchange};
-
-/// What a task of a tree may have to be told at its next checkpoint: marks of groups in the low half, victims in the
-/// high half.
-#[derive(Default)]
-pub(crate) struct Alerts(AtomicU64);
-
-const VICTIM: u32 = 32;
+use crate::sync::{Ordering, fence_after_exchange};
 
 /// The slack of a mark: this part of the limit, as a shift, and at most so much.
 const SLACK_SHIFT: u32 = 5;
 const SLACK_MAX: u64 = 1 << 20;
-
-impl Alerts {
-    #[inline]
-    pub(crate) fn any(&self) -> bool {
-        // Relaxed (E44): a thread that has set or found a mark is ordered by that.
-        self.0.load(Ordering::Relaxed) != 0
-    }
-
-    /// A group was chosen to give its memory back, and is being waited for.
-    pub(crate) fn any_victim(&self) -> bool {
-        self.0.load(Ordering::Relaxed) >> VICTIM != 0
-    }
-
-    /// One victim more. The caller holds the lock of the list.
-    pub(crate) fn count_victim(&self) {
-        self.0.fetch_add(1 << VICTIM, Ordering::Relaxed);
-    }
-
-    /// So many victims fewer. The caller holds the lock of the list.
-    pub(crate) fn uncount_victims(&self, victims: usize) {
-        self.0.fetch_sub((victims as u64) << VICTIM, Ordering::Relaxed);
-    }
-
-    fn count_mark(&self) {
-        // Relaxed (E44): before the mark, which is set with release.
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn uncount_mark(&self) {
-        // Relaxed (E44): after the mark.
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
 
 /// Usage is above max, and the limits act.
 pub(crate) fn is_above_max(counter: &Counter) -> bool {
@@ -80,7 +39,7 @@ fn is_above(counter: &Counter, slack: impl Fn(u64) -> u64) -> bool {
     // SeqCst (E43): each after the exchange on usage, limit or mark. `marks::set_high` exchanges the bits after it has
     // stored high.
     let (usage, watched) = (counter.usage(), counter.limits.watched.bits());
-    let limits = [counter.limits.ceiling.load(Ordering::SeqCst), marks::high(counter)];
+    let limits = [counter.limits.ceiling.load(Ordering::SeqCst), counter.high.load(Ordering::Relaxed)];
     limits.into_iter().any(|limit| usage > limit - slack(limit))
         && watched & OBSERVED == 0
         && counter.is_memory()

@@ -8,7 +8,7 @@ use std::mem::offset_of;
 use std::ptr::NonNull;
 
 use crate::counter::object::tree::Tree;
-use crate::counter::object::{Counter, CounterObject, InGroup, Incarnation, Links};
+use crate::counter::object::{Counter, CounterObject, Incarnation, Links, PlaceInGroup};
 use crate::pool::shape::{Kind, Shape};
 use crate::pool::{Cache, NoMemory, PoolAlign, cache, directory};
 use crate::sync::Shared;
@@ -44,7 +44,7 @@ pub(crate) unsafe fn is_made(counter: NonNull<Counter>) -> bool {
 }
 
 /// A counter that the caller writes to `at`, with a header of its own.
-pub(crate) fn new_counter(at: NonNull<Counter>, place: InGroup) -> Result<Counter, NoMemory> {
+pub(crate) fn new_counter(at: NonNull<Counter>, place: PlaceInGroup) -> Result<Counter, NoMemory> {
     let (index, header) = registry().take_index().map_err(|bytes| NoMemory { bytes })?;
     header.bind(at.as_ptr().cast());
     Ok(Counter::new(place, index, header))
@@ -59,7 +59,7 @@ pub(crate) fn take(tree: &Tree) -> Result<&'static Counter, NoMemory> {
     // SAFETY: an object of `counter_cache`, zeroed or made, that no other thread has.
     unsafe {
         if !is_made(first.cast()) {
-            let place = InGroup { object: first.as_ptr(), number: object.number, position: 0, next: 0 };
+            let place = PlaceInGroup { object: first.as_ptr(), number: object.number, position: 0, next: 0 };
             let counter = new_counter(first.cast(), place).inspect_err(|_| objects::put(cache, object.number))?;
             first.write(CounterObject { counter, links: Links::new() });
         }

@@ -14,6 +14,7 @@
 //! notifies the policies through `object::tree::Policies` alone. The protocol, its races and their answers are in
 //! `README.md`.
 
+pub(crate) mod alerts;
 pub(crate) mod at_limit;
 pub(crate) mod below;
 pub(crate) mod charge;

@@ -173,7 +173,7 @@ pub(crate) struct Usage {
 
 /// Where a counter lies: the fields of [`Counter`] of these names.
 #[derive(Clone, Copy)]
-pub(crate) struct InGroup {
+pub(crate) struct PlaceInGroup {
     pub(crate) object: *const CounterObject,
     pub(crate) number: u32,
     pub(crate) position: u16,
@@ -206,8 +206,8 @@ pub(crate) struct LimitWords {
 }
 
 impl Counter {
-    pub(crate) fn new(place: InGroup, index: SlotIndex, header: &'static Header) -> Counter {
-        let InGroup { object, number, position, next } = place;
+    pub(crate) fn new(place: PlaceInGroup, index: SlotIndex, header: &'static Header) -> Counter {
+        let PlaceInGroup { object, number, position, next } = place;
         Counter {
             usage: Padded::new(Usage { observed_max: StatU64::new(u64::MAX), ..Usage::default() }),
             limits: LimitWords {

@@ -179,12 +179,12 @@ fn checkpoint_slow(header: &'static Header) -> Result<(), ChargeError> {
 /// A checkpoint that does not block: see [`Group::checkpoint_async`].
 #[must_use = "futures do nothing unless they are polled"]
 pub struct Checkpoint {
-    stage: Stage,
+    stage: CheckpointStage,
     /// `None`: nothing is wrong. Dropped after the alarm in `stage`, which the group outlives.
     group: Option<Group>,
 }
 
-enum Stage {
+enum CheckpointStage {
     New,
     /// Others are about to give memory back.
     Waits {
@@ -201,11 +201,11 @@ enum Stage {
 impl Checkpoint {
     fn new(header: Option<&'static Header>) -> Checkpoint {
         let group = header.filter(|header| is_alert(header)).map(asked);
-        Checkpoint { stage: if group.is_some() { Stage::New } else { Stage::Done }, group }
+        Checkpoint { stage: if group.is_some() { CheckpointStage::New } else { CheckpointStage::Done }, group }
     }
 
     /// Asks, and says what comes next; `until` is when to give up what others are about to give.
-    fn ask(group: &Group, until: Instant, waker: &Waker) -> Result<Stage, ChargeError> {
+    fn ask(group: &Group, until: Instant, waker: &Waker) -> Result<CheckpointStage, ChargeError> {
         let counter = group.first();
         let charged = match check(counter, WaitFor::Nothing) {
             Ok(charged) => charged,
@@ -214,14 +214,14 @@ impl Checkpoint {
                 // Where the system has no thread to wake the task, it does not wait.
                 let again = || Alarm::set(None, Instant::now() + ASK_AGAIN, waker);
                 return match is_pending.then(again).flatten() {
-                    Some(again) => Ok(Stage::Waits { until, again }),
+                    Some(again) => Ok(CheckpointStage::Waits { until, again }),
                     None => Err(refused(failure, group)),
                 };
             }
         };
         let until = Instant::now() + throttle::delay_after(counter, charged, false).min(TIME_MAX);
         let alarm = (!is_over(until)).then(|| Alarm::set(Some(counter), until, waker)).flatten();
-        Ok(alarm.map_or(Stage::Done, |alarm| Stage::Delayed { until, alarm }))
+        Ok(alarm.map_or(CheckpointStage::Done, |alarm| CheckpointStage::Delayed { until, alarm }))
     }
 }
 
@@ -232,29 +232,29 @@ impl Future for Checkpoint {
         let Checkpoint { stage, group: Some(group) } = &mut *self else { return Poll::Ready(Ok(())) };
         let waker = context.waker();
         let until = match stage {
-            Stage::New => {
+            CheckpointStage::New => {
                 let time = group_tree::of(group.first()).pressure.oom_time.min(TIME_MAX);
                 Some(Instant::now() + time)
             }
-            Stage::Waits { until, again } => (!again.renew(waker)).then_some(*until),
-            Stage::Delayed { until, alarm } => {
+            CheckpointStage::Waits { until, again } => (!again.renew(waker)).then_some(*until),
+            CheckpointStage::Delayed { until, alarm } => {
                 if is_over(*until) || !throttle::is_delayed(group.first()) || !alarm.renew(waker) {
-                    *stage = Stage::Done;
+                    *stage = CheckpointStage::Done;
                 }
                 None
             }
-            Stage::Done => None,
+            CheckpointStage::Done => None,
         };
         if let Some(until) = until {
             match Checkpoint::ask(group, until, waker) {
                 Ok(next) => *stage = next,
                 Err(error) => {
-                    *stage = Stage::Done;
+                    *stage = CheckpointStage::Done;
                     return Poll::Ready(Err(error));
                 }
             }
         }
-        if let Stage::Done = stage { Poll::Ready(Ok(())) } else { Poll::Pending }
+        if let CheckpointStage::Done = stage { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
 }
 

@@ -1,10 +1,10 @@
-//! The current group of a thread: a guard, a closure, and who it is.
+//! The current group of a thread: a guard, a closure, and its name.
 
 use std::fmt;
 
 use super::handle::Group;
 use crate::counter::credit::online_or_above;
-use crate::thread::current::{self, Entry};
+use crate::thread::current::{self, EnteredScope};
 
 /// # The current group
 impl Group {
@@ -45,7 +45,7 @@ impl Group {
     /// ```
     #[inline]
     pub fn enter(&self) -> EnterGuard {
-        EnterGuard { _entry: Entry::enter(self.header), group: self.clone() }
+        EnterGuard { _entry: EnteredScope::enter(self.header), group: self.clone() }
     }
 
     /// Runs `work` with this as the current group of the thread. Afterwards the current group is what it was before,
@@ -100,7 +100,7 @@ impl Group {
 #[must_use = "dropped at once it leaves the group at once"]
 pub struct EnterGuard {
     // In this order: the thread leaves the group before the handle goes.
-    _entry: Entry,
+    _entry: EnteredScope,
     group: Group,
 }
 

@@ -14,7 +14,7 @@ use std::ptr::NonNull;
 
 use crate::counter::make::{cache_of, is_made, made, new_counter};
 use crate::counter::object::tree::Tree;
-use crate::counter::object::{Counter, CounterObject, InGroup, Links};
+use crate::counter::object::{Counter, CounterObject, Links, PlaceInGroup};
 use crate::hierarchy::group_tree::{self, GroupTree};
 use crate::pool::shape::{Kind, Shape};
 use crate::pool::{Cache, NoMemory, PoolAlign, cache};
@@ -159,7 +159,7 @@ pub(crate) fn take(tree: &Tree, groups: &GroupTree) -> Result<&'static Counter, 
             }
             let next = if position + 1 < counters { counter_at(position + 1) / PoolAlign::WORD } else { 0 };
             let object = first.as_ptr().cast();
-            let place = InGroup { object, number, position: position as u16, next: next as u16 };
+            let place = PlaceInGroup { object, number, position: position as u16, next: next as u16 };
             match new_counter(at(position), place) {
                 Ok(memory) if position == 0 => {
                     first.write(GroupObject::new(memory));

@@ -4,7 +4,7 @@
 //! it began. So scopes form a chain, from the innermost to the outermost. A scope lies on the stack of the call that
 //! runs in it, or on the heap where a guard stands for it. A guard may be dropped in any order, and may be forgotten.
 //!
-//! No count changes in a switch: whoever begins a scope keeps the group until the scope is out of the chain.
+//! No count changes in a switch: the caller that begins a scope keeps the group until the scope is out of the chain.
 
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
@@ -14,7 +14,7 @@ use crate::thread::directory::Header;
 
 struct Current {
     group: Cell<*const Header>,
-    innermost: Cell<*const Scope>,
+    innermost: Cell<*const CurrentScope>,
 }
 
 per_thread! {
@@ -22,9 +22,9 @@ per_thread! {
 }
 
 /// What the thread's words were outside of this scope.
-struct Scope {
+struct CurrentScope {
     group: Cell<*const Header>,
-    outer: Cell<*const Scope>,
+    outer: Cell<*const CurrentScope>,
 }
 
 /// The header of the current group's first counter; `None` where the thread is in no group. The scope keeps the group in
@@ -40,41 +40,41 @@ pub(crate) fn header() -> Option<&'static Header> {
 /// where `work` panics; what `work` has entered and not left ends here. The caller keeps the group meanwhile.
 #[inline]
 pub(crate) fn within<R>(header: Option<&'static Header>, work: impl FnOnce() -> R) -> R {
-    struct End<'a>(&'a Scope);
+    struct End<'a>(&'a CurrentScope);
     impl Drop for End<'_> {
         #[inline]
         fn drop(&mut self) {
             self.0.end(true);
         }
     }
-    let scope = Scope::new();
+    let scope = CurrentScope::new();
     scope.begin(header);
     let _end = End(&scope);
     work()
 }
 
 /// A scope on the heap. Dropped, it leaves the chain, wherever it is there.
-pub(crate) struct Entry(NonNull<Scope>);
+pub(crate) struct EnteredScope(NonNull<CurrentScope>);
 
-impl Entry {
+impl EnteredScope {
     /// From here on `header` is the current group. The caller keeps the group until the entry is dropped; for ever, if
     /// it is forgotten.
-    pub(crate) fn enter(header: &'static Header) -> Entry {
+    pub(crate) fn enter(header: &'static Header) -> EnteredScope {
         // A raw pointer, and no box: the chain points to the scope while the entry moves.
-        let scope = NonNull::from(Box::leak(Box::new(Scope::new())));
-        let entry = Entry(scope);
+        let scope = NonNull::from(Box::leak(Box::new(CurrentScope::new())));
+        let entry = EnteredScope(scope);
         entry.scope().begin(Some(header));
         entry
     }
 
     #[allow(unsafe_code)]
-    fn scope(&self) -> &Scope {
+    fn scope(&self) -> &CurrentScope {
         // SAFETY: `enter` has made it; the drop frees it.
         unsafe { self.0.as_ref() }
     }
 }
 
-impl Drop for Entry {
+impl Drop for EnteredScope {
     #[allow(unsafe_code)]
     fn drop(&mut self) {
         self.scope().end(false);
@@ -83,9 +83,9 @@ impl Drop for Entry {
     }
 }
 
-impl Scope {
-    const fn new() -> Scope {
-        Scope { group: Cell::new(ptr::null()), outer: Cell::new(ptr::null()) }
+impl CurrentScope {
+    const fn new() -> CurrentScope {
+        CurrentScope { group: Cell::new(ptr::null()), outer: Cell::new(ptr::null()) }
     }
 
     /// The scope does not move until it ends, or until a scope further out has ended.

@@ -8,8 +8,8 @@ use std::ptr::NonNull;
 use hashbrown::HashTable;
 use smallvec::SmallVec;
 
+use crate::counter::alerts::Alerts;
 use crate::counter::config::CounterConfig;
-use crate::counter::exceeded::Alerts;
 use crate::counter::index::{Hint, Names};
 use crate::counter::object::{Counter, Incarnation};
 use crate::counter::peak::Windows;

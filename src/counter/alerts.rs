@@ -1,0 +1,45 @@
+//! The word of a tree that a checkpoint loads: zero while no group is above a limit or cancelled.
+//!
+//! Edge: E44 (count/mark).
+
+use crate::sync::{AtomicU64, Ordering};
+
+/// What a task of a tree may have to be told at its next checkpoint: marks of groups in the low half, victims in the
+/// high half.
+#[derive(Default)]
+pub(crate) struct Alerts(AtomicU64);
+
+const VICTIM: u32 = 32;
+
+impl Alerts {
+    #[inline]
+    pub(crate) fn any(&self) -> bool {
+        // Relaxed (E44): a thread that has set or found a mark is ordered by that.
+        self.0.load(Ordering::Relaxed) != 0
+    }
+
+    /// A group was chosen to give its memory back, and is being waited for.
+    pub(crate) fn any_victim(&self) -> bool {
+        self.0.load(Ordering::Relaxed) >> VICTIM != 0
+    }
+
+    /// One victim more. The caller holds the lock of the list.
+    pub(crate) fn count_victim(&self) {
+        self.0.fetch_add(1 << VICTIM, Ordering::Relaxed);
+    }
+
+    /// So many victims fewer. The caller holds the lock of the list.
+    pub(crate) fn uncount_victims(&self, victims: usize) {
+        self.0.fetch_sub((victims as u64) << VICTIM, Ordering::Relaxed);
+    }
+
+    pub(super) fn count_mark(&self) {
+        // Relaxed (E44): before the mark, which is set with release.
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn uncount_mark(&self) {
+        // Relaxed (E44): after the mark.
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
