@@ -25,8 +25,10 @@ const ASK_AGAIN: Duration = Duration::from_millis(10);
 
 /// # Checkpoints
 impl Group {
-    /// Asks whether the current group of this thread may go on: for the loops of a task, which may allocate without a
-    /// charge that could be refused. It may block: in async code use [`checkpoint_async`](Self::checkpoint_async).
+    /// Asks whether the work of the current group may go on. It may block: in async code use
+    /// [`checkpoint_async`](Self::checkpoint_async).
+    ///
+    /// A task that allocates without a charge that may be refused calls it in its loops.
     ///
     /// A charge that cannot be refused, as an allocator's, takes a group above its max. The next checkpoint in that group
     /// or below it then does what a charge does that does not fit: it drains credit, asks reclaimers, has a victim

@@ -7,6 +7,7 @@ use std::path::Path;
 const MAY_BLOCK: &[(&str, &[&str])] = &[
     ("group/charge.rs", &["pub fn try_charge(", "pub fn try_grow(", "pub fn resize(", "pub fn transfer("]),
     ("group/charge_set.rs", &["pub fn try_charge_counter(", "pub fn try_charge_set("]),
+    ("group/checkpoint.rs", &["pub fn checkpoint(", "pub fn check("]),
     ("group/counters.rs", &["pub fn set_max("]),
     ("group/events.rs", &["pub fn wait("]),
     ("group/high.rs", &["pub fn set_high("]),

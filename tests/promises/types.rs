@@ -7,10 +7,11 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use memcg::expert::Verdict;
 use memcg::{
-    BuildError, Bytes, Charge, ChargeError, ChargeFuture, ChargeSet, Counter, Counts, CreateError, Diagnosis, Event,
-    EventFuture, Events, FlusherError, Group, GroupCounter, GroupId, Item, Limit, LimitError, Limits, MergeError,
-    NameError, OfflineError, OnExhausted, OomPolicy, OverLimitError, PageCounter, ParseOnExhaustedError, PeakWindow,
-    Registration, Runtime, RuntimeBuilder, Snapshot, SnapshotRow, SplitError, Stat, Stats, Unit,
+    BuildError, Bytes, Charge, ChargeError, ChargeFuture, ChargeSet, Checkpoint, Counter, Counts, CreateError,
+    Diagnosis, Event, EventFuture, Events, FlusherError, Group, GroupCounter, GroupId, Grouped, Item, Limit,
+    LimitError, Limits, MergeError, NameError, OfflineError, OnExhausted, OomPolicy, OverLimitError, PageCounter,
+    ParseOnExhaustedError, PeakWindow, Registration, Runtime, RuntimeBuilder, Snapshot, SnapshotRow, SplitError, Stat,
+    Stats, Unit,
 };
 
 const fn send<T: Send + 'static>() {}
@@ -53,6 +54,9 @@ const _: () = {
     // A future goes where its task goes. A registration stays with the thread that owns it.
     future::<ChargeFuture>();
     future::<EventFuture>();
+    future::<Checkpoint>();
+    future::<Grouped<ChargeFuture>>();
+    shared::<Grouped<Vec<Charge>>>();
     shared::<Events>();
     send::<Registration>();
     send::<Registration>();
