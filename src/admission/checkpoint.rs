@@ -46,6 +46,13 @@ pub(crate) fn check(group: &'static Counter, wait_for: WaitFor) -> ChargeResult 
     Ok(Charged { over_high: if is_delayed { BATCH } else { 0 } })
 }
 
+/// Whether a checkpoint of the group has anything to find. It calls no foreign code and takes no lock.
+pub(crate) fn concerns(group: &'static Counter) -> bool {
+    group.tree().alerts.any_victim()
+        || group.path_to_root().any(is_above_max)
+        || levels_that_delay(group).next().is_some()
+}
+
 /// What a level has above its max, as an attempt to charge that fits once nothing is above.
 struct Excess {
     group: &'static Counter,

@@ -32,6 +32,15 @@ fn slack(limit: u64) -> u64 {
     (limit >> SLACK_SHIFT).min(SLACK_MAX)
 }
 
+/// Usage has not fallen well below max, so a mark that is set may stay. This also answers for a counter that may be gone.
+#[inline]
+pub(crate) fn is_near_max(counter: &Counter) -> bool {
+    let usage = counter.usage();
+    // SeqCst (E43): after the exchange on usage.
+    let max = counter.limits.ceiling.load(Ordering::SeqCst);
+    usage > max - slack(max)
+}
+
 /// Usage is above a limit that acts, less `slack` of it. Counters beside memory have no mark: no checkpoint asks for
 /// them.
 #[inline]

@@ -8,7 +8,7 @@ use crate::counter::handle::Handle;
 use crate::counter::incarnation::Generation;
 use crate::counter::object::{Counter, LimitWords};
 use crate::counter::protection::{Protected, Protection};
-use crate::counter::watch::{HIGH, REPORTED, WAITING};
+use crate::counter::watch::{EXCEEDED, HIGH, REPORTED, WAITING};
 use crate::sync::{Ordering, fence_after_exchange};
 
 // === Protection ===
@@ -157,6 +157,9 @@ pub(crate) fn fell_if(counter: &Counter, first: &'static Counter, of: Generation
 #[inline(never)]
 fn fell_unkept_slow(counter: &Counter, first: &'static Counter, of: Generation) {
     let LimitWords { watched, min, low, .. } = &counter.limits;
+    if watched.bits() == EXCEEDED && exceeded::is_near_max(counter) {
+        return;
+    }
     let reports = watched.is_for(WAITING)
         || min.is_set()
         || low.is_set()

@@ -203,11 +203,6 @@ impl Counter {
 
     fn tell_crossings(&self, crossings: &[Crossing<'_>]) {
         if let Some(policies) = self.tree().policies().filter(|_| !crossings.is_empty()) {
-            for crossing in crossings {
-                if let Crossing::Forced(level) = crossing {
-                    exceeded::rose(level);
-                }
-            }
             policies.crossed(crossings);
         }
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::error::ChargeError;
 use super::handle::Group;
 use crate::admission::attempt::ChargeFailure;
-use crate::admission::checkpoint::check;
+use crate::admission::checkpoint::{check, concerns};
 use crate::admission::plain::WaitFor;
 use crate::counter::credit::online_or_above;
 use crate::hierarchy::group_tree;
@@ -171,6 +171,9 @@ fn refused(failure: ChargeFailure, group: &Group) -> ChargeError {
 #[cold]
 #[inline(never)]
 fn checkpoint_slow(header: &'static Header) -> Result<(), ChargeError> {
+    if !concerns(online_or_above(header.counter())) {
+        return Ok(());
+    }
     // Foreign code may leave the scope that keeps the group: this handle keeps it.
     let group = asked(header);
     let charged = check(group.first(), WaitFor::Others).map_err(|failure| refused(failure, &group))?;

@@ -1,10 +1,10 @@
 //! What charging asks and reports to the policies of a tree of groups, passed on to each of them.
 
 use crate::counter::handle::Handle;
-use crate::counter::marks;
 use crate::counter::object::tree::{Crossing, Policies, StockMove};
 use crate::counter::object::{Counter, Incarnation};
 use crate::counter::watch::WAITING;
+use crate::counter::{exceeded, marks};
 use crate::hierarchy::group_tree::GroupTree;
 use crate::hierarchy::service::schedule;
 use crate::hierarchy::{events, stats};
@@ -33,7 +33,10 @@ impl Policies for GroupTree {
                     events::count(counter, Event::Max);
                     events::count(counter, Event::Observed);
                 }
-                Crossing::Forced(counter) => events::count(counter, Event::Overcharge),
+                Crossing::Forced(counter) => {
+                    exceeded::rose(counter);
+                    events::count(counter, Event::Overcharge);
+                }
             }
         }
     }

@@ -12,19 +12,35 @@ use std::ptr::{self, NonNull};
 use crate::sync::{model_failed, per_thread};
 use crate::thread::directory::Header;
 
+#[repr(C)]
 struct Current {
     group: Cell<*const Header>,
+    /// How often a guard has left the chain from within. In between the two pointers, so that the compiler moves each by a
+    /// register: as one vector, a switch back would wait for the store of the last switch twice.
+    unlinked: Cell<usize>,
     innermost: Cell<*const CurrentScope>,
 }
 
 per_thread! {
-    with_current: Current = Current { group: Cell::new(ptr::null()), innermost: Cell::new(ptr::null()) }
+    with_current: Current = Current {
+        group: Cell::new(ptr::null()),
+        unlinked: Cell::new(0),
+        innermost: Cell::new(ptr::null()),
+    }
 }
 
-/// What the thread's words were outside of this scope.
+/// What the thread's words were outside of this scope. A guard that leaves the chain may change it.
 struct CurrentScope {
     group: Cell<*const Header>,
     outer: Cell<*const CurrentScope>,
+}
+
+/// The same as a call has it in registers: it holds while no guard has left the chain from within.
+#[derive(Clone, Copy)]
+struct Before {
+    group: *const Header,
+    outer: *const CurrentScope,
+    unlinked: usize,
 }
 
 /// The header of the current group's first counter; `None` where the thread is in no group. The scope keeps the group in
@@ -40,16 +56,15 @@ pub(crate) fn header() -> Option<&'static Header> {
 /// where `work` panics; what `work` has entered and not left ends here. The caller keeps the group meanwhile.
 #[inline]
 pub(crate) fn within<R>(header: Option<&'static Header>, work: impl FnOnce() -> R) -> R {
-    struct End<'a>(&'a CurrentScope);
+    struct End<'a>(&'a CurrentScope, Before);
     impl Drop for End<'_> {
         #[inline]
         fn drop(&mut self) {
-            self.0.end(true);
+            self.0.end_call(self.1);
         }
     }
-    let scope = CurrentScope::new();
-    scope.begin(header);
-    let _end = End(&scope);
+    let scope = CurrentScope { group: Cell::new(ptr::null()), outer: Cell::new(ptr::null()) };
+    let _end = End(&scope, scope.begin(header));
     work()
 }
 
@@ -61,10 +76,10 @@ impl EnteredScope {
     /// it is forgotten.
     pub(crate) fn enter(header: &'static Header) -> EnteredScope {
         // A raw pointer, and no box: the chain points to the scope while the entry moves.
-        let scope = NonNull::from(Box::leak(Box::new(CurrentScope::new())));
-        let entry = EnteredScope(scope);
-        entry.scope().begin(Some(header));
-        entry
+        let scope = CurrentScope { group: Cell::new(ptr::null()), outer: Cell::new(ptr::null()) };
+        let entered = EnteredScope(NonNull::from(Box::leak(Box::new(scope))));
+        entered.scope().begin(Some(header));
+        entered
     }
 
     #[allow(unsafe_code)]
@@ -77,62 +92,84 @@ impl EnteredScope {
 impl Drop for EnteredScope {
     #[allow(unsafe_code)]
     fn drop(&mut self) {
-        self.scope().end(false);
+        self.scope().end_guard();
         // SAFETY: `enter` leaked it; the chain does not point to it any more.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }
 
 impl CurrentScope {
-    const fn new() -> CurrentScope {
-        CurrentScope { group: Cell::new(ptr::null()), outer: Cell::new(ptr::null()) }
-    }
-
     /// The scope does not move until it ends, or until a scope further out has ended.
     #[inline]
-    fn begin(&self, header: Option<&'static Header>) {
+    fn begin(&self, header: Option<&'static Header>) -> Before {
         let header = header.map_or(ptr::null(), ptr::from_ref);
         with_current(|current| {
-            self.group.set(current.group.replace(header));
-            self.outer.set(current.innermost.replace(self));
-        });
+            let (group, outer) = (current.group.replace(header), current.innermost.replace(self));
+            self.group.set(group);
+            self.outer.set(outer);
+            Before { group, outer, unlinked: current.unlinked.get() }
+        })
     }
 
-    /// Leaves the chain. `cuts`: and so do the scopes further in.
+    /// The call is over: the scope leaves the chain, with all that are further in.
     #[inline]
-    fn end(&self, cuts: bool) {
+    fn end_call(&self, before: Before) {
         // A model that has failed is past its thread-locals.
         if model_failed() {
             return;
         }
         with_current(|current| {
-            if ptr::eq(current.innermost.get(), self) { self.restore(current) } else { self.end_slow(current, cuts) }
+            if ptr::eq(current.innermost.get(), self) && current.unlinked.get() == before.unlinked {
+                current.group.set(before.group);
+                current.innermost.set(before.outer);
+            } else {
+                self.end_call_slow(current);
+            }
         });
     }
 
-    #[inline]
+    /// Guards have left the chain, or are still further in, or were forgotten there.
+    #[cold]
+    #[inline(never)]
+    fn end_call_slow(&self, current: &Current) {
+        if ptr::eq(current.innermost.get(), self) || self.further_in(current).is_some() {
+            self.restore(current);
+        }
+    }
+
+    /// The guard is dropped: the scope leaves the chain alone. Where it is not there, a scope further out has ended.
+    fn end_guard(&self) {
+        if model_failed() {
+            return;
+        }
+        with_current(|current| {
+            if ptr::eq(current.innermost.get(), self) {
+                self.restore(current);
+            } else if let Some(scope) = self.further_in(current) {
+                scope.group.set(self.group.get());
+                scope.outer.set(self.outer.get());
+                current.unlinked.set(current.unlinked.get().wrapping_add(1));
+            }
+        });
+    }
+
     fn restore(&self, current: &Current) {
         current.group.set(self.group.get());
         current.innermost.set(self.outer.get());
     }
 
-    /// Guards further in are still there, or forgotten; or a scope further out has ended, and this one with it.
-    #[cold]
-    #[inline(never)]
+    /// The next scope further in than this one, where this one is in the chain.
     #[allow(unsafe_code)]
-    fn end_slow(&self, current: &Current, cuts: bool) {
+    fn further_in<'a>(&self, current: &'a Current) -> Option<&'a CurrentScope> {
         let mut inner = current.innermost.get();
         // SAFETY: a scope in the chain is alive. One on the stack leaves the chain at the end of its call, with all that
         // are further in. One on the heap leaves it before the memory is freed, or its guard is forgotten.
         while let Some(scope) = unsafe { inner.as_ref() } {
             if ptr::eq(scope.outer.get(), self) {
-                if cuts {
-                    return self.restore(current);
-                }
-                scope.group.set(self.group.get());
-                return scope.outer.set(self.outer.get());
+                return Some(scope);
             }
             inner = scope.outer.get();
         }
+        None
     }
 }
