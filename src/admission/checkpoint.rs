@@ -92,3 +92,83 @@ impl Attempt for Excess {
         self.wait_for != WaitFor::Nothing
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::thread;
+
+    use crate::counter::watch::EXCEEDED;
+    use crate::{Bytes, Charge, Group, Limit, Limits, OomPolicy, Runtime};
+
+    /// Numbers that look random, the same in each run.
+    struct Numbers(u64);
+
+    impl Numbers {
+        fn below(&mut self, most: u64) -> u64 {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (self.0 >> 33) % most
+        }
+    }
+
+    fn is_alert(group: &Group) -> bool {
+        group.first().tree().alerts.any()
+    }
+
+    fn marked(groups: &[Group]) -> u64 {
+        let is_marked = |group: &&Group| group.first().limits.watched.is_for(EXCEEDED);
+        groups.iter().filter(is_marked).count() as u64
+    }
+
+    /// Threads force, uncharge, and move limits: the word counts the marks, and each group above a limit has one.
+    #[test]
+    fn the_word_counts_the_marks() {
+        let runtime = Runtime::builder().delay_max(std::time::Duration::ZERO).build().unwrap();
+        let mut groups = vec![runtime.root()];
+        for number in 0..6 {
+            let parent = groups[number / 2].clone();
+            groups.push(parent.create(number as u64, Limits::new().max(1 << 12)).unwrap());
+        }
+        let work = |seed: u64| {
+            let mut numbers = Numbers(seed);
+            let mut held: Vec<Charge> = Vec::new();
+            for _ in 0..4_000 {
+                let group = &groups[numbers.below(groups.len() as u64) as usize];
+                match numbers.below(8) {
+                    0..3 => held.push(group.charge(Bytes(numbers.below(1 << 12)))),
+                    3..6 if !held.is_empty() => drop(held.swap_remove(numbers.below(held.len() as u64) as usize)),
+                    6 => _ = group.set_max(Limit::Bytes(numbers.below(1 << 15))).unwrap(),
+                    7 => _ = group.set_high(Limit::Bytes(numbers.below(1 << 15))).unwrap(),
+                    _ => {}
+                }
+            }
+            held
+        };
+        let held: Vec<_> = thread::scope(|scope| {
+            let workers: Vec<_> = (1..=3).map(|seed| scope.spawn(move || work(seed))).collect();
+            workers.into_iter().map(|worker| worker.join().unwrap()).collect()
+        });
+        let is_above = |group: &&Group| group.usage() > group.max().min(group.high());
+        let above = groups.iter().filter(is_above).count() as u64;
+        let counted = groups[0].first().tree().alerts.marks();
+        assert_eq!(counted, marked(&groups));
+        assert!(counted >= above && above > 0, "{counted} marked, {above} above");
+        drop(held);
+        runtime.root().drain();
+        assert!(!is_alert(&groups[0]), "{} marked", marked(&groups));
+    }
+
+    /// A victim is counted as long as it is waited for, and forgotten by the next checkpoint that finds the count.
+    #[test]
+    fn the_word_forgets_victims() {
+        let runtime = Runtime::builder().max(Limit::Bytes(100)).build().unwrap();
+        let root = runtime.root();
+        root.set_oom_policy(OomPolicy::Choose);
+        let [hog, other] = ["hog", "other"].map(|name| root.create(name, Limits::new()).unwrap());
+        let _hook = hog.on_cancel(|_| {});
+        let held = hog.charge(Bytes(200));
+        assert!(hog.check().is_err() && is_alert(&root));
+        drop(held);
+        assert!(is_alert(&root), "nobody has asked since");
+        assert!(other.check().is_ok() && !is_alert(&root));
+    }
+}

@@ -42,4 +42,9 @@ impl Alerts {
         // Relaxed (E44): after the mark.
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
+
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(crate) fn marks(&self) -> u64 {
+        self.0.load(Ordering::Relaxed) & ((1 << VICTIM) - 1)
+    }
 }
