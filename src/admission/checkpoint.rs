@@ -168,7 +168,7 @@ mod tests {
         let held = hog.charge(Bytes(200));
         assert!(hog.check().is_err() && is_alert(&root));
         drop(held);
-        assert!(is_alert(&root), "nobody has asked since");
+        assert!(is_alert(&root), "no checkpoint has asked since");
         assert!(other.check().is_ok() && !is_alert(&root));
     }
 }

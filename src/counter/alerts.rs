@@ -43,7 +43,9 @@ impl Alerts {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 
-    #[cfg(all(test, not(any(loom, shuttle))))]
+    /// For tests.
+    #[cfg(test)]
+    #[allow(dead_code)]
     pub(crate) fn marks(&self) -> u64 {
         self.0.load(Ordering::Relaxed) & ((1 << VICTIM) - 1)
     }
