@@ -24,7 +24,7 @@ pub(crate) fn rows(rows: &mut Rows) {
     });
     rows.wall(&id("bare_poll"), || polls(|_| Box::pin(never())));
     rows.wall(&id("poll_in_group"), || polls(|group| Box::pin(never().in_group(group))));
-    rows.wall(&id("run"), || in_turns(|group, _| group.run(|| _ = black_box(()))));
+    rows.wall(&id("run"), || in_turns(|group, _| group.run(|| black_box(()))));
     rows.wall(&id("enter"), || in_turns(|group, _| drop(black_box(group.enter()))));
     rows.wall(&id("checkpoint"), || checkpoints(None));
     // Another group of the tree is above its max, and each checkpoint looks at its own.
