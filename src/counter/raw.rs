@@ -70,7 +70,7 @@ pub(crate) fn count(counter: &Counter, n: u64, way: Way) {
     let n = n.min(USAGE_MAX);
     let path = SlowPath::enter();
     // Relaxed (E15), here and below: as in `RawCell::charged`.
-    counter.tree().raw.store(1, Ordering::Relaxed);
+    counter.tree().registry.raw.store(1, Ordering::Relaxed);
     let block = path.outermost().and_then(Outermost::block);
     let shared = &counter.usage.raw_shared;
     match (block.and_then(|block| block.raw_or_make(counter.index)), way) {
@@ -88,7 +88,7 @@ pub(crate) fn count(counter: &Counter, n: u64, way: Way) {
 /// Whether guards hold something of a group whose usage is zero. The caller has claimed the group.
 pub(crate) fn hides_guards(first: &Counter) -> bool {
     // Relaxed (E15): as in `RawCell::live`.
-    first.tree().raw.load(Ordering::Relaxed) != 0 && first.group().any(|counter| held_by_guards(counter) != 0)
+    first.tree().registry.raw.load(Ordering::Relaxed) != 0 && first.group().any(|counter| held_by_guards(counter) != 0)
 }
 
 /// Units that guards hold beyond usage: what was uncharged without a guard and not charged so, less what the counter
@@ -105,7 +105,7 @@ fn held_by_guards(counter: &Counter) -> i64 {
 /// Start over for the next counter with the object. No thread uses the counter.
 pub(crate) fn reset(counter: &Counter) {
     let tree = counter.tree();
-    if tree.raw.load(Ordering::Relaxed) != 0 {
+    if tree.registry.raw.load(Ordering::Relaxed) != 0 {
         tree.registry.blocks().filter_map(|block| block.raw(counter.index)).for_each(RawCell::reset);
     }
 }

@@ -11,8 +11,8 @@
 use std::ptr;
 
 use crate::sync::lock::{Lock, Rank};
-use crate::sync::stat_atomic::AtomicU32;
-use crate::sync::{AtomicPtr, Ordering, PAGE_SLOTS, Shared, model_failed, process_wide, until_thread_exit};
+use crate::sync::stat_atomic::AtomicU32 as StatU32;
+use crate::sync::{AtomicPtr, AtomicU32, Ordering, PAGE_SLOTS, Shared, model_failed, process_wide, until_thread_exit};
 use crate::thread::block::{Block, no_block};
 use crate::thread::directory::{Header, Headers, SlotIndex};
 use crate::thread::local::{Deeper, with_local};
@@ -57,8 +57,11 @@ impl Drop for Owner {
 pub(crate) struct Registry {
     /// The newest block. Threads follow `Block::next` from it, without a lock.
     head: AtomicPtr<Block>,
-    threads: AtomicU32,
+    threads: StatU32,
     headers: Box<Headers>,
+    /// Not 0 where a thread has charged or uncharged without a guard, in any tree: see `counter::raw`. A thread that has
+    /// the page of a cell counts hits in it, whichever tree the counter is of.
+    pub(crate) raw: AtomicU32,
     state: Lock<Free>,
 }
 
@@ -78,8 +81,9 @@ impl Registry {
     pub(crate) fn new() -> Self {
         Registry {
             head: AtomicPtr::new(ptr::null_mut()),
-            threads: AtomicU32::new(0),
+            threads: StatU32::new(0),
             headers: Headers::new(),
+            raw: AtomicU32::new(0),
             state: Lock::new(
                 Rank::Bookkeeping,
                 Free { blocks: Vec::new(), made: 0, fresh: SlotIndex::FIRST, rest: &[] },

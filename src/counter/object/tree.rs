@@ -18,7 +18,7 @@ use crate::pool::{Cache, NoMemory};
 use crate::sync::barrier::Barrier;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::{AtomicU32 as StatU32, AtomicU64};
-use crate::sync::{Arc, AtomicU32, CachePadded, NameHasher, Ordering, SHARDS, Shared};
+use crate::sync::{Arc, CachePadded, NameHasher, Ordering, SHARDS, Shared};
 use crate::thread::audit::Cell as AuditCell;
 use crate::thread::registry::{Registrar, registry};
 use crate::thread::slot::Slot;
@@ -38,8 +38,6 @@ pub(crate) struct Tree {
     pub(crate) counts: TreeCounts,
     /// What a checkpoint loads.
     pub(crate) alerts: CachePadded<Alerts>,
-    /// Not 0 where a thread has charged or uncharged without a guard: see `raw`.
-    pub(crate) raw: AtomicU32,
     /// The tree's lock.
     pub(crate) stocks: Lock<Stocks>,
     pub(crate) idle_visits: IdleVisits,
@@ -73,7 +71,6 @@ impl Tree {
             pool,
             counts: TreeCounts::default(),
             alerts: CachePadded::default(),
-            raw: AtomicU32::new(0),
             stocks: Lock::new(Rank::Stocks, Stocks::default()),
             idle_visits: IdleVisits::new(),
             hierarchy: Hierarchy::new(),

@@ -188,6 +188,35 @@ fn a_guard_whose_bytes_were_given_back_by_amount_finds_its_own_group() {
     }
 }
 
+/// What a thread has charged by amount in another runtime does not make its first amounts here go uncounted.
+#[test]
+fn a_guard_finds_its_own_group_after_amounts_in_another_runtime() {
+    let other = build(fixed());
+    let others: Vec<Group> = (0..300).map(|number| create(&other.root(), &format!("other{number}"))).collect();
+    for group in &others {
+        group.try_charge_raw(1).expect("room");
+        group.uncharge(1);
+    }
+    let runtime = build(fixed().audit(false));
+    // The objects of these go to the groups that come, and with them places whose pages the thread has.
+    drop(others);
+    let groups: Vec<Group> = (0..20).map(|number| create(&runtime.root(), &format!("q{number}"))).collect();
+    for (at, group) in groups.into_iter().enumerate() {
+        drop(charge(&group, 64)); // there is credit: what follows hits
+        let guard = charge(&group, 40);
+        group.uncharge(40);
+        group.offline().expect("no children");
+        let path = group.path();
+        drop(group);
+        runtime.settle();
+        let next: Vec<Group> = (0..5).map(|number| create(&runtime.root(), &format!("next{number} of {at}"))).collect();
+        assert_eq!(guard.group().path(), path, "no other group has the object");
+        drop(guard);
+        assert!(next.iter().all(|next| next.live() == 0));
+    }
+    assert_eq!((runtime.counts().underflows, runtime.dying_count()), (20, 20), "counted, and kept");
+}
+
 /// Too much was given back, and no guard is left: the object is used again.
 #[test]
 fn a_group_that_gave_back_too_much_and_has_no_guards_goes() {
