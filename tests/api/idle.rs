@@ -85,15 +85,21 @@ fn credit_that_moves_stays() {
     assert_eq!((group.usage(), group.live()), (2 * BATCH + 1, held.len() as u64));
 }
 
+/// A thread of another test may take the place of the one that has ended, and its credit, before the visit looks.
 #[test]
 fn the_credit_of_a_thread_that_has_ended_goes_at_once() {
-    let ((runtime, group, _), other) = (with_group(), Other::spawn());
-    let held = charge_on(&other, &group);
-    assert_eq!(releases(&runtime), 0);
-    drop(other);
-    assert_eq!(releases(&runtime), BATCH - 1);
-    assert_eq!((group.usage(), group.live()), (1, 1));
-    drop(held);
+    let goes_at_once = || {
+        let ((runtime, group, _), other) = (with_group(), Other::spawn());
+        let held = charge_on(&other, &group);
+        assert_eq!(releases(&runtime), 0);
+        drop(other);
+        let gone = releases(&runtime);
+        assert!([0, BATCH - 1].contains(&gone), "all of it or none: {gone}");
+        assert_eq!((group.usage(), group.live()), (BATCH - gone, 1));
+        drop(held);
+        gone > 0
+    };
+    assert!((0..100).any(|_| goes_at_once()));
 }
 
 #[test]
