@@ -11,7 +11,7 @@
 //! * `pool`: the thread that frees what others have asked for; `tally`: how attempts ended;
 //! * `baton`: room for one, handed from one to the next; `dog`: the watchdog does bark.
 //!
-//! `MEMCG_STRESS_SECONDS` is how long it lasts (default 4): a minute in the check, ten by hand:
+//! `MEMCG_STRESS_SECONDS` is how long it lasts (default 4): ten seconds in the check, ten minutes by hand:
 //! `MEMCG_STRESS_SECONDS=600 cargo test --release --test stress storm:: -- --nocapture`.
 
 mod baton;
