@@ -74,6 +74,7 @@ impl Block {
 
     /// Whether the block has no thread. Another thread may take it at any moment.
     pub(crate) fn has_ended(&self) -> bool {
+        // Relaxed: a hint. A visit claims the block's slots as it claims those of a thread that runs (E2).
         self.ended.load(Ordering::Relaxed)
     }
 

@@ -55,7 +55,7 @@ fn a_refused_checkpoint_is_counted() {
     }
 }
 
-/// Credit of threads is nobody's excess: it is drained first.
+/// A checkpoint drains the credit of threads first: credit above max refuses no task.
 #[test]
 fn credit_is_drained_first() {
     for builder in kinds() {
@@ -83,7 +83,7 @@ fn reclaimers_are_asked_first() {
         let log = Log::default();
         let (cache, registration) = Cache::of(&cached, 60 * KIB, &log);
         let held = query.charge(Bytes(90 * KIB));
-        assert!(acme.forced() > 0 && log.is_empty(), "what is forced asks nobody");
+        assert!(acme.forced() > 0 && log.is_empty(), "a forced charge asks no reclaimer");
         assert!(query.run(Group::checkpoint).is_ok());
         assert!(log.freed("/acme/cached") >= 50 * KIB, "{log:?}");
         assert_eq!(acme.forced(), 0);
@@ -116,7 +116,7 @@ fn a_checkpoint_inside_reclaim() {
     assert!(!inside.is_empty() && inside.iter().all(|&refused| refused), "{inside:?}");
 }
 
-/// The group above that is online is asked for: the limits of a group that is gone stop nobody.
+/// A task whose group went offline asks for the nearest group above that is online: the limits of its own stop no task.
 #[test]
 fn after_the_group_went_offline() {
     for builder in kinds() {
