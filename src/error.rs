@@ -27,8 +27,8 @@ impl fmt::Display for CounterId {
 /// A charge did not fit.
 ///
 /// There was an instant during the call at which live charges, charges in flight and `requested` together were above
-/// `max` at `level`. The charge drained the credit stranded in stocks first. Nothing of the charge remains at any
-/// level.
+/// `max` at `level`. The charge drained the credit stranded in stocks first, where that could have helped. Nothing of
+/// the charge remains at any level.
 ///
 /// ```
 /// use memcg::{CounterConfig, PageCounter};
@@ -70,7 +70,8 @@ impl CounterChargeError {
         self.requested
     }
 
-    /// Returns the usage of `level` when it refused.
+    /// Returns the usage of `level` when it refused. All of it is live charge but at most
+    /// [`stocked_bound`](Self::stocked_bound).
     pub fn usage(&self) -> u64 {
         self.usage
     }
@@ -80,12 +81,13 @@ impl CounterChargeError {
         self.max
     }
 
-    /// Returns the published bound on the credit in stocks below `level`; 0 in all but rare races.
+    /// Returns the published bound on the credit in stocks below `level`: 0, unless the charge would not have fit beside
+    /// live charge alone, or in rare races.
     pub fn stocked_bound(&self) -> u64 {
         self.stocked_bound
     }
 
-    /// Returns the units by which the charge was short: what had to be uncharged at the level for it to fit.
+    /// Returns the units by which the charge was short: with so many uncharged at the level it would have fit.
     pub fn want(&self) -> u64 {
         self.usage.saturating_add(self.requested).saturating_sub(self.max.min(USAGE_MAX))
     }

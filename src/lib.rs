@@ -27,6 +27,7 @@
 //! | learn why not | [`ChargeError`], [`OverLimitError`], [`Diagnosis`] |
 //! | give memory back under pressure | [`Reclaim`], [`ReclaimContext`], [`Priority`], [`Later`], [`ReclaimReport`]; [`OomPolicy`], [`Cancel`] |
 //! | be told | [`Events`], [`Event`], [`EventFuture`], [`Happened`]; a [`Registration`] keeps what is registered |
+//! | pay for allocations from a charge | [`Charge::cover`] ([`CoverGuard`]); [`CoveredBy`] for futures ([`Covered`]); [`Ledger`] shows both beside each other |
 //! | look at all groups | [`Snapshot`], [`SnapshotRow`] |
 //! | count and read | [`Stat`], [`Item`], [`Unit`], [`Stats`], [`Freshness`]; [`Counts`], [`PeakWindow`] |
 //! | count without groups | [`PageCounter`], [`CounterConfig`], [`CounterSet`]; [`GroupCounter`] is that of a group |
@@ -83,9 +84,10 @@ mod tests;
 pub use counter::config::{CounterConfig, Pressure};
 pub use error::{CounterChargeError, CounterId, CounterLimitError, SetChargeError};
 pub use group::{
-    Charge, ChargeError, ChargeFuture, ChargeSet, Checkpoint, ContradictionError, Counter, CreateError, Diagnosis,
-    EnterGuard, EventFuture, Events, Group, GroupCounter, GroupId, GroupScope, Grouped, InGroup, LimitError, Limits,
-    MergeError, NameError, OfflineError, OverLimitError, ReclaimError, Registration, Snapshot, SnapshotRow, SplitError,
+    Charge, ChargeError, ChargeFuture, ChargeSet, Checkpoint, ContradictionError, Counter, CoverGuard, Covered,
+    CoveredBy, CreateError, Diagnosis, EnterGuard, EventFuture, Events, Group, GroupCounter, GroupId, GroupScope,
+    Grouped, InGroup, Ledger, LimitError, Limits, MergeError, NameError, OfflineError, OverLimitError, ReclaimError,
+    Registration, Snapshot, SnapshotRow, SplitError,
 };
 pub use page_counter::set::{CounterSet, SetStock};
 pub use page_counter::{Counts, PageCounter, PeakWindow};
@@ -101,6 +103,13 @@ pub use state::name::GroupName;
 pub use state::oom::{Cancel, OomPolicy};
 pub use state::reclaimer::{Later, Priority, Reclaim, ReclaimCause, ReclaimContext, ReclaimPass};
 pub use units::{Bytes, Limit, ParseLimitError, ParseLimitErrorKind, Percent};
+
+/// For allocators that charge groups: the crate `memcg-alloc` is one. [`Owner`](allocator::Owner) has the rules.
+pub mod allocator {
+    pub use crate::group::allocator::{
+        Owner, charge_small, charge_unowned, charge_unowned_to, settle, uncharge_unowned, unowned_bytes,
+    };
+}
 
 /// What few services need: how threads are interrupted, how objects are laid out, and what the runtime holds itself.
 ///

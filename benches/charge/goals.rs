@@ -21,6 +21,9 @@ const FORCED_MAX: f64 = 1.3;
 /// A switch to another group and back, over what the poll costs without: this part of a pair without a guard.
 const SWITCH_MAX: f64 = 0.5;
 
+/// A refusal that no credit can help, to one without stock: a walk with one look at the limit.
+const REFUSED_MAX: f64 = 1.3;
+
 /// How far depth and threads may move it.
 const FLAT: f64 = 1.15;
 
@@ -106,6 +109,14 @@ fn limit(goals: &mut Goals) {
         for threads in [1, 2] {
             let of = |policy| format!("counter/{policy}/depth{depth}/threads{threads}");
             goals.ratio(&of("at_limit"), &of("at_limit_no_stock"), 1.5);
+        }
+    }
+    for depth in [1, 4] {
+        for (refused, kinds) in
+            [("refused", &["stock", "stock_not_adaptive"][..]), ("refused_too_large", &["stock"][..])]
+        {
+            let of = |kind| format!("counter/{refused}/{kind}/depth{depth}");
+            kinds.iter().for_each(|&kind| goals.ratio(&of(kind), &of("no_stock"), REFUSED_MAX));
         }
     }
     goals.ratio("counter/cross_thread_free/depth4", "counter/no_stock/depth4/threads2", 0.1);

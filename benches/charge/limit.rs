@@ -1,5 +1,5 @@
-//! `counter/at_limit/…`: a counter that lives at its limit. `counter/cross_thread_free/…`: one thread charges, another
-//! frees.
+//! `counter/at_limit/…`: a counter that lives at its limit. `counter/refused/…`: refusals alone, which find no credit that
+//! would help. `counter/cross_thread_free/…`: one thread charges, another frees.
 
 #![cfg(not(loom))]
 
@@ -8,12 +8,16 @@ use std::time::{Duration, Instant};
 
 use memcg::{CounterConfig, PageCounter};
 
+use crate::common::BATCH;
 use crate::common::rows::Rows;
 use crate::common::team::{Station, Team};
 use crate::common::tree::{chain, unstocked};
 
 /// The limit of the root, in units.
 const MAX: u64 = 4_096;
+
+/// The limit of a root that is nearly empty.
+const LARGE: u64 = 1 << 40;
 
 /// Units handed from one thread to the other at a time.
 const HANDED: u64 = 1_024;
@@ -27,6 +31,16 @@ pub(crate) fn rows(rows: &mut Rows) {
             rows.wall(&format!("counter/at_limit_no_stock/depth{depth}/threads{threads}"), || {
                 at_limit(unstocked(), depth, threads)
             });
+        }
+    }
+    for depth in [1, 4] {
+        let whole = || CounterConfig::new().adaptive(false).batch(BATCH);
+        let kinds = [("no_stock", unstocked()), ("stock", CounterConfig::new()), ("stock_not_adaptive", whole())];
+        for (kind, config) in kinds {
+            rows.wall(&format!("counter/refused/{kind}/depth{depth}"), || refused(config.clone(), depth));
+        }
+        for (kind, config) in [("no_stock", unstocked()), ("stock", CounterConfig::new())] {
+            rows.wall(&format!("counter/refused_too_large/{kind}/depth{depth}"), || too_large(config.clone(), depth));
         }
     }
     rows.timed("counter/cross_thread_free/depth4", || cross_thread_free(CounterConfig::new()));
@@ -53,6 +67,38 @@ fn last_unit(counter: &PageCounter, times: u64) {
             counter.uncharge(admitted);
         }
     }
+}
+
+/// One iteration: a unit is refused at a root that is full, and has been all the time.
+fn refused(config: CounterConfig, depth: usize) -> Team {
+    let leaf = chain(config.max(MAX), depth);
+    leaf.try_charge(MAX).expect("as large as the limit");
+    Team::new(1, move |station| {
+        let refusals = |times| (0..times).for_each(|_| refuse(&leaf, 1));
+        refusals(100);
+        station.serve(refusals);
+    })
+}
+
+/// One iteration: more is refused than any credit could make room for, then a unit is charged and uncharged, so that
+/// stocks have credit.
+fn too_large(config: CounterConfig, depth: usize) -> Team {
+    let leaf = chain(config.max(LARGE), depth);
+    Team::new(1, move |station| {
+        let refusals = |times| {
+            for _ in 0..times {
+                refuse(&leaf, 2 * LARGE);
+                leaf.try_charge(black_box(1)).expect("far below the limit");
+                leaf.uncharge(1);
+            }
+        };
+        refusals(100);
+        station.serve(refusals);
+    })
+}
+
+fn refuse(counter: &PageCounter, units: u64) {
+    black_box(counter.try_charge(black_box(units))).expect_err("there is no room for it");
 }
 
 /// While one thread charges a batch of units one by one, the other frees the batch before. Handing over and waiting are

@@ -17,9 +17,6 @@ use crate::common::rows::Rows;
 /// How many siblings a row has at most.
 const MOST: &str = "MEMCG_BENCH_SIBLINGS";
 
-/// Room beside the siblings: for groups that live, and for those that wait to be released.
-const SPARE: u32 = 10_000;
-
 /// How many there are, in turn.
 pub(crate) fn counts() -> BTreeSet<u32> {
     let most = env::var(MOST).map_or(u32::MAX, |most| most.parse().expect("MEMCG_BENCH_SIBLINGS is a number"));
@@ -55,7 +52,7 @@ pub(crate) struct Crowd {
 impl Crowd {
     pub(crate) fn new(count: u32) -> Self {
         let before = resident::bytes();
-        let runtime = Runtime::builder().groups_max(count + SPARE).build().expect("memory for so many");
+        let runtime = Runtime::builder().build().expect("memory for so many");
         let root = runtime.root();
         for number in 0..count {
             let name = format!("sibling-{number:08}");

@@ -43,9 +43,7 @@ impl Alerts {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// For tests.
-    #[cfg(test)]
-    #[allow(dead_code)]
+    /// The number of marks.
     pub(crate) fn marks(&self) -> u64 {
         self.0.load(Ordering::Relaxed) & ((1 << VICTIM) - 1)
     }

@@ -36,7 +36,7 @@ pub(crate) fn drain_and_retry<'a>(
 ) -> Result<Walked, LevelRefusal<'a>> {
     let tree = counter.tree();
     for _ in 0..TURNS_MAX {
-        if refusal.without_credit() {
+        if refusal.without_credit() || is_hopeless(tree, &refusal, n) {
             return Err(refusal);
         }
         let mut stocks = tree.stocks.lock();
@@ -49,10 +49,15 @@ pub(crate) fn drain_and_retry<'a>(
         level.limits.tight.store(true, Ordering::Relaxed);
         let closed = tree.close(&mut stocks, level, Scope::Subtree);
         let retried = counter.walk_below(n, Amount::Needed, top);
-        tree.reopen(&mut stocks, level);
+        let is_full = matches!(&retried, Err(again) if ptr::eq(again.level, level));
+        if !is_full {
+            tree.reopen(&mut stocks, level);
+        }
         match (retried, closed) {
             (Ok(walked), _) => return Ok(walked),
-            (Err(again), Ok(())) if ptr::eq(again.level, level) => return Err(again),
+            // The stocks stay closed: the next charge that is refused here finds nothing to drain. The first one that
+            // fits ends that, and each stock opens at its next walk.
+            (Err(again), Ok(())) if is_full => return Err(again),
             // Another level refuses now: it has credit of its own to drain.
             (Err(again), Ok(())) => refusal = again,
             (Err(again), Err(_)) => {
@@ -63,6 +68,13 @@ pub(crate) fn drain_and_retry<'a>(
     }
     tree.counts.refused_in_transit.fetch_add(1, Ordering::Relaxed);
     Err(refusal)
+}
+
+/// All credit that may lie below would be too little, and no reclaim follows: what reclaim frees must go up the tree at
+/// once, and not into a stock. No reclaimer is asked for a charge above max.
+fn is_hopeless(tree: &Tree, refusal: &LevelRefusal<'_>, n: u64) -> bool {
+    let may_reclaim = n <= refusal.max && (tree.policies().is_some() || tree.config.hook.is_some());
+    !may_reclaim && refusal.is_beyond_credit(n)
 }
 
 /// Uncharge the credit in this thread's own slot, and try again where there was any. It waits for no other thread.
@@ -153,6 +165,13 @@ fn close_beyond_budget(tree: &Tree, stocks: &mut Stocks, level: &Counter) {
         let _ = tree.close(stocks, level, Scope::Subtree);
     }
     tree.reopen(stocks, level);
+}
+
+/// Whether a walk of a closed stock that left `margin` may open it.
+#[inline(always)]
+pub(crate) fn opens_with(counter: &Counter, margin: u64) -> bool {
+    let batch = counter.batch();
+    batch > 0 && margin >= counter.tree().open_margin(batch)
 }
 
 /// Open or close the stock after a walk that left `margin`: near a limit credit does more harm than good. Skipped

@@ -1,7 +1,7 @@
 //! Charges between two counters: below what both have in common.
 
 use crate::counter::at_limit;
-use crate::counter::charge::own_block;
+use crate::counter::counted;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::SlowPath;
@@ -12,12 +12,12 @@ use crate::thread::block::Block;
 #[cold]
 pub(crate) fn charge_slow<'a>(counter: &'a Counter, n: u64, top: &Counter) -> Result<(), LevelRefusal<'a>> {
     let path = SlowPath::enter();
-    let alone = own_block(&path);
+    let alone = path.own_block();
     let mut walked = in_transit(counter, alone, || counter.walk_below(n, Amount::Needed, Some(top)));
     if let Some(outermost) = path.outermost() {
         walked = walked.or_else(|refusal| at_limit::drain_and_retry(counter, n, Some(top), refusal, outermost));
     }
-    walked.map(|_| counter.count_charged(alone, n))
+    walked.map(|_| counted::charged(counter, alone, n))
 }
 
 /// Uncharge `n` from a counter and its ancestors below `top`, which keeps it. Afterwards the counter may be
@@ -25,8 +25,8 @@ pub(crate) fn charge_slow<'a>(counter: &'a Counter, n: u64, top: &Counter) -> Re
 #[cold]
 pub(crate) fn uncharge_slow(counter: &Counter, n: u64, top: &Counter) {
     let path = SlowPath::enter();
-    let alone = own_block(&path);
-    counter.count_uncharged(alone, n);
+    let alone = path.own_block();
+    counted::uncharged(counter, alone, n);
     // In transit: a thread that lowers max meanwhile waits for this one before it notifies the levels above.
     in_transit(counter, alone, || counter.uncharge_below(n, top));
 }

@@ -5,18 +5,17 @@ use crate::counter::object::tree::StockMove;
 use crate::counter::object::{Counter, SHARED};
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::SlowPath;
-use crate::counter::walk::{Amount, Charged, Walked};
-use crate::counter::{at_limit, stocks};
+use crate::counter::walk::{Amount, Charged, Stopped, Walked, WalkedAtOnce};
+use crate::counter::{at_limit, closed, counted, stocks};
 use crate::error::USAGE_MAX;
 use crate::sync::{Ordering, fence_after_exchange};
-use crate::thread::audit::Cell as AuditCell;
 use crate::thread::block::Block;
+use crate::thread::context;
 use crate::thread::directory::Header;
 use crate::thread::local::with_local;
 use crate::thread::slot::{Consume, Put, Slot};
 use crate::thread::slow_path::{Entered, Outermost};
 use crate::thread::transit::ANY;
-use crate::thread::{context, freed};
 
 /// How often a charge tries again while the pressure hook frees something: the kernel's MAX_RECLAIM_RETRIES.
 const RECLAIM_RETRIES_MAX: usize = 16;
@@ -27,6 +26,8 @@ struct Refilled {
     open: bool,
     /// Whether the walk was for a batch.
     stocked: bool,
+    /// It was the first walk of the counter: see `adapt`.
+    first: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,8 +89,7 @@ impl Header {
 // === The slow path of a charge ===
 
 impl Counter {
-    #[cold]
-    #[inline(never)]
+    #[inline(always)]
     pub(crate) fn try_charge_slow(&self, n: u64, missed: Consume) -> Result<(), LevelRefusal<'_>> {
         self.charge_slow(n, missed, OnRefusal::CallHook).map(drop)
     }
@@ -122,7 +122,7 @@ impl Counter {
             self.tree().counts.overflows.fetch_add(1, Ordering::Relaxed);
         }
         let crossed = self.force(charged);
-        self.count_charged(own_block(&path), charged);
+        counted::charged(self, path.own_block(), charged);
         if let Some(outermost) = path.outermost().filter(|_| crossed) {
             at_limit::close_crossed(self, outermost);
         }
@@ -138,23 +138,64 @@ impl Counter {
         }
     }
 
+    #[inline(always)]
     fn charge_slow(&self, n: u64, missed: Consume, refused: OnRefusal) -> Result<Charged, LevelRefusal<'_>> {
+        let forced = refused == OnRefusal::ReturnIfStranded;
+        let walked = if missed == Consume::Miss { closed::charge(self, n, forced) } else { None };
+        match walked {
+            Some(Ok(walked)) if !at_limit::opens_with(self, walked.margin) => {
+                counted::charged_without_audit(self, n);
+                walked.tell_forced();
+                Ok(Charged::QUIETLY)
+            }
+            walked => self.charge_in_slow_path(n, missed, refused, walked),
+        }
+    }
+
+    #[inline(never)]
+    fn charge_in_slow_path<'a>(
+        &'a self,
+        n: u64,
+        missed: Consume,
+        refused: OnRefusal,
+        walked: Option<Result<WalkedAtOnce<'a>, Stopped<'a>>>,
+    ) -> Result<Charged, LevelRefusal<'a>> {
         if n == 0 {
             return Ok(Charged::QUIETLY);
         }
         let path = SlowPath::enter();
-        let missed = if self.incarnation().careful { self.consume_careful(path.block(), n) } else { missed };
-        if missed == Consume::Undone {
-            self.undo(path.block(), n);
-        }
-        let charged = if missed == Consume::Hit { Charged::QUIETLY } else { self.charge_missed(&path, n, refused)? };
-        self.count_charged(own_block(&path), n);
+        let forced = refused == OnRefusal::ReturnIfStranded;
+        let refilled = match walked {
+            Some(walked) => walked
+                .map(|walked| self.report(&walked))
+                .or_else(|stopped| closed::go_on(self, &path, n, forced, stopped))
+                .map(|walked| Refilled { walked, open: false, stocked: false, first: false }),
+            None => {
+                let missed = if self.incarnation().careful { self.consume_careful(path.block(), n) } else { missed };
+                if missed == Consume::Undone {
+                    self.undo(path.block(), n);
+                }
+                if missed == Consume::Hit {
+                    counted::charged(self, path.own_block(), n);
+                    return Ok(Charged::QUIETLY);
+                }
+                self.refill(path.own_block(), n, refused)
+            }
+        };
+        let charged = self.charge_refilled(&path, n, refused, refilled)?;
+        counted::charged(self, path.own_block(), n);
         Ok(charged)
     }
 
-    fn charge_missed(&self, path: &Entered, n: u64, refused: OnRefusal) -> Result<Charged, LevelRefusal<'_>> {
-        let mut refusal = match self.refill(own_block(path), n, refused) {
-            Ok(Refilled { walked, open, stocked }) => {
+    fn charge_refilled<'a>(
+        &'a self,
+        path: &Entered,
+        n: u64,
+        refused: OnRefusal,
+        refilled: Result<Refilled, LevelRefusal<'a>>,
+    ) -> Result<Charged, LevelRefusal<'a>> {
+        let mut refusal = match refilled {
+            Ok(Refilled { walked, open, stocked, first }) => {
                 if let Some(outermost) = path.outermost() {
                     if walked.above_max {
                         at_limit::close_crossed(self, outermost);
@@ -163,7 +204,7 @@ impl Counter {
                         policies.stock_moved(self, outermost, StockMove::Refill);
                     }
                     // To close a stock takes a barrier and a wait for threads in transit.
-                    if !open || refused != OnRefusal::ReturnAtOnce {
+                    if !first && (!open || refused != OnRefusal::ReturnAtOnce) {
                         at_limit::adapt(self, open, walked.margin, outermost);
                     }
                 }
@@ -172,7 +213,7 @@ impl Counter {
             Err(refusal) => refusal,
         };
         if refused == OnRefusal::ReturnAtOnce {
-            let walked = at_limit::take_own_and_retry(self, own_block(path), n, refusal)?;
+            let walked = at_limit::take_own_and_retry(self, path.own_block(), n, refusal)?;
             return Ok(Charged { over_high: walked.over_high });
         }
         if let Some(outermost) = path.outermost() {
@@ -197,13 +238,13 @@ impl Counter {
 
     /// Walk for a batch, whose surplus stays in the slot, or for exactly `n`.
     fn refill(&self, block: Option<&Block>, n: u64, refused: OnRefusal) -> Result<Refilled, LevelRefusal<'_>> {
-        let exactly = |open: bool| {
+        let exactly = |open: bool, first: bool| {
             let is_forced = refused == OnRefusal::ReturnIfStranded;
             let walked = if is_forced { self.walk_forced(n) } else { self.walk(n, Amount::Needed) };
-            walked.map(|walked| Refilled { walked, open, stocked: false })
+            walked.map(|walked| Refilled { walked, open, stocked: false, first })
         };
-        let Some(block) = block else { return exactly(false) };
-        self.enter(block);
+        let Some(block) = block else { return exactly(false, false) };
+        let first = self.enter(block);
         // SeqCst (E5, E14): read in transit. A thread that closes the stock after this waits for this thread.
         let capacity = self.header.capacity.load(Ordering::SeqCst);
         // Inside reclaim a thread charges nothing in advance: credit here would be memory that reclaim lacks.
@@ -214,7 +255,7 @@ impl Counter {
                 match self.walk(units, Amount::Batch) {
                     Ok(walked) if !walked.above_observed => {
                         self.keep_surplus(slot, units - n);
-                        Ok(Refilled { walked, open, stocked: true })
+                        Ok(Refilled { walked, open, stocked: true, first })
                     }
                     // There is no room for them: the walk charges exactly `n`, and the stock closes.
                     walked => {
@@ -222,18 +263,19 @@ impl Counter {
                             self.uncharge_levels(units);
                         }
                         let closing = |walked| Walked { margin: 0, ..walked };
-                        exactly(open).map(|refilled| Refilled { walked: closing(refilled.walked), ..refilled })
+                        exactly(open, first).map(|refilled| Refilled { walked: closing(refilled.walked), ..refilled })
                     }
                 }
             }
-            _ => exactly(open),
+            _ => exactly(open, first),
         };
         block.transit.end();
         refilled
     }
 
-    /// Begin a transit, as one of this counter's chargers.
-    pub(crate) fn enter(&self, block: &Block) {
+    /// Begin a transit, as one of this counter's chargers. Returns whether no thread has been one before.
+    #[inline(always)]
+    pub(crate) fn enter(&self, block: &Block) -> bool {
         let me = block.charger();
         // SeqCst (E14), here and below: pairs with `retire::close_for_good`. Either the closer sees two chargers, or this
         // thread reads capacity 0. Another thread's mark orders nothing here: a thread that finds the mark reads
@@ -249,10 +291,11 @@ impl Counter {
             fence_after_exchange();
         }
         block.transit.begin(self.tree().number, self.incarnation().fenced);
+        before == 0
     }
 
     /// Keep units that are charged as credit, or uncharge them.
-    fn keep_surplus(&self, slot: &Slot, surplus: u64) {
+    pub(super) fn keep_surplus(&self, slot: &Slot, surplus: u64) {
         let fenced = self.incarnation().fenced;
         let back = match slot.put(surplus, &self.header.capacity, fenced) {
             Put::Kept => 0,
@@ -263,7 +306,7 @@ impl Counter {
     }
 
     /// This thread's slot, active: its share of the published bound is set aside. `None`: go without stock.
-    fn ready_slot<'a>(&self, block: &'a Block, capacity: u64) -> Option<&'a Slot> {
+    pub(super) fn ready_slot<'a>(&self, block: &'a Block, capacity: u64) -> Option<&'a Slot> {
         if capacity == 0 {
             // The barrier failed or the closer ran out of time and left this credit: perhaps no other thread drains it.
             let slot = block.slot(self.index)?;
@@ -326,6 +369,11 @@ impl Header {
         }
     }
 
+    /// [`take_back`](Self::take_back) in a transit that covers any tree.
+    pub(super) fn take_back_any(&self, slot: Option<(&Block, &Slot)>) {
+        self.take_back(slot, ANY, false);
+    }
+
     /// Uncharge everything in the slot of a counter that closed while this thread put credit there. Credit found in the
     /// slot keeps the counter alive; where the slot is empty, the thread does not touch the counter.
     fn take_back(&self, slot: Option<(&Block, &Slot)>, tree: u32, fenced: bool) {
@@ -349,16 +397,24 @@ impl Header {
 
 impl Counter {
     /// Uncharge `n`, which keeps the counter alive until the last step.
+    #[inline(always)]
     pub(crate) fn give_back(&self, n: u64) {
         let n = n.min(USAGE_MAX);
-        if n == 0 {
-            return;
+        match closed::uncharge(self, n) {
+            Some(Ok(())) => {}
+            Some(Err(stopped)) => closed::go_on_down(stopped, n),
+            None if n == 0 => {}
+            None => self.give_back_in_slow_path(n),
         }
+    }
+
+    #[inline(never)]
+    fn give_back_in_slow_path(&self, n: u64) {
         let path = SlowPath::enter();
         let (incarnation, tree) = (self.incarnation(), self.tree().number);
-        let alone = own_block(&path);
+        let alone = path.own_block();
         // The audit counts first: once the credit is put back the object may be another counter's.
-        self.count_uncharged(alone, n);
+        counted::uncharged(self, alone, n);
         if incarnation.careful {
             let (fenced, slot) = (incarnation.fenced, self.slot_of(path.block()));
             match slot.map_or(Put::Full, |(_, slot)| slot.put(n, &self.header.capacity, fenced)) {
@@ -404,7 +460,11 @@ impl Counter {
     fn cut(&self, block: &Block, n: u64) -> bool {
         // SeqCst (E5, E14): as in `refill`.
         let capacity = self.header.capacity.load(Ordering::SeqCst);
-        let Some(slot) = self.ready_slot(block, capacity) else { return self.uncharge_levels(n) };
+        self.cut_to(self.ready_slot(block, capacity), n, capacity)
+    }
+
+    pub(super) fn cut_to(&self, slot: Option<&Slot>, n: u64, capacity: u64) -> bool {
+        let Some(slot) = slot else { return self.uncharge_levels(n) };
         let fenced = self.incarnation().fenced;
         match slot.put(n, &self.header.capacity, fenced) {
             Put::Kept => return true,
@@ -422,49 +482,19 @@ impl Counter {
     }
 
     /// Put back what a charge consumed after a drainer had claimed the slot. The charge goes on as a miss.
-    fn undo(&self, block: Option<&Block>, n: u64) {
+    pub(super) fn undo(&self, block: Option<&Block>, n: u64) {
         let Some((block, slot)) = self.slot_of(block) else { return };
         if slot.undo(n, &self.header.capacity, self.incarnation().fenced) == Put::Closed {
             self.header.take_back(Some((block, slot)), self.tree().number, self.incarnation().fenced);
         }
     }
 
-    // === Hits that cost more: with a real fence, or counted twice ===
-
-    fn consume_careful(&self, block: Option<&Block>, n: u64) -> Consume {
+    /// A hit that costs more: with a real fence, or counted twice.
+    pub(super) fn consume_careful(&self, block: Option<&Block>, n: u64) -> Consume {
         self.slot_of(block).map_or(Consume::Miss, |(_, slot)| slot.consume(n, self.incarnation().fenced))
     }
 
-    fn slot_of<'a>(&self, block: Option<&'a Block>) -> Option<(&'a Block, &'a Slot)> {
+    pub(super) fn slot_of<'a>(&self, block: Option<&'a Block>) -> Option<(&'a Block, &'a Slot)> {
         block.and_then(|block| Some((block, block.slot(self.index)?)))
     }
-
-    pub(crate) fn count_charged(&self, block: Option<&Block>, n: u64) {
-        if self.counts_memory() {
-            freed::note_charged(n);
-        }
-        if self.tree().audited {
-            match block.and_then(|block| block.audit.get_or_make(self.index, AuditCell::default)) {
-                Some(cell) => cell.charged(n),
-                None => self.usage.audit_shared.charged(n),
-            }
-        }
-    }
-
-    pub(crate) fn count_uncharged(&self, block: Option<&Block>, n: u64) {
-        if self.counts_memory() {
-            freed::note_uncharged(n);
-        }
-        if self.tree().audited {
-            match block.and_then(|block| block.audit.get_or_make(self.index, AuditCell::default)) {
-                Some(cell) => cell.uncharged(n),
-                None => self.usage.audit_shared.uncharged(n),
-            }
-        }
-    }
-}
-
-/// The thread's block where its slow path is the outermost: a nested one puts nothing into slots and counts elsewhere.
-pub(crate) fn own_block(path: &Entered) -> Option<&Block> {
-    path.outermost().and_then(Outermost::block)
 }

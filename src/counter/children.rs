@@ -26,7 +26,7 @@ use crate::sync::{SLICE, pause_point};
 
 /// Handles on the children of `parent` that are online, in no order. The caller keeps the parent and holds no lock.
 pub(crate) fn pin(parent: &'static Counter) -> Vec<Handle> {
-    let children = parent.links().children();
+    let children = parent.child_count().get();
     let mut pinned = Vec::with_capacity(children as usize);
     if children > 0 {
         for place in parent.tree().hierarchy.places() {
@@ -65,4 +65,20 @@ fn pin_slice(
     }
     let cursor = next.map(|child| shard.begin_cursor(child));
     (slice, cursor)
+}
+
+/// Calls `found` for each group below `top` that went offline and still holds something, under the lock of its shard:
+/// until then no thread releases it. The caller keeps `top` and holds no lock.
+pub(crate) fn each_dying(top: &'static Counter, mut found: impl FnMut(&Counter)) {
+    for place in top.tree().hierarchy.places() {
+        let _path = SlowPath::enter();
+        let shard = place.shard.lock();
+        let mut next = shard.dying;
+        while let Some(group) = next {
+            if group.path_to_root().skip(1).any(|level| std::ptr::eq(level, top)) {
+                found(group);
+            }
+            next = group.links().next();
+        }
+    }
 }

@@ -110,7 +110,7 @@ impl Tree {
         // or that thread sees this stock counted and closes it. E35: the same for a group that goes offline.
         fence_after_exchange();
         let forbids = |level: &Counter| level.is_tight() || level.usage() > level.max();
-        if counter.links().is_barred() || counter.path_to_root().any(forbids) {
+        if counter.child_count().is_barred() || counter.path_to_root().any(forbids) {
             // A stock that has had no capacity holds no credit.
             if counter.header.capacity.load(Ordering::Relaxed) == 0 && !counter.stuck.load(Ordering::Relaxed) {
                 self.uncount(counter);
@@ -124,11 +124,11 @@ impl Tree {
 
     /// Uncount a stock that holds no credit any more.
     pub(crate) fn uncount(&self, counter: &Counter) {
-        stocks::unreserve(counter, counter.usage.touched.load(Ordering::Relaxed) * 2 * counter.batch());
         for level in counter.path_to_root() {
             // AcqRel (E10): uncounted after the drain; pairs with `LevelRefusal::without_credit`.
             level.limits.open.fetch_add(CLOSED, Ordering::AcqRel);
         }
+        stocks::unreserve(counter, counter.usage.touched.load(Ordering::Relaxed) * 2 * counter.batch());
     }
 
     /// Open everything below `level` again, where stocks never close by margin.

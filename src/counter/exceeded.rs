@@ -60,8 +60,14 @@ fn is_exceeded(counter: &Counter) -> bool {
     is_above(counter, |_| 0)
 }
 
-fn is_marked(counter: &Counter) -> bool {
+pub(crate) fn is_marked(counter: &Counter) -> bool {
     counter.limits.watched.is_for(EXCEEDED)
+}
+
+/// The mark is set above a limit, and clear well below both; in between it may be either.
+pub(crate) fn is_mark_right(counter: &Counter) -> bool {
+    let has_marks = counter.tree().policies().is_some();
+    !has_marks || if is_marked(counter) { is_above(counter, slack) } else { !is_exceeded(counter) }
 }
 
 /// A walk has left the level above a limit. The caller keeps the counter.

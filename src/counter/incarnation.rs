@@ -27,7 +27,7 @@
 //!
 //! Edges: E15 (last uncharge/last handle), E16 (an id/the next generation).
 
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering, prefetch};
 
 const OFFLINE: u64 = 1 << 31;
 /// A thread checks whether the object can be released.
@@ -136,6 +136,8 @@ impl State {
 
     /// Returns the word left.
     fn take_handle(&self) -> u64 {
+        // For the exchange: a word that children of several threads write comes once.
+        prefetch(&raw const self.0);
         // No thread claims an object that has a handle. Where this load comes before the claim, it sees none, and no
         // thread claims before the handle goes.
         if self.0.load(Ordering::Relaxed) & CLAIMED != 0 {

@@ -1,7 +1,6 @@
 //! A counter joins a tree: an object of the pool begins an incarnation and is linked below its parent.
 
 use crate::counter::config::CounterConfig;
-use crate::counter::handle::Handle;
 use crate::counter::links::Hash;
 use crate::counter::make;
 use crate::counter::object::tree::{OfTree, Tree};
@@ -87,13 +86,10 @@ pub(crate) fn start(tree: &Tree, counter: &'static Counter, init: Init) {
     counter.begin(incarnation, init.batch, init.max);
 }
 
-/// Complete a counter that was linked, as its parent's `first` child or not. From here on it pins its ancestors.
-/// Before, the creator's handles keep it and its parent, even if another thread takes it offline at once.
+/// Complete a counter that was linked, as its parent's `first` child or not. The creator's handle keeps it, even if
+/// another thread takes it offline at once.
 pub(crate) fn finish_join(tree: &Tree, group: &'static Counter, first: bool) {
     let Incarnation { parent, members, .. } = group.incarnation();
-    if let Some(parent) = parent {
-        Handle::pin(parent).into_raw();
-    }
     if !first && tree.adaptive && members.is_empty() {
         return;
     }

@@ -3,11 +3,12 @@
 //! Edges: E1 (charge/set_max), E4 (forced charge/opening), E15 (the last uncharge), E31 (a charge
 //! inside reclaim/set_max). The walk over all levels is in `walk`.
 
+use crate::counter::fallen::Fallen;
 use crate::counter::object::Counter;
 use crate::counter::peak::Peaks;
 use crate::counter::refusal::LevelRefusal;
-use crate::counter::watch::{OBSERVED, WAITING};
-use crate::counter::{claim, marks};
+use crate::counter::watch::{EXCEEDED, OBSERVED, WAITING};
+use crate::counter::{exceeded, marks};
 use crate::error::USAGE_MAX;
 use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::context;
@@ -29,16 +30,78 @@ pub(crate) struct Forced {
     pub(crate) is_above: bool,
 }
 
+/// Where a level has no max, a charge below the second adds to a usage below the first without a comparison: some four
+/// million threads would have to do so at once before usage could pass `USAGE_MAX`.
+const ADDED_BELOW: u64 = 1 << 62;
+const ADDED_MAX: u64 = 1 << 40;
+
+/// Why the first try at a level is not all.
+pub(crate) enum Open {
+    /// The level has no room, or another thread came first. Nothing is added.
+    NotAdded,
+    /// The units are added, and usage is this. The level must be looked at: a max that was lowered, a mark, a new peak.
+    Added(i64),
+    /// The same by force, above max.
+    Forced(i64),
+}
+
 impl Counter {
-    /// Add `n` if usage stays within max. This tries once, as a charge mostly goes, and keeps nothing for the case that
-    /// it fails: a spill before a locked instruction delays the instruction.
-    #[inline]
-    pub(crate) fn admit(&self, n: u64) -> Result<Admitted, LevelRefusal<'_>> {
+    /// Add `n` if usage stays within max, as a charge mostly goes: one try, at a level that nothing else looks at.
+    /// Returns the room left. `n` is at most `USAGE_MAX`.
+    #[inline(always)]
+    pub(crate) fn admit_at_once(&self, n: u64) -> Result<u64, Open> {
         // Acquire (E1): max is read after usage, as in `admit_slow`.
         let usage = self.usage.units.load(Ordering::Acquire);
-        let max = self.limits.max.load(Ordering::Acquire);
-        if let Some(new) = checked_add(usage, n).filter(|&new| within(new, max))
-            && self.exchange(usage, new).is_ok()
+        let max = self.limits.max.load(Ordering::Acquire).min(USAGE_MAX);
+        // A usage below zero is far above any max here, or becomes what it is.
+        let mut new = usage.cast_unsigned().wrapping_add(n);
+        if max == USAGE_MAX && new < ADDED_BELOW && n < ADDED_MAX {
+            // SeqCst (E1): as in `exchange`. A level without a max refuses nothing, so an addition leaves no trace of a
+            // refusal, and no other thread makes it fail.
+            new = self.usage.units.fetch_add(n.cast_signed(), Ordering::SeqCst).cast_unsigned().wrapping_add(n);
+        } else if new > max || self.exchange(usage, new.cast_signed()).is_err() {
+            return Err(Open::NotAdded);
+        }
+        fence_after_exchange();
+        // SeqCst (E1): as in `recheck_limit`.
+        let max = self.limits.max.load(Ordering::SeqCst).min(USAGE_MAX);
+        let is_seen = self.limits.watched.bits() != 0 || self.limits.tight.load(Ordering::Relaxed);
+        if new > max || is_seen || self.peaks().rises(new) {
+            Err(Open::Added(new.cast_signed()))
+        } else {
+            Ok(max - new)
+        }
+    }
+
+    /// Add `n` above max, as a forced charge mostly goes where usage is above max already: no stock is open below, and
+    /// nothing looks at the level but the mark of excess, which is right. The caller counts the event.
+    #[inline(always)]
+    pub(crate) fn force_at_once(&self, n: u64) -> Result<(), Open> {
+        // Acquire (E10): as in `admit_or_force`.
+        let open = self.limits.open.load(Ordering::Acquire);
+        let new = self.usage.units.load(Ordering::Acquire).cast_unsigned().wrapping_add(n);
+        if open as u32 > 0 || new <= self.max() || new >= ADDED_BELOW || n >= ADDED_MAX {
+            return Err(Open::NotAdded);
+        }
+        // SeqCst (E4, E43): as in `add_forced`. It refuses nothing, so it needs no comparison.
+        let new = self.usage.units.fetch_add(n.cast_signed(), Ordering::SeqCst).cast_unsigned().wrapping_add(n);
+        fence_after_exchange();
+        // E43: the mark after usage. A counter that is no group has none.
+        let mark = if self.tree().policies().is_some() { EXCEEDED } else { 0 };
+        let is_seen = self.limits.watched.bits() != mark || self.peaks().rises(new);
+        // SeqCst (E4): as in `close_crossed`, which closes a stock that has opened meanwhile.
+        let open = self.limits.open.load(Ordering::SeqCst);
+        let above = new.saturating_sub(self.max());
+        if open as u32 > 0 || is_seen || above == 0 {
+            return Err(Open::Forced(new.cast_signed()));
+        }
+        self.limits.forced_total.fetch_add(above.min(n), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Add `n` if usage stays within max, after a first try.
+    pub(crate) fn admit_after(&self, first: Open, n: u64) -> Result<Admitted, LevelRefusal<'_>> {
+        if let Open::Added(new) = first
             && let Ok(admitted) = self.recheck_limit(new, n)
         {
             return Ok(admitted);
@@ -48,16 +111,22 @@ impl Counter {
 
     /// Add `n`, above max where no stock is open below: where no drain makes room.
     #[inline]
-    pub(crate) fn admit_or_force(&self, n: u64) -> Result<Forced, LevelRefusal<'_>> {
+    pub(crate) fn admit_or_force(&self, first: Open, n: u64) -> Result<Forced, LevelRefusal<'_>> {
+        if let Open::Forced(usage) = first {
+            return Ok(self.count_forced(usage, n));
+        }
         // Acquire (E10): read before usage. Usage above max is as good here as in a refusal, but that a stock may open
         // in between: `at_limit::close_crossed` closes it.
         let open = self.limits.open.load(Ordering::Acquire);
         let usage = self.usage.units.load(Ordering::Acquire);
         let max = self.limits.max.load(Ordering::Acquire);
-        if open as u32 == 0 && checked_add(usage, n).is_some_and(|new| !within(new, max)) {
+        if matches!(first, Open::NotAdded)
+            && open as u32 == 0
+            && checked_add(usage, n).is_some_and(|new| !within(new, max))
+        {
             return Ok(self.add_forced(n));
         }
-        match self.admit(n) {
+        match self.admit_after(first, n) {
             Ok(Admitted { usage, room }) => Ok(Forced { usage, room, is_above: false }),
             Err(refusal) if refusal.is_for_good(n) => Ok(self.add_forced(n)),
             Err(refusal) => Err(refusal),
@@ -91,6 +160,34 @@ impl Counter {
             }
             return self.recheck_limit(new, n).map_err(|max| self.refusal(open, usage, max));
         }
+    }
+
+    /// [`admit_slow`](Self::admit_slow) without a policy: `None` also where one watches charges.
+    pub(crate) fn admit_unwatched(&self, n: u64) -> Option<Admitted> {
+        if self.limits.watched.is_for(WAITING | OBSERVED) {
+            return None;
+        }
+        // Acquire (E1): as in `admit_slow`.
+        let mut usage = self.usage.units.load(Ordering::Acquire);
+        let new = loop {
+            let max = self.limits.max.load(Ordering::Acquire);
+            let new = checked_add(usage, n).filter(|&new| within(new, max))?;
+            match self.exchange(usage, new) {
+                Ok(_) => break new,
+                Err(now) => usage = now,
+            }
+        };
+        fence_after_exchange();
+        // SeqCst (E1): as in `recheck_limit`.
+        let max = self.limits.max.load(Ordering::SeqCst);
+        if !within(new, max) {
+            self.take_off(n);
+            return None;
+        }
+        let usage = new.max(0).cast_unsigned();
+        let room = max.min(USAGE_MAX).saturating_sub(usage);
+        self.loosen(room);
+        Some(Admitted { usage, room })
     }
 
     #[inline(always)]
@@ -194,6 +291,11 @@ impl Counter {
             }
         }
         fence_after_exchange();
+        self.count_forced(usage, n)
+    }
+
+    /// Count what of `n` is above max: usage with it is `usage`.
+    fn count_forced(&self, usage: i64, n: u64) -> Forced {
         let usage = usage.max(0).cast_unsigned();
         let max = self.max().min(USAGE_MAX);
         let above = usage.saturating_sub(max).min(n);
@@ -206,31 +308,54 @@ impl Counter {
     /// Subtract `n` from this level. Returns what was there to subtract: less than `n` is an underflow, counted and
     /// clamped.
     pub(crate) fn subtract(&self, n: u64) -> u64 {
+        match self.subtract_at_once(n) {
+            Ok(()) => n,
+            Err(fallen) => fallen.report(),
+        }
+    }
+
+    /// Subtract `n`, as an uncharge mostly goes: from a level that has as much, that nothing looks at and that something
+    /// else keeps. Usage has fallen in either case.
+    #[inline(always)]
+    pub(crate) fn subtract_at_once(&self, n: u64) -> Result<(), Fallen<'_>> {
         let first = self.first();
         let of = first.state().generation();
         let taken = self.subtract_usage(n);
         fence_after_exchange();
-        marks::fell_if(self, first, of);
-        // E15: these may have been the last units.
-        claim::try_release_last(first, of);
-        taken
+        let watched = self.limits.watched.bits();
+        let is_right = watched == 0 || (watched == EXCEEDED && exceeded::is_near_max(self));
+        let seen = taken < n || !is_right || first.state().unreferenced(of).is_some();
+        if seen { Err(Fallen { level: self, first, of, taken }) } else { Ok(()) }
     }
 
     /// One subtraction where usage is at least `n`, which only a caller's bug prevents; else what is there.
+    #[inline(always)]
     fn subtract_usage(&self, n: u64) -> u64 {
-        let (n, mut usage) = (n.min(USAGE_MAX), self.usage.units.load(Ordering::Relaxed));
-        if usage >= n.cast_signed() {
+        let n = n.min(USAGE_MAX);
+        if self.usage.units.load(Ordering::Relaxed) >= n.cast_signed() {
             // SeqCst (E1, E11): a thread that sets a limit or a protection meanwhile sees it, or this thread sees the
             // protection afterwards.
-            usage = self.usage.units.fetch_sub(n.cast_signed(), Ordering::SeqCst);
-            if usage >= n.cast_signed() {
-                return n;
-            }
-            // In between another thread has uncharged more than it had charged.
-            let taken = usage.max(0).cast_unsigned();
-            self.usage.units.fetch_add((n - taken).cast_signed(), Ordering::SeqCst);
-            return self.underflow(n, taken);
+            let usage = self.usage.units.fetch_sub(n.cast_signed(), Ordering::SeqCst);
+            if usage >= n.cast_signed() { n } else { self.put_back(n, usage) }
+        } else {
+            self.subtract_clamped(n)
         }
+    }
+
+    /// Between the look at usage and the subtraction another thread has uncharged more than it had charged.
+    #[cold]
+    #[inline(never)]
+    fn put_back(&self, n: u64, usage: i64) -> u64 {
+        let taken = usage.max(0).cast_unsigned();
+        // SeqCst (E1, E11): as in `subtract_usage`.
+        self.usage.units.fetch_add((n - taken).cast_signed(), Ordering::SeqCst);
+        self.underflow(n, taken)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn subtract_clamped(&self, n: u64) -> u64 {
+        let mut usage = self.usage.units.load(Ordering::Relaxed);
         // A plain subtraction would take usage far below zero for an instant, in which every charge passes the limit.
         loop {
             let taken = n.min(usage.max(0).cast_unsigned());

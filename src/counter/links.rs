@@ -23,18 +23,11 @@ use crate::counter::object::{Counter, Links};
 use crate::pool::NoMemory;
 use crate::sync::lock::{LockGuard, LockGuards};
 use crate::sync::stat_atomic::{AtomicPtr as StatPtr, AtomicU64 as StatU64};
-use crate::sync::{AtomicU32, Ordering, SHARDS};
-
-/// The parent takes no more children; the rest of the word is their number.
-const BARRED: u32 = 1 << 31;
+use crate::sync::{Ordering, SHARDS};
 
 /// The hash of a group's name below its parent, which decides its shard.
 #[derive(Clone, Copy)]
 pub(crate) struct Hash(u64);
-
-/// Why a group was not taken offline, with the number of its children.
-#[derive(Debug)]
-pub(crate) struct HasChildren(pub(crate) usize);
 
 fn set(link: &StatPtr<Counter>, counter: Option<&'static Counter>) {
     link.store(counter.map_or(std::ptr::null(), std::ptr::from_ref).cast_mut(), Ordering::Relaxed);
@@ -49,7 +42,7 @@ fn get(link: &StatPtr<Counter>) -> Option<&'static Counter> {
 impl Links {
     pub(crate) fn new() -> Links {
         let unlinked = || StatPtr::new(std::ptr::null_mut());
-        Links { children: AtomicU32::new(0), hash: StatU64::new(0), next: unlinked(), prev: unlinked() }
+        Links { hash: StatU64::new(0), next: unlinked(), prev: unlinked() }
     }
 
     fn hash(&self) -> u64 {
@@ -59,33 +52,6 @@ impl Links {
     /// The next of the siblings in the shard. The caller has locked the shard.
     pub(crate) fn next(&self) -> Option<&'static Counter> {
         get(&self.next)
-    }
-
-    /// Children that are online.
-    pub(crate) fn children(&self) -> u32 {
-        // Acquire (E37): a thread that finds no child finds nothing of one linked; pairs with the end of a child.
-        self.children.load(Ordering::Acquire) & !BARRED
-    }
-
-    /// Count one more child, unless the parent is barred. Returns whether it is the first.
-    fn add_child(&self) -> Option<bool> {
-        let more = |children: u32| (children & BARRED == 0).then_some(children + 1);
-        // AcqRel (E37): pairs with `bar`.
-        self.children.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more).ok().map(|before| before == 0)
-    }
-
-    /// Refuse every further child and every opening of a stock: the group goes offline. Fails where it has children.
-    pub(crate) fn bar(&self) -> Result<(), HasChildren> {
-        // SeqCst (E35, E37): pairs with `add_child`, and with the check in `Tree::open`.
-        match self.children.compare_exchange(0, BARRED, Ordering::SeqCst, Ordering::SeqCst) {
-            Ok(_) | Err(BARRED) => Ok(()),
-            Err(children) => Err(HasChildren(children as usize)),
-        }
-    }
-
-    pub(crate) fn is_barred(&self) -> bool {
-        // SeqCst (E35): after `Stocks::set_open`, pairs with `bar`.
-        self.children.load(Ordering::SeqCst) & BARRED != 0
     }
 }
 
@@ -97,8 +63,7 @@ pub(crate) fn hash_of(group: &Counter) -> Hash {
 /// Take the group out of its parent's count: the last step of leaving it. The parent may go offline then.
 pub(crate) fn leave_parent(group: &Counter) {
     if let Some(parent) = group.incarnation().parent {
-        // Release (E37): pairs with `bar`: nothing of the child is linked then, and it is offline.
-        parent.links().children.fetch_sub(1, Ordering::Release);
+        parent.child_count().remove();
     }
 }
 
@@ -236,7 +201,9 @@ impl Shard {
         let mut first = false;
         if let Some(parent) = group.incarnation().parent {
             // This is the last step that may refuse (E37).
-            first = parent.links().add_child()?;
+            first = parent.child_count().add()?;
+            // From here on the group pins its ancestors. Next to the count: one line of the processor has both.
+            Handle::pin(parent).into_raw();
             self.push(group, parent.first());
             if named {
                 self.names.insert(group.links().hash(), group.number);
@@ -336,7 +303,7 @@ impl HierarchySnapshot<'_> {
 
     /// The youngest child of `parent` in the shards from `from` on.
     fn first_child(&self, parent: &Counter, from: usize) -> Option<&'static Counter> {
-        if parent.links().children() == 0 {
+        if parent.child_count().get() == 0 {
             return None;
         }
         self.0.iter().skip(from).find_map(|shard| shard.first_child(parent))

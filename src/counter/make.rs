@@ -13,8 +13,8 @@ use crate::pool::shape::{Kind, Shape};
 use crate::pool::{Cache, NoMemory, PoolAlign, cache, directory};
 use crate::sync::Shared;
 use crate::thread::directory::Header;
-use crate::thread::objects;
 use crate::thread::registry::registry;
+use crate::thread::{objects, owner};
 
 /// The cache of counters alone, which are no group's.
 pub(crate) fn counter_cache() -> Shared<Cache> {
@@ -46,7 +46,7 @@ pub(crate) unsafe fn is_made(counter: NonNull<Counter>) -> bool {
 /// A counter that the caller writes to `at`, with a header of its own.
 pub(crate) fn new_counter(at: NonNull<Counter>, place: PlaceInGroup) -> Result<Counter, NoMemory> {
     let (index, header) = registry().take_index().map_err(|bytes| NoMemory { bytes })?;
-    header.bind(at.as_ptr().cast());
+    header.bind(at.as_ptr().cast(), owner::word(index, place.number));
     Ok(Counter::new(place, index, header))
 }
 

@@ -6,10 +6,12 @@
 use crate::counter::exceeded;
 use crate::counter::handle::Handle;
 use crate::counter::incarnation::Generation;
+use crate::counter::noted;
 use crate::counter::object::{Counter, LimitWords};
 use crate::counter::protection::{Protected, Protection};
-use crate::counter::watch::{EXCEEDED, HIGH, REPORTED, WAITING};
+use crate::counter::watch::{EXCEEDED, HIGH, NOTED, REPORTED, WAITING};
 use crate::sync::{Ordering, fence_after_exchange};
+use crate::thread::slow_path;
 
 // === Protection ===
 
@@ -138,7 +140,9 @@ fn fell_watched_slow(counter: &Counter) {
 }
 
 fn notify(counter: &Counter) {
-    if let Some(policies) = counter.tree().policies() {
+    if slow_path::is_quiet() {
+        noted::note(counter, NOTED);
+    } else if let Some(policies) = counter.tree().policies() {
         policies.fell(counter);
     }
 }

@@ -15,25 +15,35 @@
 //! `README.md`.
 
 pub(crate) mod alerts;
+pub(crate) mod allocator;
 pub(crate) mod at_limit;
 pub(crate) mod below;
 pub(crate) mod charge;
+pub(crate) mod child_count;
 pub(crate) mod children;
 pub(crate) mod claim;
+pub(crate) mod closed;
 pub(crate) mod config;
+pub(crate) mod counted;
+pub(crate) mod cover;
 pub(crate) mod credit;
 pub(crate) mod drain;
 pub(crate) mod effective;
 pub(crate) mod exceeded;
+pub(crate) mod fallen;
+pub(crate) mod gross;
 pub(crate) mod handle;
 pub(crate) mod idle;
 pub(crate) mod incarnation;
 pub(crate) mod index;
 pub(crate) mod join;
+pub(crate) mod ledger;
 pub(crate) mod level;
 pub(crate) mod links;
+pub(crate) mod look_again;
 pub(crate) mod make;
 pub(crate) mod marks;
+pub(crate) mod noted;
 pub(crate) mod object;
 pub(crate) mod peak;
 pub(crate) mod protection;

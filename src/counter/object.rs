@@ -9,6 +9,7 @@ use std::cell::UnsafeCell;
 use std::ops::Deref;
 use std::ptr::{self, NonNull};
 
+use crate::counter::child_count::ChildCount;
 use crate::counter::incarnation::State;
 use crate::counter::object::tree::{OfTree, Tree};
 use crate::counter::peak::Peaks;
@@ -18,7 +19,7 @@ use crate::error::CounterId;
 use crate::error::USAGE_MAX;
 use crate::pool::PoolAlign;
 use crate::sync::stat_atomic::{AtomicBool, AtomicPtr as StatPtr, AtomicU32 as StatU32, AtomicU64 as StatU64};
-use crate::sync::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::thread::audit::SharedCell;
 use crate::thread::directory::{Header, SlotIndex};
 
@@ -85,8 +86,6 @@ pub(crate) struct CounterObject {
 
 /// A group's place among its siblings, and its children: see `links`.
 pub(crate) struct Links {
-    /// The number of children that are online, and whether there may be more.
-    pub(super) children: AtomicU32,
     /// The hash that decides the group's shard. The lock of that shard protects this and its neighbours.
     pub(super) hash: StatU64,
     pub(super) next: StatPtr<Counter>,
@@ -140,14 +139,34 @@ impl<T, const REST: usize> Deref for Padded<T, REST> {
     }
 }
 
-/// Usage, and fields that threads rarely touch: they need no line of their own here.
+/// Usage, and fields that threads rarely touch, on a line of their own. Before it is a line that walks read and threads
+/// rarely write: a walk that has left usage to another thread's walk does not fetch that line again.
+///
+/// What each child writes at its parent beside its handle lies together: what it charges, and its count.
 #[derive(Default)]
+#[repr(C)]
 pub(crate) struct Usage {
     /// The first counter's keeps all of a group; that of a further counter has generation and offline only.
     pub(crate) state: State,
+    pub(crate) peaks: Peaks,
+    /// The max as it was set, while the level is only observed and `limits.max` admits every charge.
+    pub(crate) observed_max: StatU64,
+    /// The front of the counter set that this counter is a member of.
+    pub(crate) front: StatPtr<Counter>,
+    /// The next counter that the same thread has to release, or that an allocator has noted: a noted counter has a handle,
+    /// so no thread releases it.
+    pub(crate) next_to_release: AtomicPtr<Counter>,
+    /// The number of (thread, counter) pairs that may hold credit.
+    pub(crate) touched: StatU64,
+    /// Bound on the credit below this level: the sum of `touched` x capacity over open stocks.
+    pub(crate) bound: AtomicU64,
+
     /// Live charge and credit of the whole subtree. Signed: a walk sees an underflow instead of a wrapped number.
     pub(crate) units: AtomicI64,
-    pub(crate) peaks: Peaks,
+    /// The children of the group; that of a further counter has none.
+    children: ChildCount,
+    /// The counter's number in a walk over a `HierarchySnapshot`.
+    pub(crate) mark: StatU32,
     pub(crate) failcnt: StatU64,
     pub(crate) underflows: StatU64,
     pub(crate) underflowed: StatU64,
@@ -155,20 +174,8 @@ pub(crate) struct Usage {
     pub(crate) audit_shared: SharedCell,
     /// What the same threads have charged without a guard and not uncharged, as signed: see `raw`.
     pub(crate) raw_shared: AtomicU64,
-    /// The max as it was set, while the level is only observed and `limits.max` admits every charge.
-    pub(crate) observed_max: StatU64,
-    /// The front of the counter set that this counter is a member of.
-    pub(crate) front: StatPtr<Counter>,
-    /// The next counter that the same thread has to release.
-    pub(crate) next_to_release: StatPtr<Counter>,
-    /// The number of (thread, counter) pairs that may hold credit.
-    pub(crate) touched: StatU64,
-    /// Bound on the credit below this level: the sum of `touched` x capacity over open stocks.
-    pub(crate) bound: StatU64,
     /// Units drained and not yet uncharged, within one drain.
     pub(crate) settled: StatU64,
-    /// The counter's number in a walk over a `HierarchySnapshot`.
-    pub(crate) mark: StatU32,
 }
 
 /// Where a counter lies: the fields of [`Counter`] of these names.
@@ -190,7 +197,7 @@ pub(crate) struct LimitWords {
     /// before the first batch, and uncounts a close after the last drain. A level that reads zero twice with the same
     /// number had no credit below it in between.
     pub(crate) open: AtomicU64,
-    /// A charge was refused here lately: no stock below opens. Set under the lock, cleared by a charge that sees room.
+    /// A charge was refused here lately: no stock below opens. Cleared by a charge that sees room.
     pub(crate) tight: AtomicBool,
     /// Units that forced charges have ever put above max.
     pub(crate) forced_total: StatU64,
@@ -256,12 +263,12 @@ impl Counter {
 
     fn is_clean(&self) -> bool {
         let LimitWords { min, low, open, watched, in_excess, .. } = &self.limits;
-        [open, in_excess, &self.charger].into_iter().all(|word| word.load(Ordering::Relaxed) == 0)
+        [open, in_excess, &self.charger, &self.usage.bound].into_iter().all(|word| word.load(Ordering::Relaxed) == 0)
             && min.is_clean()
             && low.is_clean()
             && watched.bits() == 0
             && self.usage() == 0
-            && [&self.usage.touched, &self.usage.bound].into_iter().all(|figure| figure.load(Ordering::Relaxed) == 0)
+            && self.usage.touched.load(Ordering::Relaxed) == 0
             && !self.is_open()
     }
 
@@ -272,7 +279,7 @@ impl Counter {
         self.usage.units.store(0, Ordering::Relaxed);
         self.usage.peaks.forget();
         let LimitWords { min, low, open, watched, in_excess, .. } = &self.limits;
-        for word in [open, in_excess, &self.charger] {
+        for word in [open, in_excess, &self.charger, &self.usage.bound] {
             word.store(0, Ordering::Relaxed);
         }
         min.reset();
@@ -282,16 +289,10 @@ impl Counter {
         self.high.store(u64::MAX, Ordering::Relaxed);
         self.limits.tight.store(false, Ordering::Relaxed);
         self.poisoned.store(false, Ordering::Relaxed);
-        self.links().children.store(0, Ordering::Relaxed);
+        self.child_count().reset();
         self.stuck.store(false, Ordering::Relaxed);
         self.set_front(None);
-        let figures = [
-            &self.usage.touched,
-            &self.usage.bound,
-            &self.usage.failcnt,
-            &self.usage.underflows,
-            &self.usage.underflowed,
-        ];
+        let figures = [&self.usage.touched, &self.usage.failcnt, &self.usage.underflows, &self.usage.underflowed];
         let LimitWords { forced_total, reserve_wanted, .. } = &self.limits;
         for figure in figures.into_iter().chain([forced_total, reserve_wanted]) {
             figure.store(0, Ordering::Relaxed);
@@ -302,7 +303,7 @@ impl Counter {
         unsafe { (*self.incarnation.get()).take() }
     }
 
-    #[inline]
+    #[inline(always)]
     #[allow(unsafe_code)]
     pub(crate) fn incarnation(&self) -> &Incarnation {
         // SAFETY: a caller with the reference keeps the object in its incarnation, see `Counter`; no thread writes the
@@ -339,6 +340,12 @@ impl Counter {
     pub(crate) fn links(&self) -> &'static Links {
         // SAFETY: as in `first`.
         unsafe { &(*self.object).links }
+    }
+
+    /// The children of this counter's group.
+    #[inline]
+    pub(crate) fn child_count(&self) -> &'static ChildCount {
+        &self.first().usage.children
     }
 
     /// The next counter of the group.
@@ -420,7 +427,7 @@ impl Counter {
 
     /// The stock is counted as open. Its capacity may already be 0: a close has begun.
     pub(crate) fn is_open(&self) -> bool {
-        // SeqCst (E35): after `Links::bar`, pairs with `set_open`. Acquire (E36): a thread that finds it closed comes
+        // SeqCst (E35): after `ChildCount::bar`, pairs with `set_open`. Acquire (E36): a thread that finds it closed comes
         // after every access to the stock.
         self.opened.load(Ordering::SeqCst) != 0
     }

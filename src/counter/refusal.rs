@@ -1,6 +1,6 @@
 //! What a level reports that has no room, and whether the charge must first drain credit.
 //!
-//! Edge: E10 (open count).
+//! Edges: E10 (open count), E48 (a stock is uncounted/a refusal looks at its bound).
 
 use crate::counter::object::Counter;
 use crate::error::{CounterChargeError, USAGE_MAX};
@@ -33,6 +33,15 @@ impl LevelRefusal<'_> {
     pub(crate) fn without_credit(&self) -> bool {
         // Acquire (E10): pairs with the exchanges in `Tree::open` and `Tree::close`.
         self.open & u64::from(u32::MAX) == 0 && self.level.limits.open.load(Ordering::Acquire) == self.open
+    }
+
+    /// Even if all credit came back that may lie below the level, `n` would not fit: there is no use to drain.
+    pub(crate) fn is_beyond_credit(&self, n: u64) -> bool {
+        // Acquire (E48): the bound, then the count; pairs with `stocks::unreserve`. Where the count is as before the
+        // refusal, the bound holds for the usage that refused.
+        let bound = self.level.usage.bound.load(Ordering::Acquire);
+        let after = self.usage.saturating_sub(bound).saturating_add(n);
+        after > self.max && self.level.limits.open.load(Ordering::Acquire) == self.open
     }
 
     /// A drain cannot make room for `n`, and no line of waiting charges has refused: a forced charge may go above max.

@@ -11,7 +11,7 @@ use crate::counter::object::tree::{Stocks, Tree};
 use crate::counter::object::{Counter, Incarnation, SHARED};
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::SlowPath;
-use crate::counter::{make, marks, raw};
+use crate::counter::{gross, make, marks, raw};
 use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::block::Block;
 use crate::thread::local;
@@ -24,7 +24,7 @@ pub(crate) fn retire(counter: &'static Counter) {
     let tree = counter.incarnation().tree.counted();
     let mut stocks = tree.stocks.lock();
     // No thread opens its stock from here on. It has no children: they would keep it.
-    let barred = counter.links().bar();
+    let barred = counter.child_count().bar();
     debug_assert!(barred.is_ok(), "a counter outlives its children");
     tree.hierarchy.lock_of(counter).retire(counter);
     // Units charged through a set's stock stay charged to the counters of the set.
@@ -54,7 +54,7 @@ pub(crate) fn uncharge_all(counter: &'static Counter) {
     let _path = SlowPath::enter();
     let tree = counter.tree();
     let mut stocks = tree.stocks.lock();
-    let barred = counter.links().bar();
+    let barred = counter.child_count().bar();
     debug_assert!(barred.is_ok(), "a counter outlives its children");
     // The credit is part of the usage.
     vacate(tree, counter);
@@ -77,17 +77,23 @@ pub(crate) fn vacate(tree: &Tree, counter: &Counter) -> u64 {
     // Relaxed: E12, see below. A thread marks itself as a charger (`Counter::enter`) before it makes a slot active, so
     // this thread need not visit the blocks of other threads. The audit counts without that mark.
     let charger = counter.charger.load(Ordering::Relaxed);
-    let used = |block: &&Block| charger == SHARED || charger == block.charger() || tree.audited;
-    let mut credit = 0;
-    for block in tree.registry.blocks().filter(used) {
+    let in_block = |block: &Block| {
         // E12: no barrier. The last handle's drop, or the last uncharge, orders every use of the counter before
         // this. The pool's locks order this before the next counter with the object.
-        credit += block.slot(counter.index).map_or(0, Slot::vacate);
         if let Some(cell) = block.audit.get(counter.index) {
             cell.reset();
         }
-    }
+        block.slot(counter.index).map_or(0, Slot::vacate)
+    };
+    let of_all = charger == SHARED || tree.audited;
+    let used = |block: &&Block| of_all || charger == block.charger();
+    // Mostly the one charger itself is here: it reads no word of another thread.
+    let own = local::with_block(|block| block.filter(|block| !of_all && used(block)).map(in_block));
+    let unused = charger == 0 && !of_all;
+    let credit =
+        own.unwrap_or_else(|| if unused { 0 } else { tree.registry.blocks().filter(used).map(in_block).sum() });
     raw::reset(counter);
+    gross::reset(counter);
     credit
 }
 

@@ -8,6 +8,7 @@ use crate::counter::object::Counter;
 use crate::counter::object::tree::Policies;
 use crate::sync::Ordering;
 use crate::thread::foreign::Foreign;
+use crate::thread::left::{LISTS, left};
 use crate::thread::objects;
 use crate::thread::slow_path::{self, Entered};
 
@@ -54,6 +55,7 @@ impl Drop for End {
                 serve_slow();
             }
             objects::report();
+            serve_left();
         }
     }
 }
@@ -83,6 +85,38 @@ fn release_claimed_slow(first: *const ()) {
         drop(entered);
         // With the last group goes its tree, and foreign values of the tree: outside of any slow path.
         drop(Foreign::new(gone));
+    }
+}
+
+/// Do what allocators have left. The thread holds no lock and runs no slow path.
+#[inline]
+fn serve_left() {
+    if left().take_due(LISTS) {
+        serve_left_slow();
+    }
+}
+
+/// What allocators leave meanwhile waits for the next slow path: the turns end.
+#[cold]
+#[inline(never)]
+#[allow(unsafe_code)]
+fn serve_left_slow() {
+    let mut next = left().noted.take().cast::<Counter>();
+    // SAFETY: `noted` has listed it with a handle; objects are never freed.
+    while let Some(noted) = unsafe { next.as_ref::<'static>() } {
+        // Before the mark is taken: from then on another thread may list the counter again.
+        next = noted.usage.next_to_release.load(Ordering::Relaxed);
+        if let Some(policies) = noted.tree().policies() {
+            policies.look_again(noted);
+        }
+    }
+    let claimed = left().claimed.take();
+    if !claimed.is_null() {
+        release_claimed_slow(claimed);
+    }
+    release_all_claimed();
+    if slow_path::has_to_serve() {
+        serve_slow();
     }
 }
 

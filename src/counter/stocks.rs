@@ -3,7 +3,8 @@
 //!
 //! No thread releases a counter whose stock is counted here without this lock, so its holder may read all of them.
 //!
-//! Edges: E35 (a stock opens/its group goes offline), E36 (a stock closes/its group is released).
+//! Edges: E35 (a stock opens/its group goes offline), E36 (a stock closes/its group is released), E48 (a stock is
+//! uncounted/a refusal looks at its bound).
 
 use crate::counter::config::BUDGET_SHARE;
 use crate::counter::object::tree::{Claim, Counters, Hierarchy, Stocks};
@@ -48,7 +49,7 @@ impl Stocks {
         match counter.opened.load(Ordering::Relaxed).checked_sub(1) {
             None if open => {
                 self.opened.push(counter);
-                // SeqCst (E35): counted, then a check whether the group is going offline; pairs with `Links::bar`.
+                // SeqCst (E35): counted, then a check whether the group is going offline; pairs with `ChildCount::bar`.
                 counter.opened.swap(self.opened.len() as u32, Ordering::SeqCst);
             }
             Some(at) if !open => {
@@ -108,12 +109,12 @@ impl Stocks {
 // === What may be stranded ===
 
 pub(crate) fn may_open(counter: &Counter) -> bool {
-    let bare_root = |counter: &Counter| counter.incarnation().parent.is_some() || counter.links().children() == 0;
+    let bare_root = |counter: &Counter| counter.incarnation().parent.is_some() || counter.child_count().get() == 0;
     let members = &counter.incarnation().members;
     counter.index != SlotIndex::NONE
         && counter.incarnation().stock
         && counter.batch() > 0
-        && !counter.links().is_barred()
+        && !counter.child_count().is_barred()
         && !counter.poisoned.load(Ordering::Relaxed)
         && counter.tree().barrier.state() != BarrierState::Degraded
         && if members.is_empty() { bare_root(counter) } else { members.iter().all(|member| bare_root(member)) }
@@ -154,6 +155,7 @@ pub(crate) fn reserve(counter: &Counter, units: u64) -> bool {
 
 pub(crate) fn unreserve(counter: &Counter, units: u64) {
     for level in counter.path_to_root() {
-        level.usage.bound.fetch_sub(units, Ordering::Relaxed);
+        // Release (E48): uncounted before; pairs with `LevelRefusal::is_beyond_credit`.
+        level.usage.bound.fetch_sub(units, Ordering::Release);
     }
 }

@@ -6,11 +6,12 @@
 use std::fmt;
 
 use crate::counter::credit::{credit_at, stocks_at};
-use crate::counter::marks;
+use crate::counter::ledger::{self, LedgerSums};
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::SlowPath;
+use crate::counter::{cover, exceeded, marks};
 use crate::error::CounterId;
 use crate::sync::Ordering;
 
@@ -96,6 +97,12 @@ pub enum FaultKind {
     Excess,
     /// Units were uncharged that had not been charged.
     Underflow,
+    /// More is allocated, unpaid or covering than is live: see [`Group::ledger`](crate::Group::ledger).
+    Ledger,
+    /// What is unpaid is not what is covered beyond the covering charges.
+    Unpaid,
+    /// Usage is above max or high and no mark tells checkpoints so, or the reverse; or the marks were miscounted.
+    Mark,
 }
 
 impl Verdict {
@@ -163,6 +170,13 @@ impl fmt::Display for Fault {
             FaultKind::Excess => {
                 write!(f, "{counter}: {found} groups below are counted in excess, {expected} are: {by} {sign}")
             }
+            FaultKind::Ledger => {
+                write!(f, "{counter}: {found} are allocated, unpaid or covering, {expected} live: {by} too many")
+            }
+            FaultKind::Unpaid => {
+                write!(f, "{counter}: {found} are unpaid, covered bytes need {expected}: {by} {sign}")
+            }
+            FaultKind::Mark => write!(f, "{counter}: {found} marks of excess, {expected} are right: {by} {sign}"),
             FaultKind::Underflow => write!(f, "{counter}: {found} uncharged that were never charged"),
         }
     }
@@ -177,6 +191,8 @@ struct Sums {
     min: u64,
     low: u64,
     excess: u64,
+    ledger: LedgerSums,
+    marks: u64,
 }
 
 // === The check of a tree ===
@@ -194,8 +210,10 @@ impl Known<'_> {
     pub(crate) const NOTHING: Known<'static> = Known { path: &|_| None, children_in_excess: &|_| 0 };
 }
 
-/// Checks the counts below `top`. Takes the tree's lock and all locks of its hierarchy.
+/// Checks the counts below `top`, once covers are compared with their charges. Takes the tree's lock and all locks of its
+/// hierarchy.
 pub(crate) fn verify(tree: &Tree, top: &Counter, known: &Known<'_>) -> Verdict {
+    cover::look_below(Some(top));
     let _path = SlowPath::enter();
     let top = top.header.counter();
     let _stocks = tree.stocks.lock();
@@ -209,8 +227,12 @@ pub(crate) fn verify(tree: &Tree, top: &Counter, known: &Known<'_>) -> Verdict {
         sum.credit = sum.credit.saturating_add(credit_at(tree, counter));
         let live = stocks_at(counter).map(|counter| tree.audited_live(counter));
         sum.live = live.fold(sum.live, i64::wrapping_add);
+        let own = ledger::own(counter);
+        sum.ledger += own;
+        sum.marks += u64::from(exceeded::is_marked(counter));
         let sum = *sum;
         judge(tree, counter, &sum, known, &mut faults);
+        judge_ledger(counter, own, &sum, known, &mut faults);
         let parent = counter.incarnation().parent.and_then(|parent| number(&order, parent));
         if let Some(above) = parent.filter(|_| at > 0) {
             let usage = counter.usage();
@@ -221,6 +243,8 @@ pub(crate) fn verify(tree: &Tree, top: &Counter, known: &Known<'_>) -> Verdict {
             above.min = above.min.saturating_add(usage.min(marks::protection(counter, Protection::Min)));
             above.low = above.low.saturating_add(usage.min(marks::protection(counter, Protection::Low)));
             above.excess += sum.excess + u64::from(usage > marks::soft(counter));
+            above.ledger += sum.ledger;
+            above.marks += sum.marks;
         }
     }
     faults.reverse();
@@ -256,6 +280,33 @@ fn judge(tree: &Tree, counter: &'static Counter, sum: &Sums, known: &Known<'_>, 
     let excess = (known.children_in_excess)(counter);
     if excess != sum.excess {
         fault(FaultKind::Excess, sum.excess, excess);
+    }
+}
+
+/// What allocators and checkpoints rely on: the ledger of `counter` alone is `own`.
+fn judge_ledger(counter: &'static Counter, own: LedgerSums, sum: &Sums, known: &Known<'_>, faults: &mut Vec<Fault>) {
+    let mut fault = |kind, expected, found| {
+        faults.push(Fault { counter: counter.id(), path: (known.path)(counter), kind, expected, found });
+    };
+    let live = counter.usage().saturating_sub(sum.credit);
+    let LedgerSums { uncovered, held, unpaid, .. } = sum.ledger;
+    let least = uncovered.saturating_add(held).saturating_add(unpaid);
+    if least > live {
+        fault(FaultKind::Ledger, live, least);
+    }
+    let unpaid = own.covered.saturating_sub(own.held);
+    if own.unpaid != unpaid {
+        fault(FaultKind::Unpaid, unpaid, own.unpaid);
+    }
+    if !exceeded::is_mark_right(counter) {
+        let marked = u64::from(exceeded::is_marked(counter));
+        fault(FaultKind::Mark, 1 - marked, marked);
+    }
+    // The tree counts the marks of all its groups.
+    let is_root = counter.incarnation().parent.is_none() && counter.is_memory();
+    let counted = counter.tree().alerts.marks();
+    if is_root && counter.tree().policies().is_some() && counted != sum.marks {
+        fault(FaultKind::Mark, sum.marks, counted);
     }
 }
 

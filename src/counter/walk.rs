@@ -3,15 +3,18 @@
 //! After `mm/page_counter.c`, with two differences. A level admits by compare-exchange (`level`), so a refusal leaves
 //! no trace at its own level. A walk records peaks once it is through, so a doomed charge leaves none at all.
 
-use std::ptr;
+use std::{mem, ptr};
 
 use smallvec::SmallVec;
 
+use crate::counter::fallen::Fallen;
+use crate::counter::level::Open;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Crossing;
 use crate::counter::refusal::LevelRefusal;
-use crate::counter::watch::{EXCEEDED, HIGH, OBSERVED};
+use crate::counter::watch::{HIGH, NOT_OF_WALKS, OBSERVED};
 use crate::counter::{exceeded, marks};
+use crate::error::USAGE_MAX;
 use crate::sync::Ordering;
 
 /// Levels to visit again that a walk keeps on its own stack.
@@ -51,6 +54,13 @@ pub(crate) struct Walked {
     pub(crate) above_max: bool,
 }
 
+impl Walked {
+    /// A walk that has passed no mark.
+    pub(crate) const fn quietly(margin: u64) -> Walked {
+        Walked { margin, over_high: 0, above_observed: false, above_max: false }
+    }
+}
+
 /// What a charge that missed leaves to its caller.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
@@ -72,6 +82,39 @@ pub(crate) enum Amount {
     Batch,
 }
 
+/// A walk that has got through outside of any slow path.
+pub(crate) struct WalkedAtOnce<'a> {
+    /// The smallest room left.
+    pub(crate) margin: u64,
+    /// The level that a forced walk has left above max. The caller reports it.
+    pub(crate) above: Option<&'a Counter>,
+}
+
+impl WalkedAtOnce<'_> {
+    /// Report the level above max, outside of any slow path. The caller keeps the counter.
+    #[inline]
+    pub(crate) fn tell_forced(&self) {
+        if let Some((level, policies)) = self.above.and_then(|level| Some((level, level.tree().policies()?))) {
+            policies.forced(level);
+        }
+    }
+}
+
+/// A walk that has stopped on its way up: its thread goes on in a slow path.
+pub(crate) struct Stopped<'a> {
+    /// The levels below have been charged.
+    level: &'a Counter,
+    here: Open,
+    below: WalkedAtOnce<'a>,
+}
+
+/// An uncharge that has stopped on its way up, likewise.
+pub(crate) struct StoppedDown<'a> {
+    lowest: bool,
+    fallen: Fallen<'a>,
+    above: Option<&'a Counter>,
+}
+
 /// Levels that a walk visits again once it is through, so that a doomed walk leaves no trace at them.
 #[derive(Default)]
 struct Passed<'a> {
@@ -84,7 +127,7 @@ struct Passed<'a> {
 impl<'a> Passed<'a> {
     #[inline(always)]
     fn note(&mut self, level: &'a Counter, usage: u64) {
-        let watched = level.limits.watched.bits() & !EXCEEDED != 0;
+        let watched = level.limits.watched.bits() & !NOT_OF_WALKS != 0;
         if watched || level.peaks().rises(usage) {
             self.levels.push((level, usage));
             self.watched |= watched;
@@ -113,18 +156,70 @@ impl Counter {
         self.path_to_root().take_while(move |&level| top.is_none_or(|top| !ptr::eq(level, top)))
     }
 
+    /// Charge `n` at every level that nothing looks at and that has room; `forced`, at one level above its max as well. The
+    /// margin is the smallest room left, or `margin` where that is less. The counter has no members.
+    #[inline(always)]
+    pub(crate) fn walk_at_once(&self, n: u64, margin: u64, forced: bool) -> Result<WalkedAtOnce<'_>, Stopped<'_>> {
+        let (mut level, mut below) = (self, WalkedAtOnce { margin, above: None });
+        if n > USAGE_MAX {
+            return Err(Stopped { level, here: Open::NotAdded, below });
+        }
+        loop {
+            // Read before the exchange, which delays all loads that follow it.
+            let parent = level.incarnation().parent;
+            match level.admit_at_once(n) {
+                Ok(room) => below.margin = below.margin.min(room),
+                Err(Open::NotAdded) if forced && below.above.is_none() => match level.force_at_once(n) {
+                    Ok(()) => below = WalkedAtOnce { margin: 0, above: Some(level) },
+                    Err(here) => return Err(Stopped { level, here, below }),
+                },
+                Err(here) => return Err(Stopped { level, here, below }),
+            }
+            match parent {
+                Some(parent) => level = parent,
+                None => return Ok(below),
+            }
+        }
+    }
+
+    /// Go on with a [`walk`](Self::walk) that has stopped.
+    pub(crate) fn walk_on<'a>(
+        &'a self,
+        n: u64,
+        amount: Amount,
+        stopped: Stopped<'a>,
+    ) -> Result<Walked, LevelRefusal<'a>> {
+        self.walk_levels(n, amount, stopped.level.path_to_root(), stopped.here, stopped.below.margin)
+    }
+
     /// Charge exactly `n` at every level, or at none. A doomed walk is visible below the refusing level until it is
     /// undone.
     pub(crate) fn walk(&self, n: u64, amount: Amount) -> Result<Walked, LevelRefusal<'_>> {
-        self.walk_below(n, amount, None)
+        if !self.incarnation().members.is_empty() {
+            return self.walk_below(n, amount, None);
+        }
+        match self.walk_at_once(n, u64::MAX, false) {
+            Ok(walked) => Ok(Walked::quietly(walked.margin)),
+            Err(stopped) => self.walk_on(n, amount, stopped),
+        }
     }
 
     /// [`walk`](Self::walk) the levels below `top` only.
     pub(crate) fn walk_below(&self, n: u64, amount: Amount, top: Option<&Counter>) -> Result<Walked, LevelRefusal<'_>> {
+        self.walk_levels(n, amount, self.path_below(top), Open::NotAdded, u64::MAX)
+    }
+
+    fn walk_levels<'a>(
+        &'a self,
+        n: u64,
+        amount: Amount,
+        levels: impl Iterator<Item = &'a Counter>,
+        mut first: Open,
+        mut margin: u64,
+    ) -> Result<Walked, LevelRefusal<'a>> {
         let mut passed = Passed::default();
-        let mut margin = u64::MAX;
-        for level in self.path_below(top) {
-            match level.admit(n) {
+        for level in levels {
+            match level.admit_after(mem::replace(&mut first, Open::NotAdded), n) {
                 Ok(admitted) => {
                     margin = margin.min(admitted.room);
                     passed.note(level, admitted.usage);
@@ -136,7 +231,7 @@ impl Counter {
             }
         }
         passed.record_peaks();
-        let walked = Walked { margin, over_high: 0, above_observed: false, above_max: false };
+        let walked = Walked::quietly(margin);
         Ok(if passed.watched { self.look_at_marks_slow(n, amount, &passed, walked) } else { walked })
     }
 
@@ -144,11 +239,27 @@ impl Counter {
     /// may.
     #[inline(never)]
     pub(crate) fn walk_forced(&self, n: u64) -> Result<Walked, LevelRefusal<'_>> {
+        let below = WalkedAtOnce { margin: u64::MAX, above: None };
+        self.walk_forced_levels(n, self.path_to_root(), Open::NotAdded, below)
+    }
+
+    /// Go on with a [`walk_forced`](Self::walk_forced) that has stopped.
+    pub(crate) fn walk_forced_on<'a>(&'a self, n: u64, stopped: Stopped<'a>) -> Result<Walked, LevelRefusal<'a>> {
+        self.walk_forced_levels(n, stopped.level.path_to_root(), stopped.here, stopped.below)
+    }
+
+    fn walk_forced_levels<'a>(
+        &'a self,
+        n: u64,
+        levels: Levels<'a>,
+        mut first: Open,
+        below: WalkedAtOnce<'a>,
+    ) -> Result<Walked, LevelRefusal<'a>> {
         let mut passed = Passed::default();
-        let mut crossings = Crossings::new();
-        let mut margin = u64::MAX;
-        for level in self.path_to_root() {
-            match level.admit_or_force(n) {
+        let mut crossings: Crossings<'_> = below.above.into_iter().map(Crossing::Forced).collect();
+        let mut margin = below.margin;
+        for level in levels {
+            match level.admit_or_force(mem::replace(&mut first, Open::NotAdded), n) {
                 Ok(forced) => {
                     margin = margin.min(forced.room);
                     passed.note(level, forced.usage);
@@ -164,7 +275,7 @@ impl Counter {
         }
         passed.record_peaks();
         self.tell_crossings(&crossings);
-        let walked = Walked { margin, over_high: 0, above_observed: false, above_max: !crossings.is_empty() };
+        let walked = Walked { above_max: !crossings.is_empty(), ..Walked::quietly(margin) };
         Ok(if passed.watched { self.look_at_marks_slow(n, Amount::Needed, &passed, walked) } else { walked })
     }
 
@@ -199,6 +310,12 @@ impl Counter {
         }
         self.tell_crossings(&crossings);
         walked
+    }
+
+    /// A walk that has got through outside of any slow path, for a thread that is in one now.
+    pub(crate) fn report(&self, walked: &WalkedAtOnce<'_>) -> Walked {
+        self.tell_crossings(walked.above.map(Crossing::Forced).as_slice());
+        Walked { above_max: walked.above.is_some(), ..Walked::quietly(walked.margin) }
     }
 
     fn tell_crossings(&self, crossings: &[Crossing<'_>]) {
@@ -266,19 +383,44 @@ impl Counter {
 
     /// Returns what the lowest level had to subtract.
     fn uncharge_chain(&self, n: u64) -> u64 {
-        // The parent is read before the subtraction, here and above: what is left to subtract keeps the parent alive.
-        let mut level = self.incarnation().parent;
-        let lowest = self.subtract(n);
-        let mut n = lowest;
-        while let Some(above) = level.filter(|_| n > 0) {
-            level = above.incarnation().parent;
-            n = above.subtract(n);
+        self.uncharge_at_once(n).map_or_else(|stopped| stopped.go_on(n), |()| n)
+    }
+
+    /// Uncharge `n` at every level that nothing looks at and that something else keeps. Afterwards the counter may be
+    /// gone.
+    #[inline(always)]
+    pub(crate) fn uncharge_at_once(&self, n: u64) -> Result<(), StoppedDown<'_>> {
+        let (mut level, mut lowest) = (self, true);
+        loop {
+            // The parent is read before the subtraction, here and below: what is left to subtract keeps the parent alive.
+            let above = level.incarnation().parent;
+            if let Err(fallen) = level.subtract_at_once(n) {
+                return Err(StoppedDown { lowest, fallen, above });
+            }
+            match above {
+                Some(parent) => (level, lowest) = (parent, false),
+                None => return Ok(()),
+            }
         }
-        lowest
     }
 
     /// Usage behind the credit of this stock: the least among a set's counters.
     pub(crate) fn backing(&self) -> u64 {
         self.incarnation().members.iter().map(|member| member.usage()).min().unwrap_or_else(|| self.usage())
+    }
+}
+
+impl StoppedDown<'_> {
+    /// In a slow path. Returns what the lowest level had to subtract.
+    pub(crate) fn go_on(self, n: u64) -> u64 {
+        let StoppedDown { lowest, fallen, above } = self;
+        let mut left = fallen.report();
+        let taken = if lowest { left } else { n };
+        let mut level = above;
+        while let Some(at) = level.filter(|_| left > 0) {
+            level = at.incarnation().parent;
+            left = at.subtract(left);
+        }
+        taken
     }
 }

@@ -18,6 +18,12 @@ pub(crate) const OBSERVED: u64 = 1 << 2;
 pub(crate) const HIGH: u64 = 1 << 3;
 /// Usage is above max or high: see `exceeded`. A walk that raises usage further has nothing to do about it.
 pub(crate) const EXCEEDED: u64 = 1 << 4;
+/// An allocator has changed usage, and the next slow path looks at the counter: see `noted`.
+pub(crate) const NOTED: u64 = 1 << 5;
+/// It has put a level above its max.
+pub(crate) const NOTED_FORCED: u64 = 1 << 6;
+/// What a walk does not look at.
+pub(crate) const NOT_OF_WALKS: u64 = EXCEEDED | NOTED | NOTED_FORCED;
 /// From this bit on the policies name the bits.
 pub(crate) const FIRST_OF_POLICIES: u32 = 8;
 

@@ -1,6 +1,7 @@
 //! How it works, what is exact, and what it does not do: pages without code.
 //!
 //! * [`protocol`], [`drain`], [`idle`]: states, steps and races of a charge, of a drain, and of credit that goes home.
+//! * [`cover`]: charges that pay for what an allocator hands out.
 //! * [`threads`]: what one thread owns.
 //! * [`barrier`]: the asymmetric barrier that both rest on.
 //! * [`lifecycle`], [`pools`]: how a group comes and goes; where its memory comes from.
@@ -23,6 +24,8 @@ pages! {
     protocol: "../counter/README.md",
     drain: "../counter/drain.md",
     idle: "../counter/idle.md",
+    allocator: "../counter/allocator.md",
+    cover: "../counter/cover.md",
     threads: "../thread/README.md",
     barrier: "../sync/README.md",
     lifecycle: "../lifecycle/README.md",

@@ -7,12 +7,11 @@
 use std::fmt;
 use std::mem::ManuallyDrop;
 
-use super::counter;
-use super::error::{ChargeError, SplitError};
+use super::error::ChargeError;
 use super::handle::Group;
 use crate::admission::plain::WaitFor;
 use crate::admission::steps;
-use crate::admission::transfer::{TransferFailure, move_charge};
+use crate::counter::cover::{self, ChargedBytes};
 use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
 use crate::counter::walk::Charged;
@@ -44,15 +43,15 @@ use crate::units::Bytes;
 /// ```
 #[must_use = "dropped at once it gives the bytes back at once"]
 pub struct Charge {
-    header: &'static Header,
-    bytes: u64,
+    pub(super) header: &'static Header,
+    pub(super) bytes: ChargedBytes,
 }
 
 impl Charge {
     /// Owns bytes that have been charged, or for 0 bytes a handle that has been taken.
     #[inline(always)]
     pub(crate) fn new(header: &'static Header, bytes: u64) -> Self {
-        Charge { header, bytes }
+        Charge { header, bytes: ChargedBytes::new(bytes) }
     }
 
     /// Charges as [`Group::try_charge`] does.
@@ -83,7 +82,7 @@ impl Charge {
     /// Returns the bytes held.
     #[inline]
     pub fn bytes(&self) -> u64 {
-        self.bytes
+        self.bytes.get()
     }
 
     /// Returns the group that is charged, as a handle of its own.
@@ -137,9 +136,12 @@ impl Charge {
     /// Records that `bytes` more have been charged. From here on they keep the group.
     #[inline]
     pub(super) fn grown(&mut self, bytes: u64) {
-        let held = self.bytes;
+        let held = self.bytes();
         // This does not overflow: usage ends at 2^63, and a charge is a part of usage.
-        self.bytes = held + bytes;
+        self.bytes.add(bytes);
+        if self.bytes.is_covering() {
+            cover::hold(self.header, bytes);
+        }
         if held == 0 && bytes > 0 {
             release(self.header.counter());
         }
@@ -157,15 +159,20 @@ impl Charge {
     #[inline]
     pub fn shrink(&mut self, bytes: impl Into<Bytes>) -> u64 {
         let Bytes(bytes) = bytes.into();
-        let bytes = bytes.min(self.bytes);
+        let held = self.bytes();
+        let bytes = bytes.min(held);
         if bytes == 0 {
             return 0;
         }
-        if bytes == self.bytes {
+        if bytes == held {
             hold(self.header.counter());
         }
-        self.bytes -= bytes;
-        uncharge(self.header, bytes);
+        self.bytes.subtract(bytes);
+        if self.bytes.is_covering() {
+            cover::give_up(self.header, bytes);
+        } else {
+            uncharge(self.header, bytes);
+        }
         bytes
     }
 
@@ -187,121 +194,14 @@ impl Charge {
     #[inline]
     pub fn resize(&mut self, bytes: impl Into<Bytes>) -> Result<(), ChargeError> {
         let Bytes(bytes) = bytes.into();
-        match bytes.checked_sub(self.bytes) {
+        let held = self.bytes();
+        match bytes.checked_sub(held) {
             Some(more) => self.try_grow(Bytes(more)),
             None => {
-                self.shrink(Bytes(self.bytes - bytes));
+                self.shrink(Bytes(held - bytes));
                 Ok(())
             }
         }
-    }
-
-    /// Takes `bytes` out of this charge as a charge of their own. It charges and uncharges nothing.
-    ///
-    /// # Errors
-    ///
-    /// [`SplitError`] for more bytes than the charge holds; the charge is as it was.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let mut batch = runtime.root().try_charge(10)?;
-    /// let row = batch.split(4)?;
-    /// assert_eq!((batch.bytes(), row.bytes()), (6, 4));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn split(&mut self, bytes: impl Into<Bytes>) -> Result<Charge, SplitError> {
-        let Bytes(bytes) = bytes.into();
-        let Some(left) = self.bytes.checked_sub(bytes) else {
-            return Err(SplitError { requested: bytes, bytes: self.bytes });
-        };
-        // One charge becomes two. Where one of them has no bytes, that one needs a handle more.
-        if bytes == 0 || left == 0 {
-            hold(self.header.counter());
-        }
-        self.bytes = left;
-        Ok(Charge { header: self.header, bytes })
-    }
-
-    /// Takes all bytes as a charge of their own, and leaves zero bytes here.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let mut buffer = runtime.root().try_charge(10)?;
-    /// let full = buffer.take();
-    /// assert_eq!((full.bytes(), buffer.bytes()), (10, 0));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn take(&mut self) -> Charge {
-        // The charge that stays has no bytes, so it needs a handle, also where the charge taken has none.
-        hold(self.header.counter());
-        Charge { header: self.header, bytes: std::mem::take(&mut self.bytes) }
-    }
-
-    /// Moves all bytes of `other` into this charge.
-    ///
-    /// # Errors
-    ///
-    /// [`MergeError`] where `other` is a charge of another group, or of another counter of this group. It gives `other`
-    /// back.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let mut batch = runtime.root().try_charge(10)?;
-    /// batch.merge(runtime.root().try_charge(5)?)?;
-    /// assert_eq!(batch.bytes(), 15);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn merge(&mut self, other: Charge) -> Result<(), MergeError> {
-        if !std::ptr::eq(self.header, other.header) {
-            return Err(MergeError { charge: other, into: self.group() });
-        }
-        if other.bytes > 0 {
-            let other = ManuallyDrop::new(other);
-            self.grown(other.bytes);
-        }
-        Ok(())
-    }
-
-    /// Moves the charge from its group to `to`, as one step. It may block: in async code call it on a thread for
-    /// blocking work.
-    ///
-    /// The transfer charges `to` and uncharges the present group below their common ancestor. It does not touch that
-    /// ancestor or any above it, so a full parent refuses no transfer between its own children.
-    ///
-    /// It costs a walk on either side, and is exact as [`Group::try_charge`].
-    ///
-    /// # Errors
-    ///
-    /// [`ChargeError`]; the charge is as it was.
-    ///
-    /// ```
-    /// # use memcg::Limits;
-    /// # let runtime = memcg::Runtime::builder().max(100).build()?;
-    /// let [a, b] = ["a", "b"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
-    /// let mut charge = a.try_charge(100)?; // the root is full
-    /// charge.transfer(&b)?;
-    /// assert_eq!((a.live(), b.live(), runtime.root().live()), (0, 100, 100));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn transfer(&mut self, to: &Group) -> Result<(), ChargeError> {
-        let from = self.header.counter();
-        let to = move_charge(from, to.first(), self.bytes).map_err(|failure| match failure {
-            TransferFailure::OtherTree => {
-                ChargeError::OtherRuntime { from: Group::pinned(from.first()), to: to.clone() }
-            }
-            TransferFailure::Offline => ChargeError::Offline {
-                group: to.clone(),
-                counter: counter::Counter::of_counter(from),
-                requested: self.bytes,
-            },
-            TransferFailure::NotCharged { counter, failure } => ChargeError::new(failure, counter, self.bytes),
-        })?;
-        if self.bytes == 0 && !std::ptr::eq(from, to) {
-            hold(to);
-            release(from);
-        }
-        self.header = to.header;
-        Ok(())
     }
 
     /// Never gives the bytes back. Returns how many they are. The group's object and its usage stay for ever.
@@ -313,7 +213,7 @@ impl Charge {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn forget(self) -> u64 {
-        ManuallyDrop::new(self).bytes
+        ManuallyDrop::new(self).bytes()
     }
 }
 
@@ -403,7 +303,7 @@ pub(super) fn charge_undelayed(
 
 /// Takes a handle on the group. The caller keeps the group meanwhile.
 #[cold]
-fn hold(counter: &'static Counter) {
+pub(super) fn hold(counter: &'static Counter) {
     Handle::pin(counter).into_raw();
 }
 
@@ -432,10 +332,15 @@ fn uncharge(header: &Header, bytes: u64) {
 
 #[cold]
 #[inline(never)]
-fn drop_slow(header: &Header, bytes: u64, missed: Put) {
-    if bytes > 0 {
+fn drop_slow(header: &'static Header, bytes: u64, missed: Put) {
+    let charged = ChargedBytes::new(bytes);
+    let bytes = charged.get();
+    if charged.is_covering() {
+        cover::give_up(header, bytes);
+    } else if bytes > 0 {
         header.uncharge_slow(bytes, missed);
-    } else {
+    }
+    if bytes == 0 {
         release(header.counter());
     }
 }
@@ -446,40 +351,16 @@ impl Drop for Charge {
         if model_failed() {
             return;
         }
-        match self.header.put(self.bytes) {
+        let bytes = self.bytes.for_stock();
+        match self.header.put(bytes) {
             Put::Kept => {}
-            missed => drop_slow(self.header, self.bytes, missed),
+            missed => drop_slow(self.header, bytes, missed),
         }
     }
 }
 
 impl fmt::Debug for Charge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Charge").field("group", &self.group().path()).field("bytes", &self.bytes).finish()
-    }
-}
-
-/// The two charges are of different groups, or of different counters of one group. Both are as they were.
-///
-/// ```
-/// # let runtime = memcg::Runtime::builder().build()?;
-/// # let [a, b] = ["a", "b"].map(|name| runtime.root().create(name, memcg::Limits::new()).unwrap());
-/// let (mut ours, theirs) = (a.try_charge(10)?, b.try_charge(5)?);
-/// let refused = ours.merge(theirs).unwrap_err();
-/// assert_eq!(refused.to_string(), "a charge of /b does not merge into one of /a");
-/// assert_eq!(refused.into_charge().bytes(), 5);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Debug, thiserror::Error)]
-#[error("a charge of {} does not merge into one of {}", .charge.group().path(), .into.path())]
-pub struct MergeError {
-    charge: Charge,
-    into: Group,
-}
-
-impl MergeError {
-    /// Returns the charge that was to be merged.
-    pub fn into_charge(self) -> Charge {
-        self.charge
+        f.debug_struct("Charge").field("group", &self.group().path()).field("bytes", &self.bytes()).finish()
     }
 }

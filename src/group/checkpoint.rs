@@ -6,11 +6,13 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use super::allocator;
 use super::error::ChargeError;
 use super::handle::Group;
 use crate::admission::attempt::ChargeFailure;
 use crate::admission::checkpoint::{check, concerns};
 use crate::admission::plain::WaitFor;
+use crate::counter::cover;
 use crate::counter::credit::online_or_above;
 use crate::hierarchy::group_tree;
 use crate::pressure::delays::Alarm;
@@ -72,10 +74,10 @@ impl Group {
     /// ```
     #[inline]
     pub fn checkpoint() -> Result<(), ChargeError> {
-        match current::header().filter(|header| is_alert(header)) {
-            Some(header) => checkpoint_slow(header),
-            None => Ok(()),
-        }
+        allocator::catch_up(None);
+        let Some(header) = current::header() else { return Ok(()) };
+        cover::look_at(header);
+        if is_alert(header) { checkpoint_slow(header) } else { Ok(()) }
     }
 
     /// A [`checkpoint`](Self::checkpoint) of this group, whichever group is current. It may block: in async code use
@@ -97,6 +99,8 @@ impl Group {
     /// ```
     #[inline]
     pub fn check(&self) -> Result<(), ChargeError> {
+        allocator::catch_up(None);
+        cover::look_at(self.header);
         if is_alert(self.header) { checkpoint_slow(self.header) } else { Ok(()) }
     }
 
@@ -205,6 +209,9 @@ enum CheckpointStage {
 
 impl Checkpoint {
     fn new(header: Option<&'static Header>) -> Checkpoint {
+        if let Some(header) = header {
+            cover::look_at(header);
+        }
         let group = header.filter(|header| is_alert(header)).map(asked);
         Checkpoint { stage: if group.is_some() { CheckpointStage::New } else { CheckpointStage::Done }, group }
     }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::allocator;
 use super::handle::Group;
 use crate::counter::credit::online_or_above;
 use crate::thread::current::{self, EnteredScope};
@@ -45,6 +46,7 @@ impl Group {
     /// ```
     #[inline]
     pub fn enter(&self) -> EnterGuard {
+        allocator::catch_up(Some(self.header));
         EnterGuard { _entry: EnteredScope::enter(self.header), group: self.clone() }
     }
 
@@ -70,6 +72,7 @@ impl Group {
     /// ```
     #[inline]
     pub fn run<R>(&self, work: impl FnOnce() -> R) -> R {
+        allocator::catch_up(Some(self.header));
         current::within(Some(self.header), work)
     }
 

@@ -30,7 +30,7 @@ pub(crate) type Holders = [Option<(Group, u64)>; HOLDERS];
 /// another slow path it names none.
 pub(crate) fn holders(level: &'static Counter) -> Holders {
     let mut most: [Option<(&'static Counter, u64)>; HOLDERS] = [None; HOLDERS];
-    if !level.is_memory() || !(1..=LOOKED_AT_MAX).contains(&level.links().children()) || slow_path::is_running() {
+    if !level.is_memory() || !(1..=LOOKED_AT_MAX).contains(&level.child_count().get()) || slow_path::is_running() {
         return [const { None }; HOLDERS];
     }
     let _path = SlowPath::enter();

@@ -5,6 +5,7 @@ use std::mem::ManuallyDrop;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use super::allocator;
 use super::handle::Group;
 use crate::thread::current::within;
 
@@ -35,6 +36,8 @@ pub trait InGroup: Sized {
     /// aborted is dropped outside of any poll, on whatever thread. What the value spawns has no group of its own. The
     /// wrapper is a handle on the group, so a poll counts nothing.
     fn in_group(self, group: &Group) -> Grouped<Self> {
+        // Once, for all polls: the stock of a new group opens.
+        allocator::catch_up(Some(group.header));
         Grouped { value: ManuallyDrop::new(self), group: group.clone() }
     }
 }
@@ -88,6 +91,7 @@ impl<T> Grouped<T> {
     pub fn poll_in<R>(self: Pin<&mut Self>, poll: impl FnOnce(Pin<&mut T>) -> R) -> R {
         // SAFETY: the value stays where the wrapper is: nothing moves it out, and the drop drops it in place.
         let Grouped { value, group } = unsafe { self.get_unchecked_mut() };
+        allocator::catch_up(None);
         // SAFETY: as above; `self` was pinned.
         let value = unsafe { Pin::new_unchecked(&mut **value) };
         within(Some(group.header), || poll(value))

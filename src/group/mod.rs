@@ -5,6 +5,7 @@
 
 // The page of `Group` lists its methods in the order of these modules: charges first.
 mod charge;
+mod parts;
 
 mod at_once;
 mod charge_set;
@@ -14,6 +15,7 @@ mod high;
 mod raw;
 mod waiting;
 
+mod cover;
 mod current;
 mod handle;
 mod in_group;
@@ -27,6 +29,7 @@ mod reading;
 
 mod diagnosis;
 mod events;
+mod ledger;
 mod numa;
 mod snapshot;
 mod stats;
@@ -35,14 +38,17 @@ mod oom;
 mod reclaim;
 mod registration;
 
+pub(crate) mod allocator;
+
 mod error;
 mod refusal;
 
-pub use charge::{Charge, MergeError};
+pub use charge::Charge;
 pub use charge_set::ChargeSet;
 pub use checkpoint::Checkpoint;
 pub use counter::Counter;
 pub use counters::GroupCounter;
+pub use cover::{CoverGuard, Covered, CoveredBy};
 pub use current::EnterGuard;
 pub use diagnosis::Diagnosis;
 pub use error::{ChargeError, CreateError, LimitError, NameError, OfflineError, ReclaimError, SplitError};
@@ -50,8 +56,10 @@ pub use events::{EventFuture, Events};
 pub use future::ChargeFuture;
 pub use handle::{Group, GroupId};
 pub use in_group::{Grouped, InGroup};
+pub use ledger::Ledger;
 pub use limits::{ContradictionError, Limits};
 pub use numa::NumaTable;
+pub use parts::MergeError;
 pub use refusal::OverLimitError;
 pub use registration::Registration;
 pub use scope::GroupScope;

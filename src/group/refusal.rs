@@ -17,8 +17,9 @@ use crate::thread::slow_path;
 /// A charge that did not fit below a max.
 ///
 /// There was an instant during the call at which live charges, charges in flight and the bytes asked for together were
-/// above `max` at [`group`](Self::group). The charge drained the credit stranded in stocks first. This does not hold
-/// for a charge that [is behind](Self::is_behind) others in line: it may have fit.
+/// above `max` at [`group`](Self::group). The charge drained the credit stranded in stocks first, where that
+/// could have helped. This does not hold for a charge that [is behind](Self::is_behind) others in line: it may have
+/// fit.
 ///
 /// It prints as one line: which group refused how much to which group, by how much the charge is [short](Self::want),
 /// the figures that are not zero, and what would make the charge fit. Sizes in the line are rounded; the getters are
@@ -169,7 +170,8 @@ impl OverLimitError {
         self.holders.iter().flatten().map(|(group, usage)| (group, *usage))
     }
 
-    /// Returns the published bound on credit below the group when it refused, in bytes. 0 in all but rare races.
+    /// Returns the published bound on credit below the group when it refused, in bytes: 0, unless the charge was above
+    /// max, or in rare races.
     pub fn stocked_bound(&self) -> u64 {
         self.stocked_bound
     }

@@ -7,6 +7,8 @@ use std::fmt;
 
 use self::table::Table;
 use super::handle::Group;
+use super::ledger::Ledger;
+use crate::counter::cover;
 use crate::hierarchy::preorder::{self, Visited};
 use crate::hierarchy::{events, limits, names, stats};
 use crate::pressure::line;
@@ -102,6 +104,8 @@ pub struct SnapshotRow {
     pub refused: u64,
     #[cfg_attr(feature = "serde", serde(serialize_with = "by_name"))]
     events: Vec<(Event, u64)>,
+    /// What is charged beside what is allocated, of the same bytes as [`live`](Self::live).
+    pub ledger: Ledger,
     /// Items of the statistics that are not 0, by name.
     pub stats: BTreeMap<String, i64>,
 }
@@ -128,6 +132,7 @@ impl Group {
     pub fn snapshot(&self, depth: usize) -> Snapshot {
         let top = self.first();
         // A snapshot only reads, so it runs no barrier: this flush unlists no cells.
+        cover::look_below(Some(top));
         stats::flush(top, Unlist::Never);
         let items: Vec<_> = stats::coordinator(top).items.iter().collect();
         let stats_of = |visited: &Visited<'_>| {
@@ -161,6 +166,7 @@ impl SnapshotRow {
             waiting: line::length(group),
             refused: group.refusals(),
             events: counted.into_iter().filter(|&(_, count)| count > 0).collect(),
+            ledger: Ledger::new(live, visited.ledger),
             stats,
         }
     }

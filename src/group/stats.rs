@@ -2,6 +2,7 @@
 
 use super::charge::Charge;
 use super::handle::Group;
+use crate::counter::cover;
 use crate::hierarchy::stats;
 use crate::stat::reading::Freshness;
 use crate::stat::visits::Unlist;
@@ -56,14 +57,18 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn read(&self, freshness: Freshness) -> Stats {
+        if freshness == Freshness::Exact {
+            cover::look_below(Some(self.first()));
+        }
         stats::read(self.first(), freshness)
     }
 
-    /// Publishes everything that was written in this subtree before the call. Costs half of an
-    /// [exact](Freshness::Exact) read.
+    /// Publishes everything that was written in this subtree before the call, and compares what is covered with the
+    /// [covering charges](crate::Charge::cover), as an exact read does. Costs half of an [exact](Freshness::Exact) read.
     ///
     /// Source: `do_flush_stats` in `mm/memcontrol.c`.
     pub fn flush(&self) {
+        cover::look_below(Some(self.first()));
         stats::flush(self.first(), Unlist::Many);
     }
 

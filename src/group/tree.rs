@@ -6,12 +6,12 @@ use std::fmt::Write;
 use super::error::{CreateError, LimitError, NameError, OfflineError};
 use super::handle::Group;
 use super::limits::Limits;
-use crate::counter::links::HasChildren;
+use crate::counter::child_count::HasChildren;
 use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::limits::NoLimitedAncestor;
 use crate::hierarchy::{group_tree, names, stats};
 use crate::lifecycle::create::{self, NotCreated};
-use crate::lifecycle::{offline, own_bytes};
+use crate::lifecycle::{offline, own_bytes, unowned};
 use crate::stat::visits::Unlist;
 use crate::state::limits::LimitKind;
 use crate::state::name::GroupName;
@@ -84,6 +84,7 @@ impl Group {
             created = create();
         }
         own_bytes::may_have_changed(group.tree());
+        unowned::may_have_changed();
         created.map(Group::from_handle).map_err(|why| match why {
             NotCreated::Offline => CreateError::Offline { parent: parent(), name: name.to_string() },
             NotCreated::Taken => CreateError::Taken { parent: parent(), name: name.to_string() },
@@ -207,6 +208,7 @@ impl Group {
         // What threads write from here on goes up with a later flush, or with the release.
         stats::flush(self.first(), Unlist::Never);
         own_bytes::group_went_offline(self.first());
+        unowned::may_have_changed();
         Ok(())
     }
 

@@ -35,22 +35,38 @@ fn event_cache_of(tree: &Tree) -> Option<&Shared<Cache>> {
 pub(crate) fn count(group: &Counter, event: Event) {
     let Some(cache) = event_cache_of(group.tree()) else { return };
     for level in group.path_to_root() {
-        if let Some(counts) = counts_or_make(level, cache) {
-            let tally = if ptr::eq(level, group) { &counts.local } else { &counts.below };
-            // SeqCst (E26): the count, then a look for listeners; pairs with `ListenerGuard::poll`.
-            tally.count(event);
-        }
-        fence_after_exchange();
-        if level.limits.watched.is_for(LISTENS) {
+        if count_at(level, counts_or_make(level, cache), group, event) {
             service::schedule(level);
         }
     }
 }
 
+/// Counts an event of `group` at one level. Returns whether a thread listens there.
+#[inline]
+fn count_at(level: &Counter, counts: Option<&EventCounts>, group: &Counter, event: Event) -> bool {
+    if let Some(counts) = counts {
+        let tally = if ptr::eq(level, group) { &counts.local } else { &counts.below };
+        // SeqCst (E26): the count, then a look for listeners; pairs with `ListenerGuard::poll`.
+        tally.count(event);
+    }
+    fence_after_exchange();
+    level.limits.watched.is_for(LISTENS)
+}
+
 /// Counts an event outside of any slow path. The thread notifies its listeners before this returns.
 pub(crate) fn count_and_notify(group: &Counter, event: Event) {
-    let _path = SlowPath::enter();
-    count(group, event);
+    if group.path_to_root().any(|level| counts(level).is_none()) {
+        let _path = SlowPath::enter();
+        return count(group, event);
+    }
+    let mut listened = false;
+    for level in group.path_to_root() {
+        listened |= count_at(level, counts(level), group, event);
+    }
+    if listened {
+        let _path = SlowPath::enter();
+        group.path_to_root().filter(|level| level.limits.watched.is_for(LISTENS)).for_each(service::schedule);
+    }
 }
 
 /// The count of the group itself, or of its subtree.

@@ -15,9 +15,9 @@ use crate::state::own_bytes::Own;
 use crate::state::reclaim::{ReclaimConfig, Registered, RingGroup, Rings};
 use crate::state::started::Started;
 use crate::state::waiting::{PressureConfig, Waiting};
-use crate::sync::Shared;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::{AtomicU32, AtomicU64};
+use crate::sync::{CachePadded, Shared};
 
 /// What all groups of a tree share: behind `Tree::policies`.
 pub(crate) struct GroupTree {
@@ -25,8 +25,9 @@ pub(crate) struct GroupTree {
     pub(crate) members: Members,
     pub(crate) groups_max: u32,
     pub(crate) strict_limits: bool,
-    /// The number of groups, dying ones included, where it is limited.
-    pub(crate) groups: AtomicU32,
+    /// The number of groups, dying ones included, where it is limited. On a line of its own: each life of a group writes
+    /// it, and each reads the fields beside it.
+    pub(crate) groups: CachePadded<AtomicU32>,
     /// Bytes of names that lie outside of their groups.
     pub(crate) name_bytes: AtomicU64,
     pub(crate) stats: Coordinator,
@@ -77,7 +78,7 @@ impl GroupTree {
             further,
             groups_max,
             strict_limits,
-            groups: AtomicU32::new(0),
+            groups: CachePadded::new(AtomicU32::new(0)),
             name_bytes: AtomicU64::new(0),
             stats,
             numa,

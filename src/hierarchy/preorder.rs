@@ -1,10 +1,11 @@
 //! A group and the groups below it, parents first, each with the credit of its subtree, while others come and go.
 //!
-//! 1. Note the credit that groups left which went offline below and are not settled, under the tree's lock.
+//! 1. Note the credit that groups left which went offline below and are not settled, under the tree's lock. Where an
+//!    allocator charges groups, note also what objects of groups there are that went offline below.
 //! 2. Enter a group: read the credit of its own stock. Take handles on its children (`counter::children`), in the order
 //!    of their names.
 //! 3. Enter them one after the other, as in 2, down to the depth that was asked for. Below it, enter only groups whose
-//!    subtree has an open stock, for its credit.
+//!    subtree has an open stock, for its credit; where an allocator charges groups, all of them.
 //! 4. Leave a group when its children have been left: add the credit of its subtree to its parent's, then read its row.
 //!
 //! No step holds a lock over more than a few groups. A handle keeps a group from step 2 until it is left, and a group
@@ -21,6 +22,7 @@ use std::collections::HashMap;
 use std::vec;
 
 use crate::counter::handle::Handle;
+use crate::counter::ledger::{self, LedgerSums};
 use crate::counter::object::Counter;
 use crate::counter::{children, credit};
 use crate::error::CounterId;
@@ -35,6 +37,8 @@ pub(crate) struct Visited<'a> {
     pub(crate) usage: u64,
     /// Usage without the credit of the subtree.
     pub(crate) live: u64,
+    /// Of the subtree.
+    pub(crate) ledger: LedgerSums,
 }
 
 /// A group that has been entered and not left.
@@ -44,6 +48,7 @@ struct Frame {
     row: Option<usize>,
     /// Of the groups that have been left below it, too.
     credit: u64,
+    ledger: LedgerSums,
     /// Read under the lock under which the credit was, for a group without children.
     usage: Option<u64>,
     children: vec::IntoIter<Handle>,
@@ -61,7 +66,9 @@ pub(crate) fn read<R>(top: &'static Counter, depth: usize, mut read: impl FnMut(
             let row = (entered.len() <= depth).then_some(rows.len());
             rows.extend(row.map(|_| None));
             let mut frame = enter(group, row, entered.len() < depth);
-            frame.credit += left.get(&frame.group.id()).copied().unwrap_or(0);
+            let (credit, ledger) = left.get(&frame.group.id()).copied().unwrap_or_default();
+            frame.credit += credit;
+            frame.ledger += ledger;
             entered.push(frame);
         }
         let Some(current) = entered.last_mut() else { break };
@@ -69,14 +76,15 @@ pub(crate) fn read<R>(top: &'static Counter, depth: usize, mut read: impl FnMut(
         if next.is_some() {
             continue;
         }
-        let Some(Frame { group, row, credit, usage, .. }) = entered.pop() else { break };
+        let Some(Frame { group, row, credit, ledger, usage, .. }) = entered.pop() else { break };
         if let Some(above) = entered.last_mut() {
             above.credit += credit;
+            above.ledger += ledger;
         }
         if let Some(row) = row {
             let usage = usage.unwrap_or_else(|| group.usage());
             let live = usage.saturating_sub(credit);
-            rows[row] = Some(read(&Visited { group: &group, depth: entered.len(), usage, live }));
+            rows[row] = Some(read(&Visited { group: &group, depth: entered.len(), usage, live, ledger }));
         }
     }
     rows.into_iter().flatten().collect()
@@ -85,19 +93,31 @@ pub(crate) fn read<R>(top: &'static Counter, depth: usize, mut read: impl FnMut(
 /// `has_rows`: the children have rows. Else they are entered for their credit.
 fn enter(group: Handle, row: Option<usize>, has_rows: bool) -> Frame {
     let (credit, usage) = credit::own(group.counter());
-    let children = if has_rows || credit::may_be_below(&group) { children::pin(group.counter()) } else { Vec::new() };
+    let has_objects = ledger::any();
+    let ledger = if has_objects { ledger::own(&group) } else { LedgerSums::default() };
+    let has_figures = has_rows || has_objects || credit::may_be_below(&group);
+    let children = if has_figures { children::pin(group.counter()) } else { Vec::new() };
     let usage = children.is_empty().then_some(usage);
-    Frame { group, row, credit, usage, children: sorted(children, has_rows) }
+    Frame { group, row, credit, ledger, usage, children: sorted(children, has_rows) }
 }
 
-/// The credit that offline groups left, by the group whose row has it.
-fn left_offline(top: &Counter, depth: usize) -> HashMap<CounterId, u64> {
-    let mut left = HashMap::new();
-    credit::each_left(top, |above, units| {
-        let path: Vec<CounterId> = above.path_to_root().map(Counter::id).collect();
+/// The credit that offline groups left, and the ledgers of those that still have objects, by the group whose row has it.
+fn left_offline(top: &'static Counter, depth: usize) -> HashMap<CounterId, (u64, LedgerSums)> {
+    let mut left: HashMap<CounterId, (u64, LedgerSums)> = HashMap::new();
+    let row_of = |group: &Counter| {
+        let path: Vec<CounterId> = group.path_to_root().map(Counter::id).collect();
         let below_top = path.iter().position(|&id| id == top.id()).unwrap_or(0);
-        *left.entry(path[below_top.saturating_sub(depth)]).or_default() += units;
-    });
+        path[below_top.saturating_sub(depth)]
+    };
+    credit::each_left(top, |above, units| left.entry(row_of(above)).or_default().0 += units);
+    if ledger::any() {
+        children::each_dying(top, |dying| {
+            // Where no level up to `top` is online, `top` is offline, too.
+            let mut above = dying.path_to_root().skip(1).take_while(|level| !std::ptr::eq(*level, top));
+            let row = row_of(above.find(|level| !level.state().is_offline()).unwrap_or(top));
+            left.entry(row).or_default().1 += ledger::own(dying);
+        });
+    }
     left
 }
 

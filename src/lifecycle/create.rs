@@ -88,12 +88,14 @@ pub(crate) fn create(
             rings::release(group);
             group_object::of(group).end();
             make::give_back(tree, group);
-            if let NotCreated::Offline = refused {
-                // The thread that barred the parent may not be done: a caller that gets `Offline` must find the parent
-                // offline.
-                let _ = offline::offline(tree, parent);
+            // Where the parent goes offline, that is why, whatever else there is.
+            if !parent.child_count().is_barred() {
+                return Err(refused);
             }
-            Err(refused)
+            // The thread that barred the parent may not be done: a caller that gets `Offline` must find the parent
+            // offline.
+            let _ = offline::offline(tree, parent);
+            Err(NotCreated::Offline)
         }
     }
 }
@@ -106,9 +108,6 @@ fn link(
     group: &'static Counter,
     wanted: &[(LimitKind, Option<Limit>)],
 ) -> Result<bool, NotCreated> {
-    if group.incarnation().parent.is_some_and(|parent| parent.links().is_barred()) {
-        return Err(NotCreated::Offline);
-    }
     if names::is_taken(shard, group) {
         return Err(NotCreated::Taken);
     }

@@ -5,3 +5,4 @@ pub(crate) mod create;
 pub(crate) mod offline;
 pub(crate) mod own_bytes;
 pub(crate) mod policies;
+pub(crate) mod unowned;

@@ -1,8 +1,9 @@
 //! A group goes offline: its stocks close, it leaves its parent's children, and each policy is notified, in their
 //! order.
 
+use crate::counter::child_count::HasChildren;
 use crate::counter::handle::Handle;
-use crate::counter::links::{self, HasChildren};
+use crate::counter::links;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::{Shard, Stocks, Tree};
 use crate::counter::protection::Protection;
@@ -17,7 +18,7 @@ use crate::sync::{PENDING_CLOSE_MAX, fence_after_exchange};
 pub(crate) fn offline(tree: &Tree, group: &'static Counter) -> Result<(), HasChildren> {
     let _path = SlowPath::enter();
     tree.hierarchy.expect(links::hash_of(group));
-    group.links().bar()?;
+    group.child_count().bar()?;
     // E35: barred, then a check whether a stock is open; a thread that opens one now sees the bar.
     fence_after_exchange();
     if group.group().any(|counter| counter.is_open() && !counter.is_queued()) {
@@ -39,7 +40,7 @@ pub(crate) fn offline_tree(tree: &Tree, top: &'static Counter) {
     let below: Vec<_> = hierarchy.subtree(top).collect();
     for group in below.into_iter().rev() {
         // No child comes between: this thread has all locks of the hierarchy.
-        let barred = group.links().bar();
+        let barred = group.child_count().bar();
         debug_assert!(barred.is_ok());
         // Going offline may be the last step, because no other handle need exist: this thread takes the step with a
         // handle.
@@ -72,7 +73,8 @@ fn leave(shard: &mut Shard, group: &'static Counter) {
         excess::set_soft(counter, u64::MAX);
         // After all this: a thread that sees the bit finds the stock closed.
         counter.state().set_offline();
-        // E27: offline, then a check whether a charge waits. E43: and whether it is marked as above a limit.
+        // E27: offline, then a check whether a charge waits. E43: and whether it is marked as above a limit. E47: and
+        // whether it is in a ring.
         fence_after_exchange();
         exceeded::moved(counter);
         if counter.limits.watched.is_for(WAITS) {

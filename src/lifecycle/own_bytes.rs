@@ -9,6 +9,7 @@
 use std::ptr;
 
 use crate::counter::below;
+use crate::counter::cover;
 use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
@@ -51,7 +52,7 @@ pub struct OwnBytes {
     /// Statistics: what threads write, and the lists of groups written. The next groups take over the memory of
     /// released ones.
     pub cells: u64,
-    /// Tables that find groups by name, open stocks, and the turns of reclaim.
+    /// Tables that find groups by name, open stocks, the turns of reclaim, and the records of covering charges.
     pub tables: u64,
 }
 
@@ -84,7 +85,11 @@ pub(crate) fn figure(tree: &Tree) -> OwnBytes {
         pools: pool_bytes(tree, groups),
         slots: tree.registry.bytes(),
         cells: group_tree::shared(tree).stats.bytes(),
-        tables: tables + tree.stocks.lock().bytes() + tree.idle_visits.bytes() + rings::lock(tree).bytes(),
+        tables: tables
+            + tree.stocks.lock().bytes()
+            + tree.idle_visits.bytes()
+            + rings::lock(tree).bytes()
+            + cover::bytes(),
     }
 }
 

@@ -4,7 +4,7 @@ use crate::counter::handle::Handle;
 use crate::counter::object::tree::{Crossing, Policies, StockMove};
 use crate::counter::object::{Counter, Incarnation};
 use crate::counter::watch::WAITING;
-use crate::counter::{exceeded, marks};
+use crate::counter::{exceeded, look_again, marks};
 use crate::hierarchy::group_tree::GroupTree;
 use crate::hierarchy::service::schedule;
 use crate::hierarchy::{events, stats};
@@ -14,7 +14,7 @@ use crate::pressure::{line, service};
 use crate::reclaim::excess;
 use crate::stat::Stat;
 use crate::state::events::Event;
-use crate::thread::slow_path::Outermost;
+use crate::thread::slow_path::{Entered, Outermost};
 
 impl Policies for GroupTree {
     fn may_barge(&self, counter: &Counter, n: u64) -> bool {
@@ -41,6 +41,10 @@ impl Policies for GroupTree {
         }
     }
 
+    fn forced(&self, counter: &Counter) {
+        events::count_and_notify(counter, Event::Overcharge);
+    }
+
     fn set_soft(&self, counter: &'static Counter, soft: u64) -> Result<(), NoMemory> {
         excess::prepare(counter, soft)?;
         excess::set_soft(counter, soft);
@@ -54,6 +58,15 @@ impl Policies for GroupTree {
         if marks::is_excess_wrong(counter) {
             excess::cross(counter);
         }
+    }
+
+    fn look_again(&self, counter: &'static Counter) {
+        let counter = Handle::adopt(counter);
+        let entered = Entered::enter();
+        if let Some(thread) = entered.outermost() {
+            look_again::look_again(&counter, thread);
+        }
+        drop(entered);
     }
 
     fn server(&self) -> fn(*const ()) {

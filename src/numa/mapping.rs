@@ -138,6 +138,15 @@ impl Mapping {
     }
 }
 
+/// Whole pages for a value of a type, zeroed, which never go back. `None` where the system gives none.
+pub(crate) fn map_for_ever<T>(bytes: usize) -> Option<*mut u8> {
+    const { assert_page_aligns::<T>() };
+    let mapping = Mapping::new(bytes).ok()?;
+    let start = mapping.start();
+    std::mem::forget(mapping);
+    Some(start.as_ptr())
+}
+
 impl Drop for Mapping {
     fn drop(&mut self) {
         if self.len > 0 {

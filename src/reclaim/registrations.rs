@@ -46,9 +46,10 @@ pub(crate) fn any_below(group: &Counter) -> bool {
 pub(crate) fn register(group: &'static Counter, reclaimer: &Arc<Reclaimer>) {
     let _path = SlowPath::enter();
     rings::make(group).unwrap_or_else(|refused| refused.abort());
+    rings::announce(group);
     let tree = group.tree();
     let mut lists = lists(tree);
-    // Under the lock: a group that goes offline hands on what it finds here afterwards.
+    // Under the lock: a group that goes offline hands on what it finds here afterwards. E47: announced, then the look.
     let online = |level: &&Counter| !level.state().is_offline() || level.incarnation().parent.is_none();
     if let Some(home) = group.path_to_root().find(online) {
         add(tree, &mut lists, rings::number(home), Arc::clone(reclaimer));
@@ -84,9 +85,12 @@ pub(crate) fn unregister(tree: &Tree, reclaimer: &Arc<Reclaimer>) -> Option<Arc<
 pub(crate) fn hand_to_parent(group: &'static Counter) {
     let Some(parent) = group.incarnation().parent else { return };
     let tree = group.tree();
-    // Before the look for a ring: a thread that registers here now has made one, or finds the group offline.
-    let mut lists = lists(tree);
+    // E47: offline, then the look for a ring. A thread that registers here now has made one, or finds the group offline.
     let ring = rings::number(group);
+    if ring == NO_RING {
+        return;
+    }
+    let mut lists = lists(tree);
     let reclaimers = lists.get_mut(ring as usize).map(std::mem::take).unwrap_or_default();
     if reclaimers.is_empty() {
         return;

@@ -66,6 +66,11 @@ pub(crate) fn make(group: &'static Counter) -> Result<(), NoMemory> {
     }
 }
 
+/// A thread that takes one of these groups offline from here on finds its ring (E47).
+pub(crate) fn announce(group: &Counter) {
+    group.path_to_root().for_each(|level| place(level).announce());
+}
+
 /// The group is released: none is below it, and it has neither reclaimers nor excess.
 pub(crate) fn release(group: &Counter) {
     let ring = number(group);

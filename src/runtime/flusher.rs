@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::counter::idle;
 use crate::group::Group;
 use crate::hierarchy::stats;
-use crate::lifecycle::own_bytes;
+use crate::lifecycle::{own_bytes, unowned};
 use crate::thread::context;
 use crate::thread::foreign::Foreign;
 
@@ -53,6 +53,7 @@ impl Flusher {
                 tree.settle();
                 idle::release_periodic(tree);
                 own_bytes::has_changed(tree);
+                unowned::may_have_changed();
             }
         };
         let thread = Builder::new().name("memcg-flusher".into()).spawn(flush)?;

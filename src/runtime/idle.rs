@@ -28,13 +28,13 @@ impl Runtime {
     ///
     /// let runtime = Runtime::builder().build()?;
     /// let root = runtime.root();
-    /// let held = root.try_charge(100)?;
+    /// let held = [root.try_charge(100)?, root.try_charge(100)?];
     /// let more = root.try_charge(100)?; // takes credit for the charges to come
-    /// assert!(root.usage() > 200);
+    /// assert!(root.usage() > 300);
     /// runtime.release_idle_credit();
     /// runtime.release_idle_credit();
     /// assert!(runtime.release_idle_credit() > Bytes(0), "the third call finds what the first one saw");
-    /// assert_eq!((root.usage(), root.live()), (200, 200));
+    /// assert_eq!((root.usage(), root.live()), (300, 300));
     /// # drop((held, more));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -59,10 +59,10 @@ impl Runtime {
     ///     move || runtime.release_thread_credit() // tokio: `.on_thread_park(move || { hook(); })`
     /// };
     /// let root = runtime.root();
-    /// let held = root.try_charge(100)?;
-    /// let more = root.try_charge(100)?;
+    /// let held = [root.try_charge(100)?, root.try_charge(100)?];
+    /// let more = root.try_charge(100)?; // takes credit for the charges to come
     /// assert!(hook() > Bytes(0));
-    /// assert_eq!((root.usage(), root.live()), (200, 200));
+    /// assert_eq!((root.usage(), root.live()), (300, 300));
     /// # drop((held, more));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

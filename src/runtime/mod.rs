@@ -319,7 +319,7 @@ impl Runtime {
     /// does for the kernel's. The call takes the locks of each pool in turn, and allocates.
     ///
     /// ```
-    /// let runtime = memcg::Runtime::builder().pool_align(memcg::expert::PoolAlign::Packed).nodes(2).build()?;
+    /// let runtime = memcg::Runtime::builder().pool_align(memcg::expert::PoolAlign::Packed).build()?;
     /// let _query = runtime.root().create("q17", memcg::Limits::new())?;
     /// let pools = runtime.pools();
     /// let groups = &pools.rows()[0];

@@ -6,8 +6,7 @@ use crate::counter::incarnation::Generation;
 use crate::counter::object::Counter;
 use crate::stat::Stat;
 use crate::state::reclaimer::Reclaimer;
-use crate::sync::stat_atomic::AtomicU32;
-use crate::sync::{Arc, Ordering};
+use crate::sync::{Arc, AtomicU32, Ordering, fence_after_exchange};
 
 /// All that a group has, in the unit in which laps say what part of it they ask for.
 pub(crate) const WHOLE: u64 = 1 << 40;
@@ -32,7 +31,8 @@ impl ReclaimConfig {
     pub(crate) const DEFAULT: ReclaimConfig = ReclaimConfig { time: Duration::from_millis(100), weight: None };
 }
 
-/// The number of a group's ring. Written under the lock of the rings.
+/// The number of a group's ring. Written under the lock of the rings. Edge: E47 (a reclaimer is registered/its group goes
+/// offline).
 pub(crate) struct RingPlace(AtomicU32);
 
 impl RingPlace {
@@ -49,7 +49,15 @@ impl RingPlace {
     }
 
     pub(crate) fn number(&self) -> u32 {
-        self.0.load(Ordering::Relaxed)
+        // SeqCst (E47): a thread that takes the group offline reads it after the bit; pairs with `announce`.
+        self.0.load(Ordering::SeqCst)
+    }
+
+    /// Let a thread that takes the group offline see the number, or this thread see the group offline.
+    pub(crate) fn announce(&self) {
+        // SeqCst (E47): before the look whether the group is offline; pairs with `number`.
+        self.0.fetch_add(0, Ordering::SeqCst);
+        fence_after_exchange();
     }
 
     pub(crate) fn set(&self, ring: u32) {

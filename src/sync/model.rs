@@ -84,6 +84,17 @@ macro_rules! process_wide {
 }
 pub(crate) use process_wide;
 
+/// The same: a checker's atomics are not const.
+macro_rules! process_const {
+    ($visible:vis $name:ident: $type:ty = $value:expr) => {
+        $visible fn $name() -> std::sync::Arc<$type> {
+            $crate::sync::process_wide!(made: $type = || $value);
+            made()
+        }
+    };
+}
+pub(crate) use process_const;
+
 /// Defines a function that shows a thread its own value. A checker destroys a thread's values in any order; the real one
 /// has no destructor and is always there, so a new value stands for one that is gone.
 macro_rules! per_thread {
@@ -101,14 +112,39 @@ macro_rules! per_thread {
 }
 pub(crate) use per_thread;
 
-/// The value that the real one has as zeroes: a checker's atomics are not all zero.
+/// Makes a value on the heap: a model has no allocator that charges.
 ///
 /// # Safety
 ///
-/// The real one makes demands on the type; this one makes none.
+/// The real one makes demands on `map`; this one makes none.
 #[allow(unsafe_code)]
-pub(crate) unsafe fn box_zeroed<T>(make: impl FnOnce() -> T) -> Box<T> {
-    Box::new(make())
+pub(crate) unsafe fn place<T>(_map: impl FnOnce(usize) -> Option<*mut u8>, make: impl FnOnce() -> T) -> Option<*mut T> {
+    Some(Box::into_raw(Box::new(make())))
+}
+
+/// [`place`]: the value that the real one has as zeroes.
+///
+/// # Safety
+///
+/// As above.
+#[allow(unsafe_code)]
+pub(crate) unsafe fn place_zeroed<T>(
+    map: impl FnOnce(usize) -> Option<*mut u8>,
+    make: impl FnOnce() -> T,
+) -> Option<*mut T> {
+    // SAFETY: as above.
+    unsafe { place(map, make) }
+}
+
+/// Drops a value that [`place`] has made.
+///
+/// # Safety
+///
+/// The value is from `place`, and no thread uses it any more.
+#[allow(unsafe_code)]
+pub(crate) unsafe fn displace<T>(value: *mut T) {
+    // SAFETY: says the caller.
+    drop(unsafe { Box::from_raw(value) });
 }
 
 /// Defines a function that returns what a pointer holds where a thread has made no value yet: null, for a checker's atomics

@@ -1,6 +1,5 @@
 //! The real side of the door: `std` atomics, parking_lot locks, thread-locals.
 
-use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
@@ -82,6 +81,18 @@ macro_rules! process_wide {
 }
 pub(crate) use process_wide;
 
+/// The same for a value that is const: it is there from the start, so to reach it takes no test.
+macro_rules! process_const {
+    ($visible:vis $name:ident: $type:ty = $value:expr) => {
+        #[inline(always)]
+        $visible fn $name() -> &'static $type {
+            static VALUE: $type = $value;
+            &VALUE
+        }
+    };
+}
+pub(crate) use process_const;
+
 /// Defines a function that shows a thread its own value: const-initialised and without destructor, so that reading it is
 /// one move relative to the thread pointer, at any moment of the thread's life.
 macro_rules! per_thread {
@@ -99,25 +110,40 @@ macro_rules! per_thread {
 }
 pub(crate) use per_thread;
 
-/// Makes a value in place on the heap: it may be larger than a small thread's stack. `make` returns the same value, for a
-/// checker. Zeroed memory of this size comes from the system untouched: what is not written takes address space only.
+/// Makes a value in memory that `map` gives, which no allocator of the program has: so an allocator may call this. `None`
+/// where `map` gives none. The value is never dropped.
 ///
 /// # Safety
 ///
-/// All-zero bytes are the value that `make` returns.
+/// `map` gives memory of that size, aligned for the type, which is zeroed and the caller's for ever.
 #[allow(unsafe_code)]
-pub(crate) unsafe fn box_zeroed<T>(_make: impl FnOnce() -> T) -> Box<T> {
-    const { assert!(size_of::<T>() > 0) };
-    let layout = Layout::new::<T>();
-    // SAFETY: the type has a size, and its layout is that of the box; all-zero bytes are a value of it, says the caller.
-    unsafe {
-        let memory = alloc_zeroed(layout).cast::<T>();
-        if memory.is_null() {
-            handle_alloc_error(layout);
-        }
-        Box::from_raw(memory)
-    }
+pub(crate) unsafe fn place<T>(map: impl FnOnce(usize) -> Option<*mut u8>, make: impl FnOnce() -> T) -> Option<*mut T> {
+    let memory = map(size_of::<T>())?.cast::<T>();
+    // SAFETY: says the caller.
+    unsafe { memory.write(make()) };
+    Some(memory)
 }
+
+/// [`place`] for a value that is all zero: what is not written takes address space only.
+///
+/// # Safety
+///
+/// As above; all-zero bytes are the value that `make` returns.
+#[allow(unsafe_code)]
+pub(crate) unsafe fn place_zeroed<T>(
+    map: impl FnOnce(usize) -> Option<*mut u8>,
+    _make: impl FnOnce() -> T,
+) -> Option<*mut T> {
+    map(size_of::<T>()).map(<*mut u8>::cast)
+}
+
+/// Drops a value that [`place`] has made, in models only: here its memory stays.
+///
+/// # Safety
+///
+/// No thread uses the value any more.
+#[allow(unsafe_code)]
+pub(crate) unsafe fn displace<T>(_value: *mut T) {}
 
 /// Defines a function that returns what a pointer holds where a thread has made no value yet: the address of one that
 /// stands for it, which saves the reader a test.

@@ -6,20 +6,20 @@ use super::{build, model_without_pair, race};
 use crate::counter::watch::EXCEEDED;
 use crate::{Charge, Group, Limit, Limits, Runtime};
 
-fn with_max(max: u64) -> (Runtime, Group) {
+pub(super) fn with_max(max: u64) -> (Runtime, Group) {
     build(bare().max(Limit::Bytes(max)))
 }
 
-fn is_alert(group: &Group) -> bool {
+pub(super) fn is_alert(group: &Group) -> bool {
     group.first().tree().alerts.any()
 }
 
-fn is_marked(group: &Group) -> bool {
+pub(super) fn is_marked(group: &Group) -> bool {
     group.first().limits.watched.is_for(EXCEEDED)
 }
 
 /// Charges what does not fit, as an allocator does, and asks at once.
-fn charge_and_ask(group: &Group) -> Charge {
+pub(super) fn charge_and_ask(group: &Group) -> Charge {
     let held = group.charge(1);
     assert!(is_alert(group), "usage is above max, and stays there");
     held

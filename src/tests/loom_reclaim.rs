@@ -111,10 +111,10 @@ fn loom_registration_vs_walk() {
     });
 }
 
-/// A group goes offline while a thread registers with it: the reclaimer is found from above.
+/// E47. A group goes offline while a thread registers with it: the reclaimer is found from above.
 #[test]
 fn loom_registration_vs_offline() {
-    model(|| {
+    model_without_pair(|| {
         let (_runtime, root) = build(bare());
         let held = root.try_charge(1).unwrap();
         let gone = group(&root, "gone");

@@ -10,8 +10,9 @@ use crate::{Bytes, Group, Limits, Runtime};
 #[test]
 fn loom_offline_vs_opening() {
     model_without_pair(|| {
-        // Opens by margin, with the first charge that walks.
+        // Opens by margin, with the second charge that walks.
         let (runtime, gone) = with_group(Runtime::builder().batch(Bytes(2)).budget(Bytes(64)), "gone");
+        drop(gone.try_charge(1).unwrap());
         let charger = beside(gone.clone(), |gone| drop(gone.try_charge(1)));
         gone.offline().unwrap();
         gone.try_charge(1).expect_err("the group is offline");

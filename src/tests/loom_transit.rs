@@ -1,6 +1,6 @@
 //! Refusals: no charge is refused while credit is stranded, in a slot or in transit.
 
-use super::{beside, model, model_without_pair, race, stocked};
+use super::{beside, model, model_without_pair, race, stocked, walk_first};
 use crate::PageCounter;
 
 /// E5, E6. Once the stock is off, room for a charge is room: a refill in flight has brought its surplus back. The
@@ -34,6 +34,7 @@ fn loom_refusal_vs_refill_in_transit() {
 fn loom_refusal_vs_adaptive() {
     model(|| {
         let counter = PageCounter::root(stocked().adaptive(true).max(40).budget(64));
+        walk_first(&counter);
         // Room for a batch of one more charge opens the stock; the limit comes down on it.
         counter.try_charge(1).unwrap();
         let charger = beside(counter.clone(), |counter| counter.try_charge(1).unwrap());
@@ -49,6 +50,7 @@ fn loom_refusal_vs_adaptive() {
 fn loom_refusal_vs_put() {
     model(|| {
         let counter = PageCounter::root(stocked().adaptive(true).max(40).budget(64));
+        walk_first(&counter);
         // Exactly, which opens the stock; then for a batch, which leaves credit.
         counter.try_charge(1).unwrap();
         counter.try_charge(1).unwrap();
@@ -82,6 +84,7 @@ fn loom_refusal_vs_closing() {
 fn loom_refusal_vs_opening() {
     model_without_pair(|| {
         let counter = PageCounter::root(stocked().adaptive(true).max(40).budget(64));
+        walk_first(&counter);
         // The first charge leaves room enough to open the stock, the second takes a batch.
         race(
             counter.clone(),
@@ -97,6 +100,7 @@ fn loom_refusal_vs_opening() {
 fn loom_forced_vs_opening() {
     model_without_pair(|| {
         let counter = PageCounter::root(stocked().adaptive(true).max(40).budget(64));
+        walk_first(&counter);
         // Exactly, which opens the stock.
         race(counter.clone(), |counter| counter.try_charge(1).is_ok(), || counter.charge(60));
         counter.uncharge(1);

@@ -39,14 +39,20 @@ fn loom_waiter_vs_uncharge() {
     });
 }
 
-/// A byte that is put into a stock while a charge goes into line does not stay there.
+/// A byte that is put into a stock while a charge goes into line does not stay there. The stock opens meanwhile.
 #[test]
 fn loom_waiter_vs_put() {
     model(|| {
         let (_runtime, root) = build(stocked(4));
         let tenant = root.create("tenant", Limits::new().max(2)).unwrap();
         let [waits, busy] = ["waits", "busy"].map(|name| group(&tenant, name));
-        let charge = race(busy, |busy| drop(busy.try_charge(1)), || waits.charge_timeout(2, EVER).unwrap()).1;
+        tenant.set_batch(0);
+        let held = busy.try_charge(1).unwrap();
+        let puts = |busy: Group| {
+            busy.set_batch(1);
+            drop(held);
+        };
+        let charge = race(busy, puts, || waits.charge_timeout(2, EVER).unwrap()).1;
         assert_eq!((tenant.usage(), tenant.waiting_count()), (2, 0));
         drop(charge);
     });

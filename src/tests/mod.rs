@@ -6,6 +6,9 @@
 //! ```
 
 mod common;
+mod loom_allocator;
+mod loom_closed;
+mod loom_cover;
 mod loom_drain;
 mod loom_exceeded;
 mod loom_idle;
@@ -26,6 +29,7 @@ mod schedules;
 use self::common::group;
 use self::schedules::{
     assert_settled, beside, large_model_without_pair, model, model_of_exchanges, model_without_pair, race, stocked,
+    walk_first,
 };
 use crate::{Group, Runtime, RuntimeBuilder};
 

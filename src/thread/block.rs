@@ -2,30 +2,46 @@
 //!
 //! A block belongs to a thread id, and outlives the thread: see `registry`.
 
+use std::ops::Deref;
 use std::ptr;
 
-use crate::sync::stat_atomic::{AtomicBool, AtomicU64};
-use crate::sync::{Ordering, box_zeroed, stand_in};
+use crate::numa::mapping::map_for_ever;
+use crate::sync::stat_atomic::{AtomicBool, AtomicPtr as StatPtr, AtomicU32 as StatU32, AtomicU64};
+use crate::sync::{AtomicU32, Ordering, place_zeroed, stand_in};
 use crate::thread::audit::Cell as AuditCell;
 use crate::thread::cells::{CellsPlace, CellsRow, ThreadStats};
+use crate::thread::counts::UnownedCounts;
 use crate::thread::directory::{Directory, Header, SlotIndex};
+use crate::thread::gross::GrossCell;
+use crate::thread::ledger::{CoveredCell, OwnedCell};
 use crate::thread::raw::RawCell;
 use crate::thread::slot::Slot;
 use crate::thread::transit::Transit;
 
+#[repr(C)]
 pub(crate) struct Block {
-    pub(crate) transit: Transit,
+    pub(crate) transit: Apart<Transit>,
+    /// Bytes that no group owns, as the thread has counted them.
+    pub(crate) unowned: Apart<UnownedCounts>,
     /// The number of the thread, which another thread gets once this one has ended.
-    pub(super) id: u32,
+    id: StatU32,
     /// The next older block, null behind the oldest. Blocks are only ever added.
-    pub(super) next: *const Block,
-    /// Its thread has ended, and no other thread has it yet.
+    next: StatPtr<Block>,
+    /// 1: its thread has ended, and no other thread has it yet (E8).
+    free: AtomicU32,
+    /// The same for readers that may be late.
     ended: AtomicBool,
     pub(crate) slots: Directory<Slot>,
     pub(crate) audit: Directory<AuditCell>,
     /// What the thread has charged and uncharged without a guard. A page is made after the page of `slots` that has the
     /// same indices.
     raw: Directory<RawCell>,
+    /// What an allocator has counted of small objects.
+    pub(crate) gross: Directory<GrossCell>,
+    /// Bytes of owned objects. A page is made after the page of `slots` that has the same indices.
+    owned: Directory<OwnedCell>,
+    /// Bytes of covered objects.
+    covered: Directory<CoveredCell>,
     /// Where the cells of a group are found.
     pub(crate) cells: Directory<CellsPlace>,
     rows: Directory<CellsRow>,
@@ -33,34 +49,63 @@ pub(crate) struct Block {
     row_bytes: AtomicU64,
 }
 
-// SAFETY: `next` is written before the block is published and names a block of the same registry, which never drops one
-// while it is shared; all else is atomic.
-#[allow(unsafe_code)]
-unsafe impl Sync for Block {}
-// SAFETY: as above; nothing in a block is tied to the thread that made it.
-#[allow(unsafe_code)]
-unsafe impl Send for Block {}
+/// Words that their thread writes all the time, on lines with no other that threads read: they pass over blocks. A block
+/// is not aligned to lines, for the system gives zeroed memory untouched only at its own alignment.
+#[derive(Default)]
+#[repr(C)]
+pub(crate) struct Apart<T> {
+    before: [u64; 8],
+    value: T,
+    after: [u64; 8],
+}
+
+impl<T> Deref for Apart<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
 
 impl Block {
-    /// Made in place: the directories are larger than a small thread's stack.
+    /// Makes a block in pages of the system: an allocator may need one. `None` where the system gives none.
     #[allow(unsafe_code)]
-    pub(super) fn new(id: u32, next: *const Block) -> Box<Block> {
-        // SAFETY: all-zero bytes are the empty block: zero integers, null pointers.
-        let mut block = unsafe { box_zeroed(Block::empty) };
-        block.id = id;
-        block.next = next;
-        block
+    pub(super) fn make() -> Option<&'static Block> {
+        // SAFETY: all-zero bytes are the empty block, zero integers and null pointers; `map` gives whole pages for ever,
+        // and the directories are larger than a small thread's stack.
+        unsafe { place_zeroed(map_for_ever::<Block>, Block::empty).map(|block| &*block) }
+    }
+
+    /// Comes after `newest` in the list, and has the next number. The block is not published yet.
+    #[allow(unsafe_code)]
+    pub(super) fn follow(&self, newest: *mut Block) {
+        // SAFETY: null, or a published block of the registry.
+        let id = unsafe { newest.as_ref() }.map_or(0, |newest| newest.number() + 1);
+        self.id.store(id, Ordering::Relaxed);
+        self.next.store(newest, Ordering::Relaxed);
+    }
+
+    /// The next older block, or null.
+    pub(super) fn next(&self) -> *const Block {
+        // Relaxed (E9): written before the block was published.
+        self.next.load(Ordering::Relaxed)
     }
 
     fn empty() -> Block {
         Block {
-            transit: Transit::default(),
-            id: 0,
-            next: ptr::null(),
+            transit: Apart::default(),
+            unowned: Apart::default(),
+            id: StatU32::new(0),
+            next: StatPtr::new(ptr::null_mut()),
+            free: AtomicU32::new(0),
             ended: AtomicBool::new(false),
             slots: Directory::new(),
             audit: Directory::new(),
             raw: Directory::new(),
+            gross: Directory::new(),
+            owned: Directory::new(),
+            covered: Directory::new(),
             cells: Directory::new(),
             rows: Directory::new(),
             row_bytes: AtomicU64::new(0),
@@ -69,7 +114,7 @@ impl Block {
 
     /// The number of the thread. A newer block has a larger one.
     pub(crate) fn number(&self) -> u32 {
-        self.id
+        self.id.load(Ordering::Relaxed)
     }
 
     /// Whether the block has no thread. Another thread may take it at any moment.
@@ -78,14 +123,26 @@ impl Block {
         self.ended.load(Ordering::Relaxed)
     }
 
-    /// Under the registry's lock.
-    pub(super) fn set_ended(&self, ended: bool) {
-        self.ended.store(ended, Ordering::Relaxed);
+    /// Takes a block that has no thread. False where another thread was first.
+    pub(super) fn try_take(&self) -> bool {
+        // Acquire (E8): pairs with `give_up`.
+        let taken = self.free.compare_exchange(1, 0, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        if taken {
+            self.ended.store(false, Ordering::Relaxed);
+        }
+        taken
+    }
+
+    /// The thread ends and leaves its words to the next one.
+    pub(super) fn give_up(&self) {
+        // Release (E8): pairs with `try_take`.
+        self.free.store(1, Ordering::Release);
+        self.ended.store(true, Ordering::Relaxed);
     }
 
     /// The number of the thread as a counter's sole charger: not zero.
     pub(crate) fn charger(&self) -> u64 {
-        u64::from(self.id) + 1
+        u64::from(self.number()) + 1
     }
 
     #[inline(always)]
@@ -126,6 +183,42 @@ impl Block {
         self.raw.get_or_make(index, RawCell::default)
     }
 
+    /// As [`raw_behind`](Self::raw_behind), with the cell of owned bytes.
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    pub(crate) fn owned_behind<R>(&self, header: &Header, with: impl FnOnce(&Slot, &OwnedCell) -> R) -> Option<R> {
+        let place = header.place();
+        let cell = self.owned.at_slot(place)?;
+        // SAFETY: the page of the cell is there, so `owned_or_make` has made the page of the slot before it.
+        Some(with(unsafe { self.slots.at_made(place) }, cell))
+    }
+
+    /// The cell of owned bytes, if its page exists.
+    pub(crate) fn owned(&self, index: SlotIndex) -> Option<&OwnedCell> {
+        self.owned.get(index)
+    }
+
+    /// Returns the cell of owned bytes, and makes its page where there is none. Owner only.
+    pub(crate) fn owned_or_make(&self, index: SlotIndex) -> Option<&OwnedCell> {
+        self.slots.get_or_make(index, Slot::vacant)?;
+        self.owned.get_or_make(index, OwnedCell::default)
+    }
+
+    /// The cell of covered bytes, if its page exists.
+    pub(crate) fn covered(&self, index: SlotIndex) -> Option<&CoveredCell> {
+        self.covered.get(index)
+    }
+
+    /// Returns the cell of covered bytes, and makes its page where there is none. Owner only.
+    pub(crate) fn covered_or_make(&self, index: SlotIndex) -> Option<&CoveredCell> {
+        self.covered.get_or_make(index, CoveredCell::default)
+    }
+
+    #[inline(always)]
+    pub(crate) fn covered_behind(&self, header: &Header) -> Option<&CoveredCell> {
+        self.covered.at_slot(header.place())
+    }
+
     #[inline(always)]
     pub(crate) fn cells_behind(&self, header: &Header) -> Option<ThreadStats> {
         self.cells.behind(header)?.cells()
@@ -152,9 +245,11 @@ impl Block {
 
     /// Bytes of memory that the block takes: its head and the parts of its directories that were made.
     pub(super) fn bytes(&self) -> u64 {
-        let Block { slots, audit, raw, cells, rows, .. } = self;
-        let directories = [slots.bytes(), audit.bytes(), raw.bytes(), cells.bytes(), rows.bytes()];
-        HEAD + directories.iter().sum::<u64>() + self.row_bytes.load(Ordering::Relaxed)
+        let Block { slots, audit, raw, gross, owned, covered, cells, rows, .. } = self;
+        let of_charges = [slots.bytes(), audit.bytes(), raw.bytes()];
+        let of_objects = [gross.bytes(), owned.bytes(), covered.bytes()];
+        let directories = of_charges.into_iter().chain(of_objects).chain([cells.bytes(), rows.bytes()]);
+        HEAD + directories.sum::<u64>() + self.row_bytes.load(Ordering::Relaxed)
     }
 }
 

@@ -43,19 +43,67 @@ struct Before {
     unlinked: usize,
 }
 
+/// The bit of the group's pointer that says that a charge covers what the thread allocates.
+const COVERED: usize = 1;
+
+/// What the thread allocates for.
+pub(crate) enum Allocates {
+    /// For no group.
+    Unowned,
+    /// For the group of this counter.
+    Owned(&'static Header),
+    /// The same, and a charge pays.
+    Covered(&'static Header),
+}
+
+/// What this thread allocates for.
+#[inline(always)]
+#[allow(unsafe_code)]
+pub(crate) fn allocates() -> Allocates {
+    with_current(|current| {
+        let group = current.group.get();
+        if group.addr() & COVERED != 0 {
+            // SAFETY: `within_cover` or `enter_cover` was given the header, and set the bit.
+            return Allocates::Covered(unsafe { &*without_bit(group) });
+        }
+        // SAFETY: as in `header`.
+        unsafe { group.as_ref() }.map_or(Allocates::Unowned, Allocates::Owned)
+    })
+}
+
+fn with_bit(header: &'static Header) -> *const Header {
+    ptr::from_ref(header).map_addr(|at| at | COVERED)
+}
+
+#[inline(always)]
+fn without_bit(group: *const Header) -> *const Header {
+    group.map_addr(|at| at & !COVERED)
+}
+
 /// The header of the current group's first counter; `None` where the thread is in no group. The scope keeps the group in
 /// its incarnation. The group may be offline.
 #[inline(always)]
 #[allow(unsafe_code)]
 pub(crate) fn header() -> Option<&'static Header> {
     // SAFETY: null, or a header that `begin` was given; headers are never freed.
-    with_current(|current| unsafe { current.group.get().as_ref() })
+    with_current(|current| unsafe { without_bit(current.group.get()).as_ref() })
 }
 
 /// Runs `work` with `header` as the current group, or with none. Afterwards the thread's words are as they were, also
 /// where `work` panics; what `work` has entered and not left ends here. The caller keeps the group meanwhile.
 #[inline]
 pub(crate) fn within<R>(header: Option<&'static Header>, work: impl FnOnce() -> R) -> R {
+    within_group(header.map_or(ptr::null(), ptr::from_ref), work)
+}
+
+/// As [`within`], and a charge of that group covers what `work` allocates.
+#[inline]
+pub(crate) fn within_cover<R>(header: &'static Header, work: impl FnOnce() -> R) -> R {
+    within_group(with_bit(header), work)
+}
+
+#[inline]
+fn within_group<R>(group: *const Header, work: impl FnOnce() -> R) -> R {
     struct End<'a>(&'a CurrentScope, Before);
     impl Drop for End<'_> {
         #[inline]
@@ -63,8 +111,8 @@ pub(crate) fn within<R>(header: Option<&'static Header>, work: impl FnOnce() -> 
             self.0.end_call(self.1);
         }
     }
-    let scope = CurrentScope { group: Cell::new(ptr::null()), outer: Cell::new(ptr::null()) };
-    let _end = End(&scope, scope.begin(header));
+    let scope = CurrentScope::new();
+    let _end = End(&scope, scope.begin(group));
     work()
 }
 
@@ -75,10 +123,19 @@ impl EnteredScope {
     /// From here on `header` is the current group. The caller keeps the group until the entry is dropped; for ever, if
     /// it is forgotten.
     pub(crate) fn enter(header: &'static Header) -> EnteredScope {
+        EnteredScope::enter_group(header)
+    }
+
+    /// The same, and a charge of the group covers what the thread allocates.
+    pub(crate) fn enter_cover(header: &'static Header) -> EnteredScope {
+        EnteredScope::enter_group(with_bit(header))
+    }
+
+    fn enter_group(group: *const Header) -> EnteredScope {
         // A raw pointer, and no box: the chain points to the scope while the entry moves.
-        let scope = CurrentScope { group: Cell::new(ptr::null()), outer: Cell::new(ptr::null()) };
+        let scope = CurrentScope::new();
         let entered = EnteredScope(NonNull::from(Box::leak(Box::new(scope))));
-        entered.scope().begin(Some(header));
+        entered.scope().begin(group);
         entered
     }
 
@@ -99,15 +156,19 @@ impl Drop for EnteredScope {
 }
 
 impl CurrentScope {
+    /// A scope that begins at once, from where it lies.
+    #[inline]
+    fn new() -> CurrentScope {
+        with_current(|current| CurrentScope { group: current.group.clone(), outer: current.innermost.clone() })
+    }
+
     /// The scope does not move until it ends, or until a scope further out has ended.
     #[inline]
-    fn begin(&self, header: Option<&'static Header>) -> Before {
-        let header = header.map_or(ptr::null(), ptr::from_ref);
+    fn begin(&self, group: *const Header) -> Before {
         with_current(|current| {
-            let (group, outer) = (current.group.replace(header), current.innermost.replace(self));
-            self.group.set(group);
-            self.outer.set(outer);
-            Before { group, outer, unlinked: current.unlinked.get() }
+            current.group.set(group);
+            current.innermost.set(self);
+            Before { group: self.group.get(), outer: self.outer.get(), unlinked: current.unlinked.get() }
         })
     }
 

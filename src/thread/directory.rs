@@ -2,10 +2,13 @@
 
 use std::ptr;
 
-use crate::sync::stat_atomic::{AtomicPtr as StatPtr, AtomicU32};
-use crate::sync::{AtomicPtr, AtomicU64, Ordering, PAGE_SLOTS, PAGES_MAX, box_zeroed};
+use crate::numa::mapping::map_for_ever;
+use crate::sync::stat_atomic::{AtomicPtr as StatPtr, AtomicU32, AtomicU64 as StatU64};
+use crate::sync::{AtomicPtr, AtomicU64, Ordering, PAGE_SLOTS, PAGES_MAX, displace, place, process_const};
 use crate::thread::audit::Cell as AuditCell;
 use crate::thread::cells::{CellsPlace, CellsRow};
+use crate::thread::gross::GrossCell;
+use crate::thread::ledger::{CoveredCell, OwnedCell};
 use crate::thread::pace::{Pace, Paces};
 use crate::thread::raw::RawCell;
 use crate::thread::slot::Slot;
@@ -26,6 +29,24 @@ impl SlotIndex {
     /// An index that no thread has a slot for: it lies in the last page of a directory, which is never made.
     pub(crate) const NONE: SlotIndex = SlotIndex { page: PAGES_MAX as u32 - 1, slot: 0 };
 
+    /// Where the header of the index lies, as a number: below 2^28, and a multiple of the size of a header. `None` for
+    /// [`NONE`](Self::NONE).
+    pub(crate) fn number(self) -> Option<u32> {
+        const { assert!(PAGES_MAX <= 1 << 14 && PAGE_SLOTS * size_of::<Header>() <= 1 << PAGE_SHIFT) };
+        (self != SlotIndex::NONE).then_some((self.page << PAGE_SHIFT) | (self.slot * size_of::<Header>() as u32))
+    }
+
+    /// The index of a number.
+    ///
+    /// # Safety
+    ///
+    /// [`number`](Self::number) has returned it.
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    pub(crate) unsafe fn of_number(number: u32) -> SlotIndex {
+        SlotIndex { page: number >> PAGE_SHIFT, slot: (number & IN_PAGE) / size_of::<Header>() as u32 }
+    }
+
     /// The index after this one; `NONE` is the last.
     pub(crate) fn next(self) -> SlotIndex {
         if self == SlotIndex::NONE {
@@ -37,6 +58,10 @@ impl SlotIndex {
         }
     }
 }
+
+/// In a number that stands for an index: the bits of the page begin here, the others are the header's place in it.
+const PAGE_SHIFT: u32 = 14;
+const IN_PAGE: u32 = (1 << PAGE_SHIFT) - 1;
 
 /// What the hit path reads of a counter: one for each slot index, never given back.
 ///
@@ -55,10 +80,21 @@ pub(crate) struct Header {
     cells_offset: AtomicU32,
     /// The number of the tree that the counter is in. Written when a counter is made.
     tree: AtomicU32,
+    /// What an allocator keeps behind an object that the counter is charged for; 0: no such word exists. Written once, as
+    /// `owner` is.
+    word: AtomicU32,
     /// The counter that has this header: a slow path starts from it. Written once, before any other thread sees the
     /// header.
     owner: StatPtr<()>,
+    /// The counter's record of covering charges, null before the first cover; the lowest bit says that it is in debt. See
+    /// `counter::cover`.
+    pub(crate) cover: AtomicPtr<()>,
+    /// What threads without a block have allocated of owned bytes, and freed.
+    allocated: StatU64,
+    freed: StatU64,
 }
+
+const _: () = assert!(PAGE_SLOTS < 252 || size_of::<Header>() == 64);
 
 impl Header {
     /// Closed, and bound to no counter.
@@ -70,22 +106,48 @@ impl Header {
             cells_page: AtomicU32::new(0),
             cells_offset: AtomicU32::new(0),
             tree: AtomicU32::new(0),
+            word: AtomicU32::new(0),
             owner: StatPtr::new(ptr::null_mut()),
+            cover: AtomicPtr::new(ptr::null_mut()),
+            allocated: StatU64::new(0),
+            freed: StatU64::new(0),
         };
         header.set_index(SlotIndex::NONE);
         header.set_cells_index(SlotIndex::NONE);
         header
     }
 
-    /// Ties the header to its owner, for ever.
-    pub(crate) fn bind(&self, owner: *const ()) {
+    /// Ties the header to its owner and to a word for allocators, for ever.
+    pub(crate) fn bind(&self, owner: *const (), word: u32) {
         self.owner.store(owner.cast_mut(), Ordering::Relaxed);
+        self.word.store(word, Ordering::Relaxed);
+    }
+
+    /// The word that the header was tied to; 0 for none.
+    #[inline(always)]
+    pub(crate) fn word(&self) -> u32 {
+        self.word.load(Ordering::Relaxed)
     }
 
     /// Returns what the header was tied to; null where it was not tied.
     #[inline]
     pub(crate) fn owner(&self) -> *const () {
         self.owner.load(Ordering::Relaxed)
+    }
+
+    /// Counts owned bytes for a thread without a block.
+    pub(crate) fn count_allocated(&self, n: u64) {
+        self.allocated.fetch_add(n, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_freed(&self, n: u64) {
+        self.freed.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// Owned bytes that threads without a block have freed, then what they have allocated.
+    pub(crate) fn owned_counts(&self) -> (u64, u64) {
+        let freed = self.freed.load(Ordering::Relaxed);
+        (freed, self.allocated.load(Ordering::Relaxed))
     }
 
     /// The number of the tree that the counter is in, or was in before it was released.
@@ -125,18 +187,17 @@ pub(crate) struct SlotPlace {
     offset: u32,
 }
 
+process_const!(pub(super) headers: Headers = Headers::new());
+
 /// The header of each index, by page. A thread that finds credit in a slot finds the slot's counter here.
 pub(super) struct Headers {
     pages: [StatPtr<Header>; PAGES_MAX],
 }
 
 impl Headers {
-    /// Made in place, as a block is: what is not written takes address space only.
-    #[allow(unsafe_code)]
-    pub(super) fn new() -> Box<Headers> {
-        let empty = || Headers { pages: std::array::from_fn(|_| StatPtr::new(ptr::null_mut())) };
-        // SAFETY: all-zero bytes are null pointers.
-        unsafe { box_zeroed(empty) }
+    /// What is not written takes address space only.
+    const fn new() -> Headers {
+        Headers { pages: [const { StatPtr::new(ptr::null_mut()) }; PAGES_MAX] }
     }
 
     /// Publishes the page that begins with `first`, an index that begins a page.
@@ -153,6 +214,21 @@ impl Headers {
         // SAFETY: null, or the first of `PAGE_SLOTS` headers that live for ever, as `publish` asserts; `slot` is below
         // that, see `SlotIndex`.
         unsafe { page.wrapping_add(index.slot as usize).as_ref().filter(|_| !page.is_null()) }
+    }
+
+    /// The header of the index that a number stands for: [`get`](Self::get) without the test whether there is a page.
+    ///
+    /// # Safety
+    ///
+    /// [`SlotIndex::number`] has returned the number, for a header that the caller has been shown.
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    pub(super) unsafe fn of_number(&self, number: u32) -> &'static Header {
+        // SAFETY: says the caller, and as in `get`.
+        unsafe {
+            let page = self.pages.get_unchecked((number >> PAGE_SHIFT) as usize).load(Ordering::Relaxed);
+            &*page.byte_add((number & IN_PAGE) as usize)
+        }
     }
 }
 
@@ -174,6 +250,18 @@ impl PageEntry for AuditCell {
 }
 
 impl PageEntry for RawCell {
+    type Behind = ();
+}
+
+impl PageEntry for GrossCell {
+    type Behind = ();
+}
+
+impl PageEntry for OwnedCell {
+    type Behind = ();
+}
+
+impl PageEntry for CoveredCell {
     type Behind = ();
 }
 
@@ -252,17 +340,21 @@ impl<T: PageEntry> Directory<T> {
         })
     }
 
-    /// Returns the entry of an index, and makes its page where there is none. Owner only. It allocates.
+    /// Returns the entry of an index, and makes its page where there is none. Owner only. The page comes from the system:
+    /// an allocator may call this.
+    #[allow(unsafe_code)]
     pub(crate) fn get_or_make(&self, index: SlotIndex, fill: impl Fn() -> T) -> Option<&T> {
         if index == SlotIndex::NONE {
             return None;
         }
-        let place = self.pages.get(index.page as usize)?;
+        let pointer = self.pages.get(index.page as usize)?;
         // Relaxed: only the owner stores the pointer.
-        if place.load(Ordering::Relaxed).is_null() {
-            let page = Box::new(Page { entries: std::array::from_fn(|_| fill()), behind: T::Behind::default() });
+        if pointer.load(Ordering::Relaxed).is_null() {
+            let make = || Page { entries: std::array::from_fn(|_| fill()), behind: T::Behind::default() };
+            // SAFETY: the map gives whole pages of the system, zeroed and for ever.
+            let page = unsafe { place(map_for_ever::<Page<T>>, make) }?;
             // Release (E7): pairs with `get`.
-            place.store(Box::into_raw(page), Ordering::Release);
+            pointer.store(page, Ordering::Release);
             self.made.store(self.made.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             let part = 1 << (index.page as usize / PART);
             self.touched.store(self.touched.load(Ordering::Relaxed) | part, Ordering::Relaxed);
@@ -305,14 +397,19 @@ impl Directory<Slot> {
     }
 }
 
-/// A cell is found by the offset of its slot.
-const _: () = assert!(size_of::<RawCell>() == size_of::<Slot>());
+/// Cells of this kind are found by the offset of the slot.
+pub(crate) trait BesideSlot: PageEntry {}
 
-impl Directory<RawCell> {
+impl BesideSlot for RawCell {}
+impl BesideSlot for OwnedCell {}
+impl BesideSlot for CoveredCell {}
+
+impl<T: BesideSlot> Directory<T> {
     /// The cell with the index of the slot at a place.
     #[inline(always)]
     #[allow(unsafe_code)]
-    pub(crate) fn at_slot(&self, SlotPlace { page, offset }: SlotPlace) -> Option<&RawCell> {
+    pub(crate) fn at_slot(&self, SlotPlace { page, offset }: SlotPlace) -> Option<&T> {
+        const { assert!(PAGE_SLOTS < 252 || size_of::<T>() == size_of::<Slot>()) };
         // SAFETY: as above; a cell is as large as a slot.
         unsafe { self.at(page, offset) }
     }
@@ -363,8 +460,8 @@ impl<T: PageEntry> Drop for Directory<T> {
         for page in &self.pages {
             let page = page.load(Ordering::Relaxed);
             if !page.is_null() {
-                // SAFETY: the pointer came from `Box::into_raw` in `get_or_make` and goes with its directory.
-                drop(unsafe { Box::from_raw(page) });
+                // SAFETY: from `get_or_make`, and goes with its directory.
+                unsafe { displace(page) };
             }
         }
     }

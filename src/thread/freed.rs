@@ -10,11 +10,13 @@ per_thread! {
 }
 
 /// Counts what this thread uncharges on a slow path.
+#[inline]
 pub(crate) fn note_uncharged(units: u64) {
     with_uncharged(|all| all.set(all.get().wrapping_add(units)));
 }
 
 /// Counts what this thread charges on a slow path, against what it uncharges.
+#[inline]
 pub(crate) fn note_charged(units: u64) {
     note_uncharged(units.wrapping_neg());
 }

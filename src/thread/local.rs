@@ -12,11 +12,20 @@ pub(crate) struct Local {
     /// Depth of slow paths on this thread's stack. A charge from an allocator or a callback inside one sees it above
     /// zero, takes no lock and waits for nothing.
     pub(super) slow: Cell<u32>,
+    /// One of these slow paths is an allocator's: it leaves what takes a lock or calls a policy.
+    pub(super) quiet: Cell<bool>,
 }
 
-per_thread!(pub(crate) with_local: Local = Local { block: Cell::new(no_block()), slow: Cell::new(0) });
+per_thread! {
+    pub(crate) with_local: Local = Local {
+        block: Cell::new(no_block()),
+        slow: Cell::new(0),
+        quiet: Cell::new(false),
+    }
+}
 
 impl Local {
+    #[inline]
     pub(crate) fn block(&self) -> Option<&Block> {
         if ptr::eq(self.block.get(), no_block()) { None } else { self.fast_block() }
     }
@@ -25,7 +34,7 @@ impl Local {
     #[inline(always)]
     #[allow(unsafe_code)]
     pub(crate) fn fast_block(&self) -> Option<&Block> {
-        // SAFETY: `no_block`, or the pointer of a block that the registry never frees; `Owner` takes it away before it
+        // SAFETY: `no_block`, or the pointer of a block that the registry never frees; `BlockHolder` takes it away before it
         // releases the block to another thread.
         unsafe { follow(self.block.get()) }
     }
@@ -61,5 +70,5 @@ pub(crate) fn with_block<R>(read: impl FnOnce(Option<&Block>) -> R) -> R {
 
 /// The number of this thread's block, given out again when the thread has ended; 0 where it has none.
 pub(crate) fn number() -> u32 {
-    with_block(|block| block.map_or(0, |block| block.id))
+    with_block(|block| block.map_or(0, Block::number))
 }

@@ -1,23 +1,30 @@
 //! What one thread owns. `README.md` explains how the parts work together.
 //!
-//! Files import in this order, each only from those before it: `audit`, `raw`, `cells`, `slot`, `pace`, `transit`, then `directory`,
-//! `block`, `local`, `registry`, `slow_path`. `context` and `objects` import `local`, `current` imports `directory`. A file whose
-//! words no other file reads has a thread-local of its own.
+//! Files import in this order, each only from those before it: `audit`, `raw`, `gross`, `ledger`, `cells`, `slot`, `pace`, `transit`,
+//! `left`, then `directory`, `counts`, `block`, `local`, `registry`, `slow_path`. `context` and `objects` import `local`,
+//! `current` and `owner` import `directory`, `unowned` imports `registry`. A file whose words no other file reads has a
+//! thread-local of its own.
 
 pub(crate) mod audit;
 pub(crate) mod block;
 pub(crate) mod cells;
 pub(crate) mod context;
+pub(crate) mod counts;
 pub(crate) mod current;
 pub(crate) mod directory;
 pub(crate) mod foreign;
 pub(crate) mod freed;
+pub(crate) mod gross;
 pub(crate) mod ids;
+pub(crate) mod ledger;
+pub(crate) mod left;
 pub(crate) mod local;
 pub(crate) mod objects;
+pub(crate) mod owner;
 pub(crate) mod pace;
 pub(crate) mod raw;
 pub(crate) mod registry;
 pub(crate) mod slot;
 pub(crate) mod slow_path;
 pub(crate) mod transit;
+pub(crate) mod unowned;

@@ -1,46 +1,59 @@
 //! The registry of threads: each block and its thread, each slot index and its header.
 //!
 //! A block belongs to a thread id. Ids and blocks outlive threads: each drain sees what an ended thread leaves in its
-//! slots, and the next thread that gets the id inherits the words as they stand. The registry's mutex orders the two
-//! threads. The registry frees no block and no page while a thread of the process may run.
+//! slots, and the next thread that gets the id inherits the words as they stand. One word of the block orders the two
+//! threads: set when the first one ends, cleared when the next one begins. The registry frees no block and no page while a thread of the process may run.
 //!
-//! A thread has two thread-locals: `Local` is const-initialised and has no destructor; `Owner` has one, which clears
-//! the pointer first and then releases the block. A thread that has no block and cannot reach `Owner` is past its
+//! A thread has two thread-locals: `Local` is const-initialised and has no destructor; `BlockHolder` has one, which clears
+//! the pointer first and then releases the block. A thread that has no block and cannot reach `BlockHolder` is past its
 //! destructor.
 
 use std::ptr;
 
 use crate::sync::lock::{Lock, Rank};
-use crate::sync::stat_atomic::AtomicU32 as StatU32;
-use crate::sync::{AtomicPtr, AtomicU32, Ordering, PAGE_SLOTS, Shared, model_failed, process_wide, until_thread_exit};
+use crate::sync::stat_atomic::{AtomicBool as StatBool, AtomicU32 as StatU32};
+use crate::sync::{
+    AtomicPtr, AtomicU32, Ordering, PAGE_SLOTS, Shared, displace, model_failed, process_wide, until_thread_exit,
+};
 use crate::thread::block::{Block, no_block};
-use crate::thread::directory::{Header, Headers, SlotIndex};
+use crate::thread::directory::{Header, SlotIndex, headers};
 use crate::thread::local::{Deeper, with_local};
 
 pub(crate) type Registrar = Shared<Registry>;
 
 process_wide!(registry: Registry = Registry::new);
 
+/// The registry is there, or almost.
+static MADE: StatBool = StatBool::new(false);
+
+/// Whether a thread may ask for the registry and waits for no other one that makes it.
+pub(super) fn is_made() -> bool {
+    MADE.load(Ordering::Relaxed)
+}
+
 until_thread_exit! {
     /// Registers this thread on first use. False: the thread is past its destructor and stays without stock.
-    pub(super) register: Owner = Owner::register(registry())
+    pub(super) register: BlockHolder = BlockHolder::register(registry())
 }
 
 /// Holds a thread's block; its destructor is the thread's exit.
-struct Owner {
+struct BlockHolder {
     registry: Registrar,
     block: *const Block,
 }
 
-impl Owner {
+impl BlockHolder {
     fn register(registry: Registrar) -> Self {
+        MADE.store(true, Ordering::Relaxed);
         let block = registry.take();
-        with_local(|local| local.block.set(block));
-        Owner { registry, block }
+        if !block.is_null() {
+            with_local(|local| local.block.set(block));
+        }
+        BlockHolder { registry, block }
     }
 }
 
-impl Drop for Owner {
+impl Drop for BlockHolder {
     fn drop(&mut self) {
         if model_failed() {
             return;
@@ -58,7 +71,6 @@ pub(crate) struct Registry {
     /// The newest block. Threads follow `Block::next` from it, without a lock.
     head: AtomicPtr<Block>,
     threads: StatU32,
-    headers: Box<Headers>,
     /// Not 0 where a thread has charged or uncharged without a guard, in any tree: see `counter::raw`. A thread that has
     /// the page of a cell counts hits in it, whichever tree the counter is of.
     pub(crate) raw: AtomicU32,
@@ -66,28 +78,18 @@ pub(crate) struct Registry {
 }
 
 struct Free {
-    blocks: Vec<*const Block>,
-    made: u32,
     /// The first slot index never given out, and headers made for it and those after it.
     fresh: SlotIndex,
     rest: &'static [Header],
 }
-
-// SAFETY: the pointers name blocks of this registry, which are `Send` and `Sync` and outlive it being shared.
-#[allow(unsafe_code)]
-unsafe impl Send for Free {}
 
 impl Registry {
     pub(crate) fn new() -> Self {
         Registry {
             head: AtomicPtr::new(ptr::null_mut()),
             threads: StatU32::new(0),
-            headers: Headers::new(),
             raw: AtomicU32::new(0),
-            state: Lock::new(
-                Rank::Bookkeeping,
-                Free { blocks: Vec::new(), made: 0, fresh: SlotIndex::FIRST, rest: &[] },
-            ),
+            state: Lock::new(Rank::Bookkeeping, Free { fresh: SlotIndex::FIRST, rest: &[] }),
         }
     }
 
@@ -96,40 +98,44 @@ impl Registry {
         self.threads.load(Ordering::Relaxed)
     }
 
-    /// Takes a block for the calling thread: the lowest free one, or a new one.
-    #[allow(unsafe_code)]
+    /// Takes a block for the calling thread: the lowest free one, or a new one. It takes no lock and calls no allocator.
+    /// Null where the system gives no memory.
     fn take(&self) -> *const Block {
         self.threads.fetch_add(1, Ordering::Relaxed);
-        let mut free = self.state.lock();
-        // SAFETY: the registry's own blocks, alive as long as it is.
-        let lowest = (0..free.blocks.len()).min_by_key(|&at| unsafe { (*free.blocks[at]).id });
-        if let Some(lowest) = lowest {
-            // E8: the mutex hands the slots over. The words are read as the last owner left them.
-            let block = free.blocks.swap_remove(lowest);
-            // SAFETY: as above.
-            unsafe { (*block).set_ended(false) };
-            return block;
+        // The last one in the list is the lowest. Each is tried once.
+        let mut from = 0;
+        while let Some(lowest) = self.blocks().filter(|block| block.has_ended() && block.number() >= from).last() {
+            // E8: the words are read as the last owner left them.
+            if lowest.try_take() {
+                return lowest;
+            }
+            from = lowest.number() + 1;
         }
-        let id = free.made;
-        free.made += 1;
-        // This makes room for all blocks, because a thread that ends must not allocate.
-        let known = free.blocks.len();
-        free.blocks.reserve(id as usize + 1 - known);
-        let block = Box::into_raw(Block::new(id, self.head.load(Ordering::Relaxed)));
-        // Release (E9): published before the thread puts anything into it; pairs with `blocks`.
-        self.head.store(block, Ordering::Release);
-        block
+        let Some(block) = Block::make() else {
+            self.threads.fetch_sub(1, Ordering::Relaxed);
+            return ptr::null();
+        };
+        // Acquire (E9), here and below: the number of the newest block decides that of this one.
+        let mut newest = self.head.load(Ordering::Acquire);
+        loop {
+            block.follow(newest);
+            let made = ptr::from_ref::<Block>(block).cast_mut();
+            // Release (E9): published before the thread puts anything into it; pairs with `blocks`.
+            match self.head.compare_exchange_weak(newest, made, Ordering::Release, Ordering::Acquire) {
+                Ok(_) => return block,
+                Err(now) => newest = now,
+            }
+        }
     }
 
     /// Gives an ended thread's block to the next thread that registers.
     #[allow(unsafe_code)]
     fn release(&self, block: *const Block) {
-        self.threads.fetch_sub(1, Ordering::Relaxed);
-        // E8: see `take`.
-        let mut free = self.state.lock();
-        // SAFETY: one of the registry's own blocks, alive as long as it is.
-        unsafe { (*block).set_ended(true) };
-        free.blocks.push(block);
+        // SAFETY: null, or one of the registry's own blocks, alive as long as it is.
+        if let Some(block) = unsafe { block.as_ref() } {
+            self.threads.fetch_sub(1, Ordering::Relaxed);
+            block.give_up();
+        }
     }
 
     /// Returns every block, newest first.
@@ -140,7 +146,7 @@ impl Registry {
         std::iter::from_fn(move || {
             // SAFETY: blocks are published initialised and live as long as the registry.
             let block = unsafe { next.as_ref()? };
-            next = block.next;
+            next = block.next();
             Some(block)
         })
     }
@@ -159,7 +165,7 @@ impl Registry {
             // The registry makes a page of headers at a time, so that they lie densely.
             free.rest = page_of_headers()?;
             if index != SlotIndex::NONE {
-                self.headers.publish(index, free.rest);
+                headers().publish(index, free.rest);
             }
         }
         let (header, rest) = free.rest.split_first().expect("a page has headers");
@@ -170,7 +176,7 @@ impl Registry {
 
     /// The header of an index. The caller has found credit in a slot of it.
     pub(crate) fn header(&self, index: SlotIndex) -> Option<&'static Header> {
-        self.headers.get(index)
+        headers().get(index)
     }
 }
 
@@ -188,11 +194,18 @@ impl Drop for Registry {
         if model_failed() {
             return;
         }
-        let mut next: *const Block = self.head.load(Ordering::Relaxed);
+        // Each thread has given its block up: what it did before comes before this (E8).
+        self.blocks().for_each(|block| {
+            block.try_take();
+        });
+        let mut next: *const Block = self.head.load(Ordering::Acquire);
         while !next.is_null() {
-            // SAFETY: came from `Box::into_raw` in `take`; no thread refers to the registry any more.
-            let block = unsafe { Box::from_raw(next.cast_mut()) };
-            next = block.next;
+            let block = next.cast_mut();
+            // SAFETY: from `Block::make` in `take`; no thread refers to the registry any more.
+            unsafe {
+                next = (*block).next();
+                displace(block);
+            }
         }
     }
 }

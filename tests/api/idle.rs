@@ -179,8 +179,8 @@ fn the_flusher_takes_idle_credit_home() {
 fn an_adaptive_stock_grows_with_use() {
     let runtime = Runtime::builder().audit(true).build().unwrap();
     let group = runtime.root().create("tenant", Limits::new()).unwrap();
-    // The first charge opens the stock.
-    let mut held = vec![group.try_charge(1).unwrap()];
+    // The second charge opens the stock.
+    let mut held = vec![group.try_charge(1).unwrap(), group.try_charge(1).unwrap()];
     let mut refills = || -> Vec<u64> {
         let mut taken = |usage: u64| {
             // What is left, and one byte more.

@@ -2,7 +2,7 @@
 //! Groups, counters and their events, as the programs that embed the library use them.
 //!
 //! * `groups`: groups in a tree, from create to offline; `events`: what is counted, waited for and listened to;
-//! * `current`: the group that a thread or a task is in;
+//! * `cover`: charges that pay for allocations; `current`: the group that a thread or a task is in;
 //! * `observe`: limits that count and refuse no charge; `diagnosis`: what a group at its limit says;
 //! * `drains`: what drains the stock of a counter; `idle`: credit of threads that sleep goes home; `edges`: threads that begin and end, calls of the system that fail;
 //! * `page_counter`: nodes, statistics and names of counters alone;
@@ -15,6 +15,7 @@
 mod support;
 
 mod bad_input;
+mod cover;
 mod current;
 mod diagnosis;
 mod drains;

@@ -13,4 +13,4 @@ mod loom_transit;
 #[path = "../../src/tests/schedules.rs"]
 mod schedules;
 
-use schedules::{assert_settled, beside, model, model_without_pair, race, stocked};
+use schedules::{assert_settled, beside, model, model_without_pair, race, stocked, walk_first};

@@ -18,7 +18,7 @@ const PARTS: &[(&[&str], &[&str])] = &[
     ),
     (&["fence_after_exchange"], &["lifecycle", "pressure", "reclaim", "hierarchy", "state", "counter"]),
     (&["fence"], &[]),
-    (&["CachePadded"], &["counter", "pool"]),
+    (&["CachePadded"], &["hierarchy", "counter", "thread", "pool"]),
     // Figures that no protocol depends on.
     (
         &["stat_atomic"],
@@ -62,10 +62,12 @@ const PARTS: &[(&[&str], &[&str])] = &[
         ],
     ),
     (&["Arc", "Shared"], EVERY),
-    (&["process_wide"], &["pressure", "thread", "pool"]),
+    (&["process_wide"], &["lifecycle", "pressure", "thread", "pool"]),
     (&["share", "pool_stashes"], &["pressure", "pool"]),
     // What a thread owns.
-    (&["per_thread", "until_thread_exit", "box_zeroed", "stand_in", "follow", "Patience"], &["thread"]),
+    (&["per_thread", "until_thread_exit", "box_zeroed", "stand_in", "follow"], &["thread"]),
+    (&["place", "place_zeroed", "displace", "process_const"], &["thread"]),
+    (&["Patience"], &["lifecycle", "thread"]),
     (&["PAGE_SLOTS", "PAGES_MAX"], &["thread"]),
     // Time and other threads: what waits.
     (&["park", "this_thread", "sleep"], &["group", "pressure"]),

@@ -158,12 +158,19 @@ pub(crate) trait Policies: Send + Sync {
     /// A walk has got through and reports the marks that it crossed, once, at its end.
     fn crossed(&self, crossings: &[Crossing<'_>]);
 
+    /// A forced charge went above the max of `counter`, whose mark of excess is right. Outside of any slow path.
+    fn forced(&self, counter: &Counter);
+
     /// Sets the soft limit of a counter, and allocates what the policies need for it. The caller holds the tree's lock
     /// and that of the group's shard.
     fn set_soft(&self, counter: &'static Counter, soft: u64) -> Result<(), NoMemory>;
 
     /// Usage has fallen, or a max has moved, at a counter where charges wait for room or whose mark of excess is wrong.
     fn fell(&self, counter: &Counter);
+
+    /// Looks at a counter that an allocator has noted, at the levels above it, and gives up the handle that the list has.
+    /// The caller holds no lock and runs no slow path.
+    fn look_again(&self, counter: &'static Counter);
 
     /// What serves the counters that a thread has scheduled: a list, each with a handle. It calls foreign code. A
     /// function, because the policies may go with the last of those counters.
@@ -227,21 +234,23 @@ unsafe impl Send for Claim {}
 
 /// All groups of a tree by name, and by parent: see `links`.
 pub(crate) struct Hierarchy {
-    pub(in crate::counter) shards: [CachePadded<ShardPlace>; SHARDS],
+    /// `SHARDS` of them.
+    pub(in crate::counter) shards: Box<[CachePadded<ShardPlace>]>,
     pub(in crate::counter) hasher: NameHasher,
 }
 
 impl Hierarchy {
     fn new() -> Hierarchy {
         let shard = || Lock::new(Rank::Hierarchy, Shard::default());
-        let place = |_| CachePadded::new(ShardPlace { shard: shard(), hint: Hint::new() });
-        Hierarchy { shards: std::array::from_fn(place), hasher: NameHasher::default() }
+        let place = |_| CachePadded::new(ShardPlace { shard: shard(), hint: CachePadded::new(Hint::new()) });
+        Hierarchy { shards: (0..SHARDS).map(place).collect(), hasher: NameHasher::default() }
     }
 }
 
 pub(in crate::counter) struct ShardPlace {
     pub(in crate::counter) shard: Lock<Shard>,
-    pub(in crate::counter) hint: Hint,
+    /// Not on a line of the lock: a thread reads it before it waits for the lock.
+    pub(in crate::counter) hint: CachePadded<Hint>,
 }
 
 /// The groups of one shard.

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::SnapshotRow;
+use crate::group::ledger::Ledger;
 use crate::stat::Unit;
 use crate::stat::item::InUnit;
 use crate::units::Bytes;
@@ -64,6 +65,18 @@ impl Table<'_> {
         if any(|row| row.forced > 0) {
             columns.push(self.column("forced", |row| Bytes(row.forced).to_string()));
         }
+        if any(|row| !row.ledger.is_empty()) {
+            let figure = |head: &str, figure: fn(&Ledger) -> u64| {
+                self.column(head, |row| Bytes(figure(&row.ledger)).to_string())
+            };
+            columns.extend([figure("reserved", Ledger::reserved), figure("allocated", Ledger::allocated)]);
+            if any(|row| row.ledger.covered() > 0 || row.ledger.unpaid() > 0) {
+                columns.extend([figure("covered", Ledger::covered), figure("uncovered", Ledger::uncovered)]);
+            }
+            if any(|row| row.ledger.unpaid() > 0) {
+                columns.push(figure("unpaid", Ledger::unpaid));
+            }
+        }
         if any(|row| row.waiting > 0) {
             columns.push(self.column("waiting", |row| row.waiting.to_string()));
         }
@@ -81,7 +94,7 @@ impl fmt::Display for Table<'_> {
 
         let mut columns = self.figures();
         let width = |columns: &[Column]| columns.iter().map(Column::width).sum::<usize>();
-        for spare in ["low", "high", "max"] {
+        for spare in ["low", "high", "max", "%max", "covered"] {
             if width(&columns) + path_longest.min(PATH_LEAST) + events_least > WIDTH {
                 columns.retain(|column| column.head != spare);
             }

@@ -70,8 +70,8 @@ fn a_hit_is_ready_at_once() {
         let top = with_high(&runtime.root(), "top", MIB);
         let (group, other) = (super::create(&top, "q"), super::create(&top, "other"));
         let mut held = charge(&runtime.root(), 8 * MIB);
-        // A walk, and what is left of its batch.
-        drop(charge(&group, 100));
+        // Two walks, of which the second opens an adaptive stock, and what is left of a batch.
+        (0..2).for_each(|_| drop(charge(&group, 100)));
         held.transfer(&other).expect("no max");
         let Poll::Ready(charge) = Polled::new(group.charge_async(100)).poll() else { panic!("it hit") };
         drop((charge.expect("no limit"), held, group, other));

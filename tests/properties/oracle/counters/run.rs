@@ -166,7 +166,11 @@ impl Run {
                 assert_eq!(refused.level(), counter.id(), "{at}: refused at another level: {refused}");
                 assert_eq!(refused.requester(), self.counter(index).id(), "{at}: {refused}");
                 assert_eq!(refused.requested(), units, "{at}: {refused}");
-                assert_eq!(refused.usage(), node.live, "{at}: credit stood behind the refusal: {refused}");
+                let (usage, stocked) = (refused.usage(), refused.stocked_bound());
+                assert!((node.live..=node.live + stocked).contains(&usage), "{at}: {} live: {refused}", node.live);
+                // A charge that leaves credit where it is would not fit beside live charge alone.
+                let beside_live = (usage - stocked.min(usage)).saturating_add(units);
+                assert!(usage == node.live || beside_live > refused.max(), "{at}: credit stood behind: {refused}");
             }
         }
     }

@@ -49,7 +49,10 @@ impl Run {
                     (self.ids[group], bytes),
                     "{at}: {refusal}"
                 );
-                assert_eq!(refusal.usage(), self.twin.live(level, counter), "{at}: credit stood behind: {refusal}");
+                let (usage, live) = (refusal.usage(), self.twin.live(level, counter));
+                assert!((live..=live + refusal.stocked_bound()).contains(&usage), "{at}: {live} live: {refusal}");
+                // A charge above max fits beside no credit.
+                assert!(usage == live || bytes > refusal.max(), "{at}: credit stood behind: {refusal}");
                 assert_eq!(refusal.max(), self.twin.groups[level].max[counter], "{at}: {refusal}");
                 assert_eq!(refusal.counter(), [None, Some("further")][counter], "{at}: {refusal}");
                 None

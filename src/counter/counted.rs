@@ -1,0 +1,42 @@
+//! What a slow path counts beside usage: for a round of reclaim what this thread has uncharged, and the audit.
+
+use crate::counter::object::Counter;
+use crate::thread::audit::Cell as AuditCell;
+use crate::thread::block::Block;
+use crate::thread::freed;
+
+#[inline]
+pub(crate) fn charged(counter: &Counter, block: Option<&Block>, n: u64) {
+    charged_without_audit(counter, n);
+    if counter.tree().audited {
+        match block.and_then(|block| block.audit.get_or_make(counter.index, AuditCell::default)) {
+            Some(cell) => cell.charged(n),
+            None => counter.usage.audit_shared.charged(n),
+        }
+    }
+}
+
+#[inline]
+pub(crate) fn uncharged(counter: &Counter, block: Option<&Block>, n: u64) {
+    uncharged_without_audit(counter, n);
+    if counter.tree().audited {
+        match block.and_then(|block| block.audit.get_or_make(counter.index, AuditCell::default)) {
+            Some(cell) => cell.uncharged(n),
+            None => counter.usage.audit_shared.uncharged(n),
+        }
+    }
+}
+
+#[inline(always)]
+pub(crate) fn charged_without_audit(counter: &Counter, n: u64) {
+    if counter.counts_memory() {
+        freed::note_charged(n);
+    }
+}
+
+#[inline(always)]
+pub(crate) fn uncharged_without_audit(counter: &Counter, n: u64) {
+    if counter.counts_memory() {
+        freed::note_uncharged(n);
+    }
+}

@@ -1,0 +1,107 @@
+//! What a group has charged and allocated, beside each other.
+
+use super::handle::Group;
+use crate::counter::cover;
+use crate::counter::ledger::{self, LedgerSums};
+use crate::hierarchy::preorder::{self, Visited};
+
+/// What a group has charged, and what an allocator has handed out for it: see [`Group::ledger`].
+///
+/// All figures are in bytes. `live` of the group is what is reserved, uncovered and unpaid together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct Ledger {
+    reserved: u64,
+    covered: u64,
+    uncovered: u64,
+    covering: u64,
+    unpaid: u64,
+    max_error: u64,
+}
+
+impl Ledger {
+    pub(super) fn new(live: u64, sums: LedgerSums) -> Ledger {
+        let LedgerSums { covered, uncovered, held, unpaid, error } = sums;
+        let reserved = live.saturating_sub(uncovered).saturating_sub(unpaid);
+        Ledger { reserved, covered, uncovered, covering: held, unpaid, max_error: error }
+    }
+
+    /// Bytes that values and calls have charged: each [`Charge`](crate::Charge), and charges without a guard.
+    pub fn reserved(&self) -> u64 {
+        self.reserved
+    }
+
+    /// Bytes of all objects that the group owns, [covered](Self::covered) and [uncovered](Self::uncovered). What the
+    /// allocator hands out below its threshold is not among them: [`Group::small_allocated`] shows that.
+    pub fn allocated(&self) -> u64 {
+        self.covered.saturating_add(self.uncovered)
+    }
+
+    /// Bytes of objects that were allocated under the [cover](crate::Charge::cover) of a charge.
+    pub fn covered(&self) -> u64 {
+        self.covered
+    }
+
+    /// Bytes of all other objects: the group is charged for each.
+    pub fn uncovered(&self) -> u64 {
+        self.uncovered
+    }
+
+    /// Bytes of all charges that cover. They are among the reserved.
+    pub fn covering(&self) -> u64 {
+        self.covering
+    }
+
+    /// Bytes that are covered and that no covering charge pays for: the group is charged for them by force.
+    pub fn unpaid(&self) -> u64 {
+        self.unpaid
+    }
+
+    /// How far covered and uncovered bytes may be off, each: by what threads have allocated or freed during the call. 0 where
+    /// none has. [`reserved`](Self::reserved) is as exact as [`Group::live`].
+    pub fn max_error(&self) -> u64 {
+        self.max_error
+    }
+
+    /// Whether an allocator has handed out anything.
+    pub(super) fn is_empty(&self) -> bool {
+        self.covered == 0 && self.uncovered == 0 && self.unpaid == 0
+    }
+}
+
+/// # What was charged, and what was allocated
+impl Group {
+    /// Returns what this group and the groups below it have charged, beside what they have allocated. Without an
+    /// allocator that charges groups all of it is reserved.
+    ///
+    /// The call first has each cover below compared with its charges, so unpaid bytes are exact. It visits each group
+    /// below, and for each the counts of each thread. It holds no lock over more than a few groups.
+    ///
+    /// ```
+    /// use memcg::allocator::Owner; // what an allocator does
+    /// use memcg::{Limits, Runtime};
+    ///
+    /// let runtime = Runtime::builder().build()?;
+    /// let query = runtime.root().create("q17", Limits::new())?;
+    /// let charge = query.try_charge(100)?;
+    /// let objects = [query.run(|| Owner::charge(30)), charge.cover(|| Owner::charge(350))];
+    /// let ledger = runtime.root().ledger();
+    /// assert_eq!((ledger.reserved(), ledger.allocated(), ledger.covered(), ledger.uncovered()), (100, 380, 350, 30));
+    /// assert_eq!((ledger.unpaid(), ledger.max_error(), query.live()), (250, 0, 380), "allocated 350, charged 100");
+    /// # let [owned, covered] = objects;
+    /// # unsafe { (owned.uncharge(30), covered.uncharge(350)) };
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn ledger(&self) -> Ledger {
+        cover::look_below(Some(self.first()));
+        let of = |visited: &Visited<'_>| Ledger::new(visited.live, visited.ledger);
+        preorder::read(self.first(), 0, of).pop().unwrap_or_default()
+    }
+
+    /// The same of this group alone. Bytes that are charged to it and not to a group below are not told from those
+    /// below, so it does not say what is reserved.
+    pub fn allocated_local(&self) -> u64 {
+        let LedgerSums { covered, uncovered, .. } = ledger::own(self.first());
+        covered.saturating_add(uncovered)
+    }
+}

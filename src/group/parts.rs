@@ -1,0 +1,161 @@
+//! Charges that are divided, merged, and moved to another group.
+
+use std::mem::ManuallyDrop;
+
+use super::charge::{Charge, hold, release};
+use super::counter;
+use super::error::{ChargeError, SplitError};
+use super::handle::Group;
+use crate::admission::transfer::{TransferFailure, move_charge};
+use crate::counter::handle::Handle;
+use crate::units::Bytes;
+
+/// # Parts of a charge
+impl Charge {
+    /// Takes `bytes` out of this charge as a charge of their own. It charges and uncharges nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`SplitError`] for more bytes than the charge holds; the charge is as it was.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// let mut batch = runtime.root().try_charge(10)?;
+    /// let row = batch.split(4)?;
+    /// assert_eq!((batch.bytes(), row.bytes()), (6, 4));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn split(&mut self, bytes: impl Into<Bytes>) -> Result<Charge, SplitError> {
+        let Bytes(bytes) = bytes.into();
+        let Some(left) = self.bytes().checked_sub(bytes) else {
+            return Err(SplitError { requested: bytes, bytes: self.bytes() });
+        };
+        // One charge becomes two. Where one of them has no bytes, that one needs a handle more.
+        if bytes == 0 || left == 0 {
+            hold(self.header.counter());
+        }
+        Ok(Charge { header: self.header, bytes: self.bytes.split(bytes) })
+    }
+
+    /// Takes all bytes as a charge of their own, and leaves zero bytes here.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// let mut buffer = runtime.root().try_charge(10)?;
+    /// let full = buffer.take();
+    /// assert_eq!((full.bytes(), buffer.bytes()), (10, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn take(&mut self) -> Charge {
+        // The charge that stays has no bytes, so it needs a handle, also where the charge taken has none.
+        hold(self.header.counter());
+        let bytes = self.bytes();
+        Charge { header: self.header, bytes: self.bytes.split(bytes) }
+    }
+
+    /// Moves all bytes of `other` into this charge.
+    ///
+    /// # Errors
+    ///
+    /// [`MergeError`] where `other` is a charge of another group, or of another counter of this group. It gives `other`
+    /// back.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// let mut batch = runtime.root().try_charge(10)?;
+    /// batch.merge(runtime.root().try_charge(5)?)?;
+    /// assert_eq!(batch.bytes(), 15);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn merge(&mut self, other: Charge) -> Result<(), MergeError> {
+        if !std::ptr::eq(self.header, other.header) {
+            return Err(MergeError { charge: other, into: self.group() });
+        }
+        if self.bytes.is_covering() != other.bytes.is_covering() {
+            self.begin_to_cover();
+            other.begin_to_cover();
+        }
+        let bytes = other.bytes();
+        if bytes > 0 {
+            let _kept = ManuallyDrop::new(other);
+            let held = self.bytes();
+            self.bytes.add(bytes);
+            if held == 0 {
+                release(self.header.counter());
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves the charge from its group to `to`, as one step. It may block: in async code call it on a thread for
+    /// blocking work.
+    ///
+    /// The transfer charges `to` and uncharges the present group below their common ancestor. It does not touch that
+    /// ancestor or any above it, so a full parent refuses no transfer between its own children.
+    ///
+    /// It costs a walk on either side, and is exact as [`Group::try_charge`].
+    ///
+    /// # Errors
+    ///
+    /// [`ChargeError`]; the charge is as it was.
+    ///
+    /// ```
+    /// # use memcg::Limits;
+    /// # let runtime = memcg::Runtime::builder().max(100).build()?;
+    /// let [a, b] = ["a", "b"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
+    /// let mut charge = a.try_charge(100)?; // the root is full
+    /// charge.transfer(&b)?;
+    /// assert_eq!((a.live(), b.live(), runtime.root().live()), (0, 100, 100));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn transfer(&mut self, to: &Group) -> Result<(), ChargeError> {
+        let (from, bytes) = (self.header.counter(), self.bytes());
+        // What the charge covers stays where it is: the handle keeps it until it is paid for there.
+        let covered = self.bytes.is_covering().then(|| Handle::pin(from));
+        let to = move_charge(from, to.first(), bytes).map_err(|failure| match failure {
+            TransferFailure::OtherTree => {
+                ChargeError::OtherRuntime { from: Group::pinned(from.first()), to: to.clone() }
+            }
+            TransferFailure::Offline => ChargeError::Offline {
+                group: to.clone(),
+                counter: counter::Counter::of_counter(from),
+                requested: bytes,
+            },
+            TransferFailure::NotCharged { counter, failure } => ChargeError::new(failure, counter, bytes),
+        })?;
+        if bytes == 0 && !std::ptr::eq(from, to) {
+            hold(to);
+            release(from);
+        }
+        self.header = to.header;
+        if let Some(from) = covered {
+            self.covers_elsewhere(&from);
+        }
+        Ok(())
+    }
+}
+
+/// The two charges are of different groups, or of different counters of one group. Both are as they were.
+///
+/// ```
+/// # let runtime = memcg::Runtime::builder().build()?;
+/// # let [a, b] = ["a", "b"].map(|name| runtime.root().create(name, memcg::Limits::new()).unwrap());
+/// let (mut ours, theirs) = (a.try_charge(10)?, b.try_charge(5)?);
+/// let refused = ours.merge(theirs).unwrap_err();
+/// assert_eq!(refused.to_string(), "a charge of /b does not merge into one of /a");
+/// assert_eq!(refused.into_charge().bytes(), 5);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, thiserror::Error)]
+#[error("a charge of {} does not merge into one of {}", .charge.group().path(), .into.path())]
+pub struct MergeError {
+    pub(super) charge: Charge,
+    pub(super) into: Group,
+}
+
+impl MergeError {
+    /// Returns the charge that was to be merged.
+    pub fn into_charge(self) -> Charge {
+        self.charge
+    }
+}

@@ -1,0 +1,113 @@
+//! The charge for what allocators have handed out and no group owns: one group of the process has it.
+//!
+//! Threads count these bytes (`thread::unowned`), and a thread in an outer slow path charges what the count has moved by.
+//! So the charge follows the count, and both are equal after [`settle`].
+
+use crate::counter::handle::Handle;
+use crate::counter::object::Counter;
+use crate::sync::lock::{Lock, Rank};
+use crate::sync::{Patience, process_wide};
+use crate::thread::left::{UNOWNED, left};
+use crate::thread::registry::registry;
+use crate::thread::slot::Consume;
+use crate::thread::slow_path;
+use crate::thread::unowned::{self, STEP};
+
+/// How often a thread compares: what it charges may itself need memory, and other threads go on.
+const TURNS_MAX: usize = 8;
+
+/// The group that has the charge, and how much.
+struct UnownedHome {
+    group: Handle,
+    bytes: u64,
+}
+
+#[derive(Default)]
+struct UnownedBooks {
+    home: Option<UnownedHome>,
+    /// A thread has taken the charge out and brings it up to date.
+    out: bool,
+    /// How often the group was changed: the thread that puts a charge back finds its group still wanted, or not.
+    turn: u64,
+}
+
+pub(crate) struct UnownedCharge(Lock<UnownedBooks>);
+
+process_wide!(unowned_charge: UnownedCharge = || UnownedCharge(Lock::new(Rank::Bookkeeping, UnownedBooks::default())));
+
+/// Charges the count to `group` from here on, or to no group. The group that had the charge gives it back.
+pub(crate) fn charge_to(group: Option<&'static Counter>) {
+    let next = group.map(|group| UnownedHome { group: Handle::pin(group), bytes: 0 });
+    let unowned = unowned_charge();
+    let mut books = unowned.0.lock();
+    books.turn += 1;
+    books.out = false;
+    let before = std::mem::replace(&mut books.home, next);
+    drop(books);
+    give_up(before);
+    settle();
+}
+
+/// Without the lock: to give back calls the policies, and the handle may be the last one.
+fn give_up(home: Option<UnownedHome>) {
+    if let Some(UnownedHome { group, bytes }) = home {
+        group.give_back(bytes);
+    }
+}
+
+/// Bytes that no group owns.
+pub(crate) fn sum() -> u64 {
+    unowned::sum(registry().blocks())
+}
+
+/// Charges what the count has moved by, where a thread has asked.
+#[inline]
+pub(crate) fn may_have_changed() {
+    if left().take_due(UNOWNED) {
+        follow(STEP);
+    }
+}
+
+/// Charges what the count has moved by; waits a moment for a thread that does so.
+pub(crate) fn settle() {
+    let patience = Patience::new();
+    while !follow(1) && patience.wait() {}
+}
+
+/// False where another thread has the charge.
+#[cold]
+fn follow(step: u64) -> bool {
+    // An allocator may come here inside a slow path: the caller outside of it follows.
+    if slow_path::is_running() {
+        return true;
+    }
+    let unowned = unowned_charge();
+    let mut books = unowned.0.lock();
+    if books.out {
+        return false;
+    }
+    let Some(mut home) = books.home.take() else { return true };
+    books.out = true;
+    let turn = books.turn;
+    drop(books);
+    for _ in 0..TURNS_MAX {
+        let now = sum();
+        if now >= home.bytes.saturating_add(step) {
+            home.bytes += home.group.force_slow(now - home.bytes, Consume::Miss);
+        } else if home.bytes >= now.saturating_add(step) {
+            home.group.give_back(home.bytes - now);
+            home.bytes = now;
+        } else {
+            break;
+        }
+    }
+    let mut books = unowned.0.lock();
+    if books.turn == turn {
+        books.home = Some(home);
+        books.out = false;
+    } else {
+        drop(books);
+        give_up(Some(home));
+    }
+    true
+}

@@ -1,0 +1,194 @@
+//! Charges of an allocator: the word that pins its group, and the work that is left to slow paths.
+
+use std::task::{Context, Poll};
+
+use super::common::{end, group, waiting, waker};
+use super::loom_lifecycle::{assert_released_once, bare, stocked};
+use super::{beside, build, model, model_without_pair, race, with_group};
+use crate::allocator::{Owner, settle};
+use crate::counter::marks;
+use crate::{Bytes, Group, Limits};
+
+fn allocate(group: &Group, bytes: usize) -> Owner {
+    let owner = Owner::charge_to(group, bytes);
+    assert_ne!(owner, Owner::NONE);
+    owner
+}
+
+#[allow(unsafe_code)]
+fn free(owner: Owner, bytes: usize) {
+    // SAFETY: the model frees what it has allocated, once.
+    unsafe { owner.uncharge(bytes) };
+}
+
+/// E2, E3, E5. A charge is refused beside credit that an allocator spends and refills: the credit comes back in time, and
+/// the allocator waits for nothing.
+#[test]
+fn loom_allocated_vs_drain() {
+    model(|| {
+        let (runtime, root) = build(stocked().budget(Bytes(4)).max(Bytes(4)));
+        let [one, two] = ["one", "two"].map(|name| group(&root, name));
+        // A batch of credit is in this thread's slot.
+        free(allocate(&one, 1), 1);
+        let charge = race(two, |two| two.try_charge(3), || free(allocate(&one, 1), 1)).0;
+        // The allocator holds a unit at most, and the three fit beside it.
+        assert!(charge.is_ok(), "the credit is stranded");
+        drop(charge);
+        root.drain();
+        assert_eq!((root.usage(), root.forced(), runtime.counts().underflows), (0, 0, 0));
+    });
+}
+
+/// E5. A stock closes while an allocator refills it: no credit stays behind.
+#[test]
+fn loom_allocator_refills_vs_close() {
+    model(|| {
+        let (_runtime, group) = with_group(stocked(), "g");
+        let owner = race(group.clone(), |group| allocate(&group, 1), || group.set_batch(Bytes(0))).0;
+        assert_eq!(group.usage(), 1, "credit in a closed stock");
+        free(owner, 1);
+        assert_eq!(group.usage(), 0);
+    });
+}
+
+/// E3. A group goes offline while an allocator charges it: whatever was charged keeps its owner, and what comes
+/// afterwards is the parent's.
+#[test]
+fn loom_allocated_vs_offline() {
+    model(|| {
+        let (runtime, gone) = with_group(stocked(), "gone");
+        let (root, root_of) = (runtime.root(), runtime.root());
+        let allocates = move |gone: Group| {
+            let first = allocate(&gone, 1);
+            let was_offline = gone.is_offline();
+            let second = allocate(&gone, 1);
+            // SAFETY: the bytes are charged.
+            #[allow(unsafe_code)]
+            let of_second = unsafe { second.group() }.unwrap();
+            assert!(!was_offline || of_second == root_of, "an offline group is charged");
+            drop((of_second, root_of, gone));
+            free(first, 1);
+            free(second, 1);
+        };
+        race(gone.clone(), allocates, || end(gone));
+        runtime.settle();
+        settle();
+        root.drain();
+        assert_eq!((root.usage(), runtime.counts().underflows), (0, 0));
+        assert_released_once(&runtime);
+    });
+}
+
+/// E15, E46. An allocator frees the last byte of a group that has one handle left: the group is released once, by a
+/// slow path, and never by the allocator.
+#[test]
+fn loom_last_free_vs_handle_drop() {
+    model_without_pair(|| {
+        let (runtime, gone) = with_group(bare(), "gone");
+        let owner = allocate(&gone, 1);
+        gone.offline().unwrap();
+        race(owner, |owner| free(owner, 1), || drop(gone));
+        settle();
+        assert_released_once(&runtime);
+    });
+}
+
+/// E46. Two allocators free the last bytes of two groups while a third thread takes what they have left.
+#[test]
+fn loom_left_vs_taken() {
+    model_without_pair(|| {
+        let (runtime, root) = build(bare());
+        let owners = ["one", "two"].map(|name| {
+            let group = group(&root, name);
+            let owner = allocate(&group, 1);
+            end(group);
+            owner
+        });
+        let threads = owners.map(|owner| beside(owner, |owner| free(owner, 1)));
+        settle();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        settle();
+        assert_released_once(&runtime);
+    });
+}
+
+/// E45. An allocator gives back in two steps what a waiter waits for, while another thread looks at the first: the second
+/// is not missed.
+#[test]
+fn loom_freed_vs_look() {
+    model_without_pair(|| {
+        let (_runtime, root) = build(bare());
+        let full = root.create("full", Limits::new().max(2)).unwrap();
+        let owner = allocate(&full, 2);
+        let waker = waker();
+        let mut waits = waiting(&full, 2, &waker);
+        race(
+            (),
+            |()| settle(),
+            || {
+                free(owner, 1);
+                free(owner, 1);
+            },
+        );
+        settle();
+        assert_eq!(full.usage(), 2, "the waiter is charged");
+        let Poll::Ready(Ok(charge)) = waits.as_mut().poll(&mut Context::from_waker(&waker)) else {
+            panic!("the waiter is not woken")
+        };
+        drop(charge);
+    });
+}
+
+/// E45. An allocator crosses a soft limit twice, while another thread looks at the first crossing: the mark of excess is
+/// right in the end.
+#[test]
+fn loom_crossed_twice_vs_look() {
+    model_without_pair(|| {
+        let (_runtime, root) = build(bare());
+        let group = root.create("g", Limits::new().soft(1)).unwrap();
+        race(
+            (),
+            |()| settle(),
+            || {
+                let owner = allocate(&group, 2);
+                free(owner, 2);
+            },
+        );
+        settle();
+        assert!(!marks::is_in_excess(group.first()), "nothing is charged");
+    });
+}
+
+/// E15. The runtime goes while an allocator frees the last of its objects.
+#[test]
+fn loom_runtime_drop_vs_last_free() {
+    model_without_pair(|| {
+        let (runtime, query) = with_group(bare(), "query");
+        let owner = allocate(&query, 1);
+        drop(query);
+        race(owner, |owner| free(owner, 1), || drop(runtime));
+        settle();
+        let next = bare().build().unwrap();
+        let query = group(&next.root(), "query");
+        assert_eq!(next.pools().rows()[0].live, 2, "no group of the first runtime is left");
+        drop(query);
+    });
+}
+
+/// E8. Two threads register at once where an ended thread has left a block with credit: each has a block of its own, and
+/// one of them the credit.
+#[test]
+fn loom_allocators_register() {
+    model_without_pair(|| {
+        let (_runtime, group) = with_group(stocked(), "g");
+        let allocates = |group: Group| {
+            let owner = allocate(&group, 1);
+            free(owner, 1);
+        };
+        beside(group.clone(), allocates).join().unwrap();
+        let threads = [(); 2].map(|()| beside(group.clone(), allocates));
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        group.drain();
+        assert_eq!(group.usage(), 0);
+    });
+}

@@ -1,0 +1,96 @@
+//! Walks of a closed stock, outside of slow paths.
+
+use super::loom_exceeded::{charge_and_ask, is_alert, is_marked, with_max};
+use super::{beside, model, model_without_pair, race, stocked};
+use crate::counter::slow_path::SlowPath;
+use crate::{CounterConfig, PageCounter};
+
+fn unstocked() -> CounterConfig {
+    CounterConfig::new().batch(0)
+}
+
+/// A thread has a block from its first slow path on, and walks outside of slow paths from then on.
+fn with_block<T>(charge: impl FnOnce() -> T) -> T {
+    drop(SlowPath::enter());
+    charge()
+}
+
+/// A new peak stops the walk: no charge up to this usage has one.
+fn with_peak(counter: &PageCounter, usage: u64) {
+    counter.try_charge(usage).unwrap();
+    counter.uncharge(usage);
+}
+
+/// E1. A limit is lowered, or a charge above it stands, never both.
+#[test]
+fn loom_closed_charge_vs_set_max() {
+    model_without_pair(|| {
+        let counter = PageCounter::root(unstocked());
+        with_peak(&counter, 2);
+        let charger = |counter: PageCounter| with_block(|| counter.try_charge(2).is_ok());
+        let (charged, lowered) = race(counter.clone(), charger, || counter.set_max(1).is_ok());
+        assert!(!(lowered && charged), "usage {} of max {}", counter.usage(), counter.max());
+        assert_eq!(counter.usage(), if charged { 2 } else { 0 });
+    });
+}
+
+/// E5. A walk that passed the level under the old max is undone before `set_max` says that the new max holds.
+#[test]
+fn loom_closed_walk_vs_set_max() {
+    model(|| {
+        let counter = PageCounter::root(unstocked().max(4));
+        let charger = beside(counter.clone(), |counter| with_block(|| counter.try_charge(2).is_ok()));
+        let setter = beside(counter.clone(), |counter| {
+            let set = counter.set_max(1);
+            assert!(set.is_err() || counter.usage() <= 1, "usage {} of max 1", counter.usage());
+        });
+        charger.join().unwrap();
+        setter.join().unwrap();
+    });
+}
+
+/// Two threads want the last unit of the parent: one gets it, and the other leaves nothing behind.
+#[test]
+fn loom_closed_walk_vs_refusal() {
+    model_without_pair(|| {
+        let parent = PageCounter::root(unstocked().max(1));
+        let child = parent.child();
+        with_peak(&child, 1);
+        let charge = |counter: &PageCounter| with_block(|| counter.try_charge(1).is_ok());
+        let (first, second) = race(child.clone(), move |child| charge(&child), || charge(&child));
+        assert!(first != second, "one unit for one charge");
+        assert_eq!((child.usage(), parent.usage()), (1, 1));
+        child.uncharge(1);
+        assert_eq!((child.usage(), parent.usage()), (0, 0));
+    });
+}
+
+/// E4. A stock opens while a forced charge goes above max outside of any slow path: freed units are no credit to hit on.
+#[test]
+fn loom_closed_forced_vs_opening() {
+    model_without_pair(|| {
+        let counter = PageCounter::root(stocked().adaptive(true).max(40).budget(64));
+        counter.charge(62);
+        counter.uncharge(61);
+        // Usage is 1, and no stock is open. The other thread's charge opens the stock.
+        race(counter.clone(), |counter| counter.try_charge(1).is_ok(), || counter.charge(41));
+        counter.uncharge(1);
+        counter.try_charge(1).expect_err("usage is above max");
+        assert_eq!(counter.stocked(), 0, "no stock is open above max");
+    });
+}
+
+/// E43. Usage falls to max while a forced charge goes above it outside of any slow path, as it was when the charge began.
+#[test]
+fn loom_closed_forced_vs_mark() {
+    model_without_pair(|| {
+        let (_runtime, root) = with_max(1);
+        drop(root.charge(4));
+        let mut held = root.charge(2);
+        let charge = |root: crate::Group| with_block(|| charge_and_ask(&root));
+        let second = race(root.clone(), charge, || held.shrink(1)).0;
+        assert_eq!((root.usage(), is_marked(&root), is_alert(&root)), (2, true, true));
+        drop((held, second));
+        assert!(!is_marked(&root) && !is_alert(&root));
+    });
+}
