@@ -1,0 +1,323 @@
+//! The global allocator.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+
+use memcg::allocator::{Owner, charge_small, charge_unowned, uncharge_unowned};
+
+use crate::{probe, word};
+
+/// The threshold of an allocator that owns every object.
+pub const EVERY_OBJECT: usize = 0;
+
+/// The threshold of an allocator that owns none: it counts for the process only.
+pub const PROCESS_ONLY: usize = usize::MAX;
+
+/// The threshold of an allocator that names none: more than 1 KiB. Up to that size allocators have their fast paths, and
+/// the word would push an object of 1 KiB out of mimalloc's.
+pub const OWNED_FROM: usize = 1_025;
+
+/// A global allocator that charges each object to the thread's [current group](memcg::Group::current), and gives it back
+/// to the same group, wherever it is freed.
+///
+/// It wraps any other allocator. Objects of at least `FROM` bytes are *owned*: 4 bytes behind the object name its group.
+/// Smaller objects are not. All together they are [charged to one group](crate::charge_unowned_to), and each group shows
+/// [how much of them](memcg::Group::small_allocated) it has ever allocated. With [`EVERY_OBJECT`] all are owned, with
+/// [`PROCESS_ONLY`] none. The threshold is a part of the type, because an object must have the same layout when it is
+/// allocated and when it is freed.
+///
+/// The allocator never refuses, never unwinds and never waits: what a group allocates above its max is
+/// [forced](memcg::Group::forced), and the group's next charge or [checkpoint](memcg::Group::checkpoint) fails. A
+/// `realloc` keeps its owner, and grows in place where the inner allocator does.
+///
+/// ```
+/// use std::alloc::System;
+///
+/// use memcg::{Limits, Runtime};
+/// use memcg_alloc::MemcgAlloc;
+///
+/// #[global_allocator]
+/// static ALLOCATOR: MemcgAlloc<System> = MemcgAlloc::new(System);
+///
+/// let runtime = Runtime::builder().build()?;
+/// let query = runtime.root().create("q17", Limits::new())?;
+/// let rows = query.run(|| vec![0_u64; 1_000]);
+/// assert_eq!(query.live(), 8_000);
+/// std::thread::spawn(move || drop(rows)).join().unwrap();
+/// assert_eq!(query.live(), 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MemcgAlloc<A = System, const FROM: usize = OWNED_FROM> {
+    inner: A,
+}
+
+impl<A> MemcgAlloc<A> {
+    /// An allocator over `inner` that owns objects from [`OWNED_FROM`] bytes.
+    pub const fn new(inner: A) -> Self {
+        MemcgAlloc { inner }
+    }
+}
+
+impl<A, const FROM: usize> MemcgAlloc<A, FROM> {
+    /// An allocator over `inner` with the threshold of the type.
+    ///
+    /// ```
+    /// use std::alloc::System;
+    ///
+    /// use memcg_alloc::{EVERY_OBJECT, MemcgAlloc};
+    ///
+    /// #[global_allocator]
+    /// static ALLOCATOR: MemcgAlloc<System, EVERY_OBJECT> = MemcgAlloc::with_threshold(System);
+    /// # fn main() {}
+    /// ```
+    pub const fn with_threshold(inner: A) -> Self {
+        MemcgAlloc { inner }
+    }
+
+    /// Returns the inner allocator.
+    pub const fn inner(&self) -> &A {
+        &self.inner
+    }
+
+    #[inline(always)]
+    const fn owns(size: usize) -> bool {
+        FROM != PROCESS_ONLY && size >= FROM
+    }
+
+    #[inline(always)]
+    fn charge_unowned(size: usize) {
+        if FROM == PROCESS_ONLY { charge_unowned(size) } else { charge_small(size) }
+    }
+}
+
+/// The layout of `size` bytes with the alignment of another layout. `None`: no object can be that large.
+#[inline(always)]
+fn resized(layout: Layout, size: usize) -> Option<Layout> {
+    Layout::from_size_align(size, layout.align()).ok()
+}
+
+impl<A: GlobalAlloc, const FROM: usize> MemcgAlloc<A, FROM> {
+    /// # Safety
+    ///
+    /// As for [`GlobalAlloc::alloc`].
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    unsafe fn allocate_inner<const ZEROED: bool>(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: says the caller.
+        unsafe { if ZEROED { self.inner.alloc_zeroed(layout) } else { self.inner.alloc(layout) } }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`GlobalAlloc::alloc`].
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    unsafe fn allocate<const ZEROED: bool>(&self, object: Layout) -> *mut u8 {
+        let size = object.size();
+        // SAFETY: says the caller.
+        unsafe {
+            if Self::owns(size) {
+                if FROM == EVERY_OBJECT {
+                    self.allocate_owned::<ZEROED>(object)
+                } else {
+                    self.allocate_owned_apart::<ZEROED>(object)
+                }
+            } else {
+                let memory = self.allocate_inner::<ZEROED>(object);
+                if memory.is_null() {
+                    return probe::refuse(object);
+                }
+                Self::charge_unowned(size);
+                memory
+            }
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As for `allocate`.
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    unsafe fn allocate_owned<const ZEROED: bool>(&self, object: Layout) -> *mut u8 {
+        let size = object.size();
+        let Some(whole) = word::with_word(object) else { return probe::refuse(object) };
+        // SAFETY: the layout has a size, says the caller; the word is in the block.
+        unsafe {
+            let memory = self.allocate_inner::<ZEROED>(whole);
+            if !memory.is_null() {
+                word::write(memory, size, Owner::charge(size));
+            }
+            memory
+        }
+    }
+
+    /// Apart from the code of small objects, which is shorter so.
+    ///
+    /// # Safety
+    ///
+    /// As for `allocate`.
+    #[inline(never)]
+    #[allow(unsafe_code)]
+    unsafe fn allocate_owned_apart<const ZEROED: bool>(&self, object: Layout) -> *mut u8 {
+        // SAFETY: says the caller.
+        unsafe { self.allocate_owned::<ZEROED>(object) }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`GlobalAlloc::dealloc`], of an owned object.
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    unsafe fn free_owned(&self, memory: *mut u8, object: Layout) {
+        let size = object.size();
+        // SAFETY: the object was allocated with this layout, says the caller, so its word is there, and it fitted then.
+        unsafe {
+            word::read(memory, size).uncharge(size);
+            let whole = Layout::from_size_align_unchecked(size + word::BYTES, object.align());
+            self.inner.dealloc(memory, whole);
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As for `free_owned`.
+    #[inline(never)]
+    #[allow(unsafe_code)]
+    unsafe fn free_owned_apart(&self, memory: *mut u8, object: Layout) {
+        // SAFETY: says the caller.
+        unsafe { self.free_owned(memory, object) };
+    }
+
+    /// Both objects are owned: the new one has the owner of the old one.
+    ///
+    /// # Safety
+    ///
+    /// As for [`GlobalAlloc::realloc`].
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    unsafe fn move_owned(&self, object: *mut u8, old: Layout, size: usize) -> *mut u8 {
+        let (Some(old_whole), Some(whole)) = (word::with_word(old), resized(old, size).and_then(word::with_word))
+        else {
+            return std::ptr::null_mut();
+        };
+        // SAFETY: `allocate` has written the word. It is read before the inner allocator may overwrite it, and written
+        // anew once the object has its new size. The owner is charged for the old size, and for the new one afterwards.
+        unsafe {
+            let owner = word::read(object, old.size());
+            let memory = self.inner.realloc(object, old_whole, whole.size());
+            if memory.is_null() {
+                return memory;
+            }
+            word::write(memory, size, owner);
+            if size >= old.size() {
+                owner.grow(size - old.size());
+            } else {
+                owner.uncharge(old.size() - size);
+            }
+            memory
+        }
+    }
+
+    /// Neither object is owned: the difference is counted.
+    ///
+    /// # Safety
+    ///
+    /// As for [`GlobalAlloc::realloc`].
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    unsafe fn move_unowned(&self, object: *mut u8, old: Layout, size: usize) -> *mut u8 {
+        // SAFETY: the caller's promise.
+        let memory = unsafe { self.inner.realloc(object, old, size) };
+        if !memory.is_null() {
+            if size >= old.size() {
+                Self::charge_unowned(size - old.size());
+            } else {
+                uncharge_unowned(old.size() - size);
+            }
+        }
+        memory
+    }
+
+    /// One of the objects is owned.
+    ///
+    /// # Safety
+    ///
+    /// As for [`GlobalAlloc::realloc`].
+    #[cold]
+    #[allow(unsafe_code)]
+    unsafe fn move_between(&self, object: *mut u8, old: Layout, size: usize) -> *mut u8 {
+        let (was_owned, is_owned) = (Self::owns(old.size()), Self::owns(size));
+        let layout = |owned: bool, layout: Layout| if owned { word::with_word(layout) } else { Some(layout) };
+        let (Some(old_whole), Some(whole)) =
+            (layout(was_owned, old), resized(old, size).and_then(|new| layout(is_owned, new)))
+        else {
+            return std::ptr::null_mut();
+        };
+        // SAFETY: as in `move_owned`; an object without owner is counted as unowned.
+        unsafe {
+            let before = if was_owned { Some(word::read(object, old.size())) } else { None };
+            let memory = self.inner.realloc(object, old_whole, whole.size());
+            if memory.is_null() {
+                return memory;
+            }
+            if is_owned {
+                word::write(memory, size, Owner::charge(size));
+            } else {
+                Self::charge_unowned(size);
+            }
+            match before {
+                Some(owner) => owner.uncharge(old.size()),
+                None => uncharge_unowned(old.size()),
+            }
+            memory
+        }
+    }
+}
+
+// SAFETY: each block is one of the inner allocator, with the layout that follows from the caller's layout alone, and goes
+// back with the same. An owned object has a larger block, whose last bytes the caller does not know. No method unwinds
+// but where the inner one does: the calls of `memcg` do not.
+#[allow(unsafe_code)]
+unsafe impl<A: GlobalAlloc, const FROM: usize> GlobalAlloc for MemcgAlloc<A, FROM> {
+    #[inline]
+    unsafe fn alloc(&self, object: Layout) -> *mut u8 {
+        // SAFETY: the caller's promise.
+        unsafe { self.allocate::<false>(object) }
+    }
+
+    #[inline]
+    unsafe fn alloc_zeroed(&self, object: Layout) -> *mut u8 {
+        // SAFETY: the caller's promise.
+        unsafe { self.allocate::<true>(object) }
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, memory: *mut u8, object: Layout) {
+        let size = object.size();
+        // SAFETY: the object was allocated with this layout, says the caller, so its word is there where it is owned.
+        unsafe {
+            if Self::owns(size) {
+                if FROM == EVERY_OBJECT {
+                    self.free_owned(memory, object);
+                } else {
+                    self.free_owned_apart(memory, object);
+                }
+            } else {
+                uncharge_unowned(size);
+                self.inner.dealloc(memory, object);
+            }
+        }
+    }
+
+    #[inline]
+    unsafe fn realloc(&self, memory: *mut u8, old: Layout, size: usize) -> *mut u8 {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match (Self::owns(old.size()), Self::owns(size)) {
+                (true, true) => self.move_owned(memory, old, size),
+                (false, false) => self.move_unowned(memory, old, size),
+                _ => self.move_between(memory, old, size),
+            }
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! The process's allocator inside the crate's own calls: in reclaimers, hooks, listeners, wakers and the text of a
+//! refusal. Nothing deadlocks, each group has exactly what was allocated in it, and the crate's own memory is no group's.
+
+use std::alloc::System;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use memcg::{Event, Group, InGroup, Limits, Priority, Reclaim, ReclaimContext, Runtime};
+use memcg_alloc::{EVERY_OBJECT, MemcgAlloc};
+
+#[global_allocator]
+static ALLOCATOR: MemcgAlloc<System, EVERY_OBJECT> = MemcgAlloc::with_threshold(System);
+
+/// What allocators leave is the process's: one test at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Ends the process where a test does not end.
+fn watched(test: impl FnOnce()) {
+    let _alone = ALONE.lock();
+    let (ended, wait) = channel::<()>();
+    let watch = std::thread::spawn(move || {
+        if wait.recv_timeout(Duration::from_secs(60)) == Err(RecvTimeoutError::Timeout) {
+            eprintln!("a deadlock: the test has not ended within a minute");
+            std::process::abort();
+        }
+    });
+    test();
+    drop(ended);
+    watch.join().unwrap();
+}
+
+/// All that a service does with groups, inside of a group: what is left charged to the group is what it was handed.
+#[test]
+fn the_crates_own_memory_is_no_groups() {
+    watched(|| {
+        let runtime = Runtime::builder().max(64 << 20).build().unwrap();
+        let group = runtime.root().create("first", Limits::new()).unwrap();
+        // The first thread that needs each part of the machinery, and in a group from its first act on.
+        let first = group.clone();
+        std::thread::spawn(move || {
+            first.run(|| {
+                let tenant = first.create("tenant", Limits::new().max(1 << 20).high(1 << 19).soft(1).low(10)).unwrap();
+                for name in 0..300 {
+                    let query = tenant.create(&format!("query{name}"), Limits::new()).unwrap();
+                    drop(query.try_charge(1_000).unwrap());
+                    drop(query.charge(5_000));
+                    query.stat_add(memcg::Stat::ANON, 1);
+                    query.stat_add(memcg::Stat::ANON, -1);
+                    query.offline().unwrap();
+                }
+                assert!(tenant.try_charge(2 << 20).is_err());
+                drop(tenant.charge(2 << 20));
+                drop(tenant.snapshot(3));
+                tenant.offline().unwrap();
+            });
+        })
+        .join()
+        .unwrap();
+        runtime.settle();
+        runtime.root().drain();
+        memcg_alloc::settle();
+        assert_eq!((group.live(), runtime.root().live(), runtime.counts().underflows), (0, 0, 0));
+        assert!(runtime.verify().is_ok());
+    });
+}
+
+/// Frees what it holds and allocates meanwhile, in whatever group the caller is in.
+struct Cache {
+    held: Mutex<Vec<Vec<u8>>>,
+    calls: AtomicU64,
+}
+
+impl Reclaim for Cache {
+    fn reclaim(&self, want: u64, _: &ReclaimContext<'_>) -> u64 {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        let note = format!("reclaim {want} bytes");
+        let mut freed = 0;
+        while freed < want {
+            let Some(bytes) = self.held.lock().unwrap().pop() else { break };
+            freed += bytes.capacity() as u64;
+        }
+        drop(note);
+        freed
+    }
+}
+
+#[test]
+fn callbacks_allocate_and_free() {
+    watched(|| {
+        let runtime = Runtime::builder().build().unwrap();
+        let group = runtime.root().create("g", Limits::new().max(1 << 20)).unwrap();
+        let held = group.run(|| (0..100).map(|_| vec![1_u8; 10_000]).collect::<Vec<_>>());
+        let cache = Arc::new(Cache { held: Mutex::new(held), calls: AtomicU64::new(0) });
+        let registration = group.register_reclaimer(cache.clone(), Priority::NORMAL);
+        let heard = Arc::new(AtomicU64::new(0));
+        let listened = Arc::clone(&heard);
+        let listener = group.on_event(Event::Max, move |happened| {
+            let text = format!("{happened:?}");
+            listened.fetch_add(text.len() as u64, Ordering::Relaxed);
+        });
+        // The allocator fills the group, and a charge reclaims: it frees objects of the group inside the charge.
+        let inside = group.run(|| {
+            let charge = group.try_charge(200_000).unwrap();
+            let refusal = group.try_charge(2 << 20).unwrap_err();
+            let text = refusal.to_string();
+            assert!(text.contains("/g"), "{text}");
+            drop((charge, refusal, text));
+            vec![0_u8; 4_096]
+        });
+        assert!(cache.calls.load(Ordering::Relaxed) > 0 && heard.load(Ordering::Relaxed) > 0);
+        drop((registration, listener));
+        let owned = |vectors: &Vec<Vec<u8>>| vectors.iter().map(|bytes| bytes.capacity() as u64).sum::<u64>();
+        let vector = {
+            let held = cache.held.lock().unwrap();
+            owned(&held) + (held.capacity() * size_of::<Vec<u8>>()) as u64
+        };
+        assert_eq!(group.live(), vector + 4_096);
+        drop((cache, inside));
+        memcg_alloc::settle();
+        assert_eq!((group.live(), runtime.counts().underflows), (0, 0));
+    });
+}
+
+/// A waiter that allocates when it is woken.
+struct Allocates(Group, Mutex<Vec<Vec<u8>>>);
+
+impl Wake for Allocates {
+    fn wake(self: Arc<Self>) {
+        let bytes = self.0.run(|| vec![0_u8; 100]);
+        self.1.lock().unwrap().push(bytes);
+    }
+}
+
+/// A charge waits for room that an allocator gives back: the waiter is woken at the next call outside of an allocator.
+#[test]
+fn a_free_makes_room_for_a_waiter() {
+    watched(|| {
+        let runtime = Runtime::builder().build().unwrap();
+        let [full, other] = ["full", "other"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
+        full.set_max(100_000).unwrap();
+        let bytes = full.run(|| vec![0_u8; 100_000]);
+        let woken = Arc::new(Allocates(other.clone(), Mutex::default()));
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut context = Context::from_waker(&waker);
+        let mut waits = Box::pin(full.charge_async(50_000_usize));
+        let first = waits.as_mut().poll(&mut context);
+        assert!(first.is_pending(), "{first:?}, {}", full.live());
+        drop(bytes);
+        // A thread of the process may have taken what this one has left, and be about to wake the waiter.
+        let end = Instant::now() + Duration::from_secs(30);
+        while woken.1.lock().unwrap().is_empty() && Instant::now() < end {
+            memcg_alloc::settle();
+        }
+        assert_eq!(woken.1.lock().unwrap().len(), 1, "woken once");
+        let Poll::Ready(Ok(charge)) = waits.as_mut().poll(&mut context) else { panic!("there is room") };
+        assert_eq!(full.live(), 50_000);
+        drop((charge, waits));
+        woken.1.lock().unwrap().clear();
+        assert_eq!((full.live(), other.live()), (0, 0));
+    });
+}
+
+/// A task that only allocates meets its limit at its next checkpoint; its neighbours do not.
+#[test]
+fn a_checkpoint_finds_what_the_allocator_has_forced() {
+    watched(|| {
+        let runtime = Runtime::builder().build().unwrap();
+        let [hog, neighbour] =
+            ["hog", "neighbour"].map(|name| runtime.root().create(name, Limits::new().max(1 << 20)).unwrap());
+        let mut held = Vec::new();
+        let stopped = hog.run(|| {
+            for _ in 0..1_000 {
+                held.push(vec![0_u8; 10_000]);
+                Group::checkpoint()?;
+            }
+            Ok::<(), memcg::ChargeError>(())
+        });
+        let refusal = stopped.unwrap_err().to_string();
+        assert!(refusal.contains("/hog"), "{refusal}");
+        assert!((100..=120).contains(&held.len()), "{} objects", held.len());
+        assert!(neighbour.run(|| (vec![0_u8; 10_000], Group::checkpoint())).1.is_ok());
+        assert!(hog.forced() > 0 && hog.events().get(Event::Overcharge) > 0);
+        drop(held);
+        memcg_alloc::settle();
+        assert!(hog.run(Group::checkpoint).is_ok());
+    });
+}
+
+/// Tasks are aborted, and their futures dropped outside of any poll: nothing stays charged.
+#[test]
+fn aborted_tasks_leave_nothing() {
+    watched(|| {
+        let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
+        let runtime = Runtime::builder().build().unwrap();
+        let groups: Vec<Group> =
+            (0..20).map(|at| runtime.root().create(&format!("g{at}"), Limits::new()).unwrap()).collect();
+        tokio.block_on(async {
+            let tasks: Vec<_> = (0..200)
+                .map(|at| {
+                    let task = async move {
+                        let mut held = Vec::new();
+                        loop {
+                            held.push(vec![0_u8; 100 + at]);
+                            tokio::task::yield_now().await;
+                            if held.len() > 50 {
+                                held.clear();
+                                tokio::time::sleep(Duration::from_millis(1)).await;
+                            }
+                        }
+                    };
+                    tokio::spawn(task.in_group(&groups[at % 20]))
+                })
+                .collect();
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            assert!(groups.iter().any(|group| group.live() > 0));
+            for task in &tasks {
+                task.abort();
+            }
+            for task in tasks {
+                assert!(task.await.unwrap_err().is_cancelled());
+            }
+        });
+        drop(tokio);
+        memcg_alloc::settle();
+        for group in groups {
+            assert_eq!(group.live(), 0, "{}", group.path());
+            group.offline().unwrap();
+        }
+        runtime.settle();
+        assert_eq!((runtime.dying_count(), runtime.root().usage(), runtime.counts().underflows), (0, 0, 0));
+    });
+}

@@ -1,0 +1,45 @@
+//! The programs, run as a user runs them.
+
+use std::process::{Command, Output};
+
+fn run(example: &str, arguments: &[&str]) -> Output {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["run", "--quiet", "--example", example, "--"]).args(arguments);
+    cargo.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap()
+}
+
+#[track_caller]
+fn printed(output: &Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    text(&output.stdout)
+}
+
+#[test]
+fn a_runaway_task_is_stopped_and_its_neighbours_are_not() {
+    let printed = printed(&run("runaway", &[]));
+    let lines: Vec<&str> = printed.lines().collect();
+    let [report, runaway, search] = lines[..] else { panic!("{printed}") };
+    assert!(report.starts_with("/report: 2000 rows"), "{printed}");
+    assert!(runaway.starts_with("/runaway: stopped. /runaway refuses a checkpoint of /runaway"), "{printed}");
+    assert!(search.starts_with("/search: 3000 rows"), "{printed}");
+}
+
+#[test]
+fn a_service_answers_for_each_request() {
+    let printed = printed(&run("service", &[]));
+    assert!(printed.contains("1000 rows: 4096000 bytes"), "{printed}");
+    assert!(printed.contains("100000 rows: 503 /acme refuses a checkpoint of /acme/1"), "{printed}");
+}
+
+#[test]
+fn nothing_is_left_of_the_pipeline() {
+    for allocator in ["default", "every", "exact", "process"] {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["run", "--quiet", "--example", "pipeline", "--", "--seconds", "1", "--strings"]);
+        cargo.env("PIPELINE_ALLOCATOR", allocator).current_dir(env!("CARGO_MANIFEST_DIR"));
+        let printed = printed(&cargo.output().unwrap());
+        assert!(printed.starts_with(&format!("{allocator}: messages/s")), "{printed}");
+        assert!(printed.contains(" residual 0 ") && printed.contains(" beyond 0 "), "{printed}");
+    }
+}
