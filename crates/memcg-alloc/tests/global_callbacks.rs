@@ -1,7 +1,10 @@
 //! The process's allocator inside the crate's own calls: in reclaimers, hooks, listeners, wakers and the text of a
 //! refusal. Nothing deadlocks, each group has exactly what was allocated in it, and the crate's own memory is no group's.
 
+mod support;
+
 use std::alloc::System;
+use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
@@ -10,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use memcg::{Event, Group, InGroup, Limits, Priority, Reclaim, ReclaimContext, Runtime};
 use memcg_alloc::{EVERY_OBJECT, MemcgAlloc};
+use support::bytes;
 
 #[global_allocator]
 static ALLOCATOR: MemcgAlloc<System, EVERY_OBJECT> = MemcgAlloc::with_threshold(System);
@@ -76,11 +80,11 @@ struct Cache {
 impl Reclaim for Cache {
     fn reclaim(&self, want: u64, _: &ReclaimContext<'_>) -> u64 {
         self.calls.fetch_add(1, Ordering::Relaxed);
-        let note = format!("reclaim {want} bytes");
+        let note = black_box(format!("reclaim {want} bytes"));
         let mut freed = 0;
         while freed < want {
-            let Some(bytes) = self.held.lock().unwrap().pop() else { break };
-            freed += bytes.capacity() as u64;
+            let Some(object) = self.held.lock().unwrap().pop() else { break };
+            freed += object.capacity() as u64;
         }
         drop(note);
         freed
@@ -92,7 +96,7 @@ fn callbacks_allocate_and_free() {
     watched(|| {
         let runtime = Runtime::builder().build().unwrap();
         let group = runtime.root().create("g", Limits::new().max(1 << 20)).unwrap();
-        let held = group.run(|| (0..100).map(|_| vec![1_u8; 10_000]).collect::<Vec<_>>());
+        let held = group.run(|| (0..100).map(|_| bytes(1, 10_000)).collect::<Vec<_>>());
         let cache = Arc::new(Cache { held: Mutex::new(held), calls: AtomicU64::new(0) });
         let registration = group.register_reclaimer(cache.clone(), Priority::NORMAL);
         let heard = Arc::new(AtomicU64::new(0));
@@ -108,11 +112,11 @@ fn callbacks_allocate_and_free() {
             let text = refusal.to_string();
             assert!(text.contains("/g"), "{text}");
             drop((charge, refusal, text));
-            vec![0_u8; 4_096]
+            bytes(0, 4_096)
         });
         assert!(cache.calls.load(Ordering::Relaxed) > 0 && heard.load(Ordering::Relaxed) > 0);
         drop((registration, listener));
-        let owned = |vectors: &Vec<Vec<u8>>| vectors.iter().map(|bytes| bytes.capacity() as u64).sum::<u64>();
+        let owned = |vectors: &Vec<Vec<u8>>| vectors.iter().map(|object| object.capacity() as u64).sum::<u64>();
         let vector = {
             let held = cache.held.lock().unwrap();
             owned(&held) + (held.capacity() * size_of::<Vec<u8>>()) as u64
@@ -129,8 +133,8 @@ struct Allocates(Group, Mutex<Vec<Vec<u8>>>);
 
 impl Wake for Allocates {
     fn wake(self: Arc<Self>) {
-        let bytes = self.0.run(|| vec![0_u8; 100]);
-        self.1.lock().unwrap().push(bytes);
+        let held = self.0.run(|| bytes(0, 100));
+        self.1.lock().unwrap().push(held);
     }
 }
 
@@ -141,14 +145,14 @@ fn a_free_makes_room_for_a_waiter() {
         let runtime = Runtime::builder().build().unwrap();
         let [full, other] = ["full", "other"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
         full.set_max(100_000).unwrap();
-        let bytes = full.run(|| vec![0_u8; 100_000]);
+        let held = full.run(|| bytes(0, 100_000));
         let woken = Arc::new(Allocates(other.clone(), Mutex::default()));
         let waker = Waker::from(Arc::clone(&woken));
         let mut context = Context::from_waker(&waker);
         let mut waits = Box::pin(full.charge_async(50_000_usize));
         let first = waits.as_mut().poll(&mut context);
         assert!(first.is_pending(), "{first:?}, {}", full.live());
-        drop(bytes);
+        drop(held);
         // A thread of the process may have taken what this one has left, and be about to wake the waiter.
         let end = Instant::now() + Duration::from_secs(30);
         while woken.1.lock().unwrap().is_empty() && Instant::now() < end {
@@ -173,7 +177,7 @@ fn a_checkpoint_finds_what_the_allocator_has_forced() {
         let mut held = Vec::new();
         let stopped = hog.run(|| {
             for _ in 0..1_000 {
-                held.push(vec![0_u8; 10_000]);
+                held.push(bytes(0, 10_000));
                 Group::checkpoint()?;
             }
             Ok::<(), memcg::ChargeError>(())
@@ -181,7 +185,7 @@ fn a_checkpoint_finds_what_the_allocator_has_forced() {
         let refusal = stopped.unwrap_err().to_string();
         assert!(refusal.contains("/hog"), "{refusal}");
         assert!((100..=120).contains(&held.len()), "{} objects", held.len());
-        assert!(neighbour.run(|| (vec![0_u8; 10_000], Group::checkpoint())).1.is_ok());
+        assert!(neighbour.run(|| (bytes(0, 10_000), Group::checkpoint())).1.is_ok());
         assert!(hog.forced() > 0 && hog.events().get(Event::Overcharge) > 0);
         drop(held);
         memcg_alloc::settle();
@@ -197,13 +201,16 @@ fn aborted_tasks_leave_nothing() {
         let runtime = Runtime::builder().build().unwrap();
         let groups: Vec<Group> =
             (0..20).map(|at| runtime.root().create(&format!("g{at}"), Limits::new()).unwrap()).collect();
+        let started = Arc::new(AtomicU64::new(0));
         tokio.block_on(async {
             let tasks: Vec<_> = (0..200)
                 .map(|at| {
+                    let started = Arc::clone(&started);
                     let task = async move {
-                        let mut held = Vec::new();
+                        let mut held = Vec::with_capacity(60);
+                        started.fetch_add(1, Ordering::Relaxed);
                         loop {
-                            held.push(vec![0_u8; 100 + at]);
+                            held.push(bytes(0, 100 + at));
                             tokio::task::yield_now().await;
                             if held.len() > 50 {
                                 held.clear();
@@ -214,8 +221,15 @@ fn aborted_tasks_leave_nothing() {
                     tokio::spawn(task.in_group(&groups[at % 20]))
                 })
                 .collect();
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            assert!(groups.iter().any(|group| group.live() > 0));
+            while started.load(Ordering::Relaxed) < 200 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            // Each task holds a vector from its first poll on.
+            for group in &groups {
+                let ledger = group.ledger();
+                let vectors = 10 * 60 * size_of::<Vec<u8>>() as u64;
+                assert!(ledger.allocated() + ledger.max_error() >= vectors, "{}: {ledger:?}", group.path());
+            }
             for task in &tasks {
                 task.abort();
             }

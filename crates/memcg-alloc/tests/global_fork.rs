@@ -2,11 +2,14 @@
 #![cfg(target_os = "linux")]
 #![allow(unsafe_code, reason = "fork is a call of the system")]
 
+mod support;
+
 use std::alloc::System;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use memcg::{Limits, Runtime};
 use memcg_alloc::{EVERY_OBJECT, MemcgAlloc};
+use support::bytes;
 
 #[global_allocator]
 static ALLOCATOR: MemcgAlloc<System, EVERY_OBJECT> = MemcgAlloc::with_threshold(System);
@@ -20,16 +23,16 @@ fn a_child_counts_on() {
         // A thread that allocates while the process is copied.
         scope.spawn(|| {
             while !ends.load(Ordering::Relaxed) {
-                group.run(|| drop(vec![1_u8; 500]));
+                group.run(|| drop(bytes(1, 500)));
             }
         });
         let child_group = runtime.root().create("child", Limits::new()).unwrap();
         for round in 0..20_usize {
-            let before = child_group.run(|| vec![0_u8; 10_000 + round]);
+            let before = child_group.run(|| bytes(0, 10_000 + round));
             // SAFETY: the child runs code of this test and the allocator only, and ends by `_exit`.
             let child = unsafe { libc::fork() };
             if child == 0 {
-                let held = child_group.run(|| (0..200).map(|at| vec![at as u8; 1 + at * 10]).collect::<Vec<_>>());
+                let held = child_group.run(|| (0..200).map(|at| bytes(at as u8, 1 + at * 10)).collect::<Vec<_>>());
                 let mut right = child_group.live() >= 10_000 + round as u64 + 199_000;
                 drop(held);
                 right &= child_group.live() == 10_000 + round as u64;

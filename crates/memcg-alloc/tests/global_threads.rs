@@ -3,6 +3,8 @@
 #![cfg(target_os = "linux")]
 #![allow(unsafe_code, reason = "threads and keys of the system")]
 
+mod support;
+
 use std::alloc::System;
 use std::cell::RefCell;
 use std::ffi::c_void;
@@ -12,6 +14,7 @@ use std::sync::{Mutex, OnceLock};
 
 use memcg::{Group, Limits, Runtime};
 use memcg_alloc::{EVERY_OBJECT, MemcgAlloc, is_installed, unowned_bytes};
+use support::bytes;
 
 #[global_allocator]
 static ALLOCATOR: MemcgAlloc<System, EVERY_OBJECT> = MemcgAlloc::with_threshold(System);
@@ -27,10 +30,10 @@ static EARLY_UNOWNED: AtomicU64 = AtomicU64::new(0);
 /// Runs before `main`, and before any runtime.
 extern "C" fn early() {
     let before = unowned_bytes();
-    let mut bytes = Box::new(Vec::with_capacity(100));
-    bytes.resize(3_000, 1);
-    bytes.shrink_to_fit();
-    EARLY.store(Box::into_raw(bytes), Ordering::Relaxed);
+    let mut early = Box::new(Vec::with_capacity(100));
+    early.resize(3_000, 1);
+    early.shrink_to_fit();
+    EARLY.store(Box::into_raw(early), Ordering::Relaxed);
     EARLY_UNOWNED.store(unowned_bytes() - before, Ordering::Relaxed);
 }
 
@@ -87,8 +90,8 @@ fn with_group(name: &str, test: impl FnOnce(&Group)) {
 }
 
 /// Allocates in the group, and leaves it to another thread; frees what an earlier call has left.
-fn leave(bytes: usize) {
-    let left = group().run(|| vec![7_u8; bytes]);
+fn leave(count: usize) {
+    let left = group().run(|| bytes(7, count));
     let before = {
         let mut all = LEFT.lock().unwrap();
         let before = if all.len() > 2 { Some(all.swap_remove(0)) } else { None };
@@ -106,8 +109,8 @@ fn left_bytes() -> u64 {
 }
 
 extern "C" fn first_act(_: *mut c_void) -> *mut c_void {
-    for bytes in [1, 100, 5_000, 300_000, 70] {
-        leave(bytes);
+    for count in [1, 100, 5_000, 300_000, 70] {
+        leave(count);
     }
     null_mut()
 }
@@ -137,14 +140,14 @@ struct InDestructor {
 static DESTRUCTORS: AtomicU64 = AtomicU64::new(0);
 
 impl InDestructor {
-    fn new(bytes: usize) -> Option<InDestructor> {
-        Some(InDestructor { held: group().run(|| vec![1; bytes]) })
+    fn new(count: usize) -> Option<InDestructor> {
+        Some(InDestructor { held: group().run(|| bytes(1, count)) })
     }
 }
 
 impl Drop for InDestructor {
     fn drop(&mut self) {
-        self.held = group().run(|| vec![2; self.held.len() + 1]);
+        self.held = group().run(|| bytes(2, self.held.len() + 1));
         leave(self.held.len());
         DESTRUCTORS.fetch_add(1, Ordering::Relaxed);
     }
@@ -227,8 +230,7 @@ fn what_ended_threads_have_counted_stays() {
         let mut held = Vec::with_capacity(400);
         for round in 0..100 {
             std::thread::scope(|scope| {
-                let threads =
-                    [0; 4].map(|_| scope.spawn(move || (group.run(|| vec![0_u8; 777 + round]), vec![0_u8; 99])));
+                let threads = [0; 4].map(|_| scope.spawn(move || (group.run(|| bytes(0, 777 + round)), bytes(0, 99))));
                 held.extend(threads.map(|thread| thread.join().unwrap()));
             });
         }

@@ -1,8 +1,11 @@
 //! The process's allocator with its default threshold: small objects are one group's, and all groups together have what
 //! was handed out.
 
+mod support;
+
 use memcg::{Limits, Runtime};
 use memcg_alloc::{MemcgAlloc, OWNED_FROM, charge_unowned_to, is_installed, settle, unowned_bytes};
+use support::bytes;
 
 #[global_allocator]
 static ALLOCATOR: MemcgAlloc = MemcgAlloc::new(std::alloc::System);
@@ -18,8 +21,8 @@ fn main() {
     settle();
     let before = shared.live();
     assert_eq!(before, unowned_bytes());
-    let small: Vec<Vec<u8>> = query.run(|| (0..100_000).map(|_| vec![1; 100]).collect());
-    let large = query.run(|| vec![0_u8; OWNED_FROM]);
+    let small: Vec<Vec<u8>> = query.run(|| (0..100_000).map(|_| bytes(1, 100)).collect());
+    let large = query.run(|| bytes(0, OWNED_FROM));
     let spine = (small.capacity() * size_of::<Vec<u8>>()) as u64;
     assert_eq!(query.live(), spine + OWNED_FROM as u64);
     settle();

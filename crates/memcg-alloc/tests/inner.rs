@@ -2,6 +2,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::hint::black_box;
 use std::sync::Mutex;
 
 use memcg::{Limits, Runtime};
@@ -31,19 +32,20 @@ impl Inner {
     }
 }
 
-// SAFETY: the system's allocator does the work.
+// SAFETY: the system's allocator does the work. The optimiser must not leave it out: an allocation that it leaves out is
+// never refused.
 #[allow(unsafe_code)]
 unsafe impl GlobalAlloc for Inner {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let asks = self.note(Call::Alloc(layout.size(), layout.align()));
         // SAFETY: the caller's promise.
-        if asks { unsafe { System.alloc(layout) } } else { std::ptr::null_mut() }
+        if asks { black_box(unsafe { System.alloc(layout) }) } else { std::ptr::null_mut() }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         let asks = self.note(Call::Zeroed(layout.size(), layout.align()));
         // SAFETY: the caller's promise.
-        if asks { unsafe { System.alloc_zeroed(layout) } } else { std::ptr::null_mut() }
+        if asks { black_box(unsafe { System.alloc_zeroed(layout) }) } else { std::ptr::null_mut() }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test uses some")]
 
 use std::alloc::{GlobalAlloc, Layout};
+use std::hint::black_box;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,6 +14,12 @@ use memcg::{Group, Limits, Runtime};
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Bytes that the process's allocator has really handed out. The optimiser may leave out the allocation of a vector that
+/// is dropped and never read, and with it the charge that a test looks for; this one it cannot.
+pub(crate) fn bytes(value: u8, count: usize) -> Vec<u8> {
+    black_box(vec![value; count])
 }
 
 /// A group, and the bytes that it owns as the test counts them.
@@ -60,7 +67,7 @@ impl Object {
         let layout = Layout::from_size_align(size, align).unwrap();
         // SAFETY: the layout has a size.
         let memory = unsafe { if zeroed { from.alloc_zeroed(layout) } else { from.alloc(layout) } };
-        let memory = NonNull::new(memory).expect("memory");
+        let memory = NonNull::new(black_box(memory)).expect("memory");
         assert_eq!(memory.as_ptr().addr() % align, 0, "aligned to {align}");
         let mut object = Object { memory, layout, owner, pattern: 0 };
         if zeroed {
