@@ -28,7 +28,7 @@
 //! | give memory back under pressure | [`Reclaim`], [`ReclaimContext`], [`Priority`], [`Later`], [`ReclaimReport`]; [`OomPolicy`], [`Cancel`] |
 //! | be told | [`Events`], [`Event`], [`EventFuture`], [`Happened`]; a [`Registration`] keeps what is registered |
 //! | pay for allocations from a charge | [`Charge::cover`] ([`CoverGuard`]); [`CoveredBy`] for futures ([`Covered`]); [`Ledger`] shows both beside each other |
-//! | look at all groups | [`Snapshot`], [`SnapshotRow`] |
+//! | look at all groups | [`Snapshot`], [`SnapshotRow`], [`CounterRow`] |
 //! | count and read | [`Stat`], [`Item`], [`Unit`], [`Stats`], [`Freshness`]; [`Counts`], [`PeakWindow`] |
 //! | count without groups | [`PageCounter`], [`CounterConfig`], [`CounterSet`]; [`GroupCounter`] is that of a group |
 //! | place memory on nodes | module [`kmem`] |
@@ -84,10 +84,10 @@ mod tests;
 pub use counter::config::{CounterConfig, Pressure};
 pub use error::{CounterChargeError, CounterId, CounterLimitError, SetChargeError};
 pub use group::{
-    Charge, ChargeError, ChargeFuture, ChargeSet, Checkpoint, ContradictionError, Counter, CoverGuard, Covered,
-    CoveredBy, CreateError, Diagnosis, EnterGuard, EventFuture, Events, Group, GroupCounter, GroupId, GroupScope,
-    Grouped, InGroup, Ledger, LimitError, Limits, MergeError, NameError, OfflineError, OverLimitError, ReclaimError,
-    Registration, Snapshot, SnapshotRow, SplitError,
+    Charge, ChargeError, ChargeFuture, ChargeSet, Checkpoint, ContradictionError, Counter, CounterRow, CoverGuard,
+    Covered, CoveredBy, CreateError, Diagnosis, EnterGuard, EventFuture, Events, Group, GroupCounter, GroupId,
+    GroupScope, Grouped, InGroup, Ledger, LimitError, Limits, MergeError, NameError, OfflineError, OverLimitError,
+    ReclaimError, Registration, Snapshot, SnapshotRow, SplitError,
 };
 pub use page_counter::set::{CounterSet, SetStock};
 pub use page_counter::{Counts, PageCounter, PeakWindow};

@@ -1,5 +1,6 @@
-//! `group/snapshot/…`: one iteration is a snapshot of so many groups, each charged once. `group/create_destroy/snapshots`:
-//! groups come and go on one thread, while another takes snapshots of ten thousand groups all the time.
+//! `group/snapshot/…`: one iteration is a snapshot of so many groups, ten to a million, each charged once.
+//! `group/create_destroy/snapshots`: groups come and go on one thread, while another takes snapshots of ten thousand
+//! groups all the time.
 
 #![cfg(not(loom))]
 
@@ -13,7 +14,7 @@ use super::{create, pair, runtime};
 use crate::common::rows::Rows;
 use crate::common::team::Team;
 
-const GROUPS: [u64; 2] = [100, 10_000];
+const GROUPS: [u64; 3] = [10, 10_000, 1_000_000];
 
 pub(crate) fn rows(rows: &mut Rows) {
     for count in GROUPS {
@@ -26,7 +27,7 @@ pub(crate) fn rows(rows: &mut Rows) {
         });
     }
     rows.wall("group/create_destroy/snapshots", || {
-        let (runtime, held) = charged(GROUPS[1]);
+        let (runtime, held) = charged(10_000);
         // One iteration is a create and a release. The other thread takes a snapshot for so many of them.
         const EACH: u64 = 10_000;
         Team::new(2, move |station| {

@@ -46,6 +46,42 @@ pub(crate) fn pin(parent: &'static Counter) -> Vec<Handle> {
     pinned
 }
 
+/// Calls `found` for each child of `parent` that is online, in no order, under the lock of its shard. The caller keeps
+/// the parent and holds no lock.
+pub(crate) fn each(parent: &'static Counter, mut found: impl FnMut(&'static Counter)) {
+    if parent.child_count().get() == 0 {
+        return;
+    }
+    for place in parent.tree().hierarchy.places() {
+        let mut cursor = each_in_slice(place, parent, None, &mut found);
+        while cursor.is_some() {
+            pause_point("between children");
+            cursor = each_in_slice(place, parent, cursor, &mut found);
+        }
+    }
+}
+
+/// Calls `found` for the next few children. Returns the number of the cursor that names the one after them.
+fn each_in_slice(
+    place: &ShardPlace,
+    parent: &'static Counter,
+    cursor: Option<u64>,
+    found: &mut impl FnMut(&'static Counter),
+) -> Option<u64> {
+    let _path = SlowPath::enter();
+    let mut shard = place.shard.lock();
+    let mut next = match cursor {
+        None => shard.first_child(parent),
+        Some(cursor) => shard.end_cursor(cursor),
+    };
+    for _ in 0..SLICE {
+        let Some(child) = next else { break };
+        found(child);
+        next = child.links().next();
+    }
+    next.map(|child| shard.begin_cursor(child))
+}
+
 /// The next few children, and the number of the cursor that names the one after them.
 fn pin_slice(
     place: &ShardPlace,
@@ -53,17 +89,7 @@ fn pin_slice(
     cursor: Option<u64>,
 ) -> (SmallVec<[Handle; SLICE]>, Option<u64>) {
     let mut slice = SmallVec::new();
-    let _path = SlowPath::enter();
-    let mut shard = place.shard.lock();
-    let mut next = match cursor {
-        None => shard.first_child(parent),
-        Some(cursor) => shard.end_cursor(cursor),
-    };
-    while let Some(child) = next.filter(|_| slice.len() < SLICE) {
-        slice.push(Handle::pin(child));
-        next = child.links().next();
-    }
-    let cursor = next.map(|child| shard.begin_cursor(child));
+    let cursor = each_in_slice(place, parent, cursor, &mut |child| slice.push(Handle::pin(child)));
     (slice, cursor)
 }
 

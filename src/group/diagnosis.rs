@@ -50,8 +50,8 @@ pub(crate) fn holders(level: &'static Counter) -> Holders {
 
 /// # Where the memory is
 impl Group {
-    /// Returns the `n` children that hold most with the usage of each in bytes, the largest first. No child is created
-    /// or goes offline while the call lists them.
+    /// Returns the `n` children that hold most with the usage of each in bytes, the largest first: of those that
+    /// [`children`](Self::children) returns. The call reads them one after the other.
     ///
     /// ```
     /// # use memcg::Limits;

@@ -331,11 +331,11 @@ pub enum LimitError {
 /// let runtime = Runtime::builder().build()?;
 /// let acme = runtime.root().create("acme", Limits::new())?;
 /// let _query = acme.create("q17", Limits::new())?;
-/// assert_eq!(acme.offline().unwrap_err().to_string(), "/acme has 1 children online");
+/// assert_eq!(acme.offline().unwrap_err().to_string(), "/acme has 1 child online");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{} has {children} children online", .group.path())]
+#[error("{} has {children} {} online", .group.path(), if *.children == 1 { "child" } else { "children" })]
 pub struct OfflineError {
     pub(crate) group: Group,
     pub(crate) children: usize,

@@ -94,7 +94,7 @@ impl Group {
     /// ```
     pub fn ledger(&self) -> Ledger {
         cover::look_below(Some(self.first()));
-        let of = |visited: &Visited<'_>| Ledger::new(visited.live, visited.ledger);
+        let of = |visited: Visited<'_>| Ledger::new(visited.live, visited.ledger);
         preorder::read(self.first(), 0, of).pop().unwrap_or_default()
     }
 

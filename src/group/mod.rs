@@ -63,4 +63,4 @@ pub use parts::MergeError;
 pub use refusal::OverLimitError;
 pub use registration::Registration;
 pub use scope::GroupScope;
-pub use snapshot::{Snapshot, SnapshotRow};
+pub use snapshot::{CounterRow, Snapshot, SnapshotRow};

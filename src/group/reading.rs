@@ -6,8 +6,7 @@ use super::handle::Group;
 use super::limits::Limits;
 use crate::admission::lowered;
 use crate::counter::config::BATCH_MAX;
-use crate::counter::slow_path::SlowPath;
-use crate::counter::{credit, marks};
+use crate::counter::{children, credit, marks};
 use crate::hierarchy::limits;
 use crate::page_counter::PeakWindow;
 use crate::pressure::observe;
@@ -389,8 +388,8 @@ impl Group {
     }
 
     /// Returns [`usage`](Self::usage) without that of the children that are online, in bytes. That is the group's own,
-    /// and what groups that went offline left behind. It costs one load for each child; no child is created or goes
-    /// offline meanwhile. It is an estimate while other threads charge.
+    /// and what groups that went offline left behind. It costs one load for each child, and holds no lock over more than
+    /// a few. It is exact at every quiescent point, an estimate while other threads charge.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -402,9 +401,8 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn usage_local(&self) -> u64 {
-        let _path = SlowPath::enter();
-        let shape = self.first().tree().hierarchy.snapshot();
-        let below = shape.children(self.first()).map(|child| child.usage()).fold(0, u64::saturating_add);
+        let mut below: u64 = 0;
+        children::each(self.first(), |child| below = below.saturating_add(child.usage()));
         self.usage().saturating_sub(below)
     }
 

@@ -2,21 +2,24 @@
 
 pub(super) mod table;
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
 
 use self::table::Table;
 use super::handle::Group;
 use super::ledger::Ledger;
-use crate::counter::cover;
+use crate::counter::{cover, object};
+use crate::hierarchy::group_tree::CounterDecl;
 use crate::hierarchy::preorder::{self, Visited};
-use crate::hierarchy::{events, limits, names, stats};
+use crate::hierarchy::{events, group_tree, limits, stats};
 use crate::pressure::line;
 use crate::stat::Unit;
 use crate::stat::reading::Freshness;
 use crate::stat::visits::Unlist;
 use crate::state::events::Event;
 use crate::state::limits::LimitKind;
+use crate::sync::barrier::BarrierState;
 
 /// The groups of a subtree with their figures: parents before their children, siblings in the order of their names
 /// (numbers before texts). It prints as a table of at most 80 columns with one line for each group and rounded sizes.
@@ -33,9 +36,18 @@ use crate::state::limits::LimitKind;
 /// * A group that is online through the whole call has one row. One that is created or goes offline meanwhile has one
 ///   or none. No path is in two rows, and no row is without the row of its parent.
 /// * All figures of one row are of one group, read within one step, one after the other. Each is a value that the group
-///   had then. [`live`](SnapshotRow::live) is exact at every quiescent point and an estimate beside charges.
+///   had then. [`live`](SnapshotRow::live) and [`own`](SnapshotRow::own) are exact at every quiescent point and
+///   estimates beside charges; [`stocked_bound`](SnapshotRow::stocked_bound) says how far live may be off.
+/// * These hold in each row, whatever other threads do: live is at most usage, own is at most live, and forced is usage
+///   less max. What the [ledger](SnapshotRow::ledger) has as reserved, uncovered and unpaid is live together, where no
+///   thread allocates meanwhile.
 /// * Rows are read at different times. So beside charges a child may show more than its parent. At a quiescent point
 ///   all rows agree.
+///
+/// # Cost
+///
+/// About half a microsecond for each group; the `group` bench takes snapshots of 10, 10,000 and a million. No charge
+/// waits for one. A thread that creates a group waits for a lock that a snapshot holds while it looks at a few children.
 ///
 /// ```
 /// use memcg::{Limit, Limits, Runtime};
@@ -61,9 +73,14 @@ pub struct Snapshot {
     /// The items of the runtime.
     #[cfg_attr(feature = "serde", serde(skip))]
     items: Vec<(String, Unit)>,
+    /// The counters beside memory.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    counters: Vec<(String, Unit)>,
+    #[cfg_attr(feature = "serde", serde(skip))]
+    barrier: BarrierState,
 }
 
-/// One group in a [`Snapshot`]. All figures are of the group with all groups below it.
+/// One group in a [`Snapshot`]. All figures but [`own`](Self::own) are of the group with all groups below it.
 ///
 /// ```
 /// let runtime = memcg::Runtime::builder().max(100).build()?;
@@ -86,14 +103,24 @@ pub struct SnapshotRow {
     pub live: u64,
     /// Live bytes and credit: what limits compare.
     pub usage: u64,
+    /// Live bytes of this group alone: what no child that is online accounts for, groups that went offline below
+    /// included. `None` where the snapshot has not looked at the children, because they lie below its depth.
+    pub own: Option<u64>,
+    /// The published bound on the credit in usage, in bytes: see [`Group::stocked_bound`]. Live bytes were between usage
+    /// less this and usage, stocks that open or close meanwhile aside.
+    pub stocked_bound: u64,
     /// The highest usage, in bytes.
     pub peak: u64,
     /// The max in bytes; `u64::MAX` where there is none.
     pub max: u64,
     /// The high in bytes; `u64::MAX` where there is none.
     pub high: u64,
+    /// The usage in bytes above which reclaim asks this group first; `u64::MAX` where there is none.
+    pub soft: u64,
     /// The bytes that reclaim touches last.
     pub low: u64,
+    /// The bytes that reclaim never touches.
+    pub min: u64,
     /// Bytes above max: see [`Group::forced`].
     pub forced: u64,
     /// How much of the group's own max is live, in per cent, rounded down; `None` where there is no max, or a max of 0.
@@ -108,6 +135,41 @@ pub struct SnapshotRow {
     pub ledger: Ledger,
     /// Items of the statistics that are not 0, by name.
     pub stats: BTreeMap<String, i64>,
+    /// How much each item may miss of what was written before the call, in grains of its unit ([`Unit::grain`]): 0,
+    /// unless an allocator takes the snapshot inside another call of this crate.
+    pub stats_max_error: u64,
+    /// The counters beside memory, by name.
+    pub counters: BTreeMap<String, CounterRow>,
+}
+
+/// One counter beside memory of a group in a [`Snapshot`], with all groups below it. Amounts are in the counter's unit.
+///
+/// ```
+/// let mut builder = memcg::Runtime::builder();
+/// let spill = builder.counter("spill").independent();
+/// let runtime = builder.build()?;
+/// runtime.root().counter(spill)?.set_max(1_000)?;
+/// let _held = runtime.root().try_charge_counter(spill, 10)?;
+/// let snapshot = runtime.snapshot();
+/// let row = snapshot.rows()[0].counters["spill"];
+/// assert!((10..=10 + row.stocked_bound).contains(&row.usage));
+/// assert_eq!((row.max, row.refused), (1_000, 0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct CounterRow {
+    /// Live units and credit: what the max compares.
+    pub usage: u64,
+    /// The published bound on the credit in usage.
+    pub stocked_bound: u64,
+    /// The highest usage.
+    pub peak: u64,
+    /// The max; `u64::MAX` where there is none.
+    pub max: u64,
+    /// Charges refused because this counter was full.
+    pub refused: u64,
 }
 
 impl Group {
@@ -133,41 +195,56 @@ impl Group {
         let top = self.first();
         // A snapshot only reads, so it runs no barrier: this flush unlists no cells.
         cover::look_below(Some(top));
-        stats::flush(top, Unlist::Never);
+        let is_flushed = stats::flush(top, Unlist::Never).is_some();
         let items: Vec<_> = stats::coordinator(top).items.iter().collect();
-        let stats_of = |visited: &Visited<'_>| {
+        let further = &group_tree::of(top).further;
+        let rows = preorder::read(top, depth, |visited| {
             let now = stats::read(visited.group, Freshness::Stale);
+            let max_error = if is_flushed { 0 } else { now.max_error() };
             let written = items.iter().map(|item| (item.name, now.get(item.stat))).filter(|&(_, figure)| figure != 0);
-            written.map(|(name, figure)| (name.to_string(), figure)).collect()
-        };
-        let rows = preorder::read(top, depth, |visited| SnapshotRow::read(visited, stats_of(visited)));
-        Snapshot { rows, items: items.iter().map(|item| (item.name.to_string(), item.unit)).collect() }
+            let stats = written.map(|(name, figure)| (name.to_string(), figure)).collect();
+            SnapshotRow { stats, stats_max_error: max_error, ..SnapshotRow::read(visited, further) }
+        });
+        Snapshot {
+            rows,
+            items: items.iter().map(|item| (item.name.to_string(), item.unit)).collect(),
+            counters: further.iter().map(|counter| (counter.name.to_string(), counter.unit)).collect(),
+            barrier: top.tree().barrier.state(),
+        }
     }
 }
 
 // === impl SnapshotRow ===
 
 impl SnapshotRow {
-    fn read(visited: &Visited<'_>, stats: BTreeMap<String, i64>) -> SnapshotRow {
+    /// The row without statistics.
+    fn read(visited: Visited<'_>, further: &[CounterDecl]) -> SnapshotRow {
         let group = &**visited.group;
         let (live, max) = (visited.live, group.max());
+        let named = |(decl, counter): (&CounterDecl, _)| (decl.name.to_string(), CounterRow::read(counter));
         let counted = Event::ALL.map(|event| (event, events::read(group, event, false)));
         SnapshotRow {
-            path: names::path(group),
+            path: visited.path,
             depth: visited.depth,
             live,
             usage: visited.usage,
+            own: visited.own,
+            stocked_bound: visited.bound,
             peak: group.peaks().ever(),
             max,
             high: limits::value(group, LimitKind::High),
+            soft: limits::value(group, LimitKind::Soft),
             low: limits::value(group, LimitKind::Low),
-            forced: group.forced(),
+            min: limits::value(group, LimitKind::Min),
+            forced: visited.usage.saturating_sub(max),
             percent_of_max: percent(live, max),
             waiting: line::length(group),
             refused: group.refusals(),
             events: counted.into_iter().filter(|&(_, count)| count > 0).collect(),
             ledger: Ledger::new(live, visited.ledger),
-            stats,
+            stats: BTreeMap::new(),
+            stats_max_error: 0,
+            counters: further.iter().zip(group.group().skip(1)).map(named).collect(),
         }
     }
 
@@ -183,6 +260,19 @@ impl SnapshotRow {
     /// ```
     pub fn events(&self) -> impl Iterator<Item = (Event, u64)> {
         self.events.iter().copied()
+    }
+}
+
+impl CounterRow {
+    fn read(counter: &object::Counter) -> CounterRow {
+        let (before, usage) = (counter.bound(), counter.usage());
+        CounterRow {
+            usage,
+            stocked_bound: before.max(counter.bound()),
+            peak: counter.peaks().ever(),
+            max: counter.max(),
+            refused: counter.refusals(),
+        }
     }
 }
 
@@ -207,6 +297,66 @@ impl Snapshot {
     /// Returns the rows by value.
     pub fn into_rows(self) -> Vec<SnapshotRow> {
         self.rows
+    }
+
+    /// Returns the `n` rows that hold most bytes of their [own](SnapshotRow::own), the largest first. A row of which
+    /// these are not known counts with what is live there. Rows that hold nothing are left out. The call looks at each
+    /// row once, and sorts `n`.
+    ///
+    /// ```
+    /// # use memcg::Limits;
+    /// let runtime = memcg::Runtime::builder().build()?;
+    /// let [a, b] = ["a", "b"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
+    /// let _held = [a.try_charge(10)?, b.try_charge(20)?, runtime.root().try_charge(5)?];
+    /// let snapshot = runtime.snapshot();
+    /// let top: Vec<_> = snapshot.top(2).into_iter().map(|row| (row.path.as_str(), row.own)).collect();
+    /// assert_eq!(top, [("/b", Some(20)), ("/a", Some(10))]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn top(&self, n: usize) -> Vec<&SnapshotRow> {
+        let held = |row: &SnapshotRow| row.own.unwrap_or(row.live);
+        let mut rows: Vec<&SnapshotRow> = self.rows.iter().filter(|row| held(row) > 0).collect();
+        if n < rows.len() {
+            rows.select_nth_unstable_by_key(n, |row| Reverse(held(row)));
+            rows.truncate(n);
+        }
+        rows.sort_by_key(|row| Reverse(held(row)));
+        rows
+    }
+
+    /// Returns the items of the runtime's statistics, by name, with what each counts.
+    ///
+    /// ```
+    /// let runtime = memcg::Runtime::builder().build()?;
+    /// assert!(runtime.snapshot().items().any(|item| item == ("anon", memcg::Unit::Bytes)));
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn items(&self) -> impl Iterator<Item = (&str, Unit)> {
+        self.items.iter().map(|(name, unit)| (name.as_str(), *unit))
+    }
+
+    /// Returns the counters beside memory, by name, with what each counts.
+    ///
+    /// ```
+    /// let mut builder = memcg::Runtime::builder();
+    /// builder.counter("descriptors").unit(memcg::Unit::Events).independent();
+    /// let snapshot = builder.build()?.snapshot();
+    /// assert_eq!(snapshot.counters().collect::<Vec<_>>(), [("descriptors", memcg::Unit::Events)]);
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn counters(&self) -> impl Iterator<Item = (&str, Unit)> {
+        self.counters.iter().map(|(name, unit)| (name.as_str(), *unit))
+    }
+
+    /// Returns the barrier pair of charges and drains: see [`Runtime::barrier`](crate::Runtime::barrier).
+    ///
+    /// ```
+    /// let runtime = memcg::Runtime::builder().barrier(memcg::expert::BarrierMode::Fence).build()?;
+    /// assert_eq!(runtime.snapshot().barrier(), memcg::expert::BarrierState::Fence);
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn barrier(&self) -> BarrierState {
+        self.barrier
     }
 
     /// Returns the same table with columns for items of the statistics, by their [names](crate::Item::name). Such

@@ -7,7 +7,7 @@ use super::error::{CreateError, LimitError, NameError, OfflineError};
 use super::handle::Group;
 use super::limits::Limits;
 use crate::counter::child_count::HasChildren;
-use crate::counter::slow_path::SlowPath;
+use crate::counter::children;
 use crate::hierarchy::limits::NoLimitedAncestor;
 use crate::hierarchy::{group_tree, names, stats};
 use crate::lifecycle::create::{self, NotCreated};
@@ -145,7 +145,9 @@ impl Group {
         std::iter::successors(self.parent(), Group::parent)
     }
 
-    /// Returns the groups directly below that are online at one moment, in no order.
+    /// Returns the groups directly below that are online, in no order. The call holds no lock over more than a few of
+    /// them. A group that is online through the whole call is returned once. One that is created or goes offline
+    /// meanwhile is returned once or not at all.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -154,8 +156,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn children(&self) -> Vec<Group> {
-        let _path = SlowPath::enter();
-        self.first().tree().hierarchy.snapshot().children(self.first()).map(Group::pinned).collect()
+        children::pin(self.first()).into_iter().map(Group::from_handle).collect()
     }
 
     /// Returns the groups below that are online, parents first. Groups may be created and go offline meanwhile: the

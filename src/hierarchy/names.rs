@@ -23,13 +23,24 @@ pub(crate) fn path(counter: &Counter) -> String {
         return "/".to_string();
     }
     levels.into_iter().rev().fold(String::new(), |mut path, level| {
-        let first = level.first();
-        let _ = match of(level) {
-            GroupName::Unnamed => write!(path, "/#{}.{}", first.number, first.state().generation().0),
-            name => write!(path, "/{name}"),
-        };
+        add_to(&mut path, level);
         path
     })
+}
+
+/// The path of a child of the group that has the path `above`.
+pub(crate) fn path_below(above: &str, child: &Counter) -> String {
+    let mut path = if above == "/" { String::new() } else { above.to_string() };
+    add_to(&mut path, child);
+    path
+}
+
+fn add_to(path: &mut String, level: &Counter) {
+    let first = level.first();
+    let _ = match of(level) {
+        GroupName::Unnamed => write!(path, "/#{}.{}", first.number, first.state().generation().0),
+        name => write!(path, "/{name}"),
+    };
 }
 
 /// The hash of a child to be created. Prefetches the bucket that the search for its name reads. Takes no lock. `None`

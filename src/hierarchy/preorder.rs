@@ -14,7 +14,8 @@
 //! online through the whole call has one row; one that comes or goes meanwhile has one or none.
 //!
 //! Live is usage without the credit of the subtree. The thread reads the credit first, so a batch that another thread puts
-//! into a stock between the two reads makes live larger, never negative. It reads both of a group without children under
+//! into a stock between the two reads makes live larger, never negative. It reads the published bound on credit before
+//! and after both, and takes the larger. It reads both of a group without children under
 //! the tree's lock. So live of such a group is right, too, while a drain for another group takes its credit.
 
 use std::cmp::Ordering as Order;
@@ -37,6 +38,11 @@ pub(crate) struct Visited<'a> {
     pub(crate) usage: u64,
     /// Usage without the credit of the subtree.
     pub(crate) live: u64,
+    /// Live without that of the children, where the walk has entered them.
+    pub(crate) own: Option<u64>,
+    /// The most credit that the subtree may have had meanwhile.
+    pub(crate) bound: u64,
+    pub(crate) path: String,
     /// Of the subtree.
     pub(crate) ledger: LedgerSums,
 }
@@ -46,17 +52,23 @@ struct Frame {
     group: Handle,
     /// The index of its row, unless it lies below the depth that was asked for.
     row: Option<usize>,
+    /// Empty below the depth that was asked for.
+    path: String,
     /// Of the groups that have been left below it, too.
     credit: u64,
     ledger: LedgerSums,
     /// Read under the lock under which the credit was, for a group without children.
     usage: Option<u64>,
+    /// Of the children that have been left; `None` where there are children that are not entered.
+    live_below: Option<u64>,
+    /// The published bound when the walk entered the group.
+    bound: u64,
     children: vec::IntoIter<Handle>,
 }
 
 /// Returns what `read` returns for `top` and for the groups that are at most `depth` levels below. The caller keeps
 /// `top`, a group's first counter, and holds no lock.
-pub(crate) fn read<R>(top: &'static Counter, depth: usize, mut read: impl FnMut(&Visited<'_>) -> R) -> Vec<R> {
+pub(crate) fn read<R>(top: &'static Counter, depth: usize, mut read: impl FnMut(Visited<'_>) -> R) -> Vec<R> {
     let left = left_offline(top, depth);
     let mut rows: Vec<Option<R>> = Vec::new();
     let mut entered: Vec<Frame> = Vec::new();
@@ -65,7 +77,12 @@ pub(crate) fn read<R>(top: &'static Counter, depth: usize, mut read: impl FnMut(
         if let Some(group) = next.take() {
             let row = (entered.len() <= depth).then_some(rows.len());
             rows.extend(row.map(|_| None));
-            let mut frame = enter(group, row, entered.len() < depth);
+            let path = match (row, entered.last()) {
+                (None, _) => String::new(),
+                (_, None) => names::path(&group),
+                (_, Some(above)) => names::path_below(&above.path, &group),
+            };
+            let mut frame = enter(group, row, path, entered.len() < depth);
             let (credit, ledger) = left.get(&frame.group.id()).copied().unwrap_or_default();
             frame.credit += credit;
             frame.ledger += ledger;
@@ -76,29 +93,37 @@ pub(crate) fn read<R>(top: &'static Counter, depth: usize, mut read: impl FnMut(
         if next.is_some() {
             continue;
         }
-        let Some(Frame { group, row, credit, ledger, usage, .. }) = entered.pop() else { break };
+        let Some(Frame { group, row, path, credit, ledger, usage, live_below, bound, .. }) = entered.pop() else {
+            break;
+        };
+        let usage = usage.unwrap_or_else(|| group.usage());
+        let live = usage.saturating_sub(credit);
         if let Some(above) = entered.last_mut() {
             above.credit += credit;
             above.ledger += ledger;
+            above.live_below = above.live_below.map(|below| below.saturating_add(live));
         }
         if let Some(row) = row {
-            let usage = usage.unwrap_or_else(|| group.usage());
-            let live = usage.saturating_sub(credit);
-            rows[row] = Some(read(&Visited { group: &group, depth: entered.len(), usage, live, ledger }));
+            let own = live_below.map(|below| live.saturating_sub(below));
+            let bound = bound.max(group.bound());
+            let depth = entered.len();
+            rows[row] = Some(read(Visited { group: &group, depth, usage, live, own, bound, path, ledger }));
         }
     }
     rows.into_iter().flatten().collect()
 }
 
 /// `has_rows`: the children have rows. Else they are entered for their credit.
-fn enter(group: Handle, row: Option<usize>, has_rows: bool) -> Frame {
+fn enter(group: Handle, row: Option<usize>, path: String, has_rows: bool) -> Frame {
+    let bound = group.bound();
     let (credit, usage) = credit::own(group.counter());
     let has_objects = ledger::any();
     let ledger = if has_objects { ledger::own(&group) } else { LedgerSums::default() };
     let has_figures = has_rows || has_objects || credit::may_be_below(&group);
     let children = if has_figures { children::pin(group.counter()) } else { Vec::new() };
+    let live_below = (has_figures || group.child_count().get() == 0).then_some(0);
     let usage = children.is_empty().then_some(usage);
-    Frame { group, row, credit, ledger, usage, children: sorted(children, has_rows) }
+    Frame { group, row, path, credit, ledger, usage, live_below, bound, children: sorted(children, has_rows) }
 }
 
 /// The credit that offline groups left, and the ledgers of those that still have objects, by the group whose row has it.

@@ -479,7 +479,7 @@ fn charging_a_group_that_is_offline() {
 fn taking_a_parent_offline() {
     let held = Held::new();
     let error = held.acme.offline().expect_err("it has a child");
-    assert_says(&error, "/acme has 1 children online");
+    assert_says(&error, "/acme has 1 child online");
     assert_eq!((error.group(), error.children()), (&held.acme, 1));
     assert!(held.runtime.root().offline().is_err());
     held.assert_whole();

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use memcg::{Bytes, Event, Group, GroupName, Limit, Limits, Snapshot};
+use memcg::{Bytes, Event, Group, GroupName, Limit, Limits, Snapshot, Unit};
 
 use crate::support::reclaimers::{KIB, MIB};
 use crate::support::trees::{assert_empty, bare, build, charge, create, kinds, limited};
@@ -149,6 +149,13 @@ fn to_a_depth() {
             for (row, live) in snapshot.rows().iter().zip(live) {
                 assert_eq!(row.live, live, "to a depth of {depth}, at {}", row.path);
             }
+            // The last row does not know what its children hold, where no stock below is open.
+            let own = [0, 12 * KIB, 3 * KIB];
+            for (row, own) in snapshot.rows().iter().zip(own) {
+                let is_known = row.depth < depth || row.path == expected[2];
+                assert_eq!(row.own.unwrap_or(own), own, "to a depth of {depth}, at {}", row.path);
+                assert!(row.own.is_some() || !is_known, "to a depth of {depth}, at {}", row.path);
+            }
         }
         assert_eq!(part.snapshot(9).rows()[0].depth, 0, "counted from where it begins");
         drop((held, part, gone, query, acme));
@@ -162,6 +169,7 @@ fn each_figure_is_the_groups() {
     for builder in kinds() {
         let runtime = build(builder.max(Limit::mib(100)));
         let limits = Limits::new().max(Limit::kib(64)).high(Limit::kib(60)).low(Limit::percent(25));
+        let limits = limits.soft(Limit::kib(30)).min(Limit::kib(2));
         let acme = runtime.root().create("acme", limits).expect("a name");
         let queries = ["a", "b"].map(|name| create(&acme, name));
         let held = queries.each_ref().map(|query| charge(query, 20 * KIB));
@@ -172,6 +180,9 @@ fn each_figure_is_the_groups() {
             assert_eq!(row.path, group.path());
             assert_eq!((row.live, row.usage, row.peak), (group.live(), group.usage(), group.peak()), "{}", row.path);
             assert_eq!((row.max, row.high, row.low), (group.max(), group.high(), group.low()), "{}", row.path);
+            assert_eq!((row.soft, row.min), (group.soft(), group.min()), "{}", row.path);
+            assert_eq!((row.own, row.stocked_bound), (Some(group.live_local()), group.stocked_bound()), "{}", row.path);
+            assert!(row.usage - row.live <= row.stocked_bound, "{}: the bound", row.path);
             assert_eq!(
                 (row.forced, row.refused, row.waiting),
                 (group.forced(), group.refused_count(), group.waiting_count())
@@ -187,6 +198,71 @@ fn each_figure_is_the_groups() {
         drop((forced, held, queries, acme, groups));
         assert_empty(&runtime);
     }
+}
+
+/// Each group's own bytes, and who holds most of them.
+#[test]
+fn own_bytes_and_holders() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let root = runtime.root();
+        let [a, b] = ["a", "b"].map(|name| create(&root, name));
+        let below = create(&a, "below");
+        let gone = create(&a, "gone");
+        let held = [charge(&a, 5 * KIB), charge(&b, 7 * KIB), charge(&below, 3 * KIB), charge(&gone, KIB)];
+        gone.offline().expect("no children");
+        let snapshot = runtime.snapshot();
+        let own: Vec<_> = snapshot.rows().iter().map(|row| (row.path.as_str(), row.own)).collect();
+        let expected = [("/", Some(0)), ("/a", Some(6 * KIB)), ("/a/below", Some(3 * KIB)), ("/b", Some(7 * KIB))];
+        assert_eq!(own, expected, "a group that went offline counts where it was");
+        let sum: u64 = snapshot.rows().iter().filter_map(|row| row.own).sum();
+        assert_eq!(sum, root.live(), "each byte is one group's own");
+        for (n, holders) in [(0, &[][..]), (1, &["/b"]), (2, &["/b", "/a"]), (9, &["/b", "/a", "/a/below"])] {
+            let top: Vec<_> = snapshot.top(n).into_iter().map(|row| row.path.as_str()).collect();
+            assert_eq!(top, holders, "the first {n}");
+        }
+        drop((held, gone, below, a, b));
+        assert_empty(&runtime);
+    }
+}
+
+/// The counters beside memory.
+#[test]
+fn counters_beside_memory() {
+    let mut builder = bare();
+    let spill = builder.counter("spill").independent();
+    let files = builder.counter("files").unit(Unit::Events).independent();
+    let runtime = build(builder);
+    let root = runtime.root();
+    let acme = create(&root, "acme");
+    acme.counter(files).expect("declared").set_max(3).expect("a number");
+    let held = [
+        acme.try_charge_counter(files, 2).expect("two of three"),
+        root.try_charge_counter(spill, 500).expect("no limit"),
+    ];
+    assert!(acme.try_charge_counter(files, 2).is_err());
+    let snapshot = runtime.snapshot();
+    assert_eq!(snapshot.counters().collect::<Vec<_>>(), [("spill", Unit::Bytes), ("files", Unit::Events)]);
+    for (row, group) in snapshot.rows().iter().zip([&root, &acme]) {
+        for (name, counter) in [("spill", spill), ("files", files)] {
+            let counter = group.counter(counter).expect("declared");
+            let shown = row.counters[name];
+            assert_eq!(
+                (shown.usage, shown.max, shown.peak),
+                (counter.usage(), counter.max(), counter.peak()),
+                "{name}"
+            );
+            assert_eq!(
+                (shown.stocked_bound, shown.refused),
+                (counter.stocked_bound(), counter.refused_count()),
+                "{name}"
+            );
+        }
+    }
+    let row = &snapshot.rows()[1];
+    assert_eq!((row.counters["files"].usage, row.counters["files"].refused, row.counters.len()), (2, 1, 2));
+    drop((held, acme));
+    assert_empty(&runtime);
 }
 
 /// Of a group that is offline there is what it still holds.
@@ -280,6 +356,10 @@ fn while_groups_come_and_go() {
 fn check(snapshot: &Snapshot, stays: &[Group]) {
     let mut seen = HashSet::new();
     for row in snapshot.rows() {
+        let ledger = row.ledger;
+        assert!(row.live <= row.usage && row.own.is_some_and(|own| own <= row.live), "{row:?}");
+        assert_eq!(row.forced, row.usage.saturating_sub(row.max), "{row:?}");
+        assert_eq!(ledger.reserved() + ledger.uncovered() + ledger.unpaid(), row.live, "{row:?}");
         let (parent, _) = row.path.rsplit_once('/').expect("a path");
         assert!(row.path == "/" || seen.contains(if parent.is_empty() { "/" } else { parent }), "{}", row.path);
         assert!(seen.insert(row.path.as_str()), "{} twice", row.path);
@@ -301,4 +381,6 @@ fn as_json() {
     assert_eq!(json[0]["path"], "/");
     assert_eq!((&json[0]["max"], &json[0]["percent_of_max"]), (&100.into(), &0.into()));
     assert_eq!(json[0]["events"], serde_json::json!({"max": 1, "oom": 1}));
+    assert_eq!((&json[0]["own"], &json[0]["stocked_bound"]), (&0.into(), &0.into()));
+    assert_eq!(json[0]["counters"], serde_json::json!({}));
 }
