@@ -41,7 +41,10 @@ const PARTS: &[(&[&str], &[&str])] = &[
     (&["barrier::light_side"], &["thread"]),
     (&["barrier::Barrier"], &["stat", "counter"]),
     (&["barrier::BarrierFailed"], &["counter"]),
-    (&["barrier::BarrierMode", "barrier::BarrierState"], &["", "runtime", "page_counter", "hierarchy", "counter"]),
+    (
+        &["barrier::BarrierMode", "barrier::BarrierState"],
+        &["", "runtime", "group", "page_counter", "hierarchy", "counter"],
+    ),
     (&["barrier::litmus"], &[""]),
     // Locks, each with its rank. Handles and attempts hold none of their own.
     (
