@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::task::Waker;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::admission::attempt::{Attempt, ChargeResult};
 use crate::admission::wait::{decided, wait_for_victim};
@@ -20,8 +20,25 @@ pub(crate) enum WaitFor {
     Nothing,
     /// Victims, promises, and rounds of reclaim on other threads.
     Others,
-    /// The same, and then room in line: until this moment, or without an end.
-    Until(Option<Instant>),
+    /// The same, and then room in line.
+    Until(LineTime),
+}
+
+/// How long a charge waits in line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LineTime {
+    /// From here on it counts as waiting.
+    pub(super) begun: Instant,
+    /// `None`: without an end.
+    pub(super) until: Option<Instant>,
+}
+
+impl LineTime {
+    /// So much time from now on. A charge that `time` ends has waited for no less.
+    pub(crate) fn begin(time: Duration) -> Self {
+        let begun = Instant::now();
+        LineTime { begun, until: begun.checked_add(time) }
+    }
 }
 
 pub(super) struct Plain {
@@ -90,6 +107,6 @@ impl Attempt for Plain {
     }
 
     fn may_cancel(&self) -> bool {
-        self.cancels && !matches!(self.wait_for, WaitFor::Until(Some(until)) if is_over(until))
+        self.cancels && !matches!(self.wait_for, WaitFor::Until(LineTime { until: Some(until), .. }) if is_over(until))
     }
 }

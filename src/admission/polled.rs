@@ -31,14 +31,22 @@ pub(crate) struct InLine {
     begun: Instant,
 }
 
-/// The first poll that misses. It does all that a charge does, and waits for no other thread.
-pub(crate) fn begin(group: &'static Counter, bytes: u64, missed: Consume, waker: &Waker) -> Begun {
+/// The first poll that misses. It does all that a charge does, and waits for no other thread. The charge counts as waiting
+/// from `since` on, or from when it is in line.
+pub(crate) fn begin(
+    group: &'static Counter,
+    bytes: u64,
+    missed: Consume,
+    since: Option<Instant>,
+    waker: &Waker,
+) -> Begun {
     let plain = Plain::new(group, bytes, WaitFor::Nothing);
     match try_once(group, bytes, missed).or_else(|failure| go_on(&plain, failure)) {
         Err(ChargeFailure::Refused { refusal, pending, .. }) if may_wait(bytes, &refusal) => {
             let level = refusal.level.header.counter();
             let ticket = line::enqueue(group, bytes, level);
-            let mut in_line = InLine { ticket, bytes, asked: level, again: None, begun: Instant::now() };
+            let begun = since.unwrap_or_else(Instant::now);
+            let mut in_line = InLine { ticket, bytes, asked: level, again: None, begun };
             in_line.ask_again(pending == Some(Pending::Round), waker);
             Begun::InLine(in_line)
         }

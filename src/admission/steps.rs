@@ -1,7 +1,6 @@
 //! The steps of a charge in their order: the first try; after a refusal reclaim and victims, then the line.
 
 use std::ptr;
-use std::time::{Duration, Instant};
 
 use crate::admission::attempt::{Attempt, ChargeFailure, ChargeResult, Efforts, Progress};
 use crate::admission::cancelling::cancel_for;
@@ -38,18 +37,17 @@ pub(crate) fn charge_front(front: &'static Counter, bytes: u64, missed: Consume)
 #[cold]
 #[inline(never)]
 fn charge_refused(group: &'static Counter, bytes: u64, wait_for: WaitFor, failure: ChargeFailure) -> ChargeResult {
-    let begun = matches!(wait_for, WaitFor::Until(_)).then(Instant::now);
     let plain = Plain::new(group, bytes, wait_for);
-    let (refusal, counted, until) = match (go_on(&plain, failure), wait_for) {
-        (Err(ChargeFailure::Refused { refusal, counted, .. }), WaitFor::Until(until)) if may_wait(bytes, &refusal) => {
-            (refusal, counted, until)
+    let (refusal, counted, time) = match (go_on(&plain, failure), wait_for) {
+        (Err(ChargeFailure::Refused { refusal, counted, .. }), WaitFor::Until(time)) if may_wait(bytes, &refusal) => {
+            (refusal, counted, time)
         }
         (ended, _) => return ended.map_err(ChargeFailure::count),
     };
-    let ended = match wait_in_line(plain.into_line(refusal.level.header.counter()), bytes, until) {
+    let ended = match wait_in_line(plain.into_line(refusal.level.header.counter()), bytes, time.until) {
         Ok(decision) => decided(decision, counted),
         Err(level) => {
-            let waited = begun.map_or(Duration::ZERO, |begun| begun.elapsed());
+            let waited = time.begun.elapsed();
             Err(ChargeFailure::TimedOut { refusal: level.refusal_now(), counted, waited })
         }
     };

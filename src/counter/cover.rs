@@ -4,7 +4,7 @@
 //! record allocates; that is the first cover of a group.
 //!
 //! Edges: E49 (a covered object is freed/what is covered is added up), E50 (asked for a look/the look ends), E51 (a
-//! record is made/found).
+//! record is made/found), E52 (a charge goes, another covers/what is held is read).
 
 use std::ptr;
 
@@ -61,7 +61,10 @@ pub(crate) struct Cover {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct CoverFigures {
     pub(crate) held: u64,
-    pub(crate) unpaid: u64,
+    /// What `held` may be off by.
+    pub(crate) error: u64,
+    /// What the record is charged with: unpaid bytes as the last look found them, and what was given up since.
+    pub(crate) charged: u64,
 }
 
 /// The bytes of a charge, and whether the charge covers. As one number a covering charge's hit no stock, so its drop is
@@ -208,8 +211,9 @@ fn free_slow(header: &'static Header, n: u64) {
 /// A charge of `n` bytes begins to cover, or a covering one grows by so many. The charge keeps the counter.
 pub(crate) fn hold(header: &'static Header, n: u64) {
     let Some(cover) = of(header) else { return };
-    // Relaxed (E50), here and below: before the thread asks.
-    cover.added.fetch_add(n, Ordering::Relaxed);
+    // Relaxed (E50), in all that follows: before the thread asks. Release (E52): what this charge follows was given up
+    // before; pairs with `figures`.
+    cover.added.fetch_add(n, Ordering::Release);
     if cover.is_in_debt() {
         cover.compare_and_return(ASKED);
     }
@@ -454,12 +458,17 @@ fn records() -> impl Iterator<Item = &'static Cover> {
     })
 }
 
-/// What the covering charges of a counter hold, and what is unpaid. The caller keeps the counter.
+/// What the covering charges of a counter hold, and what its record is charged with. The caller keeps the counter.
 pub(crate) fn figures(counter: &Counter) -> CoverFigures {
     let Some(cover) = of(counter.header) else { return CoverFigures::default() };
+    let earlier = cover.given_up.load(Ordering::Relaxed);
+    // Acquire (E52): before what was given up is read again; pairs with `hold`.
+    let added = cover.added.load(Ordering::Acquire);
     let given_up = cover.given_up.load(Ordering::Relaxed);
-    let held = cover.added.load(Ordering::Relaxed).wrapping_sub(given_up).cast_signed().max(0).cast_unsigned();
-    CoverFigures { held, unpaid: cover.unpaid.load(Ordering::Relaxed) }
+    let held = added.wrapping_sub(given_up).cast_signed().max(0).cast_unsigned();
+    let unpaid = cover.unpaid.load(Ordering::Relaxed);
+    let charged = unpaid.saturating_add(given_up.wrapping_sub(cover.taken_over.load(Ordering::Relaxed)));
+    CoverFigures { held, error: given_up.wrapping_sub(earlier), charged }
 }
 
 /// Covered bytes that were counted outside of cells: freed, then allocated.

@@ -1,7 +1,9 @@
 //! What objects a counter's group has: the sums over all threads' counts. `cover.md` has the words.
 //!
 //! Each count only grows, so two readings bound what lies between them. At one moment between the first and the second
-//! reading, what was allocated is between the two counts of that, and what was freed between the two counts of that.
+//! reading, what was allocated is between the two counts of that, and what was freed between the two counts of that. What
+//! charges hold is read between them. Unpaid is derived from these, not read: so it agrees with them while a look is under
+//! way on another thread.
 
 use std::ops::AddAssign;
 
@@ -15,8 +17,11 @@ pub(crate) struct LedgerSums {
     pub(crate) covered: u64,
     pub(crate) uncovered: u64,
     pub(crate) held: u64,
+    /// What is covered beyond what is held, by this reading.
     pub(crate) unpaid: u64,
-    /// What `covered` and `uncovered` may be off by, each.
+    /// What the records are charged with. Another thread's look may be about to correct it.
+    pub(crate) charged: u64,
+    /// What `covered`, `uncovered`, `held` and `unpaid` may be off by, each.
     pub(crate) error: u64,
 }
 
@@ -26,6 +31,7 @@ impl AddAssign for LedgerSums {
         self.uncovered = self.uncovered.saturating_add(other.uncovered);
         self.held = self.held.saturating_add(other.held);
         self.unpaid = self.unpaid.saturating_add(other.unpaid);
+        self.charged = self.charged.saturating_add(other.charged);
         self.error = self.error.saturating_add(other.error);
     }
 }
@@ -57,10 +63,11 @@ pub(crate) fn own(counter: &Counter) -> LedgerSums {
         return LedgerSums::default();
     }
     let earlier = counts(counter);
-    let cover::CoverFigures { held, unpaid } = cover::figures(counter);
+    let cover::CoverFigures { held, error: held_error, charged } = cover::figures(counter);
     let [owned, covers] = counts(counter);
     let ((uncovered, owned_error), (covered, covered_error)) = (owned.since(earlier[0]), covers.since(earlier[1]));
-    LedgerSums { covered, uncovered, held, unpaid, error: owned_error.max(covered_error) }
+    let error = owned_error.max(covered_error.saturating_add(held_error));
+    LedgerSums { covered, uncovered, held, unpaid: covered.saturating_sub(held), charged, error }
 }
 
 /// Owned bytes that are not covered, and covered ones.

@@ -99,7 +99,7 @@ pub enum FaultKind {
     Underflow,
     /// More is allocated, unpaid or covering than is live: see [`Group::ledger`](crate::Group::ledger).
     Ledger,
-    /// What is unpaid is not what is covered beyond the covering charges.
+    /// What a group is charged as unpaid is not what is covered beyond the covering charges.
     Unpaid,
     /// Usage is above max or high and no mark tells checkpoints so, or the reverse; or the marks were miscounted.
     Mark,
@@ -174,7 +174,7 @@ impl fmt::Display for Fault {
                 write!(f, "{counter}: {found} are allocated, unpaid or covering, {expected} live: {by} too many")
             }
             FaultKind::Unpaid => {
-                write!(f, "{counter}: {found} are unpaid, covered bytes need {expected}: {by} {sign}")
+                write!(f, "{counter}: {found} are charged as unpaid, covered bytes need {expected}: {by} {sign}")
             }
             FaultKind::Mark => write!(f, "{counter}: {found} marks of excess, {expected} are right: {by} {sign}"),
             FaultKind::Underflow => write!(f, "{counter}: {found} uncharged that were never charged"),
@@ -289,14 +289,13 @@ fn judge_ledger(counter: &'static Counter, own: LedgerSums, sum: &Sums, known: &
         faults.push(Fault { counter: counter.id(), path: (known.path)(counter), kind, expected, found });
     };
     let live = counter.usage().saturating_sub(sum.credit);
-    let LedgerSums { uncovered, held, unpaid, .. } = sum.ledger;
-    let least = uncovered.saturating_add(held).saturating_add(unpaid);
+    let LedgerSums { uncovered, held, charged, .. } = sum.ledger;
+    let least = uncovered.saturating_add(held).saturating_add(charged);
     if least > live {
         fault(FaultKind::Ledger, live, least);
     }
-    let unpaid = own.covered.saturating_sub(own.held);
-    if own.unpaid != unpaid {
-        fault(FaultKind::Unpaid, unpaid, own.unpaid);
+    if own.charged != own.unpaid {
+        fault(FaultKind::Unpaid, own.unpaid, own.charged);
     }
     if !exceeded::is_mark_right(counter) {
         let marked = u64::from(exceeded::is_marked(counter));

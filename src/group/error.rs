@@ -55,7 +55,7 @@ pub enum ChargeError {
     TimedOut {
         /// The refusal at the end of that time.
         refusal: Box<OverLimitError>,
-        /// How long the charge waited.
+        /// How long the charge waited: no less than the time that it had, where that ended it.
         waited: Duration,
     },
     /// The group was chosen to give its memory back, by this charge or by another one.

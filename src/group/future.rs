@@ -235,10 +235,11 @@ impl Future for ChargeFuture {
                     return Poll::Ready(Ok(Charge::new(self.group.header, self.bytes)));
                 }
                 missed => {
-                    let until = self.time.and_then(|time| Instant::now().checked_add(time));
-                    match begin(self.group.first(), self.bytes, missed, waker) {
+                    let timed = self.time.map(|time| (time, Instant::now()));
+                    match begin(self.group.first(), self.bytes, missed, timed.map(|(_, since)| since), waker) {
                         Begun::Ended(begun) => ended = Some(begun),
                         Begun::InLine(in_line) => {
+                            let until = timed.and_then(|(time, since)| since.checked_add(time));
                             let deadline = until.map(|until| Deadline { until, alarm: None });
                             self.state = Stage::InLine(in_line, deadline);
                         }

@@ -7,7 +7,8 @@ use crate::hierarchy::preorder::{self, Visited};
 
 /// What a group has charged, and what an allocator has handed out for it: see [`Group::ledger`].
 ///
-/// All figures are in bytes. `live` of the group is what is reserved, uncovered and unpaid together.
+/// All figures are in bytes. `live` of the group is what is reserved, uncovered and unpaid together, where no thread
+/// charges or allocates meanwhile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Ledger {
@@ -21,8 +22,8 @@ pub struct Ledger {
 
 impl Ledger {
     pub(super) fn new(live: u64, sums: LedgerSums) -> Ledger {
-        let LedgerSums { covered, uncovered, held, unpaid, error } = sums;
-        let reserved = live.saturating_sub(uncovered).saturating_sub(unpaid);
+        let LedgerSums { covered, uncovered, held, unpaid, charged, error } = sums;
+        let reserved = live.saturating_sub(uncovered).saturating_sub(charged);
         Ledger { reserved, covered, uncovered, covering: held, unpaid, max_error: error }
     }
 
@@ -52,13 +53,15 @@ impl Ledger {
         self.covering
     }
 
-    /// Bytes that are covered and that no covering charge pays for: the group is charged for them by force.
+    /// Bytes that are covered and that no covering charge pays for: the group is charged for them by force. While another
+    /// thread compares the same cover, that charge follows when that thread is done.
     pub fn unpaid(&self) -> u64 {
         self.unpaid
     }
 
-    /// How far covered and uncovered bytes may be off, each: by what threads have allocated or freed during the call. 0 where
-    /// none has. [`reserved`](Self::reserved) is as exact as [`Group::live`].
+    /// How far covered, uncovered, covering and unpaid bytes may be off, each: by what threads have allocated or freed, and
+    /// covering charges have left, during the call. 0 where there is nothing of that. Within it, the figures of each group are
+    /// those of one moment of the call. [`reserved`](Self::reserved) is as exact as [`Group::live`].
     pub fn max_error(&self) -> u64 {
         self.max_error
     }
@@ -74,8 +77,9 @@ impl Group {
     /// Returns what this group and the groups below it have charged, beside what they have allocated. Without an
     /// allocator that charges groups all of it is reserved.
     ///
-    /// The call first has each cover below compared with its charges, so unpaid bytes are exact. It visits each group
-    /// below, and for each the counts of each thread. It holds no lock over more than a few groups.
+    /// The call first has each cover below compared with its charges. Then it visits each group below, and for each the
+    /// counts of each thread, twice: [`Ledger::max_error`] is what moved between. It waits for no other thread's comparison,
+    /// and holds no lock over more than a few groups.
     ///
     /// ```
     /// use memcg::allocator::Owner; // what an allocator does

@@ -1,13 +1,13 @@
 //! Charges that wait for room: they block, or are a future, or do what a configuration says.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::charge::{Charge, charge_undelayed};
 use super::error::ChargeError;
 use super::future::ChargeFuture;
 use super::handle::Group;
 use crate::admission::attempt::ChargeFailure;
-use crate::admission::plain::WaitFor;
+use crate::admission::plain::{LineTime, WaitFor};
 use crate::admission::steps;
 use crate::pressure::exhausted::OnExhausted;
 use crate::pressure::{line, throttle};
@@ -61,8 +61,8 @@ impl Group {
         match self.header.consume_open(bytes) {
             Consume::Hit => {}
             missed => {
-                let until = Instant::now().checked_add(time);
-                let charged = charge_undelayed(self.header, bytes, missed, WaitFor::Until(until))?;
+                let wait_for = WaitFor::Until(LineTime::begin(time));
+                let charged = charge_undelayed(self.header, bytes, missed, wait_for)?;
                 throttle::sleep_after(self.first(), charged);
             }
         }

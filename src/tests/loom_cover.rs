@@ -5,6 +5,7 @@ use super::loom_lifecycle::{assert_released_once, bare};
 use super::{beside, model_without_pair, race, with_group};
 use crate::allocator::{Owner, settle};
 use crate::counter::cover;
+use crate::counter::ledger::{self, LedgerSums};
 use crate::sync::Arc;
 use crate::{Charge, Group};
 
@@ -124,5 +125,50 @@ fn loom_first_covers() {
         }
         assert_eq!(group.usage(), 0);
         end(group);
+    });
+}
+
+/// Covered, held and unpaid bytes of the group, after a look, against those of each moment of the other thread's work.
+#[track_caller]
+fn assert_of_one_moment(group: &Group, moments: &[[u64; 3]]) {
+    cover::look_below(Some(group.first()));
+    let LedgerSums { covered, held, unpaid, error, .. } = ledger::own(group.first());
+    let is_near = |moment: &[u64; 3]| [covered, held, unpaid].iter().zip(moment).all(|(a, b)| a.abs_diff(*b) <= error);
+    assert!(moments.iter().any(is_near), "{covered} covered, {held} held, {unpaid} unpaid, off by {error}");
+}
+
+/// E50. A thread reads the ledger while another one frees in debt, and may be about to look, or look: what is shown is of
+/// one moment.
+#[test]
+fn loom_ledger_vs_free_in_debt() {
+    model_without_pair(|| {
+        let (_runtime, group) = with_group(bare(), "g");
+        let (charge, stays) = beyond_its_charge(&group);
+        let goes = covered(&charge, 1);
+        group.flush();
+        race(goes, |goes| free(goes, 1), || assert_of_one_moment(&group, &[[3, 1, 2], [2, 1, 1]]));
+        drop(charge);
+        free(stays, 2);
+        assert_eq!(group.usage(), 0);
+    });
+}
+
+/// E52. A thread reads the ledger while another one drops a covering charge and covers with its next: what both held is
+/// never shown together, but within the error.
+#[test]
+fn loom_ledger_vs_next_cover() {
+    model_without_pair(|| {
+        let (_runtime, group) = with_group(bare(), "g");
+        let (charge, stays) = beyond_its_charge(&group);
+        // Charged before: a charge runs a fence.
+        let next = beside((charge, group.charge(1)), |(charge, next)| {
+            drop(charge);
+            next.cover(|| {});
+            next
+        });
+        assert_of_one_moment(&group, &[[2, 1, 1], [2, 0, 2]]);
+        drop(next.join().unwrap());
+        free(stays, 2);
+        assert_eq!(group.usage(), 0);
     });
 }

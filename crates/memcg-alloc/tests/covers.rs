@@ -4,6 +4,7 @@
 mod support;
 
 use std::alloc::System;
+use std::ops::RangeInclusive;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -159,17 +160,76 @@ fn each_step_is_exact() {
     assert_all_gone(&runtime);
 }
 
-/// A group, and what threads have counted of it: allocated and freed, covered or not.
+/// Bytes of one kind, ever: those that a thread has begun to count with the crate, and those that it has counted.
+#[derive(Default)]
+struct Moved {
+    begun: AtomicU64,
+    done: AtomicU64,
+}
+
+impl Moved {
+    fn during<R>(&self, bytes: u64, work: impl FnOnce() -> R) -> R {
+        self.begun.fetch_add(bytes, Ordering::SeqCst);
+        let result = work();
+        self.done.fetch_add(bytes, Ordering::SeqCst);
+        result
+    }
+
+    fn done(&self) -> u64 {
+        self.done.load(Ordering::SeqCst)
+    }
+}
+
+/// What came and what went.
+#[derive(Default)]
+struct Figure {
+    came: Moved,
+    went: Moved,
+}
+
+impl Figure {
+    fn now(&self) -> u64 {
+        self.came.done() - self.went.done()
+    }
+
+    /// Within what the figure was throughout `work`.
+    fn around<R>(figures: [&Figure; 3], work: impl FnOnce() -> R) -> (R, [RangeInclusive<u64>; 3]) {
+        let before = figures.map(|figure| [figure.came.done(), figure.went.done()]);
+        let result = work();
+        let after = figures.map(|figure| [&figure.came, &figure.went].map(|moved| moved.begun.load(Ordering::SeqCst)));
+        let range = |at: usize| {
+            let ([came, went], [came_after, went_after]) = (before[at], after[at]);
+            came.saturating_sub(went_after)..=came_after.saturating_sub(went)
+        };
+        (result, [range(0), range(1), range(2)])
+    }
+}
+
+/// A group, and what threads have counted of it.
 struct Shared {
     group: Group,
-    allocated: AtomicU64,
-    freed: AtomicU64,
+    covered: Figure,
+    uncovered: Figure,
+    /// By charges that cover.
+    held: Figure,
 }
 
 impl Shared {
-    fn counts(&self) -> (u64, u64) {
-        let freed = self.freed.load(Ordering::SeqCst);
-        (self.allocated.load(Ordering::SeqCst), freed)
+    /// Each figure of the ledger is within the error of what there was at one moment of the call.
+    fn assert_within_error(&self) {
+        let figures = [&self.covered, &self.uncovered, &self.held];
+        let (ledger, [covered, uncovered, held]) = Figure::around(figures, || self.group.ledger());
+        let assert_near = |shown: u64, range: &RangeInclusive<u64>, what: &str| {
+            let error = ledger.max_error();
+            let (least, most) = (range.start().saturating_sub(error), range.end().saturating_add(error));
+            assert!((least..=most).contains(&shown), "{shown} {what} of {range:?}: {ledger:?}");
+        };
+        assert_near(ledger.covered(), &covered, "covered");
+        assert_near(ledger.uncovered(), &uncovered, "uncovered");
+        assert_near(ledger.covering(), &held, "covering");
+        let unpaid = covered.start().saturating_sub(*held.end())..=covered.end().saturating_sub(*held.start());
+        assert_near(ledger.unpaid(), &unpaid, "unpaid");
+        assert!(ledger.unpaid() <= ledger.covered() + ledger.max_error(), "{ledger:?}");
     }
 }
 
@@ -183,8 +243,9 @@ fn threads_cover_and_free_what_others_have_allocated() {
         let tenant = runtime.root().create(round, Limits::new().max(4 << 20)).unwrap();
         let shared = |at: usize| Shared {
             group: tenant.create(at as u64, Limits::new()).unwrap(),
-            allocated: AtomicU64::new(0),
-            freed: AtomicU64::new(0),
+            covered: Figure::default(),
+            uncovered: Figure::default(),
+            held: Figure::default(),
         };
         let groups: Vec<Shared> = (0..GROUPS).map(shared).collect();
         let handed: Mutex<Vec<Object>> = Mutex::default();
@@ -198,11 +259,22 @@ fn threads_cover_and_free_what_others_have_allocated() {
                     let owner = random.random_range(0..GROUPS);
                     let of = &groups[owner];
                     let charge = of.group.charge(random.random_range(0..20_000_usize));
+                    let covers = random.random();
+                    if covers {
+                        of.held.came.during(charge.bytes(), || charge.cover(|| {}));
+                    }
                     for _ in 0..random.random_range(1..4) {
-                        let size = size(&mut random);
+                        let (size, covered) = (size(&mut random), covers && random.random());
+                        let owner = if covered { owner + GROUPS } else { owner };
                         let allocate = || Object::allocate(&EVERY, size, 8, owner, false);
-                        mine.push(if random.random() { charge.cover(allocate) } else { of.group.run(allocate) });
-                        of.allocated.fetch_add(size as u64, Ordering::SeqCst);
+                        mine.push(if covered {
+                            of.covered.came.during(size as u64, || charge.cover(allocate))
+                        } else {
+                            of.uncovered.came.during(size as u64, || of.group.run(allocate))
+                        });
+                    }
+                    if covers {
+                        of.held.went.during(charge.bytes(), || drop(charge));
                     }
                     if mine.len() > 20 {
                         let others = {
@@ -210,10 +282,10 @@ fn threads_cover_and_free_what_others_have_allocated() {
                             std::mem::replace(&mut *handed, std::mem::take(&mut mine))
                         };
                         for object in others {
-                            let of = &groups[object.owner];
+                            let of = &groups[object.owner % GROUPS];
+                            let figure = if object.owner < GROUPS { &of.uncovered } else { &of.covered };
                             let bytes = object.layout.size() as u64;
-                            object.free(&EVERY);
-                            of.freed.fetch_add(bytes, Ordering::SeqCst);
+                            figure.went.during(bytes, || object.free(&EVERY));
                         }
                     }
                 }
@@ -223,15 +295,7 @@ fn threads_cover_and_free_what_others_have_allocated() {
             scope.spawn(move || {
                 let mut random = StdRng::seed_from_u64(round);
                 while !over.load(Ordering::Relaxed) {
-                    let of = &groups[random.random_range(0..GROUPS)];
-                    let before = of.counts();
-                    let ledger = of.group.ledger();
-                    let after = of.counts();
-                    // An object of each thread may be counted here and not there yet, or the reverse.
-                    let slack = ledger.max_error() + (THREADS * SIZE_MAX) as u64;
-                    let least = before.0.saturating_sub(after.1).saturating_sub(slack);
-                    let most = after.0.saturating_sub(before.1) + slack;
-                    assert!((least..=most).contains(&ledger.allocated()), "{ledger:?}: {least} to {most}");
+                    groups[random.random_range(0..GROUPS)].assert_within_error();
                 }
             });
             workers.into_iter().for_each(|worker| worker.join().unwrap());
@@ -239,11 +303,11 @@ fn threads_cover_and_free_what_others_have_allocated() {
         });
         for of in &groups {
             of.group.flush();
-            let (ledger, (allocated, freed)) = (of.group.ledger(), of.counts());
-            assert_eq!((ledger.allocated(), ledger.max_error()), (allocated - freed, 0));
+            let (ledger, covered, uncovered) = (of.group.ledger(), of.covered.now(), of.uncovered.now());
+            assert_eq!((ledger.covered(), ledger.uncovered(), ledger.max_error()), (covered, uncovered, 0));
             // No charge is left: all that is covered is unpaid.
-            assert_eq!((ledger.unpaid(), ledger.covering(), ledger.reserved()), (ledger.covered(), 0, 0));
-            assert_eq!(of.group.live(), allocated - freed);
+            assert_eq!((ledger.unpaid(), ledger.covering(), ledger.reserved()), (covered, 0, 0));
+            assert_eq!(of.group.live(), covered + uncovered);
         }
         assert!(runtime.verify().is_ok(), "{}", runtime.verify());
         tenant.offline_tree();

@@ -158,8 +158,7 @@ fn a_time_limit_is_one() {
         let time = Duration::from_millis(20);
         let error = domain.charge_timeout(Bytes(KIB), time).expect_err("no group gives anything");
         let took = started.elapsed();
-        assert!(matches!(error, ChargeError::TimedOut { waited, .. } if waited <= took), "{error}");
-        assert!(took >= time);
+        assert!(matches!(error, ChargeError::TimedOut { waited, .. } if waited >= time && waited <= took), "{error}");
         assert!(took < super::PATIENT / 2, "{took:?}, and a victim may take {:?}", super::PATIENT);
         assert_eq!(domain.waiting_count(), 0);
         drop((hooks, held, error, groups, domain));
