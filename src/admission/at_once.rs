@@ -4,6 +4,7 @@ use crate::admission::attempt::{ChargeFailure, ChargeResult, Pending, fits_ever}
 use crate::admission::steps::try_with;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
+use crate::counter::walk::Charged;
 use crate::pressure::high::levels_that_delay;
 use crate::pressure::{started, victims};
 use crate::reclaim::repeat::may_call_out;
@@ -38,6 +39,11 @@ pub(crate) fn charge(group: &'static Counter, bytes: u64, missed: Consume, start
         }
         Err(failure) => Err(failure),
     }
+}
+
+/// Makes a charge that did not hit the stock, as [`charge`]. A refusal counts nothing: the caller's next step does.
+pub(crate) fn charge_uncounted(group: &'static Counter, bytes: u64, missed: Consume) -> Option<Charged> {
+    try_with(group, bytes, missed, Counter::try_charge_now_slow).ok()
 }
 
 /// Reclaimers that have threads of their own begin; the rest is left to the thread of the tree.

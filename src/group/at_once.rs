@@ -52,6 +52,33 @@ impl Group {
         Ok(Charge::new(self.header, bytes))
     }
 
+    /// Charges `bytes` where they fit at once below each max and each high, else does nothing: the first step of a charge
+    /// that goes on otherwise, as [`charge_async`](Self::charge_async). It makes no error and takes no handle.
+    ///
+    /// It takes credit of this thread alone, and waits for no thread. `None` says nothing more: a call that drains,
+    /// reclaims, or is delayed may find room. No event and no [`refused_count`](Self::refused_count) counts it. Wakers of
+    /// charges in line may run on this thread, as after any charge. From a success on usage is within max at every level.
+    ///
+    /// It costs what [`try_charge`](Self::try_charge) costs where the charge fits, and one walk where it does not.
+    ///
+    /// ```
+    /// # use memcg::{Limit, Runtime};
+    /// let runtime = Runtime::builder().max(Limit::Bytes(100)).build()?;
+    /// let root = runtime.root();
+    /// let held = root.charge_if_room(80).ok_or("80 fit")?;
+    /// assert!(root.charge_if_room(30).is_none());
+    /// assert_eq!((held.bytes(), root.live(), root.refused_count()), (80, 80, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn charge_if_room(&self, bytes: impl Into<Bytes>) -> Option<Charge> {
+        let Bytes(bytes) = bytes.into();
+        match self.header.consume_open(bytes) {
+            Consume::Hit => Some(Charge::new(self.header, bytes)),
+            missed => charge_if_room_slow(self.header, bytes, missed),
+        }
+    }
+
     /// [`try_charge_now`](Self::try_charge_now), which never blocks. Where the charge does not fit and more could be
     /// done for it, a thread of the crate begins to: try again a little later.
     ///
@@ -171,4 +198,13 @@ fn charge_slow(header: &'static Header, bytes: u64, missed: Consume, starts: Sta
         Ok(_) => Ok(()),
         Err(failure) => Err(ChargeError::new(failure, counter, bytes)),
     })
+}
+
+#[cold]
+#[inline(never)]
+fn charge_if_room_slow(header: &'static Header, bytes: u64, missed: Consume) -> Option<Charge> {
+    let charged = at_once::charge_uncounted(header.counter(), bytes, missed)?;
+    let charge = Charge::new(header, bytes);
+    // Above a high it is given back: the caller's next step makes it, with its delay.
+    (charged.over_high == 0).then_some(charge)
 }

@@ -177,17 +177,26 @@ impl ChargeFuture {
         self
     }
 
-    /// A walk has charged it. A delay may follow.
-    fn charged(&mut self, charged: Charged) {
+    /// A walk has charged it. Returns the charge where no delay follows.
+    fn charged(&mut self, charged: Charged) -> Option<Charge> {
         let charge = Charge::new(self.group.header, self.bytes);
-        let until = Instant::now() + throttle::delay_after(self.group.first(), charged, false).min(TIME_MAX);
-        self.state = Stage::Delayed { until, alarm: None, charge };
+        let delay = throttle::delay_after(self.group.first(), charged, false);
+        if delay.is_zero() {
+            self.state = Stage::Done;
+            return Some(charge);
+        }
+        self.state = Stage::Delayed { until: Instant::now() + delay.min(TIME_MAX), alarm: None, charge };
+        None
     }
 
     /// Returns the charge, or why there is none. Pending while it waits or is delayed.
     fn ended(&mut self, ended: Option<ChargeResult>, waker: &Waker) -> Poll<Result<Charge, ChargeError>> {
         match ended {
-            Some(Ok(charged)) => self.charged(charged),
+            Some(Ok(charged)) => {
+                if let Some(charge) = self.charged(charged) {
+                    return Poll::Ready(Ok(charge));
+                }
+            }
             Some(Err(failure)) => {
                 self.state = Stage::Done;
                 return Poll::Ready(Err(ChargeError::new(failure, self.group.first(), self.bytes)));

@@ -29,7 +29,7 @@ use crate::thread::directory::Header;
 /// | [`charge_timeout`](Self::charge_timeout) | the same, and in line | the same | the same, and waits |
 /// | [`try_charge_undelayed`](Self::try_charge_undelayed), a poll of [`charge_async`](Self::charge_async) | no | reclaimers, hooks of one victim, listeners | drains, reclaims, cancels one; the future waits in line |
 /// | [`try_charge_or_start`](Self::try_charge_or_start), [`Charge::try_grow_or_start`](crate::Charge::try_grow_or_start) | no | [`start`](crate::Reclaim::start) of reclaimers | has other threads drain, reclaim, cancel one |
-/// | [`try_charge_now`](Self::try_charge_now), [`Charge::try_grow_now`](crate::Charge::try_grow_now) | no | no | nothing |
+/// | [`try_charge_now`](Self::try_charge_now), [`Charge::try_grow_now`](crate::Charge::try_grow_now), [`charge_if_room`](Self::charge_if_room) | no | no | nothing |
 ///
 /// The first two are for threads, the third is for tasks, the last two are for code that may never block: an allocator,
 /// an event loop, a holder of locks. A drain takes a lock and a barrier, and waits at most a millisecond for a thread

@@ -52,6 +52,38 @@ fn no_group_is_cancelled() {
     }
 }
 
+/// The quiet form makes what fits, and else leaves no trace: no event, no refusal that is counted, no handle.
+#[test]
+fn where_there_is_room_alone() {
+    for builder in kinds() {
+        let runtime = build(builder.delay_max(super::WATCHDOG));
+        let top = limited(&runtime.root(), "top", 100 * KIB);
+        let group = create(&top, "q");
+        let log = Log::default();
+        let (cache, registration) = Cache::of(&group, 80 * KIB, &log);
+        let held = group.charge_if_room(Bytes(20 * KIB)).expect("it fits");
+        assert!(group.charge_if_room(1).is_none() && top.charge_if_room(1).is_none());
+        assert_eq!((held.bytes(), group.live(), top.live(), log.is_empty()), (20 * KIB, 100 * KIB, 100 * KIB, true));
+        assert_eq!([Event::Max, Event::Oom].map(|event| local(&top, event)), [0, 0]);
+        assert_eq!((top.refused_count(), group.refused_count()), (0, 0));
+        drop(held);
+        // Above a high nothing is charged: the caller's next step is the one that is delayed.
+        group.set_high(Limit::Bytes(0)).expect("a number");
+        log.take();
+        let before = group.live();
+        let started = std::time::Instant::now();
+        assert!(group.charge_if_room(Bytes(MIB / 64)).is_none());
+        assert!(started.elapsed() < super::WATCHDOG / 2, "it has slept");
+        assert_eq!((group.live(), local(&group, Event::High)), (before, 0));
+        let none = group.charge_if_room(0).expect("nothing always fits");
+        drop((registration, cache, none));
+        group.offline().expect("no children");
+        assert!(group.charge_if_room(1).is_none() && group.charge_if_room(0).is_none());
+        drop((group, top));
+        assert_empty(&runtime);
+    }
+}
+
 /// As any charge: to its sum, at all levels, and never above a max.
 #[test]
 fn it_is_a_charge() {

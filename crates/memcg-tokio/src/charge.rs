@@ -1,0 +1,101 @@
+//! Charges with tokio's clock, and credit that goes back where a worker parks.
+
+use std::time::Duration;
+
+use memcg::{Bytes, Charge, ChargeError, Group, Runtime};
+use tokio::time::{Instant, sleep_until};
+
+/// Charges `bytes` to `group`, and waits in line for at most `time` by tokio's clock, which tests can pause.
+///
+/// It does what [`Group::charge_async`] does. A charge that hits the thread's stock arms no timer. The delay above a
+/// [high](Group::set_high) comes on top, by the system's clock.
+///
+/// # Errors
+///
+/// [`ChargeError`], as [`Group::charge_async`]: [`ChargeError::TimedOut`] after `time`, which
+/// [`Event::TimedOut`](memcg::Event::TimedOut) counts, and [`ChargeError::Limit`] at once where the charge could never fit.
+/// Nothing of it remains, and neither where the future is dropped.
+///
+/// # Panics
+///
+/// Outside of a tokio runtime whose timer is enabled, where the charge does not hit the stock.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use memcg::{ChargeError, Runtime};
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let budget = Runtime::builder().max(100).build()?;
+/// let _held = budget.root().try_charge(80)?;
+/// let late = memcg_tokio::charge_timeout(&budget.root(), 30, Duration::from_secs(3600)).await;
+/// assert!(matches!(late, Err(ChargeError::TimedOut { .. }))); // the paused clock jumps over the hour
+/// # Ok(())
+/// # }
+/// ```
+pub async fn charge_timeout(group: &Group, bytes: impl Into<Bytes>, time: Duration) -> Result<Charge, ChargeError> {
+    let bytes = bytes.into();
+    match group.charge_if_room(bytes) {
+        Some(charge) => Ok(charge),
+        None => group.charge_async(bytes).until(tokio::time::sleep(time)).await,
+    }
+}
+
+/// Charges as [`charge_timeout`] does, and gives up at `deadline`: for a request whose steps share one deadline.
+///
+/// # Errors
+///
+/// As [`charge_timeout`]. A deadline that is over refuses no charge that fits.
+///
+/// # Panics
+///
+/// As [`charge_timeout`].
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use memcg::Runtime;
+/// use tokio::time::Instant;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let budget = Runtime::builder().max(100).build()?;
+/// let deadline = Instant::now() + Duration::from_millis(5);
+/// let head = memcg_tokio::charge_until(&budget.root(), 20, deadline).await?;
+/// assert!(memcg_tokio::charge_until(&budget.root(), 90, deadline).await.is_err());
+/// # drop(head);
+/// # Ok(())
+/// # }
+/// ```
+pub async fn charge_until(group: &Group, bytes: impl Into<Bytes>, deadline: Instant) -> Result<Charge, ChargeError> {
+    let bytes = bytes.into();
+    match group.charge_if_room(bytes) {
+        Some(charge) => Ok(charge),
+        None => group.charge_async(bytes).until(sleep_until(deadline)).await,
+    }
+}
+
+/// Returns a hook for `on_thread_park` of tokio's builder: a worker that parks gives back the credit that it holds in
+/// `runtime`. The usage of an idle service is then its live charge.
+///
+/// The hook runs [`Runtime::release_thread_credit`] at each park, which says the cost. Where workers park for microseconds
+/// and wake up again, [`Runtime::start_flusher`] takes idle credit home and costs the workers nothing.
+///
+/// The hook has a handle on the `memcg` runtime. So the tree lives as long as the tokio runtime.
+///
+/// ```
+/// let budget = memcg::Runtime::builder().build()?;
+/// let service = tokio::runtime::Builder::new_multi_thread()
+///     .worker_threads(2)
+///     .on_thread_park(memcg_tokio::release_credit(&budget))
+///     .build()?;
+/// # drop(service);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn release_credit(runtime: &Runtime) -> impl Fn() + Send + Sync + 'static {
+    let runtime = runtime.clone();
+    move || {
+        runtime.release_thread_credit();
+    }
+}

@@ -1,0 +1,17 @@
+#![doc = include_str!("../README.md")]
+#![warn(missing_debug_implementations)]
+
+/// The chapter of the book, so that its code is tested.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/src/channel.md")]
+struct Chapter;
+
+mod charge;
+mod mpsc;
+mod spawn;
+mod weigh;
+
+pub use charge::{charge_timeout, charge_until, release_credit};
+pub use mpsc::{Receiver, SendError, Sender, WeakSender, channel, message_overhead};
+pub use spawn::{spawn_blocking_in, spawn_in};
+pub use weigh::Weigh;

@@ -1,0 +1,86 @@
+//! A channel bounded by the bytes of a group: tokio's unbounded channel carries the messages, and the group's charges are
+//! its semaphore. A message and its charge travel as one value. So whatever drops a message gives its bytes back, and
+//! this module has no protocol of its own.
+
+mod error;
+mod receiver;
+mod sender;
+
+pub use error::SendError;
+pub use receiver::Receiver;
+pub use sender::{Sender, WeakSender};
+
+use memcg::{Charge, Group};
+use tokio::sync::mpsc;
+
+use crate::weigh::Weigh;
+
+/// A message on its way.
+pub(crate) struct Message<T> {
+    /// Above `charge`, so that the memory is freed first.
+    value: T,
+    charge: Charge,
+}
+
+/// Creates a channel whose messages are charged to `group` from the send to the receive. The group's max, and those of
+/// its ancestors, bound it: a send that does not fit waits.
+///
+/// A message is charged its [weight](Weigh) and [`message_overhead`], so that messages without a weight are bounded, too.
+/// Give the channel a group of its own, with a max; several channels in one group share its bytes. A channel of a group
+/// without any max above it is unbounded.
+///
+/// **Fair**: senders that wait are served first come, first served. A smaller message may pass one that waits, until
+/// together as many bytes have passed as that one asks for, as with all charges. The messages of one sender arrive in
+/// their order.
+///
+/// **Cancel-safe**: a send that is dropped before it is done leaves the line, and its message is dropped, as with tokio's
+/// channel. With [`Sender::reserve`] the message stays with the caller. A receive that is dropped loses nothing.
+///
+/// **Closes as tokio's**: the receiver gets what was sent before the last sender went, and then `None`. Where the receiver
+/// closes or goes, sends that wait and all later ones return their message.
+///
+/// A sender that waits for room while it holds other bytes of the same group may wait for itself: use
+/// [`Sender::send_timeout`], or a group for the channel alone.
+///
+/// ```
+/// use memcg::{Limit, Limits, Runtime};
+/// use memcg_tokio::channel;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let budget = Runtime::builder().max(Limit::gib(2)).build()?;
+/// let queue = budget.root().create("queue", Limits::new().max(Limit::mib(1)))?;
+/// let (rows, mut batches) = channel::<Vec<u8>>(&queue);
+/// let producer = tokio::spawn(async move {
+///     for _ in 0..10 {
+///         rows.send(vec![0; 400_000]).await?; // two fit
+///     }
+///     Ok::<(), memcg_tokio::SendError<Vec<u8>>>(())
+/// });
+/// let mut received = 0;
+/// while let Some(batch) = batches.recv().await {
+///     received += batch.len();
+///     assert!(queue.live() <= 1 << 20);
+/// }
+/// producer.await??;
+/// assert_eq!((received, queue.live()), (4_000_000, 0));
+/// # Ok(())
+/// # }
+/// ```
+pub fn channel<T: Weigh>(group: &Group) -> (Sender<T>, Receiver<T>) {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    (Sender::new(sender, group.clone()), Receiver::new(receiver))
+}
+
+/// Returns the bytes that a message of this type costs beside its [weight](Weigh): its place in the queue.
+///
+/// ```
+/// use memcg_tokio::{Weigh, message_overhead};
+///
+/// // A group for at most 100 lines of 80 bytes.
+/// let max = 100 * (message_overhead::<String>() + "x".repeat(80).weigh());
+/// # assert!(max > 100 * (80 + size_of::<String>()));
+/// ```
+pub const fn message_overhead<T>() -> usize {
+    size_of::<Message<T>>()
+}

@@ -1,0 +1,118 @@
+//! The receiver's side.
+
+use std::fmt;
+use std::task::{Context, Poll};
+
+use memcg::Charge;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::mpsc::error::TryRecvError;
+
+use super::Message;
+
+/// Receives messages: see [`channel`](crate::channel). The drop drops all messages that are left, and gives their bytes
+/// back.
+pub struct Receiver<T> {
+    messages: UnboundedReceiver<Message<T>>,
+    /// Where `recv_many` puts messages before it takes them apart; empty between calls.
+    batch: Vec<Message<T>>,
+}
+
+/// Takes a message out, and gives its bytes back.
+fn uncharge<T>(Message { value, charge }: Message<T>) -> T {
+    drop(charge);
+    value
+}
+
+impl<T> Receiver<T> {
+    pub(super) fn new(messages: UnboundedReceiver<Message<T>>) -> Self {
+        Receiver { messages, batch: Vec::new() }
+    }
+
+    /// Returns the next message, and gives its bytes back. Returns `None` where the channel is closed and empty.
+    ///
+    /// The bytes are free from here on, though the message is still there. Where its receiver holds it for long, use
+    /// [`recv_charged`](Self::recv_charged). A call that is dropped loses no message.
+    pub async fn recv(&mut self) -> Option<T> {
+        self.messages.recv().await.map(uncharge)
+    }
+
+    /// Returns the next message with its charge. The bytes stay charged until the charge is dropped.
+    ///
+    /// ```
+    /// # use memcg::Runtime;
+    /// # use memcg_tokio::channel;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let budget = Runtime::builder().max(1 << 20).build()?;
+    /// let (sender, mut receiver) = channel::<String>(&budget.root());
+    /// sender.send("a line".to_owned()).await?;
+    /// let (line, charge) = receiver.recv_charged().await.unwrap();
+    /// assert_eq!((line.as_str(), budget.root().live()), ("a line", charge.bytes()));
+    /// drop((line, charge));
+    /// assert_eq!(budget.root().live(), 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn recv_charged(&mut self) -> Option<(T, Charge)> {
+        self.messages.recv().await.map(|Message { value, charge }| (value, charge))
+    }
+
+    /// Appends up to `limit` messages to `buffer`, and returns how many. It waits for the first one alone. Returns 0
+    /// where the channel is closed and empty, or `limit` is 0. A call that is dropped loses no message.
+    pub async fn recv_many(&mut self, buffer: &mut Vec<T>, limit: usize) -> usize {
+        let received = self.messages.recv_many(&mut self.batch, limit).await;
+        buffer.extend(self.batch.drain(..).map(uncharge));
+        received
+    }
+
+    /// Returns the next message, where there is one.
+    ///
+    /// # Errors
+    ///
+    /// [`TryRecvError::Empty`] where there is none yet, [`TryRecvError::Disconnected`] where none will come.
+    pub fn try_recv(&mut self) -> Result<T, TryRecvError> {
+        self.messages.try_recv().map(uncharge)
+    }
+
+    /// Returns the next message on a thread that runs no tasks. It blocks: in async code use [`recv`](Self::recv).
+    ///
+    /// # Panics
+    ///
+    /// On a thread that runs tasks of tokio.
+    #[track_caller]
+    pub fn blocking_recv(&mut self) -> Option<T> {
+        self.messages.blocking_recv().map(uncharge)
+    }
+
+    /// Polls for the next message, for a `Stream` or a future of yours.
+    pub fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Option<T>> {
+        self.messages.poll_recv(context).map(|message| message.map(uncharge))
+    }
+
+    /// Closes the channel: each later send, and each that waits, returns its message. What was sent before can still be
+    /// received.
+    pub fn close(&mut self) {
+        self.messages.close();
+    }
+
+    /// Whether the channel is closed: by [`close`](Self::close), or because the last sender is gone.
+    pub fn is_closed(&self) -> bool {
+        self.messages.is_closed()
+    }
+
+    /// Whether no message is there.
+    pub fn is_empty(&self) -> bool {
+        self.messages.is_empty()
+    }
+
+    /// Returns the number of messages that are there.
+    pub fn len(&self) -> usize {
+        self.messages.len()
+    }
+}
+
+impl<T> fmt::Debug for Receiver<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Receiver").field("len", &self.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,218 @@
+//! The sender's side.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use memcg::{Bytes, Charge, ChargeError, Group};
+use tokio::sync::mpsc::{UnboundedSender, WeakUnboundedSender};
+use tokio::task::coop::consume_budget;
+use tokio::time::sleep;
+
+use super::{Message, SendError, message_overhead};
+use crate::weigh::Weigh;
+
+/// Sends messages: see [`channel`](crate::channel). A clone sends to the same receiver.
+pub struct Sender<T> {
+    messages: UnboundedSender<Message<T>>,
+    group: Group,
+}
+
+impl<T> Sender<T> {
+    pub(super) fn new(messages: UnboundedSender<Message<T>>, group: Group) -> Self {
+        Sender { messages, group }
+    }
+
+    /// Charges `bytes` for a message that is not made yet, and waits in line where they do not fit. Send it with
+    /// [`send_charged`](Self::send_charged); a drop of the charge gives the bytes back.
+    ///
+    /// A caller that drops this future keeps the message. `bytes` should be the message's weight and
+    /// [`message_overhead`]. Other than a permit of tokio's channel, a charge sends nothing after the receiver has closed.
+    ///
+    /// # Errors
+    ///
+    /// As [`send`](Self::send).
+    ///
+    /// ```
+    /// # use memcg::Runtime;
+    /// # use memcg_tokio::{channel, message_overhead};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let budget = Runtime::builder().max(1 << 20).build()?;
+    /// let (sender, mut receiver) = channel::<Vec<u8>>(&budget.root());
+    /// let charge = sender.reserve(message_overhead::<Vec<u8>>() + 4096).await?;
+    /// sender.send_charged(vec![0; 4096], charge)?; // the memory was charged before it was allocated
+    /// assert_eq!(receiver.recv().await.map(|message| message.len()), Some(4096));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn reserve(&self, bytes: impl Into<Bytes>) -> Result<Charge, SendError<()>> {
+        let bytes = bytes.into();
+        consume_budget().await;
+        if self.is_closed() {
+            return Err(SendError::Closed(()));
+        }
+        match self.group.charge_if_room(bytes) {
+            Some(charge) => Ok(charge),
+            None => self.or_closed(self.group.charge_async(bytes)).await,
+        }
+    }
+
+    /// Sends a message that is charged already: to the channel's group, or to any other one, as that of the request
+    /// that the message is part of. The charge travels with the message. It never waits.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError::Closed`]; the charge is dropped.
+    pub fn send_charged(&self, message: T, charge: Charge) -> Result<(), SendError<T>> {
+        let sent = self.messages.send(Message { value: message, charge });
+        sent.map_err(|unsent| SendError::Closed(unsent.0.value))
+    }
+
+    /// Waits until the receiver closes the channel, or is gone.
+    pub async fn closed(&self) {
+        self.messages.closed().await;
+    }
+
+    /// Whether the receiver has closed the channel, or is gone.
+    pub fn is_closed(&self) -> bool {
+        self.messages.is_closed()
+    }
+
+    /// Whether the other one sends to the same receiver.
+    pub fn same_channel(&self, other: &Self) -> bool {
+        self.messages.same_channel(&other.messages)
+    }
+
+    /// Returns the group that messages are charged to. Its [`live`](Group::live) is what the channel holds, and its
+    /// [`set_max`](Group::set_max) moves the bound.
+    pub fn group(&self) -> &Group {
+        &self.group
+    }
+
+    /// Returns a handle that does not keep the channel open.
+    pub fn downgrade(&self) -> WeakSender<T> {
+        WeakSender { messages: self.messages.downgrade(), group: self.group.clone() }
+    }
+
+    /// Waits for the charge, or until the channel closes. The drop of the charge's future leaves the line.
+    async fn or_closed(
+        &self,
+        charge: impl Future<Output = Result<Charge, ChargeError>>,
+    ) -> Result<Charge, SendError<()>> {
+        let (mut charge, mut closed) = (pin!(charge), pin!(self.messages.closed()));
+        poll_fn(|context| match charge.as_mut().poll(context) {
+            Poll::Ready(charged) => Poll::Ready(charged.map_err(|refusal| SendError::Refused((), refusal))),
+            Poll::Pending => closed.as_mut().poll(context).map(|()| Err(SendError::Closed(()))),
+        })
+        .await
+    }
+}
+
+/// What a message costs.
+fn cost<T: Weigh>(message: &T) -> Bytes {
+    Bytes(message.weigh().saturating_add(message_overhead::<T>()) as u64)
+}
+
+impl<T: Weigh> Sender<T> {
+    /// Sends a message, and waits in line where its bytes do not fit.
+    ///
+    /// A message that fits costs two charges at most beside tokio's unbounded channel. Above a [high](Group::set_high) the
+    /// send is delayed, as [`Group::charge_async`] says. The send counts in tokio's budget of a task, as a send of tokio
+    /// does.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError::Closed`] where the receiver has closed, also while this waits. [`SendError::Refused`] where the message
+    /// could never fit, or its group is offline or cancelled. Both have the message.
+    pub async fn send(&self, message: T) -> Result<(), SendError<T>> {
+        consume_budget().await;
+        let bytes = cost(&message);
+        let charge = match self.group.charge_if_room(bytes) {
+            Some(charge) => charge,
+            None => match self.or_closed(self.group.charge_async(bytes)).await {
+                Ok(charge) => charge,
+                Err(refused) => return Err(refused.with(message)),
+            },
+        };
+        self.send_charged(message, charge)
+    }
+
+    /// Sends a message, and waits for at most `time` by tokio's clock where its bytes do not fit.
+    ///
+    /// # Errors
+    ///
+    /// As [`send`](Self::send), and [`SendError::Refused`] with [`ChargeError::TimedOut`] after `time`.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime whose timer is enabled, where the message does not fit at once.
+    pub async fn send_timeout(&self, message: T, time: Duration) -> Result<(), SendError<T>> {
+        consume_budget().await;
+        let bytes = cost(&message);
+        let charge = match self.group.charge_if_room(bytes) {
+            Some(charge) => charge,
+            None => match self.or_closed(self.group.charge_async(bytes).until(sleep(time))).await {
+                Ok(charge) => charge,
+                Err(refused) => return Err(refused.with(message)),
+            },
+        };
+        self.send_charged(message, charge)
+    }
+
+    /// Sends a message where its bytes fit at once. It neither waits nor calls a reclaimer, and is not delayed above a high.
+    ///
+    /// # Errors
+    ///
+    /// As [`send`](Self::send); [`SendError::Refused`] where the bytes do not fit now, as
+    /// [`Group::try_charge_now`] says it.
+    pub fn try_send(&self, message: T) -> Result<(), SendError<T>> {
+        if self.is_closed() {
+            return Err(SendError::Closed(message));
+        }
+        match self.group.try_charge_now(cost(&message)) {
+            Ok(charge) => self.send_charged(message, charge),
+            Err(refusal) => Err(SendError::Refused(message, refusal)),
+        }
+    }
+}
+
+impl<T> Clone for Sender<T> {
+    fn clone(&self) -> Self {
+        Sender { messages: self.messages.clone(), group: self.group.clone() }
+    }
+}
+
+impl<T> fmt::Debug for Sender<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Sender { messages, group } = self;
+        f.debug_struct("Sender").field("group", group).field("is_closed", &messages.is_closed()).finish_non_exhaustive()
+    }
+}
+
+/// A sender that does not keep the channel open: see [`Sender::downgrade`].
+pub struct WeakSender<T> {
+    messages: WeakUnboundedSender<Message<T>>,
+    group: Group,
+}
+
+impl<T> WeakSender<T> {
+    /// Returns a sender, `None` where the last one is gone.
+    pub fn upgrade(&self) -> Option<Sender<T>> {
+        Some(Sender { messages: self.messages.upgrade()?, group: self.group.clone() })
+    }
+}
+
+impl<T> Clone for WeakSender<T> {
+    fn clone(&self) -> Self {
+        WeakSender { messages: self.messages.clone(), group: self.group.clone() }
+    }
+}
+
+impl<T> fmt::Debug for WeakSender<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WeakSender").field("group", &self.group).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,75 @@
+//! Tasks that run in a group.
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use memcg::{Group, InGroup};
+use tokio::task::JoinHandle;
+
+/// Spawns a task that runs in `group`: [`Group::current`] names the group at each poll, and where the future is dropped,
+/// also after an abort. `memcg-alloc` then charges the group for what the task allocates.
+///
+/// It costs what `tokio::spawn` costs, and two switches of the thread's current group for each poll. What the task spawns
+/// has no group of its own. For a `JoinSet` use [`InGroup::in_group`]: `set.spawn(future.in_group(&group))`.
+///
+/// # Panics
+///
+/// As `tokio::spawn`, outside of a tokio runtime.
+///
+/// ```
+/// use memcg::{Group, Limits, Runtime};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let budget = Runtime::builder().build()?;
+/// let acme = budget.root().create("acme", Limits::new())?;
+/// let path = memcg_tokio::spawn_in(&acme, async { Group::current().map(|group| group.path()) }).await?;
+/// assert_eq!(path.as_deref(), Some("/acme"));
+/// # Ok(())
+/// # }
+/// ```
+#[track_caller]
+pub fn spawn_in<F>(group: &Group, future: F) -> JoinHandle<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    tokio::spawn(future.in_group(group))
+}
+
+/// Runs `work` in `group` on a thread for blocking work. Where tokio shuts down before `work` runs, the drop of `work`
+/// happens in the group, too.
+///
+/// It costs what `tokio::task::spawn_blocking` costs, and a switch of the thread's current group.
+///
+/// # Panics
+///
+/// As `tokio::task::spawn_blocking`, outside of a tokio runtime.
+///
+/// ```
+/// use memcg::{Group, Limits, Runtime};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let budget = Runtime::builder().max(1 << 20).build()?;
+/// let acme = budget.root().create("acme", Limits::new())?;
+/// // A blocking charge belongs on such a thread.
+/// let charge = memcg_tokio::spawn_blocking_in(&acme, || Group::current().unwrap().try_charge(4096)).await??;
+/// assert_eq!(charge.group(), acme);
+/// # Ok(())
+/// # }
+/// ```
+#[track_caller]
+pub fn spawn_blocking_in<F, R>(group: &Group, work: F) -> JoinHandle<R>
+where
+    F: FnOnce() -> R + Send + 'static,
+    R: Send + 'static,
+{
+    // A future, so that its wrapper drops in the group what was never run.
+    let work = async move { work() }.in_group(group);
+    tokio::task::spawn_blocking(move || match pin!(work).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(done) => done,
+        Poll::Pending => unreachable!("a block without an await is ready at its first poll"),
+    })
+}

@@ -1,0 +1,274 @@
+//! The channel beside tokio's bounded channel, step by step: the same random script runs on both, and each step must show
+//! the same. Each message has the same weight, so that a number of messages is a number of bytes.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use memcg::{Group, Limits, Runtime};
+use memcg_tokio::{Receiver, SendError, Sender, channel, message_overhead};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::{TryRecvError, TrySendError};
+use tokio_test::task::{Spawn, spawn};
+
+type Task<T> = Spawn<Pin<Box<dyn Future<Output = T>>>>;
+
+/// What a step shows.
+#[derive(Debug, PartialEq)]
+enum Seen {
+    Sent(u32),
+    Returned(u32, &'static str),
+    Received(Option<u32>),
+    Nothing(&'static str),
+    Closed,
+}
+
+/// A channel of `u64`s: those up to `u32::MAX` are messages.
+trait Channel: Sized {
+    type Sender: Clone + 'static;
+    type Receiver: 'static;
+    fn send(sender: Self::Sender, message: u32) -> Pin<Box<dyn Future<Output = Seen>>>;
+    fn try_send(sender: &Self::Sender, message: u32) -> Seen;
+    fn is_closed(sender: &Self::Sender) -> bool;
+    fn closed(sender: Self::Sender) -> Pin<Box<dyn Future<Output = Seen>>>;
+    fn recv(receiver: &mut Self::Receiver) -> Seen;
+    fn try_recv(receiver: &mut Self::Receiver) -> Seen;
+    fn close(receiver: &mut Self::Receiver);
+    fn state(receiver: &Self::Receiver) -> (bool, bool, usize);
+}
+
+struct Tokio;
+
+impl Channel for Tokio {
+    type Sender = mpsc::Sender<u32>;
+    type Receiver = mpsc::Receiver<u32>;
+
+    fn send(sender: Self::Sender, message: u32) -> Pin<Box<dyn Future<Output = Seen>>> {
+        Box::pin(async move {
+            match sender.send(message).await {
+                Ok(()) => Seen::Sent(message),
+                Err(unsent) => Seen::Returned(unsent.0, "closed"),
+            }
+        })
+    }
+
+    fn try_send(sender: &Self::Sender, message: u32) -> Seen {
+        match sender.try_send(message) {
+            Ok(()) => Seen::Sent(message),
+            Err(TrySendError::Full(message)) => Seen::Returned(message, "full"),
+            Err(TrySendError::Closed(message)) => Seen::Returned(message, "closed"),
+        }
+    }
+
+    fn is_closed(sender: &Self::Sender) -> bool {
+        sender.is_closed()
+    }
+
+    fn closed(sender: Self::Sender) -> Pin<Box<dyn Future<Output = Seen>>> {
+        Box::pin(async move {
+            sender.closed().await;
+            Seen::Closed
+        })
+    }
+
+    fn recv(receiver: &mut Self::Receiver) -> Seen {
+        match spawn(receiver.recv()).poll() {
+            std::task::Poll::Ready(received) => Seen::Received(received),
+            std::task::Poll::Pending => Seen::Nothing("pending"),
+        }
+    }
+
+    fn try_recv(receiver: &mut Self::Receiver) -> Seen {
+        tried(receiver.try_recv())
+    }
+
+    fn close(receiver: &mut Self::Receiver) {
+        receiver.close();
+    }
+
+    fn state(receiver: &Self::Receiver) -> (bool, bool, usize) {
+        (receiver.is_closed(), receiver.is_empty(), receiver.len())
+    }
+}
+
+fn tried(received: Result<u32, TryRecvError>) -> Seen {
+    match received {
+        Ok(message) => Seen::Received(Some(message)),
+        Err(TryRecvError::Empty) => Seen::Nothing("empty"),
+        Err(TryRecvError::Disconnected) => Seen::Nothing("disconnected"),
+    }
+}
+
+struct Ours;
+
+impl Channel for Ours {
+    type Sender = Sender<u32>;
+    type Receiver = Receiver<u32>;
+
+    fn send(sender: Self::Sender, message: u32) -> Pin<Box<dyn Future<Output = Seen>>> {
+        Box::pin(async move {
+            match sender.send(message).await {
+                Ok(()) => Seen::Sent(message),
+                Err(SendError::Closed(message)) => Seen::Returned(message, "closed"),
+                Err(refused) => panic!("{refused}"),
+            }
+        })
+    }
+
+    fn try_send(sender: &Self::Sender, message: u32) -> Seen {
+        match sender.try_send(message) {
+            Ok(()) => Seen::Sent(message),
+            Err(SendError::Closed(message)) => Seen::Returned(message, "closed"),
+            Err(refused) => Seen::Returned(refused.into_message(), "full"),
+        }
+    }
+
+    fn is_closed(sender: &Self::Sender) -> bool {
+        sender.is_closed()
+    }
+
+    fn closed(sender: Self::Sender) -> Pin<Box<dyn Future<Output = Seen>>> {
+        Box::pin(async move {
+            sender.closed().await;
+            Seen::Closed
+        })
+    }
+
+    fn recv(receiver: &mut Self::Receiver) -> Seen {
+        match spawn(receiver.recv()).poll() {
+            std::task::Poll::Ready(received) => Seen::Received(received),
+            std::task::Poll::Pending => Seen::Nothing("pending"),
+        }
+    }
+
+    fn try_recv(receiver: &mut Self::Receiver) -> Seen {
+        tried(receiver.try_recv())
+    }
+
+    fn close(receiver: &mut Self::Receiver) {
+        receiver.close();
+    }
+
+    fn state(receiver: &Self::Receiver) -> (bool, bool, usize) {
+        (receiver.is_closed(), receiver.is_empty(), receiver.len())
+    }
+}
+
+/// A channel, and the tasks that use it.
+struct Scene<C: Channel> {
+    senders: Vec<C::Sender>,
+    receiver: Option<C::Receiver>,
+    /// In the order in which they began. An ended one leaves its place.
+    tasks: Vec<Option<Task<Seen>>>,
+}
+
+impl<C: Channel> Scene<C> {
+    fn new((sender, receiver): (C::Sender, C::Receiver)) -> Self {
+        Scene { senders: vec![sender], receiver: Some(receiver), tasks: Vec::new() }
+    }
+
+    fn begin(&mut self, future: Pin<Box<dyn Future<Output = Seen>>>) -> Vec<Seen> {
+        let mut task = spawn(future);
+        match task.poll() {
+            std::task::Poll::Ready(seen) => vec![seen],
+            std::task::Poll::Pending => {
+                self.tasks.push(Some(task));
+                Vec::new()
+            }
+        }
+    }
+
+    /// Polls the tasks that were woken, as an executor would, until none is.
+    fn settle(&mut self) -> Vec<Seen> {
+        let mut seen = Vec::new();
+        while let Some(at) = self.tasks.iter().position(|task| task.as_ref().is_some_and(Spawn::is_woken)) {
+            let task = self.tasks[at].as_mut().unwrap();
+            if let std::task::Poll::Ready(ended) = task.poll() {
+                seen.push(ended);
+                self.tasks[at] = None;
+            }
+        }
+        seen
+    }
+
+    /// One step. `pick` chooses among what is there.
+    fn step(&mut self, step: u32, pick: usize, message: u32) -> Vec<Seen> {
+        let sender = (!self.senders.is_empty()).then(|| self.senders[pick % self.senders.len().max(1)].clone());
+        let mut seen = match (step, sender, self.receiver.as_mut()) {
+            (0..30, Some(sender), _) => self.begin(C::send(sender, message)),
+            (30..40, Some(sender), _) => vec![C::try_send(&sender, message)],
+            (40..65, _, Some(receiver)) => vec![C::recv(receiver)],
+            (65..75, _, Some(receiver)) => vec![C::try_recv(receiver)],
+            (75..85, _, _) => {
+                // Cancelled, wherever it waits.
+                let waiting = self.tasks.iter().filter(|task| task.is_some()).count();
+                if waiting > 0 {
+                    *self.tasks.iter_mut().filter(|task| task.is_some()).nth(pick % waiting).unwrap() = None;
+                }
+                Vec::new()
+            }
+            (85..88, Some(sender), _) => self.begin(C::closed(sender)),
+            (88..92, Some(sender), _) => {
+                self.senders.push(sender);
+                Vec::new()
+            }
+            (92..97, Some(_), _) => {
+                self.senders.remove(pick % self.senders.len());
+                Vec::new()
+            }
+            (97, _, Some(receiver)) => {
+                C::close(receiver);
+                Vec::new()
+            }
+            (98, _, Some(_)) if pick.is_multiple_of(3) => {
+                self.receiver = None;
+                Vec::new()
+            }
+            _ => Vec::new(),
+        };
+        seen.extend(self.settle());
+        seen
+    }
+
+    fn state(&self) -> (Option<(bool, bool, usize)>, Vec<bool>, usize) {
+        let closed = self.senders.iter().map(C::is_closed).collect();
+        (self.receiver.as_ref().map(C::state), closed, self.tasks.iter().filter(|task| task.is_some()).count())
+    }
+}
+
+const MESSAGE: usize = message_overhead::<u32>();
+
+fn group_for(runtime: &Runtime, fit: usize) -> Group {
+    runtime.root().create("queue", Limits::new().max(fit * MESSAGE)).unwrap()
+}
+
+#[test]
+fn a_random_script_shows_the_same_on_both() {
+    let (mut steps, mut waited, mut returned) = (0, 0, 0);
+    for seed in 0..400 {
+        let mut random = StdRng::seed_from_u64(seed);
+        let fit = random.random_range(1..=4);
+        let runtime = Runtime::builder().audit(true).build().unwrap();
+        let group = group_for(&runtime, fit);
+        let mut theirs = Scene::<Tokio>::new(mpsc::channel(fit));
+        let mut ours = Scene::<Ours>::new(channel(&group));
+        for message in 0..120 {
+            let (step, pick) = (random.random_range(0..99), random.random_range(0..1000));
+            let (expected, seen) = (theirs.step(step, pick, message), ours.step(step, pick, message));
+            assert_eq!(seen, expected, "seed {seed}, step {message}: {step}");
+            assert_eq!(ours.state(), theirs.state(), "seed {seed}, step {message}: {step}");
+            steps += 1;
+            waited += usize::from(group.waiting_count() > 0);
+            returned += seen.iter().filter(|seen| matches!(seen, Seen::Returned(..))).count();
+            if let Some(receiver) = &ours.receiver {
+                assert_eq!(group.live(), (receiver.len() * MESSAGE) as u64, "charged as long as it is there");
+            }
+        }
+        drop(ours);
+        assert_eq!(group.live(), 0, "seed {seed}");
+        assert!(runtime.verify().to_string().ends_with("all add up"), "{}", runtime.verify());
+    }
+    // The scripts reach what they are for.
+    assert!(steps == 48_000 && waited > 3_000 && returned > 3_000, "{steps} {waited} {returned}");
+}
