@@ -87,3 +87,28 @@ fn zero_bytes_are_charged_to_no_group() {
     }
     assert!(of_root.allocate_zeroed(Layout::new::<u8>()).is_err());
 }
+
+#[test]
+fn a_map_is_its_groups_and_is_refused() {
+    type Map = hashbrown::HashMap<u64, Vec<u8, GroupAlloc>, hashbrown::DefaultHashBuilder, GroupAlloc>;
+    let runtime = Runtime::builder().build().unwrap();
+    let group = runtime.root().create("g", Limits::new().max(100_000)).unwrap();
+    let mut map = Map::with_hasher_in(hashbrown::DefaultHashBuilder::default(), GroupAlloc::new(&group));
+    let mut refused = false;
+    for key in 0..10_000 {
+        let mut value = Vec::new_in(GroupAlloc::new(&group));
+        refused = map.try_reserve(1).is_err() || value.try_reserve_exact(100).is_err();
+        if refused {
+            break;
+        }
+        value.resize(100, key as u8);
+        map.insert(key, value);
+        assert_eq!(group.live(), (map.allocation_size() + map.len() * 100) as u64);
+    }
+    assert!(refused && map.len() > 100, "{} values", map.len());
+    assert!(map.iter().all(|(&key, value)| value.iter().all(|&byte| byte == key as u8)));
+    map.retain(|key, _| key % 2 == 0);
+    assert_eq!(group.live(), (map.allocation_size() + map.len() * 100) as u64);
+    drop(map);
+    assert_eq!((group.live(), runtime.counts().underflows), (0, 0));
+}

@@ -11,19 +11,16 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use memcg::{Event, Group, InGroup, Limits, Priority, Reclaim, ReclaimContext, Runtime};
+use memcg::{Event, Group, InGroup, Limits, OomPolicy, Priority, Reclaim, ReclaimContext, Runtime};
 use memcg_alloc::{EVERY_OBJECT, MemcgAlloc};
-use support::bytes;
+use support::{alone, bytes};
 
 #[global_allocator]
 static ALLOCATOR: MemcgAlloc<System, EVERY_OBJECT> = MemcgAlloc::with_threshold(System);
 
-/// What allocators leave is the process's: one test at a time.
-static ALONE: Mutex<()> = Mutex::new(());
-
 /// Ends the process where a test does not end.
 fn watched(test: impl FnOnce()) {
-    let _alone = ALONE.lock();
+    let _alone = alone();
     let (ended, wait) = channel::<()>();
     let watch = std::thread::spawn(move || {
         if wait.recv_timeout(Duration::from_secs(60)) == Err(RecvTimeoutError::Timeout) {
@@ -34,6 +31,43 @@ fn watched(test: impl FnOnce()) {
     test();
     drop(ended);
     watch.join().unwrap();
+}
+
+/// What is registered, waits, covers or is asked for here makes the part of the machinery that it needs.
+fn use_every_part(tenant: &Group) {
+    let cache = Arc::new(Cache { held: Mutex::default(), calls: AtomicU64::new(0) });
+    let registrations = (
+        tenant.register_reclaimer(cache, Priority::NORMAL),
+        tenant.on_event(Event::Max, |happened| drop(black_box(format!("{happened:?}")))),
+        tenant.on_cancel(|cancel| drop(black_box(cancel.group().path()))),
+    );
+    let full = tenant.create("full", Limits::new().max(1_000)).unwrap();
+    let held = full.try_charge(1_000).unwrap();
+    let refused = full.try_charge(1).unwrap_err().to_string();
+    assert!(refused.contains("/full"), "{refused}");
+    let mut waiting: Vec<_> = (0..50).map(|_| Box::pin(full.charge_async(10_usize))).collect();
+    let mut context = Context::from_waker(Waker::noop());
+    for waits in &mut waiting {
+        assert!(waits.as_mut().poll(&mut context).is_pending());
+    }
+    assert!(full.charge_timeout(10_usize, Duration::from_millis(1)).is_err());
+    drop(waiting.split_off(25));
+    drop(held);
+    for waits in &mut waiting {
+        assert!(matches!(waits.as_mut().poll(&mut context), Poll::Ready(Ok(_))));
+    }
+    drop(waiting);
+    // Covers, and what is unpaid afterwards.
+    let charge = tenant.charge(10_000);
+    let object = charge.cover(|| bytes(1, 20_000));
+    drop(charge);
+    let ledger = tenant.ledger();
+    assert_eq!((ledger.unpaid(), ledger.covered()), (20_000, 20_000));
+    drop(object);
+    drop(tenant.enter());
+    drop((tenant.children(), tenant.path(), tenant.events(), tenant.reclaim(1_000)));
+    full.offline().unwrap();
+    drop(registrations);
 }
 
 /// All that a service does with groups, inside of a group: what is left charged to the group is what it was handed.
@@ -53,11 +87,13 @@ fn the_crates_own_memory_is_no_groups() {
                     drop(query.charge(5_000));
                     query.stat_add(memcg::Stat::ANON, 1);
                     query.stat_add(memcg::Stat::ANON, -1);
+                    assert!(query.run(Group::checkpoint).is_ok());
                     query.offline().unwrap();
                 }
                 assert!(tenant.try_charge(2 << 20).is_err());
                 drop(tenant.charge(2 << 20));
                 drop(tenant.snapshot(3));
+                use_every_part(&tenant);
                 tenant.offline().unwrap();
             });
         })
@@ -125,6 +161,49 @@ fn callbacks_allocate_and_free() {
         drop((cache, inside));
         memcg_alloc::settle();
         assert_eq!((group.live(), runtime.counts().underflows), (0, 0));
+    });
+}
+
+/// A victim's hook allocates, prints why, and frees what the victim has; so does the drop of the hook.
+#[test]
+fn hooks_of_victims_allocate_and_free() {
+    struct Dropped(Group, Arc<AtomicU64>);
+    impl Drop for Dropped {
+        fn drop(&mut self) {
+            let text = self.0.run(|| black_box(format!("{} has no hook", self.0.path())));
+            self.1.fetch_add(text.len() as u64, Ordering::Relaxed);
+        }
+    }
+    watched(|| {
+        let runtime = Runtime::builder().max(1 << 20).build().unwrap();
+        runtime.root().set_oom_policy(OomPolicy::Choose);
+        let [hog, query] = ["hog", "query"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
+        let held = Arc::new(Mutex::new(hog.run(|| (0..100).map(|_| bytes(1, 10_000)).collect::<Vec<_>>())));
+        let (called, dropped) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let hook = hog.on_cancel({
+            let (held, called) = (Arc::clone(&held), Arc::clone(&called));
+            let dropped = Dropped(hog.clone(), Arc::clone(&dropped));
+            move |cancel| {
+                let group = cancel.group();
+                let why = group.run(|| {
+                    let refusal = group.try_charge(2 << 20).unwrap_err();
+                    black_box(format!("{} for {}: {refusal}", group.path(), cancel.domain().path()))
+                });
+                assert!(why.starts_with("/hog for /: "), "{why}");
+                called.fetch_add(1, Ordering::Relaxed);
+                held.lock().unwrap().clear();
+                black_box(&dropped);
+            }
+        });
+        let charge = query.run(|| query.try_charge(500_000)).unwrap();
+        assert!(called.load(Ordering::Relaxed) > 0);
+        drop(hook);
+        assert!(dropped.load(Ordering::Relaxed) > 0);
+        assert_eq!(query.live(), 500_000);
+        drop((charge, held));
+        memcg_alloc::settle();
+        assert_eq!((hog.live(), query.live(), runtime.counts().underflows), (0, 0, 0));
+        assert!(runtime.verify().is_ok(), "{}", runtime.verify());
     });
 }
 

@@ -14,13 +14,10 @@ use std::sync::{Mutex, OnceLock};
 
 use memcg::{Group, Limits, Runtime};
 use memcg_alloc::{EVERY_OBJECT, MemcgAlloc, is_installed, unowned_bytes};
-use support::bytes;
+use support::{alone, bytes};
 
 #[global_allocator]
 static ALLOCATOR: MemcgAlloc<System, EVERY_OBJECT> = MemcgAlloc::with_threshold(System);
-
-/// What the tests count is the process's: one at a time.
-static ALONE: Mutex<()> = Mutex::new(());
 
 // === Before main ===
 
@@ -43,7 +40,7 @@ static INIT: extern "C" fn() = early;
 
 #[test]
 fn what_was_allocated_before_main_is_counted() {
-    let _alone = ALONE.lock();
+    let _alone = alone();
     let early = EARLY.swap(null_mut(), Ordering::Relaxed);
     assert!(!early.is_null() && is_installed());
     assert_eq!(EARLY_UNOWNED.load(Ordering::Relaxed), 3_000 + size_of::<Vec<u8>>() as u64);
@@ -117,7 +114,7 @@ extern "C" fn first_act(_: *mut c_void) -> *mut c_void {
 
 #[test]
 fn the_first_act_of_a_thread_is_an_allocation() {
-    let _alone = ALONE.lock();
+    let _alone = alone();
     with_group("first", |group| {
         for _ in 0..20 {
             on_pthread(first_act);
@@ -166,13 +163,18 @@ fn use_in_order(order: [usize; 4]) {
     }
 }
 
-const ORDERS: [[usize; 4]; 6] = [[0, 1, 2, 3], [3, 0, 1, 2], [2, 3, 1, 0], [1, 0, 3, 2], [0, 3, 2, 1], [2, 1, 0, 3]];
+/// Each order of three thread-locals and a plain allocation.
+fn orders() -> impl Iterator<Item = [usize; 4]> {
+    let all = (0..256_usize).map(|code| [code & 3, code >> 2 & 3, code >> 4 & 3, code >> 6]);
+    all.filter(|order| (0..4).all(|at| order.contains(&at)))
+}
 
 #[test]
 fn destructors_of_thread_locals_allocate_in_any_order() {
-    let _alone = ALONE.lock();
+    let _alone = alone();
     with_group("destructors", |group| {
-        for order in ORDERS {
+        assert_eq!(orders().count(), 24);
+        for order in orders() {
             let before = DESTRUCTORS.load(Ordering::Relaxed);
             std::thread::spawn(move || use_in_order(order)).join().unwrap();
             assert_eq!(DESTRUCTORS.load(Ordering::Relaxed), before + 3);
@@ -205,15 +207,15 @@ extern "C" fn with_key(_: *mut c_void) -> *mut c_void {
     });
     // SAFETY: a key that exists.
     unsafe { libc::pthread_setspecific(*key, std::ptr::without_provenance(3)) };
-    use_in_order(ORDERS[KEYS.load(Ordering::Relaxed) as usize % ORDERS.len()]);
+    use_in_order(orders().nth(KEYS.load(Ordering::Relaxed) as usize / 3 % 24).unwrap());
     null_mut()
 }
 
 #[test]
 fn destructors_of_keys_allocate_after_all_others() {
-    let _alone = ALONE.lock();
+    let _alone = alone();
     with_group("keys", |group| {
-        for round in 1..=12 {
+        for round in 1..=24 {
             on_pthread(with_key);
             assert_eq!(KEYS.load(Ordering::Relaxed), 3 * round);
             assert_eq!(group.live(), left_bytes());
@@ -224,7 +226,7 @@ fn destructors_of_keys_allocate_after_all_others() {
 /// Threads that come and go, as those of a pool of blocking tasks: nothing is lost with a thread.
 #[test]
 fn what_ended_threads_have_counted_stays() {
-    let _alone = ALONE.lock();
+    let _alone = alone();
     with_group("many", |group| {
         let before = unowned_bytes();
         let mut held = Vec::with_capacity(400);

@@ -4,7 +4,8 @@
 mod support;
 
 use std::alloc::System;
-use std::sync::{Barrier, Mutex};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use memcg::{Limits, Runtime};
@@ -17,28 +18,28 @@ const GROUPS: usize = 8;
 const ALIGNS: [usize; 7] = [1, 2, 8, 16, 64, 512, 4_096];
 
 static EVERY: MemcgAlloc<System, EVERY_OBJECT> = MemcgAlloc::with_threshold(System);
-static FROM_1024: MemcgAlloc = MemcgAlloc::new(System);
+static FROM_DEFAULT: MemcgAlloc = MemcgAlloc::new(System);
 static NONE: MemcgAlloc<System, PROCESS_ONLY> = MemcgAlloc::with_threshold(System);
-/// The bytes that no group owns are the process's: one test at a time.
-static ALONE: Mutex<()> = Mutex::new(());
 
 fn size(random: &mut StdRng) -> usize {
     let most = [16, 64, 200, 1_100, 5_000, 70_000][random.random_range(0..6)];
     random.random_range(1..=most)
 }
 
+const fn owns<const FROM: usize>(size: usize) -> bool {
+    FROM != PROCESS_ONLY && size >= FROM
+}
+
 /// One thread: random groups, sizes, alignments and reallocs. After each step each group is exact.
 fn steps<const FROM: usize>(allocator: &MemcgAlloc<System, FROM>, steps: usize) {
-    let _alone = ALONE.lock();
     let runtime = Runtime::builder().build().unwrap();
     let groups: Vec<Counted> = (0..GROUPS).map(|at| Counted::new(&runtime.root(), &format!("g{at}"))).collect();
-    let owns = |bytes: usize| FROM != PROCESS_ONLY && bytes >= FROM;
     let mut random = StdRng::seed_from_u64(FROM as u64);
     let (mut objects, mut unowned) = (Vec::<Object>::new(), 0);
     let before = memcg_alloc::unowned_bytes() as i64;
     let count = |owner: usize, bytes: usize, sign: i64, unowned: &mut i64| {
-        if owns(bytes) && owner < GROUPS {
-            groups[owner].count(sign * bytes as i64);
+        if owns::<FROM>(bytes) && owner < GROUPS {
+            groups[owner].change(sign * bytes as i64, || ());
         } else {
             *unowned += sign * bytes as i64;
         }
@@ -63,7 +64,7 @@ fn steps<const FROM: usize>(allocator: &MemcgAlloc<System, FROM>, steps: usize) 
                 let (before, owner) = (object.layout.size(), object.owner);
                 within(&mut || object.resize(allocator, size));
                 // An object that is owned before and after keeps its owner; else the current group has it.
-                let after = if owns(before) && owns(size) { owner } else { current };
+                let after = if owns::<FROM>(before) && owns::<FROM>(size) { owner } else { current };
                 count(owner, before, -1, &mut unowned);
                 count(after, size, 1, &mut unowned);
                 object.owner = after;
@@ -98,7 +99,7 @@ fn each_step_is_exact_where_every_object_is_owned() {
 #[test]
 fn each_step_is_exact_from_a_threshold() {
     let _alone = alone();
-    steps(&FROM_1024, 20_000);
+    steps(&FROM_DEFAULT, 20_000);
 }
 
 #[test]
@@ -111,15 +112,15 @@ fn each_step_is_exact_where_no_object_is_owned() {
 #[test]
 fn small_objects_are_counted_where_they_were_allocated() {
     let _alone = alone();
-    let _alone = ALONE.lock();
     let runtime = Runtime::builder().build().unwrap();
     let [one, two] = ["one", "two"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
-    let objects: Vec<_> = one.run(|| (1..=100).map(|size| Object::allocate(&FROM_1024, size, 1, 0, false)).collect());
-    let large = two.run(|| Object::allocate(&FROM_1024, OWNED_FROM, 1, 0, false));
+    let objects: Vec<_> =
+        one.run(|| (1..=100).map(|size| Object::allocate(&FROM_DEFAULT, size, 1, 0, false)).collect());
+    let large = two.run(|| Object::allocate(&FROM_DEFAULT, OWNED_FROM, 1, 0, false));
     let elsewhere = thread::scope(|scope| {
-        scope.spawn(|| two.run(|| Object::allocate(&FROM_1024, OWNED_FROM - 1, 1, 0, true))).join().unwrap()
+        scope.spawn(|| two.run(|| Object::allocate(&FROM_DEFAULT, OWNED_FROM - 1, 1, 0, true))).join().unwrap()
     });
-    objects.into_iter().chain([large, elsewhere]).for_each(|object| object.free(&FROM_1024));
+    objects.into_iter().chain([large, elsewhere]).for_each(|object| object.free(&FROM_DEFAULT));
     assert_eq!([&one, &two].map(memcg::Group::small_allocated), [5_050, OWNED_FROM as u64 - 1]);
     // The next group in the object starts over.
     for group in [one, two] {
@@ -129,72 +130,161 @@ fn small_objects_are_counted_where_they_were_allocated() {
     assert_eq!(next.small_allocated(), 0);
 }
 
-/// Threads allocate in random groups, pass objects on, and free what others have allocated; groups go offline meanwhile
-/// and new ones come. In the end each group is exact, and then all are gone.
-#[test]
-fn threads_free_what_others_have_allocated() {
-    let _alone = alone();
-    const THREADS: usize = 4;
-    const ROUNDS: usize = 12;
-    let _alone = ALONE.lock();
+const THREADS: usize = 4;
+
+/// What the threads of one test share.
+struct Shared<const FROM: usize> {
+    allocator: &'static MemcgAlloc<System, FROM>,
+    groups: Vec<Counted>,
+    /// The group that is charged for what no group owns.
+    unowned: Counted,
+    small: [AtomicU64; GROUPS],
+    handed: [Mutex<Vec<Object>>; THREADS],
+}
+
+impl<const FROM: usize> Shared<FROM> {
+    fn of(&self, size: usize, owner: usize) -> &Counted {
+        if owns::<FROM>(size) { &self.groups[owner] } else { &self.unowned }
+    }
+
+    fn allocate(&self, random: &mut StdRng) -> Object {
+        let owner = random.random_range(0..GROUPS);
+        let (size, align) = (size(random), ALIGNS[random.random_range(0..5)]);
+        if !owns::<FROM>(size) && FROM != PROCESS_ONLY {
+            self.small[owner].fetch_add(size as u64, Ordering::Relaxed);
+        }
+        let allocate = || Object::allocate(self.allocator, size, align, owner, false);
+        self.of(size, owner).change(size as i64, || self.groups[owner].group.run(allocate))
+    }
+
+    /// Outside of all groups: what becomes owned by it is no group's, so an object stays owned or does not.
+    fn resize(&self, object: &mut Object, random: &mut StdRng) {
+        let (before, after) = (object.layout.size(), size(random));
+        if owns::<FROM>(before) == owns::<FROM>(after) {
+            let of = self.of(after, object.owner);
+            of.change(after as i64 - before as i64, || object.resize(self.allocator, after));
+        }
+    }
+
+    fn free(&self, object: Object) {
+        let size = object.layout.size();
+        self.of(size, object.owner).change(-(size as i64), || object.free(self.allocator));
+    }
+
+    fn work(&self, me: usize, seed: usize) {
+        let mut random = StdRng::seed_from_u64(seed as u64);
+        let mut mine = Vec::new();
+        for _ in 0..1_000 {
+            let mut object = self.allocate(&mut random);
+            if random.random_range(0..3) == 0 {
+                self.resize(&mut object, &mut random);
+            }
+            mine.push(object);
+            if mine.len() > 50 {
+                let to = random.random_range(0..THREADS);
+                self.handed[to].lock().unwrap().append(&mut mine);
+                let others = std::mem::take(&mut *self.handed[me].lock().unwrap());
+                others.into_iter().for_each(|object| self.free(object));
+            }
+        }
+        self.handed[me].lock().unwrap().append(&mut mine);
+    }
+
+    /// While threads allocate: the ledger of a group is what its objects may be at that time.
+    fn sample(&self, random: &mut StdRng) {
+        let of = &self.groups[random.random_range(0..GROUPS)];
+        let (ledger, bounds) = of.between(|| of.group.ledger());
+        assert!(bounds.contains(&ledger.allocated()), "{}: {ledger:?}, and {bounds:?}", of.group.path());
+    }
+
+    /// While no thread allocates: each group is exact, and all together have what was handed out.
+    fn assert_exact(&self, runtime: &Runtime, unowned_before: u64) {
+        memcg_alloc::settle();
+        self.groups.iter().for_each(Counted::assert_exact);
+        assert_eq!(memcg_alloc::unowned_bytes() - unowned_before, self.unowned.owned());
+        assert_eq!(self.unowned.group.live(), memcg_alloc::unowned_bytes());
+        let owned = self.groups.iter().map(Counted::owned).sum::<u64>();
+        assert_eq!(runtime.root().live(), owned + memcg_alloc::unowned_bytes());
+        for (of, small) in self.groups.iter().zip(&self.small) {
+            assert_eq!(of.group.small_allocated(), small.load(Ordering::Relaxed), "{}", of.group.path());
+        }
+    }
+}
+
+/// Threads allocate in random groups, pass objects on, and free what others have allocated, and another one takes samples.
+/// After each round each group is exact; then the groups end before their objects.
+fn threads<const FROM: usize>(allocator: &'static MemcgAlloc<System, FROM>) {
+    const ROUNDS: usize = 5;
     let runtime = Runtime::builder().build().unwrap();
-    let handed: [Mutex<Vec<Object>>; THREADS] = std::array::from_fn(|_| Mutex::default());
+    let before = memcg_alloc::unowned_bytes();
     for round in 0..ROUNDS {
         let tenant = runtime.root().create(&format!("tenant{round}"), Limits::new().max(1 << 20)).unwrap();
-        let groups: Vec<Counted> = (0..GROUPS).map(|at| Counted::new(&tenant, &format!("g{at}"))).collect();
-        let exact = Barrier::new(THREADS);
+        let shared = Shared {
+            allocator,
+            groups: (0..GROUPS).map(|at| Counted::new(&tenant, &format!("g{at}"))).collect(),
+            unowned: Counted::new(&runtime.root(), &format!("unowned{round}")),
+            small: [const { AtomicU64::new(0) }; GROUPS],
+            handed: std::array::from_fn(|_| Mutex::default()),
+        };
+        memcg_alloc::charge_unowned_to(Some(&shared.unowned.group));
+        let over = AtomicBool::new(false);
         thread::scope(|scope| {
-            for me in 0..THREADS {
-                let (groups, handed, exact) = (&groups, &handed, &exact);
-                scope.spawn(move || {
-                    let mut random = StdRng::seed_from_u64((round * THREADS + me) as u64);
-                    let mut mine = Vec::new();
-                    for _ in 0..3_000 {
-                        let owner = random.random_range(0..GROUPS);
-                        let (size, align) = (size(&mut random), ALIGNS[random.random_range(0..5)]);
-                        let of = &groups[owner];
-                        let mut object = of.group.run(|| Object::allocate(&EVERY, size, align, owner, false));
-                        of.count(size as i64);
-                        if random.random_range(0..3) == 0 {
-                            let size = self::size(&mut random);
-                            of.count(size as i64 - object.layout.size() as i64);
-                            object.resize(&EVERY, size);
-                        }
-                        mine.push(object);
-                        if mine.len() > 50 {
-                            let to = random.random_range(0..THREADS);
-                            handed[to].lock().unwrap().append(&mut mine);
-                            let others = std::mem::take(&mut *handed[me].lock().unwrap());
-                            for object in others {
-                                groups[object.owner].count(-(object.layout.size() as i64));
-                                object.free(&EVERY);
-                            }
-                        }
-                    }
-                    handed[me].lock().unwrap().append(&mut mine);
-                    if exact.wait().is_leader() {
-                        groups.iter().for_each(Counted::assert_exact);
-                    }
-                    exact.wait();
-                });
-            }
+            let (shared, over) = (&shared, &over);
+            let start = |me| scope.spawn(move || shared.work(me, round * THREADS + me));
+            let workers: Vec<_> = (0..THREADS).map(start).collect();
+            scope.spawn(move || {
+                let mut random = StdRng::seed_from_u64(round as u64);
+                while !over.load(Ordering::Relaxed) {
+                    shared.sample(&mut random);
+                }
+            });
+            let ended: Vec<_> = workers.into_iter().map(thread::ScopedJoinHandle::join).collect();
+            over.store(true, Ordering::Relaxed);
+            ended.into_iter().for_each(|worker| worker.unwrap());
         });
-        assert_eq!(tenant.live(), groups.iter().map(|of| of.group.live()).sum::<u64>());
-        // The groups end before their objects.
+        shared.assert_exact(&runtime, before);
         tenant.offline_tree();
-        drop((groups, tenant));
-        for object in handed.iter().flat_map(|handed| std::mem::take(&mut *handed.lock().unwrap())) {
-            object.free(&EVERY);
-        }
+        let left = shared.handed.iter().flat_map(|handed| std::mem::take(&mut *handed.lock().unwrap()));
+        let half = left.enumerate().filter_map(|(at, object)| {
+            if at % 2 == 0 {
+                shared.free(object);
+                return None;
+            }
+            Some(object)
+        });
+        let half: Vec<_> = half.collect();
+        thread::scope(|scope| drop(scope.spawn(|| half.into_iter().for_each(|object| shared.free(object)))));
+        shared.assert_exact(&runtime, before);
+        assert_eq!((shared.unowned.owned(), tenant.live()), (0, 0));
+        memcg_alloc::charge_unowned_to(None);
+        shared.unowned.group.offline().unwrap();
+        drop((shared, tenant));
         assert_all_gone(&runtime);
     }
+}
+
+#[test]
+fn threads_are_exact_where_every_object_is_owned() {
+    let _alone = alone();
+    threads(&EVERY);
+}
+
+#[test]
+fn threads_are_exact_from_a_threshold() {
+    let _alone = alone();
+    threads(&FROM_DEFAULT);
+}
+
+#[test]
+fn threads_are_exact_where_no_object_is_owned() {
+    let _alone = alone();
+    threads(&NONE);
 }
 
 /// What runs in a group that went offline is charged to the nearest group above.
 #[test]
 fn a_group_goes_offline_under_a_running_task() {
     let _alone = alone();
-    let _alone = ALONE.lock();
     let runtime = Runtime::builder().build().unwrap();
     let tenant = Counted::new(&runtime.root(), "tenant");
     let query = Counted::new(&tenant.group, "query");
@@ -214,7 +304,6 @@ fn a_group_goes_offline_under_a_running_task() {
 #[test]
 fn objects_outlive_their_runtime() {
     let _alone = alone();
-    let _alone = ALONE.lock();
     let runtime = Runtime::builder().build().unwrap();
     let group = runtime.root().create("g", Limits::new()).unwrap();
     let objects: Vec<_> = group.run(|| (1..500).map(|size| Object::allocate(&EVERY, size, 1, 0, false)).collect());

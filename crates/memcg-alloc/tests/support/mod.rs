@@ -3,8 +3,9 @@
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::hint::black_box;
+use std::ops::RangeInclusive;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use memcg::{Group, Limits, Runtime};
@@ -22,30 +23,56 @@ pub(crate) fn bytes(value: u8, count: usize) -> Vec<u8> {
     black_box(vec![value; count])
 }
 
-/// A group, and the bytes that it owns as the test counts them.
+/// A group, and the bytes that it owns as the test counts them. Each count is made twice, before and after the allocator
+/// counts, and only grows. So a reader knows bounds that hold while threads allocate.
 pub(crate) struct Counted {
     pub(crate) group: Group,
-    pub(crate) owned: AtomicI64,
+    allocating: AtomicU64,
+    allocated: AtomicU64,
+    freeing: AtomicU64,
+    freed: AtomicU64,
 }
 
 impl Counted {
     pub(crate) fn new(parent: &Group, name: &str) -> Counted {
-        Counted { group: parent.create(name, Limits::new()).unwrap(), owned: AtomicI64::new(0) }
+        Counted::of(parent.create(name, Limits::new()).unwrap())
     }
 
-    pub(crate) fn count(&self, bytes: i64) {
-        self.owned.fetch_add(bytes, Ordering::Relaxed);
+    pub(crate) fn of(group: Group) -> Counted {
+        let [allocating, allocated, freeing, freed] = std::array::from_fn(|_| AtomicU64::new(0));
+        Counted { group, allocating, allocated, freeing, freed }
+    }
+
+    /// Runs `work`, which allocates so many bytes of the group; fewer than 0 are freed.
+    pub(crate) fn change<R>(&self, bytes: i64, work: impl FnOnce() -> R) -> R {
+        let [before, after] =
+            if bytes < 0 { [&self.freeing, &self.freed] } else { [&self.allocating, &self.allocated] };
+        before.fetch_add(bytes.unsigned_abs(), Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        let result = work();
+        fence(Ordering::SeqCst);
+        after.fetch_add(bytes.unsigned_abs(), Ordering::SeqCst);
+        result
+    }
+
+    /// The bytes that the group owns, where no thread allocates meanwhile.
+    pub(crate) fn owned(&self) -> u64 {
+        self.allocated.load(Ordering::SeqCst).checked_sub(self.freed.load(Ordering::SeqCst)).unwrap()
+    }
+
+    /// What `read` returns, and the least and the most that it may be.
+    pub(crate) fn between<R>(&self, read: impl FnOnce() -> R) -> (R, RangeInclusive<u64>) {
+        let (allocated, freed) = (self.allocated.load(Ordering::SeqCst), self.freed.load(Ordering::SeqCst));
+        fence(Ordering::SeqCst);
+        let result = read();
+        fence(Ordering::SeqCst);
+        let (allocating, freeing) = (self.allocating.load(Ordering::SeqCst), self.freeing.load(Ordering::SeqCst));
+        (result, allocated.saturating_sub(freeing)..=allocating.checked_sub(freed).unwrap())
     }
 
     #[track_caller]
     pub(crate) fn assert_exact(&self) {
-        let counted = self.owned.load(Ordering::Relaxed);
-        assert_eq!(
-            i64::try_from(self.group.live()),
-            Ok(counted),
-            "live of {}, and the test's count",
-            self.group.path()
-        );
+        assert_eq!(self.group.live(), self.owned(), "live of {}, and the test's count", self.group.path());
     }
 }
 
