@@ -6,6 +6,8 @@
 //! cargo run --release --example pipeline -- --live       the table, each second
 //! cargo run --release --example pipeline -- --compare    the allocators side by side, in turns
 //! ```
+//!
+//! With `--features jemalloc` all of them wrap jemalloc in the place of the system's allocator.
 
 mod allocator;
 mod foreign;
@@ -53,7 +55,7 @@ struct Outcome {
     /// Of processor time: what else the machine does shows less.
     messages_per_cpu_second: u64,
     residual: u64,
-    naive: u64,
+    drift: u64,
     samples: Samples,
 }
 
@@ -71,6 +73,7 @@ fn main() -> ExitCode {
 // === One run ===
 
 fn run(args: &Args) -> Result<(), Box<dyn Error>> {
+    allocator::prepare();
     let runtime = Runtime::builder().max(Limit::gib(2)).build()?;
     let shared = runtime.root().create("small", Limits::new())?;
     memcg_alloc::charge_unowned_to(Some(&shared));
@@ -80,10 +83,10 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     memcg_alloc::charge_unowned_to(None);
     let verdict = runtime.verify();
     let Samples { taken, beyond, error, shown, apart } = outcome.samples;
-    let Outcome { messages_per_second, messages_per_cpu_second, residual, naive, .. } = outcome;
+    let Outcome { messages_per_second, messages_per_cpu_second, residual, drift, .. } = outcome;
     println!(
-        "{}: messages/s {messages_per_second} messages/cpu-s {messages_per_cpu_second} residual {residual} naive {naive} samples {taken} beyond {beyond} error \
-         {error} shown {shown} apart {apart}",
+        "{}: messages/s {messages_per_second} messages/cpu-s {messages_per_cpu_second} residual {residual} drift {drift} \
+         samples {taken} beyond {beyond} error {error} shown {shown} apart {apart}",
         Wrapper::chosen().name()
     );
     println!("{verdict}");
@@ -129,7 +132,7 @@ fn work(args: &Args, runtime: &Runtime, groups: &[Group]) -> Result<Outcome, Box
         messages_per_second,
         messages_per_cpu_second,
         residual: samples::residual(groups),
-        naive: samples::naive(),
+        drift: samples::drift(),
         samples,
     })
 }
@@ -185,8 +188,8 @@ fn compare(args: &Args) -> Result<(), Box<dyn Error>> {
     }
     let bare = rows[0].1.clone();
     println!(
-        "{:10} {:>14} {:>22} {:>10} {:>12}",
-        "allocator", "messages/cpu-s", "of bare: least..most", "left over", "naive drift"
+        "{:10} {:>14} {:>22} {:>10} {:>14}",
+        "allocator", "messages/cpu-s", "of bare: least..most", "left over", "a group is off"
     );
     for (wrapper, mut rates, last) in rows {
         let mut ratios: Vec<f64> = rates.iter().zip(&bare).map(|(&rate, &bare)| rate as f64 / bare as f64).collect();
@@ -194,12 +197,15 @@ fn compare(args: &Args) -> Result<(), Box<dyn Error>> {
         rates.sort_unstable();
         let (least, most, middle) = (ratios[0], ratios[ratios.len() - 1], ratios[ratios.len() / 2]);
         println!(
-            "{:10} {:>14} {:>22} {:>10} {:>12}",
+            "{:10} {:>14} {:>22} {:>10} {:>14}",
             wrapper.name(),
             rates[rates.len() / 2],
             format!("{middle:.3}: {least:.3}..{most:.3}"),
             figure(&last, "residual").unwrap_or(0),
-            if wrapper == Wrapper::Naive { Bytes(figure(&last, "naive").unwrap_or(0)).to_string() } else { "-".into() },
+            match wrapper {
+                Wrapper::Naive | Wrapper::Tracking => Bytes(figure(&last, "drift").unwrap_or(0)).to_string(),
+                _ => "-".into(),
+            },
         );
         if wrapper == Wrapper::Exact {
             println!("  {}", last.lines().next().unwrap_or_default());

@@ -1,50 +1,49 @@
 //! Samples at random moments: what the ledger shows, beside the program's own counts.
 
-use std::sync::atomic::Ordering;
+use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Duration;
 
 use memcg::Group;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::allocator::{COUNTS, Wrapper};
+use crate::allocator::{COUNTS, OwnCounts, Wrapper};
 use crate::scene::Progress;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Samples {
     pub(crate) taken: u64,
-    /// Samples that were further off than shown.
+    /// Samples outside of what the group may have had at the time.
     pub(crate) beyond: u64,
-    /// The largest error, and the largest that a sample has shown, in bytes.
+    /// How far the worst of them is off, and the largest error that a sample has shown, in bytes.
     pub(crate) error: u64,
     pub(crate) shown: u64,
     /// The largest difference between the ledger's parts and live.
     pub(crate) apart: u64,
 }
 
-fn counts(number: usize) -> (u64, u64) {
-    let counts = &COUNTS[number];
-    let freed = counts.freed.load(Ordering::Acquire);
-    (counts.allocated.load(Ordering::Acquire), freed)
+/// What a group has at one moment of `read` lies within the bounds that come with the result.
+fn between<R>(number: usize, read: impl FnOnce() -> R) -> (R, RangeInclusive<u64>) {
+    let (counts, load) = (&COUNTS[number], |count: &AtomicU64| count.load(Ordering::SeqCst));
+    let (allocated, freed) = (load(&counts.allocated.done), load(&counts.freed.done));
+    fence(Ordering::SeqCst);
+    let result = read();
+    fence(Ordering::SeqCst);
+    let (allocating, freeing) = (load(&counts.allocated.begun), load(&counts.freed.begun));
+    (result, allocated.saturating_sub(freeing)..=allocating.saturating_sub(freed))
 }
 
 impl Samples {
     fn take(&mut self, number: usize, group: &Group) {
-        let before = counts(number);
         // Of this group alone: the groups below it are not in the program's counts.
-        let figure = group.allocated_local();
-        let after = counts(number);
-        // At one moment of the call, what is there lies between these.
-        let least = before.0.wrapping_sub(after.1).cast_signed().max(0).cast_unsigned();
-        let most = after.0.wrapping_sub(before.1).cast_signed().max(0).cast_unsigned();
-        let error = least.saturating_sub(figure).max(figure.saturating_sub(most));
+        let (figure, bounds) = between(number, || group.allocated_local());
+        let error = bounds.start().saturating_sub(figure).max(figure.saturating_sub(*bounds.end()));
         let ledger = group.ledger();
         self.taken += 1;
         self.error = self.error.max(error);
         self.shown = self.shown.max(ledger.max_error());
-        // What threads are about to count: an object each.
-        let in_flight = 8 << 20;
-        self.beyond += u64::from(error > ledger.max_error() + in_flight);
+        self.beyond += u64::from(error > 0);
         let parts = ledger.reserved() + ledger.uncovered() + ledger.unpaid();
         self.apart = self.apart.max(parts.abs_diff(group.live()));
     }
@@ -68,7 +67,7 @@ pub(crate) fn take(groups: &[Group], progress: &Progress) -> Samples {
 /// Bytes by which the program's counts and the ledgers differ at the end, over all groups.
 pub(crate) fn residual(groups: &[Group]) -> u64 {
     let exact = Wrapper::chosen() == Wrapper::Exact;
-    let own = |number: usize| if exact { counts(number).0.wrapping_sub(counts(number).1) } else { 0 };
+    let own = |number: usize| if exact { *between(number, || ()).1.start() } else { 0 };
     let each = groups.iter().enumerate().map(|(number, group)| {
         let ledger = group.ledger();
         (ledger.allocated() + group.live()).abs_diff(2 * own(number + 1))
@@ -76,7 +75,11 @@ pub(crate) fn residual(groups: &[Group]) -> u64 {
     each.sum()
 }
 
-/// What a count has that takes each free for one of the group that runs: the most that it is off by, at the end.
-pub(crate) fn naive() -> u64 {
-    COUNTS[1..].iter().map(|counts| counts.naive.load(Ordering::Relaxed).unsigned_abs()).max().unwrap_or(0)
+/// What a peer that knows groups says of them at the end, where nothing is left: the most that it is off by.
+pub(crate) fn drift() -> u64 {
+    let off = |counts: &OwnCounts| match Wrapper::chosen() {
+        Wrapper::Tracking => counts.tracked.load(Ordering::Relaxed),
+        _ => counts.naive.load(Ordering::Relaxed),
+    };
+    COUNTS[1..].iter().map(|counts| off(counts).unsigned_abs()).max().unwrap_or(0)
 }

@@ -17,7 +17,7 @@ use rand::{RngExt, SeedableRng};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::allocator::numbered;
+use crate::allocator::Numbered;
 use crate::foreign;
 
 const LANES: usize = 60;
@@ -41,21 +41,22 @@ struct Message {
 }
 
 /// A future whose allocations the program counts for itself, too.
-struct Numbered<F>(u32, Option<Pin<Box<F>>>);
+struct CountedTask<F>(Numbered, Option<Pin<Box<F>>>);
 
-impl<F: Future> Future for Numbered<F> {
+impl<F: Future> Future for CountedTask<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        let Numbered(number, future) = &mut *self;
+        let CountedTask(numbered, future) = &mut *self;
         let future = future.as_mut().expect("it is there until the drop");
-        numbered(*number, || future.as_mut().poll(context))
+        numbered.run(|| future.as_mut().poll(context))
     }
 }
 
-impl<F> Drop for Numbered<F> {
+impl<F> Drop for CountedTask<F> {
     fn drop(&mut self) {
-        numbered(self.0, || drop(self.1.take()));
+        let CountedTask(numbered, future) = self;
+        numbered.run(|| drop(future.take()));
     }
 }
 
@@ -64,9 +65,9 @@ fn spawn<F>(number: usize, group: &Group, task: F) -> JoinHandle<()>
 where
     F: Future<Output = Result<(), ChargeError>> + Send + 'static,
 {
-    let number = number as u32 + 1;
-    let boxed = group.run(|| numbered(number, || Box::pin(task)));
-    let task = Numbered(number, Some(boxed));
+    let mut numbered = Numbered::new(number as u32 + 1);
+    let boxed = group.run(|| numbered.run(|| Box::pin(task)));
+    let task = CountedTask(numbered, Some(boxed));
     tokio::spawn(async move { drop(task.await) }.in_group(group))
 }
 
@@ -91,7 +92,8 @@ async fn decode(
         let message = Message { buffer, words, _charge: Some(charge) };
         tokio::select! {
             sent = out.send(message) => if sent.is_err() { break },
-            () = tokio::time::sleep(Duration::from_millis(200)) => {} // dropped: nobody takes it
+            // The next stage takes none for so long: the message is dropped, and its charge with it.
+            () = tokio::time::sleep(Duration::from_millis(200)) => {}
         }
         Group::checkpoint()?;
     }
@@ -145,7 +147,7 @@ async fn churn(parent: Group, progress: Arc<Progress>, seed: u64) -> Result<(), 
             };
             // In no group of the program's own count: its object is gone before the count is compared.
             let counted = Arc::clone(&progress);
-            let handle = tasks.spawn(numbered(0, || task.in_group(&query)).counted(counted));
+            let handle = tasks.spawn(task.in_group(&query).counted(counted));
             tokio::time::sleep(CHURN_PAUSE).await;
             handle.abort();
             progress.groups.fetch_add(1, Ordering::Relaxed);
@@ -159,7 +161,7 @@ async fn churn(parent: Group, progress: Arc<Progress>, seed: u64) -> Result<(), 
 /// Counts a task that was stopped at a checkpoint.
 trait Counted: Future<Output = Result<(), ChargeError>> + Send + Sized + 'static {
     fn counted(self, progress: Arc<Progress>) -> impl Future<Output = ()> + Send + 'static {
-        let task = Numbered(0, Some(Box::pin(self)));
+        let task = CountedTask(Numbered::new(0), Some(Box::pin(self)));
         async move {
             if task.await.is_err() {
                 progress.refused.fetch_add(1, Ordering::Relaxed);

@@ -32,14 +32,27 @@ fn a_service_answers_for_each_request() {
     assert!(printed.contains("100000 rows: 503 /acme refuses a checkpoint of /acme/1"), "{printed}");
 }
 
+/// The number behind a word of the first line.
+#[track_caller]
+fn figure(printed: &str, name: &str) -> u64 {
+    let mut words = printed.split_whitespace().skip_while(|&word| word != name);
+    words.nth(1).and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("no {name}: {printed}"))
+}
+
 #[test]
 fn nothing_is_left_of_the_pipeline() {
-    for allocator in ["default", "every", "exact", "process"] {
+    for allocator in ["bare", "default", "every", "exact", "process", "cap", "thresher", "tracking", "naive"] {
         let mut cargo = Command::new(env!("CARGO"));
         cargo.args(["run", "--quiet", "--example", "pipeline", "--", "--seconds", "1", "--strings"]);
         cargo.env("PIPELINE_ALLOCATOR", allocator).current_dir(env!("CARGO_MANIFEST_DIR"));
         let printed = printed(&cargo.output().unwrap());
         assert!(printed.starts_with(&format!("{allocator}: messages/s")), "{printed}");
-        assert!(printed.contains(" residual 0 ") && printed.contains(" beyond 0 "), "{printed}");
+        assert_eq!([figure(&printed, "residual"), figure(&printed, "beyond")], [0, 0], "{printed}");
+        match allocator {
+            "exact" => assert!(figure(&printed, "samples") > 10, "{printed}"),
+            // Of memory that no group has any more, this count says that groups have it.
+            "naive" => assert!(figure(&printed, "drift") > 100_000, "{printed}"),
+            _ => {}
+        }
     }
 }
