@@ -1,0 +1,54 @@
+//! Small files of the kernel.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use crate::HostError;
+
+/// No file that is read here is longer: `mountinfo` of a machine with thousands of mounts is.
+const LONGEST: u64 = 4 << 20;
+
+pub(crate) fn read(path: &Path) -> Result<String, HostError> {
+    let fault = |source| HostError::Read { path: path.to_path_buf(), source };
+    let mut bytes = Vec::new();
+    File::open(path).map_err(fault)?.take(LONGEST).read_to_end(&mut bytes).map_err(fault)?;
+    // Names of control groups and mounts may be any bytes.
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// [`read`]; `None` where there is no such file.
+pub(crate) fn read_if_there(path: &Path) -> Result<Option<String>, HostError> {
+    match read(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(fault) if fault.is_missing() => Ok(None),
+        Err(fault) => Err(fault),
+    }
+}
+
+/// The number behind a key, in files of lines such as `anon 4096` and `MemTotal:  1024 kB`. The kernel's kB are KiB.
+pub(crate) fn number(text: &str, key: &str) -> Option<u64> {
+    let mut words = text.lines().map(str::split_ascii_whitespace).find_map(|mut words| {
+        let found = words.next()?;
+        (found == key || found.strip_suffix(':') == Some(key)).then_some(words)
+    })?;
+    let number: u64 = words.next()?.parse().ok()?;
+    match words.next() {
+        None => Some(number),
+        Some("kB") => number.checked_mul(1024),
+        Some(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::number;
+
+    #[test]
+    fn numbers_by_their_keys() {
+        let text = "anon 4096\nMemTotal:  16 kB\nanon_thp 7\nodd 5 pages\nhuge 99999999999999999999\nlast:";
+        assert_eq!((number(text, "anon"), number(text, "anon_thp")), (Some(4096), Some(7)));
+        assert_eq!((number(text, "MemTotal"), number(text, "file")), (Some(16 << 10), None));
+        assert_eq!(["odd", "huge", "last"].map(|key| number(text, key)), [None; 3]);
+    }
+}

@@ -1,0 +1,25 @@
+#![doc = include_str!("../README.md")]
+#![warn(missing_debug_implementations)]
+// Control groups and pressure stall information are Linux's: elsewhere the crate is empty.
+#![cfg(target_os = "linux")]
+
+mod error;
+mod files;
+mod follow;
+mod host;
+mod layout;
+mod limits;
+mod memory;
+mod pressure;
+mod reclaim;
+mod reconcile;
+mod worker;
+
+pub use error::HostError;
+pub use follow::{Follow, FollowState, HostBuilder, MaxOfHost, PERIOD};
+pub use host::Host;
+pub use limits::{HostLimit, HostLimits};
+pub use memory::HostMemory;
+pub use pressure::{HostPressure, HostStall, HostTrigger, Stalled};
+pub use reclaim::{HostReclaim, HostReclaimState, HostReclaimer, StallSource};
+pub use reconcile::{Reconciler, Reconciliation};

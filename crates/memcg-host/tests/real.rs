@@ -1,0 +1,276 @@
+//! Real control groups: a service whose max follows lives through a limit that falls, one whose max does not is killed.
+//! The kernel's own trigger. Where this system lets the test make no control group, it says so and leaves that out.
+
+use std::env;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use memcg::{Bytes, Charge, Priority, Reclaim, ReclaimContext, Runtime};
+use memcg_host::{Host, HostError, MaxOfHost, Stalled};
+
+const ROLE: &str = "MEMCG_HOST_ROLE";
+const MIB: u64 = 1 << 20;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn main() {
+    match env::var(ROLE).as_deref() {
+        Ok("follows") => service(true),
+        Ok("fixed") => service(false),
+        _ => {
+            let tests: [(&str, fn() -> bool); 3] = [
+                ("the_kernels_trigger", the_kernels_trigger),
+                ("a_service_that_follows_lives", a_service_that_follows_lives),
+                ("a_service_that_does_not_is_killed", a_service_that_does_not_is_killed),
+            ];
+            let ran = tests.map(|(name, test)| {
+                let ran = test();
+                println!("test {name} ... {}", if ran { "ok" } else { "left out" });
+                ran
+            });
+            let passed = ran.iter().filter(|ran| **ran).count();
+            println!("\ntest result: ok. {passed} passed; 0 failed; {} ignored", ran.len() - passed);
+        }
+    }
+}
+
+// === The service ===
+
+/// Blocks that it gives back, the last first: the allocator then gives the end of its heap back to the system.
+struct Cache(Mutex<Vec<(Vec<u8>, Charge)>>);
+
+impl Reclaim for Cache {
+    fn reclaim(&self, want: u64, _: &ReclaimContext<'_>) -> u64 {
+        let (mut blocks, mut freed) = (self.0.lock().expect("no panic"), 0);
+        while freed < want
+            && let Some((_, charge)) = blocks.pop()
+        {
+            freed += charge.bytes();
+        }
+        freed
+    }
+}
+
+/// Waits for a line, builds a runtime for half of the memory that it is granted, and prints its max whenever that has
+/// changed. From the line `fill` on it fills a cache as far as it may. It ends with its input.
+fn service(follows: bool) {
+    let (lines, said) = mpsc::channel();
+    thread::spawn(move || std::io::stdin().lines().map_while(Result::ok).try_for_each(|line| lines.send(line)));
+    said.recv().expect("a first line");
+    let (runtime, follow) =
+        Runtime::builder().batch(Bytes(0)).max_of_host("50%").expect("a share").build().expect("a host");
+    let _follow = follows.then_some(follow);
+    let root = runtime.root();
+    let cache = Arc::new(Cache(Mutex::default()));
+    let _registration = root.register_reclaimer(cache.clone(), Priority::NORMAL);
+    let (mut shown, mut fills) = (0, false);
+    loop {
+        match said.try_recv() {
+            Ok(_) => fills = true,
+            Err(mpsc::TryRecvError::Disconnected) => break,
+            Err(mpsc::TryRecvError::Empty) => {}
+        }
+        let max = root.max();
+        if shown != max {
+            println!("max {max}");
+            shown = max;
+        }
+        if fills && root.headroom() >= MIB {
+            let charge = root.try_charge(Bytes(MIB)).expect("there is room, and one thread charges");
+            let block = vec![1_u8; MIB as usize];
+            cache.0.lock().expect("no panic").push((block, charge));
+        } else {
+            if fills {
+                println!("full {}", root.live());
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+// === Control groups ===
+
+/// A control group of the test's own, with a limit.
+struct ControlGroup {
+    dir: PathBuf,
+    version: u8,
+}
+
+impl ControlGroup {
+    /// Below the own group, or at the top; `None` where neither is allowed.
+    fn new(name: &str) -> Option<ControlGroup> {
+        let own = fs::read_to_string("/proc/self/cgroup").ok()?;
+        let path_of = |controllers: &str| {
+            own.lines().find_map(|line| {
+                let mut parts = line.splitn(3, ':').skip(1);
+                (parts.next()? == controllers).then(|| parts.next().map(str::to_string))?
+            })
+        };
+        let v1 = path_of("memory").map(|path| (1, PathBuf::from(format!("/sys/fs/cgroup/memory{path}"))));
+        let v2 = path_of("").map(|path| (2, PathBuf::from(format!("/sys/fs/cgroup{path}"))));
+        let tops = [(1, PathBuf::from("/sys/fs/cgroup/memory")), (2, PathBuf::from("/sys/fs/cgroup"))];
+        let places = [v1, v2].into_iter().flatten().chain(tops);
+        let mut made = places.filter_map(|(version, place)| {
+            let dir = place.join(format!("memcg-host-{name}-{}", std::process::id()));
+            fs::create_dir(&dir).ok()?;
+            let group = ControlGroup { dir, version };
+            group.set_limit(256 * MIB).is_ok().then_some(group)
+        });
+        made.next()
+    }
+
+    fn set_limit(&self, bytes: u64) -> std::io::Result<()> {
+        let (max, swap, swap_bytes) = match self.version {
+            1 => ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", bytes),
+            _ => ("memory.max", "memory.swap.max", 0),
+        };
+        // Where swap is accounted, the limit of both is not below that of memory: the order depends on the direction.
+        let write = |name: &str, bytes: u64| fs::write(self.dir.join(name), bytes.to_string());
+        let _ = write(swap, swap_bytes);
+        write(max, bytes)?;
+        let _ = write(swap, swap_bytes);
+        Ok(())
+    }
+
+    /// Starts this program again, in the group.
+    fn start(&self, role: &str) -> Service {
+        let mut command = Command::new(env::current_exe().expect("this program"));
+        let started = command.env(ROLE, role).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut child = started.expect("this program starts again");
+        fs::write(self.dir.join("cgroup.procs"), child.id().to_string()).expect("a process joins the group");
+        let (sender, lines) = mpsc::channel();
+        let output = BufReader::new(child.stdout.take().expect("piped"));
+        thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        let input = child.stdin.take();
+        let mut service = Service { child, input, lines };
+        service.say("go");
+        service
+    }
+}
+
+impl Drop for ControlGroup {
+    fn drop(&mut self) {
+        // The kernel needs a moment after the last process.
+        for _ in 0..100 {
+            if fs::remove_dir(&self.dir).is_ok() {
+                return;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        eprintln!("{} is left", self.dir.display());
+    }
+}
+
+struct Service {
+    child: Child,
+    input: Option<ChildStdin>,
+    lines: Receiver<String>,
+}
+
+impl Service {
+    fn say(&mut self, line: &str) {
+        writeln!(self.input.as_mut().expect("open"), "{line}").expect("the service reads");
+    }
+
+    /// Waits for such a line. Returns how long that took.
+    #[track_caller]
+    fn wait_for(&self, line: &str) -> Duration {
+        let begun = Instant::now();
+        let left = || PATIENCE.saturating_sub(begun.elapsed());
+        while let Ok(said) = self.lines.recv_timeout(left()) {
+            if said == line {
+                return begun.elapsed();
+            }
+        }
+        panic!("the service never said {line:?}");
+    }
+
+    fn end(mut self) -> ExitStatus {
+        self.input = None;
+        self.child.wait().expect("a child")
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn is_there(group: &Option<ControlGroup>) -> bool {
+    if group.is_none() {
+        println!("this system lets the test make no control group with a limit");
+    }
+    group.is_some()
+}
+
+// === The tests ===
+
+/// The limit falls before the service fills its cache and while it is full, and rises again.
+fn a_service_that_follows_lives() -> bool {
+    let group = ControlGroup::new("follows");
+    let Some(group) = group.as_ref().filter(|_| is_there(&group)) else { return false };
+    let mut service = group.start("follows");
+    service.wait_for(&format!("max {}", 128 * MIB));
+    service.say("fill");
+    service.wait_for(&format!("full {}", 128 * MIB));
+    for mib in [200, 150, 300, 180] {
+        group.set_limit(mib * MIB).expect("above what the service holds");
+        let max = service.wait_for(&format!("max {}", mib / 2 * MIB));
+        let full = service.wait_for(&format!("full {}", mib / 2 * MIB));
+        println!("limit {mib} MiB: followed after {} ms, full {} ms later", max.as_millis(), full.as_millis());
+    }
+    let status = service.end();
+    assert!(status.success(), "{status}");
+    true
+}
+
+/// The limit falls below the max of the service, which it never reads again.
+fn a_service_that_does_not_is_killed() -> bool {
+    use std::os::unix::process::ExitStatusExt;
+
+    let group = ControlGroup::new("fixed");
+    let Some(group) = group.as_ref().filter(|_| is_there(&group)) else { return false };
+    let mut service = group.start("fixed");
+    service.wait_for(&format!("max {}", 128 * MIB));
+    group.set_limit(64 * MIB).expect("the service holds little yet");
+    service.say("fill");
+    let status = service.child.wait().expect("a child");
+    // A shell says 128 + 9.
+    assert_eq!(status.signal(), Some(9), "{status}");
+    true
+}
+
+/// The kernel takes a trigger of the nearest pressure file, and a wait ends. Faulty ones are refused.
+fn the_kernels_trigger() -> bool {
+    let host = Host::new();
+    let pressure = host.pressure();
+    if let Err(fault) = &pressure {
+        println!("no pressure stall information here: {fault}");
+        return false;
+    }
+    let (stall, window) = (Duration::from_millis(150), Duration::from_secs(2));
+    for (stall, window) in [(window * 2, window), (stall, Duration::from_secs(60)), (Duration::ZERO, window)] {
+        let refused = host.trigger(Stalled::Some, stall, window);
+        assert!(matches!(refused, Err(HostError::Trigger { .. })), "{stall:?} in {window:?}: {refused:?}");
+    }
+    match host.trigger(Stalled::Full, stall, window) {
+        Ok(trigger) => {
+            // Whether memory is short now is not for the test to say.
+            let fired = trigger.wait(Duration::from_millis(50)).expect("the file stays");
+            let again = trigger.wait(Duration::ZERO).expect("the file stays");
+            assert!(!again, "at most once in a window; first {fired}");
+            true
+        }
+        Err(fault) => {
+            println!("this system takes no trigger: {fault}");
+            false
+        }
+    }
+}
