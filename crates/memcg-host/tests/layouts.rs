@@ -132,7 +132,7 @@ fn files_that_cannot_be_read() {
 fn files_without_permission() {
     let layout = Layout::new("docker_v2");
     let path = layout.root().join("sys/fs/cgroup/memory.max");
-    fs::set_permissions(&path, fs::Permissions::from_mode(0)).expect("the owner sets permissions");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).expect("the owner sets permissions");
     let limits = Host::at(layout.root()).limits().expect("the machine's memory can be read");
     match fs::read(&path) {
         Ok(_) => assert_eq!(limits.bytes(), 256 * MIB),

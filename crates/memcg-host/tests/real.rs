@@ -18,12 +18,15 @@ const ROLE: &str = "MEMCG_HOST_ROLE";
 const MIB: u64 = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Returns whether the system let it run.
+type Test = fn() -> bool;
+
 fn main() {
     match env::var(ROLE).as_deref() {
         Ok("follows") => service(true),
         Ok("fixed") => service(false),
         _ => {
-            let tests: [(&str, fn() -> bool); 3] = [
+            let tests: [(&str, Test); 3] = [
                 ("the_kernels_trigger", the_kernels_trigger),
                 ("a_service_that_follows_lives", a_service_that_follows_lives),
                 ("a_service_that_does_not_is_killed", a_service_that_does_not_is_killed),
