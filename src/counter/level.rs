@@ -20,7 +20,7 @@ pub(crate) struct Admitted {
     pub(crate) room: u64,
 }
 
-/// What a forced charge has done at one level.
+/// What a charge has done at one level, where it may have been forced.
 #[derive(Clone, Copy)]
 pub(crate) struct Forced {
     pub(crate) usage: u64,

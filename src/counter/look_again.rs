@@ -2,8 +2,6 @@
 //!
 //! Edges: E4 (forced charge/opening), E45 (usage changes/the counter is looked at).
 
-use smallvec::SmallVec;
-
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Crossing;
 use crate::counter::watch::OBSERVED;
@@ -21,18 +19,16 @@ fn look_at_path(counter: &Counter, thread: &Outermost, forced: bool) {
     if forced {
         at_limit::close_crossed(counter, thread);
     }
-    let mut crossings = SmallVec::<[Crossing<'_>; 8]>::new();
-    for level in counter.path_to_root() {
-        marks::report_protected(level);
-        if forced && level.forced() > 0 {
-            crossings.push(Crossing::Forced(level));
-        }
-        if level.limits.watched.is_for(OBSERVED) && level.usage() > level.max() {
-            crossings.push(Crossing::ObservedMax(level));
-        }
-    }
+    counter.path_to_root().for_each(marks::report_protected);
     if let Some(policies) = counter.tree().policies() {
-        policies.crossed(&crossings);
+        for level in counter.path_to_root() {
+            if forced && level.forced() > 0 {
+                policies.crossed(&Crossing::Forced(level));
+            }
+            if level.limits.watched.is_for(OBSERVED) && level.usage() > level.max() {
+                policies.crossed(&Crossing::ObservedMax(level));
+            }
+        }
         counter.path_to_root().for_each(|level| policies.fell(level));
     }
     let open = counter.header.capacity.load(Ordering::Relaxed) > 0;

@@ -45,6 +45,7 @@ pub(crate) mod make;
 pub(crate) mod marks;
 pub(crate) mod noted;
 pub(crate) mod object;
+mod passed;
 pub(crate) mod peak;
 pub(crate) mod protection;
 pub(crate) mod raw;

@@ -3,22 +3,19 @@
 //! After `mm/page_counter.c`, with two differences. A level admits by compare-exchange (`level`), so a refusal leaves
 //! no trace at its own level. A walk records peaks once it is through, so a doomed charge leaves none at all.
 
+use std::convert::Infallible;
 use std::{mem, ptr};
-
-use smallvec::SmallVec;
 
 use crate::counter::fallen::Fallen;
 use crate::counter::level::Open;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Crossing;
+use crate::counter::passed::{Passed, PassedLevel};
 use crate::counter::refusal::LevelRefusal;
-use crate::counter::watch::{HIGH, NOT_OF_WALKS, OBSERVED};
+use crate::counter::watch::{HIGH, OBSERVED};
 use crate::counter::{exceeded, marks};
 use crate::error::USAGE_MAX;
 use crate::sync::Ordering;
-
-/// Levels to visit again that a walk keeps on its own stack.
-const PASSED_COMMON: usize = 8;
 
 /// The levels of a charge: from a counter to its root. For the front of a set, the paths of all its members, the last
 /// first. An uncharge goes from the first, so that a later counter never reads lower than an earlier one because of it.
@@ -115,36 +112,6 @@ pub(crate) struct StoppedDown<'a> {
     above: Option<&'a Counter>,
 }
 
-/// Levels that a walk visits again once it is through, so that a doomed walk leaves no trace at them.
-#[derive(Default)]
-struct Passed<'a> {
-    /// Levels that are watched or may have a new peak, with the usage that the walk has left there.
-    levels: SmallVec<[(&'a Counter, u64); PASSED_COMMON]>,
-    /// One of them is watched.
-    watched: bool,
-}
-
-impl<'a> Passed<'a> {
-    #[inline(always)]
-    fn note(&mut self, level: &'a Counter, usage: u64) {
-        let watched = level.limits.watched.bits() & !NOT_OF_WALKS != 0;
-        if watched || level.peaks().rises(usage) {
-            self.levels.push((level, usage));
-            self.watched |= watched;
-        }
-    }
-
-    #[inline]
-    fn record_peaks(&self) {
-        for &(level, usage) in &self.levels {
-            level.peaks().record(usage);
-        }
-    }
-}
-
-/// Marks that a walk has crossed: the walk notifies the policies of them at once.
-type Crossings<'a> = SmallVec<[Crossing<'a>; PASSED_COMMON]>;
-
 impl Counter {
     #[inline]
     pub(crate) fn path_to_root(&self) -> Levels<'_> {
@@ -213,26 +180,22 @@ impl Counter {
         &'a self,
         n: u64,
         amount: Amount,
-        levels: impl Iterator<Item = &'a Counter>,
+        mut levels: impl Iterator<Item = &'a Counter>,
         mut first: Open,
-        mut margin: u64,
+        margin: u64,
     ) -> Result<Walked, LevelRefusal<'a>> {
-        let mut passed = Passed::default();
-        for level in levels {
-            match level.admit_after(mem::replace(&mut first, Open::NotAdded), n) {
-                Ok(admitted) => {
-                    margin = margin.min(admitted.room);
-                    passed.note(level, admitted.usage);
-                }
-                Err(refusal) => {
-                    self.roll_back_slow(n, refusal.level);
-                    return Err(refusal.limited());
-                }
+        let mut charge = |level: &'a Counter| match level.admit_after(mem::replace(&mut first, Open::NotAdded), n) {
+            Ok(admitted) => Ok(admitted.into()),
+            Err(refusal) => {
+                self.roll_back_slow(n, refusal.level);
+                Err(refusal.limited())
             }
-        }
-        passed.record_peaks();
-        let walked = Walked::quietly(margin);
-        Ok(if passed.watched { self.look_at_marks_slow(n, amount, &passed, walked) } else { walked })
+        };
+        Passed::from_bottom(margin).climb(&mut levels, &mut charge, |passed| {
+            passed.record_peaks();
+            let walked = Walked::quietly(passed.margin);
+            if passed.watched { self.look_at_marks_slow(n, amount, passed, walked) } else { walked }
+        })
     }
 
     /// [`walk`](Self::walk) that goes above the max of a level where no drain makes room. It is refused only where one
@@ -251,32 +214,22 @@ impl Counter {
     fn walk_forced_levels<'a>(
         &'a self,
         n: u64,
-        levels: Levels<'a>,
+        mut levels: Levels<'a>,
         mut first: Open,
         below: WalkedAtOnce<'a>,
     ) -> Result<Walked, LevelRefusal<'a>> {
-        let mut passed = Passed::default();
-        let mut crossings: Crossings<'_> = below.above.into_iter().map(Crossing::Forced).collect();
-        let mut margin = below.margin;
-        for level in levels {
-            match level.admit_or_force(mem::replace(&mut first, Open::NotAdded), n) {
-                Ok(forced) => {
-                    margin = margin.min(forced.room);
-                    passed.note(level, forced.usage);
-                    if forced.is_above {
-                        crossings.push(Crossing::Forced(level));
-                    }
-                }
-                Err(refusal) => {
-                    self.roll_back_slow(n, refusal.level);
-                    return Err(refusal);
-                }
-            }
-        }
-        passed.record_peaks();
-        self.tell_crossings(&crossings);
-        let walked = Walked { above_max: !crossings.is_empty(), ..Walked::quietly(margin) };
-        Ok(if passed.watched { self.look_at_marks_slow(n, Amount::Needed, &passed, walked) } else { walked })
+        let mut charge = |level: &'a Counter| {
+            let forced = level.admit_or_force(mem::replace(&mut first, Open::NotAdded), n);
+            forced.inspect_err(|refusal| self.roll_back_slow(n, refusal.level))
+        };
+        Passed::from_bottom(below.margin).climb(&mut levels, &mut charge, |passed| {
+            passed.record_peaks();
+            below.above.into_iter().for_each(|level| self.tell(&Crossing::Forced(level)));
+            self.tell_forced(passed);
+            let above_max = below.above.is_some() || passed.above_max;
+            let walked = Walked { above_max, ..Walked::quietly(passed.margin) };
+            if passed.watched { self.look_at_marks_slow(n, Amount::Needed, passed, walked) } else { walked }
+        })
     }
 
     #[cold]
@@ -290,14 +243,13 @@ impl Counter {
     /// Compare the marks of the watched levels that a walk has passed with the usage that it left there.
     #[cold]
     #[inline(never)]
-    fn look_at_marks_slow(&self, n: u64, amount: Amount, passed: &Passed<'_>, mut walked: Walked) -> Walked {
-        let mut crossings = Crossings::new();
-        for &(level, usage) in &passed.levels {
+    fn look_at_marks_slow(&self, n: u64, amount: Amount, passed: &Passed<'_, '_>, mut walked: Walked) -> Walked {
+        passed.each(&mut |&PassedLevel { level, usage, .. }| {
             marks::report_protected(level);
             if level.limits.watched.is_for(OBSERVED) && usage > level.max() {
                 walked.above_observed = true;
                 if amount == Amount::Needed {
-                    crossings.push(Crossing::ObservedMax(level));
+                    self.tell(&Crossing::ObservedMax(level));
                 }
             }
             if level.limits.watched.is_for(HIGH) && usage > marks::high(level) {
@@ -305,49 +257,55 @@ impl Counter {
                 exceeded::rose(level);
             }
             if marks::is_excess_wrong(level) {
-                crossings.push(Crossing::Soft(level));
+                self.tell(&Crossing::Soft(level));
             }
-        }
-        self.tell_crossings(&crossings);
+        });
         walked
     }
 
     /// A walk that has got through outside of any slow path, for a thread that is in one now.
     pub(crate) fn report(&self, walked: &WalkedAtOnce<'_>) -> Walked {
-        self.tell_crossings(walked.above.map(Crossing::Forced).as_slice());
+        walked.above.into_iter().for_each(|level| self.tell(&Crossing::Forced(level)));
         Walked { above_max: walked.above.is_some(), ..Walked::quietly(walked.margin) }
     }
 
-    fn tell_crossings(&self, crossings: &[Crossing<'_>]) {
-        if let Some(policies) = self.tree().policies().filter(|_| !crossings.is_empty()) {
-            policies.crossed(crossings);
+    /// A walk that is through tells the policies of a mark that it has crossed.
+    #[cold]
+    fn tell(&self, crossing: &Crossing<'_>) {
+        if let Some(policies) = self.tree().policies() {
+            policies.crossed(crossing);
+        }
+    }
+
+    fn tell_forced(&self, passed: &Passed<'_, '_>) {
+        if passed.above_max {
+            passed.each(&mut |at| {
+                if at.is_above {
+                    self.tell(&Crossing::Forced(at.level));
+                }
+            });
         }
     }
 
     /// Charge exactly `n` at every level, whatever the limits say. True if a level is above its max afterwards.
     pub(crate) fn force(&self, n: u64) -> bool {
-        let mut passed = Passed::default();
-        let mut crossings = Crossings::new();
-        let mut crossed = false;
-        for level in self.path_to_root() {
-            let forced = level.add_forced(n);
-            passed.note(level, forced.usage);
-            crossed |= forced.is_above;
-            if forced.is_above {
-                crossings.push(Crossing::Forced(level));
-            }
-        }
-        passed.record_peaks();
-        for &(level, usage) in &passed.levels {
-            marks::report_protected(level);
-            if level.limits.watched.is_for(HIGH) && usage > marks::high(level) {
-                exceeded::rose(level);
-            }
-            if marks::is_excess_wrong(level) {
-                crossings.push(Crossing::Soft(level));
-            }
-        }
-        self.tell_crossings(&crossings);
+        let mut charge = |level: &Counter| Ok::<_, Infallible>(level.add_forced(n));
+        let Ok(crossed) = Passed::from_bottom(u64::MAX).climb(&mut self.path_to_root(), &mut charge, |passed| {
+            passed.record_peaks();
+            passed.each(&mut |&PassedLevel { level, usage, .. }| {
+                marks::report_protected(level);
+                if level.limits.watched.is_for(HIGH) && usage > marks::high(level) {
+                    exceeded::rose(level);
+                }
+            });
+            self.tell_forced(passed);
+            passed.each(&mut |at| {
+                if marks::is_excess_wrong(at.level) {
+                    self.tell(&Crossing::Soft(at.level));
+                }
+            });
+            passed.above_max
+        });
         crossed
     }
 

@@ -148,9 +148,7 @@ impl Owner {
     }
 }
 
-// Apart from the code of other objects, which an allocator has in line.
-
-#[inline(never)]
+#[inline]
 fn charge_covered(header: &'static Header, bytes: u64) -> Owner {
     if slow_path::is_running() {
         unowned::count_other(bytes);
@@ -174,7 +172,7 @@ unsafe fn grow_covered(word: u32, bytes: u64) {
 /// # Safety
 ///
 /// As for [`Owner::uncharge`], of a covered object.
-#[inline(never)]
+#[inline]
 #[allow(unsafe_code)]
 unsafe fn uncharge_covered(word: u32, bytes: u64) {
     // SAFETY: says the caller.

@@ -31,7 +31,8 @@ impl Charge {
     /// nothing: what `work` allocates is charged to the group's memory. Objects that the allocator does not own, below its
     /// threshold, are not covered.
     ///
-    /// It costs what [`Group::run`] costs. A covered object costs what one costs that a group owns.
+    /// It costs what [`Group::run`] costs. A covered object costs a little less than one that a group owns: it touches no
+    /// stock.
     ///
     /// ```
     /// use memcg::allocator::Owner; // what an allocator does

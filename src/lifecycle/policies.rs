@@ -25,18 +25,16 @@ impl Policies for GroupTree {
         line::undo_barge(counter, n);
     }
 
-    fn crossed(&self, crossings: &[Crossing<'_>]) {
-        for crossing in crossings {
-            match *crossing {
-                Crossing::Soft(counter) => excess::cross(counter),
-                Crossing::ObservedMax(counter) => {
-                    events::count(counter, Event::Max);
-                    events::count(counter, Event::Observed);
-                }
-                Crossing::Forced(counter) => {
-                    exceeded::rose(counter);
-                    events::count(counter, Event::Overcharge);
-                }
+    fn crossed(&self, crossing: &Crossing<'_>) {
+        match *crossing {
+            Crossing::Soft(counter) => excess::cross(counter),
+            Crossing::ObservedMax(counter) => {
+                events::count(counter, Event::Max);
+                events::count(counter, Event::Observed);
+            }
+            Crossing::Forced(counter) => {
+                exceeded::rose(counter);
+                events::count(counter, Event::Overcharge);
             }
         }
     }

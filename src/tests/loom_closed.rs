@@ -1,18 +1,19 @@
 //! Walks of a closed stock, outside of slow paths.
 
 use super::loom_exceeded::{charge_and_ask, is_alert, is_marked, with_max};
-use super::{beside, model, model_without_pair, race, stocked};
+use super::loom_level::{charge_vs_set_max, unstocked, walk_vs_set_max};
+use super::{model, model_without_pair, race, stocked};
+use crate::PageCounter;
 use crate::counter::slow_path::SlowPath;
-use crate::{CounterConfig, PageCounter};
-
-fn unstocked() -> CounterConfig {
-    CounterConfig::new().batch(0)
-}
 
 /// A thread has a block from its first slow path on, and walks outside of slow paths from then on.
 fn with_block<T>(charge: impl FnOnce() -> T) -> T {
     drop(SlowPath::enter());
     charge()
+}
+
+fn charge_with_block(counter: PageCounter) -> bool {
+    with_block(|| counter.try_charge(2).is_ok())
 }
 
 /// A new peak stops the walk: no charge up to this usage has one.
@@ -24,29 +25,13 @@ fn with_peak(counter: &PageCounter, usage: u64) {
 /// E1. A limit is lowered, or a charge above it stands, never both.
 #[test]
 fn loom_closed_charge_vs_set_max() {
-    model_without_pair(|| {
-        let counter = PageCounter::root(unstocked());
-        with_peak(&counter, 2);
-        let charger = |counter: PageCounter| with_block(|| counter.try_charge(2).is_ok());
-        let (charged, lowered) = race(counter.clone(), charger, || counter.set_max(1).is_ok());
-        assert!(!(lowered && charged), "usage {} of max {}", counter.usage(), counter.max());
-        assert_eq!(counter.usage(), if charged { 2 } else { 0 });
-    });
+    model_without_pair(|| charge_vs_set_max(|counter| with_peak(counter, 2), charge_with_block));
 }
 
 /// E5. A walk that passed the level under the old max is undone before `set_max` says that the new max holds.
 #[test]
 fn loom_closed_walk_vs_set_max() {
-    model(|| {
-        let counter = PageCounter::root(unstocked().max(4));
-        let charger = beside(counter.clone(), |counter| with_block(|| counter.try_charge(2).is_ok()));
-        let setter = beside(counter.clone(), |counter| {
-            let set = counter.set_max(1);
-            assert!(set.is_err() || counter.usage() <= 1, "usage {} of max 1", counter.usage());
-        });
-        charger.join().unwrap();
-        setter.join().unwrap();
-    });
+    model(|| walk_vs_set_max(charge_with_block));
 }
 
 /// Two threads want the last unit of the parent: one gets it, and the other leaves nothing behind.

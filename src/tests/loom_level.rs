@@ -3,35 +3,41 @@
 use super::{beside, model, model_without_pair, race, stocked};
 use crate::{CounterConfig, CounterSet, PageCounter, SetStock};
 
-fn unstocked() -> CounterConfig {
+pub(super) fn unstocked() -> CounterConfig {
     CounterConfig::new().batch(0)
+}
+
+/// One thread charges a new counter, as `charge` does, and another one lowers its max.
+pub(super) fn charge_vs_set_max(prepare: fn(&PageCounter), charge: fn(PageCounter) -> bool) {
+    let counter = PageCounter::root(unstocked());
+    prepare(&counter);
+    let (charged, lowered) = race(counter.clone(), charge, || counter.set_max(1).is_ok());
+    assert!(!(lowered && charged), "usage {} of max {}", counter.usage(), counter.max());
+    assert_eq!(counter.usage(), if charged { 2 } else { 0 });
+}
+
+/// The same beside a third thread, below a max.
+pub(super) fn walk_vs_set_max(charge: fn(PageCounter) -> bool) {
+    let counter = PageCounter::root(unstocked().max(4));
+    let charger = beside(counter.clone(), charge);
+    let setter = beside(counter.clone(), |counter| {
+        let set = counter.set_max(1);
+        assert!(set.is_err() || counter.usage() <= 1, "usage {} of max 1", counter.usage());
+    });
+    charger.join().unwrap();
+    setter.join().unwrap();
 }
 
 /// E1. A limit is lowered, or a charge above it stands, never both.
 #[test]
 fn loom_charge_vs_set_max() {
-    model_without_pair(|| {
-        let counter = PageCounter::root(unstocked());
-        let (charged, lowered) =
-            race(counter.clone(), |counter| counter.try_charge(2).is_ok(), || counter.set_max(1).is_ok());
-        assert!(!(lowered && charged), "usage {} of max {}", counter.usage(), counter.max());
-        assert_eq!(counter.usage(), if charged { 2 } else { 0 });
-    });
+    model_without_pair(|| charge_vs_set_max(|_| {}, |counter| counter.try_charge(2).is_ok()));
 }
 
 /// E5. A walk that passed the level under the old max is undone before `set_max` says that the new max holds.
 #[test]
 fn loom_walk_vs_set_max() {
-    model(|| {
-        let counter = PageCounter::root(unstocked().max(4));
-        let charger = beside(counter.clone(), |counter| counter.try_charge(2).is_ok());
-        let setter = beside(counter.clone(), |counter| {
-            let set = counter.set_max(1);
-            assert!(set.is_err() || counter.usage() <= 1, "usage {} of max 1", counter.usage());
-        });
-        charger.join().unwrap();
-        setter.join().unwrap();
-    });
+    model(|| walk_vs_set_max(|counter| counter.try_charge(2).is_ok()));
 }
 
 /// E11. The thread that adds to the parent last has seen the latest usage.

@@ -11,7 +11,7 @@ use crate::sync::{AtomicU32, Ordering, place_zeroed, stand_in};
 use crate::thread::audit::Cell as AuditCell;
 use crate::thread::cells::{CellsPlace, CellsRow, ThreadStats};
 use crate::thread::counts::UnownedCounts;
-use crate::thread::directory::{Directory, Header, SlotIndex};
+use crate::thread::directory::{BesideSlot, Directory, Header, SlotIndex};
 use crate::thread::gross::GrossCell;
 use crate::thread::ledger::{CoveredCell, OwnedCell};
 use crate::thread::raw::RawCell;
@@ -161,15 +161,33 @@ impl Block {
         self.slots.pace(index).map_or(batch, |pace| pace.next_refill(n, batch))
     }
 
+    /// What `with` returns for the slot behind a header and the cell beside it, where the thread has that cell. The test
+    /// whether the cell is there stands for both.
+    ///
+    /// # Safety
+    ///
+    /// The owner calls, and makes a page of such cells after the page of the slots.
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    unsafe fn both_behind<T: BesideSlot, R>(
+        &self,
+        cells: &Directory<T>,
+        header: &Header,
+        with: impl FnOnce(&Slot, &T) -> R,
+    ) -> Option<R> {
+        let place = header.place();
+        let cell = cells.at_slot(place)?;
+        // SAFETY: the page of the cell is there, so that of the slot is, says the caller.
+        Some(with(unsafe { self.slots.at_made(place) }, cell))
+    }
+
     /// What `with` returns for the slot behind a header and the cell of charges without a guard, where the thread has
-    /// that cell. The test whether the cell is there stands for both.
+    /// that cell. Owner only.
     #[inline(always)]
     #[allow(unsafe_code)]
     pub(crate) fn raw_behind<R>(&self, header: &Header, with: impl FnOnce(&Slot, &RawCell) -> R) -> Option<R> {
-        let place = header.place();
-        let cell = self.raw.at_slot(place)?;
-        // SAFETY: the page of the cell is there, so `raw_or_make` has made the page of the slot before it.
-        Some(with(unsafe { self.slots.at_made(place) }, cell))
+        // SAFETY: `raw_or_make` makes the page of the slots first.
+        unsafe { self.both_behind(&self.raw, header, with) }
     }
 
     /// The cell of charges without a guard, if its page exists.
@@ -187,10 +205,8 @@ impl Block {
     #[inline(always)]
     #[allow(unsafe_code)]
     pub(crate) fn owned_behind<R>(&self, header: &Header, with: impl FnOnce(&Slot, &OwnedCell) -> R) -> Option<R> {
-        let place = header.place();
-        let cell = self.owned.at_slot(place)?;
-        // SAFETY: the page of the cell is there, so `owned_or_make` has made the page of the slot before it.
-        Some(with(unsafe { self.slots.at_made(place) }, cell))
+        // SAFETY: `owned_or_make` makes the page of the slots first.
+        unsafe { self.both_behind(&self.owned, header, with) }
     }
 
     /// The cell of owned bytes, if its page exists.

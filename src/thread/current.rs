@@ -11,6 +11,7 @@ use std::ptr::{self, NonNull};
 
 use crate::sync::{model_failed, per_thread};
 use crate::thread::directory::Header;
+use crate::thread::local::Deeper;
 
 #[repr(C)]
 struct Current {
@@ -132,9 +133,12 @@ impl EnteredScope {
     }
 
     fn enter_group(group: *const Header) -> EnteredScope {
-        // A raw pointer, and no box: the chain points to the scope while the entry moves.
-        let scope = CurrentScope::new();
-        let entered = EnteredScope(NonNull::from(Box::leak(Box::new(scope))));
+        let entered = {
+            // Memory of the crate, and of no group: allocated as in a slow path.
+            let _slow = Deeper::enter();
+            // A raw pointer, and no box: the chain points to the scope while the entry moves.
+            EnteredScope(NonNull::from(Box::leak(Box::new(CurrentScope::new()))))
+        };
         entered.scope().begin(group);
         entered
     }

@@ -107,6 +107,27 @@ fn the_crates_own_memory_is_no_groups() {
     });
 }
 
+/// A guard's own memory, in the group around it and under a cover.
+#[test]
+fn a_guards_memory_is_no_groups() {
+    watched(|| {
+        let runtime = Runtime::builder().build().unwrap();
+        let [outer, inner] = ["outer", "inner"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
+        let charge = inner.charge(100);
+        let of_groups = outer.run(|| {
+            let groups = (inner.enter(), inner.enter());
+            let covers = (charge.enter_cover(), charge.enter_cover());
+            let of_groups = [&outer, &inner].map(Group::allocated_local);
+            drop((covers, groups));
+            of_groups
+        });
+        assert_eq!(of_groups, [0, 0]);
+        drop(charge);
+        memcg_alloc::settle();
+        assert_eq!((runtime.root().live(), runtime.counts().underflows), (0, 0));
+    });
+}
+
 /// Frees what it holds and allocates meanwhile, in whatever group the caller is in.
 struct Cache {
     held: Mutex<Vec<Vec<u8>>>,

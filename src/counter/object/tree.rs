@@ -155,8 +155,8 @@ pub(crate) trait Policies: Send + Sync {
     /// A walk subtracts `n` units that [`may_barge`](Self::may_barge) let stay: a level above has refused.
     fn barge_undone(&self, counter: &Counter, n: u64);
 
-    /// A walk has got through and reports the marks that it crossed, once, at its end.
-    fn crossed(&self, crossings: &[Crossing<'_>]);
+    /// A walk has got through and reports a mark that it crossed.
+    fn crossed(&self, crossing: &Crossing<'_>);
 
     /// A forced charge went above the max of `counter`, whose mark of excess is right. Outside of any slow path.
     fn forced(&self, counter: &Counter);

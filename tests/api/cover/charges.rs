@@ -1,12 +1,10 @@
 use memcg::{Charge, Limits};
 
-use super::{Object, assert_figures, assert_verified, group, runtime};
+use super::{Object, assert_figures, assert_verified, charged, group, runtime};
 
 #[test]
 fn a_covered_object_is_paid_once_and_frees_nothing() {
-    let runtime = runtime();
-    let query = group(&runtime, "q");
-    let charge = query.try_charge(100).unwrap();
+    let (runtime, query, charge) = charged();
     let object = charge.cover(|| Object::new(60));
     assert!(object.owner.is_covered());
     assert_figures(&query, [100, 100, 60, 0, 0]);
@@ -63,9 +61,7 @@ fn a_charge_that_goes_first_leaves_what_is_covered() {
 
 #[test]
 fn parts_of_a_covering_charge_cover() {
-    let runtime = runtime();
-    let query = group(&runtime, "q");
-    let mut charge = query.try_charge(100).unwrap();
+    let (runtime, query, mut charge) = charged();
     let object = charge.cover(|| Object::new(80));
     let part = charge.split(30).unwrap();
     assert_figures(&query, [100, 100, 80, 0, 0]);
@@ -132,9 +128,7 @@ fn a_moved_charge_leaves_the_objects_where_they_are() {
 #[test]
 #[allow(unsafe_code)]
 fn a_charge_without_its_guard_covers_no_longer() {
-    let runtime = runtime();
-    let query = group(&runtime, "q");
-    let charge = query.try_charge(100).unwrap();
+    let (runtime, query, charge) = charged();
     let object = charge.cover(|| Object::new(60));
     let (word, bytes) = charge.into_raw();
     assert_figures(&query, [160, 100, 60, 0, 60]);
@@ -154,9 +148,7 @@ fn a_charge_without_its_guard_covers_no_longer() {
 
 #[test]
 fn two_covers_of_one_charge_count_it_once() {
-    let runtime = runtime();
-    let query = group(&runtime, "q");
-    let charge = query.try_charge(100).unwrap();
+    let (_runtime, query, charge) = charged();
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| charge.cover(|| drop(Object::new(10))));

@@ -1,6 +1,6 @@
 use memcg::Limits;
 
-use super::{Object, assert_figures, assert_verified, group, runtime};
+use super::{Object, assert_figures, assert_verified, charged, group, runtime};
 
 #[test]
 fn a_group_goes_offline_under_a_cover() {
@@ -75,9 +75,7 @@ fn a_charge_of_another_runtime_pays_there() {
 
 #[test]
 fn a_thread_ends_with_covered_objects() {
-    let runtime = runtime();
-    let query = group(&runtime, "q");
-    let charge = query.try_charge(100).unwrap();
+    let (runtime, query, charge) = charged();
     let objects: Vec<Object> = std::thread::scope(|scope| {
         let allocate = || charge.cover(|| Object::new(10));
         (0..5).map(|_| scope.spawn(allocate).join().unwrap()).collect()

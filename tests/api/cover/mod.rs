@@ -9,7 +9,7 @@ mod scopes;
 mod shown;
 
 use memcg::allocator::Owner;
-use memcg::{Group, Limits, Runtime};
+use memcg::{Charge, Group, Limits, Runtime};
 
 /// What an allocator keeps of an object, which is freed with the value.
 pub(crate) struct Object {
@@ -52,6 +52,14 @@ pub(crate) fn runtime() -> Runtime {
 
 pub(crate) fn group(runtime: &Runtime, name: &str) -> Group {
     runtime.root().create(name, Limits::new()).unwrap()
+}
+
+/// A group, and a charge of 100 bytes of it.
+pub(crate) fn charged() -> (Runtime, Group, Charge) {
+    let runtime = runtime();
+    let query = group(&runtime, "q");
+    let charge = query.try_charge(100).unwrap();
+    (runtime, query, charge)
 }
 
 /// Live, reserved, covered, uncovered, unpaid.

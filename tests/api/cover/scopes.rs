@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 
 use memcg::{CoveredBy, Group, InGroup};
 
-use super::{Object, assert_figures, assert_verified, group, runtime};
+use super::{Object, assert_figures, assert_verified, charged, group, runtime};
 
 #[test]
 fn the_innermost_scope_counts() {
@@ -30,9 +30,7 @@ fn the_innermost_scope_counts() {
 
 #[test]
 fn a_panic_ends_the_cover() {
-    let runtime = runtime();
-    let query = group(&runtime, "q");
-    let charge = query.try_charge(100).unwrap();
+    let (_runtime, query, charge) = charged();
     let objects = Mutex::new(Vec::new());
     let panicked = catch_unwind(AssertUnwindSafe(|| {
         charge.cover(|| {

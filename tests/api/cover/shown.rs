@@ -1,7 +1,7 @@
 use memcg::expert::FaultKind;
 use memcg::{Freshness, Group, Limits};
 
-use super::{Object, assert_figures, group, runtime};
+use super::{Object, assert_figures, charged, group, runtime};
 
 #[test]
 fn a_subtree_has_what_its_groups_have() {
@@ -75,9 +75,7 @@ fn what_is_allocated_beyond_the_charge_is_forced_within_a_step() {
 
 #[test]
 fn verify_finds_a_ledger_that_does_not_add_up() {
-    let runtime = runtime();
-    let query = group(&runtime, "q");
-    let charge = query.try_charge(100).unwrap();
+    let (runtime, query, charge) = charged();
     charge.cover(|| {});
     query.uncharge(40); // a bug: the charge has them
     let verdict = runtime.verify();
