@@ -1,0 +1,188 @@
+//! What a request holds, from its admission to the last of its future, its body and the body of its response.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use memcg::{Bytes, Charge, ChargeError, Group, GroupScope};
+
+/// The reservation of a request. Its last owner gives the bytes back.
+pub(crate) struct Account {
+    state: Mutex<State>,
+    /// Below the charge: the group goes offline after its bytes are given back.
+    group: Owner,
+}
+
+enum Owner {
+    Tenant(Group),
+    Request(GroupScope),
+}
+
+struct State {
+    charge: Charge,
+    /// Of the charge: for the body of the request, whether it has come or not.
+    request: u64,
+    /// Of the charge: for the response.
+    response: u64,
+    /// The handler has answered: what still comes of the body is a stream, which the overhead covers.
+    answered: bool,
+    /// Why the body of the request has failed, which is the answer whatever the handler says.
+    failed: Option<Failed>,
+}
+
+/// Why a body was not read to its end.
+#[derive(Clone)]
+pub(crate) enum Failed {
+    /// It has outgrown what was reserved for it.
+    Outgrown(ChargeError),
+    /// Its group is above max by force, or cancelled.
+    Refused(ChargeError),
+}
+
+impl Account {
+    pub(crate) fn new(group: Group, charge: Charge, request: u64, response: u64) -> Arc<Account> {
+        Account::of(Owner::Tenant(group), charge, request, response)
+    }
+
+    pub(crate) fn of_request(scope: GroupScope, charge: Charge, request: u64, response: u64) -> Arc<Account> {
+        Account::of(Owner::Request(scope), charge, request, response)
+    }
+
+    fn of(group: Owner, charge: Charge, request: u64, response: u64) -> Arc<Account> {
+        Arc::new(Account {
+            state: Mutex::new(State { charge, request, response, answered: false, failed: None }),
+            group,
+        })
+    }
+
+    pub(crate) fn group(&self) -> &Group {
+        match &self.group {
+            Owner::Tenant(group) => group,
+            Owner::Request(scope) => scope,
+        }
+    }
+
+    /// Each change is whole before the lock is given up, so a panic elsewhere leaves nothing half done.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Works on the state, and drops what it gives back without the lock: wakers may run then.
+    fn take(&self, work: impl FnOnce(&mut State) -> u64) {
+        let given_back = {
+            let mut state = self.state();
+            let surplus = work(&mut state);
+            state.charge.split(Bytes(surplus)).ok()
+        };
+        drop(given_back);
+    }
+
+    /// So many bytes of the request's body have come. What is reserved covers them, or they are charged at once.
+    pub(crate) fn has_read(&self, read: u64) -> Result<(), ChargeError> {
+        let missing = {
+            let state = self.state();
+            if state.answered { 0 } else { read.saturating_sub(state.request) }
+        };
+        if missing == 0 {
+            return Ok(());
+        }
+        match self.group().try_charge_now(Bytes(missing)) {
+            Ok(charge) => {
+                self.merge(charge, |state| state.request += missing);
+                Ok(())
+            }
+            Err(refusal) => {
+                self.fail(Failed::Outgrown(refusal.clone()));
+                Err(refusal)
+            }
+        }
+    }
+
+    /// No more of the body will come: what was reserved for more is given back.
+    pub(crate) fn has_read_all(&self, read: u64) {
+        self.take(|state| {
+            let surplus = state.request.saturating_sub(read);
+            state.request -= surplus;
+            surplus
+        });
+    }
+
+    /// The handler has answered: of what its request's body took, so much is for the response from here on.
+    pub(crate) fn has_answered(&self, response: u64) {
+        self.take(|state| {
+            let moved = state.request.min(response);
+            let surplus = state.request - moved;
+            state.request = 0;
+            state.response += moved;
+            state.answered = true;
+            surplus
+        });
+    }
+
+    /// How many bytes a frame of the response lacks.
+    pub(crate) fn lacks(&self, frame: u64) -> u64 {
+        frame.saturating_sub(self.state().response)
+    }
+
+    /// Bytes for a larger frame of the response.
+    pub(crate) fn add_for_response(&self, charge: Charge) {
+        let bytes = charge.bytes();
+        self.merge(charge, |state| state.response += bytes);
+    }
+
+    fn merge(&self, charge: Charge, note: impl FnOnce(&mut State)) {
+        let unmerged = {
+            let mut state = self.state();
+            let merged = state.charge.merge(charge);
+            if merged.is_ok() {
+                note(&mut state);
+            }
+            merged
+        };
+        // Both are charges of one group, so nothing is left; it would be given back without the lock.
+        drop(unmerged);
+    }
+
+    pub(crate) fn fail(&self, failed: Failed) {
+        // The old value, a handle on a group, is dropped without the lock.
+        let before = self.state().failed.replace(failed);
+        drop(before);
+    }
+
+    pub(crate) fn failed(&self) -> Option<Failed> {
+        self.state().failed.take()
+    }
+}
+
+/// The admitted request, as an extension of it: which group it is charged to. Each clone keeps what the request holds.
+///
+/// With axum, `Extension<Admitted>` extracts it. It is there where
+/// [`request_groups`](crate::AdmissionLayer::request_groups) is set.
+///
+/// ```
+/// use axum::Extension;
+/// use memcg_tower::Admitted;
+///
+/// async fn handler(Extension(admitted): Extension<Admitted>) -> String {
+///     format!("charged to {}", admitted.group().path())
+/// }
+/// ```
+#[derive(Clone)]
+pub struct Admitted(pub(crate) Arc<Account>);
+
+impl Admitted {
+    /// Returns the request's group, to charge what the handler takes.
+    pub fn group(&self) -> &Group {
+        self.0.group()
+    }
+
+    /// Returns the bytes that the layer holds for the request now.
+    pub fn reserved(&self) -> u64 {
+        self.0.state().charge.bytes()
+    }
+}
+
+impl fmt::Debug for Admitted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Admitted").field("group", self.group()).field("reserved", &self.reserved()).finish()
+    }
+}

@@ -1,0 +1,150 @@
+//! The layer and its settings.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Request;
+use memcg::{Group, Limits};
+use tower_layer::Layer;
+
+use crate::service::Admission;
+
+/// What a request is charged, and how long it may wait.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) overhead: u64,
+    pub(crate) unknown: u64,
+    pub(crate) window: u64,
+    pub(crate) response: u64,
+    pub(crate) patience: Duration,
+    pub(crate) drain: u64,
+    /// The limits of a request's own group, where each request has one.
+    pub(crate) request_group: Option<Limits>,
+}
+
+/// A layer that charges each request to the group of its tenant before the inner service runs. Where the bytes do not fit
+/// the request waits for a while, and is then answered with 413, 429 or 503.
+///
+/// A request is charged its overhead, its body and a part of its response, before the body is read. So a request that runs
+/// never waits for bytes that another one holds. What did not come is given back when the body has ended.
+///
+/// | answer | when |
+/// |---|---|
+/// | 413 Content Too Large | the request could never fit below a max; or its body has outgrown what was reserved, and there is no room |
+/// | 429 Too Many Requests | its tenant is full, with `Retry-After` |
+/// | 503 Service Unavailable | a group above the tenant is full, with `Retry-After`; the tenant is offline or cancelled |
+///
+/// Each has the refusal as its text, which names the group. A gRPC request gets `RESOURCE_EXHAUSTED` with the same text,
+/// and with the details `RetryInfo` and `QuotaFailure`; `UNAVAILABLE` where the tenant is offline.
+///
+/// `Retry-After` is the time that the request has waited in vain and the delay above a high, at least a second.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use axum::{Router, body::Body, http::Request, routing::post};
+/// use memcg::{Limit, Limits, Runtime};
+/// use memcg_tower::AdmissionLayer;
+///
+/// let budget = Runtime::builder().max(Limit::gib(2)).build()?;
+/// let acme = budget.root().create("acme", Limits::new().max(Limit::mib(512)))?;
+/// let layer = AdmissionLayer::new(move |request: &Request<Body>| {
+///     (request.headers().get("x-tenant")? == "acme").then(|| acme.clone())
+/// });
+/// let layer = layer.overhead(16 << 10).unknown_body(64 << 10).patience(Duration::from_millis(250));
+/// let app: Router = Router::new().route("/", post(|body: String| async move { body })).layer(layer);
+/// # drop(app);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct AdmissionLayer<C> {
+    classify: C,
+    settings: Arc<Settings>,
+}
+
+impl<C> AdmissionLayer<C> {
+    /// Creates a layer. `classify` says whose request it is, from its head; `None` lets the request pass uncharged, as for
+    /// a health check. It runs in `call`, once for each request.
+    pub fn new<B>(classify: C) -> Self
+    where
+        C: Fn(&Request<B>) -> Option<Group>,
+    {
+        let settings = Settings {
+            overhead: 16 << 10,
+            unknown: 64 << 10,
+            window: u64::MAX,
+            response: 64 << 10,
+            patience: Duration::from_secs(1),
+            drain: 16 << 20,
+            request_group: None,
+        };
+        AdmissionLayer { classify, settings: Arc::new(settings) }
+    }
+
+    fn with(mut self, set: impl FnOnce(&mut Settings)) -> Self {
+        set(Arc::make_mut(&mut self.settings));
+        self
+    }
+
+    /// Sets the bytes that each request takes beside its bodies: its head, and what the handler holds. 16 KiB by default.
+    pub fn overhead(self, bytes: usize) -> Self {
+        self.with(|settings| settings.overhead = bytes as u64)
+    }
+
+    /// Sets the bytes to reserve for the body of a request that does not say its length. 64 KiB by default. A body that
+    /// outgrows them is charged as it comes, never waits, and is answered with 413 where there is no room.
+    pub fn unknown_body(self, bytes: usize) -> Self {
+        self.with(|settings| settings.unknown = bytes as u64)
+    }
+
+    /// Sets the most bytes to reserve for the body of a request, whatever its length: for handlers that do not buffer it,
+    /// but pass on or drop what they have read. Without it a body that is larger than a max gets 413, and a long stream is
+    /// charged to its sum until the handler answers.
+    pub fn body_window(self, bytes: usize) -> Self {
+        self.with(|settings| settings.window = bytes as u64)
+    }
+
+    /// Sets the bytes to reserve for a response: what is handed to the connection and may not be sent yet. 64 KiB by
+    /// default. They come on top of the request's body, whose bytes a response of known length takes over. A larger
+    /// frame is charged when it comes, and held back for at most the patience where there is no room.
+    pub fn response(self, bytes: usize) -> Self {
+        self.with(|settings| settings.response = bytes as u64)
+    }
+
+    /// Sets how long a request may wait for room. 1 second by default; zero sheds at once.
+    pub fn patience(self, time: Duration) -> Self {
+        self.with(|settings| settings.patience = time)
+    }
+
+    /// Sets how many bytes of a refused request's body are read before the answer, and dropped as they come. 16 MiB by
+    /// default. A client of HTTP/1 that is still sending would else find its connection closed, and no answer. A body
+    /// that is longer is not read at all. A client that stops in the middle of its body gets no answer: a timeout of the
+    /// server ends it, and it holds no bytes meanwhile.
+    pub fn drain(self, bytes: usize) -> Self {
+        self.with(|settings| settings.drain = bytes as u64)
+    }
+
+    /// Gives each request a group of its own below its tenant's, without a name and with these limits. It ends with the
+    /// last of the response's future, the body of the request and that of the response. [`Admitted`](crate::Admitted)
+    /// reaches it.
+    ///
+    /// It costs one life of a group for each request.
+    pub fn request_groups(self, limits: Limits) -> Self {
+        self.with(|settings| settings.request_group = Some(limits))
+    }
+}
+
+impl<S, C: Clone> Layer<S> for AdmissionLayer<C> {
+    type Service = Admission<S, C>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        Admission::new(inner, self.classify.clone(), Arc::clone(&self.settings))
+    }
+}
+
+impl<C> fmt::Debug for AdmissionLayer<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AdmissionLayer").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,21 @@
+#![doc = include_str!("../README.md")]
+#![warn(missing_debug_implementations)]
+
+/// The chapter of the book, so that its code is tested.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/src/requests.md")]
+struct Chapter;
+
+mod account;
+mod body;
+mod future;
+mod grpc;
+mod layer;
+mod refusal;
+mod service;
+
+pub use account::Admitted;
+pub use body::{BodyError, RequestBody, ResponseBody};
+pub use future::ResponseFuture;
+pub use layer::AdmissionLayer;
+pub use service::Admission;

@@ -1,0 +1,450 @@
+//! What a request is charged, when it waits, and what it is answered: without a connection.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::body::Body;
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Empty, Full, StreamBody};
+use hyper::body::Frame;
+use memcg::{Event, Group, Limits, Runtime};
+use memcg_tower::{AdmissionLayer, Admitted, RequestBody};
+use tokio::sync::mpsc;
+use tower::{Layer, Service, ServiceExt, service_fn};
+
+const KIB: usize = 1024;
+const OVERHEAD: u64 = 1024;
+const RESPONSE: u64 = 2048;
+
+/// The tenants acme (100 KiB) and globex, below a budget of 150 KiB.
+struct Scene {
+    runtime: Runtime,
+    acme: Group,
+    globex: Group,
+}
+
+type InBody = RequestBody<Body>;
+type Answer = Result<Response<Full<Bytes>>, Infallible>;
+
+fn ok(text: impl Into<Bytes>) -> Answer {
+    Ok(Response::new(Full::new(text.into())))
+}
+
+impl Scene {
+    fn new() -> Scene {
+        let runtime = Runtime::builder().max(150 * KIB).audit(true).build().unwrap();
+        let acme = runtime.root().create("acme", Limits::new().max(100 * KIB)).unwrap();
+        let globex = runtime.root().create("globex", Limits::new()).unwrap();
+        Scene { runtime, acme, globex }
+    }
+
+    /// The path is the tenant. A body of unknown length reserves 4 KiB.
+    fn layer(&self) -> AdmissionLayer<impl Fn(&Request<Body>) -> Option<Group> + Clone + use<>> {
+        let tenants = [self.acme.clone(), self.globex.clone()];
+        let classify = move |request: &Request<Body>| {
+            let tenant = request.uri().path().trim_start_matches('/');
+            tenants.iter().find(|group| group.name() == tenant).cloned()
+        };
+        let layer = AdmissionLayer::new(classify).overhead(KIB).unknown_body(4 * KIB).response(2 * KIB);
+        layer.patience(Duration::ZERO)
+    }
+
+    #[track_caller]
+    fn assert_given_back(&self) {
+        assert_eq!((self.acme.live(), self.globex.live(), self.acme.waiting_count()), (0, 0, 0));
+        assert_eq!(self.acme.children().len(), 0, "no request's group is left");
+        let verdict = self.runtime.verify().to_string();
+        assert!(verdict.ends_with("all add up"), "{verdict}");
+    }
+}
+
+fn request(tenant: &str, body: impl Into<Body>) -> Request<Body> {
+    Request::builder().uri(format!("/{tenant}")).body(body.into()).unwrap()
+}
+
+fn sized(tenant: &str, bytes: usize) -> Request<Body> {
+    request(tenant, vec![1; bytes])
+}
+
+/// A body of unknown length, whose frames come from a channel.
+fn unsized_body() -> (mpsc::UnboundedSender<Bytes>, Body) {
+    let (frames, mut received) = mpsc::unbounded_channel::<Bytes>();
+    let stream = tokio_stream(move |context| received.poll_recv(context));
+    (frames, Body::new(StreamBody::new(stream)))
+}
+
+/// A stream of frames out of a function that polls.
+fn tokio_stream(
+    mut poll: impl FnMut(&mut std::task::Context<'_>) -> std::task::Poll<Option<Bytes>> + Send + 'static,
+) -> impl futures_core::Stream<Item = Result<Frame<Bytes>, Infallible>> + Send {
+    futures_util::stream::poll_fn(move |context| poll(context).map(|frame| frame.map(|bytes| Ok(Frame::data(bytes)))))
+}
+
+async fn text(response: Response<impl hyper::body::Body<Data = Bytes, Error: std::fmt::Debug>>) -> (u16, String) {
+    let status = response.status().as_u16();
+    let text = response.into_body().collect().await.unwrap().to_bytes();
+    (status, String::from_utf8(text.to_vec()).unwrap())
+}
+
+#[tokio::test]
+async fn a_request_is_charged_before_it_runs_and_until_its_last_body_ends() {
+    let scene = Scene::new();
+    let acme = scene.acme.clone();
+    let service = scene.layer().layer(service_fn(move |request: Request<InBody>| {
+        let acme = acme.clone();
+        async move {
+            assert_eq!(acme.live(), OVERHEAD + RESPONSE + 10_000);
+            assert_eq!(Group::current(), Some(acme.clone()));
+            let body = request.into_body().collect().await.unwrap().to_bytes();
+            assert_eq!(acme.live(), OVERHEAD + RESPONSE + 10_000, "what was read is held");
+            drop(body);
+            ok(vec![2; 3000])
+        }
+    }));
+    let response = service.oneshot(sized("acme", 10_000)).await.unwrap();
+    // A response of known length has taken over as much of the body's bytes.
+    assert_eq!(scene.acme.live(), OVERHEAD + RESPONSE + 3000);
+    assert_eq!(text(response).await.1.len(), 3000);
+    scene.assert_given_back();
+}
+
+#[tokio::test]
+async fn a_request_of_no_tenant_passes() {
+    let scene = Scene::new();
+    let service = scene.layer().layer(service_fn(|request: Request<InBody>| async move {
+        ok(request.into_body().collect().await.unwrap().to_bytes())
+    }));
+    let held = scene.runtime.root().charge(150 * KIB);
+    assert_eq!(text(service.oneshot(request("health", "fine")).await.unwrap()).await, (200, "fine".to_owned()));
+    drop(held);
+    scene.assert_given_back();
+}
+
+#[tokio::test]
+async fn each_refusal_has_its_status() {
+    let scene = Scene::new();
+    let service = scene.layer().layer(service_fn(|_: Request<InBody>| async { ok("") }));
+    let answer = async |request| {
+        let response = service.clone().oneshot(request).await.unwrap();
+        let retry = response.headers().get(RETRY_AFTER).map(|value| value.to_str().unwrap().to_owned());
+        let (status, text) = text(response).await;
+        (status, retry, text)
+    };
+    let (status, retry, text) = answer(sized("acme", 100 * KIB)).await;
+    assert_eq!((status, retry), (413, None), "{text}");
+    assert!(text.starts_with("/acme refused 103 KiB"), "{text}");
+    let held = scene.acme.charge(90 * KIB);
+    let (status, retry, text) = answer(sized("acme", 20 * KIB)).await;
+    assert_eq!((status, retry.as_deref()), (429, Some("1")), "{text}");
+    assert!(text.starts_with("/acme refused 23 KiB"), "{text}");
+    assert_eq!(answer(sized("globex", 20 * KIB)).await.0, 200, "another tenant has room");
+    let (status, retry, text) = answer(sized("globex", 60 * KIB)).await;
+    assert_eq!((status, retry.as_deref()), (503, Some("1")), "the service is full: {text}");
+    assert!(text.starts_with("/ refused 63 KiB for /globex"), "{text}");
+    drop(held);
+    scene.acme.offline().unwrap();
+    let (status, retry, text) = answer(sized("acme", 1)).await;
+    assert_eq!((status, retry), (503, None));
+    assert!(text.starts_with("/acme is offline"), "{text}");
+    scene.assert_given_back();
+}
+
+#[tokio::test]
+async fn a_request_waits_for_its_tenant_in_its_future() {
+    let scene = Scene::new();
+    let layer = scene.layer().patience(Duration::from_secs(60));
+    let mut service = layer.layer(service_fn(|_: Request<InBody>| async { ok("done") }));
+    let held = scene.acme.charge(100 * KIB);
+    // Ready, though the tenant is full; and it takes nothing, however often it is asked, cloned or dropped.
+    for _ in 0..3 {
+        service.ready().await.unwrap();
+        drop(service.clone());
+    }
+    assert_eq!((scene.acme.live(), scene.acme.waiting_count()), (100 * KIB as u64, 0));
+    let waits = tokio::spawn(service.call(sized("acme", 1000)));
+    while scene.acme.waiting_count() == 0 {
+        tokio::task::yield_now().await;
+    }
+    service.ready().await.unwrap();
+    assert_eq!(text(service.call(sized("globex", 10)).await.unwrap()).await.0, 200, "none behind it waits");
+    drop(held);
+    assert_eq!(text(waits.await.unwrap().unwrap()).await, (200, "done".to_owned()));
+    scene.assert_given_back();
+}
+
+#[tokio::test]
+async fn a_wait_that_is_cut_short_leaves_nothing() {
+    let scene = Scene::new();
+    let layer = scene.layer().patience(Duration::from_secs(60));
+    let service = layer.layer(service_fn(|_: Request<InBody>| async { ok("done") }));
+    let held = scene.acme.charge(100 * KIB);
+    let timed = tower::timeout::Timeout::new(service.clone(), Duration::from_millis(5));
+    assert!(timed.oneshot(sized("acme", 1000)).await.is_err());
+    assert_eq!(scene.acme.waiting_count(), 0, "the timer has dropped it");
+    let aborted = tokio::spawn(service.clone().oneshot(sized("acme", 1000)));
+    while scene.acme.waiting_count() == 0 {
+        tokio::task::yield_now().await;
+    }
+    aborted.abort();
+    assert!(aborted.await.is_err() && scene.acme.waiting_count() == 0);
+    // Behind a buffer, whose worker holds the service between `poll_ready` and `call`.
+    let buffered = tower::buffer::Buffer::new(service, 4);
+    let waits = tokio::spawn(buffered.clone().oneshot(sized("acme", 1000)));
+    assert!(buffered.oneshot(sized("globex", 1000)).await.is_ok());
+    drop(held);
+    assert_eq!(waits.await.unwrap().unwrap().status(), StatusCode::OK);
+    scene.assert_given_back();
+}
+
+#[tokio::test]
+async fn a_wait_in_vain_is_answered_with_what_it_waited() {
+    let scene = Scene::new();
+    let layer = scene.layer().patience(Duration::from_millis(1100));
+    let service = layer.layer(service_fn(|_: Request<InBody>| async { ok("done") }));
+    let held = scene.acme.charge(100 * KIB);
+    let response = service.oneshot(sized("acme", 1000)).await.unwrap();
+    assert_eq!((response.status().as_u16(), response.headers()[RETRY_AFTER].to_str().unwrap()), (429, "2"));
+    assert_eq!(scene.acme.events().get(Event::TimedOut), 1);
+    drop(held);
+    scene.assert_given_back();
+}
+
+/// Whatever the handler makes of the error.
+#[tokio::test]
+async fn an_unknown_body_that_outgrows_its_reservation_is_413_and_never_waits() {
+    let scene = Scene::new();
+    let layer = scene.layer().patience(Duration::from_secs(600));
+    let acme = scene.acme.clone();
+    let service = layer.layer(service_fn(move |request: Request<InBody>| {
+        let acme = acme.clone();
+        async move {
+            assert_eq!(acme.live(), OVERHEAD + RESPONSE + 4096);
+            let mut body = request.into_body();
+            while let Some(Ok(frame)) = body.frame().await {
+                assert!(frame.is_data());
+            }
+            assert!(body.frame().await.is_none(), "nothing comes after the error");
+            ok("all is well")
+        }
+    }));
+    let (frames, body) = unsized_body();
+    frames.send(Bytes::from(vec![0; 90 * KIB])).unwrap(); // there is room for more than was reserved
+    drop(frames);
+    assert_eq!(text(service.clone().oneshot(request("acme", body)).await.unwrap()).await.0, 200);
+    let (frames, body) = unsized_body();
+    frames.send(Bytes::from(vec![0; 90 * KIB])).unwrap();
+    frames.send(Bytes::from(vec![0; 10 * KIB])).unwrap();
+    let (status, text) = text(service.oneshot(request("acme", body)).await.unwrap()).await;
+    assert_eq!(status, 413);
+    assert!(text.starts_with("the body is larger than what was reserved for it: /acme refused"), "{text}");
+    scene.assert_given_back();
+}
+
+#[tokio::test]
+async fn what_does_not_come_is_given_back() {
+    let scene = Scene::new();
+    let acme = scene.acme.clone();
+    let service = scene.layer().layer(service_fn(move |request: Request<InBody>| {
+        let acme = acme.clone();
+        async move {
+            let read = request.into_body().collect().await.unwrap().to_bytes();
+            assert_eq!((read.len(), acme.live()), (100, OVERHEAD + RESPONSE + 100));
+            ok("")
+        }
+    }));
+    let (frames, body) = unsized_body();
+    frames.send(Bytes::from(vec![0; 100])).unwrap();
+    drop(frames);
+    assert!(service.oneshot(request("acme", body)).await.is_ok());
+    // A handler that reads nothing gives all of it back.
+    let acme = scene.acme.clone();
+    let service = scene.layer().layer(service_fn(move |request: Request<InBody>| {
+        drop(request);
+        std::future::ready(ok(acme.live().to_string()))
+    }));
+    let (_, live) = text(service.oneshot(sized("acme", 50 * KIB)).await.unwrap()).await;
+    assert_eq!(live, (OVERHEAD + RESPONSE).to_string());
+    scene.assert_given_back();
+}
+
+#[tokio::test]
+async fn a_window_bounds_the_charge_of_a_body_that_is_passed_on() {
+    let scene = Scene::new();
+    let acme = scene.acme.clone();
+    let service = scene.layer().body_window(8 * KIB).layer(service_fn(move |request: Request<InBody>| {
+        let acme = acme.clone();
+        async move {
+            let (mut body, mut sum) = (request.into_body(), 0);
+            while let Some(frame) = body.frame().await {
+                sum += frame.unwrap().into_data().map_or(0, |data| data.len());
+                assert_eq!(acme.live(), OVERHEAD + RESPONSE + 8192);
+            }
+            ok(sum.to_string())
+        }
+    }));
+    let response = service.oneshot(sized("acme", 10_000 * KIB)).await.unwrap();
+    assert_eq!(text(response).await, (200, (10_000 * KIB).to_string()));
+    scene.assert_given_back();
+}
+
+#[tokio::test]
+async fn a_large_frame_of_a_response_is_charged_or_waits() {
+    let scene = Scene::new();
+    let layer = scene.layer().patience(Duration::from_millis(20));
+    let service = layer.layer(service_fn(|_: Request<InBody>| async { ok(vec![7; 50 * KIB]) }));
+    let mut response = service.clone().oneshot(request("acme", "")).await.unwrap();
+    assert_eq!(scene.acme.live(), OVERHEAD + RESPONSE);
+    let frame = response.body_mut().frame().await.unwrap().unwrap();
+    assert_eq!((frame.into_data().unwrap().len(), scene.acme.live()), (50 * KIB, OVERHEAD + 50 * KIB as u64));
+    // The tenant is full for the next one: it is held back, with its length, and then refused.
+    let mut held_back = service.clone().oneshot(request("acme", "")).await.unwrap();
+    let refused = held_back.body_mut().frame().await.unwrap().unwrap_err();
+    assert!(refused.to_string().starts_with("there is no room for the body: /acme refused 48 KiB"), "{refused}");
+    assert!(held_back.body_mut().frame().await.is_none());
+    let layer = scene.layer().patience(Duration::from_secs(60));
+    let service = layer.layer(service_fn(|_: Request<InBody>| async { ok(vec![7; 50 * KIB]) }));
+    let waits = service.oneshot(request("acme", "")).await.unwrap();
+    let waits = tokio::spawn(async move { waits.into_body().collect().await.unwrap().to_bytes().len() });
+    while scene.acme.waiting_count() == 0 {
+        tokio::task::yield_now().await;
+    }
+    drop(response);
+    assert_eq!(waits.await.unwrap(), 50 * KIB);
+    drop(held_back);
+    scene.assert_given_back();
+}
+
+#[tokio::test]
+async fn a_request_has_a_group_of_its_own() {
+    let scene = Scene::new();
+    let acme = scene.acme.clone();
+    let layer = scene.layer().request_groups(Limits::new().max(60 * KIB));
+    let service = layer.layer(service_fn(move |request: Request<InBody>| {
+        let acme = acme.clone();
+        async move {
+            let admitted = request.extensions().get::<Admitted>().unwrap().clone();
+            let group = Group::current().unwrap();
+            assert_eq!((&group, group.parent().as_ref()), (admitted.group(), Some(&acme)));
+            assert_eq!((admitted.reserved(), group.live()), (OVERHEAD + RESPONSE + 10, OVERHEAD + RESPONSE + 10));
+            let more = admitted.group().try_charge(1000).unwrap();
+            assert_eq!(group.live(), more.bytes() + admitted.reserved());
+            ok("")
+        }
+    }));
+    // Two at once: they have no names that could be taken.
+    let (first, second) =
+        tokio::join!(service.clone().oneshot(sized("acme", 10)), service.clone().oneshot(sized("acme", 10)));
+    assert_eq!(scene.acme.children().len(), 2, "as long as the responses are there");
+    drop((first.unwrap(), second.unwrap()));
+    let (status, text) = text(service.oneshot(sized("acme", 60 * KIB)).await.unwrap()).await;
+    assert_eq!(status, 413, "more than one request may have: {text}");
+    scene.assert_given_back();
+}
+
+/// The current group of a handler that is dropped in the middle, and of one that panics.
+#[tokio::test]
+async fn a_handler_that_ends_otherwise_gives_back() {
+    let scene = Scene::new();
+    let service = scene.layer().layer(service_fn(|request: Request<InBody>| async move {
+        if request.into_body().collect().await.unwrap().to_bytes().len() == 1 {
+            panic!("a handler of the test");
+        }
+        std::future::pending::<Answer>().await
+    }));
+    let panicked = tokio::spawn(service.clone().oneshot(sized("acme", 1))).await;
+    assert!(panicked.unwrap_err().is_panic());
+    assert_eq!(scene.acme.live(), 0);
+    let aborted = tokio::spawn(service.oneshot(sized("acme", 2)));
+    while scene.acme.live() == 0 {
+        tokio::task::yield_now().await;
+    }
+    aborted.abort();
+    assert!(aborted.await.is_err());
+    scene.assert_given_back();
+}
+
+#[tokio::test]
+async fn reading_is_held_back_above_high() {
+    let scene = Scene::new();
+    let service = scene.layer().layer(service_fn(|request: Request<InBody>| async move {
+        ok(request.into_body().collect().await.unwrap().to_bytes())
+    }));
+    let mut response = Box::pin(service.oneshot(sized("globex", 1000)));
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    scene.globex.set_high(10 * KIB).unwrap();
+    let held = scene.globex.charge(100 * KIB);
+    assert!(response.as_mut().poll(&mut context).is_pending(), "the body is there, and is not read");
+    drop(held);
+    assert_eq!(text(response.await.unwrap()).await.1.len(), 1000);
+    scene.assert_given_back();
+}
+
+/// A field of a message in the wire format of protocol buffers.
+fn fields(mut message: &[u8]) -> Vec<(u64, Vec<u8>, u64)> {
+    fn varint(from: &mut &[u8]) -> u64 {
+        let (mut value, mut shift) = (0, 0);
+        loop {
+            let byte = from[0];
+            *from = &from[1..];
+            value |= u64::from(byte & 0x7f) << shift;
+            shift += 7;
+            if byte < 0x80 {
+                return value;
+            }
+        }
+    }
+    let mut fields = Vec::new();
+    while !message.is_empty() {
+        let key = varint(&mut message);
+        let number = varint(&mut message);
+        let bytes = match key & 7 {
+            0 => Vec::new(),
+            2 => {
+                let (bytes, rest) = message.split_at(number as usize);
+                message = rest;
+                bytes.to_vec()
+            }
+            kind => panic!("a field of kind {kind}"),
+        };
+        fields.push((key >> 3, bytes, number));
+    }
+    fields
+}
+
+#[tokio::test]
+async fn grpc_gets_a_status_with_details() {
+    use base64::Engine;
+    let scene = Scene::new();
+    let service = scene.layer().layer(service_fn(|_: Request<InBody>| async { ok("") }));
+    let held = scene.acme.charge(100 * KIB);
+    let mut call = sized("acme", 10);
+    call.headers_mut().insert(CONTENT_TYPE, "application/grpc+proto".parse().unwrap());
+    let response = service.clone().oneshot(call).await.unwrap();
+    assert_eq!(
+        (response.status().as_u16(), response.headers()[CONTENT_TYPE].to_str().unwrap()),
+        (200, "application/grpc")
+    );
+    assert_eq!(response.headers()["grpc-status"], "8");
+    let message = response.headers()["grpc-message"].to_str().unwrap().to_owned();
+    assert!(message.starts_with("/acme refused "), "{message}");
+    let details = response.headers()["grpc-status-details-bin"].clone();
+    let status = base64::engine::general_purpose::STANDARD_NO_PAD.decode(details).unwrap();
+    let status = fields(&status);
+    assert_eq!((status[0].0, status[0].2), (1, 8));
+    assert_eq!((status[1].0, String::from_utf8(status[1].1.clone()).unwrap()), (2, message.clone()));
+    let details: Vec<_> = status[2..].iter().map(|(_, any, _)| fields(any)).collect();
+    assert_eq!(details[0][0].1, b"type.googleapis.com/google.rpc.RetryInfo");
+    let delay = fields(&fields(&details[0][1].1)[0].1);
+    assert_eq!((delay[0].0, delay[0].2), (1, 1), "a second");
+    assert_eq!(details[1][0].1, b"type.googleapis.com/google.rpc.QuotaFailure");
+    let violation = fields(&fields(&details[1][1].1)[0].1);
+    assert_eq!((violation[0].1.as_slice(), violation[1].1.as_slice()), (&b"/acme"[..], message.as_bytes()));
+    assert!(response.into_body().collect().await.unwrap().to_bytes().is_empty());
+    drop(held);
+    let mut call = request("acme", Body::new(Empty::new()));
+    call.headers_mut().insert(CONTENT_TYPE, "application/grpc".parse().unwrap());
+    assert!(service.oneshot(call).await.unwrap().headers().get("grpc-status").is_none(), "admitted");
+    scene.assert_given_back();
+}
