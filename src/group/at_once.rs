@@ -3,6 +3,7 @@
 use super::charge::Charge;
 use super::error::ChargeError;
 use super::handle::Group;
+use super::raw::count_charged;
 use crate::admission::at_once::{self, Starts};
 use crate::thread::context;
 use crate::thread::directory::Header;
@@ -133,6 +134,88 @@ impl Group {
         }
         Ok(Charge::new(self.header, bytes))
     }
+
+    /// Charges as [`try_charge_now`](Self::try_charge_now) does, which never blocks, without a guard. The caller gives the
+    /// bytes back with [`uncharge`](Self::uncharge).
+    ///
+    /// It keeps the group as [`try_charge_raw`](Self::try_charge_raw) does, and costs what that costs where the charge
+    /// fits. It is as exact.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_charge_now`](Self::try_charge_now). Nothing of the charge remains.
+    ///
+    /// ```
+    /// # use memcg::{ChargeError, Runtime};
+    /// let runtime = Runtime::builder().max(100).build()?;
+    /// let root = runtime.root();
+    /// root.try_charge_raw_now(80)?;
+    /// assert!(matches!(root.try_charge_raw_now(30), Err(ChargeError::Limit(_))), "there is no reclaimer to ask");
+    /// root.uncharge(80);
+    /// assert_eq!(root.live(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn try_charge_raw_now(&self, bytes: impl Into<Bytes>) -> Result<(), ChargeError> {
+        let Bytes(bytes) = bytes.into();
+        match self.header.consume_raw(bytes) {
+            Consume::Hit => Ok(()),
+            missed => charge_raw_slow(self.header, bytes, missed, Starts::Nothing),
+        }
+    }
+
+    /// Charges as [`try_charge_or_start`](Self::try_charge_or_start) does, which never blocks, without a guard: for the
+    /// memory pool of an engine whose code runs on async workers. The caller gives the bytes back with
+    /// [`uncharge`](Self::uncharge).
+    ///
+    /// It keeps the group as [`try_charge_raw`](Self::try_charge_raw) does, and costs what that costs where the charge
+    /// fits. It is as exact.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_charge_or_start`](Self::try_charge_or_start). Nothing of the charge remains.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicU64, Ordering};
+    ///
+    /// use memcg::{ChargeError, Priority, Reclaim, ReclaimContext, Runtime};
+    ///
+    /// /// An operator that can give its bytes back, but only by itself: it looks at `wanted` in its loop.
+    /// #[derive(Default)]
+    /// struct Sorter {
+    ///     wanted: AtomicU64,
+    /// }
+    ///
+    /// impl Reclaim for Sorter {
+    ///     fn reclaim(&self, _want: u64, _context: &ReclaimContext<'_>) -> u64 {
+    ///         0
+    ///     }
+    ///     fn start(&self, want: u64, _context: &ReclaimContext<'_>) {
+    ///         self.wanted.fetch_max(want, Ordering::Relaxed);
+    ///     }
+    /// }
+    ///
+    /// let runtime = Runtime::builder().max(100).build()?;
+    /// let root = runtime.root();
+    /// let sorter = Arc::new(Sorter::default());
+    /// let _registration = root.register_reclaimer(sorter.clone(), Priority::NORMAL);
+    /// root.try_charge_raw_or_start(80)?;
+    /// assert!(matches!(root.try_charge_raw_or_start(30), Err(ChargeError::WouldBlock(_))));
+    /// assert_eq!(sorter.wanted.load(Ordering::Relaxed), 10);
+    /// root.uncharge(80); // it spills
+    /// root.try_charge_raw_or_start(30)?;
+    /// # root.uncharge(30);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn try_charge_raw_or_start(&self, bytes: impl Into<Bytes>) -> Result<(), ChargeError> {
+        let Bytes(bytes) = bytes.into();
+        match self.header.consume_raw(bytes) {
+            Consume::Hit => Ok(()),
+            missed => charge_raw_slow(self.header, bytes, missed, Starts::Reclaim),
+        }
+    }
 }
 
 impl Charge {
@@ -200,6 +283,7 @@ fn charge_slow(header: &'static Header, bytes: u64, missed: Consume, starts: Sta
     })
 }
 
+<<<<<<< HEAD
 #[cold]
 #[inline(never)]
 fn charge_if_room_slow(header: &'static Header, bytes: u64, missed: Consume) -> Option<Charge> {
@@ -207,4 +291,13 @@ fn charge_if_room_slow(header: &'static Header, bytes: u64, missed: Consume) -> 
     let charge = Charge::new(header, bytes);
     // Above a high it is given back: the caller's next step makes it, with its delay.
     (charged.over_high == 0).then_some(charge)
+=======
+/// Makes a charge without a guard that did not hit.
+#[cold]
+#[inline(never)]
+fn charge_raw_slow(header: &'static Header, bytes: u64, missed: Consume, starts: Starts) -> Result<(), ChargeError> {
+    charge_slow(header, bytes, missed, starts)?;
+    count_charged(header, bytes);
+    Ok(())
+>>>>>>> 0191faf (memcg-datafusion: DataFusion's memory pool over groups, spilling on demand; raw charges that never block)
 }

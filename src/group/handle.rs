@@ -31,6 +31,9 @@ use crate::thread::directory::Header;
 /// | [`try_charge_or_start`](Self::try_charge_or_start), [`Charge::try_grow_or_start`](crate::Charge::try_grow_or_start) | no | [`start`](crate::Reclaim::start) of reclaimers | has other threads drain, reclaim, cancel one |
 /// | [`try_charge_now`](Self::try_charge_now), [`Charge::try_grow_now`](crate::Charge::try_grow_now), [`charge_if_room`](Self::charge_if_room) | no | no | nothing |
 ///
+/// [`try_charge_raw_now`](Self::try_charge_raw_now) and [`try_charge_raw_or_start`](Self::try_charge_raw_or_start) ask as
+/// the last two do, and keep no guard.
+///
 /// The first two are for threads, the third is for tasks, the last two are for code that may never block: an allocator,
 /// an event loop, a holder of locks. A drain takes a lock and a barrier, and waits at most a millisecond for a thread
 /// that was preempted at a bad moment; the last two do not drain. Where a charge fits, all cost the same.

@@ -214,13 +214,18 @@ fn try_charge_undone_slow(header: &'static Header, bytes: u64) -> Result<(), Cha
 
 fn try_charge_missed(header: &'static Header, bytes: u64, missed: Consume) -> Result<(), ChargeError> {
     charge_and_sleep_slow(header, bytes, missed)?;
+    count_charged(header, bytes);
+    Ok(())
+}
+
+/// Counts a charge that was made without a guard and did not hit.
+pub(super) fn count_charged(header: &'static Header, bytes: u64) {
     if bytes > 0 {
         raw::count(header.counter(), bytes, Way::Charged);
     } else {
         // A charge of 0 bytes has taken a handle, which only a guard has a place for.
         release(header.counter());
     }
-    Ok(())
 }
 
 #[cold]

@@ -36,7 +36,14 @@ const MAY_BLOCK: &[(&str, &[&str])] = &[
 /// What does neither, and says so.
 const NEVER_BLOCKS: &[(&str, &[&str])] = &[(
     "group/at_once.rs",
-    &["pub fn try_charge_now(", "pub fn try_charge_or_start(", "pub fn try_grow_now(", "pub fn try_grow_or_start("],
+    &[
+        "pub fn try_charge_now(",
+        "pub fn try_charge_or_start(",
+        "pub fn try_charge_raw_now(",
+        "pub fn try_charge_raw_or_start(",
+        "pub fn try_grow_now(",
+        "pub fn try_grow_or_start(",
+    ],
 )];
 
 /// The first line of the documentation of what starts at this line.

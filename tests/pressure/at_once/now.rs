@@ -107,6 +107,61 @@ fn it_is_a_charge() {
     }
 }
 
+/// The forms without a guard: to the same sums, and given back by amount, on another thread and after the group.
+#[test]
+fn it_is_a_charge_without_a_guard() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let top = limited(&runtime.root(), "top", 10 * KIB);
+        let group = limited(&top, "q", 8 * KIB);
+        group.try_charge_raw_now(Bytes(6 * KIB)).expect("it fits");
+        group.try_charge_raw_or_start(Bytes(2 * KIB)).expect("it fits");
+        group.try_charge_raw_now(0).expect("nothing always fits");
+        assert_eq!((group.live(), top.live()), (8 * KIB, 8 * KIB));
+        let refused_by = |ended: Result<(), ChargeError>| {
+            ended.expect_err("it does not fit").over_limit().expect("a limit").group().clone()
+        };
+        assert_eq!(refused_by(group.try_charge_raw_now(1)), group);
+        assert_eq!(refused_by(top.try_charge_raw_or_start(Bytes(3 * KIB))), top);
+        assert_eq!((group.live(), top.live(), group.refused_count(), top.refused_count()), (8 * KIB, 8 * KIB, 1, 1));
+        std::thread::scope(|scope| {
+            scope.spawn(|| group.uncharge(Bytes(3 * KIB)));
+        });
+        group.offline().expect("no children");
+        for bytes in [0, 1] {
+            assert!(matches!(group.try_charge_raw_now(bytes), Err(ChargeError::Offline { .. })));
+            assert!(matches!(group.try_charge_raw_or_start(bytes), Err(ChargeError::Offline { .. })));
+        }
+        assert_eq!((group.live(), top.live()), (5 * KIB, 5 * KIB));
+        group.uncharge(Bytes(5 * KIB));
+        drop((group, top));
+        assert_eq!(runtime.counts().underflows, 0);
+        assert_empty(&runtime);
+    }
+}
+
+/// Without a guard, too, the refused charge has reclaim begin, and fits when that has freed enough.
+#[test]
+fn without_a_guard_it_starts_reclaim() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", 100 * KIB);
+        let log = Log::default();
+        let (cache, registration) = Cache::of(&group, 80 * KIB, &log);
+        assert!(matches!(group.try_charge_raw_now(Bytes(30 * KIB)), Err(ChargeError::WouldBlock(_))));
+        assert!(log.is_empty());
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while let Err(refused) = group.try_charge_raw_or_start(Bytes(30 * KIB)) {
+            assert!(matches!(refused, ChargeError::WouldBlock(_)) && std::time::Instant::now() < end);
+            std::thread::yield_now();
+        }
+        assert!(!log.is_empty());
+        group.uncharge(Bytes(30 * KIB));
+        drop((registration, cache, group));
+        assert_empty(&runtime);
+    }
+}
+
 /// What this thread has in stock itself is no reason to refuse it.
 #[test]
 fn its_own_credit_is_room() {

@@ -1,0 +1,89 @@
+//! What a pool does beyond charging its group.
+
+use std::time::Duration;
+
+use memcg::Bytes;
+
+/// How long a consumer waits by default where its pool spills on demand.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What a [`GroupPool`](crate::GroupPool) does beyond charging its group. The default: nothing.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use memcg_datafusion::PoolConfig;
+///
+/// let config = PoolConfig::new().spill_on_demand().unspillable_reserve(8 << 20);
+/// let at_once = config.clone().patience(Duration::ZERO);
+/// ```
+#[derive(Clone, Debug, Default)]
+#[must_use = "a pool is made with it"]
+pub struct PoolConfig {
+    pub(crate) reserve: u64,
+    pub(crate) spill_on_demand: bool,
+    pub(crate) by_operator: bool,
+    patience: Option<Duration>,
+}
+
+impl PoolConfig {
+    /// A pool that charges its group and does nothing else.
+    pub fn new() -> PoolConfig {
+        PoolConfig::default()
+    }
+
+    /// Keeps `bytes` of headroom for consumers that cannot spill. One that has something to spill is refused, and spills,
+    /// where the group or one above it would have less [headroom](memcg::Group::headroom) after its growth. The
+    /// headroom is an estimate; to read it takes a few loads a level for each growth of such a consumer.
+    pub fn unspillable_reserve(mut self, bytes: impl Into<Bytes>) -> PoolConfig {
+        Bytes(self.reserve) = bytes.into();
+        self
+    }
+
+    /// Lets other groups ask this pool's operators to spill.
+    ///
+    /// The pool registers a reclaimer. When a charge elsewhere does not fit, the reclaimer promises what is wanted, and the
+    /// pool refuses the next growth of its spillable consumers, the largest that come, until as much has come back. A
+    /// consumer is refused once for each demand, and only where its reservation is worth a spill: 256 KiB, or all
+    /// that is wanted. The consumers that can spill and those that cannot have a group each below the pool's group,
+    /// `spillable` and `unspillable`.
+    ///
+    /// A sort keeps what it has reserved for merging, `sort_spill_reservation_bytes`, while it spills: in a full group
+    /// another query would take that, and the sort would fail while it frees memory.
+    ///
+    /// It also sets a [patience](Self::patience) of one second, unless one is set.
+    pub fn spill_on_demand(mut self) -> PoolConfig {
+        self.spill_on_demand = true;
+        self
+    }
+
+    /// Gives each kind of operator a group of its own below the pool's group, in the place of a `TrackConsumersPool`.
+    /// The group's name is that of the consumer without its partition: `HashJoinInput`, `ExternalSorter`. A refusal
+    /// names the largest.
+    ///
+    /// Each growth and each return then takes a shared lock for reading, and looks for the operator by name.
+    pub fn by_operator(mut self) -> PoolConfig {
+        self.by_operator = true;
+        self
+    }
+
+    /// How long a growth may wait where it does not fit and its operator would fail: a consumer that cannot spill, or has
+    /// nothing to spill yet. The default is zero: it is refused at once.
+    ///
+    /// A consumer waits only in a task of a multi-thread tokio runtime, by `block_in_place`, so other tasks of the worker
+    /// go on. It waits for at most `time`, and much shorter where nothing moves: where the usage of the level that is full
+    /// does not fall, and no operator there spills on demand. It then gives up after 20 ms, or 200 ms where operators were
+    /// asked. Each such wait in vain halves the next of the same pool, until a second has passed. An exchange
+    /// (`RepartitionExec`) does not wait: it spills the batch that it holds, and others wait for its output.
+    ///
+    /// `block_in_place` panics inside a tokio `LocalSet`. Where queries run as local tasks of a multi-thread runtime, set
+    /// zero.
+    pub fn patience(mut self, time: Duration) -> PoolConfig {
+        self.patience = Some(time);
+        self
+    }
+
+    pub(crate) fn patience_or_default(&self) -> Duration {
+        self.patience.unwrap_or(if self.spill_on_demand { PATIENCE } else { Duration::ZERO })
+    }
+}

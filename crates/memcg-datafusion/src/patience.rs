@@ -1,0 +1,104 @@
+//! Waiting for memory on an async worker: short, and only as long as something moves.
+
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use memcg::{Bytes, ChargeError, Group};
+use tokio::runtime::{Handle, RuntimeFlavor};
+
+use crate::demand::{Stage, stage_below};
+
+/// How long a wait goes on while nothing moves, and while operators that were asked have not come. Each wait in vain
+/// halves both for the next.
+const STILL: Duration = Duration::from_millis(20);
+const ASKED: Duration = Duration::from_millis(200);
+/// After so many waits in vain none is made.
+const VAIN_MAX: u32 = 5;
+/// After this time without one the waits in vain are forgotten.
+const FORGET: Duration = Duration::from_secs(1);
+/// How often a wait charges again, and after how many times it has others asked again.
+const LOOK: Duration = Duration::from_millis(1);
+const ASK_AGAIN: u32 = 16;
+
+/// How a pool waits.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    most: Duration,
+    vain: Mutex<VainWaits>,
+}
+
+#[derive(Debug)]
+struct VainWaits {
+    count: u32,
+    last: Instant,
+}
+
+impl Patience {
+    /// `None` where there is none.
+    pub(crate) fn new(most: Duration) -> Option<Patience> {
+        let vain = Mutex::new(VainWaits { count: 0, last: Instant::now() });
+        (!most.is_zero()).then_some(Patience { most, vain })
+    }
+
+    /// Waits in vain that count against the next one. `None`: there were too many.
+    fn vain(&self) -> Option<u32> {
+        let mut vain = self.vain.lock().unwrap_or_else(PoisonError::into_inner);
+        if vain.last.elapsed() > FORGET {
+            vain.count = 0;
+        }
+        (vain.count < VAIN_MAX).then_some(vain.count)
+    }
+
+    fn learn(&self, is_vain: bool) {
+        let mut vain = self.vain.lock().unwrap_or_else(PoisonError::into_inner);
+        vain.count = if is_vain { (vain.count + 1).min(VAIN_MAX) } else { 0 };
+        vain.last = Instant::now();
+    }
+
+    /// Charges `bytes` without a guard, where `level` has refused them. `None`: they did not come in time.
+    pub(crate) fn wait(&self, group: &Group, bytes: u64, level: &Group) -> Option<Result<(), ChargeError>> {
+        let vain = self.vain()?;
+        if !may_wait() {
+            return None;
+        }
+        let charged = tokio::task::block_in_place(|| self.charge(group, bytes, level, vain));
+        self.learn(charged.is_none());
+        charged
+    }
+
+    /// It takes no place in line: the line would refuse operators the memory that they need to spill.
+    fn charge(&self, group: &Group, bytes: u64, level: &Group, vain: u32) -> Option<Result<(), ChargeError>> {
+        let begun = Instant::now();
+        let (mut moved, mut least) = (begun, level.usage());
+        for look in 1_u32.. {
+            let charged = if look.is_multiple_of(ASK_AGAIN) {
+                group.try_charge_raw_or_start(Bytes(bytes))
+            } else {
+                group.try_charge_raw_now(Bytes(bytes))
+            };
+            match charged {
+                // A refusal: it may fit later.
+                Err(error) if error.over_limit().is_some() => {}
+                ended => return Some(ended),
+            }
+            let (usage, stage) = (level.usage(), stage_below(level));
+            if usage < least || stage == Some(Stage::Spilling) {
+                moved = Instant::now();
+            }
+            least = least.min(usage);
+            let still = if stage.is_some() { ASKED } else { STILL };
+            if moved.elapsed() >= still / (1 << vain) || begun.elapsed() >= self.most {
+                break;
+            }
+            thread::sleep(LOOK);
+        }
+        None
+    }
+}
+
+/// Whether the thread may block here: a task of a multi-thread runtime, whose worker hands its other tasks on.
+fn may_wait() -> bool {
+    let is_multi_thread = |handle: Handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread;
+    tokio::task::try_id().is_some() && Handle::try_current().is_ok_and(is_multi_thread)
+}

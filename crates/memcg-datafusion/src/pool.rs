@@ -1,0 +1,294 @@
+//! `GroupPool`: DataFusion's memory pool over a group.
+
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::common::{DataFusionError, Result};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
+use memcg::{Bytes, ChargeError, CreateError, Group, OverLimitError, Registration};
+
+use crate::account::{Account, Accounts, is_exchange};
+use crate::config::PoolConfig;
+use crate::ended::{Ended, Life};
+use crate::merges::Merges;
+use crate::patience::Patience;
+
+/// A DataFusion memory pool that charges a group: `try_grow` fits below the max of the group and of each group above it.
+///
+/// A growth that fits costs a raw charge of the group and takes no lock, except with
+/// [`by_operator`](PoolConfig::by_operator). `grow`, which DataFusion does not let fail, is charged by force;
+/// [`Group::forced`] shows what is above a max. The pool keeps the group's object, and the group may go offline before it.
+///
+/// A refusal is a `DataFusionError::ResourcesExhausted`, on which operators spill. Its text is the refusal of the group:
+/// which group was full, by how much the growth is short, who holds most. Where the group is cancelled or offline, the
+/// error is an [`Ended`].
+///
+/// No call blocks, except where the pool has [patience](PoolConfig::patience).
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool};
+/// use memcg::{Limits, Runtime};
+/// use memcg_datafusion::GroupPool;
+///
+/// let runtime = Runtime::builder().build()?;
+/// let query = runtime.root().create("q17", Limits::new().max(100))?;
+/// let pool: Arc<dyn MemoryPool> = Arc::new(GroupPool::new(&query));
+/// let sorter = MemoryConsumer::new("Sorter").with_can_spill(true).register(&pool);
+/// sorter.try_grow(80)?;
+/// let refused = sorter.try_grow(30).unwrap_err();
+/// assert!(refused.to_string().contains("/q17 refused 30 B for /q17: short by 10 B"), "{refused}");
+/// drop(sorter);
+/// assert_eq!(query.live(), 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct GroupPool {
+    accounts: Accounts,
+    reserve: u64,
+    patience: Option<Patience>,
+    /// Where the pool spills on demand.
+    merges: Option<Merges>,
+    life: Arc<Life>,
+    _cancelled: Registration,
+}
+
+impl GroupPool {
+    /// A pool that charges `group` and does nothing else.
+    pub fn new(group: &Group) -> GroupPool {
+        let accounts = Accounts::One(Account::plain(group.clone()));
+        GroupPool::of_accounts(group, accounts, &PoolConfig::new())
+    }
+
+    /// A pool of `group` that does what `config` says.
+    ///
+    /// # Errors
+    ///
+    /// [`CreateError`]: where the configuration asks for groups below this one, and they cannot be made.
+    ///
+    /// ```
+    /// use memcg::{Limits, Runtime};
+    /// use memcg_datafusion::{GroupPool, PoolConfig};
+    ///
+    /// let runtime = Runtime::builder().build()?;
+    /// let query = runtime.root().create("q17", Limits::new())?;
+    /// let pool = GroupPool::with_config(&query, &PoolConfig::new().spill_on_demand())?;
+    /// assert_eq!(query.children().len(), 2, "one for what can spill, and one for the rest");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn with_config(group: &Group, config: &PoolConfig) -> std::result::Result<GroupPool, CreateError> {
+        Ok(GroupPool::of_accounts(group, Accounts::new(group, config)?, config))
+    }
+
+    fn of_accounts(group: &Group, accounts: Accounts, config: &PoolConfig) -> GroupPool {
+        let life = Life::new(group.clone());
+        let ends = Arc::clone(&life);
+        GroupPool {
+            accounts,
+            reserve: config.reserve,
+            patience: Patience::new(config.patience_or_default()),
+            merges: config.spill_on_demand.then(Merges::default),
+            life,
+            _cancelled: group.on_cancel(move |_| ends.cancel()),
+        }
+    }
+
+    /// Returns the group.
+    pub fn group(&self) -> &Group {
+        self.life.group()
+    }
+
+    pub(crate) fn life(&self) -> &Arc<Life> {
+        &self.life
+    }
+
+    /// The merges of sorts, where the consumer is one.
+    #[inline]
+    fn merges_of(&self, consumer: &MemoryConsumer) -> Option<&Merges> {
+        self.merges.as_ref().filter(|_| Merges::is_merge(consumer))
+    }
+
+    #[inline]
+    fn try_charge(&self, reservation: &MemoryReservation, bytes: u64) -> Result<()> {
+        self.accounts.with(reservation.consumer(), |account| {
+            self.refuse_early(account, reservation, bytes)?;
+            let charged = if helps_itself(reservation) {
+                account.group.try_charge_raw_now(Bytes(bytes))
+            } else {
+                account.group.try_charge_raw_or_start(Bytes(bytes))
+            };
+            charged.or_else(|error| self.refused(account, reservation, bytes, error))
+        })
+    }
+
+    /// Makes a refusal before the group is asked, where the consumer is to spill.
+    #[inline]
+    fn refuse_early(&self, account: &Account, reservation: &MemoryReservation, additional: u64) -> Result<()> {
+        let consumer = reservation.consumer();
+        if let Some(demand) = account.demand.as_ref().filter(|demand| demand.is_open())
+            && let Some(wanted) = demand.refuses(consumer.id(), reservation.size() as u64)
+        {
+            let (path, wanted) = (account.group.path(), Bytes(wanted));
+            return exhausted(consumer, format_args!("{path} is asked for {wanted}; to go on, spill"));
+        }
+        if self.reserve > 0 && helps_itself(reservation) {
+            let headroom = account.group.headroom();
+            if headroom < self.reserve.saturating_add(additional) {
+                let (path, additional) = (account.group.path(), Bytes(additional));
+                let [headroom, reserve] = [headroom, self.reserve].map(Bytes);
+                return exhausted(
+                    consumer,
+                    format_args!(
+                        "{path} has {headroom} of headroom for {additional}, and keeps {reserve} for what cannot \
+                         spill; to go on, spill"
+                    ),
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// What is done for a growth that its group has refused, before DataFusion is told.
+    #[cold]
+    fn refused(
+        &self,
+        account: &Account,
+        reservation: &MemoryReservation,
+        additional: u64,
+        refused: ChargeError,
+    ) -> Result<()> {
+        let (consumer, group) = (reservation.consumer(), &account.group);
+        let Some(error) = drain_and_retry(group, additional, refused) else { return Ok(()) };
+        let Some(refusal) = error.over_limit() else { return failed(consumer, &error) };
+        if helps_itself(reservation) {
+            return if is_poor(group, refusal) {
+                // Others hold much more: they begin to give, for the growths that follow.
+                group.try_charge_raw_or_start(Bytes(additional)).or_else(|error| failed(consumer, &error))
+            } else {
+                failed(consumer, &error)
+            };
+        }
+        let waited = self.patience.as_ref().and_then(|patience| patience.wait(group, additional, refusal.group()));
+        waited.unwrap_or(Err(error)).or_else(|error| failed(consumer, &error))
+    }
+}
+
+/// Charges again where threads have credit below the level that refused, which costs a barrier. `None`: it fits.
+fn drain_and_retry(group: &Group, additional: u64, refused: ChargeError) -> Option<ChargeError> {
+    let has_credit = |refusal: &OverLimitError| refusal.stocked_bound() > 0 && refusal.group().drain() > 0;
+    if refused.over_limit().is_some_and(has_credit) {
+        return group.try_charge_raw_now(Bytes(additional)).err();
+    }
+    Some(refused)
+}
+
+/// Whether a consumer that is refused makes the room itself: it spills or passes on what it has. The size is that of
+/// before the growth, in DataFusion 55; it decides about no byte.
+fn helps_itself(reservation: &MemoryReservation) -> bool {
+    let consumer = reservation.consumer();
+    is_exchange(consumer) || (consumer.can_spill() && reservation.size() > 0)
+}
+
+/// Whether what a group holds, with all that is beside it up to the level that refused, is less than a quarter of what
+/// the largest there holds. Then others are to give, and else each for itself: where the level's groups hold about as
+/// much, each that would ask the others would have all of them spill.
+fn is_poor(group: &Group, refusal: &OverLimitError) -> bool {
+    let mut branch = group.clone();
+    while let Some(parent) = branch.parent() {
+        if &parent == refusal.group() {
+            let most = refusal.holders().map(|(_, usage)| usage).max().unwrap_or(0);
+            return branch.usage() < most / 4;
+        }
+        branch = parent;
+    }
+    false
+}
+
+/// What DataFusion is told of a charge that was not made.
+fn failed(consumer: &MemoryConsumer, error: &ChargeError) -> Result<()> {
+    match Ended::from_charge(error) {
+        Some(ended) => Err(ended.into_error()),
+        None => exhausted(consumer, format_args!("{error}")),
+    }
+}
+
+/// The error on which operators spill.
+fn exhausted(consumer: &MemoryConsumer, sentence: fmt::Arguments<'_>) -> Result<()> {
+    Err(DataFusionError::ResourcesExhausted(format!("{}: {sentence}", consumer.name())))
+}
+
+impl MemoryPool for GroupPool {
+    fn name(&self) -> &str {
+        "group"
+    }
+
+    fn unregister(&self, consumer: &MemoryConsumer) {
+        self.accounts.with(consumer, |account| {
+            if let Some(demand) = account.demand.as_ref().filter(|demand| demand.is_open()) {
+                demand.gone(consumer.id());
+            }
+            if let Some(merges) = self.merges_of(consumer) {
+                account.group.uncharge(Bytes(merges.end(consumer.id())));
+            }
+        });
+    }
+
+    #[inline]
+    fn grow(&self, reservation: &MemoryReservation, additional: usize) {
+        let consumer = reservation.consumer();
+        let bytes = match self.merges_of(consumer) {
+            None => additional as u64,
+            Some(merges) => merges.grow(consumer.id(), additional as u64),
+        };
+        self.accounts.with(consumer, |account| account.group.charge_raw(Bytes(bytes)));
+    }
+
+    #[inline]
+    fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
+        let consumer = reservation.consumer();
+        let bytes = match self.merges_of(consumer) {
+            None => shrink as u64,
+            Some(merges) => merges.shrink(consumer.id(), shrink as u64),
+        };
+        self.accounts.with(consumer, |account| {
+            account.group.uncharge(Bytes(bytes));
+            if let Some(demand) = account.demand.as_ref().filter(|demand| demand.is_open()) {
+                demand.came_back(consumer.id(), bytes);
+            }
+        });
+    }
+
+    #[inline]
+    fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
+        let consumer = reservation.consumer();
+        let Some(merges) = self.merges_of(consumer) else {
+            return self.try_charge(reservation, additional as u64);
+        };
+        let bytes = merges.grow(consumer.id(), additional as u64);
+        let charged = self.try_charge(reservation, bytes);
+        if charged.is_err() {
+            merges.undo(consumer.id(), additional as u64, bytes);
+        }
+        charged
+    }
+
+    /// What the group holds, below it included. It costs what [`Group::live`] costs.
+    fn reserved(&self) -> usize {
+        usize::try_from(self.group().live()).unwrap_or(usize::MAX)
+    }
+
+    /// The least max of the group and of those above it.
+    fn memory_limit(&self) -> MemoryLimit {
+        match self.group().effective_max() {
+            u64::MAX => MemoryLimit::Infinite,
+            max => MemoryLimit::Finite(usize::try_from(max).unwrap_or(usize::MAX)),
+        }
+    }
+}
+
+impl fmt::Display for GroupPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "group({})", self.group().path())
+    }
+}

@@ -1,0 +1,157 @@
+//! Sessions of a group: a `SessionContext` whose queries run in it, and one for a single query.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use datafusion::common::{DataFusionError, Result};
+use datafusion::execution::SessionStateBuilder;
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::prelude::SessionContext;
+use memcg::{Group, GroupName, GroupScope, Limits};
+
+use crate::config::PoolConfig;
+use crate::plan::RunInGroup;
+use crate::pool::GroupPool;
+
+/// Puts the queries of a `SessionContext` into groups.
+///
+/// What these calls return shares catalogs, tables, functions, disk manager and caches with the session that they are
+/// made from, and has its settings. Its memory pool is a [`GroupPool`], its plans run in the group ([`Group::current`];
+/// with a [`GroupTracer`](crate::GroupTracer) the tasks that they spawn do, too), and they end with
+/// [`Ended`](crate::Ended) when the group is chosen as a victim or goes offline. A call copies the session's state: some
+/// tens of microseconds.
+pub trait InGroupSession {
+    /// Returns a session of `group`: for all queries of a tenant together.
+    ///
+    /// # Errors
+    ///
+    /// `DataFusionError::External` with a [`CreateError`](memcg::CreateError), where the configuration asks for groups
+    /// below and they cannot be made.
+    ///
+    /// ```
+    /// use datafusion::prelude::SessionContext;
+    /// use memcg::{Limits, Runtime};
+    /// use memcg_datafusion::{InGroupSession, PoolConfig};
+    ///
+    /// let runtime = Runtime::builder().build()?;
+    /// let acme = runtime.root().create("acme", Limits::new().max(64 << 20))?;
+    /// let session = SessionContext::new().with_group(&acme, &PoolConfig::new())?;
+    /// assert_eq!(session.runtime_env().memory_pool.to_string(), "group(/acme)");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn with_group(&self, group: &Group, config: &PoolConfig) -> Result<SessionContext>;
+
+    /// Returns a session for one query, in a new group below `parent`. The group goes offline when the value is dropped.
+    ///
+    /// # Errors
+    ///
+    /// `DataFusionError::External` with a [`CreateError`](memcg::CreateError), where the group cannot be made.
+    ///
+    /// ```
+    /// use datafusion::prelude::SessionContext;
+    /// use memcg::{GroupName, Limits, Runtime};
+    /// use memcg_datafusion::{InGroupSession, PoolConfig};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let runtime = Runtime::builder().build()?;
+    /// let acme = runtime.root().create("acme", Limits::new())?;
+    /// let sessions = SessionContext::new();
+    /// let query = sessions.for_query(&acme, GroupName::Unnamed, Limits::new(), &PoolConfig::new())?;
+    /// assert_eq!(query.read_empty()?.count().await?, 1);
+    /// assert_eq!(acme.children().len(), 1);
+    /// drop(query);
+    /// assert_eq!((acme.children().len(), acme.live()), (0, 0));
+    /// # Ok(())
+    /// # }
+    /// ```
+    fn for_query<'a>(
+        &self,
+        parent: &Group,
+        name: impl Into<GroupName<'a>>,
+        limits: Limits,
+        config: &PoolConfig,
+    ) -> Result<QuerySession>;
+}
+
+impl InGroupSession for SessionContext {
+    fn with_group(&self, group: &Group, config: &PoolConfig) -> Result<SessionContext> {
+        let pool = GroupPool::with_config(group, config).map_err(|error| DataFusionError::External(error.into()))?;
+        session_of(self, &Arc::new(pool))
+    }
+
+    fn for_query<'a>(
+        &self,
+        parent: &Group,
+        name: impl Into<GroupName<'a>>,
+        limits: Limits,
+        config: &PoolConfig,
+    ) -> Result<QuerySession> {
+        let external = |error: memcg::CreateError| DataFusionError::External(error.into());
+        let group = parent.scope(name, limits).map_err(external)?;
+        let pool = Arc::new(GroupPool::with_config(&group, config).map_err(external)?);
+        let context = session_of(self, &pool)?;
+        Ok(QuerySession { context, group: Some(group), pool })
+    }
+}
+
+fn session_of(session: &SessionContext, pool: &Arc<GroupPool>) -> Result<SessionContext> {
+    let env = RuntimeEnvBuilder::from_runtime_env(&session.runtime_env());
+    let state = session.state();
+    // A session of a group that is made from another one leaves that group.
+    let rules = state.physical_optimizers().iter().filter(|rule| rule.name() != RunInGroup::NAME).cloned();
+    let runs_in_group = RunInGroup { life: Arc::clone(pool.life()) };
+    let rules = rules.chain([Arc::new(runs_in_group) as _]).collect();
+    let state = SessionStateBuilder::new_from_existing(state)
+        .with_physical_optimizer_rules(rules)
+        .with_runtime_env(env.with_memory_pool(Arc::clone(pool) as _).build_arc()?)
+        .build();
+    Ok(SessionContext::new_with_state(state))
+}
+
+/// A session for one query: [`InGroupSession::for_query`] makes it, and it derefs to its `SessionContext`.
+///
+/// Keep it until the last row is read. The drop takes the query's group offline, and what still runs ends with
+/// [`Ended`](crate::Ended). Reservations of such work stay charged until they are dropped.
+#[must_use = "dropped at once, the query's group goes offline at once"]
+pub struct QuerySession {
+    context: SessionContext,
+    /// Taken by the drop.
+    group: Option<GroupScope>,
+    pool: Arc<GroupPool>,
+}
+
+impl QuerySession {
+    /// Returns the query's group.
+    pub fn group(&self) -> &Group {
+        self.pool.group()
+    }
+
+    /// Returns the memory pool of the query.
+    pub fn pool(&self) -> &Arc<GroupPool> {
+        &self.pool
+    }
+}
+
+impl Deref for QuerySession {
+    type Target = SessionContext;
+
+    fn deref(&self) -> &SessionContext {
+        &self.context
+    }
+}
+
+impl Drop for QuerySession {
+    fn drop(&mut self) {
+        drop(self.group.take());
+        // Streams that wait look again, and end.
+        self.pool.life().wake();
+    }
+}
+
+impl fmt::Debug for QuerySession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QuerySession").field("group", self.group()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,91 @@
+//! Queries that do not end by themselves: aborted, chosen as victims, or their group is offline.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use datafusion::execution::memory_pool::MemoryPool;
+use futures::StreamExt;
+use memcg::{Limits, OomPolicy};
+use memcg_datafusion::{EndReason, Ended, GroupPool, InGroupSession, PoolConfig};
+
+use crate::data::{MIB, assert_empty, batch, fed, limit, runtime, session, unspillable};
+
+const SORT: &str = "SELECT key, text, id FROM endless ORDER BY text";
+
+/// A sort that waits for rows is chosen, on the only thread of its runtime: it ends with a typed error and gives all
+/// back, and the query that needed the memory gets it.
+#[tokio::test(flavor = "current_thread")]
+async fn a_victim_on_a_current_thread_runtime() {
+    let (session, runtime) = (session(2), runtime());
+    let acme = runtime.root().create("acme", limit(2 * MIB)).unwrap();
+    acme.set_oom_policy(OomPolicy::Choose);
+    let feed = fed(&session, "endless");
+    let victim = session.for_query(&acme, 1, Limits::new(), &PoolConfig::new()).unwrap();
+    let rows = victim.sql(SORT).await.unwrap();
+    let sorts = tokio::spawn(async move { rows.collect().await });
+    let mut fed = 0;
+    while victim.group().live() < MIB {
+        feed.send(batch(fed)).await.unwrap();
+        fed += 1;
+        tokio::task::yield_now().await;
+    }
+    let other = acme.create(2, Limits::new()).unwrap();
+    let pool: Arc<dyn MemoryPool> = Arc::new(GroupPool::new(&other));
+    let join = unspillable("HashJoinInput", &pool);
+    let end = Instant::now() + Duration::from_secs(60);
+    while let Err(refused) = join.try_grow(3 << 19) {
+        assert!(Instant::now() < end, "{refused}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let error = sorts.await.unwrap().unwrap_err();
+    let ended = Ended::of(&error).unwrap_or_else(|| panic!("{error}"));
+    assert_eq!((ended.path(), ended.reason()), ("/acme/1", EndReason::Cancelled));
+    assert_eq!(victim.group().live(), 0);
+    drop((join, pool, other, victim, feed));
+    acme.offline_tree();
+    drop(acme);
+    assert_empty(&runtime);
+}
+
+/// A session that is dropped ends what it runs, also while that waits for rows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_goes_ends_its_query() {
+    let (session, runtime) = (session(2), runtime());
+    let feed = fed(&session, "endless");
+    let query = session.for_query(&runtime.root(), 17, Limits::new(), &PoolConfig::new()).unwrap();
+    let group = query.group().clone();
+    let mut rows = query.sql(SORT).await.unwrap().execute_stream().await.unwrap();
+    let reads = tokio::spawn(async move {
+        let first = rows.next().await.expect("an error").expect_err("no row");
+        assert!(rows.next().await.is_none());
+        first
+    });
+    for number in 0..10 {
+        feed.send(batch(number)).await.unwrap();
+    }
+    drop(query);
+    let error = reads.await.unwrap();
+    assert_eq!(Ended::of(&error).map(Ended::reason), Some(EndReason::Offline), "{error}");
+    drop((group, feed));
+    assert_empty(&runtime);
+}
+
+/// A task that is aborted gives all back, a moment later: charges outlive the query's group meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_aborted_query_gives_all_back() {
+    let (session, runtime) = (session(2), runtime());
+    let feed = fed(&session, "endless");
+    let query = session.for_query(&runtime.root(), 17, Limits::new(), &PoolConfig::new().spill_on_demand()).unwrap();
+    let rows = query.sql(SORT).await.unwrap();
+    let runs = tokio::spawn(async move { rows.collect().await });
+    let mut fed = 0;
+    while query.group().live() < MIB {
+        feed.send(batch(fed)).await.unwrap();
+        fed += 1;
+    }
+    runs.abort();
+    drop(query);
+    assert!(runs.await.unwrap_err().is_cancelled());
+    drop(feed);
+    assert_empty(&runtime);
+}

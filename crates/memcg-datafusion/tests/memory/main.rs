@@ -1,0 +1,10 @@
+//! The memory pool under real reservations, real queries and real tenants.
+
+mod data;
+mod demand;
+mod ends;
+mod pool;
+mod sql;
+mod tenants;
+mod tracer;
+mod waiting;

@@ -1,0 +1,165 @@
+//! The pool as DataFusion's operators call it.
+
+use std::sync::Arc;
+
+use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool};
+use memcg::{Bytes, Limits};
+use memcg_datafusion::{EndReason, Ended, GroupPool, PoolConfig};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
+use crate::data::{KIB, MIB, assert_empty, exhausted, limit, pool_of, runtime, spillable, unspillable};
+
+#[test]
+fn growths_are_charges_of_the_group() {
+    let runtime = runtime();
+    let acme = runtime.root().create("acme", Limits::new().max(100)).unwrap();
+    let query = acme.create("q17", Limits::new()).unwrap();
+    let pool = pool_of(&query);
+    let sorter = spillable("Sorter[0]", &pool);
+    sorter.try_grow(80).unwrap();
+    assert_eq!((pool.reserved(), acme.live(), pool.to_string().as_str()), (80, 80, "group(/acme/q17)"));
+    let line = exhausted(sorter.try_grow(30));
+    assert!(line.starts_with("Sorter[0]: /acme refused 30 B for /acme/q17: short by 10 B"), "{line}");
+    assert!(line.contains("most in /acme/q17 80 B"), "{line}");
+    assert_eq!((sorter.size(), acme.live()), (80, 80), "nothing of it remains");
+    let part = sorter.split(30);
+    let other = part.new_empty();
+    other.try_grow(20).unwrap();
+    drop(part);
+    assert_eq!(acme.live(), 70);
+    drop((sorter, other, pool));
+    acme.offline_tree();
+    drop((acme, query));
+    assert_empty(&runtime);
+}
+
+/// A growth that DataFusion does not let fail goes above the max, and is shown there.
+#[test]
+fn what_cannot_fail_is_forced() {
+    let runtime = runtime();
+    let query = runtime.root().create("q17", Limits::new().max(100)).unwrap();
+    let pool = pool_of(&query);
+    let join = unspillable("Join", &pool);
+    join.grow(130);
+    assert_eq!((query.usage(), query.forced(), pool.reserved()), (130, 30, 130));
+    exhausted(join.try_grow(1));
+    join.shrink(31);
+    join.try_grow(1).unwrap();
+    join.resize(50);
+    assert_eq!((query.live(), query.forced()), (50, 0));
+}
+
+#[test]
+fn the_limit_is_the_least_on_the_way_up() {
+    let runtime = runtime();
+    let limit = |pool: &GroupPool| match pool.memory_limit() {
+        MemoryLimit::Finite(limit) => Some(limit),
+        MemoryLimit::Infinite => None,
+        MemoryLimit::Unknown => panic!("a group knows its limit"),
+    };
+    let acme = runtime.root().create("acme", Limits::new()).unwrap();
+    let query = acme.create("q17", Limits::new().max(80)).unwrap();
+    let pools = [&acme, &query].map(GroupPool::new);
+    assert_eq!(pools.each_ref().map(limit), [None, Some(80)]);
+    acme.set_max(60).unwrap();
+    assert_eq!(pools.each_ref().map(limit), [Some(60), Some(60)]);
+}
+
+/// Each kind of operator has a group, which all its partitions charge. A refusal names the largest.
+#[test]
+fn operators_have_groups() {
+    let runtime = runtime();
+    let query = runtime.root().create("q17", limit(100 * KIB)).unwrap();
+    let pool: Arc<dyn MemoryPool> = Arc::new(GroupPool::with_config(&query, &PoolConfig::new().by_operator()).unwrap());
+    let sorts = [0, 1].map(|partition| spillable(&format!("ExternalSorter[{partition}]"), &pool));
+    let join = unspillable("HashJoinInput", &pool);
+    for sort in &sorts {
+        sort.try_grow(30 << 10).unwrap();
+    }
+    join.try_grow(20 << 10).unwrap();
+    let held = |name: &str| runtime.group(&format!("/q17/{name}")).expect(name).live();
+    assert_eq!(["ExternalSorter", "HashJoinInput"].map(held), [60 * KIB, 20 * KIB]);
+    let line = exhausted(join.try_grow(30 << 10));
+    assert!(line.contains("/q17 refused 30 KiB for /q17/HashJoinInput"), "{line}");
+    assert!(line.contains("most in /q17/ExternalSorter 60 KiB, /q17/HashJoinInput 20 KiB"), "{line}");
+    drop((sorts, join));
+    assert_eq!(query.live(), 0);
+    drop(pool);
+    assert_eq!(query.children().len(), 0);
+}
+
+/// What can spill leaves room for what cannot.
+#[test]
+fn a_reserve_is_for_what_cannot_spill() {
+    let runtime = runtime();
+    let acme = runtime.root().create("acme", limit(100 * KIB)).unwrap();
+    let query = acme.create("q17", Limits::new()).unwrap();
+    let config = PoolConfig::new().unspillable_reserve(Bytes(30 * KIB));
+    let pool: Arc<dyn MemoryPool> = Arc::new(GroupPool::with_config(&query, &config).unwrap());
+    let (sorter, join) = (spillable("Sorter", &pool), unspillable("Join", &pool));
+    sorter.try_grow(70 << 10).unwrap();
+    let line = exhausted(sorter.try_grow(1));
+    assert!(line.contains("/acme/q17 has 30 KiB of headroom for 1 B, and keeps 30 KiB"), "{line}");
+    join.try_grow(30 << 10).unwrap();
+    exhausted(join.try_grow(1));
+}
+
+/// Operators do not spill for a group that has ended: the error is another one.
+#[test]
+fn a_group_that_is_offline_ends() {
+    let runtime = runtime();
+    let acme = runtime.root().create("acme", Limits::new()).unwrap();
+    let query = acme.scope(17, Limits::new()).unwrap();
+    let pool = pool_of(&query);
+    let sorter = spillable("Sorter", &pool);
+    sorter.try_grow(100).unwrap();
+    drop(query);
+    let error = sorter.try_grow(1).unwrap_err();
+    let ended = Ended::of(&error).expect("typed");
+    assert_eq!((ended.path(), ended.reason()), ("/acme/17", EndReason::Offline));
+    sorter.grow(10);
+    assert_eq!(acme.live(), 110, "what exists already is charged, and nothing is lost");
+    drop((sorter, pool));
+    assert_empty(&runtime);
+}
+
+/// Consumers of many threads, in two pools of one tenant: all bytes are back at the end, and no max is passed.
+#[test]
+fn threads_add_up() {
+    let runtime = runtime();
+    let acme = runtime.root().create("acme", limit(8 * MIB)).unwrap();
+    let configs = [PoolConfig::new(), PoolConfig::new().spill_on_demand().by_operator()];
+    let pools: Vec<Arc<dyn MemoryPool>> = configs
+        .iter()
+        .map(|config| {
+            let query = acme.create(memcg::GroupName::Unnamed, Limits::new()).unwrap();
+            Arc::new(GroupPool::with_config(&query, config).unwrap()) as _
+        })
+        .collect();
+    std::thread::scope(|scope| {
+        for seed in 0..4 {
+            let pool = &pools[seed % 2];
+            let acme = &acme;
+            scope.spawn(move || {
+                let mut random = SmallRng::seed_from_u64(seed as u64);
+                let names = ["ExternalSorter[0]", "RepartitionExec[1]", "GroupedHashAggregateStream[0]"];
+                let consumers = names.map(|name| [spillable(name, pool), unspillable(name, pool)]);
+                let all: Vec<_> = consumers.iter().flatten().collect();
+                for _ in 0..5_000 {
+                    let reservation = all[random.random_range(0..all.len())];
+                    match random.random_range(0..4) {
+                        0 => drop(reservation.free()),
+                        1 => drop(reservation.try_shrink(random.random_range(0..=reservation.size()))),
+                        _ => drop(reservation.try_grow(random.random_range(0..1 << 20))),
+                    }
+                    assert!(acme.usage() <= 8 * MIB);
+                }
+            });
+        }
+    });
+    drop(pools);
+    acme.offline_tree();
+    drop(acme);
+    assert_empty(&runtime);
+}
