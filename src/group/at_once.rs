@@ -283,7 +283,6 @@ fn charge_slow(header: &'static Header, bytes: u64, missed: Consume, starts: Sta
     })
 }
 
-<<<<<<< HEAD
 #[cold]
 #[inline(never)]
 fn charge_if_room_slow(header: &'static Header, bytes: u64, missed: Consume) -> Option<Charge> {
@@ -291,7 +290,8 @@ fn charge_if_room_slow(header: &'static Header, bytes: u64, missed: Consume) -> 
     let charge = Charge::new(header, bytes);
     // Above a high it is given back: the caller's next step makes it, with its delay.
     (charged.over_high == 0).then_some(charge)
-=======
+}
+
 /// Makes a charge without a guard that did not hit.
 #[cold]
 #[inline(never)]
@@ -299,5 +299,4 @@ fn charge_raw_slow(header: &'static Header, bytes: u64, missed: Consume, starts:
     charge_slow(header, bytes, missed, starts)?;
     count_charged(header, bytes);
     Ok(())
->>>>>>> 0191faf (memcg-datafusion: DataFusion's memory pool over groups, spilling on demand; raw charges that never block)
 }
