@@ -32,8 +32,8 @@ impl PoolConfig {
         PoolConfig::default()
     }
 
-    /// Keeps `bytes` of headroom for consumers that cannot spill. One that has something to spill is refused, and spills,
-    /// where the group or one above it would have less [headroom](memcg::Group::headroom) after its growth. The
+    /// Keeps `bytes` of headroom for consumers that cannot spill. One that has something to spill is refused, and
+    /// spills, where the group or one above it would have less [headroom](memcg::Group::headroom) after its growth. The
     /// headroom is an estimate; to read it takes a few loads a level for each growth of such a consumer.
     pub fn unspillable_reserve(mut self, bytes: impl Into<Bytes>) -> PoolConfig {
         Bytes(self.reserve) = bytes.into();
@@ -42,11 +42,11 @@ impl PoolConfig {
 
     /// Lets other groups ask this pool's operators to spill.
     ///
-    /// The pool registers a reclaimer. When a charge elsewhere does not fit, the reclaimer promises what is wanted, and the
-    /// pool refuses the next growth of its spillable consumers, the largest that come, until as much has come back. A
-    /// consumer is refused once for each demand, and only where its reservation is worth a spill: 256 KiB, or all
-    /// that is wanted. The consumers that can spill and those that cannot have a group each below the pool's group,
-    /// `spillable` and `unspillable`.
+    /// The pool registers a reclaimer. When a charge elsewhere does not fit, the reclaimer promises what is wanted, and
+    /// the pool refuses the next growth of its spillable consumers until as much has come back. A consumer is refused
+    /// once for each demand, and only where its reservation is worth a spill: 256 KiB, or all that is wanted. The
+    /// consumers that can spill and those that cannot have a group each below the pool's group, `spillable` and
+    /// `unspillable`.
     ///
     /// A sort keeps what it has reserved for merging, `sort_spill_reservation_bytes`, while it spills: in a full group
     /// another query would take that, and the sort would fail while it frees memory.
@@ -67,17 +67,18 @@ impl PoolConfig {
         self
     }
 
-    /// How long a growth may wait where it does not fit and its operator would fail: a consumer that cannot spill, or has
-    /// nothing to spill yet. The default is zero: it is refused at once.
+    /// How long a growth may wait where it does not fit and its operator would fail: a consumer that cannot spill, or
+    /// has nothing to spill yet. The default is zero: it is refused at once.
     ///
-    /// A consumer waits only in a task of a multi-thread tokio runtime, by `block_in_place`, so other tasks of the worker
-    /// go on. It waits for at most `time`, and much shorter where nothing moves: where the usage of the level that is full
-    /// does not fall, and no operator there spills on demand. It then gives up after 20 ms, or 200 ms where operators were
-    /// asked. Each such wait in vain halves the next of the same pool, until a second has passed. An exchange
-    /// (`RepartitionExec`) does not wait: it spills the batch that it holds, and others wait for its output.
+    /// A consumer waits only in a task of a multi-thread tokio runtime, by `block_in_place`, so other tasks of the
+    /// worker go on. It waits for at most `time`, and much shorter where nothing moves: where the usage of the level
+    /// that is full does not fall, and no operator there spills on demand. It then gives up after 20 ms, or 200 ms
+    /// where operators were asked. Each such wait in vain halves the next of the same pool, until a second has passed.
+    /// An exchange (`RepartitionExec`) does not wait: it spills the batch that it holds, and others wait for its
+    /// output.
     ///
-    /// `block_in_place` panics inside a tokio `LocalSet`. Where queries run as local tasks of a multi-thread runtime, set
-    /// zero.
+    /// `block_in_place` panics inside a tokio `LocalSet`. Where queries run as local tasks of a multi-thread runtime,
+    /// set zero.
     pub fn patience(mut self, time: Duration) -> PoolConfig {
         self.patience = Some(time);
         self

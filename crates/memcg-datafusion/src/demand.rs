@@ -1,7 +1,7 @@
 //! Spilling on demand: what other groups want of one account's operators, and which of them have been told.
 //!
-//! An operator spills only on its own task, when its growth is refused. So a demand stays open until the operators come:
-//! each that is worth it is refused once, and what they give back from then on counts.
+//! An operator spills only on its own task, when its growth is refused. So a demand stays open until the operators
+//! come: each that is worth it is refused once, and what they give back from then on counts.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -110,8 +110,8 @@ impl Demand {
         Some(if is_spilling { Stage::Spilling } else { Stage::Asked })
     }
 
-    /// Whether this growth of a consumer, whose reservation holds `held` bytes, is to be refused: then the consumer spills.
-    /// Returns how much is wanted.
+    /// Whether this growth of a consumer, whose reservation holds `held` bytes, is to be refused: then the consumer
+    /// spills. Returns how much is wanted.
     #[cold]
     pub(crate) fn refuses(&self, consumer: usize, held: u64) -> Option<u64> {
         let mut open = lock(&self.open);

@@ -95,7 +95,7 @@ impl fmt::Display for Ended {
 
 impl std::error::Error for Ended {}
 
-/// Whether the queries of a group go on, and who is to be woken when they do not.
+/// Whether the queries of a group go on, and which streams to wake when they do not.
 #[derive(Debug)]
 pub(crate) struct Life {
     group: Group,
@@ -113,8 +113,8 @@ impl Life {
     }
 
     pub(crate) fn ended(&self) -> Option<Ended> {
-        // Acquire: pairs with the release in `cancel`. A waker that is registered after the flag was read is woken, because
-        // the reader looks again after it has registered.
+        // Acquire: pairs with the release in `cancel`. A waker that is registered after the flag was read is woken,
+        // because the reader looks again after it has registered.
         let reason = if self.cancelled.load(Ordering::Acquire) {
             EndReason::Cancelled
         } else if self.group.is_offline() {

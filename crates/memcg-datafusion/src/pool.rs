@@ -13,15 +13,17 @@ use crate::ended::{Ended, Life};
 use crate::merges::Merges;
 use crate::patience::Patience;
 
-/// A DataFusion memory pool that charges a group: `try_grow` fits below the max of the group and of each group above it.
+/// A DataFusion memory pool that charges a group: `try_grow` fits below the max of the group and of each group above
+/// it.
 ///
-/// A growth that fits costs a raw charge of the group and takes no lock, except with
-/// [`by_operator`](PoolConfig::by_operator). `grow`, which DataFusion does not let fail, is charged by force;
-/// [`Group::forced`] shows what is above a max. The pool keeps the group's object, and the group may go offline before it.
+/// A growth that fits costs a raw charge of the group, and takes no lock. With [`by_operator`](PoolConfig::by_operator)
+/// it takes one, and with [`spill_on_demand`](PoolConfig::spill_on_demand) the merges of sorts do. `grow`, which
+/// DataFusion does not let fail, is charged by force; [`Group::forced`] shows what is above a max. The pool keeps the
+/// group's object, and the group may go offline before it.
 ///
-/// A refusal is a `DataFusionError::ResourcesExhausted`, on which operators spill. Its text is the refusal of the group:
-/// which group was full, by how much the growth is short, who holds most. Where the group is cancelled or offline, the
-/// error is an [`Ended`].
+/// A refusal is a `DataFusionError::ResourcesExhausted`, on which operators spill. Its text is the refusal of the
+/// group: which group was full, by how much the growth is short, and which groups hold most. Where the group is
+/// cancelled or offline, the error is an [`Ended`].
 ///
 /// No call blocks, except where the pool has [patience](PoolConfig::patience).
 ///

@@ -19,8 +19,8 @@ use crate::pool::GroupPool;
 /// What these calls return shares catalogs, tables, functions, disk manager and caches with the session that they are
 /// made from, and has its settings. Its memory pool is a [`GroupPool`], its plans run in the group ([`Group::current`];
 /// with a [`GroupTracer`](crate::GroupTracer) the tasks that they spawn do, too), and they end with
-/// [`Ended`](crate::Ended) when the group is chosen as a victim or goes offline. A call copies the session's state: some
-/// tens of microseconds.
+/// [`Ended`](crate::Ended) when the group is chosen as a victim or goes offline. A call copies the session's state:
+/// some tens of microseconds.
 pub trait InGroupSession {
     /// Returns a session of `group`: for all queries of a tenant together.
     ///
@@ -42,7 +42,8 @@ pub trait InGroupSession {
     /// ```
     fn with_group(&self, group: &Group, config: &PoolConfig) -> Result<SessionContext>;
 
-    /// Returns a session for one query, in a new group below `parent`. The group goes offline when the value is dropped.
+    /// Returns a session for one query, in a new group below `parent`. The group goes offline when the value is
+    /// dropped.
     ///
     /// # Errors
     ///

@@ -12,8 +12,8 @@ type Output = Box<dyn Any + Send>;
 
 /// Puts each task and each blocking closure that DataFusion spawns into the group that is current where it is spawned.
 ///
-/// DataFusion has one tracer for a process, which is set once. Without it what a query spawns has no current group, so an
-/// allocator that charges (`memcg-alloc`) charges it to none; the pool charges its group in any case.
+/// DataFusion has one tracer for a process, which is set once. Without it what a query spawns has no current group, so
+/// an allocator that charges (`memcg-alloc`) charges it to none; the pool charges its group in any case.
 ///
 /// ```
 /// use datafusion::common::runtime::SpawnedTask;

@@ -86,7 +86,7 @@ fn no_more_are_refused_than_it_takes() {
 
 /// An exchange has nothing to give: it is not asked, and neither is what cannot spill.
 #[test]
-fn who_has_nothing_to_give_is_not_asked() {
+fn what_has_nothing_to_give_is_not_asked() {
     let queries = queries();
     let [exchange, join] =
         [spillable("RepartitionExec[0]", &queries.pools[0]), unspillable("HashJoinInput", &queries.pools[0])];
@@ -110,7 +110,7 @@ fn a_demand_lapses() {
     let join = queries.ask(HALF);
     std::thread::sleep(Duration::from_secs(1));
     sorter.shrink(2);
-    sorter.try_grow(1).expect("nobody waits for it any more");
+    sorter.try_grow(1).expect("no query waits for it any more");
     drop((sorter, join));
     queries.end();
 }
@@ -139,7 +139,7 @@ fn the_poor_have_the_rich_asked() {
     rich.try_grow((4 << 20) - HALF).unwrap();
     exhausted(rich.try_grow(HALF));
     poor.shrink(2);
-    poor.try_grow(1).expect("the rich one has had nobody asked");
+    poor.try_grow(1).expect("the rich one has had no other asked");
     exhausted(poor.try_grow(HALF));
     rich.shrink(2);
     exhausted(rich.try_grow(1));

@@ -13,7 +13,7 @@ const QUERIES: [&str; 3] = [
     "SELECT count(*) FROM rows a JOIN rows b ON a.key = b.key",
 ];
 
-/// A hundred queries, some aborted, some dropped with rows unread: each ends with its rows, or with a refusal that names
+/// A hundred queries, some aborted: each ends with its rows, or with a refusal that names
 /// its group. At the end all adds up, and nothing is left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hundred_queries_add_up() {
