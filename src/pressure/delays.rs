@@ -13,15 +13,18 @@
 //! The thread decides to end under the lock, too: a future that finds it running is seen by it. Nothing else is shared, so
 //! there is no ordering to model. The thread sleeps without the lock, and a thread that wakes it leaves a token, which ends its
 //! next sleep at once: its own, or that of a waker, after which it looks again. Wakers are foreign code: they are cloned, called
-//! and dropped without the lock.
+//! and dropped without the lock. So is credit drained that may be all that a delay is still due to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use smallvec::SmallVec;
+
+use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
 use crate::counter::slow_path::SlowPath;
-use crate::pressure::throttle::{LOOK, is_delayed};
+use crate::pressure::throttle::{LOOK, drain_credit, is_delayed, is_delayed_by_credit};
 use crate::pressure::wakers::Wakers;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::{Thread, model_failed, park, process_wide, start_thread};
@@ -64,6 +67,14 @@ struct Delay {
     waker: Foreign<Waker>,
 }
 
+/// What the thread has found, and does without the lock.
+#[derive(Default)]
+struct DelaysFound {
+    ended: Wakers,
+    /// Groups whose delay may be due to credit alone.
+    by_credit: SmallVec<[Handle; 1]>,
+}
+
 enum Next {
     Look,
     Sleep(Duration),
@@ -72,7 +83,7 @@ enum Next {
 
 impl Delays {
     /// Those whose end has come leave the table, [`SLICE`] at most.
-    fn look(&mut self, now: Instant, ended: &mut Wakers) -> Next {
+    fn look(&mut self, now: Instant, found: &mut DelaysFound) -> Next {
         for _ in 0..SLICE {
             let Some(&(look, number)) = self.looks.first() else { return self.rest(now) };
             if look > now {
@@ -81,11 +92,16 @@ impl Delays {
             self.looks.pop_first();
             let Some(delay) = self.all.get_mut(&number) else { continue };
             if delay.until <= now || delay.group.is_some_and(|group| !is_delayed(group)) {
-                ended.extend(self.all.remove(&number).map(|delay| delay.waker));
+                found.ended.extend(self.all.remove(&number).map(|delay| delay.waker));
                 continue;
             }
-            let older = now.saturating_duration_since(delay.begun) / OLDER;
-            delay.look = delay.until.min(now + older.max(LOOK));
+            let mut rest = (now.saturating_duration_since(delay.begun) / OLDER).max(LOOK);
+            if let Some(group) = delay.group.filter(|group| is_delayed_by_credit(group)) {
+                // The delay is in the table, so its future keeps the group.
+                found.by_credit.push(Handle::pin(group));
+                rest = LOOK;
+            }
+            delay.look = delay.until.min(now + rest);
             self.looks.insert((delay.look, number));
         }
         Next::Look
@@ -132,11 +148,12 @@ fn with<R>(work: impl FnOnce(&mut Delays) -> R) -> R {
 
 fn run() {
     loop {
-        let mut ended = Wakers::default();
-        let next = with(|delays| delays.look(Instant::now(), &mut ended));
+        let mut found = DelaysFound::default();
+        let next = with(|delays| delays.look(Instant::now(), &mut found));
         // A waker may sleep, and so take the token of a delay that has come meanwhile: what comes next is out of date then.
-        let next = if ended.is_empty() { next } else { Next::Look };
-        ended.wake();
+        let next = if found.ended.is_empty() { next } else { Next::Look };
+        found.by_credit.into_iter().for_each(|group| drain_credit(group.counter()));
+        found.ended.wake();
         match next {
             Next::Look => {}
             Next::Sleep(time) => park(Some(time)),
@@ -208,9 +225,9 @@ mod tests {
     /// Looks until the table is empty, as the thread does. Returns how many there were, and when it was.
     fn look_on(delays: &mut Delays, mut now: Instant) -> (usize, Instant) {
         for looks in 1.. {
-            let mut ended = Wakers::default();
-            let next = delays.look(now, &mut ended);
-            if !ended.is_empty() {
+            let mut found = DelaysFound::default();
+            let next = delays.look(now, &mut found);
+            if !found.ended.is_empty() {
                 return (looks, now);
             }
             let Next::Sleep(time) = next else { panic!("one delay is one look") };
@@ -253,9 +270,9 @@ mod tests {
         let (_groups, _held, begun, mut delays) = far_above();
         assert!(delays.remove(1).is_some() && delays.remove(1).is_none());
         assert!(delays.all.is_empty() && delays.looks.is_empty());
-        let mut ended = Wakers::default();
-        assert!(matches!(delays.look(begun, &mut ended), Next::Sleep(LINGER)));
-        assert!(matches!(delays.look(begun + LINGER, &mut ended), Next::End));
-        assert!(delays.thread.is_none() && ended.is_empty());
+        let mut found = DelaysFound::default();
+        assert!(matches!(delays.look(begun, &mut found), Next::Sleep(LINGER)));
+        assert!(matches!(delays.look(begun + LINGER, &mut found), Next::End));
+        assert!(delays.thread.is_none() && found.ended.is_empty());
     }
 }

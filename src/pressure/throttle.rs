@@ -88,6 +88,17 @@ fn throttle(group: &'static Counter, bytes: u64, waits: bool) -> Duration {
     }
 }
 
+/// Whether credit may be all that is above a high of the path.
+pub(crate) fn is_delayed_by_credit(group: &'static Counter) -> bool {
+    levels_that_delay(group).any(|level| above(level) <= level.bound())
+}
+
+/// What a thread gave back while a charge was delayed may have gone into a stock. The caller keeps the group and holds no
+/// lock.
+pub(crate) fn drain_credit(group: &'static Counter) {
+    levels_that_delay(group).for_each(drain_excess);
+}
+
 /// Credit is no group's excess: it goes back where it may be all that is above high.
 fn drain_excess(level: &'static Counter) {
     if above(level) <= level.bound() {
@@ -100,6 +111,7 @@ fn sleep_slow(group: &'static Counter, delay: Duration) {
     let until = Instant::now() + delay.min(TIME_MAX);
     while !is_over(until) && is_delayed(group) {
         sleep(LOOK.min(until.saturating_duration_since(Instant::now())));
+        drain_credit(group);
     }
 }
 

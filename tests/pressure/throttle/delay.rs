@@ -268,6 +268,49 @@ fn a_charge_that_grows_is_delayed_too() {
     }
 }
 
+/// Runs `work` while another thread has credit of a group that is far above its high. Whether it had any before.
+pub(super) fn beside_credit(group: &Group, work: impl FnOnce()) -> bool {
+    let (left, wait) = std::sync::mpsc::channel();
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            // The second walk opens an adaptive stock.
+            (0..2).for_each(|_| drop(group.try_charge_undelayed(1).expect("high refuses no charge")));
+            left.send(group.stocked() > 0).expect("the test waits");
+            assert!(ended.recv().is_err(), "nothing is sent");
+        });
+        let stocked = wait.recv().expect("no panic there");
+        work();
+        drop(end);
+        stocked
+    })
+}
+
+/// What was above high is given back while a charge is delayed, and part of it goes into a stock: that delays no charge.
+#[test]
+fn credit_delays_no_charge() {
+    let mut stocked = 0;
+    for builder in kinds() {
+        let runtime = build(builder.delay_max(LONG));
+        let group = with_high(&runtime.root(), "q", MIB);
+        let held = group.charge(Bytes(8 * MIB));
+        let thread = {
+            let group = group.clone();
+            std::thread::spawn(move || group.try_charge(Bytes(MIB - 4 * KIB)))
+        };
+        super::until("the thread has charged", || group.live() > 8 * MIB);
+        stocked += u32::from(beside_credit(&group, || {
+            drop(held);
+            let (charged, took) = timed(|| crate::support::waiters::join(thread));
+            drop(charged.expect("high refuses no charge"));
+            assert!(took < QUICK, "{took:?}");
+        }));
+        drop(group);
+        assert_empty(&runtime);
+    }
+    assert!(stocked > 0, "no kind of stock has credit here");
+}
+
 /// A charge that waited for room and is made above high is delayed as any charge. The thread that made room is not.
 #[test]
 fn a_charge_that_waited_is_delayed_by_its_own() {

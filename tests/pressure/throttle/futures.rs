@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use memcg::{Bytes, Event, Group, Limit, Limits};
 
-use super::{BATCH, MIB, Polled, assert_empty, build, charge, kinds, with_high};
+use super::{BATCH, KIB, MIB, Polled, assert_empty, build, charge, kinds, with_high};
 use crate::support::trees;
 
 /// It would be the end of the test.
@@ -158,6 +158,26 @@ fn offline_meanwhile() {
         drop((future, held, group));
         assert_empty(&runtime);
     }
+}
+
+/// The same as for a thread: see `delay`.
+#[test]
+fn credit_delays_no_future() {
+    let mut stocked = 0;
+    for builder in kinds() {
+        let runtime = build(builder.delay_max(LONG));
+        let group = with_high(&runtime.root(), "q", MIB);
+        let held = group.charge(Bytes(8 * MIB));
+        let mut future = Polled::new(group.charge_async(Bytes(MIB - 4 * KIB)));
+        assert!(future.poll().is_pending(), "delayed");
+        stocked += u32::from(super::delay::beside_credit(&group, || {
+            drop(held);
+            drop(future.finish().expect("high refuses no charge"));
+        }));
+        drop((future, group));
+        assert_empty(&runtime);
+    }
+    assert!(stocked > 0, "no kind of stock has credit here");
 }
 
 /// One that waited for room first.
