@@ -16,6 +16,8 @@
 //!
 //! So a child that is online through the whole listing is returned once, and any other once or not at all.
 
+use std::cmp::Reverse;
+
 use smallvec::SmallVec;
 
 use crate::counter::handle::Handle;
@@ -59,6 +61,45 @@ pub(crate) fn each(parent: &'static Counter, mut found: impl FnMut(&'static Coun
             cursor = each_in_slice(place, parent, cursor, &mut found);
         }
     }
+}
+
+/// Handles on the `n` children of `parent` with the highest usage, each with its usage, the highest first. It keeps no
+/// more handles than twice as many. The caller keeps the parent and holds no lock.
+pub(crate) fn largest(parent: &'static Counter, n: usize) -> Vec<(Handle, u64)> {
+    let mut kept: Vec<(Handle, u64)> = Vec::new();
+    // No child below this usage is among them.
+    let mut least = 0;
+    if parent.child_count().get() == 0 || n == 0 {
+        return kept;
+    }
+    let prune = |kept: &mut Vec<(Handle, u64)>| {
+        kept.sort_by_key(|&(_, usage)| Reverse(usage));
+        kept.truncate(n);
+    };
+    for place in parent.tree().hierarchy.places() {
+        let mut cursor = None;
+        loop {
+            let mut slice: SmallVec<[(Handle, u64); SLICE]> = SmallVec::new();
+            cursor = each_in_slice(place, parent, cursor, &mut |child| {
+                let usage = child.usage();
+                if usage >= least {
+                    slice.push((Handle::pin(child), usage));
+                }
+            });
+            // Outside of the lock, because this may allocate, and the drop of a handle may release a group.
+            kept.extend(slice);
+            if kept.len() / 2 >= n {
+                prune(&mut kept);
+                least = kept.last().map_or(0, |&(_, usage)| usage.saturating_add(1));
+            }
+            if cursor.is_none() {
+                break;
+            }
+            pause_point("between children");
+        }
+    }
+    prune(&mut kept);
+    kept
 }
 
 /// Calls `found` for the next few children. Returns the number of the cursor that names the one after them.

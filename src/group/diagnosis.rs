@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::handle::Group;
 use super::snapshot::SnapshotRow;
 use super::snapshot::table::Table;
+use crate::counter::children;
 use crate::counter::object::Counter;
 use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::group_object;
@@ -51,7 +52,8 @@ pub(crate) fn holders(level: &'static Counter) -> Holders {
 /// # Where the memory is
 impl Group {
     /// Returns the `n` children that hold most with the usage of each in bytes, the largest first: of those that
-    /// [`children`](Self::children) returns. The call reads them one after the other.
+    /// [`children`](Self::children) returns. The call reads them one after the other, and keeps few of them at a time: of a
+    /// million it takes some ten handles for each of the `n`.
     ///
     /// ```
     /// # use memcg::Limits;
@@ -62,14 +64,8 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn top(&self, n: usize) -> Vec<(Group, u64)> {
-        let with_usage = |child: Group| {
-            let usage = child.usage();
-            (child, usage)
-        };
-        let mut all: Vec<(Group, u64)> = self.children().into_iter().map(with_usage).collect();
-        all.sort_by_key(|&(_, usage)| std::cmp::Reverse(usage));
-        all.truncate(n);
-        all
+        let largest = children::largest(self.first(), n).into_iter();
+        largest.map(|(child, usage)| (Group::from_handle(child), usage)).collect()
     }
 
     /// Returns what an operator wants to know of a group at its limit: the groups below it that hold anything, their

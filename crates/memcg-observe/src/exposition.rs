@@ -1,0 +1,184 @@
+//! Which groups are shown, and their figures: as many series as were asked for, however many groups there are.
+
+use memcg::{Event, Freshness, Group, Item, Runtime, Unit};
+use serde::{Serialize, Serializer};
+
+/// The figures of a runtime for a monitoring system: see [`Exposition::new`].
+///
+/// # Which groups
+///
+/// The root; and at each level below, down to [`depth`](Self::depth), the [`top`](Self::top) groups with the highest usage,
+/// of the children of those shown at the level above. What is used at a level and not by a group that is shown stands
+/// under `other`. So the usage of all groups of one level and of its `other` is the root's, and there are at most
+/// `1 + depth * (top + 1)` values of the label `group`.
+///
+/// Only usage has an `other`. A sum of counts over groups that change from scrape to scrape would fall: the group above has
+/// the counts of all below it.
+///
+/// # Cost
+///
+/// One look at the usage of each child of a group that is shown, and some tens of loads for each group that is shown.
+/// Groups below the depth cost nothing. No lock is held over more than a few groups, and no charge waits.
+#[derive(Clone, Debug)]
+pub struct Exposition {
+    runtime: Runtime,
+    depth: usize,
+    top: usize,
+}
+
+/// The label `group` of what no group that is shown uses. No path is the same: a path begins with `/`.
+pub(crate) const OTHER: &str = "other";
+
+impl Exposition {
+    /// Shows the groups of `runtime` down to two levels below the root, 50 at each. The value keeps the runtime.
+    ///
+    /// ```
+    /// use memcg::{Limits, Runtime};
+    /// use memcg_observe::Exposition;
+    ///
+    /// let runtime = Runtime::builder().batch(memcg::Bytes(0)).build()?;
+    /// let acme = runtime.root().create("acme", Limits::new().max(1 << 20))?;
+    /// let _held = acme.try_charge(4_096)?;
+    /// # #[cfg(feature = "openmetrics")] {
+    /// let text = Exposition::new(&runtime).depth(1).top(10).openmetrics();
+    /// assert!(text.contains("memcg_usage_bytes{group=\"/acme\",depth=\"1\"} 4096\n"));
+    /// assert!(text.ends_with("# EOF\n"));
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn new(runtime: &Runtime) -> Exposition {
+        Exposition { runtime: runtime.clone(), depth: 2, top: 50 }
+    }
+
+    /// Shows so many levels below the root.
+    pub fn depth(mut self, depth: usize) -> Exposition {
+        self.depth = depth;
+        self
+    }
+
+    /// Shows so many groups of each level.
+    pub fn top(mut self, top: usize) -> Exposition {
+        self.top = top;
+        self
+    }
+
+    pub(crate) fn read(&self) -> Figures {
+        let (rows, others) = self.rows(self.runtime.root());
+        Figures { rows, others, process: Process::read(&self.runtime) }
+    }
+
+    /// What is shown of `group` and of the groups below it, and the usage under `other`, by level.
+    pub(crate) fn rows(&self, group: Group) -> (Vec<Row>, Vec<(usize, u64)>) {
+        let usage = group.usage();
+        let mut rows = vec![(group, usage, 0)];
+        let (mut first, mut others) = (0, Vec::new());
+        for depth in 1..=self.depth {
+            let mut level: Vec<(Group, u64)> =
+                rows[first..].iter().flat_map(|(group, ..)| group.top(self.top)).collect();
+            if level.is_empty() {
+                break;
+            }
+            level.sort_by_key(|&(_, usage)| std::cmp::Reverse(usage));
+            level.truncate(self.top);
+            let shown = level.iter().fold(0, |sum: u64, &(_, usage)| sum.saturating_add(usage));
+            others.push((depth, usage.saturating_sub(shown)));
+            first = rows.len();
+            rows.extend(level.into_iter().map(|(group, usage)| (group, usage, depth)));
+        }
+        let items: Vec<Item<'_>> = self.runtime.items().collect();
+        let rows = rows.into_iter().map(|(group, usage, depth)| Row::read(&group, usage, depth, &items)).collect();
+        (rows, others)
+    }
+}
+
+/// What is shown.
+#[derive(Debug)]
+pub(crate) struct Figures {
+    pub(crate) rows: Vec<Row>,
+    /// Usage under `other`, by level.
+    pub(crate) others: Vec<(usize, u64)>,
+    pub(crate) process: Process,
+}
+
+/// One group.
+#[derive(Debug, Serialize)]
+pub(crate) struct Row {
+    pub(crate) path: String,
+    pub(crate) depth: usize,
+    pub(crate) usage: u64,
+    pub(crate) stocked_bound: u64,
+    pub(crate) peak: u64,
+    pub(crate) forced: u64,
+    pub(crate) max: u64,
+    pub(crate) high: u64,
+    pub(crate) soft: u64,
+    pub(crate) low: u64,
+    pub(crate) min: u64,
+    pub(crate) waiting: u64,
+    pub(crate) refused: u64,
+    /// Those that have happened; the first group has all.
+    #[serde(serialize_with = "events_by_name")]
+    pub(crate) events: Vec<(Event, u64)>,
+    /// Items that are not 0.
+    #[serde(serialize_with = "items_by_name")]
+    pub(crate) stats: Vec<(String, Unit, i64)>,
+}
+
+fn events_by_name<S: Serializer>(events: &[(Event, u64)], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(events.iter().map(|(event, count)| (event.name(), count)))
+}
+
+fn items_by_name<S: Serializer>(stats: &[(String, Unit, i64)], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(stats.iter().map(|(name, _, figure)| (name, figure)))
+}
+
+impl Row {
+    fn read(group: &Group, usage: u64, depth: usize, items: &[Item<'_>]) -> Row {
+        let stats = group.read(Freshness::Threshold);
+        let figure = |item: &Item<'_>| (item.name.to_string(), item.unit, stats.get(item.stat));
+        Row {
+            path: group.path(),
+            depth,
+            usage,
+            stocked_bound: group.stocked_bound(),
+            peak: group.peak(),
+            forced: group.forced(),
+            max: group.max(),
+            high: group.high(),
+            soft: group.soft(),
+            low: group.low(),
+            min: group.min(),
+            waiting: group.waiting_count() as u64,
+            refused: group.refused_count(),
+            events: group.events().iter().filter(|&(_, count)| count > 0 || depth == 0).collect(),
+            stats: items.iter().map(figure).filter(|&(_, _, figure)| figure != 0).collect(),
+        }
+    }
+}
+
+/// Of the runtime as a whole.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pub(crate) groups: u64,
+    pub(crate) dying: u64,
+    pub(crate) drains: u64,
+    pub(crate) drained: u64,
+    pub(crate) barriers: u64,
+    pub(crate) flushes: u64,
+    pub(crate) degraded: bool,
+}
+
+impl Process {
+    fn read(runtime: &Runtime) -> Process {
+        let counts = runtime.counts();
+        Process {
+            groups: runtime.group_count() as u64,
+            dying: runtime.dying_count() as u64,
+            drains: counts.drains,
+            drained: counts.drained,
+            barriers: counts.barriers,
+            flushes: counts.flushes,
+            degraded: runtime.barrier() == memcg::expert::BarrierState::Degraded,
+        }
+    }
+}

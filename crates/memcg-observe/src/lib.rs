@@ -1,0 +1,28 @@
+#![doc = include_str!("../README.md")]
+#![warn(missing_debug_implementations)]
+
+#[cfg(all(feature = "endpoint", unix))]
+mod endpoint;
+#[cfg(any(feature = "openmetrics", feature = "metrics"))]
+mod exposition;
+#[cfg(feature = "metrics")]
+mod facade;
+mod files;
+mod json;
+#[cfg(feature = "openmetrics")]
+mod openmetrics;
+#[cfg(feature = "tracing")]
+mod trace;
+
+#[cfg(all(feature = "endpoint", unix))]
+pub use endpoint::{Endpoint, Serving, serve};
+#[cfg(any(feature = "openmetrics", feature = "metrics"))]
+pub use exposition::Exposition;
+pub use files::{File, FileError, read, write};
+pub use json::json;
+#[cfg(feature = "tracing")]
+pub use trace::{Trace, trace};
+
+/// The content type of [`Exposition::openmetrics`].
+#[cfg(feature = "openmetrics")]
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

@@ -1,0 +1,119 @@
+//! The figures and limits of a group as files.
+
+use memcg::{Bytes, Event, Limits, Runtime, Stat};
+use memcg_observe::{File, FileError, json, read, write};
+
+const KIB: u64 = 1 << 10;
+
+fn runtime() -> Runtime {
+    Runtime::builder().batch(Bytes(0)).build().expect("no odd setting")
+}
+
+#[test]
+fn each_file_has_its_figure() {
+    let runtime = runtime();
+    let root = runtime.root();
+    let limits = Limits::new().max(64 << 10).high(60 << 10).soft(50 << 10).low(8 << 10).min(4 << 10);
+    let acme = root.create("acme", limits).expect("a free name");
+    let query = acme.create("q17", Limits::new()).expect("a free name");
+    let held = [query.charge(Bytes(10 * KIB)), acme.charge(Bytes(KIB))];
+    assert!(query.try_charge(Bytes(64 * KIB)).is_err());
+    query.stat_add(Stat::ANON, 4_096);
+    let expected = [
+        (File::Current, "11264\n"),
+        (File::Peak, "11264\n"),
+        (File::Min, "4096\n"),
+        (File::Low, "8192\n"),
+        (File::High, "61440\n"),
+        (File::Max, "65536\n"),
+        (File::Soft, "51200\n"),
+        (File::Live, "11264\n"),
+        (File::Own, "1024\n"),
+        (File::StockedBound, "0\n"),
+        (File::Waiting, "0\n"),
+        (File::Refused, "1\n"),
+    ];
+    for (file, text) in expected {
+        assert_eq!(file.read(&acme), text, "{}", file.name());
+        assert_eq!(read(&runtime, "/acme", file.name()).expect("a file"), text);
+    }
+    let lines = |file: File| -> Vec<String> { file.read(&acme).lines().map(str::to_string).collect() };
+    assert_eq!(lines(File::Events)[..6], ["low 0", "high 0", "max 1", "oom 1", "oom_kill 0", "oom_group_kill 0"]);
+    assert_eq!(lines(File::Events), lines(File::EventsLocal), "all of it happened here");
+    assert_eq!(lines(File::Events).len(), Event::ALL.len());
+    assert!(File::EventsLocal.read(&root).lines().all(|line| line.ends_with(" 0")));
+    assert_eq!(lines(File::Stat)[0], "anon 4096");
+    assert_eq!(lines(File::Stat).len(), runtime.items().count(), "items that are 0, too");
+    assert_eq!(lines(File::NumaStat), File::NumaStat.read(&acme).lines().collect::<Vec<_>>());
+    assert!(lines(File::NumaStat).iter().any(|line| line.starts_with("anon N0=")), "{:?}", lines(File::NumaStat));
+    assert_eq!(
+        (File::Max.read(&root), File::High.read(&root), File::Min.read(&root)),
+        ("max\n".into(), "max\n".into(), "0\n".into())
+    );
+    drop(held);
+}
+
+#[test]
+fn names_of_files() {
+    for file in File::ALL {
+        assert_eq!(File::named(file.name()), Some(file));
+    }
+    for name in ["", "memory", "memory.current ", "memory.swap.max", "MEMORY.MAX"] {
+        assert_eq!(File::named(name), None, "{name:?}");
+    }
+}
+
+#[test]
+fn limits_are_written() {
+    let runtime = runtime();
+    let acme = runtime.root().create("acme", Limits::new().max(1 << 20)).expect("a free name");
+    let query = acme.create("q17", Limits::new()).expect("a free name");
+    for (name, text, file) in [
+        ("memory.max", "512K\n", File::Max),
+        ("memory.high", " 256 KiB ", File::High),
+        ("memory.soft", "max", File::Soft),
+        ("memory.low", "25%", File::Low),
+        ("memory.min", "0", File::Min),
+    ] {
+        write(&runtime, "/acme/q17", name, text).expect(name);
+        assert_eq!(File::named(name), Some(file));
+    }
+    let limits = [query.max(), query.high(), query.soft(), query.low(), query.min()];
+    assert_eq!(limits, [512 * KIB, 256 * KIB, u64::MAX, 256 * KIB, 0], "25 % of the max of /acme");
+}
+
+/// Nothing is changed by what is refused.
+#[test]
+fn bad_input() {
+    let runtime = runtime();
+    let root = runtime.root();
+    let refused = |path: &str, name: &str, text: &str| write(&runtime, path, name, text).expect_err(text);
+    assert_eq!(refused("/nobody", "memory.max", "1").to_string(), "no group /nobody");
+    assert_eq!(refused("acme", "memory.max", "1").to_string(), "no group acme");
+    assert_eq!(refused("/", "memory.swap.max", "1").to_string(), "/ has no file \"memory.swap.max\"");
+    assert_eq!(refused("/", "memory.current", "1").to_string(), "memory.current of / cannot be written");
+    let text = refused("/", "memory.max", "64 mb");
+    assert!(matches!(text, FileError::Text { .. }) && text.to_string().starts_with("memory.max of /: "), "{text}");
+    for text in ["", "-1", "1e9", "12 34", "\0", "99999999999999999999", "💥"] {
+        assert!(matches!(refused("/", "memory.max", text), FileError::Text { .. }), "{text:?}");
+    }
+    assert!(matches!(refused("/", "memory.max", "10%"), FileError::Limit(_)), "the root has no limited ancestor");
+    assert_eq!(root.max(), u64::MAX);
+}
+
+#[test]
+fn a_snapshot_as_json() {
+    let mut builder = Runtime::builder().batch(Bytes(0));
+    let spill = builder.counter("spill").independent();
+    let runtime = builder.build().expect("no odd setting");
+    let acme = runtime.root().create("a\"b", Limits::new().max(100)).expect("a free name");
+    let held = (acme.charge(Bytes(130)), acme.try_charge_counter(spill, 7).expect("no limit"));
+    let json: serde_json::Value = serde_json::from_str(&json(&runtime.snapshot())).expect("JSON");
+    assert_eq!(json["format"], 1);
+    assert!(["membarrier", "fence"].contains(&json["barrier"].as_str().expect("a text")));
+    let row = &json["rows"][1];
+    assert_eq!((row["path"].as_str(), row["own"].as_u64()), (Some("/a\"b"), Some(130)));
+    assert_eq!((row["forced"].as_u64(), row["counters"]["spill"]["usage"].as_u64()), (Some(30), Some(7)));
+    assert_eq!((row["events"]["overcharge"].as_u64(), row["high"].as_u64()), (Some(1), Some(u64::MAX)));
+    drop(held);
+}

@@ -1,0 +1,197 @@
+//! The exposition, as a parser of OpenMetrics that is not ours reads it.
+#![cfg(feature = "openmetrics")]
+
+use std::collections::BTreeMap;
+
+use memcg::{Bytes, Charge, Group, Limits, Runtime, Stat, Unit};
+use memcg_observe::Exposition;
+use openmetrics_parser::openmetrics::parse_openmetrics;
+use openmetrics_parser::{MetricNumber, OpenMetricsValue};
+
+const KIB: u64 = 1 << 10;
+
+/// The samples of each family: labels by name, and the figure.
+type Samples = BTreeMap<String, Vec<(BTreeMap<String, String>, f64)>>;
+
+fn parsed(exposition: &Exposition) -> Samples {
+    let text = exposition.openmetrics();
+    let parsed = parse_openmetrics(&text).unwrap_or_else(|fault| panic!("{fault}\n{text}"));
+    let samples = parsed.families.into_iter().map(|(name, family)| {
+        let samples = family.iter_samples().map(|sample| {
+            let labels = sample.get_labelset().expect("labels");
+            let labels = labels.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+            (labels, figure(&sample.value))
+        });
+        (name, samples.collect())
+    });
+    samples.collect()
+}
+
+fn figure(value: &OpenMetricsValue) -> f64 {
+    match value {
+        OpenMetricsValue::Gauge(number) => number.as_f64(),
+        OpenMetricsValue::Counter(counter) => MetricNumber::as_f64(&counter.value),
+        other => panic!("neither gauge nor counter: {other:?}"),
+    }
+}
+
+#[track_caller]
+fn one(samples: &Samples, family: &str, labels: &[(&str, &str)]) -> f64 {
+    let family = samples.get(family).unwrap_or_else(|| panic!("no {family} in {:?}", samples.keys()));
+    let is_it = |found: &BTreeMap<String, String>| {
+        labels.iter().all(|(name, value)| found.get(*name).is_some_and(|is| is == value))
+    };
+    let found: Vec<f64> = family.iter().filter(|(labels, _)| is_it(labels)).map(|(_, figure)| *figure).collect();
+    assert_eq!(found.len(), 1, "{labels:?} in {family:?}");
+    found[0]
+}
+
+fn runtime() -> Runtime {
+    Runtime::builder().batch(Bytes(0)).build().expect("no odd setting")
+}
+
+fn filled(parent: &Group, name: &str, kib: u64) -> (Group, Charge) {
+    let group = parent.create(name, Limits::new()).expect("a free name");
+    let charge = group.charge(Bytes(kib * KIB));
+    (group, charge)
+}
+
+#[test]
+fn figures_of_groups() {
+    let mut builder = Runtime::builder().batch(Bytes(0));
+    let slept = builder.stat("slept", Unit::Nanoseconds);
+    let runtime = builder.build().expect("no odd setting");
+    let acme = runtime.root().create("acme", Limits::new().max(64 << 10).low(8 << 10)).expect("a free name");
+    let (query, held) = filled(&acme, "q17", 70);
+    assert!(query.try_charge(Bytes(KIB)).is_err());
+    acme.stat_add(Stat::ANON, 4_096);
+    acme.stat_add(Stat::WORKINGSET_REFAULT, 3);
+    acme.stat_add(slept, 1_500_000_000);
+    acme.flush();
+    let samples = parsed(&Exposition::new(&runtime));
+    let acme = [("group", "/acme"), ("depth", "1")];
+    let gauges = [
+        ("memcg_usage_bytes", 71_680.0),
+        ("memcg_peak_bytes", 71_680.0),
+        ("memcg_max_bytes", 65_536.0),
+        ("memcg_low_bytes", 8_192.0),
+        ("memcg_forced_bytes", 6_144.0),
+        ("memcg_waiting_charges", 0.0),
+        ("memcg_refused_charges", 1.0),
+    ];
+    for (family, expected) in gauges {
+        assert_eq!(one(&samples, family, &acme), expected, "{family}");
+    }
+    assert_eq!(one(&samples, "memcg_events", &[("group", "/acme"), ("event", "oom")]), 1.0);
+    assert_eq!(one(&samples, "memcg_events", &[("group", "/"), ("event", "oom")]), 1.0);
+    assert_eq!(one(&samples, "memcg_events", &[("group", "/"), ("event", "panic")]), 0.0, "the root has all");
+    assert_eq!(one(&samples, "memcg_stat_bytes", &[("group", "/acme"), ("item", "anon")]), 4_096.0);
+    assert_eq!(one(&samples, "memcg_stat_events", &[("group", "/"), ("item", "workingset_refault")]), 3.0);
+    assert_eq!(one(&samples, "memcg_stat_time_seconds", &[("group", "/"), ("item", "slept")]), 1.5);
+    assert_eq!((one(&samples, "memcg_groups", &[]), one(&samples, "memcg_barrier_degraded", &[])), (3.0, 0.0));
+    assert!(!samples.contains_key("memcg_high_bytes"), "no group has a high");
+    assert_eq!(samples["memcg_max_bytes"].len(), 1, "one group has a max");
+    drop(held);
+}
+
+/// However many groups there are: the largest, and the rest together.
+#[test]
+fn as_many_series_as_asked_for() {
+    let runtime = runtime();
+    let root = runtime.root();
+    let mut held = vec![];
+    for tenant in 0..40 {
+        let (tenant, own) = filled(&root, &format!("tenant{tenant}"), tenant);
+        held.push((tenant.clone(), own));
+        held.extend((0..25).map(|query| filled(&tenant, &format!("query{query}"), query)));
+    }
+    for (depth, top) in [(0, 10), (1, 10), (2, 10), (2, 3), (9, 1), (2, 10_000), (2, 0)] {
+        let samples = parsed(&Exposition::new(&runtime).depth(depth).top(top));
+        let usage = &samples["memcg_usage_bytes"];
+        assert!(usage.len() <= 1 + depth.min(2) * (top.min(1_000) + 1), "{} with {depth} and {top}", usage.len());
+        for level in 0..=depth.min(if top == 0 { 0 } else { 2 }) {
+            let of_level = usage.iter().filter(|(labels, _)| labels["depth"] == level.to_string());
+            let sum: f64 = of_level.map(|(_, bytes)| bytes).sum();
+            assert_eq!(sum, root.usage() as f64, "level {level} of {depth}, top {top}");
+        }
+    }
+    let samples = parsed(&Exposition::new(&runtime).depth(1).top(2));
+    let shown: Vec<&str> = samples["memcg_peak_bytes"].iter().map(|(labels, _)| labels["group"].as_str()).collect();
+    assert_eq!(shown, ["/", "/tenant39", "/tenant38"], "the largest first");
+}
+
+/// What the format escapes, and what looks like a label.
+#[test]
+fn odd_names() {
+    let runtime = runtime();
+    let names = ["a\"b", "back\\slash", "other", "line\nfeed", "ünïcode", "{group=\"x\"}", " "];
+    let held: Vec<_> = names
+        .iter()
+        .filter_map(|name| {
+            let group = runtime.root().create(*name, Limits::new()).ok()?;
+            Some((group.charge(Bytes(KIB)), group))
+        })
+        .collect();
+    assert!(held.len() > 3, "names that groups may have");
+    let samples = parsed(&Exposition::new(&runtime));
+    for (_, group) in &held {
+        assert_eq!(one(&samples, "memcg_usage_bytes", &[("group", &group.path())]), KIB as f64);
+    }
+    assert_eq!(one(&samples, "memcg_usage_bytes", &[("group", "other")]), 0.0, "no path is the same");
+}
+
+/// Groups come and go while they are read: the text is always whole.
+#[test]
+fn while_groups_come_and_go() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    let runtime = runtime();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0_u64.. {
+                if done.load(Ordering::Relaxed) {
+                    break;
+                }
+                let (group, charge) = filled(&runtime.root(), &format!("g{}", round % 7), 1 + round % 5);
+                let below = filled(&group, "below", 1);
+                drop((charge, below.1));
+                group.offline_tree();
+            }
+        });
+        for _ in 0..200 {
+            let samples = parsed(&Exposition::new(&runtime).top(3));
+            assert!(one(&samples, "memcg_groups", &[]) >= 1.0);
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+}
+
+#[cfg(feature = "metrics")]
+#[test]
+fn the_facade_has_the_same() {
+    use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+
+    let runtime = runtime();
+    let (acme, held) = filled(&runtime.root(), "acme", 5);
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    metrics::with_local_recorder(&recorder, || Exposition::new(&runtime).record());
+    let recorded = snapshotter.snapshot().into_vec();
+    let samples = parsed(&Exposition::new(&runtime));
+    let mut looked_at = 0;
+    for (key, _, _, value) in recorded {
+        let key = key.key();
+        let labels: Vec<(&str, &str)> = key.labels().map(|label| (label.key(), label.value())).collect();
+        let value = match value {
+            DebugValue::Counter(count) => count as f64,
+            DebugValue::Gauge(figure) => figure.into_inner(),
+            other => panic!("{other:?}"),
+        };
+        let family = key.name().strip_suffix("_total").unwrap_or(key.name());
+        assert_eq!(one(&samples, family, &labels), value, "{}", key.name());
+        looked_at += 1;
+    }
+    assert!(looked_at > 20, "{looked_at}");
+    drop((held, acme));
+}
