@@ -5,7 +5,7 @@ use crate::counter::slow_path::SlowPath;
 use crate::counter::{allocator, at_limit, cover, gross};
 use crate::lifecycle::unowned as home;
 use crate::sync::Ordering;
-use crate::thread::current::{self, Allocates};
+use crate::thread::current;
 use crate::thread::directory::Header;
 use crate::thread::left::left;
 use crate::thread::{context, owner, slow_path, unowned};
@@ -51,14 +51,15 @@ impl Owner {
     /// are [unowned](unowned_bytes).
     #[inline(always)]
     pub fn charge(bytes: usize) -> Owner {
-        match current::allocates() {
-            Allocates::Owned(header) => Owner(allocator::charge_current(header, bytes as u64)),
-            Allocates::Covered(header) => charge_covered(header, bytes as u64),
-            Allocates::Unowned => {
-                unowned::count_other(bytes as u64);
+        let n = bytes as u64;
+        current::allocate_for(
+            |header| Owner(allocator::charge_current(header, n)),
+            |header| charge_covered(header, n),
+            || {
+                unowned::count_other(n);
                 Owner::NONE
-            }
-        }
+            },
+        )
     }
 
     /// Charges an object of so many bytes to `group`, whatever the current group is.

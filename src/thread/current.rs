@@ -47,29 +47,25 @@ struct Before {
 /// The bit of the group's pointer that says that a charge covers what the thread allocates.
 const COVERED: usize = 1;
 
-/// What the thread allocates for.
-pub(crate) enum Allocates {
-    /// For no group.
-    Unowned,
-    /// For the group of this counter.
-    Owned(&'static Header),
-    /// The same, and a charge pays.
-    Covered(&'static Header),
-}
-
-/// What this thread allocates for.
+/// What `owned`, `covered` or `unowned` returns, by what this thread allocates for. Each is code of its own: made a value
+/// first, the answer costs more instructions than the test.
 #[inline(always)]
 #[allow(unsafe_code)]
-pub(crate) fn allocates() -> Allocates {
-    with_current(|current| {
-        let group = current.group.get();
-        if group.addr() & COVERED != 0 {
-            // SAFETY: `within_cover` or `enter_cover` was given the header, and set the bit.
-            return Allocates::Covered(unsafe { &*without_bit(group) });
-        }
-        // SAFETY: as in `header`.
-        unsafe { group.as_ref() }.map_or(Allocates::Unowned, Allocates::Owned)
-    })
+pub(crate) fn allocate_for<R>(
+    owned: impl FnOnce(&'static Header) -> R,
+    covered: impl FnOnce(&'static Header) -> R,
+    unowned: impl FnOnce() -> R,
+) -> R {
+    let group = with_current(|current| current.group.get());
+    if group.is_null() {
+        unowned()
+    } else if group.addr() & COVERED == 0 {
+        // SAFETY: a header that `begin` was given; headers are never freed.
+        owned(unsafe { &*group })
+    } else {
+        // SAFETY: the same; `within_cover` or `enter_cover` has set the bit.
+        covered(unsafe { &*without_bit(group) })
+    }
 }
 
 fn with_bit(header: &'static Header) -> *const Header {

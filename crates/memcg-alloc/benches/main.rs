@@ -5,12 +5,16 @@
 //! ```text
 //! cargo bench -p memcg-alloc-benches                                  the tables, about three minutes
 //! cargo bench -p memcg-alloc-benches -- --rounds 20 "glibc 64 B"      only rows whose names begin so
+//! cargo bench -p memcg-alloc-benches -- --least 1                     each row's best round: for a busy machine
 //! cargo bench -p memcg-alloc-benches -- resident                      bytes of memory that an object takes
 //! cargo bench -p memcg-alloc-benches -- --pairs 100000 ROW            one row, without a clock: to count instructions
 //! ```
 //!
 //! With `--pairs`, the row `raw` is the raw pair; `above` is a charge of an allocator and its uncharge in a group above
 //! its max, three levels deep; `forced` is a forced charge without stock and its uncharge there.
+//!
+//! The row `word only` has 4 bytes behind each object and no count, `one group` the least count with it: the floor of
+//! every design that finds an object's group by such a word.
 //!
 //! All rows of one allocator and size run in turns, round by round. Each figure is the median of what the rounds say, and
 //! in brackets the interval that has the true median with 95 %.
@@ -40,8 +44,19 @@ const SIZES: [(&str, usize, usize); 3] = [("64 B", 64, 20_000), ("1 KiB", 1_024,
 const STRINGS: &str = "strings";
 const STRING_ROWS: usize = 4_000;
 const ROUNDS: usize = 61;
-const WRAPPERS: [&str; 9] =
-    ["bare", "process only", "above 1 KiB", "every object", "naive", "cap", "stats_alloc", "tracking", "thresher"];
+const WRAPPERS: [&str; 11] = [
+    "bare",
+    "process only",
+    "above 1 KiB",
+    "every object",
+    "word only",
+    "one group",
+    "naive",
+    "cap",
+    "stats_alloc",
+    "tracking",
+    "thresher",
+];
 
 type Run = Box<dyn Fn(usize) + Sync>;
 
@@ -101,11 +116,13 @@ fn rows_over<A: GlobalAlloc + Send + Sync + 'static>(inner: &str, value: fn() ->
     add_rows(&mut rows, inner, WRAPPERS[1], MemcgAlloc::<A, PROCESS_ONLY>::with_threshold(value()));
     add_rows(&mut rows, inner, WRAPPERS[2], MemcgAlloc::new(value()));
     add_rows(&mut rows, inner, WRAPPERS[3], MemcgAlloc::<A, EVERY_OBJECT>::with_threshold(value()));
-    add_rows(&mut rows, inner, WRAPPERS[4], peers::Naive(value()));
-    add_rows(&mut rows, inner, WRAPPERS[5], Cap::new(value(), usize::MAX));
-    add_rows(&mut rows, inner, WRAPPERS[6], StatsAlloc::new(value()));
-    add_rows(&mut rows, inner, WRAPPERS[7], Tracking::from_allocator(value()));
-    add_rows(&mut rows, inner, WRAPPERS[8], Thresher::new(value()));
+    add_rows(&mut rows, inner, WRAPPERS[4], peers::WordBehind::<A, false>(value()));
+    add_rows(&mut rows, inner, WRAPPERS[5], peers::WordBehind::<A, true>(value()));
+    add_rows(&mut rows, inner, WRAPPERS[6], peers::Naive(value()));
+    add_rows(&mut rows, inner, WRAPPERS[7], Cap::new(value(), usize::MAX));
+    add_rows(&mut rows, inner, WRAPPERS[8], StatsAlloc::new(value()));
+    add_rows(&mut rows, inner, WRAPPERS[9], Tracking::from_allocator(value()));
+    add_rows(&mut rows, inner, WRAPPERS[10], Thresher::new(value()));
     let kinds = SIZES.map(|(text, ..)| text).into_iter().chain([STRINGS]);
     let place = |row: &Row| kinds.clone().position(|kind| row.name.contains(&format!(" {kind} ")));
     rows.sort_by_key(place);
@@ -148,7 +165,7 @@ fn median(mut figures: Vec<f64>) -> [f64; 3] {
 }
 
 /// The rows of one allocator and kind beside the first of them.
-fn table(rows: &[&Row], threads: usize, rounds: usize, group: &Group) {
+fn table(rows: &[&Row], threads: usize, rounds: usize, least: bool, group: &Group) {
     let mut figures = vec![Vec::new(); rows.len()];
     let mut raw = Vec::new();
     for _ in 0..rounds {
@@ -158,6 +175,12 @@ fn table(rows: &[&Row], threads: usize, rounds: usize, group: &Group) {
         raw.push(time(threads, group, 20_000, &|count| raw_pairs(group, count)));
     }
     let is_program = rows[0].name.contains(STRINGS);
+    if least {
+        figures.iter_mut().chain([&mut raw]).for_each(|of_row| {
+            let best = of_row.iter().copied().fold(f64::INFINITY, f64::min);
+            *of_row = vec![best];
+        });
+    }
     for (row, own) in rows.iter().zip(&figures) {
         let rounds = own.iter().zip(&figures[0]).zip(&raw);
         let added =
@@ -200,6 +223,7 @@ fn main() {
         Some(words.remove(at).parse::<usize>().expect("a number"))
     };
     let (counted, rounds, objects) = (option("--pairs"), option("--rounds").unwrap_or(ROUNDS), option("--resident"));
+    let least = option("--least").is_some_and(|least| least > 0);
     let wanted = words.first().map_or("", String::as_str);
     if wanted == "resident" {
         return resident::table();
@@ -235,7 +259,7 @@ fn main() {
             let kind = first.name.trim_end_matches("bare").trim_end();
             if kind.starts_with(wanted) || wanted.starts_with(kind) {
                 let chosen = others.iter().filter(|row| row.name.starts_with(wanted));
-                table(&std::iter::once(first).chain(chosen).collect::<Vec<_>>(), threads, rounds, &group);
+                table(&std::iter::once(first).chain(chosen).collect::<Vec<_>>(), threads, rounds, least, &group);
             }
         }
     }

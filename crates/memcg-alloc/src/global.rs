@@ -125,7 +125,7 @@ impl<A: GlobalAlloc, const FROM: usize> MemcgAlloc<A, FROM> {
             } else {
                 let memory = self.allocate_inner::<ZEROED>(object);
                 if memory.is_null() {
-                    return probe::refuse(object);
+                    return probe::refuse(size);
                 }
                 Self::charge_unowned(size);
                 memory
@@ -140,7 +140,7 @@ impl<A: GlobalAlloc, const FROM: usize> MemcgAlloc<A, FROM> {
     #[allow(unsafe_code)]
     unsafe fn allocate_owned<const ZEROED: bool>(&self, object: Layout) -> *mut u8 {
         let size = object.size();
-        let Some(whole) = word::with_word(object) else { return probe::refuse(object) };
+        let Some(whole) = word::with_word(object) else { return probe::refuse(size) };
         // SAFETY: the layout has a size, says the caller; the word is in the block.
         unsafe {
             let memory = self.allocate_inner::<ZEROED>(whole);
@@ -173,8 +173,7 @@ impl<A: GlobalAlloc, const FROM: usize> MemcgAlloc<A, FROM> {
         // SAFETY: the object was allocated with this layout, says the caller, so its word is there, and it fitted then.
         unsafe {
             word::read(memory, size).uncharge(size);
-            let whole = Layout::from_size_align_unchecked(size + word::BYTES, object.align());
-            self.inner.dealloc(memory, whole);
+            self.inner.dealloc(memory, word::with_word_unchecked(object));
         }
     }
 
@@ -196,15 +195,15 @@ impl<A: GlobalAlloc, const FROM: usize> MemcgAlloc<A, FROM> {
     #[inline(always)]
     #[allow(unsafe_code)]
     unsafe fn move_owned(&self, object: *mut u8, old: Layout, size: usize) -> *mut u8 {
-        let (Some(old_whole), Some(whole)) = (word::with_word(old), resized(old, size).and_then(word::with_word))
-        else {
+        if !word::fits(size, old.align()) {
             return std::ptr::null_mut();
-        };
-        // SAFETY: `allocate` has written the word. It is read before the inner allocator may overwrite it, and written
-        // anew once the object has its new size. The owner is charged for the old size, and for the new one afterwards.
+        }
+        // SAFETY: `allocate` has written the word, so the old object fits. The word is read before the inner allocator may
+        // overwrite it, and written anew once the object has its new size. The owner is charged for the old size, and for
+        // the new one afterwards.
         unsafe {
             let owner = word::read(object, old.size());
-            let memory = self.inner.realloc(object, old_whole, whole.size());
+            let memory = self.inner.realloc(object, word::with_word_unchecked(old), size + word::BYTES);
             if memory.is_null() {
                 return memory;
             }
@@ -226,13 +225,15 @@ impl<A: GlobalAlloc, const FROM: usize> MemcgAlloc<A, FROM> {
     #[inline(always)]
     #[allow(unsafe_code)]
     unsafe fn move_unowned(&self, object: *mut u8, old: Layout, size: usize) -> *mut u8 {
+        // One register to keep over the call, and not two.
+        let more = size.wrapping_sub(old.size()).cast_signed();
         // SAFETY: the caller's promise.
         let memory = unsafe { self.inner.realloc(object, old, size) };
         if !memory.is_null() {
-            if size >= old.size() {
-                Self::charge_unowned(size - old.size());
+            if more >= 0 {
+                Self::charge_unowned(more.unsigned_abs());
             } else {
-                uncharge_unowned(old.size() - size);
+                uncharge_unowned(more.unsigned_abs());
             }
         }
         memory

@@ -38,11 +38,12 @@ pub fn is_installed() -> bool {
     SEEN.get()
 }
 
-/// An allocator refuses an object: it is too large for a word, or the inner allocator has no memory. Returns null.
+/// An allocator refuses an object: it is too large for a word, or the inner allocator has no memory. Returns null. It takes
+/// the size alone: more would be kept in registers over each call of the inner allocator.
 #[cold]
 #[inline(never)]
-pub(crate) fn refuse(object: Layout) -> *mut u8 {
-    if object.size() == PROBE {
+pub(crate) fn refuse(size: usize) -> *mut u8 {
+    if size == PROBE {
         SEEN.set(true);
     }
     std::ptr::null_mut()

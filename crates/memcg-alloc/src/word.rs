@@ -9,23 +9,31 @@ use memcg::allocator::Owner;
 
 pub(crate) const BYTES: usize = size_of::<u32>();
 
+/// Whether an object of a layout's alignment may be of that size: its word must fit, too.
+#[inline(always)]
+pub(crate) fn fits(size: usize, align: usize) -> bool {
+    // Rounded up to the alignment, a size is at most `isize::MAX`. An eighth of all addresses of 64 bits is more than a
+    // system has, and one shift tells: with the word it is still no more than the largest alignment.
+    if usize::BITS == 64 { size >> (usize::BITS - 3) == 0 } else { size <= isize::MAX as usize - (align - 1) - BYTES }
+}
+
 /// The layout of an object and its word. `None`: no object can be that large.
 #[inline(always)]
 #[allow(unsafe_code)]
 pub(crate) fn with_word(object: Layout) -> Option<Layout> {
-    let (size, align) = (object.size(), object.align());
-    // Rounded up to the alignment, a size is at most `isize::MAX`. An eighth of all addresses of 64 bits is more than a
-    // system has, and one shift tells: with the word it is still no more than the largest alignment.
-    let too_large = if usize::BITS == 64 {
-        size >> (usize::BITS - 3) != 0
-    } else {
-        size > isize::MAX as usize - (align - 1) - BYTES
-    };
-    if too_large {
-        return None;
-    }
-    // SAFETY: the alignment is that of a layout, and the size is within the bound for it, as tested.
-    Some(unsafe { Layout::from_size_align_unchecked(size + BYTES, align) })
+    let fits = fits(object.size(), object.align());
+    // SAFETY: it fits.
+    fits.then(|| unsafe { with_word_unchecked(object) })
+}
+
+/// # Safety
+///
+/// The object [`fits`].
+#[inline(always)]
+#[allow(unsafe_code)]
+pub(crate) unsafe fn with_word_unchecked(object: Layout) -> Layout {
+    // SAFETY: the alignment is that of a layout, and the size is within the bound for it, says the caller.
+    unsafe { Layout::from_size_align_unchecked(object.size() + BYTES, object.align()) }
 }
 
 /// # Safety
