@@ -1,0 +1,42 @@
+//! What each cache keeps.
+
+use std::sync::Arc;
+
+use memcg::{Charge, ChargeError, Group};
+
+/// What a cache takes for an entry beside its bytes: the key, its place in tables and lists.
+pub const OVERHEAD: usize = 128;
+
+// ANCHOR: entry
+/// The bytes of an entry and the charge that pays for them, which lies below so that the memory is freed first.
+#[derive(Debug)]
+pub struct Entry {
+    bytes: Vec<u8>,
+    charge: Charge,
+}
+
+impl Entry {
+    /// Charges an entry to `group` and then loads it. The caller holds no lock that its reclaimer takes.
+    ///
+    /// # Errors
+    ///
+    /// As `Group::try_charge`, which may block: in async code charge with `charge_async`.
+    pub fn load(group: &Group, len: usize, load: impl FnOnce() -> Vec<u8>) -> Result<Arc<Entry>, ChargeError> {
+        let mut charge = group.try_charge(OVERHEAD + len)?;
+        let bytes = load();
+        // What it really takes: a capacity may be larger than the length that was known.
+        charge.try_grow((OVERHEAD + bytes.capacity()).saturating_sub(OVERHEAD + len))?;
+        Ok(Arc::new(Entry { bytes, charge }))
+    }
+
+    /// Returns the bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Returns its weight in a cache: what it is charged.
+    pub fn weight(&self) -> u64 {
+        self.charge.bytes()
+    }
+}
+// ANCHOR_END: entry

@@ -1,0 +1,22 @@
+//! The program, run as a user runs it.
+
+use std::process::Command;
+
+#[test]
+fn a_full_tenant_gets_resource_exhausted_and_the_other_is_answered() {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["run", "--quiet", "--example", "grpc_service"]).current_dir(env!("CARGO_MANIFEST_DIR"));
+    let output = cargo.output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    let printed = text(&output.stdout);
+    let lines: Vec<&str> = printed.lines().collect();
+    let [first, refused, retry, full, other, again, unknown, verdict] = lines[..] else { panic!("{printed}") };
+    assert_eq!(
+        [first, other, again, unknown],
+        ["acme: SERVING", "globex: SERVING", "acme: SERVING", "initech: SERVING"]
+    );
+    assert!(refused.starts_with("acme: ResourceExhausted: /acme refused 144 KiB: short by 144 KiB"), "{printed}");
+    assert_eq!([retry, full], ["  try again after 1s", "  full: /acme"]);
+    assert_eq!(verdict, "3 counters verified against the audited count: all add up");
+}

@@ -1,0 +1,228 @@
+//! What stands between the tenants and the memory: ours, and what services use today.
+
+use std::error::Error;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use memcg::{Charge, ChargeError, Group, Limits, Runtime};
+use memcg_examples_caches::{Entry, OVERHEAD, QuickCache};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::client::Report;
+
+pub(crate) const NAMES: [&str; 7] = ["ours", "unlimited", "concurrency", "semaphore", "moka", "moka-static", "foyer"];
+
+/// Hyper's buffers of a connection of HTTP/1: the service sets the most that they grow to.
+pub(crate) const CONNECTION: usize = 64 << 10;
+
+/// How large everything is.
+#[derive(Clone, Copy)]
+pub(crate) struct Sizes {
+    pub(crate) budget: usize,
+    pub(crate) hot_keys: u64,
+    pub(crate) hot_value: usize,
+    pub(crate) scan_keys: u64,
+    pub(crate) scan_value: usize,
+    pub(crate) large: usize,
+}
+
+impl Sizes {
+    pub(crate) fn new(scale: usize) -> Sizes {
+        let budget = (256 << 20) / scale;
+        let (hot_value, scan_value) = (4 << 10, (256 << 10) / scale);
+        Sizes {
+            budget,
+            hot_keys: (budget / 4 / hot_value) as u64,
+            hot_value,
+            scan_keys: (8 * budget / scan_value) as u64,
+            scan_value,
+            large: (1 << 20) / scale,
+        }
+    }
+}
+
+/// A value, which keeps its cache entry until it is sent.
+struct Value(Arc<Entry>);
+
+impl AsRef<[u8]> for Value {
+    fn as_ref(&self) -> &[u8] {
+        self.0.bytes()
+    }
+}
+
+#[derive(Clone)]
+pub(crate) enum Policy {
+    Ours(Arc<Ours>),
+    Peer(Arc<Peer>),
+}
+
+/// A tree of groups, with a cache in each group of a tenant that has one.
+pub(crate) struct Ours {
+    budget: Runtime,
+    pub(crate) tenants: [Group; 3],
+    connections: Group,
+    /// Of `a` and `b`.
+    caches: [QuickCache; 2],
+    /// An answer of `c`.
+    pub(crate) large: usize,
+}
+
+/// One cache for all, or one for each tenant, with a limit on requests, on bytes in flight, or on nothing.
+pub(crate) struct Peer {
+    caches: Vec<Store>,
+    pub(crate) requests: Option<usize>,
+    in_flight: Option<Arc<Semaphore>>,
+}
+
+enum Store {
+    Moka(moka::sync::Cache<(usize, u64), Bytes>),
+    Foyer(foyer::Cache<(usize, u64), Bytes>),
+}
+
+impl Store {
+    fn moka(capacity: usize) -> Store {
+        let weigh = |_: &(usize, u64), value: &Bytes| u32::try_from(value.len() + OVERHEAD).unwrap_or(u32::MAX);
+        Store::Moka(moka::sync::Cache::builder().max_capacity(capacity as u64).weigher(weigh).build())
+    }
+
+    fn foyer(capacity: usize) -> Store {
+        let weigh = |_: &(usize, u64), value: &Bytes| value.len() + OVERHEAD;
+        Store::Foyer(foyer::CacheBuilder::new(capacity).with_weighter(weigh).build())
+    }
+
+    fn get(&self, key: (usize, u64), load: impl FnOnce() -> Vec<u8>) -> (Bytes, bool) {
+        let found = match self {
+            Store::Moka(cache) => cache.get(&key),
+            Store::Foyer(cache) => cache.get(&key).map(|entry| entry.value().clone()),
+        };
+        if let Some(value) = found {
+            return (value, true);
+        }
+        let value = Bytes::from(load());
+        match self {
+            Store::Moka(cache) => cache.insert(key, value.clone()),
+            Store::Foyer(cache) => drop(cache.insert(key, value.clone())),
+        }
+        (value, false)
+    }
+}
+
+/// What a request of a peer holds while it is in flight.
+pub(crate) struct InFlight {
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Policy {
+    pub(crate) fn new(name: &str, sizes: Sizes) -> Result<Policy, Box<dyn Error>> {
+        let budget = sizes.budget;
+        // Three quarters for the caches: a peer does not know what else is in flight.
+        let (one, each) = (budget * 3 / 4, budget / 4);
+        let peer = |caches, requests, in_flight: Option<usize>| {
+            let in_flight = in_flight.map(|bytes| Arc::new(Semaphore::new(bytes / 1024)));
+            Ok(Policy::Peer(Arc::new(Peer { caches, requests, in_flight })))
+        };
+        match name {
+            "ours" => Ok(Policy::Ours(Arc::new(Ours::new(sizes)?))),
+            "unlimited" => peer(vec![Store::moka(usize::MAX >> 8)], None, None),
+            "concurrency" => peer(vec![Store::moka(one)], Some(64), None),
+            "semaphore" => peer(vec![Store::moka(one)], None, Some(budget / 4)),
+            "moka" => peer(vec![Store::moka(one)], None, None),
+            "moka-static" => peer(vec![Store::moka(each), Store::moka(each)], None, None),
+            "foyer" => peer(vec![Store::foyer(one)], None, None),
+            _ => Err(format!("no policy {name:?}; there are {}, and all", NAMES.join(", ")).into()),
+        }
+    }
+
+    /// Returns a value, and whether it was in the cache.
+    pub(crate) fn get(&self, tenant: usize, key: u64, len: usize) -> Result<(Bytes, bool), ChargeError> {
+        let load = || vec![key as u8; len];
+        match self {
+            Policy::Ours(ours) => {
+                let mut hit = true;
+                let entry = ours.caches[tenant].get(key, len, || {
+                    hit = false;
+                    load()
+                })?;
+                Ok((Bytes::from_owner(Value(entry)), hit))
+            }
+            Policy::Peer(peer) => Ok(peer.caches[tenant % peer.caches.len()].get((tenant, key), load)),
+        }
+    }
+
+    /// Charges what a connection holds, idle or not; `None` where it has to go.
+    pub(crate) fn connect(&self) -> Option<Charge> {
+        match self {
+            Policy::Ours(ours) => ours.connections.try_charge_now(CONNECTION).ok(),
+            Policy::Peer(_) => Some(Group::charge(&unlimited().root(), 0)),
+        }
+    }
+
+    /// Room in flight for an answer; `None` where a peer has none.
+    pub(crate) fn in_flight(&self, bytes: usize) -> Option<InFlight> {
+        let Policy::Peer(peer) = self else { return Some(InFlight { _permit: None }) };
+        let Some(room) = &peer.in_flight else { return Some(InFlight { _permit: None }) };
+        let permit = Arc::clone(room).try_acquire_many_owned(u32::try_from(bytes.div_ceil(1024)).ok()?).ok()?;
+        Some(InFlight { _permit: Some(permit) })
+    }
+
+    /// Bytes charged now; a peer charges nothing.
+    pub(crate) fn charged(&self) -> u64 {
+        match self {
+            Policy::Ours(ours) => ours.budget.root().usage(),
+            Policy::Peer(_) => 0,
+        }
+    }
+
+    /// Judges a run of ours, and checks that all is given back.
+    pub(crate) fn end(self, most: u64, report: &Report) -> Result<bool, Box<dyn Error>> {
+        let Policy::Ours(ours) = self else { return Ok(true) };
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        let holds = || ours.connections.live() + ours.tenants[2].live();
+        while holds() > 0 && std::time::Instant::now() < until {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        if holds() > 0 {
+            return Err(format!("{} bytes of connections and of c are left", holds()).into());
+        }
+        let Ok(ours) = Arc::try_unwrap(ours) else { return Err("the service still runs".into()) };
+        let Ours { budget, caches, .. } = ours;
+        drop(caches);
+        let (verdict, left) = (budget.verify().to_string(), budget.root().live());
+        println!("{verdict}; {left} bytes are left");
+        let goals = [
+            ("charged within max at every sample", most <= budget.root().max()),
+            ("a loses at most 2 points of its hit ratio", report.hit_ratio_lost() <= 2.0),
+            ("no request of a is shed", report.shed(0) == 0),
+            ("c is shed", report.shed(2) > 0),
+            ("everything is given back and adds up", left == 0 && verdict.ends_with("all add up")),
+        ];
+        for (goal, met) in goals {
+            println!("  {} {goal}", if met { "met:   " } else { "missed:" });
+        }
+        Ok(goals.iter().all(|(_, met)| *met))
+    }
+}
+
+/// A tree without limits, for what peers do not charge.
+fn unlimited() -> &'static Runtime {
+    static UNLIMITED: std::sync::OnceLock<Runtime> = std::sync::OnceLock::new();
+    UNLIMITED.get_or_init(|| Runtime::builder().build().expect("memory for a tree"))
+}
+
+impl Ours {
+    fn new(sizes: Sizes) -> Result<Ours, Box<dyn Error>> {
+        let budget = Runtime::builder().max(sizes.budget).audit(true).build()?;
+        let root = budget.root();
+        let hot = sizes.hot_keys as usize * (sizes.hot_value + OVERHEAD);
+        let tenants = [
+            // Its hot set, and what its requests hold.
+            root.create("a", Limits::new().low(hot + hot / 8))?,
+            root.create("b", Limits::new())?,
+            root.create("c", Limits::new().max(sizes.budget / 8))?,
+        ];
+        let connections = root.create("connections", Limits::new().max(sizes.budget / 4))?;
+        let cache = |group, value| QuickCache::new(group, sizes.budget / value, sizes.budget as u64);
+        let caches = [cache(&tenants[0], sizes.hot_value), cache(&tenants[1], sizes.scan_value)];
+        Ok(Ours { budget, tenants, connections, caches, large: sizes.large })
+    }
+}

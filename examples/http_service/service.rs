@@ -1,0 +1,110 @@
+//! The service: its routes, its layers, its connections.
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::{Request, Response, StatusCode};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
+use memcg_tower::AdmissionLayer;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tower::ServiceBuilder;
+use tower::limit::GlobalConcurrencyLimitLayer;
+use tower::load_shed::LoadShedLayer;
+
+use crate::policy::{CONNECTION, InFlight, Policy};
+
+/// How long a request waits for room.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+#[derive(Clone)]
+struct App(Policy);
+
+async fn value(State(App(policy)): State<App>, Path((tenant, key, len)): Path<(usize, u64, usize)>) -> Response<Body> {
+    let Some(in_flight) = policy.in_flight(len) else { return StatusCode::TOO_MANY_REQUESTS.into_response() };
+    match policy.get(tenant, key, len) {
+        Ok((value, hit)) => {
+            let mut response = with(value, in_flight);
+            response.headers_mut().insert("x-hit", if hit { "1" } else { "0" }.parse().expect("ASCII"));
+            response
+        }
+        Err(refused) => (StatusCode::TOO_MANY_REQUESTS, refused.to_string()).into_response(),
+    }
+}
+
+async fn large(State(App(policy)): State<App>, Path(len): Path<usize>) -> Response<Body> {
+    let Some(in_flight) = policy.in_flight(len) else { return StatusCode::TOO_MANY_REQUESTS.into_response() };
+    with(bytes::Bytes::from(vec![1; len]), in_flight)
+}
+
+/// A value that its reader has until it is sent.
+fn with(value: bytes::Bytes, in_flight: InFlight) -> Response<Body> {
+    struct Held(bytes::Bytes, #[allow(dead_code, reason = "its drop gives the room back")] InFlight);
+    impl AsRef<[u8]> for Held {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+    Response::new(Body::from(bytes::Bytes::from_owner(Held(value, in_flight))))
+}
+
+// ANCHOR: routes
+fn router(policy: &Policy) -> Router {
+    let values = Router::new().route("/values/{tenant}/{key}/{len}", get(value));
+    let large = Router::new().route("/large/{len}", get(large));
+    let app = match policy {
+        Policy::Ours(ours) => {
+            let tenants = ours.tenants.clone();
+            let by_path = AdmissionLayer::new(move |request: &Request<Body>| {
+                let tenant = request.uri().path().split('/').nth(2)?;
+                tenants.get(tenant.parse::<usize>().ok()?).cloned()
+            });
+            let slow = ours.tenants[2].clone();
+            // The whole answer is reserved, because its reader is slow.
+            let whole = AdmissionLayer::new(move |_: &Request<Body>| Some(slow.clone())).response(ours.large);
+            values.layer(by_path.patience(PATIENCE)).merge(large.layer(whole.patience(PATIENCE)))
+        }
+        Policy::Peer(peer) => {
+            let app = values.merge(large);
+            match peer.requests {
+                None => app,
+                Some(requests) => {
+                    let shed = |_: tower::BoxError| async { StatusCode::SERVICE_UNAVAILABLE };
+                    app.layer(
+                        ServiceBuilder::new()
+                            .layer(axum::error_handling::HandleErrorLayer::new(shed))
+                            .layer(LoadShedLayer::new())
+                            .layer(GlobalConcurrencyLimitLayer::new(requests)),
+                    )
+                }
+            }
+        }
+    };
+    app.with_state(App(policy.clone()))
+}
+// ANCHOR_END: routes
+
+// ANCHOR: serve
+pub(crate) async fn serve(listener: TcpListener, policy: Policy) {
+    let app = router(&policy);
+    let mut connections = JoinSet::new();
+    loop {
+        let Ok((stream, _)) = listener.accept().await else { continue };
+        while connections.try_join_next().is_some() {}
+        // What hyper buffers is charged as long as the connection is there, idle or not.
+        let Some(charge) = policy.connect() else { continue };
+        let service = TowerToHyperService::new(app.clone());
+        connections.spawn(async move {
+            let mut http = hyper::server::conn::http1::Builder::new();
+            // A client that goes is an error of its connection.
+            http.max_buf_size(CONNECTION).serve_connection(TokioIo::new(stream), service).await.ok();
+            drop(charge);
+        });
+    }
+}
+// ANCHOR_END: serve
