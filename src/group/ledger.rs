@@ -79,7 +79,7 @@ impl Group {
     ///
     /// The call first has each cover below compared with its charges. Then it visits each group below, and for each the
     /// counts of each thread, twice: [`Ledger::max_error`] is what moved between. It waits for no other thread's comparison,
-    /// and holds no lock over more than a few groups.
+    /// and holds no lock over more than a few groups. What a group has that goes offline during the call may be missing.
     ///
     /// ```
     /// use memcg::allocator::Owner; // what an allocator does
@@ -102,8 +102,30 @@ impl Group {
         preorder::read(self.first(), 0, of).pop().unwrap_or_default()
     }
 
-    /// The same of this group alone. Bytes that are charged to it and not to a group below are not told from those
-    /// below, so it does not say what is reserved.
+    /// Returns the [ledger](Self::ledger) of this group without the groups below that are online: of what is in
+    /// [`live_local`](Self::live_local). It costs what that costs, and visits the counts of each thread.
+    ///
+    /// ```
+    /// use memcg::allocator::Owner; // what an allocator does
+    /// use memcg::{Limits, Runtime};
+    ///
+    /// let runtime = Runtime::builder().build()?;
+    /// let acme = runtime.root().create("acme", Limits::new())?;
+    /// let query = acme.create("q17", Limits::new())?;
+    /// let (ours, theirs) = (acme.try_charge(100)?, query.try_charge(10)?);
+    /// let object = acme.run(|| Owner::charge(30));
+    /// let ledger = acme.ledger_local();
+    /// assert_eq!((ledger.reserved(), ledger.allocated(), acme.ledger().reserved()), (100, 30, 110));
+    /// # unsafe { object.uncharge(30) };
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn ledger_local(&self) -> Ledger {
+        cover::look_below(Some(self.first()));
+        Ledger::new(self.live_local(), preorder::ledger_local(self.first()))
+    }
+
+    /// Returns the bytes of the objects that this group owns, without those of any group below, also of one that went
+    /// offline. It allocates nothing.
     pub fn allocated_local(&self) -> u64 {
         let LedgerSums { covered, uncovered, .. } = ledger::own(self.first());
         covered.saturating_add(uncovered)

@@ -113,6 +113,15 @@ pub(crate) fn read<R>(top: &'static Counter, depth: usize, mut read: impl FnMut(
     rows.into_iter().flatten().collect()
 }
 
+/// The ledger of a group with those of groups that went offline below it and not below its children.
+pub(crate) fn ledger_local(group: &'static Counter) -> LedgerSums {
+    let mut sums = ledger::own(group);
+    if let Some(&(_, left)) = left_offline(group, 1).get(&group.id()) {
+        sums += left;
+    }
+    sums
+}
+
 /// `has_rows`: the children have rows. Else they are entered for their credit.
 fn enter(group: Handle, row: Option<usize>, path: String, has_rows: bool) -> Frame {
     let bound = group.bound();

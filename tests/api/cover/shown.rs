@@ -17,6 +17,16 @@ fn a_subtree_has_what_its_groups_have() {
     assert_figures(&acme, [274, 200, 260, 14, 60]);
     assert_figures(&runtime.root(), [274, 200, 260, 14, 60]);
     assert_eq!((acme.allocated_local(), queries[0].allocated_local()), (0, 137));
+    assert_eq!(runtime.root().ledger_local().allocated(), 0);
+    let mut ours = acme.try_charge(1_000).unwrap();
+    let object = ours.cover(|| Object::new(1_003));
+    // Beside its own bytes what the group that went offline left behind, and nothing of the other one.
+    let local = acme.ledger_local();
+    assert_eq!((local.reserved(), local.covering()), (1_100, 1_100));
+    assert_eq!((local.covered(), local.uncovered(), local.unpaid()), (1_133, 7, 33));
+    assert_eq!((acme.live_local(), queries[0].ledger_local()), (1_100 + 7 + 33, queries[0].ledger()));
+    ours.shrink(1_000);
+    drop((object, ours));
 
     let snapshot = runtime.snapshot();
     let row = |path: &str| snapshot.rows().iter().find(|row| row.path == path).unwrap().ledger;
