@@ -7,7 +7,7 @@ use crate::lifecycle::unowned as home;
 use crate::sync::Ordering;
 use crate::thread::current;
 use crate::thread::directory::Header;
-use crate::thread::left::left;
+use crate::thread::left::{LISTS, left};
 use crate::thread::{context, owner, slow_path, unowned};
 
 /// The group that is charged for an object of an allocator, as a word of 4 bytes that the allocator keeps beside the
@@ -239,6 +239,8 @@ pub fn charge_unowned_to(group: Option<&Group>) {
 /// listeners and wakers, as any call that uncharges.
 pub fn settle() {
     cover::look_below(None);
+    // What is left is announced by a hint: here it is looked for in any case.
+    left().announce(LISTS);
     drop(SlowPath::enter());
     home::settle();
 }

@@ -44,9 +44,9 @@ pub(crate) struct LeftList(AtomicPtr<()>);
 impl Left {
     /// Has the next outer slow path, or the next switch of groups, do it: after the push.
     pub(crate) fn announce(&self, what: u8) {
-        if self.due.load(Ordering::Relaxed) & what == 0 {
-            self.due.fetch_or(what, Ordering::Relaxed);
-        }
+        // Relaxed, here and below: a hint. An exchange also where the bit seems to be set: another thread may be about to
+        // clear it.
+        self.due.fetch_or(what, Ordering::Relaxed);
     }
 
     /// An allocator has missed: see [`charges`](Self::charges).
