@@ -6,5 +6,6 @@ mod ends;
 mod pool;
 mod sql;
 mod tenants;
+mod tpch;
 mod tracer;
 mod waiting;
