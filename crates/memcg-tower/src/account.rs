@@ -71,7 +71,8 @@ impl Account {
         let given_back = {
             let mut state = self.state();
             let surplus = work(&mut state);
-            state.charge.split(Bytes(surplus)).ok()
+            // A charge of no bytes would take a handle, and give it up.
+            if surplus == 0 { None } else { state.charge.split(Bytes(surplus)).ok() }
         };
         drop(given_back);
     }
