@@ -192,6 +192,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(20..), help_heading = "The report")]
     width: Option<u16>,
 
+    /// Serve questions about the tenants at a Unix socket of that name while they run, and let this user set limits.
+    #[cfg(feature = "serve")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["compare", "kill"], help_heading = "The report")]
+    pub(crate) serve: Option<PathBuf>,
+
     /// No progress bar and no live tables; there is no bar either where stderr is no terminal.
     #[arg(long, short, help_heading = "The report")]
     pub(crate) quiet: bool,

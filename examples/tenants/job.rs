@@ -35,7 +35,11 @@ pub(crate) fn run(args: &Args, scene: &Scene) -> Result<Vec<String>, Failure> {
 
     let rss_before = memory::resident();
     let mut history = History::new(args.html.is_some() || args.svg.is_some());
-    let (done, samples, looks) = watched(args, scene, &setup, &work, &mut history)?;
+    let (done, samples, looks) = {
+        #[cfg(feature = "serve")]
+        let _serving = args.serve.as_ref().map(|path| serve(&setup, path)).transpose()?;
+        watched(args, scene, &setup, &work, &mut history)?
+    };
     let measured = Measured { done, samples, looks, rss_before };
     let setting = setup.setting(scene, rule, threads, args.batch());
     let mut report = Report::gather(setting, &mut setup, &probe, measured);
@@ -54,6 +58,13 @@ pub(crate) fn run(args: &Args, scene: &Scene) -> Result<Vec<String>, Failure> {
         write(path, &history.page(&report))?;
     }
     Ok(report.faults)
+}
+
+/// Answers questions about the groups until the result is dropped.
+#[cfg(feature = "serve")]
+fn serve(setup: &Setup, path: &std::path::Path) -> Result<memcg_observe::Serving, Failure> {
+    let endpoint = memcg_observe::Endpoint::new(&setup.runtime).allow_set(true);
+    endpoint.serve(path).map_err(|fault| Failure::Serve { path: path.to_path_buf(), fault })
 }
 
 /// What is about to run, and how long it takes.

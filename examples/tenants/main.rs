@@ -86,6 +86,9 @@ enum Failure {
     Kill(#[from] KillError),
     #[error("cannot print the report: {0}")]
     Print(#[from] io::Error),
+    #[cfg(feature = "serve")]
+    #[error("{}: cannot serve a socket there: {fault}", path.display())]
+    Serve { path: PathBuf, fault: io::Error },
     #[error("{}: cannot write it: {fault}; name a file in a folder that exists and may be written", path.display())]
     Write { path: PathBuf, fault: io::Error },
 }
