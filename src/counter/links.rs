@@ -117,15 +117,6 @@ impl Hierarchy {
         sizes.fold((0, 0), |(groups, bytes), shard| (groups + shard.0, bytes + shard.1))
     }
 
-    /// The numbers of groups that are online, and that are dying. Takes the locks of the shards one after the other.
-    pub(crate) fn groups(&self) -> (usize, usize) {
-        let counts = self.shards.iter().map(|place| {
-            let shard = place.shard.lock();
-            (shard.online as usize, shard.dead as usize)
-        });
-        counts.fold((0, 0), |(online, dying), shard| (online + shard.0, dying + shard.1))
-    }
-
     /// No group is linked or unlinked for as long as the result lives.
     pub(crate) fn snapshot(&self) -> HierarchySnapshot<'_> {
         HierarchySnapshot(LockGuards::lock(self.shards.iter().map(|place| &place.shard)))
@@ -355,5 +346,11 @@ impl HierarchySnapshot<'_> {
         let mut dying: Vec<_> = groups.filter_map(|group| group.group().nth(number)).filter(below).collect();
         dying.sort_by_key(|counter| counter.path_to_root().count());
         dying
+    }
+
+    /// The numbers of groups that are online, and that are dying.
+    pub(crate) fn groups(&self) -> (usize, usize) {
+        let counts = self.0.iter().map(|shard| (shard.online as usize, shard.dead as usize));
+        counts.fold((0, 0), |(online, dying), shard| (online + shard.0, dying + shard.1))
     }
 }

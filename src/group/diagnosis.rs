@@ -51,9 +51,9 @@ pub(crate) fn holders(level: &'static Counter) -> Holders {
 
 /// # Where the memory is
 impl Group {
-    /// Returns the `n` children that hold most with the usage of each in bytes, the largest first: of those that
-    /// [`children`](Self::children) returns. The call reads them one after the other, and keeps few of them at a time: of a
-    /// million it takes some ten handles for each of the `n`.
+    /// Returns the `n` children that hold most with the usage of each in bytes, the largest first. The call reads them one
+    /// after the other, under no lock that covers more than a few: a child that is created or goes offline meanwhile may be
+    /// missing. It keeps few of them at a time: of a million it takes some ten handles for each of the `n`.
     ///
     /// ```
     /// # use memcg::Limits;

@@ -7,7 +7,7 @@ use super::error::{CreateError, LimitError, NameError, OfflineError};
 use super::handle::Group;
 use super::limits::Limits;
 use crate::counter::child_count::HasChildren;
-use crate::counter::children;
+use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::limits::NoLimitedAncestor;
 use crate::hierarchy::{group_tree, names, stats};
 use crate::lifecycle::create::{self, NotCreated};
@@ -145,9 +145,8 @@ impl Group {
         std::iter::successors(self.parent(), Group::parent)
     }
 
-    /// Returns the groups directly below that are online, in no order. The call holds no lock over more than a few of
-    /// them. A group that is online through the whole call is returned once. One that is created or goes offline
-    /// meanwhile is returned once or not at all.
+    /// Returns the groups directly below that are online at one moment, in no order. No group is created or goes offline
+    /// while the call lists them. [`top`](Self::top) holds up no thread.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -156,7 +155,8 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn children(&self) -> Vec<Group> {
-        children::pin(self.first()).into_iter().map(Group::from_handle).collect()
+        let _path = SlowPath::enter();
+        self.first().tree().hierarchy.snapshot().children(self.first()).map(Group::pinned).collect()
     }
 
     /// Returns the groups below that are online, parents first. Groups may be created and go offline meanwhile: the

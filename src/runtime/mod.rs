@@ -170,11 +170,10 @@ impl Runtime {
         own_bytes::has_changed(&self.owned.tree);
     }
 
-    /// Returns the number of groups that are online, the root included. The call takes the locks that creating a group
-    /// takes, one after the other: beside threads that create groups the figure is an estimate.
+    /// Returns the number of groups that are online, the root included.
     pub fn group_count(&self) -> usize {
         let _path = SlowPath::enter();
-        self.owned.tree.hierarchy.groups().0
+        self.owned.tree.hierarchy.snapshot().groups().0
     }
 
     /// Returns the number of groups that went offline and still exist, because a handle or a charge of them exists or
@@ -193,7 +192,7 @@ impl Runtime {
     /// ```
     pub fn dying_count(&self) -> usize {
         let _path = SlowPath::enter();
-        self.owned.tree.hierarchy.groups().1
+        self.owned.tree.hierarchy.snapshot().groups().1
     }
 
     /// Returns the items of the statistics: those built in, then those that the builder declared. See
