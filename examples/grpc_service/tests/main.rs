@@ -16,7 +16,10 @@ fn a_full_tenant_gets_resource_exhausted_and_the_other_is_answered() {
         [first, other, again, unknown],
         ["acme: SERVING", "globex: SERVING", "acme: SERVING", "initech: SERVING"]
     );
-    assert!(refused.starts_with("acme: ResourceExhausted: /acme refused 144 KiB for /acme: short by 144 KiB"), "{printed}");
+    assert!(
+        refused.starts_with("acme: ResourceExhausted: /acme refused 144 KiB for /acme: short by 144 KiB"),
+        "{printed}"
+    );
     assert_eq!([retry, full], ["  try again after 1s", "  full: /acme"]);
     assert_eq!(verdict, "3 counters verified against the audited count: all add up");
 }
