@@ -1,0 +1,47 @@
+//! A service to look at: three tenants whose caches and queries come and go, one of them above its limits.
+//!
+//! ```text
+//! cargo run --manifest-path crates/Cargo.toml -p memcg-top --example service -- /tmp/memcg.sock &
+//! cargo run --manifest-path crates/Cargo.toml -p memcg-top -- /tmp/memcg.sock
+//! ```
+
+use std::error::Error;
+use std::thread;
+use std::time::Duration;
+
+use memcg::{Charge, Group, Limits, Runtime};
+use memcg_observe::Endpoint;
+use rand::RngExt;
+
+const MIB: usize = 1 << 20;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let socket = std::env::args_os().nth(1).ok_or("service SOCKET")?;
+    let runtime = Runtime::builder().max(1 << 30).build()?;
+    let _serving = Endpoint::new(&runtime).allow_set(true).serve(socket)?;
+    let mut tenants = Vec::new();
+    for (name, max) in [("acme", 256), ("bolt", 128), ("calm", 512)] {
+        let limits = Limits::new().max(max * MIB).high(max * 3 / 4 * MIB).low(max / 8 * MIB);
+        let tenant = runtime.root().create(name, limits)?;
+        for part in ["cache", "query"] {
+            tenants.push((tenant.create(part, Limits::new())?, max * MIB, Vec::new()));
+        }
+    }
+    loop {
+        for (group, max, held) in &mut tenants {
+            step(group, *max, held);
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Charges up to a fortieth of the tenant's max, or frees something.
+fn step(group: &Group, max: usize, held: &mut Vec<Charge>) {
+    let mut random = rand::rng();
+    if random.random_bool(0.55) || held.is_empty() {
+        // A refusal is a part of the show.
+        held.extend(group.try_charge(random.random_range(4_096..max / 40)));
+    } else {
+        drop(held.swap_remove(random.random_range(0..held.len())));
+    }
+}

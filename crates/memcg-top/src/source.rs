@@ -1,0 +1,173 @@
+//! Where samples come from: a service, or a recording of one. A thread of its own asks, so that no service holds up the
+//! keys.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::client::{Client, ClientError};
+use crate::model::{FORMAT, Sample, Want};
+
+/// Bytes of a recording's line.
+const LINE_MAX: u64 = 64 << 20;
+/// The longest wait between two samples of a recording.
+const GAP_MAX: Duration = Duration::from_secs(5);
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SourceError {
+    #[error(transparent)]
+    Service(#[from] ClientError),
+    #[error("recording: {0}")]
+    Record(io::Error),
+    #[error("recording, line {line}: {what}")]
+    Replay { line: u64, what: String },
+}
+
+enum From {
+    Service(Client),
+    Recording { file: BufReader<File>, line: u64 },
+}
+
+pub(crate) struct Source {
+    from: From,
+    record: Option<File>,
+}
+
+impl Source {
+    pub(crate) fn service(socket: &Path) -> Source {
+        Source { from: From::Service(Client::new(socket.to_path_buf())), record: None }
+    }
+
+    pub(crate) fn recording(path: &Path) -> io::Result<Source> {
+        Ok(Source { from: From::Recording { file: BufReader::new(File::open(path)?), line: 0 }, record: None })
+    }
+
+    /// Keeps all samples in a new file, a line for each.
+    pub(crate) fn record(mut self, path: &Path) -> io::Result<Source> {
+        self.record = Some(OpenOptions::new().write(true).create_new(true).open(path)?);
+        Ok(self)
+    }
+
+    /// Returns the next sample; `None` where a recording ends.
+    pub(crate) fn next(&mut self, want: &Want) -> Result<Option<Sample>, SourceError> {
+        let sample = match &mut self.from {
+            From::Recording { file, line } => return replayed(file, line),
+            From::Service(client) => want.fetch(now(), |path, top| match client.branch(path, top) {
+                Ok(branch) => Ok(Some(branch)),
+                // It has gone between two questions.
+                Err(ClientError::Refused(_)) if path != "/" => Ok(None),
+                Err(fault) => Err(fault),
+            })?,
+        };
+        if let Some(file) = &mut self.record {
+            let line = serde_json::to_string(&sample).map_err(|fault| SourceError::Record(fault.into()))?;
+            // In one call: a process that is killed leaves whole lines.
+            file.write_all(format!("{line}\n").as_bytes()).map_err(SourceError::Record)?;
+        }
+        Ok(Some(sample))
+    }
+
+    fn set(&mut self, path: &str, file: &str, to: &str) -> String {
+        match &mut self.from {
+            From::Recording { .. } => "a recording's limits cannot be set".into(),
+            From::Service(client) => match client.set(path, file, to) {
+                Ok(()) => format!("{file} of {path} is now {to}"),
+                Err(fault) => format!("{file} of {path}: {fault}"),
+            },
+        }
+    }
+}
+
+fn replayed(file: &mut BufReader<File>, line: &mut u64) -> Result<Option<Sample>, SourceError> {
+    *line += 1;
+    let fault = |what: String| SourceError::Replay { line: *line, what };
+    let mut bytes = Vec::new();
+    let read = file.take(LINE_MAX).read_until(b'\n', &mut bytes).map_err(|error| fault(error.to_string()))?;
+    if read == 0 {
+        return Ok(None);
+    }
+    if bytes.last() != Some(&b'\n') {
+        return Err(fault("it is cut off".into()));
+    }
+    let sample: Sample = serde_json::from_slice(&bytes).map_err(|error| fault(error.to_string()))?;
+    if sample.format != FORMAT {
+        return Err(fault(format!("format {} is not {FORMAT}", sample.format)));
+    }
+    Ok(Some(sample))
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+#[derive(Debug)]
+pub(crate) enum Command {
+    Want(Want),
+    Pause(bool),
+    Set { path: String, file: &'static str, to: String },
+}
+
+#[derive(Debug)]
+pub(crate) enum Update {
+    Sample(Sample),
+    /// The service does not answer; it is asked again.
+    Lost(String),
+    /// There is no further sample.
+    Ended(String),
+    Said(String),
+}
+
+/// Sends a sample each `interval`, or as they were recorded, until the receiver has gone.
+pub(crate) fn run(mut source: Source, interval: Duration, commands: &Receiver<Command>, updates: &Sender<Update>) {
+    let is_live = matches!(source.from, From::Service(_));
+    // What to ask is said first.
+    let Ok(Command::Want(mut want)) = commands.recv() else { return };
+    let (mut paused, mut ended, mut pending) = (false, false, None);
+    let mut due = Instant::now();
+    loop {
+        let now = Instant::now();
+        if !paused && !ended && now >= due {
+            let update = pending.take().unwrap_or_else(|| pull(&mut source, &want));
+            due = now + interval;
+            if let (Update::Sample(sample), false) = (&update, is_live) {
+                let next = pull(&mut source, &want);
+                let at = if let Update::Sample(next) = &next { next.at } else { 0 };
+                due = now + Duration::from_millis(at.saturating_sub(sample.at)).min(GAP_MAX);
+                pending = Some(next);
+            }
+            ended = matches!(update, Update::Ended(_));
+            if updates.send(update).is_err() {
+                return;
+            }
+        }
+        let idle = paused || ended;
+        let rest = if idle { Duration::from_secs(3_600) } else { due.saturating_duration_since(Instant::now()) };
+        match commands.recv_timeout(rest) {
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+            Ok(Command::Want(new)) => {
+                want = new;
+                // What has come into view is not waited for.
+                due = if is_live { Instant::now() } else { due };
+            }
+            Ok(Command::Pause(pause)) => (paused, due) = (pause, Instant::now()),
+            Ok(Command::Set { path, file, to }) => {
+                due = if is_live { Instant::now() } else { due };
+                if updates.send(Update::Said(source.set(&path, file, &to))).is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn pull(source: &mut Source, want: &Want) -> Update {
+    match source.next(want) {
+        Ok(Some(sample)) => Update::Sample(sample),
+        Ok(None) => Update::Ended("the recording ends here".into()),
+        Err(SourceError::Service(fault)) => Update::Lost(fault.to_string()),
+        Err(fault) => Update::Ended(fault.to_string()),
+    }
+}

@@ -1,0 +1,520 @@
+//! What stands on the screen. Foreign texts go through [`text::clean`].
+
+use ratatui::Frame;
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Alignment, Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::symbols::Marker;
+use ratatui::text::{Line as TextLine, Span, Text};
+use ratatui::widgets::{Axis, Cell, Chart, Dataset, GraphType, Paragraph, Row as TableRow, Table, Widget};
+
+use crate::app::{App, Link, Prompt};
+use crate::model::{Kind, Line, Model, Seen};
+use crate::text;
+
+/// Colours, or none.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Theme {
+    pub(crate) colours: bool,
+}
+
+impl Theme {
+    fn fg(self, colour: Color) -> Style {
+        if self.colours { Style::new().fg(colour) } else { Style::new() }
+    }
+}
+
+const REVERSED: Style = Style::new().add_modifier(Modifier::REVERSED);
+const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
+
+pub(crate) fn draw(frame: &mut Frame<'_>, app: &mut App, theme: Theme) {
+    let [head, body, status, keys] =
+        Layout::vertical([Constraint::Length(1), Constraint::Fill(1), Constraint::Length(1), Constraint::Length(1)])
+            .areas(frame.area());
+    frame.render_widget(head_line(app, theme), head);
+    match app.page().map(str::to_string) {
+        Some(path) => page(frame, app, &path, body, theme),
+        None => {
+            // The table's first line has the names of the columns.
+            app.fit(usize::from(body.height.saturating_sub(1)));
+            let (lines, selected) = (app.model.lines(), app.selected_at());
+            let shown: Vec<&Line<'_>> = lines.iter().skip(app.offset).take(usize::from(body.height)).collect();
+            let mark = selected.checked_sub(app.offset);
+            table(&app.model, &shown, mark, body.width, theme).render(body, frame.buffer_mut());
+        }
+    }
+    frame.render_widget(status_line(app), status);
+    let help = match (&app.prompt, app.page()) {
+        (Some(Prompt::Confirm { .. }), _) => "y sets it  Esc does not",
+        (Some(_), _) => "Enter goes on  Esc leaves it",
+        (None, Some(_)) => "Esc tree  p pause  M max H high L low  q quit",
+        (None, None) => "arrows move, fold  Enter page  s sort r turn  / filter  p pause  MHL set  q quit",
+    };
+    frame.render_widget(Paragraph::new(help).style(REVERSED), keys);
+}
+
+fn head_line(app: &App, theme: Theme) -> Paragraph<'static> {
+    let state = match &app.link {
+        _ if app.paused => Span::styled("PAUSED", theme.fg(Color::Yellow)),
+        Link::Opening => Span::raw("opening"),
+        Link::Live => Span::styled("live", theme.fg(Color::Green)),
+        Link::Lost(why) => Span::styled(format!("LOST: {}", text::clean(why)), theme.fg(Color::Red)),
+        Link::Ended(why) => Span::styled(format!("END: {}", text::clean(why)), theme.fg(Color::Yellow)),
+    };
+    let seconds = app.model.at.saturating_sub(app.model.began) / 1_000;
+    let time = format!("{}:{:02}", seconds / 60, seconds % 60);
+    let name = text::clean(&app.name);
+    Paragraph::new(TextLine::from(vec![
+        Span::styled("memcg-top ", BOLD),
+        Span::raw(format!("{name}  {time}  ")),
+        state,
+    ]))
+}
+
+fn status_line(app: &App) -> Paragraph<'static> {
+    let said = match &app.prompt {
+        Some(Prompt::Filter) => format!("groups with: {}_", app.model.filter),
+        Some(Prompt::Limit { path, file, text }) => format!("{file} (512M, 1G, max): {text}_  of {path}"),
+        // The path may be longer than the line.
+        Some(Prompt::Confirm { path, file, to }) => format!("y sets {file} to {to}, another key does not: {path}"),
+        None if !app.status.is_empty() => app.status.clone(),
+        None => {
+            let turned = if app.model.turned { ", turned" } else { "" };
+            let filter = if app.model.filter.is_empty() { "" } else { ", with " };
+            format!("by {}{turned}{filter}{}", app.model.sort.name(), app.model.filter)
+        }
+    };
+    Paragraph::new(text::clean(&said))
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Column {
+    Group,
+    Bar,
+    Usage,
+    Max,
+    Rate,
+    Waiting,
+    Refused,
+    Forced,
+    Peak,
+}
+
+impl Column {
+    /// As they stand from the left.
+    const ALL: [Column; 9] = [
+        Column::Group,
+        Column::Bar,
+        Column::Usage,
+        Column::Max,
+        Column::Rate,
+        Column::Waiting,
+        Column::Refused,
+        Column::Forced,
+        Column::Peak,
+    ];
+    /// As a terminal that grows gets them.
+    const BY_WORTH: [Column; 9] = [
+        Column::Group,
+        Column::Usage,
+        Column::Bar,
+        Column::Waiting,
+        Column::Refused,
+        Column::Rate,
+        Column::Forced,
+        Column::Max,
+        Column::Peak,
+    ];
+
+    fn title(self) -> &'static str {
+        ["GROUP", "low high max", "USAGE", "MAX", "RATE/s", "WAIT", "REF/s", "FORCED", "PEAK"][self as usize]
+    }
+
+    fn width(self) -> u16 {
+        [18, 14, 7, 7, 8, 6, 6, 7, 7][self as usize]
+    }
+
+    /// Those that fit, and the widths of the group and of the bar: these two share what is left.
+    fn fitting(width: u16) -> (Vec<Column>, Vec<u16>) {
+        let (mut left, mut fit) = (width, Vec::new());
+        for column in Column::BY_WORTH {
+            // A blank stands between two columns.
+            let needed = column.width() + u16::from(!fit.is_empty());
+            if needed > left && !fit.is_empty() {
+                break;
+            }
+            left = left.saturating_sub(needed);
+            fit.push(column);
+        }
+        let columns: Vec<Column> = Column::ALL.into_iter().filter(|column| fit.contains(column)).collect();
+        let to_bar = if columns.contains(&Column::Bar) { left / 2 } else { 0 };
+        let grown = |column: &Column| match column {
+            Column::Group => column.width() + left - to_bar,
+            Column::Bar => column.width() + to_bar,
+            _ => column.width(),
+        };
+        let widths = columns.iter().map(grown).collect();
+        (columns, widths)
+    }
+}
+
+fn table(model: &Model, lines: &[&Line<'_>], mark: Option<usize>, width: u16, theme: Theme) -> Table<'static> {
+    let (columns, widths) = Column::fitting(width);
+    let title = |(&column, &width): (&Column, &u16)| match column {
+        Column::Group => Cell::new(column.title()),
+        // The letters of the marks, explained where they are used.
+        Column::Bar => Cell::new(column.title().chars().take(usize::from(width)).collect::<String>()),
+        _ => Cell::new(Text::from(column.title()).alignment(Alignment::Right)),
+    };
+    let rows = lines.iter().enumerate().map(|(at, line)| {
+        let cells = columns.iter().zip(&widths).map(|(&column, &width)| cell(line, column, width, theme));
+        let style = if mark == Some(at) && matches!(line.kind, Kind::Group { .. }) { REVERSED } else { Style::new() };
+        TableRow::new(cells).style(style)
+    });
+    let empty = if model.filter.is_empty() { "" } else { "no group that is unfolded has this in its path" };
+    let rows: Vec<TableRow<'_>> = if lines.is_empty() { vec![TableRow::new([empty])] } else { rows.collect() };
+    Table::new(rows, widths.iter().map(|&width| Constraint::Length(width)))
+        .header(TableRow::new(columns.iter().zip(&widths).map(title)).style(BOLD))
+        .column_spacing(1)
+}
+
+fn cell(line: &Line<'_>, column: Column, width: u16, theme: Theme) -> Cell<'static> {
+    // Deep below, a name has to be seen.
+    let indent = " ".repeat((2 * line.level).min(usize::from(width) / 2));
+    let Kind::Group { seen, is_open, has_children } = line.kind else {
+        let Kind::Rest(bytes) = line.kind else { return Cell::new("") };
+        return match column {
+            Column::Group => Cell::new(format!("{indent}  own and others")),
+            Column::Usage => right(text::bytes(bytes), Style::new()),
+            _ => Cell::new(""),
+        };
+    };
+    let row = &seen.row;
+    let alarming = |figure: bool| if figure { theme.fg(Color::Red) } else { Style::new() };
+    match column {
+        Column::Group => {
+            let sign = if !is_open {
+                '+'
+            } else if has_children {
+                '-'
+            } else {
+                ' '
+            };
+            let name = crate::model::parent_and_name(&row.path).map_or("/", |(_, name)| name);
+            Cell::new(format!("{indent}{sign} {}", text::clean(name)))
+        }
+        Column::Bar => Cell::new(bar(seen, line.scale, line.scale_is_own, width, theme)),
+        Column::Usage => right(text::bytes(row.usage), Style::new()),
+        Column::Max => right(if row.max == u64::MAX { String::new() } else { text::bytes(row.max) }, Style::new()),
+        Column::Rate => right(text::rate(seen.usage_rate()), Style::new()),
+        Column::Waiting => right(text::count(row.waiting as f64), alarming(row.waiting > 0)),
+        Column::Refused => {
+            let rate = seen.refused_rate();
+            right(rate.map_or(String::new(), text::count), alarming(rate.is_some_and(|rate| rate > 0.0)))
+        }
+        Column::Forced => right(text::bytes(row.forced), alarming(row.forced > 0)),
+        Column::Peak => right(text::bytes(row.peak), Style::new()),
+    }
+}
+
+fn right(figure: String, style: Style) -> Cell<'static> {
+    Cell::new(Text::from(figure).alignment(Alignment::Right)).style(style)
+}
+
+/// A bar against the group's own max or high, with `l` and `h` where low and high are. A shaded one stands against a limit
+/// of a group above.
+fn bar(seen: &Seen, scale: u64, is_own: bool, width: u16, theme: Theme) -> TextLine<'static> {
+    let row = &seen.row;
+    let width = usize::from(width);
+    let place = |bytes: u64| (bytes as f64 / scale.max(1) as f64 * width as f64) as usize;
+    let filled = place(row.usage).clamp(usize::from(row.usage > 0), width);
+    let full = if is_own { '█' } else { '▒' };
+    let mut cells: Vec<char> = (0..width).map(|at| if at < filled { full } else { '·' }).collect();
+    for (limit, mark) in [(row.low, 'l'), (row.high, 'h')] {
+        if let (true, Some(cell)) = (limit > 0 && limit < scale, cells.get_mut(place(limit))) {
+            *cell = mark;
+        }
+    }
+    let colour = match row.usage {
+        usage if usage >= row.max => Color::Red,
+        usage if usage > row.high => Color::Yellow,
+        _ => Color::Green,
+    };
+    TextLine::from(Span::styled(cells.into_iter().collect::<String>(), theme.fg(colour)))
+}
+
+fn page(frame: &mut Frame<'_>, app: &App, path: &str, area: Rect, theme: Theme) {
+    let [title, figures, plot, holders] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Length(7),
+        Constraint::Fill(1),
+        Constraint::Length(5.min(area.height.saturating_sub(14))),
+    ])
+    .areas(area);
+    frame.render_widget(Paragraph::new(text::clean(path)).style(BOLD), title);
+    let holds = app.model.holders(path);
+    let Some(seen) = app.model.seen(path) else {
+        frame.render_widget(Paragraph::new("nothing is known of this group"), figures);
+        return;
+    };
+    let [left, right] = Layout::horizontal([Constraint::Length(42), Constraint::Fill(1)]).areas(figures);
+    frame.render_widget(Paragraph::new(figures_of(seen, holds.is_none())), left);
+    frame.render_widget(Paragraph::new(news_of(seen, app.model.at)), right);
+    if plot.width >= 20 && plot.height >= 3 {
+        history(frame, seen, plot, theme);
+    }
+    let Some((children, rest)) = holds else { return };
+    let mut lines = vec![TextLine::styled("largest below it", BOLD)];
+    for child in children.iter().take(3) {
+        lines.push(format!("{:>8} {}", text::bytes(child.row.usage), text::clean(&child.row.path)).into());
+    }
+    lines.push(format!("{:>8} own and others", text::bytes(other_than(&children, rest))).into());
+    frame.render_widget(Paragraph::new(lines), holders);
+}
+
+/// What the group uses beside its three largest children.
+fn other_than(children: &[&Seen], rest: u64) -> u64 {
+    children.iter().skip(3).fold(rest, |sum, child| sum.saturating_add(child.row.usage))
+}
+
+fn figures_of(seen: &Seen, has_gone: bool) -> Vec<TextLine<'static>> {
+    let row = &seen.row;
+    let rate = text::rate(seen.usage_rate());
+    let pair = |a: &str, b: String, c: &str, d: String| TextLine::from(format!("{a:<8}{b:>9}    {c:<9}{d:>9}"));
+    let refused = seen.refused_rate().map_or(String::new(), text::count);
+    let gone = if has_gone { "it is not online any more; last seen:" } else { "" };
+    vec![
+        TextLine::styled(gone, BOLD),
+        pair("usage", text::bytes(row.usage), "rate/s", rate),
+        pair("peak", text::bytes(row.peak), "credit <=", text::bytes(row.stocked_bound)),
+        pair("max", text::limit(row.max), "forced", text::bytes(row.forced)),
+        pair("high", text::limit(row.high), "waiting", text::count(row.waiting as f64)),
+        pair("soft", text::limit(row.soft), "refused", text::count(row.refused as f64)),
+        pair("low, min", format!("{} {}", text::bytes(row.low), text::bytes(row.min)), "refused/s", refused),
+    ]
+}
+
+/// The events that have happened, the newest first.
+fn news_of(seen: &Seen, now: u64) -> Vec<TextLine<'static>> {
+    let mut events: Vec<(&String, u64, Option<u64>)> = seen
+        .row
+        .events
+        .iter()
+        .filter(|&(_, &count)| count > 0)
+        .map(|(event, &count)| (event, count, seen.happened.get(event).copied()))
+        .collect();
+    events.sort_by_key(|&(event, _, at)| (std::cmp::Reverse(at), event));
+    let line = |(event, count, at): (&String, u64, Option<u64>)| {
+        let ago = at.map_or(String::new(), |at| format!("  {} s ago", now.saturating_sub(at) / 1_000));
+        TextLine::from(format!("{:<16}{:>6}{ago}", text::clean(event), text::count(count as f64)))
+    };
+    std::iter::once(TextLine::styled("events, here and below", BOLD)).chain(events.into_iter().map(line)).collect()
+}
+
+fn history(frame: &mut Frame<'_>, seen: &Seen, area: Rect, theme: Theme) {
+    let last = seen.history.back().map_or(0, |point| point.at);
+    let ago = |at: u64| -(last.saturating_sub(at) as f64 / 1_000.0);
+    let points: Vec<(f64, f64)> = seen.history.iter().map(|point| (ago(point.at), point.usage as f64)).collect();
+    let first = points.first().map_or(0.0, |point| point.0).min(-1.0);
+    let most = points.iter().fold(1.0_f64, |most, point| most.max(point.1));
+    let limits = [(seen.row.max, Color::Red), (seen.row.high, Color::Yellow)];
+    // A limit far above would press the line to the ground.
+    let near =
+        limits.map(|(limit, colour)| (limit as f64, colour)).into_iter().filter(|&(limit, _)| limit <= most * 4.0);
+    let near: Vec<(f64, Color)> = near.collect();
+    let top = near.iter().fold(most, |top, &(limit, _)| top.max(limit)) * 1.05;
+    let straight: Vec<[(f64, f64); 2]> = near.iter().map(|&(limit, _)| [(first, limit), (0.0, limit)]).collect();
+    let mut sets: Vec<Dataset<'_>> = near
+        .iter()
+        .zip(&straight)
+        .map(|(&(_, colour), ends)| {
+            Dataset::default().data(ends).graph_type(GraphType::Line).marker(Marker::Dot).style(theme.fg(colour))
+        })
+        .collect();
+    let usage = Dataset::default().data(&points).graph_type(GraphType::Line).marker(Marker::Braille);
+    sets.push(usage.style(theme.fg(Color::Green)));
+    let x = Axis::default().bounds([first, 0.0]).labels([format!("{:.0} s", first), "now".into()]);
+    let y = Axis::default().bounds([0.0, top]).labels(["0".into(), text::bytes(top as u64)]);
+    frame.render_widget(Chart::new(sets).x_axis(x).y_axis(y), area);
+}
+
+/// The tree as text, for `--once`.
+pub(crate) fn plain(model: &Model, width: u16) -> String {
+    let lines = model.lines();
+    let shown: Vec<&Line<'_>> = lines.iter().collect();
+    let height = u16::try_from(shown.len() + 1).unwrap_or(u16::MAX);
+    let mut buffer = Buffer::empty(Rect::new(0, 0, width, height));
+    table(model, &shown, None, width, Theme { colours: false }).render(buffer.area, &mut buffer);
+    screen(&buffer)
+}
+
+/// The characters of a buffer, without blanks at the ends of its lines.
+fn screen(buffer: &Buffer) -> String {
+    let line = |line: &[ratatui::buffer::Cell]| {
+        let line: String = line.iter().map(ratatui::buffer::Cell::symbol).collect();
+        format!("{}\n", line.trim_end())
+    };
+    buffer.content.chunks(usize::from(buffer.area.width).max(1)).map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+    use ratatui::crossterm::event::{KeyCode, KeyEvent};
+
+    use super::*;
+    use crate::app::tests::{app, sample};
+    use crate::model::Row;
+    use crate::model::tests::row;
+    use crate::source::Update;
+
+    const MIB: u64 = 1 << 20;
+
+    fn drawn(app: &mut App, width: u16, height: u16) -> String {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+        terminal.draw(|frame| draw(frame, app, Theme { colours: true })).unwrap();
+        screen(terminal.backend().buffer())
+    }
+
+    fn rows(usage: u64, refused: u64) -> Vec<Row> {
+        let events = [("max".to_string(), refused), ("low".to_string(), 0)].into();
+        let acme =
+            Row { max: 64 * MIB, high: 48 * MIB, low: 16 * MIB, refused, waiting: 2, events, ..row("/acme", usage) };
+        vec![acme, row("/idle", 3 * MIB)]
+    }
+
+    fn two_seconds() -> App {
+        let mut app = app(rows(20 * MIB, 5));
+        app.update(Update::Sample(sample(3_000, rows(32 * MIB, 9))));
+        app
+    }
+
+    #[test]
+    fn a_tree_on_80_columns() {
+        let mut app = two_seconds();
+        let screen = drawn(&mut app, 80, 24);
+        let lines: Vec<&str> = screen.lines().collect();
+        assert_eq!(lines.len(), 24);
+        assert_eq!(lines[0], "memcg-top test.sock  0:02  live");
+        assert_eq!(lines[1], "GROUP              low high max     USAGE     MAX   RATE/s   WAIT  REF/s  FORCED");
+        assert_eq!(lines[2], "- /                ▒▒▒▒▒▒▒▒▒▒▒▒▒▒    1.0M                0      0      0      0B");
+        assert_eq!(lines[3], "  + acme           ███l███···h···   32.0M   64.0M    +6.0M      2      2      0B");
+        assert_eq!(lines[4], "  + idle           ▒▒▒▒▒▒▒▒▒▒▒▒▒▒    3.0M                0      0      0      0B");
+        assert_eq!(lines[5], "    own and others                     5B");
+        assert_eq!(lines[22], "by usage");
+        assert!(lines[23].starts_with("arrows move, fold") && lines[23].ends_with("q quit"));
+    }
+
+    #[test]
+    fn a_wider_terminal_has_more_columns() {
+        let mut app = two_seconds();
+        let screen = drawn(&mut app, 120, 40);
+        let lines: Vec<&str> = screen.lines().collect();
+        assert_eq!(lines.len(), 40);
+        let figures: Vec<&str> = lines[3].split_whitespace().collect();
+        assert_eq!(figures[..2], ["+", "acme"]);
+        assert_eq!(figures[3..], ["32.0M", "64.0M", "+6.0M", "2", "2", "0B", "0B"]);
+        assert!(lines[1].ends_with("FORCED    PEAK"));
+        assert!(screen.lines().all(|line| line.chars().count() <= 120));
+    }
+
+    #[test]
+    fn colours_say_what_the_limits_say() {
+        let colour_at = |usage: u64, colours: bool| {
+            let mut app = app(rows(usage, 0));
+            let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
+            terminal.draw(|frame| draw(frame, &mut app, Theme { colours })).unwrap();
+            terminal.backend().buffer()[(20, 3)].fg
+        };
+        let colours = [32, 50, 64].map(|usage| colour_at(usage * MIB, true));
+        assert_eq!(colours, [Color::Green, Color::Yellow, Color::Red]);
+        assert_eq!(colour_at(64 * MIB, false), Color::Reset);
+    }
+
+    #[test]
+    fn a_page_has_figures_events_and_a_plot() {
+        let mut app = two_seconds();
+        app.key(KeyEvent::from(KeyCode::Down));
+        app.key(KeyEvent::from(KeyCode::Enter));
+        let screen = drawn(&mut app, 80, 24);
+        assert!(screen.contains("it is not online any more"), "its children were not asked for yet: {screen}");
+        let branch = crate::model::Branch {
+            group: rows(40 * MIB, 9).remove(0),
+            children: vec![row("/acme/x", MIB)],
+            rest: 39 * MIB,
+        };
+        let page =
+            crate::model::Sample { at: 8_000, page: Some("/acme".into()), branches: vec![branch], ..sample(0, vec![]) };
+        app.update(Update::Sample(page));
+        let screen = drawn(&mut app, 80, 24);
+        for text in ["/acme\n", "usage       40.0M", "max         64.0M", "rate/s       +1.6M", "refused          9"] {
+            assert!(screen.contains(text), "{text}: {screen}");
+        }
+        for text in
+            ["max                  9  5 s ago", "-7 s", "now", "67.2M", "    1.0M /acme/x", "   39.0M own and others"]
+        {
+            assert!(screen.contains(text), "{text}: {screen}");
+        }
+        let is_plotted = |c: char| ('\u{2801}'..='\u{28ff}').contains(&c);
+        assert!(screen.chars().filter(|&c| is_plotted(c)).count() > 20, "{screen}");
+    }
+
+    #[test]
+    fn a_terminal_of_any_size_and_hostile_names_do_no_harm() {
+        let long = format!("/{}", "名\u{1b}[31m\u{202e}".repeat(300));
+        let most = Row {
+            max: 0,
+            high: 0,
+            low: u64::MAX,
+            peak: u64::MAX,
+            forced: u64::MAX,
+            refused: u64::MAX,
+            ..row(&long, u64::MAX)
+        };
+        let mut app = app(vec![most.clone(), row("/b", 0)]);
+        app.update(Update::Sample(sample(u64::MAX, vec![row(&long, 0), most])));
+        app.update(Update::Lost("\u{1b}]0;title\u{7}".into()));
+        for key in [KeyCode::Down, KeyCode::Enter, KeyCode::Esc, KeyCode::Char('M'), KeyCode::Char('1')] {
+            app.key(KeyEvent::from(key));
+            for (width, height) in (0..9).flat_map(|w| (0..6).map(move |h| (w * 17, h * 8))) {
+                if width == 0 || height == 0 {
+                    continue;
+                }
+                let screen = drawn(&mut app, width, height);
+                assert!(
+                    !screen.chars().any(|c| c != '\n' && (c.is_control() || c == '\u{202e}')),
+                    "{width} x {height}"
+                );
+            }
+            for size in [(1, 1), (2, 1), (1, 2), (3, 3), (19, 5), (80, 2), (5, 80), (600, 3)] {
+                drawn(&mut app, size.0, size.1);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_typed_and_said_is_shown() {
+        let mut app = two_seconds();
+        app.update(Update::Said("memory.max of /acme is now 1G".into()));
+        assert!(drawn(&mut app, 80, 24).contains("\nmemory.max of /acme is now 1G\n"));
+        for (keys, line) in [("/ac", "groups with: ac_"), ("q", "groups with: acq_")] {
+            keys.chars().for_each(|c| drop(app.key(KeyEvent::from(KeyCode::Char(c)))));
+            assert!(drawn(&mut app, 80, 24).contains(line), "{line}");
+        }
+        assert!(drawn(&mut app, 80, 24).contains("no group that is"));
+        app.key(KeyEvent::from(KeyCode::Esc));
+        "M1".chars().for_each(|c| drop(app.key(KeyEvent::from(KeyCode::Char(c)))));
+        assert!(drawn(&mut app, 80, 24).contains("memory.max (512M, 1G, max): 1_  of /"));
+        app.key(KeyEvent::from(KeyCode::Enter));
+        assert!(drawn(&mut app, 80, 24).contains("y sets memory.max to 1, another key does not: /"));
+    }
+
+    #[test]
+    fn plain_text_has_every_line() {
+        let app = two_seconds();
+        let text = plain(&app.model, 80);
+        assert_eq!(text.lines().count(), 5);
+        assert!(text.contains("  + acme           ███l███···h···   32.0M   64.0M"));
+    }
+}

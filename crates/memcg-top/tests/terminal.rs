@@ -1,0 +1,132 @@
+//! The program in a real terminal: tmux draws it, presses keys and changes the size. Where there is no tmux the test says
+//! so and is left out, unless `CI=true` says that nothing may be.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use memcg::{Limits, Runtime};
+use memcg_observe::{Endpoint, Serving};
+
+const MIB: usize = 1 << 20;
+/// Far more than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+struct Tmux {
+    socket: PathBuf,
+}
+
+impl Tmux {
+    fn new(dir: &Path, command: &str) -> Tmux {
+        let tmux = Tmux { socket: dir.join("tmux") };
+        // What runs after the program shows that it has given the terminal back.
+        let shell = format!("{command}; echo ended with $?; exec sleep 1000");
+        tmux.run(&["-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", "sh", "-c", &shell]);
+        tmux
+    }
+
+    fn run(&self, arguments: &[&str]) -> String {
+        let mut command = Command::new("tmux");
+        command.arg("-u").arg("-S").arg(&self.socket).args(arguments).env("TERM", "xterm").env_remove("TMUX");
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        assert!(output.status.success(), "tmux {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn keys(&self, keys: &[&str]) {
+        self.run(&[&["send-keys"], keys].concat());
+    }
+
+    /// Waits until all of it stands on the screen.
+    fn shows(&self, texts: &[&str]) -> String {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let screen = self.run(&["capture-pane", "-p"]);
+            match texts.iter().find(|&&text| !screen.contains(text)) {
+                None => return screen,
+                Some(text) => assert!(Instant::now() < until, "no {text:?} on the screen:\n{screen}"),
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+impl Drop for Tmux {
+    fn drop(&mut self) {
+        let _ = Command::new("tmux").arg("-S").arg(&self.socket).arg("kill-server").output();
+    }
+}
+
+fn serve(runtime: &Runtime, socket: &Path) -> Serving {
+    Endpoint::new(runtime).allow_set(true).serve(socket).unwrap()
+}
+
+#[test]
+fn in_a_terminal_of_80_by_24() {
+    if Command::new("tmux").arg("-V").output().is_err() {
+        assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "CI=true and there is no tmux");
+        println!("left out: there is no tmux");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("s");
+    let runtime = Runtime::builder().max(256 * MIB).batch(memcg::Bytes(0)).build().unwrap();
+    let acme = runtime.root().create("acme", Limits::new().max(64 * MIB).high(48 * MIB)).unwrap();
+    let cache = acme.create("cache", Limits::new()).unwrap();
+    let _idle = runtime.root().create("idle", Limits::new()).unwrap();
+    let _held = cache.try_charge(32 * MIB).unwrap();
+    let serving = serve(&runtime, &socket);
+
+    let tmux =
+        Tmux::new(dir.path(), &format!("{} --interval 0.1 {}", env!("CARGO_BIN_EXE_memcg-top"), socket.display()));
+    let screen = tmux.shows(&["live", "- /", "+ acme", "32.0M", "64.0M", "+ idle", "q quit"]);
+    assert!(screen.lines().next().unwrap().starts_with("memcg-top "), "{screen}");
+
+    // Unfolds, filters, orders.
+    tmux.keys(&["Down", "Right"]);
+    tmux.shows(&["+ cache"]);
+    tmux.keys(&["/", "i", "d", "l", "Enter"]);
+    assert!(!tmux.shows(&["by usage, with idl"]).contains("acme"));
+    tmux.keys(&["Escape"]);
+    tmux.shows(&["+ cache"]);
+    tmux.keys(&["s"]);
+    tmux.shows(&["by name"]);
+
+    // A page, and a limit that the service is told after a question.
+    tmux.keys(&["Enter"]);
+    tmux.shows(&["events, here and below", "usage       32.0M", "/acme/cache", "now"]);
+    tmux.keys(&["M", "9", "6", "M", "Enter"]);
+    tmux.shows(&["y sets memory.max to 96M"]);
+    assert_eq!(acme.max(), 64 << 20);
+    tmux.keys(&["y"]);
+    tmux.shows(&["memory.max of /acme is now 96M", "max         96.0M"]);
+    assert_eq!(acme.max(), 96 << 20);
+    tmux.keys(&["Escape"]);
+
+    // Pause: figures stand still.
+    tmux.shows(&["+ cache"]);
+    tmux.keys(&["p"]);
+    tmux.shows(&["PAUSED"]);
+    let more = cache.try_charge(8 * MIB).unwrap();
+    tmux.keys(&["p"]);
+    tmux.shows(&["live", "40.0M"]);
+    drop(more);
+
+    // Sizes.
+    tmux.run(&["resize-window", "-x", "120", "-y", "40"]);
+    tmux.shows(&["PEAK"]);
+    tmux.run(&["resize-window", "-x", "30", "-y", "6"]);
+    tmux.shows(&["memcg-top", "GROUP"]);
+    tmux.run(&["resize-window", "-x", "2", "-y", "1"]);
+    tmux.run(&["resize-window", "-x", "80", "-y", "24"]);
+    tmux.shows(&["+ cache", "q quit"]);
+
+    // The service ends, and another one comes.
+    drop(serving);
+    tmux.shows(&["LOST: "]);
+    let _serving = serve(&runtime, &socket);
+    tmux.shows(&["live", "32.0M"]);
+
+    tmux.keys(&["q"]);
+    assert!(!tmux.shows(&["ended with 0"]).contains("memcg-top"));
+}
