@@ -17,8 +17,9 @@ struct Tmux {
 }
 
 impl Tmux {
-    fn new(dir: &Path, command: &str) -> Tmux {
-        let tmux = Tmux { socket: dir.join("tmux") };
+    fn new(dir: &Path, name: &str, arguments: &str) -> Tmux {
+        let tmux = Tmux { socket: dir.join(name) };
+        let command = format!("{} {arguments}", env!("CARGO_BIN_EXE_memcg-top"));
         // What runs after the program shows that it has given the terminal back.
         let shell = format!("{command}; echo ended with $?; exec sleep 1000");
         tmux.run(&["-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", "sh", "-c", &shell]);
@@ -77,8 +78,9 @@ fn in_a_terminal_of_80_by_24() {
     let _held = cache.try_charge(32 * MIB).unwrap();
     let serving = serve(&runtime, &socket);
 
-    let tmux =
-        Tmux::new(dir.path(), &format!("{} --interval 0.1 {}", env!("CARGO_BIN_EXE_memcg-top"), socket.display()));
+    let recording = dir.path().join("recording");
+    let arguments = format!("--interval 0.1 --record {} {}", recording.display(), socket.display());
+    let tmux = Tmux::new(dir.path(), "live", &arguments);
     let screen = tmux.shows(&["live", "- /", "+ acme", "32.0M", "64.0M", "+ idle", "q quit"]);
     assert!(screen.lines().next().unwrap().starts_with("memcg-top "), "{screen}");
 
@@ -129,4 +131,10 @@ fn in_a_terminal_of_80_by_24() {
 
     tmux.keys(&["q"]);
     assert!(!tmux.shows(&["ended with 0"]).contains("memcg-top"));
+
+    // What it has seen, once more.
+    let tmux = Tmux::new(dir.path(), "again", &format!("--replay {}", recording.display()));
+    tmux.shows(&["END: the recording ends here", "+ acme", "32.0M", "96.0M"]);
+    tmux.keys(&["M", "1", "G", "Enter", "y"]);
+    tmux.shows(&["a recording's limits cannot be set"]);
 }
