@@ -10,14 +10,12 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::json;
 
-use crate::model::{Branch, Row};
+use crate::model::{Branch, ROWS_MAX, Row};
 
 /// Bytes of an answer. A service sends 4 MiB at most.
 const ANSWER_MAX: usize = 5 << 20;
 /// How long a question and its answer may take.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// The most groups that a service names in one answer.
-pub(crate) const ROWS_MAX: usize = 1_000;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClientError {

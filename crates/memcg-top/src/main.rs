@@ -73,7 +73,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever read the output has enough.
+        // The reader of the output, such as `head`, has closed it: it has enough.
         Err(fault) if fault.downcast_ref().is_some_and(|io: &io::Error| io.kind() == io::ErrorKind::BrokenPipe) => {
             ExitCode::SUCCESS
         }

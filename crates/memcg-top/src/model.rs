@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
-use crate::client::ROWS_MAX;
 use crate::text;
+
+/// The most groups that a service names in one answer.
+pub(crate) const ROWS_MAX: usize = 1_000;
 
 /// Points of a group's history.
 const POINTS_MAX: usize = 600;
@@ -121,7 +123,7 @@ impl<E, F: FnMut(&str, usize) -> Result<Option<Branch>, E>> Walk<'_, F> {
     fn group(&mut self, path: &str, level: usize) -> Result<(), E> {
         self.left = self.left.saturating_sub(1);
         let is_open = self.want.is_open(path, level);
-        // Nobody else names the root.
+        // The root has no parent whose answer names it, so it is always asked for.
         if level > 0 && (!is_open || self.left == 0) {
             return Ok(());
         }
