@@ -10,15 +10,15 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use http_body::Body;
-use memcg::{ChargeFuture, Grouped};
+use memcg::ChargeFuture;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use crate::account::Account;
-use crate::body::{Refused, RequestBody, ResponseBody};
-use crate::layer::Settings;
-use crate::refusal::{Refusal, is_grpc};
-use crate::service::Order;
+use crate::body::{RequestBody, ResponseBody};
+use crate::order::Order;
+use crate::refusal::Refusal;
+use crate::stages::{Refusing, Running};
 
 pin_project! {
     /// The future of a request: it waits for the tenant, and then runs the inner service's in the group.
@@ -52,43 +52,6 @@ pub(crate) struct Waiting<S, B> {
     pub(crate) inner: S,
     pub(crate) request: Request<B>,
     pub(crate) order: Order,
-}
-
-pin_project! {
-    /// A request that was admitted.
-    pub(crate) struct Running<F> {
-        #[pin]
-        pub(crate) future: Grouped<F>,
-        pub(crate) account: Option<Arc<Account>>,
-        pub(crate) patience: Duration,
-        pub(crate) is_grpc: bool,
-    }
-}
-
-pin_project! {
-    // A request that never runs.
-    pub(crate) struct Refusing<B, R> {
-        #[pin]
-        drains: Option<Refused<B>>,
-        response: Option<Response<ResponseBody<R>>>,
-    }
-}
-
-impl<B: Body, R> Refusing<B, R> {
-    pub(crate) fn new(refusal: Refusal, request: Request<B>, settings: &Settings) -> Self {
-        let response = Some(refusal.into_response(is_grpc(request.headers())));
-        Refusing { drains: Refused::of(request, settings.drain), response }
-    }
-
-    /// The answer, once the body is drained.
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Response<ResponseBody<R>>>> {
-        let mut refusing = self.project();
-        if let Some(drains) = refusing.drains.as_mut().as_pin_mut() {
-            ready!(drains.poll_drained(context));
-            refusing.drains.set(None);
-        }
-        Poll::Ready(refusing.response.take())
-    }
 }
 
 impl<S, B, R> ResponseFuture<S, B, R>

@@ -9,19 +9,7 @@ use memcg::{Group, Limits};
 use tower_layer::Layer;
 
 use crate::service::Admission;
-
-/// What a request is charged, and how long it may wait.
-#[derive(Clone, Debug)]
-pub(crate) struct Settings {
-    pub(crate) overhead: u64,
-    pub(crate) unknown: u64,
-    pub(crate) window: u64,
-    pub(crate) response: u64,
-    pub(crate) patience: Duration,
-    pub(crate) drain: u64,
-    /// The limits of a request's own group, where each request has one.
-    pub(crate) request_group: Option<Limits>,
-}
+use crate::settings::Settings;
 
 /// A layer that charges each request to the group of its tenant before the inner service runs. Where the bytes do not fit
 /// the request waits for a while, and is then answered with 413, 429 or 503.

@@ -7,12 +7,16 @@
 struct Chapter;
 
 mod account;
+mod answer;
 mod body;
 mod future;
 mod grpc;
 mod layer;
+mod order;
 mod refusal;
 mod service;
+mod settings;
+mod stages;
 
 pub use account::Admitted;
 pub use body::{BodyError, RequestBody, ResponseBody};

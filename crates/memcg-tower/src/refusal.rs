@@ -2,13 +2,11 @@
 
 use std::time::Duration;
 
-use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
-use http::{Response, StatusCode};
+use http::StatusCode;
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use memcg::{ChargeError, CreateError, Group};
 
 use crate::account::Failed;
-use crate::body::ResponseBody;
-use crate::grpc;
 
 /// The refusal of a request.
 pub(crate) struct Refusal {
@@ -70,20 +68,6 @@ impl Refusal {
         };
         let (text, group) = (refused.to_string(), Some(tenant.path()));
         Refusal { status: StatusCode::SERVICE_UNAVAILABLE, text, group, retry_after }
-    }
-
-    pub(crate) fn into_response<B>(self, is_grpc: bool) -> Response<ResponseBody<B>> {
-        if is_grpc {
-            return grpc::response(&self);
-        }
-        let mut response = Response::new(ResponseBody::text(self.text));
-        *response.status_mut() = self.status;
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-        if let Some(time) = self.retry_after {
-            headers.insert(RETRY_AFTER, HeaderValue::from(time.as_secs()));
-        }
-        response
     }
 }
 

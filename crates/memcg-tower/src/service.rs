@@ -8,14 +8,15 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
-use memcg::{Charge, ChargeError, CreateError, Group, GroupName, GroupScope, InGroup};
+use memcg::Group;
 use tower_service::Service;
 
-use crate::account::{Account, Admitted};
 use crate::body::{RequestBody, ResponseBody};
-use crate::future::{Refusing, ResponseFuture, Running, Waiting};
-use crate::layer::Settings;
-use crate::refusal::{Refusal, is_grpc};
+use crate::future::{ResponseFuture, Waiting};
+use crate::order::Order;
+use crate::refusal::Refusal;
+use crate::settings::Settings;
+use crate::stages::Refusing;
 
 /// The service that [`AdmissionLayer`](crate::AdmissionLayer) makes.
 ///
@@ -32,58 +33,6 @@ pub struct Admission<S, C> {
 impl<S, C> Admission<S, C> {
     pub(crate) fn new(inner: S, classify: C, settings: Arc<Settings>) -> Self {
         Admission { inner, classify, settings }
-    }
-}
-
-/// What a request is charged, and to which group.
-pub(crate) struct Order {
-    pub(crate) tenant: Group,
-    /// The request's own group, where it has one.
-    scope: Option<GroupScope>,
-    request: u64,
-    pub(crate) bytes: u64,
-    settings: Arc<Settings>,
-}
-
-impl Order {
-    fn new<B: Body>(tenant: Group, body: &B, settings: &Arc<Settings>) -> Result<Order, CreateError> {
-        // The length that the head says. An upper bound alone, as that of a decompressed body, is no length.
-        let request = body.size_hint().exact().unwrap_or(settings.unknown).min(settings.window);
-        let bytes = settings.overhead.saturating_add(settings.response).saturating_add(request);
-        let scope = match settings.request_group {
-            Some(limits) => Some(tenant.scope(GroupName::Unnamed, limits)?),
-            None => None,
-        };
-        Ok(Order { tenant, scope, request, bytes, settings: Arc::clone(settings) })
-    }
-
-    pub(crate) fn group(&self) -> &Group {
-        self.scope.as_deref().unwrap_or(&self.tenant)
-    }
-
-    /// The answer to a request that never runs, and its body where that is drained first.
-    pub(crate) fn refuse<B: Body, R>(self, refused: &ChargeError, request: Request<B>) -> Refusing<B, R> {
-        let refusal = Refusal::of_charge(refused, &self.tenant, self.bytes, self.settings.patience);
-        Refusing::new(refusal, request, &self.settings)
-    }
-
-    /// Calls the inner service, in the group.
-    pub(crate) fn call<S, B>(self, inner: &mut S, request: Request<B>, charge: Charge) -> Running<S::Future>
-    where
-        S: Service<Request<RequestBody<B>>>,
-    {
-        let (is_grpc, patience, window) = (is_grpc(request.headers()), self.settings.patience, self.settings.window);
-        let response = self.settings.response;
-        let account = match self.scope {
-            Some(scope) => Account::of_request(scope, charge, self.request, response),
-            None => Account::new(self.tenant, charge, self.request, response),
-        };
-        let mut request = request.map(|body| RequestBody::new(body, Some(Arc::clone(&account)), window));
-        if self.settings.request_group.is_some() {
-            request.extensions_mut().insert(Admitted(Arc::clone(&account)));
-        }
-        let future = account.group().run(|| inner.call(request)).in_group(account.group());
-        Running { future, account: Some(account), patience, is_grpc }
     }
 }
 

@@ -1,0 +1,18 @@
+//! What the layer was told.
+
+use std::time::Duration;
+
+use memcg::Limits;
+
+/// What a request is charged, and how long it may wait.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) overhead: u64,
+    pub(crate) unknown: u64,
+    pub(crate) window: u64,
+    pub(crate) response: u64,
+    pub(crate) patience: Duration,
+    pub(crate) drain: u64,
+    /// The limits of a request's own group, where each request has one.
+    pub(crate) request_group: Option<Limits>,
+}
