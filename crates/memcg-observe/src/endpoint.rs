@@ -26,10 +26,11 @@ use std::time::{Duration, Instant};
 
 use memcg::Runtime;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use crate::exposition::{Exposition, Row};
+use crate::exposition::Exposition;
 use crate::files;
+use crate::protocol::{Answer, Question, ROWS_MAX};
 
 /// Clients at a time.
 const CLIENTS_MAX: usize = 1_024;
@@ -45,8 +46,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const IDLE: Duration = Duration::from_secs(1);
 /// Requests to set a limit that wait for the one that is being set.
 const SETS_MAX: usize = 16;
-/// Groups of one answer.
-const ROWS_MAX: usize = 1_000;
 
 /// Prepares a socket that answers questions about a runtime: see [`serve`].
 #[derive(Clone, Debug)]
@@ -72,7 +71,7 @@ pub struct Endpoint {
 /// | `{"set":{"path":"/acme","file":"memory.max","to":"512M"}}` | `{"ok":null}`, where the service allows it |
 /// | anything else | `{"error":"what is wrong"}` |
 ///
-/// A question is at most 4 KiB. A client that sends or takes a line for more than 30 s is dropped, and one that is idle
+/// [`protocol`](crate::protocol) has these lines as types. A question is at most 4 KiB. A client that sends or takes a line for more than 30 s is dropped, and one that is idle
 /// may lose its place where more than 1,024 come.
 ///
 /// # Errors
@@ -224,42 +223,6 @@ fn wake(mut socket: &UnixStream) {
 }
 
 // === Questions and answers ===
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "lowercase", deny_unknown_fields)]
-enum Question {
-    Get {
-        path: String,
-        file: String,
-    },
-    Rows {
-        path: String,
-        #[serde(default)]
-        depth: usize,
-        #[serde(default)]
-        top: usize,
-    },
-    Metrics {},
-    Set {
-        path: String,
-        file: String,
-        to: String,
-    },
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Answer<T> {
-    Ok(T),
-    Error(String),
-}
-
-#[derive(Serialize)]
-struct Rows {
-    rows: Vec<Row>,
-    /// Depth, and the bytes that no group shown there uses.
-    others: Vec<(usize, u64)>,
-}
 
 fn line<T: Serialize>(answer: &Answer<T>) -> Vec<u8> {
     // Texts and numbers: nothing of it fails.
@@ -568,6 +531,5 @@ fn rows(runtime: &Runtime, path: &str, depth: usize, top: usize) -> Vec<u8> {
         return error(format!("depth times top is {ROWS_MAX} at most"));
     }
     let Some(group) = runtime.group(path) else { return error(format!("no group {path}")) };
-    let (rows, others) = Exposition::new(runtime).depth(depth).top(top).rows(group);
-    line(&Answer::Ok(Rows { rows, others }))
+    line(&Answer::Ok(Exposition::new(runtime).depth(depth).top(top).rows(group)))
 }

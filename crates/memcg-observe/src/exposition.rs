@@ -1,7 +1,8 @@
 //! Which groups are shown, and their figures: as many series as were asked for, however many groups there are.
 
-use memcg::{Event, Freshness, Group, Item, Runtime, Unit};
-use serde::{Serialize, Serializer};
+use memcg::{Freshness, Group, Item, Runtime, Unit};
+
+use crate::protocol::{Row, Rows};
 
 /// The figures of a runtime for a monitoring system: see [`Exposition::new`].
 ///
@@ -63,12 +64,12 @@ impl Exposition {
     }
 
     pub(crate) fn read(&self) -> Figures {
-        let (rows, others) = self.rows(self.runtime.root());
-        Figures { rows, others, process: Process::read(&self.runtime) }
+        let items = self.runtime.items().map(|item| (item.name.to_string(), item.unit)).collect();
+        Figures { groups: self.rows(self.runtime.root()), items, process: Process::read(&self.runtime) }
     }
 
     /// What is shown of `group` and of the groups below it, and the usage under `other`, by level.
-    pub(crate) fn rows(&self, group: Group) -> (Vec<Row>, Vec<(usize, u64)>) {
+    pub(crate) fn rows(&self, group: Group) -> Rows {
         let usage = group.usage();
         let mut rows = vec![(group, usage, 0)];
         let (mut first, mut others) = (0, Vec::new());
@@ -86,73 +87,41 @@ impl Exposition {
             rows.extend(level.into_iter().map(|(group, usage)| (group, usage, depth)));
         }
         let items: Vec<Item<'_>> = self.runtime.items().collect();
-        let rows = rows.into_iter().map(|(group, usage, depth)| Row::read(&group, usage, depth, &items)).collect();
-        (rows, others)
+        let rows = rows.into_iter().map(|(group, usage, depth)| row(&group, usage, depth, &items)).collect();
+        Rows { rows, others }
     }
 }
 
 /// What is shown.
 #[derive(Debug)]
 pub(crate) struct Figures {
-    pub(crate) rows: Vec<Row>,
-    /// Usage under `other`, by level.
-    pub(crate) others: Vec<(usize, u64)>,
+    pub(crate) groups: Rows,
+    /// The items of the statistics.
+    pub(crate) items: Vec<(String, Unit)>,
     pub(crate) process: Process,
 }
 
-/// One group.
-#[derive(Debug, Serialize)]
-pub(crate) struct Row {
-    pub(crate) path: String,
-    pub(crate) depth: usize,
-    pub(crate) usage: u64,
-    pub(crate) stocked_bound: u64,
-    pub(crate) peak: u64,
-    pub(crate) forced: u64,
-    pub(crate) max: u64,
-    pub(crate) high: u64,
-    pub(crate) soft: u64,
-    pub(crate) low: u64,
-    pub(crate) min: u64,
-    pub(crate) waiting: u64,
-    pub(crate) refused: u64,
-    /// Those that have happened; the first group has all.
-    #[serde(serialize_with = "events_by_name")]
-    pub(crate) events: Vec<(Event, u64)>,
-    /// Items that are not 0.
-    #[serde(serialize_with = "items_by_name")]
-    pub(crate) stats: Vec<(String, Unit, i64)>,
-}
-
-fn events_by_name<S: Serializer>(events: &[(Event, u64)], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_map(events.iter().map(|(event, count)| (event.name(), count)))
-}
-
-fn items_by_name<S: Serializer>(stats: &[(String, Unit, i64)], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_map(stats.iter().map(|(name, _, figure)| (name, figure)))
-}
-
-impl Row {
-    fn read(group: &Group, usage: u64, depth: usize, items: &[Item<'_>]) -> Row {
-        let stats = group.read(Freshness::Threshold);
-        let figure = |item: &Item<'_>| (item.name.to_string(), item.unit, stats.get(item.stat));
-        Row {
-            path: group.path(),
-            depth,
-            usage,
-            stocked_bound: group.stocked_bound(),
-            peak: group.peak(),
-            forced: group.forced(),
-            max: group.max(),
-            high: group.high(),
-            soft: group.soft(),
-            low: group.low(),
-            min: group.min(),
-            waiting: group.waiting_count() as u64,
-            refused: group.refused_count(),
-            events: group.events().iter().filter(|&(_, count)| count > 0 || depth == 0).collect(),
-            stats: items.iter().map(figure).filter(|&(_, _, figure)| figure != 0).collect(),
-        }
+fn row(group: &Group, usage: u64, depth: usize, items: &[Item<'_>]) -> Row {
+    let events = group.events();
+    let events = events.iter().filter(|&(_, count)| count > 0 || depth == 0);
+    let stats = group.read(Freshness::Threshold);
+    let stats = items.iter().map(|item| (item.name, stats.get(item.stat))).filter(|&(_, figure)| figure != 0);
+    Row {
+        path: group.path(),
+        depth,
+        usage,
+        stocked_bound: group.stocked_bound(),
+        peak: group.peak(),
+        forced: group.forced(),
+        max: group.max(),
+        high: group.high(),
+        soft: group.soft(),
+        low: group.low(),
+        min: group.min(),
+        waiting: group.waiting_count() as u64,
+        refused: group.refused_count(),
+        events: events.map(|(event, count)| (event.name().to_string(), count)).collect(),
+        stats: stats.map(|(name, figure)| (name.to_string(), figure)).collect(),
     }
 }
 

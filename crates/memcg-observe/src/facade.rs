@@ -2,7 +2,8 @@
 
 use metrics::{counter, gauge};
 
-use crate::exposition::{Exposition, OTHER, Row};
+use crate::exposition::{Exposition, OTHER};
+use crate::protocol::Row;
 
 impl Exposition {
     /// Hands the figures to the recorder of the crate `metrics`: call it from time to time. Nothing is recorded between
@@ -18,10 +19,10 @@ impl Exposition {
     /// ```
     pub fn record(&self) {
         let figures = self.read();
-        for row in &figures.rows {
+        for row in &figures.groups.rows {
             record(row);
         }
-        for &(depth, bytes) in &figures.others {
+        for &(depth, bytes) in &figures.groups.others {
             gauge!("memcg_usage_bytes", "group" => OTHER, "depth" => depth.to_string()).set(bytes as f64);
         }
         let process = &figures.process;
@@ -57,6 +58,6 @@ fn record(row: &Row) {
     counter!("memcg_refused_charges_total", &labels()).absolute(row.refused);
     for (event, count) in &row.events {
         let [group, depth] = labels();
-        counter!("memcg_events_total", &[group, depth, ("event", event.name().to_string())]).absolute(*count);
+        counter!("memcg_events_total", &[group, depth, ("event", event.clone())]).absolute(*count);
     }
 }

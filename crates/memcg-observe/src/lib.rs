@@ -11,6 +11,7 @@ mod files;
 mod json;
 #[cfg(feature = "openmetrics")]
 mod openmetrics;
+pub mod protocol;
 #[cfg(feature = "tracing")]
 mod trace;
 

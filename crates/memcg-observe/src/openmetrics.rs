@@ -9,7 +9,8 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::exposition::{Exposition, Figures, OTHER, Row};
+use crate::exposition::{Exposition, Figures, OTHER};
+use crate::protocol::Row;
 
 /// Nanoseconds of a second.
 const NANOS: f64 = 1e9;
@@ -81,31 +82,31 @@ impl Figures {
         let about =
             "Live charge and credit of threads, what limits compare; other: what no group shown at that depth uses";
         let mut usage = encoder.encode_descriptor("memcg_usage", about, Some(&Unit::Bytes), MetricType::Gauge)?;
-        for row in &self.rows {
+        for row in &self.groups.rows {
             usage.encode_family(&labels(row))?.encode_gauge(&row.usage)?;
         }
-        for &(depth, bytes) in &self.others {
+        for &(depth, bytes) in &self.groups.others {
             usage.encode_family(&labels_of(OTHER, depth))?.encode_gauge(&bytes)?;
         }
         for (name, about, unit, figure) in GAUGES {
-            if self.rows.iter().all(|row| figure(row).is_none()) {
+            if self.groups.rows.iter().all(|row| figure(row).is_none()) {
                 continue;
             }
             let mut gauge = encoder.encode_descriptor(name, about, unit.as_ref(), MetricType::Gauge)?;
-            for (row, figure) in self.rows.iter().filter_map(|row| Some((row, figure(row)?))) {
+            for (row, figure) in self.groups.rows.iter().filter_map(|row| Some((row, figure(row)?))) {
                 gauge.encode_family(&labels(row))?.encode_gauge(&figure)?;
             }
         }
         let about = "Charges refused because this group was full";
         let mut refused = encoder.encode_descriptor("memcg_refused_charges", about, None, MetricType::Counter)?;
-        for row in &self.rows {
+        for row in &self.groups.rows {
             refused.encode_family(&labels(row))?.encode_counter::<NoLabelSet, _, u64>(&row.refused, None)?;
         }
         let about = "What happened to the limits of the group and of the groups below";
         let mut events = encoder.encode_descriptor("memcg_events", about, None, MetricType::Counter)?;
-        for row in &self.rows {
+        for row in &self.groups.rows {
             for (event, count) in &row.events {
-                let labels = (labels(row), [("event", event.name())]);
+                let labels = (labels(row), [("event", event.as_str())]);
                 events.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(count, None)?;
             }
         }
@@ -121,18 +122,22 @@ impl Figures {
             ("memcg_stat_time", "Statistics of time", Some(Unit::Seconds), ItemUnit::Nanoseconds),
         ];
         for (name, about, unit, of) in units {
-            let figures = || self.rows.iter().flat_map(|row| row.stats.iter().map(move |stat| (row, stat)));
-            let mut figures = figures().filter(|(_, (_, unit, _))| *unit == of).peekable();
-            if figures.peek().is_none() {
+            let items: Vec<&str> =
+                self.items.iter().filter(|item| item.1 == of).map(|(name, _)| name.as_str()).collect();
+            let figures = |row: &Row| items.iter().filter_map(|&item| Some((item, *row.stats.get(item)?))).collect();
+            let rows: Vec<(&Row, Vec<(&str, i64)>)> = self.groups.rows.iter().map(|row| (row, figures(row))).collect();
+            if rows.iter().all(|(_, figures)| figures.is_empty()) {
                 continue;
             }
             let mut gauge = encoder.encode_descriptor(name, about, unit.as_ref(), MetricType::Gauge)?;
-            for (row, (item, _, figure)) in figures {
-                let labels = (labels(row), [("item", item.as_str())]);
-                let mut sample = gauge.encode_family(&labels)?;
-                match of {
-                    ItemUnit::Nanoseconds => sample.encode_gauge(&(*figure as f64 / NANOS))?,
-                    _ => sample.encode_gauge(figure)?,
+            for (row, figures) in rows {
+                for (item, figure) in figures {
+                    let labels = (labels(row), [("item", item)]);
+                    let mut sample = gauge.encode_family(&labels)?;
+                    match of {
+                        ItemUnit::Nanoseconds => sample.encode_gauge(&(figure as f64 / NANOS))?,
+                        _ => sample.encode_gauge(&figure)?,
+                    }
                 }
             }
         }

@@ -191,9 +191,11 @@ fn edit(text: &mut String, key: KeyCode) {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use memcg_observe::protocol::Row;
+
     use super::*;
     use crate::model::tests::row;
-    use crate::model::{Branch, FORMAT, Row, Sample};
+    use crate::model::{Branch, FORMAT, Sample};
 
     pub(crate) fn app(rows: Vec<Row>) -> App {
         let mut app = App::new("test.sock".into(), 1, 10);

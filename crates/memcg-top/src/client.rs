@@ -6,11 +6,11 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use memcg_observe::protocol::{Answer, Question, ROWS_MAX, Rows};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde_json::json;
 
-use crate::model::{Branch, ROWS_MAX, Row};
+use crate::model::Branch;
 
 /// Bytes of an answer. A service sends 4 MiB at most.
 const ANSWER_MAX: usize = 5 << 20;
@@ -36,19 +36,6 @@ pub(crate) enum ClientError {
     Refused(String),
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Answer<T> {
-    Ok(T),
-    Error(String),
-}
-
-#[derive(Deserialize)]
-struct Rows {
-    rows: Vec<Row>,
-    others: Vec<(usize, u64)>,
-}
-
 #[derive(Debug)]
 pub(crate) struct Client {
     path: PathBuf,
@@ -64,7 +51,7 @@ impl Client {
     /// Returns a group and the `top` largest of its children.
     pub(crate) fn branch(&mut self, path: &str, top: usize) -> Result<Branch, ClientError> {
         let top = top.min(ROWS_MAX);
-        let Rows { rows, others } = self.ask(&json!({"rows": {"path": path, "depth": 1, "top": top}}))?;
+        let Rows { rows, others } = self.ask(&Question::Rows { path: path.into(), depth: 1, top })?;
         let mut rows = rows.into_iter();
         let branch = rows.next().map(|group| {
             // Where no child is named, all is the group's own.
@@ -82,16 +69,17 @@ impl Client {
 
     /// Sets a limit.
     pub(crate) fn set(&mut self, path: &str, file: &str, to: &str) -> Result<(), ClientError> {
-        self.ask::<Option<IgnoredAny>>(&json!({"set": {"path": path, "file": file, "to": to}})).map(drop)
+        let question = Question::Set { path: path.into(), file: file.into(), to: to.into() };
+        self.ask::<Option<IgnoredAny>>(&question).map(drop)
     }
 
-    fn ask<T: for<'a> Deserialize<'a>>(&mut self, question: &serde_json::Value) -> Result<T, ClientError> {
-        let result =
-            self.line(&format!("{question}\n")).and_then(|line| match serde_json::from_slice::<Answer<T>>(&line) {
-                Ok(Answer::Ok(value)) => Ok(value),
-                Ok(Answer::Error(what)) => Err(ClientError::Refused(what)),
-                Err(fault) => Err(ClientError::Malformed(fault.to_string())),
-            });
+    fn ask<T: for<'a> Deserialize<'a>>(&mut self, question: &Question) -> Result<T, ClientError> {
+        let question = serde_json::to_string(question).map_err(io::Error::from)? + "\n";
+        let result = self.line(&question).and_then(|line| match serde_json::from_slice::<Answer<T>>(&line) {
+            Ok(Answer::Ok(value)) => Ok(value),
+            Ok(Answer::Error(what)) => Err(ClientError::Refused(what)),
+            Err(fault) => Err(ClientError::Malformed(fault.to_string())),
+        });
         if !matches!(result, Ok(_) | Err(ClientError::Refused(_))) {
             self.stream = None;
         }
@@ -146,6 +134,8 @@ fn slow_or_gone(fault: io::Error) -> ClientError {
 mod tests {
     use std::os::unix::net::UnixListener;
     use std::thread;
+
+    use memcg_observe::protocol::Row;
 
     use super::*;
 

@@ -3,12 +3,10 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
+use memcg_observe::protocol::{ROWS_MAX, Row};
 use serde::{Deserialize, Serialize};
 
 use crate::text;
-
-/// The most groups that a service names in one answer.
-pub(crate) const ROWS_MAX: usize = 1_000;
 
 /// Points of a group's history.
 const POINTS_MAX: usize = 600;
@@ -19,26 +17,6 @@ const SEEN_FOR: u64 = 600_000;
 /// What a rate looks back, in milliseconds, and the least that it may.
 const RATE_OVER: u64 = 950;
 const RATE_LEAST: u64 = 40;
-
-/// A group's figures, as the service names them.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Row {
-    pub(crate) path: String,
-    pub(crate) usage: u64,
-    pub(crate) stocked_bound: u64,
-    pub(crate) peak: u64,
-    pub(crate) forced: u64,
-    /// `u64::MAX`: none. So for `high` and `soft`.
-    pub(crate) max: u64,
-    pub(crate) high: u64,
-    pub(crate) soft: u64,
-    pub(crate) low: u64,
-    pub(crate) min: u64,
-    pub(crate) waiting: u64,
-    pub(crate) refused: u64,
-    pub(crate) events: BTreeMap<String, u64>,
-    pub(crate) stats: BTreeMap<String, i64>,
-}
 
 /// A group and the largest of its children.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

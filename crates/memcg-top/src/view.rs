@@ -359,13 +359,13 @@ fn screen(buffer: &Buffer) -> String {
 
 #[cfg(test)]
 mod tests {
+    use memcg_observe::protocol::Row;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
     use ratatui::crossterm::event::{KeyCode, KeyEvent};
 
     use super::*;
     use crate::app::tests::{app, sample};
-    use crate::model::Row;
     use crate::model::tests::row;
     use crate::source::Update;
 
