@@ -4,6 +4,8 @@ use super::handle::Group;
 use crate::counter::cover;
 use crate::counter::ledger::{self, LedgerSums};
 use crate::hierarchy::preorder::{self, Visited};
+use crate::stat::{Stat, Stats};
+use crate::thread::slow_path;
 
 /// What a group has charged, and what an allocator has handed out for it: see [`Group::ledger`].
 ///
@@ -66,6 +68,12 @@ impl Ledger {
         self.max_error
     }
 
+    /// The figures that statistics have as items, each with the item's name.
+    pub(super) fn items(self) -> impl Iterator<Item = (&'static str, Stat, u64)> {
+        let figures = [self.reserved, self.allocated(), self.covered, self.uncovered, self.unpaid];
+        Stat::LEDGER.into_iter().zip(figures).map(|((name, stat), figure)| (name, stat, figure))
+    }
+
     /// Whether an allocator has handed out anything.
     pub(super) fn is_empty(&self) -> bool {
         self.covered == 0 && self.uncovered == 0 && self.unpaid == 0
@@ -98,8 +106,29 @@ impl Group {
     /// ```
     pub fn ledger(&self) -> Ledger {
         cover::look_below(Some(self.first()));
+        self.read_ledger()
+    }
+
+    /// The ledger without a look before.
+    fn read_ledger(&self) -> Ledger {
         let of = |visited: Visited<'_>| Ledger::new(visited.live, visited.ledger);
         preorder::read(self.first(), 0, of).pop().unwrap_or_default()
+    }
+
+    fn read_ledger_local(&self) -> Ledger {
+        Ledger::new(self.live_local(), preorder::ledger_local(self.first()))
+    }
+
+    /// Adds the ledger to an exact read, which has looked at all covers. Where no allocator charges groups there is none.
+    /// Inside another slow path the thread may hold the locks that it takes.
+    pub(super) fn with_ledger(&self, stats: Stats) -> Stats {
+        if !ledger::any() || slow_path::is_running() {
+            return stats;
+        }
+        let (subtree, local) = (self.read_ledger(), self.read_ledger_local());
+        let items = subtree.items().zip(local.items());
+        let items = items.map(|((_, stat, subtree), (_, _, local))| (stat, [subtree, local]));
+        stats.with_ledger(items, subtree.max_error.max(local.max_error))
     }
 
     /// Returns the [ledger](Self::ledger) of this group without the groups below that are online: of what is in
@@ -121,7 +150,7 @@ impl Group {
     /// ```
     pub fn ledger_local(&self) -> Ledger {
         cover::look_below(Some(self.first()));
-        Ledger::new(self.live_local(), preorder::ledger_local(self.first()))
+        self.read_ledger_local()
     }
 
     /// Returns the bytes of the objects that this group owns, without those of any group below, also of one that went

@@ -9,14 +9,14 @@ use std::fmt;
 use self::table::Table;
 use super::handle::Group;
 use super::ledger::Ledger;
-use crate::counter::{cover, object};
+use crate::counter::{cover, ledger, object};
 use crate::hierarchy::group_tree::CounterDecl;
 use crate::hierarchy::preorder::{self, Visited};
 use crate::hierarchy::{events, group_tree, limits, stats};
 use crate::pressure::line;
-use crate::stat::Unit;
 use crate::stat::reading::Freshness;
 use crate::stat::visits::Unlist;
+use crate::stat::{Stat, Unit};
 use crate::state::events::Event;
 use crate::state::limits::LimitKind;
 use crate::sync::barrier::BarrierState;
@@ -133,10 +133,12 @@ pub struct SnapshotRow {
     events: Vec<(Event, u64)>,
     /// What is charged beside what is allocated, of the same bytes as [`live`](Self::live).
     pub ledger: Ledger,
-    /// Items of the statistics that are not 0, by name.
+    /// Items of the statistics that are not 0, by name. Those of the [ledger](crate::Stat::RESERVED) are among them, once
+    /// an allocator has charged a group.
     pub stats: BTreeMap<String, i64>,
     /// How much each item may miss of what was written before the call, in grains of its unit ([`Unit::grain`]): 0,
-    /// unless an allocator takes the snapshot inside another call of this crate.
+    /// unless an allocator takes the snapshot inside another call of this crate. For the items of the ledger see
+    /// [`Ledger::max_error`].
     pub stats_max_error: u64,
     /// The counters beside memory, by name.
     pub counters: BTreeMap<String, CounterRow>,
@@ -197,17 +199,24 @@ impl Group {
         cover::look_below(Some(top));
         let is_flushed = stats::flush(top, Unlist::Never).is_some();
         let items: Vec<_> = stats::coordinator(top).items.iter().collect();
+        let of_ledger = if ledger::any() { &Stat::LEDGER[..] } else { &[] };
         let further = &group_tree::of(top).further;
         let rows = preorder::read(top, depth, |visited| {
             let now = stats::read(visited.group, Freshness::Stale);
             let max_error = if is_flushed { 0 } else { now.max_error() };
             let written = items.iter().map(|item| (item.name, now.get(item.stat))).filter(|&(_, figure)| figure != 0);
             let stats = written.map(|(name, figure)| (name.to_string(), figure)).collect();
-            SnapshotRow { stats, stats_max_error: max_error, ..SnapshotRow::read(visited, further) }
+            let mut row = SnapshotRow { stats, stats_max_error: max_error, ..SnapshotRow::read(visited, further) };
+            if !of_ledger.is_empty() {
+                row.add_ledger();
+            }
+            row
         });
+        let in_bytes = of_ledger.iter().map(|&(name, _)| (name, Unit::Bytes));
+        let names = items.iter().map(|item| (item.name, item.unit)).chain(in_bytes);
         Snapshot {
             rows,
-            items: items.iter().map(|item| (item.name.to_string(), item.unit)).collect(),
+            items: names.map(|(name, unit)| (name.to_string(), unit)).collect(),
             counters: further.iter().map(|counter| (counter.name.to_string(), counter.unit)).collect(),
             barrier: top.tree().barrier.state(),
         }
@@ -246,6 +255,13 @@ impl SnapshotRow {
             stats_max_error: 0,
             counters: further.iter().zip(group.group().skip(1)).map(named).collect(),
         }
+    }
+
+    /// Adds the figures of the ledger that are not 0 to the items.
+    fn add_ledger(&mut self) {
+        let figures = self.ledger.items().filter(|&(.., figure)| figure > 0);
+        let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+        self.stats.extend(figures.map(|(name, _, figure)| (name.to_string(), signed(figure))));
     }
 
     /// Returns the events of the group and of the groups below it that have happened, with their counts.

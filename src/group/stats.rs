@@ -41,6 +41,9 @@ impl Group {
     /// Readers that ask at once share the work, and none waits for more than a small part of another's. An allocator
     /// that calls this inside another call of this crate gets what is published, with what may be missing.
     ///
+    /// Where an allocator charges groups, an exact read has the items of the [ledger](Stat::RESERVED), too. They cost
+    /// what [`ledger`](Self::ledger) and [`ledger_local`](Self::ledger_local) cost.
+    ///
     /// Source: `mem_cgroup_flush_stats` in `mm/memcontrol.c`.
     ///
     /// ```
@@ -57,10 +60,11 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn read(&self, freshness: Freshness) -> Stats {
-        if freshness == Freshness::Exact {
-            cover::look_below(Some(self.first()));
+        if freshness != Freshness::Exact {
+            return stats::read(self.first(), freshness);
         }
-        stats::read(self.first(), freshness)
+        cover::look_below(Some(self.first()));
+        self.with_ledger(stats::read(self.first(), freshness))
     }
 
     /// Publishes everything that was written in this subtree before the call, and compares what is covered with the

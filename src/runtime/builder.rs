@@ -88,7 +88,7 @@ pub enum BuildError {
     /// A further counter's name is empty, is `memory`, or has been given before.
     #[error("{0:?} is no name for a further counter: empty, taken, or that of memory")]
     CounterName(String),
-    /// An item's name is empty, is that of one built in, or has been given before.
+    /// An item's name is empty, is that of one built in or [of the ledger](crate::Stat::RESERVED), or has been given before.
     #[error("{0:?} is no name for an item of the statistics: empty or taken")]
     StatName(String),
     /// There are too many items: a thread keeps one bit for each.

@@ -105,6 +105,10 @@ pub struct Item<'a> {
 /// Most items of a runtime, those built in included: the mask of items that a thread has written has one bit for each.
 pub(crate) const ITEMS_MAX: usize = 64;
 
+/// In the place of a builder's number for the items of the ledger: no cells are made for it, and no runtime knows such an
+/// item as one to add to.
+const LEDGER_BUILDER: u64 = u64::MAX;
+
 struct BuiltIn {
     name: &'static str,
     unit: Unit,
@@ -157,9 +161,55 @@ impl Stat {
     pub const STOCK_REFILL: Stat = Stat::built_in(9);
     /// Counted by the library: uncharges that found their thread's stock full and gave a batch back.
     pub const STOCK_RETURN: Stat = Stat::built_in(10);
+    /// Of the [ledger](crate::Group::ledger), as are those that follow: bytes that values and calls have charged. Only
+    /// exact reads and snapshots have these items, once an allocator has charged a group or a charge has covered. No
+    /// thread adds to them: an addition counts in [`Counts::foreign_stats`](crate::Counts::foreign_stats) only.
+    /// [`Stats::max_error_of`](crate::Stats::max_error_of) says how far each may be off.
+    ///
+    /// ```
+    /// use memcg::allocator::Owner; // what an allocator does
+    /// use memcg::{Freshness, Limits, Runtime, Stat};
+    ///
+    /// let runtime = Runtime::builder().build()?;
+    /// let query = runtime.root().create("q17", Limits::new())?;
+    /// let charge = query.try_charge(100)?;
+    /// let objects = [query.run(|| Owner::charge(30)), charge.cover(|| Owner::charge(80))];
+    /// let now = runtime.root().read(Freshness::Exact);
+    /// assert_eq!((now.get(Stat::RESERVED), now.get(Stat::ALLOCATED), now.local(Stat::ALLOCATED)), (100, 110, 0));
+    /// assert_eq!((now.get(Stat::COVERED), now.get(Stat::UNCOVERED), now.max_error_of(Stat::COVERED)), (80, 30, 0));
+    /// # let [owned, covered] = objects;
+    /// # unsafe { (owned.uncharge(30), covered.uncharge(80)) };
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub const RESERVED: Stat = Stat::of_ledger(0);
+    /// Bytes of the objects that an allocator has handed out: covered and uncovered. See [`RESERVED`](Self::RESERVED).
+    pub const ALLOCATED: Stat = Stat::of_ledger(1);
+    /// Bytes of objects that a charge [pays for](crate::Charge::cover). See [`RESERVED`](Self::RESERVED).
+    pub const COVERED: Stat = Stat::of_ledger(2);
+    /// Bytes of objects that the group is charged for, each. See [`RESERVED`](Self::RESERVED).
+    pub const UNCOVERED: Stat = Stat::of_ledger(3);
+    /// Covered bytes that no covering charge holds. See [`RESERVED`](Self::RESERVED).
+    pub const UNPAID: Stat = Stat::of_ledger(4);
+
+    /// The items of the ledger, in the order of their numbers.
+    pub(crate) const LEDGER: [(&'static str, Stat); 5] = [
+        ("reserved", Stat::RESERVED),
+        ("allocated", Stat::ALLOCATED),
+        ("covered", Stat::COVERED),
+        ("uncovered", Stat::UNCOVERED),
+        ("unpaid", Stat::UNPAID),
+    ];
 
     const fn built_in(number: u8) -> Stat {
         Stat { builder: 0, number, shift: BUILT_IN[number as usize].unit.shift() }
+    }
+
+    const fn of_ledger(number: u8) -> Stat {
+        Stat { builder: LEDGER_BUILDER, number, shift: Unit::Bytes.shift() }
+    }
+
+    pub(super) fn is_of_ledger(self) -> bool {
+        self.builder == LEDGER_BUILDER
     }
 
     #[inline(always)]
@@ -198,8 +248,10 @@ impl Stat {
 
 impl fmt::Debug for Stat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match BUILT_IN.get(self.number()).filter(|_| self.builder == 0) {
-            Some(item) => write!(f, "Stat({})", item.name),
+        let built_in = BUILT_IN.get(self.number()).filter(|_| self.builder == 0).map(|item| item.name);
+        let of_ledger = Stat::LEDGER.get(self.number()).filter(|_| self.is_of_ledger()).map(|item| item.0);
+        match built_in.or(of_ledger) {
+            Some(name) => write!(f, "Stat({name})"),
             None => write!(f, "Stat({} of builder {})", self.number, self.builder),
         }
     }
@@ -252,10 +304,11 @@ impl Items {
         stat.builder == 0 || declared.is_some_and(|item| item.stat == stat)
     }
 
-    /// The first declared name that is empty, or that an earlier item has.
+    /// The first declared name that is empty, or that an earlier item or one of the ledger has.
     pub(crate) fn bad_name(&self) -> Option<&str> {
         let names: Vec<&str> = self.iter().map(|item| item.name).collect();
-        let bad = |&at: &usize| names[at].is_empty() || names[..at].contains(&names[at]);
+        let of_ledger = |name: &str| Stat::LEDGER.iter().any(|item| item.0 == name);
+        let bad = |&at: &usize| names[at].is_empty() || names[..at].contains(&names[at]) || of_ledger(names[at]);
         (BUILT_IN.len()..names.len()).find(bad).map(|at| names[at])
     }
 

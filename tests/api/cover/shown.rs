@@ -1,7 +1,7 @@
 use memcg::expert::FaultKind;
-use memcg::{Freshness, Group, Limits};
+use memcg::{BuildError, Freshness, Group, Limits, Runtime, Stat, Unit};
 
-use super::{Object, assert_figures, charged, group, runtime};
+use super::{Object, assert_figures, assert_verified, charged, group, runtime};
 
 #[test]
 fn a_subtree_has_what_its_groups_have() {
@@ -40,6 +40,78 @@ fn a_subtree_has_what_its_groups_have() {
     assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
     drop((covered, owned, charges));
     assert!(!runtime.snapshot().to_string().contains("allocated"), "a table without objects has no column for them");
+}
+
+const LEDGER: [(&str, Stat); 5] = [
+    ("reserved", Stat::RESERVED),
+    ("allocated", Stat::ALLOCATED),
+    ("covered", Stat::COVERED),
+    ("uncovered", Stat::UNCOVERED),
+    ("unpaid", Stat::UNPAID),
+];
+
+/// The items of the ledger in an exact read: of the subtree, and of the group alone.
+#[track_caller]
+fn assert_items(group: &Group, subtree: [i64; 5], local: [i64; 5]) {
+    let now = group.read(Freshness::Exact);
+    assert_eq!(LEDGER.map(|(_, stat)| now.get(stat)), subtree, "of {}", group.path());
+    assert_eq!(LEDGER.map(|(_, stat)| now.local(stat)), local, "of {} alone", group.path());
+    let bounds = LEDGER.map(|(_, stat)| now.max_error_of(stat));
+    let [reserved, allocated, .., uncovered, unpaid] = subtree;
+    assert_eq!((bounds, now.get(Stat::ANON)), ([0; 5], 4_096), "another item is beside them");
+    assert_eq!(reserved + uncovered + unpaid, group.live().cast_signed());
+    assert_eq!(allocated.cast_unsigned(), group.ledger().allocated());
+}
+
+#[test]
+fn statistics_have_the_ledger() {
+    let runtime = runtime();
+    let acme = group(&runtime, "acme");
+    let queries = [1_u64, 2].map(|number| acme.create(number, Limits::new()).unwrap());
+    queries[0].stat_add(Stat::ANON, 4_096);
+    let charge = queries[0].try_charge(100).unwrap();
+    let objects = [charge.cover(|| Object::new(130)), queries[0].run(|| Object::new(7))];
+    let ours = [acme.run(|| Object::new(11)), queries[1].run(|| Object::new(5))];
+    queries[1].offline().unwrap();
+    assert_items(&queries[0], [100, 137, 130, 7, 30], [100, 137, 130, 7, 30]);
+    assert_items(&acme, [100, 153, 130, 23, 30], [0, 16, 0, 16, 0]);
+    assert_items(&runtime.root(), [100, 153, 130, 23, 30], [0; 5]);
+
+    for freshness in [Freshness::Stale, Freshness::Threshold, Freshness::Within(0)] {
+        let now = acme.read(freshness);
+        let figures = LEDGER.map(|(_, stat)| (now.get(stat), now.max_error_of(stat)));
+        assert_eq!(figures, [(0, u64::MAX); 5], "they were not read");
+    }
+    let snapshot = runtime.snapshot();
+    let row = snapshot.rows().iter().find(|row| row.path == "/acme").unwrap();
+    assert_eq!(LEDGER.map(|(name, _)| row.stats[name]), [100, 153, 130, 23, 30]);
+    assert!(LEDGER.iter().all(|&(name, _)| snapshot.items().any(|item| item == (name, Unit::Bytes))));
+    let table = snapshot.with_stats(&["uncovered"]).to_string();
+    assert!(table.lines().nth(2).unwrap().ends_with("23 B"), "{table}");
+    drop((objects, ours, charge));
+    assert_items(&acme, [0; 5], [0; 5]);
+}
+
+#[test]
+fn no_thread_adds_to_the_ledger() {
+    let (runtime, query, charge) = charged();
+    let object = charge.cover(|| Object::new(60));
+    for (number, (name, stat)) in (1..).zip(LEDGER) {
+        // On cells that are not there yet, and on cells that are.
+        query.stat_add(stat, 1_000);
+        query.stat_add(Stat::ANON, 1);
+        charge.stat_add(stat, -7);
+        assert_eq!(runtime.counts().foreign_stats, 2 * number, "{name}");
+        let mut builder = Runtime::builder();
+        let own = builder.stat(name, Unit::Bytes);
+        assert_eq!(builder.build().unwrap_err(), BuildError::StatName(name.to_string()), "a name means one thing");
+        assert_ne!(own, stat);
+        assert_eq!(format!("{stat:?}"), format!("Stat({name})"));
+        assert!(Runtime::builder().reclaim_weight(stat).build().is_err(), "{name} has no published figure");
+    }
+    assert_figures(&query, [100, 100, 60, 0, 0]);
+    drop((object, charge));
+    assert_verified(&runtime);
 }
 
 #[test]
