@@ -26,7 +26,7 @@
 //! | charge | [`Charge`]; [`ChargeFuture`] waits in async code; [`ChargeSet`] and [`Counter`] for counters beside memory; [`OnExhausted`] |
 //! | learn why not | [`ChargeError`], [`OverLimitError`], [`Diagnosis`] |
 //! | give memory back under pressure | [`Reclaim`], [`ReclaimContext`], [`Priority`], [`Later`], [`ReclaimReport`]; [`OomPolicy`], [`Cancel`] |
-//! | be told | [`Events`], [`Event`], [`EventFuture`], [`Happened`]; a [`Registration`] keeps what is registered |
+//! | be told | [`Events`], [`Event`], [`EventFuture`], [`Happened`]; a [`Registration`] keeps what is registered; [`Incident`] is one of the last refusals and victims |
 //! | pay for allocations from a charge | [`Charge::cover`] ([`CoverGuard`]); [`CoveredBy`] for futures ([`Covered`]); [`Ledger`] shows both beside each other |
 //! | look at all groups | [`Snapshot`], [`SnapshotRow`], [`CounterRow`] |
 //! | count and read | [`Stat`], [`Item`], [`Unit`], [`Stats`], [`Freshness`]; [`Counts`], [`PeakWindow`] |
@@ -44,7 +44,8 @@
 //!
 //! * `serde`: [`Limits`], [`Limit`], [`Bytes`], [`OnExhausted`] and [`OomPolicy`] as text in a configuration file;
 //!   tables and figures for any format.
-//! * `tracing`: an event for each object that a pool hands out.
+//! * `tracing`: an event for each object that a pool hands out (`memcg::pool`), and for each drain of threads' credit
+//!   (`memcg::drain`).
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(missing_debug_implementations)]
 
@@ -98,6 +99,7 @@ pub use runtime::{BuildError, FlusherError, Runtime, RuntimeBuilder};
 pub use stat::reading::Freshness;
 pub use stat::{Item, Stat, Stats, Unit};
 pub use state::events::Event;
+pub use state::incidents::{Incident, IncidentKind};
 pub use state::listeners::Happened;
 pub use state::name::GroupName;
 pub use state::oom::{Cancel, OomPolicy};

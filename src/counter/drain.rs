@@ -21,6 +21,7 @@ use crate::counter::stocks::{self, Scope};
 use crate::sync::barrier::BarrierFailed;
 use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::block::Block;
+use crate::thread::reports::{Drained, note_drain};
 use crate::thread::slot::Slot;
 
 /// Margins at which a stock closes and opens, in batches per registered thread: 4 and 16 batches for two threads.
@@ -231,22 +232,27 @@ impl Tree {
             // The next turn claims the slots for which there was no memory.
             cut = !all | stocks.settle_claims(|_, _| ());
         }
+        let mut units = 0;
         for stock in from {
-            self.uncharge_settled(stock);
+            units += self.uncharge_settled(stock);
         }
+        let (closing, complete) = (pass == Pass::Closing, result.is_ok());
+        note_drain(Drained { stocks: from.len(), units, closing, complete });
         result
     }
 
-    /// Uncharge credit that came out of slots. What a poisoned counter holds beyond its usage was never charged.
-    pub(super) fn uncharge_settled(&self, stock: &Counter) {
+    /// Uncharge credit that came out of slots, and return how much. What a poisoned counter holds beyond its usage was
+    /// never charged.
+    pub(super) fn uncharge_settled(&self, stock: &Counter) -> u64 {
         let units = stock.usage.settled.swap(0, Ordering::Relaxed);
         if units == 0 {
-            return;
+            return 0;
         }
         let backed = if stock.poisoned.load(Ordering::Relaxed) { units.min(stock.backing()) } else { units };
         stock.uncharge_levels(backed);
         self.counts.discarded.fetch_add(units - backed, Ordering::Relaxed);
         self.counts.drained.fetch_add(backed, Ordering::Relaxed);
+        backed
     }
 
     /// Take all credit below `level` out and leave the stocks open.

@@ -9,7 +9,7 @@ use crate::counter::object::tree::Policies;
 use crate::sync::Ordering;
 use crate::thread::foreign::Foreign;
 use crate::thread::left::{LISTS, left};
-use crate::thread::objects;
+use crate::thread::reports;
 use crate::thread::slow_path::{self, Entered};
 
 /// A slow path of this thread, until the value is dropped.
@@ -54,7 +54,7 @@ impl Drop for End {
             if slow_path::has_to_serve() {
                 serve_slow();
             }
-            objects::report();
+            reports::report();
             serve_left();
         }
     }

@@ -37,6 +37,25 @@ impl Group {
         Ok(GroupCounter::new(self.find_counter(counter)?, OfGroup(self.clone())))
     }
 
+    /// Returns the counters of this group beside memory, in the order in which the builder declared them. Tiers are among
+    /// them.
+    ///
+    /// ```
+    /// # let mut builder = memcg::Runtime::builder();
+    /// builder.counter("spill").independent();
+    /// builder.counter("memsw").shared();
+    /// # let runtime = builder.build()?;
+    /// let root = runtime.root();
+    /// assert_eq!(root.counters().map(|counter| counter.name().to_string()).collect::<Vec<_>>(), ["spill", "memsw"]);
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn counters(&self) -> impl Iterator<Item = GroupCounter> {
+        // Behind them the object may have the front of a shared stock, which is no counter of the group.
+        let declared = group_tree::of(self.first()).further.len();
+        let further = self.first().group().skip(1).take(declared);
+        further.map(|counter| GroupCounter::new(counter, OfGroup(self.clone())))
+    }
+
     pub(super) fn find_counter(&self, counter: Counter) -> Result<&'static object::Counter, ChargeError> {
         let unknown = || ChargeError::UnknownCounter { group: self.clone(), counter: counter.number() };
         let known = counter.is_of(group_tree::of(self.first()));

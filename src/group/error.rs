@@ -9,9 +9,12 @@ use super::limits::ContradictionError;
 use super::refusal::OverLimitError;
 use crate::admission::attempt::ChargeFailure;
 use crate::counter::object;
+use crate::counter::refusal::LevelRefusal;
 use crate::hierarchy::group_tree;
+use crate::pressure::incidents::{self, Happening};
 use crate::stat::Unit;
 use crate::stat::item::InUnit;
+use crate::state::incidents::IncidentKind;
 use crate::thread::context;
 use crate::units::{Bytes, Percent};
 
@@ -135,16 +138,23 @@ impl ChargeError {
     #[cold]
     pub(super) fn new(failure: ChargeFailure, counter: &'static object::Counter, requested: u64) -> ChargeError {
         let (group, named) = (|| Group::pinned(counter.first()), || Counter::of_counter(counter));
+        let note = |kind, refusal: &LevelRefusal<'_>| {
+            let (limited, usage, max) = (refusal.level, refusal.usage, refusal.max);
+            incidents::note(&Happening { kind, group: counter, limited, requested, usage, max });
+        };
         match failure {
             ChargeFailure::Refused { refusal, pending, .. } => {
-                let refusal = OverLimitError::new(counter, requested, &refusal);
+                let error = OverLimitError::new(counter, requested, &refusal);
+                let is_pending = pending.is_some() && !context::in_reclaim();
+                note(if is_pending { IncidentKind::WouldBlock } else { IncidentKind::Refused }, &refusal);
                 match pending {
-                    _ if context::in_reclaim() => ChargeError::InReclaim(refusal),
-                    Some(_) => ChargeError::WouldBlock(refusal),
-                    None => ChargeError::Limit(refusal),
+                    _ if context::in_reclaim() => ChargeError::InReclaim(error),
+                    Some(_) => ChargeError::WouldBlock(error),
+                    None => ChargeError::Limit(error),
                 }
             }
             ChargeFailure::TimedOut { refusal, waited, .. } => {
+                note(IncidentKind::TimedOut, &refusal);
                 ChargeError::TimedOut { refusal: Box::new(OverLimitError::new(counter, requested, &refusal)), waited }
             }
             ChargeFailure::Offline => ChargeError::Offline { group: group(), counter: named(), requested },

@@ -29,6 +29,7 @@ mod reading;
 
 mod diagnosis;
 mod events;
+mod incidents;
 mod ledger;
 mod numa;
 mod snapshot;

@@ -9,6 +9,7 @@ use crate::pool::{Cache, PoolAlign};
 use crate::stat::Unit;
 use crate::stat::coordinator::Coordinator;
 use crate::state::events::event_cache;
+use crate::state::incidents::Incidents;
 use crate::state::listeners::Listeners;
 use crate::state::oom::Oom;
 use crate::state::own_bytes::Own;
@@ -44,6 +45,7 @@ pub(crate) struct GroupTree {
     pub(crate) listeners: Lock<Listeners>,
     pub(crate) oom: Lock<Oom>,
     pub(crate) started: Lock<Started>,
+    pub(crate) incidents: Incidents,
     pub(crate) own: Own,
 }
 
@@ -92,6 +94,7 @@ impl GroupTree {
             listeners: Lock::new(Rank::Bookkeeping, Listeners::default()),
             oom: Lock::new(Rank::Bookkeeping, Oom::default()),
             started: Lock::new(Rank::Bookkeeping, Started::default()),
+            incidents: Incidents::new(),
             own: Own::new(),
         }
     }

@@ -15,6 +15,7 @@ pub(crate) mod callbacks;
 pub(crate) mod delays;
 pub(crate) mod exhausted;
 pub(crate) mod high;
+pub(crate) mod incidents;
 pub(crate) mod line;
 pub(crate) mod listeners;
 pub(crate) mod observe;

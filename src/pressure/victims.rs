@@ -17,11 +17,13 @@ use crate::counter::object::tree::Tree;
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::{events, group_object, group_tree};
+use crate::pressure::incidents::{self, Happening};
 use crate::pressure::line::expel;
 use crate::pressure::wakers::Wakers;
 use crate::reclaim::round::TIME_MAX;
 use crate::state::callback::{Callback, Function};
 use crate::state::events::Event;
+use crate::state::incidents::IncidentKind;
 use crate::state::oom::{Cancel, EXEMPT, Oom, OomMarks, OomPolicy, TOGETHER, Victim, VictimName};
 use crate::state::waiting::Decision;
 use crate::sync::lock::Lock;
@@ -325,6 +327,14 @@ impl Chosen {
                 continue;
             }
             events::count_and_notify(&hook.group, Event::OomKill);
+            incidents::note(&Happening {
+                kind: IncidentKind::Victim,
+                group: &hook.group,
+                limited: self.domain,
+                requested: self.wanted,
+                usage: self.domain.usage(),
+                max: self.domain.max(),
+            });
             let (group, domain) = (hook.group.header, self.domain.header);
             let why = Cancel { group, domain, wanted: self.wanted, overrun: self.overrun };
             if context::in_hook(|| hook.call(&why)) == Some(false) {

@@ -22,7 +22,7 @@ use crate::lifecycle::own_bytes::{self, OwnBytes};
 use crate::page_counter::Counts;
 use crate::page_counter::reading::counts;
 use crate::pool::PoolTable;
-use crate::pressure::started;
+use crate::pressure::{incidents, started};
 use crate::reclaim::excess;
 use crate::stat::Item;
 use crate::stat::coordinator::PERIOD;
@@ -30,6 +30,9 @@ use crate::sync::Arc;
 use crate::sync::barrier::BarrierState;
 use crate::sync::lock::{Lock, Rank};
 use flusher::Flusher;
+
+/// The most that a runtime keeps of its refusals and victims.
+const INCIDENTS_MAX: usize = 1 << 16;
 
 /// A handle on a tree of groups and its configuration. The drop of the last one may block: in async code drop it on
 /// another thread. A handle is cheap to clone, send and share.
@@ -258,6 +261,26 @@ impl Runtime {
     /// away. See [`RuntimeBuilder::barrier`] for an example.
     pub fn barrier(&self) -> BarrierState {
         self.owned.tree.barrier.state()
+    }
+
+    /// Keeps the last `most` refusals and victims from now on, for [`Group::incidents`]. 0, the default, keeps none.
+    /// More than 65,536 are not kept.
+    ///
+    /// A charge that is refused then takes one lock more and makes two paths. Where an allocator charges inside another
+    /// call of this crate, it keeps no incident.
+    ///
+    /// ```
+    /// let runtime = memcg::Runtime::builder().max(100).build()?;
+    /// assert!(runtime.root().try_charge(101).is_err());
+    /// runtime.keep_incidents(1);
+    /// assert!(runtime.root().try_charge(102).is_err());
+    /// assert!(runtime.root().try_charge(103).is_err());
+    /// let kept = runtime.root().incidents();
+    /// assert_eq!(kept.iter().map(|kept| (kept.number, kept.requested)).collect::<Vec<_>>(), [(2, 103)]);
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn keep_incidents(&self, most: usize) {
+        incidents::keep(self.owned.root.first(), most.min(INCIDENTS_MAX));
     }
 
     /// Returns the bytes that the accounting itself takes: for objects of groups, slots of threads, statistics, tables.

@@ -3,6 +3,7 @@
 pub(crate) mod callback;
 pub(crate) mod events;
 pub(crate) mod history;
+pub(crate) mod incidents;
 pub(crate) mod limits;
 pub(crate) mod listeners;
 pub(crate) mod name;

@@ -1,7 +1,8 @@
 //! What one thread owns. `README.md` explains how the parts work together.
 //!
 //! Files import in this order, each only from those before it: `audit`, `raw`, `gross`, `ledger`, `cells`, `slot`, `pace`, `transit`,
-//! `left`, then `directory`, `counts`, `block`, `local`, `registry`, `slow_path`. `context` and `objects` import `local`,
+//! `left`, then `directory`, `counts`, `block`, `local`, `registry`, `slow_path`. `context` imports `local`,
+//! `reports` imports `context`, `objects` imports `local` and `reports`,
 //! `current` and `owner` import `directory`, `unowned` imports `registry`. A file whose words no other file reads has a
 //! thread-local of its own.
 
@@ -24,6 +25,7 @@ pub(crate) mod owner;
 pub(crate) mod pace;
 pub(crate) mod raw;
 pub(crate) mod registry;
+pub(crate) mod reports;
 pub(crate) mod slot;
 pub(crate) mod slow_path;
 pub(crate) mod transit;

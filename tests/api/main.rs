@@ -8,8 +8,9 @@
 //! * `page_counter`: nodes, statistics and names of counters alone;
 //! * `refusals`: what a charge that is refused prints;
 //! * `snapshot`: all groups with their figures, and the table of them;
+//! * `incidents`: the last refusals and victims;
 //! * `misuse`: wrong use of counters; `bad_input`: names, limits and configurations that do not hold;
-//! * `pools`: with feature `tracing`, an event for each object that is taken.
+//! * `pools`: with feature `tracing`, an event for each object that is taken, and for each drain.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -23,6 +24,7 @@ mod edges;
 mod events;
 mod groups;
 mod idle;
+mod incidents;
 mod misuse;
 mod observe;
 mod page_counter;

@@ -1,4 +1,4 @@
-//! An event for each object that is taken from a pool.
+//! An event for each object that is taken from a pool, and for each drain.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -17,11 +17,13 @@ struct Listens {
     reported: Mutex<Vec<Fields>>,
     runtime: Option<Runtime>,
     panics: bool,
+    /// Of drains, not of pools.
+    of_drains: bool,
 }
 
 impl Subscriber for Listens {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target() == "memcg::pool"
+        metadata.target() == if self.of_drains { "memcg::drain" } else { "memcg::pool" }
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
@@ -43,7 +45,10 @@ impl Subscriber for Listens {
         event.record(&mut reads);
         self.reported.lock().unwrap().push(reads.0);
         if let Some(runtime) = &self.runtime {
-            runtime.root().create("its own", Limits::new()).unwrap().offline().unwrap();
+            let group = runtime.root().create("its own", Limits::new()).unwrap();
+            drop(group.try_charge(10).unwrap());
+            group.drain();
+            group.offline().unwrap();
         }
         assert!(!self.panics, "on purpose");
     }
@@ -111,4 +116,41 @@ fn what_there_is_no_place_for_is_counted() {
     let (last, first) = events.split_last().unwrap();
     let unreported: usize = last["unreported"].parse().unwrap();
     assert_eq!(first.len() + unreported, 41);
+}
+
+/// A drain leaves the stocks open; one for a new batch closes them, and takes nothing where the first has taken all.
+#[test]
+fn each_drain_is_an_event() {
+    let runtime = Runtime::builder().batch(memcg::Bytes(1_000)).adaptive(false).build().unwrap();
+    let root = runtime.root();
+    drop(root.try_charge(10).unwrap());
+    let mut drained = 0;
+    let events = reported(Listens { of_drains: true, ..Listens::default() }, || {
+        drained = root.drain();
+        root.set_batch(500);
+    });
+    assert!(drained >= 10, "{drained}");
+    let field = |event: usize, name: &str| events[event][name].clone();
+    assert_eq!(events.len(), 2, "{events:?}");
+    assert_eq!([0, 1].map(|event| field(event, "units")), [drained.to_string(), "0".to_string()]);
+    assert_eq!([0, 1].map(|event| field(event, "closing")), ["false", "true"]);
+    for event in [0, 1] {
+        assert_eq!((field(event, "stocks"), field(event, "complete")), ("1".to_string(), "true".to_string()));
+    }
+    assert_eq!(runtime.counts().drained, drained);
+}
+
+#[test]
+fn a_subscriber_may_drain_and_panic() {
+    let of_the_subscriber = Runtime::builder().build().unwrap();
+    let runtime = Runtime::builder().build().unwrap();
+    let root = runtime.root();
+    let listens = Listens { runtime: Some(of_the_subscriber), panics: true, of_drains: true, ..Listens::default() };
+    let events = reported(listens, || {
+        for _ in 0..2 {
+            drop(root.try_charge(10).unwrap());
+            root.drain();
+        }
+    });
+    assert_eq!(events.len(), 2, "what it drains itself is not reported: {events:?}");
 }

@@ -1,0 +1,66 @@
+//! Notes refusals and victims, for those who ask what happened last. A tree that keeps none costs a load.
+
+use std::time::SystemTime;
+
+use crate::counter::object::Counter;
+use crate::counter::slow_path::SlowPath;
+use crate::hierarchy::{group_tree, names};
+use crate::state::incidents::{Incident, IncidentKind};
+use crate::thread::slow_path;
+
+/// What happened at a counter that met its max.
+pub(crate) struct Happening<'a> {
+    pub(crate) kind: IncidentKind,
+    pub(crate) group: &'a Counter,
+    pub(crate) limited: &'a Counter,
+    pub(crate) requested: u64,
+    pub(crate) usage: u64,
+    pub(crate) max: u64,
+}
+
+/// Keeps an incident, if the tree does. The caller holds no lock. Inside another slow path the thread notes nothing: it
+/// may be an allocator, or hold locks.
+#[inline]
+pub(crate) fn note(happening: &Happening<'_>) {
+    if group_tree::of(happening.limited).incidents.keeps() {
+        note_slow(happening);
+    }
+}
+
+#[cold]
+fn note_slow(happening: &Happening<'_>) {
+    if slow_path::is_running() {
+        return;
+    }
+    // What this thread allocates here, an allocator may charge: inside of the path, so that it notes nothing in turn.
+    let _path = SlowPath::enter();
+    let &Happening { kind, group, limited, requested, usage, max } = happening;
+    let incident = Incident {
+        number: 0,
+        at: SystemTime::now(),
+        kind,
+        group: names::path(group),
+        limited: names::path(limited),
+        counter: group_tree::further_name(limited).map(str::to_string),
+        requested,
+        usage,
+        max,
+    };
+    group_tree::of(limited).incidents.add(incident);
+}
+
+/// Those of a group and of the groups below it, oldest first.
+pub(crate) fn of(group: &Counter) -> Vec<Incident> {
+    let _path = SlowPath::enter();
+    let top = names::path(group);
+    let is_below = |path: &str| {
+        top == "/" || path.strip_prefix(top.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    group_tree::of(group).incidents.all(|incident| is_below(&incident.group) || is_below(&incident.limited))
+}
+
+/// Keeps the last `most` from now on.
+pub(crate) fn keep(root: &Counter, most: usize) {
+    let _path = SlowPath::enter();
+    group_tree::of(root).incidents.set_most(most);
+}

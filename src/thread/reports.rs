@@ -1,0 +1,167 @@
+//! Events of the crate `tracing`, with the feature of that name: what a thread has taken and drained.
+//!
+//! | target | level | fields |
+//! |---|---|---|
+//! | `memcg::pool` | TRACE | `pool`, `asked`, `given`, `recycled`, and `node` where the pool has one: an object that a thread takes, as the kernel's `kmem_cache_alloc` |
+//! | `memcg::drain` | DEBUG | `stocks` that a thread looked at, `units` that it took out of them, `closing`: the stocks hold no credit from now on, `complete`: no thread kept some back |
+//!
+//! A subscriber is foreign code, and threads take objects and drain stocks under locks and inside charges. So the thread
+//! notes each event in words of its own, and reports them at the end of the slow path, where it holds no lock. Where one
+//! slow path has more events than there are words, a last event has the number of the others, `unreported`. The thread
+//! does not note what a subscriber causes, or there would be no end.
+
+/// What a drain has done.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(feature = "tracing"), allow(dead_code))]
+pub(crate) struct Drained {
+    pub(crate) stocks: usize,
+    pub(crate) units: u64,
+    pub(crate) closing: bool,
+    pub(crate) complete: bool,
+}
+
+#[cfg(feature = "tracing")]
+pub(crate) use noted::{note_drain, note_object, report};
+
+/// Without the feature the thread reports nothing.
+#[cfg(not(feature = "tracing"))]
+#[inline(always)]
+pub(crate) fn report() {}
+
+/// Without the feature the thread notes nothing.
+#[cfg(not(feature = "tracing"))]
+#[inline(always)]
+pub(crate) fn note_drain(_: Drained) {}
+
+#[cfg(feature = "tracing")]
+mod noted {
+    use std::cell::Cell;
+
+    use tracing::level_filters::LevelFilter;
+    use tracing::{Level, event};
+
+    use super::Drained;
+    use crate::pool::shape::Shape;
+    use crate::sync::per_thread;
+    use crate::thread::context;
+    use crate::thread::foreign::contain;
+
+    const POOL: &str = "memcg::pool";
+    const DRAIN: &str = "memcg::drain";
+
+    /// The most objects of one slow path that a thread reports. The first write of statistics far below the root takes
+    /// most objects: one for each level.
+    const OBJECTS_MAX: usize = 16;
+    /// The most drains of one slow path that a thread reports.
+    const DRAINS_MAX: usize = 4;
+
+    #[derive(Clone, Copy, Debug)]
+    struct TakenObject {
+        pool: &'static str,
+        asked: usize,
+        given: usize,
+        node: Option<u16>,
+        recycled: bool,
+    }
+
+    struct NotedEvents<T, const MOST: usize> {
+        first: [Cell<Option<T>>; MOST],
+        /// All events, those that have no place in `first` included.
+        count: Cell<usize>,
+    }
+
+    impl<T: Copy, const MOST: usize> NotedEvents<T, MOST> {
+        const fn new() -> Self {
+            NotedEvents { first: [const { Cell::new(None) }; MOST], count: Cell::new(0) }
+        }
+
+        fn add(&self, event: T) {
+            if let Some(place) = self.first.get(self.count.get()) {
+                place.set(Some(event));
+            }
+            self.count.set(self.count.get() + 1);
+        }
+
+        /// Calls `report` with each event. Returns how many have had no place.
+        fn take(&self, report: impl Fn(T)) -> usize {
+            self.first.iter().filter_map(Cell::take).for_each(report);
+            self.count.replace(0).saturating_sub(MOST)
+        }
+    }
+
+    struct AllNotedEvents {
+        objects: NotedEvents<TakenObject, OBJECTS_MAX>,
+        drains: NotedEvents<Drained, DRAINS_MAX>,
+        reporting: Cell<bool>,
+    }
+
+    impl AllNotedEvents {
+        const fn new() -> Self {
+            AllNotedEvents { objects: NotedEvents::new(), drains: NotedEvents::new(), reporting: Cell::new(false) }
+        }
+    }
+
+    per_thread!(with_all: AllNotedEvents = AllNotedEvents::new());
+
+    /// Whether some subscriber wants events of that level: a load.
+    fn is_wanted(level: LevelFilter) -> bool {
+        LevelFilter::current() >= level
+    }
+
+    /// NotedEvents an object that the thread has taken, unless it reports now. Calls no foreign code.
+    pub(crate) fn note_object(shape: &Shape, recycled: bool) {
+        if !is_wanted(LevelFilter::TRACE) {
+            return;
+        }
+        let node = shape.node.map(|node| node.get());
+        let taken = TakenObject { pool: shape.kind.name(), asked: shape.asked, given: shape.given(), node, recycled };
+        with_all(|all| {
+            if !all.reporting.get() {
+                all.objects.add(taken);
+            }
+        });
+    }
+
+    /// NotedEvents a drain of this thread, unless it reports now. Calls no foreign code.
+    pub(crate) fn note_drain(drained: Drained) {
+        if is_wanted(LevelFilter::DEBUG) {
+            with_all(|all| {
+                if !all.reporting.get() {
+                    all.drains.add(drained);
+                }
+            });
+        }
+    }
+
+    /// Reports to the subscribers what the thread has noted. The thread holds no lock and is in no slow path.
+    #[inline]
+    pub(crate) fn report() {
+        with_all(|all| {
+            if all.objects.count.get() + all.drains.count.get() != 0 && !all.reporting.replace(true) {
+                report_slow(all);
+                all.reporting.set(false);
+            }
+        });
+    }
+
+    #[cold]
+    fn report_slow(all: &AllNotedEvents) {
+        let unreported = all.objects.take(|TakenObject { pool, asked, given, node, recycled }| {
+            foreign(|| event!(target: POOL, Level::TRACE, pool, asked, given, node, recycled));
+        });
+        if unreported > 0 {
+            foreign(|| event!(target: POOL, Level::TRACE, unreported));
+        }
+        let unreported = all.drains.take(|Drained { stocks, units, closing, complete }| {
+            foreign(|| event!(target: DRAIN, Level::DEBUG, stocks, units, closing, complete));
+        });
+        if unreported > 0 {
+            foreign(|| event!(target: DRAIN, Level::DEBUG, unreported));
+        }
+    }
+
+    /// Whatever a subscriber does, the caller goes on.
+    fn foreign(work: impl FnOnce()) {
+        context::in_listener(|| drop(contain(work)));
+    }
+}
