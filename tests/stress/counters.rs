@@ -17,6 +17,7 @@ use memcg::{CounterConfig, PageCounter};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
+use crate::forced::Forced;
 use crate::stretches::{stretches, watched};
 use crate::support::turns::turn;
 
@@ -46,21 +47,13 @@ struct Node {
     generation: u32,
     /// Units charged to this counter, and to passing children of it.
     tally: AtomicI64,
-    /// One setter at a time; the number is odd while one is at work.
-    setter: Mutex<()>,
-    setting: AtomicU64,
+    /// One setter at a time. What each worker's count of steps was when the max was last set.
+    setter: Mutex<Vec<u64>>,
 }
 
 impl Node {
     fn new(counter: PageCounter, parent: Option<usize>, generation: u32) -> Self {
-        Self {
-            counter,
-            parent,
-            generation,
-            tally: AtomicI64::new(0),
-            setter: Mutex::new(()),
-            setting: AtomicU64::new(0),
-        }
+        Self { counter, parent, generation, tally: AtomicI64::new(0), setter: Mutex::default() }
     }
 
     fn add(&self, units: u64) {
@@ -71,33 +64,57 @@ impl Node {
         self.tally.fetch_sub(units as i64, Ordering::Relaxed);
     }
 
-    fn set_max(&self, max: u64) {
-        let _one = lock(&self.setter);
-        self.setting.fetch_add(1, Ordering::SeqCst);
+    fn set_max(&self, max: u64, steps: &Steps) {
+        let mut setter = lock(&self.setter);
         let set = self.counter.set_max(max);
-        self.setting.fetch_add(1, Ordering::SeqCst);
+        *setter = steps.now();
         if let Err(busy) = set {
             assert_eq!(busy.level(), self.counter.id(), "{busy}");
             assert!(busy.usage() > max, "{busy}");
         }
     }
 
-    /// Looks once; `false` when a limit or a forced charge came in between.
+    /// Looks once; `false` where usage may rightly be above max: a max is being set, a forced charge is under way, or a
+    /// walk that began under an earlier max may not have been undone yet.
     ///
-    /// Forced excess is read before usage: while no forced charge is added (the total tells) it only falls, so it was
-    /// at least as large as that when usage was read.
-    fn sample(&self) -> bool {
+    /// Forced excess is read before usage: while no charge is forced it only falls, so it was at least as large as that
+    /// when usage was read.
+    fn sample(&self, steps: &Steps, forced_charges: &Forced) -> bool {
+        let Ok(setter) = self.setter.try_lock() else { return false };
+        let Some(still) = forced_charges.still() else { return false };
+        if !steps.are_past(&setter) {
+            return false;
+        }
         let counter = &self.counter;
-        let setting = self.setting.load(Ordering::SeqCst);
-        let (total, forced) = (counter.forced_total(), counter.forced());
-        let max = counter.max();
-        let usage = counter.usage();
-        let still = counter.max() == max && counter.forced_total() == total;
-        if !still || setting % 2 == 1 || self.setting.load(Ordering::SeqCst) != setting {
+        let (forced, max, usage) = (counter.forced(), counter.max(), counter.usage());
+        if forced_charges.still() != Some(still) {
             return false;
         }
         assert!(usage.saturating_sub(forced) <= max, "{}: usage {usage}, forced {forced}, max {max}", counter.id());
         true
+    }
+}
+
+// === impl Steps ===
+
+/// Counts what each worker begins and ends: odd while it is in a step.
+#[derive(Default)]
+struct Steps([AtomicU64; THREADS]);
+
+impl Steps {
+    fn run(&self, thread: usize, step: impl FnOnce()) {
+        self.0[thread].fetch_add(1, Ordering::SeqCst);
+        step();
+        self.0[thread].fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn now(&self) -> Vec<u64> {
+        self.0.iter().map(|steps| steps.load(Ordering::SeqCst)).collect()
+    }
+
+    /// Every step that was under way then has ended.
+    fn are_past(&self, then: &[u64]) -> bool {
+        self.now().iter().zip(then).all(|(now, then)| then % 2 == 0 || now != then)
     }
 }
 
@@ -219,6 +236,8 @@ struct Stress {
     tree: RwLock<Tree>,
     lanes: Vec<Mutex<Lane>>,
     inboxes: Vec<Mutex<Vec<Parcel>>>,
+    steps: Steps,
+    forced: Forced,
     ops: AtomicU64,
     refusals: AtomicU64,
 }
@@ -236,7 +255,7 @@ impl Lane {
         let index = self.rng.random_range(0..tree.nodes.len());
         let node = &tree.nodes[index];
         match self.rng.random_range(0..4_000) {
-            0..8 => self.set_max(node),
+            0..8 => self.set_max(stress, node),
             8 => node.counter.set_batch([0, 1, 2, 16, 64, 64, 200][self.rng.random_range(0..7)]),
             9..12 => drop(node.counter.drain()),
             12..16 => node.counter.set_min(self.units()),
@@ -246,7 +265,7 @@ impl Lane {
             }
             30..50 => {
                 let units = self.units();
-                node.counter.charge(units);
+                stress.forced.run(|| node.counter.charge(units));
                 self.keep(stress, node, index, units);
             }
             50..70 => self.passing(stress, tree),
@@ -256,14 +275,14 @@ impl Lane {
         }
     }
 
-    fn set_max(&mut self, node: &Node) {
+    fn set_max(&mut self, stress: &Stress, node: &Node) {
         let max = match self.rng.random_range(0..8) {
             0 => self.rng.random_range(0..100),
             1 => node.counter.live(),
             2 | 3 => node.counter.live() + self.rng.random_range(0..3_000),
             _ => PageCounter::UNLIMITED,
         };
-        node.set_max(max);
+        node.set_max(max, &stress.steps);
     }
 
     fn charge(&mut self, stress: &Stress, tree: &Tree, index: usize) {
@@ -357,6 +376,8 @@ impl Stress {
             tree: RwLock::new(Tree::random(&mut SmallRng::seed_from_u64(seed))),
             lanes: (1..=THREADS as u64).map(lane).collect(),
             inboxes: (0..THREADS).map(|_| Mutex::default()).collect(),
+            steps: Steps::default(),
+            forced: Forced::default(),
             ops: AtomicU64::new(0),
             refusals: AtomicU64::new(0),
         }
@@ -371,7 +392,7 @@ impl Stress {
         self.ops.fetch_add(ops, Ordering::Relaxed);
         let mut lane = lock(&self.lanes[thread]);
         let tree = self.tree();
-        (0..ops).for_each(|_| lane.step(self, &tree));
+        (0..ops).for_each(|_| self.steps.run(thread, || lane.step(self, &tree)));
     }
 
     /// The life of one tree: some stretches of work with a quiescent point after each, then everything is freed.
@@ -417,7 +438,7 @@ impl Stress {
 
     /// Looks at every counter; returns how many looks were conclusive.
     fn sample(&self) -> u64 {
-        self.tree().nodes.iter().filter(|node| node.sample()).count() as u64
+        self.tree().nodes.iter().filter(|node| node.sample(&self.steps, &self.forced)).count() as u64
     }
 }
 

@@ -12,6 +12,7 @@ mod support;
 
 mod async_waiters;
 mod counters;
+mod forced;
 mod groups;
 mod large_waiter;
 mod outlive;

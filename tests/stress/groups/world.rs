@@ -10,6 +10,7 @@ use rand::RngExt;
 use rand::rngs::SmallRng;
 
 use super::lock;
+use crate::forced::Forced;
 
 /// Groups that stay for the life of their tree, and places for those that do not.
 pub(crate) const PERMANENT: usize = 6;
@@ -35,28 +36,6 @@ impl Stay {
         self.setting.fetch_add(1, Ordering::SeqCst);
         self.group.set_max(limit).expect("a number");
         self.setting.fetch_add(1, Ordering::SeqCst);
-    }
-}
-
-/// Forced charges begun and ended.
-#[derive(Default)]
-pub(crate) struct Forced {
-    pub(crate) begun: AtomicU64,
-    pub(crate) ended: AtomicU64,
-}
-
-impl Forced {
-    pub(crate) fn run<R>(&self, force: impl FnOnce() -> R) -> R {
-        self.begun.fetch_add(1, Ordering::SeqCst);
-        let result = force();
-        self.ended.fetch_add(1, Ordering::SeqCst);
-        result
-    }
-
-    /// How many there were, if none is under way.
-    pub(crate) fn still(&self) -> Option<u64> {
-        let ended = self.ended.load(Ordering::SeqCst);
-        (self.begun.load(Ordering::SeqCst) == ended).then_some(ended)
     }
 }
 
@@ -117,9 +96,7 @@ impl World {
         let (setting, still) = (stay.setting.load(Ordering::SeqCst), self.forced.still());
         // Forced excess first: while none is added it only falls, so it was at least as large when usage was read.
         let (forced, max, usage) = (stay.group.forced(), stay.group.max(), stay.group.usage());
-        let quiet = still.is_some()
-            && self.forced.still() == still
-            && self.forced.begun.load(Ordering::SeqCst) == still.unwrap_or(0);
+        let quiet = still.is_some() && self.forced.still() == still;
         if !quiet || setting % 2 == 1 || stay.setting.load(Ordering::SeqCst) != setting {
             return false;
         }

@@ -14,6 +14,7 @@ use rand::RngExt;
 use rand::rngs::SmallRng;
 
 use super::{ON_PURPOSE, lock};
+use crate::forced::Forced;
 
 /// Groups that stay for the life of their tree, the root first, and places for those that do not.
 pub(crate) const STAYS: usize = 9;
@@ -48,35 +49,13 @@ impl Stay {
         let (setting, still) = (self.setting.load(Ordering::SeqCst), self.forced.still());
         // Forced excess first: while none is added it only falls, so it was at least as large when usage was read.
         let (forced, max, usage) = (self.group.forced(), self.group.max(), self.group.usage());
-        let quiet = still.is_some() && self.forced.begun.load(Ordering::SeqCst) == still.unwrap_or(0);
+        let quiet = still.is_some() && self.forced.still() == still;
         if !quiet || setting % 2 == 1 || self.setting.load(Ordering::SeqCst) != setting {
             return false;
         }
         let ordinary = usage.saturating_sub(forced);
         assert!(ordinary <= max, "{}: usage {usage}, forced {forced}, max {max}", self.group.path());
         true
-    }
-}
-
-/// Forced charges begun and ended.
-#[derive(Default)]
-pub(crate) struct Forced {
-    begun: AtomicU64,
-    ended: AtomicU64,
-}
-
-impl Forced {
-    pub(crate) fn run<R>(&self, force: impl FnOnce() -> R) -> R {
-        self.begun.fetch_add(1, Ordering::SeqCst);
-        let result = force();
-        self.ended.fetch_add(1, Ordering::SeqCst);
-        result
-    }
-
-    /// How many there were, if none is under way.
-    fn still(&self) -> Option<u64> {
-        let ended = self.ended.load(Ordering::SeqCst);
-        (self.begun.load(Ordering::SeqCst) == ended).then_some(ended)
     }
 }
 
