@@ -30,7 +30,7 @@ use serde::Serialize;
 
 use crate::exposition::Exposition;
 use crate::files;
-use crate::protocol::{Answer, Question, ROWS_MAX};
+use crate::protocol::{Answer, INCIDENTS_MAX, Incident, Question, ROWS_MAX};
 
 /// Clients at a time.
 const CLIENTS_MAX: usize = 1_024;
@@ -46,6 +46,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const IDLE: Duration = Duration::from_secs(1);
 /// Requests to set a limit that wait for the one that is being set.
 const SETS_MAX: usize = 16;
+/// Refusals and victims that the runtime keeps, unless the service says otherwise.
+const INCIDENTS: usize = 256;
 
 /// Prepares a socket that answers questions about a runtime: see [`serve`].
 #[derive(Clone, Debug)]
@@ -56,6 +58,7 @@ pub struct Endpoint {
     mode: u32,
     may_set: bool,
     kept: usize,
+    incidents: usize,
 }
 
 /// Opens a Unix socket at `path` that only processes of this user reach, and that changes nothing. The thread that
@@ -67,6 +70,7 @@ pub struct Endpoint {
 /// |---|---|
 /// | `{"get":{"path":"/acme","file":"memory.max"}}` | `{"ok":"536870912\n"}`: see [`File`](crate::File) |
 /// | `{"rows":{"path":"/","depth":1,"top":20}}` | `{"ok":{"rows":[..],"others":[[1,4096]]}}`: the group, and the largest below it; see [`Exposition`] |
+/// | `{"incidents":{"path":"/acme","most":5}}` | `{"ok":[..]}`: its last refusals and victims, see [`Endpoint::incidents`] |
 /// | `{"metrics":{}}` | `{"ok":"# HELP .."}`: OpenMetrics |
 /// | `{"set":{"path":"/acme","file":"memory.max","to":"512M"}}` | `{"ok":null}`, where the service allows it |
 /// | anything else | `{"error":"what is wrong"}` |
@@ -102,7 +106,14 @@ impl Endpoint {
     /// The socket of [`serve`].
     pub fn new(runtime: &Runtime) -> Endpoint {
         let exposition = Exposition::new(runtime);
-        Endpoint { runtime: runtime.clone(), exposition, mode: 0o600, may_set: false, kept: UNSENT_MAX }
+        Endpoint {
+            runtime: runtime.clone(),
+            exposition,
+            mode: 0o600,
+            may_set: false,
+            kept: UNSENT_MAX,
+            incidents: INCIDENTS,
+        }
     }
 
     /// The permissions of the socket's file: who may connect. `0o600` by default.
@@ -125,6 +136,13 @@ impl Endpoint {
         self
     }
 
+    /// How many of its last refusals and victims the runtime keeps from [`serve`](Self::serve) on; 256 by default. 0
+    /// leaves the runtime's own setting: [`Runtime::keep_incidents`].
+    pub fn incidents(mut self, most: usize) -> Endpoint {
+        self.incidents = most;
+        self
+    }
+
     /// What `metrics` answers: [`Exposition::new`] by default.
     pub fn exposition(mut self, exposition: Exposition) -> Endpoint {
         self.exposition = exposition;
@@ -140,6 +158,9 @@ impl Endpoint {
         let path = path.as_ref().to_path_buf();
         let listener = bind(&path, self.mode)?;
         listener.set_nonblocking(true)?;
+        if self.incidents > 0 {
+            self.runtime.keep_incidents(self.incidents);
+        }
         let (wake, woken) = UnixStream::pair()?;
         wake.set_nonblocking(true)?;
         woken.set_nonblocking(true)?;
@@ -459,6 +480,7 @@ impl Server {
         let line = match serde_json::from_slice(question) {
             Ok(Question::Get { path, file }) => answer(files::read(runtime, &path, &file)),
             Ok(Question::Rows { path, depth, top }) => rows(runtime, &path, depth, top),
+            Ok(Question::Incidents { path, most }) => incidents(runtime, &path, most),
             Ok(Question::Metrics {}) => answer(Ok::<_, String>(exposition.openmetrics())),
             Ok(Question::Set { .. }) if !client.may_set => error("limits cannot be set here"),
             Ok(Question::Set { path, file, to }) => {
@@ -524,6 +546,16 @@ fn is_ours(stream: &UnixStream) -> bool {
 #[cfg(not(target_os = "linux"))]
 fn is_ours(_: &UnixStream) -> bool {
     false
+}
+
+fn incidents(runtime: &Runtime, path: &str, most: usize) -> Vec<u8> {
+    if most > INCIDENTS_MAX {
+        return error(format!("most is {INCIDENTS_MAX} at most"));
+    }
+    let Some(group) = runtime.group(path) else { return error(format!("no group {path}")) };
+    let mut incidents = group.incidents();
+    let last = incidents.split_off(incidents.len().saturating_sub(most));
+    line(&Answer::Ok(last.into_iter().map(Incident::from).collect::<Vec<_>>()))
 }
 
 fn rows(runtime: &Runtime, path: &str, depth: usize, top: usize) -> Vec<u8> {

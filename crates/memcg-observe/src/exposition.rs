@@ -1,8 +1,12 @@
 //! Which groups are shown, and their figures: as many series as were asked for, however many groups there are.
+#![cfg_attr(
+    not(all(feature = "openmetrics", feature = "opentelemetry")),
+    allow(dead_code, reason = "each of the features reads a part")
+)]
 
-use memcg::{Freshness, Group, Item, Runtime, Unit};
+use memcg::{Freshness, Group, GroupCounter, Item, Runtime, Unit};
 
-use crate::protocol::{Row, Rows};
+use crate::protocol::{CounterRow, Row, Rows};
 
 /// The figures of a runtime for a monitoring system: see [`Exposition::new`].
 ///
@@ -13,7 +17,7 @@ use crate::protocol::{Row, Rows};
 /// under `other`. So the usage of all groups of one level and of its `other` is the root's, and there are at most
 /// `1 + depth * (top + 1)` values of the label `group`.
 ///
-/// Only usage has an `other`. A sum of counts over groups that change from scrape to scrape would fall: the group above has
+/// Only usage of memory has an `other`. A sum of counts over groups that change from scrape to scrape would fall: the group above has
 /// the counts of all below it.
 ///
 /// # Cost
@@ -22,7 +26,7 @@ use crate::protocol::{Row, Rows};
 /// Groups below the depth cost nothing. No lock is held over more than a few groups, and no charge waits.
 #[derive(Clone, Debug)]
 pub struct Exposition {
-    runtime: Runtime,
+    pub(crate) runtime: Runtime,
     depth: usize,
     top: usize,
 }
@@ -101,6 +105,13 @@ pub(crate) struct Figures {
     pub(crate) process: Process,
 }
 
+impl Figures {
+    /// The counters beside memory, of all groups.
+    pub(crate) fn counters(&self) -> impl Iterator<Item = (&Row, &str, &CounterRow)> {
+        self.groups.rows.iter().flat_map(|row| row.counters.iter().map(move |(name, is)| (row, name.as_str(), is)))
+    }
+}
+
 fn row(group: &Group, usage: u64, depth: usize, items: &[Item<'_>]) -> Row {
     let events = group.events();
     let events = events.iter().filter(|&(_, count)| count > 0 || depth == 0);
@@ -122,11 +133,91 @@ fn row(group: &Group, usage: u64, depth: usize, items: &[Item<'_>]) -> Row {
         refused: group.refused_count(),
         events: events.map(|(event, count)| (event.name().to_string(), count)).collect(),
         stats: stats.map(|(name, figure)| (name.to_string(), figure)).collect(),
+        counters: group.counters().map(|counter| (counter.name().to_string(), counter_row(&counter))).collect(),
     }
 }
 
+fn counter_row(counter: &GroupCounter) -> CounterRow {
+    CounterRow {
+        unit: name_of(counter.unit()).to_string(),
+        usage: counter.usage(),
+        stocked_bound: counter.stocked_bound(),
+        peak: counter.peak(),
+        max: counter.max(),
+        refused: counter.refused_count(),
+    }
+}
+
+/// The names of units, as [`CounterRow::unit`] has them.
+pub(crate) fn name_of(unit: Unit) -> &'static str {
+    match unit {
+        Unit::Bytes => "bytes",
+        Unit::Nanoseconds => "nanoseconds",
+        _ => "events",
+    }
+}
+
+/// What each group has as a gauge, beside usage.
+pub(crate) struct GroupGauge {
+    /// Behind `memcg_`, and without its unit.
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    pub(crate) is_bytes: bool,
+    /// `None`: a limit that is not set has no sample.
+    pub(crate) figure: fn(&Row) -> Option<u64>,
+}
+
+const fn gauge(name: &'static str, about: &'static str, figure: fn(&Row) -> Option<u64>) -> GroupGauge {
+    GroupGauge { name, about, is_bytes: true, figure }
+}
+
+pub(crate) const GAUGES: [GroupGauge; 9] = [
+    gauge("stocked_bound", "The most credit of threads in usage", |row| Some(row.stocked_bound)),
+    gauge("peak", "The highest usage", |row| Some(row.peak)),
+    gauge("forced", "Usage above max", |row| Some(row.forced)),
+    gauge("max", "The limit that charges do not pass", |row| below_max(row.max)),
+    gauge("high", "The limit above which charges are delayed", |row| below_max(row.high)),
+    gauge("soft", "The limit above which reclaim asks first", |row| below_max(row.soft)),
+    gauge("low", "What reclaim touches last", |row| above_zero(row.low)),
+    gauge("min", "What reclaim never touches", |row| above_zero(row.min)),
+    GroupGauge { name: "waiting_charges", about: "Charges in line", is_bytes: false, figure: |row| Some(row.waiting) },
+];
+
+/// What each counter beside memory has as a gauge: the name behind `memcg_counter_`.
+pub(crate) struct CounterGauge {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    pub(crate) figure: fn(&CounterRow) -> Option<u64>,
+}
+
+pub(crate) const COUNTER_GAUGES: [CounterGauge; 3] = [
+    CounterGauge {
+        name: "usage",
+        about: "Live units and credit of threads of a counter beside memory",
+        figure: |counter| Some(counter.usage),
+    },
+    CounterGauge {
+        name: "peak",
+        about: "The highest usage of a counter beside memory",
+        figure: |counter| Some(counter.peak),
+    },
+    CounterGauge {
+        name: "max",
+        about: "The limit of a counter beside memory",
+        figure: |counter| below_max(counter.max),
+    },
+];
+
+fn below_max(limit: u64) -> Option<u64> {
+    (limit < u64::MAX).then_some(limit)
+}
+
+fn above_zero(limit: u64) -> Option<u64> {
+    (limit > 0).then_some(limit)
+}
+
 /// Of the runtime as a whole.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Process {
     pub(crate) groups: u64,
     pub(crate) dying: u64,
@@ -150,4 +241,34 @@ impl Process {
             degraded: runtime.barrier() == memcg::expert::BarrierState::Degraded,
         }
     }
+
+    /// Names behind `memcg_`, what they are, and the figures.
+    pub(crate) fn gauges(&self) -> [(&'static str, &'static str, u64); 3] {
+        [
+            ("groups", "Groups that are online", self.groups),
+            ("dying_groups", "Groups that went offline and still hold something", self.dying),
+            (
+                "barrier_degraded",
+                "1: the system refuses the barrier, so credit of threads cannot be drained",
+                u64::from(self.degraded),
+            ),
+        ]
+    }
+
+    /// The same, and whether it counts bytes.
+    pub(crate) fn counters(&self) -> [(&'static str, &'static str, bool, u64); 4] {
+        [
+            ("drains", "Times credit of threads was taken back", false, self.drains),
+            ("drained", "Credit of threads that was taken back", true, self.drained),
+            ("barriers", "Heavy barriers", false, self.barriers),
+            ("stat_flushes", "Flushes of the statistics", false, self.flushes),
+        ]
+    }
 }
+
+/// What the metrics of counts are.
+pub(crate) const REFUSED: &str = "Charges refused because this group was full";
+pub(crate) const COUNTER_REFUSED: &str = "Charges refused because this counter beside memory was full";
+pub(crate) const EVENTS: &str = "What happened to the limits of the group and of the groups below";
+pub(crate) const USAGE: &str =
+    "Live charge and credit of threads, what limits compare; other: what no group shown at that depth uses";

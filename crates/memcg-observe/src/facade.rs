@@ -2,8 +2,8 @@
 
 use metrics::{counter, gauge};
 
-use crate::exposition::{Exposition, OTHER};
-use crate::protocol::Row;
+use crate::exposition::{COUNTER_GAUGES, CounterGauge, Exposition, GAUGES, GroupGauge, OTHER};
+use crate::protocol::{CounterRow, Row};
 
 impl Exposition {
     /// Hands the figures to the recorder of the crate `metrics`: call it from time to time. Nothing is recorded between
@@ -25,33 +25,24 @@ impl Exposition {
         for &(depth, bytes) in &figures.groups.others {
             gauge!("memcg_usage_bytes", "group" => OTHER, "depth" => depth.to_string()).set(bytes as f64);
         }
-        let process = &figures.process;
-        gauge!("memcg_groups").set(process.groups as f64);
-        gauge!("memcg_dying_groups").set(process.dying as f64);
-        gauge!("memcg_barrier_degraded").set(if process.degraded { 1.0 } else { 0.0 });
-        counter!("memcg_drains_total").absolute(process.drains);
-        counter!("memcg_drained_bytes_total").absolute(process.drained);
-        counter!("memcg_barriers_total").absolute(process.barriers);
-        counter!("memcg_stat_flushes_total").absolute(process.flushes);
+        for (row, name, counter) in figures.counters() {
+            record_counter(row, name, counter);
+        }
+        for (name, _, figure) in figures.process.gauges() {
+            gauge!(format!("memcg_{name}")).set(figure as f64);
+        }
+        for (name, _, is_bytes, count) in figures.process.counters() {
+            counter!(format!("memcg_{name}{}_total", if is_bytes { "_bytes" } else { "" })).absolute(count);
+        }
     }
 }
 
 fn record(row: &Row) {
     let labels = || [("group", row.path.clone()), ("depth", row.depth.to_string())];
-    let gauges = [
-        ("memcg_usage_bytes", Some(row.usage)),
-        ("memcg_stocked_bound_bytes", Some(row.stocked_bound)),
-        ("memcg_peak_bytes", Some(row.peak)),
-        ("memcg_forced_bytes", Some(row.forced)),
-        ("memcg_max_bytes", Some(row.max).filter(|&max| max < u64::MAX)),
-        ("memcg_high_bytes", Some(row.high).filter(|&high| high < u64::MAX)),
-        ("memcg_soft_bytes", Some(row.soft).filter(|&soft| soft < u64::MAX)),
-        ("memcg_low_bytes", Some(row.low).filter(|&low| low > 0)),
-        ("memcg_min_bytes", Some(row.min).filter(|&min| min > 0)),
-        ("memcg_waiting_charges", Some(row.waiting)),
-    ];
-    for (name, figure) in gauges {
-        if let Some(figure) = figure {
+    gauge!("memcg_usage_bytes", &labels()).set(row.usage as f64);
+    for GroupGauge { name, is_bytes, figure, .. } in GAUGES {
+        if let Some(figure) = figure(row) {
+            let name = format!("memcg_{name}{}", if is_bytes { "_bytes" } else { "" });
             gauge!(name, &labels()).set(figure as f64);
         }
     }
@@ -60,4 +51,19 @@ fn record(row: &Row) {
         let [group, depth] = labels();
         counter!("memcg_events_total", &[group, depth, ("event", event.clone())]).absolute(*count);
     }
+}
+
+fn record_counter(row: &Row, name: &str, counter: &CounterRow) {
+    let labels = [("group", row.path.clone()), ("depth", row.depth.to_string()), ("counter", name.to_string())];
+    let (suffix, scale) = match counter.unit.as_str() {
+        "bytes" => ("_bytes", 1.0),
+        "nanoseconds" => ("_seconds", 1e-9),
+        _ => ("", 1.0),
+    };
+    for CounterGauge { name, figure, .. } in COUNTER_GAUGES {
+        if let Some(figure) = figure(counter) {
+            gauge!(format!("memcg_counter_{name}{suffix}"), &labels).set(figure as f64 * scale);
+        }
+    }
+    counter!("memcg_counter_refused_charges_total", &labels).absolute(counter.refused);
 }

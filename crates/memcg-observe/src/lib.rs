@@ -3,24 +3,30 @@
 
 #[cfg(all(feature = "endpoint", unix))]
 mod endpoint;
-#[cfg(any(feature = "openmetrics", feature = "metrics"))]
+#[cfg(any(feature = "openmetrics", feature = "metrics", feature = "opentelemetry"))]
 mod exposition;
 #[cfg(feature = "metrics")]
 mod facade;
 mod files;
+#[cfg(feature = "axum")]
+mod http;
 mod json;
 #[cfg(feature = "openmetrics")]
 mod openmetrics;
 pub mod protocol;
+#[cfg(feature = "opentelemetry")]
+mod telemetry;
 #[cfg(feature = "tracing")]
 mod trace;
 
 #[cfg(all(feature = "endpoint", unix))]
 pub use endpoint::{Endpoint, Serving, serve};
-#[cfg(any(feature = "openmetrics", feature = "metrics"))]
+#[cfg(any(feature = "openmetrics", feature = "metrics", feature = "opentelemetry"))]
 pub use exposition::Exposition;
 pub use files::{File, FileError, read, write};
 pub use json::json;
+#[cfg(feature = "opentelemetry")]
+pub use telemetry::Observed;
 #[cfg(feature = "tracing")]
 pub use trace::{Trace, trace};
 

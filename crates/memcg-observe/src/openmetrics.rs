@@ -5,37 +5,34 @@ use std::fmt;
 use memcg::Unit as ItemUnit;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
-use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::exposition::{Exposition, Figures, OTHER};
-use crate::protocol::Row;
+use crate::exposition::{
+    COUNTER_GAUGES, COUNTER_REFUSED, CounterGauge, EVENTS, Exposition, Figures, GAUGES, GroupGauge, OTHER, REFUSED,
+    USAGE, name_of,
+};
+use crate::protocol::{CounterRow, Row};
 
 /// Nanoseconds of a second.
 const NANOS: f64 = 1e9;
 
-type Gauge = (&'static str, &'static str, Option<Unit>, fn(&Row) -> Option<u64>);
-
-/// What each group has as a gauge. A limit that is not set has no sample.
-const GAUGES: [Gauge; 9] = [
-    ("memcg_stocked_bound", "The most credit of threads in usage", Some(Unit::Bytes), |row| Some(row.stocked_bound)),
-    ("memcg_peak", "The highest usage", Some(Unit::Bytes), |row| Some(row.peak)),
-    ("memcg_forced", "Usage above max", Some(Unit::Bytes), |row| Some(row.forced)),
-    ("memcg_max", "The limit that charges do not pass", Some(Unit::Bytes), |row| below_max(row.max)),
-    ("memcg_high", "The limit above which charges are delayed", Some(Unit::Bytes), |row| below_max(row.high)),
-    ("memcg_soft", "The limit above which reclaim asks first", Some(Unit::Bytes), |row| below_max(row.soft)),
-    ("memcg_low", "What reclaim touches last", Some(Unit::Bytes), |row| above_zero(row.low)),
-    ("memcg_min", "What reclaim never touches", Some(Unit::Bytes), |row| above_zero(row.min)),
-    ("memcg_waiting_charges", "Charges in line", None, |row| Some(row.waiting)),
-];
-
-fn below_max(limit: u64) -> Option<u64> {
-    (limit < u64::MAX).then_some(limit)
+/// The unit as OpenMetrics has it in names.
+fn unit_of(unit: ItemUnit) -> Option<Unit> {
+    match unit {
+        ItemUnit::Bytes => Some(Unit::Bytes),
+        ItemUnit::Nanoseconds => Some(Unit::Seconds),
+        _ => None,
+    }
 }
 
-fn above_zero(limit: u64) -> Option<u64> {
-    (limit > 0).then_some(limit)
+/// A gauge of that unit. The sample of a time is in seconds.
+fn encode_gauge(sample: &mut MetricEncoder<'_>, unit: ItemUnit, figure: i64) -> Result<(), fmt::Error> {
+    match unit {
+        ItemUnit::Nanoseconds => sample.encode_gauge(&(figure as f64 / NANOS)),
+        _ => sample.encode_gauge(&figure),
+    }
 }
 
 /// The labels of a group.
@@ -79,49 +76,78 @@ impl Collector for Exposition {
 
 impl Figures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let about =
-            "Live charge and credit of threads, what limits compare; other: what no group shown at that depth uses";
-        let mut usage = encoder.encode_descriptor("memcg_usage", about, Some(&Unit::Bytes), MetricType::Gauge)?;
+        let mut usage = encoder.encode_descriptor("memcg_usage", USAGE, Some(&Unit::Bytes), MetricType::Gauge)?;
         for row in &self.groups.rows {
             usage.encode_family(&labels(row))?.encode_gauge(&row.usage)?;
         }
         for &(depth, bytes) in &self.groups.others {
             usage.encode_family(&labels_of(OTHER, depth))?.encode_gauge(&bytes)?;
         }
-        for (name, about, unit, figure) in GAUGES {
+        for GroupGauge { name, about, is_bytes, figure } in GAUGES {
             if self.groups.rows.iter().all(|row| figure(row).is_none()) {
                 continue;
             }
-            let mut gauge = encoder.encode_descriptor(name, about, unit.as_ref(), MetricType::Gauge)?;
+            let (name, unit) = (format!("memcg_{name}"), is_bytes.then_some(Unit::Bytes));
+            let mut gauge = encoder.encode_descriptor(&name, about, unit.as_ref(), MetricType::Gauge)?;
             for (row, figure) in self.groups.rows.iter().filter_map(|row| Some((row, figure(row)?))) {
                 gauge.encode_family(&labels(row))?.encode_gauge(&figure)?;
             }
         }
-        let about = "Charges refused because this group was full";
-        let mut refused = encoder.encode_descriptor("memcg_refused_charges", about, None, MetricType::Counter)?;
+        let mut refused = encoder.encode_descriptor("memcg_refused_charges", REFUSED, None, MetricType::Counter)?;
         for row in &self.groups.rows {
             refused.encode_family(&labels(row))?.encode_counter::<NoLabelSet, _, u64>(&row.refused, None)?;
         }
-        let about = "What happened to the limits of the group and of the groups below";
-        let mut events = encoder.encode_descriptor("memcg_events", about, None, MetricType::Counter)?;
+        let mut events = encoder.encode_descriptor("memcg_events", EVENTS, None, MetricType::Counter)?;
         for row in &self.groups.rows {
             for (event, count) in &row.events {
                 let labels = (labels(row), [("event", event.as_str())]);
                 events.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(count, None)?;
             }
         }
+        self.encode_counters(&mut encoder)?;
         self.encode_stats(&mut encoder)?;
         self.encode_process(&mut encoder)
+    }
+
+    /// Counters beside memory, by unit: one metric has one unit.
+    fn encode_counters(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let all: Vec<(&Row, &str, &CounterRow)> = self.counters().collect();
+        for CounterGauge { name, about, figure } in COUNTER_GAUGES {
+            for of in [ItemUnit::Bytes, ItemUnit::Events, ItemUnit::Nanoseconds] {
+                let of_unit = all.iter().filter(|(.., counter)| counter.unit == name_of(of));
+                let samples: Vec<_> = of_unit.filter_map(|&(row, name, is)| Some((row, name, figure(is)?))).collect();
+                if samples.is_empty() {
+                    continue;
+                }
+                let (name, unit) = (format!("memcg_counter_{name}"), unit_of(of));
+                let mut gauge = encoder.encode_descriptor(&name, about, unit.as_ref(), MetricType::Gauge)?;
+                for (row, name, figure) in samples {
+                    let labels = (labels(row), [("counter", name)]);
+                    let figure = i64::try_from(figure).unwrap_or(i64::MAX);
+                    encode_gauge(&mut gauge.encode_family(&labels)?, of, figure)?;
+                }
+            }
+        }
+        if all.is_empty() {
+            return Ok(());
+        }
+        let name = "memcg_counter_refused_charges";
+        let mut refused = encoder.encode_descriptor(name, COUNTER_REFUSED, None, MetricType::Counter)?;
+        for (row, name, counter) in all {
+            let labels = (labels(row), [("counter", name)]);
+            refused.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&counter.refused, None)?;
+        }
+        Ok(())
     }
 
     /// Items by unit: one metric has one unit.
     fn encode_stats(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let units = [
-            ("memcg_stat", "Statistics in bytes", Some(Unit::Bytes), ItemUnit::Bytes),
-            ("memcg_stat_events", "Statistics that count", None, ItemUnit::Events),
-            ("memcg_stat_time", "Statistics of time", Some(Unit::Seconds), ItemUnit::Nanoseconds),
+            ("memcg_stat", "Statistics in bytes", ItemUnit::Bytes),
+            ("memcg_stat_events", "Statistics that count", ItemUnit::Events),
+            ("memcg_stat_time", "Statistics of time", ItemUnit::Nanoseconds),
         ];
-        for (name, about, unit, of) in units {
+        for (name, about, of) in units {
             let items: Vec<&str> =
                 self.items.iter().filter(|item| item.1 == of).map(|(name, _)| name.as_str()).collect();
             let figures = |row: &Row| items.iter().filter_map(|&item| Some((item, *row.stats.get(item)?))).collect();
@@ -129,15 +155,12 @@ impl Figures {
             if rows.iter().all(|(_, figures)| figures.is_empty()) {
                 continue;
             }
+            let unit = unit_of(of);
             let mut gauge = encoder.encode_descriptor(name, about, unit.as_ref(), MetricType::Gauge)?;
             for (row, figures) in rows {
                 for (item, figure) in figures {
                     let labels = (labels(row), [("item", item)]);
-                    let mut sample = gauge.encode_family(&labels)?;
-                    match of {
-                        ItemUnit::Nanoseconds => sample.encode_gauge(&(figure as f64 / NANOS))?,
-                        _ => sample.encode_gauge(&figure)?,
-                    }
+                    encode_gauge(&mut gauge.encode_family(&labels)?, of, figure)?;
                 }
             }
         }
@@ -145,27 +168,13 @@ impl Figures {
     }
 
     fn encode_process(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let process = &self.process;
-        let gauges = [
-            ("memcg_groups", "Groups that are online", process.groups),
-            ("memcg_dying_groups", "Groups that went offline and still hold something", process.dying),
-            (
-                "memcg_barrier_degraded",
-                "1: the system refuses the barrier, so credit of threads cannot be drained",
-                u64::from(process.degraded),
-            ),
-        ];
-        for (name, about, figure) in gauges {
-            encoder.encode_descriptor(name, about, None, MetricType::Gauge)?.encode_gauge(&figure)?;
+        for (name, about, figure) in self.process.gauges() {
+            let name = format!("memcg_{name}");
+            encoder.encode_descriptor(&name, about, None, MetricType::Gauge)?.encode_gauge(&figure)?;
         }
-        let counters = [
-            ("memcg_drains", "Times credit of threads was taken back", None, process.drains),
-            ("memcg_drained", "Credit of threads that was taken back", Some(Unit::Bytes), process.drained),
-            ("memcg_barriers", "Heavy barriers", None, process.barriers),
-            ("memcg_stat_flushes", "Flushes of the statistics", None, process.flushes),
-        ];
-        for (name, about, unit, count) in counters {
-            let mut counter = encoder.encode_descriptor(name, about, unit.as_ref(), MetricType::Counter)?;
+        for (name, about, is_bytes, count) in self.process.counters() {
+            let (name, unit) = (format!("memcg_{name}"), is_bytes.then_some(Unit::Bytes));
+            let mut counter = encoder.encode_descriptor(&name, about, unit.as_ref(), MetricType::Counter)?;
             counter.encode_counter::<NoLabelSet, _, u64>(&count, None)?;
         }
         Ok(())

@@ -2,11 +2,14 @@
 //! question does.
 
 use std::collections::BTreeMap;
+use std::time::UNIX_EPOCH;
 
 use serde::{Deserialize, Serialize};
 
 /// The most groups of one answer: `depth` times `top`.
 pub const ROWS_MAX: usize = 1_000;
+/// The most incidents of one answer.
+pub const INCIDENTS_MAX: usize = 1_000;
 
 /// What a client asks, in one line of JSON.
 ///
@@ -40,6 +43,14 @@ pub enum Question {
         #[serde(default)]
         top: usize,
     },
+    /// The last refusals and victims of a group and of those below it, the oldest first: a list of [`Incident`].
+    Incidents {
+        /// The path of the group.
+        path: String,
+        /// How many of the last ones; [`INCIDENTS_MAX`] at most.
+        #[serde(default = "few")]
+        most: usize,
+    },
     /// OpenMetrics: a text.
     Metrics {},
     /// A limit is set. The answer has no value.
@@ -51,6 +62,11 @@ pub enum Question {
         /// The limit, as [`Limit`](memcg::Limit) parses it.
         to: String,
     },
+}
+
+/// Incidents of a question that does not say how many.
+fn few() -> usize {
+    20
 }
 
 /// What the service answers, in one line of JSON.
@@ -131,4 +147,75 @@ pub struct Row {
     pub events: BTreeMap<String, u64>,
     /// Items of the statistics that are not 0, by name.
     pub stats: BTreeMap<String, i64>,
+    /// Counters beside memory, by name.
+    #[serde(default)]
+    pub counters: BTreeMap<String, CounterRow>,
+}
+
+/// A counter beside memory of one group, the groups below it included. Amounts are in the counter's unit.
+///
+/// ```
+/// use memcg_observe::protocol::CounterRow;
+///
+/// let counter = CounterRow { unit: "events".into(), usage: 3, max: 100, ..CounterRow::default() };
+/// let line = serde_json::to_string(&counter)?;
+/// assert_eq!(serde_json::from_str::<CounterRow>(&line)?, counter);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CounterRow {
+    /// `bytes`, `events` (things) or `nanoseconds`.
+    pub unit: String,
+    /// Live units and credit of threads.
+    pub usage: u64,
+    /// The most that usage has of credit.
+    pub stocked_bound: u64,
+    /// The highest usage.
+    pub peak: u64,
+    /// The max; `u64::MAX` where there is none.
+    pub max: u64,
+    /// Charges refused because this counter was full.
+    pub refused: u64,
+}
+
+/// A charge that was refused, or a group that was cancelled, as [`memcg::Incident`] says.
+///
+/// ```
+/// use memcg_observe::protocol::Incident;
+///
+/// let line = r#"{"number":1,"at":1700000000000,"kind":"refused","group":"/acme/q17","limited":"/acme",
+///     "counter":null,"requested":130,"usage":90,"max":100}"#;
+/// let incident: Incident = serde_json::from_str(line)?;
+/// assert_eq!((incident.requested, incident.usage, incident.max), (130, 90, 100));
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Incident {
+    /// Counts the incidents of the runtime, from 1.
+    pub number: u64,
+    /// When it happened, in milliseconds of the Unix epoch.
+    pub at: u64,
+    /// `refused`, `would_block`, `timed_out` or `victim`.
+    pub kind: String,
+    /// The path of the group that asked; of a victim, the path of the victim.
+    pub group: String,
+    /// The path of the group whose max was met.
+    pub limited: String,
+    /// The counter whose max was met; `None` for memory.
+    pub counter: Option<String>,
+    /// What the charge asked for, in the counter's unit; of a victim, what was wanted of it.
+    pub requested: u64,
+    /// Usage of the group whose max was met.
+    pub usage: u64,
+    /// The max that was met.
+    pub max: u64,
+}
+
+impl From<memcg::Incident> for Incident {
+    fn from(incident: memcg::Incident) -> Incident {
+        let memcg::Incident { number, at, kind, group, limited, counter, requested, usage, max, .. } = incident;
+        let at = at.duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX));
+        let kind = kind.name().to_string();
+        Incident { number, at, kind, group, limited, counter, requested, usage, max }
+    }
 }

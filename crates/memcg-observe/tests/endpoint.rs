@@ -115,6 +115,32 @@ fn questions_and_answers() {
 }
 
 #[test]
+fn the_last_refusals_and_victims() {
+    let service = Service::new(false);
+    let acme = service.runtime.root().create("acme", Limits::new().max(100)).expect("a free name");
+    let other = service.runtime.root().create("other", Limits::new().max(100)).expect("a free name");
+    let query = acme.create("q17", Limits::new()).expect("a free name");
+    for bytes in 0..30 {
+        assert!(query.try_charge(Bytes(101 + bytes)).is_err());
+    }
+    assert!(other.try_charge(Bytes(200)).is_err());
+    query.offline().expect("no child");
+    let mut client = service.client();
+    let mut ask = |question: &Value| client.ask(question)["ok"].as_array().cloned().expect("a list");
+    let last = ask(&json!({"incidents": {"path": "/acme", "most": 2}}));
+    let figures: Vec<_> = last.iter().map(|one| (one["number"].as_u64(), one["requested"].as_u64())).collect();
+    assert_eq!(figures, [(Some(29), Some(129)), (Some(30), Some(130))]);
+    let expected = json!(["refused", "/acme/q17", "/acme", null, 0, 100]);
+    let one = ["kind", "group", "limited", "counter", "usage", "max"].map(|field| last[0][field].clone());
+    assert_eq!(json!(one), expected);
+    assert_eq!(ask(&json!({"incidents": {"path": "/acme"}})).len(), 20, "unless asked for more");
+    assert_eq!(ask(&json!({"incidents": {"path": "/other", "most": 1_000}})).len(), 1);
+    let mut client = service.client();
+    assert_eq!(client.refused(&json!({"incidents": {"path": "/", "most": 1_001}})), "most is 1000 at most");
+    assert_eq!(client.refused(&json!({"incidents": {"path": "/nobody"}})), "no group /nobody");
+}
+
+#[test]
 fn limits_are_set_where_allowed() {
     let set = json!({"set": {"path": "/", "file": "memory.max", "to": "1G"}});
     let service = Service::new(false);
