@@ -93,7 +93,7 @@ impl Attempt for Plain {
 
     fn ended(&self) -> Option<ChargeResult> {
         let mut line = self.line.borrow_mut();
-        let decision = line.as_mut()?.poll(Waker::noop())?;
+        let decision = line.as_mut()?.poll(Waker::noop()).ok()?;
         *line = None;
         Some(decided(decision, true))
     }

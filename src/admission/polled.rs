@@ -82,10 +82,10 @@ impl InLine {
     /// Asks the reclaimers where the charge has moved to another line: those there were not asked yet.
     fn poll_line(&mut self, waker: &Waker) -> Option<Decision> {
         // Nothing foreign runs between a decision and its return: a grant is not lost to a panic.
-        if let Some(decision) = self.ticket.poll(waker) {
-            return Some(decision);
-        }
-        let level = self.ticket.level();
+        let level = match self.ticket.poll(waker) {
+            Ok(decision) => return Some(decision),
+            Err(level) => level,
+        };
         let is_due = !ptr::eq(level, self.asked) || self.again.as_ref().is_some_and(|again| !again.renew(waker));
         if !is_due || !may_call_out() {
             return None;
@@ -93,6 +93,6 @@ impl InLine {
         self.asked = level;
         let unwaited = ask_reclaimers(level, self.bytes, None, false);
         self.ask_again(unwaited, waker);
-        self.ticket.poll(waker)
+        self.ticket.poll(waker).ok()
     }
 }

@@ -47,16 +47,15 @@ pub(super) fn wait_in_line(
     let waker = parked_waker();
     let mut asked = ticket.level();
     loop {
-        if let Some(decision) = ticket.poll(&waker) {
-            return Ok(decision);
-        }
+        let level = match ticket.poll(&waker) {
+            Ok(decision) => return Ok(decision),
+            Err(level) => level,
+        };
         if until.is_some_and(is_over) {
-            let level = ticket.level();
             return ticket.leave().ok_or(level);
         }
         // A reclaimer that had nothing to give when this charge came may have something by now, and there may be a new
         // one; and in another line no reclaimer has been asked.
-        let level = ticket.level();
         let time = if registrations::any_below(level) { ask_again_after(level) } else { ASK_AGAIN_MAX };
         let again = if ptr::eq(asked, level) { Instant::now() + time } else { Instant::now() };
         park_until(Some(until.map_or(again, |until| until.min(again))));
@@ -71,7 +70,7 @@ pub(super) fn wait_in_line(
 pub(super) fn wait_for_victim(ticket: &mut Ticket, until: Instant, goes_on: impl Fn() -> bool) -> Option<Decision> {
     let waker = parked_waker();
     loop {
-        if let Some(decision) = ticket.poll(&waker) {
+        if let Ok(decision) = ticket.poll(&waker) {
             return Some(decision);
         }
         if is_over(until) || !goes_on() {

@@ -444,8 +444,8 @@ impl Counter {
 
     /// The usage that charges outside of reclaim are admitted to.
     pub(crate) fn admits(&self) -> u64 {
-        // Acquire (E25): a thread that waits for room reads it after its mark.
-        self.limits.max.load(Ordering::Acquire)
+        // SeqCst (E25): a thread that waits for room reads it after its mark.
+        self.limits.max.load(Ordering::SeqCst)
     }
 
     pub(crate) fn reserve_wanted(&self) -> u64 {

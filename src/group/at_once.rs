@@ -283,6 +283,8 @@ fn charge_slow(header: &'static Header, bytes: u64, missed: Consume, starts: Sta
     })
 }
 
+/// It has no edge of its own: the walk is that of `try_charge_now`, and what is above a high is given back as any charge
+/// is, which serves a waiter that came meanwhile (E25).
 #[cold]
 #[inline(never)]
 fn charge_if_room_slow(header: &'static Header, bytes: u64, missed: Consume) -> Option<Charge> {

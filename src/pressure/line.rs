@@ -42,6 +42,15 @@ pub(crate) struct Ticket {
     group: Handle,
 }
 
+/// What a waiter finds that looks how its wait is.
+enum WaiterState {
+    Decided(Decision),
+    /// In the line of this level.
+    Waits(&'static Counter),
+    /// The end of the wait would wake another waker, or none.
+    OtherWaker,
+}
+
 fn table(of: &Tree) -> &Lock<Waiting> {
     &group_tree::shared(of).waiting
 }
@@ -108,12 +117,11 @@ fn charge_for<'a>(group: &'a Counter, block: Option<&Block>, n: u64, ticket: u64
 
 impl Waiting {
     fn enter_line(&mut self, ticket: u64, level: &'static Counter) {
-        let line = self.lines.entry(level.key()).or_default();
+        let (line, admits) = (self.lines.entry(level.key()).or_default(), level.admits());
         line.tickets.insert(ticket);
-        if self.waiters.get(&ticket).is_some_and(|waiter| waiter.bytes > level.admits()) {
-            // Lowered meanwhile: all are compared again.
-            line.admits = u64::MAX;
-        }
+        // Lowered meanwhile: all are compared again.
+        let is_too_large = self.waiters.get(&ticket).is_some_and(|waiter| waiter.bytes > admits);
+        line.admits = if is_too_large { u64::MAX } else { line.admits.max(admits) };
         self.show_first(level);
         // E25: in line, then the mark, then a look at usage.
         level.limits.watched.set(WAITING);
@@ -154,6 +162,19 @@ impl Waiting {
         let (group, level) = (waiter.group, waiter.level);
         self.leave_line(ticket, level);
         self.forget_one_of(group);
+    }
+
+    /// What a waiter finds. A decision is returned once.
+    fn look(&mut self, ticket: u64, is_known: impl Fn(&Foreign<Waker>) -> bool) -> Option<WaiterState> {
+        let waiter = self.waiters.get(&ticket)?;
+        if waiter.decided.is_some() {
+            return self.waiters.remove(&ticket)?.decided.map(WaiterState::Decided);
+        }
+        Some(if waiter.waker.as_ref().is_some_and(is_known) {
+            WaiterState::Waits(waiter.level)
+        } else {
+            WaiterState::OtherWaker
+        })
     }
 
     fn forget_one_of(&mut self, group: &Counter) {
@@ -288,35 +309,44 @@ pub(crate) fn enqueue(group: &'static Counter, bytes: u64, level: &'static Count
     drop(waiting);
     // From here on what is given back below goes up the tree.
     tree.close_below(level);
+    // E25, E27: after the marks.
     fence_after_exchange();
     if group.state().is_offline() {
         service::schedule(group);
     }
-    // Served at the end of this slow path: no thread scheduled it for what came back before the mark (E25).
-    service::schedule(level);
+    // E25: no thread has scheduled the level for what came back before the mark. For what comes back later one does. A
+    // charge that finds too little room has come before that.
+    let admits = level.admits();
+    if bytes > admits || bytes <= level.room(admits) {
+        service::schedule(level);
+    }
     Ticket { bytes, number, over: false, group: kept }
 }
 
 impl Ticket {
-    /// How the wait ended, once. Until it does, its end wakes `waker`.
-    pub(crate) fn poll(&mut self, waker: &Waker) -> Option<Decision> {
+    /// How the wait ended, once. Until it does, its end wakes `waker`. `Err`: the level in whose line it waits.
+    pub(crate) fn poll(&mut self, waker: &Waker) -> Result<Decision, &'static Counter> {
         let is_known = |known: &Foreign<Waker>| known.get().will_wake(waker);
-        let waits_with_it = |waiter: &Waiter| waiter.decided.is_none() && waiter.waker.as_ref().is_some_and(is_known);
-        if self.with(|waiting| waiting.waiters.get(&self.number).is_some_and(waits_with_it)) {
-            return None;
+        let mut found = self.with(|waiting| waiting.look(self.number, is_known));
+        if let Some(WaiterState::OtherWaker) = found {
+            // A waker is foreign code: the thread clones and drops it without the lock.
+            let mut old = Some(Foreign::new(waker.clone()));
+            found = self.with(|waiting| {
+                let waiter = waiting.waiters.get_mut(&self.number)?;
+                if waiter.decided.is_none() {
+                    std::mem::swap(&mut waiter.waker, &mut old);
+                }
+                waiting.look(self.number, |_| true)
+            });
         }
-        // A waker is foreign code: the thread clones and drops it without the lock.
-        let mut old = Some(Foreign::new(waker.clone()));
-        let decided = self.with(|waiting| {
-            let waiter = waiting.waiters.get_mut(&self.number)?;
-            if waiter.decided.is_none() {
-                std::mem::swap(&mut waiter.waker, &mut old);
-                return None;
+        match found {
+            Some(WaiterState::Decided(decision)) => {
+                self.over = true;
+                Ok(decision)
             }
-            waiting.waiters.remove(&self.number)?.decided
-        });
-        self.over = decided.is_some();
-        decided
+            Some(WaiterState::Waits(level)) => Err(level),
+            _ => Err(self.group.counter()),
+        }
     }
 
     fn with<R>(&self, work: impl FnOnce(&mut Waiting) -> R) -> R {

@@ -171,6 +171,19 @@ fn loom_waiter_vs_set_max() {
     });
 }
 
+/// E25. The max is lowered below what a charge asks for, while the charge goes into line: it does not wait.
+#[test]
+fn loom_waiter_vs_lowered_max() {
+    large_model_without_pair(|| {
+        let (_runtime, root) = bare(2);
+        let held = root.try_charge(1).unwrap();
+        let set = |root: Group| root.set_max(1).unwrap();
+        let refused = race(root.clone(), set, || root.charge_timeout(2, EVER)).1;
+        assert!(matches!(refused, Err(ChargeError::Limit(_))));
+        drop(held);
+    });
+}
+
 /// E27. The group goes offline while its charge goes into line.
 #[test]
 fn loom_waiter_vs_offline() {
