@@ -32,24 +32,31 @@ impl Weigh for Packet {
     }
 }
 
+/// Passes the messages through a channel whose calls are those of tokio's.
+macro_rules! pass_by {
+    ($senders:expr, $sender:ident, $receiver:ident) => {{
+        let receive = async move {
+            let mut sum = 0;
+            while let Some(Packet(value)) = $receiver.recv().await {
+                sum += value;
+            }
+            sum
+        };
+        let send = move |count| {
+            let sender = $sender.clone();
+            async move {
+                for _ in 0..count {
+                    sender.send(Packet(1)).await.expect("the receiver is there");
+                }
+            }
+        };
+        pass($senders, send, receive).await
+    }};
+}
+
 async fn tokio_channel(senders: usize, fit: usize) -> u64 {
     let (sender, mut receiver) = mpsc::channel::<Packet>(fit);
-    let receive = async move {
-        let mut sum = 0;
-        while let Some(Packet(value)) = receiver.recv().await {
-            sum += value;
-        }
-        sum
-    };
-    let send = move |count| {
-        let sender = sender.clone();
-        async move {
-            for _ in 0..count {
-                sender.send(Packet(1)).await.expect("the receiver is there");
-            }
-        }
-    };
-    pass(senders, send, receive).await
+    pass_by!(senders, sender, receiver)
 }
 
 /// What programs write today.
@@ -80,22 +87,7 @@ async fn semaphore(senders: usize, fit: usize) -> u64 {
 
 async fn ours(senders: usize, group: &Group) -> u64 {
     let (sender, mut receiver) = channel::<Packet>(group);
-    let receive = async move {
-        let mut sum = 0;
-        while let Some(Packet(value)) = receiver.recv().await {
-            sum += value;
-        }
-        sum
-    };
-    let send = move |count| {
-        let sender = sender.clone();
-        async move {
-            for _ in 0..count {
-                sender.send(Packet(1)).await.expect("the receiver is there");
-            }
-        }
-    };
-    pass(senders, send, receive).await
+    pass_by!(senders, sender, receiver)
 }
 
 /// Spawns the receiver and so many senders, and waits for the sum of all messages.

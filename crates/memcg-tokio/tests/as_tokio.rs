@@ -38,6 +38,41 @@ trait Channel: Sized {
     fn state(receiver: &Self::Receiver) -> (bool, bool, usize);
 }
 
+/// What both channels call the same.
+macro_rules! calls_of_the_same_name {
+    () => {
+        fn is_closed(sender: &Self::Sender) -> bool {
+            sender.is_closed()
+        }
+
+        fn closed(sender: Self::Sender) -> Pin<Box<dyn Future<Output = Seen>>> {
+            Box::pin(async move {
+                sender.closed().await;
+                Seen::Closed
+            })
+        }
+
+        fn recv(receiver: &mut Self::Receiver) -> Seen {
+            match spawn(receiver.recv()).poll() {
+                std::task::Poll::Ready(received) => Seen::Received(received),
+                std::task::Poll::Pending => Seen::Nothing("pending"),
+            }
+        }
+
+        fn try_recv(receiver: &mut Self::Receiver) -> Seen {
+            tried(receiver.try_recv())
+        }
+
+        fn close(receiver: &mut Self::Receiver) {
+            receiver.close();
+        }
+
+        fn state(receiver: &Self::Receiver) -> (bool, bool, usize) {
+            (receiver.is_closed(), receiver.is_empty(), receiver.len())
+        }
+    };
+}
+
 struct Tokio;
 
 impl Channel for Tokio {
@@ -61,35 +96,7 @@ impl Channel for Tokio {
         }
     }
 
-    fn is_closed(sender: &Self::Sender) -> bool {
-        sender.is_closed()
-    }
-
-    fn closed(sender: Self::Sender) -> Pin<Box<dyn Future<Output = Seen>>> {
-        Box::pin(async move {
-            sender.closed().await;
-            Seen::Closed
-        })
-    }
-
-    fn recv(receiver: &mut Self::Receiver) -> Seen {
-        match spawn(receiver.recv()).poll() {
-            std::task::Poll::Ready(received) => Seen::Received(received),
-            std::task::Poll::Pending => Seen::Nothing("pending"),
-        }
-    }
-
-    fn try_recv(receiver: &mut Self::Receiver) -> Seen {
-        tried(receiver.try_recv())
-    }
-
-    fn close(receiver: &mut Self::Receiver) {
-        receiver.close();
-    }
-
-    fn state(receiver: &Self::Receiver) -> (bool, bool, usize) {
-        (receiver.is_closed(), receiver.is_empty(), receiver.len())
-    }
+    calls_of_the_same_name!();
 }
 
 fn tried(received: Result<u32, TryRecvError>) -> Seen {
@@ -124,35 +131,7 @@ impl Channel for Ours {
         }
     }
 
-    fn is_closed(sender: &Self::Sender) -> bool {
-        sender.is_closed()
-    }
-
-    fn closed(sender: Self::Sender) -> Pin<Box<dyn Future<Output = Seen>>> {
-        Box::pin(async move {
-            sender.closed().await;
-            Seen::Closed
-        })
-    }
-
-    fn recv(receiver: &mut Self::Receiver) -> Seen {
-        match spawn(receiver.recv()).poll() {
-            std::task::Poll::Ready(received) => Seen::Received(received),
-            std::task::Poll::Pending => Seen::Nothing("pending"),
-        }
-    }
-
-    fn try_recv(receiver: &mut Self::Receiver) -> Seen {
-        tried(receiver.try_recv())
-    }
-
-    fn close(receiver: &mut Self::Receiver) {
-        receiver.close();
-    }
-
-    fn state(receiver: &Self::Receiver) -> (bool, bool, usize) {
-        (receiver.is_closed(), receiver.is_empty(), receiver.len())
-    }
+    calls_of_the_same_name!();
 }
 
 /// A channel, and the tasks that use it.
