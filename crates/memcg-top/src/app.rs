@@ -205,7 +205,7 @@ pub(crate) mod tests {
 
     pub(crate) fn sample(at: u64, children: Vec<Row>) -> Sample {
         let branches = vec![Branch { group: row("/", 1 << 20), children, rest: 5 }];
-        Sample { format: FORMAT, at, page: None, branches }
+        Sample { format: FORMAT, at, page: None, branches, incidents: Vec::new() }
     }
 
     fn press(app: &mut App, keys: &[KeyCode]) -> Option<Vec<Command>> {

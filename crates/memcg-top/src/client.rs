@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use memcg_observe::protocol::{Answer, Question, ROWS_MAX, Rows};
+use memcg_observe::protocol::{Answer, Incident, Question, ROWS_MAX, Rows};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -65,6 +65,16 @@ impl Client {
                 Err(ClientError::Malformed(format!("it has other groups than {path} and those below it")))
             }
         }
+    }
+
+    /// Returns the last `most` refusals and victims of a group, the oldest first.
+    pub(crate) fn incidents(&mut self, path: &str, most: usize) -> Result<Vec<Incident>, ClientError> {
+        let incidents: Vec<Incident> = self.ask(&Question::Incidents { path: path.into(), most })?;
+        if incidents.len() > most {
+            self.stream = None;
+            return Err(ClientError::Malformed(format!("it has more than {most} incidents")));
+        }
+        Ok(incidents)
     }
 
     /// Sets a limit.
@@ -142,6 +152,10 @@ mod tests {
     /// What a client says of a service that answers the first question with `answer`, and whether a second one connects
     /// anew.
     fn said_of(answer: Vec<u8>, hangs: bool) -> (String, bool) {
+        said_of_asked(answer, hangs, |client| client.branch("/", 5).unwrap_err())
+    }
+
+    fn said_of_asked(answer: Vec<u8>, hangs: bool, ask: impl FnOnce(&mut Client) -> ClientError) -> (String, bool) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
         let listener = UnixListener::bind(&path).unwrap();
@@ -155,7 +169,7 @@ mod tests {
                 let _ = stream.read(&mut [0]);
             }
         });
-        let said = client.branch("/", 5).unwrap_err().to_string();
+        let said = ask(&mut client).to_string();
         let kept = client.stream.is_some();
         drop(client);
         service.join().unwrap();
@@ -187,6 +201,10 @@ mod tests {
             assert!(said.contains(expected) && !kept, "{said}: {}", String::from_utf8_lossy(answer));
         }
         assert_eq!(said_of(vec![b'x'; ANSWER_MAX + 1], true), ("an answer is longer than 5 MiB".into(), false));
+        let incident = serde_json::to_string(&Incident::default()).unwrap();
+        let three = format!("{{\"ok\":[{incident},{incident},{incident}]}}\n").into_bytes();
+        let said = said_of_asked(three, true, |client| client.incidents("/", 2).unwrap_err());
+        assert_eq!(said, ("the answer is not what memcg-observe says: it has more than 2 incidents".into(), false));
         // An answer, though not the one hoped for.
         assert_eq!(said_of(b"{\"error\":\"no\"}\n".to_vec(), true), ("the service says: no".into(), true));
     }

@@ -3,11 +3,13 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
-use memcg_observe::protocol::{ROWS_MAX, Row};
+use memcg_observe::protocol::{Incident, ROWS_MAX, Row};
 use serde::{Deserialize, Serialize};
 
 use crate::text;
 
+/// Refusals and victims that a group's page has.
+pub(crate) const INCIDENTS_SHOWN: usize = 4;
 /// Points of a group's history.
 const POINTS_MAX: usize = 600;
 /// Groups that keep a history although they are not shown now.
@@ -51,6 +53,9 @@ pub(crate) struct Sample {
     /// The only group that was asked for; else the tree.
     pub(crate) page: Option<String>,
     pub(crate) branches: Vec<Branch>,
+    /// The last refusals and victims of the page's group, the oldest first.
+    #[serde(default)]
+    pub(crate) incidents: Vec<Incident>,
 }
 
 /// [`Sample::format`].
@@ -86,7 +91,8 @@ impl Want {
             Some(path) => walk.branches.extend((walk.ask)(path, lines)?),
             None => walk.group("/", 0)?,
         }
-        Ok(Sample { format: FORMAT, at, page: self.page.clone(), branches: walk.branches })
+        let (page, branches) = (self.page.clone(), walk.branches);
+        Ok(Sample { format: FORMAT, at, page, branches, incidents: Vec::new() })
     }
 }
 
@@ -249,6 +255,8 @@ pub(crate) struct Model {
     /// Of the newest sample, and of the first.
     pub(crate) at: u64,
     pub(crate) began: u64,
+    /// Of the page's group.
+    pub(crate) incidents: Vec<Incident>,
     seen: HashMap<String, Seen>,
     /// The children and the rest of each group that was asked for.
     branches: HashMap<String, (Vec<String>, u64)>,
@@ -261,6 +269,7 @@ impl Model {
 
     pub(crate) fn apply(&mut self, sample: &Sample) {
         self.at = sample.at;
+        self.incidents = sample.incidents.clone();
         if self.began == 0 {
             self.began = sample.at;
         }
@@ -403,7 +412,7 @@ pub(crate) mod tests {
 
     fn sample(at: u64, rows: Vec<Row>) -> Sample {
         let branch = Branch { group: row("/", 100), children: rows, rest: 0 };
-        Sample { format: FORMAT, at, page: None, branches: vec![branch] }
+        Sample { format: FORMAT, at, page: None, branches: vec![branch], incidents: Vec::new() }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::client::{Client, ClientError};
-use crate::model::{FORMAT, Sample, Want};
+use crate::model::{FORMAT, INCIDENTS_SHOWN, Sample, Want};
 
 /// Bytes of a recording's line.
 const LINE_MAX: u64 = 64 << 20;
@@ -54,12 +54,7 @@ impl Source {
     pub(crate) fn next(&mut self, want: &Want) -> Result<Option<Sample>, SourceError> {
         let sample = match &mut self.from {
             From::Recording { file, line } => return replayed(file, line),
-            From::Service(client) => want.fetch(now(), |path, top| match client.branch(path, top) {
-                Ok(branch) => Ok(Some(branch)),
-                // It has gone between two questions.
-                Err(ClientError::Refused(_)) if path != "/" => Ok(None),
-                Err(fault) => Err(fault),
-            })?,
+            From::Service(client) => asked(client, want)?,
         };
         if let Some(file) = &mut self.record {
             let line = serde_json::to_string(&sample).map_err(|fault| SourceError::Record(fault.into()))?;
@@ -78,6 +73,24 @@ impl Source {
             },
         }
     }
+}
+
+fn asked(client: &mut Client, want: &Want) -> Result<Sample, ClientError> {
+    let mut sample = want.fetch(now(), |path, top| match client.branch(path, top) {
+        Ok(branch) => Ok(Some(branch)),
+        // It has gone between two questions.
+        Err(ClientError::Refused(_)) if path != "/" => Ok(None),
+        Err(fault) => Err(fault),
+    })?;
+    if let Some(page) = &want.page {
+        sample.incidents = match client.incidents(page, INCIDENTS_SHOWN) {
+            Ok(incidents) => incidents,
+            // It has gone, or the service is older than the question.
+            Err(ClientError::Refused(_)) => Vec::new(),
+            Err(fault) => return Err(fault),
+        };
+    }
+    Ok(sample)
 }
 
 fn replayed(file: &mut BufReader<File>, line: &mut u64) -> Result<Option<Sample>, SourceError> {

@@ -1,5 +1,6 @@
 //! What stands on the screen. Foreign texts go through [`text::clean`].
 
+use memcg_observe::protocol::Incident;
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
@@ -269,7 +270,34 @@ fn page(frame: &mut Frame<'_>, app: &App, path: &str, area: Rect, theme: Theme) 
         lines.push(format!("{:>8} {}", text::bytes(child.row.usage), text::clean(&child.row.path)).into());
     }
     lines.push(format!("{:>8} own and others", text::bytes(other_than(&children, rest))).into());
+    if app.model.incidents.is_empty() {
+        frame.render_widget(Paragraph::new(lines), holders);
+        return;
+    }
+    let [holders, incidents] = Layout::horizontal([Constraint::Fill(2), Constraint::Fill(3)]).areas(holders);
     frame.render_widget(Paragraph::new(lines), holders);
+    frame.render_widget(Paragraph::new(incidents_of(&app.model.incidents, app.model.at)), incidents);
+}
+
+/// The newest first.
+fn incidents_of(incidents: &[Incident], now: u64) -> Vec<TextLine<'static>> {
+    let line = |incident: &Incident| {
+        let Incident { at, kind, group, limited, counter, requested, .. } = incident;
+        let amount = match counter {
+            None => text::bytes(*requested),
+            Some(counter) => format!("{} of {}", text::count(*requested as f64), text::clean(counter)),
+        };
+        let (group, limited) = (text::clean(group), text::clean(limited));
+        let what = match kind.as_str() {
+            "victim" => format!("cancelled {group} for {amount}"),
+            "timed_out" => format!("timed out: {amount} to {group}"),
+            _ => format!("refused {amount} to {group}"),
+        };
+        let by = if limited == group { String::new() } else { format!(" at {limited}") };
+        TextLine::from(format!("{:>5} s ago {what}{by}", now.saturating_sub(*at) / 1_000))
+    };
+    let title = TextLine::styled("last refusals and victims", BOLD);
+    std::iter::once(title).chain(incidents.iter().rev().map(line)).collect()
 }
 
 /// What the group uses beside its three largest children.
@@ -444,8 +472,17 @@ mod tests {
             children: vec![row("/acme/x", MIB)],
             rest: 39 * MIB,
         };
-        let page =
-            crate::model::Sample { at: 8_000, page: Some("/acme".into()), branches: vec![branch], ..sample(0, vec![]) };
+        let refused = Incident {
+            at: 3_000,
+            group: "/acme/x".into(),
+            limited: "/acme".into(),
+            requested: MIB,
+            ..Incident::default()
+        };
+        let kinds = ["refused", "timed_out", "victim"];
+        let incidents = kinds.map(|kind| Incident { kind: kind.into(), ..refused.clone() }).into();
+        let page = Some("/acme".into());
+        let page = crate::model::Sample { at: 8_000, page, branches: vec![branch], incidents, ..sample(0, vec![]) };
         app.update(Update::Sample(page));
         let screen = drawn(&mut app, 80, 24);
         for text in ["/acme\n", "usage       40.0M", "max         64.0M", "rate/s       +1.6M", "refused          9"] {
@@ -454,6 +491,14 @@ mod tests {
         for text in
             ["max                  9  5 s ago", "-7 s", "now", "67.2M", "    1.0M /acme/x", "   39.0M own and others"]
         {
+            assert!(screen.contains(text), "{text}: {screen}");
+        }
+        for text in [
+            "largest below it                last refusals and victims",
+            "    5 s ago cancelled /acme/x for 1.0M at /acme\n",
+            "    5 s ago timed out: 1.0M to /acme/x at /acme\n",
+            "    5 s ago refused 1.0M to /acme/x at /acme\n",
+        ] {
             assert!(screen.contains(text), "{text}: {screen}");
         }
         let is_plotted = |c: char| ('\u{2801}'..='\u{28ff}').contains(&c);
@@ -473,7 +518,16 @@ mod tests {
             ..row(&long, u64::MAX)
         };
         let mut app = app(vec![most.clone(), row("/b", 0)]);
-        app.update(Update::Sample(sample(u64::MAX, vec![row(&long, 0), most])));
+        let hostile = |text: &str| Incident {
+            kind: text.into(),
+            group: text.into(),
+            counter: Some(text.into()),
+            at: u64::MAX,
+            requested: u64::MAX,
+            ..Incident::default()
+        };
+        let incidents = vec![hostile(&long), hostile("\u{1b}[2J")];
+        app.update(Update::Sample(crate::model::Sample { incidents, ..sample(u64::MAX, vec![row(&long, 0), most]) }));
         app.update(Update::Lost("\u{1b}]0;title\u{7}".into()));
         for key in [KeyCode::Down, KeyCode::Enter, KeyCode::Esc, KeyCode::Char('M'), KeyCode::Char('1')] {
             app.key(KeyEvent::from(key));

@@ -97,6 +97,8 @@ fn in_a_terminal_of_80_by_24() {
     // A page, and a limit that the service is told after a question.
     tmux.keys(&["Enter"]);
     tmux.shows(&["events, here and below", "usage       32.0M", "/acme/cache", "now"]);
+    assert!(cache.try_charge(100 * MIB).is_err());
+    tmux.shows(&["last refusals and victims", "refused 100.0M to /acme/cache"]);
     tmux.keys(&["M", "9", "6", "M", "Enter"]);
     tmux.shows(&["y sets memory.max to 96M"]);
     assert_eq!(acme.max(), 64 << 20);
