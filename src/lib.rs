@@ -27,6 +27,7 @@
 //! | learn why not | [`ChargeError`], [`OverLimitError`], [`Diagnosis`] |
 //! | give memory back under pressure | [`Reclaim`], [`ReclaimContext`], [`Priority`], [`Later`], [`ReclaimReport`]; [`OomPolicy`], [`Cancel`] |
 //! | be told | [`Events`], [`Event`], [`EventFuture`], [`Happened`]; a [`Registration`] keeps what is registered; [`Incident`] is one of the last refusals and victims |
+//! | learn how long chargers stood still | [`Group::pressure`] ([`GroupPressure`], [`PressureShare`]); [`PressureTrigger`] |
 //! | pay for allocations from a charge | [`Charge::cover`] ([`CoverGuard`]); [`CoveredBy`] for futures ([`Covered`]); [`Ledger`] shows both beside each other |
 //! | look at all groups | [`Snapshot`], [`SnapshotRow`], [`CounterRow`] |
 //! | count and read | [`Stat`], [`Item`], [`Unit`], [`Stats`], [`Freshness`]; [`Counts`], [`PeakWindow`] |
@@ -87,8 +88,9 @@ pub use error::{CounterChargeError, CounterId, CounterLimitError, SetChargeError
 pub use group::{
     Charge, ChargeError, ChargeFuture, ChargeSet, Checkpoint, ContradictionError, Counter, CounterRow, CoverGuard,
     Covered, CoveredBy, CreateError, Diagnosis, EnterGuard, EventFuture, Events, Group, GroupCounter, GroupId,
-    GroupScope, Grouped, InGroup, Ledger, LimitError, Limits, MergeError, NameError, OfflineError, OverLimitError,
-    ReclaimError, Registration, Snapshot, SnapshotRow, SplitError,
+    GroupPressure, GroupScope, Grouped, InGroup, Ledger, LimitError, Limits, MergeError, NameError, OfflineError,
+    OverLimitError, PressureShare, PressureTrigger, PressureTriggerError, ReclaimError, Registration, Snapshot,
+    SnapshotRow, SplitError,
 };
 pub use page_counter::set::{CounterSet, SetStock};
 pub use page_counter::{Counts, PageCounter, PeakWindow};

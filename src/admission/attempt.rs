@@ -7,6 +7,7 @@ use crate::counter::refusal::LevelRefusal;
 use crate::counter::walk::Charged;
 use crate::error::USAGE_MAX;
 use crate::hierarchy::events;
+use crate::pressure::stalls::Stall;
 use crate::pressure::victims::Excluded;
 use crate::state::events::Event;
 use crate::thread::context;
@@ -106,6 +107,18 @@ pub(crate) struct Efforts {
     /// See [`ChargeFailure::Refused`].
     pub(super) pending: Option<Pending>,
     pub(super) excluded: Excluded,
+    /// From the first round of reclaim on, or from the first victim on.
+    stall: Option<Stall>,
+}
+
+impl Efforts {
+    /// From now on the charger stands still for memory of `level`, until the attempt is over. The attempt keeps the group.
+    pub(super) fn stand_still(&mut self, group: &'static Counter, level: &'static Counter) {
+        match &mut self.stall {
+            Some(stall) => stall.moves_to(level),
+            None => self.stall = Stall::begin(group, level),
+        }
+    }
 }
 
 impl ChargeFailure {

@@ -11,6 +11,7 @@ use crate::admission::wait::{ask_again_after, ask_reclaimers, decided, may_wait}
 use crate::counter::object::Counter;
 use crate::pressure::delays::Alarm;
 use crate::pressure::line::{self, Ticket};
+use crate::pressure::stalls::Stall;
 use crate::reclaim::repeat::may_call_out;
 use crate::state::waiting::Decision;
 use crate::thread::slot::Consume;
@@ -22,6 +23,8 @@ pub(crate) enum Begun {
 
 /// A charge in line. Dropped, it leaves the line.
 pub(crate) struct InLine {
+    /// Until the future is polled and goes on, or is dropped. Before the ticket, which keeps the group.
+    stall: Option<Stall>,
     ticket: Ticket,
     bytes: u64,
     /// Where reclaimers have been asked.
@@ -46,7 +49,8 @@ pub(crate) fn begin(
             let level = refusal.level.header.counter();
             let ticket = line::enqueue(group, bytes, level);
             let begun = since.unwrap_or_else(Instant::now);
-            let mut in_line = InLine { ticket, bytes, asked: level, again: None, begun };
+            let stall = Stall::begin(group, level);
+            let mut in_line = InLine { stall, ticket, bytes, asked: level, again: None, begun };
             in_line.ask_again(pending == Some(Pending::Round), waker);
             Begun::InLine(in_line)
         }
@@ -63,11 +67,13 @@ impl InLine {
 
     pub(crate) fn poll(&mut self, waker: &Waker) -> Option<ChargeResult> {
         let decision = self.poll_line(waker)?;
+        self.stall = None;
         Some(decided(decision, false).map_err(ChargeFailure::count))
     }
 
     /// Time is over: the charge leaves the line. What was decided in time holds.
     pub(crate) fn time_out(&mut self) -> ChargeResult {
+        self.stall = None;
         let level = self.ticket.level();
         let ended = match self.ticket.leave() {
             Some(decision) => decided(decision, false),
@@ -86,6 +92,7 @@ impl InLine {
             Ok(decision) => return Some(decision),
             Err(level) => level,
         };
+        self.stall.iter_mut().for_each(|stall| stall.moves_to(level));
         let is_due = !ptr::eq(level, self.asked) || self.again.as_ref().is_some_and(|again| !again.renew(waker));
         if !is_due || !may_call_out() {
             return None;

@@ -35,6 +35,7 @@ pub(super) fn reclaim_for(
         // What one round freed and other charges took has to be freed again.
         let short = missing(level, bytes, &refusal);
         want = if want == 0 { short } else { short.max(bytes) };
+        efforts.stand_still(group, level);
         match one_round(attempt, request, level, want, &refusal) {
             RoundOutcome::Enough => rounds += 1,
             RoundOutcome::Little => rounds += MUCH,

@@ -44,7 +44,8 @@ fn charge_refused(group: &'static Counter, bytes: u64, wait_for: WaitFor, failur
         }
         (ended, _) => return ended.map_err(ChargeFailure::count),
     };
-    let ended = match wait_in_line(plain.into_line(refusal.level.header.counter()), bytes, time.until) {
+    let ticket = plain.into_line(refusal.level.header.counter());
+    let ended = match wait_in_line(group, ticket, bytes, time.until) {
         Ok(decision) => decided(decision, counted),
         Err(level) => {
             let waited = time.begun.elapsed();

@@ -8,6 +8,7 @@ use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::hierarchy::group_tree;
 use crate::pressure::line::Ticket;
+use crate::pressure::stalls::Stall;
 use crate::pressure::wakers::{park_until, parked_waker};
 use crate::reclaim::repeat::{deadline, may_call_out};
 use crate::reclaim::round::Request;
@@ -38,14 +39,16 @@ pub(super) fn decided(decision: Decision, counted: bool) -> ChargeResult {
     }
 }
 
-/// Waits in line until the charge is decided. `Err`: time is over; the level in whose line the charge was.
+/// Waits in line until a charge of the group is decided. The caller keeps the group. `Err`: time is over; the level in whose line the charge was.
 pub(super) fn wait_in_line(
+    group: &'static Counter,
     mut ticket: Ticket,
     bytes: u64,
     until: Option<Instant>,
 ) -> Result<Decision, &'static Counter> {
     let waker = parked_waker();
     let mut asked = ticket.level();
+    let mut stall = None;
     loop {
         let level = match ticket.poll(&waker) {
             Ok(decision) => return Ok(decision),
@@ -56,6 +59,10 @@ pub(super) fn wait_in_line(
         }
         // A reclaimer that had nothing to give when this charge came may have something by now, and there may be a new
         // one; and in another line no reclaimer has been asked.
+        match &mut stall {
+            None => stall = Stall::begin(group, level),
+            Some(stall) => stall.moves_to(level),
+        }
         let time = if registrations::any_below(level) { ask_again_after(level) } else { ASK_AGAIN_MAX };
         let again = if ptr::eq(asked, level) { Instant::now() + time } else { Instant::now() };
         park_until(Some(until.map_or(again, |until| until.min(again))));

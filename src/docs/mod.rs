@@ -6,6 +6,7 @@
 //! * [`barrier`]: the asymmetric barrier that both rest on.
 //! * [`lifecycle`], [`pools`]: how a group comes and goes; where its memory comes from.
 //! * [`reclaim`], [`pressure`]: which groups give memory back; what becomes of a charge that cannot be met at once.
+//! * [`stalls`]: for how long chargers stood still.
 //! * [`statistics`], [`nodes`]: how events are counted and read; how memory is accounted by node.
 //! * [`orderings`]: every ordering edge, its two ends and its model.
 //! * [`exactness`]: what each figure means and how far it may be off.
@@ -32,6 +33,7 @@ pages! {
     pools: "../pool/README.md",
     reclaim: "../reclaim/README.md",
     pressure: "../pressure/README.md",
+    stalls: "../pressure/stalls.md",
     statistics: "../stat/README.md",
     nodes: "../kmem/README.md",
     orderings: "orderings.md",

@@ -16,6 +16,7 @@ use crate::counter::cover;
 use crate::counter::credit::online_or_above;
 use crate::hierarchy::group_tree;
 use crate::pressure::delays::Alarm;
+use crate::pressure::stalls::Stall;
 use crate::pressure::throttle;
 use crate::reclaim::round::TIME_MAX;
 use crate::sync::is_over;
@@ -189,7 +190,7 @@ fn checkpoint_slow(header: &'static Header) -> Result<(), ChargeError> {
 #[must_use = "futures do nothing unless they are polled"]
 pub struct Checkpoint {
     stage: CheckpointStage,
-    /// `None`: nothing is wrong. Dropped after the alarm in `stage`, which the group outlives.
+    /// `None`: nothing is wrong. Dropped after the alarm and the stall in `stage`, which the group outlives.
     group: Option<Group>,
 }
 
@@ -199,10 +200,12 @@ enum CheckpointStage {
     Waits {
         until: Instant,
         again: Alarm,
+        _stall: Option<Stall>,
     },
     Delayed {
         until: Instant,
         alarm: Alarm,
+        _stall: Option<Stall>,
     },
     Done,
 }
@@ -222,18 +225,26 @@ impl Checkpoint {
         let charged = match check(counter, WaitFor::Nothing) {
             Ok(charged) => charged,
             Err(failure) => {
+                let level = match &failure {
+                    ChargeFailure::Refused { refusal, .. } => refusal.level.header.counter(),
+                    _ => counter,
+                };
                 let is_pending = matches!(failure, ChargeFailure::Refused { pending: Some(_), .. }) && !is_over(until);
                 // Where the system has no thread to wake the task, it does not wait.
                 let again = || Alarm::set(None, Instant::now() + ASK_AGAIN, waker);
                 return match is_pending.then(again).flatten() {
-                    Some(again) => Ok(CheckpointStage::Waits { until, again }),
+                    Some(again) => {
+                        let _stall = Stall::begin(counter, level);
+                        Ok(CheckpointStage::Waits { until, again, _stall })
+                    }
                     None => Err(refused(failure, group)),
                 };
             }
         };
         let until = Instant::now() + throttle::delay_after(counter, charged, false).min(TIME_MAX);
         let alarm = (!is_over(until)).then(|| Alarm::set(Some(counter), until, waker)).flatten();
-        Ok(alarm.map_or(CheckpointStage::Done, |alarm| CheckpointStage::Delayed { until, alarm }))
+        let delayed = |alarm| CheckpointStage::Delayed { until, alarm, _stall: throttle::stand_still(counter) };
+        Ok(alarm.map_or(CheckpointStage::Done, delayed))
     }
 }
 
@@ -248,8 +259,8 @@ impl Future for Checkpoint {
                 let time = group_tree::of(group.first()).pressure.oom_time.min(TIME_MAX);
                 Some(Instant::now() + time)
             }
-            CheckpointStage::Waits { until, again } => (!again.renew(waker)).then_some(*until),
-            CheckpointStage::Delayed { until, alarm } => {
+            CheckpointStage::Waits { until, again, .. } => (!again.renew(waker)).then_some(*until),
+            CheckpointStage::Delayed { until, alarm, .. } => {
                 if is_over(*until) || !throttle::is_delayed(group.first()) || !alarm.renew(waker) {
                     *stage = CheckpointStage::Done;
                 }

@@ -13,6 +13,7 @@ use crate::admission::attempt::ChargeResult;
 use crate::admission::polled::{Begun, InLine, begin};
 use crate::counter::walk::Charged;
 use crate::pressure::delays::Alarm;
+use crate::pressure::stalls::Stall;
 use crate::pressure::throttle;
 use crate::reclaim::round::TIME_MAX;
 use crate::sync::is_over;
@@ -55,8 +56,9 @@ enum Stage {
     /// Charged, above a high.
     Delayed {
         until: Instant,
-        /// Set by the first poll that delays. It drops before `charge`, which keeps the group.
+        /// Set by the first poll that delays, as is the stall. Both drop before `charge`, which keeps the group.
         alarm: Option<Alarm>,
+        stall: Option<Stall>,
         charge: Charge,
     },
     Done,
@@ -185,7 +187,7 @@ impl ChargeFuture {
             self.state = Stage::Done;
             return Some(charge);
         }
-        self.state = Stage::Delayed { until: Instant::now() + delay.min(TIME_MAX), alarm: None, charge };
+        self.state = Stage::Delayed { until: Instant::now() + delay.min(TIME_MAX), alarm: None, stall: None, charge };
         None
     }
 
@@ -214,7 +216,7 @@ impl ChargeFuture {
 
     /// Whether it is not charged yet, or delayed. A wake follows when that is over.
     fn is_held_up(&mut self, waker: &Waker) -> bool {
-        let Stage::Delayed { until, alarm, .. } = &mut self.state else { return true };
+        let Stage::Delayed { until, alarm, stall, .. } = &mut self.state else { return true };
         let group = self.group.first();
         if self.undelayed || is_over(*until) || !throttle::is_delayed(group) {
             return false;
@@ -225,6 +227,7 @@ impl ChargeFuture {
                 // Where there is no thread to wake it the charge is not delayed: the future would have to wake itself
                 // time and again.
                 *alarm = Alarm::set(Some(group), *until, waker);
+                *stall = alarm.as_ref().and_then(|_| throttle::stand_still(group));
                 alarm.is_some()
             }
         }

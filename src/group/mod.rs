@@ -36,6 +36,7 @@ mod snapshot;
 mod stats;
 
 mod oom;
+mod pressure;
 mod reclaim;
 mod registration;
 
@@ -61,6 +62,7 @@ pub use ledger::Ledger;
 pub use limits::{ContradictionError, Limits};
 pub use numa::NumaTable;
 pub use parts::MergeError;
+pub use pressure::{GroupPressure, PressureShare, PressureTrigger, PressureTriggerError};
 pub use refusal::OverLimitError;
 pub use registration::Registration;
 pub use scope::GroupScope;

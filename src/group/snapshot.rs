@@ -9,11 +9,12 @@ use std::fmt;
 use self::table::Table;
 use super::handle::Group;
 use super::ledger::Ledger;
+use super::pressure::GroupPressure;
 use crate::counter::{cover, ledger, object};
 use crate::hierarchy::group_tree::CounterDecl;
 use crate::hierarchy::preorder::{self, Visited};
 use crate::hierarchy::{events, group_tree, limits, stats};
-use crate::pressure::line;
+use crate::pressure::{line, stalls};
 use crate::stat::reading::Freshness;
 use crate::stat::visits::Unlist;
 use crate::stat::{Stat, Unit};
@@ -131,6 +132,8 @@ pub struct SnapshotRow {
     pub refused: u64,
     #[cfg_attr(feature = "serde", serde(serialize_with = "by_name"))]
     events: Vec<(Event, u64)>,
+    /// For how long chargers of the group, and of groups below, stood still for memory.
+    pub pressure: GroupPressure,
     /// What is charged beside what is allocated, of the same bytes as [`live`](Self::live).
     pub ledger: Ledger,
     /// Items of the statistics that are not 0, by name. Those of the [ledger](crate::Stat::RESERVED) are among them, once
@@ -250,6 +253,7 @@ impl SnapshotRow {
             waiting: line::length(group),
             refused: group.refusals(),
             events: counted.into_iter().filter(|&(_, count)| count > 0).collect(),
+            pressure: GroupPressure::new(stalls::read(group)),
             ledger: Ledger::new(live, visited.ledger),
             stats: BTreeMap::new(),
             stats_max_error: 0,

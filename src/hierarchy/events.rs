@@ -79,6 +79,12 @@ pub(crate) fn counts(group: &Counter) -> Option<&EventCounts> {
     place(group).get()
 }
 
+/// Gives the group and all above it counts. False where the system has no memory for one of them.
+pub(crate) fn make_all(group: &Counter) -> bool {
+    let Some(cache) = event_cache_of(group.tree()) else { return false };
+    group.path_to_root().all(|level| counts_or_make(level, cache).is_some())
+}
+
 fn counts_or_make<'a>(group: &'a Counter, cache: &Cache) -> Option<&'a EventCounts> {
     counts(group).or_else(|| make_counts(group, cache))
 }

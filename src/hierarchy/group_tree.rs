@@ -1,6 +1,8 @@
 //! What the policies of a tree of groups share, and the one cast that leads from a tree to it.
 
+use std::collections::BTreeMap;
 use std::ptr;
+use std::time::Instant;
 
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
@@ -46,7 +48,22 @@ pub(crate) struct GroupTree {
     pub(crate) oom: Lock<Oom>,
     pub(crate) started: Lock<Started>,
     pub(crate) incidents: Incidents,
+    pub(crate) stalls: Lock<Stalls>,
     pub(crate) own: Own,
+}
+
+/// The lock of all [`StallTimes`](crate::state::stalls::StallTimes) of a tree holds these.
+pub(crate) struct Stalls {
+    /// From here on the moments of the tree are counted.
+    pub(crate) began: Instant,
+    /// The groups with a trigger that are online, by key.
+    pub(crate) triggered: BTreeMap<u64, &'static Counter>,
+}
+
+impl Stalls {
+    fn new() -> Stalls {
+        Stalls { began: Instant::now(), triggered: BTreeMap::new() }
+    }
 }
 
 /// What the builder decides for a tree of groups.
@@ -95,6 +112,7 @@ impl GroupTree {
             oom: Lock::new(Rank::Bookkeeping, Oom::default()),
             started: Lock::new(Rank::Bookkeeping, Started::default()),
             incidents: Incidents::new(),
+            stalls: Lock::new(Rank::Bookkeeping, Stalls::new()),
             own: Own::new(),
         }
     }

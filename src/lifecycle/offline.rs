@@ -10,6 +10,7 @@ use crate::counter::protection::Protection;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::{exceeded, marks, retire};
 use crate::hierarchy::service::{self, WAITS};
+use crate::pressure::triggers;
 use crate::reclaim::{excess, registrations};
 use crate::sync::{PENDING_CLOSE_MAX, fence_after_exchange};
 
@@ -81,6 +82,7 @@ fn leave(shard: &mut Shard, group: &'static Counter) {
             service::schedule(counter);
         }
     }
+    triggers::went_offline(group);
     registrations::hand_to_parent(group);
     links::leave_parent(group);
 }

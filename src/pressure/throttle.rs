@@ -9,6 +9,7 @@ use crate::counter::object::Counter;
 use crate::counter::walk::Charged;
 use crate::hierarchy::events;
 use crate::pressure::high::{DELAY_MIN, above, delay_of, levels_above, levels_that_delay};
+use crate::pressure::stalls::Stall;
 use crate::reclaim::repeat::{ROUNDS_MAX, close_below, deadline, may_call_out, shrink, spare};
 use crate::reclaim::round::{Request, TIME_MAX};
 use crate::reclaim::{registrations, round};
@@ -59,6 +60,7 @@ fn throttle(group: &'static Counter, bytes: u64, waits: bool) -> Duration {
     }
     let mut request = Request::new(ReclaimCause::High, deadline(group)).waits(waits);
     let mut fruitless = 0;
+    let mut stall = None;
     loop {
         let (mut asked, mut freed) = (false, 0);
         for level in levels_that_delay(group).collect::<SmallVec<[&'static Counter; 4]>>() {
@@ -70,9 +72,13 @@ fn throttle(group: &'static Counter, bytes: u64, waits: bool) -> Duration {
             close_below(level);
             let above = above(level);
             let want = above.min(bytes.max(RECLAIM_MIN)) + spare(level, marks::high(level));
-            if above > 0
-                && let Some(round) = round::run(level, want, &mut request)
-            {
+            if above == 0 {
+                continue;
+            }
+            if stall.is_none() {
+                stall = stand_still(group);
+            }
+            if let Some(round) = round::run(level, want, &mut request) {
                 asked = true;
                 freed += round.report.freed;
             }
@@ -86,6 +92,11 @@ fn throttle(group: &'static Counter, bytes: u64, waits: bool) -> Duration {
             return delay;
         }
     }
+}
+
+/// From now on a charger of the group is delayed. The caller keeps the group.
+pub(crate) fn stand_still(group: &'static Counter) -> Option<Stall> {
+    Stall::begin(group, levels_that_delay(group).last()?)
 }
 
 /// Whether credit may be all that is above a high of the path.
@@ -108,6 +119,7 @@ fn drain_excess(level: &'static Counter) {
 
 #[cold]
 fn sleep_slow(group: &'static Counter, delay: Duration) {
+    let _stall = stand_still(group);
     let until = Instant::now() + delay.min(TIME_MAX);
     while !is_over(until) && is_delayed(group) {
         sleep(LOOK.min(until.saturating_duration_since(Instant::now())));

@@ -2,10 +2,13 @@
 //!
 //! Edges: E26 (an event/a listener), E40 (counts are made/read).
 
+use std::cell::UnsafeCell;
 use std::ptr::{self, NonNull};
 
 use crate::pool::shape::{Kind, Shape};
 use crate::pool::{Cache, PoolAlign, cache};
+use crate::state::stalls::StallTimes;
+use crate::sync::stat_atomic::AtomicBool;
 use crate::sync::{AtomicPtr, AtomicU64, Ordering, Shared};
 
 /// What can happen at a group's limits. The counts only grow.
@@ -49,11 +52,13 @@ pub enum Event {
     TimedOut,
     /// A reclaimer, a listener or a cancel hook of the group panicked.
     Panic,
+    /// Chargers stood still for as long as the group's [trigger](crate::Group::set_pressure_trigger) says.
+    Pressure,
 }
 
 impl Event {
     /// All events.
-    pub const ALL: [Event; 10] = [
+    pub const ALL: [Event; 11] = [
         Event::Low,
         Event::High,
         Event::Max,
@@ -64,6 +69,7 @@ impl Event {
         Event::Observed,
         Event::TimedOut,
         Event::Panic,
+        Event::Pressure,
     ];
 
     /// Returns the event's name in `memory.events`. An event that the kernel does not have is named likewise.
@@ -83,6 +89,7 @@ impl Event {
             Event::Observed => "observed",
             Event::TimedOut => "timed_out",
             Event::Panic => "panic",
+            Event::Pressure => "pressure",
         }
     }
 }
@@ -103,13 +110,35 @@ impl Tally {
     }
 }
 
-/// The counts of a group, and of all below it: an object of a pool.
+/// The counts of a group, and of all below it, and how long chargers stood still there: an object of a pool.
 #[derive(Default)]
 pub(crate) struct EventCounts {
     pub(crate) local: Tally,
     pub(crate) below: Tally,
+    pub(crate) stalls: StallsPlace,
+    /// The group has a trigger. Written under the lock of `stalls`.
+    pub(crate) is_triggered: AtomicBool,
     /// The object's number in its pool.
     pub(crate) number: u32,
+}
+
+/// Read and written under one lock of the tree.
+#[derive(Default)]
+pub(crate) struct StallsPlace(UnsafeCell<StallTimes>);
+
+// SAFETY: `StallsPlace::times` alone reads and writes it, whose caller holds the lock.
+#[allow(unsafe_code)]
+unsafe impl Sync for StallsPlace {}
+
+impl StallsPlace {
+    /// # Safety
+    ///
+    /// The caller holds the tree's lock of stalls, and has no other reference to these times.
+    #[allow(unsafe_code, clippy::mut_from_ref)]
+    pub(crate) unsafe fn times(&self) -> &mut StallTimes {
+        // SAFETY: says the caller.
+        unsafe { &mut *self.0.get() }
+    }
 }
 
 impl EventCounts {

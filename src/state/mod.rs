@@ -11,5 +11,6 @@ pub(crate) mod oom;
 pub(crate) mod own_bytes;
 pub(crate) mod reclaim;
 pub(crate) mod reclaimer;
+pub(crate) mod stalls;
 pub(crate) mod started;
 pub(crate) mod waiting;

@@ -197,6 +197,9 @@ pub(crate) fn start_thread(_: &str, _: impl FnOnce() + Send + 'static) -> std::i
     Err(std::io::ErrorKind::Unsupported.into())
 }
 
+/// Time stands still in a model.
+pub(crate) const TIME_PASSES: bool = false;
+
 /// Time stands still in a model, or its runs would differ.
 pub(crate) fn is_over(_: std::time::Instant) -> bool {
     false

@@ -4,6 +4,7 @@
 //! * `throttle`: it delays charges above high; `reclaim`: it asks reclaimers;
 //! * `at_once`: where the caller never blocks, another thread does it;
 //! * `waiting`: it lets charges wait for room; `oom`: it chooses a victim;
+//! * `stalls`: for how long chargers stand still in all this, and the event that tells it;
 //! * `checkpoint`: a task that does not charge learns of all this.
 
 #[path = "../support/mod.rs"]
@@ -13,5 +14,6 @@ mod at_once;
 mod checkpoint;
 mod oom;
 mod reclaim;
+mod stalls;
 mod throttle;
 mod waiting;

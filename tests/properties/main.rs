@@ -3,6 +3,7 @@
 //!
 //! * `oracle`: the twins, which the fuzz targets use as well;
 //! * `counters`, `protection`: trees of counters; `lifecycle`, `reclaim`, `stats`: groups;
+//! * `stalls`: for how long chargers stand still, by a clock of the test;
 //! * `units`: sizes and limits as text; `corpus`: the inputs that the fuzz targets have found.
 
 mod corpus;
@@ -11,6 +12,7 @@ mod lifecycle;
 mod oracle;
 mod protection;
 mod reclaim;
+mod stalls;
 mod stats;
 mod units;
 

@@ -65,6 +65,7 @@ const PARTS: &[(&[&str], &[&str])] = &[
         ],
     ),
     (&["Arc", "Shared"], EVERY),
+    (&["Weak"], &["pressure"]),
     (&["process_wide"], &["lifecycle", "pressure", "thread", "pool"]),
     (&["share", "pool_stashes"], &["pressure", "pool"]),
     // What a thread owns.
@@ -75,6 +76,7 @@ const PARTS: &[(&[&str], &[&str])] = &[
     // Time and other threads: what waits.
     (&["park", "this_thread", "sleep"], &["group", "pressure"]),
     (&["Thread"], &["pressure", "state"]),
+    (&["TIME_PASSES"], &["pressure"]),
     (&["start_thread"], &["pressure"]),
     (&["pause", "is_over"], &["group", "admission", "pressure", "reclaim", "thread"]),
     (&["rest", "IDLE_VISITS"], &["stat"]),

@@ -1,0 +1,394 @@
+//! For how long chargers stood still: what counts, at which groups, until when; and the event of a trigger.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
+use std::thread;
+use std::time::Duration;
+
+use memcg::{
+    Bytes, Event, Group, GroupPressure, Limit, Limits, OomPolicy, PressureTrigger, PressureTriggerError, Priority,
+    Runtime,
+};
+
+use crate::support::reclaimers::call;
+use crate::support::trees::{assert_empty, build, create, kinds, limited};
+use crate::support::waiters::{Polled, WATCHDOG, admitted, blocked, in_line, join, until};
+
+/// A lower bound of what is slept, and so of a stall.
+const NAP: Duration = Duration::from_millis(5);
+
+fn totals(pressure: GroupPressure) -> [Duration; 2] {
+    [pressure.some.total, pressure.full.total]
+}
+
+/// No charger stands still: time passes, and the totals do not move.
+#[track_caller]
+fn nothing_stands_still(groups: &[&Group]) {
+    let before: Vec<_> = groups.iter().map(|group| totals(group.pressure())).collect();
+    thread::sleep(NAP);
+    let after: Vec<_> = groups.iter().map(|group| totals(group.pressure())).collect();
+    assert_eq!(before, after);
+}
+
+/// A charger of the group stands still: the total grows.
+#[track_caller]
+fn stands_still(group: &Group) {
+    let before = group.pressure().some.total;
+    until("a longer total", || group.pressure().some.total > before);
+}
+
+/// A root, a group with a max of 100 bytes below it, and one in that.
+fn three() -> (Runtime, Group, Group) {
+    let runtime = build(kinds().into_iter().next().expect("a kind"));
+    let top = limited(&runtime.root(), "top", 100);
+    let group = create(&top, "q");
+    (runtime, top, group)
+}
+
+/// Groups that have gone offline may be looked at by a trigger for a moment.
+#[track_caller]
+fn assert_empty_soon(runtime: &Runtime) {
+    runtime.root().children().iter().for_each(Group::offline_tree);
+    until("no group is kept", || {
+        runtime.settle();
+        runtime.dying_count() == 0
+    });
+    assert_empty(runtime);
+}
+
+#[test]
+fn a_thread_in_line_counts_at_each_level() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let top = limited(&runtime.root(), "top", 100);
+        let (group, beside) = (create(&top, "q"), create(&top, "beside"));
+        let held = group.charge(100);
+        assert_eq!(group.pressure(), GroupPressure::default());
+        let waiter = blocked(&group, 10, &top);
+        stands_still(&group);
+        stands_still(&runtime.root());
+        drop(held);
+        drop(join(waiter).expect("there is room"));
+        let root = runtime.root();
+        nothing_stands_still(&[&group, &top, &root]);
+        let [q, t, r] = [&group, &top, &root].map(|group| totals(group.pressure()));
+        assert_eq!((q[0], t[0], r[0]), (q[0], q[0], q[0]), "the one charger");
+        assert_eq!((q[1], t[1], r[1]), (q[0], q[0], Duration::ZERO), "the max is top's");
+        assert_eq!(totals(beside.pressure()), [Duration::ZERO; 2], "no charger of it has stood still");
+        drop((group, beside, top));
+        assert_empty(&runtime);
+    }
+}
+
+/// Two at once are not twice the time; what is common to both groups is at the level above.
+#[test]
+fn chargers_at_once_count_once() {
+    let (runtime, top, group) = three();
+    let other = create(&top, "other");
+    let held = group.charge(100);
+    let begun = std::time::Instant::now();
+    let waiters = [in_line(&group, 10), in_line(&group, 10), in_line(&other, 10)];
+    stands_still(&group);
+    stands_still(&other);
+    drop(waiters);
+    let most = begun.elapsed();
+    nothing_stands_still(&[&group, &other, &top]);
+    let [q, o, t] = [&group, &other, &top].map(|group| group.pressure().some.total);
+    assert!(q <= t && o <= t && t <= q + o && t <= most, "{q:?} {o:?} {t:?} of {most:?}");
+    drop((held, group, other, top));
+    assert_empty(&runtime);
+}
+
+#[test]
+fn a_future_counts_until_it_goes_on_or_is_dropped() {
+    let (runtime, top, group) = three();
+    let held = group.charge(100);
+    let waiter = in_line(&group, 10);
+    stands_still(&group);
+    drop(waiter);
+    nothing_stands_still(&[&group, &top]);
+    let mut waiter = in_line(&group, 10);
+    stands_still(&group);
+    drop(held);
+    stands_still(&group);
+    drop(admitted(&mut waiter));
+    nothing_stands_still(&[&group, &top]);
+    drop((waiter, group, top));
+    assert_empty(&runtime);
+}
+
+/// It has its place in line, too. Time is over, and it is done.
+#[test]
+fn a_future_that_times_out_goes_on() {
+    let (runtime, top, group) = three();
+    let held = group.charge(100);
+    let mut waiter = Polled::new(group.charge_async(10).timeout(NAP));
+    assert!(waiter.finish().is_err());
+    nothing_stands_still(&[&group, &top]);
+    assert!(group.pressure().some.total > Duration::ZERO);
+    drop((waiter, held, group, top));
+    assert_empty(&runtime);
+}
+
+/// Nothing of a future that is never polled nor dropped ends: it stands still for ever.
+#[test]
+fn a_forgotten_future_stands_still() {
+    let (_runtime, _top, group) = three();
+    let _held = group.charge(100);
+    std::mem::forget(in_line(&group, 10));
+    stands_still(&group);
+    stands_still(&group);
+}
+
+#[test]
+fn a_group_that_goes_offline_turns_its_chargers_away() {
+    let (runtime, top, group) = three();
+    let held = top.charge(100);
+    let waiter = blocked(&group, 10, &top);
+    let mut future = in_line(&group, 10);
+    stands_still(&group);
+    group.offline().expect("no children");
+    assert!(join(waiter).is_err());
+    stands_still(&top);
+    assert!(matches!(future.poll(), Poll::Ready(Err(_))));
+    nothing_stands_still(&[&group, &top]);
+    drop((held, future, group, top));
+    assert_empty(&runtime);
+}
+
+#[test]
+fn reclaim_counts_for_the_level_that_is_full() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let top = limited(&runtime.root(), "top", 100);
+        let group = create(&top, "q");
+        let held = group.charge(100);
+        let registration = group.register_reclaimer(
+            call(|_, _| {
+                thread::sleep(NAP);
+                0
+            }),
+            Priority::NORMAL,
+        );
+        assert!(group.try_charge(1).is_err());
+        for group in [&group, &top] {
+            let [some, full] = totals(group.pressure());
+            assert!(some >= NAP && full == some, "{some:?} {full:?}");
+        }
+        assert_eq!(runtime.root().pressure().full.total, Duration::ZERO);
+        // The same in a poll, and before a refusal that does not wait.
+        let before = group.pressure().some.total;
+        drop(in_line(&group, 1));
+        assert!(group.pressure().some.total >= before + NAP);
+        nothing_stands_still(&[&group, &top]);
+        drop((registration, held, group, top));
+        assert_empty(&runtime);
+    }
+}
+
+#[test]
+fn a_reclaimer_that_panics_leaves_nothing_behind() {
+    let (runtime, top, group) = three();
+    let held = group.charge(100);
+    let registration = group.register_reclaimer(call(|_, _| panic!("on purpose")), Priority::NORMAL);
+    assert!(group.try_charge(1).is_err());
+    nothing_stands_still(&[&group, &top]);
+    assert!(group.pressure().some.total > Duration::ZERO);
+    drop((registration, held, group, top));
+    assert_empty(&runtime);
+}
+
+#[test]
+fn victims_are_waited_for() {
+    let runtime = build(kinds().into_iter().next().expect("a kind").oom_time(NAP));
+    let top = limited(&runtime.root(), "top", 100);
+    top.set_oom_policy(OomPolicy::Choose);
+    let (group, hog) = (create(&top, "q"), create(&top, "hog"));
+    let hook = hog.on_cancel(|_| thread::sleep(NAP));
+    let held = hog.charge(100);
+    assert!(group.try_charge(1).is_err());
+    let [some, full] = totals(group.pressure());
+    assert!(some >= NAP && full == some, "{some:?} {full:?}");
+    assert_eq!(hog.pressure().some.total, Duration::ZERO, "no charger of the victim stood still");
+    nothing_stands_still(&[&group, &top]);
+    drop((held, hook, group, hog, top));
+    assert_empty(&runtime);
+}
+
+#[test]
+fn delays_above_high_count() {
+    for builder in kinds() {
+        let runtime = build(builder.delay_max(4 * NAP));
+        let top = runtime.root().create("top", Limits::new().high(Limit::Bytes(1 << 20))).expect("a free name");
+        let group = create(&top, "q");
+        let held = group.charge(Bytes(8 << 20));
+        assert_eq!(group.pressure(), GroupPressure::default(), "forced");
+        drop(group.try_charge(Bytes(1 << 20)).expect("high refuses no charge"));
+        let [some, full] = totals(group.pressure());
+        assert!(some >= 4 * NAP && full == some, "{some:?} {full:?}");
+        // A future, until it goes on; one that is told to be undelayed is not delayed.
+        let mut future = Polled::new(group.charge_async(Bytes(1 << 20)));
+        assert!(future.poll().is_pending());
+        stands_still(&top);
+        drop(future.finish().expect("high refuses no charge"));
+        drop(future);
+        nothing_stands_still(&[&group, &top]);
+        let before = totals(group.pressure());
+        drop(Polled::new(group.charge_async(Bytes(1 << 20)).undelayed()).finish().expect("high refuses no charge"));
+        assert_eq!(totals(group.pressure()), before);
+        drop(Polled::new(group.check_async()).finish());
+        assert!(group.pressure().some.total > before[0], "a checkpoint is delayed, too");
+        nothing_stands_still(&[&group, &top]);
+        assert_eq!(runtime.root().pressure().full.total, Duration::ZERO);
+        drop((held, group, top));
+        assert_empty(&runtime);
+    }
+}
+
+/// A refusal at once, reclaim that a caller asks for, a limit that is lowered: no charger stands still.
+#[test]
+fn what_does_not_count() {
+    let (runtime, top, group) = three();
+    let held = group.charge(100);
+    assert!(group.try_charge(1).is_err() && group.try_charge_now(1).is_err());
+    let registration = group.register_reclaimer(
+        call(|_, _| {
+            thread::sleep(Duration::from_millis(1));
+            0
+        }),
+        Priority::NORMAL,
+    );
+    group.reclaim(10).expect("not inside a reclaimer");
+    top.set_max(Limit::Bytes(50)).expect("bytes");
+    for group in [&group, &top, &runtime.root()] {
+        assert_eq!(group.pressure(), GroupPressure::default());
+    }
+    drop((registration, held, group, top));
+    assert_empty(&runtime);
+}
+
+/// Also under the name of a group that is gone: its object is the next one's.
+#[test]
+fn a_new_group_begins_with_nothing() {
+    let (runtime, top, group) = three();
+    let held = top.charge(100);
+    drop(in_line(&group, 1));
+    let before = top.pressure().some.total;
+    assert!(before > Duration::ZERO);
+    group.offline().expect("no children");
+    drop(group);
+    let group = create(&top, "q");
+    assert_eq!((group.pressure(), top.pressure().some.total), (GroupPressure::default(), before));
+    let snapshot = runtime.snapshot();
+    let rows: Vec<_> = snapshot.rows().iter().map(|row| (row.path.as_str(), row.pressure.some.total)).collect();
+    assert_eq!(rows, [("/", before), ("/top", before), ("/top/q", Duration::ZERO)]);
+    drop((held, group, top));
+    assert_empty(&runtime);
+}
+
+// === Triggers ===
+
+/// While the charger stands still, and no thread does anything else.
+#[test]
+fn a_trigger_fires_while_a_charger_stands_still() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", 100);
+        let trigger = PressureTrigger::full(NAP, Duration::from_millis(100));
+        group.set_pressure_trigger(Some(trigger)).expect("times that a trigger can have");
+        assert_eq!(group.pressure_trigger(), Some(trigger));
+        let heard = Arc::new(AtomicU64::new(0));
+        let registration = runtime.root().on_event(Event::Pressure, {
+            let heard = Arc::clone(&heard);
+            move |happened| _ = heard.fetch_add(happened.times(), Ordering::Relaxed)
+        });
+        let events = group.events();
+        let held = group.charge(100);
+        let waiter = in_line(&group, 1);
+        assert!(events.wait(Event::Pressure, WATCHDOG));
+        assert!(group.pressure().full.total >= NAP);
+        until("another window", || group.events().get(Event::Pressure) > 1);
+        drop((waiter, held));
+        group.set_pressure_trigger(None).expect("it ends");
+        let counted = group.events().get(Event::Pressure);
+        until("each was heard", || heard.load(Ordering::Relaxed) >= counted);
+        drop((registration, events, group));
+        assert_empty_soon(&runtime);
+    }
+}
+
+/// The time is full when the charger goes on, and its own thread counts the event.
+#[test]
+fn a_trigger_adds_up_what_goes_on() {
+    let (runtime, top, group) = three();
+    let held = group.charge(100);
+    top.set_pressure_trigger(Some(PressureTrigger::some(4 * NAP, Duration::from_secs(3_600)))).expect("fine times");
+    let registration = group.register_reclaimer(
+        call(|_, _| {
+            thread::sleep(NAP);
+            0
+        }),
+        Priority::NORMAL,
+    );
+    let mut charges = 0;
+    let events = top.events();
+    while top.events().get(Event::Pressure) == 0 {
+        assert!(charges < 4, "each stood still for a nap");
+        assert!(group.try_charge(1).is_err());
+        charges += 1;
+        if charges == 4 {
+            assert!(events.wait(Event::Pressure, WATCHDOG), "another thread may count it");
+        }
+    }
+    assert!(top.pressure().some.total >= 4 * NAP);
+    assert_eq!((group.events().get(Event::Pressure), top.events_local().get(Event::Pressure)), (0, 1));
+    // Once in an hour.
+    assert!(group.try_charge(1).is_err());
+    assert_eq!(runtime.root().events().get(Event::Pressure), 1);
+    drop((registration, held, events, group, top));
+    assert_empty_soon(&runtime);
+}
+
+/// `full` is about this group's own limits and those above.
+#[test]
+fn a_full_trigger_hears_of_no_limit_below() {
+    let (runtime, top, group) = three();
+    let held = group.charge(100);
+    let trigger = PressureTrigger::full(Duration::from_nanos(1), Duration::from_millis(10));
+    runtime.root().set_pressure_trigger(Some(trigger)).expect("fine times");
+    let waiter = blocked(&group, 1, &top);
+    stands_still(&runtime.root());
+    assert_eq!(runtime.root().events().get(Event::Pressure), 0);
+    drop(held);
+    drop(join(waiter).expect("there is room"));
+    assert_eq!(runtime.root().events().get(Event::Pressure), 0);
+    drop((group, top));
+    assert_empty_soon(&runtime);
+}
+
+#[test]
+fn triggers_that_cannot_be() {
+    let (runtime, top, group) = three();
+    let [short, second] = [Duration::from_millis(9), Duration::from_secs(1)];
+    for (threshold, window) in [
+        (Duration::ZERO, second),
+        (second + Duration::from_nanos(1), second),
+        (short, short),
+        (second, Duration::from_secs(3_601)),
+        (Duration::MAX, Duration::MAX),
+    ] {
+        let refused = group.set_pressure_trigger(Some(PressureTrigger::some(threshold, window)));
+        assert_eq!(refused, Err(PressureTriggerError::Time { threshold, window }));
+    }
+    assert_eq!(group.pressure_trigger(), None);
+    let trigger = PressureTrigger::some(second, second);
+    group.set_pressure_trigger(Some(trigger)).expect("all of the window");
+    group.offline().expect("no children");
+    assert_eq!(group.pressure_trigger(), None, "offline ends it");
+    let refused = group.set_pressure_trigger(Some(trigger)).expect_err("offline");
+    assert_eq!(refused.to_string(), "/top/q is offline");
+    assert_eq!(group.set_pressure_trigger(None), Ok(()));
+    drop((refused, group, top));
+    assert_empty_soon(&runtime);
+}
