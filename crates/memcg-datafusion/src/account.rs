@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use datafusion::execution::memory_pool::MemoryConsumer;
+use datafusion_execution::memory_pool::MemoryConsumer;
 use memcg::{CreateError, Group, GroupName, GroupScope, Limits, Priority, Registration};
 
 use crate::config::PoolConfig;

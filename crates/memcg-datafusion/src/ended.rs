@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use datafusion::common::DataFusionError;
+use datafusion_common::DataFusionError;
 use futures::task::AtomicWaker;
 use memcg::{ChargeError, Group};
 
@@ -112,6 +112,7 @@ impl Life {
         &self.group
     }
 
+    #[cfg(feature = "session")]
     pub(crate) fn ended(&self) -> Option<Ended> {
         // Acquire: pairs with the release in `cancel`. A waker that is registered after the flag was read is woken,
         // because the reader looks again after it has registered.
@@ -139,6 +140,7 @@ impl Life {
     }
 
     /// A waker that [`wake`](Self::wake) wakes for as long as the caller keeps it.
+    #[cfg(feature = "session")]
     pub(crate) fn waker(&self) -> Arc<AtomicWaker> {
         let waker = Arc::new(AtomicWaker::new());
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);

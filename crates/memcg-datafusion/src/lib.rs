@@ -8,16 +8,21 @@ mod demand;
 mod ended;
 mod merges;
 mod patience;
+#[cfg(feature = "session")]
 mod plan;
 mod pool;
+#[cfg(feature = "session")]
 mod session;
+#[cfg(feature = "session")]
 mod tracer;
 
 pub use arrow::ArrowPool;
 pub use config::PoolConfig;
 pub use ended::{EndReason, Ended};
 pub use pool::GroupPool;
+#[cfg(feature = "session")]
 pub use session::{InGroupSession, QuerySession};
+#[cfg(feature = "session")]
 pub use tracer::{GroupTracer, TracerError};
 
 /// The chapter's code.

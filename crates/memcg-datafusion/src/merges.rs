@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use datafusion::execution::memory_pool::MemoryConsumer;
+use datafusion_execution::memory_pool::MemoryConsumer;
 
 /// How DataFusion names these consumers, before the partition.
 const MERGE: &str = "ExternalSorterMerge";

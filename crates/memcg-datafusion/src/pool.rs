@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use datafusion::common::{DataFusionError, Result};
-use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
+use datafusion_common::{DataFusionError, Result};
+use datafusion_execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
 use memcg::{Bytes, ChargeError, CreateError, Group, OverLimitError, Registration};
 
 use crate::account::{Account, Accounts, is_exchange};
@@ -101,6 +101,7 @@ impl GroupPool {
         self.life.group()
     }
 
+    #[cfg(feature = "session")]
     pub(crate) fn life(&self) -> &Arc<Life> {
         &self.life
     }
