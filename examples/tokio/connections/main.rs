@@ -9,6 +9,8 @@
 //! cargo run --release --example connections -- --at-once 5000 --in-turn 100000
 //! ```
 //!
+//! With `--features serve`, `--serve FILE` opens a socket for `memcg-top`.
+//!
 //! The client is a process of its own: this program, started again. First it opens 20,000 connections one after the
 //! other, then 1,000 that are open at the same time, a quarter of which send much. The run fails where there were fewer
 //! at once, where no tenant was held back, where an answer is wrong, and where at the end the tree is not empty or its
@@ -88,6 +90,11 @@ struct Options {
     #[arg(long, value_name = "S", default_value_t = 60)]
     patience: u64,
 
+    /// Open a socket there that shows the connections' groups while they are served.
+    #[cfg(feature = "serve")]
+    #[arg(long, value_name = "FILE")]
+    serve: Option<std::path::PathBuf>,
+
     /// Be the client of the service at this address.
     #[arg(long, hide = true, requires = "phase")]
     client: Option<SocketAddr>,
@@ -138,6 +145,8 @@ fn run(options: &Options) -> Result<Vec<String>, Box<dyn Error>> {
     let patience = Duration::from_secs(options.patience);
     let settings = Settings { budget, high, request_max, connections_max, patience };
     let service = Arc::new(Service::new(&TENANTS, settings)?);
+    #[cfg(feature = "serve")]
+    let shown = options.serve.as_ref().map(|path| memcg_observe::serve(&service.runtime, path)).transpose()?;
     let workers = tokio::runtime::Runtime::new()?;
     let listener = workers.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))?;
     let address = listener.local_addr()?;
@@ -157,6 +166,8 @@ fn run(options: &Options) -> Result<Vec<String>, Box<dyn Error>> {
     }
     let _ = stop.send(());
     let closed = workers.block_on(serving)?;
+    #[cfg(feature = "serve")]
+    drop(shown);
     // No thread of the service is left.
     drop(workers);
     let service = Arc::into_inner(service).ok_or("a connection is still served")?;
