@@ -43,19 +43,24 @@ struct Found {
 // === The hit path ===
 
 impl Header {
-    /// [`consume_open`](Self::consume_open) for an allocator: at least one unit, and it also misses for more than the
-    /// capacity.
+    /// Whether an allocator's charge of `n` units may hit: at least one unit, and no more than the capacity.
     #[inline(always)]
-    fn consume_allocated(&self, n: u64) -> Consume {
+    fn may_hit(&self, n: u64) -> bool {
         // Relaxed: as in `bar`.
-        if n.wrapping_sub(1) >= self.capacity.load(Ordering::Relaxed) {
+        n.wrapping_sub(1) < self.capacity.load(Ordering::Relaxed)
+    }
+
+    /// [`consume_open`](Self::consume_open) for an allocator. `keeps`: after a hit the thread keeps what it has found.
+    #[inline(always)]
+    fn consume_allocated(&'static self, n: u64, keeps: bool) -> Consume {
+        if !self.may_hit(n) {
             return Consume::Miss;
         }
         with_local(|local| {
             let consume = |slot: &Slot, counted: &OwnedCell| {
-                let consumed = slot.consume_within_capacity(n, false);
-                if consumed == Consume::Hit {
-                    counted.allocated(n);
+                let consumed = consume_and_count(slot, counted, n);
+                if keeps && consumed == Consume::Hit {
+                    local.near.keep(self, slot, counted);
                 }
                 consumed
             };
@@ -77,12 +82,21 @@ impl Header {
     }
 }
 
+#[inline(always)]
+fn consume_and_count(slot: &Slot, counted: &OwnedCell, n: u64) -> Consume {
+    let consumed = slot.consume_within_capacity(n, false);
+    if consumed == Consume::Hit {
+        counted.allocated(n);
+    }
+    consumed
+}
+
 /// Charges `n` units, at least one, to the counter behind a header, which the caller keeps. A group that is offline
 /// leaves them to its nearest live ancestor. Returns the owner's word; `None` where no word can name a counter of the
 /// path, and nothing was charged.
 #[inline(always)]
 pub(crate) fn charge(header: &'static Header, n: u64) -> Option<u32> {
-    match header.consume_allocated(n) {
+    match header.consume_allocated(n, false) {
         Consume::Hit => Some(header.word()),
         missed => charge_slow(header, n, missed),
     }
@@ -92,10 +106,26 @@ pub(crate) fn charge(header: &'static Header, n: u64) -> Option<u32> {
 /// bytes count as unowned, and the word is 0.
 #[inline(always)]
 pub(crate) fn charge_current(header: &'static Header, n: u64) -> u32 {
-    let missed = if slow_path::is_running() { Consume::Miss } else { header.consume_allocated(n) };
+    let missed = if slow_path::is_running() { Consume::Miss } else { header.consume_allocated(n, true) };
     match missed {
         Consume::Hit => header.word(),
         missed => charge_current_slow(header, n, missed),
+    }
+}
+
+/// [`charge_current`] where the thread has kept what it found for the group that `current` points to. `None`: it has not,
+/// or the charge misses.
+#[inline(always)]
+pub(crate) fn charge_near(current: *const Header, n: u64) -> Option<u32> {
+    let (header, word, consumed) = with_local(|local| {
+        let near = local.near.group(current)?;
+        let may_hit = !local.is_in_slow_path() && near.header.may_hit(n);
+        may_hit.then(|| (near.header, local.near.word(), consume_and_count(near.slot, near.counted, n)))
+    })?;
+    match consumed {
+        Consume::Hit => Some(word),
+        Consume::Miss => None,
+        Consume::Undone => Some(charge_current_slow(header, n, consumed)),
     }
 }
 
@@ -110,11 +140,28 @@ pub(crate) fn charge_current(header: &'static Header, n: u64) -> u32 {
 pub(crate) unsafe fn grow(word: u32, n: u64) {
     // SAFETY: says the caller.
     match unsafe { header_of(word) } {
-        Some(header) => match header.consume_allocated(n) {
+        Some(header) => match header.consume_allocated(n, false) {
             Consume::Hit => {}
             missed => charge_owned(header.counter(), n, missed),
         },
         None => unowned::count_other(n),
+    }
+}
+
+/// [`grow`] where the thread has kept what it found for the owner. False: it has not, or the charge misses.
+#[inline(always)]
+pub(crate) fn grow_near(word: u32, n: u64) -> bool {
+    let found = with_local(|local| {
+        let near = local.near.owner(word)?;
+        near.header.may_hit(n).then(|| (near.header, consume_and_count(near.slot, near.counted, n)))
+    });
+    match found {
+        Some((_, Consume::Hit)) => true,
+        Some((header, Consume::Undone)) => {
+            charge_owned(header.counter(), n, Consume::Undone);
+            true
+        }
+        None | Some((_, Consume::Miss)) => false,
     }
 }
 
@@ -133,6 +180,24 @@ pub(crate) unsafe fn uncharge(word: u32, n: u64) {
         } else {
             uncharge_other(word, n);
         }
+    }
+}
+
+/// [`uncharge`] where the thread has kept what it found for the owner. False: it has not.
+#[inline(always)]
+pub(crate) fn uncharge_near(word: u32, n: u64) -> bool {
+    let put = with_local(|local| {
+        let near = local.near.owner(word)?;
+        near.counted.freed(n);
+        Some((near.header, near.slot.put(n, &near.header.capacity, false)))
+    });
+    match put {
+        Some((_, Put::Kept)) => true,
+        Some((header, missed)) => {
+            uncharge_slow(header, n, missed);
+            true
+        }
+        None => false,
     }
 }
 

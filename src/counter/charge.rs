@@ -12,7 +12,7 @@ use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::block::Block;
 use crate::thread::context;
 use crate::thread::directory::Header;
-use crate::thread::local::with_local;
+use crate::thread::local::{self, with_local};
 use crate::thread::slot::{Consume, Put, Slot};
 use crate::thread::slow_path::{Entered, Outermost};
 use crate::thread::transit::ANY;
@@ -319,6 +319,8 @@ impl Counter {
                 return None;
             }
             self.usage.touched.fetch_add(1, Ordering::Relaxed);
+            // What the thread kept at the incarnation before has not looked at this one's place.
+            local::forget_near();
             slot.activate();
             block.slots.pace(self.index)?.reset();
         }

@@ -53,6 +53,7 @@ impl Owner {
     pub fn charge(bytes: usize) -> Owner {
         let n = bytes as u64;
         current::allocate_for(
+            |group| allocator::charge_near(group, n).map(Owner),
             |header| Owner(allocator::charge_current(header, n)),
             |header| charge_covered(header, n),
             || {
@@ -82,6 +83,9 @@ impl Owner {
     #[inline(always)]
     #[allow(unsafe_code)]
     pub unsafe fn grow(self, bytes: usize) {
+        if allocator::grow_near(self.0, bytes as u64) {
+            return;
+        }
         // SAFETY: says the caller.
         unsafe {
             if self.is_covered() {
@@ -100,6 +104,9 @@ impl Owner {
     #[inline(always)]
     #[allow(unsafe_code)]
     pub unsafe fn uncharge(self, bytes: usize) {
+        if allocator::uncharge_near(self.0, bytes as u64) {
+            return;
+        }
         // SAFETY: says the caller.
         unsafe {
             if self.is_covered() {

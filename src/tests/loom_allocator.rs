@@ -192,3 +192,27 @@ fn loom_allocators_register() {
         assert_eq!(group.usage(), 0);
     });
 }
+
+/// E12. A thread keeps where its slot lies. Where the object's next counter is audited, the thread forgets it, and each
+/// charge is counted twice.
+#[test]
+fn loom_near_vs_next_counter() {
+    model_without_pair(|| {
+        let charge = |group: &Group| group.run(|| Owner::charge(1));
+        let (runtime, old) = with_group(stocked(), "old");
+        // The first misses, and the second hits: the thread keeps what it has found.
+        let kept = [charge(&old), charge(&old)];
+        kept.into_iter().for_each(|owner| free(owner, 1));
+        end(old);
+        drop(runtime);
+        let (runtime, next) = with_group(stocked().audit(true), "next");
+        let groups = [runtime.root(), next];
+        let owners = groups.each_ref().map(|group| [(); 3].map(|()| charge(group)));
+        assert!(owners.iter().any(|owners| owners[0] == kept[0]), "the object is not used again");
+        let verdict = runtime.verify();
+        assert!(verdict.is_ok(), "{verdict}");
+        owners.into_iter().flatten().for_each(|owner| free(owner, 1));
+        let verdict = runtime.verify();
+        assert!(verdict.is_ok(), "{verdict}");
+    });
+}

@@ -5,6 +5,7 @@ use std::ptr;
 
 use crate::sync::{follow, model_failed, per_thread};
 use crate::thread::block::{Block, no_block};
+use crate::thread::near::Near;
 
 pub(crate) struct Local {
     /// `no_block` before the first slow path and after the destructor.
@@ -14,6 +15,8 @@ pub(crate) struct Local {
     pub(super) slow: Cell<u32>,
     /// One of these slow paths is an allocator's: it leaves what takes a lock or calls a policy.
     pub(super) quiet: Cell<bool>,
+    /// What an allocator has found last.
+    pub(crate) near: Near,
 }
 
 per_thread! {
@@ -21,6 +24,7 @@ per_thread! {
         block: Cell::new(no_block()),
         slow: Cell::new(0),
         quiet: Cell::new(false),
+        near: Near::nothing(),
     }
 }
 
@@ -28,6 +32,12 @@ impl Local {
     #[inline]
     pub(crate) fn block(&self) -> Option<&Block> {
         if ptr::eq(self.block.get(), no_block()) { None } else { self.fast_block() }
+    }
+
+    /// Whether a slow path of this thread is under way.
+    #[inline(always)]
+    pub(crate) fn is_in_slow_path(&self) -> bool {
+        self.slow.get() > 0
     }
 
     /// This thread's block, or one without pages.
@@ -71,4 +81,9 @@ pub(crate) fn with_block<R>(read: impl FnOnce(Option<&Block>) -> R) -> R {
 /// The number of this thread's block, given out again when the thread has ended; 0 where it has none.
 pub(crate) fn number() -> u32 {
     with_block(|block| block.map_or(0, Block::number))
+}
+
+/// This thread finds its slots afresh from here on.
+pub(crate) fn forget_near() {
+    with_local(|local| local.near.forget());
 }

@@ -1,8 +1,8 @@
 //! What one thread owns. `README.md` explains how the parts work together.
 //!
-//! Files import in this order, each only from those before it: `audit`, `raw`, `gross`, `ledger`, `cells`, `slot`, `pace`, `transit`,
-//! `left`, then `directory`, `counts`, `block`, `local`, `registry`, `slow_path`. `context` imports `local`,
-//! `reports` imports `context`, `objects` imports `local` and `reports`,
+//! Files import in this order, each only from those before it: `audit`, `raw`, `gross`, `ledger`, `cells`, `slot`, `pace`,
+//! `transit`, `left`, then `directory`, `counts`, `block`, `near`, `local`, `registry`, `slow_path`. `context` imports
+//! `local`, `reports` imports `context`, `objects` imports `local` and `reports`,
 //! `current` and `owner` import `directory`, `unowned` imports `registry`. A file whose words no other file reads has a
 //! thread-local of its own.
 
@@ -20,6 +20,7 @@ pub(crate) mod ids;
 pub(crate) mod ledger;
 pub(crate) mod left;
 pub(crate) mod local;
+pub(crate) mod near;
 pub(crate) mod objects;
 pub(crate) mod owner;
 pub(crate) mod pace;

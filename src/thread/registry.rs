@@ -58,8 +58,11 @@ impl Drop for BlockHolder {
         if model_failed() {
             return;
         }
-        // The pointer first: a charge in a later destructor must not find a block that is another thread's.
-        with_local(|local| local.block.set(no_block()));
+        // The pointers first: a charge in a later destructor must not find a block that is another thread's.
+        with_local(|local| {
+            local.near.forget();
+            local.block.set(no_block());
+        });
         // No lock is taken below this one by an allocator that charges.
         let _deeper = Deeper::enter();
         self.registry.release(self.block);

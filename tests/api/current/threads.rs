@@ -2,11 +2,14 @@
 
 use std::cell::RefCell;
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Barrier};
 use std::thread;
 
+use memcg::allocator::settle;
 use memcg::{EnterGuard, Group};
 
 use super::{groups, here, runtime};
+use crate::cover::Object;
 
 /// A thread begins without a group, also one that is started inside of a scope. A job of a pool is given its own.
 #[test]
@@ -66,6 +69,67 @@ fn destructors_of_a_thread() {
     assert!(seen.len() >= 2, "{seen:?}");
     a.offline().unwrap();
     assert_eq!(runtime.root().children().len(), 0);
+}
+
+/// Objects that come, grow and go, when its thread ends, beside another thread that does the same.
+struct AllocatesAtEnd(Group, Arc<Barrier>);
+
+impl Drop for AllocatesAtEnd {
+    fn drop(&mut self) {
+        let AllocatesAtEnd(group, step) = self;
+        step.wait();
+        // The other thread takes the block that this one has given up.
+        step.wait();
+        allocate(group, 100_000);
+    }
+}
+
+thread_local! {
+    static AT_END: RefCell<Option<AllocatesAtEnd>> = const { RefCell::new(None) };
+}
+
+fn allocate(group: &Group, times: usize) {
+    group.run(|| {
+        for _ in 0..times {
+            let mut object = Object::new(8);
+            object.grow(8);
+        }
+    });
+}
+
+/// A thread keeps where its slot lies, for objects. Its destructors run on after another thread has got the slot.
+#[test]
+fn a_destructor_allocates_beside_the_next_thread() {
+    let runtime = runtime();
+    let [a] = groups(&runtime, ["a"]);
+    let step = Arc::new(Barrier::new(2));
+    let ends = {
+        let (a, step) = (a.clone(), step.clone());
+        thread::spawn(move || {
+            // Before the first object, so that the destructor runs after the one that gives the block up.
+            AT_END.set(Some(AllocatesAtEnd(a.clone(), step)));
+            // The second time the stock is open.
+            allocate(&a, 1);
+            allocate(&a, 10);
+            assert!(a.stocked() > 0, "no slot to keep");
+        })
+    };
+    let next = {
+        let a = a.clone();
+        thread::spawn(move || {
+            step.wait();
+            allocate(&a, 1);
+            step.wait();
+            allocate(&a, 100_000);
+        })
+    };
+    ends.join().unwrap();
+    next.join().unwrap();
+    settle();
+    a.drain();
+    assert_eq!((a.usage(), a.allocated_local(), runtime.counts().underflows), (0, 0, 0));
+    let verdict = runtime.verify();
+    assert!(verdict.is_ok(), "{verdict}");
 }
 
 /// A thread of the C library with a key destructor, which runs after those of Rust's thread-locals.

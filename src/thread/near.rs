@@ -1,0 +1,99 @@
+//! What an allocator has found last: a counter's header, and this thread's slot and cell of owned bytes for it.
+//!
+//! An allocator charges one group many times in turn. A charge finds slot and cell by the place in the header, then by a
+//! page of each directory; a free finds the header by the owner's word before. Here they are found by one comparison.
+//!
+//! They stay right: an object keeps its header and its index, and the pages of a block stay where they are. Two things end
+//! that, both on this thread, and the thread forgets them then:
+//!
+//! | what ends it | when it is forgotten |
+//! |---|---|
+//! | the thread gives its block up, and another thread gets it | before it gives the block up |
+//! | the object is a counter without a place (`careful`: a fence, an audit): its hits go through the slow path | before this thread activates the slot; a slot is vacant until then (E12), and each hit misses |
+//!
+//! No other thread reads these words, and the slot's own protocol (E2, E3) does not depend on how the slot was found. The
+//! caller keeps the counter: by its scope, or by an object that is charged there.
+
+use std::cell::Cell;
+use std::ptr;
+
+use crate::thread::directory::Header;
+use crate::thread::ledger::OwnedCell;
+use crate::thread::slot::Slot;
+
+/// No owner's word: words have free bits.
+const NO_WORD: u32 = u32::MAX;
+
+pub(crate) struct Near {
+    /// No header, and not null either, where nothing is kept: a thread without a group has null.
+    header: Cell<*const Header>,
+    slot: Cell<*const Slot>,
+    counted: Cell<*const OwnedCell>,
+    /// The word of the header's counter.
+    word: Cell<u32>,
+}
+
+/// What the thread has kept.
+pub(crate) struct Kept<'a> {
+    pub(crate) header: &'static Header,
+    pub(crate) slot: &'a Slot,
+    pub(crate) counted: &'a OwnedCell,
+}
+
+impl Near {
+    pub(super) const fn nothing() -> Near {
+        Near {
+            header: Cell::new(ptr::dangling()),
+            slot: Cell::new(ptr::null()),
+            counted: Cell::new(ptr::null()),
+            word: Cell::new(NO_WORD),
+        }
+    }
+
+    /// The slot and the cell are this thread's, found by the header's place.
+    #[inline(always)]
+    pub(crate) fn keep(&self, header: &'static Header, slot: &Slot, counted: &OwnedCell) {
+        self.header.set(header);
+        self.slot.set(slot);
+        self.counted.set(counted);
+        self.word.set(header.word());
+    }
+
+    pub(super) fn forget(&self) {
+        self.header.set(ptr::dangling());
+        self.word.set(NO_WORD);
+    }
+
+    /// The word of what is kept.
+    #[inline(always)]
+    pub(crate) fn word(&self) -> u32 {
+        self.word.get()
+    }
+
+    /// What is kept for the group that a thread's word points to; `None` where a charge covers.
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    pub(crate) fn group(&self, current: *const Header) -> Option<Kept<'_>> {
+        // SAFETY: something is kept: `current` is null, a header, or a header with a bit.
+        ptr::eq(current, self.header.get()).then(|| unsafe { self.kept() })
+    }
+
+    /// What is kept for the owner of an object that is not covered.
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    pub(crate) fn owner(&self, word: u32) -> Option<Kept<'_>> {
+        // SAFETY: something is kept: no owner has the word that stands for nothing.
+        (word == self.word.get()).then(|| unsafe { self.kept() })
+    }
+
+    /// # Safety
+    ///
+    /// Something is kept.
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    unsafe fn kept(&self) -> Kept<'_> {
+        // SAFETY: `keep` was given all three. Headers and pages are never freed, and the thread still has the block that the
+        // pages are of: it forgets them before it gives the block up.
+        unsafe { Kept { header: &*self.header.get(), slot: &*self.slot.get(), counted: &*self.counted.get() } }
+    }
+}
