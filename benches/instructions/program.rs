@@ -32,11 +32,11 @@ const RAW_PAIR_INSTRUCTIONS_MAX: f64 = GROUP_PAIR_INSTRUCTIONS_MAX;
 /// That through a trait object, for a pool that has only amounts: 69, with the two calls. It may cost half as much again.
 const DYN_PAIR_INSTRUCTIONS_MAX: f64 = 1.5 * GROUP_PAIR_INSTRUCTIONS_MAX;
 
-/// An object of an allocator, charged to the thread's group and given back: 88.
-const OWNED_PAIR_INSTRUCTIONS_MAX: f64 = 96.0;
+/// An object of an allocator, charged to the thread's group and given back: 51.
+const OWNED_PAIR_INSTRUCTIONS_MAX: f64 = 56.0;
 
-/// The same under the cover of a charge: 74.
-const COVERED_PAIR_INSTRUCTIONS_MAX: f64 = 80.0;
+/// The same under the cover of a charge: 68.
+const COVERED_PAIR_INSTRUCTIONS_MAX: f64 = 75.0;
 
 /// A set of charges and its drop: 201 for memory alone, 369 for two counters with a stock each, 132 and 148 for two and
 /// three counters that share one.
