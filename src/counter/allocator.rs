@@ -45,7 +45,7 @@ struct Found {
 impl Header {
     /// Whether an allocator's charge of `n` units may hit: at least one unit, and no more than the capacity.
     #[inline(always)]
-    fn may_hit(&self, n: u64) -> bool {
+    pub(super) fn may_hit(&self, n: u64) -> bool {
         // Relaxed: as in `bar`.
         n.wrapping_sub(1) < self.capacity.load(Ordering::Relaxed)
     }
@@ -83,7 +83,7 @@ impl Header {
 }
 
 #[inline(always)]
-fn consume_and_count(slot: &Slot, counted: &OwnedCell, n: u64) -> Consume {
+pub(super) fn consume_and_count(slot: &Slot, counted: &OwnedCell, n: u64) -> Consume {
     let consumed = slot.consume_within_capacity(n, false);
     if consumed == Consume::Hit {
         counted.allocated(n);
@@ -113,22 +113,6 @@ pub(crate) fn charge_current(header: &'static Header, n: u64) -> u32 {
     }
 }
 
-/// [`charge_current`] where the thread has kept what it found for the group that `current` points to. `None`: it has not,
-/// or the charge misses.
-#[inline(always)]
-pub(crate) fn charge_near(current: *const Header, n: u64) -> Option<u32> {
-    let (header, word, consumed) = with_local(|local| {
-        let near = local.near.group(current)?;
-        let may_hit = !local.is_in_slow_path() && near.header.may_hit(n);
-        may_hit.then(|| (near.header, local.near.word(), consume_and_count(near.slot, near.counted, n)))
-    })?;
-    match consumed {
-        Consume::Hit => Some(word),
-        Consume::Miss => None,
-        Consume::Undone => Some(charge_current_slow(header, n, consumed)),
-    }
-}
-
 /// Charges `n` units to the owner of an object: it grows.
 ///
 /// # Safety
@@ -148,23 +132,6 @@ pub(crate) unsafe fn grow(word: u32, n: u64) {
     }
 }
 
-/// [`grow`] where the thread has kept what it found for the owner. False: it has not, or the charge misses.
-#[inline(always)]
-pub(crate) fn grow_near(word: u32, n: u64) -> bool {
-    let found = with_local(|local| {
-        let near = local.near.owner(word)?;
-        near.header.may_hit(n).then(|| (near.header, consume_and_count(near.slot, near.counted, n)))
-    });
-    match found {
-        Some((_, Consume::Hit)) => true,
-        Some((header, Consume::Undone)) => {
-            charge_owned(header.counter(), n, Consume::Undone);
-            true
-        }
-        None | Some((_, Consume::Miss)) => false,
-    }
-}
-
 /// Gives `n` units back to the owner of an object. Afterwards the counter may be gone.
 ///
 /// # Safety
@@ -180,24 +147,6 @@ pub(crate) unsafe fn uncharge(word: u32, n: u64) {
         } else {
             uncharge_other(word, n);
         }
-    }
-}
-
-/// [`uncharge`] where the thread has kept what it found for the owner. False: it has not.
-#[inline(always)]
-pub(crate) fn uncharge_near(word: u32, n: u64) -> bool {
-    let put = with_local(|local| {
-        let near = local.near.owner(word)?;
-        near.counted.freed(n);
-        Some((near.header, near.slot.put(n, &near.header.capacity, false)))
-    });
-    match put {
-        Some((_, Put::Kept)) => true,
-        Some((header, missed)) => {
-            uncharge_slow(header, n, missed);
-            true
-        }
-        None => false,
     }
 }
 
@@ -280,7 +229,7 @@ unsafe fn header_of_number(word: u32) -> Option<&'static Header> {
 
 #[cold]
 #[inline(never)]
-fn charge_current_slow(header: &'static Header, n: u64, missed: Consume) -> u32 {
+pub(super) fn charge_current_slow(header: &'static Header, n: u64, missed: Consume) -> u32 {
     let charged = if slow_path::is_running() { None } else { charge_slow(header, n, missed) };
     charged.unwrap_or_else(|| {
         unowned::count_other(n);
@@ -310,7 +259,7 @@ fn charge_slow(header: &'static Header, n: u64, missed: Consume) -> Option<u32> 
 
 #[cold]
 #[inline(never)]
-fn uncharge_slow(header: &Header, n: u64, missed: Put) {
+pub(super) fn uncharge_slow(header: &Header, n: u64, missed: Put) {
     uncharge_allocated(header, n, missed, &AllocatorPath::enter());
 }
 
@@ -376,7 +325,7 @@ fn leave_claimed() {
 
 #[cold]
 #[inline(never)]
-fn charge_owned(counter: &Counter, n: u64, missed: Consume) {
+pub(super) fn charge_owned(counter: &Counter, n: u64, missed: Consume) {
     let path = AllocatorPath::enter();
     charge_allocated(counter, n, missed, &path);
     match owned_cell(counter, &path) {

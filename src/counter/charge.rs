@@ -319,9 +319,7 @@ impl Counter {
                 return None;
             }
             self.usage.touched.fetch_add(1, Ordering::Relaxed);
-            // What the thread kept at the incarnation before has not looked at this one's place.
-            local::forget_near();
-            slot.activate();
+            local::activate(slot);
             block.slots.pace(self.index)?.reset();
         }
         Some(slot)

@@ -43,6 +43,7 @@ pub(crate) mod links;
 pub(crate) mod look_again;
 pub(crate) mod make;
 pub(crate) mod marks;
+pub(crate) mod near;
 pub(crate) mod noted;
 pub(crate) mod object;
 mod passed;

@@ -2,7 +2,7 @@
 
 use super::handle::Group;
 use crate::counter::slow_path::SlowPath;
-use crate::counter::{allocator, at_limit, cover, gross};
+use crate::counter::{allocator, at_limit, cover, gross, near};
 use crate::lifecycle::unowned as home;
 use crate::sync::Ordering;
 use crate::thread::current;
@@ -53,7 +53,7 @@ impl Owner {
     pub fn charge(bytes: usize) -> Owner {
         let n = bytes as u64;
         current::allocate_for(
-            |group| allocator::charge_near(group, n).map(Owner),
+            |group| near::charge(group, n).map(Owner),
             |header| Owner(allocator::charge_current(header, n)),
             |header| charge_covered(header, n),
             || {
@@ -83,7 +83,7 @@ impl Owner {
     #[inline(always)]
     #[allow(unsafe_code)]
     pub unsafe fn grow(self, bytes: usize) {
-        if allocator::grow_near(self.0, bytes as u64) {
+        if near::grow(self.0, bytes as u64) {
             return;
         }
         // SAFETY: says the caller.
@@ -104,7 +104,7 @@ impl Owner {
     #[inline(always)]
     #[allow(unsafe_code)]
     pub unsafe fn uncharge(self, bytes: usize) {
-        if allocator::uncharge_near(self.0, bytes as u64) {
+        if near::uncharge(self.0, bytes as u64) {
             return;
         }
         // SAFETY: says the caller.

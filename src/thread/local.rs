@@ -6,6 +6,7 @@ use std::ptr;
 use crate::sync::{follow, model_failed, per_thread};
 use crate::thread::block::{Block, no_block};
 use crate::thread::near::Near;
+use crate::thread::slot::Slot;
 
 pub(crate) struct Local {
     /// `no_block` before the first slow path and after the destructor.
@@ -83,7 +84,9 @@ pub(crate) fn number() -> u32 {
     with_block(|block| block.map_or(0, Block::number))
 }
 
-/// This thread finds its slots afresh from here on.
-pub(crate) fn forget_near() {
+/// Activates a slot of this thread. What the thread kept while the object was another counter has not looked at the place
+/// of this one.
+pub(crate) fn activate(slot: &Slot) {
     with_local(|local| local.near.forget());
+    slot.activate();
 }
