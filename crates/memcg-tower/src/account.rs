@@ -21,7 +21,7 @@ struct State {
     charge: Charge,
     /// Of the charge: for the body of the request, whether it has come or not.
     request: u64,
-    /// Of the charge: for the response.
+    /// Of the charge: for the response, before the handler answers.
     response: u64,
     /// The handler has answered: what still comes of the body is a stream, which the overhead covers.
     answered: bool,
@@ -36,6 +36,14 @@ pub(crate) enum Failed {
     Outgrown(ChargeError),
     /// Its group is above max by force, or cancelled.
     Refused(ChargeError),
+}
+
+impl State {
+    /// Takes off what is given back. The caller drops it without the lock: wakers may run then.
+    fn split(&mut self, surplus: u64) -> Option<Charge> {
+        // A charge of no bytes would take a handle, and give it up.
+        if surplus == 0 { None } else { self.charge.split(Bytes(surplus)).ok() }
+    }
 }
 
 impl Account {
@@ -66,17 +74,6 @@ impl Account {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Works on the state, and drops what it gives back without the lock: wakers may run then.
-    fn take(&self, work: impl FnOnce(&mut State) -> u64) {
-        let given_back = {
-            let mut state = self.state();
-            let surplus = work(&mut state);
-            // A charge of no bytes would take a handle, and give it up.
-            if surplus == 0 { None } else { state.charge.split(Bytes(surplus)).ok() }
-        };
-        drop(given_back);
-    }
-
     /// So many bytes of the request's body have come. What is reserved covers them, or they are charged at once.
     pub(crate) fn has_read(&self, read: u64) -> Result<(), ChargeError> {
         let missing = {
@@ -100,34 +97,36 @@ impl Account {
 
     /// No more of the body will come: what was reserved for more is given back.
     pub(crate) fn has_read_all(&self, read: u64) {
-        self.take(|state| {
+        let given_back = {
+            let mut state = self.state();
             let surplus = state.request.saturating_sub(read);
             state.request -= surplus;
-            surplus
-        });
+            state.split(surplus)
+        };
+        drop(given_back);
     }
 
-    /// The handler has answered: of what its request's body took, so much is for the response from here on.
-    pub(crate) fn has_answered(&self, response: u64) {
-        self.take(|state| {
+    /// The handler has answered: of what its request's body took, so much is for the response from here on. Returns what
+    /// the response has. `Err`: the body of the request has failed, which is the answer.
+    pub(crate) fn has_answered(&self, response: u64) -> Result<u64, Failed> {
+        let (has, given_back) = {
+            let mut state = self.state();
+            if let Some(failed) = state.failed.take() {
+                return Err(failed);
+            }
             let moved = state.request.min(response);
             let surplus = state.request - moved;
             state.request = 0;
-            state.response += moved;
             state.answered = true;
-            surplus
-        });
-    }
-
-    /// How many bytes a frame of the response lacks.
-    pub(crate) fn lacks(&self, frame: u64) -> u64 {
-        frame.saturating_sub(self.state().response)
+            (state.response + moved, state.split(surplus))
+        };
+        drop(given_back);
+        Ok(has)
     }
 
     /// Bytes for a larger frame of the response.
     pub(crate) fn add_for_response(&self, charge: Charge) {
-        let bytes = charge.bytes();
-        self.merge(charge, |state| state.response += bytes);
+        self.merge(charge, |_| {});
     }
 
     fn merge(&self, charge: Charge, note: impl FnOnce(&mut State)) {

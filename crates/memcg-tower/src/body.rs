@@ -11,7 +11,7 @@ use bytes::{Buf, Bytes};
 use http::header::EXPECT;
 use http::{Request, Version};
 use http_body::{Body, Frame, SizeHint};
-use memcg::{ChargeError, ChargeFuture, Checkpoint};
+use memcg::{Charge, ChargeError, ChargeFuture, Checkpoint};
 use pin_project_lite::pin_project;
 
 use crate::account::{Account, Failed};
@@ -73,6 +73,8 @@ pin_project! {
 struct Reads {
     account: Arc<Account>,
     read: u64,
+    /// What the account has for the body, until the handler answers.
+    reserved: u64,
     /// A handler that does not buffer holds no more than this.
     window: u64,
     held_back: HoldBack,
@@ -81,20 +83,32 @@ struct Reads {
 impl Reads {
     fn came(&mut self, bytes: u64) -> Result<(), ChargeError> {
         self.read = self.read.saturating_add(bytes).min(self.window);
-        self.account.has_read(self.read)
+        if self.read > self.reserved {
+            self.account.has_read(self.read)?;
+            self.reserved = self.read;
+        }
+        Ok(())
     }
 }
 
 impl Drop for Reads {
     fn drop(&mut self) {
-        self.account.has_read_all(self.read);
+        if self.read < self.reserved {
+            self.account.has_read_all(self.read);
+        }
     }
 }
 
 impl<B> RequestBody<B> {
-    pub(crate) fn new(inner: B, account: Option<Arc<Account>>, window: u64) -> Self {
-        let reads = account.map(|account| Reads { account, read: 0, window, held_back: HoldBack::default() });
-        RequestBody { inner, reads, failed: false }
+    /// The body of a request whose account has so many bytes for it.
+    #[inline(always)]
+    pub(crate) fn new(inner: B, account: Arc<Account>, reserved: u64, window: u64) -> Self {
+        let reads = Reads { account, read: 0, reserved, window, held_back: HoldBack::default() };
+        RequestBody { inner, reads: Some(reads), failed: false }
+    }
+
+    pub(crate) fn uncharged(inner: B) -> Self {
+        RequestBody { inner, reads: None, failed: false }
     }
 }
 
@@ -205,15 +219,22 @@ impl<B: Body> Refused<B> {
 /// What the response holds until its body has ended.
 struct Sends {
     account: Arc<Account>,
+    /// What the account has for the response.
+    reserved: u64,
     patience: Duration,
     /// A frame that is larger than what is reserved, and the charge that it waits for.
-    waits: Option<(ChargeFuture, Frame<Bytes>)>,
+    waits: Option<Box<(ChargeFuture, Frame<Bytes>)>>,
 }
 
 impl<B> ResponseBody<B> {
-    pub(crate) fn new(inner: B, account: Option<Arc<Account>>, patience: Duration) -> Self {
-        let sends = account.map(|account| Sends { account, patience, waits: None });
-        ResponseBody { inner: Some(inner), text: Bytes::new(), sends }
+    /// The body of a response whose account has so many bytes for it.
+    pub(crate) fn new(inner: B, account: Arc<Account>, reserved: u64, patience: Duration) -> Self {
+        let sends = Sends { account, reserved, patience, waits: None };
+        ResponseBody { inner: Some(inner), text: Bytes::new(), sends: Some(sends) }
+    }
+
+    pub(crate) fn uncharged(inner: B) -> Self {
+        ResponseBody { inner: Some(inner), text: Bytes::new(), sends: None }
     }
 
     pub(crate) fn text(text: impl Into<Bytes>) -> Self {
@@ -224,13 +245,14 @@ impl<B> ResponseBody<B> {
 impl Sends {
     /// Charges what the frame lacks, or keeps the frame until that is charged.
     fn hand_on(&mut self, frame: Frame<Bytes>) -> Option<Frame<Bytes>> {
-        let lacks = frame.data_ref().map_or(0, |data| self.account.lacks(data.len() as u64));
+        let lacks = frame.data_ref().map_or(0, |data| (data.len() as u64).saturating_sub(self.reserved));
         if lacks > 0 {
             let group = self.account.group();
             match group.charge_if_room(memcg::Bytes(lacks)) {
-                Some(charge) => self.account.add_for_response(charge),
+                Some(charge) => self.add(charge),
                 None => {
-                    self.waits = Some((group.charge_async(memcg::Bytes(lacks)).timeout(self.patience), frame));
+                    let charge = group.charge_async(memcg::Bytes(lacks)).timeout(self.patience);
+                    self.waits = Some(Box::new((charge, frame)));
                     return None;
                 }
             }
@@ -240,13 +262,18 @@ impl Sends {
 
     /// The frame that waits, once it is charged. `Ok(None)`: none does.
     fn poll_waiting(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Frame<Bytes>>, ChargeError>> {
-        let Some((charge, _)) = &mut self.waits else { return Poll::Ready(Ok(None)) };
+        let Some((charge, _)) = self.waits.as_deref_mut() else { return Poll::Ready(Ok(None)) };
         let charged = ready!(Pin::new(charge).poll(context));
-        let frame = self.waits.take().map(|(_, frame)| frame);
+        let frame = self.waits.take().map(|waits| waits.1);
         Poll::Ready(charged.map(|charge| {
-            self.account.add_for_response(charge);
+            self.add(charge);
             frame
         }))
+    }
+
+    fn add(&mut self, charge: Charge) {
+        self.reserved += charge.bytes();
+        self.account.add_for_response(charge);
     }
 }
 
@@ -299,7 +326,7 @@ where
     }
 
     fn size_hint(&self) -> SizeHint {
-        match (&self.inner, self.sends.as_ref().and_then(|sends| sends.waits.as_ref())) {
+        match (&self.inner, self.sends.as_ref().and_then(|sends| sends.waits.as_deref())) {
             (None, _) => SizeHint::with_exact(self.text.len() as u64),
             (Some(inner), None) => inner.size_hint(),
             (Some(inner), Some((_, frame))) => {

@@ -18,6 +18,7 @@ use crate::account::Account;
 use crate::body::{RequestBody, ResponseBody};
 use crate::order::Order;
 use crate::refusal::Refusal;
+use crate::settings::Settings;
 use crate::stages::{Refusing, Running};
 
 pin_project! {
@@ -36,7 +37,8 @@ pin_project! {
     #[project = StageProjection]
     #[project_replace = StageOwned]
     enum Stage<S, B, F, R> {
-        Waits { waiting: Waiting<S, B> },
+        // On the heap: most requests do not wait, and their future is small then.
+        Waits { waiting: Box<Waiting<S, B>> },
         Runs { #[pin] running: Running<F> },
         Passed { #[pin] future: F },
         Refused { #[pin] refusing: Refusing<B, R> },
@@ -52,6 +54,7 @@ pub(crate) struct Waiting<S, B> {
     pub(crate) inner: S,
     pub(crate) request: Request<B>,
     pub(crate) order: Order,
+    pub(crate) settings: Arc<Settings>,
 }
 
 impl<S, B, R> ResponseFuture<S, B, R>
@@ -59,9 +62,10 @@ where
     S: Service<Request<RequestBody<B>>>,
 {
     pub(crate) fn waiting(waiting: Waiting<S, B>) -> Self {
-        ResponseFuture { stage: Stage::Waits { waiting } }
+        ResponseFuture { stage: Stage::Waits { waiting: Box::new(waiting) } }
     }
 
+    #[inline(always)]
     pub(crate) fn running(running: Running<S::Future>) -> Self {
         ResponseFuture { stage: Stage::Runs { running } }
     }
@@ -82,13 +86,15 @@ fn answer<R: Body, E>(
     patience: Duration,
     is_grpc: bool,
 ) -> Result<Response<ResponseBody<R>>, E> {
-    if let Some(failed) = account.failed() {
-        return Ok(Refusal::of_body(&failed, account.group(), patience).into_response(is_grpc));
+    let has = match &answered {
+        // A response of known length may have what the request's body has brought.
+        Ok(response) => account.has_answered(response.body().size_hint().exact().unwrap_or(0)),
+        Err(_) => account.failed().map_or(Ok(0), Err),
+    };
+    match has {
+        Ok(bytes) => answered.map(|response| response.map(|body| ResponseBody::new(body, account, bytes, patience))),
+        Err(failed) => Ok(Refusal::of_body(&failed, account.group(), patience).into_response(is_grpc)),
     }
-    let response = answered?;
-    // A response of known length may have what the request's body has brought.
-    account.has_answered(response.body().size_hint().exact().unwrap_or(0));
-    Ok(response.map(|body| ResponseBody::new(body, Some(account), patience)))
 }
 
 impl<S, B, R> Future for ResponseFuture<S, B, R>
@@ -109,32 +115,27 @@ where
                     let StageOwned::Waits { waiting } = stage.as_mut().project_replace(done) else {
                         unreachable!("it waits");
                     };
-                    let Waiting { mut inner, request, order, .. } = waiting;
+                    let Waiting { mut inner, request, order, settings, .. } = *waiting;
                     match charged {
                         Ok(charge) => {
-                            let running = order.call(&mut inner, request, charge);
+                            let running = order.call(&mut inner, request, charge, &settings);
                             stage.set(Stage::Runs { running });
                         }
                         Err(refused) => {
-                            stage.set(Stage::Refused { refusing: order.refuse(&refused, request) });
+                            stage.set(Stage::Refused { refusing: order.refuse(&refused, request, &settings) });
                         }
                     }
                 }
                 StageProjection::Runs { running } => {
-                    let running = running.project();
-                    let answered = ready!(running.future.poll(context));
-                    let (patience, is_grpc) = (*running.patience, *running.is_grpc);
-                    let account = running.account.take();
-                    // The inner future goes first, in its group, with the body that it may hold.
+                    let (patience, is_grpc) = (running.patience, running.is_grpc);
+                    let answered = ready!(running.poll(context));
                     stage.set(Stage::Done { body: PhantomData });
-                    let Some(account) = account else { return Poll::Pending };
+                    let Some((account, answered)) = answered else { return Poll::Pending };
                     return Poll::Ready(answer(account, answered, patience, is_grpc));
                 }
                 StageProjection::Passed { future } => {
                     let answered = ready!(future.poll(context));
-                    let pass =
-                        |response: Response<R>| response.map(|body| ResponseBody::new(body, None, Duration::ZERO));
-                    return Poll::Ready(answered.map(pass));
+                    return Poll::Ready(answered.map(|response| response.map(ResponseBody::uncharged)));
                 }
                 StageProjection::Refused { refusing } => match ready!(refusing.poll(context)) {
                     Some(response) => return Poll::Ready(Ok(response)),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::Request;
 use http_body::Body;
-use memcg::{Charge, ChargeError, CreateError, Group, GroupName, GroupScope, InGroup};
+use memcg::{Charge, ChargeError, Group, GroupName, GroupScope};
 use tower_service::Service;
 
 use crate::account::{Account, Admitted};
@@ -20,19 +20,22 @@ pub(crate) struct Order {
     scope: Option<GroupScope>,
     request: u64,
     pub(crate) bytes: u64,
-    settings: Arc<Settings>,
 }
 
 impl Order {
-    pub(crate) fn new<B: Body>(tenant: Group, body: &B, settings: &Arc<Settings>) -> Result<Order, CreateError> {
+    /// `Err`: the request gets no group of its own.
+    pub(crate) fn new<B: Body>(tenant: Group, body: &B, settings: &Settings) -> Result<Order, Refusal> {
         // The length that the head says. An upper bound alone, as that of a decompressed body, is no length.
         let request = body.size_hint().exact().unwrap_or(settings.unknown).min(settings.window);
         let bytes = settings.overhead.saturating_add(settings.response).saturating_add(request);
         let scope = match settings.request_group {
-            Some(limits) => Some(tenant.scope(GroupName::Unnamed, limits)?),
+            Some(limits) => match tenant.scope(GroupName::Unnamed, limits) {
+                Ok(scope) => Some(scope),
+                Err(refused) => return Err(Refusal::of_group(&refused, &tenant)),
+            },
             None => None,
         };
-        Ok(Order { tenant, scope, request, bytes, settings: Arc::clone(settings) })
+        Ok(Order { tenant, scope, request, bytes })
     }
 
     pub(crate) fn group(&self) -> &Group {
@@ -40,27 +43,39 @@ impl Order {
     }
 
     /// The answer to a request that never runs, and its body where that is drained first.
-    pub(crate) fn refuse<B: Body, R>(self, refused: &ChargeError, request: Request<B>) -> Refusing<B, R> {
-        let refusal = Refusal::of_charge(refused, &self.tenant, self.bytes, self.settings.patience);
-        Refusing::new(refusal, request, &self.settings)
+    pub(crate) fn refuse<B: Body, R>(
+        self,
+        refused: &ChargeError,
+        request: Request<B>,
+        settings: &Settings,
+    ) -> Refusing<B, R> {
+        let refusal = Refusal::of_charge(refused, &self.tenant, self.bytes, settings.patience);
+        Refusing::new(refusal, request, settings)
     }
 
-    /// Calls the inner service, in the group.
-    pub(crate) fn call<S, B>(self, inner: &mut S, request: Request<B>, charge: Charge) -> Running<S::Future>
+    /// Calls the inner service, in the group. Inlined, so that its future is made where it stays, and is not moved.
+    #[inline(always)]
+    pub(crate) fn call<S, B>(
+        self,
+        inner: &mut S,
+        request: Request<B>,
+        charge: Charge,
+        settings: &Settings,
+    ) -> Running<S::Future>
     where
         S: Service<Request<RequestBody<B>>>,
     {
-        let (is_grpc, patience, window) = (is_grpc(request.headers()), self.settings.patience, self.settings.window);
-        let response = self.settings.response;
+        let is_grpc = is_grpc(request.headers());
         let account = match self.scope {
-            Some(scope) => Account::of_request(scope, charge, self.request, response),
-            None => Account::new(self.tenant, charge, self.request, response),
+            Some(scope) => Account::of_request(scope, charge, self.request, settings.response),
+            None => Account::new(self.tenant, charge, self.request, settings.response),
         };
-        let mut request = request.map(|body| RequestBody::new(body, Some(Arc::clone(&account)), window));
-        if self.settings.request_group.is_some() {
+        let of_body = Arc::clone(&account);
+        let mut request = request.map(|body| RequestBody::new(body, of_body, self.request, settings.window));
+        if settings.request_group.is_some() {
             request.extensions_mut().insert(Admitted(Arc::clone(&account)));
         }
-        let future = account.group().run(|| inner.call(request)).in_group(account.group());
-        Running { future, account: Some(account), patience, is_grpc }
+        let future = account.group().run(|| inner.call(request));
+        Running::new(future, account, settings.patience, is_grpc)
     }
 }

@@ -14,7 +14,6 @@ use tower_service::Service;
 use crate::body::{RequestBody, ResponseBody};
 use crate::future::{ResponseFuture, Waiting};
 use crate::order::Order;
-use crate::refusal::Refusal;
 use crate::settings::Settings;
 use crate::stages::Refusing;
 
@@ -53,32 +52,30 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let Some(tenant) = (self.classify)(&request) else {
-            let request = request.map(|body| RequestBody::new(body, None, u64::MAX));
-            // Without a wrapper, the current group would be that of the caller, as it is without this layer.
-            return ResponseFuture::passed(self.inner.call(request));
+            // The current group is that of the caller, as it is without this layer.
+            return ResponseFuture::passed(self.inner.call(request.map(RequestBody::uncharged)));
         };
-        let order = match Order::new(tenant.clone(), request.body(), &self.settings) {
+        let settings = &*self.settings;
+        let order = match Order::new(tenant, request.body(), settings) {
             Ok(order) => order,
-            Err(refused) => {
-                let refusal = Refusal::of_group(&refused, &tenant);
-                return ResponseFuture::refused(Refusing::new(refusal, request, &self.settings));
-            }
+            Err(refusal) => return ResponseFuture::refused(Refusing::new(refusal, request, settings)),
         };
         if let Some(charge) = order.group().charge_if_room(memcg::Bytes(order.bytes)) {
-            return ResponseFuture::running(order.call(&mut self.inner, request, charge));
+            return ResponseFuture::running(order.call(&mut self.inner, request, charge, settings));
         }
-        if self.settings.patience.is_zero() {
+        if settings.patience.is_zero() {
             // The future of a charge would first look for a thread that ends its wait.
             return match order.group().try_charge_undelayed(memcg::Bytes(order.bytes)) {
-                Ok((charge, _)) => ResponseFuture::running(order.call(&mut self.inner, request, charge)),
-                Err(refused) => ResponseFuture::refused(order.refuse(&refused, request)),
+                Ok((charge, _)) => ResponseFuture::running(order.call(&mut self.inner, request, charge, settings)),
+                Err(refused) => ResponseFuture::refused(order.refuse(&refused, request, settings)),
             };
         }
         // The one that is ready waits with the request; its place takes a clone, which is asked before it is called.
         let clone = self.inner.clone();
         let inner = mem::replace(&mut self.inner, clone);
         let charge = order.group().charge_async(memcg::Bytes(order.bytes)).timeout(self.settings.patience);
-        ResponseFuture::waiting(Waiting { charge, inner, request, order })
+        let settings = Arc::clone(&self.settings);
+        ResponseFuture::waiting(Waiting { charge, inner, request, order, settings })
     }
 }
 

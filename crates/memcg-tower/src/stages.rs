@@ -1,5 +1,6 @@
 //! What the future of a request goes through: it runs, or is refused.
 
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -7,7 +8,6 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use http_body::Body;
-use memcg::Grouped;
 use pin_project_lite::pin_project;
 
 use crate::account::Account;
@@ -16,13 +16,44 @@ use crate::refusal::{Refusal, is_grpc};
 use crate::settings::Settings;
 
 pin_project! {
-    /// A request that was admitted.
+    /// A request that was admitted. Its future runs in the group, and is dropped there.
     pub(crate) struct Running<F> {
+        // `None` once it has answered.
         #[pin]
-        pub(crate) future: Grouped<F>,
-        pub(crate) account: Option<Arc<Account>>,
+        future: Option<F>,
+        account: Option<Arc<Account>>,
         pub(crate) patience: Duration,
         pub(crate) is_grpc: bool,
+    }
+
+    impl<F> PinnedDrop for Running<F> {
+        fn drop(this: Pin<&mut Self>) {
+            let mut running = this.project();
+            if let Some(account) = running.account {
+                account.group().run(|| running.future.set(None));
+            }
+        }
+    }
+}
+
+impl<F> Running<F> {
+    #[inline(always)]
+    pub(crate) fn new(future: F, account: Arc<Account>, patience: Duration, is_grpc: bool) -> Self {
+        Running { future: Some(future), account: Some(account), patience, is_grpc }
+    }
+}
+
+impl<F: Future> Running<F> {
+    /// The answer, and the request's account. `None`: it has answered before.
+    pub(crate) fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<(Arc<Account>, F::Output)>> {
+        let mut running = self.project();
+        let (Some(account), Some(future)) = (running.account.as_ref(), running.future.as_mut().as_pin_mut()) else {
+            return Poll::Ready(None);
+        };
+        let answered = ready!(account.group().run(|| future.poll(context)));
+        // It goes first, with the body that it may hold.
+        account.group().run(|| running.future.set(None));
+        Poll::Ready(running.account.take().map(|account| (account, answered)))
     }
 }
 
