@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
+use futures_util::FutureExt;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Empty, Full, StreamBody};
@@ -108,6 +109,44 @@ async fn a_request_is_charged_before_it_runs_and_until_its_last_body_ends() {
     assert_eq!(scene.acme.live(), OVERHEAD + RESPONSE + 3000);
     assert_eq!(text(response).await.1.len(), 3000);
     scene.assert_given_back();
+}
+
+/// Says to the test in which group it was dropped.
+struct Dropped(mpsc::UnboundedSender<Option<Group>>);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        let _ = self.0.send(Group::current());
+    }
+}
+
+/// What the inner future holds goes in the group, whether it has answered or its client is gone.
+#[tokio::test]
+async fn a_future_is_dropped_in_its_group() {
+    let scene = Scene::new();
+    let (dropped, mut seen) = mpsc::unbounded_channel();
+    let layer = scene.layer();
+    let handler = |answers: bool| {
+        let dropped = dropped.clone();
+        layer.layer(service_fn(move |request: Request<InBody>| {
+            let held = (Dropped(dropped.clone()), request);
+            async move {
+                if !answers {
+                    std::future::pending::<()>().await;
+                }
+                drop(held);
+                ok("")
+            }
+        }))
+    };
+    for answers in [true, false] {
+        let ended = handler(answers).oneshot(sized("acme", 10)).now_or_never();
+        assert_eq!(ended.is_some(), answers);
+        drop(ended);
+        assert_eq!(seen.try_recv(), Ok(Some(scene.acme.clone())), "it has answered: {answers}");
+        assert_eq!(Group::current(), None);
+        scene.assert_given_back();
+    }
 }
 
 #[tokio::test]
