@@ -8,6 +8,7 @@ use memcg::{CreateError, Group, GroupName, GroupScope, Limits, Priority, Registr
 
 use crate::config::PoolConfig;
 use crate::demand::Demand;
+use crate::sorts::{Part, SORTER, Sorts};
 
 /// An exchange: it has a batch in its hands that it spills where it is refused, and gives nothing of what it holds.
 const EXCHANGE: &str = "RepartitionExec";
@@ -15,6 +16,12 @@ const EXCHANGE: &str = "RepartitionExec";
 /// Whether a refusal of this consumer makes it give memory back.
 pub(crate) fn gives_back(consumer: &MemoryConsumer) -> bool {
     consumer.can_spill() && !is_exchange(consumer)
+}
+
+/// Whether a pool that spills on demand charges the consumer beside its spillable ones: a sort's merge takes over what its
+/// sorter holds.
+fn is_among_spillable(consumer: &MemoryConsumer) -> bool {
+    gives_back(consumer) || Part::of(consumer).is_some()
 }
 
 pub(crate) fn is_exchange(consumer: &MemoryConsumer) -> bool {
@@ -38,6 +45,12 @@ pub(crate) struct Account {
 impl Account {
     pub(crate) fn plain(group: Group) -> Account {
         Account { operator: String::new(), is_asked: false, group, demand: None, _reclaimer: None, _scope: None }
+    }
+
+    /// The sorts of the account, and which part of one the consumer is.
+    #[inline]
+    pub(crate) fn sorts(&self, consumer: &MemoryConsumer) -> Option<(&Sorts, Part)> {
+        self.demand.as_ref().and_then(|demand| Part::of(consumer).map(|part| (&demand.sorts, part)))
     }
 
     /// A group below `parent`. Where another pool of the group has taken the name, it has none.
@@ -79,7 +92,7 @@ impl Accounts {
         match self {
             Accounts::One(account) => work(account),
             Accounts::BySpill { spillable, unspillable } => {
-                work(if gives_back(consumer) { spillable } else { unspillable })
+                work(if is_among_spillable(consumer) { spillable } else { unspillable })
             }
             Accounts::ByOperator { parent, asks, known } => work(&of_operator(consumer, parent, *asks, known)),
         }
@@ -93,8 +106,11 @@ fn of_operator(
     asks: bool,
     known: &RwLock<Vec<Arc<Account>>>,
 ) -> Arc<Account> {
-    let operator = consumer.name().split('[').next().unwrap_or_default();
-    let is_asked = asks && gives_back(consumer);
+    let is_asked = asks && is_among_spillable(consumer);
+    let operator = match Part::of(consumer) {
+        Some(_) if asks => SORTER,
+        _ => consumer.name().split('[').next().unwrap_or_default(),
+    };
     let is_of = |account: &&Arc<Account>| account.operator == operator && account.is_asked == is_asked;
     if let Some(account) = known.read().unwrap_or_else(PoisonError::into_inner).iter().find(is_of) {
         return Arc::clone(account);

@@ -46,10 +46,11 @@ impl PoolConfig {
     /// the pool refuses the next growth of its spillable consumers until as much has come back. A consumer is refused
     /// once for each demand, and only where its reservation is worth a spill: 256 KiB, or all that is wanted. The
     /// consumers that can spill and those that cannot have a group each below the pool's group, `spillable` and
-    /// `unspillable`.
+    /// `unspillable`. A sort's merge takes over what the sort holds, so it is in `spillable`.
     ///
-    /// A sort keeps what it has reserved for merging, `sort_spill_reservation_bytes`, while it spills: in a full group
-    /// another query would take that, and the sort would fail while it frees memory.
+    /// What a sort frees while it spills stays charged until its merge has loaded the sorted runs. Its reservation for
+    /// merging, `sort_spill_reservation_bytes`, and room for the batch that did not fit stay charged throughout. In a
+    /// full group another query would take them, and the sort would fail while it frees memory.
     ///
     /// It also sets a [patience](Self::patience) of one second, unless one is set.
     pub fn spill_on_demand(mut self) -> PoolConfig {
@@ -59,7 +60,7 @@ impl PoolConfig {
 
     /// Gives each kind of operator a group of its own below the pool's group, in the place of a `TrackConsumersPool`.
     /// The group's name is that of the consumer without its partition: `HashJoinInput`, `ExternalSorter`. A refusal
-    /// names the largest.
+    /// names the largest. With [`spill_on_demand`](Self::spill_on_demand) `ExternalSorter` holds the sorts' merges, too.
     ///
     /// Each growth and each return then takes a shared lock for reading, and looks for the operator by name.
     pub fn by_operator(mut self) -> PoolConfig {

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use memcg::{Group, Later, Reclaim, ReclaimContext};
 
+use crate::sorts::Sorts;
+
 /// A reservation below this is refused only where it is all that is wanted: a file costs more than it brings.
 const WORTH: u64 = 256 << 10;
 
@@ -47,6 +49,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) struct Demand {
     group: Group,
     this: Weak<Demand>,
+    /// The sorts among the consumers.
+    pub(crate) sorts: Sorts,
     /// Whether `open` has something. Relaxed wherever it is used: a hint, `open` decides under its lock.
     is_open: AtomicBool,
     open: Mutex<Option<OpenDemand>>,
@@ -91,6 +95,7 @@ impl Demand {
         Arc::new_cyclic(|this| Demand {
             group,
             this: Weak::clone(this),
+            sorts: Sorts::default(),
             is_open: AtomicBool::new(false),
             open: Mutex::new(None),
         })
@@ -160,7 +165,7 @@ impl Demand {
     fn ask(&self, want: u64, context: &ReclaimContext<'_>) {
         let mut open = lock(&self.open);
         self.close_if_over(&mut open);
-        if open.is_none() && want > 0 && self.group.usage() > 0 {
+        if open.is_none() && want > 0 && self.reclaimable() > 0 {
             *open = Some(OpenDemand {
                 later: context.later(),
                 target: context.target(),
@@ -195,7 +200,8 @@ impl Reclaim for Demand {
         self.ask(want, context);
     }
 
+    /// What sorters have given to their merges cannot be asked for.
     fn reclaimable(&self) -> u64 {
-        self.group.usage()
+        self.group.usage().saturating_sub(self.sorts.of_merges())
     }
 }

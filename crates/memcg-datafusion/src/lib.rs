@@ -6,13 +6,13 @@ mod arrow;
 mod config;
 mod demand;
 mod ended;
-mod merges;
 mod patience;
 #[cfg(feature = "session")]
 mod plan;
 mod pool;
 #[cfg(feature = "session")]
 mod session;
+mod sorts;
 #[cfg(feature = "session")]
 mod tracer;
 

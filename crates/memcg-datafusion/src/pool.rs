@@ -10,14 +10,14 @@ use memcg::{Bytes, ChargeError, CreateError, Group, OverLimitError, Registration
 use crate::account::{Account, Accounts, is_exchange};
 use crate::config::PoolConfig;
 use crate::ended::{Ended, Life};
-use crate::merges::Merges;
 use crate::patience::Patience;
+use crate::sorts::{Part, Step};
 
 /// A DataFusion memory pool that charges a group: `try_grow` fits below the max of the group and of each group above
 /// it.
 ///
 /// A growth that fits costs a raw charge of the group, and takes no lock. With [`by_operator`](PoolConfig::by_operator)
-/// it takes one, and with [`spill_on_demand`](PoolConfig::spill_on_demand) the merges of sorts do. `grow`, which
+/// it takes one, and with [`spill_on_demand`](PoolConfig::spill_on_demand) a sort does while it spills. `grow`, which
 /// DataFusion does not let fail, is charged by force; [`Group::forced`] shows what is above a max. The pool keeps the
 /// group's object, and the group may go offline before it.
 ///
@@ -50,8 +50,6 @@ pub struct GroupPool {
     accounts: Accounts,
     reserve: u64,
     patience: Option<Patience>,
-    /// Where the pool spills on demand.
-    merges: Option<Merges>,
     life: Arc<Life>,
     _cancelled: Registration,
 }
@@ -90,7 +88,6 @@ impl GroupPool {
             accounts,
             reserve: config.reserve,
             patience: Patience::new(config.patience_or_default()),
-            merges: config.spill_on_demand.then(Merges::default),
             life,
             _cancelled: group.on_cancel(move |_| ends.cancel()),
         }
@@ -106,36 +103,75 @@ impl GroupPool {
         &self.life
     }
 
-    /// The merges of sorts, where the consumer is one.
+    /// Charges the growth of a reservation. `helps_itself`: refused, the consumer makes the room.
     #[inline]
-    fn merges_of(&self, consumer: &MemoryConsumer) -> Option<&Merges> {
-        self.merges.as_ref().filter(|_| Merges::is_merge(consumer))
+    fn try_charge(
+        &self,
+        account: &Account,
+        reservation: &MemoryReservation,
+        bytes: u64,
+        helps_itself: bool,
+    ) -> Result<()> {
+        self.refuse_early(account, reservation, bytes, helps_itself)?;
+        self.charge_or_wait(account, reservation, bytes, helps_itself)
     }
 
     #[inline]
-    fn try_charge(&self, reservation: &MemoryReservation, bytes: u64) -> Result<()> {
-        self.accounts.with(reservation.consumer(), |account| {
-            self.refuse_early(account, reservation, bytes)?;
-            let charged = if helps_itself(reservation) {
-                account.group.try_charge_raw_now(Bytes(bytes))
-            } else {
-                account.group.try_charge_raw_or_start(Bytes(bytes))
-            };
-            charged.or_else(|error| self.refused(account, reservation, bytes, error))
-        })
+    fn charge_or_wait(
+        &self,
+        account: &Account,
+        reservation: &MemoryReservation,
+        bytes: u64,
+        helps_itself: bool,
+    ) -> Result<()> {
+        let charged = if helps_itself {
+            account.group.try_charge_raw_now(Bytes(bytes))
+        } else {
+            account.group.try_charge_raw_or_start(Bytes(bytes))
+        };
+        charged.or_else(|error| self.refused(account, reservation, bytes, helps_itself, error))
+    }
+
+    /// Charges the growth of a sort's part, but for what the sort has kept.
+    fn try_charge_sort(
+        &self,
+        account: &Account,
+        reservation: &MemoryReservation,
+        additional: u64,
+    ) -> Option<Result<()>> {
+        let consumer = reservation.consumer();
+        let (sorts, part) = account.sorts(consumer)?;
+        let step = sorts.grow(part, consumer.id(), additional);
+        give_back(account, step);
+        let helps_itself = if step.is_spilling { step.may_write } else { helps_itself(reservation) };
+        let charged = match step.charge {
+            0 => Ok(()),
+            bytes if step.is_spilling => self.charge_or_wait(account, reservation, bytes, helps_itself),
+            bytes => self.try_charge(account, reservation, bytes, helps_itself),
+        };
+        if charged.is_err() {
+            sorts.undo(part, consumer.id(), additional, step.charge, helps_itself);
+        }
+        Some(charged)
     }
 
     /// Makes a refusal before the group is asked, where the consumer is to spill.
     #[inline]
-    fn refuse_early(&self, account: &Account, reservation: &MemoryReservation, additional: u64) -> Result<()> {
+    fn refuse_early(
+        &self,
+        account: &Account,
+        reservation: &MemoryReservation,
+        additional: u64,
+        helps_itself: bool,
+    ) -> Result<()> {
         let consumer = reservation.consumer();
-        if let Some(demand) = account.demand.as_ref().filter(|demand| demand.is_open())
+        if let Some(demand) = account.demand.as_ref().filter(|demand| demand.is_open() && consumer.can_spill())
             && let Some(wanted) = demand.refuses(consumer.id(), reservation.size() as u64)
         {
             let (path, wanted) = (account.group.path(), Bytes(wanted));
             return exhausted(consumer, format_args!("{path} is asked for {wanted}; to go on, spill"));
         }
-        if self.reserve > 0 && helps_itself(reservation) {
+        if self.reserve > 0 && helps_itself {
             let headroom = account.group.headroom();
             if headroom < self.reserve.saturating_add(additional) {
                 let (path, additional) = (account.group.path(), Bytes(additional));
@@ -159,12 +195,13 @@ impl GroupPool {
         account: &Account,
         reservation: &MemoryReservation,
         additional: u64,
+        helps_itself: bool,
         refused: ChargeError,
     ) -> Result<()> {
         let (consumer, group) = (reservation.consumer(), &account.group);
         let Some(error) = drain_and_retry(group, additional, refused) else { return Ok(()) };
         let Some(refusal) = error.over_limit() else { return failed(consumer, &error) };
-        if helps_itself(reservation) {
+        if helps_itself {
             return if is_poor(group, refusal) {
                 // Others hold much more: they begin to give, for the growths that follow.
                 group.try_charge_raw_or_start(Bytes(additional)).or_else(|error| failed(consumer, &error))
@@ -208,6 +245,17 @@ fn is_poor(group: &Group, refusal: &OverLimitError) -> bool {
     false
 }
 
+/// Uncharges what a consumer gave back or a sort has let go of.
+#[inline]
+fn give_back(account: &Account, step: Step) {
+    if step.uncharge > 0 {
+        account.group.uncharge(Bytes(step.uncharge));
+        if let (Some(demand), Some(sorter)) = (account.demand.as_ref().filter(|demand| demand.is_open()), step.sorter) {
+            demand.came_back(sorter, step.uncharge);
+        }
+    }
+}
+
 /// What DataFusion is told of a charge that was not made.
 fn failed(consumer: &MemoryConsumer, error: &ChargeError) -> Result<()> {
     match Ended::from_charge(error) {
@@ -226,13 +274,23 @@ impl MemoryPool for GroupPool {
         "group"
     }
 
+    fn register(&self, consumer: &MemoryConsumer) {
+        if Part::of(consumer).is_some() {
+            self.accounts.with(consumer, |account| {
+                if let Some((sorts, part)) = account.sorts(consumer) {
+                    sorts.register(part, consumer.id());
+                }
+            });
+        }
+    }
+
     fn unregister(&self, consumer: &MemoryConsumer) {
         self.accounts.with(consumer, |account| {
+            if let Some((sorts, part)) = account.sorts(consumer) {
+                account.group.uncharge(Bytes(sorts.end(part, consumer.id())));
+            }
             if let Some(demand) = account.demand.as_ref().filter(|demand| demand.is_open()) {
                 demand.gone(consumer.id());
-            }
-            if let Some(merges) = self.merges_of(consumer) {
-                account.group.uncharge(Bytes(merges.end(consumer.id())));
             }
         });
     }
@@ -240,40 +298,41 @@ impl MemoryPool for GroupPool {
     #[inline]
     fn grow(&self, reservation: &MemoryReservation, additional: usize) {
         let consumer = reservation.consumer();
-        let bytes = match self.merges_of(consumer) {
-            None => additional as u64,
-            Some(merges) => merges.grow(consumer.id(), additional as u64),
-        };
-        self.accounts.with(consumer, |account| account.group.charge_raw(Bytes(bytes)));
+        self.accounts.with(consumer, |account| {
+            let bytes = match account.sorts(consumer) {
+                None => additional as u64,
+                Some((sorts, part)) => {
+                    let step = sorts.grow(part, consumer.id(), additional as u64);
+                    give_back(account, step);
+                    step.charge
+                }
+            };
+            account.group.charge_raw(Bytes(bytes));
+        });
     }
 
     #[inline]
     fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
         let consumer = reservation.consumer();
-        let bytes = match self.merges_of(consumer) {
-            None => shrink as u64,
-            Some(merges) => merges.shrink(consumer.id(), shrink as u64),
-        };
         self.accounts.with(consumer, |account| {
-            account.group.uncharge(Bytes(bytes));
-            if let Some(demand) = account.demand.as_ref().filter(|demand| demand.is_open()) {
-                demand.came_back(consumer.id(), bytes);
-            }
+            let step = match account.sorts(consumer) {
+                None => Step { uncharge: shrink as u64, sorter: Some(consumer.id()), ..Step::default() },
+                Some((sorts, part)) => sorts.shrink(part, consumer.id(), shrink as u64),
+            };
+            give_back(account, step);
         });
     }
 
     #[inline]
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
-        let consumer = reservation.consumer();
-        let Some(merges) = self.merges_of(consumer) else {
-            return self.try_charge(reservation, additional as u64);
-        };
-        let bytes = merges.grow(consumer.id(), additional as u64);
-        let charged = self.try_charge(reservation, bytes);
-        if charged.is_err() {
-            merges.undo(consumer.id(), additional as u64, bytes);
-        }
-        charged
+        self.accounts.with(reservation.consumer(), |account| {
+            if account.demand.is_some()
+                && let Some(charged) = self.try_charge_sort(account, reservation, additional as u64)
+            {
+                return charged;
+            }
+            self.try_charge(account, reservation, additional as u64, helps_itself(reservation))
+        })
     }
 
     /// What the group holds, below it included. It costs what [`Group::live`] costs.

@@ -4,6 +4,7 @@ mod data;
 mod demand;
 mod ends;
 mod pool;
+mod sorts;
 mod sql;
 mod tenants;
 mod tpch;
