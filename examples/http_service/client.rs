@@ -1,4 +1,4 @@
-//! The client, a process of its own: three tenants in three phases.
+//! The client, a process of its own: three tenants in three phases, and one of them alone.
 
 use std::error::Error;
 use std::fmt;
@@ -34,15 +34,17 @@ pub(crate) struct Report {
     p99: [u64; 3],
     shed: [u64; 3],
     answered: [u64; 3],
+    /// Thousandths of the budget that were in use while `b` was alone.
+    used: [u64; 1],
 }
 
 impl Report {
     pub(crate) const HEAD: &str = "    hits of a: before, during, after     p99 of a in ms: the same    shed: a, b, c";
 
-    fn figures(&mut self) -> [&mut u64; 15] {
-        let Report { hits, misses, p99, shed, answered } = self;
-        let mut all = [hits, misses, p99, shed, answered].into_iter().flatten();
-        std::array::from_fn(|_| all.next().expect("15 figures"))
+    fn figures(&mut self) -> [&mut u64; 16] {
+        let Report { hits, misses, p99, shed, answered, used } = self;
+        let mut all = [hits, misses, p99, shed, answered].into_iter().flatten().chain(used);
+        std::array::from_fn(|_| all.next().expect("16 figures"))
     }
 
     pub(crate) fn line(mut self) -> String {
@@ -65,6 +67,10 @@ impl Report {
     /// Points of the hit ratio of `a` that the flood cost.
     pub(crate) fn hit_ratio_lost(&self) -> f64 {
         self.hit_ratio(0) - self.hit_ratio(1)
+    }
+
+    pub(crate) fn used_alone(&self) -> u64 {
+        self.used[0]
     }
 
     pub(crate) fn shed(&self, tenant: usize) -> u64 {
@@ -116,6 +122,19 @@ async fn get(sender: &mut SendRequest<Empty<bytes::Bytes>>, path: &str) -> Resul
         frame?;
     }
     Ok((status, hit))
+}
+
+/// Has `b` scan more than the budget, alone. Returns the most thousandths of the budget that were in use meanwhile.
+async fn scan_alone(sender: &mut SendRequest<Empty<bytes::Bytes>>, sizes: Sizes) -> Result<u64, Failure> {
+    let mut most = 0;
+    for key in 0..(sizes.budget + sizes.budget / 4) / sizes.scan_value {
+        get(sender, &format!("/values/1/{key}/{}", sizes.scan_value)).await?;
+        sender.ready().await?;
+        let request = Request::get("/used").header("host", "service").body(Empty::new())?;
+        let body = sender.send_request(request).await?.into_body().collect().await?.to_bytes();
+        most = most.max(std::str::from_utf8(&body)?.parse()?);
+    }
+    Ok(most)
 }
 
 /// One connection after the other with requests of a tenant, each of the path that `next` makes.
@@ -197,6 +216,8 @@ pub(crate) async fn run(address: SocketAddr, sizes: Sizes, seconds: u64) -> Resu
         get(&mut warm, &format!("/values/0/{key}/{}", sizes.hot_value)).await?;
     }
     drop(warm);
+    // It is there before the budget is full.
+    let mut alone = connect(address).await?;
     let sums: Arc<[f64]> = (1..=sizes.hot_keys)
         .scan(0.0, |sum, rank| {
             *sum += (rank as f64).powf(-0.99);
@@ -236,6 +257,7 @@ pub(crate) async fn run(address: SocketAddr, sizes: Sizes, seconds: u64) -> Resu
     drop(idle);
     tokio::time::sleep(phase).await;
     hot.shutdown().await;
+    let used = [scan_alone(&mut alone, sizes).await?];
     let loads = |counts: &[AtomicU64; 3]| std::array::from_fn(|at| counts[at].load(Relaxed));
     let mut times = std::mem::take(&mut *counts.times.lock().unwrap_or_else(PoisonError::into_inner));
     let p99 = std::array::from_fn(|phase| {
@@ -248,5 +270,6 @@ pub(crate) async fn run(address: SocketAddr, sizes: Sizes, seconds: u64) -> Resu
         p99,
         shed: loads(&counts.shed),
         answered: loads(&counts.answered),
+        used,
     })
 }

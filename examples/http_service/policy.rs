@@ -173,6 +173,14 @@ impl Policy {
         }
     }
 
+    /// Thousandths of the budget in use; a peer does not know.
+    pub(crate) fn used(&self) -> u64 {
+        match self {
+            Policy::Ours(ours) => ours.budget.root().usage() * 1000 / ours.budget.root().max(),
+            Policy::Peer(_) => 0,
+        }
+    }
+
     /// Judges a run of ours, and checks that all is given back.
     pub(crate) fn end(self, most: u64, report: &Report) -> Result<bool, Box<dyn Error>> {
         let Policy::Ours(ours) = self else { return Ok(true) };
@@ -194,6 +202,7 @@ impl Policy {
             ("a loses at most 2 points of its hit ratio", report.hit_ratio_lost() <= 2.0),
             ("no request of a is shed", report.shed(0) == 0),
             ("c is shed", report.shed(2) > 0),
+            ("b alone uses what is free: 95 % of the budget are in use", report.used_alone() >= 950),
             ("everything is given back and adds up", left == 0 && verdict.ends_with("all add up")),
         ];
         for (goal, met) in goals {

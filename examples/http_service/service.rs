@@ -42,6 +42,10 @@ async fn large(State(App(policy)): State<App>, Path(len): Path<usize>) -> Respon
     with(bytes::Bytes::from(vec![1; len]), in_flight)
 }
 
+async fn used(State(App(policy)): State<App>) -> String {
+    policy.used().to_string()
+}
+
 /// A value that its reader has until it is sent.
 fn with(value: bytes::Bytes, in_flight: InFlight) -> Response<Body> {
     struct Held(bytes::Bytes, #[allow(dead_code, reason = "its drop gives the room back")] InFlight);
@@ -85,7 +89,7 @@ fn router(policy: &Policy) -> Router {
             }
         }
     };
-    app.with_state(App(policy.clone()))
+    app.route("/used", get(used)).with_state(App(policy.clone()))
 }
 // ANCHOR_END: routes
 
