@@ -5,6 +5,8 @@
 //! cargo run --release --manifest-path crates/Cargo.toml --example http_service -- --policy all   with all peers
 //! ```
 //!
+//! With `--features serve`, `--serve FILE` opens a socket for `memcg-top`.
+//!
 //! Tenant `a` reads values of 4 KiB, of which a hot set fits its `low`. Tenant `b` scans values of 256 KiB over eight times
 //! the budget. Tenant `c` reads answers of 1 MiB slowly, and has idle connections. The client runs `a` alone, then all
 //! three, then `a` alone again, and at last `b` alone beside the cache that `a` has left. A policy is what stands between them and the memory.
@@ -35,6 +37,10 @@ struct Args {
     /// Seconds for each of the three phases
     #[arg(long, default_value_t = 5)]
     seconds: u64,
+    /// Opens a socket there that shows the groups of ours while they serve
+    #[cfg(feature = "serve")]
+    #[arg(long, value_name = "FILE")]
+    serve: Option<std::path::PathBuf>,
     /// Used by the program itself: prints no head
     #[arg(long, hide = true)]
     bare: bool,
@@ -53,6 +59,11 @@ fn resident() -> u64 {
 fn run(name: &str, args: &Args) -> Result<bool, Box<dyn Error>> {
     let sizes = Sizes::new(args.scale);
     let policy = Policy::new(name, sizes)?;
+    #[cfg(feature = "serve")]
+    let shown = match (&args.serve, &policy) {
+        (Some(path), Policy::Ours(ours)) => Some(memcg_observe::serve(&ours.budget, path)?),
+        _ => None,
+    };
     let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let before = resident();
     let (report, most, resident) = tokio.block_on(async {
@@ -86,6 +97,8 @@ fn run(name: &str, args: &Args) -> Result<bool, Box<dyn Error>> {
         Ok::<_, Box<dyn Error>>((report, most, most_resident.saturating_sub(before)))
     })?;
     drop(tokio);
+    #[cfg(feature = "serve")]
+    drop(shown);
     let report = client::Report::parse(&report)?;
     println!("{name:<12} {report} {:>8} {:>8}", mib(most), mib(resident));
     policy.end(most, &report)

@@ -58,7 +58,7 @@ pub(crate) enum Policy {
 
 /// A tree of groups, with a cache in each group of a tenant that has one.
 pub(crate) struct Ours {
-    budget: Runtime,
+    pub(crate) budget: Runtime,
     pub(crate) tenants: [Group; 3],
     connections: Group,
     /// Of `a` and `b`.

@@ -7,7 +7,8 @@
 //! cargo run --release --example pipeline -- --compare    the allocators side by side, in turns
 //! ```
 //!
-//! With `--features jemalloc` all of them wrap jemalloc in the place of the system's allocator.
+//! With `--features serve`, `--serve FILE` opens a socket for `memcg-top` (`crates/memcg-top`), which shows the same
+//! table and more. With `--features jemalloc` all of them wrap jemalloc in the place of the system's allocator.
 
 mod allocator;
 mod foreign;
@@ -46,6 +47,10 @@ struct Args {
     compare: bool,
     #[arg(long, default_value_t = 3)]
     rounds: usize,
+    /// Open a socket there that shows the groups of a run.
+    #[cfg(feature = "serve")]
+    #[arg(long, value_name = "FILE", conflicts_with = "compare")]
+    serve: Option<std::path::PathBuf>,
 }
 
 /// What one run has found, as a line that the comparison reads.
@@ -79,7 +84,11 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     memcg_alloc::charge_unowned_to(Some(&shared));
     let create = |number: u64| runtime.root().create(number, Limits::new().max(Limit::mib(256)));
     let groups = (1..=20).map(create).collect::<Result<Vec<Group>, _>>()?;
+    #[cfg(feature = "serve")]
+    let shown = args.serve.as_ref().map(|path| memcg_observe::serve(&runtime, path)).transpose()?;
     let outcome = work(args, &runtime, &groups)?;
+    #[cfg(feature = "serve")]
+    drop(shown);
     memcg_alloc::charge_unowned_to(None);
     let verdict = runtime.verify();
     let Samples { taken, beyond, error, shown, apart } = outcome.samples;
