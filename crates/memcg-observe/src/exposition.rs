@@ -134,6 +134,7 @@ fn row(group: &Group, usage: u64, depth: usize, items: &[Item<'_>]) -> Row {
         events: events.map(|(event, count)| (event.name().to_string(), count)).collect(),
         stats: stats.map(|(name, figure)| (name.to_string(), figure)).collect(),
         counters: group.counters().map(|counter| (counter.name().to_string(), counter_row(&counter))).collect(),
+        pressure: group.pressure().into(),
     }
 }
 
@@ -181,6 +182,32 @@ pub(crate) const GAUGES: [GroupGauge; 9] = [
     gauge("low", "What reclaim touches last", |row| above_zero(row.low)),
     gauge("min", "What reclaim never touches", |row| above_zero(row.min)),
     GroupGauge { name: "waiting_charges", about: "Charges in line", is_bytes: false, figure: |row| Some(row.waiting) },
+];
+
+/// What each group has as a count of time: the name behind `memcg_pressure_`, and the time in microseconds.
+pub(crate) struct Stalled {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    pub(crate) micros: fn(&Row) -> u64,
+}
+
+impl Stalled {
+    pub(crate) fn seconds(&self, row: &Row) -> f64 {
+        (self.micros)(row) as f64 / 1e6
+    }
+}
+
+pub(crate) const STALLED: [Stalled; 2] = [
+    Stalled {
+        name: "waiting",
+        about: "Time in which at least one charge stood still for memory",
+        micros: |row| row.pressure.some.total_us,
+    },
+    Stalled {
+        name: "stalled",
+        about: "The part of it in which a limit of the group or of a group above was the reason",
+        micros: |row| row.pressure.full.total_us,
+    },
 ];
 
 /// What each counter beside memory has as a gauge: the name behind `memcg_counter_`.

@@ -2,7 +2,7 @@
 
 use metrics::{counter, gauge};
 
-use crate::exposition::{COUNTER_GAUGES, CounterGauge, Exposition, GAUGES, GroupGauge, OTHER};
+use crate::exposition::{COUNTER_GAUGES, CounterGauge, Exposition, GAUGES, GroupGauge, OTHER, STALLED};
 use crate::protocol::{CounterRow, Row};
 
 impl Exposition {
@@ -47,6 +47,10 @@ fn record(row: &Row) {
         }
     }
     counter!("memcg_refused_charges_total", &labels()).absolute(row.refused);
+    for stalled in STALLED {
+        // A counter of the facade has no fraction.
+        gauge!(format!("memcg_pressure_{}_seconds_total", stalled.name), &labels()).set(stalled.seconds(row));
+    }
     for (event, count) in &row.events {
         let [group, depth] = labels();
         counter!("memcg_events_total", &[group, depth, ("event", event.clone())]).absolute(*count);

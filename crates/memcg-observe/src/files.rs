@@ -84,6 +84,8 @@ pub enum File {
     Events,
     /// `memory.events.local`: what happened to the limits of this group.
     EventsLocal,
+    /// `memory.pressure`: for how long charges stood still for memory.
+    Pressure,
     /// `memcg.live`: usage without credit. The kernel has none.
     Live,
     /// `memcg.own`: what no child accounts for, without credit. The kernel has none.
@@ -98,7 +100,7 @@ pub enum File {
 
 impl File {
     /// All files.
-    pub const ALL: [File; 16] = [
+    pub const ALL: [File; 17] = [
         File::Current,
         File::Peak,
         File::Min,
@@ -110,6 +112,7 @@ impl File {
         File::NumaStat,
         File::Events,
         File::EventsLocal,
+        File::Pressure,
         File::Live,
         File::Own,
         File::StockedBound,
@@ -131,6 +134,7 @@ impl File {
             File::NumaStat => "memory.numa_stat",
             File::Events => "memory.events",
             File::EventsLocal => "memory.events.local",
+            File::Pressure => "memory.pressure",
             File::Live => "memcg.live",
             File::Own => "memcg.own",
             File::StockedBound => "memcg.stocked_bound",
@@ -147,7 +151,7 @@ impl File {
     /// Returns what the file of `group` has now, with a line feed at its end.
     ///
     /// `memory.stat` and `memory.numa_stat` read exactly, so they flush the statistics of the subtree. `memcg.live` and
-    /// `memcg.own` look at the stocks below. All others are a few loads.
+    /// `memcg.own` look at the stocks below. `memory.pressure` takes a lock that only stalls take. All others are a few loads.
     ///
     /// ```
     /// use memcg::{Event, Limits, Runtime};
@@ -173,6 +177,7 @@ impl File {
             File::NumaStat => group.numa_table().to_string(),
             File::Events => events(&group.events()),
             File::EventsLocal => events(&group.events_local()),
+            File::Pressure => group.pressure().to_string(),
             File::Live => number(group.live()),
             File::Own => number(group.live_local()),
             File::StockedBound => number(group.stocked_bound()),

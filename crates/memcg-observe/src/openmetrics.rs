@@ -11,7 +11,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::exposition::{
     COUNTER_GAUGES, COUNTER_REFUSED, CounterGauge, EVENTS, Exposition, Figures, GAUGES, GroupGauge, OTHER, REFUSED,
-    USAGE, name_of,
+    STALLED, USAGE, name_of,
 };
 use crate::protocol::{CounterRow, Row};
 
@@ -102,6 +102,14 @@ impl Figures {
             for (event, count) in &row.events {
                 let labels = (labels(row), [("event", event.as_str())]);
                 events.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(count, None)?;
+            }
+        }
+        for stalled in STALLED {
+            let (name, unit) = (format!("memcg_pressure_{}", stalled.name), Some(&Unit::Seconds));
+            let mut time = encoder.encode_descriptor(&name, stalled.about, unit, MetricType::Counter)?;
+            for row in &self.groups.rows {
+                let seconds = stalled.seconds(row);
+                time.encode_family(&labels(row))?.encode_counter::<NoLabelSet, _, u64>(&seconds, None)?;
             }
         }
         self.encode_counters(&mut encoder)?;

@@ -150,6 +150,51 @@ pub struct Row {
     /// Counters beside memory, by name.
     #[serde(default)]
     pub counters: BTreeMap<String, CounterRow>,
+    /// For how long charges stood still for memory.
+    #[serde(default)]
+    pub pressure: Pressure,
+}
+
+/// For how long charges of a group, the groups below it included, stood still for memory: [`memcg::GroupPressure`].
+///
+/// ```
+/// use memcg_observe::protocol::Pressure;
+///
+/// let line = r#"{"some":{"avg10":1250,"avg60":0,"avg300":0,"total_us":7},"full":{}}"#;
+/// let pressure: Pressure = serde_json::from_str(line)?;
+/// assert_eq!((pressure.some.avg10, pressure.full.total_us), (1_250, 0));
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pressure {
+    /// At least one charge stood still.
+    pub some: PressureShare,
+    /// It stood still for a limit of the group itself or of a group above.
+    pub full: PressureShare,
+}
+
+/// A part of the time: see [`Pressure`]. What a line leaves out is 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PressureShare {
+    /// Of the last 10 seconds, in hundredths of a per cent.
+    pub avg10: u32,
+    /// Of the last 60 seconds, in hundredths of a per cent.
+    pub avg60: u32,
+    /// Of the last 300 seconds, in hundredths of a per cent.
+    pub avg300: u32,
+    /// Since the group was created, in microseconds.
+    pub total_us: u64,
+}
+
+impl From<memcg::GroupPressure> for Pressure {
+    fn from(pressure: memcg::GroupPressure) -> Pressure {
+        let share = |share: memcg::PressureShare| {
+            let total_us = u64::try_from(share.total.as_micros()).unwrap_or(u64::MAX);
+            PressureShare { avg10: share.avg10, avg60: share.avg60, avg300: share.avg300, total_us }
+        };
+        Pressure { some: share(pressure.some), full: share(pressure.full) }
+    }
 }
 
 /// A counter beside memory of one group, the groups below it included. Amounts are in the counter's unit.

@@ -9,7 +9,7 @@ use opentelemetry::metrics::{AsyncInstrument, Meter};
 
 use crate::exposition::{
     COUNTER_GAUGES, COUNTER_REFUSED, CounterGauge, EVENTS, Exposition, Figures, GAUGES, GroupGauge, OTHER, Process,
-    REFUSED, USAGE,
+    REFUSED, STALLED, USAGE,
 };
 use crate::protocol::{CounterRow, Row};
 
@@ -143,6 +143,14 @@ fn observe_counts(meter: &Meter, source: &Weak<Source>) {
         figures.groups.rows.iter().for_each(|row| counter.observe(row.refused, &labels(row)));
     });
     refused.with_callback(observe).build();
+    for stalled in STALLED {
+        let time = meter.f64_observable_counter(format!("memcg.pressure.{}", stalled.name)).with_unit("s");
+        let about = stalled.about;
+        let observe = callback(source, move |figures, counter| {
+            figures.groups.rows.iter().for_each(|row| counter.observe(stalled.seconds(row), &labels(row)));
+        });
+        time.with_description(about).with_callback(observe).build();
+    }
     let events = meter.u64_observable_counter("memcg.events").with_description(EVENTS).with_unit("1");
     let observe = callback(source, |figures, counter| {
         for row in &figures.groups.rows {

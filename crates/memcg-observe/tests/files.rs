@@ -32,6 +32,10 @@ fn each_file_has_its_figure() {
         (File::StockedBound, "0\n"),
         (File::Waiting, "0\n"),
         (File::Refused, "1\n"),
+        (
+            File::Pressure,
+            "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n",
+        ),
     ];
     for (file, text) in expected {
         assert_eq!(file.read(&acme), text, "{}", file.name());

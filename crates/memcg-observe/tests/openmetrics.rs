@@ -2,6 +2,9 @@
 #![cfg(feature = "openmetrics")]
 
 use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Waker};
 
 use memcg::{Bytes, Charge, Group, Limits, Runtime, Stat, Unit};
 use memcg_observe::Exposition;
@@ -68,15 +71,23 @@ fn figures_of_groups() {
     acme.stat_add(Stat::WORKINGSET_REFAULT, 3);
     acme.stat_add(slept, 1_500_000_000);
     acme.flush();
+    let mut waits = pin!(query.charge_async(Bytes(KIB)));
+    assert!(waits.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    // What is shown is whole microseconds.
+    std::thread::sleep(std::time::Duration::from_millis(1));
     let samples = parsed(&Exposition::new(&runtime));
     let acme = [("group", "/acme"), ("depth", "1")];
+    let both = ["memcg_pressure_waiting_seconds", "memcg_pressure_stalled_seconds"];
+    let [some, full] = both.map(|family| one(&samples, family, &acme));
+    assert!(full > 0.0 && full == some, "its own max: {full} of {some}");
+    assert_eq!(one(&samples, "memcg_pressure_stalled_seconds", &[("group", "/")]), 0.0, "no limit of the root");
     let gauges = [
         ("memcg_usage_bytes", 71_680.0),
         ("memcg_peak_bytes", 71_680.0),
         ("memcg_max_bytes", 65_536.0),
         ("memcg_low_bytes", 8_192.0),
         ("memcg_forced_bytes", 6_144.0),
-        ("memcg_waiting_charges", 0.0),
+        ("memcg_waiting_charges", 1.0),
         ("memcg_refused_charges", 1.0),
     ];
     for (family, expected) in gauges {

@@ -2,6 +2,8 @@
 #![cfg(feature = "opentelemetry")]
 
 use std::collections::BTreeMap;
+use std::pin::pin;
+use std::task::{Context, Waker};
 
 use memcg::{Bytes, Limits, Runtime, Stat, Unit};
 use memcg_observe::Exposition;
@@ -35,7 +37,8 @@ impl Collects {
             let points = match metric.data() {
                 AggregatedMetrics::U64(data) => points(data, i128::from),
                 AggregatedMetrics::I64(data) => points(data, i128::from),
-                other @ AggregatedMetrics::F64(_) => panic!("{other:?}"),
+                // Times, in seconds.
+                AggregatedMetrics::F64(data) => points(data, |seconds| (seconds * 1e6).round() as i128),
             };
             samples.insert(metric.name().to_string(), points);
         }
@@ -72,6 +75,11 @@ fn every_metric_is_an_instrument() {
     assert!(acme.try_charge(Bytes(500)).is_err() && acme.try_charge_counter(files, 4).is_err());
     acme.stat_add(Stat::ANON, 4_096);
     acme.flush();
+    {
+        let mut waits = pin!(acme.charge_async(Bytes(500)));
+        assert!(waits.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
 
     let collects = Collects::new();
     let observed = Exposition::new(&runtime).depth(1).top(1).observe(&collects.provider.meter("test"));
@@ -96,6 +104,10 @@ fn every_metric_is_an_instrument() {
     ] {
         assert_eq!(one(&samples, name, labels), expected, "{name} {labels}");
     }
+    for name in ["memcg.pressure.waiting", "memcg.pressure.stalled"] {
+        assert!(one(&samples, name, "depth=1 group=/acme") >= 1_000, "{samples:?}");
+    }
+    assert_eq!(one(&samples, "memcg.pressure.stalled", "depth=0 group=/"), 0, "no limit of the root");
     assert_eq!(samples["memcg.max"].len(), 1, "a limit that is not set has no sample");
 
     // Each collection reads anew, and forgets what is shown no more.

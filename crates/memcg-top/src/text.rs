@@ -39,6 +39,11 @@ pub(crate) fn limit(limit: u64) -> String {
     if limit == u64::MAX { "none".into() } else { bytes(limit) }
 }
 
+/// Hundredths of a per cent.
+pub(crate) fn percent(hundredths: u32) -> String {
+    format!("{}.{:02}%", hundredths / 100, hundredths % 100)
+}
+
 /// Bytes each second, with their sign.
 pub(crate) fn rate(rate: Option<f64>) -> String {
     match rate {
@@ -72,6 +77,7 @@ mod tests {
             [count(0.0), count(1.25), count(42.0), count(12_345.0), count(2e19)],
             ["0", "1.2", "42", "12k", "2e19"]
         );
+        assert_eq!([percent(0), percent(1_205), percent(10_000)], ["0.00%", "12.05%", "100.00%"]);
         for power in 0..64 {
             assert!(bytes((1_u64 << power) - 1).len() <= 7);
             assert!(count((1_u64 << power) as f64 * 1.01).len() <= 6);

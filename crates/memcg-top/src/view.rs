@@ -247,9 +247,9 @@ fn bar(seen: &Seen, scale: u64, is_own: bool, width: u16, theme: Theme) -> TextL
 fn page(frame: &mut Frame<'_>, app: &App, path: &str, area: Rect, theme: Theme) {
     let [title, figures, plot, holders] = Layout::vertical([
         Constraint::Length(1),
-        Constraint::Length(7),
+        Constraint::Length(8),
         Constraint::Fill(1),
-        Constraint::Length(5.min(area.height.saturating_sub(14))),
+        Constraint::Length(5.min(area.height.saturating_sub(15))),
     ])
     .areas(area);
     frame.render_widget(Paragraph::new(text::clean(path)).style(BOLD), title);
@@ -318,6 +318,7 @@ fn figures_of(seen: &Seen, has_gone: bool) -> Vec<TextLine<'static>> {
         pair("max", text::limit(row.max), "forced", text::bytes(row.forced)),
         pair("high", text::limit(row.high), "waiting", text::count(row.waiting as f64)),
         pair("soft", text::limit(row.soft), "refused", text::count(row.refused as f64)),
+        pair("some 10s", text::percent(row.pressure.some.avg10), "full 10s", text::percent(row.pressure.full.avg10)),
         pair("low, min", format!("{} {}", text::bytes(row.low), text::bytes(row.min)), "refused/s", refused),
     ]
 }
@@ -407,8 +408,9 @@ mod tests {
 
     fn rows(usage: u64, refused: u64) -> Vec<Row> {
         let events = [("max".to_string(), refused), ("low".to_string(), 0)].into();
-        let acme =
+        let mut acme =
             Row { max: 64 * MIB, high: 48 * MIB, low: 16 * MIB, refused, waiting: 2, events, ..row("/acme", usage) };
+        acme.pressure.some.avg10 = 1_205;
         vec![acme, row("/idle", 3 * MIB)]
     }
 
@@ -485,7 +487,14 @@ mod tests {
         let page = crate::model::Sample { at: 8_000, page, branches: vec![branch], incidents, ..sample(0, vec![]) };
         app.update(Update::Sample(page));
         let screen = drawn(&mut app, 80, 24);
-        for text in ["/acme\n", "usage       40.0M", "max         64.0M", "rate/s       +1.6M", "refused          9"] {
+        for text in [
+            "/acme\n",
+            "usage       40.0M",
+            "max         64.0M",
+            "rate/s       +1.6M",
+            "refused          9",
+            "some 10s   12.05%",
+        ] {
             assert!(screen.contains(text), "{text}: {screen}");
         }
         for text in
