@@ -1,0 +1,136 @@
+//! A query service of three tenants below one budget: DataFusion with its own pools, and with groups.
+//!
+//! ```text
+//! cargo run --release --manifest-path crates/Cargo.toml -p memcg-examples-query-service           all policies, 3 minutes
+//! ... -- --policy ours --seconds 2                                                                one of them, 15 seconds
+//! ... -- --html page.html                                                                         a page with charts
+//! ```
+//!
+//! Tenant `gold` sends short aggregates at a fixed rate, `silver` joins, and `heavy` sorts and groups all rows, two queries
+//! at a time. Five phases follow each other: gold alone, with silver, with heavy, heavy alone, and all three with less
+//! memory. A policy is the memory pool that stands between the queries and the memory.
+
+mod cores;
+mod data;
+mod goals;
+mod load;
+mod outcome;
+mod policy;
+mod print;
+mod sampler;
+mod scene;
+
+use std::error::Error;
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+
+use clap::{Parser, ValueEnum};
+
+use outcome::Outcome;
+use policy::Policy;
+
+#[derive(Parser)]
+#[command(about = "Three tenants of a query service under one budget")]
+pub(crate) struct Args {
+    /// unbounded, greedy, fair, track, split, ours, or all
+    #[arg(long, default_value = "all")]
+    policy: String,
+    /// TPC-H's scale factor: 1 has 6 million rows, of some 160 bytes each
+    #[arg(long, default_value_t = 0.1)]
+    scale: f64,
+    /// MiB of memory for all queries together. The tables have theirs beside it
+    #[arg(long, default_value_t = 64)]
+    memory: u64,
+    /// Seconds of each phase but `heavy alone`, which has a fixed number of queries
+    #[arg(long, default_value_t = 6.0)]
+    seconds: f64,
+    /// gold runs on one core, and the others on another one
+    #[arg(long)]
+    pinned: bool,
+    /// What is printed
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+    /// Also writes a page with charts
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Says nothing about the progress
+    #[arg(long)]
+    quiet: bool,
+    /// Used by the program itself: runs one policy and prints its outcome
+    #[arg(long, hide = true)]
+    child: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Table,
+    Json,
+    Csv,
+}
+
+impl Args {
+    fn policies(&self) -> Result<Vec<Policy>, String> {
+        if self.policy == "all" {
+            return Ok(Policy::ALL.to_vec());
+        }
+        let names = || Policy::ALL.map(Policy::name).join(", ");
+        let policy = Policy::ALL.into_iter().find(|policy| policy.name() == self.policy);
+        policy
+            .map(|policy| vec![policy])
+            .ok_or_else(|| format!("no policy {:?}; there are {}, all", self.policy, names()))
+    }
+
+    fn check(&self) -> Result<(), &'static str> {
+        if !(0.001..=10.0).contains(&self.scale) {
+            return Err("--scale is a number from 0.001 to 10");
+        }
+        if !(0.1..=3_600.0).contains(&self.seconds) {
+            return Err("--seconds is a number from 0.1 to 3600");
+        }
+        if !(1..=1 << 20).contains(&self.memory) {
+            return Err("--memory is a number from 1 to 1048576, in MiB");
+        }
+        Ok(())
+    }
+}
+
+/// Runs a policy in a process of its own, whose resident memory is its own.
+fn child(policy: Policy, args: &Args) -> Result<Outcome, Box<dyn Error>> {
+    let mut program = Command::new(std::env::current_exe()?);
+    program.args(["--child", "--policy", policy.name()]);
+    program.args(["--scale", &args.scale.to_string(), "--memory", &args.memory.to_string()]);
+    program.args(["--seconds", &args.seconds.to_string()]);
+    program.args(args.pinned.then_some("--pinned")).args(args.quiet.then_some("--quiet"));
+    let mut running = program.stdout(Stdio::piped()).spawn()?;
+    let mut printed = String::new();
+    if let Some(mut output) = running.stdout.take() {
+        output.read_to_string(&mut printed)?;
+    }
+    let status = running.wait()?;
+    if !status.success() {
+        return Err(format!("{}: {status}", policy.name()).into());
+    }
+    Ok(serde_json::from_str(&printed)?)
+}
+
+fn main() -> Result<ExitCode, Box<dyn Error>> {
+    let args = Args::parse();
+    args.check()?;
+    let policies = args.policies()?;
+    if args.child {
+        println!("{}", serde_json::to_string(&scene::run(policies[0], &args)?)?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let outcomes = policies.into_iter().map(|policy| child(policy, &args)).collect::<Result<Vec<_>, _>>()?;
+    let goals = goals::of(&outcomes);
+    match args.format {
+        Format::Json => println!("{}", print::json(&outcomes, &goals)?),
+        Format::Csv => println!("{}", print::table(&outcomes).csv()),
+        Format::Table => println!("{}", print::text(&outcomes, &goals)),
+    }
+    if let Some(path) = &args.html {
+        std::fs::write(path, print::page(&outcomes, &goals))?;
+    }
+    Ok(if goals.iter().all(|goal| goal.is_met || goal.is_of_time) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

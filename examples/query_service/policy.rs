@@ -1,0 +1,229 @@
+//! What stands between the queries and the memory.
+
+use std::num::NonZeroUsize;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use datafusion::common::Result;
+use datafusion::datasource::MemTable;
+use datafusion::execution::SessionStateBuilder;
+use datafusion::execution::memory_pool::{
+    FairSpillPool, GreedyMemoryPool, MemoryPool, TrackConsumersPool, UnboundedMemoryPool,
+};
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::prelude::{SessionConfig, SessionContext};
+use memcg::{Bytes, Group, Limit, Limits, Runtime};
+use memcg_datafusion::{GroupTracer, InGroupSession, PoolConfig, QuerySession};
+
+use crate::data::{PARTITIONS, Tables, batch};
+use crate::load::Tenant;
+
+/// How many consumers `TrackConsumersPool` names.
+const NAMED: NonZeroUsize = NonZeroUsize::new(5).unwrap();
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Policy {
+    Unbounded,
+    Greedy,
+    Fair,
+    Track,
+    Split,
+    Ours,
+}
+
+impl Policy {
+    pub(crate) const ALL: [Policy; 6] =
+        [Policy::Unbounded, Policy::Greedy, Policy::Fair, Policy::Track, Policy::Split, Policy::Ours];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Policy::Unbounded => "unbounded",
+            Policy::Greedy => "greedy",
+            Policy::Fair => "fair",
+            Policy::Track => "track",
+            Policy::Split => "split",
+            Policy::Ours => "ours",
+        }
+    }
+}
+
+/// The sessions of a service.
+pub(crate) enum Service {
+    /// A session for each tenant, with its pool: one for all, or one each.
+    Pools([(SessionContext, Arc<dyn MemoryPool>); 3]),
+    Groups(Groups),
+}
+
+/// A group for each tenant, and one for the tables.
+pub(crate) struct Groups {
+    runtime: Runtime,
+    data: Group,
+    tenants: [Group; 3],
+    sessions: SessionContext,
+    config: PoolConfig,
+}
+
+/// A session for one query.
+pub(crate) enum Session {
+    Shared(SessionContext),
+    Own(QuerySession),
+}
+
+impl Deref for Session {
+    type Target = SessionContext;
+
+    fn deref(&self) -> &SessionContext {
+        match self {
+            Session::Shared(session) => session,
+            Session::Own(query) => query,
+        }
+    }
+}
+
+/// What is left of a service at its end, and whether its counts add up.
+pub(crate) struct Left {
+    pub(crate) bytes: u64,
+    pub(crate) faults: Vec<String>,
+}
+
+fn sessions(
+    pool: Option<Arc<dyn MemoryPool>>,
+    tables: &[(&'static str, Arc<MemTable>)],
+    memory: u64,
+) -> Result<SessionContext> {
+    // Without exchanges: in DataFusion 55.2 one that spills from two inputs at once may stop for ever, under any pool that
+    // refuses (apache/datafusion#24883).
+    let config = SessionConfig::new()
+        .with_target_partitions(PARTITIONS)
+        .with_round_robin_repartition(false)
+        .with_repartition_aggregations(false)
+        .with_repartition_joins(false)
+        .with_batch_size(batch(memory))
+        .with_sort_spill_reservation_bytes(usize::try_from(memory / 64).unwrap_or(usize::MAX));
+    let mut env = RuntimeEnvBuilder::new();
+    if let Some(pool) = pool {
+        env = env.with_memory_pool(pool);
+    }
+    let state =
+        SessionStateBuilder::new().with_config(config).with_runtime_env(env.build_arc()?).with_default_features();
+    let session = SessionContext::new_with_state(state.build());
+    for (name, table) in tables {
+        session.register_table(*name, Arc::clone(table) as _)?;
+    }
+    Ok(session)
+}
+
+impl Service {
+    /// A service with `memory` bytes for its queries.
+    pub(crate) fn new(
+        policy: Policy,
+        tables: Tables,
+        memory: u64,
+    ) -> std::result::Result<Service, Box<dyn std::error::Error>> {
+        let bytes = usize::try_from(memory)?;
+        let pool: Arc<dyn MemoryPool> = match policy {
+            Policy::Unbounded => Arc::new(UnboundedMemoryPool::default()),
+            Policy::Greedy => Arc::new(GreedyMemoryPool::new(bytes)),
+            Policy::Fair => Arc::new(FairSpillPool::new(bytes)),
+            Policy::Track => Arc::new(TrackConsumersPool::new(GreedyMemoryPool::new(bytes), NAMED)),
+            Policy::Split => {
+                let tables = tables.into_providers()?;
+                let [gold, silver, heavy] = [0; 3].map(|_| {
+                    let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(bytes / 3));
+                    sessions(Some(Arc::clone(&pool)), &tables, memory).map(|session| (session, pool))
+                });
+                return Ok(Service::Pools([gold?, silver?, heavy?]));
+            }
+            Policy::Ours => return Ok(Service::Groups(Groups::new(tables, memory)?)),
+        };
+        let session = sessions(Some(Arc::clone(&pool)), &tables.into_providers()?, memory)?;
+        Ok(Service::Pools([0; 3].map(|_| (session.clone(), Arc::clone(&pool)))))
+    }
+
+    /// A session for the query of this number.
+    pub(crate) fn session(&self, tenant: Tenant, number: u64) -> Result<Session> {
+        match self {
+            Service::Pools(pools) => Ok(Session::Shared(pools[tenant as usize].0.clone())),
+            Service::Groups(groups) => {
+                let group = &groups.tenants[tenant as usize];
+                groups.sessions.for_query(group, number, Limits::new(), &groups.config).map(Session::Own)
+            }
+        }
+    }
+
+    /// What the queries have reserved: of each tenant with groups, else of all together as the first.
+    pub(crate) fn reserved(&self) -> [u64; 3] {
+        match self {
+            Service::Groups(groups) => groups.tenants.each_ref().map(Group::usage),
+            Service::Pools(pools) => {
+                let mut reserved = pools.each_ref().map(|(_, pool)| pool.reserved() as u64);
+                for later in 1..pools.len() {
+                    if Arc::ptr_eq(&pools[0].1, &pools[later].1) {
+                        reserved[later] = 0;
+                    }
+                }
+                reserved
+            }
+        }
+    }
+
+    /// Leaves the queries so much from now on. Returns whether the policy can.
+    pub(crate) fn lower(&self, memory: u64) -> bool {
+        let Service::Groups(groups) = self else { return false };
+        let max = groups.data.live() + memory;
+        groups.runtime.root().set_max_now(Limit::Bytes(max)).is_ok()
+    }
+
+    /// Ends the service.
+    pub(crate) fn end(self) -> Left {
+        match self {
+            Service::Pools(pools) => {
+                let mut bytes = pools.each_ref().map(|(_, pool)| pool.reserved() as u64);
+                if Arc::ptr_eq(&pools[0].1, &pools[1].1) {
+                    bytes[1..].fill(0);
+                }
+                Left { bytes: bytes.iter().sum(), faults: Vec::new() }
+            }
+            Service::Groups(groups) => groups.end(),
+        }
+    }
+}
+
+impl Groups {
+    fn new(tables: Tables, memory: u64) -> std::result::Result<Groups, Box<dyn std::error::Error>> {
+        GroupTracer::install()?;
+        let runtime = Runtime::builder().build()?;
+        let root = runtime.root();
+        let data = root.create("data", Limits::new())?;
+        tables.charge(&data);
+        data.set_min(Limit::Bytes(data.live()))?;
+        root.set_max(Limit::Bytes(data.live() + memory))?;
+        let gold = root.create("gold", Limits::new().low(Limit::Bytes(memory / 4)))?;
+        let silver = root.create("silver", Limits::new().low(Limit::Bytes(memory / 4)))?;
+        let heavy = root.create("heavy", Limits::new())?;
+        let sessions = sessions(None, &tables.into_providers()?, memory)?;
+        let config = PoolConfig::new().spill_on_demand().unspillable_reserve(Bytes(memory / 8));
+        Ok(Groups { runtime, data, tenants: [gold, silver, heavy], sessions, config })
+    }
+
+    fn end(self) -> Left {
+        let Groups { runtime, data, tenants, sessions, .. } = self;
+        let mut faults = Vec::new();
+        for tenant in &tenants {
+            if !tenant.children().is_empty() {
+                faults.push(format!("{} has queries", tenant.path()));
+            }
+            tenant.offline_tree();
+        }
+        drop(tenants);
+        drop(sessions);
+        data.offline_tree();
+        drop(data);
+        runtime.settle();
+        let verdict = runtime.verify();
+        if !verdict.is_ok() {
+            faults.push(verdict.to_string());
+        }
+        Left { bytes: runtime.root().live(), faults }
+    }
+}
