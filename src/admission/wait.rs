@@ -39,7 +39,8 @@ pub(super) fn decided(decision: Decision, counted: bool) -> ChargeResult {
     }
 }
 
-/// Waits in line until a charge of the group is decided. The caller keeps the group. `Err`: time is over; the level in whose line the charge was.
+/// Waits in line until a charge of the group is decided. The caller keeps the group. `Err`: time is over; the level in
+/// whose line the charge was.
 pub(super) fn wait_in_line(
     group: &'static Counter,
     mut ticket: Ticket,
