@@ -13,9 +13,13 @@ use crate::sorts::{Part, SORTER, Sorts};
 /// An exchange: it has a batch in its hands that it spills where it is refused, and gives nothing of what it holds.
 const EXCHANGE: &str = "RepartitionExec";
 
+/// An aggregate of sorted rows: DataFusion calls it spillable for the share that its fair pool then gives it, and it fails
+/// where it is refused.
+const BOUNDED: &str = "OrderedFinalAggregateStream";
+
 /// Whether a refusal of this consumer makes it give memory back.
 pub(crate) fn gives_back(consumer: &MemoryConsumer) -> bool {
-    consumer.can_spill() && !is_exchange(consumer)
+    consumer.can_spill() && !is_exchange(consumer) && !consumer.name().starts_with(BOUNDED)
 }
 
 /// Whether a pool that spills on demand charges the consumer beside its spillable ones: a sort's merge takes over what its

@@ -73,10 +73,10 @@ impl PoolConfig {
     ///
     /// A consumer waits only in a task of a multi-thread tokio runtime, by `block_in_place`, so other tasks of the
     /// worker go on. It waits for at most `time`, and much shorter where nothing moves: where the usage of the level
-    /// that is full does not fall, and no operator there spills on demand. It then gives up after 20 ms, or 200 ms
-    /// where operators were asked. Each such wait in vain halves the next of the same pool, until a second has passed.
-    /// An exchange (`RepartitionExec`) does not wait: it spills the batch that it holds, and others wait for its
-    /// output.
+    /// that is full does not fall, and no operator there spills on demand. It then gives up after a fiftieth of `time`,
+    /// or a fifth where operators were asked. Each such wait in vain halves the next of the same pool, until a second
+    /// has passed. An exchange (`RepartitionExec`) does not wait: it spills the batch that it holds, and others wait for
+    /// its output.
     ///
     /// `block_in_place` panics inside a tokio `LocalSet`. Where queries run as local tasks of a multi-thread runtime,
     /// set zero.

@@ -10,6 +10,7 @@ mod patience;
 #[cfg(feature = "session")]
 mod plan;
 mod pool;
+mod replays;
 #[cfg(feature = "session")]
 mod session;
 mod sorts;

@@ -9,10 +9,10 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::demand::{Stage, stage_below};
 
-/// How long a wait goes on while nothing moves, and while operators that were asked have not come. Each wait in vain
-/// halves both for the next.
-const STILL: Duration = Duration::from_millis(20);
-const ASKED: Duration = Duration::from_millis(200);
+/// How long a wait goes on while nothing moves, and while operators that were asked have not come: such a part of the
+/// patience. Each wait in vain halves both for the next.
+const STILL_PART: u32 = 50;
+const ASKED_PART: u32 = 5;
 /// After so many waits in vain none is made.
 const VAIN_MAX: u32 = 5;
 /// After this time without one the waits in vain are forgotten.
@@ -87,7 +87,7 @@ impl Patience {
                 moved = Instant::now();
             }
             least = least.min(usage);
-            let still = if stage.is_some() { ASKED } else { STILL };
+            let still = self.most / if stage.is_some() { ASKED_PART } else { STILL_PART };
             if moved.elapsed() >= still / (1 << vain) || begun.elapsed() >= self.most {
                 break;
             }

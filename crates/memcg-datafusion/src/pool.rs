@@ -7,10 +7,11 @@ use datafusion_common::{DataFusionError, Result};
 use datafusion_execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
 use memcg::{Bytes, ChargeError, CreateError, Group, OverLimitError, Registration};
 
-use crate::account::{Account, Accounts, is_exchange};
+use crate::account::{Account, Accounts, gives_back, is_exchange};
 use crate::config::PoolConfig;
 use crate::ended::{Ended, Life};
 use crate::patience::Patience;
+use crate::replays::Replays;
 use crate::sorts::{Part, Step};
 
 /// A DataFusion memory pool that charges a group: `try_grow` fits below the max of the group and of each group above
@@ -50,6 +51,7 @@ pub struct GroupPool {
     accounts: Accounts,
     reserve: u64,
     patience: Option<Patience>,
+    replays: Replays,
     life: Arc<Life>,
     _cancelled: Registration,
 }
@@ -88,6 +90,7 @@ impl GroupPool {
             accounts,
             reserve: config.reserve,
             patience: Patience::new(config.patience_or_default()),
+            replays: Replays::default(),
             life,
             _cancelled: group.on_cancel(move |_| ends.cancel()),
         }
@@ -143,7 +146,7 @@ impl GroupPool {
         let (sorts, part) = account.sorts(consumer)?;
         let step = sorts.grow(part, consumer.id(), additional);
         give_back(account, step);
-        let helps_itself = if step.is_spilling { step.may_write } else { helps_itself(reservation) };
+        let helps_itself = if step.is_spilling { step.may_write } else { self.helps_itself(reservation) };
         let charged = match step.charge {
             0 => Ok(()),
             bytes if step.is_spilling => self.charge_or_wait(account, reservation, bytes, helps_itself),
@@ -166,6 +169,7 @@ impl GroupPool {
     ) -> Result<()> {
         let consumer = reservation.consumer();
         if let Some(demand) = account.demand.as_ref().filter(|demand| demand.is_open() && consumer.can_spill())
+            && !self.replays.has(consumer)
             && let Some(wanted) = demand.refuses(consumer.id(), reservation.size() as u64)
         {
             let (path, wanted) = (account.group.path(), Bytes(wanted));
@@ -212,6 +216,14 @@ impl GroupPool {
         let waited = self.patience.as_ref().and_then(|patience| patience.wait(group, additional, refusal.group()));
         waited.unwrap_or(Err(error)).or_else(|error| failed(consumer, &error))
     }
+
+    /// Whether a consumer that is refused makes the room itself: it spills or passes on what it has. The size is that of
+    /// before the growth, in DataFusion 55; it decides about no byte.
+    #[inline]
+    fn helps_itself(&self, reservation: &MemoryReservation) -> bool {
+        let consumer = reservation.consumer();
+        is_exchange(consumer) || (gives_back(consumer) && reservation.size() > 0 && !self.replays.has(consumer))
+    }
 }
 
 /// Charges again where threads have credit below the level that refused, which costs a barrier. `None`: it fits.
@@ -221,13 +233,6 @@ fn drain_and_retry(group: &Group, additional: u64, refused: ChargeError) -> Opti
         return group.try_charge_raw_now(Bytes(additional)).err();
     }
     Some(refused)
-}
-
-/// Whether a consumer that is refused makes the room itself: it spills or passes on what it has. The size is that of
-/// before the growth, in DataFusion 55; it decides about no byte.
-fn helps_itself(reservation: &MemoryReservation) -> bool {
-    let consumer = reservation.consumer();
-    is_exchange(consumer) || (consumer.can_spill() && reservation.size() > 0)
 }
 
 /// Whether what a group holds, with all that is beside it up to the level that refused, is less than a quarter of what
@@ -285,6 +290,7 @@ impl MemoryPool for GroupPool {
     }
 
     fn unregister(&self, consumer: &MemoryConsumer) {
+        self.replays.end(consumer);
         self.accounts.with(consumer, |account| {
             if let Some((sorts, part)) = account.sorts(consumer) {
                 account.group.uncharge(Bytes(sorts.end(part, consumer.id())));
@@ -314,6 +320,7 @@ impl MemoryPool for GroupPool {
     #[inline]
     fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
         let consumer = reservation.consumer();
+        self.replays.shrunk(reservation);
         self.accounts.with(consumer, |account| {
             let step = match account.sorts(consumer) {
                 None => Step { uncharge: shrink as u64, sorter: Some(consumer.id()), ..Step::default() },
@@ -331,7 +338,7 @@ impl MemoryPool for GroupPool {
             {
                 return charged;
             }
-            self.try_charge(account, reservation, additional as u64, helps_itself(reservation))
+            self.try_charge(account, reservation, additional as u64, self.helps_itself(reservation))
         })
     }
 

@@ -105,6 +105,37 @@ fn a_reserve_is_for_what_cannot_spill() {
     exhausted(join.try_grow(1));
 }
 
+/// An aggregate that reads back what it has spilled fails where it is refused, and so does one of sorted rows: neither is
+/// asked for what others need.
+#[test]
+fn what_cannot_spill_any_more_is_not_asked_to() {
+    let runtime = runtime();
+    let acme = runtime.root().create("acme", limit(MIB)).unwrap();
+    let query = acme.create("q17", Limits::new()).unwrap();
+    let config = PoolConfig::new().unspillable_reserve(512 << 10);
+    let pool: Arc<dyn MemoryPool> = Arc::new(GroupPool::with_config(&query, &config).unwrap());
+    let final_one = spillable("FinalHashAggregateStream[0]", &pool);
+    final_one.try_grow(400 << 10).unwrap();
+    let line = exhausted(final_one.try_grow(200 << 10));
+    assert!(line.contains("to go on, spill"), "{line}");
+    final_one.try_resize(0).unwrap();
+    let replay = final_one.new_empty();
+    replay.try_grow(400 << 10).unwrap();
+    replay.try_grow(200 << 10).unwrap();
+    replay.try_resize(0).unwrap();
+    let ordered = spillable("OrderedFinalAggregateStream[0]", &pool);
+    ordered.try_grow(400 << 10).unwrap();
+    ordered.try_grow(200 << 10).unwrap();
+    drop((ordered, replay, final_one));
+    let next = spillable("FinalHashAggregateStream[0]", &pool);
+    next.try_grow(400 << 10).unwrap();
+    exhausted(next.try_grow(200 << 10));
+    drop((next, pool));
+    acme.offline_tree();
+    drop((acme, query));
+    assert_empty(&runtime);
+}
+
 /// Operators do not spill for a group that has ended: the error is another one.
 #[test]
 fn a_group_that_is_offline_ends() {

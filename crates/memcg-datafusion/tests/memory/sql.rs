@@ -63,14 +63,21 @@ async fn a_refusal_names_its_group() {
     let (session, runtime) = (session(60), runtime());
     let acme = runtime.root().create("acme", limit(MIB)).unwrap();
     let query = session.for_query(&acme, 17, Limits::new(), &PoolConfig::new()).unwrap();
-    let error = query.sql(JOIN).await.unwrap().collect().await.unwrap_err();
-    assert!(matches!(error.find_root(), datafusion::common::DataFusionError::ResourcesExhausted(_)), "{error}");
-    let line = error.to_string();
-    for part in
-        ["HashJoinInput", "/acme refused", "for /acme/17: short by", "of max 1 MiB; most in /acme/17", "to fit,"]
-    {
-        assert!(line.contains(part), "no {part:?} in {line}");
+    // A refusal beside another one may name no holder: it does not queue for the list of groups.
+    let mut names_a_holder = false;
+    for _ in 0..100 {
+        let error = query.sql(JOIN).await.unwrap().collect().await.unwrap_err();
+        assert!(matches!(error.find_root(), datafusion::common::DataFusionError::ResourcesExhausted(_)), "{error}");
+        let line = error.to_string();
+        for part in ["HashJoinInput", "/acme refused", "for /acme/17: short by", "of max 1 MiB; ", "to fit,"] {
+            assert!(line.contains(part), "no {part:?} in {line}");
+        }
+        names_a_holder = line.contains("of max 1 MiB; most in /acme/17");
+        if names_a_holder {
+            break;
+        }
     }
+    assert!(names_a_holder, "none of a hundred refusals");
     drop(query);
     acme.offline_tree();
     drop(acme);

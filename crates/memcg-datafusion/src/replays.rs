@@ -1,0 +1,54 @@
+//! Aggregates that have spilled and read it back: from then on they cannot spill.
+//!
+//! DataFusion says of a consumer once and for all whether it can spill. A final aggregate that has spilled lets go of all
+//! that it holds, merges its files, and fails where a growth is refused. So the pool remembers who has let go of all.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use datafusion_execution::memory_pool::{MemoryConsumer, MemoryReservation};
+
+/// How DataFusion names the aggregates that replay, before the partition.
+const REPLAYING: [&str; 2] = ["FinalHashAggregateStream", "SingleHashAggregateStream"];
+
+/// The consumers that may be reading back what they have spilled.
+#[derive(Debug, Default)]
+pub(crate) struct Replays {
+    /// Whether there is one. Relaxed wherever it is used: the calls of one consumer follow one another.
+    any: AtomicBool,
+    consumers: Mutex<HashSet<usize>>,
+}
+
+impl Replays {
+    fn lock(&self) -> MutexGuard<'_, HashSet<usize>> {
+        self.consumers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A reservation was made smaller.
+    #[inline]
+    pub(crate) fn shrunk(&self, reservation: &MemoryReservation) {
+        if reservation.size() == 0 {
+            self.emptied(reservation.consumer());
+        }
+    }
+
+    fn emptied(&self, consumer: &MemoryConsumer) {
+        if consumer.can_spill() && REPLAYING.iter().any(|name| consumer.name().starts_with(name)) {
+            self.lock().insert(consumer.id());
+            self.any.store(true, Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn has(&self, consumer: &MemoryConsumer) -> bool {
+        self.any.load(Ordering::Relaxed) && self.lock().contains(&consumer.id())
+    }
+
+    /// A consumer is gone.
+    pub(crate) fn end(&self, consumer: &MemoryConsumer) {
+        if self.any.load(Ordering::Relaxed) {
+            self.lock().remove(&consumer.id());
+        }
+    }
+}
