@@ -162,7 +162,8 @@ impl Stream for InGroupStream {
             return Poll::Ready(Some(Err(ended.into_error())));
         }
         let polled = Pin::new(input).poll_in(|input| input.poll_next(context));
-        if let Poll::Ready(None) = polled {
+        // An error is the last that comes, also where an operator would go on.
+        if let Poll::Ready(None | Some(Err(_))) = polled {
             this.input = None;
         }
         polled
