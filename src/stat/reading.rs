@@ -154,8 +154,8 @@ impl Stats {
         self.figures(stat).map_or(0, |figures| figures.local)
     }
 
-    /// Returns how far any item that threads add to may be from what had been written, in grains of its unit: the sum of the changes that
-    /// may be missing, rising and falling ones. An [exact](Freshness::Exact) read misses only changes
+    /// Returns how far any item that threads add to may be from what had been written, in grains of its unit: the sum
+    /// of the changes that may be missing, rising and falling ones. An [exact](Freshness::Exact) read misses only changes
     /// that threads make while it runs, and this bounds them. For the other reads it bounds the changes made before the
     /// call.
     ///

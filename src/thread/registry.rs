@@ -2,7 +2,8 @@
 //!
 //! A block belongs to a thread id. Ids and blocks outlive threads: each drain sees what an ended thread leaves in its
 //! slots, and the next thread that gets the id inherits the words as they stand. One word of the block orders the two
-//! threads: set when the first one ends, cleared when the next one begins. The registry frees no block and no page while a thread of the process may run.
+//! threads: set when the first one ends, cleared when the next one begins. The registry frees no block and no page
+//! while a thread of the process may run.
 //!
 //! A thread has two thread-locals: `Local` is const-initialised and has no destructor; `BlockHolder` has one, which clears
 //! the pointer first and then releases the block. A thread that has no block and cannot reach `BlockHolder` is past its

@@ -4,7 +4,8 @@
 //! * `groups`: groups in a tree, from create to offline; `events`: what is counted, waited for and listened to;
 //! * `cover`: charges that pay for allocations; `current`: the group that a thread or a task is in;
 //! * `observe`: limits that count and refuse no charge; `diagnosis`: what a group at its limit says;
-//! * `drains`: what drains the stock of a counter; `idle`: credit of threads that sleep goes home; `edges`: threads that begin and end, calls of the system that fail;
+//! * `drains`: what drains the stock of a counter; `idle`: credit of threads that sleep goes home;
+//! * `edges`: threads that begin and end, calls of the system that fail;
 //! * `page_counter`: nodes, statistics and names of counters alone;
 //! * `refusals`: what a charge that is refused prints;
 //! * `snapshot`: all groups with their figures, and the table of them;

@@ -75,8 +75,8 @@ pub struct Endpoint {
 /// | `{"set":{"path":"/acme","file":"memory.max","to":"512M"}}` | `{"ok":null}`, where the service allows it |
 /// | anything else | `{"error":"what is wrong"}` |
 ///
-/// [`protocol`](crate::protocol) has these lines as types. A question is at most 4 KiB. A client that sends or takes a line for more than 30 s is dropped, and one that is idle
-/// may lose its place where more than 1,024 come.
+/// [`protocol`](crate::protocol) has these lines as types. A question is at most 4 KiB. A client that sends or
+/// takes a line for more than 30 s is dropped, and one that is idle may lose its place where more than 1,024 come.
 ///
 /// # Errors
 ///

@@ -17,8 +17,8 @@ use crate::protocol::{CounterRow, Row, Rows};
 /// under `other`. So the usage of all groups of one level and of its `other` is the root's, and there are at most
 /// `1 + depth * (top + 1)` values of the label `group`.
 ///
-/// Only usage of memory has an `other`. A sum of counts over groups that change from scrape to scrape would fall: the group above has
-/// the counts of all below it.
+/// Only usage of memory has an `other`. A sum of counts over groups that change from scrape to scrape would fall: the
+/// group above has the counts of all below it.
 ///
 /// # Cost
 ///
