@@ -54,6 +54,10 @@ pub(crate) fn begin(
             in_line.ask_again(pending == Some(Pending::Round), waker);
             Begun::InLine(in_line)
         }
+        // A max was lowered meanwhile, say: no memory may come for it any more.
+        Err(ChargeFailure::Refused { refusal, counted, .. }) => {
+            Begun::Ended(Err(ChargeFailure::Refused { refusal, counted, pending: None }.count()))
+        }
         begun => Begun::Ended(begun.map_err(ChargeFailure::count)),
     }
 }

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use memcg::{Bytes, Group, Priority, Registration};
+use memcg::{Bytes, ChargeError, Group, Priority, Registration};
 
 use super::{
-    Cache, KIB, Log, admitted, assert_empty, assert_woken, blocked, build, call, in_line, join, kinds, limited, until,
+    Cache, KIB, Log, Polled, admitted, assert_empty, assert_woken, blocked, build, call, in_line, join, kinds, limited,
+    until,
 };
 
 /// A cache that gives nothing until it is told to.
@@ -158,6 +159,30 @@ fn what_was_promised_is_handed_over() {
         later.report(freed);
         drop(admitted(&mut waiter));
         drop((waiter, registration, cache, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// A reclaimer promises memory, and max is lowered below the charge: the future is refused for good.
+#[test]
+fn what_was_promised_does_not_help_a_charge_above_max() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", 100 * KIB);
+        let held = group.charge(Bytes(100 * KIB));
+        let (asked, promises) = std::sync::mpsc::channel();
+        let registration = {
+            let reclaimer = call(move |_, context| {
+                context.group().set_max(Bytes(50 * KIB)).expect("bytes");
+                asked.send(context.later()).expect("the test keeps it");
+                0
+            });
+            group.register_reclaimer(reclaimer, Priority::NORMAL)
+        };
+        let ended = Polled::new(group.charge_async(Bytes(60 * KIB))).finish();
+        assert!(matches!(ended, Err(ChargeError::Limit(_))), "{ended:?}");
+        assert!(promises.try_recv().is_ok(), "it has promised");
+        drop((ended, registration, held, group));
         assert_empty(&runtime);
     }
 }
