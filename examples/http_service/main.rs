@@ -9,7 +9,8 @@
 //!
 //! Tenant `a` reads values of 4 KiB, of which a hot set fits its `low`. Tenant `b` scans values of 256 KiB over eight times
 //! the budget. Tenant `c` reads answers of 1 MiB slowly, and has idle connections. The client runs `a` alone, then all
-//! three, then `a` alone again, and at last `b` alone beside the cache that `a` has left. A policy is what stands between them and the memory.
+//! three, then `a` alone again, and at last `b` alone beside the cache that `a` has left. A policy is
+//! what stands between them and the memory.
 
 mod client;
 mod policy;

@@ -5,8 +5,8 @@ use crate::thread::directory::Header;
 use crate::thread::local::with_local;
 use crate::thread::slot::{Consume, Put};
 
-/// [`charge_current`](super::allocator::charge_current) where the thread has kept what it found for the group that `current` points to. `None`: it has not,
-/// or the charge misses.
+/// [`charge_current`](super::allocator::charge_current) where the thread has kept what it found for the group that `current`
+/// points to. `None`: it has not, or the charge misses.
 #[inline(always)]
 pub(crate) fn charge(current: *const Header, n: u64) -> Option<u32> {
     let (header, word, consumed) = with_local(|local| {
@@ -21,7 +21,8 @@ pub(crate) fn charge(current: *const Header, n: u64) -> Option<u32> {
     }
 }
 
-/// [`grow`](super::allocator::grow) where the thread has kept what it found for the owner. False: it has not, or the charge misses.
+/// [`grow`](super::allocator::grow) where the thread has kept what it found for the owner. False: it has not, or the charge
+/// misses.
 #[inline(always)]
 pub(crate) fn grow(word: u32, n: u64) -> bool {
     let found = with_local(|local| {

@@ -107,7 +107,8 @@ impl PressureTrigger {
         PressureTrigger { full: false, threshold, window }
     }
 
-    /// [All](GroupPressure::full) chargers stood still for `threshold` in any `window`.
+    /// A limit of the group itself, or of a group above, held a charger up for `threshold` in any `window`: see
+    /// [`full`](GroupPressure::full).
     ///
     /// ```
     /// # use memcg::PressureTrigger;
@@ -119,7 +120,7 @@ impl PressureTrigger {
         PressureTrigger { full: true, threshold, window }
     }
 
-    /// Returns whether it is about the time in which [all](GroupPressure::full) stood still.
+    /// Returns whether it is about [`full`](GroupPressure::full), and not about `some`.
     pub const fn is_full(&self) -> bool {
         self.full
     }

@@ -53,7 +53,7 @@ pub(crate) struct StallTimes {
 /// When an event follows: as soon as chargers have stood still for `threshold` in any `window`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TriggerSetting {
-    /// Of the time in which all stood still.
+    /// About `full`, and not about `some`.
     pub(crate) full: bool,
     pub(crate) threshold: u64,
     pub(crate) window: u64,
@@ -130,7 +130,7 @@ impl StallTimes {
         self.until = now;
     }
 
-    /// A charger stops now, or goes on: one for which `full` says whether each charger would have to stop.
+    /// A charger stops now, or goes on. `full`: a limit of this group, or of one above, holds it up.
     pub(crate) fn change(&mut self, now: u64, stops: bool, full: bool) {
         self.advance(now);
         let change = |share: &mut StallShare| {

@@ -108,7 +108,7 @@ mod noted {
         LevelFilter::current() >= level
     }
 
-    /// NotedEvents an object that the thread has taken, unless it reports now. Calls no foreign code.
+    /// Notes an object that the thread has taken, unless it reports now. Calls no foreign code.
     pub(crate) fn note_object(shape: &Shape, recycled: bool) {
         if !is_wanted(LevelFilter::TRACE) {
             return;
@@ -122,7 +122,7 @@ mod noted {
         });
     }
 
-    /// NotedEvents a drain of this thread, unless it reports now. Calls no foreign code.
+    /// Notes a drain of this thread, unless it reports now. Calls no foreign code.
     pub(crate) fn note_drain(drained: Drained) {
         if is_wanted(LevelFilter::DEBUG) {
             with_all(|all| {

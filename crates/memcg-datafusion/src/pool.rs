@@ -18,9 +18,10 @@ use crate::sorts::{Part, Step};
 /// it.
 ///
 /// A growth that fits costs a raw charge of the group, and takes no lock. With [`by_operator`](PoolConfig::by_operator)
-/// it takes one, and with [`spill_on_demand`](PoolConfig::spill_on_demand) a sort does while it spills. `grow`, which
-/// DataFusion does not let fail, is charged by force; [`Group::forced`] shows what is above a max. The pool keeps the
-/// group's object, and the group may go offline before it.
+/// it takes one, and with [`spill_on_demand`](PoolConfig::spill_on_demand) a sort does while it spills. An aggregate that
+/// has let go of all it held takes one until it ends. `grow`, which DataFusion does not let fail, is charged by force;
+/// [`Group::forced`] shows what is above a max. The pool keeps the group's object, and the group may go offline before
+/// it.
 ///
 /// A refusal is a `DataFusionError::ResourcesExhausted`, on which operators spill. Its text is the refusal of the
 /// group: which group was full, by how much the growth is short, and which groups hold most. Where the group is

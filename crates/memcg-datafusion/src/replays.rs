@@ -15,7 +15,8 @@ const REPLAYING: [&str; 2] = ["FinalHashAggregateStream", "SingleHashAggregateSt
 /// The consumers that may be reading back what they have spilled.
 #[derive(Debug, Default)]
 pub(crate) struct Replays {
-    /// Whether there is one. Relaxed wherever it is used: the calls of one consumer follow one another.
+    /// Whether there is one. Written under the lock. Relaxed: the calls of one consumer follow one another, so each sees
+    /// what an earlier one of its own has written, and it stays true while the consumer is among them.
     any: AtomicBool,
     consumers: Mutex<HashSet<usize>>,
 }
@@ -34,21 +35,28 @@ impl Replays {
     }
 
     fn emptied(&self, consumer: &MemoryConsumer) {
-        if consumer.can_spill() && REPLAYING.iter().any(|name| consumer.name().starts_with(name)) {
-            self.lock().insert(consumer.id());
+        if consumer.can_spill() && may_replay(consumer) {
+            let mut consumers = self.lock();
+            consumers.insert(consumer.id());
             self.any.store(true, Ordering::Relaxed);
         }
     }
 
     #[inline]
     pub(crate) fn has(&self, consumer: &MemoryConsumer) -> bool {
-        self.any.load(Ordering::Relaxed) && self.lock().contains(&consumer.id())
+        self.any.load(Ordering::Relaxed) && may_replay(consumer) && self.lock().contains(&consumer.id())
     }
 
     /// A consumer is gone.
     pub(crate) fn end(&self, consumer: &MemoryConsumer) {
         if self.any.load(Ordering::Relaxed) {
-            self.lock().remove(&consumer.id());
+            let mut consumers = self.lock();
+            consumers.remove(&consumer.id());
+            self.any.store(!consumers.is_empty(), Ordering::Relaxed);
         }
     }
+}
+
+fn may_replay(consumer: &MemoryConsumer) -> bool {
+    REPLAYING.iter().any(|name| consumer.name().starts_with(name))
 }
