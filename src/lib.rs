@@ -111,7 +111,8 @@ pub use units::{Bytes, Limit, ParseLimitError, ParseLimitErrorKind, Percent};
 /// For allocators that charge groups: the crate `memcg-alloc` is one. [`Owner`](allocator::Owner) has the rules.
 pub mod allocator {
     pub use crate::group::allocator::{
-        Owner, charge_small, charge_unowned, charge_unowned_to, settle, uncharge_unowned, unowned_bytes,
+        Owner, Unfinished, charge_small, charge_unowned, charge_unowned_to, settle, try_uncharge_unowned,
+        uncharge_unowned, unowned_bytes,
     };
 }
 

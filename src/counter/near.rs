@@ -1,58 +1,108 @@
 //! What an allocator charges and gives back where the thread has kept the way to its slot: see `thread::near`.
+//!
+//! Each step is in two parts. The first is all that most steps take, and calls nothing. So an allocator that calls the
+//! second part where it has nothing else left to do, saves no register for it.
 
-use crate::counter::allocator::{charge_current_slow, charge_owned, consume_and_count, uncharge_slow};
+use crate::counter::allocator::{charge_current_slow, charge_owned, consume_and_count, header_of, uncharge_slow};
 use crate::thread::directory::Header;
 use crate::thread::local::with_local;
 use crate::thread::slot::{Consume, Put};
 
-/// [`charge_current`](super::allocator::charge_current) where the thread has kept what it found for the group that `current`
-/// points to. `None`: it has not, or the charge misses.
-#[inline(always)]
-pub(crate) fn charge(current: *const Header, n: u64) -> Option<u32> {
-    let (header, word, consumed) = with_local(|local| {
-        let near = local.near.group(current)?;
-        let may_hit = !local.is_in_slow_path() && near.header.may_hit(n);
-        may_hit.then(|| (near.header, local.near.word(), consume_and_count(near.slot, near.counted, n)))
-    })?;
-    match consumed {
-        Consume::Hit => Some(word),
-        Consume::Miss => None,
-        Consume::Undone => Some(charge_current_slow(header, n, consumed)),
-    }
+/// What the first part of a step has left.
+#[derive(Debug)]
+pub(crate) enum Rest {
+    /// All of it: the thread has not kept the way to the group, or the slot has no credit.
+    All,
+    /// The slot is lowered, and a drainer has claimed its credit: see [`Consume::Undone`].
+    Undo,
+    /// The bytes are counted, and not put back: see [`Put::Full`].
+    GiveBack,
+    /// The bytes are counted, and put into a slot that has closed: see [`Put::Closed`].
+    TakeBack,
 }
 
-/// [`grow`](super::allocator::grow) where the thread has kept what it found for the owner. False: it has not, or the charge
-/// misses.
-#[inline(always)]
-pub(crate) fn grow(word: u32, n: u64) -> bool {
-    let found = with_local(|local| {
-        let near = local.near.owner(word)?;
-        near.header.may_hit(n).then(|| (near.header, consume_and_count(near.slot, near.counted, n)))
-    });
-    match found {
-        Some((_, Consume::Hit)) => true,
-        Some((header, Consume::Undone)) => {
-            charge_owned(header.counter(), n, Consume::Undone);
-            true
+impl Rest {
+    #[inline(always)]
+    fn of_consume(consumed: Consume) -> Result<(), Rest> {
+        match consumed {
+            Consume::Hit => Ok(()),
+            Consume::Miss => Err(Rest::All),
+            Consume::Undone => Err(Rest::Undo),
         }
-        None | Some((_, Consume::Miss)) => false,
+    }
+
+    #[inline(always)]
+    fn of_put(put: Put) -> Result<(), Rest> {
+        match put {
+            Put::Kept => Ok(()),
+            Put::Full => Err(Rest::GiveBack),
+            Put::Closed => Err(Rest::TakeBack),
+        }
     }
 }
 
-/// [`uncharge`](super::allocator::uncharge) where the thread has kept what it found for the owner. False: it has not.
+/// The first part of [`charge_current`](super::allocator::charge_current), for the group that `current` points to.
 #[inline(always)]
-pub(crate) fn uncharge(word: u32, n: u64) -> bool {
-    let put = with_local(|local| {
-        let near = local.near.owner(word)?;
+pub(crate) fn charge(current: *const Header, n: u64) -> Result<u32, Rest> {
+    with_local(|local| {
+        let near = local.near.group(current).ok_or(Rest::All)?;
+        if local.is_in_slow_path() || !near.header.may_hit(n) {
+            return Err(Rest::All);
+        }
+        let word = local.near.word();
+        Rest::of_consume(consume_and_count(near.slot, near.counted, n)).map(|()| word)
+    })
+}
+
+/// The second part, after [`Rest::Undo`].
+pub(crate) fn undo_charge(header: &'static Header, n: u64) -> u32 {
+    charge_current_slow(header, n, Consume::Undone)
+}
+
+/// The first part of [`grow`](super::allocator::grow).
+#[inline(always)]
+pub(crate) fn grow(word: u32, n: u64) -> Result<(), Rest> {
+    with_local(|local| {
+        let near = local.near.owner(word).ok_or(Rest::All)?;
+        if !near.header.may_hit(n) {
+            return Err(Rest::All);
+        }
+        Rest::of_consume(consume_and_count(near.slot, near.counted, n))
+    })
+}
+
+/// The second part, after [`Rest::Undo`].
+///
+/// # Safety
+///
+/// As for [`grow`](super::allocator::grow).
+#[allow(unsafe_code)]
+pub(crate) unsafe fn undo_grow(word: u32, n: u64) {
+    // SAFETY: says the caller.
+    if let Some(header) = unsafe { header_of(word) } {
+        charge_owned(header.counter(), n, Consume::Undone);
+    }
+}
+
+/// The first part of [`uncharge`](super::allocator::uncharge).
+#[inline(always)]
+pub(crate) fn uncharge(word: u32, n: u64) -> Result<(), Rest> {
+    with_local(|local| {
+        let near = local.near.owner(word).ok_or(Rest::All)?;
         near.counted.freed(n);
-        Some((near.header, near.slot.put(n, &near.header.capacity, false)))
-    });
-    match put {
-        Some((_, Put::Kept)) => true,
-        Some((header, missed)) => {
-            uncharge_slow(header, n, missed);
-            true
-        }
-        None => false,
+        Rest::of_put(near.slot.put(n, &near.header.capacity, false))
+    })
+}
+
+/// The second part, after [`Rest::GiveBack`], or after [`Rest::TakeBack`].
+///
+/// # Safety
+///
+/// As for [`uncharge`](super::allocator::uncharge); the first part was for the same word.
+#[allow(unsafe_code)]
+pub(crate) unsafe fn end_uncharge(word: u32, n: u64, missed: Put) {
+    // SAFETY: says the caller; a header is never freed, and the word names one as long as the process runs.
+    if let Some(header) = unsafe { header_of(word) } {
+        uncharge_slow(header, n, missed);
     }
 }

@@ -1,13 +1,15 @@
 //! What an allocator charges: the group that owns an object, and the bytes that no group owns.
 
 use super::handle::Group;
+use crate::counter::near::{self, Rest};
 use crate::counter::slow_path::SlowPath;
-use crate::counter::{allocator, at_limit, cover, gross, near};
+use crate::counter::{allocator, at_limit, cover, gross};
 use crate::lifecycle::unowned as home;
 use crate::sync::Ordering;
 use crate::thread::current;
 use crate::thread::directory::Header;
 use crate::thread::left::{LISTS, left};
+use crate::thread::slot::Put;
 use crate::thread::{context, owner, slow_path, unowned};
 
 /// The group that is charged for an object of an allocator, as a word of 4 bytes that the allocator keeps beside the
@@ -42,6 +44,33 @@ use crate::thread::{context, owner, slow_path, unowned};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Owner(u32);
 
+/// What the first part of a step has left to the second: see [`Owner::begin_charge`].
+///
+/// ```
+/// use memcg::allocator::Owner;
+/// use memcg::{Limits, Runtime};
+///
+/// let runtime = Runtime::builder().build()?;
+/// let query = runtime.root().create("q17", Limits::new())?;
+/// let owner = query.run(|| match Owner::begin_charge(64) {
+///     Ok(owner) => owner,
+///     // SAFETY: begun just before, for the same bytes. An allocator has this in a function apart.
+///     Err(rest) => unsafe { Owner::finish_charge(64, rest) },
+/// });
+/// assert_eq!(query.live(), 64);
+/// // SAFETY: the bytes are charged, and given back once.
+/// unsafe {
+///     if let Err(rest) = owner.begin_uncharge(64) {
+///         owner.finish_uncharge(64, rest);
+///     }
+/// }
+/// assert_eq!(query.live(), 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "the step is not done"]
+pub struct Unfinished(Rest);
+
 impl Owner {
     /// No group: the bytes count as [unowned](unowned_bytes).
     pub const NONE: Owner = Owner(0);
@@ -50,11 +79,37 @@ impl Owner {
     /// that is online. Where the thread has no current group, or allocates inside a slow path of this crate, the bytes
     /// are [unowned](unowned_bytes).
     #[inline(always)]
+    #[allow(unsafe_code)]
     pub fn charge(bytes: usize) -> Owner {
+        // SAFETY: begun for these bytes.
+        Owner::begin_charge(bytes).unwrap_or_else(|rest| unsafe { Owner::finish_charge(bytes, rest) })
+    }
+
+    /// The first part of [`charge`](Self::charge): all of it where the thread charges one group again and again. It calls
+    /// nothing. So an allocator saves no registers, where it does the rest in a function of its own, as its last step.
+    ///
+    /// # Errors
+    ///
+    /// What is left, for [`finish_charge`](Self::finish_charge).
+    #[inline(always)]
+    pub fn begin_charge(bytes: usize) -> Result<Owner, Unfinished> {
+        near::charge(current::word(), bytes as u64).map(Owner).map_err(Unfinished)
+    }
+
+    /// The rest of [`begin_charge`](Self::begin_charge).
+    ///
+    /// # Safety
+    ///
+    /// This thread has begun the charge, for so many bytes, and has called nothing of this crate since.
+    #[inline]
+    #[allow(unsafe_code)]
+    pub unsafe fn finish_charge(bytes: usize, rest: Unfinished) -> Owner {
         let n = bytes as u64;
         current::allocate_for(
-            |group| near::charge(group, n).map(Owner),
-            |header| Owner(allocator::charge_current(header, n)),
+            |header| match rest.0 {
+                Rest::Undo => Owner(near::undo_charge(header, n)),
+                _ => Owner(allocator::charge_current(header, n)),
+            },
             |header| charge_covered(header, n),
             || {
                 unowned::count_other(n);
@@ -83,15 +138,44 @@ impl Owner {
     #[inline(always)]
     #[allow(unsafe_code)]
     pub unsafe fn grow(self, bytes: usize) {
-        if near::grow(self.0, bytes as u64) {
-            return;
+        // SAFETY: says the caller; begun for these bytes.
+        unsafe {
+            if let Err(rest) = self.begin_grow(bytes) {
+                self.finish_grow(bytes, rest);
+            }
         }
+    }
+
+    /// The first part of [`grow`](Self::grow), as [`begin_charge`](Self::begin_charge) is of a charge.
+    ///
+    /// # Errors
+    ///
+    /// What is left, for [`finish_grow`](Self::finish_grow).
+    ///
+    /// # Safety
+    ///
+    /// As for [`grow`](Self::grow).
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    pub unsafe fn begin_grow(self, bytes: usize) -> Result<(), Unfinished> {
+        near::grow(self.0, bytes as u64).map_err(Unfinished)
+    }
+
+    /// The rest of [`begin_grow`](Self::begin_grow).
+    ///
+    /// # Safety
+    ///
+    /// As for [`grow`](Self::grow), and as for [`finish_charge`](Self::finish_charge).
+    #[inline]
+    #[allow(unsafe_code)]
+    pub unsafe fn finish_grow(self, bytes: usize, rest: Unfinished) {
+        let n = bytes as u64;
         // SAFETY: says the caller.
         unsafe {
-            if self.is_covered() {
-                grow_covered(self.0, bytes as u64);
-            } else {
-                allocator::grow(self.0, bytes as u64);
+            match rest.0 {
+                Rest::Undo => near::undo_grow(self.0, n),
+                _ if self.is_covered() => grow_covered(self.0, n),
+                _ => allocator::grow(self.0, n),
             }
         }
     }
@@ -104,15 +188,45 @@ impl Owner {
     #[inline(always)]
     #[allow(unsafe_code)]
     pub unsafe fn uncharge(self, bytes: usize) {
-        if near::uncharge(self.0, bytes as u64) {
-            return;
+        // SAFETY: says the caller; begun for these bytes.
+        unsafe {
+            if let Err(rest) = self.begin_uncharge(bytes) {
+                self.finish_uncharge(bytes, rest);
+            }
         }
+    }
+
+    /// The first part of [`uncharge`](Self::uncharge), as [`begin_charge`](Self::begin_charge) is of a charge.
+    ///
+    /// # Errors
+    ///
+    /// What is left, for [`finish_uncharge`](Self::finish_uncharge).
+    ///
+    /// # Safety
+    ///
+    /// As for [`uncharge`](Self::uncharge).
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    pub unsafe fn begin_uncharge(self, bytes: usize) -> Result<(), Unfinished> {
+        near::uncharge(self.0, bytes as u64).map_err(Unfinished)
+    }
+
+    /// The rest of [`begin_uncharge`](Self::begin_uncharge).
+    ///
+    /// # Safety
+    ///
+    /// As for [`uncharge`](Self::uncharge), and as for [`finish_charge`](Self::finish_charge).
+    #[inline]
+    #[allow(unsafe_code)]
+    pub unsafe fn finish_uncharge(self, bytes: usize, rest: Unfinished) {
+        let n = bytes as u64;
         // SAFETY: says the caller.
         unsafe {
-            if self.is_covered() {
-                uncharge_covered(self.0, bytes as u64);
-            } else {
-                allocator::uncharge(self.0, bytes as u64);
+            match rest.0 {
+                Rest::GiveBack => near::end_uncharge(self.0, n, Put::Full),
+                Rest::TakeBack => near::end_uncharge(self.0, n, Put::Closed),
+                _ if self.is_covered() => uncharge_covered(self.0, n),
+                _ => allocator::uncharge(self.0, n),
             }
         }
     }
@@ -209,6 +323,25 @@ pub fn charge_unowned(bytes: usize) {
 #[inline]
 pub fn uncharge_unowned(bytes: usize) {
     unowned::count_freed(bytes as u64);
+}
+
+/// What [`uncharge_unowned`] does, where no call is needed for it: as [`Owner::begin_uncharge`]. False: nothing is counted,
+/// and the caller calls `uncharge_unowned`.
+///
+/// ```
+/// use memcg::allocator::{charge_unowned, try_uncharge_unowned, uncharge_unowned, unowned_bytes};
+///
+/// let before = unowned_bytes();
+/// charge_unowned(100);
+/// if !try_uncharge_unowned(100) {
+///     uncharge_unowned(100);
+/// }
+/// assert_eq!(unowned_bytes(), before);
+/// ```
+#[inline(always)]
+#[must_use = "nothing may be counted"]
+pub fn try_uncharge_unowned(bytes: usize) -> bool {
+    unowned::try_count_freed(bytes as u64)
 }
 
 /// Returns the bytes of the process that an allocator has handed out and no group owns. Exact where no thread allocates

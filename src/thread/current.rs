@@ -47,21 +47,23 @@ struct Before {
 /// The bit of the group's pointer that says that a charge covers what the thread allocates.
 const COVERED: usize = 1;
 
+/// What this thread allocates for: null, a header, or a header with a bit where a charge covers.
+#[inline(always)]
+pub(crate) fn word() -> *const Header {
+    with_current(|current| current.group.get())
+}
+
 /// What `owned`, `covered` or `unowned` returns, by what this thread allocates for. Each is code of its own: made a value
-/// first, the answer costs more instructions than the test. `near` is asked first, with the word as it is: one comparison
-/// tells it that it knows the group and that no charge covers.
+/// first, the answer costs more instructions than the test.
 #[inline(always)]
 #[allow(unsafe_code)]
 pub(crate) fn allocate_for<R>(
-    near: impl FnOnce(*const Header) -> Option<R>,
     owned: impl FnOnce(&'static Header) -> R,
     covered: impl FnOnce(&'static Header) -> R,
     unowned: impl FnOnce() -> R,
 ) -> R {
-    let group = with_current(|current| current.group.get());
-    if let Some(answer) = near(group) {
-        answer
-    } else if group.is_null() {
+    let group = word();
+    if group.is_null() {
         unowned()
     } else if group.addr() & COVERED == 0 {
         // SAFETY: a header that `begin` was given; headers are never freed.

@@ -40,9 +40,13 @@ per_thread! {
 }
 
 #[inline(always)]
+fn try_count(which: Which, bytes: u64) -> bool {
+    with_local(|local| local.fast_block().is_some_and(|block| which.of(&block.unowned).add(bytes)))
+}
+
+#[inline(always)]
 fn count(which: Which, bytes: u64) {
-    let counted = with_local(|local| local.fast_block().is_some_and(|block| which.of(&block.unowned).add(bytes)));
-    if !counted {
+    if !try_count(which, bytes) {
         count_slow(which, bytes);
     }
 }
@@ -67,6 +71,12 @@ pub(crate) fn count_other(bytes: u64) {
 #[inline(always)]
 pub(crate) fn count_freed(bytes: u64) {
     count(Which::Freed, bytes);
+}
+
+/// [`count_freed`], unless it takes a call. False: nothing is counted.
+#[inline(always)]
+pub(crate) fn try_count_freed(bytes: u64) -> bool {
+    try_count(Which::Freed, bytes)
 }
 
 /// Hands the bytes in small objects over to the group that the thread has counted for. From here on it counts for the

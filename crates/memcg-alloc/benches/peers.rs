@@ -163,7 +163,9 @@ pub(crate) fn install() {
 /// Runs `work` in a group of each peer that knows groups.
 pub(crate) fn within<R>(work: impl FnOnce() -> R) -> R {
     GROUP.set(Some(&BYTES));
-    let mut token = AllocationGroupToken::register().expect("a number for a group");
+    // Two threads that register at once: one may get no number.
+    let mut token =
+        std::iter::repeat_with(AllocationGroupToken::register).flatten().next().expect("an endless iterator");
     let entered = token.enter();
     let result = work();
     drop(entered);

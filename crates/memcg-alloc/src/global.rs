@@ -2,7 +2,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 
-use memcg::allocator::{Owner, charge_small, charge_unowned, uncharge_unowned};
+use memcg::allocator::{Owner, Unfinished, charge_small, charge_unowned, try_uncharge_unowned, uncharge_unowned};
 
 use crate::{probe, word};
 
@@ -96,6 +96,48 @@ fn resized(layout: Layout, size: usize) -> Option<Layout> {
     Layout::from_size_align(size, layout.align()).ok()
 }
 
+// What is left of a step, each in a function of its own, which returns the object: so the allocator's short way saves no
+// registers for it.
+
+/// # Safety
+///
+/// The object is new, and its charge has begun on this thread.
+#[inline(never)]
+#[allow(unsafe_code)]
+unsafe fn finish_charge(memory: *mut u8, size: usize, rest: Unfinished) -> *mut u8 {
+    // SAFETY: says the caller.
+    unsafe { word::write(memory, size, Owner::finish_charge(size, rest)) };
+    memory
+}
+
+/// # Safety
+///
+/// The object is one of the owner's, and the charge for its growth has begun on this thread.
+#[inline(never)]
+#[allow(unsafe_code)]
+unsafe fn finish_grow(memory: *mut u8, owner: Owner, more: usize, rest: Unfinished) -> *mut u8 {
+    // SAFETY: says the caller.
+    unsafe { owner.finish_grow(more, rest) };
+    memory
+}
+
+/// # Safety
+///
+/// The object is one of the owner's, and has been so much larger.
+#[inline(never)]
+#[allow(unsafe_code)]
+unsafe fn shrink(memory: *mut u8, owner: Owner, less: usize) -> *mut u8 {
+    // SAFETY: says the caller.
+    unsafe { owner.uncharge(less) };
+    memory
+}
+
+#[inline(never)]
+fn shrink_unowned(memory: *mut u8, less: usize) -> *mut u8 {
+    uncharge_unowned(less);
+    memory
+}
+
 impl<A: GlobalAlloc, const FROM: usize> MemcgAlloc<A, FROM> {
     /// # Safety
     ///
@@ -144,8 +186,12 @@ impl<A: GlobalAlloc, const FROM: usize> MemcgAlloc<A, FROM> {
         // SAFETY: the layout has a size, says the caller; the word is in the block.
         unsafe {
             let memory = self.allocate_inner::<ZEROED>(whole);
-            if !memory.is_null() {
-                word::write(memory, size, Owner::charge(size));
+            if memory.is_null() {
+                return memory;
+            }
+            match Owner::begin_charge(size) {
+                Ok(owner) => word::write(memory, size, owner),
+                Err(rest) => return finish_charge(memory, size, rest),
             }
             memory
         }
@@ -172,9 +218,39 @@ impl<A: GlobalAlloc, const FROM: usize> MemcgAlloc<A, FROM> {
         let size = object.size();
         // SAFETY: the object was allocated with this layout, says the caller, so its word is there, and it fitted then.
         unsafe {
-            word::read(memory, size).uncharge(size);
+            match word::read(memory, size).begin_uncharge(size) {
+                Ok(()) => self.inner.dealloc(memory, word::with_word_unchecked(object)),
+                Err(rest) => self.finish_free(memory, object, rest),
+            }
+        }
+    }
+
+    /// What `free_owned` does after the first part of the uncharge.
+    ///
+    /// # Safety
+    ///
+    /// As for `free_owned`, which has begun the uncharge.
+    #[inline(never)]
+    #[allow(unsafe_code)]
+    unsafe fn finish_free(&self, memory: *mut u8, object: Layout, rest: Unfinished) {
+        let size = object.size();
+        // SAFETY: says the caller.
+        unsafe {
+            word::read(memory, size).finish_uncharge(size, rest);
             self.inner.dealloc(memory, word::with_word_unchecked(object));
         }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`GlobalAlloc::dealloc`], of an object that is not owned.
+    #[cold]
+    #[inline(never)]
+    #[allow(unsafe_code)]
+    unsafe fn free_unowned(&self, memory: *mut u8, object: Layout) {
+        uncharge_unowned(object.size());
+        // SAFETY: says the caller.
+        unsafe { self.inner.dealloc(memory, object) };
     }
 
     /// # Safety
@@ -209,12 +285,27 @@ impl<A: GlobalAlloc, const FROM: usize> MemcgAlloc<A, FROM> {
             }
             word::write(memory, size, owner);
             if size >= old.size() {
-                owner.grow(size - old.size());
+                let more = size - old.size();
+                match owner.begin_grow(more) {
+                    Ok(()) => memory,
+                    Err(rest) => finish_grow(memory, owner, more, rest),
+                }
             } else {
-                owner.uncharge(old.size() - size);
+                shrink(memory, owner, old.size() - size)
             }
-            memory
         }
+    }
+
+    /// Apart from the code of small objects, which is shorter so.
+    ///
+    /// # Safety
+    ///
+    /// As for `move_owned`.
+    #[inline(never)]
+    #[allow(unsafe_code)]
+    unsafe fn move_owned_apart(&self, object: *mut u8, old: Layout, size: usize) -> *mut u8 {
+        // SAFETY: says the caller.
+        unsafe { self.move_owned(object, old, size) }
     }
 
     /// Neither object is owned: the difference is counted.
@@ -229,13 +320,13 @@ impl<A: GlobalAlloc, const FROM: usize> MemcgAlloc<A, FROM> {
         let more = size.wrapping_sub(old.size()).cast_signed();
         // SAFETY: the caller's promise.
         let memory = unsafe { self.inner.realloc(object, old, size) };
-        if !memory.is_null() {
-            if more >= 0 {
-                Self::charge_unowned(more.unsigned_abs());
-            } else {
-                uncharge_unowned(more.unsigned_abs());
-            }
+        if memory.is_null() {
+            return memory;
         }
+        if more < 0 {
+            return shrink_unowned(memory, more.unsigned_abs());
+        }
+        Self::charge_unowned(more.unsigned_abs());
         memory
     }
 
@@ -245,6 +336,7 @@ impl<A: GlobalAlloc, const FROM: usize> MemcgAlloc<A, FROM> {
     ///
     /// As for [`GlobalAlloc::realloc`].
     #[cold]
+    #[inline(never)]
     #[allow(unsafe_code)]
     unsafe fn move_between(&self, object: *mut u8, old: Layout, size: usize) -> *mut u8 {
         let (was_owned, is_owned) = (Self::owns(old.size()), Self::owns(size));
@@ -303,9 +395,10 @@ unsafe impl<A: GlobalAlloc, const FROM: usize> GlobalAlloc for MemcgAlloc<A, FRO
                 } else {
                     self.free_owned_apart(memory, object);
                 }
-            } else {
-                uncharge_unowned(size);
+            } else if try_uncharge_unowned(size) {
                 self.inner.dealloc(memory, object);
+            } else {
+                self.free_unowned(memory, object);
             }
         }
     }
@@ -315,7 +408,8 @@ unsafe impl<A: GlobalAlloc, const FROM: usize> GlobalAlloc for MemcgAlloc<A, FRO
         // SAFETY: the caller's promise.
         unsafe {
             match (Self::owns(old.size()), Self::owns(size)) {
-                (true, true) => self.move_owned(memory, old, size),
+                (true, true) if FROM == EVERY_OBJECT => self.move_owned(memory, old, size),
+                (true, true) => self.move_owned_apart(memory, old, size),
                 (false, false) => self.move_unowned(memory, old, size),
                 _ => self.move_between(memory, old, size),
             }
