@@ -35,7 +35,10 @@ const DYN_PAIR_INSTRUCTIONS_MAX: f64 = 1.5 * GROUP_PAIR_INSTRUCTIONS_MAX;
 /// An object of an allocator, charged to the thread's group and given back: 51.
 const OWNED_PAIR_INSTRUCTIONS_MAX: f64 = 56.0;
 
-/// The same under the cover of a charge: 68.
+/// An object of an allocator that grows by a byte and shrinks by it: 48, of which a `realloc` runs the half.
+const OWNED_GROWTH_INSTRUCTIONS_MAX: f64 = 53.0;
+
+/// An object's pair under the cover of a charge: 68.
 const COVERED_PAIR_INSTRUCTIONS_MAX: f64 = 75.0;
 
 /// A set of charges and its drop: 201 for memory alone, 369 for two counters with a stock each, 132 and 148 for two and
@@ -79,6 +82,7 @@ enum Run {
     RawPairs,
     DynPairs,
     OwnedPairs,
+    OwnedGrowths,
     CoveredPairs,
     Sets,
     SeparateSets,
@@ -100,6 +104,7 @@ impl Run {
             Run::RawPairs => "memcg_probe_raw_pairs",
             Run::DynPairs => "memcg_probe_dyn_pairs",
             Run::OwnedPairs | Run::CoveredPairs => "memcg_probe_owner_pairs",
+            Run::OwnedGrowths => "memcg_probe_owner_growths",
             Run::Sets | Run::SeparateSets | Run::SharedSets | Run::SharedSetsOfThree => "memcg_probe_sets",
             Run::StatAdds => "memcg_probe_stat_adds",
             Run::Switches => "memcg_probe_switches",
@@ -120,6 +125,7 @@ impl Run {
             Run::RawPairs => "raw-pairs",
             Run::DynPairs => "dyn-pairs",
             Run::OwnedPairs => "owned-pairs",
+            Run::OwnedGrowths => "owned-growths",
             Run::CoveredPairs => "covered-pairs",
             Run::Sets => "sets",
             Run::SeparateSets => "separate-sets",
@@ -303,6 +309,23 @@ pub(crate) fn memcg_probe_owner_pairs(pairs: u64) {
     }
 }
 
+/// An object of an allocator that grows and shrinks so often.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) fn memcg_probe_owner_growths(growths: u64) {
+    let owner = Owner::charge(1);
+    for _ in 0..growths {
+        let more = black_box(1);
+        // SAFETY: the owner has the first byte until the end, and what it grows by is given back once.
+        unsafe {
+            black_box(owner).grow(more);
+            black_box(owner).uncharge(more);
+        }
+    }
+    // SAFETY: the first byte is charged.
+    unsafe { owner.uncharge(1) };
+}
+
 /// So many sets that come and go.
 #[unsafe(no_mangle)]
 #[inline(never)]
@@ -404,6 +427,7 @@ pub(crate) fn main() -> ExitCode {
     let covering = other.root().charge(1 << 20);
     for _ in 0..1_000 {
         group.run(|| memcg_probe_owner_pairs(1));
+        group.run(|| memcg_probe_owner_growths(1));
         covering.cover(|| memcg_probe_owner_pairs(1));
     }
     let pool: Arc<dyn Pool> = black_box(Arc::new(group.clone()));
@@ -413,6 +437,7 @@ pub(crate) fn main() -> ExitCode {
         Some(Run::RawPairs) => memcg_probe_raw_pairs(&group, PAIRS),
         Some(Run::DynPairs) => memcg_probe_dyn_pairs(&pool, PAIRS),
         Some(Run::OwnedPairs) => group.run(|| memcg_probe_owner_pairs(PAIRS)),
+        Some(Run::OwnedGrowths) => group.run(|| memcg_probe_owner_growths(PAIRS)),
         Some(Run::CoveredPairs) => covering.cover(|| memcg_probe_owner_pairs(PAIRS)),
         Some(Run::Sets) => sets(0, false, PAIRS),
         Some(Run::SeparateSets) => sets(1, false, PAIRS),
@@ -450,13 +475,14 @@ fn hold(counter: &PageCounter, choice: &Choice) -> ExitCode {
 }
 
 /// What is counted, and how many instructions it may take.
-const PATHS: [(Run, &str, f64); 13] = [
+const PATHS: [(Run, &str, f64); 14] = [
     (Run::Pairs, "one charge and one uncharge", PAIR_INSTRUCTIONS_MAX),
     (Run::GroupPairs, "one charge of a group and the drop of its guard", GROUP_PAIR_INSTRUCTIONS_MAX),
     (Run::RawPairs, "one charge of a group and its uncharge, without a guard", RAW_PAIR_INSTRUCTIONS_MAX),
     (Run::DynPairs, "the same through an `Arc<dyn Pool>`", DYN_PAIR_INSTRUCTIONS_MAX),
     (Run::OwnedPairs, "an object of an allocator that a group owns, and its free", OWNED_PAIR_INSTRUCTIONS_MAX),
-    (Run::CoveredPairs, "the same under the cover of a charge", COVERED_PAIR_INSTRUCTIONS_MAX),
+    (Run::OwnedGrowths, "an object that grows, and shrinks again", OWNED_GROWTH_INSTRUCTIONS_MAX),
+    (Run::CoveredPairs, "an object and its free under the cover of a charge", COVERED_PAIR_INSTRUCTIONS_MAX),
     (Run::Sets, "a set of one counter and its drop", SET_INSTRUCTIONS_MAX),
     (Run::SeparateSets, "a set of two counters with a stock each", SEPARATE_SET_INSTRUCTIONS_MAX),
     (Run::SharedSets, "a set of two counters that share a stock", SHARED_SET_INSTRUCTIONS_MAX),

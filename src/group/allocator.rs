@@ -101,7 +101,7 @@ impl Owner {
     /// # Safety
     ///
     /// This thread has begun the charge, for so many bytes, and has called nothing of this crate since.
-    #[inline]
+    #[inline(always)]
     #[allow(unsafe_code)]
     pub unsafe fn finish_charge(bytes: usize, rest: Unfinished) -> Owner {
         let n = bytes as u64;
@@ -166,7 +166,7 @@ impl Owner {
     /// # Safety
     ///
     /// As for [`grow`](Self::grow), and as for [`finish_charge`](Self::finish_charge).
-    #[inline]
+    #[inline(always)]
     #[allow(unsafe_code)]
     pub unsafe fn finish_grow(self, bytes: usize, rest: Unfinished) {
         let n = bytes as u64;
@@ -216,7 +216,7 @@ impl Owner {
     /// # Safety
     ///
     /// As for [`uncharge`](Self::uncharge), and as for [`finish_charge`](Self::finish_charge).
-    #[inline]
+    #[inline(always)]
     #[allow(unsafe_code)]
     pub unsafe fn finish_uncharge(self, bytes: usize, rest: Unfinished) {
         let n = bytes as u64;
