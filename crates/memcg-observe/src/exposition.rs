@@ -4,7 +4,7 @@
     allow(dead_code, reason = "each of the features reads a part")
 )]
 
-use memcg::{Freshness, Group, GroupCounter, Item, Runtime, Unit};
+use memcg::{Freshness, Group, GroupCounter, Item, Ledger, Runtime, Unit};
 
 use crate::protocol::{CounterRow, Row, Rows};
 
@@ -23,12 +23,14 @@ use crate::protocol::{CounterRow, Row, Rows};
 /// # Cost
 ///
 /// One look at the usage of each child of a group that is shown, and some tens of loads for each group that is shown.
-/// Groups below the depth cost nothing. No lock is held over more than a few groups, and no charge waits.
+/// Groups below the depth cost nothing, but for [`ledger`](Self::ledger). No lock is held over more than a few groups, and
+/// no charge waits.
 #[derive(Clone, Debug)]
 pub struct Exposition {
     pub(crate) runtime: Runtime,
     depth: usize,
     top: usize,
+    has_ledger: bool,
 }
 
 /// The label `group` of what no group that is shown uses. No path is the same: a path begins with `/`.
@@ -52,7 +54,7 @@ impl Exposition {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn new(runtime: &Runtime) -> Exposition {
-        Exposition { runtime: runtime.clone(), depth: 2, top: 50 }
+        Exposition { runtime: runtime.clone(), depth: 2, top: 50, has_ledger: false }
     }
 
     /// Shows so many levels below the root.
@@ -67,8 +69,36 @@ impl Exposition {
         self
     }
 
+    /// Shows what each group has charged beside what it has allocated, too: the [ledger](Group::ledger), as the items
+    /// `reserved`, `allocated`, `covered`, `uncovered` and `unpaid` of the statistics. The groups whose allocator owns
+    /// objects have them.
+    ///
+    /// These figures are not published, but added up: for each group that is shown a scrape visits all groups below it, and
+    /// for each of these the counts of all threads. So they are shown on request.
+    ///
+    /// ```
+    /// use memcg::{Limits, Runtime};
+    /// use memcg_observe::Exposition;
+    ///
+    /// let runtime = Runtime::builder().build()?;
+    /// let query = runtime.root().create("q17", Limits::new())?;
+    /// let rows = query.run(|| memcg::allocator::Owner::charge(4_096)); // an allocator does this
+    /// # #[cfg(feature = "openmetrics")] {
+    /// let text = Exposition::new(&runtime).ledger().openmetrics();
+    /// assert!(text.contains("memcg_stat_bytes{group=\"/q17\",depth=\"1\",item=\"allocated\"} 4096\n"));
+    /// # }
+    /// # // SAFETY: the bytes are charged, and given back once.
+    /// # unsafe { rows.uncharge(4_096) };
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn ledger(mut self) -> Exposition {
+        self.has_ledger = true;
+        self
+    }
+
     pub(crate) fn read(&self) -> Figures {
-        let items = self.runtime.items().map(|item| (item.name.to_string(), item.unit)).collect();
+        let of_ledger = LEDGER.into_iter().filter(|_| self.has_ledger).map(|item| (item.name.to_string(), Unit::Bytes));
+        let items = self.runtime.items().map(|item| (item.name.to_string(), item.unit)).chain(of_ledger).collect();
         Figures { groups: self.rows(self.runtime.root()), items, process: Process::read(&self.runtime) }
     }
 
@@ -91,8 +121,41 @@ impl Exposition {
             rows.extend(level.into_iter().map(|(group, usage)| (group, usage, depth)));
         }
         let items: Vec<Item<'_>> = self.runtime.items().collect();
-        let rows = rows.into_iter().map(|(group, usage, depth)| row(&group, usage, depth, &items)).collect();
-        Rows { rows, others }
+        let rows = rows.into_iter().map(|(group, usage, depth)| {
+            let mut row = row(&group, usage, depth, &items);
+            if self.has_ledger {
+                add_ledger(&mut row, &group.ledger());
+            }
+            row
+        });
+        Rows { rows: rows.collect(), others }
+    }
+}
+
+/// A figure of the ledger, under the name that an exact read of the statistics has for it.
+struct LedgerItem {
+    name: &'static str,
+    figure: fn(&Ledger) -> u64,
+}
+
+const LEDGER: [LedgerItem; 5] = [
+    LedgerItem { name: "reserved", figure: Ledger::reserved },
+    LedgerItem { name: "allocated", figure: Ledger::allocated },
+    LedgerItem { name: "covered", figure: Ledger::covered },
+    LedgerItem { name: "uncovered", figure: Ledger::uncovered },
+    LedgerItem { name: "unpaid", figure: Ledger::unpaid },
+];
+
+/// Without an object nothing is added: all that is charged is reserved.
+fn add_ledger(row: &mut Row, ledger: &Ledger) {
+    if ledger.allocated() == 0 && ledger.unpaid() == 0 {
+        return;
+    }
+    for LedgerItem { name, figure } in LEDGER {
+        let figure = figure(ledger);
+        if figure > 0 {
+            row.stats.insert(name.to_string(), i64::try_from(figure).unwrap_or(i64::MAX));
+        }
     }
 }
 
