@@ -89,8 +89,8 @@ pub use group::{
     Charge, ChargeError, ChargeFuture, ChargeSet, Checkpoint, ContradictionError, Counter, CounterRow, CoverGuard,
     Covered, CoveredBy, CreateError, Diagnosis, EnterGuard, EventFuture, Events, Group, GroupCounter, GroupId,
     GroupPressure, GroupScope, Grouped, InGroup, Ledger, LimitError, Limits, MergeError, NameError, OfflineError,
-    OverLimitError, PressureShare, PressureTrigger, PressureTriggerError, ReclaimError, Registration, Snapshot,
-    SnapshotRow, SplitError,
+    OverLimitError, PressureShare, PressureTrigger, PressureTriggerError, RawCover, ReclaimError, Registration,
+    Snapshot, SnapshotRow, SplitError,
 };
 pub use page_counter::set::{CounterSet, SetStock};
 pub use page_counter::{Counts, PageCounter, PeakWindow};

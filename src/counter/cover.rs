@@ -13,11 +13,10 @@ use crate::counter::handle::Handle;
 use crate::counter::incarnation::Generation;
 use crate::counter::object::Counter;
 use crate::counter::slow_path::SlowPath;
-use crate::error::USAGE_MAX;
 use crate::sync::stat_atomic::{AtomicPtr as StatPtr, AtomicU32 as StatU32, AtomicU64 as StatU64};
 use crate::sync::{AtomicU64, Ordering};
 use crate::thread::directory::Header;
-use crate::thread::ledger::CoveredCell;
+use crate::thread::ledger::{CoveredCell, passed_coarse_step};
 use crate::thread::left::left;
 use crate::thread::local::with_local;
 use crate::thread::slot::Put;
@@ -27,8 +26,8 @@ use crate::thread::{owner, slow_path};
 const IN_DEBT: usize = 1;
 
 /// One more request for a look, and one more for a whole look.
-const ASKED: u64 = 1;
-const ASKED_WHOLE: u64 = 1 << 32;
+pub(super) const ASKED: u64 = 1;
+pub(super) const ASKED_WHOLE: u64 = 1 << 32;
 
 /// What a group has for its covering charges. The object's from its first cover on, whichever group has the object.
 #[repr(align(64))]
@@ -39,14 +38,16 @@ pub(crate) struct Cover {
     /// The record that was made before this one.
     next: StatPtr<Cover>,
     /// Bytes that charges cover with, as they came; less those of charges that cover no longer and keep their bytes.
-    added: AtomicU64,
+    pub(super) added: AtomicU64,
     /// Bytes that covering charges have left to the record.
-    given_up: AtomicU64,
+    pub(super) given_up: AtomicU64,
     /// Requests for a look, whole ones in the high half. Not 0: a thread looks.
     asked: AtomicU64,
     /// Covered bytes counted in debt, and by threads without a cell.
     allocated: AtomicU64,
     freed: AtomicU64,
+    /// Covers of charges without a guard that live. Not 0: the record is coarse.
+    pub(super) coarse: AtomicU64,
 
     // The thread that looks stores these.
     /// Of `given_up`: what the record has taken over.
@@ -54,7 +55,7 @@ pub(crate) struct Cover {
     /// Covered bytes of all cells at the last whole look.
     in_cells: StatU64,
     /// Covered bytes that no covering charge pays for: the group is charged for them.
-    unpaid: StatU64,
+    pub(super) unpaid: StatU64,
 }
 
 /// The figures of one group's covers.
@@ -67,67 +68,6 @@ pub(crate) struct CoverFigures {
     pub(crate) charged: u64,
 }
 
-/// The bytes of a charge, and whether the charge covers. As one number a covering charge's hit no stock, so its drop is
-/// the slow one, and the drop of any other charge makes no test.
-pub(crate) struct ChargedBytes(StatU64);
-
-const COVERING: u64 = 1 << 63;
-
-const _: () = assert!(USAGE_MAX < COVERING);
-
-impl ChargedBytes {
-    #[inline(always)]
-    pub(crate) fn new(bytes: u64) -> ChargedBytes {
-        ChargedBytes(StatU64::new(bytes))
-    }
-
-    #[inline]
-    pub(crate) fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed) & !COVERING
-    }
-
-    #[inline]
-    pub(crate) fn is_covering(&self) -> bool {
-        self.0.load(Ordering::Relaxed) & COVERING != 0
-    }
-
-    /// The bytes where the charge does not cover; else no number of bytes that a stock takes.
-    #[inline(always)]
-    pub(crate) fn for_stock(&mut self) -> u64 {
-        *self.0.get_mut()
-    }
-
-    #[inline]
-    pub(crate) fn add(&mut self, bytes: u64) {
-        *self.0.get_mut() += bytes;
-    }
-
-    #[inline]
-    pub(crate) fn subtract(&mut self, bytes: u64) {
-        *self.0.get_mut() -= bytes;
-    }
-
-    /// Takes bytes out, for another charge that covers where this one does.
-    pub(crate) fn split(&mut self, bytes: u64) -> ChargedBytes {
-        self.subtract(bytes);
-        ChargedBytes::new(bytes | *self.0.get_mut() & COVERING)
-    }
-
-    /// The charge covers from here on. The bytes, where it has not covered before: of two threads that begin at once, one
-    /// is told.
-    pub(crate) fn begin_to_cover(&self) -> Option<u64> {
-        let before = self.0.fetch_or(COVERING, Ordering::Relaxed);
-        (before & COVERING == 0).then_some(before)
-    }
-
-    /// The charge covers no longer. Whether it has.
-    pub(crate) fn end_to_cover(&mut self) -> bool {
-        let covered = self.is_covering();
-        *self.0.get_mut() &= !COVERING;
-        covered
-    }
-}
-
 // === What an allocator counts ===
 
 /// Counts an object that is allocated under a cover. Returns the owner's word.
@@ -135,7 +75,7 @@ impl ChargedBytes {
 pub(crate) fn allocate(header: &'static Header, n: u64) -> u32 {
     match count_in_cell(header, |cell| cell.allocated(n)) {
         Some(false) => {}
-        Some(true) => step_slow(header),
+        Some(true) => step_slow(header, n),
         None => allocate_slow(header, n),
     }
     owner::covered(header.word())
@@ -150,7 +90,7 @@ pub(crate) fn grow(header: &'static Header, n: u64) {
 /// Counts bytes that are freed. Afterwards the counter may be gone.
 #[inline(always)]
 pub(crate) fn free(header: &'static Header, n: u64) {
-    if count_in_cell(header, |cell| cell.freed(n)).is_none() {
+    if count_in_cell(header, |cell| cell.freed_within_step(n)) != Some(true) {
         free_slow(header, n);
     }
 }
@@ -165,11 +105,13 @@ fn count_in_cell<R>(header: &Header, count: impl FnOnce(&CoveredCell) -> R) -> O
     })
 }
 
-/// The count of this thread has passed a multiple of the step.
+/// The count of this thread has passed a multiple of the step with its last `n` bytes.
 #[cold]
 #[inline(never)]
-fn step_slow(header: &'static Header) {
-    if let Some(cover) = of(header) {
+fn step_slow(header: &'static Header, n: u64) {
+    let Some(cover) = of(header) else { return };
+    let passed = |cell: &CoveredCell| passed_coarse_step(cell.sum_allocated(), n);
+    if !cover.is_coarse() || count_in_cell(header, passed).unwrap_or(true) {
         uncharge_units(header, cover.compare(ASKED_WHOLE));
     }
 }
@@ -180,7 +122,7 @@ fn allocate_slow(header: &'static Header, n: u64) {
     let Some(cover) = of(header) else { return };
     match cover.count_in_new_cell(|cell| cell.allocated(n)) {
         Some(false) => {}
-        Some(true) => step_slow(header),
+        Some(true) => step_slow(header, n),
         None => {
             // Relaxed (E49): as in the cell; the free of the object comes after this.
             cover.allocated.fetch_add(n, Ordering::Relaxed);
@@ -193,14 +135,20 @@ fn allocate_slow(header: &'static Header, n: u64) {
 #[inline(never)]
 fn free_slow(header: &'static Header, n: u64) {
     let Some(cover) = of(header) else { return };
-    if cover.count_in_new_cell(|cell| cell.freed(n)).is_some() {
-        return;
-    }
     // The object keeps the group until it is counted; from here on the handle does.
     let handle = Handle::pin(header.counter());
-    // Release (E49): as in the cell.
-    cover.freed.fetch_add(n, Ordering::Release);
-    uncharge_units(header, cover.compare(ASKED));
+    match cover.count_in_new_cell(|cell| cell.freed(n)) {
+        // Where all is paid, or in debt, there is nothing to look for here.
+        Some(now) if passed_coarse_step(now, n) && cover.has_unpaid() => {
+            uncharge_units(header, cover.compare(ASKED_WHOLE));
+        }
+        Some(_) => {}
+        None => {
+            // Release (E49): as in the cell.
+            cover.freed.fetch_add(n, Ordering::Release);
+            uncharge_units(header, cover.compare(ASKED));
+        }
+    }
     let path = AllocatorPath::enter();
     drop(handle);
     drop(path);
@@ -214,7 +162,7 @@ pub(crate) fn hold(header: &'static Header, n: u64) {
     // Relaxed (E50), in all that follows: before the thread asks. Release (E52): what this charge follows was given up
     // before; pairs with `figures`.
     cover.added.fetch_add(n, Ordering::Release);
-    if cover.is_in_debt() {
+    if cover.has_unpaid() {
         cover.compare_and_return(ASKED);
     }
 }
@@ -272,7 +220,7 @@ fn make(counter: &'static Counter) -> &'static Cover {
 
 /// The record of the counter behind a header, if a charge has ever covered there.
 #[inline]
-fn of(header: &Header) -> Option<&'static Cover> {
+pub(super) fn of(header: &Header) -> Option<&'static Cover> {
     // Acquire (E51): pairs with `make`.
     cover_at(header.cover.load(Ordering::Acquire))
 }
@@ -294,10 +242,21 @@ impl Cover {
             asked: AtomicU64::new(0),
             allocated: AtomicU64::new(0),
             freed: AtomicU64::new(0),
+            coarse: AtomicU64::new(0),
             taken_over: StatU64::new(0),
             in_cells: StatU64::new(0),
             unpaid: StatU64::new(0),
         }
+    }
+
+    /// Relaxed (E50): a cover that ends is before the look that its thread asks for.
+    fn is_coarse(&self) -> bool {
+        self.coarse.load(Ordering::Relaxed) > 0
+    }
+
+    /// A hint: what the last look has found.
+    fn has_unpaid(&self) -> bool {
+        self.unpaid.load(Ordering::Relaxed) > 0
     }
 
     fn is_in_debt(&self) -> bool {
@@ -326,8 +285,13 @@ impl Cover {
     // === The comparison of what is covered with what is held ===
 
     /// A look outside of an allocator. The caller keeps the counter.
-    fn compare_and_return(&self, what: u64) {
+    pub(super) fn compare_and_return(&self, what: u64) {
         let over = self.compare(what);
+        self.return_over(over);
+    }
+
+    /// Gives back what a look has found over.
+    pub(super) fn return_over(&self, over: u64) {
         if over > 0 {
             match self.header.put(over) {
                 Put::Kept => {}
@@ -340,7 +304,7 @@ impl Cover {
 
     /// Asks for a look, and looks unless another thread does. Returns charged units for the caller to give back. The
     /// caller keeps the counter.
-    fn compare(&self, what: u64) -> u64 {
+    pub(super) fn compare(&self, what: u64) -> u64 {
         // AcqRel (E50): pairs with itself and with the exchange below. A thread that is not the first leaves all before
         // this to the first one.
         if self.asked.fetch_add(what, Ordering::AcqRel) > 0 {
@@ -369,7 +333,7 @@ impl Cover {
         self.taken_over.store(given_up, Ordering::Relaxed);
         charge_units(self.header, unpaid.saturating_sub(has));
         self.unpaid.store(unpaid, Ordering::Relaxed);
-        self.set_in_debt(unpaid > 0);
+        self.set_in_debt(unpaid > 0 && !self.is_coarse());
         has.saturating_sub(unpaid)
     }
 

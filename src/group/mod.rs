@@ -19,6 +19,7 @@ mod cover;
 mod current;
 mod handle;
 mod in_group;
+mod raw_cover;
 mod scope;
 mod tree;
 
@@ -63,6 +64,7 @@ pub use limits::{ContradictionError, Limits};
 pub use numa::NumaTable;
 pub use parts::MergeError;
 pub use pressure::{GroupPressure, PressureShare, PressureTrigger, PressureTriggerError};
+pub use raw_cover::RawCover;
 pub use refusal::OverLimitError;
 pub use registration::Registration;
 pub use scope::GroupScope;

@@ -12,6 +12,14 @@ use crate::sync::{AtomicU64, Ordering};
 /// A thread has a look taken each time its count of covered bytes passes a multiple of this.
 pub(crate) const STEP: u64 = 64 << 10;
 
+/// The same where the record is coarse.
+const COARSE_STEP: u64 = 1 << 20;
+
+/// Whether a count that has grown by `n` has passed a multiple of the coarse step.
+pub(crate) fn passed_coarse_step(now: u64, n: u64) -> bool {
+    now ^ now.wrapping_sub(n) >= COARSE_STEP
+}
+
 /// Bytes of owned objects that are not covered. Figures: the charge of the object is what counts.
 #[derive(Default)]
 pub(crate) struct OwnedCell {
@@ -56,10 +64,24 @@ impl CoveredCell {
         before ^ now >= STEP
     }
 
+    /// Counts, unless the count would pass a multiple of [`STEP`]: then the caller takes a handle first.
     #[inline(always)]
-    pub(crate) fn freed(&self, n: u64) {
+    pub(crate) fn freed_within_step(&self, n: u64) -> bool {
+        let before = self.freed.load(Ordering::Relaxed);
+        let is_within = before ^ before.wrapping_add(n) < STEP;
+        if is_within {
+            self.freed(n);
+        }
+        is_within
+    }
+
+    /// Returns the count.
+    #[inline(always)]
+    pub(crate) fn freed(&self, n: u64) -> u64 {
+        let now = self.freed.load(Ordering::Relaxed).wrapping_add(n);
         // Release (E49): a look that finds the free finds the allocation; pairs with `sum_freed`.
-        self.freed.store(self.freed.load(Ordering::Relaxed).wrapping_add(n), Ordering::Release);
+        self.freed.store(now, Ordering::Release);
+        now
     }
 
     pub(crate) fn sum_freed(&self) -> u64 {

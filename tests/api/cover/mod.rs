@@ -1,10 +1,11 @@
 //! Charges that pay for allocations, and the ledger.
 //!
-//! * `charges`: what becomes of a covering charge; `scopes`: closures, guards, futures, panics;
+//! * `charges`: what becomes of a covering charge; `raw`: of charges without a guard; `scopes`: closures, guards, futures, panics;
 //! * `ends`: groups and runtimes that go under a cover; `shown`: tables, `verify`, checkpoints.
 
 mod charges;
 mod ends;
+mod raw;
 mod scopes;
 mod shown;
 
