@@ -38,7 +38,7 @@ const OWNED_PAIR_INSTRUCTIONS_MAX: f64 = 56.0;
 /// An object of an allocator that grows by a byte and shrinks by it: 48, of which a `realloc` runs the half.
 const OWNED_GROWTH_INSTRUCTIONS_MAX: f64 = 53.0;
 
-/// An object's pair under the cover of a charge: 68.
+/// An object's pair under the cover of a charge: 73.
 const COVERED_PAIR_INSTRUCTIONS_MAX: f64 = 75.0;
 
 /// A set of charges and its drop: 201 for memory alone, 369 for two counters with a stock each, 132 and 148 for two and
