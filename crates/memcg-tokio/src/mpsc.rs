@@ -29,7 +29,8 @@ pub(crate) struct Message<T> {
 /// Give the channel a group of its own, with a max; several channels in one group share its bytes. A channel of a group
 /// without any max above it is unbounded.
 ///
-/// **Fair**: senders that wait are served first come, first served. A smaller message may pass one that waits, until
+/// **Fair**: a send that finds no room lets other tasks run once, and then takes its place in line. Those in line are served
+/// first come, first served. A smaller message, or one that finds room before it is in line, may pass one that waits, until
 /// together as many bytes have passed as that one asks for, as with all charges. The messages of one sender arrive in
 /// their order.
 ///

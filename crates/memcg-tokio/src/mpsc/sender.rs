@@ -9,6 +9,7 @@ use std::time::Duration;
 use memcg::{Bytes, Charge, ChargeError, Group};
 use tokio::sync::mpsc::{UnboundedSender, WeakUnboundedSender};
 use tokio::task::coop::consume_budget;
+use tokio::task::yield_now;
 use tokio::time::sleep;
 
 use super::{Message, SendError, message_overhead};
@@ -54,7 +55,7 @@ impl<T> Sender<T> {
         if self.is_closed() {
             return Err(SendError::Closed(()));
         }
-        match self.group.charge_if_room(bytes) {
+        match self.charge_if_room(bytes).await {
             Some(charge) => Ok(charge),
             None => self.or_closed(self.group.charge_async(bytes)).await,
         }
@@ -97,6 +98,16 @@ impl<T> Sender<T> {
         WeakSender { messages: self.messages.downgrade(), group: self.group.clone() }
     }
 
+    /// Charges where there is room: at once, or after the other tasks of this worker have run. Where the receiver only
+    /// lags a little it has made room by then, and that costs less than a place in line.
+    async fn charge_if_room(&self, bytes: Bytes) -> Option<Charge> {
+        if let Some(charge) = self.group.charge_if_room(bytes) {
+            return Some(charge);
+        }
+        yield_now().await;
+        self.group.charge_if_room(bytes)
+    }
+
     /// Waits for the charge, or until the channel closes. The drop of the charge's future leaves the line.
     async fn or_closed(
         &self,
@@ -119,9 +130,9 @@ fn cost<T: Weigh>(message: &T) -> Bytes {
 impl<T: Weigh> Sender<T> {
     /// Sends a message, and waits in line where its bytes do not fit.
     ///
-    /// A message that fits costs two charges at most beside tokio's unbounded channel. Above a [high](Group::set_high) the
-    /// send is delayed, as [`Group::charge_async`] says. The send counts in tokio's budget of a task, as a send of tokio
-    /// does.
+    /// A message that fits costs two charges at most beside tokio's unbounded channel. A send that finds no room lets other
+    /// tasks run once, and then takes its place in line. Above a [high](Group::set_high) the send is delayed, as
+    /// [`Group::charge_async`] says. The send counts in tokio's budget of a task, as a send of tokio does.
     ///
     /// # Errors
     ///
@@ -130,7 +141,7 @@ impl<T: Weigh> Sender<T> {
     pub async fn send(&self, message: T) -> Result<(), SendError<T>> {
         consume_budget().await;
         let bytes = cost(&message);
-        let charge = match self.group.charge_if_room(bytes) {
+        let charge = match self.charge_if_room(bytes).await {
             Some(charge) => charge,
             None => match self.or_closed(self.group.charge_async(bytes)).await {
                 Ok(charge) => charge,
@@ -152,7 +163,7 @@ impl<T: Weigh> Sender<T> {
     pub async fn send_timeout(&self, message: T, time: Duration) -> Result<(), SendError<T>> {
         consume_budget().await;
         let bytes = cost(&message);
-        let charge = match self.group.charge_if_room(bytes) {
+        let charge = match self.charge_if_room(bytes).await {
             Some(charge) => charge,
             None => match self.or_closed(self.group.charge_async(bytes).until(sleep(time))).await {
                 Ok(charge) => charge,
