@@ -51,6 +51,8 @@ struct Row {
     ask: Ask,
     /// One reclaimer at the root that looks at every group, as the series' first three patches did.
     skip: bool,
+    /// Groups count for how long their chargers stand still.
+    stalls: bool,
 }
 
 /// Groups visited, by id of the row.
@@ -72,7 +74,7 @@ struct Tally {
 
 pub(crate) fn rows(rows: &mut Rows) -> Visited {
     let mut visited = Visited::new();
-    let basic = Row { excess: true, idle: 0, kind: Idle::Bare, ask: Ask::Reclaim, skip: true };
+    let basic = Row { excess: true, idle: 0, kind: Idle::Bare, ask: Ask::Reclaim, skip: true, stalls: true };
     let mut run = |name: &str, row: Row| {
         let id = format!("reclaim/{name}/idle{}", row.idle);
         let tally = Arc::new(Tally::default());
@@ -103,6 +105,9 @@ pub(crate) fn rows(rows: &mut Rows) -> Visited {
         for idle in [0, 8_192] {
             run(name, Row { idle, ask, ..basic });
         }
+    }
+    for (name, ask) in [("charge_at_max_uncounted", Ask::Charge), ("stream_uncounted", Ask::Page)] {
+        run(name, Row { ask, stalls: false, ..basic });
     }
     visited
 }
@@ -145,7 +150,8 @@ impl Scene {
     fn new(row: Row, tally: &Arc<Tally>) -> Self {
         let most = u32::try_from(row.idle).expect("thousands") + SPARE;
         let max = if row.ask == Ask::Reclaim { Limit::Unlimited } else { Limit::Bytes(BYTES) };
-        let runtime = Runtime::builder().max(max).groups_max(most).build().expect("memory for so many");
+        let runtime =
+            Runtime::builder().max(max).groups_max(most).count_stalls(row.stalls).build().expect("memory for so many");
         let root = runtime.root();
         let mut idle = Vec::new();
         let mut groups = vec![root.clone()];

@@ -112,11 +112,12 @@ pub(crate) struct Efforts {
 }
 
 impl Efforts {
-    /// From now on the charger stands still for memory of `level`, until the attempt is over. The attempt keeps the group.
-    pub(super) fn stand_still(&mut self, group: &'static Counter, level: &'static Counter) {
+    /// From now on the charger stands still for memory of `level`, until the attempt is over: since an instant that this
+    /// thread has read just before, if it has. The attempt keeps the group.
+    pub(super) fn stand_still(&mut self, group: &'static Counter, level: &'static Counter, since: Option<Instant>) {
         match &mut self.stall {
             Some(stall) => stall.moves_to(level),
-            None => self.stall = Stall::begin(group, level),
+            None => self.stall = Stall::begin(group, level, since.unwrap_or_else(Instant::now)),
         }
     }
 }

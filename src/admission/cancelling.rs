@@ -46,7 +46,7 @@ pub(super) fn cancel_for(attempt: &impl Attempt, refusal: LevelRefusal<'static>,
                     chosen.spare();
                     return Progress::Ended(ended);
                 }
-                efforts.stand_still(group, level);
+                efforts.stand_still(group, level, None);
                 chosen.cancel();
                 if chosen.victim.includes(group) {
                     return Progress::Ended(Err(ChargeFailure::Cancelled));
@@ -58,7 +58,7 @@ pub(super) fn cancel_for(attempt: &impl Attempt, refusal: LevelRefusal<'static>,
             efforts.pending = Some(Pending::Promised);
             return attempt.charge().into();
         }
-        efforts.stand_still(group, level);
+        efforts.stand_still(group, level, None);
         let more = || awaited.as_ref().is_none_or(|victim| victims::is_awaited(tree, victim));
         if let Some(ended) = attempt.wait(level, until, &more) {
             return Progress::Ended(ended);

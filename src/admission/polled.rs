@@ -48,8 +48,9 @@ pub(crate) fn begin(
         Err(ChargeFailure::Refused { refusal, pending, .. }) if may_wait(bytes, &refusal) => {
             let level = refusal.level.header.counter();
             let ticket = line::enqueue(group, bytes, level);
-            let begun = since.unwrap_or_else(Instant::now);
-            let stall = Stall::begin(group, level);
+            let now = Instant::now();
+            let begun = since.unwrap_or(now);
+            let stall = Stall::begin(group, level, now);
             let mut in_line = InLine { stall, ticket, bytes, asked: level, again: None, begun };
             in_line.ask_again(pending == Some(Pending::Round), waker);
             Begun::InLine(in_line)

@@ -1,11 +1,13 @@
 //! Rounds of reclaim below the level that refused, and a charge after each.
 
+use std::time::Instant;
+
 use crate::admission::attempt::{Attempt, ChargeFailure, Efforts, Pending, Progress, fits_ever};
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::hierarchy::events;
 use crate::pressure::line;
-use crate::reclaim::repeat::{ROUNDS_MAX, deadline, may_call_out, spare};
+use crate::reclaim::repeat::{ROUNDS_MAX, deadline, deadline_from, may_call_out, spare};
 use crate::reclaim::round::{Promises, Request, is_owed};
 use crate::reclaim::{registrations, round};
 use crate::state::events::Event;
@@ -30,12 +32,16 @@ pub(super) fn reclaim_for(
         if !may_ask(level, bytes, &refusal) || request.as_ref().is_some_and(Request::is_over) {
             break;
         }
-        let new = || Request::new(ReclaimCause::Full, deadline(level)).waits(attempt.may_block());
+        let mut since = None;
+        let new = || {
+            let begun = *since.insert(Instant::now());
+            Request::new(ReclaimCause::Full, deadline_from(level, begun)).waits(attempt.may_block())
+        };
         let request = request.get_or_insert_with(new);
         // What one round freed and other charges took has to be freed again.
         let short = missing(level, bytes, &refusal);
         want = if want == 0 { short } else { short.max(bytes) };
-        efforts.stand_still(group, level);
+        efforts.stand_still(group, level, since);
         match one_round(attempt, request, level, want, &refusal) {
             RoundOutcome::Enough => rounds += 1,
             RoundOutcome::Little => rounds += MUCH,

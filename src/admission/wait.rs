@@ -60,12 +60,13 @@ pub(super) fn wait_in_line(
         }
         // A reclaimer that had nothing to give when this charge came may have something by now, and there may be a new
         // one; and in another line no reclaimer has been asked.
+        let now = Instant::now();
         match &mut stall {
-            None => stall = Stall::begin(group, level),
+            None => stall = Stall::begin(group, level, now),
             Some(stall) => stall.moves_to(level),
         }
         let time = if registrations::any_below(level) { ask_again_after(level) } else { ASK_AGAIN_MAX };
-        let again = if ptr::eq(asked, level) { Instant::now() + time } else { Instant::now() };
+        let again = if ptr::eq(asked, level) { now + time } else { now };
         park_until(Some(until.map_or(again, |until| until.min(again))));
         if is_over(again) && !ticket.is_decided() {
             asked = level;

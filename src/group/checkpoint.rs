@@ -234,7 +234,7 @@ impl Checkpoint {
                 let again = || Alarm::set(None, Instant::now() + ASK_AGAIN, waker);
                 return match is_pending.then(again).flatten() {
                     Some(again) => {
-                        let _stall = Stall::begin(counter, level);
+                        let _stall = Stall::begin(counter, level, Instant::now());
                         Ok(CheckpointStage::Waits { until, again, _stall })
                     }
                     None => Err(refused(failure, group)),
@@ -243,7 +243,8 @@ impl Checkpoint {
         };
         let until = Instant::now() + throttle::delay_after(counter, charged, false).min(TIME_MAX);
         let alarm = (!is_over(until)).then(|| Alarm::set(Some(counter), until, waker)).flatten();
-        let delayed = |alarm| CheckpointStage::Delayed { until, alarm, _stall: throttle::stand_still(counter) };
+        let delayed =
+            |alarm| CheckpointStage::Delayed { until, alarm, _stall: throttle::stand_still(counter, Instant::now()) };
         Ok(alarm.map_or(CheckpointStage::Done, delayed))
     }
 }

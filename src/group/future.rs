@@ -227,7 +227,7 @@ impl ChargeFuture {
                 // Where there is no thread to wake it the charge is not delayed: the future would have to wake itself
                 // time and again.
                 *alarm = Alarm::set(Some(group), *until, waker);
-                *stall = alarm.as_ref().and_then(|_| throttle::stand_still(group));
+                *stall = alarm.as_ref().and_then(|_| throttle::stand_still(group, Instant::now()));
                 alarm.is_some()
             }
         }

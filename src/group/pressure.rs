@@ -173,6 +173,9 @@ pub enum PressureTriggerError {
         /// The window that was asked for.
         window: Duration,
     },
+    /// The runtime counts no stalls.
+    #[error("the runtime counts no stalls: it was built with count_stalls(false)")]
+    Uncounted,
     /// The group is offline.
     #[error("{} is offline", .group.path())]
     Offline {
@@ -222,7 +225,8 @@ impl Group {
     ///
     /// The totals are exact: the time up to this call, to the nanosecond of the system's clock. The averages are those
     /// of the last period of 2 seconds that is over. The call takes one lock of the tree, which chargers take when they
-    /// stop and when they go on.
+    /// stop and when they go on. All is zero where the runtime [counts no
+    /// stalls](crate::RuntimeBuilder::count_stalls).
     ///
     /// Source: `memory.pressure`, and `Documentation/accounting/psi.rst`.
     ///
@@ -263,6 +267,7 @@ impl Group {
     /// [`PressureTriggerError::Time`] where the threshold is zero or above the window, or the window is below 10 ms or
     /// above an hour. [`PressureTriggerError::Offline`] for a group that is offline.
     /// [`PressureTriggerError::NoMemory`] where the system has no memory for the group's counts.
+    /// [`PressureTriggerError::Uncounted`] where the runtime [counts no stalls](crate::RuntimeBuilder::count_stalls).
     ///
     /// Source: `psi_trigger_create` in `kernel/sched/psi.c`.
     ///
@@ -270,6 +275,7 @@ impl Group {
     pub fn set_pressure_trigger(&self, trigger: Option<PressureTrigger>) -> Result<(), PressureTriggerError> {
         let setting = trigger.map(PressureTrigger::setting).transpose()?;
         triggers::set(self.first(), setting).map_err(|not_set| match not_set {
+            NotSet::Uncounted => PressureTriggerError::Uncounted,
             NotSet::Offline => PressureTriggerError::Offline { group: self.clone() },
             NotSet::NoMemory => PressureTriggerError::NoMemory { group: self.clone() },
         })

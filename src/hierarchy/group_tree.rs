@@ -56,14 +56,29 @@ pub(crate) struct GroupTree {
 pub(crate) struct Stalls {
     /// From here on the moments of the tree are counted.
     pub(crate) began: Instant,
+    /// The latest moment so far.
+    pub(crate) latest: u64,
+    /// A stall that no group counts yet.
+    pub(crate) deferred: Option<DeferredStall>,
+    /// Stalls that were deferred.
+    pub(crate) numbers: u64,
     /// The groups with a trigger that are online, by key.
     pub(crate) triggered: BTreeMap<u64, &'static Counter>,
 }
 
 impl Stalls {
     fn new() -> Stalls {
-        Stalls { began: Instant::now(), triggered: BTreeMap::new() }
+        Stalls { began: Instant::now(), latest: 0, deferred: None, numbers: 0, triggered: BTreeMap::new() }
     }
+}
+
+/// A stall that has begun. Its owner keeps the group.
+#[derive(Clone, Copy)]
+pub(crate) struct DeferredStall {
+    pub(crate) number: u64,
+    pub(crate) group: &'static Counter,
+    pub(crate) level: &'static Counter,
+    pub(crate) from: u64,
 }
 
 /// What the builder decides for a tree of groups.

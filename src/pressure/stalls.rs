@@ -8,8 +8,12 @@
 //! charger of the group meets that limit, too. So none of them gets more memory than the limit leaves. Whether others
 //! run meanwhile, and need no memory, the crate does not know.
 //!
-//! One lock of the tree holds all of it. A thread takes the lock when a charger stops and when it goes on, and reads the
-//! clock under the lock. So the moments of a group are in order, and its total is exact. No hit and no walk looks at it.
+//! One lock of the tree holds all of it. A thread takes the lock when a charger stops and when it goes on. A charger that
+//! stops brings an instant that its charge has read anyway, shortly before. Where another moment of the tree has come
+//! since, it stops at that one. A charger that goes on reads the clock under the lock. So moments are in order.
+//!
+//! Most stalls are short, and no thread looks meanwhile. So one stall of a tree is *deferred*: the groups count it when it
+//! ends, all of it at once, or when a thread next looks at any figure of the tree. No hit and no walk looks at any of it.
 //! Nothing is shared but under the lock, so there is no ordering to model.
 
 use std::ptr;
@@ -17,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use crate::counter::object::Counter;
 use crate::counter::slow_path::SlowPath;
-use crate::hierarchy::group_tree::{self, Stalls};
+use crate::hierarchy::group_tree::{self, DeferredStall, Stalls};
 use crate::hierarchy::{events, service};
 use crate::state::stalls::{AVERAGED_OVER, StallShare, StallTimes};
 use crate::sync::lock::LockGuard;
@@ -29,6 +33,8 @@ pub(crate) struct Stall {
     group: &'static Counter,
     /// The highest group that holds the charger up.
     level: &'static Counter,
+    /// The number under which it was deferred; 0 where it was not.
+    number: u64,
 }
 
 /// A share of the time, as one reads it.
@@ -42,8 +48,15 @@ pub(crate) struct StallFigures {
 
 impl Stalls {
     /// The moment by the tree's clock, in nanoseconds.
-    pub(super) fn now(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    pub(super) fn now(&mut self) -> u64 {
+        self.moment(Instant::now())
+    }
+
+    /// The moment of an instant that this thread has read; the latest moment, where that is later.
+    fn moment(&mut self, instant: Instant) -> u64 {
+        let since = instant.saturating_duration_since(self.began);
+        self.latest = self.latest.max(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX));
+        self.latest
     }
 
     pub(super) fn at(&self, moment: u64) -> Instant {
@@ -59,21 +72,43 @@ impl Stalls {
     }
 }
 
+/// The lock, with all figures as they are: each stall is counted.
 pub(super) fn lock(of: &Counter) -> LockGuard<'_, Stalls> {
-    group_tree::of(of).stalls.lock()
+    let mut stalls = group_tree::of(of).stalls.lock();
+    if let Some(deferred) = stalls.deferred.take() {
+        // Its tree has no trigger, so no look is wanted: a thread that sets one comes here first.
+        let _ = change(&mut stalls, deferred.from, deferred.group, deferred.level, true);
+    }
+    stalls
 }
 
 impl Stall {
-    /// A charger of the group stands still for a limit of `level`, which is the group or one above. The caller keeps the
-    /// group for as long as it has the value. `None`: the system has no memory to count it.
+    /// A charger of the group stands still for a limit of `level`, which is the group or one above: since an instant that
+    /// this thread has read just before. The caller keeps the group for as long as it has the value. `None`: the runtime
+    /// counts no stalls, or the system has no memory to count it.
     #[cold]
-    pub(crate) fn begin(group: &'static Counter, level: &'static Counter) -> Option<Stall> {
+    pub(crate) fn begin(group: &'static Counter, level: &'static Counter, since: Instant) -> Option<Stall> {
         let (group, level) = (group.first(), level.first());
-        if !TIME_PASSES || !events::make_all(group) {
+        if !TIME_PASSES || !group_tree::of(group).pressure.counts_stalls || !events::make_all(group) {
             return None;
         }
-        change(group, &[(level, true)]);
-        Some(Stall { group, level })
+        let _path = SlowPath::enter();
+        let mut stalls = group_tree::of(group).stalls.lock();
+        let from = stalls.moment(since);
+        if stalls.deferred.is_none() && stalls.triggered.is_empty() {
+            stalls.numbers += 1;
+            let number = stalls.numbers;
+            stalls.deferred = Some(DeferredStall { number, group, level, from });
+            return Some(Stall { group, level, number });
+        }
+        drop(stalls);
+        let mut stalls = lock(group);
+        // Another moment may have come.
+        let from = stalls.moment(since);
+        let looks = change(&mut stalls, from, group, level, true);
+        drop(stalls);
+        looks.schedule(group);
+        Some(Stall { group, level, number: 0 })
     }
 
     /// From now on it is another level that holds the charger up.
@@ -81,42 +116,79 @@ impl Stall {
         let level = level.first();
         if !ptr::eq(level, self.level) {
             let before = std::mem::replace(&mut self.level, level);
-            change(self.group, &[(before, false), (level, true)]);
+            let _path = SlowPath::enter();
+            let mut stalls = lock(self.group);
+            let now = stalls.now();
+            let ended = change(&mut stalls, now, self.group, before, false);
+            let begun = change(&mut stalls, now, self.group, level, true);
+            drop(stalls);
+            Looks(ended.0 | begun.0).schedule(self.group);
         }
     }
 }
 
 impl Drop for Stall {
     fn drop(&mut self) {
-        if !model_failed() {
-            change(self.group, &[(self.level, false)]);
+        if model_failed() {
+            return;
+        }
+        let &mut Stall { group, level, number } = self;
+        let _path = SlowPath::enter();
+        let mut stalls = group_tree::of(group).stalls.lock();
+        let now = stalls.now();
+        if let Some(deferred) = stalls.deferred.take_if(|deferred| deferred.number == number) {
+            for_path(group, level, |_, at, is_full| {
+                stalls.with(at, |times| times.stood(deferred.from, now, is_full));
+            });
+            return;
+        }
+        drop(stalls);
+        let mut stalls = lock(group);
+        let now = stalls.now();
+        let looks = change(&mut stalls, now, group, level, false);
+        drop(stalls);
+        looks.schedule(group);
+    }
+}
+
+/// A bit for each level whose trigger wants a look; the last bit is for all levels from there on.
+#[must_use]
+struct Looks(u64);
+
+impl Looks {
+    fn bit(depth: usize) -> u64 {
+        1 << depth.min(u64::BITS as usize - 1)
+    }
+
+    /// Inside a slow path and without the lock.
+    fn schedule(self, group: &'static Counter) {
+        if self.0 != 0 {
+            let looked_at = group.path_to_root().enumerate().filter(|&(depth, _)| self.0 & Looks::bit(depth) != 0);
+            looked_at.for_each(|(_, level)| service::schedule(level));
         }
     }
 }
 
 /// A charger of the group stops for a limit of the level, or goes on.
-fn change(group: &'static Counter, changes: &[(&'static Counter, bool)]) {
-    // A bit for each level whose trigger wants a look; the last bit is for all levels from there on.
-    let mut looks: u64 = 0;
-    let bit = |depth: usize| 1 << depth.min(u64::BITS as usize - 1);
-    let _path = SlowPath::enter();
-    let mut stalls = lock(group);
-    let now = stalls.now();
-    for &(level, stops) in changes {
-        let mut is_full = true;
-        for (depth, at) in group.path_to_root().enumerate() {
-            let wants_look = stalls.with(at, |times| {
-                times.change(now, stops, is_full);
-                times.wants_look()
-            });
-            looks |= if wants_look == Some(true) { bit(depth) } else { 0 };
-            is_full &= !ptr::eq(at, level);
-        }
-    }
-    drop(stalls);
-    if looks != 0 {
-        let looked_at = group.path_to_root().enumerate().filter(|&(depth, _)| looks & bit(depth) != 0);
-        looked_at.for_each(|(_, level)| service::schedule(level));
+fn change(stalls: &mut Stalls, now: u64, group: &'static Counter, level: &'static Counter, stops: bool) -> Looks {
+    let mut looks = Looks(0);
+    for_path(group, level, |depth, at, is_full| {
+        let wants_look = stalls.with(at, |times| {
+            times.change(now, stops, is_full);
+            times.wants_look()
+        });
+        looks.0 |= if wants_look == Some(true) { Looks::bit(depth) } else { 0 };
+    });
+    looks
+}
+
+/// Each group from this one up to the root, with its depth from here, and whether a limit of the level holds up all its
+/// chargers.
+fn for_path(group: &'static Counter, level: &'static Counter, mut work: impl FnMut(usize, &'static Counter, bool)) {
+    let mut is_full = true;
+    for (depth, at) in group.path_to_root().enumerate() {
+        work(depth, at, is_full);
+        is_full &= !ptr::eq(at, level);
     }
 }
 

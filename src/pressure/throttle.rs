@@ -10,7 +10,7 @@ use crate::counter::walk::Charged;
 use crate::hierarchy::events;
 use crate::pressure::high::{DELAY_MIN, above, delay_of, levels_above, levels_that_delay};
 use crate::pressure::stalls::Stall;
-use crate::reclaim::repeat::{ROUNDS_MAX, close_below, deadline, may_call_out, shrink, spare};
+use crate::reclaim::repeat::{ROUNDS_MAX, close_below, deadline, deadline_from, may_call_out, shrink, spare};
 use crate::reclaim::round::{Request, TIME_MAX};
 use crate::reclaim::{registrations, round};
 use crate::state::events::Event;
@@ -58,7 +58,7 @@ fn throttle(group: &'static Counter, bytes: u64, waits: bool) -> Duration {
     if !may_call_out() {
         return Duration::ZERO;
     }
-    let mut request = Request::new(ReclaimCause::High, deadline(group)).waits(waits);
+    let mut request = None;
     let mut fruitless = 0;
     let mut stall = None;
     loop {
@@ -75,10 +75,12 @@ fn throttle(group: &'static Counter, bytes: u64, waits: bool) -> Duration {
             if above == 0 {
                 continue;
             }
-            if stall.is_none() {
-                stall = stand_still(group);
-            }
-            if let Some(round) = round::run(level, want, &mut request) {
+            let request = request.get_or_insert_with(|| {
+                let begun = Instant::now();
+                stall = stand_still(group, begun);
+                Request::new(ReclaimCause::High, deadline_from(group, begun)).waits(waits)
+            });
+            if let Some(round) = round::run(level, want, request) {
                 asked = true;
                 freed += round.report.freed;
             }
@@ -88,15 +90,16 @@ fn throttle(group: &'static Counter, bytes: u64, waits: bool) -> Duration {
             return Duration::ZERO;
         }
         fruitless += usize::from(freed == 0);
-        if !asked || fruitless > ROUNDS_MAX || request.is_over() {
+        if !asked || fruitless > ROUNDS_MAX || request.as_ref().is_some_and(Request::is_over) {
             return delay;
         }
     }
 }
 
-/// From now on a charger of the group is delayed. The caller keeps the group.
-pub(crate) fn stand_still(group: &'static Counter) -> Option<Stall> {
-    Stall::begin(group, levels_that_delay(group).last()?)
+/// From now on a charger of the group is delayed: since an instant that this thread has read just before. The caller keeps
+/// the group.
+pub(crate) fn stand_still(group: &'static Counter, since: Instant) -> Option<Stall> {
+    Stall::begin(group, levels_that_delay(group).last()?, since)
 }
 
 /// Whether credit may be all that is above a high of the path.
@@ -119,8 +122,9 @@ fn drain_excess(level: &'static Counter) {
 
 #[cold]
 fn sleep_slow(group: &'static Counter, delay: Duration) {
-    let _stall = stand_still(group);
-    let until = Instant::now() + delay.min(TIME_MAX);
+    let now = Instant::now();
+    let _stall = stand_still(group, now);
+    let until = now + delay.min(TIME_MAX);
     while !is_over(until) && is_delayed(group) {
         sleep(LOOK.min(until.saturating_duration_since(Instant::now())));
         drain_credit(group);

@@ -29,6 +29,8 @@ use crate::thread::context;
 /// Why a trigger was not set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotSet {
+    /// The runtime counts no stalls.
+    Uncounted,
     Offline,
     NoMemory,
 }
@@ -37,6 +39,9 @@ pub(crate) enum NotSet {
 pub(crate) fn set(group: &'static Counter, setting: Option<TriggerSetting>) -> Result<(), NotSet> {
     if setting.is_none() && events::counts(group).is_none() {
         return Ok(());
+    }
+    if setting.is_some() && !group_tree::of(group).pressure.counts_stalls {
+        return Err(NotSet::Uncounted);
     }
     let _path = SlowPath::enter();
     if !events::make_all(group) {

@@ -30,7 +30,11 @@ pub(crate) fn may_call_out() -> bool {
 
 /// When reclaim for one charge ends, if it begins now.
 pub(crate) fn deadline(level: &Counter) -> Instant {
-    Instant::now() + group_tree::of(level).reclaim.time.min(TIME_MAX)
+    deadline_from(level, Instant::now())
+}
+
+pub(crate) fn deadline_from(level: &Counter, begun: Instant) -> Instant {
+    begun + group_tree::of(level).reclaim.time.min(TIME_MAX)
 }
 
 /// Rounds of reclaim for what is in excess, while anything comes.

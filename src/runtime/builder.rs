@@ -388,6 +388,25 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Sets whether groups count for how long their chargers stand still, which they do by default. Where they do not,
+    /// [`Group::pressure`](crate::Group::pressure) is zero, and no [trigger](crate::Group::set_pressure_trigger) can be
+    /// set. Counting takes 0.1 µs of a charge that stands still, and nothing of any other.
+    ///
+    /// Source: `cgroup.pressure`.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// use memcg::{PressureTrigger, PressureTriggerError, Runtime};
+    /// let root = Runtime::builder().count_stalls(false).build()?.root();
+    /// let trigger = PressureTrigger::some(Duration::from_millis(50), Duration::from_secs(1));
+    /// assert_eq!(root.set_pressure_trigger(Some(trigger)), Err(PressureTriggerError::Uncounted));
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn count_stalls(mut self, whether: bool) -> Self {
+        self.pressure.counts_stalls = whether;
+        self
+    }
+
     /// Sets how long a charge waits for the memory of one group that it has [cancelled](crate::OomPolicy::Choose), 1
     /// second by default. After that time it chooses the next one.
     ///

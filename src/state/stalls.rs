@@ -142,6 +142,28 @@ impl StallTimes {
         }
     }
 
+    /// A charger stood still from one moment to the next one, and nothing else has changed since the first.
+    pub(crate) fn stood(&mut self, from: u64, now: u64, full: bool) {
+        if self.trigger.is_some() || now >= self.period_end {
+            self.change(from, true, full);
+            self.change(now, false, full);
+            return;
+        }
+        let until = self.until;
+        let grow = |share: &mut StallShare, stood: bool| {
+            let time = match (share.standing, stood) {
+                (0, false) => 0,
+                (0, true) => now - from,
+                _ => now - until,
+            };
+            share.total += time;
+            share.in_period += time;
+        };
+        grow(&mut self.some, true);
+        grow(&mut self.full, full);
+        self.until = now;
+    }
+
     pub(crate) fn some(&self) -> &StallShare {
         &self.some
     }

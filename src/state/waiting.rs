@@ -16,12 +16,14 @@ pub(crate) struct PressureConfig {
     pub(crate) delay_max: Duration,
     /// How long a charge waits for one victim's memory.
     pub(crate) oom_time: Duration,
+    /// Whether groups count for how long their chargers stand still.
+    pub(crate) counts_stalls: bool,
 }
 
 impl PressureConfig {
     /// Unless configured otherwise. The delay is MEMCG_MAX_HIGH_DELAY_JIFFIES.
     pub(crate) const DEFAULT: PressureConfig =
-        PressureConfig { delay_max: Duration::from_secs(2), oom_time: Duration::from_secs(1) };
+        PressureConfig { delay_max: Duration::from_secs(2), oom_time: Duration::from_secs(1), counts_stalls: true };
 }
 
 /// What a level shows of its line, for walks that take no lock. Relaxed, all of it: nothing but the sum depends on it.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use memcg::{
     Bytes, Event, Group, GroupPressure, Limit, Limits, OomPolicy, PressureTrigger, PressureTriggerError, Priority,
@@ -87,7 +87,7 @@ fn chargers_at_once_count_once() {
     let (runtime, top, group) = three();
     let other = create(&top, "other");
     let held = group.charge(100);
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     let waiters = [in_line(&group, 10), in_line(&group, 10), in_line(&other, 10)];
     stands_still(&group);
     stands_still(&other);
@@ -266,6 +266,60 @@ fn what_does_not_count() {
     }
     drop((registration, held, group, top));
     assert_empty(&runtime);
+}
+
+/// Stalls of several chargers that begin and end in any order, with looks between: the time in which there was any.
+#[test]
+fn stalls_that_overlap_count_once() {
+    let (runtime, top, group) = three();
+    let other = create(&top, "other");
+    let groups = [&group, &other, &top];
+    let held = group.charge(100);
+    for looks in [false, true] {
+        for first in [0, 1] {
+            let before = groups.map(|group| group.pressure().some.total);
+            let begun = Instant::now();
+            let mut waiters = vec![in_line(&group, 1), in_line(&other, 1)];
+            if looks {
+                groups.into_iter().for_each(stands_still);
+            }
+            thread::sleep(NAP);
+            drop(waiters.remove(first));
+            if looks {
+                stands_still(&top);
+            }
+            thread::sleep(NAP);
+            drop(waiters);
+            let most = begun.elapsed();
+            nothing_stands_still(&groups);
+            let after = groups.map(|group| group.pressure().some.total);
+            let stood = [0, 1, 2].map(|at| after[at] - before[at]);
+            let [longer, shorter] = if first == 0 { [stood[1], stood[0]] } else { [stood[0], stood[1]] };
+            assert!(shorter >= NAP && longer >= 2 * NAP, "{stood:?}");
+            assert!(stood[2] >= longer && stood[2] <= longer + shorter && stood[2] <= most, "{stood:?} of {most:?}");
+        }
+    }
+    drop((held, group, other, top));
+    assert_empty(&runtime);
+}
+
+#[test]
+fn where_stalls_are_not_counted() {
+    for builder in kinds() {
+        let runtime = build(builder.count_stalls(false));
+        let group = limited(&runtime.root(), "q", 100);
+        let held = group.charge(100);
+        let waiter = blocked(&group, 1, &group);
+        let second = Duration::from_secs(1);
+        let refused = group.set_pressure_trigger(Some(PressureTrigger::some(second, second)));
+        assert_eq!(refused, Err(PressureTriggerError::Uncounted));
+        assert_eq!((group.pressure_trigger(), group.set_pressure_trigger(None)), (None, Ok(())));
+        drop(held);
+        drop(join(waiter).expect("there is room"));
+        assert_eq!(group.pressure(), GroupPressure::default());
+        drop(group);
+        assert_empty(&runtime);
+    }
 }
 
 /// Also under the name of a group that is gone: its object is the next one's.

@@ -21,6 +21,11 @@ enum Step {
     },
     /// One of those that stand still goes on.
     GoOn(prop::sample::Index),
+    /// A charger has stood still for so long, and nothing else has changed meanwhile.
+    Stood {
+        time: u64,
+        full: bool,
+    },
     Pass(u64),
     Read,
 }
@@ -38,6 +43,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         2 => any::<bool>().prop_map(|full| Step::Stop { full }),
         2 => any::<prop::sample::Index>().prop_map(Step::GoOn),
+        2 => (time.clone(), any::<bool>()).prop_map(|(time, full)| Step::Stood { time, full }),
         3 => time.prop_map(Step::Pass),
         1 => Just(Step::Read),
     ];
@@ -112,6 +118,12 @@ fn carry_out(step: &Step, times: &mut StallTimes, model: &mut Model) {
                 standing[stood].to = Some(now);
                 times.change(now, false, standing[stood].full);
             }
+        }
+        &Step::Stood { time, full } => {
+            let from = model.now;
+            model.now += time;
+            model.stalls.push(Stood { from, to: Some(model.now), full });
+            times.stood(from, model.now, full);
         }
         Step::Pass(time) => model.now += time,
         Step::Read => times.advance(model.now),
@@ -199,7 +211,8 @@ proptest! {
         }
         for step in &steps {
             let until = match step {
-                Step::Pass(time) => model.now + time.min(&(40 * SECOND)),
+                // A stall is deferred only where there is no trigger.
+                Step::Pass(time) | Step::Stood { time, .. } => model.now + time.min(&(40 * SECOND)),
                 step => {
                     carry_out(step, &mut times, &mut model);
                     model.now
