@@ -23,6 +23,9 @@ pub struct PoolConfig {
     pub(crate) reserve: u64,
     pub(crate) spill_on_demand: bool,
     pub(crate) by_operator: bool,
+    /// Only sessions look at it.
+    #[cfg_attr(not(feature = "session"), allow(dead_code))]
+    pub(crate) max_unreserved: Option<u64>,
     patience: Option<Duration>,
 }
 
@@ -65,6 +68,28 @@ impl PoolConfig {
     /// Each growth and each return then takes a shared lock for reading, and looks for the operator by name.
     pub fn by_operator(mut self) -> PoolConfig {
         self.by_operator = true;
+        self
+    }
+
+    /// Ends a plan whose group has allocated more than `bytes` beyond what it has reserved: with a `ResourcesExhausted`
+    /// that names the group, as a refusal does. Some operators reserve nothing: a window over all rows, the decoding of
+    /// files. Without a bound such a query takes the memory of all, and the system kills the process.
+    ///
+    /// It needs `memcg-alloc` as the global allocator and a [`GroupTracer`](crate::GroupTracer): without them nothing is
+    /// known to be allocated, and no plan ends. It concerns the plans of [sessions](crate::InGroupSession). While there
+    /// are such sessions a thread looks at each every 10 ms, so what a plan allocates between two looks is beyond the
+    /// bound. While the group's usage is below `bytes` a look reads that usage; else it costs a
+    /// [`Group::ledger`](memcg::Group::ledger).
+    ///
+    /// ```
+    /// use memcg::Bytes;
+    /// use memcg_datafusion::PoolConfig;
+    ///
+    /// let config = PoolConfig::new().spill_on_demand().max_unreserved(Bytes(256 << 20));
+    /// # let _ = config;
+    /// ```
+    pub fn max_unreserved(mut self, bytes: impl Into<Bytes>) -> PoolConfig {
+        self.max_unreserved = Some(bytes.into().as_u64());
         self
     }
 

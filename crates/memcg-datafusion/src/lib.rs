@@ -16,6 +16,8 @@ mod session;
 mod sorts;
 #[cfg(feature = "session")]
 mod tracer;
+#[cfg(feature = "session")]
+mod unreserved;
 
 pub use arrow::ArrowPool;
 pub use config::PoolConfig;

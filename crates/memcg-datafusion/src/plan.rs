@@ -21,11 +21,13 @@ use futures::task::AtomicWaker;
 use memcg::{Grouped, InGroup};
 
 use crate::ended::Life;
+use crate::unreserved::Unreserved;
 
 /// The last rule: it puts the whole plan into a group.
 #[derive(Debug)]
 pub(crate) struct RunInGroup {
     pub(crate) life: Arc<Life>,
+    pub(crate) unreserved: Option<Arc<Unreserved>>,
 }
 
 impl RunInGroup {
@@ -34,7 +36,7 @@ impl RunInGroup {
 
 impl PhysicalOptimizerRule for RunInGroup {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(Arc::new(InGroupExec { input: plan, life: Arc::clone(&self.life) }))
+        Ok(Arc::new(InGroupExec { input: plan, life: Arc::clone(&self.life), unreserved: self.unreserved.clone() }))
     }
 
     fn name(&self) -> &str {
@@ -47,11 +49,13 @@ impl PhysicalOptimizerRule for RunInGroup {
 }
 
 /// Passes on what its input gives. The input runs in the group, and the stream ends with an error when the group is
-/// cancelled or offline, also while it waits: the drop of the input then ends the tasks below.
+/// cancelled or offline, also while it waits, and where it has allocated too much that is not reserved. The drop of the
+/// input then ends the tasks below.
 #[derive(Debug)]
 struct InGroupExec {
     input: Arc<dyn ExecutionPlan>,
     life: Arc<Life>,
+    unreserved: Option<Arc<Unreserved>>,
 }
 
 impl DisplayAs for InGroupExec {
@@ -94,7 +98,9 @@ impl ExecutionPlan for InGroupExec {
         _options: ReplaceChildrenOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         match (children.pop(), children.is_empty()) {
-            (Some(input), true) => Ok(Arc::new(InGroupExec { input, life: Arc::clone(&self.life) })),
+            (Some(input), true) => {
+                Ok(Arc::new(InGroupExec { input, life: Arc::clone(&self.life), unreserved: self.unreserved.clone() }))
+            }
             _ => internal_err!("InGroupExec has one child"),
         }
     }
@@ -114,6 +120,7 @@ impl ExecutionPlan for InGroupExec {
             input: Some(input.in_group(group)),
             waker: self.life.waker(),
             life: Arc::clone(&self.life),
+            unreserved: self.unreserved.clone(),
         }))
     }
 
@@ -147,6 +154,7 @@ struct InGroupStream {
     input: Option<Grouped<SendableRecordBatchStream>>,
     waker: Arc<AtomicWaker>,
     life: Arc<Life>,
+    unreserved: Option<Arc<Unreserved>>,
 }
 
 impl Stream for InGroupStream {
@@ -160,6 +168,10 @@ impl Stream for InGroupStream {
         if let Some(ended) = this.life.ended() {
             this.input = None;
             return Poll::Ready(Some(Err(ended.into_error())));
+        }
+        if let Some(error) = this.unreserved.as_ref().and_then(|unreserved| unreserved.error()) {
+            this.input = None;
+            return Poll::Ready(Some(Err(error)));
         }
         let polled = Pin::new(input).poll_in(|input| input.poll_next(context));
         // An error is the last that comes, also where an operator would go on.

@@ -13,6 +13,7 @@ use memcg::{Group, GroupName, GroupScope, Limits};
 use crate::config::PoolConfig;
 use crate::plan::RunInGroup;
 use crate::pool::GroupPool;
+use crate::unreserved::Unreserved;
 
 /// Puts the queries of a `SessionContext` into groups.
 ///
@@ -79,7 +80,7 @@ pub trait InGroupSession {
 impl InGroupSession for SessionContext {
     fn with_group(&self, group: &Group, config: &PoolConfig) -> Result<SessionContext> {
         let pool = GroupPool::with_config(group, config).map_err(|error| DataFusionError::External(error.into()))?;
-        session_of(self, &Arc::new(pool))
+        session_of(self, &Arc::new(pool), config)
     }
 
     fn for_query<'a>(
@@ -92,17 +93,18 @@ impl InGroupSession for SessionContext {
         let external = |error: memcg::CreateError| DataFusionError::External(error.into());
         let group = parent.scope(name, limits).map_err(external)?;
         let pool = Arc::new(GroupPool::with_config(&group, config).map_err(external)?);
-        let context = session_of(self, &pool)?;
+        let context = session_of(self, &pool, config)?;
         Ok(QuerySession { context, group: Some(group), pool })
     }
 }
 
-fn session_of(session: &SessionContext, pool: &Arc<GroupPool>) -> Result<SessionContext> {
+fn session_of(session: &SessionContext, pool: &Arc<GroupPool>, config: &PoolConfig) -> Result<SessionContext> {
     let env = RuntimeEnvBuilder::from_runtime_env(&session.runtime_env());
     let state = session.state();
     // A session of a group that is made from another one leaves that group.
     let rules = state.physical_optimizers().iter().filter(|rule| rule.name() != RunInGroup::NAME).cloned();
-    let runs_in_group = RunInGroup { life: Arc::clone(pool.life()) };
+    let unreserved = config.max_unreserved.map(|max| Unreserved::watch(pool.life(), max)).transpose()?;
+    let runs_in_group = RunInGroup { life: Arc::clone(pool.life()), unreserved };
     let rules = rules.chain([Arc::new(runs_in_group) as _]).collect();
     let state = SessionStateBuilder::new_from_existing(state)
         .with_physical_optimizer_rules(rules)

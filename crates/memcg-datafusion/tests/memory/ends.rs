@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use datafusion::execution::memory_pool::MemoryPool;
 use futures::StreamExt;
+use memcg::allocator::Owner; // what an allocator does
 use memcg::{Limits, OomPolicy};
 use memcg_datafusion::{EndReason, Ended, GroupPool, InGroupSession, PoolConfig};
 
@@ -87,5 +88,44 @@ async fn an_aborted_query_gives_all_back() {
     drop(query);
     assert!(runs.await.unwrap_err().is_cancelled());
     drop(feed);
+    assert_empty(&runtime);
+}
+
+/// A query that has allocated too much beyond what it has reserved ends with an error that names it. What is reserved
+/// does not count, and neither does another query's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_query_that_allocates_what_it_does_not_reserve() {
+    let (session, runtime) = (session(2), runtime());
+    let config = PoolConfig::new().max_unreserved(2 * MIB as usize);
+    let queries = [1, 2].map(|name| session.for_query(&runtime.root(), name, Limits::new(), &config).unwrap());
+    let feeds = ["first", "second"].map(|table| fed(&session, table));
+    let mut runs = Vec::new();
+    for (query, table) in queries.iter().zip(["first", "second"]) {
+        let rows = query.sql(&SORT.replace("endless", table)).await.unwrap();
+        runs.push(tokio::spawn(async move { rows.collect().await }));
+    }
+    let end = Instant::now() + Duration::from_secs(60);
+    let mut sent = 0;
+    while queries.iter().any(|query| query.group().live() < 3 * MIB) {
+        assert!(Instant::now() < end, "they read");
+        for feed in &feeds {
+            feed.send(batch(sent)).await.unwrap();
+        }
+        sent += 1;
+    }
+    let bytes = 16 << 20;
+    let object = queries[0].group().run(|| Owner::charge(bytes));
+    // It ends while it waits for rows.
+    let error = runs.remove(0).await.unwrap().unwrap_err().to_string();
+    assert!(error.contains("/1 has allocated 16 MiB and reserved"), "{error}");
+    assert!(error.contains("more than 2 MiB beyond what is reserved"), "{error}");
+    // SAFETY: the object of these bytes is freed once.
+    #[allow(unsafe_code)]
+    unsafe {
+        object.uncharge(bytes);
+    }
+    drop(feeds);
+    assert!(runs.remove(0).await.unwrap().is_ok());
+    drop(queries);
     assert_empty(&runtime);
 }
