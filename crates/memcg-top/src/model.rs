@@ -200,10 +200,12 @@ pub(crate) enum Sort {
     Waiting,
     Refused,
     Forced,
+    Pressure,
 }
 
 impl Sort {
-    const ALL: [Sort; 6] = [Sort::Usage, Sort::Name, Sort::Rate, Sort::Waiting, Sort::Refused, Sort::Forced];
+    const ALL: [Sort; 7] =
+        [Sort::Usage, Sort::Name, Sort::Rate, Sort::Waiting, Sort::Refused, Sort::Forced, Sort::Pressure];
 
     pub(crate) fn next(self) -> Sort {
         let at = Sort::ALL.iter().position(|&sort| sort == self).unwrap_or(0);
@@ -211,7 +213,7 @@ impl Sort {
     }
 
     pub(crate) fn name(self) -> &'static str {
-        ["usage", "name", "rate", "waiting", "refused/s", "forced"][self as usize]
+        ["usage", "name", "rate", "waiting", "refused/s", "forced", "pressure"][self as usize]
     }
 }
 
@@ -364,6 +366,10 @@ impl Model {
             Sort::Waiting => b.row.waiting.cmp(&a.row.waiting),
             Sort::Refused => of(|seen| seen.refused_rate().unwrap_or(0.0)),
             Sort::Forced => b.row.forced.cmp(&a.row.forced),
+            Sort::Pressure => {
+                let stood = |seen: &Seen| (seen.row.pressure.some.avg10, seen.row.pressure.full.avg10);
+                stood(b).cmp(&stood(a))
+            }
         };
         let order = order.then_with(|| a.row.path.cmp(&b.row.path));
         if self.turned { order.reverse() } else { order }
@@ -459,7 +465,11 @@ pub(crate) mod tests {
     fn each_order_puts_its_figure_first() {
         let mut model = Model { want: Want { depth: 1, lines: 20, ..Want::default() }, ..Model::default() };
         let quiet = row("/quiet", 60);
-        let busy = |usage, refused| Row { refused, waiting: 3, forced: 1, ..row("/busy", usage) };
+        let busy = |usage, refused| {
+            let mut busy = Row { refused, waiting: 3, forced: 1, ..row("/busy", usage) };
+            busy.pressure.some.avg10 = 1;
+            busy
+        };
         model.apply(&sample(1_000, vec![quiet.clone(), busy(10, 0)]));
         model.apply(&sample(2_000, vec![quiet, busy(20, 5)]));
         for sort in Sort::ALL {
@@ -467,7 +477,7 @@ pub(crate) mod tests {
             let first = if sort == Sort::Usage { "/quiet" } else { "/busy" };
             assert_eq!(shown(&model)[1], first, "{}", sort.name());
         }
-        assert_eq!(Sort::ALL.map(Sort::next)[5], Sort::Usage);
+        assert_eq!(Sort::ALL.map(Sort::next)[6], Sort::Usage);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use ratatui::text::{Line as TextLine, Span, Text};
 use ratatui::widgets::{Axis, Cell, Chart, Dataset, GraphType, Paragraph, Row as TableRow, Table, Widget};
 
 use crate::app::{App, Link, Prompt};
-use crate::model::{Kind, Line, Model, Seen};
+use crate::model::{Kind, Line, Model, Seen, Sort};
 use crate::text;
 
 /// Colours, or none.
@@ -98,12 +98,13 @@ enum Column {
     Waiting,
     Refused,
     Forced,
+    Pressure,
     Peak,
 }
 
 impl Column {
     /// As they stand from the left.
-    const ALL: [Column; 9] = [
+    const ALL: [Column; 10] = [
         Column::Group,
         Column::Bar,
         Column::Usage,
@@ -112,10 +113,11 @@ impl Column {
         Column::Waiting,
         Column::Refused,
         Column::Forced,
+        Column::Pressure,
         Column::Peak,
     ];
     /// As a terminal that grows gets them.
-    const BY_WORTH: [Column; 9] = [
+    const BY_WORTH: [Column; 10] = [
         Column::Group,
         Column::Usage,
         Column::Bar,
@@ -124,21 +126,26 @@ impl Column {
         Column::Rate,
         Column::Forced,
         Column::Max,
+        Column::Pressure,
         Column::Peak,
     ];
 
     fn title(self) -> &'static str {
-        ["GROUP", "low high max", "USAGE", "MAX", "RATE/s", "WAIT", "REF/s", "FORCED", "PEAK"][self as usize]
+        ["GROUP", "low high max", "USAGE", "MAX", "RATE/s", "WAIT", "REF/s", "FORCED", "SOME%", "PEAK"][self as usize]
     }
 
     fn width(self) -> u16 {
-        [18, 14, 7, 7, 8, 6, 6, 7, 7][self as usize]
+        [18, 14, 7, 7, 8, 6, 6, 7, 7, 7][self as usize]
     }
 
-    /// Those that fit, and the widths of the group and of the bar: these two share what is left.
-    fn fitting(width: u16) -> (Vec<Column>, Vec<u16>) {
+    /// Those that fit, and the widths of the group and of the bar: these two share what is left. What orders the groups is
+    /// shown before others.
+    fn fitting(width: u16, sort: Sort) -> (Vec<Column>, Vec<u16>) {
         let (mut left, mut fit) = (width, Vec::new());
-        for column in Column::BY_WORTH {
+        let mut by_worth = Column::BY_WORTH;
+        let wanted = if sort == Sort::Pressure { Column::Pressure } else { Column::Group };
+        by_worth[2..].sort_by_key(|&column| column != wanted);
+        for column in by_worth {
             // A blank stands between two columns.
             let needed = column.width() + u16::from(!fit.is_empty());
             if needed > left && !fit.is_empty() {
@@ -160,7 +167,7 @@ impl Column {
 }
 
 fn table(model: &Model, lines: &[&Line<'_>], mark: Option<usize>, width: u16, theme: Theme) -> Table<'static> {
-    let (columns, widths) = Column::fitting(width);
+    let (columns, widths) = Column::fitting(width, model.sort);
     let title = |(&column, &width): (&Column, &u16)| match column {
         Column::Group => Cell::new(column.title()),
         // The letters of the marks, explained where they are used.
@@ -214,6 +221,10 @@ fn cell(line: &Line<'_>, column: Column, width: u16, theme: Theme) -> Cell<'stat
             right(rate.map_or(String::new(), text::count), alarming(rate.is_some_and(|rate| rate > 0.0)))
         }
         Column::Forced => right(text::bytes(row.forced), alarming(row.forced > 0)),
+        Column::Pressure => {
+            let some = row.pressure.some.avg10;
+            right(text::percent(some), alarming(some > 0))
+        }
         Column::Peak => right(text::bytes(row.peak), Style::new()),
     }
 }
@@ -444,9 +455,22 @@ mod tests {
         assert_eq!(lines.len(), 40);
         let figures: Vec<&str> = lines[3].split_whitespace().collect();
         assert_eq!(figures[..2], ["+", "acme"]);
-        assert_eq!(figures[3..], ["32.0M", "64.0M", "+6.0M", "2", "2", "0B", "0B"]);
-        assert!(lines[1].ends_with("FORCED    PEAK"));
+        assert_eq!(figures[3..], ["32.0M", "64.0M", "+6.0M", "2", "2", "0B", "12.05%", "0B"]);
+        assert!(lines[1].ends_with("FORCED   SOME%    PEAK"));
         assert!(screen.lines().all(|line| line.chars().count() <= 120));
+    }
+
+    /// Also on 80 columns, where the column has no room otherwise.
+    #[test]
+    fn what_orders_the_groups_is_shown() {
+        let mut app = two_seconds();
+        assert!(!drawn(&mut app, 80, 24).contains("12.05%"));
+        app.model.set_sort(Sort::Pressure, false);
+        let screen = drawn(&mut app, 80, 24);
+        let lines: Vec<&str> = screen.lines().collect();
+        assert!(lines[1].contains("SOME%") && lines[3].contains("acme") && lines[3].contains("12.05%"), "{screen}");
+        assert_eq!(lines[22], "by pressure");
+        assert!(screen.lines().all(|line| line.chars().count() <= 80));
     }
 
     #[test]
