@@ -14,7 +14,7 @@ use hyper_util::rt::TokioIo;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 
 use crate::policy::Sizes;
@@ -179,10 +179,13 @@ async fn requests(
 }
 
 /// Reads an answer slowly, and begins again.
-async fn slow_reader(address: SocketAddr, counts: Arc<Counts>, len: usize) {
+async fn slow_reader(address: SocketAddr, counts: Arc<Counts>, sizes: Sizes) {
+    let len = sizes.large;
     loop {
         let read = async {
-            let mut stream = TcpStream::connect(address).await?;
+            let socket = TcpSocket::new_v4()?;
+            socket.set_recv_buffer_size(u32::try_from(sizes.socket).unwrap_or(u32::MAX))?;
+            let mut stream = socket.connect(address).await?;
             let request = format!("GET /large/{len} HTTP/1.1\r\nhost: service\r\nconnection: close\r\n\r\n");
             stream.write_all(request.as_bytes()).await?;
             let mut head = [0; 12];
@@ -242,7 +245,7 @@ pub(crate) async fn run(address: SocketAddr, sizes: Sizes, seconds: u64) -> Resu
         flood.spawn(requests(address, Arc::clone(&counts), 1, Duration::ZERO, next));
     }
     for _ in 0..SLOW {
-        flood.spawn(slow_reader(address, Arc::clone(&counts), sizes.large));
+        flood.spawn(slow_reader(address, Arc::clone(&counts), sizes));
     }
     let mut idle = Vec::new();
     for _ in 0..IDLE {

@@ -5,6 +5,9 @@
 //! cargo run --release --manifest-path crates/Cargo.toml --example http_service -- --policy all   with all peers
 //! ```
 //!
+//! `--throughput 300` has ours answer in turns with the same service without it, about a minute, and prints the ratio of
+//! their requests a second.
+//!
 //! With `--features serve`, `--serve FILE` opens a socket for `memcg-top`.
 //!
 //! Tenant `a` reads values of 4 KiB, of which a hot set fits its `low`. Tenant `b` scans values of 256 KiB over eight times
@@ -15,14 +18,16 @@
 mod client;
 mod policy;
 mod service;
+mod throughput;
 
 use std::error::Error;
+use std::net::Ipv4Addr;
 use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
 use clap::Parser;
 use tokio::io::AsyncReadExt;
-use tokio::net::TcpListener;
+use tokio::net::TcpSocket;
 
 use policy::{Policy, Sizes};
 
@@ -38,6 +43,9 @@ struct Args {
     /// Seconds for each of the three phases
     #[arg(long, default_value_t = 5)]
     seconds: u64,
+    /// Asks ours and the same service without it in so many pairs of turns, and prints the ratio of their throughput
+    #[arg(long, value_name = "PAIRS")]
+    throughput: Option<usize>,
     /// Opens a socket there that shows the groups of ours while they serve
     #[cfg(feature = "serve")]
     #[arg(long, value_name = "FILE")]
@@ -48,6 +56,9 @@ struct Args {
     /// Used by the program itself: runs the client against this address
     #[arg(long, hide = true)]
     client: Option<std::net::SocketAddr>,
+    /// Used by the program itself: the service to ask in turns with that
+    #[arg(long, hide = true, requires = "client")]
+    other: Option<std::net::SocketAddr>,
 }
 
 /// Resident bytes of this process; 0 where the system does not say.
@@ -68,7 +79,10 @@ fn run(name: &str, args: &Args) -> Result<bool, Box<dyn Error>> {
     let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let before = resident();
     let (report, most, resident) = tokio.block_on(async {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let socket = TcpSocket::new_v4()?;
+        socket.set_send_buffer_size(u32::try_from(sizes.socket)?)?;
+        socket.bind((Ipv4Addr::LOCALHOST, 0).into())?;
+        let listener = socket.listen(1024)?;
         let address = listener.local_addr()?;
         let server = tokio::spawn(service::serve(listener, policy.clone()));
         let mut client = tokio::process::Command::new(std::env::current_exe()?)
@@ -125,10 +139,23 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     if args.scale == 0 || args.seconds == 0 {
         return Err("--scale and --seconds are numbers from 1 on".into());
     }
+    if args.throughput.is_some_and(|pairs| pairs < throughput::PAIRS_MIN) {
+        return Err(format!("--throughput is a number from {} on", throughput::PAIRS_MIN).into());
+    }
+    let sizes = Sizes::new(args.scale);
     if let Some(address) = args.client {
         let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-        let report = tokio.block_on(client::run(address, Sizes::new(args.scale), args.seconds));
+        if let (Some(other), Some(pairs)) = (args.other, args.throughput) {
+            let pairs = tokio.block_on(throughput::client([address, other], sizes, pairs));
+            print!("{}", pairs.map_err(|failure| failure as Box<dyn Error>)?);
+            return Ok(ExitCode::SUCCESS);
+        }
+        let report = tokio.block_on(client::run(address, sizes, args.seconds));
         println!("{}", report.map_err(|failure| failure as Box<dyn Error>)?.line());
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(pairs) = args.throughput {
+        throughput::run(pairs, sizes, args.scale)?;
         return Ok(ExitCode::SUCCESS);
     }
     if !args.bare {

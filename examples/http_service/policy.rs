@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use memcg::{Charge, ChargeError, Group, Limits, Runtime};
@@ -12,8 +13,11 @@ use crate::client::Report;
 
 pub(crate) const NAMES: [&str; 7] = ["ours", "unlimited", "concurrency", "semaphore", "moka", "moka-static", "foyer"];
 
-/// Hyper's buffers of a connection of HTTP/1: the service sets the most that they grow to.
-pub(crate) const CONNECTION: usize = 64 << 10;
+/// The most that hyper's buffers of a connection of HTTP/1 grow to between two reads.
+pub(crate) const BUFFER: usize = 16 << 10;
+
+/// What an idle connection may hold then: a buffer that has doubled, one for heads of answers, and its state.
+const CONNECTION: usize = 2 * BUFFER + (20 << 10);
 
 /// How large everything is.
 #[derive(Clone, Copy)]
@@ -24,6 +28,8 @@ pub(crate) struct Sizes {
     pub(crate) scan_keys: u64,
     pub(crate) scan_value: usize,
     pub(crate) large: usize,
+    /// Of the system's buffers of a connection: small beside a large answer, so that a slow reader leaves it in the service.
+    pub(crate) socket: usize,
 }
 
 impl Sizes {
@@ -37,16 +43,23 @@ impl Sizes {
             scan_keys: (8 * budget / scan_value) as u64,
             scan_value,
             large: (1 << 20) / scale,
+            socket: (1 << 16) / scale,
         }
     }
 }
 
 /// A value, which keeps its cache entry until it is sent.
-struct Value(Arc<Entry>);
+pub(crate) enum Value {
+    Charged(Arc<Entry>),
+    Free(Bytes),
+}
 
 impl AsRef<[u8]> for Value {
     fn as_ref(&self) -> &[u8] {
-        self.0.bytes()
+        match self {
+            Value::Charged(entry) => entry.bytes(),
+            Value::Free(bytes) => bytes,
+        }
     }
 }
 
@@ -75,11 +88,25 @@ pub(crate) struct Peer {
 }
 
 enum Store {
+    Quick(quick_cache::sync::Cache<(usize, u64), Bytes, ByLength>),
     Moka(moka::sync::Cache<(usize, u64), Bytes>),
     Foyer(foyer::Cache<(usize, u64), Bytes>),
 }
 
+#[derive(Clone)]
+struct ByLength;
+
+impl quick_cache::Weighter<(usize, u64), Bytes> for ByLength {
+    fn weight(&self, _: &(usize, u64), value: &Bytes) -> u64 {
+        (value.len() + OVERHEAD) as u64
+    }
+}
+
 impl Store {
+    fn quick(capacity: usize, value: usize) -> Store {
+        Store::Quick(quick_cache::sync::Cache::with_weighter(capacity / value, capacity as u64, ByLength))
+    }
+
     fn moka(capacity: usize) -> Store {
         let weigh = |_: &(usize, u64), value: &Bytes| u32::try_from(value.len() + OVERHEAD).unwrap_or(u32::MAX);
         Store::Moka(moka::sync::Cache::builder().max_capacity(capacity as u64).weigher(weigh).build())
@@ -92,6 +119,7 @@ impl Store {
 
     fn get(&self, key: (usize, u64), load: impl FnOnce() -> Vec<u8>) -> (Bytes, bool) {
         let found = match self {
+            Store::Quick(cache) => cache.get(&key),
             Store::Moka(cache) => cache.get(&key),
             Store::Foyer(cache) => cache.get(&key).map(|entry| entry.value().clone()),
         };
@@ -100,6 +128,7 @@ impl Store {
         }
         let value = Bytes::from(load());
         match self {
+            Store::Quick(cache) => cache.insert(key, value.clone()),
             Store::Moka(cache) => cache.insert(key, value.clone()),
             Store::Foyer(cache) => drop(cache.insert(key, value.clone())),
         }
@@ -122,7 +151,10 @@ impl Policy {
             Ok(Policy::Peer(Arc::new(Peer { caches, requests, in_flight })))
         };
         match name {
-            "ours" => Ok(Policy::Ours(Arc::new(Ours::new(sizes)?))),
+            "ours" => Ok(Policy::Ours(Arc::new(Ours::new(sizes, true)?))),
+            "unaudited" => Ok(Policy::Ours(Arc::new(Ours::new(sizes, false)?))),
+            // Beside "unaudited": the same service, cache and all, without any charge.
+            "without" => peer(vec![Store::quick(one, sizes.hot_value)], None, None),
             "unlimited" => peer(vec![Store::moka(usize::MAX >> 8)], None, None),
             "concurrency" => peer(vec![Store::moka(one)], Some(64), None),
             "semaphore" => peer(vec![Store::moka(one)], None, Some(budget / 4)),
@@ -134,7 +166,7 @@ impl Policy {
     }
 
     /// Returns a value, and whether it was in the cache.
-    pub(crate) fn get(&self, tenant: usize, key: u64, len: usize) -> Result<(Bytes, bool), ChargeError> {
+    pub(crate) fn get(&self, tenant: usize, key: u64, len: usize) -> Result<(Value, bool), ChargeError> {
         let load = || vec![key as u8; len];
         match self {
             Policy::Ours(ours) => {
@@ -143,16 +175,20 @@ impl Policy {
                     hit = false;
                     load()
                 })?;
-                Ok((Bytes::from_owner(Value(entry)), hit))
+                Ok((Value::Charged(entry), hit))
             }
-            Policy::Peer(peer) => Ok(peer.caches[tenant % peer.caches.len()].get((tenant, key), load)),
+            Policy::Peer(peer) => {
+                let (value, hit) = peer.caches[tenant % peer.caches.len()].get((tenant, key), load);
+                Ok((Value::Free(value), hit))
+            }
         }
     }
 
-    /// Charges what a connection holds, idle or not; `None` where it has to go.
-    pub(crate) fn connect(&self) -> Option<Charge> {
+    /// Charges what a connection holds, idle or not; `None` where it has to go. Like a request it asks the caches to give
+    /// memory back, and waits in line.
+    pub(crate) async fn connect(&self, patience: Duration) -> Option<Charge> {
         match self {
-            Policy::Ours(ours) => ours.connections.try_charge_now(CONNECTION).ok(),
+            Policy::Ours(ours) => ours.connections.charge_async(CONNECTION).timeout(patience).await.ok(),
             Policy::Peer(_) => Some(Group::charge(&unlimited().root(), 0)),
         }
     }
@@ -183,19 +219,9 @@ impl Policy {
 
     /// Judges a run of ours, and checks that all is given back.
     pub(crate) fn end(self, most: u64, report: &Report) -> Result<bool, Box<dyn Error>> {
-        let Policy::Ours(ours) = self else { return Ok(true) };
-        let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
-        let holds = || ours.connections.live() + ours.tenants[2].live();
-        while holds() > 0 && std::time::Instant::now() < until {
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
-        if holds() > 0 {
-            return Err(format!("{} bytes of connections and of c are left", holds()).into());
-        }
-        let Ok(ours) = Arc::try_unwrap(ours) else { return Err("the service still runs".into()) };
-        let Ours { budget, caches, .. } = ours;
-        drop(caches);
-        let (verdict, left) = (budget.verify().to_string(), budget.root().live());
+        let Policy::Ours(_) = &self else { return Ok(true) };
+        let (budget, verdict) = settle(self)?;
+        let left = budget.root().live();
         println!("{verdict}; {left} bytes are left");
         let goals = [
             ("charged within max at every sample", most <= budget.root().max()),
@@ -212,6 +238,24 @@ impl Policy {
     }
 }
 
+/// Waits until requests and connections have given back what they held, drops the caches, and checks the books of ours.
+pub(crate) fn settle(policy: Policy) -> Result<(Runtime, String), Box<dyn Error>> {
+    let Policy::Ours(ours) = policy else { return Err("a peer has no books".into()) };
+    let until = Instant::now() + Duration::from_secs(10);
+    let holds = || ours.connections.live() + ours.tenants[2].live();
+    while holds() > 0 && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    if holds() > 0 {
+        return Err(format!("{} bytes of connections and of c are left", holds()).into());
+    }
+    let Ok(ours) = Arc::try_unwrap(ours) else { return Err("the service still runs".into()) };
+    let Ours { budget, caches, .. } = ours;
+    drop(caches);
+    let verdict = budget.verify().to_string();
+    Ok((budget, verdict))
+}
+
 /// A tree without limits, for what peers do not charge.
 fn unlimited() -> &'static Runtime {
     static UNLIMITED: std::sync::OnceLock<Runtime> = std::sync::OnceLock::new();
@@ -219,8 +263,9 @@ fn unlimited() -> &'static Runtime {
 }
 
 impl Ours {
-    fn new(sizes: Sizes) -> Result<Ours, Box<dyn Error>> {
-        let budget = Runtime::builder().max(sizes.budget).audit(true).build()?;
+    /// `audit`: each charge is counted a second time, so that the books can be checked. It is not for use.
+    fn new(sizes: Sizes, audit: bool) -> Result<Ours, Box<dyn Error>> {
+        let budget = Runtime::builder().max(sizes.budget).audit(audit).build()?;
         let root = budget.root();
         let hot = sizes.hot_keys as usize * (sizes.hot_value + OVERHEAD);
         let tenants = [

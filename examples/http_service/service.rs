@@ -1,25 +1,28 @@
 //! The service: its routes, its layers, its connections.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{Path, State};
 use axum::http::{Request, Response, StatusCode};
 use axum::response::IntoResponse;
 use axum::routing::get;
+use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
-use memcg_tower::AdmissionLayer;
+use memcg::Group;
+use memcg_tower::{Admission, AdmissionLayer};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
-use tower::ServiceBuilder;
 use tower::limit::GlobalConcurrencyLimitLayer;
 use tower::load_shed::LoadShedLayer;
+use tower::{Layer, Service, ServiceBuilder};
 
-use crate::policy::{CONNECTION, InFlight, Policy};
+use crate::policy::{BUFFER, InFlight, Ours, Policy, Value};
 
-/// How long a request waits for room.
+/// How long a request waits for room, and a connection.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 #[derive(Clone)]
@@ -39,7 +42,7 @@ async fn value(State(App(policy)): State<App>, Path((tenant, key, len)): Path<(u
 
 async fn large(State(App(policy)): State<App>, Path(len): Path<usize>) -> Response<Body> {
     let Some(in_flight) = policy.in_flight(len) else { return StatusCode::TOO_MANY_REQUESTS.into_response() };
-    with(bytes::Bytes::from(vec![1; len]), in_flight)
+    with(Value::Free(vec![1; len].into()), in_flight)
 }
 
 async fn used(State(App(policy)): State<App>) -> String {
@@ -47,14 +50,14 @@ async fn used(State(App(policy)): State<App>) -> String {
 }
 
 /// A value that its reader has until it is sent.
-fn with(value: bytes::Bytes, in_flight: InFlight) -> Response<Body> {
-    struct Held(bytes::Bytes, #[allow(dead_code, reason = "its drop gives the room back")] InFlight);
+fn with(value: Value, in_flight: InFlight) -> Response<Body> {
+    struct Held(Value, #[allow(dead_code, reason = "its drop gives the room back")] InFlight);
     impl AsRef<[u8]> for Held {
         fn as_ref(&self) -> &[u8] {
-            &self.0
+            self.0.as_ref()
         }
     }
-    Response::new(Body::from(bytes::Bytes::from_owner(Held(value, in_flight))))
+    Response::new(Body::from(Bytes::from_owner(Held(value, in_flight))))
 }
 
 // ANCHOR: routes
@@ -63,15 +66,10 @@ fn router(policy: &Policy) -> Router {
     let large = Router::new().route("/large/{len}", get(large));
     let app = match policy {
         Policy::Ours(ours) => {
-            let tenants = ours.tenants.clone();
-            let by_path = AdmissionLayer::new(move |request: &Request<Body>| {
-                let tenant = request.uri().path().split('/').nth(2)?;
-                tenants.get(tenant.parse::<usize>().ok()?).cloned()
-            });
             let slow = ours.tenants[2].clone();
             // The whole answer is reserved, because its reader is slow.
-            let whole = AdmissionLayer::new(move |_: &Request<Body>| Some(slow.clone())).response(ours.large);
-            values.layer(by_path.patience(PATIENCE)).merge(large.layer(whole.patience(PATIENCE)))
+            let whole = AdmissionLayer::new(move |_: &Request<_>| Some(slow.clone())).response(ours.large);
+            values.merge(large.layer(whole.patience(PATIENCE)))
         }
         Policy::Peer(peer) => {
             let app = values.merge(large);
@@ -91,22 +89,43 @@ fn router(policy: &Policy) -> Router {
     };
     app.route("/used", get(used)).with_state(App(policy.clone()))
 }
+
+/// Around the whole router, which costs less than a layer of axum's: no body and no future is put into a box for it.
+fn admit(ours: &Ours, app: Router) -> Admission<Router, impl Fn(&Request<Incoming>) -> Option<Group> + use<>> {
+    let tenants = ours.tenants.clone();
+    let by_path = AdmissionLayer::new(move |request: &Request<Incoming>| {
+        let tenant = request.uri().path().strip_prefix("/values/")?.split('/').next()?;
+        tenants.get(tenant.parse::<usize>().ok()?).cloned()
+    });
+    by_path.patience(PATIENCE).layer(app)
+}
 // ANCHOR_END: routes
 
-// ANCHOR: serve
 pub(crate) async fn serve(listener: TcpListener, policy: Policy) {
     let app = router(&policy);
+    match &policy {
+        Policy::Ours(ours) => accept(listener, &policy, admit(ours, app)).await,
+        Policy::Peer(_) => accept(listener, &policy, app).await,
+    }
+}
+
+// ANCHOR: serve
+async fn accept<S, B>(listener: TcpListener, policy: &Policy, app: S)
+where
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible, Future: Send> + Clone + Send + 'static,
+    B: HttpBody<Data = Bytes, Error: std::error::Error + Send + Sync> + Send + 'static,
+{
     let mut connections = JoinSet::new();
     loop {
         let Ok((stream, _)) = listener.accept().await else { continue };
         while connections.try_join_next().is_some() {}
-        // What hyper buffers is charged as long as the connection is there, idle or not.
-        let Some(charge) = policy.connect() else { continue };
-        let service = TowerToHyperService::new(app.clone());
+        let (policy, service) = (policy.clone(), TowerToHyperService::new(app.clone()));
         connections.spawn(async move {
+            // What hyper buffers is charged as long as the connection is there, idle or not.
+            let Some(charge) = policy.connect(PATIENCE).await else { return };
             let mut http = hyper::server::conn::http1::Builder::new();
             // A client that goes is an error of its connection.
-            http.max_buf_size(CONNECTION).serve_connection(TokioIo::new(stream), service).await.ok();
+            http.max_buf_size(BUFFER).serve_connection(TokioIo::new(stream), service).await.ok();
             drop(charge);
         });
     }

@@ -226,6 +226,22 @@ struct Sends {
     waits: Option<Box<(ChargeFuture, Frame<Bytes>)>>,
 }
 
+/// Frames of at most so many bytes are what a connection buffers anyway.
+const SMALL: usize = 8 << 10;
+
+/// A larger frame on its way. The connection takes it whole, and the body may end before it is sent.
+struct Sent {
+    data: Bytes,
+    /// Below the data, whose memory is freed first.
+    _account: Arc<Account>,
+}
+
+impl AsRef<[u8]> for Sent {
+    fn as_ref(&self) -> &[u8] {
+        &self.data
+    }
+}
+
 impl<B> ResponseBody<B> {
     /// The body of a response whose account has so many bytes for it.
     pub(crate) fn new(inner: B, account: Arc<Account>, reserved: u64, patience: Duration) -> Self {
@@ -257,7 +273,15 @@ impl Sends {
                 }
             }
         }
-        Some(frame)
+        Some(self.keep(frame))
+    }
+
+    /// The frame keeps what the request holds until the connection has sent it.
+    fn keep(&self, frame: Frame<Bytes>) -> Frame<Bytes> {
+        if frame.data_ref().is_none_or(|data| data.len() <= SMALL) {
+            return frame;
+        }
+        frame.map_data(|data| Bytes::from_owner(Sent { data, _account: Arc::clone(&self.account) }))
     }
 
     /// The frame that waits, once it is charged. `Ok(None)`: none does.
@@ -267,7 +291,7 @@ impl Sends {
         let frame = self.waits.take().map(|waits| waits.1);
         Poll::Ready(charged.map(|charge| {
             self.add(charge);
-            frame
+            frame.map(|frame| self.keep(frame))
         }))
     }
 

@@ -45,9 +45,8 @@ use crate::settings::Settings;
 /// # drop(app);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone)]
 pub struct AdmissionLayer<C> {
-    classify: C,
+    classify: Arc<C>,
     settings: Arc<Settings>,
 }
 
@@ -67,7 +66,7 @@ impl<C> AdmissionLayer<C> {
             drain: 16 << 20,
             request_group: None,
         };
-        AdmissionLayer { classify, settings: Arc::new(settings) }
+        AdmissionLayer { classify: Arc::new(classify), settings: Arc::new(settings) }
     }
 
     fn with(mut self, set: impl FnOnce(&mut Settings)) -> Self {
@@ -95,7 +94,8 @@ impl<C> AdmissionLayer<C> {
 
     /// Sets the bytes to reserve for a response: what is handed to the connection and may not be sent yet. 64 KiB by
     /// default. They come on top of the request's body, whose bytes a response of known length takes over. A larger
-    /// frame is charged when it comes, and held back for at most the patience where there is no room.
+    /// frame is charged when it comes, and held back for at most the patience where there is no room. A frame above 8 KiB
+    /// keeps what the request holds until the connection has sent it.
     pub fn response(self, bytes: usize) -> Self {
         self.with(|settings| settings.response = bytes as u64)
     }
@@ -123,11 +123,17 @@ impl<C> AdmissionLayer<C> {
     }
 }
 
-impl<S, C: Clone> Layer<S> for AdmissionLayer<C> {
+impl<C> Clone for AdmissionLayer<C> {
+    fn clone(&self) -> Self {
+        AdmissionLayer { classify: Arc::clone(&self.classify), settings: Arc::clone(&self.settings) }
+    }
+}
+
+impl<S, C> Layer<S> for AdmissionLayer<C> {
     type Service = Admission<S, C>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        Admission::new(inner, self.classify.clone(), Arc::clone(&self.settings))
+        Admission::new(inner, Arc::clone(&self.classify), Arc::clone(&self.settings))
     }
 }
 

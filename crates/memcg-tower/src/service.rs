@@ -22,16 +22,26 @@ use crate::stages::Refusing;
 /// `poll_ready` is that of the inner service and takes nothing: it knows no request and so no tenant. A request waits for
 /// its tenant in the future of `call`. So nothing is left where the service is dropped or cloned after `poll_ready`, or a
 /// timer ends the request: the drop of the future leaves the line, or gives the bytes back.
-#[derive(Clone)]
 pub struct Admission<S, C> {
     inner: S,
-    classify: C,
+    shared: Arc<Shared<C>>,
+}
+
+/// What all clones of a service share: servers clone theirs for each connection, or for each request.
+struct Shared<C> {
+    classify: Arc<C>,
     settings: Arc<Settings>,
 }
 
 impl<S, C> Admission<S, C> {
-    pub(crate) fn new(inner: S, classify: C, settings: Arc<Settings>) -> Self {
-        Admission { inner, classify, settings }
+    pub(crate) fn new(inner: S, classify: Arc<C>, settings: Arc<Settings>) -> Self {
+        Admission { inner, shared: Arc::new(Shared { classify, settings }) }
+    }
+}
+
+impl<S: Clone, C> Clone for Admission<S, C> {
+    fn clone(&self) -> Self {
+        Admission { inner: self.inner.clone(), shared: Arc::clone(&self.shared) }
     }
 }
 
@@ -51,11 +61,11 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let Some(tenant) = (self.classify)(&request) else {
+        let Some(tenant) = (self.shared.classify)(&request) else {
             // The current group is that of the caller, as it is without this layer.
             return ResponseFuture::passed(self.inner.call(request.map(RequestBody::uncharged)));
         };
-        let settings = &*self.settings;
+        let settings = &*self.shared.settings;
         let order = match Order::new(tenant, request.body(), settings) {
             Ok(order) => order,
             Err(refusal) => return ResponseFuture::refused(Refusing::new(refusal, request, settings)),
@@ -73,15 +83,15 @@ where
         // The one that is ready waits with the request; its place takes a clone, which is asked before it is called.
         let clone = self.inner.clone();
         let inner = mem::replace(&mut self.inner, clone);
-        let charge = order.group().charge_async(memcg::Bytes(order.bytes)).timeout(self.settings.patience);
-        let settings = Arc::clone(&self.settings);
+        let charge = order.group().charge_async(memcg::Bytes(order.bytes)).timeout(settings.patience);
+        let settings = Arc::clone(&self.shared.settings);
         ResponseFuture::waiting(Waiting { charge, inner, request, order, settings })
     }
 }
 
 impl<S: fmt::Debug, C> fmt::Debug for Admission<S, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Admission { inner, settings, .. } = self;
-        f.debug_struct("Admission").field("inner", inner).field("settings", settings).finish_non_exhaustive()
+        let Admission { inner, shared } = self;
+        f.debug_struct("Admission").field("inner", inner).field("settings", &shared.settings).finish_non_exhaustive()
     }
 }

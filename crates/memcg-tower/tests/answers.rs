@@ -355,6 +355,31 @@ async fn a_large_frame_of_a_response_is_charged_or_waits() {
     scene.assert_given_back();
 }
 
+/// A connection takes a frame whole, and the body has ended before a slow reader has it.
+#[tokio::test]
+async fn a_large_frame_is_charged_until_it_is_sent() {
+    let scene = Scene::new();
+    let service = scene.layer().layer(service_fn(|request: Request<InBody>| async move {
+        ok(vec![7; request.headers()["length"].to_str().unwrap().parse().unwrap()])
+    }));
+    for (len, held) in [(8 * KIB, 0), (20 * KIB, OVERHEAD + 20 * KIB as u64)] {
+        let mut asks = request("acme", "");
+        asks.headers_mut().insert("length", len.to_string().parse().unwrap());
+        let mut response = service.clone().oneshot(asks).await.unwrap();
+        let frame = response.body_mut().frame().await.unwrap().unwrap();
+        assert!(response.body_mut().frame().await.is_none());
+        drop(response);
+        assert_eq!(scene.acme.live(), held, "{len} bytes are on their way");
+        let data = frame.into_data().unwrap();
+        assert_eq!((data.len(), data[0], scene.acme.live()), (len, 7, held));
+        let rest = data.slice(len / 2..);
+        drop(data);
+        assert_eq!(scene.acme.live(), held, "a part of them is");
+        drop(rest);
+        scene.assert_given_back();
+    }
+}
+
 #[tokio::test]
 async fn a_request_has_a_group_of_its_own() {
     let scene = Scene::new();
