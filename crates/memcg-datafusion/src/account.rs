@@ -4,9 +4,10 @@
 use std::sync::{Arc, PoisonError, RwLock};
 
 use datafusion_execution::memory_pool::MemoryConsumer;
-use memcg::{CreateError, Group, GroupName, GroupScope, Limits, Priority, Registration};
+use memcg::{Bytes, ChargeError, CreateError, Group, GroupName, GroupScope, Limits, Priority, RawCover, Registration};
 
 use crate::config::PoolConfig;
+use crate::covers::Scope;
 use crate::demand::Demand;
 use crate::sorts::{Part, SORTER, Sorts};
 
@@ -40,6 +41,8 @@ pub(crate) struct Account {
     /// The group's reclaimer asks these consumers to spill.
     is_asked: bool,
     pub(crate) group: Group,
+    /// Pays for what the query's group allocates.
+    cover: Option<RawCover>,
     pub(crate) demand: Option<Arc<Demand>>,
     // Dropped in this order: the group goes offline without a reclaimer.
     _reclaimer: Option<Registration>,
@@ -47,8 +50,51 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    pub(crate) fn plain(group: Group) -> Account {
-        Account { operator: String::new(), is_asked: false, group, demand: None, _reclaimer: None, _scope: None }
+    pub(crate) fn plain(group: Group, cover: Option<&Arc<RawCover>>) -> Account {
+        let cover = cover.and_then(|cover| cover.of_below(&group));
+        Account { operator: String::new(), is_asked: false, group, cover, demand: None, _reclaimer: None, _scope: None }
+    }
+
+    /// Charges, and never waits.
+    #[inline]
+    pub(crate) fn try_charge_now(&self, bytes: u64) -> Result<(), ChargeError> {
+        match &self.cover {
+            None => self.group.try_charge_raw_now(Bytes(bytes)),
+            Some(cover) => cover.try_charge_now(Bytes(bytes)),
+        }
+    }
+
+    /// The same. Where it does not fit, others begin to give.
+    #[inline]
+    pub(crate) fn try_charge_or_start(&self, bytes: u64) -> Result<(), ChargeError> {
+        match &self.cover {
+            None => self.group.try_charge_raw_or_start(Bytes(bytes)),
+            Some(cover) => cover.try_charge_or_start(Bytes(bytes)),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn charge(&self, bytes: u64) {
+        match &self.cover {
+            None => self.group.charge_raw(Bytes(bytes)),
+            Some(cover) => cover.charge(Bytes(bytes)),
+        };
+    }
+
+    #[inline]
+    pub(crate) fn uncharge(&self, bytes: u64) {
+        match &self.cover {
+            None => self.group.uncharge(Bytes(bytes)),
+            Some(cover) => cover.uncharge(Bytes(bytes)),
+        }
+    }
+
+    /// Finds what threads have freed and given up, where the charges pay for it.
+    pub(crate) fn settle(&self) -> bool {
+        if self.cover.is_some() {
+            self.group.flush();
+        }
+        self.cover.is_some()
     }
 
     /// The sorts of the account, and which part of one the consumer is.
@@ -58,7 +104,12 @@ impl Account {
     }
 
     /// A group below `parent`. Where another pool of the group has taken the name, it has none.
-    fn below(parent: &Group, operator: &str, is_asked: bool) -> Result<Account, CreateError> {
+    fn below(
+        parent: &Group,
+        cover: Option<&Arc<RawCover>>,
+        operator: &str,
+        is_asked: bool,
+    ) -> Result<Account, CreateError> {
         let taken = |error| match error {
             CreateError::Taken { .. } | CreateError::Name { .. } => parent.scope(GroupName::Unnamed, Limits::new()),
             other => Err(other),
@@ -66,8 +117,9 @@ impl Account {
         let scope = parent.scope(operator, Limits::new()).or_else(taken)?;
         let demand = is_asked.then(|| Demand::new(scope.clone()));
         let reclaimer = demand.clone().map(|demand| scope.register_reclaimer(demand, Priority::NORMAL));
-        let (operator, group) = (operator.to_string(), scope.clone());
-        Ok(Account { operator, is_asked, group, demand, _reclaimer: reclaimer, _scope: Some(scope) })
+        let plain = Account::plain(scope.clone(), cover);
+        let operator = operator.to_string();
+        Ok(Account { operator, is_asked, demand, _reclaimer: reclaimer, _scope: Some(scope), ..plain })
     }
 }
 
@@ -75,18 +127,19 @@ impl Account {
 pub(crate) enum Accounts {
     One(Account),
     BySpill { spillable: Account, unspillable: Account },
-    ByOperator { parent: Group, asks: bool, known: RwLock<Vec<Arc<Account>>> },
+    ByOperator { parent: Scope, asks: bool, known: RwLock<Vec<Arc<Account>>> },
 }
 
 impl Accounts {
-    pub(crate) fn new(group: &Group, config: &PoolConfig) -> Result<Accounts, CreateError> {
+    pub(crate) fn new(scope: &Scope, config: &PoolConfig) -> Result<Accounts, CreateError> {
+        let (group, cover) = (scope.group(), scope.cover());
         Ok(if config.by_operator {
-            Accounts::ByOperator { parent: group.clone(), asks: config.spill_on_demand, known: RwLock::default() }
+            Accounts::ByOperator { parent: scope.clone(), asks: config.spill_on_demand, known: RwLock::default() }
         } else if config.spill_on_demand {
-            let spillable = Account::below(group, "spillable", true)?;
-            Accounts::BySpill { spillable, unspillable: Account::below(group, "unspillable", false)? }
+            let spillable = Account::below(group, cover, "spillable", true)?;
+            Accounts::BySpill { spillable, unspillable: Account::below(group, cover, "unspillable", false)? }
         } else {
-            Accounts::One(Account::plain(group.clone()))
+            Accounts::One(Account::plain(group.clone(), cover))
         })
     }
 
@@ -106,7 +159,7 @@ impl Accounts {
 /// The account of the consumer's operator, which is made for the first consumer of it.
 fn of_operator(
     consumer: &MemoryConsumer,
-    parent: &Group,
+    parent: &Scope,
     asks: bool,
     known: &RwLock<Vec<Arc<Account>>>,
 ) -> Arc<Account> {
@@ -124,10 +177,11 @@ fn of_operator(
         return Arc::clone(account);
     }
     // Without a group of its own, because there are too many or the parent is offline, it charges the parent.
-    let account = Account::below(parent, operator, is_asked).unwrap_or_else(|_| Account {
+    let (parent, cover) = (parent.group(), parent.cover());
+    let account = Account::below(parent, cover, operator, is_asked).unwrap_or_else(|_| Account {
         operator: operator.to_string(),
         is_asked,
-        ..Account::plain(parent.clone())
+        ..Account::plain(parent.clone(), cover)
     });
     let account = Arc::new(account);
     known.push(Arc::clone(&account));

@@ -8,6 +8,8 @@ use datafusion_common::DataFusionError;
 use futures::task::AtomicWaker;
 use memcg::{ChargeError, Group};
 
+use crate::covers::Scope;
+
 /// Why a query has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -98,18 +100,22 @@ impl std::error::Error for Ended {}
 /// Whether the queries of a group go on, and which streams to wake when they do not.
 #[derive(Debug)]
 pub(crate) struct Life {
-    group: Group,
+    scope: Scope,
     cancelled: AtomicBool,
     waiting: Mutex<Vec<Weak<AtomicWaker>>>,
 }
 
 impl Life {
-    pub(crate) fn new(group: Group) -> Arc<Life> {
-        Arc::new(Life { group, cancelled: AtomicBool::new(false), waiting: Mutex::default() })
+    pub(crate) fn new(scope: Scope) -> Arc<Life> {
+        Arc::new(Life { scope, cancelled: AtomicBool::new(false), waiting: Mutex::default() })
     }
 
     pub(crate) fn group(&self) -> &Group {
-        &self.group
+        self.scope.group()
+    }
+
+    pub(crate) fn scope(&self) -> &Scope {
+        &self.scope
     }
 
     #[cfg(feature = "session")]
@@ -118,12 +124,12 @@ impl Life {
         // because the reader looks again after it has registered.
         let reason = if self.cancelled.load(Ordering::Acquire) {
             EndReason::Cancelled
-        } else if self.group.is_offline() {
+        } else if self.group().is_offline() {
             EndReason::Offline
         } else {
             return None;
         };
-        Some(Ended { path: self.group.path(), reason })
+        Some(Ended { path: self.group().path(), reason })
     }
 
     /// The group is a victim: its queries end.

@@ -4,6 +4,7 @@
 mod account;
 mod arrow;
 mod config;
+mod covers;
 mod demand;
 mod ended;
 mod patience;

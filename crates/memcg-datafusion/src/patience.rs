@@ -4,9 +4,10 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use memcg::{Bytes, ChargeError, Group};
+use memcg::{ChargeError, Group};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
+use crate::account::Account;
 use crate::demand::{Stage, stage_below};
 
 /// How long a wait goes on while nothing moves, and while operators that were asked have not come: such a part of the
@@ -57,25 +58,25 @@ impl Patience {
     }
 
     /// Charges `bytes` without a guard, where `level` has refused them. `None`: they did not come in time.
-    pub(crate) fn wait(&self, group: &Group, bytes: u64, level: &Group) -> Option<Result<(), ChargeError>> {
+    pub(crate) fn wait(&self, account: &Account, bytes: u64, level: &Group) -> Option<Result<(), ChargeError>> {
         let vain = self.vain()?;
         if !may_wait() {
             return None;
         }
-        let charged = tokio::task::block_in_place(|| self.charge(group, bytes, level, vain));
+        let charged = tokio::task::block_in_place(|| self.charge(account, bytes, level, vain));
         self.learn(charged.is_none());
         charged
     }
 
     /// It takes no place in line: the line would refuse operators the memory that they need to spill.
-    fn charge(&self, group: &Group, bytes: u64, level: &Group, vain: u32) -> Option<Result<(), ChargeError>> {
+    fn charge(&self, account: &Account, bytes: u64, level: &Group, vain: u32) -> Option<Result<(), ChargeError>> {
         let begun = Instant::now();
         let (mut moved, mut least) = (begun, level.usage());
         for look in 1_u32.. {
             let charged = if look.is_multiple_of(ASK_AGAIN) {
-                group.try_charge_raw_or_start(Bytes(bytes))
+                account.try_charge_or_start(bytes)
             } else {
-                group.try_charge_raw_now(Bytes(bytes))
+                account.try_charge_now(bytes)
             };
             match charged {
                 // A refusal: it may fit later.

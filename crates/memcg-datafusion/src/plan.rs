@@ -18,9 +18,10 @@ use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::Stream;
 use futures::task::AtomicWaker;
-use memcg::{Grouped, InGroup};
+use memcg::Bytes;
 
 use crate::ended::Life;
+use crate::pool::failed;
 use crate::unreserved::Unreserved;
 
 /// The last rule: it puts the whole plan into a group.
@@ -113,14 +114,14 @@ impl ExecutionPlan for InGroupExec {
         if let Some(ended) = self.life.ended() {
             return Err(ended.into_error());
         }
-        let group = self.life.group();
-        let input = group.run(|| self.input.execute(partition, context))?;
+        let input = self.life.scope().run(|| self.input.execute(partition, context))?;
         Ok(Box::pin(InGroupStream {
             schema: input.schema(),
-            input: Some(input.in_group(group)),
+            input: Some(input),
             waker: self.life.waker(),
             life: Arc::clone(&self.life),
             unreserved: self.unreserved.clone(),
+            excess: None,
         }))
     }
 
@@ -151,10 +152,12 @@ impl ExecutionPlan for InGroupExec {
 struct InGroupStream {
     schema: SchemaRef,
     /// `None`: it has ended.
-    input: Option<Grouped<SendableRecordBatchStream>>,
+    input: Option<SendableRecordBatchStream>,
     waker: Arc<AtomicWaker>,
     life: Arc<Life>,
     unreserved: Option<Arc<Unreserved>>,
+    /// By how much the group was above its max at the last batch.
+    excess: Option<u64>,
 }
 
 impl Stream for InGroupStream {
@@ -166,19 +169,61 @@ impl Stream for InGroupStream {
         // Registered before it looks, so no end is missed.
         this.waker.register(context.waker());
         if let Some(ended) = this.life.ended() {
-            this.input = None;
+            this.end();
             return Poll::Ready(Some(Err(ended.into_error())));
         }
         if let Some(error) = this.unreserved.as_ref().and_then(|unreserved| unreserved.error()) {
-            this.input = None;
+            this.end();
             return Poll::Ready(Some(Err(error)));
         }
-        let polled = Pin::new(input).poll_in(|input| input.poll_next(context));
+        let polled = this.life.scope().run(|| input.as_mut().poll_next(context));
         // An error is the last that comes, also where an operator would go on.
         if let Poll::Ready(None | Some(Err(_))) = polled {
-            this.input = None;
+            this.end();
+        }
+        if let Poll::Ready(Some(Ok(_))) = polled
+            && let Err(error) = this.check()
+        {
+            this.end();
+            return Poll::Ready(Some(Err(error)));
         }
         polled
+    }
+}
+
+impl InGroupStream {
+    /// The refusal of a query that allocates above its group's max and reserves nothing: no growth of it is refused. It
+    /// ends where the group is above max at two batches, and no less at the second.
+    fn check(&mut self) -> Result<()> {
+        let scope = self.life.scope();
+        if scope.cover().is_none() {
+            return Ok(());
+        }
+        let before = self.excess.take();
+        let excess = scope.group().forced();
+        if excess == 0 {
+            return Ok(());
+        }
+        self.excess = Some(excess);
+        if before.is_none_or(|before| excess < before) {
+            return Ok(());
+        }
+        scope.group().flush();
+        match scope.group().try_charge_raw_now(Bytes(1)) {
+            Ok(()) => scope.group().uncharge(Bytes(1)),
+            Err(error) => return failed("query", &error),
+        }
+        Ok(())
+    }
+
+    fn end(&mut self) {
+        self.life.scope().run(|| self.input = None);
+    }
+}
+
+impl Drop for InGroupStream {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 

@@ -9,6 +9,7 @@ use memcg::{Bytes, ChargeError, CreateError, Group, OverLimitError, Registration
 
 use crate::account::{Account, Accounts, gives_back, is_exchange};
 use crate::config::PoolConfig;
+use crate::covers::{Scope, cover_of};
 use crate::ended::{Ended, Life};
 use crate::patience::Patience;
 use crate::replays::Replays;
@@ -28,6 +29,9 @@ use crate::sorts::{Part, Step};
 /// cancelled or offline, the error is an [`Ended`].
 ///
 /// No call blocks, except where the pool has [patience](PoolConfig::patience).
+///
+/// Where the process's allocator charges groups, reservations pay for what is allocated in [`run`](GroupPool::run): the
+/// group is charged for the larger of the two. A growth and its return then cost some hundred nanoseconds.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -60,8 +64,9 @@ pub struct GroupPool {
 impl GroupPool {
     /// A pool that charges `group` and does nothing else.
     pub fn new(group: &Group) -> GroupPool {
-        let accounts = Accounts::One(Account::plain(group.clone()));
-        GroupPool::of_accounts(group, accounts, &PoolConfig::new())
+        let scope = Scope::new(group.clone(), cover_of(group));
+        let accounts = Accounts::One(Account::plain(group.clone(), scope.cover()));
+        GroupPool::of_accounts(scope, accounts, &PoolConfig::new())
     }
 
     /// A pool of `group` that does what `config` says.
@@ -81,25 +86,46 @@ impl GroupPool {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn with_config(group: &Group, config: &PoolConfig) -> std::result::Result<GroupPool, CreateError> {
-        Ok(GroupPool::of_accounts(group, Accounts::new(group, config)?, config))
+        let scope = Scope::new(group.clone(), cover_of(group));
+        let accounts = Accounts::new(&scope, config)?;
+        Ok(GroupPool::of_accounts(scope, accounts, config))
     }
 
-    fn of_accounts(group: &Group, accounts: Accounts, config: &PoolConfig) -> GroupPool {
-        let life = Life::new(group.clone());
+    fn of_accounts(scope: Scope, accounts: Accounts, config: &PoolConfig) -> GroupPool {
+        let life = Life::new(scope);
         let ends = Arc::clone(&life);
+        let cancelled = life.group().on_cancel(move |_| ends.cancel());
         GroupPool {
             accounts,
             reserve: config.reserve,
             patience: Patience::new(config.patience_or_default()),
             replays: Replays::default(),
             life,
-            _cancelled: group.on_cancel(move |_| ends.cancel()),
+            _cancelled: cancelled,
         }
     }
 
     /// Returns the group.
     pub fn group(&self) -> &Group {
         self.life.group()
+    }
+
+    /// Runs `work` in the group. Where the process's allocator charges groups, the pool's reservations pay for what `work`
+    /// allocates, as [`RawCover`](memcg::RawCover) says. What a session of [`InGroupSession`](crate::InGroupSession) runs
+    /// is run so, with what it spawns where a [`GroupTracer`](crate::GroupTracer) is installed. An engine that polls plans
+    /// itself runs each poll so.
+    ///
+    /// ```
+    /// use memcg::{Group, Runtime};
+    /// use memcg_datafusion::GroupPool;
+    ///
+    /// let runtime = Runtime::builder().build()?;
+    /// let pool = GroupPool::new(&runtime.root());
+    /// assert_eq!(pool.run(Group::current), Some(runtime.root()));
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn run<R>(&self, work: impl FnOnce() -> R) -> R {
+        self.life.scope().run(work)
     }
 
     #[cfg(feature = "session")]
@@ -128,11 +154,7 @@ impl GroupPool {
         bytes: u64,
         helps_itself: bool,
     ) -> Result<()> {
-        let charged = if helps_itself {
-            account.group.try_charge_raw_now(Bytes(bytes))
-        } else {
-            account.group.try_charge_raw_or_start(Bytes(bytes))
-        };
+        let charged = if helps_itself { account.try_charge_now(bytes) } else { account.try_charge_or_start(bytes) };
         charged.or_else(|error| self.refused(account, reservation, bytes, helps_itself, error))
     }
 
@@ -174,7 +196,7 @@ impl GroupPool {
             && let Some(wanted) = demand.refuses(consumer.id(), reservation.size() as u64)
         {
             let (path, wanted) = (account.group.path(), Bytes(wanted));
-            return exhausted(consumer, format_args!("{path} is asked for {wanted}; to go on, spill"));
+            return exhausted(consumer.name(), format_args!("{path} is asked for {wanted}; to go on, spill"));
         }
         if self.reserve > 0 && helps_itself {
             let headroom = account.group.headroom();
@@ -182,7 +204,7 @@ impl GroupPool {
                 let (path, additional) = (account.group.path(), Bytes(additional));
                 let [headroom, reserve] = [headroom, self.reserve].map(Bytes);
                 return exhausted(
-                    consumer,
+                    consumer.name(),
                     format_args!(
                         "{path} has {headroom} of headroom for {additional}, and keeps {reserve} for what cannot \
                          spill; to go on, spill"
@@ -204,18 +226,18 @@ impl GroupPool {
         refused: ChargeError,
     ) -> Result<()> {
         let (consumer, group) = (reservation.consumer(), &account.group);
-        let Some(error) = drain_and_retry(group, additional, refused) else { return Ok(()) };
-        let Some(refusal) = error.over_limit() else { return failed(consumer, &error) };
+        let Some(error) = drain_and_retry(account, additional, refused) else { return Ok(()) };
+        let Some(refusal) = error.over_limit() else { return failed(consumer.name(), &error) };
         if helps_itself {
             return if is_poor(group, refusal) {
                 // Others hold much more: they begin to give, for the growths that follow.
-                group.try_charge_raw_or_start(Bytes(additional)).or_else(|error| failed(consumer, &error))
+                account.try_charge_or_start(additional).or_else(|error| failed(consumer.name(), &error))
             } else {
-                failed(consumer, &error)
+                failed(consumer.name(), &error)
             };
         }
-        let waited = self.patience.as_ref().and_then(|patience| patience.wait(group, additional, refusal.group()));
-        waited.unwrap_or(Err(error)).or_else(|error| failed(consumer, &error))
+        let waited = self.patience.as_ref().and_then(|patience| patience.wait(account, additional, refusal.group()));
+        waited.unwrap_or(Err(error)).or_else(|error| failed(consumer.name(), &error))
     }
 
     /// Whether a consumer that is refused makes the room itself: it spills or passes on what it has. The size is that of
@@ -227,11 +249,12 @@ impl GroupPool {
     }
 }
 
-/// Charges again where threads have credit below the level that refused, which costs a barrier. `None`: it fits.
-fn drain_and_retry(group: &Group, additional: u64, refused: ChargeError) -> Option<ChargeError> {
+/// Charges again where threads have credit below the level that refused, which costs a barrier, and where the group's
+/// covers are looked at. `None`: it fits.
+fn drain_and_retry(account: &Account, additional: u64, refused: ChargeError) -> Option<ChargeError> {
     let has_credit = |refusal: &OverLimitError| refusal.stocked_bound() > 0 && refusal.group().drain() > 0;
-    if refused.over_limit().is_some_and(has_credit) {
-        return group.try_charge_raw_now(Bytes(additional)).err();
+    if refused.over_limit().is_some_and(has_credit) | account.settle() {
+        return account.try_charge_now(additional).err();
     }
     Some(refused)
 }
@@ -255,7 +278,7 @@ fn is_poor(group: &Group, refusal: &OverLimitError) -> bool {
 #[inline]
 fn give_back(account: &Account, step: Step) {
     if step.uncharge > 0 {
-        account.group.uncharge(Bytes(step.uncharge));
+        account.uncharge(step.uncharge);
         if let (Some(demand), Some(sorter)) = (account.demand.as_ref().filter(|demand| demand.is_open()), step.sorter) {
             demand.came_back(sorter, step.uncharge);
         }
@@ -263,7 +286,7 @@ fn give_back(account: &Account, step: Step) {
 }
 
 /// What DataFusion is told of a charge that was not made.
-fn failed(consumer: &MemoryConsumer, error: &ChargeError) -> Result<()> {
+pub(crate) fn failed(consumer: &str, error: &ChargeError) -> Result<()> {
     match Ended::from_charge(error) {
         Some(ended) => Err(ended.into_error()),
         None => exhausted(consumer, format_args!("{error}")),
@@ -271,8 +294,8 @@ fn failed(consumer: &MemoryConsumer, error: &ChargeError) -> Result<()> {
 }
 
 /// The error on which operators spill.
-fn exhausted(consumer: &MemoryConsumer, sentence: fmt::Arguments<'_>) -> Result<()> {
-    Err(DataFusionError::ResourcesExhausted(format!("{}: {sentence}", consumer.name())))
+fn exhausted(consumer: &str, sentence: fmt::Arguments<'_>) -> Result<()> {
+    Err(DataFusionError::ResourcesExhausted(format!("{consumer}: {sentence}")))
 }
 
 impl MemoryPool for GroupPool {
@@ -294,7 +317,7 @@ impl MemoryPool for GroupPool {
         self.replays.end(consumer);
         self.accounts.with(consumer, |account| {
             if let Some((sorts, part)) = account.sorts(consumer) {
-                account.group.uncharge(Bytes(sorts.end(part, consumer.id())));
+                account.uncharge(sorts.end(part, consumer.id()));
             }
             if let Some(demand) = account.demand.as_ref().filter(|demand| demand.is_open()) {
                 demand.gone(consumer.id());
@@ -314,7 +337,7 @@ impl MemoryPool for GroupPool {
                     step.charge
                 }
             };
-            account.group.charge_raw(Bytes(bytes));
+            account.charge(bytes);
         });
     }
 

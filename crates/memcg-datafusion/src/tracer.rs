@@ -2,11 +2,14 @@
 
 use std::any::Any;
 use std::fmt;
+use std::pin::Pin;
 use std::sync::OnceLock;
+use std::task::{Context, Poll};
 
 use datafusion::common::runtime::{JoinSetTracer, set_join_set_tracer};
 use futures::future::BoxFuture;
-use memcg::{Group, InGroup};
+
+use crate::covers::Scope;
 
 type Output = Box<dyn Any + Send>;
 
@@ -74,8 +77,8 @@ impl JoinSetTracer for GroupTracer {
             Some(inner) => inner.trace_future(future),
             None => future,
         };
-        match Group::current() {
-            Some(group) => Box::pin(future.in_group(&group)),
+        match Scope::current() {
+            Some(scope) => Box::pin(InScope { future: Some(future), scope }),
             None => future,
         }
     }
@@ -85,10 +88,36 @@ impl JoinSetTracer for GroupTracer {
             Some(inner) => inner.trace_block(work),
             None => work,
         };
-        match Group::current() {
-            Some(group) => Box::new(move || group.run(work)),
+        match Scope::current() {
+            Some(scope) => Box::new(move || scope.run(work)),
             None => work,
         }
+    }
+}
+
+/// A future that is polled and dropped in a scope.
+struct InScope {
+    /// Taken by the drop.
+    future: Option<BoxFuture<'static, Output>>,
+    scope: Scope,
+}
+
+impl Future for InScope {
+    type Output = Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Output> {
+        let InScope { future, scope } = &mut *self;
+        match future {
+            Some(future) => scope.run(|| future.as_mut().poll(context)),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for InScope {
+    fn drop(&mut self) {
+        let InScope { future, scope } = self;
+        scope.run(|| *future = None);
     }
 }
 

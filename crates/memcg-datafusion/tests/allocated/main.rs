@@ -1,0 +1,168 @@
+//! Queries of a process whose allocator charges groups: what a pool has charged pays for what its queries allocate.
+
+use std::alloc::System;
+use std::hint::black_box;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::Result;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool};
+use datafusion::logical_expr::{ColumnarValue, ScalarUDF, Volatility, create_udf};
+use datafusion::prelude::{SessionConfig, SessionContext};
+use memcg::{Group, Ledger, Limit, Limits, Runtime};
+use memcg_alloc::MemcgAlloc;
+use memcg_datafusion::{GroupPool, GroupTracer, InGroupSession, PoolConfig, QuerySession};
+
+#[global_allocator]
+static ALLOCATOR: MemcgAlloc<System> = MemcgAlloc::new(System);
+
+const MIB: u64 = 1 << 20;
+/// What a query may hold, and what a function of it hoards.
+const MAX: u64 = 64 * MIB;
+const SERIES: &str = "generate_series(1, 1000000) AS series(value)";
+
+fn limit(bytes: u64) -> Limits {
+    Limits::new().max(Limit::Bytes(bytes))
+}
+
+/// All bytes come back, some with tasks that end a moment after their query.
+#[track_caller]
+fn assert_empty(runtime: &Runtime) {
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        runtime.settle();
+        let (live, ledger) = (runtime.root().live(), runtime.root().ledger());
+        if live == 0 && ledger == Ledger::default() {
+            break;
+        }
+        assert!(Instant::now() < end, "{live} bytes stay: {ledger:?}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(runtime.counts().underflows, 0);
+    let verdict = runtime.verify();
+    assert!(verdict.is_ok(), "{verdict}");
+}
+
+/// A session whose queries call `look(value)` for each batch.
+fn session(look: impl Fn() + Send + Sync + 'static) -> SessionContext {
+    // Once for the process; another test may have done so.
+    let _ = GroupTracer::install();
+    let call = move |values: &[ColumnarValue]| -> Result<ColumnarValue> {
+        look();
+        Ok(values[0].clone())
+    };
+    let udf: ScalarUDF =
+        create_udf("look", vec![DataType::Int64], DataType::Int64, Volatility::Volatile, Arc::new(call));
+    let session = SessionContext::new_with_config(SessionConfig::new().with_target_partitions(2));
+    session.register_udf(udf);
+    session
+}
+
+async fn rows(query: &QuerySession, sql: &str) -> Result<usize> {
+    let batches = query.sql(sql).await?.collect().await?;
+    Ok(batches.iter().map(|batch| batch.num_rows()).sum())
+}
+
+#[test]
+fn a_reservation_pays_for_what_is_allocated_before_and_after() {
+    let runtime = Runtime::builder().build().unwrap();
+    let tenant = runtime.root().create("tenant", limit(10 * MIB)).unwrap();
+    let of = |config: PoolConfig| {
+        let query = tenant.create(memcg::GroupName::Unnamed, Limits::new()).unwrap();
+        GroupPool::with_config(&query, &config).unwrap()
+    };
+    let configs = [
+        PoolConfig::new(),
+        PoolConfig::new().spill_on_demand(),
+        PoolConfig::new().by_operator(),
+        PoolConfig::new().spill_on_demand().by_operator(),
+    ];
+    for config in configs {
+        let pool = Arc::new(of(config.clone()));
+        let query = pool.group().clone();
+        let dynamic: Arc<dyn MemoryPool> = Arc::<GroupPool>::clone(&pool);
+        let sorter = MemoryConsumer::new("ExternalSorter[0]").with_can_spill(true).register(&dynamic);
+        let early = pool.run(|| black_box(vec![1_u8; 4 << 20]));
+        sorter.try_grow(8 << 20).unwrap();
+        let late = pool.run(|| black_box(vec![1_u8; 4 << 20]));
+        let ledger = query.ledger();
+        assert_eq!((ledger.reserved(), ledger.uncovered(), ledger.unpaid()), (8 * MIB, 0, 0), "{config:?}");
+        assert!(ledger.covered() >= 8 * MIB, "{config:?}: {ledger:?}");
+        assert_eq!(tenant.live(), 8 * MIB, "{config:?}: paid once");
+        let refused = sorter.try_grow(3 << 20).unwrap_err().to_string();
+        assert!(refused.contains("/tenant refused 3 MiB for "), "{config:?}: {refused}");
+
+        sorter.shrink(6 << 20);
+        tenant.flush();
+        assert_eq!((query.ledger().reserved(), tenant.live()), (2 * MIB, 8 * MIB), "{config:?}: all is there still");
+        drop((early, late));
+        tenant.flush();
+        assert_eq!(tenant.live(), 2 * MIB, "{config:?}");
+        drop((sorter, dynamic, pool));
+        query.offline_tree();
+    }
+    drop(tenant);
+    assert_empty(&runtime);
+}
+
+/// Every task of a query runs under the cover of its pool, and the operators' groups say who has reserved.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_query_allocates_is_covered() {
+    let runtime = Runtime::builder().build().unwrap();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let look = {
+        let seen = Arc::clone(&seen);
+        move || {
+            let group = Group::current().expect("each task is in the query's group");
+            let operators =
+                group.children().iter().map(|operator| (operator.path(), operator.live())).collect::<Vec<_>>();
+            seen.lock().unwrap_or_else(PoisonError::into_inner).push((group.path(), group.ledger(), operators));
+        }
+    };
+    let config = PoolConfig::new().spill_on_demand().by_operator();
+    let query = session(look).for_query(&runtime.root(), "query", Limits::new(), &config).unwrap();
+    let sql = format!("SELECT value % 1000 AS key, count(*), sum(look(value)) FROM {SERIES} GROUP BY key ORDER BY key");
+    assert_eq!(rows(&query, &sql).await.unwrap(), 1_000);
+    drop(query);
+    let seen = std::mem::take(&mut *seen.lock().unwrap_or_else(PoisonError::into_inner));
+    assert!(seen.len() > 50, "one call a batch: {}", seen.len());
+    for (path, ledger, _) in &seen {
+        assert_eq!((&**path, ledger.uncovered()), ("/query", 0), "{ledger:?}");
+    }
+    assert!(seen.iter().any(|(_, ledger, _)| ledger.covered() > 64 << 10), "{seen:?}");
+    let reserves = |(path, live): &(String, u64)| path.starts_with("/query/") && *live > 0;
+    assert!(seen.iter().any(|(_, _, operators)| operators.iter().any(reserves)), "{seen:?}");
+    drop(seen);
+    assert_empty(&runtime);
+}
+
+/// A function hoards what it never reserves. Its query is refused, with its group's name; the query beside it is not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_query_that_allocates_what_it_does_not_reserve_is_stopped() {
+    let runtime = Runtime::builder().build().unwrap();
+    let tenants = ["heavy", "light"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
+    let [heavy, light] = &tenants;
+    let config = PoolConfig::new().spill_on_demand();
+    let sorts = format!("SELECT look(value) AS looked, value FROM {SERIES} ORDER BY looked DESC");
+    // Without an operator that reserves anything.
+    let passes_on = format!("SELECT look(value) FROM {SERIES}");
+    for (number, sql) in [&sorts, &passes_on].into_iter().enumerate() {
+        let hoard = Arc::new(Mutex::new(Vec::new()));
+        let look = {
+            let hoard = Arc::clone(&hoard);
+            move || hoard.lock().unwrap_or_else(PoisonError::into_inner).push(black_box(vec![1_u8; 1 << 20]))
+        };
+        let query = session(look).for_query(heavy, number as u64, limit(MAX), &config).unwrap();
+        let beside = session(|| {}).for_query(light, number as u64, limit(MAX), &config).unwrap();
+        let (hoards, sorted) = tokio::join!(rows(&query, sql), rows(&beside, &sorts));
+        let line = hoards.unwrap_err().to_string();
+        assert!(line.contains(&format!("/heavy/{number} refused ")), "{line}");
+        let held = hoard.lock().unwrap_or_else(PoisonError::into_inner).len() as u64 * MIB;
+        assert!(held > MAX / 2 && held < 2 * MAX, "stopped at its limit: {held}");
+        assert_eq!(sorted.unwrap(), 1_000_000);
+        drop((query, beside, hoard));
+    }
+    drop(tenants);
+    assert_empty(&runtime);
+}
