@@ -9,7 +9,7 @@
 //! cargo run --release --example connections -- --at-once 5000 --in-turn 100000
 //! ```
 //!
-//! With `--features serve`, `--serve FILE` opens a socket for `memcg-top`.
+//! With `--features serve`, `--serve FILE` opens a socket for `memcg-top`; `--seconds 60` leaves time to look.
 //!
 //! The client is a process of its own: this program, started again. First it opens 20,000 connections one after the
 //! other, then 1,000 that are open at the same time, a quarter of which send much. The run fails where there were fewer
@@ -90,6 +90,10 @@ struct Options {
     #[arg(long, value_name = "S", default_value_t = 60)]
     patience: u64,
 
+    /// Make both kinds of connections again and again until so many seconds have passed.
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    seconds: u64,
+
     /// Open a socket there that shows the connections' groups while they are served.
     #[cfg(feature = "serve")]
     #[arg(long, value_name = "FILE")]
@@ -155,14 +159,17 @@ fn run(options: &Options) -> Result<Vec<String>, Box<dyn Error>> {
     let setting = format!("{address}: a budget of {budget}, a tenant is held back above {high}{}", resident());
     println!("{}", terminal::wrap(&setting, terminal::width(None)));
 
-    let mut faults = Vec::new();
-    for (phase, count) in [(Phase::InTurn, options.in_turn), (Phase::AtOnce, options.at_once)] {
-        let began = Instant::now();
-        if !start_client(address, phase)? {
-            faults.push(format!("the client failed: {phase:?}"));
+    let (mut faults, mut rounds, first) = (Vec::new(), 0, Instant::now());
+    while rounds == 0 || (faults.is_empty() && first.elapsed().as_secs() < options.seconds) {
+        for (phase, count) in [(Phase::InTurn, options.in_turn), (Phase::AtOnce, options.at_once)] {
+            let began = Instant::now();
+            if !start_client(address, phase)? {
+                faults.push(format!("the client failed: {phase:?}"));
+            }
+            let (time, how) = (began.elapsed(), if let Phase::InTurn = phase { "in turn" } else { "at once" });
+            println!("{count} connections {how}: {time:.1?}{}", resident());
         }
-        let (time, how) = (began.elapsed(), if let Phase::InTurn = phase { "in turn" } else { "at once" });
-        println!("{count} connections {how}: {time:.1?}{}", resident());
+        rounds += 1;
     }
     let _ = stop.send(());
     let closed = workers.block_on(serving)?;
@@ -172,7 +179,7 @@ fn run(options: &Options) -> Result<Vec<String>, Box<dyn Error>> {
     drop(workers);
     let service = Arc::into_inner(service).ok_or("a connection is still served")?;
     let table = tenants(&service).text(terminal::width(None));
-    let (failed, figures) = look_back(options, &service, closed);
+    let (failed, figures) = look_back(options, &service, rounds, closed);
     faults.extend(failed);
     let most = service.most_open();
     let (failed, end) = end(service)?;
@@ -220,7 +227,7 @@ fn tenants(service: &Service) -> Table {
 }
 
 /// What was to happen and did not, and the figures.
-fn look_back(options: &Options, service: &Service, closed: usize) -> (Vec<String>, String) {
+fn look_back(options: &Options, service: &Service, rounds: usize, closed: usize) -> (Vec<String>, String) {
     let Options { in_turn, at_once, requests, .. } = *options;
     let root = service.runtime.root();
     let (counted, items) = (root.read(Freshness::Exact), &service.items);
@@ -245,8 +252,8 @@ fn look_back(options: &Options, service: &Service, closed: usize) -> (Vec<String
     expect(service.most_open() >= at_once, format!("{} connections at once, not {at_once}", service.most_open()));
     expect(held_back > 0, "no tenant was held back: no tenant was above its high".to_string());
     expect(closed == 0, format!("{closed} connections were closed by the service"));
-    expect(connections == (in_turn + at_once) as i64, format!("{connections} connections were counted"));
-    expect(answered == (in_turn + at_once * requests) as i64, format!("{answered} answers were counted"));
+    expect(connections == (rounds * (in_turn + at_once)) as i64, format!("{connections} connections were counted"));
+    expect(answered == (rounds * (in_turn + at_once * requests)) as i64, format!("{answered} answers were counted"));
     (faults, figures)
 }
 

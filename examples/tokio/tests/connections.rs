@@ -58,6 +58,17 @@ fn a_tenant_that_sends_much_is_held_back_and_no_other() {
     }
 }
 
+/// As often as there is time for, and each connection is counted.
+#[test]
+fn both_kinds_come_again_until_the_time_has_passed() {
+    let stdout = holds("--in-turn 8 --at-once 60 --high 1MiB --seconds 1");
+    let rounds = stdout.lines().filter(|line| line.starts_with("60 connections at once: ")).count();
+    assert!(rounds > 0, "{stdout}");
+    let row = stdout.lines().find(|line| line.starts_with("/umbrella ")).expect("a row for each tenant");
+    let figures: Vec<&str> = row.split_whitespace().rev().skip(2).take(2).collect();
+    assert_eq!(figures, [(rounds * 47).to_string(), (rounds * 17).to_string()], "{stdout}");
+}
+
 #[test]
 fn where_the_budget_is_used_up_requests_stand_in_line() {
     let stdout = holds("--in-turn 4 --at-once 24 --small 256KiB --budget 1MiB --high 256KiB");
