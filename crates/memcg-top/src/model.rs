@@ -1,9 +1,9 @@
 //! What is known of the service's groups: the newest figures, rates, history, and the lines of the tree.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
-use memcg_observe::protocol::{Incident, ROWS_MAX, Row};
+use memcg_observe::protocol::{INCIDENTS_MAX, Incident, ROWS_MAX, Row};
 use serde::{Deserialize, Serialize};
 
 use crate::text;
@@ -30,10 +30,14 @@ pub(crate) struct Branch {
 }
 
 impl Branch {
-    /// This is the group of that path, and its children are children of it.
+    /// This is the group of that path, and its children are children of it. None of them is there twice: what is below
+    /// it would be shown twice, so that a few levels are more lines than memory has.
     pub(crate) fn answers(&self, path: &str) -> bool {
-        let under = |child: &Row| parent_and_name(&child.path).is_some_and(|(parent, _)| parent == path);
-        self.group.path == path && self.children.iter().all(under)
+        let mut paths = HashSet::new();
+        let mut under = |child: &Row| {
+            parent_and_name(&child.path).is_some_and(|(parent, _)| parent == path) && paths.insert(child.path.clone())
+        };
+        self.group.path == path && self.children.iter().all(&mut under)
     }
 }
 
@@ -56,6 +60,18 @@ pub(crate) struct Sample {
     /// The last refusals and victims of the page's group, the oldest first.
     #[serde(default)]
     pub(crate) incidents: Vec<Incident>,
+}
+
+impl Sample {
+    /// Whether a service's answers can be these.
+    pub(crate) fn is_whole(&self) -> bool {
+        let is_page = |page: &String| self.branches.iter().all(|branch| branch.group.path == *page);
+        let answers = |branch: &Branch| branch.children.len() <= ROWS_MAX && branch.answers(&branch.group.path);
+        self.page.as_ref().is_none_or(is_page)
+            && self.branches.len() <= ROWS_MAX
+            && self.branches.iter().all(answers)
+            && self.incidents.len() <= INCIDENTS_MAX
+    }
 }
 
 /// [`Sample::format`].
@@ -162,6 +178,8 @@ impl Seen {
                 self.happened.insert(event.clone(), at);
             }
         }
+        // A service that says other events each time fills nothing.
+        self.happened.retain(|event, _| row.events.contains_key(event));
         self.history.push_back(Point { at, usage: row.usage, refused: row.refused });
         if self.history.len() > POINTS_MAX {
             self.history.pop_front();
@@ -276,6 +294,8 @@ impl Model {
             self.began = sample.at;
         }
         match &sample.page {
+            // A tree has no more, so these are pages that nobody looks at.
+            Some(_) if self.branches.len() > ROWS_MAX => self.branches.clear(),
             Some(page) => drop(self.branches.remove(page)),
             None => self.branches.clear(),
         }
@@ -292,9 +312,15 @@ impl Model {
             let children = children.iter().map(|child| child.path.clone()).collect();
             self.branches.insert(group.path.clone(), (children, *rest));
         }
-        let too_many = self.seen.len() > SEEN_MAX;
-        let oldest = if too_many { sample.at } else { sample.at.saturating_sub(SEEN_FOR) };
-        self.seen.retain(|_, seen| seen.last() >= oldest);
+        if self.seen.len() > SEEN_MAX {
+            // Their times say nothing of that where the clock was set back, or stood still.
+            let rows = sample.branches.iter().flat_map(|branch| std::iter::once(&branch.group).chain(&branch.children));
+            let shown: HashSet<&str> = rows.map(|row| row.path.as_str()).collect();
+            self.seen.retain(|path, _| shown.contains(path.as_str()));
+        } else {
+            let oldest = sample.at.saturating_sub(SEEN_FOR);
+            self.seen.retain(|_, seen| seen.last() >= oldest);
+        }
     }
 
     pub(crate) fn seen(&self, path: &str) -> Option<&Seen> {
@@ -525,6 +551,58 @@ pub(crate) mod tests {
         }
         model.apply(&sample(20_000 + SEEN_FOR, vec![]));
         assert_eq!(model.seen.len(), 1);
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded_whatever_the_clock_and_the_names() {
+        for clock in [|_: u64| 10_000, |i| 10_000 - i] {
+            let mut model = Model::default();
+            for i in 0..8 {
+                let rows = (0..900).map(|name| row(&format!("/{i}-{name}"), 1)).collect();
+                model.apply(&sample(clock(i), rows));
+                assert!(model.seen.len() <= SEEN_MAX, "{}", model.seen.len());
+            }
+        }
+        let mut model = Model::default();
+        for at in 1..4 {
+            let events = BTreeMap::from([(format!("e{at}"), 1)]);
+            model.apply(&sample(at, vec![Row { events, ..row("/a", 1) }]));
+        }
+        assert_eq!(model.seen("/a").unwrap().happened, BTreeMap::from([("e3".to_string(), 3)]));
+        for at in 0..3 * ROWS_MAX {
+            let path = format!("/{at}");
+            let branches = vec![Branch { group: row(&path, 1), children: vec![], rest: 0 }];
+            model.apply(&Sample { page: Some(path), branches, ..sample(4, vec![]) });
+            assert!(model.branches.len() <= ROWS_MAX + 1);
+        }
+    }
+
+    #[test]
+    fn a_sample_has_what_a_service_answers() {
+        let of = |group: &str, children: &[&str]| {
+            let children = children.iter().map(|path| row(path, 1)).collect();
+            Sample { branches: vec![Branch { group: row(group, 1), children, rest: 0 }], ..sample(1, vec![]) }
+        };
+        assert!(of("/", &["/a", "/b"]).is_whole() && of("/a", &["/a/b"]).is_whole());
+        let wrong: [(&str, &[&str]); 7] = [
+            ("/", &["/"]),
+            ("/a", &["/a"]),
+            ("/a", &["/"]),
+            ("/", &["/a", "/a"]),
+            ("/", &["/a/b"]),
+            ("", &["/a"]),
+            ("/", &["a"]),
+        ];
+        for (group, children) in wrong {
+            assert!(!of(group, children).is_whole(), "{group}: {children:?}");
+        }
+        let many: Vec<String> = (0..=ROWS_MAX).map(|i| format!("/{i}")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        assert!(of("/", &many[1..]).is_whole() && !of("/", &many).is_whole());
+        assert!(!Sample { branches: vec![of("/", &[]).branches.remove(0); ROWS_MAX + 1], ..of("/", &[]) }.is_whole());
+        assert!(!Sample { incidents: vec![Incident::default(); INCIDENTS_MAX + 1], ..of("/", &[]) }.is_whole());
+        let page = |page: &str| Sample { page: Some(page.into()), ..of("/a", &[]) };
+        assert!(page("/a").is_whole() && !page("/b").is_whole());
     }
 
     #[test]

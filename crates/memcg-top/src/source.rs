@@ -93,7 +93,8 @@ fn asked(client: &mut Client, want: &Want) -> Result<Sample, ClientError> {
     Ok(sample)
 }
 
-fn replayed(file: &mut BufReader<File>, line: &mut u64) -> Result<Option<Sample>, SourceError> {
+/// Returns what the next line of a recording has; `None` where there is none.
+pub(crate) fn replayed(file: &mut impl BufRead, line: &mut u64) -> Result<Option<Sample>, SourceError> {
     *line += 1;
     let fault = |what: String| SourceError::Replay { line: *line, what };
     let mut bytes = Vec::new();
@@ -101,12 +102,19 @@ fn replayed(file: &mut BufReader<File>, line: &mut u64) -> Result<Option<Sample>
     if read == 0 {
         return Ok(None);
     }
+    if bytes.last() != Some(&b'\n') && read as u64 == LINE_MAX {
+        return Err(fault(format!("it is longer than {} MiB", LINE_MAX >> 20)));
+    }
     if bytes.last() != Some(&b'\n') {
         return Err(fault("it is cut off".into()));
     }
     let sample: Sample = serde_json::from_slice(&bytes).map_err(|error| fault(error.to_string()))?;
     if sample.format != FORMAT {
         return Err(fault(format!("format {} is not {FORMAT}", sample.format)));
+    }
+    // What the program shows relies on it, as on the answers of a service.
+    if !sample.is_whole() {
+        return Err(fault("no service answers with such groups".into()));
     }
     Ok(Some(sample))
 }

@@ -138,6 +138,59 @@ fn a_recording_is_replayed() {
     assert!(failure(&["--replay", "/nowhere/file", "--json"]).starts_with("memcg-top: /nowhere/file: No such file"));
 }
 
+/// No such file brings it down or fills the memory: it may have 512 MiB, of which a line has 64 MiB.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_recording_that_is_none_is_an_error() {
+    let service = Service::new();
+    let file = service.file("recording");
+    let bounded = |arguments: &[&str]| {
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -v 524288 && exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_memcg-top")]);
+        let output = command.args(arguments).stdin(Stdio::null()).output().unwrap();
+        let [out, said] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+        (output.status.code(), out, said)
+    };
+    assert_eq!(bounded(&[&service.socket(), "--once", "--depth", "9", "--record", text(&file)]).0, Some(0));
+    let whole = std::fs::read_to_string(&file).unwrap();
+    let acme = "\"path\":\"/acme/cache\"";
+    assert!(whole.contains(acme));
+    let line = |byte: &str| byte.repeat(4 << 20) + "\n";
+    let cases = [
+        // Nothing was recorded.
+        (String::new(), None),
+        ("\n".into(), Some("line 1: EOF while parsing")),
+        (whole[..whole.len() / 2].into(), Some("line 1: it is cut off")),
+        (whole.clone() + &whole[..9], Some("line 2: it is cut off")),
+        (whole.replace("\"usage\":", "\"usage\":-"), Some("line 1: invalid value")),
+        (whole.clone() + "{}\n", Some("line 2: missing field `format`")),
+        // A group below itself has no end, and one that is there twice doubles with each level.
+        (whole.replace(acme, "\"path\":\"/acme\""), Some("line 1: no service answers with such groups")),
+        (whole.replace(acme, "\"path\":\"/acme/query\""), Some("line 1: no service answers with such groups")),
+        (line("["), Some("line 1: invalid type: sequence")),
+        ("{\"later\":".to_string() + &line("["), Some("line 1: EOF while parsing")),
+        (line("x"), Some("line 1: expected value")),
+        ("x".repeat(65 << 20), Some("line 1: it is longer than 64 MiB")),
+    ];
+    for (content, expected) in cases {
+        std::fs::write(&file, &content).unwrap();
+        for how in [&["--once"][..], &["--json"], &["--once", "--json"]] {
+            let (code, out, said) = bounded(&[&["--replay", text(&file), "--depth", "999999999"], how].concat());
+            let begins: String = content.chars().take(60).collect();
+            match expected {
+                None => assert_eq!((code, said.as_str()), (Some(0), ""), "{how:?}: {out}"),
+                Some(expected) => assert!(
+                    code == Some(1) && said.lines().count() == 1 && said.contains(expected),
+                    "{how:?} of {begins:?}: {code:?}, {said:?}, not {expected:?}"
+                ),
+            }
+        }
+    }
+    // It has no end.
+    let (code, _, said) = bounded(&["--replay", "/dev/zero", "--once"]);
+    assert_eq!((code, said.as_str()), (Some(1), "memcg-top: recording, line 1: it is longer than 64 MiB\n"));
+}
+
 #[test]
 fn json_goes_on_when_the_service_comes_back() {
     let mut service = Service::new();
