@@ -1,4 +1,4 @@
-//! Threads that stay on one core.
+//! Threads that stay on one core, and what the system's allocator keeps for each of them.
 
 /// Keeps the calling thread on a core, where the system can; the core counts from 0, among all of the machine.
 #[cfg(target_os = "linux")]
@@ -16,3 +16,18 @@ pub(crate) fn pin(core: usize) {
 /// Other systems move threads as they like.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn pin(_core: usize) {}
+
+/// glibc's allocator keeps free memory in eight arenas a core, each for some threads: what one has freed the others do
+/// not use. Blocked workers are replaced by new threads, so a service would hold several times what it needs.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[expect(unsafe_code, reason = "the standard library does not know the allocator")]
+pub(crate) fn few_arenas() {
+    // SAFETY: the call takes two numbers.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 2);
+    }
+}
+
+/// Other allocators are as they are.
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+pub(crate) fn few_arenas() {}

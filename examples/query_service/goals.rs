@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::load::Tenant;
-use crate::outcome::{Outcome, Tally};
+use crate::outcome::Outcome;
 use crate::policy::Policy;
 use crate::scene::{ALONE, HEAVY_ALONE, TOGETHER};
 
@@ -26,46 +26,85 @@ fn goal(is_met: bool, text: String) -> Goal {
     Goal { text, is_met, is_of_time: false }
 }
 
-fn of_time(ratio: f64, most: f64, what: &str) -> Goal {
-    Goal { text: format!("{what}: {ratio:.2} times, at most {most}"), is_met: ratio <= most, is_of_time: true }
-}
-
 fn find(outcomes: &[Outcome], policy: Policy) -> Option<&Outcome> {
     outcomes.iter().find(|outcome| outcome.policy == policy.name())
 }
 
-pub(crate) fn of(outcomes: &[Outcome]) -> Vec<Goal> {
-    let mut goals = vec![same_rows(outcomes)];
-    let left = |outcome: &&Outcome| outcome.left_bytes > 0 || !outcome.faults.is_empty();
-    let left: Vec<_> = outcomes.iter().filter(left).map(|outcome| outcome.policy.as_str()).collect();
+/// Judges the rounds of all policies.
+pub(crate) fn of(rounds: &[Vec<Outcome>]) -> Vec<Goal> {
+    let all: Vec<_> = rounds.iter().flatten().collect();
+    let mut goals = vec![same_rows(&all)];
+    let left = |outcome: &&&Outcome| outcome.left_bytes > 0 || !outcome.faults.is_empty();
+    let left: Vec<_> = all.iter().filter(left).map(|outcome| outcome.policy.as_str()).collect();
     goals.push(goal(left.is_empty(), format!("all is given back at the end, and adds up{}", named(&left))));
-    let Some(ours) = find(outcomes, Policy::Ours) else { return goals };
-    let gold = |outcome: &Outcome, phase: usize| outcome.phases[phase].tenants[Tenant::Gold as usize].p99_ms;
-    let (lost, done) = (ours.lost(Tenant::Gold), ours.done(Tenant::Gold));
-    goals.push(goal(lost == 0 && done > 0, format!("gold: {lost} of {} queries fail", lost + done)));
-    let (lost, done) = (ours.lost(Tenant::Heavy), ours.done(Tenant::Heavy));
-    let spilled = ours.spilled_bytes() >> 20;
-    goals
-        .push(goal(lost == 0 && done > 0, format!("heavy: {lost} of {} fail, {spilled} MiB are spilled", lost + done)));
-    let misnamed: u64 =
-        Tenant::ALL.iter().flat_map(|&tenant| ours.tenant(tenant)).map(|tally: &Tally| tally.misnamed).sum();
+    let ours: Vec<_> = rounds.iter().filter_map(|round| find(round, Policy::Ours)).collect();
+    if ours.is_empty() {
+        return goals;
+    }
+    let ends = |tenant| {
+        let (lost, done) = (sum(&ours, |outcome| outcome.lost(tenant)), sum(&ours, |outcome| outcome.done(tenant)));
+        (lost == 0 && done > 0, format!("{}: {lost} of {} queries fail", tenant.name(), lost + done))
+    };
+    let (is_met, text) = ends(Tenant::Gold);
+    goals.push(goal(is_met, text));
+    let (is_met, text) = ends(Tenant::Heavy);
+    let spilled = sum(&ours, |outcome| outcome.tenant(Tenant::Heavy).map(|tally| tally.spilled_bytes).sum());
+    goals.push(goal(is_met && spilled > 0, format!("{text}, and spill {} MiB", spilled >> 20)));
+    let misnamed = |outcome: &Outcome| {
+        Tenant::ALL.iter().flat_map(|&tenant| outcome.tenant(tenant)).map(|tally| tally.misnamed).sum()
+    };
+    let misnamed = sum(&ours, misnamed);
     goals.push(goal(misnamed == 0, format!("{misnamed} refusals do not name the query's group")));
-    let killed = ours.killed_in.as_ref().map(|phase| format!("killed in phase {phase:?}"));
+    let killed = ours.iter().find_map(|outcome| outcome.killed_in.as_ref());
+    let killed = killed.map(|phase| format!("killed in phase {phase:?}"));
     goals.push(goal(killed.is_none(), killed.unwrap_or_else(|| "the process is not killed".to_string())));
-    if ours.pinned {
-        let ratio = gold(ours, TOGETHER) / gold(ours, ALONE);
-        goals.push(of_time(ratio, P99_PINNED_MAX, "gold's p99 beside the others, by that alone"));
-    } else if let Some(unbounded) = find(outcomes, Policy::Unbounded) {
-        let ratio = gold(ours, TOGETHER) / gold(unbounded, TOGETHER);
-        goals.push(of_time(ratio, P99_MAX, "gold's p99 beside the others, by that with unlimited memory"));
-    }
-    if let Some(greedy) = find(outcomes, Policy::Greedy)
-        && greedy.phases[HEAVY_ALONE].tenants[Tenant::Heavy as usize].lost() == 0
-    {
-        let ratio = ours.phases[HEAVY_ALONE].seconds / greedy.phases[HEAVY_ALONE].seconds;
-        goals.push(of_time(ratio, ALONE_MAX, "heavy alone, by Greedy's time"));
-    }
+    goals.extend(of_times(rounds));
     goals
+}
+
+fn sum(outcomes: &[&Outcome], figure: impl Fn(&Outcome) -> u64) -> u64 {
+    outcomes.iter().map(|outcome| figure(outcome)).sum()
+}
+
+fn of_times(rounds: &[Vec<Outcome>]) -> impl Iterator<Item = Goal> {
+    let beside = ratio(rounds, P99_MAX, "gold's p99 beside the others, by that with unlimited memory", |round| {
+        Some((gold(find(round, Policy::Ours)?, TOGETHER)?, gold(find(round, Policy::Unbounded)?, TOGETHER)?))
+    });
+    let pinned = ratio(rounds, P99_PINNED_MAX, "gold's p99 beside the others, by that alone", |round| {
+        let ours = find(round, Policy::Ours).filter(|outcome| outcome.pinned)?;
+        Some((gold(ours, TOGETHER)?, gold(ours, ALONE)?))
+    });
+    let alone = ratio(rounds, ALONE_MAX, "heavy alone, by Greedy's time", |round| {
+        Some((heavy_alone(find(round, Policy::Ours)?)?, heavy_alone(find(round, Policy::Greedy)?)?))
+    });
+    [beside, pinned, alone].into_iter().flatten()
+}
+
+/// The median of the rounds' ratios, where a round has both times.
+fn ratio(
+    rounds: &[Vec<Outcome>],
+    most: f64,
+    what: &str,
+    times: impl Fn(&[Outcome]) -> Option<(f64, f64)>,
+) -> Option<Goal> {
+    let mut ratios: Vec<f64> = rounds.iter().filter_map(|round| times(round)).map(|(own, other)| own / other).collect();
+    ratios.sort_by(f64::total_cmp);
+    let (&first, &last, &middle) = (ratios.first()?, ratios.last()?, ratios.get(ratios.len() / 2)?);
+    let spread = if ratios.len() > 1 { format!(" ({first:.2} to {last:.2})") } else { String::new() };
+    let text = format!("{what}: {middle:.2} times{spread}, at most {most}");
+    Some(Goal { text, is_met: middle <= most, is_of_time: true })
+}
+
+/// Gold's p99 in a phase that has ended.
+fn gold(outcome: &Outcome, phase: usize) -> Option<f64> {
+    let p99 = outcome.phases[phase].tenants[Tenant::Gold as usize].p99_ms;
+    (outcome.has_ended(phase) && p99 > 0.0).then_some(p99)
+}
+
+/// The time of heavy's fixed queries, where all of them have ended with their rows.
+fn heavy_alone(outcome: &Outcome) -> Option<f64> {
+    let phase = &outcome.phases[HEAVY_ALONE];
+    (outcome.has_ended(HEAVY_ALONE) && phase.tenants[Tenant::Heavy as usize].lost() == 0).then_some(phase.seconds)
 }
 
 fn named(policies: &[&str]) -> String {
@@ -73,7 +112,7 @@ fn named(policies: &[&str]) -> String {
 }
 
 /// Each query gives as many rows under all policies, whatever it spills.
-fn same_rows(outcomes: &[Outcome]) -> Goal {
+fn same_rows(outcomes: &[&Outcome]) -> Goal {
     let mut rows: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
     for (query, &(least, most)) in outcomes.iter().flat_map(|outcome| &outcome.rows) {
         let seen = rows.entry(query).or_insert((least, most));

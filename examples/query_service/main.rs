@@ -1,15 +1,21 @@
 //! A query service of three tenants below one budget: DataFusion with its own pools, and with groups.
 //!
 //! ```text
-//! cargo run --release --manifest-path crates/Cargo.toml -p memcg-examples-query-service           all policies, 3 minutes
+//! cargo run --release --manifest-path crates/Cargo.toml -p memcg-examples-query-service           all policies, 4 minutes
 //! ... -- --policy ours --seconds 2                                                                one of them, 15 seconds
 //! ... -- --html page.html                                                                         a page with charts
+//! ... -- --pinned --rounds 3                                         gold has a core of its own; goals by medians of three
+//! ... -- --container                                   the system kills what passes the limit of a container: exit code 137
 //! ```
 //!
 //! Tenant `gold` sends short aggregates at a fixed rate, `silver` joins, and `heavy` sorts and groups all rows, two queries
 //! at a time. Five phases follow each other: gold alone, with silver, with heavy, heavy alone, and all three with less
-//! memory. A policy is the memory pool that stands between the queries and the memory.
+//! memory. A policy is the memory pool that stands between the queries and the memory. `guard` is `GreedyMemoryPool` with a
+//! thread that watches resident memory, and ends the query that has run longest while there is too much.
+//!
+//! With `--features serve`, `--serve FILE` opens a socket for `memcg-top` (`crates/memcg-top`) while `ours` runs.
 
+mod container;
 mod cores;
 mod data;
 mod goals;
@@ -21,9 +27,9 @@ mod sampler;
 mod scene;
 
 use std::error::Error;
-use std::io::Read;
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode, ExitStatus, Stdio};
 
 use clap::{Parser, ValueEnum};
 
@@ -33,7 +39,7 @@ use policy::Policy;
 #[derive(Parser)]
 #[command(about = "Three tenants of a query service under one budget")]
 pub(crate) struct Args {
-    /// unbounded, greedy, fair, track, split, ours, or all
+    /// unbounded, greedy, fair, track, split, guard, ours, or all
     #[arg(long, default_value = "all")]
     policy: String,
     /// TPC-H's scale factor: 1 has 6 million rows, of some 160 bytes each
@@ -48,6 +54,16 @@ pub(crate) struct Args {
     /// gold runs on one core, and the others on another one
     #[arg(long)]
     pinned: bool,
+    /// Runs all so often, in turns: goals of time are judged by medians
+    #[arg(long, default_value_t = 1)]
+    rounds: usize,
+    /// Each policy runs in a control group of the system with a limit, as in a container
+    #[arg(long)]
+    container: bool,
+    /// Opens a socket there that shows the groups of ours while it runs
+    #[cfg(feature = "serve")]
+    #[arg(long, value_name = "FILE")]
+    serve: Option<PathBuf>,
     /// What is printed
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
@@ -91,6 +107,9 @@ impl Args {
         if !(1..=1 << 20).contains(&self.memory) {
             return Err("--memory is a number from 1 to 1048576, in MiB");
         }
+        if !(1..=100).contains(&self.rounds) {
+            return Err("--rounds is a number from 1 to 100");
+        }
         Ok(())
     }
 }
@@ -102,16 +121,37 @@ fn child(policy: Policy, args: &Args) -> Result<Outcome, Box<dyn Error>> {
     program.args(["--scale", &args.scale.to_string(), "--memory", &args.memory.to_string()]);
     program.args(["--seconds", &args.seconds.to_string()]);
     program.args(args.pinned.then_some("--pinned")).args(args.quiet.then_some("--quiet"));
+    program.args(args.container.then_some("--container"));
+    #[cfg(feature = "serve")]
+    if let Some(path) = &args.serve {
+        program.arg("--serve").arg(path);
+    }
     let mut running = program.stdout(Stdio::piped()).spawn()?;
-    let mut printed = String::new();
-    if let Some(mut output) = running.stdout.take() {
-        output.read_to_string(&mut printed)?;
-    }
+    let output = running.stdout.take().ok_or("no output")?;
+    // A line for each phase that is over, and one for the end.
+    let lines = BufReader::new(output).lines().collect::<Result<Vec<_>, _>>()?;
     let status = running.wait()?;
-    if !status.success() {
-        return Err(format!("{}: {status}", policy.name()).into());
+    container::remove(running.id());
+    let last = lines.last().map(|line| serde_json::from_str::<Outcome>(line)).transpose()?;
+    match last {
+        Some(outcome) if status.success() => Ok(outcome),
+        Some(mut outcome) if args.container && is_killed(status) => {
+            outcome.killed(lines.len());
+            Ok(outcome)
+        }
+        _ => Err(format!("{}: {status}", policy.name()).into()),
     }
-    Ok(serde_json::from_str(&printed)?)
+}
+
+/// A shell shows such an end as exit code 137.
+#[cfg(unix)]
+fn is_killed(status: ExitStatus) -> bool {
+    std::os::unix::process::ExitStatusExt::signal(&status) == Some(9)
+}
+
+#[cfg(not(unix))]
+fn is_killed(_status: ExitStatus) -> bool {
+    false
 }
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
@@ -119,11 +159,17 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     args.check()?;
     let policies = args.policies()?;
     if args.child {
-        println!("{}", serde_json::to_string(&scene::run(policies[0], &args)?)?);
+        let print = |outcome: &Outcome| {
+            println!("{}", serde_json::to_string(outcome)?);
+            Ok(())
+        };
+        print(&scene::run(policies[0], &args, print)?)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let outcomes = policies.into_iter().map(|policy| child(policy, &args)).collect::<Result<Vec<_>, _>>()?;
-    let goals = goals::of(&outcomes);
+    let round = |_| policies.iter().map(|&policy| child(policy, &args)).collect::<Result<Vec<_>, _>>();
+    let rounds = (0..args.rounds).map(round).collect::<Result<Vec<_>, _>>()?;
+    let goals = goals::of(&rounds);
+    let outcomes = outcome::middle(rounds);
     match args.format {
         Format::Json => println!("{}", print::json(&outcomes, &goals)?),
         Format::Csv => println!("{}", print::table(&outcomes).csv()),

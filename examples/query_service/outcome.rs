@@ -9,7 +9,7 @@ use crate::Args;
 use crate::load::{Ended, Record, Tenant};
 use crate::policy::{Left, Policy};
 use crate::sampler::Sample;
-use crate::scene::PHASES;
+use crate::scene::{PHASES, TOGETHER};
 
 /// A container's limit would be this much above the memory of the queries, plus what a process needs for itself.
 const ROOM: (u64, u64) = (5, 4);
@@ -28,7 +28,9 @@ pub(crate) struct Outcome {
     pub(crate) table_bytes: u64,
     /// Resident bytes beyond the tables at which a container's limit kills the process.
     pub(crate) kill_bytes: u64,
-    /// The phase in which it would have been killed.
+    /// The system has limited the process to them, beyond the tables.
+    pub(crate) is_in_container: bool,
+    /// The phase in which it was killed, or would have been.
     pub(crate) killed_in: Option<String>,
     /// Whether the policy could leave the queries less memory in the last phase.
     pub(crate) is_lowered: bool,
@@ -37,6 +39,8 @@ pub(crate) struct Outcome {
     pub(crate) rows: BTreeMap<String, (u64, u64)>,
     /// What is reserved when all has ended, and what does not add up.
     pub(crate) left_bytes: u64,
+    /// What growths that DataFusion does not let fail have charged above a max, in all.
+    pub(crate) forced_bytes: u64,
     pub(crate) faults: Vec<String>,
     pub(crate) samples: Vec<Sample>,
 }
@@ -114,11 +118,13 @@ impl Outcome {
             memory_bytes,
             table_bytes,
             kill_bytes: memory_bytes * ROOM.0 / ROOM.1 + PROCESS,
+            is_in_container: args.container,
             killed_in: None,
             is_lowered: false,
             phases: PHASES.iter().map(phase).collect(),
             rows: BTreeMap::new(),
             left_bytes: 0,
+            forced_bytes: 0,
             faults: Vec::new(),
             samples: Vec::new(),
         }
@@ -128,14 +134,15 @@ impl Outcome {
         self.phases[phase].seconds = time.as_secs_f64();
     }
 
-    pub(crate) fn add_samples(&mut self, samples: Vec<Sample>) {
-        for sample in &samples {
+    pub(crate) fn add_samples(&mut self, samples: &[Sample]) {
+        for sample in samples {
             let phase = &mut self.phases[sample.phase];
             phase.most_reserved_bytes = phase.most_reserved_bytes.max(sample.reserved_bytes.iter().sum());
             phase.most_resident_bytes = phase.most_resident_bytes.max(sample.resident_bytes);
         }
-        let killed = self.phases.iter().find(|phase| phase.most_resident_bytes > self.kill_bytes);
-        self.killed_in = killed.map(|phase| phase.name.clone());
+        // In a container the system decides.
+        let is_above = |phase: &&Phase| !self.is_in_container && phase.most_resident_bytes > self.kill_bytes;
+        self.killed_in = self.phases.iter().find(is_above).map(|phase| phase.name.clone());
         self.samples = samples.iter().step_by(samples.len().div_ceil(KEPT).max(1)).copied().collect();
     }
 
@@ -155,7 +162,17 @@ impl Outcome {
     }
 
     pub(crate) fn ends(&mut self, left: Left) {
-        (self.left_bytes, self.faults) = (left.bytes, left.faults);
+        (self.left_bytes, self.forced_bytes, self.faults) = (left.bytes, left.forced_bytes, left.faults);
+    }
+
+    /// The system has killed the process after so many phases.
+    pub(crate) fn killed(&mut self, phases: usize) {
+        self.killed_in = PHASES.get(phases).map(|(name, _)| (*name).to_string());
+    }
+
+    /// Whether the phase is over: a process that the system kills ends in the middle.
+    pub(crate) fn has_ended(&self, phase: usize) -> bool {
+        self.phases[phase].seconds > 0.0
     }
 
     pub(crate) fn tenant(&self, tenant: Tenant) -> impl Iterator<Item = &Tally> {
@@ -178,4 +195,23 @@ impl Outcome {
     pub(crate) fn most_resident_bytes(&self) -> u64 {
         self.phases.iter().map(|phase| phase.most_resident_bytes).max().unwrap_or(0)
     }
+}
+
+/// Of each policy the round whose p99 of gold beside the others is in the middle.
+pub(crate) fn middle(rounds: Vec<Vec<Outcome>>) -> Vec<Outcome> {
+    let mut policies: Vec<Vec<Outcome>> = Vec::new();
+    for round in rounds {
+        for (at, outcome) in round.into_iter().enumerate() {
+            if at == policies.len() {
+                policies.push(Vec::new());
+            }
+            policies[at].push(outcome);
+        }
+    }
+    let p99 = |outcome: &Outcome| outcome.phases[TOGETHER].tenants[Tenant::Gold as usize].p99_ms;
+    let middle = |mut outcomes: Vec<Outcome>| {
+        outcomes.sort_by(|one, other| p99(one).total_cmp(&p99(other)));
+        outcomes.swap_remove(outcomes.len() / 2)
+    };
+    policies.into_iter().map(middle).collect()
 }

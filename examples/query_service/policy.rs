@@ -12,7 +12,7 @@ use datafusion::execution::memory_pool::{
 };
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
-use memcg::{Bytes, Group, Limit, Limits, Runtime};
+use memcg::{Bytes, Counter, Group, Limit, Limits, Runtime};
 use memcg_datafusion::{GroupTracer, InGroupSession, PoolConfig, QuerySession};
 
 use crate::data::{PARTITIONS, Tables, batch};
@@ -28,12 +28,13 @@ pub(crate) enum Policy {
     Fair,
     Track,
     Split,
+    Guard,
     Ours,
 }
 
 impl Policy {
-    pub(crate) const ALL: [Policy; 6] =
-        [Policy::Unbounded, Policy::Greedy, Policy::Fair, Policy::Track, Policy::Split, Policy::Ours];
+    pub(crate) const ALL: [Policy; 7] =
+        [Policy::Unbounded, Policy::Greedy, Policy::Fair, Policy::Track, Policy::Split, Policy::Guard, Policy::Ours];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -42,6 +43,7 @@ impl Policy {
             Policy::Fair => "fair",
             Policy::Track => "track",
             Policy::Split => "split",
+            Policy::Guard => "guard",
             Policy::Ours => "ours",
         }
     }
@@ -83,6 +85,8 @@ impl Deref for Session {
 /// What is left of a service at its end, and whether its counts add up.
 pub(crate) struct Left {
     pub(crate) bytes: u64,
+    /// Charged above a max, because DataFusion lets the growth not fail: in all.
+    pub(crate) forced_bytes: u64,
     pub(crate) faults: Vec<String>,
 }
 
@@ -123,7 +127,7 @@ impl Service {
         let bytes = usize::try_from(memory)?;
         let pool: Arc<dyn MemoryPool> = match policy {
             Policy::Unbounded => Arc::new(UnboundedMemoryPool::default()),
-            Policy::Greedy => Arc::new(GreedyMemoryPool::new(bytes)),
+            Policy::Greedy | Policy::Guard => Arc::new(GreedyMemoryPool::new(bytes)),
             Policy::Fair => Arc::new(FairSpillPool::new(bytes)),
             Policy::Track => Arc::new(TrackConsumersPool::new(GreedyMemoryPool::new(bytes), NAMED)),
             Policy::Split => {
@@ -138,6 +142,15 @@ impl Service {
         };
         let session = sessions(Some(Arc::clone(&pool)), &tables.into_providers()?, memory)?;
         Ok(Service::Pools([0; 3].map(|_| (session.clone(), Arc::clone(&pool)))))
+    }
+
+    /// The runtime of its groups, where it has any.
+    #[cfg(feature = "serve")]
+    pub(crate) fn runtime(&self) -> Option<&Runtime> {
+        match self {
+            Service::Groups(groups) => Some(&groups.runtime),
+            Service::Pools(_) => None,
+        }
     }
 
     /// A session for the query of this number.
@@ -182,7 +195,7 @@ impl Service {
                 if Arc::ptr_eq(&pools[0].1, &pools[1].1) {
                     bytes[1..].fill(0);
                 }
-                Left { bytes: bytes.iter().sum(), faults: Vec::new() }
+                Left { bytes: bytes.iter().sum(), forced_bytes: 0, faults: Vec::new() }
             }
             Service::Groups(groups) => groups.end(),
         }
@@ -200,9 +213,10 @@ impl Groups {
         root.set_max(Limit::Bytes(data.live() + memory))?;
         let gold = root.create("gold", Limits::new().low(Limit::Bytes(memory / 4)))?;
         let silver = root.create("silver", Limits::new().low(Limit::Bytes(memory / 4)))?;
-        let heavy = root.create("heavy", Limits::new())?;
+        let env = |name: &str, or: u64| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(or);
+        let heavy = root.create("heavy", Limits::new().max(Limit::Bytes(memory / 16 * env("QS_MAX", 14))))?;
         let sessions = sessions(None, &tables.into_providers()?, memory)?;
-        let config = PoolConfig::new().spill_on_demand().unspillable_reserve(Bytes(memory / 8));
+        let config = PoolConfig::new().spill_on_demand().unspillable_reserve(Bytes(memory / env("QS_RES", 8))).patience(std::time::Duration::from_secs(env("QS_PAT", 1)));
         Ok(Groups { runtime, data, tenants: [gold, silver, heavy], sessions, config })
     }
 
@@ -224,6 +238,10 @@ impl Groups {
         if !verdict.is_ok() {
             faults.push(verdict.to_string());
         }
-        Left { bytes: runtime.root().live(), faults }
+        Left { bytes: runtime.root().live(), forced_bytes: forced_total(&runtime), faults }
     }
+}
+
+fn forced_total(runtime: &Runtime) -> u64 {
+    runtime.root().counter(Counter::MEMORY).map_or(0, |memory| memory.forced_total())
 }

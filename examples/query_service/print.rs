@@ -70,17 +70,22 @@ pub(crate) fn table(outcomes: &[Outcome]) -> Table {
             let (lost, done) = (outcome.lost(tenant), outcome.done(tenant));
             Cell::new(format!("{lost}/{}", lost + done), if lost > 0 { State::Bad } else { State::Good })
         };
+        // A process that was killed has no figures of the later phases.
+        let time = |phase: usize, time: f64, digits: usize| match outcome.has_ended(phase) {
+            true => Cell::from(format!("{time:.digits$}")),
+            false => Cell::from("-"),
+        };
         let reserved = outcome.phases.iter().map(|phase| phase.most_reserved_bytes).max().unwrap_or(0);
         let resident = mib(outcome.most_resident_bytes());
         table.add([
             Cell::from(outcome.policy.as_str()),
-            Cell::from(format!("{:.0}", gold(TOGETHER).p50_ms)),
-            Cell::from(format!("{:.0}", gold(TOGETHER).p99_ms)),
-            Cell::from(format!("{:.0}", gold(ALONE).p99_ms)),
+            time(TOGETHER, gold(TOGETHER).p50_ms, 0),
+            time(TOGETHER, gold(TOGETHER).p99_ms, 0),
+            time(ALONE, gold(ALONE).p99_ms, 0),
             lost(Tenant::Gold),
             lost(Tenant::Silver),
             lost(Tenant::Heavy),
-            Cell::from(format!("{:.1}", outcome.phases[HEAVY_ALONE].seconds)),
+            time(HEAVY_ALONE, outcome.phases[HEAVY_ALONE].seconds, 1),
             Cell::from(mib(outcome.spilled_bytes())),
             Cell::from(mib(reserved)),
             Cell::new(resident, if outcome.killed_in.is_some() { State::Bad } else { State::Good }),
@@ -104,13 +109,26 @@ fn foot(outcomes: &[Outcome]) -> Vec<String> {
     ];
     for outcome in outcomes {
         if let Some(phase) = &outcome.killed_in {
-            lines.push(format!(
-                "{}: resident passes {kill} in phase {phase:?}: a container's limit there would kill the process.",
-                outcome.policy
-            ));
+            let policy = &outcome.policy;
+            lines.push(if outcome.is_in_container {
+                format!("{policy}: the system kills the process in phase {phase:?}, beyond {kill}: exit code 137.")
+            } else {
+                format!(
+                    "{policy}: resident passes {kill} in phase {phase:?}: a container's limit there would kill the process."
+                )
+            });
         }
         if outcome.policy == Policy::Split.name() {
             lines.push("split: each tenant has a third of the memory, also alone.".to_string());
+        }
+        if outcome.policy == Policy::Guard.name() {
+            lines.push(
+                "guard: Greedy, and the query that has run longest ends at nine tenths of the limit.".to_string(),
+            );
+        }
+        if outcome.forced_bytes > 0 {
+            let (policy, forced) = (&outcome.policy, Bytes(outcome.forced_bytes));
+            lines.push(format!("{policy}: {forced} were charged above a max, by growths that cannot fail."));
         }
         for fault in &outcome.faults {
             lines.push(format!("{}: {fault}", outcome.policy));

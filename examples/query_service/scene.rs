@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::Args;
-use crate::cores::pin;
+use crate::container;
+use crate::cores::{few_arenas, pin};
 use crate::data::{Tables, batch};
 use crate::load::{Load, Tenant};
 use crate::outcome::Outcome;
 use crate::policy::{Policy, Service};
-use crate::sampler::Sampler;
+use crate::sampler::{Guard, Sampler};
 
 /// What runs in each phase.
 pub(crate) const PHASES: [(&str, &[Tenant]); 5] = [
@@ -62,19 +63,35 @@ impl Workers {
     }
 }
 
-pub(crate) fn run(policy: Policy, args: &Args) -> Result<Outcome, Box<dyn Error>> {
+/// Runs all phases. `report` sees what they came to so far, after each.
+pub(crate) fn run(
+    policy: Policy,
+    args: &Args,
+    report: impl Fn(&Outcome) -> Result<(), Box<dyn Error>>,
+) -> Result<Outcome, Box<dyn Error>> {
     let memory = args.memory << 20;
     let say = |line: &str| {
         if !args.quiet {
             eprintln!("{:<10} {line}", policy.name());
         }
     };
+    few_arenas();
     say("tables");
     let tables = Tables::generate(args.scale, batch(memory))?;
     let mut outcome = Outcome::new(policy, args, tables.bytes());
     let service = Arc::new(Service::new(policy, tables, memory)?);
+    #[cfg(feature = "serve")]
+    let shown = match (&args.serve, service.runtime()) {
+        (Some(path), Some(runtime)) => Some(memcg_observe::serve(runtime, path)?),
+        _ => None,
+    };
+    if args.container {
+        container::enter(outcome.kill_bytes)?;
+    }
     let (workers, load) = (Workers::new(args.pinned)?, Load::new(Arc::clone(&service)));
-    let sampler = Sampler::start(Arc::clone(&service));
+    let guard = Guard { load: Arc::clone(&load), above_bytes: outcome.kill_bytes / 10 * 9 };
+    let guard = (policy == Policy::Guard).then_some(guard);
+    let sampler = Sampler::start(Arc::clone(&service), guard);
     let time = Duration::from_secs_f64(args.seconds);
     for (phase, (name, tenants)) in PHASES.iter().enumerate() {
         say(name);
@@ -102,11 +119,15 @@ pub(crate) fn run(policy: Policy, args: &Args) -> Result<Outcome, Box<dyn Error>
             workers.first.block_on(tenant)?;
         }
         outcome.phase_took(phase, begun.elapsed());
+        outcome.add_samples(&sampler.samples());
+        load.with_records(|records| outcome.add_records(records));
+        report(&outcome)?;
     }
-    outcome.add_samples(sampler.end());
-    outcome.add_records(&load.into_records());
+    outcome.add_samples(&sampler.end());
+    #[cfg(feature = "serve")]
+    drop(shown);
     // Blocks and tasks that were aborted end with the runtimes.
-    drop(workers);
+    drop((workers, load));
     let service = Arc::into_inner(service).ok_or("the service is still in use")?;
     outcome.ends(service.end());
     Ok(outcome)

@@ -60,12 +60,31 @@ fn pools_under_three_tenants() {
     }
 }
 
+/// A control group of the system, where it lets the program make one; the load fits. The group is gone afterwards.
+#[test]
+fn a_container() {
+    let small = ["--policy", "guard", "--scale", "0.001", "--memory", "16", "--seconds", "0.1", "--rounds", "2"];
+    let output = run(&[&small[..], &["--quiet", "--container", "--format", "csv"]].concat());
+    if output.stdout.is_empty() {
+        assert!(text(&output.stderr).contains("makes no control group here"), "{}", text(&output.stderr));
+        println!("left out: {}", text(&output.stderr));
+        return;
+    }
+    let table = text(&output.stdout);
+    assert_eq!(table.lines().filter(|line| line.starts_with("guard,")).count(), 1, "{table}");
+    assert!(!table.contains(",-"), "it has ended all phases: {table}");
+}
+
 #[test]
 fn wrong_arguments_are_named() {
     for (arguments, words) in [
-        (["--policy", "hope"], "no policy \\\"hope\\\"; there are unbounded, greedy, fair, track, split, ours, all"),
+        (
+            ["--policy", "hope"],
+            "no policy \\\"hope\\\"; there are unbounded, greedy, fair, track, split, guard, ours, all",
+        ),
         (["--scale", "0"], "--scale is a number from 0.001 to 10"),
         (["--seconds", "0"], "--seconds is a number from 0.1 to 3600"),
+        (["--rounds", "0"], "--rounds is a number from 1 to 100"),
         (["--memory", "0"], "--memory is a number from 1 to 1048576, in MiB"),
     ] {
         let output = run(&arguments);

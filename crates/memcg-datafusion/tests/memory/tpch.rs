@@ -8,7 +8,7 @@ use datafusion::common::Result;
 use datafusion::datasource::MemTable;
 use datafusion::physical_plan::collect;
 use datafusion::prelude::{SessionConfig, SessionContext};
-use memcg::{Group, Limits};
+use memcg::{Bytes, Group, Limits};
 use memcg_datafusion::{InGroupSession, PoolConfig};
 use tpchgen::generators::{
     CustomerGenerator, LineItemGenerator, NationGenerator, OrderGenerator, PartGenerator, PartSuppGenerator,
@@ -21,7 +21,22 @@ use tpchgen_arrow::{
 
 use crate::data::{MIB, assert_empty, limit, runtime, spills, text};
 
+/// The scale factor, and the bytes of the two limits at it. `MEMCG_TPCH_SCALE` has another scale: limits and reserves
+/// follow.
 const SCALE: f64 = 0.01;
+const LIMITS: [u64; 2] = [8 * MIB, MIB];
+
+fn scale() -> f64 {
+    match std::env::var("MEMCG_TPCH_SCALE") {
+        Ok(scale) => scale.parse().expect("MEMCG_TPCH_SCALE is a number"),
+        Err(_) => SCALE,
+    }
+}
+
+/// So many bytes of the small scale.
+fn scaled(bytes: u64) -> u64 {
+    (bytes as f64 * scale() / SCALE) as u64
+}
 
 /// What stands in the place of `:1`, `:2` and so on, by query: the values with which the benchmark checks its answers.
 const VALUES: [&[&str]; 22] = [
@@ -63,7 +78,7 @@ fn session() -> SessionContext {
         SessionConfig::new()
             .with_target_partitions(2)
             .with_batch_size(1_024)
-            .with_sort_spill_reservation_bytes(128 << 10),
+            .with_sort_spill_reservation_bytes(scaled(128 << 10) as usize),
     );
     let register = |name: &str, batches: &mut dyn Iterator<Item = std::result::Result<RecordBatch, ArrowError>>| {
         let batches: Vec<_> = batches.map(|batch| batch.expect("generated")).collect();
@@ -73,7 +88,7 @@ fn session() -> SessionContext {
     };
     macro_rules! tables {
         ($($name:literal $arrow:ident $generator:ident,)*) => {
-            $(register($name, &mut $arrow::new($generator::new(SCALE, 1, 1)).with_batch_size(1_024));)*
+            $(register($name, &mut $arrow::new($generator::new(scale(), 1, 1)).with_batch_size(1_024));)*
         };
     }
     tables! {
@@ -115,9 +130,9 @@ async fn run(session: &SessionContext, tenant: &Group, number: usize, config: &P
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_rows_are_the_same_below_a_limit() {
     let (session, runtime) = (session(), runtime());
-    let config = PoolConfig::new().spill_on_demand().unspillable_reserve(256 << 10);
+    let config = PoolConfig::new().spill_on_demand().unspillable_reserve(Bytes(scaled(256 << 10)));
     let free = runtime.root().create("free", Limits::new()).unwrap();
-    let limited = [8 * MIB, MIB].map(|max| (runtime.root().create(&*format!("{max}"), limit(max)).unwrap(), max));
+    let limited = LIMITS.map(scaled).map(|max| (runtime.root().create(&*format!("{max}"), limit(max)).unwrap(), max));
     let (mut files, mut refused, mut same) = (0, [0; 2], [0; 2]);
     for number in 1..=22 {
         let (rows, none) = run(&session, &free, number, &config).await.unwrap_or_else(|e| panic!("{number}: {e}"));
@@ -126,6 +141,7 @@ async fn the_rows_are_the_same_below_a_limit() {
             match run(&session, tenant, number, &config).await {
                 Ok((again, spilled)) => {
                     assert!(again == rows, "{number} at {max}: other rows\n{again}\n\n{rows}");
+                    println!("{number} at {max}: the same {} lines, {spilled} files", rows.lines().count());
                     (files, same[at]) = (files + spilled, same[at] + 1);
                 }
                 Err(error) => {
@@ -133,6 +149,7 @@ async fn the_rows_are_the_same_below_a_limit() {
                     let is_named =
                         line.contains(&format!("/{max} refused")) && line.contains(&format!("for /{max}/{number}"));
                     assert!(is_named, "{number} at {max}: {line}");
+                    println!("{number} at {max}: {line}");
                     refused[at] += 1;
                 }
             }
