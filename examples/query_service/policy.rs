@@ -184,7 +184,8 @@ impl Service {
     pub(crate) fn lower(&self, memory: u64) -> bool {
         let Service::Groups(groups) = self else { return false };
         let max = groups.data.live() + memory;
-        groups.runtime.root().set_max_now(Limit::Bytes(max)).is_ok()
+        let heavy = &groups.tenants[Tenant::Heavy as usize];
+        heavy.set_max_now(most_of(memory)).is_ok() && groups.runtime.root().set_max_now(Limit::Bytes(max)).is_ok()
     }
 
     /// Ends the service.
@@ -213,10 +214,10 @@ impl Groups {
         root.set_max(Limit::Bytes(data.live() + memory))?;
         let gold = root.create("gold", Limits::new().low(Limit::Bytes(memory / 4)))?;
         let silver = root.create("silver", Limits::new().low(Limit::Bytes(memory / 4)))?;
-        let env = |name: &str, or: u64| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(or);
-        let heavy = root.create("heavy", Limits::new().max(Limit::Bytes(memory / 16 * env("QS_MAX", 14))))?;
+        // Heavy leaves something to the others at any time: `low` only decides who is asked to give.
+        let heavy = root.create("heavy", Limits::new().max(most_of(memory)))?;
         let sessions = sessions(None, &tables.into_providers()?, memory)?;
-        let config = PoolConfig::new().spill_on_demand().unspillable_reserve(Bytes(memory / env("QS_RES", 8))).patience(std::time::Duration::from_secs(env("QS_PAT", 1)));
+        let config = PoolConfig::new().spill_on_demand().unspillable_reserve(Bytes(memory / 8));
         Ok(Groups { runtime, data, tenants: [gold, silver, heavy], sessions, config })
     }
 
@@ -240,6 +241,11 @@ impl Groups {
         }
         Left { bytes: runtime.root().live(), forced_bytes: forced_total(&runtime), faults }
     }
+}
+
+/// What one tenant may have of the memory of all.
+fn most_of(memory: u64) -> Limit {
+    Limit::Bytes(memory / 8 * 7)
 }
 
 fn forced_total(runtime: &Runtime) -> u64 {
