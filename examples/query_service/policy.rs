@@ -4,15 +4,16 @@ use std::num::NonZeroUsize;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use datafusion::common::Result;
+use datafusion::common::{DataFusionError, Result};
 use datafusion::datasource::MemTable;
 use datafusion::execution::SessionStateBuilder;
+use datafusion::execution::disk_manager::DiskManagerBuilder;
 use datafusion::execution::memory_pool::{
     FairSpillPool, GreedyMemoryPool, MemoryPool, TrackConsumersPool, UnboundedMemoryPool,
 };
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
-use memcg::{Bytes, Counter, Group, Limit, Limits, Runtime};
+use memcg::{Bytes, Counter, Group, Limit, LimitError, Limits, Percent, Runtime};
 use memcg_datafusion::{GroupTracer, InGroupSession, PoolConfig, QuerySession};
 
 use crate::data::{PARTITIONS, Tables, batch};
@@ -20,6 +21,13 @@ use crate::load::Tenant;
 
 /// How many consumers `TrackConsumersPool` names.
 const NAMED: NonZeroUsize = NonZeroUsize::new(5).unwrap();
+
+/// How many files a sort reads at once: DataFusion takes as many as the memory holds.
+const FILES: usize = 4;
+
+/// Of heavy's max: what the operators of one of its queries may hold before they spill. Two queries leave a third to what
+/// reads the sorted rows and cannot spill.
+const SPILLABLE: Limit = Limit::Percent(Percent::new(31).unwrap());
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Policy {
@@ -104,7 +112,8 @@ fn sessions(
         .with_repartition_joins(false)
         .with_batch_size(batch(memory))
         .with_sort_spill_reservation_bytes(usize::try_from(memory / 64).unwrap_or(usize::MAX));
-    let mut env = RuntimeEnvBuilder::new();
+    let files = DiskManagerBuilder::default().with_max_spill_merge_fan_in(FILES);
+    let mut env = RuntimeEnvBuilder::new().with_disk_manager_builder(files);
     if let Some(pool) = pool {
         env = env.with_memory_pool(pool);
     }
@@ -159,7 +168,14 @@ impl Service {
             Service::Pools(pools) => Ok(Session::Shared(pools[tenant as usize].0.clone())),
             Service::Groups(groups) => {
                 let group = &groups.tenants[tenant as usize];
-                groups.sessions.for_query(group, number, Limits::new(), &groups.config).map(Session::Own)
+                let query = groups.sessions.for_query(group, number, Limits::new(), &groups.config)?;
+                if tenant == Tenant::Heavy {
+                    let children = query.group().children();
+                    let spillable = children.iter().find(|child| child.name() == "spillable");
+                    let external = |error: LimitError| DataFusionError::External(error.into());
+                    spillable.map(|group| group.set_max_now(SPILLABLE)).transpose().map_err(external)?;
+                }
+                Ok(Session::Own(query))
             }
         }
     }

@@ -8,7 +8,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::Args;
 use crate::container;
-use crate::cores::{few_arenas, pin};
+use crate::cores::{hold_little, pin};
 use crate::data::{Tables, batch};
 use crate::load::{Load, Tenant};
 use crate::outcome::Outcome;
@@ -75,7 +75,7 @@ pub(crate) fn run(
             eprintln!("{:<10} {line}", policy.name());
         }
     };
-    few_arenas();
+    hold_little();
     say("tables");
     let tables = Tables::generate(args.scale, batch(memory))?;
     let mut outcome = Outcome::new(policy, args, tables.bytes());
