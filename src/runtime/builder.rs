@@ -390,7 +390,8 @@ impl RuntimeBuilder {
 
     /// Sets whether groups count for how long their chargers stand still, which they do by default. Where they do not,
     /// [`Group::pressure`](crate::Group::pressure) is zero, and no [trigger](crate::Group::set_pressure_trigger) can be
-    /// set. Counting takes 0.1 µs of a charge that stands still, and nothing of any other.
+    /// set. Counting costs a charge that stands still a reading of the clock and two holds of a lock; it costs no other
+    /// charge anything.
     ///
     /// Source: `cgroup.pressure`.
     ///
