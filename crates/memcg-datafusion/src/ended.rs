@@ -1,6 +1,7 @@
 //! How a query ends that its group does not keep: chosen as a victim, or offline.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -141,8 +142,10 @@ impl Life {
     /// Has all streams look again.
     pub(crate) fn wake(&self) {
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        // Without the lock: a waker is foreign code.
-        waiting.iter().filter_map(Weak::upgrade).for_each(|waker| waker.wake());
+        // Without the lock: a waker is foreign code. One that panics keeps no other stream asleep.
+        for waker in waiting.iter().filter_map(Weak::upgrade) {
+            let _ = catch_unwind(AssertUnwindSafe(move || waker.wake()));
+        }
     }
 
     /// A waker that [`wake`](Self::wake) wakes for as long as the caller keeps it.

@@ -89,7 +89,7 @@ fn watch() {
             }
             watched.queries.iter().filter_map(Weak::upgrade).collect()
         };
-        // Without the lock: a waker is foreign code.
+        // Without the lock: wakers are called.
         queries.iter().for_each(|query| query.look());
     }
 }

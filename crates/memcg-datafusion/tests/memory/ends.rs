@@ -1,6 +1,8 @@
 //! Queries that do not end by themselves: aborted, chosen as victims, or their group is offline.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use datafusion::execution::memory_pool::MemoryPool;
@@ -68,6 +70,53 @@ async fn a_session_that_goes_ends_its_query() {
     let error = reads.await.unwrap();
     assert_eq!(Ended::of(&error).map(Ended::reason), Some(EndReason::Offline), "{error}");
     drop((group, feed));
+    assert_empty(&runtime);
+}
+
+/// Notes that it was woken, or panics.
+struct Woken {
+    panics: bool,
+    woken: AtomicBool,
+}
+
+impl Woken {
+    fn new(panics: bool) -> Arc<Woken> {
+        Arc::new(Woken { panics, woken: AtomicBool::new(false) })
+    }
+}
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.woken.store(true, Ordering::Relaxed);
+        assert!(!self.panics, "this waker panics");
+    }
+}
+
+/// The drop of a session wakes each stream, also where the waker of one before it panics.
+#[tokio::test(flavor = "current_thread")]
+async fn a_waker_that_panics_keeps_no_other_stream_asleep() {
+    let (session, runtime) = (session(2), runtime());
+    let query = session.for_query(&runtime.root(), 17, Limits::new(), &PoolConfig::new()).unwrap();
+    let wakers = [true, false].map(Woken::new);
+    let mut streams = Vec::new();
+    let mut feeds = Vec::new();
+    for (table, waker) in ["first", "second"].into_iter().zip(&wakers) {
+        feeds.push(fed(&session, table));
+        let frame = query.sql(&SORT.replace("endless", table)).await.unwrap();
+        let mut stream = frame.execute_stream().await.unwrap();
+        let waker = Waker::from(Arc::clone(waker));
+        assert!(stream.poll_next_unpin(&mut Context::from_waker(&waker)).is_pending());
+        streams.push(stream);
+    }
+    drop(query);
+    assert!(wakers.iter().all(|waker| waker.woken.load(Ordering::Relaxed)));
+    for stream in &mut streams {
+        match stream.poll_next_unpin(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Some(Err(error))) => assert_eq!(Ended::of(&error).map(Ended::reason), Some(EndReason::Offline)),
+            other => panic!("{other:?}"),
+        }
+    }
+    drop((streams, feeds));
     assert_empty(&runtime);
 }
 
