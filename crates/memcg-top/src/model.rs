@@ -294,7 +294,7 @@ impl Model {
             self.began = sample.at;
         }
         match &sample.page {
-            // A tree has no more, so these are pages that nobody looks at.
+            // The screen shows fewer pages than these, so the reader has left some of them.
             Some(_) if self.branches.len() > ROWS_MAX => self.branches.clear(),
             Some(page) => drop(self.branches.remove(page)),
             None => self.branches.clear(),
