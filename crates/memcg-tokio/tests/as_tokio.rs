@@ -1,5 +1,7 @@
-//! The channel beside tokio's bounded channel, step by step: the same random script runs on both, and each step must show
-//! the same. Each message has the same weight, so that a number of messages is a number of bytes.
+//! The channel beside tokio's bounded channel, step by step: the same script runs on both, and each step must show the
+//! same. Each message has the same weight, so that a number of messages is a number of bytes. One test runs every short
+//! script, the other one long scripts at random. A task is cancelled at an await alone, so a script that drops tasks
+//! between polls drops them wherever they can be dropped.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -250,4 +252,115 @@ fn a_random_script_shows_the_same_on_both() {
     }
     // The scripts reach what they are for.
     assert!(steps == 48_000 && waited > 3_000 && returned > 3_000, "{steps} {waited} {returned}");
+}
+
+/// What the exhaustive scripts are made of. `Poll` polls the tasks that were woken, so a task is cancelled also between the
+/// moment that serves it and its next poll. `Close` and `DropReceiver` poll them first: a task of tokio that was served
+/// before still sends after them, and one of ours does not, as `Sender::reserve` says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Command {
+    Send,
+    TrySend,
+    Receive,
+    TryReceive,
+    /// The task of this place among those that are there.
+    Cancel(usize),
+    /// All tasks that were woken.
+    Poll,
+    Watch,
+    DropSender,
+    Close,
+    DropReceiver,
+}
+
+const COMMANDS: [Command; 11] = [
+    Command::Send,
+    Command::TrySend,
+    Command::Receive,
+    Command::TryReceive,
+    Command::Cancel(0),
+    Command::Cancel(1),
+    Command::Poll,
+    Command::Watch,
+    Command::DropSender,
+    Command::Close,
+    Command::DropReceiver,
+];
+
+impl<C: Channel> Scene<C> {
+    fn command(&mut self, command: Command, message: u32) -> Vec<Seen> {
+        let sender = self.senders.first().cloned();
+        match (command, sender, self.receiver.as_mut()) {
+            (Command::Send, Some(sender), _) => self.begin_in_line(C::send(sender, message)),
+            (Command::Watch, Some(sender), _) => self.begin_in_line(C::closed(sender)),
+            (Command::TrySend, Some(sender), _) => vec![C::try_send(&sender, message)],
+            (Command::Receive, _, Some(receiver)) => vec![C::recv(receiver)],
+            (Command::TryReceive, _, Some(receiver)) => vec![C::try_recv(receiver)],
+            (Command::Cancel(at), _, _) => {
+                if let Some(task) = self.tasks.iter_mut().filter(|task| task.is_some()).nth(at) {
+                    *task = None;
+                }
+                Vec::new()
+            }
+            (Command::Poll, _, _) => self.settle(),
+            (Command::DropSender, Some(_), _) => {
+                self.senders.remove(0);
+                Vec::new()
+            }
+            (Command::Close, _, Some(_)) => {
+                let seen = self.settle();
+                C::close(self.receiver.as_mut().unwrap());
+                seen
+            }
+            (Command::DropReceiver, _, _) => {
+                let seen = self.settle();
+                self.receiver = None;
+                seen
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Polls a new task until it waits for others: a send of ours lets other tasks run once before that.
+    fn begin_in_line(&mut self, future: Pin<Box<dyn Future<Output = Seen>>>) -> Vec<Seen> {
+        let mut seen = self.begin(future);
+        if seen.is_empty() {
+            let task = self.tasks.last_mut().unwrap();
+            while task.as_ref().is_some_and(Spawn::is_woken) {
+                if let std::task::Poll::Ready(ended) = task.as_mut().unwrap().poll() {
+                    seen.push(ended);
+                    *task = None;
+                }
+            }
+        }
+        seen
+    }
+}
+
+/// Every script of so many commands, after sends of which one has found room and two wait.
+const COMMANDS_OF_A_SCRIPT: u32 = 4;
+
+#[test]
+fn every_short_script_shows_the_same_on_both() {
+    let runtime = Runtime::builder().audit(true).build().unwrap();
+    let group = group_for(&runtime, 1);
+    let scripts = COMMANDS.len().pow(COMMANDS_OF_A_SCRIPT);
+    let mut served_and_cancelled = 0;
+    for script in 0..scripts {
+        let mut theirs = Scene::<Tokio>::new(mpsc::channel(1));
+        let mut ours = Scene::<Ours>::new(channel(&group));
+        let commands = (0..COMMANDS_OF_A_SCRIPT).map(|at| COMMANDS[script / COMMANDS.len().pow(at) % COMMANDS.len()]);
+        let commands: Vec<_> = [Command::Send; 3].into_iter().chain(commands).chain([Command::Poll]).collect();
+        for (message, &command) in (0..).zip(&commands) {
+            let woken = ours.tasks.iter().flatten().next().is_some_and(Spawn::is_woken);
+            served_and_cancelled += usize::from(woken && command == Command::Cancel(0));
+            let (expected, seen) = (theirs.command(command, message), ours.command(command, message));
+            assert_eq!(seen, expected, "{message} of {commands:?}");
+            assert_eq!(ours.state(), theirs.state(), "{message} of {commands:?}");
+        }
+        drop(ours);
+        assert_eq!((group.live(), group.waiting_count()), (0, 0), "{commands:?}");
+    }
+    assert!(served_and_cancelled > 500, "{served_and_cancelled}");
+    assert!(runtime.verify().to_string().ends_with("all add up"), "{}", runtime.verify());
 }
