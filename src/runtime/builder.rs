@@ -390,7 +390,7 @@ impl RuntimeBuilder {
 
     /// Sets whether groups count for how long their chargers stand still, which they do by default. Where they do not,
     /// [`Group::pressure`](crate::Group::pressure) is zero, and no [trigger](crate::Group::set_pressure_trigger) can be
-    /// set. A charge that stands still pays for the count a reading of the clock and two holds of a lock; others nothing.
+    /// set. The count costs a charge that stands still a reading of the clock and two holds of a lock; others nothing.
     ///
     /// Source: `cgroup.pressure`.
     ///
