@@ -1,6 +1,7 @@
 //! What is charged beside what is in memory.
 
 use std::fmt;
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use memcg::{Bytes, Group};
@@ -55,11 +56,24 @@ impl Reconciler {
     /// [`HostError`] where the memory of the process cannot be read.
     pub fn read(&self) -> Result<Reconciliation, HostError> {
         let charged = self.group.live();
-        // The closure is the caller's: a panic leaves nothing of this value half done.
-        let allocated = self.allocated.as_ref().and_then(|hook| catch_unwind(AssertUnwindSafe(hook)).ok());
+        let allocated = self.allocated.as_ref().and_then(contain);
         let memory = self.host.memory()?;
         let (resident, anon, swapped) = (memory.resident, memory.anon, memory.swapped);
         Ok(Reconciliation { charged, allocated, resident, anon, swapped })
+    }
+}
+
+/// Calls the closure, which is the caller's: a panic leaves nothing of a [`Reconciler`] half done. What a panic carries is
+/// foreign, too: where its drop panics, what that carries is leaked.
+fn contain(hook: &Allocated) -> Option<u64> {
+    match catch_unwind(AssertUnwindSafe(hook)) {
+        Ok(allocated) => Some(allocated),
+        Err(payload) => {
+            if let Err(next) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+                mem::forget(next);
+            }
+            None
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::panic::panic_any;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -181,6 +182,17 @@ fn charged_beside_resident() {
     assert_eq!((now.charged, now.anon, now.swapped, now.resident), (50 * MIB, 40 * MIB, 2 * MIB, 60 * MIB));
     let signed = |mib: i64| mib * (1 << 20);
     assert_eq!((now.drift(), now.uncharged(), now.kept()), (signed(-8), Some(signed(-5)), Some(signed(-3))));
-    let silent = Reconciler::new(&runtime.root()).host(host).allocated(|| panic!("a hook that panics"));
+    let silent = Reconciler::new(&runtime.root()).host(host.clone()).allocated(|| panic!("a hook that panics"));
     assert_eq!(silent.read().expect("a status").allocated, None);
+    let again = Reconciler::new(&runtime.root()).host(host).allocated(|| panic_any(PanicsAgain));
+    assert_eq!(again.read().expect("a status").allocated, None);
+}
+
+/// What a panic carries, and panics itself when it is dropped.
+struct PanicsAgain;
+
+impl Drop for PanicsAgain {
+    fn drop(&mut self) {
+        panic_any(PanicsAgain);
+    }
 }
