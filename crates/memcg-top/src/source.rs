@@ -57,9 +57,7 @@ impl Source {
             From::Service(client) => asked(client, want)?,
         };
         if let Some(file) = &mut self.record {
-            let line = serde_json::to_string(&sample).map_err(|fault| SourceError::Record(fault.into()))?;
-            // In one call: a process that is killed leaves whole lines.
-            file.write_all(format!("{line}\n").as_bytes()).map_err(SourceError::Record)?;
+            write(file, &sample)?;
         }
         Ok(Some(sample))
     }
@@ -73,6 +71,18 @@ impl Source {
             },
         }
     }
+}
+
+/// Writes a line of a recording, which a replay takes: longer ones are refused here, too.
+fn write(file: &mut impl Write, sample: &Sample) -> Result<(), SourceError> {
+    let mut line = serde_json::to_vec(sample).map_err(|fault| SourceError::Record(fault.into()))?;
+    line.push(b'\n');
+    if line.len() as u64 > LINE_MAX {
+        let what = format!("a sample is longer than {} MiB: show fewer rows", LINE_MAX >> 20);
+        return Err(SourceError::Record(io::Error::other(what)));
+    }
+    // In one call: a process that is killed leaves whole lines.
+    file.write_all(&line).map_err(SourceError::Record)
 }
 
 fn asked(client: &mut Client, want: &Want) -> Result<Sample, ClientError> {
@@ -190,5 +200,34 @@ fn pull(source: &mut Source, want: &Want) -> Update {
         Ok(None) => Update::Ended("the recording ends here".into()),
         Err(SourceError::Service(fault)) => Update::Lost(fault.to_string()),
         Err(fault) => Update::Ended(fault.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_recorded_is_replayed_up_to_the_longest_line() {
+        let sample = |length| Sample {
+            format: FORMAT,
+            at: 7,
+            page: Some("x".repeat(length)),
+            branches: Vec::new(),
+            incidents: Vec::new(),
+        };
+        let mut recording = Vec::new();
+        write(&mut recording, &sample(0)).unwrap();
+        let longest = sample(LINE_MAX as usize - recording.len());
+        recording.clear();
+        write(&mut recording, &longest).unwrap();
+        assert_eq!(recording.len() as u64, LINE_MAX);
+        assert_eq!(replayed(&mut recording.as_slice(), &mut 0).unwrap(), Some(longest.clone()));
+
+        let longer = Sample { at: 77, ..longest };
+        recording.clear();
+        let fault = write(&mut recording, &longer).unwrap_err().to_string();
+        assert_eq!(fault, "recording: a sample is longer than 64 MiB: show fewer rows");
+        assert!(recording.is_empty(), "a refused sample leaves no part of a line");
     }
 }
