@@ -6,7 +6,8 @@
 //! `MEMCG_BENCH_SIBLINGS=100000` keeps all rows to so many at most.
 //!
 //! The rows `group/snapshot/…` are snapshots of groups, and `group/create_destroy/snapshots` is what groups that come and
-//! go cost beside them. The rows `group/churn/…` are groups that one thread charges, then groups that two do, with the barriers that their
+//! go cost beside them. `group/charge/alone` and `group/charge/snapshots` are a charge without and beside snapshots.
+//! The rows `group/churn/…` are groups that one thread charges, then groups that two do, with the barriers that their
 //! releases cost, counted. At the end stand the goals that this run can answer.
 //!
 //! `cargo bench --bench group -- figures[/PART] [--groups N --cycles N --turns N --quick …]` prints every figure

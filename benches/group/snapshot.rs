@@ -1,11 +1,15 @@
 //! `group/snapshot/…`: one iteration is a snapshot of so many groups, ten to a million, each charged once.
 //! `group/create_destroy/snapshots`: groups come and go on one thread, while another takes snapshots of ten thousand
 //! groups all the time.
+//! `group/charge/alone` and `group/charge/snapshots`: one iteration is a charge from the stock that is given back; alone,
+//! and while another thread takes snapshots of the ten thousand groups around it, one after the other.
 
 #![cfg(not(loom))]
 
 use std::hint::black_box;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
 
 use memcg::{Bytes, Charge, Limits, Runtime};
 
@@ -16,6 +20,35 @@ use crate::common::team::Team;
 
 const GROUPS: [u64; 3] = [10, 10_000, 1_000_000];
 
+pub(crate) const CHARGE_ALONE: &str = "group/charge/alone";
+pub(crate) const CHARGE_BESIDE: &str = "group/charge/snapshots";
+
+/// A thread that takes snapshots, one after the other, until the value is dropped.
+struct Watcher {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watcher {
+    fn start(runtime: &Arc<Runtime>) -> Watcher {
+        let (stop, runtime) = (Arc::new(AtomicBool::new(false)), Arc::clone(runtime));
+        let stopped = Arc::clone(&stop);
+        let watch = move || {
+            while !stopped.load(Ordering::Relaxed) {
+                drop(black_box(runtime.snapshot()));
+            }
+        };
+        Watcher { stop, thread: Some(thread::spawn(watch)) }
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().map(JoinHandle::join);
+    }
+}
+
 pub(crate) fn rows(rows: &mut Rows) {
     for count in GROUPS {
         rows.wall(&format!("group/snapshot/groups{count}"), || {
@@ -23,6 +56,17 @@ pub(crate) fn rows(rows: &mut Rows) {
             Team::new(1, move |station| {
                 black_box(&held);
                 station.serve(|times| (0..times).for_each(|_| drop(black_box(runtime.snapshot()))));
+            })
+        });
+    }
+    for (id, is_watched) in [(CHARGE_ALONE, false), (CHARGE_BESIDE, true)] {
+        rows.wall(id, || {
+            let (runtime, held) = charged(10_000);
+            let watcher = is_watched.then(|| Watcher::start(&runtime));
+            Team::new(1, move |station| {
+                black_box((&held, &watcher));
+                let group = runtime.root().create("charged", Limits::new()).expect("a free name");
+                station.serve(|times| (0..times).for_each(|_| pair(&group)));
             })
         });
     }

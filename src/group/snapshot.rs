@@ -5,6 +5,7 @@ pub(super) mod table;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Instant;
 
 use self::table::Table;
 use super::handle::Group;
@@ -42,6 +43,7 @@ use crate::sync::barrier::BarrierState;
 /// * These hold in each row, whatever other threads do: live is at most usage, own is at most live, and forced is usage
 ///   less max. What the [ledger](SnapshotRow::ledger) has as reserved, uncovered and unpaid is live together, where no
 ///   thread allocates meanwhile.
+/// * [Pressure](SnapshotRow::pressure) is as of a moment within the call.
 /// * Rows are read at different times. So beside charges a child may show more than its parent. At a quiescent point
 ///   all rows agree.
 ///
@@ -204,12 +206,18 @@ impl Group {
         let items: Vec<_> = stats::coordinator(top).items.iter().collect();
         let of_ledger = if ledger::any() { &Stat::LEDGER[..] } else { &[] };
         let further = &group_tree::of(top).further;
+        let now = Instant::now();
         let rows = preorder::read(top, depth, |visited| {
-            let now = stats::read(visited.group, Freshness::Stale);
-            let max_error = if is_flushed { 0 } else { now.max_error() };
-            let written = items.iter().map(|item| (item.name, now.get(item.stat))).filter(|&(_, figure)| figure != 0);
-            let stats = written.map(|(name, figure)| (name.to_string(), figure)).collect();
-            let mut row = SnapshotRow { stats, stats_max_error: max_error, ..SnapshotRow::read(visited, further) };
+            let read = stats::read(visited.group, Freshness::Stale);
+            let max_error = if is_flushed { 0 } else { read.max_error() };
+            let mut stats = BTreeMap::new();
+            if !read.is_empty() {
+                let written = items.iter().map(|item| (item.name, read.get(item.stat)));
+                stats.extend(
+                    written.filter(|&(_, figure)| figure != 0).map(|(name, figure)| (name.to_string(), figure)),
+                );
+            }
+            let mut row = SnapshotRow::read(visited, further, now, stats, max_error);
             if !of_ledger.is_empty() {
                 row.add_ledger();
             }
@@ -229,12 +237,24 @@ impl Group {
 // === impl SnapshotRow ===
 
 impl SnapshotRow {
-    /// The row without statistics.
-    fn read(visited: Visited<'_>, further: &[CounterDecl]) -> SnapshotRow {
+    /// The row without the items of the ledger. Its pressure is that of `now`, or of a moment since.
+    #[inline]
+    fn read(
+        visited: Visited<'_>,
+        further: &[CounterDecl],
+        now: Instant,
+        stats: BTreeMap<String, i64>,
+        stats_max_error: u64,
+    ) -> SnapshotRow {
         let group = &**visited.group;
         let (live, max) = (visited.live, group.max());
         let named = |(decl, counter): (&CounterDecl, _)| (decl.name.to_string(), CounterRow::read(counter));
-        let counted = Event::ALL.map(|event| (event, events::read(group, event, false)));
+        // Most groups never have an event.
+        let mut events = Vec::new();
+        if events::counts(group).is_some() {
+            let counted = Event::ALL.into_iter().map(|event| (event, events::read(group, event, false)));
+            events.extend(counted.filter(|&(_, count)| count > 0));
+        }
         SnapshotRow {
             path: visited.path,
             depth: visited.depth,
@@ -252,11 +272,11 @@ impl SnapshotRow {
             percent_of_max: percent(live, max),
             waiting: line::length(group),
             refused: group.refusals(),
-            events: counted.into_iter().filter(|&(_, count)| count > 0).collect(),
-            pressure: GroupPressure::new(stalls::read(group)),
+            events,
+            pressure: GroupPressure::new(stalls::read_at(group, now)),
             ledger: Ledger::new(live, visited.ledger),
-            stats: BTreeMap::new(),
-            stats_max_error: 0,
+            stats,
+            stats_max_error,
             counters: further.iter().zip(group.group().skip(1)).map(named).collect(),
         }
     }

@@ -11,6 +11,9 @@ use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::group_object;
 use crate::state::name::GroupName;
 
+/// The digits of most numbers that name groups.
+const DIGITS: usize = 10;
+
 pub(crate) fn of(counter: &Counter) -> GroupName<'_> {
     group_object::of(counter).name().get()
 }
@@ -30,16 +33,27 @@ pub(crate) fn path(counter: &Counter) -> String {
 
 /// The path of a child of the group that has the path `above`.
 pub(crate) fn path_below(above: &str, child: &Counter) -> String {
-    let mut path = if above == "/" { String::new() } else { above.to_string() };
+    let above = if above == "/" { "" } else { above };
+    let name = if let GroupName::Text(text) = of(child) { text.len() } else { DIGITS };
+    let mut path = String::with_capacity(above.len() + 1 + name);
+    path.push_str(above);
     add_to(&mut path, child);
     path
 }
 
 fn add_to(path: &mut String, level: &Counter) {
-    let first = level.first();
+    path.push('/');
+    // A text takes whatever is written to it.
     let _ = match of(level) {
-        GroupName::Unnamed => write!(path, "/#{}.{}", first.number, first.state().generation().0),
-        name => write!(path, "/{name}"),
+        GroupName::Text(text) => {
+            path.push_str(text);
+            Ok(())
+        }
+        GroupName::Number(number) => write!(path, "{number}"),
+        GroupName::Unnamed => {
+            let first = level.first();
+            write!(path, "#{}.{}", first.number, first.state().generation().0)
+        }
     };
 }
 

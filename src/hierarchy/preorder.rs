@@ -18,7 +18,6 @@
 //! and after both, and takes the larger. It reads both of a group without children under
 //! the tree's lock. So live of such a group is right, too, while a drain for another group takes its credit.
 
-use std::cmp::Ordering as Order;
 use std::collections::HashMap;
 use std::vec;
 
@@ -83,6 +82,9 @@ pub(crate) fn read<R>(top: &'static Counter, depth: usize, mut read: impl FnMut(
                 (_, Some(above)) => names::path_below(&above.path, &group),
             };
             let mut frame = enter(group, row, path, entered.len() < depth);
+            if entered.len() < depth {
+                rows.reserve(frame.children.len());
+            }
             let (credit, ledger) = left.get(&frame.group.id()).copied().unwrap_or_default();
             frame.credit += credit;
             frame.ledger += ledger;
@@ -157,21 +159,16 @@ fn left_offline(top: &'static Counter, depth: usize) -> HashMap<CounterId, (u64,
 
 fn sorted(mut children: Vec<Handle>, by_name: bool) -> vec::IntoIter<Handle> {
     if by_name {
-        children.sort_unstable_by(|one, other| compare(one, other));
+        children.sort_by_cached_key(|child| place(child.counter()));
     }
     children.into_iter()
 }
 
 /// Numbers first, in their order; then texts; then groups without a name, in the order of their objects.
-fn compare(one: &Counter, other: &Counter) -> Order {
-    let rank = |name: &GroupName<'_>| match name {
-        GroupName::Number(_) => 0,
-        GroupName::Text(_) => 1,
-        GroupName::Unnamed => 2,
-    };
-    match (names::of(one), names::of(other)) {
-        (GroupName::Number(one), GroupName::Number(other)) => one.cmp(&other),
-        (GroupName::Text(one), GroupName::Text(other)) => one.cmp(other),
-        (first, second) => rank(&first).cmp(&rank(&second)).then(one.number.cmp(&other.number)),
+fn place(child: &'static Counter) -> (u8, u64, &'static str) {
+    match names::of(child) {
+        GroupName::Number(number) => (0, number, ""),
+        GroupName::Text(text) => (1, 0, text),
+        GroupName::Unnamed => (2, child.number.into(), ""),
     }
 }

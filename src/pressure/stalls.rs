@@ -194,13 +194,18 @@ fn for_path(group: &'static Counter, level: &'static Counter, mut work: impl FnM
 
 /// Some, and full, as of now.
 pub(crate) fn read(group: &Counter) -> [StallFigures; 2] {
+    read_at(group, Instant::now())
+}
+
+/// Some, and full, as of an instant that this thread has read, or of the latest moment of the tree, where that is later.
+pub(crate) fn read_at(group: &Counter, instant: Instant) -> [StallFigures; 2] {
     let group = group.first();
     if events::counts(group).is_none() {
         return Default::default();
     }
     let _path = SlowPath::enter();
     let mut stalls = lock(group);
-    let now = stalls.now();
+    let now = stalls.moment(instant);
     let read = stalls.with(group, |times| {
         times.advance(now);
         let figures = |share: &StallShare| StallFigures { averages: share.averages(), total: share.total() };

@@ -138,6 +138,11 @@ impl Stats {
         self
     }
 
+    /// No item has been written.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.figures.is_empty()
+    }
+
     fn figures(&self, stat: Stat) -> Option<&Figures> {
         self.figures.iter().find(|figures| figures.of == stat)
     }
