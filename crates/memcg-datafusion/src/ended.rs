@@ -1,6 +1,7 @@
 //! How a query ends that its group does not keep: chosen as a victim, or offline.
 
 use std::fmt;
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -144,7 +145,7 @@ impl Life {
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).clone();
         // Without the lock: a waker is foreign code. One that panics keeps no other stream asleep.
         for waker in waiting.iter().filter_map(Weak::upgrade) {
-            let _ = catch_unwind(AssertUnwindSafe(move || waker.wake()));
+            contain(move || waker.wake());
         }
     }
 
@@ -156,5 +157,14 @@ impl Life {
         waiting.retain(|waker| waker.strong_count() > 0);
         waiting.push(Arc::downgrade(&waker));
         waker
+    }
+}
+
+/// Runs foreign code. What a panic carries is foreign, too: where its drop panics, what that carries is leaked.
+fn contain(work: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(work))
+        && let Err(next) = catch_unwind(AssertUnwindSafe(|| drop(payload)))
+    {
+        mem::forget(next);
     }
 }

@@ -1,5 +1,6 @@
 //! Queries that do not end by themselves: aborted, chosen as victims, or their group is offline.
 
+use std::panic::panic_any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
@@ -88,11 +89,22 @@ impl Woken {
 impl Wake for Woken {
     fn wake(self: Arc<Self>) {
         self.woken.store(true, Ordering::Relaxed);
-        assert!(!self.panics, "this waker panics");
+        if self.panics {
+            panic_any(PanicsAgain);
+        }
     }
 }
 
-/// The drop of a session wakes each stream, also where the waker of one before it panics.
+/// What a panic carries, and panics itself when it is dropped.
+struct PanicsAgain;
+
+impl Drop for PanicsAgain {
+    fn drop(&mut self) {
+        panic_any(PanicsAgain);
+    }
+}
+
+/// The drop of a session wakes each stream, also where the waker of one before it panics with a value that panics, too.
 #[tokio::test(flavor = "current_thread")]
 async fn a_waker_that_panics_keeps_no_other_stream_asleep() {
     let (session, runtime) = (session(2), runtime());
