@@ -1,7 +1,9 @@
 //! The execution of a task in its group.
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use ballista_core::execution_plans::collect_runtime_stats_reports;
 use ballista_core::serde::protobuf::{RuntimeStatsReport, ShuffleWritePartition, TaskColumnStats, WindowStateReport};
@@ -11,7 +13,7 @@ use datafusion::execution::TaskContext;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::prelude::SessionContext;
-use memcg::{CreateError, Group, GroupName, InGroup, Limits};
+use memcg::{CreateError, Group, GroupName, Limits};
 use memcg_datafusion::{GroupPool, InGroupSession, PoolConfig, QuerySession};
 
 use crate::plan::Shared;
@@ -90,8 +92,10 @@ impl QueryStageExecutor for GroupStage {
     ) -> Result<Vec<ShuffleWritePartition>> {
         let running = self.place.task(&context.session_id(), task_id)?;
         self.shared.runs_in(&running.query)?;
-        let context = with_pool(&context, running.query.pool())?;
-        self.inner.execute_query_stage(task_id, Arc::new(context)).in_group(running.query.group()).await
+        let pool = running.query.pool();
+        let context = Arc::new(with_pool(&context, pool)?);
+        let work = pool.run(|| self.inner.execute_query_stage(task_id, context));
+        Work { work: Some(work), pool: Arc::clone(pool) }.await
     }
 
     fn collect_plan_metrics(&self) -> Vec<MetricsSet> {
@@ -113,6 +117,29 @@ impl QueryStageExecutor for GroupStage {
 
     fn collect_column_stats(&self) -> Vec<TaskColumnStats> {
         self.inner.collect_column_stats()
+    }
+}
+
+/// The work of a task: it is polled and dropped in the group of its pool, whose reservations pay for what it allocates.
+struct Work<F> {
+    /// Taken by the drop.
+    work: Option<F>,
+    pool: Arc<GroupPool>,
+}
+
+impl<F: Future + Unpin> Future for Work<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let Work { work, pool } = &mut *self;
+        let Some(work) = work else { return Poll::Pending };
+        pool.run(|| Pin::new(work).poll(context))
+    }
+}
+
+impl<F> Drop for Work<F> {
+    fn drop(&mut self) {
+        self.pool.run(|| self.work = None);
     }
 }
 
