@@ -1,5 +1,7 @@
 //! Charges that never block.
 
+use std::mem::ManuallyDrop;
+
 use super::charge::Charge;
 use super::error::ChargeError;
 use super::handle::Group;
@@ -164,6 +166,29 @@ impl Group {
         }
     }
 
+    /// Charges as [`charge_if_room`](Self::charge_if_room) does, without a guard. False: nothing was charged. The caller
+    /// gives the bytes back with [`uncharge`](Self::uncharge).
+    ///
+    /// It keeps the group as [`try_charge_raw`](Self::try_charge_raw) does, and costs what that costs where the charge
+    /// fits; where it does not, one walk. It is as exact.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().max(100).build()?;
+    /// let root = runtime.root();
+    /// assert!(root.charge_raw_if_room(80) && !root.charge_raw_if_room(30));
+    /// assert_eq!((root.live(), root.refused_count()), (80, 0));
+    /// root.uncharge(80);
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    #[inline]
+    pub fn charge_raw_if_room(&self, bytes: impl Into<Bytes>) -> bool {
+        let Bytes(bytes) = bytes.into();
+        match self.header.consume_raw(bytes) {
+            Consume::Hit => true,
+            missed => charge_raw_if_room_slow(self.header, bytes, missed),
+        }
+    }
+
     /// Charges as [`try_charge_or_start`](Self::try_charge_or_start) does, which never blocks, without a guard: for the
     /// memory pool of an engine whose code runs on async workers. The caller gives the bytes back with
     /// [`uncharge`](Self::uncharge).
@@ -292,6 +317,17 @@ fn charge_if_room_slow(header: &'static Header, bytes: u64, missed: Consume) -> 
     let charge = Charge::new(header, bytes);
     // Above a high it is given back: the caller's next step makes it, with its delay.
     (charged.over_high == 0).then_some(charge)
+}
+
+/// [`charge_if_room_slow`], without a guard.
+#[cold]
+#[inline(never)]
+fn charge_raw_if_room_slow(header: &'static Header, bytes: u64, missed: Consume) -> bool {
+    let charge = charge_if_room_slow(header, bytes, missed).map(ManuallyDrop::new);
+    if charge.is_some() {
+        count_charged(header, bytes);
+    }
+    charge.is_some()
 }
 
 /// Makes a charge without a guard that did not hit.
