@@ -1,37 +1,16 @@
 //! Which group a consumer charges: the pool's own, one for what can spill and one for what cannot, or one for each
 //! kind of operator.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 
 use datafusion_execution::memory_pool::MemoryConsumer;
 use memcg::{Bytes, ChargeError, CreateError, Group, GroupName, GroupScope, Limits, Priority, RawCover, Registration};
 
 use crate::config::PoolConfig;
+use crate::consumer::{Kind, Part, SORTER};
 use crate::covers::Scope;
 use crate::demand::Demand;
-use crate::sorts::{Part, SORTER, Sorts};
-
-/// An exchange: it has a batch in its hands that it spills where it is refused, and gives nothing of what it holds.
-const EXCHANGE: &str = "RepartitionExec";
-
-/// An aggregate of sorted rows: DataFusion calls it spillable for the share that its fair pool then gives it, and it fails
-/// where it is refused.
-const BOUNDED: &str = "OrderedFinalAggregateStream";
-
-/// Whether a refusal of this consumer makes it give memory back.
-pub(crate) fn gives_back(consumer: &MemoryConsumer) -> bool {
-    consumer.can_spill() && !is_exchange(consumer) && !consumer.name().starts_with(BOUNDED)
-}
-
-/// Whether a pool that spills on demand charges the consumer beside its spillable ones: a sort's merge takes over what its
-/// sorter holds.
-fn is_among_spillable(consumer: &MemoryConsumer) -> bool {
-    gives_back(consumer) || Part::of(consumer).is_some()
-}
-
-pub(crate) fn is_exchange(consumer: &MemoryConsumer) -> bool {
-    consumer.name().starts_with(EXCHANGE)
-}
+use crate::sorts::Sorts;
 
 /// A group that consumers charge.
 #[derive(Debug)]
@@ -53,6 +32,19 @@ impl Account {
     pub(crate) fn plain(group: Group, cover: Option<&Arc<RawCover>>) -> Account {
         let cover = cover.and_then(|cover| cover.of_below(&group));
         Account { operator: String::new(), is_asked: false, group, cover, demand: None, _reclaimer: None, _scope: None }
+    }
+
+    /// Whether the account is that of the operator of a consumer with this name.
+    #[inline]
+    fn is_of(&self, name: &str) -> bool {
+        name.strip_prefix(&*self.operator).is_some_and(|rest| rest.is_empty() || rest.starts_with('['))
+    }
+
+    /// Charges where the bytes fit at once, else does nothing. Where the charges pay for allocations it leaves that to
+    /// the calls below.
+    #[inline]
+    pub(crate) fn charge_if_room(&self, bytes: u64) -> bool {
+        self.cover.is_none() && self.group.charge_raw_if_room(Bytes(bytes))
     }
 
     /// Charges, and never waits.
@@ -98,9 +90,16 @@ impl Account {
     }
 
     /// The sorts of the account, and which part of one the consumer is.
+    pub(crate) fn sorts(&self, kind: Kind) -> Option<(&Sorts, Part)> {
+        self.demand.as_ref().and_then(|demand| kind.part().map(|part| (&demand.sorts, part)))
+    }
+
+    /// Whether growths and returns of such a consumer are no more than that: none is asked to spill, and no sort spills.
     #[inline]
-    pub(crate) fn sorts(&self, consumer: &MemoryConsumer) -> Option<(&Sorts, Part)> {
-        self.demand.as_ref().and_then(|demand| Part::of(consumer).map(|part| (&demand.sorts, part)))
+    pub(crate) fn is_plain(&self, kind: Kind) -> bool {
+        self.demand
+            .as_ref()
+            .is_none_or(|demand| !demand.is_open() && kind.part().is_none_or(|part| demand.sorts.is_plain(part)))
     }
 
     /// A group below `parent`. Where another pool of the group has taken the name, it has none.
@@ -127,14 +126,21 @@ impl Account {
 pub(crate) enum Accounts {
     One(Account),
     BySpill { spillable: Account, unspillable: Account },
-    ByOperator { parent: Scope, asks: bool, known: RwLock<Vec<Arc<Account>>> },
+    ByOperator { parent: Scope, asks: bool, first: OnceLock<Box<Operator>> },
+}
+
+/// The account of a kind of operator, in a list that only grows: it is read without a lock.
+#[derive(Debug)]
+pub(crate) struct Operator {
+    account: Account,
+    next: OnceLock<Box<Operator>>,
 }
 
 impl Accounts {
     pub(crate) fn new(scope: &Scope, config: &PoolConfig) -> Result<Accounts, CreateError> {
         let (group, cover) = (scope.group(), scope.cover());
         Ok(if config.by_operator {
-            Accounts::ByOperator { parent: scope.clone(), asks: config.spill_on_demand, known: RwLock::default() }
+            Accounts::ByOperator { parent: scope.clone(), asks: config.spill_on_demand, first: OnceLock::new() }
         } else if config.spill_on_demand {
             let spillable = Account::below(group, cover, "spillable", true)?;
             Accounts::BySpill { spillable, unspillable: Account::below(group, cover, "unspillable", false)? }
@@ -143,47 +149,55 @@ impl Accounts {
         })
     }
 
-    /// Does `work` with the account of a consumer: the same one for each call with it.
+    /// The account of a consumer: the same one for each call with it.
     #[inline]
-    pub(crate) fn with<R>(&self, consumer: &MemoryConsumer, work: impl FnOnce(&Account) -> R) -> R {
+    pub(crate) fn of(&self, consumer: &MemoryConsumer, kind: Kind) -> &Account {
         match self {
-            Accounts::One(account) => work(account),
+            Accounts::One(account) => account,
             Accounts::BySpill { spillable, unspillable } => {
-                work(if is_among_spillable(consumer) { spillable } else { unspillable })
+                if kind.is_among_spillable(consumer) {
+                    spillable
+                } else {
+                    unspillable
+                }
             }
-            Accounts::ByOperator { parent, asks, known } => work(&of_operator(consumer, parent, *asks, known)),
+            Accounts::ByOperator { parent, asks, first } => of_operator(consumer, kind, parent, *asks, first),
         }
     }
 }
 
 /// The account of the consumer's operator, which is made for the first consumer of it.
-fn of_operator(
+#[inline(never)]
+fn of_operator<'a>(
     consumer: &MemoryConsumer,
+    kind: Kind,
     parent: &Scope,
     asks: bool,
-    known: &RwLock<Vec<Arc<Account>>>,
-) -> Arc<Account> {
-    let is_asked = asks && is_among_spillable(consumer);
-    let operator = match Part::of(consumer) {
-        Some(_) if asks => SORTER,
-        _ => consumer.name().split('[').next().unwrap_or_default(),
-    };
-    let is_of = |account: &&Arc<Account>| account.operator == operator && account.is_asked == is_asked;
-    if let Some(account) = known.read().unwrap_or_else(PoisonError::into_inner).iter().find(is_of) {
-        return Arc::clone(account);
+    first: &'a OnceLock<Box<Operator>>,
+) -> &'a Account {
+    let is_asked = asks && kind.is_among_spillable(consumer);
+    // A sort that is asked to spill has one account with its merge.
+    let name = if asks && kind.part().is_some() { SORTER } else { consumer.name() };
+    let mut place = first;
+    loop {
+        let operator = place.get_or_init(|| Box::new(Operator::new(name, parent, is_asked)));
+        if operator.account.is_asked == is_asked && operator.account.is_of(name) {
+            return &operator.account;
+        }
+        place = &operator.next;
     }
-    let mut known = known.write().unwrap_or_else(PoisonError::into_inner);
-    if let Some(account) = known.iter().find(is_of) {
-        return Arc::clone(account);
+}
+
+impl Operator {
+    /// Without a group of its own, because there are too many or the parent is offline, it charges the parent.
+    fn new(name: &str, parent: &Scope, is_asked: bool) -> Operator {
+        let operator = name.split('[').next().unwrap_or_default();
+        let (parent, cover) = (parent.group(), parent.cover());
+        let account = Account::below(parent, cover, operator, is_asked).unwrap_or_else(|_| Account {
+            operator: operator.to_string(),
+            is_asked,
+            ..Account::plain(parent.clone(), cover)
+        });
+        Operator { account, next: OnceLock::new() }
     }
-    // Without a group of its own, because there are too many or the parent is offline, it charges the parent.
-    let (parent, cover) = (parent.group(), parent.cover());
-    let account = Account::below(parent, cover, operator, is_asked).unwrap_or_else(|_| Account {
-        operator: operator.to_string(),
-        is_asked,
-        ..Account::plain(parent.clone(), cover)
-    });
-    let account = Arc::new(account);
-    known.push(Arc::clone(&account));
-    account
 }

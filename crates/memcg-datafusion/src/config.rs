@@ -65,7 +65,7 @@ impl PoolConfig {
     /// The group's name is that of the consumer without its partition: `HashJoinInput`, `ExternalSorter`. A refusal
     /// names the largest. With [`spill_on_demand`](Self::spill_on_demand) `ExternalSorter` holds the sorts' merges, too.
     ///
-    /// Each growth and each return then takes a shared lock for reading, and looks for the operator by name.
+    /// Each growth and each return then looks for the operator by name.
     pub fn by_operator(mut self) -> PoolConfig {
         self.by_operator = true;
         self
@@ -103,8 +103,9 @@ impl PoolConfig {
     /// has passed. An exchange (`RepartitionExec`) does not wait: it spills the batch that it holds, and others wait for
     /// its output.
     ///
-    /// `block_in_place` panics inside a tokio `LocalSet`. Where queries run as local tasks of a multi-thread runtime,
-    /// set zero.
+    /// Inside a tokio `LocalSet` a worker cannot hand its tasks on. There the first consumer that is to wait prints
+    /// tokio's panic, and it and the next of the same pool are refused at once. Where queries run as local tasks, set
+    /// zero.
     pub fn patience(mut self, time: Duration) -> PoolConfig {
         self.patience = Some(time);
         self

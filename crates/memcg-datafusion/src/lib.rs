@@ -4,6 +4,7 @@
 mod account;
 mod arrow;
 mod config;
+mod consumer;
 mod covers;
 mod demand;
 mod ended;

@@ -7,20 +7,21 @@ use datafusion_common::{DataFusionError, Result};
 use datafusion_execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
 use memcg::{Bytes, ChargeError, CreateError, Group, OverLimitError, Registration};
 
-use crate::account::{Account, Accounts, gives_back, is_exchange};
+use crate::account::{Account, Accounts};
 use crate::config::PoolConfig;
+use crate::consumer::Kind;
 use crate::covers::{Scope, cover_of};
 use crate::ended::{Ended, Life};
 use crate::patience::Patience;
 use crate::replays::Replays;
-use crate::sorts::{Part, Step};
+use crate::sorts::Step;
 
 /// A DataFusion memory pool that charges a group: `try_grow` fits below the max of the group and of each group above
 /// it.
 ///
-/// A growth that fits costs a raw charge of the group, and takes no lock. With [`by_operator`](PoolConfig::by_operator)
-/// it takes one, and with [`spill_on_demand`](PoolConfig::spill_on_demand) a sort does while it spills. An aggregate that
-/// has let go of all it held takes one until it ends. `grow`, which DataFusion does not let fail, is charged by force;
+/// A growth that fits costs a raw charge of the group, and takes no lock. With
+/// [`spill_on_demand`](PoolConfig::spill_on_demand) a sort takes one while it spills. An aggregate that has let go of all
+/// it held takes one until it ends. `grow`, which DataFusion does not let fail, is charged by force;
 /// [`Group::forced`] shows what is above a max. The pool keeps the group's object, and the group may go offline before
 /// it.
 ///
@@ -133,20 +134,46 @@ impl GroupPool {
         &self.life
     }
 
+    /// Charges the growth of a reservation to the account of its consumer.
+    fn try_grow_by_kind(&self, accounts: &Accounts, reservation: &MemoryReservation, bytes: u64) -> Result<()> {
+        let consumer = reservation.consumer();
+        let kind = Kind::of(consumer);
+        let account = accounts.of(consumer, kind);
+        let is_plain = account.is_plain(kind) && !self.reaches_reserve(account, reservation, kind, bytes);
+        if is_plain && account.charge_if_room(bytes) {
+            return Ok(());
+        }
+        self.try_grow_slow(account, reservation, kind, bytes)
+    }
+
+    /// Charges a growth that does not fit at once, or whose consumer may have to spill.
+    #[inline(never)]
+    fn try_grow_slow(
+        &self,
+        account: &Account,
+        reservation: &MemoryReservation,
+        kind: Kind,
+        additional: u64,
+    ) -> Result<()> {
+        if let Some(charged) = self.try_charge_sort(account, reservation, kind, additional) {
+            return charged;
+        }
+        self.try_charge(account, reservation, kind, additional, self.helps_itself(reservation, kind))
+    }
+
     /// Charges the growth of a reservation. `helps_itself`: refused, the consumer makes the room.
-    #[inline]
     fn try_charge(
         &self,
         account: &Account,
         reservation: &MemoryReservation,
+        kind: Kind,
         bytes: u64,
         helps_itself: bool,
     ) -> Result<()> {
-        self.refuse_early(account, reservation, bytes, helps_itself)?;
+        self.refuse_early(account, reservation, kind, bytes)?;
         self.charge_or_wait(account, reservation, bytes, helps_itself)
     }
 
-    #[inline]
     fn charge_or_wait(
         &self,
         account: &Account,
@@ -158,22 +185,23 @@ impl GroupPool {
         charged.or_else(|error| self.refused(account, reservation, bytes, helps_itself, error))
     }
 
-    /// Charges the growth of a sort's part, but for what the sort has kept.
+    /// Charges the growth of a sort's part, but for what the sort has kept. `None`: it is of no sort.
     fn try_charge_sort(
         &self,
         account: &Account,
         reservation: &MemoryReservation,
+        kind: Kind,
         additional: u64,
     ) -> Option<Result<()>> {
         let consumer = reservation.consumer();
-        let (sorts, part) = account.sorts(consumer)?;
+        let (sorts, part) = account.sorts(kind)?;
         let step = sorts.grow(part, consumer.id(), additional);
         give_back(account, step);
-        let helps_itself = if step.is_spilling { step.may_write } else { self.helps_itself(reservation) };
+        let helps_itself = if step.is_spilling { step.may_write } else { self.helps_itself(reservation, kind) };
         let charged = match step.charge {
             0 => Ok(()),
             bytes if step.is_spilling => self.charge_or_wait(account, reservation, bytes, helps_itself),
-            bytes => self.try_charge(account, reservation, bytes, helps_itself),
+            bytes => self.try_charge(account, reservation, kind, bytes, helps_itself),
         };
         if charged.is_err() {
             sorts.undo(part, consumer.id(), additional, step.charge, helps_itself);
@@ -182,37 +210,41 @@ impl GroupPool {
     }
 
     /// Makes a refusal before the group is asked, where the consumer is to spill.
-    #[inline]
     fn refuse_early(
         &self,
         account: &Account,
         reservation: &MemoryReservation,
+        kind: Kind,
         additional: u64,
-        helps_itself: bool,
     ) -> Result<()> {
         let consumer = reservation.consumer();
         if let Some(demand) = account.demand.as_ref().filter(|demand| demand.is_open() && consumer.can_spill())
-            && !self.replays.has(consumer)
+            && !self.replays.has(consumer, kind)
             && let Some(wanted) = demand.refuses(consumer.id(), reservation.size() as u64)
         {
             let (path, wanted) = (account.group.path(), Bytes(wanted));
             return exhausted(consumer.name(), format_args!("{path} is asked for {wanted}; to go on, spill"));
         }
-        if self.reserve > 0 && helps_itself {
-            let headroom = account.group.headroom();
-            if headroom < self.reserve.saturating_add(additional) {
-                let (path, additional) = (account.group.path(), Bytes(additional));
-                let [headroom, reserve] = [headroom, self.reserve].map(Bytes);
-                return exhausted(
-                    consumer.name(),
-                    format_args!(
-                        "{path} has {headroom} of headroom for {additional}, and keeps {reserve} for what cannot \
-                         spill; to go on, spill"
-                    ),
-                );
-            }
+        if self.reaches_reserve(account, reservation, kind, additional) {
+            let (path, additional) = (account.group.path(), Bytes(additional));
+            let [headroom, reserve] = [account.group.headroom(), self.reserve].map(Bytes);
+            return exhausted(
+                consumer.name(),
+                format_args!(
+                    "{path} has {headroom} of headroom for {additional}, and keeps {reserve} for what cannot \
+                     spill; to go on, spill"
+                ),
+            );
         }
         Ok(())
+    }
+
+    /// Whether a growth would take of what is kept for consumers that cannot spill, and its consumer can.
+    #[inline]
+    fn reaches_reserve(&self, account: &Account, reservation: &MemoryReservation, kind: Kind, additional: u64) -> bool {
+        self.reserve > 0
+            && self.helps_itself(reservation, kind)
+            && account.group.headroom() < self.reserve.saturating_add(additional)
     }
 
     /// What is done for a growth that its group has refused, before DataFusion is told.
@@ -243,10 +275,32 @@ impl GroupPool {
     /// Whether a consumer that is refused makes the room itself: it spills or passes on what it has. The size is that of
     /// before the growth, in DataFusion 55; it decides about no byte.
     #[inline]
-    fn helps_itself(&self, reservation: &MemoryReservation) -> bool {
+    fn helps_itself(&self, reservation: &MemoryReservation, kind: Kind) -> bool {
         let consumer = reservation.consumer();
-        is_exchange(consumer) || (gives_back(consumer) && reservation.size() > 0 && !self.replays.has(consumer))
+        kind == Kind::Exchange
+            || (kind.gives_back(consumer) && reservation.size() > 0 && !self.replays.has(consumer, kind))
     }
+}
+
+/// Returns bytes of a consumer to its account.
+fn shrink_by_kind(accounts: &Accounts, consumer: &MemoryConsumer, bytes: u64) {
+    let kind = Kind::of(consumer);
+    let account = accounts.of(consumer, kind);
+    match account.is_plain(kind) {
+        true => account.uncharge(bytes),
+        false => shrink_slow(account, consumer, kind, bytes),
+    }
+}
+
+/// Returns bytes to an account that is asked to spill, or in which a sort spills.
+#[cold]
+#[inline(never)]
+fn shrink_slow(account: &Account, consumer: &MemoryConsumer, kind: Kind, bytes: u64) {
+    let step = match account.sorts(kind) {
+        None => Step { uncharge: bytes, sorter: Some(consumer.id()), ..Step::default() },
+        Some((sorts, part)) => sorts.shrink(part, consumer.id(), bytes),
+    };
+    give_back(account, step);
 }
 
 /// Charges again where threads have credit below the level that refused, which costs a barrier, and where the group's
@@ -275,7 +329,6 @@ fn is_poor(group: &Group, refusal: &OverLimitError) -> bool {
 }
 
 /// Uncharges what a consumer gave back or a sort has let go of.
-#[inline]
 fn give_back(account: &Account, step: Step) {
     if step.uncharge > 0 {
         account.uncharge(step.uncharge);
@@ -304,66 +357,62 @@ impl MemoryPool for GroupPool {
     }
 
     fn register(&self, consumer: &MemoryConsumer) {
-        if Part::of(consumer).is_some() {
-            self.accounts.with(consumer, |account| {
-                if let Some((sorts, part)) = account.sorts(consumer) {
-                    sorts.register(part, consumer.id());
-                }
-            });
+        let kind = Kind::of(consumer);
+        if kind.part().is_some()
+            && let Some((sorts, part)) = self.accounts.of(consumer, kind).sorts(kind)
+        {
+            sorts.register(part, consumer.id());
         }
     }
 
     fn unregister(&self, consumer: &MemoryConsumer) {
         self.replays.end(consumer);
-        self.accounts.with(consumer, |account| {
-            if let Some((sorts, part)) = account.sorts(consumer) {
-                account.uncharge(sorts.end(part, consumer.id()));
-            }
-            if let Some(demand) = account.demand.as_ref().filter(|demand| demand.is_open()) {
-                demand.gone(consumer.id());
-            }
-        });
+        let kind = Kind::of(consumer);
+        let account = self.accounts.of(consumer, kind);
+        if let Some((sorts, part)) = account.sorts(kind) {
+            account.uncharge(sorts.end(part, consumer.id()));
+        }
+        if let Some(demand) = account.demand.as_ref().filter(|demand| demand.is_open()) {
+            demand.gone(consumer.id());
+        }
     }
 
     #[inline]
     fn grow(&self, reservation: &MemoryReservation, additional: usize) {
         let consumer = reservation.consumer();
-        self.accounts.with(consumer, |account| {
-            let bytes = match account.sorts(consumer) {
-                None => additional as u64,
-                Some((sorts, part)) => {
-                    let step = sorts.grow(part, consumer.id(), additional as u64);
-                    give_back(account, step);
-                    step.charge
-                }
-            };
-            account.charge(bytes);
-        });
+        let kind = Kind::of(consumer);
+        let account = self.accounts.of(consumer, kind);
+        let bytes = match account.sorts(kind) {
+            None => additional as u64,
+            Some((sorts, part)) => {
+                let step = sorts.grow(part, consumer.id(), additional as u64);
+                give_back(account, step);
+                step.charge
+            }
+        };
+        account.charge(bytes);
     }
 
     #[inline]
     fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
-        let consumer = reservation.consumer();
         self.replays.shrunk(reservation);
-        self.accounts.with(consumer, |account| {
-            let step = match account.sorts(consumer) {
-                None => Step { uncharge: shrink as u64, sorter: Some(consumer.id()), ..Step::default() },
-                Some((sorts, part)) => sorts.shrink(part, consumer.id(), shrink as u64),
-            };
-            give_back(account, step);
-        });
+        match &self.accounts {
+            Accounts::One(account) => account.uncharge(shrink as u64),
+            accounts => shrink_by_kind(accounts, reservation.consumer(), shrink as u64),
+        }
     }
 
+    /// A pool that does nothing beyond charging its group does not look at the consumer where the growth fits.
     #[inline]
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
-        self.accounts.with(reservation.consumer(), |account| {
-            if account.demand.is_some()
-                && let Some(charged) = self.try_charge_sort(account, reservation, additional as u64)
-            {
-                return charged;
-            }
-            self.try_charge(account, reservation, additional as u64, self.helps_itself(reservation))
-        })
+        let bytes = additional as u64;
+        match &self.accounts {
+            Accounts::One(account) if self.reserve == 0 => match account.charge_if_room(bytes) {
+                true => Ok(()),
+                false => self.try_grow_slow(account, reservation, Kind::of(reservation.consumer()), bytes),
+            },
+            accounts => self.try_grow_by_kind(accounts, reservation, bytes),
+        }
     }
 
     /// What the group holds, below it included. It costs what [`Group::live`] costs.

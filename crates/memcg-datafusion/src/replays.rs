@@ -9,8 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use datafusion_execution::memory_pool::{MemoryConsumer, MemoryReservation};
 
-/// How DataFusion names the aggregates that replay, before the partition.
-const REPLAYING: [&str; 2] = ["FinalHashAggregateStream", "SingleHashAggregateStream"];
+use crate::consumer::Kind;
 
 /// The consumers that may be reading back what they have spilled.
 #[derive(Debug, Default)]
@@ -34,8 +33,9 @@ impl Replays {
         }
     }
 
+    #[cold]
     fn emptied(&self, consumer: &MemoryConsumer) {
-        if consumer.can_spill() && may_replay(consumer) {
+        if consumer.can_spill() && Kind::of(consumer) == Kind::Replaying {
             let mut consumers = self.lock();
             consumers.insert(consumer.id());
             self.any.store(true, Ordering::Relaxed);
@@ -43,8 +43,8 @@ impl Replays {
     }
 
     #[inline]
-    pub(crate) fn has(&self, consumer: &MemoryConsumer) -> bool {
-        self.any.load(Ordering::Relaxed) && may_replay(consumer) && self.lock().contains(&consumer.id())
+    pub(crate) fn has(&self, consumer: &MemoryConsumer, kind: Kind) -> bool {
+        kind == Kind::Replaying && self.any.load(Ordering::Relaxed) && self.lock().contains(&consumer.id())
     }
 
     /// A consumer is gone.
@@ -55,8 +55,4 @@ impl Replays {
             self.any.store(!consumers.is_empty(), Ordering::Relaxed);
         }
     }
-}
-
-fn may_replay(consumer: &MemoryConsumer) -> bool {
-    REPLAYING.iter().any(|name| consumer.name().starts_with(name))
 }

@@ -11,31 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 
-use datafusion_execution::memory_pool::MemoryConsumer;
-
-/// How DataFusion names the two consumers of a sort, before the partition.
-pub(crate) const SORTER: &str = "ExternalSorter";
-const MERGE: &str = "ExternalSorterMerge";
-
-/// One of the two consumers of a sort.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
-    /// It holds what was read, and can spill it.
-    Sorter,
-    /// It holds what is merged.
-    Merge,
-}
-
-impl Part {
-    #[inline]
-    pub(crate) fn of(consumer: &MemoryConsumer) -> Option<Part> {
-        let rest = consumer.name().strip_prefix(SORTER)?;
-        match consumer.can_spill() {
-            true => rest.starts_with('[').then_some(Part::Sorter),
-            false => consumer.name().starts_with(MERGE).then_some(Part::Merge),
-        }
-    }
-}
+use crate::consumer::Part;
 
 /// The sorts of an account.
 #[derive(Debug, Default)]
@@ -201,7 +177,7 @@ impl Sorts {
 
     /// Whether the consumer takes or gives without more ado: a sorter, where no sort of the account spills.
     #[inline]
-    fn is_plain(&self, part: Part) -> bool {
+    pub(crate) fn is_plain(&self, part: Part) -> bool {
         part == Part::Sorter && self.busy.load(Ordering::Relaxed) == 0
     }
 
@@ -220,7 +196,6 @@ impl Sorts {
     }
 
     /// A consumer grows by `bytes`.
-    #[inline]
     pub(crate) fn grow(&self, part: Part, consumer: usize, bytes: u64) -> Step {
         let all = Step { charge: bytes, ..Step::default() };
         if self.is_plain(part) {
@@ -231,7 +206,6 @@ impl Sorts {
     }
 
     /// A consumer gives `bytes` back.
-    #[inline]
     pub(crate) fn shrink(&self, part: Part, consumer: usize, bytes: u64) -> Step {
         let sorter = (part == Part::Sorter).then_some(consumer);
         let all = Step { uncharge: bytes, sorter, ..Step::default() };

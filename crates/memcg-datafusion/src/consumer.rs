@@ -1,0 +1,115 @@
+//! What DataFusion's consumers are: the pool knows some of them by their names.
+
+use datafusion_execution::memory_pool::MemoryConsumer;
+
+/// How DataFusion names the two consumers of a sort, before the partition.
+pub(crate) const SORTER: &str = "ExternalSorter";
+const MERGE: &str = "ExternalSorterMerge";
+const EXCHANGE: &str = "RepartitionExec";
+const BOUNDED: &str = "OrderedFinalAggregateStream";
+const REPLAYING: [&str; 2] = ["FinalHashAggregateStream", "SingleHashAggregateStream"];
+
+/// One of the two consumers of a sort.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// It holds what was read, and can spill it.
+    Sorter,
+    /// It holds what is merged.
+    Merge,
+}
+
+/// What a consumer does beside what it says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Nothing: it spills where it is refused, if it says that it can.
+    Other,
+    /// One of the two of a sort.
+    Sort(Part),
+    /// An exchange: it has a batch in its hands that it spills where it is refused, and gives nothing of what it holds.
+    Exchange,
+    /// An aggregate of sorted rows: DataFusion calls it spillable for the share that its fair pool then gives it, and it
+    /// fails where it is refused.
+    Bounded,
+    /// An aggregate that cannot spill again once it reads back what it has spilled.
+    Replaying,
+}
+
+impl Part {
+    #[inline]
+    fn of(consumer: &MemoryConsumer) -> Option<Part> {
+        match consumer.can_spill() {
+            true => consumer.name().strip_prefix(SORTER)?.starts_with('[').then_some(Part::Sorter),
+            false => consumer.name().starts_with(MERGE).then_some(Part::Merge),
+        }
+    }
+}
+
+impl Kind {
+    /// The first letter decides for most consumers: this is called for each growth.
+    #[inline(always)]
+    pub(crate) fn of(consumer: &MemoryConsumer) -> Kind {
+        let name = consumer.name();
+        match name.as_bytes().first() {
+            Some(b'E') => Part::of(consumer).map_or(Kind::Other, Kind::Sort),
+            Some(b'R') if name.starts_with(EXCHANGE) => Kind::Exchange,
+            Some(b'O') if name.starts_with(BOUNDED) => Kind::Bounded,
+            Some(b'F') if name.starts_with(REPLAYING[0]) => Kind::Replaying,
+            Some(b'S') if name.starts_with(REPLAYING[1]) => Kind::Replaying,
+            _ => Kind::Other,
+        }
+    }
+
+    /// Which part of a sort it is.
+    #[inline]
+    pub(crate) fn part(self) -> Option<Part> {
+        if let Kind::Sort(part) = self { Some(part) } else { None }
+    }
+
+    /// Whether a refusal of this consumer makes it give memory back.
+    #[inline]
+    pub(crate) fn gives_back(self, consumer: &MemoryConsumer) -> bool {
+        consumer.can_spill() && !matches!(self, Kind::Exchange | Kind::Bounded)
+    }
+
+    /// Whether a pool that spills on demand charges the consumer beside its spillable ones: a sort's merge takes over
+    /// what its sorter holds.
+    #[inline]
+    pub(crate) fn is_among_spillable(self, consumer: &MemoryConsumer) -> bool {
+        self.part().is_some() || self.gives_back(consumer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn by_name() {
+        let kind = |name: &str, can_spill| Kind::of(&MemoryConsumer::new(name).with_can_spill(can_spill));
+        assert_eq!(kind("ExternalSorter[0]", true), Kind::Sort(Part::Sorter));
+        assert_eq!(kind("ExternalSorterMerge[0]", false), Kind::Sort(Part::Merge));
+        assert_eq!(kind("RepartitionExec[1]", true), Kind::Exchange);
+        assert_eq!(kind("OrderedFinalAggregateStream[0] (a)", true), Kind::Bounded);
+        assert_eq!(kind("FinalHashAggregateStream[0]", true), Kind::Replaying);
+        assert_eq!(kind("SingleHashAggregateStream[0]", true), Kind::Replaying);
+        for other in ["", "E", "ExternalSorter", "ExternalSorterMerge[0]", "SortPreservingMergeExec[0]", "Repartition"]
+        {
+            assert_eq!(kind(other, true), Kind::Other, "{other}");
+        }
+        assert_eq!(kind("ExternalSorter[0]", false), Kind::Other);
+    }
+
+    #[test]
+    fn who_gives_back() {
+        let of = |name: &str, can_spill| {
+            let consumer = MemoryConsumer::new(name).with_can_spill(can_spill);
+            let kind = Kind::of(&consumer);
+            (kind.gives_back(&consumer), kind.is_among_spillable(&consumer))
+        };
+        assert_eq!(of("HashJoinInput", false), (false, false));
+        assert_eq!(of("Rows", true), (true, true));
+        assert_eq!(of("ExternalSorterMerge[0]", false), (false, true));
+        assert_eq!(of("RepartitionExec[1]", true), (false, false));
+        assert_eq!(of("OrderedFinalAggregateStream[0]", true), (false, false));
+    }
+}
