@@ -1,5 +1,6 @@
 //! Waiting for memory on an async worker: short, and only as long as something moves.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -33,12 +34,14 @@ pub(crate) struct Patience {
 struct VainWaits {
     count: u32,
     last: Instant,
+    /// None is to wait again: tokio has refused it.
+    never: bool,
 }
 
 impl Patience {
     /// `None` where there is none.
     pub(crate) fn new(most: Duration) -> Option<Patience> {
-        let vain = Mutex::new(VainWaits { count: 0, last: Instant::now() });
+        let vain = Mutex::new(VainWaits { count: 0, last: Instant::now(), never: false });
         (!most.is_zero()).then_some(Patience { most, vain })
     }
 
@@ -48,7 +51,12 @@ impl Patience {
         if vain.last.elapsed() > FORGET {
             vain.count = 0;
         }
-        (vain.count < VAIN_MAX).then_some(vain.count)
+        (!vain.never && vain.count < VAIN_MAX).then_some(vain.count)
+    }
+
+    /// The pool's consumers may not wait.
+    fn never(&self) {
+        self.vain.lock().unwrap_or_else(PoisonError::into_inner).never = true;
     }
 
     fn learn(&self, is_vain: bool) {
@@ -63,7 +71,13 @@ impl Patience {
         if !may_wait() {
             return None;
         }
-        let charged = tokio::task::block_in_place(|| self.charge(account, bytes, level, vain));
+        // Tokio refuses to block a local task by a panic, and has no way to ask.
+        let waited =
+            catch_unwind(AssertUnwindSafe(|| tokio::task::block_in_place(|| self.charge(account, bytes, level, vain))));
+        let Ok(charged) = waited else {
+            self.never();
+            return None;
+        };
         self.learn(charged.is_none());
         charged
     }

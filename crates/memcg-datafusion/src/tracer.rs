@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::fmt;
 use std::pin::Pin;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 
 use datafusion::common::runtime::{JoinSetTracer, set_join_set_tracer};
@@ -59,9 +59,16 @@ impl GroupTracer {
 
     fn set(self) -> Result<(), TracerError> {
         static TRACER: OnceLock<GroupTracer> = OnceLock::new();
-        TRACER.set(self).map_err(|_| TracerError { is_ours: true })?;
-        let Some(tracer) = TRACER.get() else { return Err(TracerError { is_ours: true }) };
-        set_join_set_tracer(tracer).map_err(|_| TracerError { is_ours: false })
+        /// Whether DataFusion has ours. The lock is held over a store of DataFusion's, which calls nothing.
+        static IS_OURS: Mutex<bool> = Mutex::new(false);
+        let mut is_ours = IS_OURS.lock().unwrap_or_else(PoisonError::into_inner);
+        if *is_ours {
+            return Err(TracerError { is_ours: true });
+        }
+        // Where another one is set, this one stays here unused, and a later call fails for the same reason.
+        set_join_set_tracer(TRACER.get_or_init(|| self)).map_err(|_| TracerError { is_ours: false })?;
+        *is_ours = true;
+        Ok(())
     }
 }
 
@@ -139,3 +146,30 @@ impl fmt::Display for TracerError {
 }
 
 impl std::error::Error for TracerError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Foreign;
+
+    impl JoinSetTracer for Foreign {
+        fn trace_future(&self, future: BoxFuture<'static, Output>) -> BoxFuture<'static, Output> {
+            future
+        }
+
+        fn trace_block(&self, work: Box<dyn FnOnce() -> Output + Send>) -> Box<dyn FnOnce() -> Output + Send> {
+            work
+        }
+    }
+
+    /// A process has one tracer, so no other test of this program sets one.
+    #[test]
+    fn a_foreign_tracer_is_told_of_each_time() {
+        assert!(set_join_set_tracer(&Foreign).is_ok());
+        for installed in [GroupTracer::install(), GroupTracer::install_over(Foreign), GroupTracer::install()] {
+            let said = installed.unwrap_err().to_string();
+            assert!(said.contains("call GroupTracer::install_over(t)"), "{said}");
+        }
+    }
+}
