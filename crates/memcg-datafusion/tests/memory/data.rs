@@ -11,7 +11,6 @@ use datafusion::common::Result;
 use datafusion::datasource::MemTable;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::prelude::{SessionConfig, SessionContext};
@@ -143,10 +142,4 @@ impl PartitionStream for Fed {
 
 pub(crate) fn text(rows: &[RecordBatch]) -> String {
     pretty_format_batches(rows).expect("rows").to_string()
-}
-
-/// Files that the operators of a plan have spilled.
-pub(crate) fn spills(plan: &Arc<dyn ExecutionPlan>) -> usize {
-    let own = plan.metrics().and_then(|metrics| metrics.spill_count()).unwrap_or(0);
-    own + plan.children().into_iter().map(spills).sum::<usize>()
 }

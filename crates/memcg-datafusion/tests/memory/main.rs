@@ -1,9 +1,11 @@
 //! The memory pool under real reservations, real queries and real tenants.
 
+mod arrow;
 mod data;
 mod demand;
 mod ends;
 mod pool;
+mod queries;
 mod sorts;
 mod sql;
 mod tenants;

@@ -1,6 +1,6 @@
 //! The pool as DataFusion's operators call it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 
 use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool};
 use memcg::{Bytes, Limits};
@@ -64,6 +64,58 @@ fn the_limit_is_the_least_on_the_way_up() {
     assert_eq!(pools.each_ref().map(limit), [None, Some(80)]);
     acme.set_max(60).unwrap();
     assert_eq!(pools.each_ref().map(limit), [Some(60), Some(60)]);
+}
+
+/// A consumer that holds nothing takes nothing from the others: one of five sorts may have all.
+#[test]
+fn a_chain_of_sorts_shares_one_limit() {
+    let runtime = runtime();
+    let query = runtime.root().create("q17", limit(100 * KIB)).unwrap();
+    for config in [PoolConfig::new(), PoolConfig::new().spill_on_demand(), PoolConfig::new().by_operator()] {
+        let pool: Arc<dyn MemoryPool> = Arc::new(GroupPool::with_config(&query, &config).unwrap());
+        let sorts: Vec<_> = (0..5).map(|at| spillable(&format!("ExternalSorter[{at}]"), &pool)).collect();
+        sorts[4].try_grow(100 << 10).unwrap();
+        exhausted(sorts[4].try_grow(1));
+        sorts[4].free();
+        sorts[0].try_grow(100 << 10).unwrap();
+        drop(sorts);
+        assert_eq!(query.live(), 0);
+    }
+}
+
+/// Two names of operators, of which one begins with the other, have a group each.
+#[test]
+fn operators_are_told_apart_by_their_whole_name() {
+    let runtime = runtime();
+    let query = runtime.root().create("q17", Limits::new()).unwrap();
+    let pool: Arc<dyn MemoryPool> = Arc::new(GroupPool::with_config(&query, &PoolConfig::new().by_operator()).unwrap());
+    let names = ["Join", "JoinInput", "Join[1]", "JoinInput[1]", ""];
+    let all: Vec<_> = names.iter().map(|name| unspillable(name, &pool)).collect();
+    all.iter().enumerate().for_each(|(at, one)| one.try_grow(1 << at).unwrap());
+    let held = |name: &str| runtime.group(&format!("/q17/{name}")).expect(name).live();
+    assert_eq!((held("Join"), held("JoinInput"), query.live()), (0b101, 0b1010, 0b11111));
+}
+
+/// Threads that ask for operators at the same time have one group for each kind.
+#[test]
+fn operators_come_on_many_threads() {
+    let runtime = runtime();
+    let query = runtime.root().create("q17", Limits::new()).unwrap();
+    let pool: Arc<dyn MemoryPool> = Arc::new(GroupPool::with_config(&query, &PoolConfig::new().by_operator()).unwrap());
+    let start = Barrier::new(4);
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (pool, start) = (&pool, &start);
+            scope.spawn(move || {
+                start.wait();
+                for kind in 0..20 {
+                    let one = unspillable(&format!("Kind{}[{thread}]", (kind + thread) % 20), pool);
+                    one.try_grow(1 << 10).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!((query.children().len(), query.live()), (20, 0));
 }
 
 /// Each kind of operator has a group, which all its partitions charge. A refusal names the largest.

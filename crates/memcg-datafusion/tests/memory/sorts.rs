@@ -14,7 +14,8 @@ use memcg_datafusion::{GroupPool, InGroupSession, PoolConfig, QuerySession};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::data::{MIB, assert_empty, batch, exhausted, fed, limit, runtime, session, spillable, spills, unspillable};
+use crate::data::{MIB, assert_empty, batch, exhausted, fed, limit, runtime, session, spillable, unspillable};
+use crate::queries::spills;
 
 /// What the tenant has, and what its sorts leave to their merges.
 const MAX: u64 = 8 * MIB;

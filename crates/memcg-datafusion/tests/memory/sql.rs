@@ -8,7 +8,8 @@ use datafusion::prelude::SessionContext;
 use memcg::{Limits, Runtime};
 use memcg_datafusion::{InGroupSession, PoolConfig};
 
-use crate::data::{MIB, assert_empty, limit, runtime, session, session_of, spills, text};
+use crate::data::{MIB, assert_empty, limit, runtime, session, session_of, text, until};
+use crate::queries::spills;
 
 const SORT: &str = "SELECT key, text, id FROM rows ORDER BY text";
 const AGGREGATE: &str = "SELECT count(*), sum(n), max(t) FROM \
@@ -81,6 +82,41 @@ async fn a_refusal_names_its_group() {
     drop(query);
     acme.offline_tree();
     drop(acme);
+    assert_empty(&runtime);
+}
+
+/// Joins of each kind below a max that is too small for them: a refusal that names the group, or bytes above max by
+/// force where DataFusion does not let a growth fail. All comes back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn joins_of_each_kind_are_refused_or_forced() {
+    let (session, runtime) = (session(60), runtime());
+    let settings = |prefer_hash: bool| format!("SET datafusion.optimizer.prefer_hash_join = {prefer_hash}");
+    let cases = [
+        ("HashJoinExec", true, JOIN),
+        ("SortMergeJoin", false, JOIN),
+        ("NestedLoopJoinExec", true, "SELECT count(*), max(a.text) FROM rows a JOIN rows b ON a.key < b.id"),
+        (
+            "CrossJoinExec",
+            true,
+            "SELECT max(a.text), max(b.text) FROM rows a CROSS JOIN (SELECT * FROM rows LIMIT 9) b",
+        ),
+    ];
+    for (operator, prefer_hash, sql) in cases {
+        let acme = runtime.root().scope("acme", limit(MIB)).unwrap();
+        let query = session.for_query(&acme, 17, Limits::new(), &PoolConfig::new()).unwrap();
+        query.sql(&settings(prefer_hash)).await.unwrap().collect().await.unwrap();
+        let plan = text(&query.sql(&format!("EXPLAIN {sql}")).await.unwrap().collect().await.unwrap());
+        assert!(plan.contains(operator), "no {operator} in {plan}");
+        match query.sql(sql).await.unwrap().collect().await {
+            Ok(rows) => assert!(!rows.is_empty() && acme.peak() > MIB, "{operator} needs no memory: {}", acme.peak()),
+            Err(error) => {
+                let line = error.to_string();
+                assert!(line.contains("/acme refused") && line.contains("for /acme/17"), "{operator}: {line}");
+            }
+        }
+        drop(query);
+        until("all bytes are back", || acme.live() == 0);
+    }
     assert_empty(&runtime);
 }
 

@@ -1,11 +1,15 @@
 //! Many queries of two tenants at once.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use datafusion::arrow::array::RecordBatch;
 use memcg::{Limit, Limits, Runtime};
 use memcg_datafusion::{Ended, InGroupSession, PoolConfig};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::data::{MIB, assert_empty, limit, session};
+use crate::data::{MIB, assert_empty, limit, session, text};
 
 const QUERIES: [&str; 3] = [
     "SELECT text, id FROM rows ORDER BY text",
@@ -13,13 +17,26 @@ const QUERIES: [&str; 3] = [
     "SELECT count(*) FROM rows a JOIN rows b ON a.key = b.key",
 ];
 
-/// A hundred queries, some aborted: each ends with its rows, or with a refusal that names
-/// its group. At the end all adds up, and nothing is left.
+/// The lines of a query's rows, whatever their order.
+fn lines(rows: &[RecordBatch]) -> Vec<String> {
+    let mut lines: Vec<_> = text(rows).lines().map(str::to_string).collect();
+    lines.sort_unstable();
+    lines
+}
+
+/// A hundred queries, some aborted: each ends with the rows that it has without a limit, or with a refusal that names
+/// its group. Both tenants have queries that end. At the end all adds up, and nothing is left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hundred_queries_add_up() {
     let runtime = Runtime::builder().audit(true).max(Limit::Bytes(12 * MIB)).build().unwrap();
     let tenants = ["a", "b"].map(|name| runtime.root().create(name, limit(8 * MIB)).unwrap());
     let session = session(10);
+    let mut expected = Vec::new();
+    for sql in QUERIES {
+        expected.push(lines(&session.sql(sql).await.unwrap().collect().await.unwrap()));
+    }
+    let expected = Arc::new(expected);
+    let done: Arc<[AtomicUsize; 2]> = Arc::default();
     let mut random = SmallRng::seed_from_u64(22);
     let mut queries = Vec::new();
     for number in 0..100_u32 {
@@ -30,11 +47,14 @@ async fn a_hundred_queries_add_up() {
         };
         let tenant = &tenants[number as usize % 2];
         let query = session.for_query(tenant, u64::from(number), Limits::new(), &config).unwrap();
-        let sql = QUERIES[random.random_range(0..QUERIES.len())];
-        let path = tenant.path();
+        let asked = random.random_range(0..QUERIES.len());
+        let (path, expected, done) = (tenant.path(), Arc::clone(&expected), Arc::clone(&done));
         let task = tokio::spawn(async move {
-            match query.sql(sql).await.unwrap().collect().await {
-                Ok(rows) => assert!(!rows.is_empty()),
+            match query.sql(QUERIES[asked]).await.unwrap().collect().await {
+                Ok(rows) => {
+                    assert!(lines(&rows) == expected[asked], "{number}: other rows");
+                    done[number as usize % 2].fetch_add(1, Ordering::Relaxed);
+                }
                 Err(error) => {
                     let line = error.to_string();
                     let is_ours = Ended::of(&error).is_some() || line.contains(&format!("for {path}/{number}"));
@@ -55,7 +75,8 @@ async fn a_hundred_queries_add_up() {
             Err(error) => std::panic::resume_unwind(error.into_panic()),
         }
     }
-    assert!(aborted > 0);
+    let done = done.each_ref().map(|done| done.load(Ordering::Relaxed));
+    assert!(aborted > 0 && done.iter().all(|&done| done > 0), "{aborted} aborted, {done:?} ended with their rows");
     assert!(runtime.root().peak() <= 12 * MIB);
     for tenant in tenants {
         assert_eq!(tenant.children().len(), 0, "each query's group went offline with it");

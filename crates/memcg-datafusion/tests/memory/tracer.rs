@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use datafusion::arrow::datatypes::DataType;
-use datafusion::common::runtime::JoinSetTracer;
+use datafusion::common::runtime::{JoinSetTracer, SpawnedTask};
 use datafusion::logical_expr::{ColumnarValue, Volatility, create_udf};
 use futures::future::BoxFuture;
 use memcg::{Group, Limits};
 use memcg_datafusion::{GroupTracer, InGroupSession, PoolConfig};
+use tokio::sync::oneshot;
 
 use crate::data::{assert_empty, runtime, session};
 
@@ -57,7 +58,38 @@ async fn tasks_run_in_the_querys_group() {
     drop(query);
     assert!(TRACED.load(Ordering::Relaxed) > before, "the other tracer is called, too");
     let seen = seen.lock().unwrap().clone();
+    let q18 = runtime.root().scope("18", Limits::new()).unwrap();
+    blocking_work_and_drops_are_in_the_group(&q18).await;
+    drop(q18);
     assert!(seen.iter().all(|(path, _)| path == "/17"), "{seen:?}");
     assert!(seen.len() > 1, "in tasks that DataFusion has spawned: {seen:?}");
     assert_empty(&runtime);
+}
+
+/// Blocking work runs in the group that spawns it, and a task that is aborted drops what it holds there.
+async fn blocking_work_and_drops_are_in_the_group(group: &Group) {
+    /// Its drop says where it is.
+    struct Held(Option<oneshot::Sender<Option<Group>>>);
+
+    impl Drop for Held {
+        fn drop(&mut self) {
+            if let Some(sender) = self.0.take() {
+                let _ = sender.send(Group::current());
+            }
+        }
+    }
+
+    let (sender, dropped) = oneshot::channel();
+    let (blocking, task) = group.run(|| {
+        let held = Held(Some(sender));
+        let forever = async move {
+            let _held = held;
+            std::future::pending::<()>().await;
+        };
+        (SpawnedTask::spawn_blocking(Group::current), SpawnedTask::spawn(forever))
+    });
+    assert_eq!(blocking.join().await.unwrap(), Some(group.clone()));
+    // The drop aborts it.
+    drop(task);
+    assert_eq!(dropped.await.unwrap(), Some(group.clone()));
 }

@@ -190,3 +190,26 @@ async fn no_wait_on_the_only_thread() {
     exhausted(tokio::spawn(async move { unspillable("HashJoinInput", &pool).try_grow(1) }).await.unwrap());
     assert_eq!(query.refused_count(), 1, "it has not asked again");
 }
+
+/// A local task may not block, which tokio says by a panic: its consumer is refused, and none of the pool asks again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_wait_in_a_local_task() {
+    let runtime = runtime();
+    let query = runtime.root().create(1, Limits::new().max(100)).unwrap();
+    let config = PoolConfig::new().patience(Duration::from_secs(3_600));
+    let pool: Arc<dyn MemoryPool> = Arc::new(GroupPool::with_config(&query, &config).unwrap());
+    let held = unspillable("held", &pool);
+    held.try_grow(100).unwrap();
+    let local = tokio::task::LocalSet::new();
+    let late = local.run_until(async move {
+        let late = tokio::task::spawn_local(async move {
+            let join = unspillable("HashJoinInput", &pool);
+            [join.try_grow(1), join.try_grow(1)].map(exhausted)
+        });
+        late.await.unwrap()
+    });
+    for line in late.await {
+        assert!(line.contains("/1 refused 1 B"), "{line}");
+    }
+    assert_eq!(query.refused_count(), 2, "neither has asked again");
+}
