@@ -1,0 +1,105 @@
+//! A process with the tables, which runs a query for each number that it reads.
+
+use std::error::Error;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{BufRead, Write};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::util::pretty::pretty_format_batches;
+use datafusion::common::Result;
+use datafusion::physical_plan::collect;
+use datafusion::prelude::{SessionConfig, SessionContext};
+use memcg::{Bytes, Group, GroupName, Limits, Runtime};
+use memcg_datafusion::{GroupTracer, InGroupSession, PoolConfig};
+
+use crate::queries::{register, spills, statements};
+
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum Pool {
+    Unbounded,
+    Group,
+}
+
+/// An exchange of DataFusion that spills two inputs may stop for ever (apache/datafusion#24883).
+const DEADLINE: Duration = Duration::from_secs(120);
+
+/// What the statements of a query have given.
+#[derive(Default)]
+struct Rows {
+    batches: Vec<Vec<RecordBatch>>,
+    files: usize,
+}
+
+impl Rows {
+    async fn of(session: &SessionContext, number: usize) -> Result<Rows> {
+        let mut all = Rows::default();
+        for statement in statements(number) {
+            let frame = session.sql(&statement).await?;
+            let context = Arc::new(frame.task_ctx());
+            let plan = frame.create_physical_plan().await?;
+            let rows = collect(Arc::clone(&plan), context).await;
+            if rows.is_err() {
+                // The view of a query is dropped for the next run.
+                let _ = session.sql("DROP VIEW IF EXISTS revenue").await?;
+            }
+            all.batches.push(rows?);
+            all.files += spills(&plan);
+        }
+        Ok(all)
+    }
+
+    /// What they come to, whatever their order.
+    fn hash(&self) -> Result<u64> {
+        let mut lines = Vec::new();
+        for batches in &self.batches {
+            lines.extend(pretty_format_batches(batches)?.to_string().lines().map(str::to_string));
+        }
+        lines.sort_unstable();
+        let mut hasher = DefaultHasher::new();
+        lines.hash(&mut hasher);
+        Ok(hasher.finish())
+    }
+}
+
+/// As a service runs a query: in a task, and with a group of its own where there are groups.
+async fn query(sessions: SessionContext, tenant: Option<Group>, config: PoolConfig, number: usize) -> Result<Rows> {
+    match tenant {
+        None => Rows::of(&sessions, number).await,
+        Some(tenant) => {
+            let query = sessions.for_query(&tenant, GroupName::Unnamed, Limits::new(), &config)?;
+            Rows::of(&query, number).await
+        }
+    }
+}
+
+/// An answer is `ok SECONDS HASH FILES`, or `refused` and why.
+pub(crate) fn run(pool: Pool, scale: f64, max: u64) -> std::result::Result<(), Box<dyn Error>> {
+    let sessions = SessionContext::new_with_config(SessionConfig::new().with_target_partitions(2));
+    register(&sessions, scale, 8_192);
+    let memory = Runtime::builder().build()?;
+    let tenant = match pool {
+        Pool::Unbounded => None,
+        Pool::Group => {
+            GroupTracer::install()?;
+            Some(memory.root().create("tenant", Limits::new().max(Bytes(max)))?)
+        }
+    };
+    let config = PoolConfig::new().spill_on_demand().unspillable_reserve(Bytes(max / 32));
+    let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    for line in std::io::stdin().lock().lines() {
+        let number = line?.parse()?;
+        let begun = Instant::now();
+        let work = query(sessions.clone(), tenant.clone(), config.clone(), number);
+        let ended = tokio.block_on(async { tokio::time::timeout(DEADLINE, tokio::spawn(work)).await });
+        let seconds = begun.elapsed().as_secs_f64();
+        match ended.map_err(|_| format!("query {number} does not end"))?? {
+            Ok(rows) => println!("ok {seconds} {} {}", rows.hash()?, rows.files),
+            Err(error) => println!("refused {}", error.to_string().replace('\n', " ")),
+        }
+        std::io::stdout().flush()?;
+    }
+    Ok(())
+}
