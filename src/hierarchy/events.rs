@@ -33,9 +33,12 @@ fn event_cache_of(tree: &Tree) -> Option<&Shared<Cache>> {
 /// Where the system has no memory for counts, and inside an allocator that charges, a group without counts gets none.
 /// Then the count starts at the nearest ancestor that has some, at the latest at the root.
 pub(crate) fn count(group: &Counter, event: Event) {
-    let Some(cache) = event_cache_of(group.tree()) else { return };
+    if event_cache_of(group.tree()).is_none() {
+        return;
+    }
+    make_all(group);
     for level in group.path_to_root() {
-        if count_at(level, counts_or_make(level, cache), group, event) {
+        if count_at(level, counts(level), group, event) {
             service::schedule(level);
         }
     }
@@ -55,7 +58,7 @@ fn count_at(level: &Counter, counts: Option<&EventCounts>, group: &Counter, even
 
 /// Counts an event outside of any slow path. The thread notifies its listeners before this returns.
 pub(crate) fn count_and_notify(group: &Counter, event: Event) {
-    if group.path_to_root().any(|level| counts(level).is_none()) {
+    if counts(group).is_none() {
         let _path = SlowPath::enter();
         return count(group, event);
     }
@@ -80,13 +83,21 @@ pub(crate) fn counts(group: &Counter) -> Option<&EventCounts> {
 }
 
 /// Gives the group and all above it counts. False where the system has no memory for one of them.
+#[inline]
 pub(crate) fn make_all(group: &Counter) -> bool {
-    let Some(cache) = event_cache_of(group.tree()) else { return false };
-    group.path_to_root().all(|level| counts_or_make(level, cache).is_some())
+    counts(group).is_some() || make_missing(group)
 }
 
-fn counts_or_make<'a>(group: &'a Counter, cache: &Cache) -> Option<&'a EventCounts> {
-    counts(group).or_else(|| make_counts(group, cache))
+/// From the highest level down: a thread that finds the counts of a level (E40) finds those of all levels above.
+#[cold]
+fn make_missing(group: &Counter) -> bool {
+    let Some(cache) = event_cache_of(group.tree()) else { return false };
+    while let Some(highest) = group.path_to_root().filter(|level| counts(level).is_none()).last() {
+        if make_counts(highest, cache).is_none() {
+            return false;
+        }
+    }
+    true
 }
 
 #[cold]

@@ -231,6 +231,22 @@ fn loom_first_events_vs_read() {
     });
 }
 
+/// E40. A thread that finds the counts of a group finds those of the groups above: two first events at once are counted
+/// there, too.
+#[test]
+fn loom_first_events_above() {
+    model_without_pair(|| {
+        let (_runtime, root) = bare(1);
+        let acme = group(&root, "acme");
+        let query = group(&acme, "query");
+        let happens = |group: &Group| events::count_and_notify(group.first(), Event::Panic);
+        let other = beside(query.clone(), move |query| happens(&query));
+        happens(&query);
+        other.join().unwrap();
+        assert_eq!([&query, &acme, &root].map(|group| group.events().get(Event::Panic)), [2; 3]);
+    });
+}
+
 /// A listener is dropped while an event happens: no call is under way afterwards.
 #[test]
 fn loom_event_vs_listener_dropped() {
