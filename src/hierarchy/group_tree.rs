@@ -78,7 +78,7 @@ pub(crate) struct DeferredStall {
     pub(crate) number: u64,
     pub(crate) group: &'static Counter,
     pub(crate) level: &'static Counter,
-    pub(crate) from: u64,
+    pub(crate) since: Instant,
 }
 
 /// What the builder decides for a tree of groups.

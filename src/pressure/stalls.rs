@@ -26,6 +26,10 @@ use crate::hierarchy::{events, service};
 use crate::state::stalls::{AVERAGED_OVER, StallShare, StallTimes};
 use crate::sync::lock::LockGuard;
 use crate::sync::{TIME_PASSES, model_failed};
+use crate::thread::slow_path::Entered;
+
+/// Nanoseconds of a second.
+const NANOS: u64 = 1_000_000_000;
 
 /// A charger of the group stands still, until the value is dropped.
 #[must_use]
@@ -55,7 +59,8 @@ impl Stalls {
     /// The moment of an instant that this thread has read; the latest moment, where that is later.
     fn moment(&mut self, instant: Instant) -> u64 {
         let since = instant.saturating_duration_since(self.began);
-        self.latest = self.latest.max(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX));
+        let nanos = since.as_secs().saturating_mul(NANOS).saturating_add(since.subsec_nanos().into());
+        self.latest = self.latest.max(nanos);
         self.latest
     }
 
@@ -77,7 +82,8 @@ pub(super) fn lock(of: &Counter) -> LockGuard<'_, Stalls> {
     let mut stalls = group_tree::of(of).stalls.lock();
     if let Some(deferred) = stalls.deferred.take() {
         // Its tree has no trigger, so no look is wanted: a thread that sets one comes here first.
-        let _ = change(&mut stalls, deferred.from, deferred.group, deferred.level, true);
+        let from = stalls.moment(deferred.since);
+        let _ = change(&mut stalls, from, deferred.group, deferred.level, true);
     }
     stalls
 }
@@ -92,18 +98,11 @@ impl Stall {
         if !TIME_PASSES || !group_tree::of(group).pressure.counts_stalls || !events::make_all(group) {
             return None;
         }
-        let _path = SlowPath::enter();
-        let mut stalls = group_tree::of(group).stalls.lock();
-        let from = stalls.moment(since);
-        if stalls.deferred.is_none() && stalls.triggered.is_empty() {
-            stalls.numbers += 1;
-            let number = stalls.numbers;
-            stalls.deferred = Some(DeferredStall { number, group, level, from });
+        if let Some(number) = defer(group, level, since) {
             return Some(Stall { group, level, number });
         }
-        drop(stalls);
+        let _path = SlowPath::enter();
         let mut stalls = lock(group);
-        // Another moment may have come.
         let from = stalls.moment(since);
         let looks = change(&mut stalls, from, group, level, true);
         drop(stalls);
@@ -133,22 +132,45 @@ impl Drop for Stall {
             return;
         }
         let &mut Stall { group, level, number } = self;
-        let _path = SlowPath::enter();
-        let mut stalls = group_tree::of(group).stalls.lock();
-        let now = stalls.now();
-        if let Some(deferred) = stalls.deferred.take_if(|deferred| deferred.number == number) {
-            for_path(group, level, |_, at, is_full| {
-                stalls.with(at, |times| times.stood(deferred.from, now, is_full));
-            });
+        if number > 0 && end_deferred(group, number) {
             return;
         }
-        drop(stalls);
+        let _path = SlowPath::enter();
         let mut stalls = lock(group);
         let now = stalls.now();
         let looks = change(&mut stalls, now, group, level, false);
         drop(stalls);
         looks.schedule(group);
     }
+}
+
+/// Leaves a stall in the place of the tree, where there is none and no trigger wants a look. Returns its number.
+fn defer(group: &'static Counter, level: &'static Counter, since: Instant) -> Option<u64> {
+    // Nothing is scheduled, so there is nothing to do at the end of the path.
+    let _entered = Entered::enter();
+    let mut stalls = group_tree::of(group).stalls.lock();
+    if stalls.deferred.is_some() || !stalls.triggered.is_empty() {
+        return None;
+    }
+    stalls.numbers += 1;
+    let number = stalls.numbers;
+    stalls.deferred = Some(DeferredStall { number, group, level, since });
+    Some(number)
+}
+
+/// Counts a stall that is deferred still, from its begin to now. False: it is not.
+fn end_deferred(group: &'static Counter, number: u64) -> bool {
+    // As in `defer`.
+    let _entered = Entered::enter();
+    let mut stalls = group_tree::of(group).stalls.lock();
+    let Some(deferred) = stalls.deferred.take_if(|deferred| deferred.number == number) else { return false };
+    // No moment has come since: a thread that brings one counts the deferred stall first.
+    let from = stalls.moment(deferred.since);
+    let now = stalls.now();
+    for_path(group, deferred.level, |_, at, is_full| {
+        stalls.with(at, |times| times.stood(from, now, is_full));
+    });
+    true
 }
 
 /// A bit for each level whose trigger wants a look; the last bit is for all levels from there on.
