@@ -1,11 +1,12 @@
 //! The children of a group, listed while other groups come and go.
 //!
 //! A [snapshot of the hierarchy](crate::counter::links) locks all shards, so no group is created meanwhile. A
-//! *listing* of the children of one parent holds one lock at a time, and each over a few children only:
+//! *listing* of the children of one parent holds the locks of a few shards, and over a few children only:
 //!
-//! 1. Lock a shard. Take handles on the next few children of the parent in its list.
-//! 2. If there are more, leave a *cursor* in the shard, which names the next child. Unlock, and go on with 1.
-//! 3. Else unlock, and go on with the next shard.
+//! 1. Lock a few shards, in their order. Take handles on the next few children of the parent in their lists, from each list
+//!    in turn.
+//! 2. Where a list has more, leave a *cursor* in its shard, which names the next child. Unlock, and go on with 1.
+//! 3. When the lists are over go on with the next few shards.
 //!
 //! | race | answer |
 //! |---|---|
@@ -24,43 +25,27 @@ use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::ShardPlace;
 use crate::counter::slow_path::SlowPath;
-use crate::sync::{SLICE, pause_point};
+use crate::sync::lock::LockGuards;
+use crate::sync::{CachePadded, SHARDS, SLICE, pause_point, prefetch};
 
 /// Handles on the children of `parent` that are online, in no order. The caller keeps the parent and holds no lock.
 pub(crate) fn pin(parent: &'static Counter) -> Vec<Handle> {
     let children = parent.child_count().get();
     let mut pinned = Vec::with_capacity(children as usize);
-    if children > 0 {
-        for place in parent.tree().hierarchy.places() {
-            let mut cursor = None;
-            loop {
-                let (slice, next) = pin_slice(place, parent, cursor);
-                // Outside of the lock, because this may allocate.
-                pinned.extend(slice);
-                if next.is_none() {
-                    break;
-                }
-                cursor = next;
-                pause_point("between children");
-            }
-        }
-    }
+    in_slices(parent, |listing| {
+        let mut slice: SmallVec<[Handle; SLICE]> = SmallVec::new();
+        let goes_on = listing.step(|child| slice.push(Handle::pin(child)));
+        // Outside of the locks, because this may allocate.
+        pinned.extend(slice);
+        goes_on
+    });
     pinned
 }
 
 /// Calls `found` for each child of `parent` that is online, in no order, under the lock of its shard. The caller keeps
 /// the parent and holds no lock.
 pub(crate) fn each(parent: &'static Counter, mut found: impl FnMut(&'static Counter)) {
-    if parent.child_count().get() == 0 {
-        return;
-    }
-    for place in parent.tree().hierarchy.places() {
-        let mut cursor = each_in_slice(place, parent, None, &mut found);
-        while cursor.is_some() {
-            pause_point("between children");
-            cursor = each_in_slice(place, parent, cursor, &mut found);
-        }
-    }
+    in_slices(parent, |listing| listing.step(&mut found));
 }
 
 /// Handles on the `n` children of `parent` with the highest usage, each with its usage, the highest first. It keeps no
@@ -69,69 +54,95 @@ pub(crate) fn largest(parent: &'static Counter, n: usize) -> Vec<(Handle, u64)> 
     let mut kept: Vec<(Handle, u64)> = Vec::new();
     // No child below this usage is among them.
     let mut least = 0;
-    if parent.child_count().get() == 0 || n == 0 {
+    if n == 0 {
         return kept;
     }
     let prune = |kept: &mut Vec<(Handle, u64)>| {
         kept.sort_by_key(|&(_, usage)| Reverse(usage));
         kept.truncate(n);
     };
-    for place in parent.tree().hierarchy.places() {
-        let mut cursor = None;
-        loop {
-            let mut slice: SmallVec<[(Handle, u64); SLICE]> = SmallVec::new();
-            cursor = each_in_slice(place, parent, cursor, &mut |child| {
-                let usage = child.usage();
-                if usage >= least {
-                    slice.push((Handle::pin(child), usage));
-                }
-            });
-            // Outside of the lock, because this may allocate, and the drop of a handle may release a group.
-            kept.extend(slice);
-            if kept.len() / 2 >= n {
-                prune(&mut kept);
-                least = kept.last().map_or(0, |&(_, usage)| usage.saturating_add(1));
+    in_slices(parent, |listing| {
+        let mut slice: SmallVec<[(Handle, u64); SLICE]> = SmallVec::new();
+        let goes_on = listing.step(|child| {
+            let usage = child.usage();
+            if usage >= least {
+                slice.push((Handle::pin(child), usage));
             }
-            if cursor.is_none() {
-                break;
-            }
-            pause_point("between children");
+        });
+        // Outside of the locks, because this may allocate, and the drop of a handle may release a group.
+        kept.extend(slice);
+        if kept.len() / 2 >= n {
+            prune(&mut kept);
+            least = kept.last().map_or(0, |&(_, usage)| usage.saturating_add(1));
         }
-    }
+        goes_on
+    });
     prune(&mut kept);
     kept
 }
 
-/// Calls `found` for the next few children. Returns the number of the cursor that names the one after them.
-fn each_in_slice(
-    place: &ShardPlace,
+/// Shards whose lists a listing follows at once. Each child lies on a page of its own. To find the next one of a list takes
+/// two loads from memory, one after the other, and those of several lists overlap.
+const TOGETHER: usize = if SHARDS < 4 { SHARDS } else { 4 };
+
+/// The children of a parent in a few shards, from the next one on.
+struct Listing<'a> {
     parent: &'static Counter,
-    cursor: Option<u64>,
-    found: &mut impl FnMut(&'static Counter),
-) -> Option<u64> {
-    let _path = SlowPath::enter();
-    let mut shard = place.shard.lock();
-    let mut next = match cursor {
-        None => shard.first_child(parent),
-        Some(cursor) => shard.end_cursor(cursor),
-    };
-    for _ in 0..SLICE {
-        let Some(child) = next else { break };
-        found(child);
-        next = child.links().next();
-    }
-    next.map(|child| shard.begin_cursor(child))
+    shards: &'a [CachePadded<ShardPlace>],
+    next: [NextChild; TOGETHER],
 }
 
-/// The next few children, and the number of the cursor that names the one after them.
-fn pin_slice(
-    place: &ShardPlace,
-    parent: &'static Counter,
-    cursor: Option<u64>,
-) -> (SmallVec<[Handle; SLICE]>, Option<u64>) {
-    let mut slice = SmallVec::new();
-    let cursor = each_in_slice(place, parent, cursor, &mut |child| slice.push(Handle::pin(child)));
-    (slice, cursor)
+#[derive(Clone, Copy)]
+enum NextChild {
+    First,
+    /// The number of the cursor that names it.
+    AtCursor(u64),
+    None,
+}
+
+/// Makes all listings of the children, one after the other: `step` makes a step, and returns whether there are more.
+fn in_slices(parent: &'static Counter, mut step: impl FnMut(&mut Listing<'_>) -> bool) {
+    if parent.child_count().get() == 0 {
+        return;
+    }
+    for shards in parent.tree().hierarchy.shards.chunks(TOGETHER) {
+        let mut listing = Listing { parent, shards, next: [NextChild::First; TOGETHER] };
+        while step(&mut listing) {
+            pause_point("between children");
+        }
+    }
+}
+
+impl Listing<'_> {
+    /// Calls `found` for the next few children, under the locks of their shards. Returns whether there are more.
+    fn step(&mut self, found: impl FnMut(&'static Counter)) -> bool {
+        let _path = SlowPath::enter();
+        let mut shards = LockGuards::lock(self.shards.iter().map(|place| &place.shard));
+        let mut heads = [None; TOGETHER];
+        for (at, head) in heads.iter_mut().enumerate().take(self.shards.len()) {
+            *head = match self.next[at] {
+                NextChild::First => shards[at].first_child(self.parent),
+                NextChild::AtCursor(cursor) => shards[at].end_cursor(cursor),
+                NextChild::None => None,
+            };
+        }
+        // First along the links alone: what `found` looks at comes from memory meanwhile.
+        let mut slice: SmallVec<[&'static Counter; SLICE]> = SmallVec::new();
+        while slice.len() < SLICE && heads.iter().any(Option::is_some) {
+            for head in &mut heads {
+                let Some(child) = head.filter(|_| slice.len() < SLICE) else { continue };
+                prefetch(&raw const *child.usage);
+                slice.push(child);
+                *head = child.links().next();
+            }
+        }
+        slice.into_iter().for_each(found);
+        for (at, head) in heads.into_iter().enumerate().take(self.shards.len()) {
+            let begin = |child| NextChild::AtCursor(shards[at].begin_cursor(child));
+            self.next[at] = head.map_or(NextChild::None, begin);
+        }
+        heads.iter().any(Option::is_some)
+    }
 }
 
 /// Calls `found` for each group below `top` that went offline and still holds something, under the lock of its shard:
