@@ -4,6 +4,9 @@
 //! cargo run --manifest-path crates/Cargo.toml -p memcg-top --example service -- /tmp/memcg.sock &
 //! cargo run --manifest-path crates/Cargo.toml -p memcg-top -- /tmp/memcg.sock
 //! ```
+//!
+//! Two numbers after the socket: so many groups more below the root, and how many of their charges change twenty times a
+//! second. What `memcg-top` and the service spend is measured with them.
 
 use std::error::Error;
 use std::thread;
@@ -16,7 +19,10 @@ use rand::RngExt;
 const MIB: usize = 1 << 20;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let socket = std::env::args_os().nth(1).ok_or("service SOCKET")?;
+    let mut arguments = std::env::args_os().skip(1);
+    let socket = arguments.next().ok_or("service SOCKET [GROUPS [CHANGES]]")?;
+    let mut number = || arguments.next().map_or(Ok(0), |number| number.to_string_lossy().parse::<usize>());
+    let (more, changes) = (number()?, number()?);
     let runtime = Runtime::builder().max(1 << 30).build()?;
     let _serving = Endpoint::new(&runtime).allow_set(true).serve(socket)?;
     let mut tenants = Vec::new();
@@ -27,7 +33,14 @@ fn main() -> Result<(), Box<dyn Error>> {
             tenants.push((tenant.create(part, Limits::new())?, max * MIB, Vec::new()));
         }
     }
+    let more = (0..more).map(|number| runtime.root().create(&format!("group-{number}"), Limits::new()));
+    let more = more.collect::<Result<Vec<Group>, _>>()?;
+    let mut held = more.iter().map(|group| group.try_charge(4_096)).collect::<Result<Vec<Charge>, _>>()?;
     loop {
+        for _ in 0..changes.min(more.len()) {
+            let at = rand::rng().random_range(0..more.len());
+            held[at] = more[at].charge(rand::rng().random_range(4_096..64 << 10));
+        }
         for (group, max, held) in &mut tenants {
             step(group, *max, held);
         }
