@@ -49,8 +49,9 @@ use crate::sync::barrier::BarrierState;
 ///
 /// # Cost
 ///
-/// About half a microsecond for each group; the `group` bench takes snapshots of 10, 10,000 and a million. No charge
-/// waits for one. A thread that creates a group waits for a lock that a snapshot holds while it looks at a few children.
+/// Less than half a microsecond for each group, and more where they are in no cache; the `group` bench takes snapshots of
+/// 10, 10,000 and a million. No charge waits for one. A thread that creates a group waits for a lock that a snapshot
+/// holds while it looks at a few children.
 ///
 /// ```
 /// use memcg::{Limit, Limits, Runtime};
