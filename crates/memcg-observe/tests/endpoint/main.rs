@@ -1,8 +1,17 @@
 //! The socket: what it answers, who may set, and clients that are slow, broken or hostile.
 #![cfg(all(feature = "endpoint", unix))]
 
+// Elsewhere no client may set a limit.
+#[cfg(target_os = "linux")]
+mod blocked;
+mod hostile;
+mod limits;
+#[cfg(target_os = "linux")]
+mod process;
+mod slow;
+
 use std::fs;
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
@@ -74,6 +83,12 @@ impl Client {
         self.line().expect("an answer")
     }
 
+    /// The answer; `None` where the service drops this client.
+    fn answer(&mut self, question: &Value) -> Option<Value> {
+        let _ = self.0.get_mut().write_all(format!("{question}\n").as_bytes());
+        self.line()
+    }
+
     #[track_caller]
     fn refused(&mut self, question: &Value) -> String {
         let answer = self.ask(question);
@@ -140,27 +155,6 @@ fn the_last_refusals_and_victims() {
     assert_eq!(client.refused(&json!({"incidents": {"path": "/nobody"}})), "no group /nobody");
 }
 
-#[test]
-fn limits_are_set_where_allowed() {
-    let set = json!({"set": {"path": "/", "file": "memory.max", "to": "1G"}});
-    let service = Service::new(false);
-    assert_eq!(service.client().refused(&set), "limits cannot be set here");
-    assert_eq!(service.runtime.root().max(), u64::MAX);
-
-    let service = Service::new(true);
-    let mut client = service.client();
-    if cfg!(target_os = "linux") {
-        assert_eq!(client.ask(&set), json!({"ok": null}));
-        assert_eq!(service.runtime.root().max(), 1 << 30);
-        let odd = json!({"set": {"path": "/", "file": "memory.max", "to": "64 mb"}});
-        assert!(client.refused(&odd).starts_with("memory.max of /: "));
-        let read_only = json!({"set": {"path": "/", "file": "memory.current", "to": "1"}});
-        assert_eq!(client.refused(&read_only), "memory.current of / cannot be written");
-    } else {
-        assert_eq!(client.refused(&set), "limits cannot be set here");
-    }
-}
-
 /// Many questions at once are answered in their order.
 #[test]
 fn questions_in_a_row() {
@@ -182,136 +176,6 @@ fn questions_in_a_row() {
         };
         assert_eq!(client.line(), Some(expected));
     }
-}
-
-#[test]
-fn what_is_no_question() {
-    let service = Service::new(true);
-    let mut client = service.client();
-    for text in [
-        "",
-        "{}",
-        "null",
-        "[]",
-        "{\"get\":{}}",
-        "{\"get\":{\"path\":\"/\"}}",
-        "{\"metrics\":{\"x\":1}}",
-        "get / memory.max",
-        "{\"drop\":{}}",
-        "\u{0}",
-        "{\"get\":{\"path\":1,\"file\":2}}",
-    ] {
-        client.say(format!("{text}\n").as_bytes());
-        let answer = client.line().expect("an answer");
-        assert!(answer["error"].as_str().is_some_and(|error| error.starts_with("no question: ")), "{text:?}: {answer}");
-    }
-    client.say(b"\xff\xfe{\n");
-    assert!(client.line().is_some_and(|answer| answer["error"].is_string()));
-    // A line that never ends: an error, and the end.
-    let mut client = service.client();
-    client.say(&[b'x'; 4 << 10]);
-    assert_eq!(client.line(), Some(json!({"error": "the question is longer than 4 KiB"})));
-    assert_eq!(client.line(), None);
-    assert_eq!(service.client().ask(&json!({"get": {"path": "/", "file": "memory.max"}})), json!({"ok": "max\n"}));
-}
-
-/// Random bytes and broken questions: each line is answered, and the service lives.
-#[test]
-fn any_bytes() {
-    use rand::rngs::StdRng;
-    use rand::{RngExt, SeedableRng};
-
-    let service = Service::new(true);
-    let mut random = StdRng::seed_from_u64(11);
-    let whole = json!({"rows": {"path": "/acme", "depth": 1, "top": 3}}).to_string();
-    let mut client = service.client();
-    for _ in 0..3_000 {
-        let mut line = whole.clone().into_bytes();
-        for _ in 0..random.random_range(1..6) {
-            let at = random.random_range(0..=line.len());
-            match random.random_range(0..3) {
-                0 if at < line.len() => line[at] = random.random(),
-                1 => line.insert(at, b"{}[]\",:\\0e-9"[random.random_range(0..12)]),
-                _ => line.truncate(at),
-            }
-        }
-        line.retain(|&byte| byte != b'\n');
-        line.push(b'\n');
-        client.say(&line);
-        let answer = client.line().expect("an answer");
-        assert!(answer.get("ok").is_some() != answer.get("error").is_some(), "{answer}");
-    }
-}
-
-/// Clients that ask and do not read, or do not end what they say, hold up no other.
-#[test]
-fn slow_clients_hold_up_no_other() {
-    let service = Service::new(false);
-    // Rows with long paths: an answer is more than the system keeps for a client that does not read.
-    let name = "x".repeat(200);
-    let parent = service.runtime.root().create(name.as_str(), Limits::new()).expect("a free name");
-    let groups: Vec<_> =
-        (0..999_u64).map(|number| parent.create(number, Limits::new()).expect("a free name")).collect();
-    let rows = json!({"rows": {"path": format!("/{name}"), "depth": 1, "top": 999}});
-    let mut deaf: Vec<Client> = (0..50).map(|_| service.client()).collect();
-    for client in &mut deaf {
-        client.say(format!("{rows}\n").as_bytes());
-    }
-    let mut half: Vec<Client> = (0..100).map(|_| service.client()).collect();
-    half.iter_mut().for_each(|client| client.say(b"{\"get\":"));
-    let mut gone: Vec<Client> = (0..10).map(|_| service.client()).collect();
-    gone.iter_mut().for_each(|client| client.say(format!("{rows}\n").as_bytes()));
-    drop(gone);
-    let mut client = service.client();
-    let get = json!({"get": {"path": "/", "file": "memory.max"}});
-    for _ in 0..20 {
-        assert_eq!(client.ask(&get), json!({"ok": "max\n"}));
-    }
-    // A client that reads one byte at a time gets its whole answer.
-    let mut slow = service.client();
-    slow.say(format!("{get}\n").as_bytes());
-    let mut byte = [0; 1];
-    for expected in b"{\"ok\":\"max\\n\"}\n" {
-        slow.0.get_mut().read_exact(&mut byte).expect("a byte");
-        assert_eq!(byte[0], *expected);
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    // Those that come back are served.
-    half[0].say(b"{\"path\":\"/\",\"file\":\"memory.max\"}}\n");
-    assert_eq!(half[0].line(), Some(json!({"ok": "max\n"})));
-    // Those that kept their answers waiting longest are dropped, so that the rest is bounded; no answer is lost to others.
-    let answers = deaf.iter_mut().map(|client| {
-        let is_whole = |answer: &Value| answer["ok"]["rows"].as_array().is_some_and(|rows| rows.len() == 1_000);
-        client.whole_line().is_some_and(|answer| is_whole(&answer))
-    });
-    let served = answers.filter(|is_served| *is_served).count();
-    assert!((1..50).contains(&served), "{served} of 50");
-    drop(groups);
-}
-
-/// More clients than there is room for: idle ones lose their place, and those that ask are served.
-#[test]
-fn a_thousand_clients() {
-    let service = Service::new(false);
-    let get = json!({"get": {"path": "/", "file": "memory.current"}});
-    let mut clients: Vec<Client> = (0..1_000).map(|_| service.client()).collect();
-    for client in &mut clients {
-        assert_eq!(client.ask(&get), json!({"ok": "0\n"}));
-    }
-    std::thread::sleep(Duration::from_millis(1_100));
-    let mut more: Vec<Client> = (0..100).map(|_| service.client()).collect();
-    for client in &mut more {
-        assert_eq!(client.ask(&get), json!({"ok": "0\n"}), "in the place of an idle one");
-    }
-    let is_dropped = |client: &mut Client| {
-        client.0.get_mut().set_nonblocking(true).expect("a socket");
-        match client.0.get_mut().read(&mut [0; 1]) {
-            Ok(read) => read == 0,
-            Err(fault) => fault.kind() == ErrorKind::ConnectionReset,
-        }
-    };
-    let dropped = clients.iter_mut().map(is_dropped).filter(|is_dropped| *is_dropped).count();
-    assert_eq!(dropped, 1_100 - 1_024);
 }
 
 #[test]

@@ -1,0 +1,132 @@
+//! One client: what it is asked for or given, and for how long.
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Instant;
+
+use rustix::event::PollFlags;
+
+use super::{LINE_MAX, PATIENCE};
+
+pub(super) struct Client {
+    pub(super) number: u64,
+    pub(super) stream: UnixStream,
+    pub(super) may_set: bool,
+    pub(super) state: State,
+    /// What has been read of the next request.
+    pub(super) input: Vec<u8>,
+    /// Since when it has been idle, sending, or taking.
+    pub(super) since: Instant,
+}
+
+pub(super) enum State {
+    Asking,
+    Setting,
+    /// The answer, and how much of it has been taken. Then the client is dropped or may ask again.
+    Answering {
+        line: Vec<u8>,
+        sent: usize,
+        last: bool,
+    },
+    /// The client has gone, or has its last answer.
+    Gone,
+}
+
+impl Client {
+    pub(super) fn unsent(&self) -> usize {
+        match &self.state {
+            State::Answering { line, sent, .. } => line.len() - sent,
+            _ => 0,
+        }
+    }
+
+    pub(super) fn has_question(&self) -> bool {
+        matches!(self.state, State::Asking) && self.input.contains(&b'\n')
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        matches!(self.state, State::Asking) && self.input.is_empty()
+    }
+
+    /// Reads what is there. False: the client is gone.
+    fn read(&mut self) -> bool {
+        let mut bytes = [0; LINE_MAX];
+        let room = LINE_MAX - self.input.len().min(LINE_MAX);
+        match self.stream.read(&mut bytes[..room]) {
+            Ok(0) => false,
+            Ok(read) => {
+                if self.input.is_empty() {
+                    self.since = Instant::now();
+                }
+                self.input.extend_from_slice(&bytes[..read]);
+                true
+            }
+            Err(fault) => matches!(fault.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
+        }
+    }
+
+    /// Writes as much as the client takes. False: the client is gone, or all is said.
+    fn write(&mut self) -> bool {
+        let State::Answering { line, sent, last } = &mut self.state else { return true };
+        match self.stream.write(&line[*sent..]) {
+            Ok(written) => *sent += written,
+            Err(fault) => return matches!(fault.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
+        }
+        if *sent < line.len() {
+            return true;
+        }
+        let goes_on = !*last;
+        (self.state, self.since) = (State::Asking, Instant::now());
+        goes_on
+    }
+
+    pub(super) fn say(&mut self, line: Vec<u8>, last: bool) {
+        (self.state, self.since) = (State::Answering { line, sent: 0, last }, Instant::now());
+        // Most answers are taken at once.
+        if !self.write() {
+            self.state = State::Gone;
+        }
+    }
+}
+
+/// Reads from and writes to one client. False: it is to be dropped.
+pub(super) fn keep(client: &mut Client, events: PollFlags) -> bool {
+    if events.intersects(PollFlags::ERR | PollFlags::NVAL) {
+        return false;
+    }
+    let goes_on = match client.state {
+        State::Asking if events.intersects(PollFlags::IN | PollFlags::HUP) => client.read(),
+        State::Answering { .. } if events.intersects(PollFlags::OUT | PollFlags::HUP) => client.write(),
+        State::Setting => !events.contains(PollFlags::HUP),
+        State::Gone => false,
+        _ => true,
+    };
+    let may_take = !matches!(client.state, State::Setting) && !client.is_idle();
+    goes_on && !(may_take && client.since.elapsed() > PATIENCE)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Whether a client is kept that has been in this state for so long, and does nothing.
+    fn is_kept(state: State, input: &[u8], seconds: u64) -> bool {
+        let (stream, _peer) = UnixStream::pair().expect("a pair of sockets");
+        let since = Instant::now().checked_sub(Duration::from_secs(seconds)).expect("the machine runs for longer");
+        let mut client = Client { number: 1, stream, may_set: true, state, input: input.to_vec(), since };
+        keep(&mut client, PollFlags::empty())
+    }
+
+    #[test]
+    fn patience_has_an_end() {
+        let answering = || State::Answering { line: b"{\"ok\":null}\n".to_vec(), sent: 3, last: false };
+        let seconds = [PATIENCE.as_secs() - 1, PATIENCE.as_secs() + 1];
+        assert_eq!(seconds.map(|seconds| is_kept(State::Asking, b"{\"get\":", seconds)), [true, false]);
+        assert_eq!(seconds.map(|seconds| is_kept(answering(), b"", seconds)), [true, false]);
+        // The one that waits for a limit is not slow; the one that asks nothing is idle.
+        assert_eq!(seconds.map(|seconds| is_kept(State::Setting, b"", seconds)), [true, true]);
+        assert_eq!(seconds.map(|seconds| is_kept(State::Asking, b"", seconds)), [true, true]);
+    }
+}

@@ -1,0 +1,116 @@
+//! Clients that are slow, and more of them than there is room for.
+
+use std::io::{ErrorKind, Read};
+use std::thread;
+use std::time::Duration;
+
+use memcg::{Group, Limits, Runtime};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde_json::{Value, json};
+
+use crate::{Client, Service};
+
+/// A question with an answer that is more than the system keeps for a client that does not read: rows with long paths.
+/// With the groups that it asks for.
+fn large(runtime: &Runtime) -> (Value, Vec<Group>) {
+    let name = "x".repeat(200);
+    let parent = runtime.root().create(name.as_str(), Limits::new()).expect("a free name");
+    let children = (0..999_u64).map(|number| parent.create(number, Limits::new()).expect("a free name"));
+    let groups = children.chain([parent.clone()]).collect();
+    (json!({"rows": {"path": format!("/{name}"), "depth": 1, "top": 999}}), groups)
+}
+
+/// Clients that ask and do not read, or do not end what they say, hold up no other.
+#[test]
+fn slow_clients_hold_up_no_other() {
+    let service = Service::new(false);
+    let (rows, groups) = large(&service.runtime);
+    let mut deaf: Vec<Client> = (0..50).map(|_| service.client()).collect();
+    for client in &mut deaf {
+        client.say(format!("{rows}\n").as_bytes());
+    }
+    let mut half: Vec<Client> = (0..100).map(|_| service.client()).collect();
+    half.iter_mut().for_each(|client| client.say(b"{\"get\":"));
+    let mut gone: Vec<Client> = (0..10).map(|_| service.client()).collect();
+    gone.iter_mut().for_each(|client| client.say(format!("{rows}\n").as_bytes()));
+    drop(gone);
+    let mut client = service.client();
+    let get = json!({"get": {"path": "/", "file": "memory.max"}});
+    for _ in 0..20 {
+        assert_eq!(client.ask(&get), json!({"ok": "max\n"}));
+    }
+    // Those that come back are served.
+    half[0].say(b"{\"path\":\"/\",\"file\":\"memory.max\"}}\n");
+    assert_eq!(half[0].line(), Some(json!({"ok": "max\n"})));
+    // Those that kept their answers waiting longest are dropped, so that the rest is bounded; no answer is lost to others.
+    let answers = deaf.iter_mut().map(|client| {
+        let is_whole = |answer: &Value| answer["ok"]["rows"].as_array().is_some_and(|rows| rows.len() == 1_000);
+        client.whole_line().is_some_and(|answer| is_whole(&answer))
+    });
+    let served = answers.filter(|is_served| *is_served).count();
+    assert!((1..50).contains(&served), "{served} of 50");
+    drop(groups);
+}
+
+/// A client that says its question byte by byte and takes its answer in small pieces gets the whole of it, and another
+/// is served between any two of them.
+#[test]
+fn a_client_that_takes_its_time() {
+    let service = Service::new(false);
+    let (rows, groups) = large(&service.runtime);
+    let (mut slow, mut other) = (service.client(), service.client());
+    let get = json!({"get": {"path": "/", "file": "memory.max"}});
+    let mut others_turn = || {
+        thread::sleep(Duration::from_millis(1));
+        assert_eq!(other.ask(&get), json!({"ok": "max\n"}));
+    };
+    for byte in format!("{rows}\n").bytes() {
+        slow.say(&[byte]);
+        others_turn();
+    }
+    let (mut answer, mut piece) = (Vec::new(), [0; 4 << 10]);
+    while answer.last() != Some(&b'\n') {
+        let read = slow.0.get_mut().read(&mut piece).expect("the service waits");
+        assert_ne!(read, 0, "the service has dropped it after {} bytes", answer.len());
+        answer.extend_from_slice(&piece[..read]);
+        others_turn();
+    }
+    // Else the service has never waited for it.
+    let kept = rustix::net::sockopt::socket_send_buffer_size(slow.0.get_ref()).expect("a socket");
+    assert!(answer.len() > 2 * kept, "{} bytes, and the system keeps {kept}", answer.len());
+    let answer: Value = serde_json::from_slice(&answer).expect("a whole line");
+    assert_eq!(answer["ok"]["rows"].as_array().map(Vec::len), Some(1_000));
+    assert_eq!(slow.ask(&get), json!({"ok": "max\n"}), "and it may ask again");
+    drop(groups);
+}
+
+/// More clients than there is room for: idle ones lose their place, and those that ask are served.
+#[test]
+fn a_thousand_clients() {
+    // Both ends of each are in this process. The service leaves half of its descriptors to others.
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let enough = maximum.map_or(8_192, |most| most.min(8_192));
+    if current.is_some_and(|most| most < enough) {
+        setrlimit(Resource::Nofile, Rlimit { current: Some(enough), maximum }).expect("the soft limit rises");
+    }
+    let service = Service::new(false);
+    let get = json!({"get": {"path": "/", "file": "memory.current"}});
+    let mut clients: Vec<Client> = (0..1_000).map(|_| service.client()).collect();
+    for client in &mut clients {
+        assert_eq!(client.ask(&get), json!({"ok": "0\n"}));
+    }
+    thread::sleep(Duration::from_millis(1_100));
+    let mut more: Vec<Client> = (0..100).map(|_| service.client()).collect();
+    for client in &mut more {
+        assert_eq!(client.ask(&get), json!({"ok": "0\n"}), "in the place of an idle one");
+    }
+    let is_dropped = |client: &mut Client| {
+        client.0.get_mut().set_nonblocking(true).expect("a socket");
+        match client.0.get_mut().read(&mut [0; 1]) {
+            Ok(read) => read == 0,
+            Err(fault) => fault.kind() == ErrorKind::ConnectionReset,
+        }
+    };
+    let dropped = clients.iter_mut().map(is_dropped).filter(|is_dropped| *is_dropped).count();
+    assert_eq!(dropped, 1_100 - 1_024);
+}
