@@ -1,9 +1,9 @@
 //! A snapshot: which groups it lists and in which order, what it prints, and that groups come and go meanwhile.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use memcg::{Bytes, Event, Group, GroupName, Limit, Limits, Snapshot, Unit};
+use memcg::{Bytes, Charge, Event, Group, GroupName, Limit, Limits, Snapshot, SnapshotRow, Unit};
 
 use crate::support::reclaimers::{KIB, MIB};
 use crate::support::trees::{assert_empty, bare, build, charge, create, kinds, limited};
@@ -303,53 +303,86 @@ fn of_a_deep_tree_on_a_small_stack() {
 
 // === Beside other threads ===
 
-/// While snapshots are taken and printed, another thread creates groups, charges them and takes them offline. A group
-/// that stays is in each snapshot once, after its parent, with what it holds.
+/// Of this group the name tells the figures: `x7` has a max of 1,000,007 and charges 7 bytes.
+const CAP: u64 = 1_000_000;
+/// Such groups.
+const GROUPS: u64 = 10_000;
+
+/// While snapshots are taken and printed, four threads create groups, charge them and take them offline, until there
+/// have been 10,000. Each row has the figures of the group that it names, though others have had its place before. A
+/// group that stays is in each snapshot once, after its parent, with what it holds.
 #[test]
 fn while_groups_come_and_go() {
     const STAY: usize = 60;
-    for builder in kinds() {
+    for (is_bare, builder) in [true, false, false].into_iter().zip(kinds()) {
         let runtime = build(builder);
         let root = runtime.root();
         let tenants = ["a", "b"].map(|name| create(&root, name));
         let stays: Vec<Group> =
             (0..STAY).map(|number| create(&tenants[number % 2], &format!("stay{number}"))).collect();
         let held: Vec<_> = stays.iter().map(|group| charge(group, 100)).collect();
-        let (done, created) = (AtomicBool::new(false), AtomicUsize::new(0));
-        let meanwhile = std::thread::scope(|scope| {
-            for (tenant, kind) in tenants.iter().zip(["x", "y"]) {
-                let (done, created) = (&done, &created);
+        let (next, at_work) = (AtomicU64::new(1), AtomicUsize::new(4));
+        let (mut charged, mut meanwhile) = (0, 0);
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (tenant, next, at_work) = (&tenants[thread % 2], &next, &at_work);
                 scope.spawn(move || {
-                    for round in 0.. {
-                        if done.load(Ordering::Relaxed) {
-                            break;
-                        }
-                        let groups = [0, 1].map(|number| create(tenant, &format!("{kind}{round}-{number}")));
-                        created.fetch_add(2, Ordering::Relaxed);
-                        drop(groups.each_ref().map(|group| charge(group, KIB)));
-                        groups.iter().for_each(|group| group.offline().expect("no children"));
-                    }
+                    come_and_go(tenant, next);
+                    at_work.fetch_sub(1, Ordering::Relaxed);
                 });
             }
-            let mut meanwhile = 0;
-            for round in 0..10_000 {
-                let before = created.load(Ordering::Relaxed);
+            while at_work.load(Ordering::Relaxed) > 0 {
+                let before = next.load(Ordering::Relaxed);
                 let snapshot = runtime.snapshot();
                 let text = snapshot.to_string();
-                meanwhile += created.load(Ordering::Relaxed) - before;
+                meanwhile += next.load(Ordering::Relaxed) - before;
                 assert_eq!(text.lines().count(), snapshot.rows().len() + 1);
                 check(&snapshot, &stays);
-                if round >= 20 && meanwhile > 20 {
-                    break;
-                }
+                charged += snapshot.rows().iter().filter_map(|row| of_its_name(row, is_bare)).sum::<usize>();
             }
-            done.store(true, Ordering::Relaxed);
-            meanwhile
         });
         assert!(meanwhile > 0, "no group was created during a snapshot");
+        assert!(charged > 0, "no snapshot has such a group with its charge");
         drop((held, stays, tenants));
         assert_empty(&runtime);
     }
+}
+
+/// Groups come and are charged, eight at a time, and those before them go.
+fn come_and_go(tenant: &Group, next: &AtomicU64) {
+    let end = |(charge, group): (Charge, Group)| {
+        drop(charge);
+        group.offline().expect("no children");
+    };
+    let mut before = Vec::new();
+    loop {
+        let first = next.fetch_add(8, Ordering::Relaxed);
+        let numbers = (first..first + 8).take_while(|&number| number <= GROUPS);
+        let groups: Vec<(u64, Group)> =
+            numbers.map(|number| (number, limited(tenant, &format!("x{number}"), CAP + number))).collect();
+        let is_last = groups.is_empty();
+        let charged = groups.into_iter().map(|(number, group)| (charge(&group, number), group)).collect();
+        std::mem::replace(&mut before, charged).into_iter().for_each(end);
+        if is_last {
+            return;
+        }
+    }
+}
+
+/// Whether a group that comes and goes has its charge now. Its figures are those of its name: without credit as they are,
+/// else within the bound on it.
+#[track_caller]
+fn of_its_name(row: &SnapshotRow, is_bare: bool) -> Option<usize> {
+    let (_, number) = row.path.rsplit_once("/x")?;
+    let number: u64 = number.parse().expect("a number");
+    assert_eq!(row.max, CAP + number, "{row:?}");
+    let is_held = |held: &u64| (row.usage.saturating_sub(row.stocked_bound)..=row.usage).contains(held);
+    assert!([0, number].iter().any(is_held), "{row:?}");
+    if is_bare {
+        assert!([0, number].contains(&row.live) && row.usage - row.live <= row.stocked_bound, "{row:?}");
+        assert!([0, number].contains(&row.peak), "{row:?}");
+    }
+    Some(usize::from(row.live > 0))
 }
 
 #[track_caller]
