@@ -1,15 +1,16 @@
 //! Real control groups: a service whose max follows lives through a limit that falls, one whose max does not is killed.
-//! The kernel's own trigger. Where this system lets the test make no control group, it says so and leaves that out.
+//! The kernel's own trigger. Where this system lets the test make no control group, it says so and leaves that out, unless
+//! `CI=true` says that nothing may be that root could do.
 
-use std::env;
-use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::path::PathBuf;
+use std::fs::OpenOptions;
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{env, fs, process, thread};
 
 use memcg::{Bytes, Charge, Priority, Reclaim, ReclaimContext, Runtime};
 use memcg_host::{Host, HostError, MaxOfHost, Stalled};
@@ -17,6 +18,8 @@ use memcg_host::{Host, HostError, MaxOfHost, Stalled};
 const ROLE: &str = "MEMCG_HOST_ROLE";
 const MIB: u64 = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(60);
+/// The file that a process reads in a group of a fourth of that.
+const FILE_MIB: u64 = 128;
 
 /// Returns whether the system let it run.
 type Test = fn() -> bool;
@@ -25,9 +28,13 @@ fn main() {
     match env::var(ROLE).as_deref() {
         Ok("follows") => service(true),
         Ok("fixed") => service(false),
+        Ok("reads") => reads(),
+        Ok("leaves") => leaves(),
         _ => {
-            let tests: [(&str, Test); 3] = [
+            let tests: [(&str, Test); 5] = [
                 ("the_kernels_trigger", the_kernels_trigger),
+                ("the_kernels_trigger_fires", the_kernels_trigger_fires),
+                ("a_trigger_ends_with_its_group", a_trigger_ends_with_its_group),
                 ("a_service_that_follows_lives", a_service_that_follows_lives),
                 ("a_service_that_does_not_is_killed", a_service_that_does_not_is_killed),
             ];
@@ -96,44 +103,105 @@ fn service(follows: bool) {
     }
 }
 
+/// Says whether the kernel's trigger has fired, while a thread reads a file that is larger than the group's limit, again
+/// and again.
+fn reads() {
+    let mut input = BufReader::new(std::io::stdin()).lines();
+    input.next();
+    let trigger = match Host::new().trigger(Stalled::Some, Duration::from_millis(10), Duration::from_secs(2)) {
+        Ok(trigger) => trigger,
+        Err(fault) => return println!("none: {fault}"),
+    };
+    assert!(!trigger.wait(Duration::ZERO).expect("the file stays"), "nobody waits for memory yet");
+    println!("set");
+    input.next();
+    thread::spawn(|| {
+        let mut file = tempfile::tempfile().expect("a temporary folder");
+        let block = vec![1_u8; MIB as usize];
+        (0..FILE_MIB).try_for_each(|_| file.write_all(&block)).expect("room on the disk");
+        let mut block = block;
+        loop {
+            file.rewind().expect("a file");
+            while file.read(&mut block).expect("a file") > 0 {}
+        }
+    });
+    println!("fired {}", trigger.wait(PATIENCE).expect("the file stays"));
+}
+
+/// Says how the wait for a trigger ends.
+fn leaves() {
+    let mut input = BufReader::new(std::io::stdin()).lines();
+    input.next();
+    match Host::new().trigger(Stalled::Full, Duration::from_secs(1), Duration::from_secs(2)) {
+        Ok(trigger) => {
+            println!("set");
+            println!("{}", trigger.wait(PATIENCE).map_or_else(|fault| fault.to_string(), |fired| fired.to_string()));
+        }
+        Err(fault) => println!("none: {fault}"),
+    }
+}
+
 // === Control groups ===
 
-/// A control group of the test's own, with a limit.
+/// A control group of the test's own.
 struct ControlGroup {
     dir: PathBuf,
     version: u8,
 }
 
 impl ControlGroup {
-    /// Below the own group, or at the top; `None` where neither is allowed.
-    fn new(name: &str) -> Option<ControlGroup> {
-        let own = fs::read_to_string("/proc/self/cgroup").ok()?;
+    /// Of 256 MiB; `None` where the system has none or allows none.
+    fn limited(name: &str) -> Option<ControlGroup> {
+        ControlGroup::new(name, &[1, 2], |group| group.set_limit(256 * MIB))
+    }
+
+    /// Below the own group, or at the top.
+    fn new(name: &str, versions: &[u8], prepare: impl Fn(&ControlGroup) -> io::Result<()>) -> Option<ControlGroup> {
+        let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let path_of = |controllers: &str| {
             own.lines().find_map(|line| {
                 let mut parts = line.splitn(3, ':').skip(1);
                 (parts.next()? == controllers).then(|| parts.next().map(str::to_string))?
             })
         };
-        let v1 = path_of("memory").map(|path| (1, PathBuf::from(format!("/sys/fs/cgroup/memory{path}"))));
-        let v2 = path_of("").map(|path| (2, PathBuf::from(format!("/sys/fs/cgroup{path}"))));
-        let tops = [(1, PathBuf::from("/sys/fs/cgroup/memory")), (2, PathBuf::from("/sys/fs/cgroup"))];
-        let places = [v1, v2].into_iter().flatten().chain(tops);
-        let mut made = places.filter_map(|(version, place)| {
-            let dir = place.join(format!("memcg-host-{name}-{}", std::process::id()));
-            fs::create_dir(&dir).ok()?;
-            let group = ControlGroup { dir, version };
-            group.set_limit(256 * MIB).is_ok().then_some(group)
-        });
-        made.next()
+        let mounts = [
+            (1, "memory", "/sys/fs/cgroup/memory"),
+            (2, "", "/sys/fs/cgroup"),
+            // Beside version 1.
+            (2, "", "/sys/fs/cgroup/unified"),
+        ];
+        let mut faults = Vec::new();
+        for (version, controllers, mount) in mounts.into_iter().filter(|(version, ..)| versions.contains(version)) {
+            for path in path_of(controllers).into_iter().chain(["/".to_string()]) {
+                let dir = PathBuf::from(format!("{mount}{path}")).join(format!("memcg-host-{name}-{}", process::id()));
+                let made = fs::create_dir(&dir).and_then(|()| {
+                    let group = ControlGroup { dir, version };
+                    prepare(&group).map(|()| group)
+                });
+                match made {
+                    Ok(group) => return Some(group),
+                    Err(fault) => faults.push(fault),
+                }
+            }
+        }
+        let kinds: Vec<_> = faults.iter().map(io::Error::kind).collect();
+        println!("this system lets the test make no such control group: {kinds:?}");
+        let cannot = |fault: &io::Error| matches!(fault.kind(), ErrorKind::NotFound | ErrorKind::ReadOnlyFilesystem);
+        let is_root = fs::metadata("/proc/self").expect("this is Linux").uid() == 0;
+        assert!(
+            env::var("CI").as_deref() != Ok("true") || !is_root || faults.iter().all(cannot),
+            "CI=true, and root may make control groups"
+        );
+        None
     }
 
-    fn set_limit(&self, bytes: u64) -> std::io::Result<()> {
+    fn set_limit(&self, bytes: u64) -> io::Result<()> {
         let (max, swap, swap_bytes) = match self.version {
             1 => ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", bytes),
             _ => ("memory.max", "memory.swap.max", 0),
         };
         // Where swap is accounted, the limit of both is not below that of memory: the order depends on the direction.
-        let write = |name: &str, bytes: u64| fs::write(self.dir.join(name), bytes.to_string());
+        let write = |name: &str, bytes: u64| put(&self.dir.join(name), bytes);
         let _ = write(swap, swap_bytes);
         write(max, bytes)?;
         let _ = write(swap, swap_bytes);
@@ -145,7 +213,7 @@ impl ControlGroup {
         let mut command = Command::new(env::current_exe().expect("this program"));
         let started = command.env(ROLE, role).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut child = started.expect("this program starts again");
-        fs::write(self.dir.join("cgroup.procs"), child.id().to_string()).expect("a process joins the group");
+        join(&self.dir, child.id()).expect("a process joins the group");
         let (sender, lines) = mpsc::channel();
         let output = BufReader::new(child.stdout.take().expect("piped"));
         thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
@@ -160,13 +228,22 @@ impl Drop for ControlGroup {
     fn drop(&mut self) {
         // The kernel needs a moment after the last process.
         for _ in 0..100 {
-            if fs::remove_dir(&self.dir).is_ok() {
+            if fs::remove_dir(&self.dir).is_ok() || !self.dir.exists() {
                 return;
             }
             thread::sleep(Duration::from_millis(20));
         }
         eprintln!("{} is left", self.dir.display());
     }
+}
+
+fn join(group: &Path, process: u32) -> io::Result<()> {
+    put(&group.join("cgroup.procs"), process)
+}
+
+/// Writes a file of the kernel, and makes none in another file system.
+fn put(file: &Path, number: impl ToString) -> io::Result<()> {
+    OpenOptions::new().write(true).open(file)?.write_all(number.to_string().as_bytes())
 }
 
 struct Service {
@@ -178,6 +255,12 @@ struct Service {
 impl Service {
     fn say(&mut self, line: &str) {
         writeln!(self.input.as_mut().expect("open"), "{line}").expect("the service reads");
+    }
+
+    /// The next line.
+    #[track_caller]
+    fn line(&self) -> String {
+        self.lines.recv_timeout(PATIENCE).expect("the service says more")
     }
 
     /// Waits for such a line. Returns how long that took.
@@ -206,19 +289,11 @@ impl Drop for Service {
     }
 }
 
-fn is_there(group: &Option<ControlGroup>) -> bool {
-    if group.is_none() {
-        println!("this system lets the test make no control group with a limit");
-    }
-    group.is_some()
-}
-
 // === The tests ===
 
 /// The limit falls before the service fills its cache and while it is full, and rises again.
 fn a_service_that_follows_lives() -> bool {
-    let group = ControlGroup::new("follows");
-    let Some(group) = group.as_ref().filter(|_| is_there(&group)) else { return false };
+    let Some(group) = ControlGroup::limited("follows") else { return false };
     let mut service = group.start("follows");
     service.wait_for(&format!("max {}", 128 * MIB));
     service.say("fill");
@@ -238,8 +313,7 @@ fn a_service_that_follows_lives() -> bool {
 fn a_service_that_does_not_is_killed() -> bool {
     use std::os::unix::process::ExitStatusExt;
 
-    let group = ControlGroup::new("fixed");
-    let Some(group) = group.as_ref().filter(|_| is_there(&group)) else { return false };
+    let Some(group) = ControlGroup::limited("fixed") else { return false };
     let mut service = group.start("fixed");
     service.wait_for(&format!("max {}", 128 * MIB));
     group.set_limit(64 * MIB).expect("the service holds little yet");
@@ -276,4 +350,39 @@ fn the_kernels_trigger() -> bool {
             false
         }
     }
+}
+
+/// Whether the kernel takes a trigger of the process that has said this.
+fn is_set(said: &str) -> bool {
+    if said != "set" {
+        println!("this system takes no trigger: {said}");
+    }
+    said == "set"
+}
+
+/// A process waits for memory that its group may not have: its wait for the trigger ends.
+fn the_kernels_trigger_fires() -> bool {
+    let Some(group) = ControlGroup::limited("reads") else { return false };
+    group.set_limit(FILE_MIB / 4 * MIB).expect("more than the process has");
+    let mut process = group.start("reads");
+    if !is_set(&process.line()) {
+        return false;
+    }
+    process.say("read");
+    assert_eq!(process.line(), "fired true");
+    true
+}
+
+/// The kernel removes the file of a group that is gone, also from under a process that waits.
+fn a_trigger_ends_with_its_group() -> bool {
+    let has_pressure = |group: &ControlGroup| fs::metadata(group.dir.join("memory.pressure")).map(drop);
+    let Some(group) = ControlGroup::new("leaves", &[2], has_pressure) else { return false };
+    let process = group.start("leaves");
+    if !is_set(&process.line()) {
+        return false;
+    }
+    join(group.dir.parent().expect("a group above"), process.child.id()).expect("a process may leave");
+    fs::remove_dir(&group.dir).expect("no process is in it");
+    assert_eq!(process.line(), format!("the control group of {}/memory.pressure is gone", group.dir.display()));
+    true
 }
