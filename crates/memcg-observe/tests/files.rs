@@ -1,5 +1,10 @@
 //! The figures and limits of a group as files.
 
+use std::pin::pin;
+use std::task::{Context, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
 use memcg::{Bytes, Event, Limits, Runtime, Stat};
 use memcg_observe::{File, FileError, json, read, write};
 
@@ -55,6 +60,56 @@ fn each_file_has_its_figure() {
         ("max\n".into(), "max\n".into(), "0\n".into())
     );
     drop(held);
+}
+
+/// Of a charger that stands in line: `some avg10=N.NN avg60=N.NN avg300=N.NN total=MICROSECONDS`, and `full` likewise.
+#[test]
+fn pressure_has_the_form_of_the_kernel() {
+    let runtime = runtime();
+    let acme = runtime.root().create("acme", Limits::new().max(100)).expect("a free name");
+    let held = acme.try_charge(Bytes(100)).expect("room");
+    let mut waits = pin!(acme.charge_async(Bytes(1)));
+    assert!(waits.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    // The averages are of periods of 2 seconds that are over.
+    let begun = Instant::now();
+    while acme.pressure().full.avg300 == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{}", acme.pressure());
+        thread::sleep(Duration::from_millis(50));
+    }
+    let [before, text, after] = [acme.pressure().to_string(), File::Pressure.read(&acme), acme.pressure().to_string()]
+        .map(|text| shares(&text));
+    for (at, name) in ["some", "full"].into_iter().enumerate() {
+        let ((said, averages, total), least, most) = (&text[at], before[at].2, after[at].2);
+        assert_eq!(said, name);
+        assert!(averages.iter().all(|&average| 0.0 < average && average <= 100.0), "{averages:?}");
+        assert!((least..=most).contains(total) && least >= 1_000, "{least}, {total}, {most}");
+    }
+    let root = shares(&File::Pressure.read(&runtime.root()));
+    assert!(root[0].2 >= 1_000, "{root:?}");
+    assert_eq!(root[1], ("full".to_string(), vec![0.0; 3], 0), "no limit of the root");
+    drop(held);
+}
+
+/// What stands in each line of a pressure file: the name, the averages, the total.
+fn shares(text: &str) -> Vec<(String, Vec<f64>, u64)> {
+    let line = |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let value = |at: usize, key: &str| {
+            let value = words.get(at).and_then(|word| word.strip_prefix(key)?.strip_prefix('='));
+            value.unwrap_or_else(|| panic!("no {key} at {at} in {line:?}"))
+        };
+        let average = |(at, key): (usize, &&str)| {
+            let value = value(at + 1, key);
+            let (whole, hundredths) = value.split_once('.').expect("a point");
+            assert!(hundredths.len() == 2 && (1..=3).contains(&whole.len()), "{line:?}");
+            value.parse().unwrap_or_else(|_| panic!("{line:?}"))
+        };
+        let averages = ["avg10", "avg60", "avg300"].iter().enumerate().map(average).collect();
+        assert_eq!(words.len(), 5, "{line:?}");
+        (words[0].to_string(), averages, value(4, "total").parse().expect("microseconds"))
+    };
+    assert!(text.ends_with('\n') && text.lines().count() == 2, "{text:?}");
+    text.lines().map(line).collect()
 }
 
 #[test]

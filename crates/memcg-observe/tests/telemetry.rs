@@ -29,11 +29,17 @@ impl Collects {
     }
 
     fn collect(&self) -> Samples {
+        self.collect_with_units().0
+    }
+
+    /// With the unit of each instrument.
+    fn collect_with_units(&self) -> (Samples, BTreeMap<String, String>) {
         self.exporter.reset();
         self.provider.force_flush().expect("it exports");
         let collected = self.exporter.get_finished_metrics().expect("what it has exported");
-        let mut samples = Samples::new();
+        let (mut samples, mut units) = (Samples::new(), BTreeMap::new());
         for metric in collected.iter().flat_map(|all| all.scope_metrics()).flat_map(|scope| scope.metrics()) {
+            units.insert(metric.name().to_string(), metric.unit().to_string());
             let points = match metric.data() {
                 AggregatedMetrics::U64(data) => points(data, i128::from),
                 AggregatedMetrics::I64(data) => points(data, i128::from),
@@ -42,7 +48,7 @@ impl Collects {
             };
             samples.insert(metric.name().to_string(), points);
         }
-        samples
+        (samples, units)
     }
 }
 
@@ -83,7 +89,8 @@ fn every_metric_is_an_instrument() {
 
     let collects = Collects::new();
     let observed = Exposition::new(&runtime).depth(1).top(1).observe(&collects.provider.meter("test"));
-    let samples = collects.collect();
+    let (samples, units) = collects.collect_with_units();
+    units_are_those_of_the_conventions(&units);
     let one = |samples: &Samples, name: &str, labels: &str| {
         let of_name = samples.get(name).unwrap_or_else(|| panic!("no {name} in {:?}", samples.keys()));
         *of_name.get(labels).unwrap_or_else(|| panic!("no {labels} in {of_name:?}"))
@@ -124,6 +131,24 @@ fn every_metric_is_an_instrument() {
     let samples = collects.collect();
     assert!(samples.values().all(BTreeMap::is_empty), "{samples:?}");
     drop(held);
+}
+
+/// Units are those of the Unified Code for Units of Measure: bytes are `By`, seconds `s`, counts `1`.
+fn units_are_those_of_the_conventions(units: &BTreeMap<String, String>) {
+    let expected = [
+        ("By", &["usage", "stocked_bound", "peak", "max", "drained"][..]),
+        ("s", &["pressure.waiting", "pressure.stalled"]),
+        ("1", &["waiting_charges", "refused_charges", "events", "counter.refused_charges", "drains", "stat_flushes"]),
+        // Items and counters have their own units, and a group is none.
+        ("", &["stat", "counter.usage", "counter.max", "groups"]),
+    ];
+    for (unit, names) in expected {
+        for name in names {
+            assert_eq!(units.get(&format!("memcg.{name}")).map(String::as_str), Some(unit), "{name}");
+        }
+    }
+    let known = expected.map(|(unit, _)| unit);
+    assert!(units.values().all(|unit| known.contains(&unit.as_str())), "{units:?}");
 }
 
 /// Two readers of the same instruments, which collect at once while groups come and go.

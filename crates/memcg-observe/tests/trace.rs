@@ -3,8 +3,9 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use memcg::{Bytes, Limits, Runtime};
+use memcg::{Bytes, Group, Limits, OomPolicy, Runtime};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
@@ -53,4 +54,48 @@ fn what_happens_is_reported() {
         assert!(acme.try_charge(101).is_err());
         assert_eq!(said(), [""; 0], "after its end");
     });
+}
+
+/// The lines of what `body` does to a runtime whose root may have 100 bytes, in order of their text.
+fn lines_of(body: impl FnOnce(&Group)) -> Vec<String> {
+    let lines = Lines::default();
+    tracing::subscriber::with_default(tracing_subscriber::registry().with(lines.clone()), || {
+        let builder = Runtime::builder().batch(Bytes(0)).max(100).delay_max(Duration::from_millis(20));
+        let runtime = builder.build().expect("no odd setting");
+        let _trace = memcg_observe::trace(&runtime.root());
+        body(&runtime.root());
+    });
+    let mut lines = std::mem::take(&mut *lines.0.lock().expect("no panic"));
+    lines.sort();
+    lines
+}
+
+#[test]
+fn a_victim_is_reported() {
+    let lines = lines_of(|root| {
+        root.set_oom_policy(OomPolicy::Choose);
+        let [hog, query] = ["hog", "q17"].map(|name| root.create(name, Limits::new()).expect("a free name"));
+        let held = Arc::new(Mutex::new(vec![hog.try_charge(Bytes(90)).expect("there is room")]));
+        let gives = Arc::clone(&held);
+        let _hook = hog.on_cancel(move |_| gives.lock().expect("no panic").clear());
+        drop(query.try_charge(Bytes(50)).expect("the hog's memory"));
+        assert!(held.lock().expect("no panic").is_empty());
+    });
+    let expected = [
+        "DEBUG memcg event=\"max\" group=\"/\" count=1 times=1",
+        "WARN memcg event=\"oom\" group=\"/\" count=1 times=1",
+        "WARN memcg event=\"oom_kill\" group=\"/\" count=1 times=1",
+    ];
+    assert_eq!(lines, expected);
+}
+
+#[test]
+fn a_delay_is_reported() {
+    let lines = lines_of(|root| {
+        let acme = root.create("acme", Limits::new().high(10)).expect("a free name");
+        let held = acme.try_charge(Bytes(80)).expect("below max");
+        assert!(acme.pressure().some.total >= Duration::from_millis(10), "it was delayed");
+        drop(held);
+    });
+    assert_eq!(lines, ["DEBUG memcg event=\"high\" group=\"/\" count=1 times=1"]);
 }
