@@ -1,12 +1,17 @@
 //! The program in a real terminal: tmux draws it, presses keys and changes the size. Where there is no tmux the test says
 //! so and is left out, unless `CI=true` says that nothing may be.
 
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use memcg::{Limits, Runtime};
 use memcg_observe::{Endpoint, Serving};
+use serde_json::Value;
 
 const MIB: usize = 1 << 20;
 /// Far more than anything here takes.
@@ -47,7 +52,7 @@ impl Tmux {
                 None => return screen,
                 Some(text) => assert!(Instant::now() < until, "no {text:?} on the screen:\n{screen}"),
             }
-            std::thread::sleep(Duration::from_millis(50));
+            thread::sleep(Duration::from_millis(50));
         }
     }
 }
@@ -62,11 +67,18 @@ fn serve(runtime: &Runtime, socket: &Path) -> Serving {
     Endpoint::new(runtime).allow_set(true).serve(socket).unwrap()
 }
 
-#[test]
-fn in_a_terminal_of_80_by_24() {
-    if Command::new("tmux").arg("-V").output().is_err() {
+fn is_there() -> bool {
+    let is_there = Command::new("tmux").arg("-V").output().is_ok();
+    if !is_there {
         assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "CI=true and there is no tmux");
         println!("left out: there is no tmux");
+    }
+    is_there
+}
+
+#[test]
+fn in_a_terminal_of_80_by_24() {
+    if !is_there() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -139,4 +151,84 @@ fn in_a_terminal_of_80_by_24() {
     tmux.shows(&["END: the recording ends here", "+ acme", "32.0M", "96.0M"]);
     tmux.keys(&["M", "1", "G", "Enter", "y"]);
     tmux.shows(&["a recording's limits cannot be set"]);
+}
+
+/// Passes on questions and answers between whoever connects to `path` and the service, and keeps the questions.
+fn listens_in(path: &Path, service: &Path) -> Arc<Mutex<Vec<Value>>> {
+    let (listener, service) = (UnixListener::bind(path).unwrap(), service.to_path_buf());
+    let questions = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&questions);
+    // It ends with the test.
+    thread::spawn(move || {
+        for client in listener.incoming().map(Result::unwrap) {
+            let mut served = UnixStream::connect(&service).unwrap();
+            let mut answers = BufReader::new(served.try_clone().unwrap());
+            for question in BufReader::new(client.try_clone().unwrap()).lines().map_while(Result::ok) {
+                log.lock().unwrap().push(serde_json::from_str(&question).unwrap());
+                writeln!(served, "{question}").unwrap();
+                let mut answer = String::new();
+                answers.read_line(&mut answer).unwrap();
+                // The program may have ended.
+                let _ = (&client).write_all(answer.as_bytes());
+            }
+        }
+    });
+    questions
+}
+
+/// Of 10,000 groups it asks for those on the screen and one page below, with one question for each sample.
+#[test]
+fn it_asks_for_what_it_shows() {
+    if !is_there() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let runtime = Runtime::builder().batch(memcg::Bytes(0)).build().unwrap();
+    let held: Vec<_> = (1..=10_000)
+        .map(|number| {
+            let group = runtime.root().create(&format!("g{number:05}"), Limits::new()).unwrap();
+            (group.try_charge(number).unwrap(), group)
+        })
+        .collect();
+    let [socket, service, recording] = ["s", "service", "recording"].map(|name| dir.path().join(name));
+    let _serving = serve(&runtime, &service);
+    let questions = listens_in(&socket, &service);
+    // What `top` was since the last look. Each question is that for the groups at the top.
+    let tops = || -> Vec<usize> {
+        let top = |question: &Value| {
+            assert_eq!((&question["rows"]["path"], &question["rows"]["depth"]), (&"/".into(), &1.into()), "{question}");
+            question["rows"]["top"].as_u64().unwrap() as usize
+        };
+        std::mem::take(&mut *questions.lock().unwrap()).iter().map(top).collect()
+    };
+
+    let arguments = format!("--interval 0.1 --record {} {}", recording.display(), socket.display());
+    let tmux = Tmux::new(dir.path(), "asks", &arguments);
+    let screen = tmux.shows(&["live", "g10000", "q quit"]);
+    let page = 1 + screen.lines().filter(|line| line.contains("+ g")).count();
+    assert!((16..24).contains(&page), "{screen}");
+    let samples = || std::fs::read_to_string(&recording).unwrap().lines().count();
+    let until = Instant::now() + PATIENCE;
+    while samples() < 20 {
+        assert!(Instant::now() < until, "{} samples", samples());
+        thread::sleep(Duration::from_millis(50));
+    }
+    let first = tops();
+    // The first line is the root.
+    assert!(first.len() >= 20 && first.iter().all(|&top| top == 2 * page - 1), "{first:?} of pages of {page}");
+
+    // A hundred lines down, and no more than a page further.
+    while !tmux.run(&["capture-pane", "-p"]).contains("+ g09900") {
+        assert!(Instant::now() < until, "{}", tmux.shows(&[]));
+        tmux.keys(&["PageDown"]);
+        thread::sleep(Duration::from_millis(20));
+    }
+    tmux.keys(&["q"]);
+    tmux.shows(&["ended with 0"]);
+    let second = tops();
+    let deepest = second.iter().max().copied().unwrap_or(0);
+    assert!((101..=100 + 3 * page).contains(&deepest), "{second:?} of pages of {page}");
+    let (asked, samples) = (first.len() + second.len(), samples());
+    assert!((samples..=samples + 1).contains(&asked), "{asked} questions, {samples} samples");
+    drop(held);
 }
