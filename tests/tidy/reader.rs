@@ -51,6 +51,10 @@ pub(crate) fn read(path: impl AsRef<Path>) -> String {
 fn files(folder: &Path, extensions: &[&str], found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display())) {
         let path = entry.expect("a readable folder").path();
+        // What cargo builds beside sources is none.
+        if path.ends_with("target") {
+            continue;
+        }
         if path.is_dir() {
             files(&path, extensions, found);
         } else if path.extension().is_some_and(|of| extensions.iter().any(|extension| of == *extension)) {

@@ -15,11 +15,13 @@ mod app;
 mod client;
 #[path = "../../memcg-top/src/model.rs"]
 mod model;
+#[path = "../../memcg-top/src/sample.rs"]
+mod sample;
 #[path = "../../memcg-top/src/source.rs"]
 mod source;
 #[path = "../../memcg-top/src/text.rs"]
 mod text;
-#[path = "../../memcg-top/src/view.rs"]
+#[path = "../../memcg-top/src/view/mod.rs"]
 mod view;
 
 use app::App;

@@ -2,7 +2,8 @@
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-use crate::model::{Kind, Model, Want, parent_and_name};
+use crate::model::{Kind, Model};
+use crate::sample::{Want, parent_and_name};
 use crate::source::{Command, Update};
 
 /// Characters of a line that is typed.
@@ -194,8 +195,8 @@ pub(crate) mod tests {
     use memcg_observe::protocol::Row;
 
     use super::*;
-    use crate::model::tests::row;
-    use crate::model::{Branch, FORMAT, Sample};
+    use crate::sample::tests::row;
+    use crate::sample::{Branch, FORMAT, Sample};
 
     pub(crate) fn app(rows: Vec<Row>) -> App {
         let mut app = App::new("test.sock".into(), 1, 10);

@@ -10,7 +10,7 @@ use memcg_observe::protocol::{Answer, Incident, Question, ROWS_MAX, Rows};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::model::Branch;
+use crate::sample::Branch;
 
 /// Bytes of an answer. A service sends 4 MiB at most.
 const ANSWER_MAX: usize = 5 << 20;

@@ -17,12 +17,14 @@ compile_error!("memcg-top asks a Unix socket");
 mod app;
 mod client;
 mod model;
+mod sample;
 mod source;
 mod text;
 mod view;
 
 use app::App;
-use model::{Model, Want};
+use model::Model;
+use sample::Want;
 use source::{Command, Source, SourceError};
 use view::Theme;
 

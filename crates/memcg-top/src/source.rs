@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::client::{Client, ClientError};
-use crate::model::{FORMAT, INCIDENTS_SHOWN, Sample, Want};
+use crate::sample::{FORMAT, INCIDENTS_SHOWN, Sample, Want};
 
 /// Bytes of a recording's line.
 const LINE_MAX: u64 = 64 << 20;

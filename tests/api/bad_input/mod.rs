@@ -1,13 +1,11 @@
 //! Input that does not hold: names, limits, configurations, sizes, and use at the wrong time. Every answer is a typed
 //! error of one line, and nothing is lost by it.
 
+mod configurations;
+
 use std::error::Error;
 
-use memcg::kmem::NodeId;
-use memcg::{
-    BuildError, Bytes, Charge, ChargeError, Counter, CreateError, Group, Limit, LimitError, Limits, NameError, Runtime,
-    RuntimeBuilder, Unit,
-};
+use memcg::{Bytes, Charge, ChargeError, Counter, CreateError, Group, Limit, LimitError, Limits, NameError, Runtime};
 
 const USAGE_MAX: u64 = (1 << 63) - 1;
 
@@ -246,166 +244,6 @@ fn the_largest_limits() {
     held.query.set_batch(Bytes(u64::MAX));
     held.query.set_batch(0);
     held.assert_whole();
-}
-
-// === Configurations ===
-
-fn with_tier(nodes: &[u16]) -> RuntimeBuilder {
-    let mut builder = Runtime::builder().nodes(2);
-    builder.tier("toptier", nodes.iter().map(|&node| NodeId::new(node)));
-    builder
-}
-
-#[test]
-fn configurations_that_do_not_hold() {
-    let with = |names: &[&str]| {
-        let mut builder = Runtime::builder();
-        for name in names {
-            builder.counter(name).independent();
-        }
-        builder
-    };
-    let with_most = |most: usize, first_shares: bool| {
-        let mut builder = Runtime::builder();
-        for number in 0..most {
-            let name = format!("c{number}");
-            let counter = builder.counter(&name);
-            if first_shares && number == 0 {
-                counter.shared()
-            } else {
-                counter.independent()
-            };
-        }
-        builder
-    };
-    let mut late = Runtime::builder();
-    for number in 0..64 {
-        late.counter(&format!("c{number}")).shared();
-    }
-    let with_stats = |names: &[&str]| {
-        let mut builder = Runtime::builder();
-        for name in names {
-            builder.stat(name, Unit::Events);
-        }
-        builder
-    };
-    let too_many: Vec<String> = (0..54).map(|number| format!("item{number}")).collect();
-    let too_many: Vec<&str> = too_many.iter().map(String::as_str).collect();
-    let percent: Limit = "50%".parse().expect("a percentage");
-    let tebi = 1_u64 << 40;
-    for (builder, error, text) in [
-        (
-            Runtime::builder().max(percent),
-            BuildError::PercentOfNothing,
-            "the root's max is a percentage, and nothing is above the root",
-        ),
-        (
-            Runtime::builder().batch(Bytes(tebi + 1)),
-            BuildError::BatchTooLarge(Bytes(tebi + 1)),
-            "a batch of 1 TiB is above the largest, 1 TiB",
-        ),
-        (
-            Runtime::builder().batch(Bytes(u64::MAX)),
-            BuildError::BatchTooLarge(Bytes(u64::MAX)),
-            "a batch of 16 EiB is above the largest, 1 TiB",
-        ),
-        (
-            Runtime::builder().max(100).budget(Bytes(101)),
-            BuildError::BudgetAboveMax { budget: Bytes(101), max: Bytes(100) },
-            "a budget of 101 B for stranded credit is above the root's max, 100 B",
-        ),
-        (Runtime::builder().groups_max(0), BuildError::NoGroups, "at most 0 groups: not even the root"),
-        (
-            with(&[""]),
-            BuildError::CounterName(String::new()),
-            "\"\" is no name for a further counter: empty, taken, or that of memory",
-        ),
-        (
-            with(&["memory"]),
-            BuildError::CounterName("memory".into()),
-            "\"memory\" is no name for a further counter: empty, taken, or that of memory",
-        ),
-        (
-            with(&["a", "b", "a"]),
-            BuildError::CounterName("a".into()),
-            "\"a\" is no name for a further counter: empty, taken, or that of memory",
-        ),
-        (
-            late,
-            BuildError::TooLateToShare { name: "c63".into(), most: 63 },
-            "\"c63\" is to share a stock with memory, and only the first 63 counters can",
-        ),
-        (
-            with_most(1_024, false),
-            BuildError::TooManyCounters { counters: 1_025, most: 1_024 },
-            "1025 counters for each group, memory and a shared stock included; at most 1024",
-        ),
-        (
-            with_most(1_023, true),
-            BuildError::TooManyCounters { counters: 1_025, most: 1_024 },
-            "1025 counters for each group, memory and a shared stock included; at most 1024",
-        ),
-        (
-            with_stats(&["rows", ""]),
-            BuildError::StatName(String::new()),
-            "\"\" is no name for an item of the statistics: empty or taken",
-        ),
-        (
-            with_stats(&["anon"]),
-            BuildError::StatName("anon".into()),
-            "\"anon\" is no name for an item of the statistics: empty or taken",
-        ),
-        (
-            with_stats(&["rows", "bytes", "rows"]),
-            BuildError::StatName("rows".into()),
-            "\"rows\" is no name for an item of the statistics: empty or taken",
-        ),
-        (
-            with_stats(&too_many),
-            BuildError::TooManyStats { items: 65, most: 64 },
-            "65 items of the statistics, those built in included; at most 64",
-        ),
-        (
-            Runtime::builder().stat_batch(u64::MAX),
-            BuildError::StatBatchTooLarge(u64::MAX),
-            "a batch of 18446744073709551615 grains is above the largest, 1099511627776",
-        ),
-        (
-            with_tier(&[]),
-            BuildError::Tier { name: "toptier".into(), node: None },
-            "tier \"toptier\" is of no node of the topology",
-        ),
-        (
-            with_tier(&[0, 7]),
-            BuildError::Tier { name: "toptier".into(), node: Some(NodeId::new(7)) },
-            "tier \"toptier\" is of no node of the topology: there is no node 7",
-        ),
-    ] {
-        let found = builder.build().expect_err(text);
-        assert_eq!(found, error);
-        assert_says(&found, text);
-    }
-}
-
-#[test]
-fn the_largest_configuration() {
-    let largest = Runtime::builder()
-        .max(Limit::Bytes(u64::MAX))
-        .batch(Bytes(1 << 40))
-        .budget(Bytes(u64::MAX))
-        .groups_max(u32::MAX)
-        .audit(true);
-    for adaptive in [false, true] {
-        let runtime = largest.clone().adaptive(adaptive).build().expect("at the edge");
-        let root = runtime.root();
-        let held = [root.try_charge(5).expect("room"), root.try_charge(1 << 41).expect("room")];
-        assert_eq!(root.live(), (1 << 41) + 5);
-        assert!(runtime.verify().is_ok());
-        drop(held);
-        root.drain();
-        assert_eq!(root.usage(), 0);
-        assert!(runtime.verify().is_ok());
-    }
 }
 
 // === Sizes ===
