@@ -16,6 +16,7 @@ use memcg::Group;
 use memcg_tower::{Admission, AdmissionLayer};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
+use tokio::time::sleep;
 use tower::limit::GlobalConcurrencyLimitLayer;
 use tower::load_shed::LoadShedLayer;
 use tower::{Layer, Service, ServiceBuilder};
@@ -117,7 +118,11 @@ where
 {
     let mut connections = JoinSet::new();
     loop {
-        let Ok((stream, _)) = listener.accept().await else { continue };
+        let Ok((stream, _)) = listener.accept().await else {
+            // Most likely there are no descriptors, and only time brings some.
+            sleep(Duration::from_millis(10)).await;
+            continue;
+        };
         while connections.try_join_next().is_some() {}
         let (policy, service) = (policy.clone(), TowerToHyperService::new(app.clone()));
         connections.spawn(async move {
