@@ -1,93 +1,20 @@
 //! What a request is charged, when it waits, and what it is answered: without a connection.
 
-use std::convert::Infallible;
+mod support;
+
 use std::time::Duration;
 
-use axum::body::Body;
 use bytes::Bytes;
 use futures_util::FutureExt;
-use http::header::{CONTENT_TYPE, RETRY_AFTER};
-use http::{Request, Response, StatusCode};
-use http_body_util::{BodyExt, Empty, Full, StreamBody};
-use hyper::body::Frame;
-use memcg::{Event, Group, Limits, Runtime};
-use memcg_tower::{AdmissionLayer, Admitted, RequestBody};
+use http::header::RETRY_AFTER;
+use http::{Request, StatusCode};
+use http_body_util::BodyExt;
+use memcg::{Event, Group, Limits};
+use memcg_tower::Admitted;
 use tokio::sync::mpsc;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
-const KIB: usize = 1024;
-const OVERHEAD: u64 = 1024;
-const RESPONSE: u64 = 2048;
-
-/// The tenants acme (100 KiB) and globex, below a budget of 150 KiB.
-struct Scene {
-    runtime: Runtime,
-    acme: Group,
-    globex: Group,
-}
-
-type InBody = RequestBody<Body>;
-type Answer = Result<Response<Full<Bytes>>, Infallible>;
-
-fn ok(text: impl Into<Bytes>) -> Answer {
-    Ok(Response::new(Full::new(text.into())))
-}
-
-impl Scene {
-    fn new() -> Scene {
-        let runtime = Runtime::builder().max(150 * KIB).audit(true).build().unwrap();
-        let acme = runtime.root().create("acme", Limits::new().max(100 * KIB)).unwrap();
-        let globex = runtime.root().create("globex", Limits::new()).unwrap();
-        Scene { runtime, acme, globex }
-    }
-
-    /// The path is the tenant. A body of unknown length reserves 4 KiB.
-    fn layer(&self) -> AdmissionLayer<impl Fn(&Request<Body>) -> Option<Group> + Clone + use<>> {
-        let tenants = [self.acme.clone(), self.globex.clone()];
-        let classify = move |request: &Request<Body>| {
-            let tenant = request.uri().path().trim_start_matches('/');
-            tenants.iter().find(|group| group.name() == tenant).cloned()
-        };
-        let layer = AdmissionLayer::new(classify).overhead(KIB).unknown_body(4 * KIB).response(2 * KIB);
-        layer.patience(Duration::ZERO)
-    }
-
-    #[track_caller]
-    fn assert_given_back(&self) {
-        assert_eq!((self.acme.live(), self.globex.live(), self.acme.waiting_count()), (0, 0, 0));
-        assert_eq!(self.acme.children().len(), 0, "no request's group is left");
-        let verdict = self.runtime.verify().to_string();
-        assert!(verdict.ends_with("all add up"), "{verdict}");
-    }
-}
-
-fn request(tenant: &str, body: impl Into<Body>) -> Request<Body> {
-    Request::builder().uri(format!("/{tenant}")).body(body.into()).unwrap()
-}
-
-fn sized(tenant: &str, bytes: usize) -> Request<Body> {
-    request(tenant, vec![1; bytes])
-}
-
-/// A body of unknown length, whose frames come from a channel.
-fn unsized_body() -> (mpsc::UnboundedSender<Bytes>, Body) {
-    let (frames, mut received) = mpsc::unbounded_channel::<Bytes>();
-    let stream = tokio_stream(move |context| received.poll_recv(context));
-    (frames, Body::new(StreamBody::new(stream)))
-}
-
-/// A stream of frames out of a function that polls.
-fn tokio_stream(
-    mut poll: impl FnMut(&mut std::task::Context<'_>) -> std::task::Poll<Option<Bytes>> + Send + 'static,
-) -> impl futures_core::Stream<Item = Result<Frame<Bytes>, Infallible>> + Send {
-    futures_util::stream::poll_fn(move |context| poll(context).map(|frame| frame.map(|bytes| Ok(Frame::data(bytes)))))
-}
-
-async fn text(response: Response<impl hyper::body::Body<Data = Bytes, Error: std::fmt::Debug>>) -> (u16, String) {
-    let status = response.status().as_u16();
-    let text = response.into_body().collect().await.unwrap().to_bytes();
-    (status, String::from_utf8(text.to_vec()).unwrap())
-}
+use support::*;
 
 #[tokio::test]
 async fn a_request_is_charged_before_it_runs_and_until_its_last_body_ends() {
@@ -442,73 +369,5 @@ async fn reading_is_held_back_above_high() {
     assert!(response.as_mut().poll(&mut context).is_pending(), "the body is there, and is not read");
     drop(held);
     assert_eq!(text(response.await.unwrap()).await.1.len(), 1000);
-    scene.assert_given_back();
-}
-
-/// A field of a message in the wire format of protocol buffers.
-fn fields(mut message: &[u8]) -> Vec<(u64, Vec<u8>, u64)> {
-    fn varint(from: &mut &[u8]) -> u64 {
-        let (mut value, mut shift) = (0, 0);
-        loop {
-            let byte = from[0];
-            *from = &from[1..];
-            value |= u64::from(byte & 0x7f) << shift;
-            shift += 7;
-            if byte < 0x80 {
-                return value;
-            }
-        }
-    }
-    let mut fields = Vec::new();
-    while !message.is_empty() {
-        let key = varint(&mut message);
-        let number = varint(&mut message);
-        let bytes = match key & 7 {
-            0 => Vec::new(),
-            2 => {
-                let (bytes, rest) = message.split_at(number as usize);
-                message = rest;
-                bytes.to_vec()
-            }
-            kind => panic!("a field of kind {kind}"),
-        };
-        fields.push((key >> 3, bytes, number));
-    }
-    fields
-}
-
-#[tokio::test]
-async fn grpc_gets_a_status_with_details() {
-    use base64::Engine;
-    let scene = Scene::new();
-    let service = scene.layer().layer(service_fn(|_: Request<InBody>| async { ok("") }));
-    let held = scene.acme.charge(100 * KIB);
-    let mut call = sized("acme", 10);
-    call.headers_mut().insert(CONTENT_TYPE, "application/grpc+proto".parse().unwrap());
-    let response = service.clone().oneshot(call).await.unwrap();
-    assert_eq!(
-        (response.status().as_u16(), response.headers()[CONTENT_TYPE].to_str().unwrap()),
-        (200, "application/grpc")
-    );
-    assert_eq!(response.headers()["grpc-status"], "8");
-    let message = response.headers()["grpc-message"].to_str().unwrap().to_owned();
-    assert!(message.starts_with("/acme refused "), "{message}");
-    let details = response.headers()["grpc-status-details-bin"].clone();
-    let status = base64::engine::general_purpose::STANDARD_NO_PAD.decode(details).unwrap();
-    let status = fields(&status);
-    assert_eq!((status[0].0, status[0].2), (1, 8));
-    assert_eq!((status[1].0, String::from_utf8(status[1].1.clone()).unwrap()), (2, message.clone()));
-    let details: Vec<_> = status[2..].iter().map(|(_, any, _)| fields(any)).collect();
-    assert_eq!(details[0][0].1, b"type.googleapis.com/google.rpc.RetryInfo");
-    let delay = fields(&fields(&details[0][1].1)[0].1);
-    assert_eq!((delay[0].0, delay[0].2), (1, 1), "a second");
-    assert_eq!(details[1][0].1, b"type.googleapis.com/google.rpc.QuotaFailure");
-    let violation = fields(&fields(&details[1][1].1)[0].1);
-    assert_eq!((violation[0].1.as_slice(), violation[1].1.as_slice()), (&b"/acme"[..], message.as_bytes()));
-    assert!(response.into_body().collect().await.unwrap().to_bytes().is_empty());
-    drop(held);
-    let mut call = request("acme", Body::new(Empty::new()));
-    call.headers_mut().insert(CONTENT_TYPE, "application/grpc".parse().unwrap());
-    assert!(service.oneshot(call).await.unwrap().headers().get("grpc-status").is_none(), "admitted");
     scene.assert_given_back();
 }
