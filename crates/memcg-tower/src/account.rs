@@ -69,6 +69,14 @@ impl Account {
         }
     }
 
+    /// Whose request it is: the parent of the request's own group, where it has one.
+    pub(crate) fn tenant(&self) -> Group {
+        match &self.group {
+            Owner::Tenant(group) => group.clone(),
+            Owner::Request(scope) => scope.parent().unwrap_or_else(|| Group::clone(scope)),
+        }
+    }
+
     /// Each change is whole before the lock is given up, so a panic elsewhere leaves nothing half done.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)

@@ -93,7 +93,7 @@ fn answer<R: Body, E>(
     };
     match has {
         Ok(bytes) => answered.map(|response| response.map(|body| ResponseBody::new(body, account, bytes, patience))),
-        Err(failed) => Ok(Refusal::of_body(&failed, account.group(), patience).into_response(is_grpc)),
+        Err(failed) => Ok(Refusal::of_body(&failed, &account.tenant(), patience).into_response(is_grpc)),
     }
 }
 

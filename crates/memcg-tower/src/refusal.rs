@@ -47,8 +47,8 @@ impl Refusal {
         Refusal { status, text, group, retry_after: Some(retry_after(waited, delay)) }
     }
 
-    /// The body of a request of `group` has failed.
-    pub(crate) fn of_body(failed: &Failed, group: &Group, patience: Duration) -> Refusal {
+    /// The body of a request of `tenant` has failed.
+    pub(crate) fn of_body(failed: &Failed, tenant: &Group, patience: Duration) -> Refusal {
         match failed {
             Failed::Outgrown(refused) => {
                 let group = refused.over_limit().map(|limit| limit.group().path());
@@ -56,7 +56,7 @@ impl Refusal {
                 Refusal { status: StatusCode::PAYLOAD_TOO_LARGE, text, group, retry_after: None }
             }
             // Of 0 bytes, which are never too large.
-            Failed::Refused(refused) => Refusal::of_charge(refused, group, 0, patience),
+            Failed::Refused(refused) => Refusal::of_charge(refused, tenant, 0, patience),
         }
     }
 
