@@ -77,3 +77,24 @@ async fn grpc_gets_a_status_with_details() {
     assert!(service.oneshot(call).await.unwrap().headers().get("grpc-status").is_none(), "admitted");
     scene.assert_given_back();
 }
+
+/// Without a time to come back: another server may have the tenant.
+#[tokio::test]
+async fn a_tenant_that_is_offline_is_unavailable() {
+    use base64::Engine;
+    let scene = Scene::new();
+    let service = scene.layer().layer(service_fn(|_: Request<InBody>| async { ok("") }));
+    scene.acme.offline().unwrap();
+    let mut call = sized("acme", 10);
+    call.headers_mut().insert(CONTENT_TYPE, "application/grpc".parse().unwrap());
+    let response = service.oneshot(call).await.unwrap();
+    assert_eq!((response.status().as_u16(), response.headers()["grpc-status"].to_str().unwrap()), (200, "14"));
+    let message = response.headers()["grpc-message"].to_str().unwrap();
+    assert!(message.starts_with("/acme is offline"), "{message}");
+    let details = response.headers()["grpc-status-details-bin"].clone();
+    let status = fields(&base64::engine::general_purpose::STANDARD_NO_PAD.decode(details).unwrap());
+    assert_eq!((status[0].0, status[0].2, status[1].1.as_slice()), (1, 14, message.as_bytes()));
+    let urls: Vec<_> = status[2..].iter().map(|(_, any, _)| fields(any)[0].1.clone()).collect();
+    assert_eq!(urls, [b"type.googleapis.com/google.rpc.QuotaFailure"]);
+    scene.assert_given_back();
+}
