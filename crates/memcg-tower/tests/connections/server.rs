@@ -1,0 +1,157 @@
+//! A server of two tenants, and a thread that looks at their usage while it serves.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Body;
+use axum::routing::{get, post};
+use bytes::Bytes;
+use http::Request;
+use http_body_util::Full;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use hyper_util::service::TowerToHyperService;
+use memcg::{Group, Limits, Runtime};
+use memcg_tower::AdmissionLayer;
+use tokio::net::TcpSocket;
+use tokio::task::JoinSet;
+
+pub(crate) const MIB: usize = 1 << 20;
+/// Six uploads fit.
+pub(crate) const MAX: usize = 7 * MIB;
+pub(crate) const TIME: Duration = Duration::from_secs(60);
+
+/// What `/large` answers.
+pub(crate) const LARGE: usize = 2 * MIB;
+/// How much of it the system may take: it is in the service as long as its reader stops.
+const SEND_BUFFER: u32 = 64 << 10;
+/// A stream of HTTP/2 takes so much of its body from a client before a handler reads it.
+pub(crate) const WINDOW: u32 = 64 << 10;
+/// More streams wait at the client.
+pub(crate) const STREAMS: u32 = 64;
+
+pub(crate) struct Server {
+    runtime: Runtime,
+    pub(crate) acme: Group,
+    globex: Group,
+    pub(crate) address: SocketAddr,
+    connections: Arc<AtomicUsize>,
+    tasks: JoinSet<()>,
+    ends: Arc<AtomicBool>,
+    sampler: JoinHandle<(u64, u64)>,
+}
+
+/// Waits until something is so. It has long been in vain when the test fails.
+pub(crate) async fn until(is_so: impl Fn() -> bool, what: impl Fn() -> String) {
+    let late = Instant::now() + TIME;
+    while !is_so() {
+        assert!(Instant::now() < late, "{}", what());
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// The number of bytes that came, after a little work with all of them in memory.
+async fn upload(body: Bytes) -> String {
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    body.len().to_string()
+}
+
+impl Server {
+    pub(crate) async fn start(patience: Duration) -> Server {
+        let runtime = Runtime::builder().audit(true).build().unwrap();
+        let [acme, globex] =
+            ["acme", "globex"].map(|name| runtime.root().create(name, Limits::new().max(MAX)).unwrap());
+        let tenants = [acme.clone(), globex.clone()];
+        let layer = AdmissionLayer::new(move |request: &Request<Body>| {
+            let tenant = request.headers().get("x-tenant")?.to_str().ok()?;
+            tenants.iter().find(|group| group.name() == tenant).cloned()
+        });
+        let app = Router::new()
+            .route("/", post(upload).layer(axum::extract::DefaultBodyLimit::disable()))
+            .route("/large", get(|| async { vec![7_u8; LARGE] }))
+            .layer(layer.patience(patience).request_groups(Limits::new()));
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_send_buffer_size(SEND_BUFFER).unwrap();
+        socket.bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let listener = socket.listen(1024).unwrap();
+        let (address, connections) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
+        let accepted = Arc::clone(&connections);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            let mut connections = JoinSet::new();
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                accepted.fetch_add(1, Ordering::Relaxed);
+                let service = TowerToHyperService::new(app.clone());
+                connections.spawn(async move {
+                    let mut server = auto::Builder::new(TokioExecutor::new());
+                    // So that requests that wait, unread, leave the connection's window to those that run.
+                    let mut http2 = server.http2();
+                    http2.max_concurrent_streams(STREAMS).initial_stream_window_size(WINDOW);
+                    http2.initial_connection_window_size(STREAMS * WINDOW);
+                    // A client that goes is an error of its connection.
+                    server.serve_connection(TokioIo::new(stream), service).await.ok();
+                });
+            }
+        });
+        let ends = Arc::new(AtomicBool::new(false));
+        let sampler = std::thread::spawn({
+            let (ends, groups) = (Arc::clone(&ends), [acme.clone(), globex.clone()]);
+            move || {
+                let (mut samples, mut most) = (0, 0);
+                while !ends.load(Ordering::Relaxed) {
+                    for group in &groups {
+                        let usage = group.usage();
+                        assert!(usage <= MAX as u64, "{usage} of {}", group.path());
+                        most = most.max(usage);
+                    }
+                    samples += 1;
+                    std::thread::sleep(Duration::from_micros(50));
+                }
+                (samples, most)
+            }
+        });
+        Server { runtime, acme, globex, address, connections, tasks, ends, sampler }
+    }
+
+    /// How many connections it has accepted.
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    /// Waits until so many requests of acme are here, of which so many wait for room.
+    pub(crate) async fn has(&self, requests: usize, waiting: usize) {
+        let has = || (self.acme.children().len(), self.acme.waiting_count());
+        until(|| has() == (requests, waiting), || format!("{:?} of {:?}", has(), (requests, waiting))).await;
+    }
+
+    /// Waits until all requests have ended: everything is given back.
+    pub(crate) async fn gives_back(&self) {
+        let root = self.runtime.root();
+        until(|| root.live() == 0, || format!("{} bytes are held", root.live())).await;
+        for group in [&self.acme, &self.globex] {
+            assert_eq!((group.live(), group.waiting_count(), group.children().len()), (0, 0, 0));
+        }
+    }
+
+    /// All requests have ended: everything is given back, though connections are open.
+    pub(crate) async fn end(mut self) -> u64 {
+        self.gives_back().await;
+        self.ends.store(true, Ordering::Relaxed);
+        let (samples, most) = self.sampler.join().unwrap();
+        assert!(samples > 0);
+        self.tasks.shutdown().await;
+        let verdict = self.runtime.verify().to_string();
+        assert!(verdict.ends_with("all add up"), "{verdict}");
+        most
+    }
+
+    pub(crate) fn request(&self, tenant: &str, bytes: usize) -> Request<Full<Bytes>> {
+        let body = Full::new(Bytes::from(vec![1; bytes]));
+        Request::post(format!("http://{}/", self.address)).header("x-tenant", tenant).body(body).unwrap()
+    }
+}
