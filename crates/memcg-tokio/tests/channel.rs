@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use memcg::{Bytes, ChargeError, Event, Group, Limits, Runtime};
+use memcg::{Bytes, ChargeError, Event, Group, GroupPressure, Limits, Runtime};
 use memcg_tokio::{SendError, Weigh, channel, message_overhead};
 use rand::RngExt;
 use tokio::time::{Instant, sleep, timeout};
@@ -200,11 +200,19 @@ async fn a_send_above_high_is_delayed() {
     let runtime = Runtime::builder().build().unwrap();
     let group = runtime.root().create("queue", Limits::new().high(1 << 20)).unwrap();
     let (sender, mut receiver) = channel(&group);
-    sender.send(vec![0_u8; 2 << 20]).await.unwrap();
-    let sent = sender.clone();
-    let delayed = tokio::spawn(async move { sent.send(vec![0_u8; 2 << 20]).await.is_ok() });
-    assert!(receiver.recv().await.is_some() && receiver.recv().await.is_some());
+    let held = group.charge(1 << 20);
+    sender.try_send(vec![0_u8; 1000]).unwrap();
+    assert_eq!(group.pressure(), GroupPressure::default(), "a send that does not wait is not delayed");
+    let delayed = tokio::spawn(async move { sender.send(vec![1_u8; 1 << 19]).await.is_ok() });
+    while group.pressure().some.total.is_zero() {
+        assert!(!delayed.is_finished(), "it was not delayed");
+        tokio::task::yield_now().await;
+    }
+    assert_eq!((receiver.try_recv().map(|message| message.len()), receiver.len()), (Ok(1000), 0));
+    assert_eq!(group.live(), (1 << 20) + (OVERHEAD + (1 << 19)) as u64, "it is charged before its delay");
+    drop(held); // which ends the delay
     assert!(delayed.await.unwrap());
+    assert_eq!(receiver.recv().await.map(|message| message.len()), Some(1 << 19));
     assert!(group.events().get(Event::High) > 0);
 }
 
