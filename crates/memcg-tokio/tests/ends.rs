@@ -184,6 +184,7 @@ async fn round(group: &Group, seed: u64, counts: &Arc<Counts>) -> bool {
     }
     if closes {
         receiver.close();
+        assert!(receiver.is_closed());
         while receive(&mut receiver, random.random_range(0..4), 10).await.is_some() {}
     }
     counts.ends.store(true, Ordering::Relaxed);
