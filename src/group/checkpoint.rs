@@ -133,6 +133,7 @@ impl Group {
     /// # Ok(())
     /// # }
     /// ```
+    #[inline]
     pub fn checkpoint_async() -> Checkpoint {
         Checkpoint::new(current::header())
     }
@@ -154,6 +155,7 @@ impl Group {
     /// # Ok(())
     /// # }
     /// ```
+    #[inline]
     pub fn check_async(&self) -> Checkpoint {
         Checkpoint::new(Some(self.header))
     }
@@ -211,12 +213,15 @@ enum CheckpointStage {
 }
 
 impl Checkpoint {
+    #[inline]
     fn new(header: Option<&'static Header>) -> Checkpoint {
         if let Some(header) = header {
             cover::look_at(header);
         }
-        let group = header.filter(|header| is_alert(header)).map(asked);
-        Checkpoint { stage: if group.is_some() { CheckpointStage::New } else { CheckpointStage::Done }, group }
+        match header.filter(|header| is_alert(header)) {
+            Some(header) => Checkpoint { stage: CheckpointStage::New, group: Some(asked(header)) },
+            None => Checkpoint { stage: CheckpointStage::Done, group: None },
+        }
     }
 
     /// Asks, and says what comes next; `until` is when to give up what others are about to give.
@@ -252,8 +257,18 @@ impl Checkpoint {
 impl Future for Checkpoint {
     type Output = Result<(), ChargeError>;
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Checkpoint { stage, group: Some(group) } = &mut *self else { return Poll::Ready(Ok(())) };
+        match &mut *self {
+            Checkpoint { stage, group: Some(group) } => stage.poll(group, context),
+            Checkpoint { group: None, .. } => Poll::Ready(Ok(())),
+        }
+    }
+}
+
+impl CheckpointStage {
+    fn poll(&mut self, group: &Group, context: &mut Context<'_>) -> Poll<Result<(), ChargeError>> {
+        let stage = self;
         let waker = context.waker();
         let until = match stage {
             CheckpointStage::New => {

@@ -101,6 +101,7 @@ impl Group {
     }
 
     /// Takes a handle of its own. The caller keeps the group meanwhile.
+    #[inline]
     pub(crate) fn pinned(counter: &'static object::Counter) -> Group {
         Group::from_handle(Handle::pin(counter))
     }
@@ -117,6 +118,7 @@ impl Group {
 }
 
 impl Clone for Group {
+    #[inline]
     fn clone(&self) -> Self {
         Group::pinned(self.first())
     }
