@@ -1,5 +1,5 @@
 //! What the layer adds to a request that fits, beside what services put there today: tower's `ConcurrencyLimit` and
-//! `LoadShed`. The service reads the body of the request, which is one frame, and answers with one frame.
+//! `LoadShed`. The service reads the body of the request, which is one frame or has ended, and answers with one frame.
 //!
 //! ```text
 //! cargo bench -p memcg-tower-benches                               the table, a few seconds
@@ -13,15 +13,15 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::hint::black_box;
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Instant;
 
 use bytes::Bytes;
 use http::{Request, Response};
-use http_body::Body;
+use http_body::{Body, Frame};
 use http_body_util::{BodyExt, Full};
-use memcg::{Group, GroupName, Limit, Limits, Runtime};
+use memcg::{Charge, Group, GroupName, Limit, Limits, Runtime};
 use memcg_tower::{AdmissionLayer, RequestBody};
 use tower::limit::ConcurrencyLimitLayer;
 use tower::load_shed::LoadShedLayer;
@@ -31,6 +31,12 @@ const ROUNDS: usize = 1000;
 /// A turn is so short that the system mostly takes the processor away between turns, and not in one.
 const REQUESTS: u32 = 200;
 const PAIRS: u32 = 10_000;
+/// The body of a request: one frame, or none.
+const ONE: &[u8] = &[0; 1024];
+const NONE: &[u8] = &[];
+
+/// What a row measures, given what the bare service takes with a body of one frame, and with none.
+type Row<'a> = dyn Fn([f64; 2]) -> f64 + 'a;
 
 /// Runs the future to its end. Nothing here waits.
 fn finish<F: Future>(future: F) -> F::Output {
@@ -62,12 +68,12 @@ where
 }
 
 /// Seconds that a request takes: ready, called, answered, and the answer's body read.
-fn timed<S, R>(mut service: S) -> f64
+fn timed<S, R>(mut service: S, data: &'static [u8]) -> f64
 where
     S: Service<Request<Full<Bytes>>, Response = Response<R>>,
     R: Body<Data = Bytes>,
 {
-    let data = Bytes::from_static(&[0; 1024]);
+    let data = Bytes::from_static(black_box(data));
     per_turn(REQUESTS, || {
         let ready = service.poll_ready(&mut Context::from_waker(Waker::noop()));
         assert!(matches!(ready, Poll::Ready(Ok(()))), "it is ready");
@@ -109,6 +115,86 @@ fn quartiles(mut figures: Vec<f64>) -> [f64; 3] {
     [1, 2, 3].map(|quarter| figures[(figures.len() * quarter / 4).min(figures.len() - 1)])
 }
 
+/// The least that a layer of bytes does: it takes a handle, charges once, runs the request in the group, and keeps the
+/// charge until the response's body has ended. It has no limit on a body, no wait and no answer of its own.
+struct Least<S>(S, Group);
+
+pin_project_lite::pin_project! {
+    struct Read<B> {
+        #[pin]
+        inner: B,
+        bytes: usize,
+    }
+}
+
+pin_project_lite::pin_project! {
+    struct Held<I> {
+        #[pin]
+        inner: I,
+        charge: Option<Charge>,
+        group: Option<Group>,
+    }
+}
+
+impl<B: Body<Data = Bytes>> Body for Read<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let body = self.project();
+        let frame = ready!(body.inner.poll_frame(context));
+        if let Some(Ok(frame)) = &frame {
+            *body.bytes += frame.data_ref().map_or(0, Bytes::len);
+        }
+        Poll::Ready(frame)
+    }
+}
+
+impl<B: Body<Data = Bytes>> Body for Held<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let body = self.project();
+        let frame = ready!(body.inner.poll_frame(context));
+        if frame.is_none() {
+            *body.charge = None;
+        }
+        Poll::Ready(frame)
+    }
+}
+
+impl<F: Future<Output = Result<Response<R>, E>>, R, E> Future for Held<F> {
+    type Output = Result<Response<Held<R>>, E>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let held = self.project();
+        let Some(group) = held.group.as_ref() else { return Poll::Pending };
+        let answered = ready!(group.run(|| held.inner.poll(context)));
+        let (charge, group) = (held.charge.take(), held.group.take());
+        Poll::Ready(answered.map(|response| response.map(|inner| Held { inner, charge, group })))
+    }
+}
+
+impl<S: Service<Request<Read<B>>, Response = Response<R>>, B, R> Service<Request<B>> for Least<S> {
+    type Response = Response<Held<R>>;
+    type Error = S::Error;
+    type Future = Held<S::Future>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.0.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let group = self.1.clone();
+        let charge = group.charge_if_room(memcg::Bytes(81 << 10));
+        assert!(charge.is_some(), "it fits");
+        let request = request.map(|inner| Read { inner, bytes: 0 });
+        let inner = group.run(|| self.0.call(request));
+        Held { inner, charge, group: Some(group) }
+    }
+}
+
 fn main() {
     let mut rounds = ROUNDS;
     let mut filter = String::new();
@@ -131,11 +217,14 @@ fn main() {
     let layer = AdmissionLayer::new(move |_: &Request<Full<Bytes>>| Some(tenant.clone()));
     let with_groups = layer.clone().request_groups(Limits::new());
     let peer = (LoadShedLayer::new(), ConcurrencyLimitLayer::new(1024));
-    let rows: [(&str, &dyn Fn(f64) -> f64); 4] = [
-        ("the layer", &|alone| timed(layer.layer(bare::<RequestBody<_>>())) - alone),
-        ("a group for each request", &|alone| timed(with_groups.layer(bare::<RequestBody<_>>())) - alone),
+    let rows: [(&str, &Row<'_>); 7] = [
+        ("the layer", &|[alone, _]| timed(layer.layer(bare::<RequestBody<_>>()), ONE) - alone),
+        ("the layer, no body", &|[_, alone]| timed(layer.layer(bare::<RequestBody<_>>()), NONE) - alone),
+        ("a group for each request", &|[alone, _]| timed(with_groups.layer(bare::<RequestBody<_>>()), ONE) - alone),
         ("the life of a group", &|_| life(&acme)),
-        ("ConcurrencyLimit and LoadShed", &|alone| timed(peer.layer(bare())) - alone),
+        ("ConcurrencyLimit and LoadShed", &|[alone, _]| timed(peer.layer(bare()), ONE) - alone),
+        ("the least that charges", &|[alone, _]| timed(Least(bare::<Read<_>>(), acme.clone()), ONE) - alone),
+        ("the least, no body", &|[_, alone]| timed(Least(bare::<Read<_>>(), acme.clone()), NONE) - alone),
     ];
     let mut figures = rows.map(|(name, row)| (name, row, Vec::new())).to_vec();
     figures.retain(|(name, ..)| name.starts_with(&filter));
@@ -144,7 +233,7 @@ fn main() {
         std::process::exit(2);
     }
     for _ in 0..rounds {
-        let (pair, alone) = (raw_pair(&acme), timed(bare()));
+        let (pair, alone) = (raw_pair(&acme), [timed(bare(), ONE), timed(bare(), NONE)]);
         for (_, row, figures) in &mut figures {
             figures.push(row(alone) / pair);
         }

@@ -1,36 +1,45 @@
 //! What a request holds, from its admission to the last of its future, its body and the body of its response.
+//!
+//! The account and what points to it are made of whole words. The bytes of a smaller field, which is written alone and
+//! then moved with others, cost more than an atomic instruction.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use memcg::{Bytes, Charge, ChargeError, Group, GroupScope};
+
+use crate::hold::Alone;
+use crate::refusal::Protocol;
+use crate::settings::Settings;
 
 /// The reservation of a request. Its last owner gives the bytes back.
 pub(crate) struct Account {
     state: Mutex<State>,
     /// Below the charge: the group goes offline after its bytes are given back.
-    group: Owner,
-}
-
-enum Owner {
-    Tenant(Group),
-    Request(GroupScope),
+    scope: Option<Box<GroupScope>>,
+    group: Group,
+    /// How long a frame of the response may wait for room, in nanoseconds.
+    patience: u64,
+    pub(crate) protocol: Protocol,
 }
 
 struct State {
     charge: Charge,
-    /// Of the charge: for the body of the request, whether it has come or not.
+    /// Of the charge: for the body of the request, whether it has come or not. [`ANSWERED`] once the handler has
+    /// answered.
     request: u64,
-    /// Of the charge: for the response, before the handler answers.
+    /// Of the charge: for the response.
     response: u64,
-    /// The handler has answered: what still comes of the body is a stream, which the overhead covers.
-    answered: bool,
-    /// Why the body of the request has failed, which is the answer whatever the handler says.
-    failed: Option<Failed>,
+    /// Why the body of the request has failed, which is the answer whatever the handler says. On the heap: it is large,
+    /// and most bodies do not fail.
+    failed: Option<Box<Failed>>,
 }
 
+/// What still comes of the body is a stream, which the overhead covers, whatever its length.
+const ANSWERED: u64 = u64::MAX;
+
 /// Why a body was not read to its end.
-#[derive(Clone)]
 pub(crate) enum Failed {
     /// It has outgrown what was reserved for it.
     Outgrown(ChargeError),
@@ -47,34 +56,40 @@ impl State {
 }
 
 impl Account {
-    pub(crate) fn new(group: Group, charge: Charge, request: u64, response: u64) -> Arc<Account> {
-        Account::of(Owner::Tenant(group), charge, request, response)
+    /// What a request has that was charged to its tenant or to its own group. So many bytes are for its body.
+    #[inline]
+    pub(crate) fn new(
+        tenant: Group,
+        scope: Option<Box<GroupScope>>,
+        charge: Charge,
+        request: u64,
+        protocol: Protocol,
+        settings: &Settings,
+    ) -> Arc<Account> {
+        let group = scope.as_deref().map_or(tenant, |scope| Group::clone(scope));
+        let state = State { charge, request, response: settings.response, failed: None };
+        let patience = settings.patience_ns();
+        Arc::new(Account { state: Mutex::new(state), scope, group, patience, protocol })
     }
 
-    pub(crate) fn of_request(scope: GroupScope, charge: Charge, request: u64, response: u64) -> Arc<Account> {
-        Account::of(Owner::Request(scope), charge, request, response)
+    /// What a response has alone, to share it with a large frame.
+    pub(crate) fn of_response(alone: Alone) -> Arc<Account> {
+        let Alone { charge, response, patience, group } = alone;
+        let state = State { charge, request: ANSWERED, response, failed: None };
+        Arc::new(Account { state: Mutex::new(state), scope: None, group, patience, protocol: Protocol::Http })
     }
 
-    fn of(group: Owner, charge: Charge, request: u64, response: u64) -> Arc<Account> {
-        Arc::new(Account {
-            state: Mutex::new(State { charge, request, response, answered: false, failed: None }),
-            group,
-        })
+    pub(crate) fn patience(&self) -> Duration {
+        Duration::from_nanos(self.patience)
     }
 
     pub(crate) fn group(&self) -> &Group {
-        match &self.group {
-            Owner::Tenant(group) => group,
-            Owner::Request(scope) => scope,
-        }
+        &self.group
     }
 
     /// Whose request it is: the parent of the request's own group, where it has one.
     pub(crate) fn tenant(&self) -> Group {
-        match &self.group {
-            Owner::Tenant(group) => group.clone(),
-            Owner::Request(scope) => scope.parent().unwrap_or_else(|| Group::clone(scope)),
-        }
+        self.scope.as_deref().and_then(|scope| scope.parent()).unwrap_or_else(|| self.group.clone())
     }
 
     /// Each change is whole before the lock is given up, so a panic elsewhere leaves nothing half done.
@@ -86,14 +101,14 @@ impl Account {
     pub(crate) fn has_read(&self, read: u64) -> Result<(), ChargeError> {
         let missing = {
             let state = self.state();
-            if state.answered { 0 } else { read.saturating_sub(state.request) }
+            read.saturating_sub(state.request)
         };
         if missing == 0 {
             return Ok(());
         }
         match self.group().try_charge_now(Bytes(missing)) {
             Ok(charge) => {
-                self.merge(charge, |state| state.request += missing);
+                self.merge(charge, |state| state.request = state.request.saturating_add(missing));
                 Ok(())
             }
             Err(refusal) => {
@@ -107,6 +122,9 @@ impl Account {
     pub(crate) fn has_read_all(&self, read: u64) {
         let given_back = {
             let mut state = self.state();
+            if state.request == ANSWERED {
+                return;
+            }
             let surplus = state.request.saturating_sub(read);
             state.request -= surplus;
             state.split(surplus)
@@ -116,7 +134,7 @@ impl Account {
 
     /// The handler has answered: of what its request's body took, so much is for the response from here on. Returns what
     /// the response has. `Err`: the body of the request has failed, which is the answer.
-    pub(crate) fn has_answered(&self, response: u64) -> Result<u64, Failed> {
+    pub(crate) fn has_answered(&self, response: u64) -> Result<u64, Box<Failed>> {
         let (has, given_back) = {
             let mut state = self.state();
             if let Some(failed) = state.failed.take() {
@@ -124,8 +142,7 @@ impl Account {
             }
             let moved = state.request.min(response);
             let surplus = state.request - moved;
-            state.request = 0;
-            state.answered = true;
+            state.request = ANSWERED;
             (state.response + moved, state.split(surplus))
         };
         drop(given_back);
@@ -152,11 +169,11 @@ impl Account {
 
     pub(crate) fn fail(&self, failed: Failed) {
         // The old value, a handle on a group, is dropped without the lock.
-        let before = self.state().failed.replace(failed);
+        let before = self.state().failed.replace(Box::new(failed));
         drop(before);
     }
 
-    pub(crate) fn failed(&self) -> Option<Failed> {
+    pub(crate) fn failed(&self) -> Option<Box<Failed>> {
         self.state().failed.take()
     }
 }

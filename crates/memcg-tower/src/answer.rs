@@ -5,11 +5,11 @@ use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 
 use crate::body::ResponseBody;
 use crate::grpc;
-use crate::refusal::Refusal;
+use crate::refusal::{Protocol, Refusal};
 
 impl Refusal {
-    pub(crate) fn into_response<B>(self, is_grpc: bool) -> Response<ResponseBody<B>> {
-        if is_grpc {
+    pub(crate) fn into_response<B>(self, protocol: Protocol) -> Response<ResponseBody<B>> {
+        if let Protocol::Grpc = protocol {
             return grpc::response(&self);
         }
         let mut response = Response::new(ResponseBody::text(self.text));

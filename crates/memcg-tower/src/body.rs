@@ -5,7 +5,6 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use http::header::EXPECT;
@@ -15,6 +14,7 @@ use memcg::{Charge, ChargeError, ChargeFuture, Checkpoint};
 use pin_project_lite::pin_project;
 
 use crate::account::{Account, Failed};
+use crate::hold::Hold;
 
 /// Why a body ended before its end.
 #[derive(Debug, thiserror::Error)]
@@ -38,22 +38,29 @@ pub enum BodyError {
 struct HoldBack(Option<Box<Checkpoint>>);
 
 impl HoldBack {
-    fn poll(&mut self, account: &Account, context: &mut Context<'_>) -> Poll<Result<(), ChargeError>> {
-        let passed = match &mut self.0 {
-            Some(check) => ready!(Pin::new(&mut **check).poll(context)),
-            None => {
-                let mut check = account.group().check_async();
-                match Pin::new(&mut check).poll(context) {
-                    Poll::Ready(passed) => passed,
-                    Poll::Pending => {
-                        self.0 = Some(Box::new(check));
-                        return Poll::Pending;
-                    }
-                }
+    /// The error is on the heap: the answer of each frame would be as large.
+    #[inline]
+    fn poll(&mut self, account: &Account, context: &mut Context<'_>) -> Poll<Result<(), Box<ChargeError>>> {
+        if self.0.is_some() {
+            return self.poll_on(context);
+        }
+        let mut check = account.group().check_async();
+        match Pin::new(&mut check).poll(context) {
+            Poll::Ready(Ok(())) => Poll::Ready(Ok(())),
+            Poll::Ready(Err(refused)) => Poll::Ready(Err(Box::new(refused))),
+            Poll::Pending => {
+                self.0 = Some(Box::new(check));
+                Poll::Pending
             }
-        };
+        }
+    }
+
+    #[cold]
+    fn poll_on(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Box<ChargeError>>> {
+        let Some(check) = &mut self.0 else { return Poll::Ready(Ok(())) };
+        let passed = ready!(Pin::new(&mut **check).poll(context));
         self.0 = None;
-        Poll::Ready(passed)
+        Poll::Ready(passed.map_err(Box::new))
     }
 }
 
@@ -81,17 +88,22 @@ struct Reads {
 }
 
 impl Reads {
-    fn came(&mut self, bytes: u64) -> Result<(), ChargeError> {
+    #[inline]
+    fn came(&mut self, bytes: u64) -> Result<(), Box<ChargeError>> {
         self.read = self.read.saturating_add(bytes).min(self.window);
-        if self.read > self.reserved {
-            self.account.has_read(self.read)?;
-            self.reserved = self.read;
-        }
+        if self.read > self.reserved { self.outgrown() } else { Ok(()) }
+    }
+
+    #[cold]
+    fn outgrown(&mut self) -> Result<(), Box<ChargeError>> {
+        self.account.has_read(self.read)?;
+        self.reserved = self.read;
         Ok(())
     }
 }
 
 impl Drop for Reads {
+    #[inline]
     fn drop(&mut self) {
         if self.read < self.reserved {
             self.account.has_read_all(self.read);
@@ -100,11 +112,11 @@ impl Drop for Reads {
 }
 
 impl<B> RequestBody<B> {
-    /// The body of a request whose account has so many bytes for it.
+    /// The body of a request whose account has so many bytes for it. Without an account it is not charged.
     #[inline(always)]
-    pub(crate) fn new(inner: B, account: Arc<Account>, reserved: u64, window: u64) -> Self {
-        let reads = Reads { account, read: 0, reserved, window, held_back: HoldBack::default() };
-        RequestBody { inner, reads: Some(reads), failed: false }
+    pub(crate) fn new(inner: B, account: Option<Arc<Account>>, reserved: u64, window: u64) -> Self {
+        let reads = account.map(|account| Reads { account, read: 0, reserved, window, held_back: HoldBack::default() });
+        RequestBody { inner, reads, failed: false }
     }
 
     pub(crate) fn uncharged(inner: B) -> Self {
@@ -132,15 +144,15 @@ where
         if let Some(reads) = body.reads.as_mut()
             && let Err(refusal) = ready!(reads.held_back.poll(&reads.account, context))
         {
-            reads.account.fail(Failed::Refused(refusal.clone()));
-            return fail(BodyError::Refused(refusal), body.reads);
+            reads.account.fail(Failed::Refused(ChargeError::clone(&refusal)));
+            return fail(BodyError::Refused(*refusal), body.reads);
         }
         match ready!(body.inner.poll_frame(context)) {
             Some(Ok(frame)) => {
                 let came = frame.data_ref().map_or(0, |data| data.remaining() as u64);
                 match body.reads.as_mut().map_or(Ok(()), |reads| reads.came(came)) {
                     Ok(()) => Poll::Ready(Some(Ok(frame))),
-                    Err(refusal) => fail(BodyError::Outgrown(refusal), body.reads),
+                    Err(refusal) => fail(BodyError::Outgrown(*refusal), body.reads),
                 }
             }
             Some(Err(error)) => fail(BodyError::Inner(error.into()), body.reads),
@@ -217,11 +229,10 @@ impl<B: Body> Refused<B> {
 }
 
 /// What the response holds until its body has ended.
-struct Sends {
-    account: Arc<Account>,
-    /// What the account has for the response.
+pub(crate) struct Sends {
+    hold: Hold,
+    /// Of that: for the response.
     reserved: u64,
-    patience: Duration,
     /// A frame that is larger than what is reserved, and the charge that it waits for.
     waits: Option<Box<(ChargeFuture, Frame<Bytes>)>>,
 }
@@ -243,14 +254,13 @@ impl AsRef<[u8]> for Sent {
 }
 
 impl<B> ResponseBody<B> {
-    /// The body of a response whose account has so many bytes for it.
-    pub(crate) fn new(inner: B, account: Arc<Account>, reserved: u64, patience: Duration) -> Self {
-        let sends = Sends { account, reserved, patience, waits: None };
-        ResponseBody { inner: Some(inner), text: Bytes::new(), sends: Some(sends) }
+    #[inline]
+    pub(crate) fn new(inner: B, sends: Option<Sends>) -> Self {
+        ResponseBody { inner: Some(inner), text: Bytes::new(), sends }
     }
 
     pub(crate) fn uncharged(inner: B) -> Self {
-        ResponseBody { inner: Some(inner), text: Bytes::new(), sends: None }
+        ResponseBody::new(inner, None)
     }
 
     pub(crate) fn text(text: impl Into<Bytes>) -> Self {
@@ -259,29 +269,10 @@ impl<B> ResponseBody<B> {
 }
 
 impl Sends {
-    /// Charges what the frame lacks, or keeps the frame until that is charged.
-    fn hand_on(&mut self, frame: Frame<Bytes>) -> Option<Frame<Bytes>> {
-        let lacks = frame.data_ref().map_or(0, |data| (data.len() as u64).saturating_sub(self.reserved));
-        if lacks > 0 {
-            let group = self.account.group();
-            match group.charge_if_room(memcg::Bytes(lacks)) {
-                Some(charge) => self.add(charge),
-                None => {
-                    let charge = group.charge_async(memcg::Bytes(lacks)).timeout(self.patience);
-                    self.waits = Some(Box::new((charge, frame)));
-                    return None;
-                }
-            }
-        }
-        Some(self.keep(frame))
-    }
-
-    /// The frame keeps what the request holds until the connection has sent it.
-    fn keep(&self, frame: Frame<Bytes>) -> Frame<Bytes> {
-        if frame.data_ref().is_none_or(|data| data.len() <= SMALL) {
-            return frame;
-        }
-        frame.map_data(|data| Bytes::from_owner(Sent { data, _account: Arc::clone(&self.account) }))
+    /// Of a response that has so many bytes of what the request holds.
+    #[inline]
+    pub(crate) fn new(hold: Hold, reserved: u64) -> Sends {
+        Sends { hold, reserved, waits: None }
     }
 
     /// The frame that waits, once it is charged. `Ok(None)`: none does.
@@ -291,14 +282,58 @@ impl Sends {
         let frame = self.waits.take().map(|waits| waits.1);
         Poll::Ready(charged.map(|charge| {
             self.add(charge);
-            frame.map(|frame| self.keep(frame))
+            frame
         }))
     }
 
     fn add(&mut self, charge: Charge) {
         self.reserved += charge.bytes();
-        self.account.add_for_response(charge);
+        self.hold.add(charge);
     }
+}
+
+fn len(frame: &Frame<Bytes>) -> usize {
+    frame.data_ref().map_or(0, Bytes::len)
+}
+
+/// Charges what the frame lacks, or keeps the frame until that is charged.
+#[inline]
+fn hand_on(sends: &mut Option<Sends>, frame: Frame<Bytes>) -> Option<Frame<Bytes>> {
+    match sends {
+        Some(sent) if len(&frame) > SMALL.min(usize::try_from(sent.reserved).unwrap_or(SMALL)) => {
+            hand_on_large(sends, frame)
+        }
+        _ => Some(frame),
+    }
+}
+
+#[cold]
+fn hand_on_large(sends: &mut Option<Sends>, frame: Frame<Bytes>) -> Option<Frame<Bytes>> {
+    let Some(sent) = sends.as_mut() else { return Some(frame) };
+    let lacks = (len(&frame) as u64).saturating_sub(sent.reserved);
+    if lacks > 0 {
+        let group = sent.hold.group();
+        match group.charge_if_room(memcg::Bytes(lacks)) {
+            Some(charge) => sent.add(charge),
+            None => {
+                let charge = group.charge_async(memcg::Bytes(lacks)).timeout(sent.hold.patience());
+                sent.waits = Some(Box::new((charge, frame)));
+                return None;
+            }
+        }
+    }
+    Some(keep(sends, frame))
+}
+
+/// A large frame keeps what the request holds until the connection has sent it.
+fn keep(sends: &mut Option<Sends>, frame: Frame<Bytes>) -> Frame<Bytes> {
+    if len(&frame) <= SMALL {
+        return frame;
+    }
+    let Some(sent) = sends.take() else { return frame };
+    let (hold, account) = sent.hold.share();
+    *sends = Some(Sends { hold, ..sent });
+    frame.map_data(|data| Bytes::from_owner(Sent { data, _account: account }))
 }
 
 impl<B: Body<Data = Bytes>> Body for ResponseBody<B>
@@ -315,10 +350,11 @@ where
             return Poll::Ready((!text.is_empty()).then(|| Ok(Frame::data(text))));
         };
         loop {
-            if let Some(sends) = body.sends.as_mut() {
+            // Only then: the answer is large, and each frame would move it.
+            if let Some(sends) = body.sends.as_mut().filter(|sends| sends.waits.is_some()) {
                 match ready!(sends.poll_waiting(context)) {
                     Ok(None) => {}
-                    Ok(Some(frame)) => return Poll::Ready(Some(Ok(frame))),
+                    Ok(Some(frame)) => return Poll::Ready(Some(Ok(keep(body.sends, frame)))),
                     Err(refusal) => {
                         *body.sends = None;
                         body.inner.set(None);
@@ -333,13 +369,8 @@ where
                     return Poll::Ready(ended.map(|ended| ended.map_err(|error| BodyError::Inner(error.into()))));
                 }
             };
-            match body.sends.as_mut() {
-                None => return Poll::Ready(Some(Ok(frame))),
-                Some(sends) => {
-                    if let Some(frame) = sends.hand_on(frame) {
-                        return Poll::Ready(Some(Ok(frame)));
-                    }
-                }
+            if let Some(frame) = hand_on(body.sends, frame) {
+                return Poll::Ready(Some(Ok(frame)));
             }
         }
     }

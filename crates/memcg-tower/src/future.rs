@@ -6,7 +6,6 @@ use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use http::{Request, Response};
 use http_body::Body;
@@ -14,10 +13,8 @@ use memcg::ChargeFuture;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use crate::account::Account;
 use crate::body::{RequestBody, ResponseBody};
 use crate::order::Order;
-use crate::refusal::Refusal;
 use crate::settings::Settings;
 use crate::stages::{Refusing, Running};
 
@@ -41,7 +38,8 @@ pin_project! {
         Waits { waiting: Box<Waiting<S, B>> },
         Runs { #[pin] running: Running<F> },
         Passed { #[pin] future: F },
-        Refused { #[pin] refusing: Refusing<B, R> },
+        // The same.
+        Refused { refusing: Pin<Box<Refusing<B, R>>> },
         Done { body: PhantomData<R> },
     }
 }
@@ -75,25 +73,7 @@ where
     }
 
     pub(crate) fn refused(refusing: Refusing<B, R>) -> Self {
-        ResponseFuture { stage: Stage::Refused { refusing } }
-    }
-}
-
-/// The answer of the inner service, or 413 where the body of the request has outgrown its reservation.
-fn answer<R: Body, E>(
-    account: Arc<Account>,
-    answered: Result<Response<R>, E>,
-    patience: Duration,
-    is_grpc: bool,
-) -> Result<Response<ResponseBody<R>>, E> {
-    let has = match &answered {
-        // A response of known length may have what the request's body has brought.
-        Ok(response) => account.has_answered(response.body().size_hint().exact().unwrap_or(0)),
-        Err(_) => account.failed().map_or(Ok(0), Err),
-    };
-    match has {
-        Ok(bytes) => answered.map(|response| response.map(|body| ResponseBody::new(body, account, bytes, patience))),
-        Err(failed) => Ok(Refusal::of_body(&failed, &account.tenant(), patience).into_response(is_grpc)),
+        ResponseFuture { stage: Stage::Refused { refusing: Box::pin(refusing) } }
     }
 }
 
@@ -118,26 +98,21 @@ where
                     let Waiting { mut inner, request, order, settings, .. } = *waiting;
                     match charged {
                         Ok(charge) => {
-                            let running = order.call(&mut inner, request, charge, &settings);
+                            let running = Running::call(&mut inner, request, order, charge, &settings);
                             stage.set(Stage::Runs { running });
                         }
                         Err(refused) => {
-                            stage.set(Stage::Refused { refusing: order.refuse(&refused, request, &settings) });
+                            let refusing = Box::pin(order.refuse(&refused, request, &settings));
+                            stage.set(Stage::Refused { refusing });
                         }
                     }
                 }
-                StageProjection::Runs { running } => {
-                    let (patience, is_grpc) = (running.patience, running.is_grpc);
-                    let answered = ready!(running.poll(context));
-                    stage.set(Stage::Done { body: PhantomData });
-                    let Some((account, answered)) = answered else { return Poll::Pending };
-                    return Poll::Ready(answer(account, answered, patience, is_grpc));
-                }
+                StageProjection::Runs { running } => return running.poll(context),
                 StageProjection::Passed { future } => {
                     let answered = ready!(future.poll(context));
                     return Poll::Ready(answered.map(|response| response.map(ResponseBody::uncharged)));
                 }
-                StageProjection::Refused { refusing } => match ready!(refusing.poll(context)) {
+                StageProjection::Refused { refusing } => match ready!(refusing.as_mut().poll(context)) {
                     Some(response) => return Poll::Ready(Ok(response)),
                     None => stage.set(Stage::Done { body: PhantomData }),
                 },

@@ -80,7 +80,8 @@ impl<C> AdmissionLayer<C> {
     }
 
     /// Sets the bytes to reserve for the body of a request that does not say its length. 64 KiB by default. A body that
-    /// outgrows them is charged as it comes, never waits, and is answered with 413 where there is no room.
+    /// outgrows them is charged as it comes, never waits, and is answered with 413 where there is no room. Nothing is
+    /// reserved for a body that has ended, as that of a GET.
     pub fn unknown_body(self, bytes: usize) -> Self {
         self.with(|settings| settings.unknown = bytes as u64)
     }

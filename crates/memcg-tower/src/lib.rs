@@ -11,6 +11,7 @@ mod answer;
 mod body;
 mod future;
 mod grpc;
+mod hold;
 mod layer;
 mod order;
 mod refusal;

@@ -5,41 +5,44 @@ use std::sync::Arc;
 use http::Request;
 use http_body::Body;
 use memcg::{Charge, ChargeError, Group, GroupName, GroupScope};
-use tower_service::Service;
 
 use crate::account::{Account, Admitted};
-use crate::body::RequestBody;
-use crate::refusal::{Refusal, is_grpc};
+use crate::hold::{Alone, Hold};
+use crate::refusal::{Protocol, Refusal};
 use crate::settings::Settings;
-use crate::stages::{Refusing, Running};
+use crate::stages::Refusing;
 
 /// What a request is charged, and to which group.
 pub(crate) struct Order {
     pub(crate) tenant: Group,
     /// The request's own group, where it has one.
-    scope: Option<GroupScope>,
-    request: u64,
+    scope: Option<Box<GroupScope>>,
+    pub(crate) request: u64,
+    /// The request has no body, or one that has ended.
+    has_ended: bool,
     pub(crate) bytes: u64,
 }
 
 impl Order {
     /// `Err`: the request gets no group of its own.
     pub(crate) fn new<B: Body>(tenant: Group, body: &B, settings: &Settings) -> Result<Order, Refusal> {
+        let has_ended = body.is_end_stream();
         // The length that the head says. An upper bound alone, as that of a decompressed body, is no length.
-        let request = body.size_hint().exact().unwrap_or(settings.unknown).min(settings.window);
+        let length = || body.size_hint().exact().unwrap_or(settings.unknown).min(settings.window);
+        let request = if has_ended { 0 } else { length() };
         let bytes = settings.overhead.saturating_add(settings.response).saturating_add(request);
         let scope = match settings.request_group {
             Some(limits) => match tenant.scope(GroupName::Unnamed, limits) {
-                Ok(scope) => Some(scope),
+                Ok(scope) => Some(Box::new(scope)),
                 Err(refused) => return Err(Refusal::of_group(&refused, &tenant)),
             },
             None => None,
         };
-        Ok(Order { tenant, scope, request, bytes })
+        Ok(Order { tenant, scope, request, has_ended, bytes })
     }
 
     pub(crate) fn group(&self) -> &Group {
-        self.scope.as_deref().unwrap_or(&self.tenant)
+        self.scope.as_deref().map_or(&self.tenant, |scope| scope)
     }
 
     /// The answer to a request that never runs, and its body where that is drained first.
@@ -53,29 +56,26 @@ impl Order {
         Refusing::new(refusal, request, settings)
     }
 
-    /// Calls the inner service, in the group. Inlined, so that its future is made where it stays, and is not moved.
-    #[inline(always)]
-    pub(crate) fn call<S, B>(
+    /// The request is admitted. Returns what it holds, and what its body takes part in.
+    #[inline]
+    pub(crate) fn admit<B>(
         self,
-        inner: &mut S,
-        request: Request<B>,
         charge: Charge,
+        request: &mut Request<B>,
         settings: &Settings,
-    ) -> Running<S::Future>
-    where
-        S: Service<Request<RequestBody<B>>>,
-    {
-        let is_grpc = is_grpc(request.headers());
-        let account = match self.scope {
-            Some(scope) => Account::of_request(scope, charge, self.request, settings.response),
-            None => Account::new(self.tenant, charge, self.request, settings.response),
-        };
-        let of_body = Arc::clone(&account);
-        let mut request = request.map(|body| RequestBody::new(body, of_body, self.request, settings.window));
-        if settings.request_group.is_some() {
+    ) -> (Hold, Option<Arc<Account>>) {
+        if self.has_ended && self.scope.is_none() {
+            let (response, patience) = (settings.response, settings.patience_ns());
+            return (Hold::Alone(Alone { charge, response, patience, group: self.tenant }), None);
+        }
+        // Only the failure of a body becomes an answer from here on.
+        let protocol = if self.has_ended { Protocol::Http } else { Protocol::of(request.headers()) };
+        let has_group = self.scope.is_some();
+        let account = Account::new(self.tenant, self.scope, charge, self.request, protocol, settings);
+        if has_group {
             request.extensions_mut().insert(Admitted(Arc::clone(&account)));
         }
-        let future = account.group().run(|| inner.call(request));
-        Running::new(future, account, settings.patience, is_grpc)
+        let of_body = (!self.has_ended).then(|| Arc::clone(&account));
+        (Hold::Shared(account), of_body)
     }
 }

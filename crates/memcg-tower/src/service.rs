@@ -15,7 +15,7 @@ use crate::body::{RequestBody, ResponseBody};
 use crate::future::{ResponseFuture, Waiting};
 use crate::order::Order;
 use crate::settings::Settings;
-use crate::stages::Refusing;
+use crate::stages::{Refusing, Running};
 
 /// The service that [`AdmissionLayer`](crate::AdmissionLayer) makes.
 ///
@@ -60,7 +60,7 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request<B>) -> Self::Future {
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
         let Some(tenant) = (self.shared.classify)(&request) else {
             // The current group is that of the caller, as it is without this layer.
             return ResponseFuture::passed(self.inner.call(request.map(RequestBody::uncharged)));
@@ -71,12 +71,19 @@ where
             Err(refusal) => return ResponseFuture::refused(Refusing::new(refusal, request, settings)),
         };
         if let Some(charge) = order.group().charge_if_room(memcg::Bytes(order.bytes)) {
-            return ResponseFuture::running(order.call(&mut self.inner, request, charge, settings));
+            // Written out: each function in between that takes the request or returns the future moves it once more.
+            let reserved = order.request;
+            let (hold, of_body) = order.admit(charge, &mut request, settings);
+            let request = request.map(|body| RequestBody::new(body, of_body, reserved, settings.window));
+            let future = hold.group().run(|| self.inner.call(request));
+            return ResponseFuture::running(Running::new(future, hold));
         }
         if settings.patience.is_zero() {
             // The future of a charge would first look for a thread that ends its wait.
             return match order.group().try_charge_undelayed(memcg::Bytes(order.bytes)) {
-                Ok((charge, _)) => ResponseFuture::running(order.call(&mut self.inner, request, charge, settings)),
+                Ok((charge, _)) => {
+                    ResponseFuture::running(Running::call(&mut self.inner, request, order, charge, settings))
+                }
                 Err(refused) => ResponseFuture::refused(order.refuse(&refused, request, settings)),
             };
         }

@@ -16,3 +16,10 @@ pub(crate) struct Settings {
     /// The limits of a request's own group, where each request has one.
     pub(crate) request_group: Option<Limits>,
 }
+
+impl Settings {
+    #[inline]
+    pub(crate) fn patience_ns(&self) -> u64 {
+        u64::try_from(self.patience.as_nanos()).unwrap_or(u64::MAX)
+    }
+}

@@ -2,17 +2,18 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use http::{Request, Response};
 use http_body::Body;
+use memcg::Charge;
 use pin_project_lite::pin_project;
+use tower_service::Service;
 
-use crate::account::Account;
-use crate::body::{Refused, ResponseBody};
-use crate::refusal::{Refusal, is_grpc};
+use crate::body::{Refused, RequestBody, ResponseBody, Sends};
+use crate::hold::Hold;
+use crate::order::Order;
+use crate::refusal::{Protocol, Refusal};
 use crate::settings::Settings;
 
 pin_project! {
@@ -21,16 +22,15 @@ pin_project! {
         // `None` once it has answered.
         #[pin]
         future: Option<F>,
-        account: Option<Arc<Account>>,
-        pub(crate) patience: Duration,
-        pub(crate) is_grpc: bool,
+        // The same.
+        hold: Option<Hold>,
     }
 
     impl<F> PinnedDrop for Running<F> {
         fn drop(this: Pin<&mut Self>) {
             let mut running = this.project();
-            if let Some(account) = running.account {
-                account.group().run(|| running.future.set(None));
+            if let Some(hold) = running.hold {
+                hold.group().run(|| running.future.set(None));
             }
         }
     }
@@ -38,22 +38,65 @@ pin_project! {
 
 impl<F> Running<F> {
     #[inline(always)]
-    pub(crate) fn new(future: F, account: Arc<Account>, patience: Duration, is_grpc: bool) -> Self {
-        Running { future: Some(future), account: Some(account), patience, is_grpc }
+    pub(crate) fn new(future: F, hold: Hold) -> Self {
+        Running { future: Some(future), hold: Some(hold) }
     }
-}
 
-impl<F: Future> Running<F> {
-    /// The answer, and the request's account. `None`: it has answered before.
-    pub(crate) fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<(Arc<Account>, F::Output)>> {
+    /// Calls the inner service, in the group of the request.
+    pub(crate) fn call<S, B>(
+        inner: &mut S,
+        mut request: Request<B>,
+        order: Order,
+        charge: Charge,
+        settings: &Settings,
+    ) -> Self
+    where
+        S: Service<Request<RequestBody<B>>, Future = F>,
+    {
+        let reserved = order.request;
+        let (hold, of_body) = order.admit(charge, &mut request, settings);
+        let request = request.map(|body| RequestBody::new(body, of_body, reserved, settings.window));
+        let future = hold.group().run(|| inner.call(request));
+        Running::new(future, hold)
+    }
+
+    /// The answer. Polled after it, the request stays pending.
+    #[inline]
+    pub(crate) fn poll<R, E>(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Response<ResponseBody<R>>, E>>
+    where
+        F: Future<Output = Result<Response<R>, E>>,
+        R: Body,
+    {
         let mut running = self.project();
-        let (Some(account), Some(future)) = (running.account.as_ref(), running.future.as_mut().as_pin_mut()) else {
-            return Poll::Ready(None);
+        let (Some(hold), Some(future)) = (running.hold.as_ref(), running.future.as_mut().as_pin_mut()) else {
+            return Poll::Pending;
         };
-        let answered = ready!(account.group().run(|| future.poll(context)));
+        let answered = ready!(hold.group().run(|| future.poll(context)));
         // It goes first, with the body that it may hold.
-        account.group().run(|| running.future.set(None));
-        Poll::Ready(running.account.take().map(|account| (account, answered)))
+        hold.group().run(|| running.future.set(None));
+        // Matched in place: what returns the answer in something else moves it once more.
+        let failed = match &answered {
+            // A response of known length may have what the request's body has brought.
+            Ok(response) => match hold.has_answered(response.body().size_hint().exact().unwrap_or(0)) {
+                Ok(bytes) => {
+                    let sends = running.hold.take().map(|hold| Sends::new(hold, bytes));
+                    return Poll::Ready(answered.map(|response| response.map(|body| ResponseBody::new(body, sends))));
+                }
+                Err(failed) => Some(failed),
+            },
+            Err(_) => hold.failed(),
+        };
+        let answered = match failed {
+            Some(failed) => {
+                Ok(Refusal::of_body(&failed, &hold.tenant(), hold.patience()).into_response(hold.protocol()))
+            }
+            None => answered.map(|response| response.map(ResponseBody::uncharged)),
+        };
+        *running.hold = None;
+        Poll::Ready(answered)
     }
 }
 
@@ -68,7 +111,7 @@ pin_project! {
 
 impl<B: Body, R> Refusing<B, R> {
     pub(crate) fn new(refusal: Refusal, request: Request<B>, settings: &Settings) -> Self {
-        let response = Some(refusal.into_response(is_grpc(request.headers())));
+        let response = Some(refusal.into_response(Protocol::of(request.headers())));
         Refusing { drains: Refused::of(request, settings.drain), response }
     }
 

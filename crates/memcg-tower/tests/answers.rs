@@ -2,13 +2,16 @@
 
 mod support;
 
+use std::convert::Infallible;
 use std::time::Duration;
 
+use axum::body::Body;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use http::header::RETRY_AFTER;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
+use hyper::body::Frame;
 use memcg::{Event, Group, Limits};
 use memcg_tower::Admitted;
 use tokio::sync::mpsc;
@@ -232,6 +235,45 @@ async fn what_does_not_come_is_given_back() {
     }));
     let (_, live) = text(service.oneshot(sized("acme", 50 * KIB)).await.unwrap()).await;
     assert_eq!(live, (OVERHEAD + RESPONSE).to_string());
+    scene.assert_given_back();
+}
+
+/// A body that has ended, and does not say its length.
+struct Ended;
+
+impl hyper::body::Body for Ended {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        std::task::Poll::Ready(None)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        true
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_has_ended_reserves_and_holds_nothing() {
+    let scene = Scene::new();
+    let (acme, (kept, mut bodies)) = (scene.acme.clone(), mpsc::unbounded_channel());
+    let service = scene.layer().layer(service_fn(move |request: Request<InBody>| {
+        let (acme, kept) = (acme.clone(), kept.clone());
+        async move {
+            assert_eq!(acme.live(), OVERHEAD + RESPONSE);
+            kept.send(request.into_body()).unwrap();
+            ok("answer")
+        }
+    }));
+    let response = service.oneshot(request("acme", Body::new(Ended))).await.unwrap();
+    assert_eq!(scene.acme.live(), OVERHEAD + RESPONSE, "the response's body is there");
+    assert_eq!(text(response).await, (200, "answer".into()));
+    let body = bodies.recv().await.unwrap();
+    assert_eq!(body.collect().await.unwrap().to_bytes(), Bytes::new());
     scene.assert_given_back();
 }
 

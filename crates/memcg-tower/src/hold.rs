@@ -1,0 +1,96 @@
+//! Who has what a request holds.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use memcg::{Charge, Group};
+
+use crate::account::{Account, Failed};
+use crate::refusal::Protocol;
+
+/// What a request holds: of its future, and after that of the body of its response.
+pub(crate) enum Hold {
+    /// The body of the request has ended, so no other part has it: nothing is allocated for it, and nothing locked.
+    Alone(Alone),
+    /// Of the request's body, too, of a large frame on its way, or of the handler.
+    Shared(Arc<Account>),
+}
+
+pub(crate) struct Alone {
+    pub(crate) charge: Charge,
+    /// Of the charge: for the response.
+    pub(crate) response: u64,
+    /// How long a frame of the response may wait for room, in nanoseconds.
+    pub(crate) patience: u64,
+    /// Below the charge, whose bytes are given back first.
+    pub(crate) group: Group,
+}
+
+impl Hold {
+    #[inline]
+    pub(crate) fn group(&self) -> &Group {
+        match self {
+            Hold::Alone(alone) => &alone.group,
+            Hold::Shared(account) => account.group(),
+        }
+    }
+
+    /// Whose request it is.
+    pub(crate) fn tenant(&self) -> Group {
+        match self {
+            Hold::Alone(alone) => alone.group.clone(),
+            Hold::Shared(account) => account.tenant(),
+        }
+    }
+
+    pub(crate) fn patience(&self) -> Duration {
+        match self {
+            Hold::Alone(alone) => Duration::from_nanos(alone.patience),
+            Hold::Shared(account) => account.patience(),
+        }
+    }
+
+    /// The handler has answered with so many bytes. Returns what the response has. `Err`: the body of the request has
+    /// failed, which is the answer.
+    #[inline]
+    pub(crate) fn has_answered(&self, response: u64) -> Result<u64, Box<Failed>> {
+        match self {
+            Hold::Alone(alone) => Ok(alone.response),
+            Hold::Shared(account) => account.has_answered(response),
+        }
+    }
+
+    /// Why the body of the request has failed.
+    pub(crate) fn failed(&self) -> Option<Box<Failed>> {
+        match self {
+            Hold::Alone(_) => None,
+            Hold::Shared(account) => account.failed(),
+        }
+    }
+
+    /// How the failure of a body is said.
+    pub(crate) fn protocol(&self) -> Protocol {
+        match self {
+            Hold::Alone(_) => Protocol::Http,
+            Hold::Shared(account) => account.protocol,
+        }
+    }
+
+    /// Bytes for a larger frame of the response.
+    pub(crate) fn add(&mut self, charge: Charge) {
+        match self {
+            // Both are charges of one group, so nothing is left.
+            Hold::Alone(alone) => drop(alone.charge.merge(charge)),
+            Hold::Shared(account) => account.add_for_response(charge),
+        }
+    }
+
+    /// The same with one more owner.
+    pub(crate) fn share(self) -> (Hold, Arc<Account>) {
+        let account = match self {
+            Hold::Alone(alone) => Account::of_response(alone),
+            Hold::Shared(account) => account,
+        };
+        (Hold::Shared(Arc::clone(&account)), account)
+    }
+}
