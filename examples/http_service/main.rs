@@ -6,7 +6,7 @@
 //! ```
 //!
 //! `--throughput 300` has ours answer in turns with the same service without it, about a minute, and prints the ratio of
-//! their requests a second.
+//! their requests a second, and in a second of processor time.
 //!
 //! With `--features serve`, `--serve FILE` opens a socket for `memcg-top`.
 //!

@@ -2,6 +2,9 @@
 //!
 //! Both run at once, with one worker for the two of them. A client of its own process asks the one and then the other, for
 //! a moment each, over connections that stay open. So both of a pair meet the same machine.
+//!
+//! What else runs on the machine takes away more of a turn than the limits cost. So the client also reads for how long the
+//! threads of the services ran: the processor time of a request says the same with less noise.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -72,9 +75,24 @@ impl Connection {
     }
 }
 
-/// Requests a second that a service answers over these connections.
-async fn turn(connections: &mut Vec<Connection>, sizes: Sizes, time: Duration) -> Result<f64, Failure> {
-    let begun = Instant::now();
+/// For how long the threads of both services have run: they are of the process that has started this one. 0 where the
+/// system does not say.
+fn ran() -> Duration {
+    #[cfg(unix)]
+    let service = std::os::unix::process::parent_id();
+    #[cfg(not(unix))]
+    let service = 0;
+    let tasks = std::fs::read_dir(format!("/proc/{service}/task"));
+    let stats = tasks.into_iter().flatten().flatten().filter_map(|task| {
+        let stat = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
+        stat.split(' ').next()?.parse::<u64>().ok()
+    });
+    Duration::from_nanos(stats.sum())
+}
+
+/// Requests that a service answers over these connections: in a second, and in a second of processor time.
+async fn turn(connections: &mut Vec<Connection>, sizes: Sizes, time: Duration) -> Result<[f64; 2], Failure> {
+    let (begun, ran_before) = (Instant::now(), ran());
     let asks = connections.drain(..).map(|connection| connection.ask(sizes, begun + time));
     let mut all = 0;
     for ended in asks.collect::<JoinSet<_>>().join_all().await {
@@ -82,10 +100,10 @@ async fn turn(connections: &mut Vec<Connection>, sizes: Sizes, time: Duration) -
         connections.push(connection);
         all += answered;
     }
-    Ok(all as f64 / begun.elapsed().as_secs_f64())
+    Ok([begun.elapsed(), ran().saturating_sub(ran_before)].map(|time| all as f64 / time.as_secs_f64()))
 }
 
-/// Asks both services in turns. A line has the requests a second of the one and of the other.
+/// Asks both services in turns. A line has what a turn gives of the one, and of the other.
 pub(crate) async fn client(addresses: [SocketAddr; 2], sizes: Sizes, pairs: usize) -> Result<String, Failure> {
     let mut services = [Vec::new(), Vec::new()];
     for (connections, address) in services.iter_mut().zip(addresses) {
@@ -99,12 +117,13 @@ pub(crate) async fn client(addresses: [SocketAddr; 2], sizes: Sizes, pairs: usiz
     }
     let mut lines = String::new();
     for pair in 0..pairs {
-        let mut each = [0.0; 2];
+        let mut each = [[0.0; 2]; 2];
         // What comes first in a pair comes second in the next one.
         for at in [pair % 2, 1 - pair % 2] {
             each[at] = turn(&mut services[at], sizes, TURN).await?;
         }
-        lines += &format!("{} {}\n", each[0], each[1]);
+        let line = each.as_flattened().iter().map(f64::to_string).collect::<Vec<_>>();
+        lines += &(line.join(" ") + "\n");
     }
     Ok(lines)
 }
@@ -135,20 +154,23 @@ pub(crate) fn run(pairs: usize, sizes: Sizes, scale: usize) -> Result<(), Box<dy
     if !output.status.success() {
         return Err(format!("the client failed: {}\n{printed}", output.status).into());
     }
-    let (mut with, mut bare, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    let mut pairs = Vec::new();
     for line in printed.lines() {
-        let (ours, without) = line.split_once(' ').ok_or("the client prints pairs")?;
-        let (ours, without): (f64, f64) = (ours.parse()?, without.parse()?);
-        with.push(ours);
-        bare.push(without);
-        ratios.push(ours / without);
+        let figures = line.split(' ').map(str::parse).collect::<Result<Vec<f64>, _>>()?;
+        pairs.push(<[f64; 4]>::try_from(figures).map_err(|_| "the client prints pairs of two figures")?);
     }
-    println!("{} pairs of turns of {} ms, {CONNECTIONS} connections, one worker", ratios.len(), TURN.as_millis());
-    for (name, figures) in [("ours", with), ("without", bare)] {
-        println!("{name:<8} {:>8.0} requests a second", median(figures).0);
+    println!("{} pairs of turns of {} ms, {CONNECTIONS} connections, one worker", pairs.len(), TURN.as_millis());
+    let of = |figure: fn(&[f64; 4]) -> f64| median(pairs.iter().map(figure).collect());
+    println!("ours     {:>8.0} requests a second", of(|pair| pair[0]).0);
+    println!("without  {:>8.0} requests a second", of(|pair| pair[2]).0);
+    let (requests, processor) = (of(|pair| pair[0] / pair[2]), of(|pair| pair[1] / pair[3]));
+    for (name, (ratio, [low, high])) in [("a second", requests), ("a second of processor time", processor)] {
+        // The system may not say for how long a thread ran.
+        if ratio.is_nan() {
+            continue;
+        }
+        println!("ratio    {ratio:>8.3} [{low:.3}, {high:.3}] {name}: the median, and where it lies in 95 of 100 runs");
     }
-    let (ratio, [low, high]) = median(ratios);
-    println!("ratio    {ratio:>8.3} [{low:.3}, {high:.3}]: the median, and where it lies in 95 of 100 runs");
     println!("{}", settle(ours)?.1);
     Ok(())
 }
