@@ -85,21 +85,21 @@ async fn a_refusal_names_its_group() {
     assert_empty(&runtime);
 }
 
-/// Joins of each kind below a max that is too small for them: a refusal that names the group, or bytes above max by
-/// force where DataFusion does not let a growth fail. All comes back.
+/// Joins of each kind below a max that is too small for them: a refusal that names the group, or files, or bytes above
+/// max by force where DataFusion does not let a growth fail. All comes back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn joins_of_each_kind_are_refused_or_forced() {
-    let (session, runtime) = (session(60), runtime());
+    let (session, runtime) = (session(20), runtime());
     let settings = |prefer_hash: bool| format!("SET datafusion.optimizer.prefer_hash_join = {prefer_hash}");
     let cases = [
         ("HashJoinExec", true, JOIN),
         ("SortMergeJoin", false, JOIN),
-        ("NestedLoopJoinExec", true, "SELECT count(*), max(a.text) FROM rows a JOIN rows b ON a.key < b.id"),
         (
-            "CrossJoinExec",
+            "NestedLoopJoinExec",
             true,
-            "SELECT max(a.text), max(b.text) FROM rows a CROSS JOIN (SELECT * FROM rows LIMIT 9) b",
+            "SELECT count(*), max(a.text), max(b.text) FROM rows a JOIN rows b ON a.key < b.id",
         ),
+        ("CrossJoinExec", true, "SELECT max(a.text), max(b.text) FROM rows a CROSS JOIN rows b"),
     ];
     for (operator, prefer_hash, sql) in cases {
         let acme = runtime.root().scope("acme", limit(MIB)).unwrap();
@@ -108,7 +108,11 @@ async fn joins_of_each_kind_are_refused_or_forced() {
         let plan = text(&query.sql(&format!("EXPLAIN {sql}")).await.unwrap().collect().await.unwrap());
         assert!(plan.contains(operator), "no {operator} in {plan}");
         match query.sql(sql).await.unwrap().collect().await {
-            Ok(rows) => assert!(!rows.is_empty() && acme.peak() > MIB, "{operator} needs no memory: {}", acme.peak()),
+            // It was refused and spilled, or above max by force.
+            Ok(rows) => {
+                let is_short = acme.refused_count() > 0 || acme.peak() > MIB;
+                assert!(!rows.is_empty() && is_short, "{operator} needs no memory: {}", acme.peak());
+            }
             Err(error) => {
                 let line = error.to_string();
                 assert!(line.contains("/acme refused") && line.contains("for /acme/17"), "{operator}: {line}");
