@@ -12,12 +12,14 @@
 //! Greedy's; and what it takes above the unbounded pool, in raw pairs, a raw charge of a group with its return on one
 //! thread. The brackets have the first and the third quartile.
 
+use std::fmt::{self, Display, Formatter};
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Barrier};
 use std::time::Instant;
 
 use datafusion_execution::memory_pool::{
-    FairSpillPool, GreedyMemoryPool, MemoryConsumer, MemoryPool, TrackConsumersPool, UnboundedMemoryPool,
+    FairSpillPool, GreedyMemoryPool, MemoryConsumer, MemoryPool, MemoryReservation, TrackConsumersPool,
+    UnboundedMemoryPool,
 };
 use memcg::{GroupName, Limits, Runtime};
 use memcg_datafusion::{GroupPool, PoolConfig};
@@ -29,6 +31,34 @@ const MAX: usize = 1 << 30;
 const TOP: NonZeroUsize = NonZeroUsize::new(5).unwrap();
 
 type Pool = Arc<dyn MemoryPool>;
+
+/// What a reservation costs without a pool: the floor of all rows.
+#[derive(Debug)]
+struct NoPool;
+
+impl Display for NoPool {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str("none")
+    }
+}
+
+impl MemoryPool for NoPool {
+    fn name(&self) -> &str {
+        "none"
+    }
+
+    fn grow(&self, _: &MemoryReservation, _: usize) {}
+
+    fn shrink(&self, _: &MemoryReservation, _: usize) {}
+
+    fn try_grow(&self, _: &MemoryReservation, _: usize) -> datafusion_common::Result<()> {
+        Ok(())
+    }
+
+    fn reserved(&self) -> usize {
+        0
+    }
+}
 
 /// The pools by name. The first is what the others are compared with, the second is Greedy.
 fn pools(runtime: &Runtime) -> Vec<(&'static str, Pool)> {
@@ -43,6 +73,7 @@ fn pools(runtime: &Runtime) -> Vec<(&'static str, Pool)> {
         ("GreedyMemoryPool", Arc::new(GreedyMemoryPool::new(MAX))),
         ("FairSpillPool", Arc::new(FairSpillPool::new(MAX))),
         ("TrackConsumersPool<Greedy>", Arc::new(TrackConsumersPool::new(GreedyMemoryPool::new(MAX), TOP))),
+        ("none", Arc::new(NoPool)),
         ("GroupPool", of_group(&PoolConfig::new())),
         ("GroupPool, spill_on_demand", of_group(&on_demand)),
         ("GroupPool, with a reserve", of_group(&on_demand.unspillable_reserve(64 << 20))),
