@@ -65,14 +65,35 @@ fn pools_under_three_tenants() {
 fn a_container() {
     let small = ["--policy", "guard", "--scale", "0.001", "--memory", "16", "--seconds", "0.1", "--rounds", "2"];
     let output = run(&[&small[..], &["--quiet", "--container", "--format", "csv"]].concat());
-    if output.stdout.is_empty() {
-        assert!(text(&output.stderr).contains("makes no control group here"), "{}", text(&output.stderr));
-        println!("left out: {}", text(&output.stderr));
+    if is_left_out(&output) {
         return;
     }
     let table = text(&output.stdout);
     assert_eq!(table.lines().filter(|line| line.starts_with("guard,")).count(), 1, "{table}");
     assert!(!table.contains(",-"), "it has ended all phases: {table}");
+}
+
+/// Queries without a limit in a small control group of the system: it kills the process, and the program says when.
+#[test]
+fn a_container_kills_what_has_no_limit() {
+    let large = ["--policy", "unbounded", "--scale", "0.05", "--memory", "1", "--seconds", "1", "--quiet"];
+    let output = run(&[&large[..], &["--container", "--format", "json"]].concat());
+    if is_left_out(&output) {
+        return;
+    }
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let outcome = &report["outcomes"][0];
+    assert!(outcome["is_in_container"].as_bool().unwrap());
+    assert!(outcome["killed_in"].is_string(), "{}", outcome["phases"]);
+}
+
+/// Whether the system lets the program make no control group here.
+fn is_left_out(output: &Output) -> bool {
+    if output.stdout.is_empty() {
+        assert!(text(&output.stderr).contains("makes no control group here"), "{}", text(&output.stderr));
+        println!("left out: {}", text(&output.stderr));
+    }
+    output.stdout.is_empty()
 }
 
 #[test]

@@ -96,6 +96,20 @@ fn operators_are_told_apart_by_their_whole_name() {
     assert_eq!((held("Join"), held("JoinInput"), query.live()), (0b101, 0b1010, 0b11111));
 }
 
+/// An operator whose group cannot be made, here because its query is offline, charges the query.
+#[test]
+fn without_a_group_of_its_own_an_operator_charges_its_query() {
+    let runtime = runtime();
+    let query = runtime.root().create("q17", Limits::new()).unwrap();
+    let pool: Arc<dyn MemoryPool> = Arc::new(GroupPool::with_config(&query, &PoolConfig::new().by_operator()).unwrap());
+    query.offline().unwrap();
+    let join = unspillable("Join", &pool);
+    join.grow(100);
+    assert_eq!((query.live(), pool.reserved()), (100, 100));
+    drop(join);
+    assert_eq!(query.live(), 0);
+}
+
 /// Threads that ask for operators at the same time have one group for each kind.
 #[test]
 fn operators_come_on_many_threads() {

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use datafusion::arrow::array::RecordBatch;
+use datafusion::common::DataFusionError;
 use datafusion::physical_plan::collect;
 use datafusion::prelude::SessionContext;
-use memcg::{Limits, Runtime};
+use memcg::{CreateError, Limits, Runtime};
 use memcg_datafusion::{InGroupSession, PoolConfig};
 
 use crate::data::{MIB, assert_empty, limit, runtime, session, session_of, text, until};
@@ -68,7 +69,7 @@ async fn a_refusal_names_its_group() {
     let mut names_a_holder = false;
     for _ in 0..100 {
         let error = query.sql(JOIN).await.unwrap().collect().await.unwrap_err();
-        assert!(matches!(error.find_root(), datafusion::common::DataFusionError::ResourcesExhausted(_)), "{error}");
+        assert!(matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)), "{error}");
         let line = error.to_string();
         for part in ["HashJoinInput", "/acme refused", "for /acme/17: short by", "of max 1 MiB; ", "to fit,"] {
             assert!(line.contains(part), "no {part:?} in {line}");
@@ -122,6 +123,20 @@ async fn joins_of_each_kind_are_refused_or_forced() {
         until("all bytes are back", || acme.live() == 0);
     }
     assert_empty(&runtime);
+}
+
+/// Two queries of one name: the second is told, and gets no group.
+#[tokio::test(flavor = "current_thread")]
+async fn a_name_is_taken_once() {
+    let (session, runtime) = (session(1), runtime());
+    let acme = runtime.root().create("acme", Limits::new()).unwrap();
+    let first = session.for_query(&acme, "q17", Limits::new(), &PoolConfig::new()).unwrap();
+    let error = session.for_query(&acme, "q17", Limits::new(), &PoolConfig::new()).unwrap_err();
+    let DataFusionError::External(inner) = &error else { panic!("{error:?}") };
+    assert!(matches!(inner.downcast_ref(), Some(CreateError::Taken { .. })), "{error}");
+    assert_eq!(acme.children().len(), 1);
+    drop(first);
+    assert!(session.for_query(&acme, "q17", Limits::new(), &PoolConfig::new()).is_ok());
 }
 
 /// A session of a tenant: all its queries are in one group, and a session of another group made from it is not.
