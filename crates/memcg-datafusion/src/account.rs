@@ -149,6 +149,14 @@ impl Accounts {
         })
     }
 
+    /// The group of all consumers, where they do no more than charge it.
+    pub(crate) fn plain(&self) -> Option<&Group> {
+        match self {
+            Accounts::One(account) if account.cover.is_none() => Some(&account.group),
+            _ => None,
+        }
+    }
+
     /// The account of a consumer: the same one for each call with it.
     #[inline]
     pub(crate) fn of(&self, consumer: &MemoryConsumer, kind: Kind) -> &Account {

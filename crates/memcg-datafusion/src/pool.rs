@@ -54,6 +54,8 @@ use crate::sorts::Step;
 /// ```
 #[derive(Debug)]
 pub struct GroupPool {
+    /// The group of all consumers, where the pool does nothing beyond charging it.
+    plain: Option<Group>,
     accounts: Accounts,
     reserve: u64,
     patience: Option<Patience>,
@@ -96,7 +98,9 @@ impl GroupPool {
         let life = Life::new(scope);
         let ends = Arc::clone(&life);
         let cancelled = life.group().on_cancel(move |_| ends.cancel());
+        let plain = accounts.plain().filter(|_| config.reserve == 0).cloned();
         GroupPool {
+            plain,
             accounts,
             reserve: config.reserve,
             patience: Patience::new(config.patience_or_default()),
@@ -135,15 +139,31 @@ impl GroupPool {
     }
 
     /// Charges the growth of a reservation to the account of its consumer.
-    fn try_grow_by_kind(&self, accounts: &Accounts, reservation: &MemoryReservation, bytes: u64) -> Result<()> {
+    #[inline(never)]
+    fn try_grow_by_kind(&self, reservation: &MemoryReservation, bytes: u64) -> Result<()> {
         let consumer = reservation.consumer();
         let kind = Kind::of(consumer);
-        let account = accounts.of(consumer, kind);
-        let is_plain = account.is_plain(kind) && !self.reaches_reserve(account, reservation, kind, bytes);
+        let account = self.accounts.of(consumer, kind);
+        // In a plain pool it did not fit.
+        let is_plain =
+            self.plain.is_none() && account.is_plain(kind) && !self.reaches_reserve(account, reservation, kind, bytes);
         if is_plain && account.charge_if_room(bytes) {
             return Ok(());
         }
         self.try_grow_slow(account, reservation, kind, bytes)
+    }
+
+    /// Returns bytes of a reservation to the account of its consumer.
+    #[inline(never)]
+    fn shrink_by_kind(&self, reservation: &MemoryReservation, bytes: u64) {
+        let consumer = reservation.consumer();
+        self.replays.shrunk(reservation);
+        let kind = Kind::of(consumer);
+        let account = self.accounts.of(consumer, kind);
+        match account.is_plain(kind) {
+            true => account.uncharge(bytes),
+            false => shrink_slow(account, consumer, kind, bytes),
+        }
     }
 
     /// Charges a growth that does not fit at once, or whose consumer may have to spill.
@@ -282,16 +302,6 @@ impl GroupPool {
     }
 }
 
-/// Returns bytes of a consumer to its account.
-fn shrink_by_kind(accounts: &Accounts, consumer: &MemoryConsumer, bytes: u64) {
-    let kind = Kind::of(consumer);
-    let account = accounts.of(consumer, kind);
-    match account.is_plain(kind) {
-        true => account.uncharge(bytes),
-        false => shrink_slow(account, consumer, kind, bytes),
-    }
-}
-
 /// Returns bytes to an account that is asked to spill, or in which a sort spills.
 #[cold]
 #[inline(never)]
@@ -393,25 +403,21 @@ impl MemoryPool for GroupPool {
         account.charge(bytes);
     }
 
+    /// The first line is the whole way of a plain pool, unless the consumer lets go of all.
     #[inline]
     fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
-        self.replays.shrunk(reservation);
-        match &self.accounts {
-            Accounts::One(account) => account.uncharge(shrink as u64),
-            accounts => shrink_by_kind(accounts, reservation.consumer(), shrink as u64),
+        match &self.plain {
+            Some(group) if reservation.size() > 0 => group.uncharge(shrink),
+            _ => self.shrink_by_kind(reservation, shrink as u64),
         }
     }
 
-    /// A pool that does nothing beyond charging its group does not look at the consumer where the growth fits.
+    /// The same, where the growth fits at once.
     #[inline]
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
-        let bytes = additional as u64;
-        match &self.accounts {
-            Accounts::One(account) if self.reserve == 0 => match account.charge_if_room(bytes) {
-                true => Ok(()),
-                false => self.try_grow_slow(account, reservation, Kind::of(reservation.consumer()), bytes),
-            },
-            accounts => self.try_grow_by_kind(accounts, reservation, bytes),
+        match &self.plain {
+            Some(group) if group.charge_raw_if_room(additional) => Ok(()),
+            _ => self.try_grow_by_kind(reservation, additional as u64),
         }
     }
 
