@@ -7,7 +7,7 @@ use datafusion_execution::memory_pool::MemoryConsumer;
 use memcg::{Bytes, ChargeError, CreateError, Group, GroupName, GroupScope, Limits, Priority, RawCover, Registration};
 
 use crate::config::PoolConfig;
-use crate::consumer::{Kind, Part, SORTER};
+use crate::consumer::{Kind, Part, SORTER, is_as_it_says};
 use crate::covers::Scope;
 use crate::demand::Demand;
 use crate::sorts::Sorts;
@@ -129,6 +129,34 @@ pub(crate) enum Accounts {
     ByOperator { parent: Scope, asks: bool, first: OnceLock<Box<Operator>> },
 }
 
+/// The groups that consumers charge, for the common growth and return.
+#[derive(Debug)]
+pub(crate) enum Quick {
+    /// The whole name decides, or charges pay for allocations.
+    None,
+    One(Group),
+    BySpill {
+        spillable: Group,
+        unspillable: Group,
+        demand: Arc<Demand>,
+    },
+}
+
+impl Quick {
+    /// The group that the consumer charges, where that is all there is to do.
+    #[inline]
+    pub(crate) fn of(&self, consumer: &MemoryConsumer) -> Option<&Group> {
+        match self {
+            Quick::One(group) => Some(group),
+            Quick::BySpill { spillable, unspillable, demand } => {
+                let is_quick = !demand.is_open() && demand.sorts.are_quiet() && is_as_it_says(consumer);
+                is_quick.then_some(if consumer.can_spill() { spillable } else { unspillable })
+            }
+            Quick::None => None,
+        }
+    }
+}
+
 /// The account of a kind of operator, in a list that only grows: it is read without a lock.
 #[derive(Debug)]
 pub(crate) struct Operator {
@@ -149,11 +177,19 @@ impl Accounts {
         })
     }
 
-    /// The group of all consumers, where they do no more than charge it.
-    pub(crate) fn plain(&self) -> Option<&Group> {
+    /// What is known of the accounts without a look at the whole name of a consumer.
+    pub(crate) fn quick(&self) -> Quick {
         match self {
-            Accounts::One(account) if account.cover.is_none() => Some(&account.group),
-            _ => None,
+            Accounts::One(account) if account.cover.is_none() => Quick::One(account.group.clone()),
+            Accounts::BySpill { spillable, unspillable } if spillable.cover.is_none() => match &spillable.demand {
+                Some(demand) => Quick::BySpill {
+                    spillable: spillable.group.clone(),
+                    unspillable: unspillable.group.clone(),
+                    demand: Arc::clone(demand),
+                },
+                None => Quick::None,
+            },
+            _ => Quick::None,
         }
     }
 

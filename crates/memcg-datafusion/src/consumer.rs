@@ -79,6 +79,17 @@ impl Kind {
     }
 }
 
+/// Whether the consumer is charged by what it says of itself alone, while no consumer is asked to spill and no sort spills.
+/// The first letter tells the others apart, so this may be false of one that is.
+#[inline]
+pub(crate) fn is_as_it_says(consumer: &MemoryConsumer) -> bool {
+    match consumer.name().as_bytes().first() {
+        Some(b'O' | b'R') => !consumer.can_spill(),
+        Some(b'E') => consumer.can_spill(),
+        _ => true,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,6 +108,24 @@ mod tests {
             assert_eq!(kind(other, true), Kind::Other, "{other}");
         }
         assert_eq!(kind("ExternalSorter[0]", false), Kind::Other);
+    }
+
+    /// What the first letter decides is what the whole name says.
+    #[test]
+    fn the_first_letter_is_never_wrong() {
+        let names = [SORTER, MERGE, EXCHANGE, BOUNDED, REPLAYING[0], REPLAYING[1], "HashJoinInput", "Other", "R", ""];
+        let consumers = names.iter().flat_map(|name| {
+            [true, false].map(|can_spill| MemoryConsumer::new(format!("{name}[0]")).with_can_spill(can_spill))
+        });
+        let mut seen = [0, 0];
+        for consumer in consumers {
+            let kind = Kind::of(&consumer);
+            let is_plain =
+                kind != Kind::Sort(Part::Merge) && kind.is_among_spillable(&consumer) == consumer.can_spill();
+            assert!(is_plain || !is_as_it_says(&consumer), "{consumer:?}");
+            seen[usize::from(is_as_it_says(&consumer))] += 1;
+        }
+        assert!(seen.iter().all(|&seen| seen > 3), "{seen:?}");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use datafusion_common::{DataFusionError, Result};
 use datafusion_execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
 use memcg::{Bytes, ChargeError, CreateError, Group, OverLimitError, Registration};
 
-use crate::account::{Account, Accounts};
+use crate::account::{Account, Accounts, Quick};
 use crate::config::PoolConfig;
 use crate::consumer::Kind;
 use crate::covers::{Scope, cover_of};
@@ -54,8 +54,7 @@ use crate::sorts::Step;
 /// ```
 #[derive(Debug)]
 pub struct GroupPool {
-    /// The group of all consumers, where the pool does nothing beyond charging it.
-    plain: Option<Group>,
+    quick: Quick,
     accounts: Accounts,
     reserve: u64,
     patience: Option<Patience>,
@@ -98,9 +97,8 @@ impl GroupPool {
         let life = Life::new(scope);
         let ends = Arc::clone(&life);
         let cancelled = life.group().on_cancel(move |_| ends.cancel());
-        let plain = accounts.plain().filter(|_| config.reserve == 0).cloned();
         GroupPool {
-            plain,
+            quick: accounts.quick(),
             accounts,
             reserve: config.reserve,
             patience: Patience::new(config.patience_or_default()),
@@ -138,15 +136,14 @@ impl GroupPool {
         &self.life
     }
 
-    /// Charges the growth of a reservation to the account of its consumer.
+    /// Charges the growth of a reservation to the account of its consumer. `has_no_room`: it did not fit a moment ago.
     #[inline(never)]
-    fn try_grow_by_kind(&self, reservation: &MemoryReservation, bytes: u64) -> Result<()> {
+    fn try_grow_by_kind(&self, reservation: &MemoryReservation, bytes: u64, has_no_room: bool) -> Result<()> {
         let consumer = reservation.consumer();
         let kind = Kind::of(consumer);
         let account = self.accounts.of(consumer, kind);
-        // In a plain pool it did not fit.
         let is_plain =
-            self.plain.is_none() && account.is_plain(kind) && !self.reaches_reserve(account, reservation, kind, bytes);
+            !has_no_room && account.is_plain(kind) && !self.reaches_reserve(account, reservation, kind, bytes);
         if is_plain && account.charge_if_room(bytes) {
             return Ok(());
         }
@@ -262,9 +259,13 @@ impl GroupPool {
     /// Whether a growth would take of what is kept for consumers that cannot spill, and its consumer can.
     #[inline]
     fn reaches_reserve(&self, account: &Account, reservation: &MemoryReservation, kind: Kind, additional: u64) -> bool {
-        self.reserve > 0
-            && self.helps_itself(reservation, kind)
-            && account.group.headroom() < self.reserve.saturating_add(additional)
+        !self.leaves_reserve(&account.group, additional) && self.helps_itself(reservation, kind)
+    }
+
+    /// Whether a growth leaves what is kept for consumers that cannot spill.
+    #[inline]
+    fn leaves_reserve(&self, group: &Group, additional: u64) -> bool {
+        self.reserve == 0 || group.headroom() >= self.reserve.saturating_add(additional)
     }
 
     /// What is done for a growth that its group has refused, before DataFusion is told.
@@ -403,21 +404,27 @@ impl MemoryPool for GroupPool {
         account.charge(bytes);
     }
 
-    /// The first line is the whole way of a plain pool, unless the consumer lets go of all.
+    /// The first arm is the whole way of most returns.
     #[inline]
     fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
-        match &self.plain {
+        match self.quick.of(reservation.consumer()) {
             Some(group) if reservation.size() > 0 => group.uncharge(shrink),
             _ => self.shrink_by_kind(reservation, shrink as u64),
         }
     }
 
-    /// The same, where the growth fits at once.
+    /// The same of a growth that fits at once.
     #[inline]
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
-        match &self.plain {
-            Some(group) if group.charge_raw_if_room(additional) => Ok(()),
-            _ => self.try_grow_by_kind(reservation, additional as u64),
+        let (consumer, bytes) = (reservation.consumer(), additional as u64);
+        match self.quick.of(consumer) {
+            Some(group) if !consumer.can_spill() || self.leaves_reserve(group, bytes) => {
+                match group.charge_raw_if_room(additional) {
+                    true => Ok(()),
+                    false => self.try_grow_by_kind(reservation, bytes, true),
+                }
+            }
+            _ => self.try_grow_by_kind(reservation, bytes, false),
         }
     }
 

@@ -178,7 +178,13 @@ impl Sorts {
     /// Whether the consumer takes or gives without more ado: a sorter, where no sort of the account spills.
     #[inline]
     pub(crate) fn is_plain(&self, part: Part) -> bool {
-        part == Part::Sorter && self.busy.load(Ordering::Relaxed) == 0
+        part == Part::Sorter && self.are_quiet()
+    }
+
+    /// Whether none spills.
+    #[inline]
+    pub(crate) fn are_quiet(&self) -> bool {
+        self.busy.load(Ordering::Relaxed) == 0
     }
 
     /// Does `work` with the sort of a consumer. `None`: it has none, as a sorter without its merge.
