@@ -53,6 +53,9 @@ impl Held {
 #[derive(Default)]
 pub(crate) struct Calls {
     pub(crate) made: AtomicU64,
+    /// Hooks whose guard was dropped. A thread that has chosen such a group counts it as a victim, and then finds the hook
+    /// gone.
+    pub(crate) gone: AtomicU64,
 }
 
 /// One group, for as long as its place is not given to another.
@@ -60,6 +63,7 @@ pub(crate) struct Job {
     pub(crate) group: Group,
     pub(crate) held: Arc<Held>,
     hook: Mutex<Option<Registration>>,
+    calls: Arc<Calls>,
 }
 
 impl Job {
@@ -75,13 +79,16 @@ impl Job {
                 lock(&stopped).push(Arc::clone(&held));
             })
         });
-        Self { group, held, hook: Mutex::new(hook) }
+        Self { group, held, hook: Mutex::new(hook), calls: Arc::clone(calls) }
     }
 
     /// Its group goes offline, whichever thread waits there; what it holds goes now or with its last user.
     pub(crate) fn end(&self, now: bool) {
         self.group.offline_tree();
-        drop(lock(&self.hook).take());
+        if let Some(hook) = lock(&self.hook).take() {
+            self.calls.gone.fetch_add(1, Ordering::SeqCst);
+            drop(hook);
+        }
         if now {
             self.held.free();
         }
