@@ -112,7 +112,7 @@ fn reads() {
         Ok(trigger) => trigger,
         Err(fault) => return println!("none: {fault}"),
     };
-    assert!(!trigger.wait(Duration::ZERO).expect("the file stays"), "nobody waits for memory yet");
+    assert!(!trigger.wait(Duration::ZERO).expect("the file stays"), "no task waits for memory yet");
     println!("set");
     input.next();
     thread::spawn(|| {

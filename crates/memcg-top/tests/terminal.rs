@@ -153,7 +153,7 @@ fn in_a_terminal_of_80_by_24() {
     tmux.shows(&["a recording's limits cannot be set"]);
 }
 
-/// Passes on questions and answers between whoever connects to `path` and the service, and keeps the questions.
+/// Passes on questions and answers between the clients of `path` and the service, and keeps the questions.
 fn listens_in(path: &Path, service: &Path) -> Arc<Mutex<Vec<Value>>> {
     let (listener, service) = (UnixListener::bind(path).unwrap(), service.to_path_buf());
     let questions = Arc::new(Mutex::new(Vec::new()));

@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use memcg::{Bytes, Charge, ChargeError, Group, GroupScope};
 
-use crate::hold::Alone;
-use crate::refusal::Protocol;
+use crate::protocol::Protocol;
 use crate::settings::Settings;
 
 /// The reservation of a request. Its last owner gives the bytes back.
@@ -73,8 +72,7 @@ impl Account {
     }
 
     /// What a response has alone, to share it with a large frame.
-    pub(crate) fn of_response(alone: Alone) -> Arc<Account> {
-        let Alone { charge, response, patience, group } = alone;
+    pub(crate) fn of_response(charge: Charge, response: u64, patience: u64, group: Group) -> Arc<Account> {
         let state = State { charge, request: ANSWERED, response, failed: None };
         Arc::new(Account { state: Mutex::new(state), scope: None, group, patience, protocol: Protocol::Http })
     }

@@ -5,7 +5,8 @@ use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 
 use crate::body::ResponseBody;
 use crate::grpc;
-use crate::refusal::{Protocol, Refusal};
+use crate::protocol::Protocol;
+use crate::refusal::Refusal;
 
 impl Refusal {
     pub(crate) fn into_response<B>(self, protocol: Protocol) -> Response<ResponseBody<B>> {

@@ -98,7 +98,7 @@ where
                     let Waiting { mut inner, request, order, settings, .. } = *waiting;
                     match charged {
                         Ok(charge) => {
-                            let running = Running::call(&mut inner, request, order, charge, &settings);
+                            let running = order.call(&mut inner, request, charge, &settings);
                             stage.set(Stage::Runs { running });
                         }
                         Err(refused) => {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use memcg::{Charge, Group};
 
 use crate::account::{Account, Failed};
-use crate::refusal::Protocol;
+use crate::protocol::Protocol;
 
 /// What a request holds: of its future, and after that of the body of its response.
 pub(crate) enum Hold {
@@ -88,7 +88,9 @@ impl Hold {
     /// The same with one more owner.
     pub(crate) fn share(self) -> (Hold, Arc<Account>) {
         let account = match self {
-            Hold::Alone(alone) => Account::of_response(alone),
+            Hold::Alone(Alone { charge, response, patience, group }) => {
+                Account::of_response(charge, response, patience, group)
+            }
             Hold::Shared(account) => account,
         };
         (Hold::Shared(Arc::clone(&account)), account)

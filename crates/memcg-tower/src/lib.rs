@@ -14,6 +14,7 @@ mod grpc;
 mod hold;
 mod layer;
 mod order;
+mod protocol;
 mod refusal;
 mod service;
 mod settings;

@@ -5,12 +5,15 @@ use std::sync::Arc;
 use http::Request;
 use http_body::Body;
 use memcg::{Charge, ChargeError, Group, GroupName, GroupScope};
+use tower_service::Service;
 
 use crate::account::{Account, Admitted};
+use crate::body::RequestBody;
 use crate::hold::{Alone, Hold};
-use crate::refusal::{Protocol, Refusal};
+use crate::protocol::Protocol;
+use crate::refusal::Refusal;
 use crate::settings::Settings;
-use crate::stages::Refusing;
+use crate::stages::{Refusing, Running};
 
 /// What a request is charged, and to which group.
 pub(crate) struct Order {
@@ -77,5 +80,23 @@ impl Order {
         }
         let of_body = (!self.has_ended).then(|| Arc::clone(&account));
         (Hold::Shared(account), of_body)
+    }
+
+    /// Calls the inner service for a request that is admitted, in its group.
+    pub(crate) fn call<S, B>(
+        self,
+        inner: &mut S,
+        mut request: Request<B>,
+        charge: Charge,
+        settings: &Settings,
+    ) -> Running<S::Future>
+    where
+        S: Service<Request<RequestBody<B>>>,
+    {
+        let reserved = self.request;
+        let (hold, of_body) = self.admit(charge, &mut request, settings);
+        let request = request.map(|body| RequestBody::new(body, of_body, reserved, settings.window));
+        let future = hold.group().run(|| inner.call(request));
+        Running::new(future, hold)
     }
 }

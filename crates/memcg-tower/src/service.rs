@@ -81,9 +81,7 @@ where
         if settings.patience.is_zero() {
             // The future of a charge would first look for a thread that ends its wait.
             return match order.group().try_charge_undelayed(memcg::Bytes(order.bytes)) {
-                Ok((charge, _)) => {
-                    ResponseFuture::running(Running::call(&mut self.inner, request, order, charge, settings))
-                }
+                Ok((charge, _)) => ResponseFuture::running(order.call(&mut self.inner, request, charge, settings)),
                 Err(refused) => ResponseFuture::refused(order.refuse(&refused, request, settings)),
             };
         }

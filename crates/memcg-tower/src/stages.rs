@@ -6,14 +6,12 @@ use std::task::{Context, Poll, ready};
 
 use http::{Request, Response};
 use http_body::Body;
-use memcg::Charge;
 use pin_project_lite::pin_project;
-use tower_service::Service;
 
-use crate::body::{Refused, RequestBody, ResponseBody, Sends};
+use crate::body::{Refused, ResponseBody, Sends};
 use crate::hold::Hold;
-use crate::order::Order;
-use crate::refusal::{Protocol, Refusal};
+use crate::protocol::Protocol;
+use crate::refusal::Refusal;
 use crate::settings::Settings;
 
 pin_project! {
@@ -40,24 +38,6 @@ impl<F> Running<F> {
     #[inline(always)]
     pub(crate) fn new(future: F, hold: Hold) -> Self {
         Running { future: Some(future), hold: Some(hold) }
-    }
-
-    /// Calls the inner service, in the group of the request.
-    pub(crate) fn call<S, B>(
-        inner: &mut S,
-        mut request: Request<B>,
-        order: Order,
-        charge: Charge,
-        settings: &Settings,
-    ) -> Self
-    where
-        S: Service<Request<RequestBody<B>>, Future = F>,
-    {
-        let reserved = order.request;
-        let (hold, of_body) = order.admit(charge, &mut request, settings);
-        let request = request.map(|body| RequestBody::new(body, of_body, reserved, settings.window));
-        let future = hold.group().run(|| inner.call(request));
-        Running::new(future, hold)
     }
 
     /// The answer. Polled after it, the request stays pending.
