@@ -86,11 +86,11 @@ mod tests;
 pub use counter::config::{CounterConfig, Pressure};
 pub use error::{CounterChargeError, CounterId, CounterLimitError, SetChargeError};
 pub use group::{
-    Charge, ChargeError, ChargeFuture, ChargeSet, Checkpoint, ContradictionError, Counter, CounterRow, CoverGuard,
-    Covered, CoveredBy, CreateError, Diagnosis, EnterGuard, EventFuture, Events, Group, GroupCounter, GroupId,
-    GroupPressure, GroupScope, Grouped, InGroup, Ledger, LimitError, Limits, MergeError, NameError, OfflineError,
-    OverLimitError, PressureShare, PressureTrigger, PressureTriggerError, RawCover, ReclaimError, Registration,
-    Snapshot, SnapshotRow, SplitError,
+    CentralStock, Charge, ChargeError, ChargeFuture, ChargeSet, Checkpoint, ContradictionError, Counter, CounterRow,
+    CoverGuard, Covered, CoveredBy, CreateError, Diagnosis, EnterGuard, EventFuture, Events, Group, GroupCounter,
+    GroupId, GroupPressure, GroupScope, Grouped, InGroup, Ledger, LimitError, Limits, MergeError, NameError,
+    OfflineError, OverLimitError, PressureShare, PressureTrigger, PressureTriggerError, RawCover, ReclaimError,
+    Registration, Snapshot, SnapshotRow, SplitError,
 };
 pub use page_counter::set::{CounterSet, SetStock};
 pub use page_counter::{Counts, PageCounter, PeakWindow};

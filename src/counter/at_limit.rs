@@ -12,10 +12,9 @@ use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::stocks::{self, Scope};
 use crate::counter::walk::{Amount, Walked};
-use crate::counter::{exceeded, marks};
+use crate::counter::{central, exceeded, marks};
 use crate::sync::Ordering;
-use crate::thread::block::Block;
-use crate::thread::slow_path::Outermost;
+use crate::thread::slow_path::{Entered, Outermost};
 
 /// The most levels that one charge closes in turn before it returns its refusal. A tree has fewer in practice, so only
 /// limits that move all the time can reach it.
@@ -77,22 +76,30 @@ fn is_hopeless(tree: &Tree, refusal: &LevelRefusal<'_>, n: u64) -> bool {
     !may_reclaim && refusal.is_beyond_credit(n)
 }
 
-/// Uncharge the credit in this thread's own slot, and try again where there was any. It waits for no other thread.
+/// Uncharge the credit that is at hand, in this thread's own slot and in central stocks, and try again where there was
+/// any. It waits for no other thread.
 #[cold]
 pub(crate) fn take_own_and_retry<'a>(
     counter: &'a Counter,
-    block: Option<&Block>,
+    path: &Entered,
     n: u64,
     refusal: LevelRefusal<'a>,
 ) -> Result<Walked, LevelRefusal<'a>> {
-    let Some((block, slot)) = block.and_then(|block| Some((block, block.slot(counter.index)?))) else {
+    let block = path.own_block();
+    let found = path.outermost().is_some_and(|_| central::close_at_once(refusal.level));
+    let slot = block.and_then(|block| block.slot(counter.index));
+    if slot.is_none() && !found {
         return Err(refusal);
-    };
-    counter.enter(block);
-    let back = slot.take_back(u64::MAX, counter.incarnation().fenced);
+    }
+    if let Some(block) = block {
+        counter.enter(block);
+    }
+    let back = slot.map_or(0, |slot| slot.take_back(u64::MAX, counter.incarnation().fenced));
     counter.uncharge_levels(back);
-    let walked = if back > 0 { counter.walk(n, Amount::Needed) } else { Err(refusal) };
-    block.transit.end();
+    let walked = if found || back > 0 { counter.walk(n, Amount::Needed) } else { Err(refusal) };
+    if let Some(block) = block {
+        block.transit.end();
+    }
     walked
 }
 

@@ -213,7 +213,7 @@ impl Counter {
             Err(refusal) => refusal,
         };
         if refused == OnRefusal::ReturnAtOnce {
-            let walked = at_limit::take_own_and_retry(self, path.own_block(), n, refusal)?;
+            let walked = at_limit::take_own_and_retry(self, path, n, refusal)?;
             return Ok(Charged { over_high: walked.over_high });
         }
         if let Some(outermost) = path.outermost() {

@@ -1,5 +1,6 @@
 //! How much credit lies where: in the stocks of a subtree, in those of one counter.
 
+use crate::counter::central;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::{Stocks, Tree};
 use crate::counter::slow_path::SlowPath;
@@ -74,7 +75,8 @@ pub(crate) fn may_be_below(counter: &Counter) -> bool {
 /// Credit of the stocks that sit directly on a counter.
 pub(crate) fn credit_at(tree: &Tree, counter: &'static Counter) -> u64 {
     let touched = |stock: &&'static Counter| stock.usage.touched.load(Ordering::Relaxed) > 0;
-    stocks_at(counter).filter(touched).map(|stock| tree.credit(stock)).sum()
+    let of_threads: u64 = stocks_at(counter).filter(touched).map(|stock| tree.credit(stock)).sum();
+    of_threads + central::credit(counter)
 }
 
 /// The nearest ancestor that is online: the credit of stocks left below it counts as its own.

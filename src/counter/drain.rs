@@ -14,6 +14,7 @@
 //! Edges: E2 and E3 (slots), E4 (forced charge/opening), E5 and E6 (transit), E10 (open count), E35 (opening/offline),
 //! E36 (closing/release).
 
+use crate::counter::central;
 use crate::counter::object::tree::{Claim, Counters, Stocks, Tree};
 use crate::counter::object::{CLOSED, Counter, OPENED};
 use crate::counter::slow_path::SlowPath;
@@ -151,6 +152,7 @@ impl Tree {
     /// Close every open stock in `scope` and take all its credit out, at the price of one barrier. On an error some
     /// stocks stay counted as open, with capacity 0; the next close finds them.
     pub(crate) fn close(&self, stocks: &mut Stocks, top: &Counter, scope: Scope) -> Result<(), Stuck> {
+        central::close(self, stocks, top, scope);
         let closing = stocks.open_in(&self.hierarchy, top, scope);
         // Stocks in the queue of pending closes may hold what a limit above them lacks.
         if closing.is_empty() && (scope == Scope::Own || stocks.pending_close.is_empty()) {
@@ -261,6 +263,7 @@ impl Tree {
         let mut stocks = self.stocks.lock();
         let _ = self.close_all_pending(&mut stocks);
         let before = self.counts.drained.load(Ordering::Relaxed);
+        central::drain(self, &stocks, level);
         let mut open = stocks.open_in(&self.hierarchy, level, Scope::Subtree);
         let _ = self.take_out(&mut stocks, &open, Pass::Open);
         // A counter whose credit turned out to be unbacked may not stay open.

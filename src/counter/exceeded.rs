@@ -56,7 +56,7 @@ fn is_above(counter: &Counter, slack: impl Fn(u64) -> u64) -> bool {
 }
 
 /// The mark has to be there.
-fn is_exceeded(counter: &Counter) -> bool {
+pub(crate) fn is_exceeded(counter: &Counter) -> bool {
     is_above(counter, |_| 0)
 }
 

@@ -8,6 +8,7 @@
 
 use std::mem;
 
+use crate::counter::central;
 use crate::counter::object::tree::{Stocks, Tree};
 use crate::counter::seen::Seen;
 use crate::counter::slow_path::SlowPath;
@@ -76,7 +77,7 @@ fn visit(tree: &Tree, seen: &mut Seen) -> u64 {
             }
         }
     }
-    released + take_out(tree, due.drain(..))
+    released + take_out(tree, due.drain(..)) + central::visit(tree)
 }
 
 /// Claim, barrier, settle, uncharge. An owner that consumes meanwhile keeps what it consumed, or puts it back and

@@ -18,6 +18,8 @@ pub(crate) mod alerts;
 pub(crate) mod allocator;
 pub(crate) mod at_limit;
 pub(crate) mod below;
+pub(crate) mod central;
+pub(crate) mod central_word;
 pub(crate) mod charge;
 pub(crate) mod child_count;
 pub(crate) mod children;

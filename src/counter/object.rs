@@ -9,6 +9,7 @@ use std::cell::UnsafeCell;
 use std::ops::Deref;
 use std::ptr::{self, NonNull};
 
+use crate::counter::central_word::CentralWord;
 use crate::counter::child_count::ChildCount;
 use crate::counter::incarnation::State;
 use crate::counter::object::tree::{OfTree, Tree};
@@ -55,6 +56,10 @@ pub(crate) struct Counter {
     // Slow paths.
     /// The counter's index in `Stocks::opened`, plus 1; 0 while its stock is not counted as open.
     pub(crate) opened: AtomicU32,
+    /// The counter's index in `Stocks::central`, plus 1; 0 while its central stock is not counted as open.
+    pub(crate) central_opened: AtomicU32,
+    /// Its central stock, from the first use on.
+    pub(crate) central: StatPtr<CentralWord>,
     /// The stock is in the queue of pending closes.
     pub(crate) queued: AtomicBool,
     /// The last close could not finish: credit may be in transit.
@@ -238,6 +243,8 @@ impl Counter {
             next,
             incarnation: UnsafeCell::new(None),
             opened: AtomicU32::new(0),
+            central_opened: AtomicU32::new(0),
+            central: StatPtr::default(),
             queued: AtomicBool::new(false),
             stuck: AtomicBool::new(false),
             poisoned: AtomicBool::new(false),
@@ -270,6 +277,7 @@ impl Counter {
             && self.usage() == 0
             && self.usage.touched.load(Ordering::Relaxed) == 0
             && !self.is_open()
+            && !self.is_open_central()
     }
 
     /// End the incarnation: the object is as new, ready for the pool. No thread uses it any more. The caller may drop
@@ -297,6 +305,7 @@ impl Counter {
         for figure in figures.into_iter().chain([forced_total, reserve_wanted]) {
             figure.store(0, Ordering::Relaxed);
         }
+        self.central().into_iter().for_each(CentralWord::end_wait);
         self.usage.audit_shared.reset();
         self.usage.raw_shared.store(0, Ordering::Relaxed);
         // SAFETY: see `Sync`.
@@ -430,6 +439,19 @@ impl Counter {
         // SeqCst (E35): after `ChildCount::bar`, pairs with `set_open`. Acquire (E36): a thread that finds it closed comes
         // after every access to the stock.
         self.opened.load(Ordering::SeqCst) != 0
+    }
+
+    /// The central stock is counted as open.
+    pub(crate) fn is_open_central(&self) -> bool {
+        // SeqCst (E35): after `ChildCount::bar`, pairs with `central::open`. Acquire (E36): as in `is_open`.
+        self.central_opened.load(Ordering::SeqCst) != 0
+    }
+
+    /// For the thread that has the tree's lock, or the object.
+    #[allow(unsafe_code)]
+    pub(crate) fn central(&self) -> Option<&'static CentralWord> {
+        // SAFETY: `central::get_or_make` stores it under the tree's lock, and it is never freed.
+        unsafe { self.central.load(Ordering::Relaxed).cast_const().as_ref() }
     }
 
     pub(crate) fn is_queued(&self) -> bool {

@@ -27,7 +27,7 @@ pub(crate) enum Scope {
 impl Stocks {
     /// Bytes that have been written to.
     pub(crate) fn bytes(&self) -> u64 {
-        let counters = self.opened.len() + self.scratch.capacity() + self.pending_close.capacity();
+        let counters = self.opened.len() + self.central.len() + self.scratch.capacity() + self.pending_close.capacity();
         (counters * size_of::<&Counter>() + self.claims.capacity() * size_of::<Claim>()) as u64
     }
 
@@ -125,6 +125,11 @@ pub(crate) fn may_open(counter: &Counter) -> bool {
 pub(crate) fn budget(root: &Counter) -> u64 {
     let budget = root.incarnation().budget;
     if budget == SHARE_OF_MAX { root.max() / BUDGET_SHARE } else { budget }
+}
+
+/// The least of the budgets of a counter's roots.
+pub(crate) fn budget_of(counter: &Counter) -> u64 {
+    roots(counter).map(budget).min().unwrap_or(0)
 }
 
 fn roots(counter: &Counter) -> impl Iterator<Item = &Counter> {

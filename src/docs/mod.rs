@@ -1,6 +1,7 @@
 //! How it works, what is exact, and what it does not do: pages without code.
 //!
-//! * [`protocol`], [`drain`], [`idle`]: states, steps and races of a charge, of a drain, and of credit that goes home.
+//! * [`protocol`], [`drain`], [`central`], [`idle`]: states, steps and races of a charge, of a drain, of credit that
+//!   threads hand to each other, and of credit that goes home.
 //! * [`cover`]: charges that pay for what an allocator hands out.
 //! * [`threads`]: what one thread owns.
 //! * [`barrier`]: the asymmetric barrier that both rest on.
@@ -24,6 +25,7 @@ macro_rules! pages {
 pages! {
     protocol: "../counter/README.md",
     drain: "../counter/drain.md",
+    central: "../counter/central.md",
     idle: "../counter/idle.md",
     allocator: "../counter/allocator.md",
     cover: "../counter/cover.md",

@@ -312,7 +312,7 @@ fn charge_slow(header: &'static Header, bytes: u64, missed: Consume, starts: Sta
 /// is, which serves a waiter that came meanwhile (E25).
 #[cold]
 #[inline(never)]
-fn charge_if_room_slow(header: &'static Header, bytes: u64, missed: Consume) -> Option<Charge> {
+pub(super) fn charge_if_room_slow(header: &'static Header, bytes: u64, missed: Consume) -> Option<Charge> {
     let charged = at_once::charge_uncounted(header.counter(), bytes, missed)?;
     let charge = Charge::new(header, bytes);
     // Above a high it is given back: the caller's next step makes it, with its delay.

@@ -8,6 +8,7 @@ mod charge;
 mod parts;
 
 mod at_once;
+mod central_stock;
 mod charge_set;
 mod checkpoint;
 mod future;
@@ -46,6 +47,7 @@ pub(crate) mod allocator;
 mod error;
 mod refusal;
 
+pub use central_stock::CentralStock;
 pub use charge::Charge;
 pub use charge_set::ChargeSet;
 pub use checkpoint::Checkpoint;

@@ -8,7 +8,7 @@ use crate::counter::object::Counter;
 use crate::counter::object::tree::{Shard, Stocks, Tree};
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::SlowPath;
-use crate::counter::{exceeded, marks, retire};
+use crate::counter::{central, exceeded, marks, retire};
 use crate::hierarchy::service::{self, WAITS};
 use crate::pressure::triggers;
 use crate::reclaim::{excess, registrations};
@@ -22,7 +22,7 @@ pub(crate) fn offline(tree: &Tree, group: &'static Counter) -> Result<(), HasChi
     group.child_count().bar()?;
     // E35: barred, then a check whether a stock is open; a thread that opens one now sees the bar.
     fence_after_exchange();
-    if group.group().any(|counter| counter.is_open() && !counter.is_queued()) {
+    if group.is_open_central() || group.group().any(|counter| counter.is_open() && !counter.is_queued()) {
         let mut stocks = tree.stocks.lock();
         close_barred(tree, &mut stocks, group);
         if stocks.unsettled >= PENDING_CLOSE_MAX {
@@ -55,6 +55,7 @@ pub(crate) fn offline_tree(tree: &Tree, top: &'static Counter) {
 
 /// Close the stocks of a barred group: no thread opens them again.
 fn close_barred(tree: &Tree, stocks: &mut Stocks, group: &'static Counter) {
+    central::close_own(tree, stocks, group);
     let queued = stocks.pending_close.len();
     for counter in group.group().filter(|counter| counter.is_open() && !counter.is_queued()) {
         retire::close_for_good(tree, stocks, counter);

@@ -9,6 +9,7 @@
 use std::ptr;
 
 use crate::counter::below;
+use crate::counter::central_word;
 use crate::counter::cover;
 use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
@@ -100,7 +101,13 @@ fn pool_bytes(tree: &Tree, groups: u64) -> u64 {
     let events = shared.events.bytes(shared.event_counts.load(Ordering::Relaxed));
     let names = shared.name_bytes.load(Ordering::Relaxed);
     let members = groups * shared.members.bytes() as u64;
-    tree.pool.bytes(groups) + headers + events + shared.stats.published_bytes() + names + members
+    tree.pool.bytes(groups)
+        + central_word::bytes()
+        + headers
+        + events
+        + shared.stats.published_bytes()
+        + names
+        + members
 }
 
 // === The charge ===

@@ -2,8 +2,9 @@
 
 use crate::counter::object::Counter;
 use crate::counter::slow_path::SlowPath;
+use crate::counter::stocks::Scope;
 use crate::counter::watch::OBSERVED;
-use crate::counter::{at_limit, handle};
+use crate::counter::{at_limit, central, handle};
 use crate::pressure::victims::marks;
 use crate::state::oom::OBSERVES;
 use crate::sync::Ordering;
@@ -41,6 +42,10 @@ pub(crate) fn set(top: &'static Counter, observed: bool) {
     let tree = top.tree();
     let mut stocks = tree.stocks.lock();
     marks(top).set(OBSERVES, observed);
+    if observed {
+        // Each charge is to walk, which counts what a limit would have refused.
+        central::close(tree, &mut stocks, top, Scope::Subtree);
+    }
     // A group that is made meanwhile is in the hierarchy already, or finds the mark: see `follow_unlinked`.
     for counter in handle::pin_below(top).iter().flat_map(|group| group.group()) {
         if let Some(max) = switch(counter) {

@@ -10,12 +10,12 @@ use std::time::Instant;
 
 use smallvec::SmallVec;
 
-use crate::counter::effective;
 use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::SlowPath;
+use crate::counter::{credit, effective};
 use crate::hierarchy::{events, group_object, group_tree};
 use crate::pressure::incidents::{self, Happening};
 use crate::pressure::line::expel;
@@ -164,6 +164,10 @@ pub(crate) fn choose(
     excluded: &mut Excluded,
 ) -> Choice {
     let _path = SlowPath::enter();
+    // Credit that was given back after the last drain is no reason to cancel a group.
+    if credit::may_be_below(domain) {
+        domain.tree().close_below(domain);
+    }
     let mut oom = table(domain.tree()).lock();
     excluded.forget_spared();
     if oom.victims.iter().any(|victim| !victim.is_awaited() && victim.levels.contains(&name(domain))) {

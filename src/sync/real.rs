@@ -31,6 +31,10 @@ pub(crate) fn pool_stashes() -> usize {
 /// Pending closes of stocks that one barrier serves.
 pub(crate) const PENDING_CLOSE_MAX: usize = 64;
 
+/// Puts that go up the tree before a central stock opens again: a charge that lacks its credit takes the tree's lock to
+/// close it.
+pub(crate) const PUTS_WHILE_CLOSED: u32 = 8;
+
 /// Shards of the names and children of a tree.
 pub(crate) const SHARDS: usize = 16;
 

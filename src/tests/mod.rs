@@ -7,6 +7,7 @@
 
 mod common;
 mod loom_allocator;
+mod loom_central;
 mod loom_closed;
 mod loom_cover;
 mod loom_drain;

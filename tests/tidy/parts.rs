@@ -84,6 +84,7 @@ const PARTS: &[(&[&str], &[&str])] = &[
     // Sizes that models make small, and other things of one place.
     (&["POOL_OBJECTS", "POOL_PAGE", "POOL_PAGES", "POOL_STASH"], &["pool"]),
     (&["PENDING_CLOSE_MAX"], &["lifecycle"]),
+    (&["PUTS_WHILE_CLOSED"], &["counter"]),
     (&["NameHasher", "SHARDS"], &["hierarchy", "counter"]),
     (&["prefetch"], &["hierarchy", "counter"]),
     (&["processor"], &["kmem", "numa"]),

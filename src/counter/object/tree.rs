@@ -210,6 +210,8 @@ pub(crate) type Counters = SmallVec<[&'static Counter; 8]>;
 pub(crate) struct Stocks {
     /// Each at the index that `Counter::opened` has.
     pub(in crate::counter) opened: Vec<&'static Counter>,
+    /// Those whose central stock is open, each at the index that `Counter::central_opened` has.
+    pub(in crate::counter) central: Vec<&'static Counter>,
     pub(crate) scratch: Counters,
     pub(crate) claims: SmallVec<[Claim; 8]>,
     /// A limit has been set to a percentage.

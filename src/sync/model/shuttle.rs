@@ -13,6 +13,7 @@ pub(crate) const POOL_STASH: usize = 1;
 pub(crate) const POOL_PAGES: usize = 16;
 pub(crate) const POOL_PAGE: usize = 4;
 pub(crate) const PENDING_CLOSE_MAX: usize = 2;
+pub(crate) const PUTS_WHILE_CLOSED: u32 = 0;
 pub(crate) const SHARDS: usize = 2;
 pub(crate) const SLICE: usize = 2;
 pub(crate) const IDLE_VISITS: u32 = 1;

@@ -1,0 +1,245 @@
+//! The central stock of a counter: credit that one thread gives and another takes, without a walk.
+//!
+//! Near a limit the stocks of threads are closed. Then a producer and a consumer both write the usage of each level: the
+//! one charges a message, the other uncharges it. In the central stock the units stay charged, and one word changes.
+//!
+//! One word has the credit, and the room for more; in a closed stock it has neither. So whatever a thread does there is one
+//! exchange, and no thread is ever in transit: to close the stock and to take all credit out is one exchange, too, without
+//! a barrier.
+//! It opens, counts and closes under the tree's lock, as the other stocks do: `drain.md`.
+//!
+//! Edges: E10 (open count), E35 (opening/offline), E36 (closing/offline), E53 (put and take/close).
+
+use crate::counter::central_word::CentralWord;
+use crate::counter::exceeded;
+use crate::counter::object::tree::{Stocks, Tree};
+use crate::counter::object::{CLOSED, Counter, OPENED};
+use crate::counter::slow_path::SlowPath;
+use crate::counter::stocks::{self, Scope};
+use crate::counter::watch::{OBSERVED, WAITING};
+use crate::sync::{Ordering, fence_after_exchange};
+
+/// One of so many parts of the budget may lie in one central stock.
+const SHARE_OF_BUDGET: u64 = 4;
+
+/// Keep `n` charged units in the central stock. False: they stay charged, and the caller uncharges them. The caller keeps
+/// the counter by a handle.
+#[inline]
+pub(crate) fn put(counter: &'static Counter, stock: &CentralWord, n: u64) -> bool {
+    let kept = !has_to_walk(counter) && (stock.put(n) || (stock.is_due(n) && open(counter, stock) && stock.put(n)));
+    if kept && counter.tree().audited {
+        counter.usage.audit_shared.uncharged(n);
+    }
+    kept
+}
+
+/// Charge `n` from the central stock. The caller keeps the counter by a handle.
+#[inline]
+pub(crate) fn take(counter: &Counter, stock: &CentralWord, n: u64) -> bool {
+    let taken = !has_to_walk(counter) && stock.take(n);
+    if taken && counter.tree().audited {
+        counter.usage.audit_shared.charged(n);
+    }
+    taken
+}
+
+/// Usage of a level is above a limit, so that a charge is to walk, which delays it or asks for reclaim. Or more was
+/// uncharged than charged here, so that there may be no usage behind the credit.
+#[inline]
+fn has_to_walk(counter: &Counter) -> bool {
+    let is_above = |level: &Counter| exceeded::is_marked(level) && exceeded::is_exceeded(level);
+    let is_poisoned = counter.poisoned.load(Ordering::Relaxed);
+    if is_poisoned {
+        close_poisoned(counter);
+    }
+    is_poisoned || (counter.tree().alerts.marks() > 0 && counter.path_to_root().any(is_above))
+}
+
+#[cold]
+#[inline(never)]
+fn close_poisoned(counter: &Counter) {
+    if counter.is_open_central() {
+        let path = SlowPath::enter();
+        if path.outermost().is_some() {
+            close_at_once(counter);
+        }
+    }
+}
+
+/// The counter's central stock, made where there is none. The caller keeps the counter.
+pub(crate) fn get_or_make(counter: &'static Counter) -> &'static CentralWord {
+    let _path = SlowPath::enter();
+    let _stocks = counter.tree().stocks.lock();
+    if let Some(made) = counter.central() {
+        return made;
+    }
+    let made = Box::leak(Box::new(CentralWord::new()));
+    counter.central.store(made, Ordering::Relaxed);
+    made
+}
+
+// === Under the tree's lock ===
+
+/// The credit of a counter's central stock.
+pub(crate) fn credit(counter: &Counter) -> u64 {
+    counter.central().map_or(0, CentralWord::credit)
+}
+
+/// A charge waits at a level of the path, or the level only counts what it would have refused: each charge is to walk.
+/// The mark *tight* forbids nothing here: it stays where a limit never has room for the stocks of threads.
+fn is_forbidden(counter: &Counter) -> bool {
+    counter.path_to_root().any(|level| level.limits.watched.is_for(WAITING | OBSERVED))
+}
+
+/// Open the stock, if nothing forbids it. Not while another thread has the tree's lock.
+#[cold]
+#[inline(never)]
+fn open(counter: &'static Counter, stock: &CentralWord) -> bool {
+    let opens = !is_forbidden(counter) && !counter.child_count().is_barred() && try_open(counter, stock);
+    if !opens {
+        stock.wait();
+    }
+    opens
+}
+
+fn try_open(counter: &'static Counter, stock: &CentralWord) -> bool {
+    let path = SlowPath::enter();
+    let tree = counter.tree();
+    let Some(mut stocks) = path.outermost().and_then(|_| tree.stocks.try_lock()) else { return false };
+    if counter.is_open_central() {
+        return true;
+    }
+    let most = counter.batch().min(stocks::budget_of(counter) / SHARE_OF_BUDGET);
+    let most = u32::try_from(most).unwrap_or(u32::MAX);
+    let may = counter.incarnation().stock && most > 0;
+    // Without memory the counter goes without.
+    if !may || stocks.central.try_reserve(1).is_err() || !stocks::reserve(counter, most.into()) {
+        return false;
+    }
+    stocks.central.push(counter);
+    // SeqCst (E35): counted, then a look whether the group is barred.
+    counter.central_opened.swap(stocks.central.len() as u32, Ordering::SeqCst);
+    for level in counter.path_to_root() {
+        // SeqCst (E10): counted before the first put; pairs with `LevelRefusal::without_credit`.
+        level.limits.open.fetch_add(OPENED, Ordering::SeqCst);
+    }
+    // E35: as in `Tree::open`.
+    fence_after_exchange();
+    if counter.child_count().is_barred() || is_forbidden(counter) {
+        uncount(&mut stocks, counter, most.into());
+        return false;
+    }
+    stock.open(most);
+    true
+}
+
+/// Uncount a stock that has no credit any more. This is the last access to the counter: from here on a thread may
+/// release it.
+fn uncount(stocks: &mut Stocks, counter: &'static Counter, most: u64) {
+    for level in counter.path_to_root() {
+        // AcqRel (E10): after the credit is back; pairs with `LevelRefusal::without_credit`.
+        level.limits.open.fetch_add(CLOSED, Ordering::AcqRel);
+    }
+    stocks::unreserve(counter, most);
+    let Some(at) = counter.central_opened.load(Ordering::Relaxed).checked_sub(1) else { return };
+    stocks.central.swap_remove(at as usize);
+    if let Some(moved) = stocks.central.get(at as usize) {
+        moved.central_opened.store(at + 1, Ordering::Relaxed);
+    }
+    // Release (E36): pairs with `is_open_central` of the thread that takes the group offline, after which one may
+    // release it.
+    counter.central_opened.store(0, Ordering::Release);
+}
+
+/// Close one stock and uncharge its credit.
+pub(crate) fn close_own(tree: &Tree, stocks: &mut Stocks, counter: &'static Counter) {
+    let Some(stock) = counter.central().filter(|_| counter.is_open_central()) else { return };
+    let (credit, most) = stock.shut();
+    uncharge(tree, counter, credit);
+    uncount(stocks, counter, most);
+}
+
+/// Close the stocks in `scope`.
+pub(crate) fn close(tree: &Tree, stocks: &mut Stocks, top: &Counter, scope: Scope) {
+    match scope {
+        Scope::Own => return close_own(tree, stocks, top.header.counter()),
+        // Relaxed: it changes under the lock alone.
+        Scope::Subtree if top.limits.open.load(Ordering::Relaxed) as u32 == 0 => return,
+        Scope::Subtree => {}
+    }
+    for at in (0..stocks.central.len()).rev() {
+        // A stock that closes leaves its place to the last one, which this thread has looked at.
+        let counter = stocks.central[at];
+        if is_below(counter, top) {
+            close_own(tree, stocks, counter);
+        }
+    }
+}
+
+/// Close the stocks below `top`, for a charge that may not wait: not while another thread has the lock. Whether that has
+/// brought anything.
+pub(crate) fn close_at_once(top: &Counter) -> bool {
+    let tree = top.tree();
+    // Relaxed: a first look.
+    if top.limits.open.load(Ordering::Relaxed) as u32 == 0 {
+        return false;
+    }
+    let Some(mut stocks) = tree.stocks.try_lock() else { return false };
+    let before = tree.counts.drained.load(Ordering::Relaxed);
+    close(tree, &mut stocks, top, Scope::Subtree);
+    tree.counts.drained.load(Ordering::Relaxed) != before
+}
+
+/// Uncharge the credit below `top`, and leave the stocks open.
+pub(crate) fn drain(tree: &Tree, stocks: &Stocks, top: &Counter) {
+    for &counter in stocks.central.iter().filter(|counter| is_below(counter, top)) {
+        empty(tree, counter);
+    }
+}
+
+/// Uncharge the credit of stocks that have not changed for two visits. Returns the units.
+pub(crate) fn visit(tree: &Tree) -> u64 {
+    let stocks = tree.stocks.lock();
+    let mut released = 0;
+    for &counter in &stocks.central {
+        if counter.central().is_some_and(CentralWord::is_idle) {
+            released += empty(tree, counter);
+        }
+    }
+    released
+}
+
+/// Close one stock and uncharge its credit. Returns the units. The caller keeps the counter.
+pub(crate) fn release(counter: &'static Counter, stock: &CentralWord) -> u64 {
+    if !counter.is_open_central() {
+        return 0;
+    }
+    let _path = SlowPath::enter();
+    let tree = counter.tree();
+    let mut stocks = tree.stocks.lock();
+    let before = tree.counts.drained.load(Ordering::Relaxed);
+    close_own(tree, &mut stocks, counter);
+    stock.end_wait();
+    tree.counts.drained.load(Ordering::Relaxed) - before
+}
+
+fn empty(tree: &Tree, counter: &'static Counter) -> u64 {
+    let credit = counter.central().map_or(0, CentralWord::empty);
+    uncharge(tree, counter, credit);
+    credit
+}
+
+/// What a poisoned counter has beyond its usage was never charged.
+fn uncharge(tree: &Tree, counter: &Counter, units: u64) {
+    if units == 0 {
+        return;
+    }
+    let backed = if counter.poisoned.load(Ordering::Relaxed) { units.min(counter.backing()) } else { units };
+    counter.uncharge_levels(backed);
+    tree.counts.discarded.fetch_add(units - backed, Ordering::Relaxed);
+    tree.counts.drained.fetch_add(backed, Ordering::Relaxed);
+}
+
+fn is_below(counter: &Counter, top: &Counter) -> bool {
+    counter.path_to_root().any(|level| std::ptr::eq(level, top))
+}

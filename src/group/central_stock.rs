@@ -1,0 +1,172 @@
+//! Charges that one thread makes and another gives back, near a limit: what a channel needs.
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ptr;
+
+use super::at_once::charge_if_room_slow;
+use super::charge::Charge;
+use super::handle::Group;
+use crate::counter::central;
+use crate::counter::central_word::CentralWord;
+use crate::counter::object::Counter;
+use crate::sync::Ordering;
+use crate::thread::context;
+use crate::thread::slot::Consume;
+use crate::units::Bytes;
+
+/// Credit of a group that all threads share: for a producer that charges what a consumer gives back on another thread,
+/// as through a channel.
+///
+/// A thread keeps credit of its own as long as there is room. Near a limit it keeps none, and each charge and each drop
+/// writes the usage of the group and of all groups above. Two threads that do so pay for each line that goes to and fro.
+/// Here the consumer leaves the bytes charged, as credit, and the producer takes them: one word goes to and fro.
+///
+/// The credit is part of [`usage`](Group::usage) and [`stocked`](Group::stocked), not of [`live`](Group::live). No charge
+/// is refused for it: one that lacks it drains it, as all credit, and so do a lower max and a group that goes offline.
+/// A charge that never blocks ([`Group::try_charge_now`]) takes it, too, unless another thread has the tree's lock. While a
+/// charge waits at the group or above it, nothing is kept here. Neither is anything kept or taken where one of them is
+/// above a limit, or only [counts](Group::set_observe_only). After a drain eight charges go up the tree before the next is
+/// kept.
+///
+/// At most one batch lies here, or a quarter of the root's [budget](crate::RuntimeBuilder::budget) where that is less, and
+/// never more than 4 GiB. Where stocks are off, nothing does. All values of one group are the same stock. The value keeps
+/// the group.
+///
+/// **Cost**: where the thread has a stock of its own, that of [`Group::try_charge`]. Else one exchange of a shared word;
+/// while a group of the tree is above a limit, also a load for each group above this one. Where the stock has too little,
+/// a walk.
+///
+/// Source: the transfer cache of TCMalloc, between the caches of threads.
+///
+/// ```
+/// use memcg::{Limits, Runtime};
+///
+/// let runtime = Runtime::builder().build()?;
+/// let queue = runtime.root().create("queue", Limits::new().max(1000))?;
+/// let stock = queue.central_stock();
+/// let message = stock.charge_if_room(600).ok_or("600 fit")?;
+/// std::thread::spawn({
+///     let stock = stock.clone();
+///     move || stock.give_back(message) // the consumer
+/// })
+/// .join()
+/// .unwrap();
+/// assert_eq!((queue.live(), queue.usage(), stock.credit()), (0, 600, 600));
+/// let next = stock.charge_if_room(500).ok_or("out of the stock")?;
+/// assert_eq!((next.bytes(), queue.usage(), stock.credit()), (500, 600, 100));
+/// let _other = queue.try_charge(500)?; // drains what it lacks
+/// assert_eq!((queue.live(), stock.credit()), (1000, 0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct CentralStock {
+    group: Group,
+    stock: &'static CentralWord,
+}
+
+/// # Charges that go from thread to thread
+impl Group {
+    /// Returns the group's central stock, for charges that one thread makes and another gives back: [`CentralStock`].
+    ///
+    /// The call takes the tree's lock, and may wait for a drain. The first one for a group allocates a line or two, which
+    /// the next groups take over: [`Runtime::own_bytes`](crate::Runtime::own_bytes) counts them.
+    pub fn central_stock(&self) -> CentralStock {
+        CentralStock { group: self.clone(), stock: central::get_or_make(self.first()) }
+    }
+}
+
+impl CentralStock {
+    /// Charges `bytes` where this thread's stock or this one has them, or else where they fit at once, as
+    /// [`Group::charge_if_room`] does. It never blocks.
+    ///
+    /// Where a part of the bytes is here, it takes that, and walks for the rest. `None` says nothing more. A caller that has
+    /// to go on does so with [`Group::try_charge`] or [`Group::charge_async`], which drain the credit of all.
+    #[inline]
+    pub fn charge_if_room(&self, bytes: impl Into<Bytes>) -> Option<Charge> {
+        let Bytes(bytes) = bytes.into();
+        let (header, counter) = (self.group.header, self.group.first());
+        if self.is_near() && central::take(counter, self.stock, bytes) {
+            return Some(Charge::new(header, bytes));
+        }
+        self.charge_missed(bytes)
+    }
+
+    fn charge_missed(&self, bytes: u64) -> Option<Charge> {
+        let header = self.group.header;
+        match header.consume_open(bytes) {
+            Consume::Hit => Some(Charge::new(header, bytes)),
+            Consume::Miss if self.is_near() => self.charge_near(bytes),
+            missed => charge_if_room_slow(header, bytes, missed),
+        }
+    }
+
+    /// Takes what is here, and walks for what is missing.
+    fn charge_near(&self, bytes: u64) -> Option<Charge> {
+        let (header, counter) = (self.group.header, self.group.first());
+        let credit = self.credit().min(bytes);
+        // A producer that is ahead finds a level full at most of its looks: some loads, and no walk. A walk that is refused
+        // would close the stock.
+        let is_full = |level: &Counter| level.room(level.admits()) < bytes - credit;
+        if counter.path_to_root().any(is_full) && !context::in_reclaim() {
+            return None;
+        }
+        if !central::take(counter, self.stock, credit) {
+            return charge_if_room_slow(header, bytes, Consume::Miss);
+        }
+        let mut charge = Charge::new(header, credit);
+        if credit < bytes {
+            let Some(missing) = charge_if_room_slow(header, bytes - credit, Consume::Miss) else {
+                self.give_back(charge);
+                return None;
+            };
+            charge.grown(ManuallyDrop::new(missing).bytes());
+        }
+        Some(charge)
+    }
+
+    /// Gives a charge back, and keeps its bytes as credit where no charge lacks them. A charge of another group, and one
+    /// that [covers](Charge::cover), is dropped. It never blocks.
+    #[inline]
+    pub fn give_back(&self, charge: Charge) {
+        let mut charge = ManuallyDrop::new(charge);
+        let (header, bytes) = (charge.header, charge.bytes.for_stock());
+        let is_ours = ptr::eq(header, self.group.header) && self.is_near();
+        if !(is_ours && central::put(self.group.first(), self.stock, bytes)) {
+            drop(ManuallyDrop::into_inner(charge));
+        }
+    }
+
+    /// A limit is near: the stocks of threads are closed, so each of their charges would be a walk.
+    #[inline]
+    fn is_near(&self) -> bool {
+        // Relaxed: where they open or close meanwhile, either way is right.
+        self.group.header.capacity.load(Ordering::Relaxed) == 0
+    }
+
+    /// Gives the credit that lies here back to the group, and returns how much. Where there is any it takes the tree's lock,
+    /// and may wait for a drain.
+    ///
+    /// For the end of a channel. In between the credit goes home where a charge lacks it, and by
+    /// [`Runtime::release_idle_credit`](crate::Runtime::release_idle_credit) or a
+    /// [flusher](crate::Runtime::start_flusher) once it has stood for two visits.
+    pub fn release(&self) -> u64 {
+        central::release(self.group.first(), self.stock)
+    }
+
+    /// Returns the bytes that lie here. One load: an estimate while other threads charge.
+    pub fn credit(&self) -> u64 {
+        self.stock.credit()
+    }
+
+    /// Returns the group.
+    pub fn group(&self) -> &Group {
+        &self.group
+    }
+}
+
+impl fmt::Debug for CentralStock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CentralStock").field("group", &self.group).field("credit", &self.credit()).finish()
+    }
+}
