@@ -1,13 +1,15 @@
 #![cfg(not(loom))]
-//! Memory on nodes.
+//! Memory on nodes, and bytes that go from thread to thread.
 //!
 //! * `numa`: which nodes the machine has, and on which of them a page lies;
 //! * `nodes`: bytes are charged first and accounted to their node afterwards;
-//! * `owners`: vector, slab, store and memory by processor charge and account what they hold.
+//! * `owners`: vector, slab, store and memory by processor charge and account what they hold;
+//! * `central_stock`: what one thread gives back is credit, and another one takes it.
 
 #[path = "../support/mod.rs"]
 mod support;
 
+mod central_stock;
 mod nodes;
 mod numa;
 mod owners;

@@ -3,6 +3,7 @@
 //!
 //! * `counters`, `groups`, `statistics`, `reclaim`: all must add up whenever the threads rest;
 //! * `outlive`: handles that outlive their group, runtime and thread; `scale`: a large tree;
+//! * `central_stock`: bytes go from thread to thread while limits move and groups come and go;
 //! * `storm`: groups at their limit; `async_waiters`, `large_waiter`: tasks and threads that wait for room.
 //!
 //! `MEMCG_STRESS_OPS` sets the number of operations, `MEMCG_STRESS_SECONDS` how long `storm` lasts.
@@ -11,6 +12,7 @@
 mod support;
 
 mod async_waiters;
+mod central_stock;
 mod counters;
 mod forced;
 mod groups;

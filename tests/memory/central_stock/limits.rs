@@ -1,0 +1,162 @@
+//! Above a limit nothing is kept and nothing is taken.
+
+use std::sync::{Arc, Mutex};
+
+use memcg::{Bytes, Limit, Priority};
+
+use super::{MAX, PUTS_WHILE_CLOSED, Scene, audited, create, fill, is_kept, take};
+use crate::support::reclaimers::{call, lock};
+
+#[test]
+fn a_forced_charge_leaves_nothing_to_take() {
+    for at_parent in [false, true] {
+        let scene = Scene::with_credit(600);
+        let group = if at_parent { &scene.parent } else { &scene.queue };
+        let forced = group.charge(2_000);
+        assert_eq!((scene.stock.credit(), scene.parent.usage(), scene.parent.forced()), (0, 2_000, MAX));
+        assert!(scene.stock.charge_if_room(1).is_none());
+        drop(forced);
+        drop(take(&scene.stock, 1));
+        scene.end();
+    }
+}
+
+#[test]
+fn a_forced_charge_takes_the_credit_first() {
+    let scene = Scene::with_credit(600);
+    let forced = scene.parent.charge(900);
+    assert_eq!((scene.figures(), scene.parent.forced()), ([0, 0, 900, 900, 0], 0));
+    drop(forced);
+    scene.end();
+}
+
+#[test]
+fn above_max_nothing_is_kept() {
+    let scene = Scene::with_credit(600);
+    let mut forced = scene.queue.charge(2_000);
+    for _ in 0..5 * PUTS_WHILE_CLOSED {
+        scene.stock.give_back(forced.split(Bytes(10)).expect("a part"));
+        assert_eq!((scene.stock.credit(), scene.queue.usage()), (0, forced.bytes()));
+    }
+    drop(forced);
+    assert!((0..=PUTS_WHILE_CLOSED).any(|_| is_kept(&scene.stock)), "below it credit is kept again");
+    scene.end();
+}
+
+#[test]
+fn above_a_high_nothing_is_kept() {
+    for at_parent in [false, true] {
+        let scene = Scene::new();
+        let level = if at_parent { &scene.parent } else { &scene.queue };
+        assert_eq!(level.set_high(Limit::Bytes(300)).expect("a number"), 0);
+        let mut held = scene.queue.try_charge_undelayed(900).expect("below max").0;
+        for _ in 0..5 * PUTS_WHILE_CLOSED {
+            scene.stock.give_back(held.split(Bytes(10)).expect("a part"));
+            assert_eq!((scene.stock.credit(), scene.queue.usage()), (0, held.bytes()));
+            assert!(scene.stock.charge_if_room(1).is_none());
+            assert_eq!(scene.queue.usage(), held.bytes(), "nothing of it remains");
+        }
+        drop(held);
+        assert!((0..=PUTS_WHILE_CLOSED).any(|_| is_kept(&scene.stock)), "below it credit is kept again");
+        scene.end();
+    }
+}
+
+#[test]
+fn a_high_below_usage_drains_it() {
+    for at_parent in [false, true] {
+        let scene = Scene::with_credit(900);
+        let held = take(&scene.stock, 400);
+        let level = if at_parent { &scene.parent } else { &scene.queue };
+        assert_eq!(level.set_high(Limit::Bytes(300)).expect("a number"), 100);
+        assert_eq!(scene.figures(), [400, 400, 400, 400, 0]);
+        assert!(scene.stock.charge_if_room(1).is_none());
+        drop(held);
+        scene.end();
+    }
+}
+
+/// The charge that goes above high is above it by more than the credit, so that no drain would help.
+#[test]
+fn no_credit_is_taken_above_a_high() {
+    for at_parent in [false, true] {
+        let scene = Scene::of(audited().batch(Bytes(100)));
+        fill(&scene.stock, 80);
+        let level = if at_parent { &scene.parent } else { &scene.queue };
+        assert_eq!(level.set_high(Limit::Bytes(300)).expect("a number"), 0);
+        let beside = create(if at_parent { &scene.parent } else { &scene.queue }, "beside");
+        let held = beside.try_charge_undelayed(900).expect("below max").0;
+        assert!(level.usage() > level.high());
+        assert!(scene.stock.charge_if_room(10).is_none(), "above high, with {} of credit", scene.stock.credit());
+        drop((held, beside));
+        scene.end();
+    }
+}
+
+/// No drain would help, so the stock is open still.
+#[test]
+fn an_open_stock_takes_nothing_above_a_high() {
+    let scene = Scene::of(audited().batch(Bytes(100)));
+    fill(&scene.stock, 80);
+    let part = take(&scene.stock, 30);
+    assert_eq!(scene.parent.set_high(Limit::Bytes(300)).expect("a number"), 0);
+    let beside = create(&scene.parent, "beside");
+    let held = beside.try_charge_undelayed(900).expect("below max").0;
+    let before = scene.stock.credit();
+    scene.stock.give_back(part);
+    assert_eq!((scene.stock.credit(), scene.parent.live()), (before, 900));
+    drop((held, beside));
+    scene.end();
+}
+
+#[test]
+fn a_max_of_the_group_itself_holds() {
+    let scene = Scene::new();
+    assert_eq!(scene.queue.set_max(Limit::Bytes(400)).expect("a number"), 0);
+    let held = take(&scene.stock, 400);
+    assert!(scene.stock.charge_if_room(1).is_none());
+    scene.stock.give_back(held);
+    let again = take(&scene.stock, 400);
+    assert!(scene.stock.charge_if_room(1).is_none());
+    assert_eq!((scene.queue.usage(), scene.queue.peak()), (400, 400));
+    drop(again);
+    scene.end();
+}
+
+#[test]
+fn a_limit_that_only_counts_refuses_nothing() {
+    let scene = Scene::new();
+    assert_eq!(scene.queue.set_max(Limit::Bytes(100)).expect("a number"), 0);
+    scene.queue.set_observe_only(true);
+    let held = take(&scene.stock, 300);
+    assert_eq!(scene.queue.usage(), 300);
+    scene.stock.give_back(held);
+    let again = take(&scene.stock, 900);
+    assert!(scene.stock.charge_if_room(101).is_none(), "the parent's max holds");
+    drop(again);
+    assert_eq!(scene.queue.live(), 0);
+    scene.end();
+}
+
+/// As a charge of the group does that is made if there is room.
+#[test]
+fn a_charge_inside_reclaim_uses_the_reserve() {
+    let scene = Scene::new();
+    assert_eq!(scene.queue.set_max(Limit::Bytes(900)).expect("a number"), 0);
+    scene.queue.set_reserve(300);
+    let held = scene.queue.try_charge(550).expect("below the reserve");
+    let (found, stock) = (Arc::new(Mutex::new(Vec::new())), scene.stock.clone());
+    let log = Arc::clone(&found);
+    let reclaimer = call(move |_, _| {
+        let of_group = stock.group().charge_if_room(200).is_some();
+        let of_stock = stock.charge_if_room(200).is_some();
+        lock(&log).push((of_group, of_stock));
+        0
+    });
+    let registration = scene.queue.register_reclaimer(reclaimer, Priority::NORMAL);
+    assert!(scene.stock.charge_if_room(200).is_none(), "outside it is kept for reclaim");
+    assert!(scene.queue.try_charge(200).is_err());
+    assert_eq!(lock(&found).first(), Some(&(true, true)), "of the group, and by way of its stock");
+    drop((registration, held));
+    scene.end();
+}

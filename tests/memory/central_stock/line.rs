@@ -1,0 +1,144 @@
+//! A charge that waits gets what is given back later: nothing is kept while it is in line.
+
+use std::thread;
+
+use memcg::Bytes;
+
+use super::{MAX, PUTS_WHILE_CLOSED, Scene, assert_opens_after_eight, create, fill, kinds, take};
+use crate::support::waiters::{admitted, assert_woken, blocked, in_line, join};
+
+/// The stock is open, and all there is is live.
+fn full() -> (Scene, memcg::Charge) {
+    let scene = Scene::with_credit(MAX);
+    let all = take(&scene.stock, MAX);
+    assert_eq!(scene.figures(), [MAX, MAX, MAX, MAX, 0]);
+    assert!(scene.queue.stocked_bound() > 0, "the stock is open");
+    (scene, all)
+}
+
+#[test]
+fn a_future_gets_what_is_given_back() {
+    for at_parent in [false, true] {
+        let (scene, all) = full();
+        let mut waiter = in_line(if at_parent { &scene.parent } else { &scene.queue }, 500);
+        scene.stock.give_back(all);
+        assert_woken(&waiter, true);
+        let charge = admitted(&mut waiter);
+        assert_eq!((charge.bytes(), scene.stock.credit(), scene.parent.usage()), (500, 0, 500));
+        drop((charge, waiter));
+        scene.end();
+    }
+}
+
+#[test]
+fn a_future_of_a_sibling_gets_it_piece_by_piece() {
+    for builder in kinds() {
+        let scene = Scene::of(builder);
+        fill(&scene.stock, MAX);
+        let mut all = take(&scene.stock, MAX);
+        let sibling = create(&scene.parent, "sibling");
+        let mut waiter = in_line(&sibling, 50 * PUTS_WHILE_CLOSED as u64);
+        let pieces = 5 * PUTS_WHILE_CLOSED;
+        for piece in 1..=pieces {
+            assert_woken(&waiter, false);
+            scene.stock.give_back(all.split(Bytes(10)).expect("a part"));
+            assert_eq!(scene.stock.credit(), 0);
+            let live = if piece == pieces { MAX } else { all.bytes() };
+            assert_eq!(scene.parent.usage(), live, "piece {piece}");
+        }
+        assert_woken(&waiter, true);
+        drop((admitted(&mut waiter), waiter, all, sibling));
+        scene.end();
+    }
+}
+
+#[test]
+fn a_thread_gets_what_is_given_back() {
+    for at_parent in [false, true] {
+        let (scene, all) = full();
+        let sibling = create(&scene.parent, "sibling");
+        let group = if at_parent { &sibling } else { &scene.queue };
+        let waiter = blocked(group, 500, &scene.parent);
+        scene.stock.give_back(all);
+        let charge = join(waiter).expect("it fits now");
+        assert_eq!((charge.bytes(), scene.parent.usage()), (500, 500));
+        drop((charge, sibling));
+        scene.end();
+    }
+}
+
+#[test]
+fn credit_is_taken_before_a_charge_waits() {
+    let scene = Scene::with_credit(900);
+    let held = take(&scene.stock, 300);
+    let mut waiter = in_line(&scene.parent, 800);
+    assert_eq!(scene.figures(), [300, 300, 300, 300, 0]);
+    assert!(scene.stock.charge_if_room(701).is_none());
+    scene.stock.give_back(held);
+    drop((admitted(&mut waiter), waiter));
+    scene.end();
+}
+
+#[test]
+fn a_line_leaves_nothing_behind() {
+    for is_dropped in [false, true] {
+        let (scene, all) = full();
+        let mut waiter = in_line(&scene.parent, 500);
+        if is_dropped {
+            drop(waiter);
+            scene.stock.give_back(all);
+        } else {
+            scene.stock.give_back(all);
+            drop((admitted(&mut waiter), waiter));
+        }
+        let before = scene.stock.credit();
+        let puts = (0..=PUTS_WHILE_CLOSED).find(|_| {
+            scene.stock.give_back(take(&scene.stock, 1));
+            scene.stock.credit() > before
+        });
+        assert!(puts.is_some(), "credit is kept again");
+        scene.end();
+    }
+}
+
+#[test]
+fn eight_go_up_after_the_last_in_line() {
+    let (scene, all) = full();
+    let mut waiter = in_line(&scene.parent, 500);
+    drop(all);
+    drop((admitted(&mut waiter), waiter));
+    assert_opens_after_eight(&scene.stock);
+    scene.end();
+}
+
+/// Puts and takes on another thread at the moment when a charge gets in line for all there is.
+#[test]
+fn a_put_and_a_waiter_at_once() {
+    for builder in kinds() {
+        let scene = Scene::of(builder);
+        for round in 0..300 {
+            fill_again(&scene);
+            let held = take(&scene.stock, 100);
+            thread::scope(|scope| {
+                let stock = &scene.stock;
+                scope.spawn(move || {
+                    (0..round % 20).filter_map(|_| stock.charge_if_room(10)).for_each(|charge| stock.give_back(charge));
+                    stock.give_back(held);
+                });
+                let all = crate::support::waiters::block_on(scene.parent.charge_async(Bytes(MAX)));
+                assert_eq!(all.expect("all is given back in the end").bytes(), MAX);
+            });
+            assert_eq!((scene.parent.live(), scene.parent.waiting_count()), (0, 0));
+        }
+        scene.end();
+    }
+}
+
+/// Until the stock is open again.
+fn fill_again(scene: &Scene) {
+    let opens = (0..=PUTS_WHILE_CLOSED).any(|_| {
+        scene.stock.give_back(take(&scene.stock, 200));
+        scene.stock.credit() > 0
+    });
+    assert!(opens, "{:?}", scene.stock);
+}

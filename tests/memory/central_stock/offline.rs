@@ -1,0 +1,163 @@
+//! Groups that go offline keep none, and leave nothing to the groups that come after them.
+
+use memcg::{Bytes, ChargeError, Group};
+
+use super::{
+    MAX, PUTS_WHILE_CLOSED, Scene, assert_adds_up, assert_empty, audited, build, create, fill, is_kept, kinds, limited,
+    take,
+};
+
+#[test]
+fn a_group_offline_keeps_none() {
+    for builder in kinds() {
+        let scene = Scene::of(builder);
+        fill(&scene.stock, 900);
+        let held = take(&scene.stock, 200);
+        scene.queue.offline().expect("no children");
+        assert_eq!((scene.parent.usage(), scene.parent.live(), scene.stock.credit()), (200, 200, 0));
+        assert_eq!(scene.parent.stocked_bound(), 0);
+        assert!(scene.stock.charge_if_room(1).is_none());
+        assert!(matches!(scene.queue.try_charge(1), Err(ChargeError::Offline { .. })));
+        assert_eq!(scene.parent.usage(), 200);
+        scene.stock.give_back(held);
+        assert_eq!((scene.parent.usage(), scene.stock.credit(), scene.stock.release()), (0, 0, 0));
+        scene.end();
+    }
+}
+
+#[test]
+fn a_tree_offline_keeps_none() {
+    let scene = Scene::with_credit(900);
+    let held = take(&scene.stock, 200);
+    scene.parent.offline_tree();
+    assert_eq!((scene.runtime.root().usage(), scene.stock.credit()), (200, 0));
+    scene.stock.give_back(held);
+    assert_eq!((scene.runtime.root().usage(), scene.stock.credit()), (0, 0));
+    scene.end();
+}
+
+#[test]
+fn nothing_is_kept_after_many_puts_offline() {
+    let scene = Scene::with_credit(900);
+    let mut held = take(&scene.stock, 900);
+    scene.queue.offline().expect("no children");
+    for _ in 0..5 * PUTS_WHILE_CLOSED {
+        scene.stock.give_back(held.split(Bytes(10)).expect("a part"));
+        assert_eq!((scene.stock.credit(), scene.parent.usage()), (0, held.bytes()));
+    }
+    let mut forced = scene.queue.charge(100);
+    scene.stock.give_back(forced.split(Bytes(50)).expect("a part"));
+    assert_eq!((scene.stock.credit(), scene.parent.usage()), (0, held.bytes() + 50));
+    drop((held, forced));
+    scene.end();
+}
+
+#[test]
+fn a_stock_made_offline_keeps_none() {
+    let scene = Scene::new();
+    let late = create(&scene.parent, "late");
+    let held = late.try_charge(100).expect("room");
+    late.offline().expect("no children");
+    let stock = late.central_stock();
+    assert!(stock.charge_if_room(1).is_none());
+    stock.give_back(held);
+    assert_eq!((stock.credit(), scene.parent.usage()), (0, 0));
+    drop((stock, late));
+    scene.end();
+}
+
+#[test]
+fn the_stock_keeps_the_group() {
+    let scene = Scene::with_credit(300);
+    let Scene { runtime, parent, queue, stock } = scene;
+    queue.offline().expect("no children");
+    drop(queue);
+    runtime.settle();
+    assert_eq!((runtime.dying_count(), stock.group().path().is_empty()), (1, false));
+    drop(stock);
+    runtime.settle();
+    assert_eq!(runtime.dying_count(), 0);
+    drop(parent);
+    assert_empty(&runtime);
+}
+
+/// All handles go while credit lies there: the group stays, for it is online, and so does the credit.
+#[test]
+fn credit_outlives_the_last_handle() {
+    let scene = Scene::with_credit(300);
+    let Scene { runtime, parent, queue, stock } = scene;
+    drop((queue, stock));
+    assert_eq!((parent.usage(), parent.live()), (300, 0));
+    let again = parent.children().first().expect("it is online").central_stock();
+    assert_eq!(again.credit(), 300);
+    drop(again);
+    assert_adds_up(&runtime);
+    parent.offline_tree();
+    assert_eq!(runtime.root().usage(), 0);
+    drop(parent);
+    assert_empty(&runtime);
+}
+
+#[test]
+fn a_stock_outlives_the_runtime() {
+    for is_empty in [false, true] {
+        let scene = Scene::with_credit(900);
+        let Scene { runtime, parent, queue, stock } = scene;
+        let held = take(&stock, if is_empty { 900 } else { 200 });
+        drop(runtime);
+        assert_eq!((stock.credit(), parent.usage(), queue.usage()), (0, held.bytes(), held.bytes()));
+        assert!(stock.charge_if_room(1).is_none());
+        stock.give_back(held);
+        assert_eq!((stock.credit(), parent.usage(), stock.release()), (0, 0, 0));
+    }
+}
+
+/// Each group takes over the object of the one before, whose stock was open and empty, or full, or held a charge.
+#[test]
+fn the_next_group_begins_without_credit() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let parent = limited(&runtime.root(), "parent", MAX);
+        for round in 0..600 {
+            let queue = create(&parent, "queue");
+            let stock = queue.central_stock();
+            assert_eq!((stock.credit(), queue.usage(), queue.stocked_bound()), (0, 0, 0), "round {round}");
+            let opens = (0..=PUTS_WHILE_CLOSED).any(|_| {
+                let charge = take(&stock, 600);
+                assert_eq!((queue.usage(), queue.live()), (600, 600));
+                stock.give_back(charge);
+                assert_eq!((queue.usage(), queue.live()), (stock.credit(), 0));
+                stock.credit() == 600
+            });
+            assert!(opens, "round {round}: it works as any other");
+            let late = match round % 3 {
+                0 => {
+                    assert_eq!(stock.release(), 600);
+                    None
+                }
+                1 => None,
+                _ => Some(take(&stock, 600)),
+            };
+            queue.offline().expect("no children");
+            drop(queue);
+            late.into_iter().for_each(|charge| stock.give_back(charge));
+            assert_eq!((parent.usage(), parent.stocked_bound()), (0, 0), "round {round}");
+        }
+        drop(parent);
+        assert_empty(&runtime);
+    }
+}
+
+/// What happened to the group before, which had the object, is nothing to this one.
+#[test]
+fn the_next_group_keeps_its_first_put() {
+    let runtime = build(audited());
+    for round in 0..20 {
+        let group: Group = limited(&runtime.root(), "queue", MAX);
+        assert!(is_kept(&group.central_stock()), "round {round}: no charge has drained this group");
+        group.offline().expect("no children");
+        drop(group);
+        runtime.settle();
+    }
+    assert_empty(&runtime);
+}
