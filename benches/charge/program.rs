@@ -4,6 +4,7 @@
 
 mod bare;
 mod burst;
+mod central;
 mod current;
 mod depth;
 mod drain;
@@ -33,6 +34,7 @@ pub(crate) fn main() {
         current::rows(rows);
         groups::rows(rows);
         limit::rows(rows);
+        central::rows(rows);
         burst::rows(rows);
         drain::rows(rows);
         set::rows(rows);
