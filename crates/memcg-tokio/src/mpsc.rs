@@ -1,6 +1,7 @@
 //! A channel bounded by the bytes of a group: tokio's unbounded channel carries the messages, and the group's charges are
 //! its semaphore. A message and its charge travel as one value. So whatever drops a message gives its bytes back, and
-//! this module has no protocol of its own.
+//! this module has no protocol of its own. The bytes of a received message wait in the group's central stock for the next
+//! send.
 
 mod error;
 mod receiver;
@@ -29,7 +30,10 @@ pub(crate) struct Message<T> {
 /// Give the channel a group of its own, with a max; several channels in one group share its bytes. A channel of a group
 /// without any max above it is unbounded.
 ///
-/// **Fair**: a send that finds no room lets other tasks run once, and then takes its place in line. Those in line are served
+/// The bytes of a message that was received are [credit](memcg::CentralStock) for the next send: part of the group's
+/// usage, not of what it holds ([`live`](Group::live)). Every charge that lacks them gets them.
+///
+/// **Fair**: a send that finds no room lets other tasks run twice, and then takes its place in line. Those in line are served
 /// first come, first served. A smaller message, or one that finds room before it is in line, may pass one that waits, until
 /// together as many bytes have passed as that one asks for, as with all charges. The messages of one sender arrive in
 /// their order.
@@ -70,7 +74,8 @@ pub(crate) struct Message<T> {
 /// ```
 pub fn channel<T: Weigh>(group: &Group) -> (Sender<T>, Receiver<T>) {
     let (sender, receiver) = mpsc::unbounded_channel();
-    (Sender::new(sender, group.clone()), Receiver::new(receiver))
+    let stock = group.central_stock();
+    (Sender::new(sender, stock.clone()), Receiver::new(receiver, stock))
 }
 
 /// Returns the bytes that a message of this type costs beside its [weight](Weigh): its place in the queue.

@@ -321,7 +321,7 @@ impl<C: Channel> Scene<C> {
         }
     }
 
-    /// Polls a new task until it waits for others: a send of ours lets other tasks run once before that.
+    /// Polls a new task until it waits for others: a send of ours lets other tasks run twice before that.
     fn begin_in_line(&mut self, future: Pin<Box<dyn Future<Output = Seen>>>) -> Vec<Seen> {
         let mut seen = self.begin(future);
         if seen.is_empty() {

@@ -1,9 +1,10 @@
 //! The receiver's side.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::task::{Context, Poll};
 
-use memcg::Charge;
+use memcg::{CentralStock, Charge};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::mpsc::error::TryRecvError;
 
@@ -13,19 +14,31 @@ use super::Message;
 /// back.
 pub struct Receiver<T> {
     messages: UnboundedReceiver<Message<T>>,
+    /// Where the bytes of a received message wait for the next send.
+    stock: CentralStock,
     /// Where `recv_many` puts messages before it takes them apart; empty between calls.
     batch: Vec<Message<T>>,
 }
 
-/// Takes a message out, and gives its bytes back.
-fn uncharge<T>(Message { value, charge }: Message<T>) -> T {
-    drop(charge);
+/// Takes a message out. Its bytes are credit for the next send.
+#[inline]
+fn uncharge<T>(stock: &CentralStock, Message { value, charge }: Message<T>) -> T {
+    stock.give_back(charge);
     value
 }
 
+/// Where no message will come, the credit goes home.
+#[inline]
+fn received<T>(stock: &CentralStock, message: Option<Message<T>>) -> Option<T> {
+    if message.is_none() {
+        stock.release();
+    }
+    message.map(|message| uncharge(stock, message))
+}
+
 impl<T> Receiver<T> {
-    pub(super) fn new(messages: UnboundedReceiver<Message<T>>) -> Self {
-        Receiver { messages, batch: Vec::new() }
+    pub(super) fn new(messages: UnboundedReceiver<Message<T>>, stock: CentralStock) -> Self {
+        Receiver { messages, stock, batch: Vec::new() }
     }
 
     /// Returns the next message, and gives its bytes back. Returns `None` where the channel is closed and empty.
@@ -33,7 +46,7 @@ impl<T> Receiver<T> {
     /// The bytes are free from here on, though the message is still there. Where its receiver holds it for long, use
     /// [`recv_charged`](Self::recv_charged). A call that is dropped loses no message.
     pub async fn recv(&mut self) -> Option<T> {
-        self.messages.recv().await.map(uncharge)
+        poll_fn(|context| self.poll_recv(context)).await
     }
 
     /// Returns the next message with its charge. The bytes stay charged until the charge is dropped.
@@ -61,7 +74,7 @@ impl<T> Receiver<T> {
     /// where the channel is closed and empty, or `limit` is 0. A call that is dropped loses no message.
     pub async fn recv_many(&mut self, buffer: &mut Vec<T>, limit: usize) -> usize {
         let received = self.messages.recv_many(&mut self.batch, limit).await;
-        buffer.extend(self.batch.drain(..).map(uncharge));
+        buffer.extend(self.batch.drain(..).map(|message| uncharge(&self.stock, message)));
         received
     }
 
@@ -71,7 +84,7 @@ impl<T> Receiver<T> {
     ///
     /// [`TryRecvError::Empty`] where there is none yet, [`TryRecvError::Disconnected`] where none will come.
     pub fn try_recv(&mut self) -> Result<T, TryRecvError> {
-        self.messages.try_recv().map(uncharge)
+        self.messages.try_recv().map(|message| uncharge(&self.stock, message))
     }
 
     /// Returns the next message on a thread that runs no tasks. It blocks: in async code use [`recv`](Self::recv).
@@ -81,12 +94,13 @@ impl<T> Receiver<T> {
     /// On a thread that runs tasks of tokio.
     #[track_caller]
     pub fn blocking_recv(&mut self) -> Option<T> {
-        self.messages.blocking_recv().map(uncharge)
+        received(&self.stock, self.messages.blocking_recv())
     }
 
     /// Polls for the next message, for a `Stream` or a future of yours.
+    #[inline]
     pub fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Option<T>> {
-        self.messages.poll_recv(context).map(|message| message.map(uncharge))
+        self.messages.poll_recv(context).map(|message| received(&self.stock, message))
     }
 
     /// Closes the channel: each later send, and each that waits, returns its message. What was sent before can still be
@@ -108,6 +122,13 @@ impl<T> Receiver<T> {
     /// Returns the number of messages that are there.
     pub fn len(&self) -> usize {
         self.messages.len()
+    }
+}
+
+/// The group keeps no credit of a channel that is gone. Messages that are left give their own bytes back.
+impl<T> Drop for Receiver<T> {
+    fn drop(&mut self) {
+        self.stock.release();
     }
 }
 

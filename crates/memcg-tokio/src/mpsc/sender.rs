@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use memcg::{Bytes, Charge, ChargeError, Group};
+use memcg::{Bytes, CentralStock, Charge, ChargeError, Group};
 use tokio::sync::mpsc::{UnboundedSender, WeakUnboundedSender};
 use tokio::task::coop::consume_budget;
 use tokio::task::yield_now;
@@ -15,15 +15,18 @@ use tokio::time::sleep;
 use super::{Message, SendError, message_overhead};
 use crate::weigh::Weigh;
 
+/// How often a send that finds no room lets the other tasks of its worker run before it goes into line.
+const LOOKS: usize = 2;
+
 /// Sends messages: see [`channel`](crate::channel). A clone sends to the same receiver.
 pub struct Sender<T> {
     messages: UnboundedSender<Message<T>>,
-    group: Group,
+    stock: CentralStock,
 }
 
 impl<T> Sender<T> {
-    pub(super) fn new(messages: UnboundedSender<Message<T>>, group: Group) -> Self {
-        Sender { messages, group }
+    pub(super) fn new(messages: UnboundedSender<Message<T>>, stock: CentralStock) -> Self {
+        Sender { messages, stock }
     }
 
     /// Charges `bytes` for a message that is not made yet, and waits in line where they do not fit. Send it with
@@ -55,9 +58,9 @@ impl<T> Sender<T> {
         if self.is_closed() {
             return Err(SendError::Closed(()));
         }
-        match self.charge_if_room(bytes).await {
+        match self.stock.charge_if_room(bytes) {
             Some(charge) => Ok(charge),
-            None => self.or_closed(self.group.charge_async(bytes)).await,
+            None => self.charge_missed(bytes, || self.group().charge_async(bytes)).await,
         }
     }
 
@@ -67,6 +70,7 @@ impl<T> Sender<T> {
     /// # Errors
     ///
     /// [`SendError::Closed`]; the charge is dropped.
+    #[inline]
     pub fn send_charged(&self, message: T, charge: Charge) -> Result<(), SendError<T>> {
         let sent = self.messages.send(Message { value: message, charge });
         sent.map_err(|unsent| SendError::Closed(unsent.0.value))
@@ -90,22 +94,27 @@ impl<T> Sender<T> {
     /// Returns the group that messages are charged to. Its [`live`](Group::live) is what the channel holds, and its
     /// [`set_max`](Group::set_max) moves the bound.
     pub fn group(&self) -> &Group {
-        &self.group
+        self.stock.group()
     }
 
     /// Returns a handle that does not keep the channel open.
     pub fn downgrade(&self) -> WeakSender<T> {
-        WeakSender { messages: self.messages.downgrade(), group: self.group.clone() }
+        WeakSender { messages: self.messages.downgrade(), stock: self.stock.clone() }
     }
 
-    /// Charges where there is room: at once, or after the other tasks of this worker have run. Where the receiver only
-    /// lags a little it has made room by then, and that costs less than a place in line.
-    async fn charge_if_room(&self, bytes: Bytes) -> Option<Charge> {
-        if let Some(charge) = self.group.charge_if_room(bytes) {
-            return Some(charge);
+    /// Charges what has found no room: once the other tasks of this worker have run, or else in line. Where the receiver
+    /// only lags a little it has made room by then, and that costs less than a place in line.
+    async fn charge_missed<F>(&self, bytes: Bytes, in_line: impl FnOnce() -> F) -> Result<Charge, SendError<()>>
+    where
+        F: Future<Output = Result<Charge, ChargeError>>,
+    {
+        for _ in 0..LOOKS {
+            yield_now().await;
+            if let Some(charge) = self.stock.charge_if_room(bytes) {
+                return Ok(charge);
+            }
         }
-        yield_now().await;
-        self.group.charge_if_room(bytes)
+        self.or_closed(in_line()).await
     }
 
     /// Waits for the charge, or until the channel closes. The drop of the charge's future leaves the line.
@@ -130,8 +139,8 @@ fn cost<T: Weigh>(message: &T) -> Bytes {
 impl<T: Weigh> Sender<T> {
     /// Sends a message, and waits in line where its bytes do not fit.
     ///
-    /// A message that fits costs two charges at most beside tokio's unbounded channel. A send that finds no room lets other
-    /// tasks run once, and then takes its place in line. Above a [high](Group::set_high) the send is delayed, as
+    /// A message that fits costs one exchange of a shared word beside tokio's unbounded channel, or two charges at most. A send that
+    /// finds no room lets other tasks run twice, and then takes its place in line. Above a [high](Group::set_high) the send is delayed, as
     /// [`Group::charge_async`] says. The send counts in tokio's budget of a task, as a send of tokio does.
     ///
     /// # Errors
@@ -141,9 +150,9 @@ impl<T: Weigh> Sender<T> {
     pub async fn send(&self, message: T) -> Result<(), SendError<T>> {
         consume_budget().await;
         let bytes = cost(&message);
-        let charge = match self.charge_if_room(bytes).await {
+        let charge = match self.stock.charge_if_room(bytes) {
             Some(charge) => charge,
-            None => match self.or_closed(self.group.charge_async(bytes)).await {
+            None => match self.charge_missed(bytes, || self.group().charge_async(bytes)).await {
                 Ok(charge) => charge,
                 Err(refused) => return Err(refused.with(message)),
             },
@@ -163,12 +172,15 @@ impl<T: Weigh> Sender<T> {
     pub async fn send_timeout(&self, message: T, time: Duration) -> Result<(), SendError<T>> {
         consume_budget().await;
         let bytes = cost(&message);
-        let charge = match self.charge_if_room(bytes).await {
+        let charge = match self.stock.charge_if_room(bytes) {
             Some(charge) => charge,
-            None => match self.or_closed(self.group.charge_async(bytes).until(sleep(time))).await {
-                Ok(charge) => charge,
-                Err(refused) => return Err(refused.with(message)),
-            },
+            None => {
+                let over = sleep(time);
+                match self.charge_missed(bytes, || self.group().charge_async(bytes).until(over)).await {
+                    Ok(charge) => charge,
+                    Err(refused) => return Err(refused.with(message)),
+                }
+            }
         };
         self.send_charged(message, charge)
     }
@@ -183,7 +195,9 @@ impl<T: Weigh> Sender<T> {
         if self.is_closed() {
             return Err(SendError::Closed(message));
         }
-        match self.group.try_charge_now(cost(&message)) {
+        let bytes = cost(&message);
+        let charged = self.stock.charge_if_room(bytes).map_or_else(|| self.group().try_charge_now(bytes), Ok);
+        match charged {
             Ok(charge) => self.send_charged(message, charge),
             Err(refusal) => Err(SendError::Refused(message, refusal)),
         }
@@ -192,38 +206,41 @@ impl<T: Weigh> Sender<T> {
 
 impl<T> Clone for Sender<T> {
     fn clone(&self) -> Self {
-        Sender { messages: self.messages.clone(), group: self.group.clone() }
+        Sender { messages: self.messages.clone(), stock: self.stock.clone() }
     }
 }
 
 impl<T> fmt::Debug for Sender<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Sender { messages, group } = self;
-        f.debug_struct("Sender").field("group", group).field("is_closed", &messages.is_closed()).finish_non_exhaustive()
+        let messages = &self.messages;
+        f.debug_struct("Sender")
+            .field("group", self.group())
+            .field("is_closed", &messages.is_closed())
+            .finish_non_exhaustive()
     }
 }
 
 /// A sender that does not keep the channel open: see [`Sender::downgrade`].
 pub struct WeakSender<T> {
     messages: WeakUnboundedSender<Message<T>>,
-    group: Group,
+    stock: CentralStock,
 }
 
 impl<T> WeakSender<T> {
     /// Returns a sender, `None` where the last one is gone.
     pub fn upgrade(&self) -> Option<Sender<T>> {
-        Some(Sender { messages: self.messages.upgrade()?, group: self.group.clone() })
+        Some(Sender { messages: self.messages.upgrade()?, stock: self.stock.clone() })
     }
 }
 
 impl<T> Clone for WeakSender<T> {
     fn clone(&self) -> Self {
-        WeakSender { messages: self.messages.clone(), group: self.group.clone() }
+        WeakSender { messages: self.messages.clone(), stock: self.stock.clone() }
     }
 }
 
 impl<T> fmt::Debug for WeakSender<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WeakSender").field("group", &self.group).finish_non_exhaustive()
+        f.debug_struct("WeakSender").field("group", self.stock.group()).finish_non_exhaustive()
     }
 }
