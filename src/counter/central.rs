@@ -5,8 +5,7 @@
 //!
 //! One word has the credit, and the room for more; in a closed stock it has neither. So whatever a thread does there is one
 //! exchange, and no thread is ever in transit: to close the stock and to take all credit out is one exchange, too, without
-//! a barrier.
-//! It opens, counts and closes under the tree's lock, as the other stocks do: `drain.md`.
+//! a barrier. It opens, counts and closes under the tree's lock, as the other stocks do: `drain.md`.
 //!
 //! Edges: E10 (open count), E35 (opening/offline), E36 (closing/offline), E53 (put and take/close).
 

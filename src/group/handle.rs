@@ -36,7 +36,7 @@ use crate::thread::directory::Header;
 ///
 /// The first two are for threads, the third is for tasks, the last two are for code that may never block: an allocator,
 /// an event loop, a holder of locks. A drain takes a lock and a barrier, and waits at most a millisecond for a thread
-/// that was preempted at a bad moment; the last two do not drain. Where a charge fits, all cost the same.
+/// that was preempted at a bad moment; the last two drain no stock of a thread. Where a charge fits, all cost the same.
 ///
 /// ```
 /// use memcg::{Limits, Runtime};
