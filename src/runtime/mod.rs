@@ -347,7 +347,7 @@ impl Runtime {
     /// let pools = runtime.pools();
     /// let groups = &pools.rows()[0];
     /// assert_eq!((groups.name, groups.waste), ("group", 0));
-    /// assert!(groups.live >= 2 && groups.size_class() >= groups.asked);
+    /// assert!(groups.live >= 2 && groups.given == groups.asked);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn pools(&self) -> PoolTable {

@@ -102,7 +102,7 @@ impl<T> Sender<T> {
         WeakSender { messages: self.messages.downgrade(), stock: self.stock.clone() }
     }
 
-    /// Charges what has found no room: once the other tasks of this worker have run, or else in line. Where the receiver
+    /// Charges what has found no room: after the other tasks of this worker have run, or else in line. Where the receiver
     /// only lags a little it has made room by then, and that costs less than a place in line.
     async fn charge_missed<F>(&self, bytes: Bytes, in_line: impl FnOnce() -> F) -> Result<Charge, SendError<()>>
     where
@@ -139,9 +139,9 @@ fn cost<T: Weigh>(message: &T) -> Bytes {
 impl<T: Weigh> Sender<T> {
     /// Sends a message, and waits in line where its bytes do not fit.
     ///
-    /// A message that fits costs one exchange of a shared word beside tokio's unbounded channel, or two charges at most. A send that
-    /// finds no room lets other tasks run twice, and then takes its place in line. Above a [high](Group::set_high) the send is delayed, as
-    /// [`Group::charge_async`] says. The send counts in tokio's budget of a task, as a send of tokio does.
+    /// A message that fits costs one exchange of a shared word beside tokio's unbounded channel, or two charges at most. A
+    /// send that finds no room lets other tasks run twice, and then takes its place in line. Above a
+    /// [high](Group::set_high) the send is delayed, as [`Group::charge_async`] says. The send counts in tokio's budget of a task, as a send of tokio does.
     ///
     /// # Errors
     ///
