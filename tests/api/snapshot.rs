@@ -1,7 +1,7 @@
 //! A snapshot: which groups it lists and in which order, what it prints, and that groups come and go meanwhile.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use memcg::{Bytes, Charge, Event, Group, GroupName, Limit, Limits, Snapshot, SnapshotRow, Unit};
 
@@ -305,12 +305,15 @@ fn of_a_deep_tree_on_a_small_stack() {
 
 /// Of this group the name tells the figures: `x7` has a max of 1,000,007 and charges 7 bytes.
 const CAP: u64 = 1_000_000;
-/// Such groups.
+/// Such groups, at least.
 const GROUPS: u64 = 10_000;
+/// Such groups at most, where the reader gets no processor for long.
+const MOST_GROUPS: u64 = 90 * GROUPS;
 
 /// While snapshots are taken and printed, four threads create groups, charge them and take them offline, until there
-/// have been 10,000. Each row has the figures of the group that it names, though others have had its place before. A
-/// group that stays is in each snapshot once, after its parent, with what it holds.
+/// have been 10,000 and the reader has seen one with its charge. Each row has the figures of the group that it names,
+/// though others have had its place before. A group that stays is in each snapshot once, after its parent, with what it
+/// holds.
 #[test]
 fn while_groups_come_and_go() {
     const STAY: usize = 60;
@@ -321,13 +324,13 @@ fn while_groups_come_and_go() {
         let stays: Vec<Group> =
             (0..STAY).map(|number| create(&tenants[number % 2], &format!("stay{number}"))).collect();
         let held: Vec<_> = stays.iter().map(|group| charge(group, 100)).collect();
-        let (next, at_work) = (AtomicU64::new(1), AtomicUsize::new(4));
+        let (next, at_work, seen) = (AtomicU64::new(1), AtomicUsize::new(4), AtomicBool::new(false));
         let (mut charged, mut meanwhile) = (0, 0);
         std::thread::scope(|scope| {
             for thread in 0..4 {
-                let (tenant, next, at_work) = (&tenants[thread % 2], &next, &at_work);
+                let (tenant, next, at_work, seen) = (&tenants[thread % 2], &next, &at_work, &seen);
                 scope.spawn(move || {
-                    come_and_go(tenant, next);
+                    come_and_go(tenant, next, seen);
                     at_work.fetch_sub(1, Ordering::Relaxed);
                 });
             }
@@ -339,6 +342,7 @@ fn while_groups_come_and_go() {
                 assert_eq!(text.lines().count(), snapshot.rows().len() + 1);
                 check(&snapshot, &stays);
                 charged += snapshot.rows().iter().filter_map(|row| of_its_name(row, is_bare)).sum::<usize>();
+                seen.store(meanwhile > 0 && charged > 0, Ordering::Relaxed);
             }
         });
         assert!(meanwhile > 0, "no group was created during a snapshot");
@@ -348,8 +352,9 @@ fn while_groups_come_and_go() {
     }
 }
 
-/// Groups come and are charged, eight at a time, and those before them go.
-fn come_and_go(tenant: &Group, next: &AtomicU64) {
+/// Groups come and are charged, eight at a time, and those before them go. How fast a thread is here says nothing of how
+/// often the reader runs, so it goes on until the reader has seen what it looks for.
+fn come_and_go(tenant: &Group, next: &AtomicU64, seen: &AtomicBool) {
     let end = |(charge, group): (Charge, Group)| {
         drop(charge);
         group.offline().expect("no children");
@@ -357,7 +362,8 @@ fn come_and_go(tenant: &Group, next: &AtomicU64) {
     let mut before = Vec::new();
     loop {
         let first = next.fetch_add(8, Ordering::Relaxed);
-        let numbers = (first..first + 8).take_while(|&number| number <= GROUPS);
+        let last = if seen.load(Ordering::Relaxed) { GROUPS } else { MOST_GROUPS };
+        let numbers = (first..first + 8).take_while(|&number| number <= last);
         let groups: Vec<(u64, Group)> =
             numbers.map(|number| (number, limited(tenant, &format!("x{number}"), CAP + number))).collect();
         let is_last = groups.is_empty();
