@@ -47,6 +47,9 @@ pub(crate) struct Message<T> {
 /// A sender that waits for room while it holds other bytes of the same group may wait for itself: use
 /// [`Sender::send_timeout`], or a group for the channel alone.
 ///
+/// This call takes the tree's lock for the group's [central stock](Group::central_stock), and may wait for a drain. So
+/// does the receiver's drop, or its first answer that no message will come.
+///
 /// ```
 /// use memcg::{Limit, Limits, Runtime};
 /// use memcg_tokio::channel;

@@ -1,11 +1,12 @@
 //! The bytes of a received message are credit for the next send, and belong to whatever charge lacks them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use memcg::{Group, Limits, Runtime};
 use memcg_tokio::{channel, message_overhead};
+use tokio::sync::Semaphore;
 
 const MESSAGE: usize = 1000 + message_overhead::<Vec<u8>>();
 
@@ -73,43 +74,88 @@ async fn a_charge_in_line_gets_what_is_received() {
     assert_eq!(waits.await.unwrap().unwrap().bytes(), MESSAGE as u64);
 }
 
-/// A full channel beside a neighbour that charges what the channel never holds: no charge of the neighbour is refused.
+/// A neighbour charges all that the channel may not hold at that moment. It is never refused, though the bytes of messages
+/// that were received lie there as credit.
 #[test]
 fn no_charge_of_a_neighbour_is_refused_for_credit() {
+    const MESSAGES: u32 = 80_000;
+    const IN_FLIGHT: u32 = 32;
+    const BESIDE: u32 = 8;
     let (runtime, tenant, queue) = tenant(64);
-    queue.set_max(32 * MESSAGE).unwrap();
     let neighbour = tenant.create("neighbour", Limits::new()).unwrap();
-    let (ends, charges) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-    let charger = std::thread::spawn({
-        let (ends, charges) = (Arc::clone(&ends), Arc::clone(&charges));
-        move || {
-            while !ends.load(Ordering::Relaxed) {
-                drop(neighbour.try_charge(32 * MESSAGE).expect("the other half of the tenant"));
-                charges.fetch_add(1, Ordering::Relaxed);
-            }
-        }
-    });
+    let beside = || neighbour.try_charge((64 - BESIDE as usize) * MESSAGE);
     let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
-    tokio.block_on(async {
+    let (in_flight, done) = (Arc::new(Semaphore::new(IN_FLIGHT as usize)), Arc::new(AtomicU32::new(0)));
+    let received = async {
         let (sender, mut receiver) = channel(&queue);
+        for _ in 0..IN_FLIGHT {
+            sender.send(message()).await.unwrap();
+        }
+        for _ in 0..IN_FLIGHT {
+            receiver.recv().await.unwrap();
+        }
+        assert_eq!(queue.stocked(), u64::from(IN_FLIGHT) * MESSAGE as u64);
+        drop(beside().expect("what is not held"));
+        assert_eq!(queue.stocked(), 0, "it had to drain the credit");
         for _ in 0..4 {
-            let sender = sender.clone();
+            let (sender, in_flight) = (sender.clone(), Arc::clone(&in_flight));
             tokio::spawn(async move {
-                for _ in 0..20_000 {
+                for _ in 0..MESSAGES / 4 {
+                    in_flight.acquire().await.unwrap().forget();
                     sender.send(message()).await.unwrap();
                 }
             });
         }
         drop(sender);
-        let mut received = 0;
-        while let Ok(Some(_)) = tokio::time::timeout(Duration::from_secs(60), receiver.recv()).await {
-            received += 1;
+        let receives = tokio::spawn({
+            let (in_flight, done) = (Arc::clone(&in_flight), Arc::clone(&done));
+            async move {
+                while receiver.recv().await.is_some() {
+                    in_flight.add_permits(1);
+                    done.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        });
+        while !receives.is_finished() {
+            // Those that are left are for so many messages as are in flight at most.
+            let permits = in_flight.acquire_many(IN_FLIGHT - BESIDE).await.unwrap();
+            drop((beside().expect("what is not held"), permits));
         }
-        assert_eq!(received, 80_000);
-    });
-    ends.store(true, Ordering::Relaxed);
-    charger.join().unwrap();
-    assert!(charges.load(Ordering::Relaxed) > 100);
-    assert_eq!((tenant.live(), tenant.stocked()), (0, tenant.usage()));
+        receives.await.unwrap();
+    };
+    tokio.block_on(async { tokio::time::timeout(Duration::from_secs(300), received).await }).unwrap();
+    assert_eq!(done.load(Ordering::Relaxed), MESSAGES);
+    assert_eq!((tenant.live(), tenant.usage()), (0, 0));
     assert!(runtime.verify().is_ok());
+}
+
+/// Whichever way the receiver learns that no message will come: the credit goes home.
+#[tokio::test]
+async fn a_channel_that_has_ended_leaves_no_credit() {
+    for way in 0..5 {
+        let (_runtime, tenant, queue) = tenant(4);
+        let (sender, mut receiver) = channel(&queue);
+        sender.send(message()).await.unwrap();
+        assert_eq!(receiver.recv().await, Some(message()));
+        assert_eq!(tenant.usage(), MESSAGE as u64, "credit");
+        assert_eq!(receiver.recv_many(&mut Vec::new(), 0).await, 0);
+        assert!(receiver.try_recv().is_err() && tenant.usage() > 0, "a message may come");
+        drop(sender);
+        match way {
+            0 => assert_eq!(receiver.recv().await, None),
+            1 => assert!(receiver.recv_charged().await.is_none()),
+            2 => assert_eq!(receiver.recv_many(&mut Vec::new(), 8).await, 0),
+            3 => assert!(receiver.try_recv().is_err()),
+            _ => {
+                receiver = tokio::task::spawn_blocking(move || {
+                    assert_eq!(receiver.blocking_recv(), None);
+                    receiver
+                })
+                .await
+                .unwrap()
+            }
+        }
+        assert_eq!(tenant.usage(), 0, "way {way}");
+        drop(receiver);
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::poll_fn;
+use std::mem;
 use std::task::{Context, Poll};
 
 use memcg::{CentralStock, Charge};
@@ -16,6 +17,8 @@ pub struct Receiver<T> {
     messages: UnboundedReceiver<Message<T>>,
     /// Where the bytes of a received message wait for the next send.
     stock: CentralStock,
+    /// The receiver has learned that no message will come, or is gone.
+    has_ended: bool,
     /// Where `recv_many` puts messages before it takes them apart; empty between calls.
     batch: Vec<Message<T>>,
 }
@@ -27,18 +30,25 @@ fn uncharge<T>(stock: &CentralStock, Message { value, charge }: Message<T>) -> T
     value
 }
 
-/// Where no message will come, the credit goes home.
-#[inline]
-fn received<T>(stock: &CentralStock, message: Option<Message<T>>) -> Option<T> {
-    if message.is_none() {
-        stock.release();
-    }
-    message.map(|message| uncharge(stock, message))
-}
-
 impl<T> Receiver<T> {
     pub(super) fn new(messages: UnboundedReceiver<Message<T>>, stock: CentralStock) -> Self {
-        Receiver { messages, stock, batch: Vec::new() }
+        Receiver { messages, stock, has_ended: false, batch: Vec::new() }
+    }
+
+    /// Gives the credit back, once: other channels of the group may go on.
+    #[cold]
+    fn end(&mut self) {
+        if !mem::replace(&mut self.has_ended, true) {
+            self.stock.release();
+        }
+    }
+
+    #[inline]
+    fn received(&mut self, message: Option<Message<T>>) -> Option<T> {
+        if message.is_none() {
+            self.end();
+        }
+        message.map(|message| uncharge(&self.stock, message))
     }
 
     /// Returns the next message, and gives its bytes back. Returns `None` where the channel is closed and empty.
@@ -67,13 +77,20 @@ impl<T> Receiver<T> {
     /// # }
     /// ```
     pub async fn recv_charged(&mut self) -> Option<(T, Charge)> {
-        self.messages.recv().await.map(|Message { value, charge }| (value, charge))
+        let message = self.messages.recv().await;
+        if message.is_none() {
+            self.end();
+        }
+        message.map(|Message { value, charge }| (value, charge))
     }
 
     /// Appends up to `limit` messages to `buffer`, and returns how many. It waits for the first one alone. Returns 0
     /// where the channel is closed and empty, or `limit` is 0. A call that is dropped loses no message.
     pub async fn recv_many(&mut self, buffer: &mut Vec<T>, limit: usize) -> usize {
         let received = self.messages.recv_many(&mut self.batch, limit).await;
+        if received == 0 && limit > 0 {
+            self.end();
+        }
         buffer.extend(self.batch.drain(..).map(|message| uncharge(&self.stock, message)));
         received
     }
@@ -84,7 +101,11 @@ impl<T> Receiver<T> {
     ///
     /// [`TryRecvError::Empty`] where there is none yet, [`TryRecvError::Disconnected`] where none will come.
     pub fn try_recv(&mut self) -> Result<T, TryRecvError> {
-        self.messages.try_recv().map(|message| uncharge(&self.stock, message))
+        let received = self.messages.try_recv();
+        if matches!(received, Err(TryRecvError::Disconnected)) {
+            self.end();
+        }
+        received.map(|message| uncharge(&self.stock, message))
     }
 
     /// Returns the next message on a thread that runs no tasks. It blocks: in async code use [`recv`](Self::recv).
@@ -94,13 +115,14 @@ impl<T> Receiver<T> {
     /// On a thread that runs tasks of tokio.
     #[track_caller]
     pub fn blocking_recv(&mut self) -> Option<T> {
-        received(&self.stock, self.messages.blocking_recv())
+        let message = self.messages.blocking_recv();
+        self.received(message)
     }
 
     /// Polls for the next message, for a `Stream` or a future of yours.
     #[inline]
     pub fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Option<T>> {
-        self.messages.poll_recv(context).map(|message| received(&self.stock, message))
+        self.messages.poll_recv(context).map(|message| self.received(message))
     }
 
     /// Closes the channel: each later send, and each that waits, returns its message. What was sent before can still be
@@ -128,7 +150,7 @@ impl<T> Receiver<T> {
 /// The group keeps no credit of a channel that is gone. Messages that are left give their own bytes back.
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
-        self.stock.release();
+        self.end();
     }
 }
 

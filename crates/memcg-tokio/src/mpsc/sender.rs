@@ -185,7 +185,8 @@ impl<T: Weigh> Sender<T> {
         self.send_charged(message, charge)
     }
 
-    /// Sends a message where its bytes fit at once. It neither waits nor calls a reclaimer, and is not delayed above a high.
+    /// Sends a message where its bytes fit at once. It waits for no room, calls no reclaimer, and is not delayed above a
+    /// high. Wakers of charges in line may run on this thread, as after any charge.
     ///
     /// # Errors
     ///
