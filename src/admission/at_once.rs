@@ -18,8 +18,8 @@ pub(crate) enum Starts {
     Reclaim,
 }
 
-/// Makes a charge that did not hit the stock, with this thread's own credit at most. A refusal counts no event: the
-/// listeners of events are foreign code. The thread that is started counts them.
+/// Makes a charge that did not hit the stock, with this thread's own credit and that of central stocks at most. A refusal
+/// counts no event: the listeners of events are foreign code. The thread that is started counts them.
 pub(crate) fn charge(group: &'static Counter, bytes: u64, missed: Consume, starts: Starts) -> ChargeResult {
     let starts = starts == Starts::Reclaim && may_call_out();
     match try_with(group, bytes, missed, Counter::try_charge_now_slow) {

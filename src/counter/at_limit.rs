@@ -85,18 +85,46 @@ pub(crate) fn take_own_and_retry<'a>(
     n: u64,
     refusal: LevelRefusal<'a>,
 ) -> Result<Walked, LevelRefusal<'a>> {
-    let block = path.own_block();
-    let found = path.outermost().is_some_and(|_| central::close_at_once(refusal.level));
-    let slot = block.and_then(|block| block.slot(counter.index));
-    if slot.is_none() && !found {
-        return Err(refusal);
+    let mut walked = retry_with_own(counter, path, n, refusal);
+    if path.outermost().is_none() {
+        return walked;
     }
+    // Each level once, from the group up: what the one has drained, the next one may lack.
+    for level in counter.path_to_root() {
+        match &walked {
+            Ok(_) => break,
+            Err(refusal) if !ptr::eq(refusal.level, level) => {}
+            Err(_) if !central::close_at_once(level) => break,
+            Err(_) => walked = walk_in_transit(counter, path, n),
+        }
+    }
+    walked
+}
+
+/// Uncharge what lies in this thread's slot, and try again where that is any.
+fn retry_with_own<'a>(
+    counter: &'a Counter,
+    path: &Entered,
+    n: u64,
+    refusal: LevelRefusal<'a>,
+) -> Result<Walked, LevelRefusal<'a>> {
+    let Some((block, slot)) = path.own_block().and_then(|block| Some((block, block.slot(counter.index)?))) else {
+        return Err(refusal);
+    };
+    counter.enter(block);
+    let back = slot.take_back(u64::MAX, counter.incarnation().fenced);
+    counter.uncharge_levels(back);
+    let walked = if back > 0 { counter.walk(n, Amount::Needed) } else { Err(refusal) };
+    block.transit.end();
+    walked
+}
+
+fn walk_in_transit<'a>(counter: &'a Counter, path: &Entered, n: u64) -> Result<Walked, LevelRefusal<'a>> {
+    let block = path.own_block();
     if let Some(block) = block {
         counter.enter(block);
     }
-    let back = slot.map_or(0, |slot| slot.take_back(u64::MAX, counter.incarnation().fenced));
-    counter.uncharge_levels(back);
-    let walked = if found || back > 0 { counter.walk(n, Amount::Needed) } else { Err(refusal) };
+    let walked = counter.walk(n, Amount::Needed);
     if let Some(block) = block {
         block.transit.end();
     }

@@ -7,19 +7,23 @@
 //! exchange, and no thread is ever in transit: to close the stock and to take all credit out is one exchange, too, without
 //! a barrier. It opens, counts and closes under the tree's lock, as the other stocks do: `drain.md`.
 //!
-//! Edges: E10 (open count), E35 (opening/offline), E36 (closing/offline), E53 (put and take/close).
+//! Edges: E4 (forced charge/opening), E10 (open count), E35 (opening/offline), E36 (closing/offline), E43 (usage/mark), E53
+//! (put and take/close).
 
 use crate::counter::central_word::CentralWord;
 use crate::counter::exceeded;
 use crate::counter::object::tree::{Stocks, Tree};
 use crate::counter::object::{CLOSED, Counter, OPENED};
 use crate::counter::slow_path::SlowPath;
-use crate::counter::stocks::{self, Scope};
+use crate::counter::stocks;
 use crate::counter::watch::{OBSERVED, WAITING};
 use crate::sync::{Ordering, fence_after_exchange};
 
 /// One of so many parts of the budget may lie in one central stock.
 const SHARE_OF_BUDGET: u64 = 4;
+
+/// Stocks that a visit for idle credit looks at while it holds the tree's lock once.
+const VISITED_MAX: usize = 4_096;
 
 /// Keep `n` charged units in the central stock. False: they stay charged, and the caller uncharges them. The caller keeps
 /// the counter by a handle.
@@ -46,6 +50,7 @@ pub(crate) fn take(counter: &Counter, stock: &CentralWord, n: u64) -> bool {
 /// uncharged than charged here, so that there may be no usage behind the credit.
 #[inline]
 fn has_to_walk(counter: &Counter) -> bool {
+    // E43: a charge above a limit has counted and set its mark when it returns.
     let is_above = |level: &Counter| exceeded::is_marked(level) && exceeded::is_exceeded(level);
     let is_poisoned = counter.poisoned.load(Ordering::Relaxed);
     if is_poisoned {
@@ -122,9 +127,10 @@ fn try_open(counter: &'static Counter, stock: &CentralWord) -> bool {
         // SeqCst (E10): counted before the first put; pairs with `LevelRefusal::without_credit`.
         level.limits.open.fetch_add(OPENED, Ordering::SeqCst);
     }
-    // E35: as in `Tree::open`.
+    // E4, E35: as in `Tree::open`.
     fence_after_exchange();
-    if counter.child_count().is_barred() || is_forbidden(counter) {
+    let is_above = counter.path_to_root().any(|level| level.usage() > level.max());
+    if is_above || counter.child_count().is_barred() || is_forbidden(counter) {
         uncount(&mut stocks, counter, most.into());
         return false;
     }
@@ -152,25 +158,48 @@ fn uncount(stocks: &mut Stocks, counter: &'static Counter, most: u64) {
 
 /// Close one stock and uncharge its credit.
 pub(crate) fn close_own(tree: &Tree, stocks: &mut Stocks, counter: &'static Counter) {
-    let Some(stock) = counter.central().filter(|_| counter.is_open_central()) else { return };
+    if let Some(stock) = counter.central().filter(|_| counter.is_open_central()) {
+        stock.wait();
+        shut(tree, stocks, counter, stock);
+    }
+}
+
+/// Close one stock whose credit no charge lacks: the next put may open it.
+fn rest(tree: &Tree, stocks: &mut Stocks, counter: &'static Counter) {
+    if let Some(stock) = counter.central().filter(|_| counter.is_open_central()) {
+        stock.end_wait();
+        shut(tree, stocks, counter, stock);
+    }
+}
+
+fn shut(tree: &Tree, stocks: &mut Stocks, counter: &'static Counter, stock: &CentralWord) {
     let (credit, most) = stock.shut();
     uncharge(tree, counter, credit);
     uncount(stocks, counter, most);
 }
 
-/// Close the stocks in `scope`.
-pub(crate) fn close(tree: &Tree, stocks: &mut Stocks, top: &Counter, scope: Scope) {
-    match scope {
-        Scope::Own => return close_own(tree, stocks, top.header.counter()),
-        // Relaxed: it changes under the lock alone.
-        Scope::Subtree if top.limits.open.load(Ordering::Relaxed) as u32 == 0 => return,
-        Scope::Subtree => {}
-    }
+/// Close the stock of `top`, and those below it.
+pub(crate) fn close_below(tree: &Tree, stocks: &mut Stocks, top: &Counter) {
+    for_each_below(stocks, top, |stocks, counter| close_own(tree, stocks, counter));
+}
+
+/// The same, where no charge lacks the credit: the next put may open the stocks.
+pub(crate) fn drain(tree: &Tree, stocks: &mut Stocks, top: &Counter) {
+    for_each_below(stocks, top, |stocks, counter| rest(tree, stocks, counter));
+}
+
+/// Visit the stock of `top`, and the open ones below it. The caller keeps `top`.
+fn for_each_below(stocks: &mut Stocks, top: &Counter, mut visit: impl FnMut(&mut Stocks, &'static Counter)) {
+    visit(stocks, top.header.counter());
     for at in (0..stocks.central.len()).rev() {
+        // The group alone had one, in most cases. Relaxed: it changes under the lock alone.
+        if top.limits.open.load(Ordering::Relaxed) as u32 == 0 {
+            return;
+        }
         // A stock that closes leaves its place to the last one, which this thread has looked at.
         let counter = stocks.central[at];
-        if is_below(counter, top) {
-            close_own(tree, stocks, counter);
+        if counter.path_to_root().any(|level| std::ptr::eq(level, top)) {
+            visit(stocks, counter);
         }
     }
 }
@@ -185,31 +214,34 @@ pub(crate) fn close_at_once(top: &Counter) -> bool {
     }
     let Some(mut stocks) = tree.stocks.try_lock() else { return false };
     let before = tree.counts.drained.load(Ordering::Relaxed);
-    close(tree, &mut stocks, top, Scope::Subtree);
+    close_below(tree, &mut stocks, top);
     tree.counts.drained.load(Ordering::Relaxed) != before
 }
 
-/// Uncharge the credit below `top`, and leave the stocks open.
-pub(crate) fn drain(tree: &Tree, stocks: &Stocks, top: &Counter) {
-    for &counter in stocks.central.iter().filter(|counter| is_below(counter, top)) {
-        empty(tree, counter);
-    }
-}
-
-/// Uncharge the credit of stocks that have not changed for two visits. Returns the units.
+/// Close the stocks that have not changed for two visits: others may lack their credit, and their part of the budget.
+/// Returns the units of credit.
 pub(crate) fn visit(tree: &Tree) -> u64 {
-    let stocks = tree.stocks.lock();
-    let mut released = 0;
-    for &counter in &stocks.central {
-        if counter.central().is_some_and(CentralWord::is_idle) {
-            released += empty(tree, counter);
+    let (mut left, mut released) = (usize::MAX, 0);
+    while left > 0 {
+        let mut stocks = tree.stocks.lock();
+        let before = tree.counts.drained.load(Ordering::Relaxed);
+        // From the last one down, as in `for_each_below`; those that open meanwhile are new.
+        left = left.min(stocks.central.len());
+        let end = left.saturating_sub(VISITED_MAX);
+        for at in (end..left).rev() {
+            let counter = stocks.central[at];
+            if counter.central().is_some_and(CentralWord::is_idle) {
+                rest(tree, &mut stocks, counter);
+            }
         }
+        left = end;
+        released += tree.counts.drained.load(Ordering::Relaxed) - before;
     }
     released
 }
 
 /// Close one stock and uncharge its credit. Returns the units. The caller keeps the counter.
-pub(crate) fn release(counter: &'static Counter, stock: &CentralWord) -> u64 {
+pub(crate) fn release(counter: &'static Counter) -> u64 {
     if !counter.is_open_central() {
         return 0;
     }
@@ -217,15 +249,8 @@ pub(crate) fn release(counter: &'static Counter, stock: &CentralWord) -> u64 {
     let tree = counter.tree();
     let mut stocks = tree.stocks.lock();
     let before = tree.counts.drained.load(Ordering::Relaxed);
-    close_own(tree, &mut stocks, counter);
-    stock.end_wait();
+    rest(tree, &mut stocks, counter);
     tree.counts.drained.load(Ordering::Relaxed) - before
-}
-
-fn empty(tree: &Tree, counter: &'static Counter) -> u64 {
-    let credit = counter.central().map_or(0, CentralWord::empty);
-    uncharge(tree, counter, credit);
-    credit
 }
 
 /// What a poisoned counter has beyond its usage was never charged.
@@ -237,8 +262,4 @@ fn uncharge(tree: &Tree, counter: &Counter, units: u64) {
     counter.uncharge_levels(backed);
     tree.counts.discarded.fetch_add(units - backed, Ordering::Relaxed);
     tree.counts.drained.fetch_add(backed, Ordering::Relaxed);
-}
-
-fn is_below(counter: &Counter, top: &Counter) -> bool {
-    counter.path_to_root().any(|level| std::ptr::eq(level, top))
 }

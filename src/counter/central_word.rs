@@ -5,7 +5,7 @@
 use crate::sync::stat_atomic::{AtomicU32 as StatU32, AtomicU64 as StatU64};
 use crate::sync::{AtomicU64, CachePadded, Ordering, PUTS_WHILE_CLOSED};
 
-/// Visits for idle credit that a stock stands still for before its credit goes home.
+/// Visits for idle credit that a stock stands still for before it closes.
 const VISITS_MAX: u32 = 2;
 
 /// Lies on lines of its own: two threads write it all the time.
@@ -97,21 +97,9 @@ impl CentralWord {
 
     /// Close it. Returns its credit, which the caller uncharges, and the most that it could have had.
     pub(super) fn shut(&self) -> (u64, u64) {
-        self.wait();
         // AcqRel (E53): pairs with `change`.
         let Units { credit, room } = Units::of(self.0.units.swap(Units::NONE.word(), Ordering::AcqRel));
         (credit.into(), u64::from(credit) + u64::from(room))
-    }
-
-    /// Take the credit out of a stock that stays open. The caller uncharges it.
-    pub(super) fn empty(&self) -> u64 {
-        let to = |word| {
-            let Units { credit, room } = Units::of(word);
-            Some(Units { credit: 0, room: room + credit }.word())
-        };
-        // AcqRel (E53): pairs with `change`.
-        let emptied = self.0.units.fetch_update(Ordering::AcqRel, Ordering::Acquire, to);
-        emptied.map_or(0, |word| Units::of(word).credit.into())
     }
 
     /// Let threads put up to `most` units. The caller has counted the stock as open.
@@ -145,6 +133,6 @@ impl CentralWord {
 
     /// Count a visit for idle credit. Whether it has not changed for two visits.
     pub(super) fn is_idle(&self) -> bool {
-        self.0.visits.fetch_add(1, Ordering::Relaxed) >= VISITS_MAX && self.credit() > 0
+        self.0.visits.fetch_add(1, Ordering::Relaxed) >= VISITS_MAX
     }
 }

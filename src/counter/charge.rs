@@ -101,7 +101,7 @@ impl Counter {
         self.charge_slow(n, missed, OnRefusal::Return)
     }
 
-    /// The same for a charge that may not wait. It drains no stock but the one in this thread's slot, and closes none.
+    /// The same for a charge that may not wait. It drains this thread's slot and central stocks, and no other one.
     #[cold]
     #[inline(never)]
     pub(crate) fn try_charge_now_slow(&self, n: u64, missed: Consume) -> Result<Charged, LevelRefusal<'_>> {

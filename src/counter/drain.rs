@@ -152,7 +152,17 @@ impl Tree {
     /// Close every open stock in `scope` and take all its credit out, at the price of one barrier. On an error some
     /// stocks stay counted as open, with capacity 0; the next close finds them.
     pub(crate) fn close(&self, stocks: &mut Stocks, top: &Counter, scope: Scope) -> Result<(), Stuck> {
-        central::close(self, stocks, top, scope);
+        // E36: before the stock of threads. Once neither is counted as open, a thread may release the counter.
+        central::close_own(self, stocks, top.header.counter());
+        let closed = self.close_of_threads(stocks, top, scope);
+        if scope == Scope::Subtree {
+            // After them: what is still counted as open below `top` is central.
+            central::close_below(self, stocks, top);
+        }
+        closed
+    }
+
+    fn close_of_threads(&self, stocks: &mut Stocks, top: &Counter, scope: Scope) -> Result<(), Stuck> {
         let closing = stocks.open_in(&self.hierarchy, top, scope);
         // Stocks in the queue of pending closes may hold what a limit above them lacks.
         if closing.is_empty() && (scope == Scope::Own || stocks.pending_close.is_empty()) {
@@ -257,13 +267,13 @@ impl Tree {
         backed
     }
 
-    /// Take all credit below `level` out and leave the stocks open.
+    /// Take all credit below `level` out. The stocks of threads stay open.
     pub(crate) fn drain(&self, level: &Counter) -> u64 {
         let _path = SlowPath::enter();
         let mut stocks = self.stocks.lock();
         let _ = self.close_all_pending(&mut stocks);
         let before = self.counts.drained.load(Ordering::Relaxed);
-        central::drain(self, &stocks, level);
+        central::drain(self, &mut stocks, level);
         let mut open = stocks.open_in(&self.hierarchy, level, Scope::Subtree);
         let _ = self.take_out(&mut stocks, &open, Pass::Open);
         // A counter whose credit turned out to be unbacked may not stay open.

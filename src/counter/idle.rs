@@ -2,9 +2,10 @@
 //!
 //! A *visit* looks at all slots of the tree and compares each level with what the last two visits saw. It claims what
 //! has not moved, and what lies in the block of a thread that has ended, as a drain does: claim, one barrier, settle,
-//! uncharge. The stocks stay open. `README.md` has the steps and the races.
+//! uncharge. The stocks of threads stay open; a central stock that no thread uses closes. `idle.md` has the steps and the
+//! races.
 //!
-//! Edges: E2 (consume/claim).
+//! Edges: E2 (consume/claim), E36 (closing/release).
 
 use std::mem;
 
@@ -117,6 +118,9 @@ fn uncharge_claims(tree: &Tree, stocks: &mut Stocks) -> u64 {
         from.push(stock);
         memory += if stock.counts_memory() { units } else { 0 };
     });
+    // Each once: the close of an unbacked one may be its end (E36).
+    from.sort_unstable_by_key(|stock| stock.index);
+    from.dedup_by_key(|stock| stock.index);
     for stock in &from {
         tree.uncharge_settled(stock);
     }

@@ -26,8 +26,8 @@ use crate::units::Bytes;
 /// is refused for it: one that lacks it drains it, as all credit, and so do a lower max and a group that goes offline.
 /// A charge that never blocks ([`Group::try_charge_now`]) takes it, too, unless another thread has the tree's lock. While a
 /// charge waits at the group or above it, nothing is kept here. Neither is anything kept or taken where one of them is
-/// above a limit, or only [counts](Group::set_observe_only). After a drain eight charges go up the tree before the next is
-/// kept.
+/// above a limit, or only [counts](Group::set_observe_only), and nothing is kept inside a reclaimer. After a charge or a
+/// limit has closed the stock, eight charges go up the tree before the next is kept.
 ///
 /// At most one batch lies here, or a quarter of the root's [budget](crate::RuntimeBuilder::budget) where that is less, and
 /// never more than 4 GiB. Where stocks are off, nothing does. All values of one group are the same stock. The value keeps
@@ -77,11 +77,12 @@ impl Group {
 }
 
 impl CentralStock {
-    /// Charges `bytes` where this thread's stock or this one has them, or else where they fit at once, as
-    /// [`Group::charge_if_room`] does. It never blocks.
+    /// Charges `bytes` where this thread's stock or this one has them, or else where there is room for them at each level.
+    /// It waits for no room. As with [`Group::charge_if_room`], wakers of charges in line may run on this thread.
     ///
-    /// Where a part of the bytes is here, it takes that, and walks for the rest. `None` says nothing more. A caller that has
-    /// to go on does so with [`Group::try_charge`] or [`Group::charge_async`], which drain the credit of all.
+    /// Where a part of the bytes is here, it takes that, and walks for the rest. It need not look for credit elsewhere, so
+    /// `None` says nothing more. A caller that has to go on does so with [`Group::try_charge`] or [`Group::charge_async`],
+    /// which drain the credit of all, or with [`Group::try_charge_now`], which takes that of central stocks.
     #[inline]
     pub fn charge_if_room(&self, bytes: impl Into<Bytes>) -> Option<Charge> {
         let Bytes(bytes) = bytes.into();
@@ -125,13 +126,14 @@ impl CentralStock {
         Some(charge)
     }
 
-    /// Gives a charge back, and keeps its bytes as credit where no charge lacks them. A charge of another group, and one
-    /// that [covers](Charge::cover), is dropped. It never blocks.
+    /// Gives a charge back, and keeps its bytes as credit where no charge lacks them. Else it drops the charge: one of
+    /// another group, one that [covers](Charge::cover), and each that a reclaimer gives back.
     #[inline]
     pub fn give_back(&self, charge: Charge) {
         let mut charge = ManuallyDrop::new(charge);
         let (header, bytes) = (charge.header, charge.bytes.for_stock());
-        let is_ours = ptr::eq(header, self.group.header) && self.is_near();
+        // What reclaim frees goes up the tree at once.
+        let is_ours = ptr::eq(header, self.group.header) && self.is_near() && !context::in_reclaim();
         if !(is_ours && central::put(self.group.first(), self.stock, bytes)) {
             drop(ManuallyDrop::into_inner(charge));
         }
@@ -144,14 +146,14 @@ impl CentralStock {
         self.group.header.capacity.load(Ordering::Relaxed) == 0
     }
 
-    /// Gives the credit that lies here back to the group, and returns how much. Where there is any it takes the tree's lock,
-    /// and may wait for a drain.
+    /// Closes the stock until the next charge is given back, and returns the credit that it had. Where it is open, the call
+    /// takes the tree's lock, and may wait for a drain.
     ///
-    /// For the end of a channel. In between the credit goes home where a charge lacks it, and by
-    /// [`Runtime::release_idle_credit`](crate::Runtime::release_idle_credit) or a
-    /// [flusher](crate::Runtime::start_flusher) once it has stood for two visits.
+    /// For the end of a channel. In between the credit goes home where a charge lacks it. Once the stock has not changed
+    /// for two visits of [`Runtime::release_idle_credit`](crate::Runtime::release_idle_credit) or of a
+    /// [flusher](crate::Runtime::start_flusher), it closes, and its part of the budget is free for other stocks.
     pub fn release(&self) -> u64 {
-        central::release(self.group.first(), self.stock)
+        central::release(self.group.first())
     }
 
     /// Returns the bytes that lie here. One load: an estimate while other threads charge.

@@ -114,13 +114,28 @@ fn loom_central_opening_vs_offline() {
     });
 }
 
-/// While a forced charge stands above max, a byte that was given back pays for no other charge.
+/// E43. While a charge stands above high, a byte that was given back pays for no other charge, which would not be delayed.
+#[test]
+fn loom_central_put_vs_high() {
+    model_without_pair(|| {
+        let (_runtime, queue, stock) = queue(8);
+        queue.set_high(Limit::Bytes(2)).unwrap();
+        with_credit(&stock, 1);
+        let held = stock.charge_if_room(1).unwrap();
+        let above = race((stock.clone(), held), give_back, || queue.try_charge_now(3).unwrap()).1;
+        assert!(stock.charge_if_room(1).is_none(), "above high");
+        drop(above);
+    });
+}
+
+/// E4. While a forced charge stands above max, a byte that was given back is not kept, and pays for no other charge.
 #[test]
 fn loom_central_opening_vs_forced() {
     model_without_pair(|| {
         let (_runtime, queue, stock) = queue(4);
         let held = queue.try_charge(1).unwrap();
         let forced = race((stock.clone(), held), give_back, || queue.charge(6)).1;
+        assert_eq!((queue.usage(), queue.stocked_bound()), (6, 0), "credit above max");
         assert!(stock.charge_if_room(1).is_none(), "above max");
         drop(forced);
     });

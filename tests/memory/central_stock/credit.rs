@@ -88,7 +88,7 @@ fn release_returns_what_it_gave_back() {
         assert_eq!(scene.figures(), [200, 200, 200, 200, 0]);
         assert_eq!(scene.stock.release(), 0);
         scene.stock.give_back(held);
-        assert_eq!(scene.figures(), [200, 0, 200, 0, 200], "it is open still");
+        assert_eq!(scene.figures(), [200, 0, 200, 0, 200], "it opens at once");
         scene.end();
     }
 }

@@ -75,7 +75,7 @@ fn a_max_below_what_is_live_drains_it_too() {
 }
 
 #[test]
-fn a_drain_takes_it_home_and_leaves_it_open() {
+fn a_drain_takes_it_home_and_the_next_put_opens_it() {
     for level in 0..3 {
         let scene = Scene::with_credit(900);
         let held = take(&scene.stock, 200);

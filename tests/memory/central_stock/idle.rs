@@ -21,7 +21,7 @@ fn credit_that_does_not_move_goes_home() {
         assert!(visits[0] == 0 && visits.iter().sum::<u64>() == 400, "{visits:?}");
         assert_eq!(scene.figures(), [200, 200, 200, 200, 0]);
         scene.stock.give_back(held);
-        assert_eq!(scene.figures(), [200, 0, 200, 0, 200], "it is open still");
+        assert_eq!(scene.figures(), [200, 0, 200, 0, 200], "it opens at once");
         scene.end();
     }
 }
@@ -63,6 +63,29 @@ fn a_visit_takes_no_live_charge() {
     assert_eq!(scene.figures(), [600, 600, 600, 600, 0]);
     drop(all);
     scene.end();
+}
+
+/// With or without credit: an open stock has a part of the budget, which a stock that is used may lack.
+#[test]
+fn a_stock_that_stands_gives_its_part_of_the_budget_back() {
+    for credit in [true, false] {
+        let runtime = build(audited().budget(Bytes(400)));
+        let limited = |number: u64| runtime.root().create(number, Limits::new().max(1_000)).expect("a free number");
+        let stocks: Vec<_> = (0..5).map(|number| limited(number).central_stock()).collect();
+        let (stands, lacks) = stocks.split_at(4);
+        for stock in stands {
+            assert!(super::open(stock));
+            fill(stock, 100);
+        }
+        assert!(!super::open(&lacks[0]), "four have all of the budget");
+        let held: Vec<_> = stands.iter().filter(|_| !credit).map(|stock| take(stock, 100)).collect();
+        let released: u64 = (0..4).map(|_| runtime.release_idle_credit().0).sum();
+        assert_eq!((released, runtime.root().stocked_bound()), (if credit { 400 } else { 0 }, 0));
+        assert!(super::open(&lacks[0]), "they stood for so long");
+        held.into_iter().zip(stands).for_each(|(charge, stock)| stock.give_back(charge));
+        drop(stocks);
+        assert_empty(&runtime);
+    }
 }
 
 #[test]

@@ -138,6 +138,25 @@ fn a_limit_that_only_counts_refuses_nothing() {
     scene.end();
 }
 
+/// What reclaim frees goes up the tree at once, so that the charge that has asked for it finds it.
+#[test]
+fn inside_a_reclaimer_nothing_is_kept() {
+    let scene = Scene::new();
+    let held = Arc::new(Mutex::new(vec![take(&scene.stock, 900)]));
+    let (stock, gives) = (scene.stock.clone(), Arc::clone(&held));
+    let reclaimer = call(move |_, _| {
+        let charges = std::mem::take(&mut *lock(&gives));
+        let bytes = charges.iter().map(memcg::Charge::bytes).sum();
+        charges.into_iter().for_each(|charge| stock.give_back(charge));
+        bytes
+    });
+    let registration = scene.queue.register_reclaimer(reclaimer, Priority::NORMAL);
+    let report = scene.queue.reclaim(900).expect("outside of a reclaimer");
+    assert_eq!((report.freed, scene.figures()), (900, [0; 5]));
+    drop(registration);
+    scene.end();
+}
+
 /// As a charge of the group does that is made if there is room.
 #[test]
 fn a_charge_inside_reclaim_uses_the_reserve() {

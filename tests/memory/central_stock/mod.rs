@@ -43,7 +43,7 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// The stock is open and empty, where there is a batch.
+    /// The stock opens with its next put, where there is a batch.
     #[track_caller]
     pub(crate) fn of(builder: RuntimeBuilder) -> Scene {
         let runtime = build(builder);
@@ -84,7 +84,8 @@ impl Scene {
     }
 }
 
-/// Opens a stock without credit, which is empty afterwards. It may have to wait for puts that go up the tree.
+/// Whether a stock without credit opens, which may take some puts that go up the tree. It is closed afterwards, and opens
+/// with its next put.
 #[track_caller]
 pub(crate) fn open(stock: &CentralStock) -> bool {
     let opens = (0..=PUTS_WHILE_CLOSED).any(|_| is_kept(stock));

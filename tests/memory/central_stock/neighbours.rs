@@ -21,6 +21,24 @@ fn a_charge_that_never_blocks_takes_it() {
     }
 }
 
+/// It takes what each level lacks in its turn: the credit of its own group, then that of a neighbour.
+#[test]
+fn a_charge_that_never_blocks_takes_that_of_each_level() {
+    for builder in kinds() {
+        let scene = Scene::of(builder);
+        scene.queue.set_max(500).expect("a number");
+        fill(&scene.stock, 300);
+        let beside = create(&scene.parent, "beside").central_stock();
+        assert!(open(&beside));
+        fill(&beside, 700);
+        assert_eq!(scene.figures(), [300, 0, MAX, 0, 300]);
+        let charge = scene.queue.try_charge_now(450).expect("nothing is held");
+        assert_eq!((scene.figures(), beside.credit()), ([450, 450, 450, 450, 0], 0));
+        drop((charge, beside));
+        scene.end();
+    }
+}
+
 #[test]
 fn a_part_that_is_here_counts() {
     let scene = Scene::with_credit(600);

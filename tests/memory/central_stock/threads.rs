@@ -90,11 +90,11 @@ fn two_channels_below_one_max() {
     assert_empty(&runtime);
 }
 
-/// Each byte of credit pays one charge.
+/// Each byte of credit pays one charge. All of max is credit, so that no charge walks and closes the stock.
 #[test]
 fn no_byte_is_taken_twice() {
     const THREADS: u64 = 4;
-    let scene = Scene::with_credit(900);
+    let scene = Scene::with_credit(MAX);
     for _ in 0..200 {
         let charges: Vec<Charge> = thread::scope(|scope| {
             let takes = || (0..30).filter_map(|_| scene.stock.charge_if_room(10)).collect::<Vec<_>>();
