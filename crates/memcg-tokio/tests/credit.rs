@@ -159,3 +159,24 @@ async fn a_channel_that_has_ended_leaves_no_credit() {
         drop(receiver);
     }
 }
+
+/// A loop that goes on to ask a channel that has ended takes no credit from another one of the same group.
+#[tokio::test]
+async fn a_channel_that_has_ended_leaves_the_credit_of_another() {
+    let (_runtime, _tenant, queue) = tenant(4);
+    let (ended, mut of_ended) = channel::<Vec<u8>>(&queue);
+    let (sender, mut receiver) = channel(&queue);
+    drop(ended);
+    assert_eq!(of_ended.recv().await, None);
+    sender.send(message()).await.unwrap();
+    assert_eq!(receiver.recv().await, Some(message()));
+    for _ in 0..3 {
+        assert!(of_ended.try_recv().is_err());
+        assert_eq!(of_ended.recv().await, None);
+        assert_eq!(queue.stocked(), MESSAGE as u64);
+    }
+    drop(of_ended);
+    assert_eq!(queue.stocked(), MESSAGE as u64);
+    drop(receiver);
+    assert_eq!(queue.usage(), 0);
+}
