@@ -157,35 +157,35 @@ fn uncount(stocks: &mut Stocks, counter: &'static Counter, most: u64) {
 }
 
 /// Close one stock and uncharge its credit.
-pub(crate) fn close_own(tree: &Tree, stocks: &mut Stocks, counter: &'static Counter) {
+pub(crate) fn close_own(stocks: &mut Stocks, counter: &'static Counter) {
     if let Some(stock) = counter.central().filter(|_| counter.is_open_central()) {
         stock.wait();
-        shut(tree, stocks, counter, stock);
+        shut(stocks, counter, stock);
     }
 }
 
 /// Close one stock whose credit no charge lacks: the next put may open it.
-fn rest(tree: &Tree, stocks: &mut Stocks, counter: &'static Counter) {
+fn rest(stocks: &mut Stocks, counter: &'static Counter) {
     if let Some(stock) = counter.central().filter(|_| counter.is_open_central()) {
         stock.end_wait();
-        shut(tree, stocks, counter, stock);
+        shut(stocks, counter, stock);
     }
 }
 
-fn shut(tree: &Tree, stocks: &mut Stocks, counter: &'static Counter, stock: &CentralWord) {
+fn shut(stocks: &mut Stocks, counter: &'static Counter, stock: &CentralWord) {
     let (credit, most) = stock.shut();
-    uncharge(tree, counter, credit);
+    counter.uncharge_drained(credit);
     uncount(stocks, counter, most);
 }
 
 /// Close the stock of `top`, and those below it.
-pub(crate) fn close_below(tree: &Tree, stocks: &mut Stocks, top: &Counter) {
-    for_each_below(stocks, top, |stocks, counter| close_own(tree, stocks, counter));
+pub(crate) fn close_below(stocks: &mut Stocks, top: &Counter) {
+    for_each_below(stocks, top, close_own);
 }
 
 /// The same, where no charge lacks the credit: the next put may open the stocks.
-pub(crate) fn drain(tree: &Tree, stocks: &mut Stocks, top: &Counter) {
-    for_each_below(stocks, top, |stocks, counter| rest(tree, stocks, counter));
+pub(crate) fn drain(stocks: &mut Stocks, top: &Counter) {
+    for_each_below(stocks, top, rest);
 }
 
 /// Visit the stock of `top`, and the open ones below it. The caller keeps `top`.
@@ -214,7 +214,7 @@ pub(crate) fn close_at_once(top: &Counter) -> bool {
     }
     let Some(mut stocks) = tree.stocks.try_lock() else { return false };
     let before = tree.counts.drained.load(Ordering::Relaxed);
-    close_below(tree, &mut stocks, top);
+    close_below(&mut stocks, top);
     tree.counts.drained.load(Ordering::Relaxed) != before
 }
 
@@ -231,7 +231,7 @@ pub(crate) fn visit(tree: &Tree) -> u64 {
         for at in (end..left).rev() {
             let counter = stocks.central[at];
             if counter.central().is_some_and(CentralWord::is_idle) {
-                rest(tree, &mut stocks, counter);
+                rest(&mut stocks, counter);
             }
         }
         left = end;
@@ -249,17 +249,6 @@ pub(crate) fn release(counter: &'static Counter) -> u64 {
     let tree = counter.tree();
     let mut stocks = tree.stocks.lock();
     let before = tree.counts.drained.load(Ordering::Relaxed);
-    rest(tree, &mut stocks, counter);
+    rest(&mut stocks, counter);
     tree.counts.drained.load(Ordering::Relaxed) - before
-}
-
-/// What a poisoned counter has beyond its usage was never charged.
-fn uncharge(tree: &Tree, counter: &Counter, units: u64) {
-    if units == 0 {
-        return;
-    }
-    let backed = if counter.poisoned.load(Ordering::Relaxed) { units.min(counter.backing()) } else { units };
-    counter.uncharge_levels(backed);
-    tree.counts.discarded.fetch_add(units - backed, Ordering::Relaxed);
-    tree.counts.drained.fetch_add(backed, Ordering::Relaxed);
 }

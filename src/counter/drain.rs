@@ -153,11 +153,11 @@ impl Tree {
     /// stocks stay counted as open, with capacity 0; the next close finds them.
     pub(crate) fn close(&self, stocks: &mut Stocks, top: &Counter, scope: Scope) -> Result<(), Stuck> {
         // E36: before the stock of threads. Once neither is counted as open, a thread may release the counter.
-        central::close_own(self, stocks, top.header.counter());
+        central::close_own(stocks, top.header.counter());
         let closed = self.close_of_threads(stocks, top, scope);
         if scope == Scope::Subtree {
             // After them: what is still counted as open below `top` is central.
-            central::close_below(self, stocks, top);
+            central::close_below(stocks, top);
         }
         closed
     }
@@ -246,25 +246,11 @@ impl Tree {
         }
         let mut units = 0;
         for stock in from {
-            units += self.uncharge_settled(stock);
+            units += stock.uncharge_settled();
         }
         let (closing, complete) = (pass == Pass::Closing, result.is_ok());
         note_drain(Drained { stocks: from.len(), units, closing, complete });
         result
-    }
-
-    /// Uncharge credit that came out of slots, and return how much. What a poisoned counter holds beyond its usage was
-    /// never charged.
-    pub(super) fn uncharge_settled(&self, stock: &Counter) -> u64 {
-        let units = stock.usage.settled.swap(0, Ordering::Relaxed);
-        if units == 0 {
-            return 0;
-        }
-        let backed = if stock.poisoned.load(Ordering::Relaxed) { units.min(stock.backing()) } else { units };
-        stock.uncharge_levels(backed);
-        self.counts.discarded.fetch_add(units - backed, Ordering::Relaxed);
-        self.counts.drained.fetch_add(backed, Ordering::Relaxed);
-        backed
     }
 
     /// Take all credit below `level` out. The stocks of threads stay open.
@@ -273,7 +259,7 @@ impl Tree {
         let mut stocks = self.stocks.lock();
         let _ = self.close_all_pending(&mut stocks);
         let before = self.counts.drained.load(Ordering::Relaxed);
-        central::drain(self, &mut stocks, level);
+        central::drain(&mut stocks, level);
         let mut open = stocks.open_in(&self.hierarchy, level, Scope::Subtree);
         let _ = self.take_out(&mut stocks, &open, Pass::Open);
         // A counter whose credit turned out to be unbacked may not stay open.

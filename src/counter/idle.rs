@@ -122,7 +122,7 @@ fn uncharge_claims(tree: &Tree, stocks: &mut Stocks) -> u64 {
     from.sort_unstable_by_key(|stock| stock.index);
     from.dedup_by_key(|stock| stock.index);
     for stock in &from {
-        tree.uncharge_settled(stock);
+        stock.uncharge_settled();
     }
     // A counter whose credit turned out to be unbacked may not stay open.
     for stock in &from {

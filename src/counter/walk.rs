@@ -362,8 +362,27 @@ impl Counter {
         }
     }
 
+    /// Uncharge credit that came out of slots, and return how much.
+    pub(crate) fn uncharge_settled(&self) -> u64 {
+        self.uncharge_drained(self.usage.settled.swap(0, Ordering::Relaxed))
+    }
+
+    /// Uncharge credit that a drain has taken out, and return how much. What a poisoned counter holds beyond its usage was
+    /// never charged. The caller keeps the counter.
+    pub(crate) fn uncharge_drained(&self, units: u64) -> u64 {
+        if units == 0 {
+            return 0;
+        }
+        let backed = if self.poisoned.load(Ordering::Relaxed) { units.min(self.backing()) } else { units };
+        let counts = &self.tree().counts;
+        self.uncharge_levels(backed);
+        counts.discarded.fetch_add(units - backed, Ordering::Relaxed);
+        counts.drained.fetch_add(backed, Ordering::Relaxed);
+        backed
+    }
+
     /// Usage behind the credit of this stock: the least among a set's counters.
-    pub(crate) fn backing(&self) -> u64 {
+    fn backing(&self) -> u64 {
         self.incarnation().members.iter().map(|member| member.usage()).min().unwrap_or_else(|| self.usage())
     }
 }

@@ -55,7 +55,7 @@ pub(crate) fn offline_tree(tree: &Tree, top: &'static Counter) {
 
 /// Close the stocks of a barred group: no thread opens them again.
 fn close_barred(tree: &Tree, stocks: &mut Stocks, group: &'static Counter) {
-    central::close_own(tree, stocks, group);
+    central::close_own(stocks, group);
     let queued = stocks.pending_close.len();
     for counter in group.group().filter(|counter| counter.is_open() && !counter.is_queued()) {
         retire::close_for_good(tree, stocks, counter);

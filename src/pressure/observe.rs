@@ -43,7 +43,7 @@ pub(crate) fn set(top: &'static Counter, observed: bool) {
     marks(top).set(OBSERVES, observed);
     if observed {
         // Each charge is to walk, which counts what a limit would have refused.
-        central::close_below(tree, &mut stocks, top);
+        central::close_below(&mut stocks, top);
     }
     // A group that is made meanwhile is in the hierarchy already, or finds the mark: see `follow_unlinked`.
     for counter in handle::pin_below(top).iter().flat_map(|group| group.group()) {
