@@ -20,9 +20,9 @@ impl Group {
     /// The call sleeps at no time, waits for no other thread's work, and calls no foreign code: no reclaimer, hook,
     /// listener or waker. It takes no lock that another thread holds over a drain, a barrier, or foreign code. It
     /// allocates where the thread charges for the first time. Credit of other threads is not drained, so the call may
-    /// refuse what [`try_charge`](Self::try_charge) admits; that of [central stocks](crate::CentralStock) is, where no other thread
-    /// has the tree's lock. What the call finds to wake or to notify on its way, a
-    /// thread of the crate does; only where the system gives no thread, this one does.
+    /// refuse what [`try_charge`](Self::try_charge) admits; that of [central stocks](crate::CentralStock) is, where no
+    /// other thread has the tree's lock. What the call finds to wake or to notify on its way, a thread of the crate
+    /// does; only where the system gives no thread, this one does.
     ///
     /// Above a [high](Self::set_high) the charge is made without a delay: [`high_delay`](Self::high_delay) says it. A
     /// refusal is counted by [`refused_count`](Self::refused_count) and by no event, as in the kernel.
@@ -59,9 +59,10 @@ impl Group {
     /// Charges `bytes` where they fit at once below each max and each high, else does nothing: the first step of a charge
     /// that goes on otherwise, as [`charge_async`](Self::charge_async). It makes no error and takes no handle.
     ///
-    /// It takes credit of this thread and of [central stocks](crate::CentralStock) alone, and waits for no thread. `None` says nothing more: a call that drains,
-    /// reclaims, or is delayed may find room. No event and no [`refused_count`](Self::refused_count) counts it. Wakers of
-    /// charges in line may run on this thread, as after any charge. From a success on usage is within max at every level.
+    /// It takes credit of this thread and of [central stocks](crate::CentralStock) alone. `None` says nothing more: a
+    /// call that drains, reclaims, or is delayed may find room. No event and no [`refused_count`](Self::refused_count)
+    /// counts it. What the call gives back serves charges in line, as after any charge: their wakers may run on this
+    /// thread. From a success on usage is within max at every level.
     ///
     /// It costs what [`try_charge`](Self::try_charge) costs where the charge fits, and one walk where it does not.
     ///

@@ -2,7 +2,8 @@
 //!
 //! * here: small trees near a limit; `credit`: what is kept and what is dropped; `bounds`: how much;
 //! * `drained`: what takes the credit home; `limits`: above a limit nothing is kept; `line`: nor while a charge waits;
-//! * `neighbours`: what others see of it; `idle`: credit that does not move; `offline`: groups that come and go; `threads`: producers and consumers.
+//! * `neighbours`: what others see of it; `idle`: credit that does not move; `offline`: groups that come and go;
+//! * `threads`: producers and consumers.
 
 mod bounds;
 mod credit;

@@ -139,9 +139,10 @@ fn cost<T: Weigh>(message: &T) -> Bytes {
 impl<T: Weigh> Sender<T> {
     /// Sends a message, and waits in line where its bytes do not fit.
     ///
-    /// A message that fits costs one exchange of a shared word beside tokio's unbounded channel, or two charges at most. A
-    /// send that finds no room lets other tasks run twice, and then takes its place in line. Above a
-    /// [high](Group::set_high) the send is delayed, as [`Group::charge_async`] says. The send counts in tokio's budget of a task, as a send of tokio does.
+    /// A message that fits costs one exchange of a shared word beside tokio's unbounded channel, or two charges at
+    /// most. A send that finds no room lets other tasks run twice, and then takes its place in line. Above a
+    /// [high](Group::set_high) the send is delayed, as [`Group::charge_async`] says. The send counts in tokio's budget
+    /// of a task, as a send of tokio does.
     ///
     /// # Errors
     ///
