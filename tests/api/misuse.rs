@@ -170,7 +170,7 @@ fn a_smaller_batch_bounds_what_is_stocked() {
 
 #[test]
 fn only_live_charge_makes_a_max_busy() {
-    const ROUNDS: u64 = 60_000;
+    const ROUNDS: u64 = if cfg!(debug_assertions) { 20_000 } else { 60_000 };
     let root = PageCounter::root(CounterConfig::new().adaptive(false).batch(64));
     let a = root.child();
     beside(
@@ -230,7 +230,9 @@ fn a_counter_goes_with_its_credit_while_a_sibling_charges() {
 
 #[test]
 fn a_deep_chain_goes_on_a_small_stack() {
-    const LEVELS: usize = 100_000;
+    const LEVELS: usize = 25_000;
+    // Less than any recursion takes: 20 bytes for each level.
+    const STACK: usize = 512 << 10;
     let chain = |leaf_first: bool| {
         let mut handles = vec![PageCounter::root(CounterConfig::new().batch(0))];
         for level in 1..LEVELS {
@@ -249,7 +251,7 @@ fn a_deep_chain_goes_on_a_small_stack() {
         }
     };
     for leaf_first in [false, true] {
-        let thread = std::thread::Builder::new().stack_size(2 << 20).spawn(move || chain(leaf_first));
+        let thread = std::thread::Builder::new().stack_size(STACK).spawn(move || chain(leaf_first));
         thread.expect("a thread starts").join().expect("the chain goes without recursion");
     }
 }
@@ -281,7 +283,7 @@ fn a_counter_outlives_its_set() {
 /// In each round a charge and the resets of two windows race, then all look.
 #[test]
 fn a_window_reset_never_misses_a_charge() {
-    const ROUNDS: u64 = 50_000;
+    const ROUNDS: u64 = if cfg!(debug_assertions) { 15_000 } else { 50_000 };
     let (started, ended) = (AtomicU64::new(0), AtomicU64::new(0));
     let wait = |word: &AtomicU64, until: u64| {
         for look in 1_u64.. {

@@ -1,4 +1,4 @@
-//! A charge of 64 MiB that waits while threads charge a KiB at a time: they pass it, but not for ever.
+//! A large charge that waits while threads charge a KiB at a time: they pass it, but not for ever.
 //!
 //! While it is the first in line the others may take as many bytes as it asks for, and then no more; besides, a charge
 //! of each thread may be under way when it becomes the first. The test counts itself what they take.

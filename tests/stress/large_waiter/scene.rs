@@ -7,7 +7,7 @@ use std::time::Duration;
 use memcg::{Bytes, Charge, ChargeError, Group, Limit, Limits, Runtime};
 
 pub(crate) const SMALL: u64 = 1 << 10;
-pub(crate) const LARGE: u64 = 64 << 20;
+pub(crate) const LARGE: u64 = if cfg!(debug_assertions) { 32 << 20 } else { 64 << 20 };
 /// So little besides the large one that it gets no room but by what the others give up.
 const MAX: u64 = LARGE + (16 << 20);
 pub(crate) const THREADS: usize = 4;
