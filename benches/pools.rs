@@ -29,8 +29,11 @@ fn main() -> std::process::ExitCode {
     // Set by `cargo bench`, which adds `--bench` itself.
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let args = std::env::args_os().skip(1).filter(|arg| arg != "--bench");
-    // Not quiet: the build with the feature takes a while, and cargo says what it does.
-    let with_events = ["bench", "--bench", "pools", "--features", "tracing", "--"];
+    // Cargo builds from the root, as it did before: then most of the dependencies are there. It is not quiet: the rest
+    // takes a while, and cargo says what it does.
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml");
+    let with_events =
+        ["bench", "--manifest-path", root, "--bench", "pools", "--features", "memcg-benches/tracing", "--"];
     match Command::new(cargo).args(with_events).args(args).status() {
         Ok(status) if status.success() => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
