@@ -1,7 +1,7 @@
 //! A service to look at: three tenants whose caches and queries come and go, one of them above its limits.
 //!
 //! ```text
-//! cargo run --manifest-path crates/Cargo.toml -p memcg-top --example service -- /tmp/memcg.sock &
+//! cargo run --manifest-path crates/Cargo.toml -p memcg-top --example watched_service -- /tmp/memcg.sock &
 //! cargo run --manifest-path crates/Cargo.toml -p memcg-top -- /tmp/memcg.sock
 //! ```
 //!
