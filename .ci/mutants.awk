@@ -1,149 +1,246 @@
-# Puts the mutations of `.ci/mutations.txt` into a copy of the tree, all at once. A function that one of them breaks
-# gets a second body, which runs where the environment names the mutation:
+# Puts the mutations of `.ci/mutations.txt` into a copy of the tree, all at once. A function that has their marks gets a
+# second body for each, which runs where the environment names the mutation:
 #
 #     fn close(&self) {
 #         if crate::mutant::is("close-without-fence") {
-#             ...                             the lines of the function, with those of the mutation
+#             ...                             the lines of the function, but for the marked statement
 #         } else {
 #             ...                             the lines of the function
 #         }
 #     }
 #
-#   awk -v tree=FOLDER -v words="WORD..." -f mutants.awk mutations.txt
+#   awk -v tree=FOLDER -v words="WORD..." -f mutants.awk mutations.txt FILE...
 #
-# For each mutation whose name or model contains one of the words, or for all, it prints a line: its name, its model,
-# its preemptions, its loads, its checker, and what is wrong with it, or nothing, with tabs between them.
+# FILEs have marks; their paths are below the tree. For each row whose name or model contains one of the words, or for
+# all, it prints a line: its name, its model, its preemptions, its loads, its checker, with tabs between them. The head
+# of `.ci/mutations.txt` explains marks and rows. A mark or a row that is wrong fails it, whatever the words are.
 
-function fail(what) {
+function fault(what) {
     printf "mutations: %s\n", what >"/dev/stderr"
     failed = 1
-    exit 1
 }
 
-function begin_block(called) {
-    if (called !~ /^[a-z0-9-]+$/ || called in seen) {
-        fail(called ": a name is small letters, digits and dashes, and used once")
+# A row of the table. `m` numbers mutations; a mutation has a row for each model.
+function begin_row(   m, k) {
+    if (name[number] != $1) {
+        if ($1 in known) { fault($1 ": its rows do not follow each other") }
+        name[++number] = $1
+        known[$1] = number
+    } else if (ops[number]) {
+        fault($1 ": a row follows what to put")
     }
-    seen[called] = 1
-    number++
-    name[number] = called
-    preemptions[number] = 2
-    checker[number] = "loom"
-    part = "head"
+    m = number
+    of_row[++rows] = m
+    model[rows] = $2
+    preemptions[rows] = 2
+    loads[rows] = ""
+    for (k = 3; k < NF; k += 2) {
+        if ($k == "preemptions") { preemptions[rows] = $(k + 1) }
+        else if ($k == "loads") { loads[rows] = $(k + 1) }
+        else { fault($1 ": not understood: " $k) }
+    }
+    if (is_wanted(rows)) { wanted_m[m] = 1 }
 }
 
-BEGIN { part = "outside"; wanted_words = split(words, wanted, " ") }
-
-part == "outside" && /^mutation / { begin_block(substr($0, 10)); next }
-part == "outside" && (/^#/ || /^$/) { next }
-part == "head" && /^model / { model[number] = substr($0, 7); next }
-part == "head" && /^file / { file[number] = substr($0, 6); next }
-part == "head" && /^preemptions / { preemptions[number] = substr($0, 13); next }
-part == "head" && /^loads exchanges$/ { loads[number] = "exchanges"; next }
-part == "head" && /^checker (loom|shuttle)$/ { checker[number] = substr($0, 9); next }
-part == "head" && /^find$/ { part = "find"; next }
-part == "find" && /^replace$/ { part = "replace"; next }
-part == "find" { find[number, ++finds[number]] = $0; next }
-part == "replace" && /^end$/ { part = "outside"; next }
-part == "replace" { put[number, ++puts[number]] = $0; next }
-{ fail("not understood: " $0) }
-
-function is_wanted(m,   w) {
+function is_wanted(row,   w) {
     for (w = 1; w <= wanted_words; w++) {
-        if (index(name[m], wanted[w]) || index(model[m], wanted[w])) { return 1 }
+        if (index(name[of_row[row]], wanted[w]) || index(model[row], wanted[w])) { return 1 }
     }
     return wanted_words == 0
 }
+
+# `delete`, `delete TEXT`, `replace TEXT with TEXT`, `later`, `put CODE` or `put` with lines of code below.
+function begin_op(text,   at) {
+    ops[number]++
+    op = number SUBSEP ops[number]
+    match(text, /^[a-z]+/)
+    verb[op] = substr(text, 1, RLENGTH)
+    text = substr(text, RLENGTH + 2)
+    if (verb[op] == "put") {
+        if (text != "") { code[op, ++codes[op]] = text }
+    } else if (verb[op] == "delete" || verb[op] == "replace") {
+        at = index(text " ", " with ")
+        if ((verb[op] == "replace") != (at > 0)) { fault(name[number] ": `with` belongs to `replace`") }
+        old[op] = at ? substr(text, 1, at - 1) : text
+        new[op] = at ? substr(text, at + 6) : ""
+    } else if (verb[op] != "later" || text != "") {
+        fault(name[number] ": not understood: " verb[op] " " text)
+    }
+}
+
+BEGIN { wanted_words = split(words, wanted, " ") }
+
+FNR != NR { exit }
+/^#/ || /^$/ { next }
+/^[a-z]/ { begin_row(); next }
+/^    [a-z]/ && number { begin_op(substr($0, 5)); next }
+/^        / && verb[op] == "put" { code[op, ++codes[op]] = substr($0, 9); next }
+{ fault("not understood: " $0) }
 
 function indent(text) {
     match(text, /^ */)
     return RLENGTH
 }
 
-# Where the lines of a mutation begin; 0, with what is wrong, where that is not one place.
-function place(m,   at, k) {
-    for (at = 1; at + finds[m] - 1 <= lines; at++) {
-        for (k = 1; k <= finds[m] && line[at + k - 1] == find[m, k]; k++) { }
-        if (k <= finds[m]) { continue }
-        if (first[m]) {
-            wrong[m] = "the lines occur more than once in " file[m]
-            return 0
+function is_comment(text) {
+    return text ~ /^ *(\/\/.*)?$/
+}
+
+# The first line behind a statement, by its layout: lines that are further right belong to it, and so do those that
+# begin with a bracket or an `else` below its first letter.
+function behind(first,   at, left, end) {
+    left = indent(line[first])
+    end = first + 1
+    for (at = first + 1; at <= lines; at++) {
+        if (line[at] == "") { continue }
+        if (indent(line[at]) < left || (indent(line[at]) == left && line[at] !~ /^ *([\])}{]|else )/)) { break }
+        end = at + 1
+    }
+    return end
+}
+
+function code_from(at) {
+    while (is_comment(line[at])) { at++ }
+    return at
+}
+
+# What a mark is for: the statement, and the function around it, from the line of its `fn` to the brace below that.
+function mark(m, at,   k) {
+    k = ++marks[m]
+    first[m, k] = code_from(at)
+    past[m, k] = behind(first[m, k])
+    for (; at > 0; at--) {
+        if (line[at] ~ /^ *(pub(\([^)]*\))? )?(unsafe )?(extern "C" )?fn / && indent(line[at]) < indent(line[first[m, k]])) { break }
+    }
+    for (k = at; at > 0 && line[k] !~ /\{$/; k++) { }
+    if (at == 0 || (m in opens && opens[m] != k)) {
+        fault(name[m] ": its marks are not in one function")
+    } else if (!(m in opens)) {
+        opens[m] = k
+        closes[m] = behind(at) - 1
+        of[k] = of[k] " " m
+    }
+}
+
+# A text as a pattern that finds it in any layout.
+function pattern(text,   result, token, before) {
+    for (; match(text, /^ *([A-Za-z0-9_]+|.)/); text = substr(text, RLENGTH + 1)) {
+        token = substr(text, 1, RLENGTH)
+        gsub(/ /, "", token)
+        if (result != "") { result = result ((before token) ~ /^[A-Za-z0-9_]+$/ ? "[ \n]+" : "[ \n]*") }
+        before = token
+        result = result (token ~ /^[A-Za-z0-9_]/ ? token : (token == "^" ? "\\^" : "[" token "]"))
+    }
+    return result
+}
+
+# The marked statement with its text replaced, which it has once.
+function replaced(m, k,   at, text, found) {
+    for (at = first[m, k]; at < past[m, k]; at++) { text = text line[at] "\n" }
+    found = pattern(old[m, k])
+    if (!match(text, found)) {
+        fault(name[m] ": the marked statement has no `" old[m, k] "`")
+        return ""
+    }
+    at = RSTART + RLENGTH
+    text = substr(text, 1, RSTART - 1) new[m, k] substr(text, at)
+    if (match(substr(text, RSTART + length(new[m, k])), found)) {
+        fault(name[m] ": the marked statement has `" old[m, k] "` twice")
+    }
+    return text
+}
+
+# What stands where the k-th mark of a mutation is; `next_line` is where the function goes on.
+function broken(m, k,   result, at, n, from) {
+    next_line = past[m, k]
+    if (verb[m, k] == "later") {
+        from = code_from(next_line)
+        for (at = from; at < behind(from); at++) { result = result line[at] "\n" }
+        next_line = at
+        for (at = first[m, k]; at < past[m, k]; at++) { result = result line[at] "\n" }
+    } else if (verb[m, k] == "put") {
+        for (n = 1; n <= codes[m, k]; n++) {
+            if (code[m, k, n] !~ /^ *\.\.\.$/) {
+                result = result code[m, k, n] "\n"
+                continue
+            }
+            for (at = first[m, k]; at < past[m, k]; at++) { result = result line[at] "\n" }
         }
-        first[m] = at
+    } else if (old[m, k] != "") {
+        result = replaced(m, k)
     }
-    if (!first[m]) { wrong[m] = "the lines do not occur in " file[m] }
-    return first[m]
+    return result
 }
 
-# The function around the lines of a mutation, by its layout: from the line of its `fn` to the brace below that.
-function around(m,   least, at, k) {
-    least = 1000
-    for (k = 1; k <= finds[m]; k++) {
-        if (find[m, k] != "" && indent(find[m, k]) < least) { least = indent(find[m, k]) }
+function body_of(m,   result, at, k) {
+    k = 1
+    for (at = opens[m] + 1; at < closes[m];) {
+        if (k <= marks[m] && at == first[m, k]) {
+            result = result broken(m, k++)
+            at = next_line
+        } else {
+            result = result line[at++] "\n"
+        }
     }
-    for (at = first[m]; at > 0; at--) {
-        if (line[at] ~ /^ *(pub(\([^)]*\))? )?(unsafe )?(extern "C" )?fn / && indent(line[at]) < least) { break }
-    }
-    for (k = at; at > 0 && k < first[m] && line[k] !~ /\{$/; k++) { }
-    for (last = k + 1; last <= lines && !(line[last] ~ /^ *\}$/ && indent(line[last]) == indent(line[at])); last++) { }
-    if (at == 0 || k >= first[m] || last < first[m] + finds[m]) {
-        wrong[m] = "the lines are not inside of a function of " file[m]
-        return
-    }
-    opens[m] = k
-    closes[m] = last
-    of[k] = of[k] " " m
+    return result
 }
 
-function write_body(opened,   count, all, k, m, at, n) {
+function write_bodies(opened, out,   count, all, k, m, at, text, written) {
     count = split(of[opened], all, " ")
     for (k = 1; k <= count; k++) {
         m = all[k]
-        printf "%sif crate::mutant::is(\"%s\") {\n", (k > 1 ? "} else " : ""), name[m] >out
-        for (at = opened + 1; at < first[m]; at++) { print line[at] >out }
-        for (n = 1; n <= puts[m]; n++) { print put[m, n] >out }
-        for (at = first[m] + finds[m]; at < closes[m]; at++) { print line[at] >out }
+        if (marks[m] != ops[m]) {
+            fault(name[m] ": " marks[m] " marks and " ops[m] + 0 " lines of what to do with them")
+            continue
+        }
+        text = body_of(m)
+        if (m in wanted_m) {
+            printf "%sif crate::mutant::is(\"%s\") {\n%s", (written++ ? "} else " : ""), name[m], text >out
+        }
     }
-    print "} else {" >out
+    if (written) { print "} else {" >out }
     for (at = opened + 1; at < closes[m]; at++) { print line[at] >out }
-    print "}" >out
+    if (written) { print "}" >out }
     return closes[m]
 }
 
-function mutate(path,   m, at) {
+function mutate(path,   at, m) {
     delete of
+    delete opens
     lines = 0
-    while ((getline line[lines + 1] <(tree "/" path)) > 0) { lines++ }
-    close(tree "/" path)
-    for (m = 1; m <= number; m++) {
-        if (file[m] == path && is_wanted(m) && place(m)) { around(m) }
-    }
-    out = tree "/" path
+    while ((getline line[lines + 1] <path) > 0) { lines++ }
+    close(path)
     for (at = 1; at <= lines; at++) {
-        print line[at] >out
-        if (at in of) {
-            at = write_body(at)
-            print line[at] >out
+        if (line[at] !~ /^ *\/\/ Mutation: /) { continue }
+        m = line[at]
+        sub(/.*\/\/ Mutation: /, "", m)
+        if (!(m in known)) {
+            fault(path ": no row for the mark " m)
+        } else if (marks[known[m]] && !(known[m] in opens)) {
+            fault(m ": its marks are not in one function")
+        } else {
+            mark(known[m], at)
         }
     }
-    close(out)
+    for (at = 1; at <= lines; at++) {
+        print line[at] >path
+        if (at in of) {
+            at = write_bodies(at, path)
+            print line[at] >path
+        }
+    }
+    close(path)
 }
 
 END {
-    if (failed) { exit 1 }
-    if (part != "outside") { fail("the table ends inside the block of " name[number]) }
+    for (m = 2; m < ARGC; m++) { mutate(tree "/" ARGV[m]) }
     for (m = 1; m <= number; m++) {
-        if (!is_wanted(m)) { continue }
-        if (!model[m] || !file[m] || !finds[m]) {
-            wrong[m] = "model, file and find must be given"
-        } else if (!(file[m] in done)) {
-            done[file[m]] = 1
-            mutate(file[m])
-        }
+        if (!marks[m]) { fault(name[m] ": no mark in the sources") }
     }
-    for (m = 1; m <= number; m++) {
-        if (is_wanted(m)) {
-            printf "%s\t%s\t%s\t%s\t%s\t%s\n", name[m], model[m], preemptions[m], loads[m], checker[m], wrong[m]
-        }
+    if (failed) { exit 1 }
+    for (row = 1; row <= rows; row++) {
+        if (!is_wanted(row)) { continue }
+        printf "%s\t%s\t%s\t%s\t%s\n", name[of_row[row]], model[row], preemptions[row], loads[row], \
+            (model[row] ~ /^shuttle_/ ? "shuttle" : "loom")
     }
 }

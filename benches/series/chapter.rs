@@ -18,7 +18,7 @@
 //! |---|---|
 //! | `tests/kernel/conformance/stock.rs::s017_local` | a test, which `.ci/series` runs |
 //! | `loom_two_drainers`, `shuttle_storm` | a model; `.ci/series --full` runs those of loom |
-//! | mutation `drain-loser-skips` | a block of `.ci/mutations.txt`, with the word before it |
+//! | mutation `drain-loser-skips` | a row of `.ci/mutations.txt`, with the word before it |
 //! | `cargo bench --bench fault` | a command of the last table, which prints a line for each of its claims |
 //! | `src/counter/drain.rs` | a file |
 

@@ -60,6 +60,7 @@ pub(super) fn cancel_for(attempt: &impl Attempt, refusal: LevelRefusal<'static>,
         }
         efforts.stand_still(group, level, None);
         let more = || awaited.as_ref().is_none_or(|victim| victims::is_awaited(tree, victim));
+        // Mutation: a-victims-memory-is-not-waited-for
         if let Some(ended) = attempt.wait(level, until, &more) {
             return Progress::Ended(ended);
         }

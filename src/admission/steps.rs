@@ -26,6 +26,7 @@ pub(crate) fn charge(group: &'static Counter, bytes: u64, missed: Consume, wait_
 #[cold]
 pub(crate) fn charge_front(front: &'static Counter, bytes: u64, missed: Consume) -> Option<Charged> {
     // The counters of a group go offline in their order, and the front is the last of them.
+    // Mutation: shared-charge-looks-at-front-alone
     if front.first().state().is_offline() {
         front.undo_slow(bytes, missed);
         return None;

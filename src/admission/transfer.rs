@@ -72,6 +72,7 @@ pub(crate) fn move_charge(
         if let Err(failure) = attempt.charge().or_else(|refusal| reclaim_and_retry(&attempt, refusal)) {
             return Err(TransferFailure::NotCharged { counter: new, failure: failure.count() });
         }
+        // Mutation: transfer-leaves-the-old-side-charged
         below::uncharge_slow(from, bytes, common);
     }
     Ok(new)

@@ -47,6 +47,7 @@ impl Header {
     #[inline(always)]
     pub(super) fn may_hit(&self, n: u64) -> bool {
         // Relaxed: as in `bar`.
+        // Mutation: offline-leaves-credit-to-allocator
         n.wrapping_sub(1) < self.capacity.load(Ordering::Relaxed)
     }
 
@@ -303,7 +304,9 @@ impl AllocatorPath {
 
 impl Drop for AllocatorPath {
     fn drop(&mut self) {
+        // Mutation: e15-runtime-ends-before-the-allocators-last-object
         if self.0.is_outermost() {
+            // Mutation: e15-allocator-forgets-what-it-has-claimed
             leave_claimed();
         }
     }
@@ -344,6 +347,7 @@ fn charge_allocated(counter: &Counter, n: u64, missed: Consume, path: &Allocator
     if missed == Consume::Undone {
         counter.undo(path.0.block(), n);
     }
+    // Mutation: e2-allocator-spends-what-a-drain-has-claimed
     if missed != Consume::Hit {
         let found = match path.0.own_block() {
             Some(block) => refill_allocated(counter, block, n),
@@ -384,6 +388,7 @@ fn refill_allocated(counter: &Counter, block: &Block, n: u64) -> Found {
         let units = if counter.tree().adaptive { block.next_refill(counter.index, n, batch) } else { batch };
         found = walk_allocated(counter, units);
         if found.is_some() {
+            // Mutation: e3-allocator-puts-and-does-not-look-again
             counter.keep_surplus(slot, units - n);
         }
     }

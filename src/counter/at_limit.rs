@@ -35,9 +35,11 @@ pub(crate) fn drain_and_retry<'a>(
 ) -> Result<Walked, LevelRefusal<'a>> {
     let tree = counter.tree();
     for _ in 0..TURNS_MAX {
+        // Mutation: reclaimed-bytes-hide-in-a-stock
         if refusal.without_credit() || is_hopeless(tree, &refusal, n) {
             return Err(refusal);
         }
+        // Mutation: e10-loser-refuses
         let mut stocks = tree.stocks.lock();
         // The thread that held the lock before has drained: this thread tries again before it drains itself.
         refusal = match counter.walk_below(n, Amount::Needed, top) {
@@ -169,6 +171,7 @@ pub(crate) fn set_max(level: &Counter, max: u64) -> Result<(), u64> {
     if set.is_ok() && lowers {
         // A walk may have passed this level under the old max without a second read. It shows more than the new one
         // until it is undone. Walks are in transit (E5).
+        // Mutation: e5-a-lowered-max-waits-for-no-walk
         let _ = tree.wait_transits();
     }
     close_beyond_budget(tree, &mut stocks, level);
@@ -185,11 +188,13 @@ pub(crate) fn impose_max(stocks: &mut Stocks, level: &Counter, max: u64) -> u64 
         level.limits.tight.store(true, Ordering::Relaxed);
         let _ = tree.close(stocks, level, Scope::Subtree);
     }
+    // Mutation: e5-an-imposed-max-waits-for-no-walk
     if lowers {
         let _ = tree.wait_transits();
     }
     close_beyond_budget(tree, stocks, level);
     // A charge that waits here may fit now, or never again.
+    // Mutation: e25-raised-max-schedules-no-level
     marks::limit_moved(level);
     level.usage().saturating_sub(max)
 }

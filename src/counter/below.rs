@@ -14,6 +14,7 @@ pub(crate) fn charge_slow<'a>(counter: &'a Counter, n: u64, top: &Counter) -> Re
     let path = SlowPath::enter();
     let alone = path.own_block();
     let mut walked = in_transit(counter, alone, || counter.walk_below(n, Amount::Needed, Some(top)));
+    // Mutation: transfer-refused-while-credit-is-stranded
     if let Some(outermost) = path.outermost() {
         walked = walked.or_else(|refusal| at_limit::drain_and_retry(counter, n, Some(top), refusal, outermost));
     }

@@ -39,6 +39,7 @@ pub(crate) fn put(counter: &'static Counter, stock: &CentralWord, n: u64) -> boo
 /// Charge `n` from the central stock. The caller keeps the counter by a handle.
 #[inline]
 pub(crate) fn take(counter: &Counter, stock: &CentralWord, n: u64) -> bool {
+    // Mutation: central-credit-is-taken-above-high
     let taken = !has_to_walk(counter) && stock.take(n);
     if taken && counter.tree().audited {
         counter.usage.audit_shared.charged(n);
@@ -125,11 +126,15 @@ fn try_open(counter: &'static Counter, stock: &CentralWord) -> bool {
     counter.central_opened.swap(stocks.central.len() as u32, Ordering::SeqCst);
     for level in counter.path_to_root() {
         // SeqCst (E10): counted before the first put; pairs with `LevelRefusal::without_credit`.
+        // Mutation: e10-a-central-stock-is-not-counted
         level.limits.open.fetch_add(OPENED, Ordering::SeqCst);
     }
     // E4, E35: as in `Tree::open`.
     fence_after_exchange();
     let is_above = counter.path_to_root().any(|level| level.usage() > level.max());
+    // Mutation: central-opens-while-a-charge-waits
+    // Mutation: e35-a-barred-central-stock-opens
+    // Mutation: e4-a-central-stock-opens-above-max
     if is_above || counter.child_count().is_barred() || is_forbidden(counter) {
         uncount(&mut stocks, counter, most.into());
         return false;
@@ -174,6 +179,7 @@ fn rest(stocks: &mut Stocks, counter: &'static Counter) {
 
 fn shut(stocks: &mut Stocks, counter: &'static Counter, stock: &CentralWord) {
     let (credit, most) = stock.shut();
+    // Mutation: e10-a-central-stock-is-uncounted-before-its-credit-is-back
     counter.uncharge_drained(credit);
     uncount(stocks, counter, most);
 }

@@ -88,6 +88,7 @@ impl CentralWord {
         let to = |word| to(Units::of(word), n).map(Units::word);
         // AcqRel (E53): what a thread charged, or took out, comes before another one takes it. Acquire (E10): a thread that
         // finds the stock open finds it counted.
+        // Mutation: e53-credit-is-taken-in-two-steps
         let changed = self.0.units.fetch_update(Ordering::AcqRel, Ordering::Acquire, to).is_ok();
         if changed {
             self.0.visits.store(0, Ordering::Relaxed);
@@ -98,6 +99,8 @@ impl CentralWord {
     /// Close it. Returns its credit, which the caller uncharges, and the most that it could have had.
     pub(super) fn shut(&self) -> (u64, u64) {
         // AcqRel (E53): pairs with `change`.
+        // Mutation: e53-closed-credit-is-taken
+        // Mutation: e53-closed-without-a-mark
         let Units { credit, room } = Units::of(self.0.units.swap(Units::NONE.word(), Ordering::AcqRel));
         (credit.into(), u64::from(credit) + u64::from(room))
     }

@@ -57,6 +57,7 @@ impl Header {
     pub(crate) fn consume_open(&self, n: u64) -> Consume {
         let bar = self.bar(n);
         with_local(|local| match local.fast_block().and_then(|block| block.slot_behind(self)) {
+            // Mutation: offline-leaves-credit-to-hit
             Some(slot) => slot.consume_unless(n, false, bar),
             None => Consume::Miss,
         })
@@ -172,6 +173,7 @@ impl Counter {
                 .map(|walked| Refilled { walked, open: false, stocked: false, first: false }),
             None => {
                 let missed = if self.incarnation().careful { self.consume_careful(path.block(), n) } else { missed };
+                // Mutation: e2-consume-is-not-undone
                 if missed == Consume::Undone {
                     self.undo(path.block(), n);
                 }
@@ -244,6 +246,7 @@ impl Counter {
             walked.map(|walked| Refilled { walked, open, stocked: false, first })
         };
         let Some(block) = block else { return exactly(false, false) };
+        // Mutation: e5-capacity-read-before-transit
         let first = self.enter(block);
         // SeqCst (E5, E14): read in transit. A thread that closes the stock after this waits for this thread.
         let capacity = self.header.capacity.load(Ordering::SeqCst);
@@ -254,6 +257,7 @@ impl Counter {
                 let units = if self.tree().adaptive { block.next_refill(self.index, n, batch) } else { batch };
                 match self.walk(units, Amount::Batch) {
                     Ok(walked) if !walked.above_observed => {
+                        // Mutation: e6-transit-ends-early
                         self.keep_surplus(slot, units - n);
                         Ok(Refilled { walked, open, stocked: true, first })
                     }
@@ -281,11 +285,13 @@ impl Counter {
         // thread reads capacity 0. Another thread's mark orders nothing here: a thread that finds the mark reads
         // capacity after it.
         let before = self.charger.load(Ordering::SeqCst);
+        // Mutation: e14-mark-of-others-orders-nothing
         if before != me {
             let marks = before != SHARED;
             if marks
                 && (before != 0 || self.charger.compare_exchange(0, me, Ordering::SeqCst, Ordering::Relaxed).is_err())
             {
+                // Mutation: e14-second-charger-not-marked
                 self.charger.swap(SHARED, Ordering::SeqCst);
             }
             fence_after_exchange();
@@ -364,6 +370,7 @@ impl Header {
             Put::Closed => {
                 let path = SlowPath::enter();
                 let slot = path.block().and_then(|block| Some((block, block.slot_behind(self)?)));
+                // Mutation: e3-put-into-a-dying-stock-stays
                 self.take_back(slot, ANY, false);
             }
         }

@@ -32,6 +32,7 @@ impl ChildCount {
         // AcqRel (E37): pairs with `bar`. Without a load before it: threads that create groups below one parent send
         // each other the word once, not twice.
         let before = self.0.fetch_add(1, Ordering::AcqRel);
+        // Mutation: e37-a-child-of-a-barred-parent
         if before & BARRED != 0 {
             self.0.fetch_sub(1, Ordering::Release);
             return None;
@@ -46,6 +47,7 @@ impl ChildCount {
             Ok(_) => Ok(()),
             // Barred before. A thread may be about to take back a child that comes too late.
             Err(word) if word & BARRED != 0 => Ok(()),
+            // Mutation: e37-a-parent-with-a-child-goes
             Err(children) => Err(HasChildren(children as usize)),
         }
     }

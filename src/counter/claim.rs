@@ -14,6 +14,7 @@ use crate::thread::slow_path;
 /// after that step and a fence; the caller read `of` before the step.
 #[inline]
 pub(crate) fn try_release_last(first: &Counter, of: Generation) {
+    // Mutation: e15-usage-before-state
     if let Some(word) = first.state().unreferenced(of) {
         claim_slow(first, of, word);
     }
@@ -26,9 +27,13 @@ fn claim_slow(first: &Counter, of: Generation, word: Unreferenced) {
     while let Some(word) = unreferenced.filter(|&word| state.claim(word)) {
         pause_point("claimed");
         // No other thread releases the object now: the list of its counters is there.
+        // Mutation: e15-usage-before-the-claim
+        // Mutation: e15-one-counter-stands-for-all
         let used = first.group().find(|counter| !usage_is_zero(counter));
         pause_point("usage read");
+        // Mutation: e15-guards-hidden-by-uncharges
         let hides_guards = used.is_none() && raw::hides_guards(first);
+        // Mutation: e15-claim-stays-where-the-object-is-not-kept
         if hides_guards && state.keep_claimed(word) {
             return;
         }
@@ -39,7 +44,10 @@ fn claim_slow(first: &Counter, of: Generation, word: Unreferenced) {
             return;
         }
         state.unclaim();
+        // Mutation: e15-state-and-usage-unordered
         fence_after_exchange();
+        // Mutation: e15-state-and-usage-unordered
+        // Mutation: e15-claim-given-back-without-a-look
         if used.is_some_and(|counter| !usage_is_zero(counter)) {
             return;
         }

@@ -24,6 +24,7 @@ pub(crate) fn charge(counter: &Counter, n: u64, forced: bool) -> Option<Result<W
         return None;
     }
     let (thread, first) = begin(counter)?;
+    // Mutation: e5-closed-walk-not-in-transit
     let walked = counter.walk_at_once(n, if first { 0 } else { u64::MAX }, forced);
     if walked.is_ok() {
         thread.block().transit.end();

@@ -136,6 +136,7 @@ fn allocate_slow(header: &'static Header, n: u64) {
 fn free_slow(header: &'static Header, n: u64) {
     let Some(cover) = of(header) else { return };
     // The object keeps the group until it is counted; from here on the handle does.
+    // Mutation: e15-covered-free-without-handle
     let handle = Handle::pin(header.counter());
     match cover.count_in_new_cell(|cell| cell.freed(n)) {
         // Where all is paid, or in debt, there is nothing to look for here.
@@ -161,6 +162,7 @@ pub(crate) fn hold(header: &'static Header, n: u64) {
     let Some(cover) = of(header) else { return };
     // Relaxed (E50), in all that follows: before the thread asks. Release (E52): what this charge follows was given up
     // before; pairs with `figures`.
+    // Mutation: e52-cover-begins-relaxed
     cover.added.fetch_add(n, Ordering::Release);
     if cover.has_unpaid() {
         cover.compare_and_return(ASKED);
@@ -205,6 +207,7 @@ fn make(counter: &'static Counter) -> &'static Cover {
     let made: &'static Cover = Box::leak(Box::new(Cover::new(counter.header)));
     let place = ptr::from_ref(made).cast_mut().cast();
     // Release (E51): after all is made; pairs with `of`. Acquire: the record of the other thread.
+    // Mutation: e51-record-published-relaxed
     let first = counter.header.cover.compare_exchange(ptr::null_mut(), place, Ordering::Release, Ordering::Acquire);
     if let Err(first) = first {
         // SAFETY: no other thread has seen it: it comes from the box above.
@@ -315,6 +318,7 @@ impl Cover {
             over = self.compare_alone(over, asked / ASKED_WHOLE != seen / ASKED_WHOLE);
             seen = asked;
             // AcqRel (E50): another thread has asked meanwhile: again. A thread that asks after this looks itself.
+            // Mutation: e50-look-ends-without-exchange
             match self.asked.compare_exchange(asked, 0, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return over,
                 Err(now) => asked = now,
@@ -329,6 +333,7 @@ impl Cover {
         let given_up = self.given_up.load(Ordering::Relaxed);
         let held = self.added.load(Ordering::Relaxed).wrapping_sub(given_up).cast_signed().max(0);
         let unpaid = covered.saturating_sub(held).max(0).cast_unsigned();
+        // Mutation: covering-charge-is-uncharged
         let has = load(&self.unpaid) + given_up.wrapping_sub(load(&self.taken_over)) + over;
         self.taken_over.store(given_up, Ordering::Relaxed);
         charge_units(self.header, unpaid.saturating_sub(has));
@@ -354,6 +359,7 @@ impl Cover {
     fn sum_whole(&self) -> (u64, i64) {
         // Acquire (E49): frees before allocations, here and in the cells.
         let freed = self.freed.load(Ordering::Acquire);
+        // Mutation: e49-allocated-is-read-first
         let freed_in_cells = self.cells().map(CoveredCell::sum_freed).fold(0, u64::wrapping_add);
         let allocated_in_cells = self.cells().map(CoveredCell::sum_allocated).fold(0, u64::wrapping_add);
         let in_cells = allocated_in_cells.wrapping_sub(freed_in_cells);
@@ -428,6 +434,7 @@ pub(crate) fn figures(counter: &Counter) -> CoverFigures {
     let earlier = cover.given_up.load(Ordering::Relaxed);
     // Acquire (E52): before what was given up is read again; pairs with `hold`.
     let added = cover.added.load(Ordering::Acquire);
+    // Mutation: e52-given-up-is-read-once
     let given_up = cover.given_up.load(Ordering::Relaxed);
     let held = added.wrapping_sub(given_up).cast_signed().max(0).cast_unsigned();
     let unpaid = cover.unpaid.load(Ordering::Relaxed);

@@ -66,6 +66,7 @@ impl Tree {
     /// A heavy barrier (E5), and a wait for every transit of this tree that this thread finds.
     pub(crate) fn wait_transits(&self) -> Result<(), Stuck> {
         self.barrier.heavy()?;
+        // Mutation: e6-closer-does-not-wait
         let over = self.registry.blocks().all(|block| block.transit.wait(self.number));
         if over { Ok(()) } else { Err(Stuck::Transit) }
     }
@@ -105,13 +106,17 @@ impl Tree {
             stocks.set_open(counter, true);
             for level in counter.path_to_root() {
                 // SeqCst (E10): counted before the first batch; pairs with `LevelRefusal::without_credit`.
+                // Mutation: e10-opening-is-not-counted
                 level.limits.open.fetch_add(OPENED, Ordering::SeqCst);
             }
         }
         // E4: pairs with `close_crossed`. Either this thread sees that a forced charge has put a level above its max,
         // or that thread sees this stock counted and closes it. E35: the same for a group that goes offline.
+        // Mutation: e4-opening-without-fence
         fence_after_exchange();
         let forbids = |level: &Counter| level.is_tight() || level.usage() > level.max();
+        // Mutation: e4-opened-without-a-look-at-usage
+        // Mutation: e35-a-barred-stock-opens
         if counter.child_count().is_barred() || counter.path_to_root().any(forbids) {
             // A stock that has had no capacity holds no credit.
             if counter.header.capacity.load(Ordering::Relaxed) == 0 && !counter.stuck.load(Ordering::Relaxed) {
@@ -126,6 +131,7 @@ impl Tree {
 
     /// Uncount a stock that holds no credit any more.
     pub(crate) fn uncount(&self, counter: &Counter) {
+        // Mutation: e48-bound-falls-before-the-count
         for level in counter.path_to_root() {
             // AcqRel (E10): uncounted after the drain; pairs with `LevelRefusal::without_credit`.
             level.limits.open.fetch_add(CLOSED, Ordering::AcqRel);
@@ -153,8 +159,10 @@ impl Tree {
     /// stocks stay counted as open, with capacity 0; the next close finds them.
     pub(crate) fn close(&self, stocks: &mut Stocks, top: &Counter, scope: Scope) -> Result<(), Stuck> {
         // E36: before the stock of threads. Once neither is counted as open, a thread may release the counter.
+        // Mutation: central-stock-is-left-open-by-a-close
         central::close_own(stocks, top.header.counter());
         let closed = self.close_of_threads(stocks, top, scope);
+        // Mutation: central-stock-is-left-open-by-a-close
         if scope == Scope::Subtree {
             // After them: what is still counted as open below `top` is central.
             central::close_below(stocks, top);
@@ -180,12 +188,15 @@ impl Tree {
         }
         for stock in &closing {
             // SeqCst (E3, E5): before the heavy barrier; a put or a transit that it does not wait for reads zero.
+            // Mutation: e3-drain-before-switch
             stock.header.capacity.store(0, Ordering::SeqCst);
         }
+        // Mutation: e10-uncounted-before-the-drain
         let taken = self.take_out(stocks, &closing, Pass::Closing);
         for &stock in &closing {
             stock.stuck.store(taken.is_err(), Ordering::Relaxed);
             if taken.is_ok() {
+                // Mutation: e36-looked-at-after-it-was-closed
                 self.uncount(stock);
                 stocks.set_open(stock, false);
             } else if stock.is_queued() {
@@ -256,6 +267,7 @@ impl Tree {
     /// Take all credit below `level` out. The stocks of threads stay open.
     pub(crate) fn drain(&self, level: &Counter) -> u64 {
         let _path = SlowPath::enter();
+        // Mutation: drain-loser-skips
         let mut stocks = self.stocks.lock();
         let _ = self.close_all_pending(&mut stocks);
         let before = self.counts.drained.load(Ordering::Relaxed);
@@ -341,6 +353,7 @@ impl Stocks {
             // SAFETY: the slot lies in a block of the registry, which is never freed.
             let units = unsafe { &*claim.slot }.settle(claim.units);
             claim.stock.usage.settled.fetch_add(units, Ordering::Relaxed);
+            // Mutation: e2-cut-claim-is-not-drained-again
             cut |= units < claim.units;
             settled(claim.stock, units);
         }

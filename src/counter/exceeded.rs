@@ -102,7 +102,10 @@ pub(crate) fn correct(counter: &Counter) {
     loop {
         if !is_marked(counter) && is_exceeded(counter) {
             // E44: counted, then marked.
+            // Mutation: e44-marked-before-it-is-counted
             tree.alerts.count_mark();
+            // Mutation: e43-marked-without-a-second-look
+            // Mutation: e44-marked-before-it-is-counted
             if watched.set(EXCEEDED) & EXCEEDED != 0 {
                 tree.alerts.uncount_mark();
             }
@@ -111,6 +114,7 @@ pub(crate) fn correct(counter: &Counter) {
             // stays, and so does the mark.
             let cleared = watched.clear(EXCEEDED) & EXCEEDED != 0;
             fence_after_exchange();
+            // Mutation: e43-uncounted-without-a-look
             if cleared && (!is_exceeded(counter) || watched.set(EXCEEDED) & EXCEEDED != 0) {
                 tree.alerts.uncount_mark();
             }

@@ -20,6 +20,7 @@ impl Fallen<'_> {
         let Fallen { level, first, of, taken } = self;
         marks::fell_if(level, first, of);
         // E15: these may have been the last units.
+        // Mutation: transfer-ends-no-group
         claim::try_release_last(first, of);
         taken
     }

@@ -95,6 +95,7 @@ fn take_out<'a>(tree: &Tree, due: impl ExactSizeIterator<Item = IdleSlot<'a>>) -
         }
         if let Some(stock) = stocks.open_behind(header) {
             // Without memory for the claim the slot waits for the next visit.
+            // Mutation: e8-ended-thread-without-heavy
             let _ = stocks.claim_slot(stock, slot);
             // The thread that wakes up begins with a small refill.
             pace.inspect(Pace::reset);
@@ -104,10 +105,13 @@ fn take_out<'a>(tree: &Tree, due: impl ExactSizeIterator<Item = IdleSlot<'a>>) -
         return 0;
     }
     // heavy (E2): as in a drain.
+    // Mutation: e2-visit-without-heavy
+    // Mutation: visit-unlocks-before-it-uncharges
     if tree.barrier.heavy().is_err() {
         stocks.release_claims();
         return 0;
     }
+    // Mutation: visit-unlocks-before-it-settles
     tree.counts.drains.fetch_add(1, Ordering::Relaxed);
     uncharge_claims(tree, &mut stocks)
 }
@@ -122,6 +126,7 @@ fn uncharge_claims(tree: &Tree, stocks: &mut Stocks) -> u64 {
     from.sort_unstable_by_key(|stock| stock.index);
     from.dedup_by_key(|stock| stock.index);
     for stock in &from {
+        // Mutation: visit-forgets-what-it-has-settled
         stock.uncharge_settled();
     }
     // A counter whose credit turned out to be unbacked may not stay open.
@@ -151,10 +156,12 @@ pub(crate) fn release_own(tree: &Tree) -> u64 {
         // With real fences, for any tree: the thread has neither a handle nor charge of this counter. Its object may
         // be released, and taken by another tree, until the thread holds units of it.
         block.transit.begin(ANY, true);
+        // Mutation: own-release-uncharges-what-it-has-not-taken
         let units = slot.take_back(u64::MAX, true);
         if units > 0 {
             let counter = header.counter();
             memory += if counter.counts_memory() { units } else { 0 };
+            // Mutation: e6-own-release-not-in-transit
             counter.uncharge_levels(units);
         }
         block.transit.end();

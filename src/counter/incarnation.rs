@@ -121,6 +121,7 @@ impl State {
     /// Add a handle, if the object is still in that incarnation. An object whose count has stuck always is: its
     /// incarnation never ends.
     pub(crate) fn try_pin(&self, of: Generation) -> bool {
+        // Mutation: e16-id-of-another-life
         let pinned = |word: u64| (generation(word) == of).then(|| if is_stuck(word) { word } else { word + 1 });
         // AcqRel (E16): pairs with `begin`.
         self.0.fetch_update(Ordering::AcqRel, Ordering::Relaxed, pinned).is_ok()
@@ -144,8 +145,10 @@ impl State {
             return self.take_handle_claimed();
         }
         // SeqCst (E15): a step that may be the last.
+        // Mutation: e15-handle-goes-and-shows-no-count
         let word = self.0.fetch_sub(1, Ordering::SeqCst);
         if is_stuck(word) {
+            // Mutation: a-stuck-count-gets-back-what-was-taken-off
             self.stick();
         }
         word - 1
@@ -162,6 +165,7 @@ impl State {
 
     #[cold]
     fn take_handle_claimed(&self) -> u64 {
+        // Mutation: e15-a-handle-leaves-no-mark
         let less = |word: u64| (word - 1) | if word & CLAIMED != 0 { MOVED } else { 0 };
         // SeqCst (E15): as in `take_handle`.
         let left = self.0.fetch_update(Ordering::SeqCst, Ordering::Relaxed, |word| Some(less(word)));
@@ -181,6 +185,7 @@ impl State {
     /// Claim the object. A handle from now on leaves its mark.
     pub(crate) fn claim(&self, Unreferenced(word): Unreferenced) -> bool {
         // SeqCst (E15): before usage, and after what the last handle saw.
+        // Mutation: e15-claimed-without-exchange
         self.0.compare_exchange(word, word | CLAIMED, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
@@ -194,6 +199,8 @@ impl State {
     /// shows that.
     pub(crate) fn keep_claimed(&self, Unreferenced(word): Unreferenced) -> bool {
         // AcqRel (E15): as in `end_claimed`. The handle is no value's.
+        // Mutation: e15-kept-object-has-no-handle
+        // Mutation: e15-kept-whatever-came-since-the-claim
         self.0.compare_exchange(word | CLAIMED, word + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 

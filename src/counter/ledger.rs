@@ -67,6 +67,7 @@ pub(crate) fn own(counter: &Counter) -> LedgerSums {
     let [owned, covers] = counts(counter);
     let ((uncovered, owned_error), (covered, covered_error)) = (owned.since(earlier[0]), covers.since(earlier[1]));
     let error = owned_error.max(covered_error.saturating_add(held_error));
+    // Mutation: ledger-shows-what-was-charged
     LedgerSums { covered, uncovered, held, unpaid: covered.saturating_sub(held), charged, error }
 }
 

@@ -64,6 +64,7 @@ impl Counter {
         }
         fence_after_exchange();
         // SeqCst (E1): as in `recheck_limit`.
+        // Mutation: e1-first-try-does-not-look-again
         let max = self.limits.max.load(Ordering::SeqCst).min(USAGE_MAX);
         let is_seen = self.limits.watched.bits() != 0 || self.limits.tight.load(Ordering::Relaxed);
         if new > max || is_seen || self.peaks().rises(new) {
@@ -88,10 +89,12 @@ impl Counter {
         fence_after_exchange();
         // E43: the mark after usage. A counter that is no group has none.
         let mark = if self.tree().policies().is_some() { EXCEEDED } else { 0 };
+        // Mutation: e43-forced-at-once-without-a-mark
         let is_seen = self.limits.watched.bits() != mark || self.peaks().rises(new);
         // SeqCst (E4): as in `close_crossed`, which closes a stock that has opened meanwhile.
         let open = self.limits.open.load(Ordering::SeqCst);
         let above = new.saturating_sub(self.max());
+        // Mutation: e4-forced-at-once-without-a-look
         if open as u32 > 0 || is_seen || above == 0 {
             return Err(Open::Forced(new.cast_signed()));
         }
@@ -202,7 +205,9 @@ impl Counter {
     fn recheck_limit(&self, new: i64, n: u64) -> Result<Admitted, u64> {
         fence_after_exchange();
         // SeqCst (E1): after the exchange on usage; pairs with `store_max`.
+        // Mutation: e1-charge-does-not-look-again
         let max = self.limits.max.load(Ordering::SeqCst);
+        // Mutation: e31-a-charge-inside-reclaim-does-not-look-again
         if !within(new, max) && !self.may_use_reserve(new) {
             self.take_off(n);
             return Err(max);
@@ -239,6 +244,7 @@ impl Counter {
     fn refusal(&self, open: u64, usage: i64, max: u64) -> LevelRefusal<'_> {
         // The ceiling may be of a later setting than `max`, so the reserve is at most what that setting wants.
         let kept = self.limits.ceiling.load(Ordering::Relaxed).saturating_sub(max);
+        // Mutation: refusal-tells-a-reserve-of-two-settings
         let reserve = kept.min(self.limits.reserve_wanted.load(Ordering::Relaxed));
         let usage = usage.max(0).cast_unsigned();
         LevelRefusal { level: self, open, usage, max: max.saturating_add(reserve), reserve }
@@ -248,6 +254,7 @@ impl Counter {
     #[inline(never)]
     fn may_use_reserve(&self, new: i64) -> bool {
         // SeqCst (E31): after the exchange on usage; pairs with `impose_max`.
+        // Mutation: reserve-is-added-to-another-settings-max
         context::in_reclaim() && within(new, self.limits.ceiling.load(Ordering::SeqCst))
     }
 
@@ -393,6 +400,7 @@ impl Counter {
         // its usage.
         self.limits.ceiling.swap(max, Ordering::SeqCst);
         self.limits.max.swap(max, Ordering::SeqCst);
+        // Mutation: e1-set-max-without-fence
         fence_after_exchange();
         let usage = self.usage();
         if usage <= max || max >= old {
@@ -435,6 +443,7 @@ impl Counter {
 
     /// A charge was refused here lately, or a charge waits for room: no stock below opens.
     pub(crate) fn is_tight(&self) -> bool {
+        // Mutation: a-line-does-not-keep-stocks-closed
         self.limits.tight.load(Ordering::Relaxed) || self.limits.watched.is_for(WAITING)
     }
 

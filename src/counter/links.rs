@@ -104,6 +104,7 @@ impl Hierarchy {
     /// The child of that hash that is `the_one`. The caller keeps the parent.
     pub(crate) fn find(&self, Hash(hash): Hash, the_one: impl Fn(&Counter) -> bool) -> Option<Handle> {
         let shard = self.lock_shard(hash);
+        // Mutation: a-found-child-is-not-kept
         shard.child(hash, the_one).map(Handle::pin)
     }
 
@@ -231,6 +232,7 @@ impl Shard {
         let Some(parent) = group.incarnation().parent else { return };
         let parent = parent.first();
         for cursor in self.cursors.iter_mut().filter(|cursor| cursor.at.is_some_and(|at| std::ptr::eq(at, group))) {
+            // Mutation: a-listing-is-not-moved-on
             cursor.at = group.links().next();
         }
         self.names.remove(group.links().hash(), group.number);

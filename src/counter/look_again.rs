@@ -11,7 +11,9 @@ use crate::thread::slow_path::Outermost;
 
 /// Looks at a counter that an allocator has noted, and at the levels above. The caller has a handle, and holds no lock.
 pub(crate) fn look_again(counter: &Counter, thread: &Outermost) {
+    // Mutation: e45-looked-at-before-the-mark-is-taken
     let forced = noted::take(counter);
+    // Mutation: e45-looked-at-before-the-mark-is-taken
     look_at_path(counter, thread, forced);
 }
 

@@ -35,6 +35,7 @@ pub(crate) fn set_protection(counter: &Counter, kind: Protection, units: u64) {
     if units > 0 {
         counter.limits.watched.set(REPORTED);
     }
+    // Mutation: e11-setting-without-fence
     fence_after_exchange();
     report(counter, kind);
 }
@@ -79,10 +80,12 @@ pub(crate) fn begin_soft(counter: &Counter, soft: u64) {
 /// The caller holds the lock of the group's shard, and corrects the mark of excess afterwards.
 pub(crate) fn set_soft(counter: &Counter, soft: u64) {
     // SeqCst (E23): the limit, then usage; pairs with the exchange on usage before `is_excess_wrong`.
+    // Mutation: e23-soft-limit-without-fence
     counter.limits.soft.swap(soft, Ordering::SeqCst);
     if soft < u64::MAX {
         counter.limits.watched.set(REPORTED);
     }
+    // Mutation: e23-soft-limit-without-fence
     fence_after_exchange();
 }
 
@@ -113,7 +116,9 @@ pub(crate) fn set_high(counter: &Counter, high: u64) {
     } else {
         counter.limits.watched.clear(HIGH);
     }
+    // Mutation: e43-high-moves-without-a-look
     fence_after_exchange();
+    // Mutation: e43-high-moves-without-a-look
     exceeded::moved(counter);
 }
 
@@ -130,6 +135,7 @@ pub(crate) fn fell(counter: &Counter) {
 #[cold]
 #[inline(never)]
 fn fell_watched_slow(counter: &Counter) {
+    // Mutation: e11-uncharge-reports-nothing
     report_protected(counter);
     if counter.limits.watched.is_for(WAITING) || is_excess_wrong(counter) {
         notify(counter);
@@ -141,6 +147,7 @@ fn fell_watched_slow(counter: &Counter) {
 
 fn notify(counter: &Counter) {
     if slow_path::is_quiet() {
+        // Mutation: e45-free-is-not-noted
         noted::note(counter, NOTED);
     } else if let Some(policies) = counter.tree().policies() {
         policies.fell(counter);
@@ -164,11 +171,15 @@ fn fell_unkept_slow(counter: &Counter, first: &'static Counter, of: Generation) 
     if watched.bits() == EXCEEDED && exceeded::is_near_max(counter) {
         return;
     }
+    // Mutation: e25-uncharge-schedules-no-level
     let reports = watched.is_for(WAITING)
         || min.is_set()
         || low.is_set()
         || is_excess_wrong(counter)
         || exceeded::has_fallen(counter);
+    // Mutation: e15-protection-reported-without-a-handle
+    // Mutation: e23-crossing-without-a-handle
+    // Mutation: e12-a-level-is-listed-that-may-be-gone
     if reports && let Some(_handle) = Handle::try_pin(first, of) {
         fell_watched_slow(counter);
     }

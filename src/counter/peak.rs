@@ -62,6 +62,7 @@ impl Peaks {
         let before = self.running.swap(0, Ordering::SeqCst);
         fence_after_exchange();
         // Never above the other peak: `rises` relies on it.
+        // Mutation: e13-reset-does-not-look-at-usage
         self.running.fetch_max(usage().min(self.ever()), Ordering::Relaxed);
         fold(before);
         window.store(0, Ordering::Relaxed);

@@ -69,6 +69,7 @@ impl Protected {
             if change != 0 {
                 parent.children.fetch_add(change, Ordering::AcqRel);
             }
+            // Mutation: e11-told-once
             if usage().min(self.setting.load(Ordering::SeqCst)) == protected {
                 return;
             }

@@ -25,6 +25,7 @@ impl Header {
     #[inline(always)]
     pub(crate) fn consume_raw(&self, n: u64) -> Consume {
         // Relaxed: as in `bar`. 0 units wrap. Tested first: no register keeps the capacity over what follows.
+        // Mutation: offline-leaves-credit-to-hit-without-guard
         if n.wrapping_sub(1) >= self.capacity.load(Ordering::Relaxed) {
             return Consume::Miss;
         }
@@ -47,6 +48,7 @@ impl Header {
             let put = |slot: &Slot, counted: &RawCell| {
                 let put = slot.put(n, &self.capacity, false);
                 if put == Put::Kept {
+                    // Mutation: e15-hit-without-count
                     counted.uncharged(n);
                 }
                 put

@@ -44,6 +44,7 @@ pub(crate) fn begin(header: &'static Header) {
 pub(crate) fn end(header: &'static Header, held: u64) {
     if let Some(cover) = of(header) {
         // Relaxed (E50): before the thread asks for a look, which then finds the record coarse no longer.
+        // Mutation: e50-raw-cover-ends-after-its-look
         cover.coarse.fetch_sub(1, Ordering::Relaxed);
         release(header, held);
     }
@@ -70,6 +71,7 @@ pub(crate) fn take_unpaid(header: &'static Header, to: &'static Counter, n: u64)
     cover.return_over(over - taken);
     if taken < wanted {
         // Another thread looks, and gives back what is over.
+        // Mutation: e50-what-another-look-found-is-held
         release(header, wanted - taken);
     }
     taken
@@ -83,6 +85,7 @@ fn moves(from: &'static Counter, to: &'static Counter, n: u64, top: &Counter) ->
     }
     let is_charged = below::charge_slow(to, n, top).is_ok();
     if is_charged {
+        // Mutation: raw-cover-gives-up-all-levels
         below::uncharge_slow(from, n, top);
     }
     is_charged

@@ -32,6 +32,8 @@ impl LevelRefusal<'_> {
     /// No stock was open below the level from before the refusal until now, so there is no credit to drain.
     pub(crate) fn without_credit(&self) -> bool {
         // Acquire (E10): pairs with the exchanges in `Tree::open` and `Tree::close`.
+        // Mutation: e10-refused-without-a-second-look
+        // Mutation: e10-refusal-trusts-one-zero
         self.open & u64::from(u32::MAX) == 0 && self.level.limits.open.load(Ordering::Acquire) == self.open
     }
 
@@ -41,6 +43,7 @@ impl LevelRefusal<'_> {
         // refusal, the bound holds for the usage that refused.
         let bound = self.level.usage.bound.load(Ordering::Acquire);
         let after = self.usage.saturating_sub(bound).saturating_add(n);
+        // Mutation: e48-bound-of-another-count
         after > self.max && self.level.limits.open.load(Ordering::Acquire) == self.open
     }
 

@@ -29,6 +29,7 @@ pub(crate) fn retire(counter: &'static Counter) {
     tree.hierarchy.lock_of(counter).retire(counter);
     // Units charged through a set's stock stay charged to the counters of the set.
     let live = tree.audited_live(counter);
+    // Mutation: e10-retired-before-its-credit-is-back
     let credit = vacate(&tree, counter);
     marks::set_protection(counter, Protection::Min, 0);
     marks::set_protection(counter, Protection::Low, 0);
@@ -85,6 +86,7 @@ pub(crate) fn vacate(tree: &Tree, counter: &Counter) -> u64 {
         }
         block.slot(counter.index).map_or(0, Slot::vacate)
     };
+    // Mutation: e12-only-one-chargers-slot-is-vacated
     let of_all = charger == SHARED || tree.audited;
     let used = |block: &&Block| of_all || charger == block.charger();
     // Mostly the one charger itself is here: it reads no word of another thread.
@@ -102,8 +104,10 @@ pub(crate) fn vacate(tree: &Tree, counter: &Counter) -> u64 {
 pub(crate) fn close_for_good(tree: &Tree, stocks: &mut Stocks, counter: &'static Counter) {
     // SeqCst (E14): pairs with `Counter::enter`. Either a second charger reads capacity 0, or this thread sees the
     // charger's mark.
+    // Mutation: e14-offline-looks-before-it-closes
     counter.header.capacity.swap(0, Ordering::SeqCst);
     fence_after_exchange();
+    // Mutation: e14-offline-looks-before-it-closes
     let charger = counter.charger.load(Ordering::SeqCst);
     let mine = local::with_block(|block| match block {
         Some(block) if charger == block.charger() => {

@@ -156,6 +156,7 @@ impl Counter {
         amount: Amount,
         stopped: Stopped<'a>,
     ) -> Result<Walked, LevelRefusal<'a>> {
+        // Mutation: closed-walk-goes-on-from-its-start
         self.walk_levels(n, amount, stopped.level.path_to_root(), stopped.here, stopped.below.margin)
     }
 
@@ -235,6 +236,7 @@ impl Counter {
     #[cold]
     fn roll_back_slow(&self, n: u64, refused: &Counter) {
         for below in self.path_to_root().take_while(|&below| !ptr::eq(below, refused)) {
+            // Mutation: walk-refused-without-roll-back
             below.take_off(n);
             below.undo_barge(n);
         }

@@ -103,6 +103,7 @@ impl Charge {
     #[inline]
     pub fn grow(&mut self, bytes: impl Into<Bytes>) {
         let Bytes(bytes) = bytes.into();
+        // Mutation: e15-guard-lets-go-before-it-grows
         self.grown(charge_forced(self.header, bytes));
     }
 
@@ -165,9 +166,11 @@ impl Charge {
         if bytes == 0 {
             return 0;
         }
+        // Mutation: e15-guard-shrinks-before-it-holds
         if bytes == held {
             hold(self.header.counter());
         }
+        // Mutation: e15-guard-shrinks-before-it-holds
         self.bytes.subtract(bytes);
         if self.bytes.is_covering() {
             cover::give_up(self.header, bytes);

@@ -225,6 +225,7 @@ impl Group {
     /// `None`: the front has no room in one step.
     #[cold]
     fn charge_front_slow(&self, front: &'static object::Counter, bytes: u64, missed: Consume) -> Option<Charge> {
+        // Mutation: shared-charge-without-room
         throttle::sleep_after(self.first(), steps::charge_front(front, bytes, missed)?);
         Some(Charge::new(front.header, bytes))
     }

@@ -155,7 +155,9 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn children(&self) -> Vec<Group> {
+        // Mutation: a-walk-with-a-shard-that-moves
         let _path = SlowPath::enter();
+        // Mutation: a-walk-with-a-shard-that-moves
         self.first().tree().hierarchy.snapshot().children(self.first()).map(Group::pinned).collect()
     }
 

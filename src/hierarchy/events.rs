@@ -52,6 +52,7 @@ fn count_at(level: &Counter, counts: Option<&EventCounts>, group: &Counter, even
         // SeqCst (E26): the count, then a look for listeners; pairs with `ListenerGuard::poll`.
         tally.count(event);
     }
+    // Mutation: e26-count-without-fence
     fence_after_exchange();
     level.limits.watched.is_for(LISTENS)
 }
@@ -92,6 +93,7 @@ pub(crate) fn make_all(group: &Counter) -> bool {
 #[cold]
 fn make_missing(group: &Counter) -> bool {
     let Some(cache) = event_cache_of(group.tree()) else { return false };
+    // Mutation: e40-counts-are-made-from-the-group-up
     while let Some(highest) = group.path_to_root().filter(|level| counts(level).is_none()).last() {
         if make_counts(highest, cache).is_none() {
             return false;

@@ -254,6 +254,7 @@ pub(super) fn read_fresh<T>(group: &Counter, freshness: Freshness, figures: impl
     let counted = || all_published(group).fold(0, |sum: u64, published| sum.wrapping_add(published.counted()));
     let before = counted();
     let figures = figures();
+    // Mutation: exact-read-does-not-look-again
     let looked = flush(group, Unlist::Never);
     (figures, if looked.is_some() { counted().wrapping_sub(before) } else { missing })
 }
@@ -291,6 +292,7 @@ fn error_bound(group: &Counter) -> ErrorBound {
 /// the lock.
 pub(crate) fn flush(group: &Counter, unlist: Unlist) -> Option<Visits> {
     let mut visits = Visits::default();
+    // Mutation: flush-leaves-nodes-out
     for published in all_published(group) {
         visits.add(flush_published(group, published, unlist)?);
     }
@@ -325,10 +327,12 @@ pub(crate) fn release(group: &Counter) {
     for block in group.tree().registry.blocks() {
         // As with the slots (E12): every use of the group came before this.
         if let Some(own) = block.cells.get(group.index) {
+            // Mutation: stats-cells-of-a-released-group-are-found
             own.set(None);
         }
         let row = block.row(group.index).filter(|_| !on_nodes.is_empty());
         for on_node in row.and_then(CellsRow::places).unwrap_or_default() {
+            // Mutation: release-leaves-the-row
             on_node.set(None);
         }
     }

@@ -87,6 +87,7 @@ impl Member {
     fn refresh(&mut self) {
         // Acquire (E29): the thread notes the count before it reads the group. A move in between is counted beyond this
         // one.
+        // Mutation: e29-move-noted-after-the-group
         self.seen = self.shared.moves.load(Ordering::Acquire);
         let now = self.shared.group.lock().clone();
         // The old group may go with this handle, which is therefore dropped without the lock.
@@ -125,6 +126,7 @@ impl Mover {
             return Err(ChargeError::Offline { group: group.clone(), counter: Counter::MEMORY, requested: 0 });
         }
         let mut to = group.clone();
+        // Mutation: e29-move-counted-before-the-group
         std::mem::swap(&mut *self.0.group.lock(), &mut to);
         // Release (E29): after the group; pairs with `Member::group`.
         self.0.moves.fetch_add(1, Ordering::Release);

@@ -60,6 +60,7 @@ impl Group {
     pub fn precharge(&self, bound: impl Into<Bound>) -> Result<Precharge, ChargeError> {
         let bound = bound.into();
         let tiers = Tiers::precharge(self, &bound)?;
+        // Mutation: precharge-is-credit
         Ok(Precharge { charge: self.try_charge(Bytes(bound.bytes()))?, tiers })
     }
 }

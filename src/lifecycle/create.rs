@@ -108,6 +108,7 @@ fn link(
     group: &'static Counter,
     wanted: &[(LimitKind, Option<Limit>)],
 ) -> Result<bool, NotCreated> {
+    // Mutation: two-of-one-name
     if names::is_taken(shard, group) {
         return Err(NotCreated::Taken);
     }
@@ -188,6 +189,7 @@ pub(crate) fn release(tree: &Tree, groups: &GroupTree, group: &'static Counter) 
     tree.hierarchy.lock_of(group).release(group);
     dismiss_group(groups);
     for counter in group.group() {
+        // Mutation: e12-object-reused-with-its-slots
         retire::vacate(tree, counter);
     }
     count_name(groups, group, u64::wrapping_sub);

@@ -19,8 +19,10 @@ use crate::sync::{PENDING_CLOSE_MAX, fence_after_exchange};
 pub(crate) fn offline(tree: &Tree, group: &'static Counter) -> Result<(), HasChildren> {
     let _path = SlowPath::enter();
     tree.hierarchy.expect(links::hash_of(group));
+    // Mutation: offline-before-its-stock-is-closed
     group.child_count().bar()?;
     // E35: barred, then a check whether a stock is open; a thread that opens one now sees the bar.
+    // Mutation: e35-offline-does-not-fence
     fence_after_exchange();
     if group.is_open_central() || group.group().any(|counter| counter.is_open() && !counter.is_queued()) {
         let mut stocks = tree.stocks.lock();
@@ -45,6 +47,7 @@ pub(crate) fn offline_tree(tree: &Tree, top: &'static Counter) {
         debug_assert!(barred.is_ok());
         // Going offline may be the last step, because no other handle need exist: this thread takes the step with a
         // handle.
+        // Mutation: e15-offline-is-no-last-step
         let _handle = Handle::pin(group);
         close_barred(tree, &mut stocks, group);
         leave(hierarchy.shard_of(group), group);
@@ -55,8 +58,10 @@ pub(crate) fn offline_tree(tree: &Tree, top: &'static Counter) {
 
 /// Close the stocks of a barred group: no thread opens them again.
 fn close_barred(tree: &Tree, stocks: &mut Stocks, group: &'static Counter) {
+    // Mutation: e35-offline-leaves-a-central-stock-open
     central::close_own(stocks, group);
     let queued = stocks.pending_close.len();
+    // Mutation: shared-front-open-after-offline
     for counter in group.group().filter(|counter| counter.is_open() && !counter.is_queued()) {
         retire::close_for_good(tree, stocks, counter);
     }
@@ -65,6 +70,7 @@ fn close_barred(tree: &Tree, stocks: &mut Stocks, group: &'static Counter) {
 
 /// Unlink a barred group with closed stocks from its parent's children, unless another thread was first.
 fn leave(shard: &mut Shard, group: &'static Counter) {
+    // Mutation: two-take-it-offline
     if group.state().is_offline() {
         return;
     }
@@ -72,13 +78,17 @@ fn leave(shard: &mut Shard, group: &'static Counter) {
     for counter in group.group() {
         marks::set_protection(counter, Protection::Min, 0);
         marks::set_protection(counter, Protection::Low, 0);
+        // Mutation: e23-offline-stays-in-excess
         excess::set_soft(counter, u64::MAX);
         // After all this: a thread that sees the bit finds the stock closed.
         counter.state().set_offline();
         // E27: offline, then a check whether a charge waits. E43: and whether it is marked as above a limit. E47: and
         // whether it is in a ring.
+        // Mutation: e27-offline-does-not-fence
         fence_after_exchange();
+        // Mutation: e43-offline-leaves-the-mark
         exceeded::moved(counter);
+        // Mutation: e27-offline-ends-no-wait
         if counter.limits.watched.is_for(WAITS) {
             service::schedule(counter);
         }

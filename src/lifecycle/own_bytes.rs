@@ -166,6 +166,7 @@ fn update(tree: &Tree) {
         update_alone(tree);
         // AcqRel (E38): another thread has asked meanwhile: again. A thread that asks after this updates the charge
         // itself.
+        // Mutation: e38-updater-does-not-look-again
         match asked_for.compare_exchange(asked, 0, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => return,
             Err(now) => asked = now,

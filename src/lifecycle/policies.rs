@@ -75,6 +75,7 @@ impl Policies for GroupTree {
         let parent = group.incarnation().parent.map(Handle::adopt);
         let incarnation = create::release(group.tree(), self, group);
         // The parent may be what keeps the tree.
+        // Mutation: e15-runtime-keeps-its-parents
         drop(parent);
         incarnation
     }

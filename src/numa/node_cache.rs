@@ -109,6 +109,9 @@ impl<N: NodeOf> NodeCache<N> {
         for word in self.words.get(begin..end).unwrap_or_default() {
             // Release (E28): a thread that claims the word after this looks where the page is now; pairs with `claim`.
             // A thread that has claimed it before finds the claim void; pairs with `settle`.
+            // Mutation: e28-invalidate-only-what-is-known
+            // Mutation: e28-two-claims-of-one-word
+            // Mutation: e28-invalidate-without-release
             word.fetch_and(CLAIMED, Ordering::Release);
         }
     }
@@ -227,6 +230,7 @@ impl Drop for Fill<'_> {
 /// Claims a word before the look-up. True: the thread may store what it finds.
 fn claim(word: &AtomicU32) -> bool {
     // Acquire (E28): after an earlier invalidation this look-up sees that the page has moved; pairs with `invalidate`.
+    // Mutation: e28-claim-without-acquire
     word.compare_exchange(EMPTY, FILLING, Ordering::Acquire, Ordering::Relaxed).is_ok()
 }
 
@@ -235,7 +239,9 @@ fn settle(word: &AtomicU32, node: Option<NodeId>) {
     let found = node.map_or(EMPTY, |node| u32::from(node.get()) << NODE_SHIFT | VALID);
     // Relaxed (E28): only the word itself says whether it was invalidated since `claim`. The thread writes it by an
     // exchange, so that what `invalidate` has released stays in the word for the next claim.
+    // Mutation: e28-fill-lands-after-an-invalidation
     if word.compare_exchange(FILLING, found, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+        // Mutation: e28-what-came-too-late-cuts-the-thread
         word.swap(EMPTY, Ordering::Relaxed);
     }
 }

@@ -67,6 +67,7 @@ impl Cache {
     pub(crate) fn take(&self, thread: u32) -> Result<Object, NoMemory> {
         let FreeObject { number, recycled } = match self.take_own(thread) {
             Ok(free) => free,
+            // Mutation: what-others-have-at-hand-is-not-looked-at
             Err(refused) => self.stashes.iter().find_map(|stash| stash.lock().take()).ok_or(refused)?,
         };
         let start = directory().object(number).ok_or(NoMemory { bytes: self.shape.given() })?;

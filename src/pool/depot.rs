@@ -57,6 +57,7 @@ impl Depot {
         let (chunk, index) = (self.chunks[self.fresh / objects].number, self.fresh % objects);
         let count = BATCH.min(objects - index);
         stash.fresh = number(chunk, index)..number(chunk, index) + count as u32;
+        // Mutation: a-free-object-is-given-out-twice
         self.fresh += count;
         Ok(())
     }
@@ -144,6 +145,7 @@ impl Stash {
 
     /// Takes an object back. If the stash is full, returns the coldest objects, for the depot.
     pub(super) fn put(&mut self, number: u32) -> Numbers {
+        // Mutation: the-depot-gets-what-the-stash-keeps
         let too_many = if self.back.len() < POOL_STASH { Numbers::new() } else { self.back.drain(..BATCH).collect() };
         self.back.push(number);
         self.live = self.live.wrapping_sub(1);

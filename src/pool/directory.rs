@@ -84,6 +84,7 @@ impl ChunkDirectory {
         entry.objects.store(objects as u32, Ordering::Relaxed);
         entry.first.store(first as u32, Ordering::Relaxed);
         // Release (E30): after all other fields of the chunk; pairs with `find`.
+        // Mutation: e30-chunk-is-published-relaxed
         entry.start.store(start.as_ptr(), Ordering::Release);
         made.chunks += 1;
         Ok(chunk as u32)

@@ -29,6 +29,7 @@ impl<A> Callback<A> {
     pub(crate) fn end(&self) {
         self.calls.retire();
         if !context::in_foreign() {
+            // Mutation: e24-a-listener-is-dropped-in-a-call
             self.calls.wait();
         }
     }

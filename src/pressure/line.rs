@@ -241,7 +241,9 @@ impl Waiting {
                 if let Some(waiter) = self.waiters.get_mut(&ticket) {
                     waiter.level = other;
                     // No reclaimer has been asked there for this charge: its thread is woken to ask.
+                    // Mutation: shuttle-a-moved-waiter-is-not-woken
                     if registrations::any_below(other) {
+                        // Mutation: moved-to-another-line-and-not-woken
                         service.wakers.extend(waiter.waker.take());
                     }
                 }
@@ -308,15 +310,20 @@ pub(crate) fn enqueue(group: &'static Counter, bytes: u64, level: &'static Count
     waiting.enter_line(number, level);
     drop(waiting);
     // From here on what is given back below goes up the tree.
+    // Mutation: in-line-while-stocks-stay-open
     tree.close_below(level);
     // E25, E27: after the marks.
+    // Mutation: e25-in-line-without-a-fence
     fence_after_exchange();
+    // Mutation: e27-in-line-without-a-look-for-offline
     if group.state().is_offline() {
         service::schedule(group);
     }
     // E25: no thread has scheduled the level for what came back before the mark. For what comes back later one does. A
     // charge that finds too little room has come before that.
     let admits = level.admits();
+    // Mutation: e25-in-line-without-a-look
+    // Mutation: e25-in-line-for-more-than-a-lowered-max
     if bytes > admits || bytes <= level.room(admits) {
         service::schedule(level);
     }
@@ -334,6 +341,7 @@ impl Ticket {
             found = self.with(|waiting| {
                 let waiter = waiting.waiters.get_mut(&self.number)?;
                 if waiter.decided.is_none() {
+                    // Mutation: a-waker-is-not-exchanged
                     std::mem::swap(&mut waiter.waker, &mut old);
                 }
                 waiting.look(self.number, |_| true)
@@ -376,6 +384,7 @@ impl Ticket {
                 waiting.leave_line(self.number, waiter.level);
                 waiting.forget_one_of(&self.group);
                 // The next waiter may be first now, or fit.
+                // Mutation: a-waiter-leaves-and-schedules-no-level
                 service::schedule(waiter.level);
             }
             Some(waiter)
@@ -390,6 +399,7 @@ impl Drop for Ticket {
             return;
         }
         if let Some(Decision::Granted(_)) = self.leave() {
+            // Mutation: a-ticket-is-given-up-with-its-charge
             self.group.give_back(self.bytes);
         }
     }

@@ -88,6 +88,7 @@ impl ListenerGuard {
         // SeqCst (E26): the mark and the waker, then the count; pairs with `events::count`.
         fence_after_exchange();
         let (event, local, seen) = known?;
+        // Mutation: e26-count-is-not-looked-at-again
         Some(events::read(&self.group, event, local)).filter(|&count| count != seen)
     }
 

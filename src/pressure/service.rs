@@ -43,6 +43,7 @@ fn serve_levels(mut levels: Due) {
     while !levels.is_empty() {
         let entered = Entered::enter();
         for level in levels {
+            // Mutation: e25-unscheduled-after-the-look
             service::unschedule(&level);
             line::serve(level.counter(), entered.block(), &mut wakers);
             triggers::serve(level.counter());

@@ -169,6 +169,7 @@ pub(crate) fn choose(
         domain.tree().close_below(domain);
     }
     let mut oom = table(domain.tree()).lock();
+    // Mutation: shuttle-spared-victim-counts-as-excluded
     excluded.forget_spared();
     if oom.victims.iter().any(|victim| !victim.is_awaited() && victim.levels.contains(&name(domain))) {
         return Choice::Unsettled;
@@ -180,6 +181,7 @@ pub(crate) fn choose(
         return if asks_itself { Choice::Asker } else { Choice::Awaited(Arc::clone(victim)) };
     }
     // Under the lock: what a victim gave meanwhile is not asked of another one.
+    // Mutation: room-is-not-looked-for-before-a-choice
     if domain.room(domain.admits()) >= wanted.max(1) {
         return Choice::Room;
     }
@@ -194,6 +196,7 @@ pub(crate) fn settle(tree: &Tree) {
     let _path = SlowPath::enter();
     let is_done = |victim: &&Arc<Victim>| !victim.is_awaited();
     let done: Vec<Arc<Victim>> = table(tree).lock().victims.iter().filter(is_done).cloned().collect();
+    // Mutation: what-a-victim-gave-last-is-not-waited-for
     tree.wait_for_walks();
     table(tree).lock().forget(tree, |victim| done.iter().any(|done| done.name() == victim.name()));
 }

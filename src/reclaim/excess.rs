@@ -30,8 +30,11 @@ pub(crate) fn cross(group: &Counter) {
         }
         // SeqCst (E23): the mark, then usage again; pairs with the exchange on usage before `is_excess_wrong`. Either the
         // thread that changes usage sees the new mark, or this one sees the new usage.
+        // Mutation: e23-mark-without-fence
         in_excess.swap(u64::from(excess), Ordering::SeqCst);
+        // Mutation: e23-mark-without-fence
         fence_after_exchange();
+        // Mutation: e23-mark-not-looked-at-again
         rings.set_own(rings::number(group), RingReason::Excess, excess);
     }
 }

@@ -46,11 +46,13 @@ pub(crate) fn any_below(group: &Counter) -> bool {
 pub(crate) fn register(group: &'static Counter, reclaimer: &Arc<Reclaimer>) {
     let _path = SlowPath::enter();
     rings::make(group).unwrap_or_else(|refused| refused.abort());
+    // Mutation: e47-registered-without-a-fence
     rings::announce(group);
     let tree = group.tree();
     let mut lists = lists(tree);
     // Under the lock: a group that goes offline hands on what it finds here afterwards. E47: announced, then the look.
     let online = |level: &&Counter| !level.state().is_offline() || level.incarnation().parent.is_none();
+    // Mutation: registration-is-left-behind
     if let Some(home) = group.path_to_root().find(online) {
         add(tree, &mut lists, rings::number(home), Arc::clone(reclaimer));
     }

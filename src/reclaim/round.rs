@@ -162,6 +162,7 @@ pub(crate) fn run(target: &'static Counter, want: u64, request: &mut Request) ->
         round.make_passes(before);
         round.set_under_way(false);
         // What other threads got may be what this round's caller needs.
+        // Mutation: reclaim-by-others-counts-for-nothing
         let others = round.came_to_nothing() && round.rings(|rings, ring| rings.fruitful(ring)) != before;
         Outcome { report: round.report, owing: round.owing, others, unwaited: round.unwaited }
     })

@@ -191,6 +191,7 @@ impl Coordinator {
     fn announce(&self, published: &PublishedStats, cells: ThreadStats) -> bool {
         let Some(grains) = cells.unannounced(self.quantum) else { return false };
         let grains = grains.min(ANNOUNCED_MAX);
+        // Mutation: e20-announced-before-the-levels
         let mut must_flush = false;
         for level in published.path_to_root() {
             must_flush |= level.announce(grains);
@@ -235,6 +236,7 @@ impl ListedStack {
             cells.set_next(top as u32);
             // Release (E18): pairs with `take`, whose caller reads what stands below.
             match self.0.compare_exchange_weak(top, cells.number().into(), Ordering::Release, Ordering::Relaxed) {
+                // Mutation: e17-pushed-before-marked
                 Ok(_) => return,
                 Err(now) => top = now,
             }
@@ -244,6 +246,7 @@ impl ListedStack {
     /// Empties the stack. Returns the number of the cells that were on top, 0 where it was empty.
     pub(super) fn take(&self) -> u32 {
         // Acquire (E18): pairs with `push`.
+        // Mutation: e18-taken-over-in-two-steps
         self.0.swap(0, Ordering::Acquire) as u32
     }
 }

@@ -59,6 +59,7 @@ impl Coordinator {
 
     /// Returns the flush to take part in: one that has begun since `asked`, or a new one.
     fn begin(&self, tables: &mut StatTables, asked: u64) -> u64 {
+        // Mutation: e19-shares-a-flush-that-began-before
         if tables.begun > asked {
             return tables.flush;
         }
@@ -66,6 +67,7 @@ impl Coordinator {
         tables.flush += 1;
         // AcqRel (E19): before anything is read; pairs with `ask`. What a reader wrote before a ticket that is counted
         // here is in sight.
+        // Mutation: e19-taken-over-before-it-is-counted
         tables.begun = self.asked.fetch_add(0, Ordering::AcqRel);
         self.take_stack(tables);
         tables.flush
@@ -98,6 +100,7 @@ impl Coordinator {
         }
         // heavy (E17): pairs with the light in `ThreadStats::add`. Either the owner sees its cells unmarked and lists
         // them again, or this thread reads what the owner has written.
+        // Mutation: e17-unlist-without-heavy
         let seen = barrier.heavy();
         for slice in unmarked.chunks(SLICE) {
             let mut tables = self.tables.lock();
@@ -117,6 +120,7 @@ impl Coordinator {
     /// more.
     pub(crate) fn release(&self, published: &PublishedStats) {
         let mut tables = self.tables.lock();
+        // Mutation: e18-released-on-the-stack
         self.take_stack(&mut tables);
         let gone = loop {
             if let Some(gone) = tables.release(published.number()) {

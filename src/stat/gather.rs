@@ -71,6 +71,7 @@ impl StatTables {
         if version == entry.version {
             return false;
         }
+        // Mutation: stats-counted-twice
         let before = std::mem::replace(&mut entry.version, version);
         entry.idle_visits = 0;
         let row = self.row(self.entries[number as usize].group);
@@ -80,6 +81,7 @@ impl StatTables {
         for item in entry.cells.touched() {
             let count = entry.cells.count(item);
             let change = count.wrapping_sub(std::mem::replace(&mut entry.seen[item], count));
+            // Mutation: what-is-taken-off-is-not-gathered
             if change != 0 {
                 changes[item] = changes[item].wrapping_add(change);
                 touched |= 1 << item;
@@ -128,6 +130,7 @@ impl StatTables {
     /// Publishes what the slice has gathered, no child before its parent.
     pub(super) fn publish(&mut self) {
         self.rows.add_up();
+        // Mutation: e22-children-first
         for (row, local, subtree) in self.rows.changes() {
             self.groups[row.group as usize].published().publish(row, local, subtree);
         }
@@ -155,10 +158,12 @@ impl StatTables {
         let mut gone: SmallVec<[u32; SLICE]> = SmallVec::new();
         for &number in unmarked {
             if self.entries[number as usize].unlisting == unlisting {
+                // Mutation: e17-read-before-unmarking
                 self.gather(number);
                 gone.push(number);
             }
         }
+        // Mutation: e21-writer-off-the-bound-before-published
         self.publish();
         for &number in &gone {
             let entry = &mut self.entries[number as usize];
@@ -197,11 +202,13 @@ impl StatTables {
         while freed.len() < SLICE
             && let Some((entry, listed)) = self.first_of(number)
         {
+            // Mutation: stats-of-a-released-group-are-lost
             self.gather(entry);
             let group = &mut self.groups[number as usize];
             let list = if listed { &mut group.listed } else { &mut group.idle };
             list.remove(&mut self.entries, entry);
             let CellsEntry { listed: is_listed, unlisting, group: of, .. } = &mut self.entries[entry as usize];
+            // Mutation: stats-unlisted-after-release
             (*is_listed, *unlisting, *of) = (false, 0, NONE);
             gone += u64::from(listed);
             freed.push(entry);

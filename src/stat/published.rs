@@ -171,6 +171,7 @@ impl PublishedPlace {
 
     pub(super) fn set(&self, published: &OwnedStats) {
         // Release (E42): a thread that sees the pointer sees the object made; pairs with `get`.
+        // Mutation: e42-figures-shown-before-they-are-made
         self.0.store(published.head.as_ptr(), Ordering::Release);
     }
 
@@ -239,6 +240,7 @@ impl PublishedStats {
     pub(crate) fn error_bound(&self, quantum: u64) -> ErrorBound {
         // Acquire (E21): pairs with `publish` and `remove_writers`. What they took off the bound is in the figures that
         // are read after this. `base` first: what it counts has been announced.
+        // Mutation: e21-bound-relaxed
         let base = self.base.load(Ordering::Acquire);
         let announced = self.announced.load(Ordering::Acquire).wrapping_sub(base);
         let writers = self.writers.load(Ordering::Acquire);
@@ -251,15 +253,18 @@ impl PublishedStats {
     /// Adds a row to the figures. The caller holds the coordinator's lock, and publishes parents before their children.
     pub(super) fn publish(&self, row: &ChangedGroup, local: &[i64], subtree: &[i64]) {
         // Release (E22): a reader that sees a figure of a child sees those of its parents, which were stored before.
+        // Mutation: e21-off-the-bound-before-published
         self.touched.fetch_or(row.touched, Ordering::Release);
         for item in ItemBits(row.touched) {
             for (figure, change) in self.pair(item).into_iter().zip([subtree[item], local[item]]) {
                 if change != 0 {
+                    // Mutation: e22-figures-relaxed
                     figure.fetch_add(change.cast_unsigned(), Ordering::Release);
                 }
             }
         }
         // Release (E41): after the figures; pairs with `counted`.
+        // Mutation: e41-counted-relaxed
         self.counted.fetch_add(row.written, Ordering::Release);
         // Release (E21): after the figures; pairs with `error_bound`.
         self.base.fetch_add(row.announced, Ordering::Release);
@@ -269,12 +274,14 @@ impl PublishedStats {
     /// lock. It goes from the root down, as a flush does. It allocates nothing, so it finds each level from below.
     pub(crate) fn publish_one(&self, stat: Stat, delta: i64) {
         let depth = self.path_to_root().count();
+        // Mutation: e22-nested-account-from-below
         for above in (0..depth).rev() {
             let Some(level) = self.path_to_root().nth(above) else { continue };
             // Release (E22): as in `publish`.
             level.touched.fetch_or(1 << stat.number(), Ordering::Release);
             let figures = level.pair(stat.number()).into_iter().take(if above == 0 { 2 } else { 1 });
             for figure in figures {
+                // Mutation: e22-nested-account-without-release
                 figure.fetch_add(delta.cast_unsigned(), Ordering::Release);
             }
             // Release (E41): as in `publish`.
@@ -285,6 +292,7 @@ impl PublishedStats {
     /// Returns the grains of the changes in the figures. Figures that are read after this contain them all.
     pub(crate) fn counted(&self) -> u64 {
         // Acquire (E41): pairs with `publish`.
+        // Mutation: e41-count-read-relaxed
         self.counted.load(Ordering::Acquire)
     }
 

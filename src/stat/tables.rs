@@ -151,6 +151,7 @@ impl StatTables {
         if entry.listed {
             // Unmarked, and their owner has marked them again before they were unlisted: they stay, and count as two
             // writers until now.
+            // Mutation: e17-unlisted-after-its-owner-came-back
             entry.unlisting = 0;
             self.remove_writers(group, 1);
             return;

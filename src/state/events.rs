@@ -183,7 +183,10 @@ impl EventsPlace {
     /// Shows counts to all threads. False: another thread has shown its own, and these are the caller's still.
     pub(crate) fn set_first(&self, made: NonNull<EventCounts>) -> bool {
         // SeqCst (E26): before the count; pairs with `get`. Release (E40): after all is made.
+        // Mutation: e40-counts-of-events-shown-before-they-are-made
+        // Mutation: e40-second-counts-replace-the-first
         let first = self.0.compare_exchange(ptr::null_mut(), made.as_ptr(), Ordering::SeqCst, Ordering::SeqCst);
+        // Mutation: e40-second-counts-replace-the-first
         first.is_ok()
     }
 }

@@ -182,6 +182,7 @@ mod membarrier {
     }
 
     pub(super) fn heavy() -> Result<(), BarrierFailed> {
+        // Mutation: e2-drain-without-heavy
         fence_of_pair();
         Ok(())
     }

@@ -136,6 +136,7 @@ impl Block {
     /// The thread ends and leaves its words to the next one.
     pub(super) fn give_up(&self) {
         // Release (E8): pairs with `try_take`.
+        // Mutation: e8-block-given-up-relaxed
         self.free.store(1, Ordering::Release);
         self.ended.store(true, Ordering::Relaxed);
     }

@@ -213,6 +213,7 @@ impl ThreadStats {
         self.word(WRITTEN).store(written, Ordering::Release);
         // light (E17): pairs with the heavy in `Coordinator::unlist`. Either the owner sees that the cells are not
         // listed any more, or the coordinator reads its count.
+        // Mutation: e17-add-without-light
         light_side(fenced);
         let listed = self.word(LISTED).load(Ordering::Acquire);
         // One test finds both: the cells are not listed, or more is written than is due.

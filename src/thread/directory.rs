@@ -354,6 +354,7 @@ impl<T: PageEntry> Directory<T> {
             // SAFETY: the map gives whole pages of the system, zeroed and for ever.
             let page = unsafe { place(map_for_ever::<Page<T>>, make) }?;
             // Release (E7): pairs with `get`.
+            // Mutation: e7-page-published-relaxed
             pointer.store(page, Ordering::Release);
             self.made.store(self.made.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             let part = 1 << (index.page as usize / PART);

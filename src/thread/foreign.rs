@@ -49,6 +49,7 @@ impl Calls {
 
     fn count(&self, call: u64) -> Option<Call<'_>> {
         // AcqRel (E24): counted before the look for the mark; pairs with `retire`.
+        // Mutation: e24-gone-is-looked-for-before-the-call-counts
         let gone = self.0.fetch_add(call, Ordering::AcqRel) & GONE != 0;
         let call = Call(&self.0);
         (!gone).then_some(call)
@@ -64,6 +65,7 @@ impl Calls {
     pub(crate) fn wait(&self) {
         let patience = Patience::new();
         // AcqRel (E24): the latest count; pairs with the end of a call.
+        // Mutation: e24-no-drop-waits-for-a-call
         while self.0.fetch_add(0, Ordering::AcqRel) & UNDER_WAY > 0 {
             if !patience.wait() {
                 pause();

@@ -80,6 +80,7 @@ impl CoveredCell {
     pub(crate) fn freed(&self, n: u64) -> u64 {
         let now = self.freed.load(Ordering::Relaxed).wrapping_add(n);
         // Release (E49): a look that finds the free finds the allocation; pairs with `sum_freed`.
+        // Mutation: e49-freed-relaxed
         self.freed.store(now, Ordering::Release);
         now
     }

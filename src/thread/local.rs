@@ -87,6 +87,7 @@ pub(crate) fn number() -> u32 {
 /// Activates a slot of this thread. What the thread kept while the object was another counter has not looked at the place
 /// of this one.
 pub(crate) fn activate(slot: &Slot) {
+    // Mutation: e12-allocator-keeps-the-place-of-another-counter
     with_local(|local| local.near.forget());
     slot.activate();
 }

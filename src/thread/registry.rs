@@ -48,6 +48,7 @@ impl BlockHolder {
         MADE.store(true, Ordering::Relaxed);
         let block = registry.take();
         if !block.is_null() {
+            // Mutation: e8-block-given-away-in-use
             with_local(|local| local.block.set(block));
         }
         BlockHolder { registry, block }
@@ -125,6 +126,7 @@ impl Registry {
             block.follow(newest);
             let made = ptr::from_ref::<Block>(block).cast_mut();
             // Release (E9): published before the thread puts anything into it; pairs with `blocks`.
+            // Mutation: e9-block-published-relaxed
             match self.head.compare_exchange_weak(newest, made, Ordering::Release, Ordering::Acquire) {
                 Ok(_) => return block,
                 Err(now) => newest = now,

@@ -100,7 +100,9 @@ impl Slot {
         self.level.store(left, Ordering::Release);
         // light (E2): pairs with the heavy between `claim` and `settle`. Either the owner sees the claim, or the
         // drainer sees this level and takes these units off its claim.
+        // Mutation: e2-consume-without-light
         light_side(fenced);
+        // Mutation: e2-consume-does-not-look-again
         if credit(left, self.drained.load(Ordering::Acquire)) >= 0 { Consume::Hit } else { Consume::Undone }
     }
 
@@ -128,6 +130,8 @@ impl Slot {
         self.raise(n, fenced);
         // Acquire (E3): another capacity was stored under the lock of a drain, behind which the owner must leave no
         // credit. A smaller capacity would not hold what the owner has put.
+        // Mutation: e3-put-does-not-look-again
+        // Mutation: e3-put-ignores-a-smaller-batch
         if capacity.load(Ordering::Acquire) == most { Put::Kept } else { Put::Closed }
     }
 
@@ -138,6 +142,7 @@ impl Slot {
         self.level.store(level.wrapping_add(n), Ordering::Release);
         // light (E3): pairs with the heavy in `Tree::close`. Either the owner sees the stock closed and takes the units
         // back, or the drain that follows the closing sees this credit.
+        // Mutation: e3-put-without-light
         light_side(fenced);
     }
 
@@ -152,6 +157,7 @@ impl Slot {
                 return 0;
             }
             let n = most.min(available.cast_unsigned());
+            // Mutation: e2-own-release-keeps-what-a-drain-claimed
             match self.consume(n, fenced) {
                 Consume::Hit => return n,
                 Consume::Miss => {}
@@ -160,6 +166,7 @@ impl Slot {
                     self.level.store(level, Ordering::Release);
                     // light (E2): pairs with the heavy after a cut. Either the owner sees the cut and looks again with
                     // success, or the drainer sees this level.
+                    // Mutation: e2-taken-back-and-undone-without-light
                     light_side(fenced);
                 }
             }
@@ -217,6 +224,8 @@ impl Slot {
         let drained = self.drained.load(Ordering::Relaxed);
         // Acquire (E2): after the barrier every consume that did not see the claim is in this level.
         let credit = credit(self.level.load(Ordering::Acquire), drained);
+        // Mutation: e2-settle-takes-the-whole-claim
+        // Mutation: e2-settle-loses-what-was-put
         if credit >= 0 {
             return claimed;
         }
@@ -241,6 +250,7 @@ impl Slot {
         }
         let left = self.available();
         let level = self.level.load(Ordering::Acquire);
+        // Mutation: e12-index-reused-with-credit
         self.drained.store(level.wrapping_add(VACANT), Ordering::Release);
         left
     }

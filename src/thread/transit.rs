@@ -40,6 +40,7 @@ impl Transit {
         self.0.store(u64::from(of) << 32 | u64::from(sequence(word).wrapping_add(1)), Ordering::Relaxed);
         // light (E5): pairs with the heavy in `Tree::wait_transits`. Either the closer sees this word odd and waits, or
         // what the thread reads from here on says closed.
+        // Mutation: e5-transit-without-light
         light_side(fenced);
     }
 
@@ -67,6 +68,7 @@ impl Transit {
     pub(crate) fn wait(&self, of: u32) -> bool {
         // Acquire (E6): pairs with `end`.
         let seen = self.0.load(Ordering::Acquire);
+        // Mutation: e5-a-transit-of-any-tree-is-not-waited-for
         if is_over(seen) || (tree(seen) != ANY && tree(seen) != of) {
             return true;
         }

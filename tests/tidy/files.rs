@@ -5,9 +5,9 @@ use std::process::Command;
 
 use crate::reader::{Source, fail_if_any, read, read_all, root, split, tokens};
 
-const LINES_MAX: usize = 500;
+const LINES_MAX: usize = 800;
 
-const FUNCTION_MAX: usize = 70;
+const FUNCTION_MAX: usize = 120;
 
 /// The functions of a file that are longer than [`FUNCTION_MAX`], as `name: lines`. In formatted code a function ends
 /// where a brace stands as far right as it began.
@@ -52,7 +52,7 @@ fn too_long(source: &Source) -> Vec<String> {
 fn files_and_functions_fit_a_reader() {
     let files = ["src", "crates", "tests"].map(|folder| read_all(folder, &["rs"]));
     let faults: Vec<String> = files.iter().flatten().flat_map(too_long).collect();
-    fail_if_any("no file is longer than 500 lines, no function of a src longer than 70", &faults);
+    fail_if_any("no file is longer than 800 lines, no function of a src longer than 120", &faults);
 }
 
 #[test]
@@ -153,13 +153,13 @@ fn the_readme_states_this_version() {
 #[test]
 fn what_is_too_long_is_found() {
     let of = |lines: usize| too_long(&Source::new("src/a.rs", &"// a\n".repeat(lines)));
-    assert_eq!((of(500), of(501)), (vec![], vec!["src/a.rs: 501 lines".to_owned()]));
+    assert_eq!((of(800), of(801)), (vec![], vec!["src/a.rs: 801 lines".to_owned()]));
     let function = |lines: usize| {
         let body = "        a();\n".repeat(lines - 2);
         let text = format!("    fn short(&self);\n\n    pub(crate) fn f<T>(\n{body}    }}\n\n    fn g() {{}}\n");
         too_long(&Source::new("src/a.rs", &text))
     };
-    assert_eq!((function(70), function(71)), (vec![], vec!["src/a.rs: f: 71 lines".to_owned()]));
+    assert_eq!((function(120), function(121)), (vec![], vec!["src/a.rs: f: 121 lines".to_owned()]));
     let is_production = ["src/a/b.rs", "crates/a/src/b.rs", "crates/a/tests/src/b.rs", "tests/a.rs"].map(is_production);
     assert_eq!(is_production, [true, true, false, false]);
 }

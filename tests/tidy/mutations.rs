@@ -1,90 +1,75 @@
-//! The models and the blocks of `.ci/mutations.txt`: each model fails for one block at least, and each block names a
-//! model. An edge names a model, so each edge has a mutation.
+//! The models, the rows of `.ci/mutations.txt` and the marks in the sources: each model fails for one mutation at
+//! least, each row names a model, each mutation has its mark. An edge names a model, so each edge has a mutation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::edges::models_written;
-use crate::reader::{fail_if_any, read};
+use crate::reader::{fail_if_any, read, sources};
 
-/// The models that the blocks of a table name, each with its mutations. What a block finds and replaces is code,
-/// whatever it looks like.
-fn models_mutated(table: &str) -> BTreeMap<&str, Vec<&str>> {
-    let (mut in_code, mut name) = (false, "");
-    let mut models: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for line in table.lines() {
-        match line {
-            "find" => in_code = true,
-            "end" => in_code = false,
-            _ if in_code => {}
-            _ => {
-                name = line.strip_prefix("mutation ").unwrap_or(name);
-                if let Some(model) = line.strip_prefix("model ") {
-                    models.entry(model).or_default().push(name);
-                }
-            }
-        }
-    }
-    models
+/// The mutation and the model of each row of a table, in its order.
+fn rows(table: &str) -> Vec<(&str, &str)> {
+    let rows = table.lines().filter(|line| line.starts_with(|char: char| char.is_ascii_lowercase()));
+    rows.map(|row| row.split_once(' ').unwrap_or((row, ""))).map(|(name, rest)| (name, first_word(rest))).collect()
+}
+
+fn first_word(text: &str) -> &str {
+    text.split_whitespace().next().unwrap_or_default()
 }
 
 /// Each model that `.ci/mutations.txt` names, with its mutations.
 pub(crate) fn mutations_of() -> BTreeMap<String, Vec<String>> {
-    let table = read(".ci/mutations.txt");
-    let owned = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
-    models_mutated(&table).into_iter().map(|(model, names)| (model.to_owned(), owned(names))).collect()
-}
-
-/// Blocks that a merge of two tables has mixed: one begins within another, or does not end.
-fn mixed(table: &str) -> Vec<String> {
-    let mut open: Option<&str> = None;
-    let mut faults = Vec::new();
-    for line in table.lines() {
-        match (line.strip_prefix("mutation "), open) {
-            (Some(name), None) => open = Some(name),
-            (Some(name), Some(around)) => faults.push(format!("{name} begins within {around}")),
-            (None, _) if line == "end" => open = None,
-            _ => {}
-        }
+    let mut models: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (name, model) in rows(&read(".ci/mutations.txt")) {
+        models.entry(model.to_owned()).or_default().push(name.to_owned());
     }
-    faults.extend(open.map(|name| format!("{name} has no end")));
-    faults
+    models
 }
 
-fn faults(table: &str, written: &BTreeSet<String>) -> Vec<String> {
-    let mutated = models_mutated(table);
-    let unknown = mutated.keys().filter(|&&model| !written.contains(model));
-    let unknown = unknown.map(|model| format!("a block names {model}, which is not in src/tests"));
-    // A scenario of shuttle is broad, and for no edge: it may have one.
+/// What the marks of a source name.
+fn marks(source: &str) -> impl Iterator<Item = &str> {
+    source.lines().filter_map(|line| line.trim_start().strip_prefix("// Mutation: "))
+}
+
+fn faults(table: &str, marked: &BTreeSet<&str>, written: &BTreeSet<String>) -> Vec<String> {
+    let rows = rows(table);
+    let named: BTreeSet<&str> = rows.iter().map(|(name, _)| *name).collect();
+    let mutated: BTreeSet<&str> = rows.iter().map(|(_, model)| *model).collect();
+    let unordered = rows.windows(2).filter(|pair| pair[0].0 > pair[1].0);
+    let unordered =
+        unordered.map(|pair| format!("{} stands below {}: rows are in the order of names", pair[1].0, pair[0].0));
+    let unmarked = named.difference(marked).map(|name| format!("no mark in src for {name}"));
+    let unnamed = marked.difference(&named).map(|name| format!("no row for the mark {name}"));
+    let unknown = mutated.iter().filter(|model| !written.contains(**model));
+    let unknown = unknown.map(|model| format!("a row names {model}, which is not in src/tests"));
+    // A scenario of shuttle is broad, and for no edge: it may have none.
     let models = written.iter().filter(|model| model.starts_with("loom_"));
-    let without = models.filter(|model| !mutated.contains_key(model.as_str()));
-    unknown.chain(without.map(|model| format!("no block names {model}"))).collect()
+    let without = models.filter(|model| !mutated.contains(model.as_str()));
+    let without = without.map(|model| format!("no row names {model}"));
+    unordered.chain(unmarked).chain(unnamed).chain(unknown).chain(without).collect()
 }
 
 #[test]
-fn every_model_has_a_mutation() {
-    let table = read(".ci/mutations.txt");
-    fail_if_any("each model fails for a mutation", &faults(&table, &models_written()));
-    fail_if_any("each block of mutations is whole", &mixed(&table));
+fn every_model_has_a_mutation_and_every_mutation_its_mark() {
+    let sources = sources();
+    let marked = sources.iter().flat_map(|source| marks(&source.text)).collect();
+    let faults = faults(&read(".ci/mutations.txt"), &marked, &models_written());
+    fail_if_any("each model fails for a mutation, and each mutation has its mark", &faults);
 }
 
 #[test]
-fn a_model_without_a_mutation_is_found() {
+fn what_lacks_its_mutation_row_or_mark_is_found() {
     let written = ["loom_a_vs_b", "loom_c_vs_d"].map(str::to_owned).into();
-    let block =
-        |model: &str| format!("mutation name\nmodel {model}\nfile src/x.rs\nfind\nmodel loom_code\nreplace\nend\n");
-    let table = |models: &[&str]| models.iter().map(|model| block(model)).collect::<String>();
-    assert_eq!(faults(&table(&["loom_a_vs_b", "loom_c_vs_d"]), &written), [""; 0]);
-    assert_eq!(faults(&table(&["loom_a_vs_b"]), &written), ["no block names loom_c_vs_d"]);
+    let code = "fn f() {\n    // Mutation: a\n    g();\n    // Mutation: b-c\n    h();\n}\n";
+    let marked = marks(code).collect();
+    let a = "# loom_e\na loom_a_vs_b preemptions 3\n    put loom_e\n";
+    assert_eq!(faults(&format!("{a}b-c loom_c_vs_d\n    delete\n"), &marked, &written), [""; 0]);
+    assert_eq!(faults(a, &marked, &written), ["no row for the mark b-c", "no row names loom_c_vs_d"]);
     assert_eq!(
-        faults(&table(&["loom_a_vs_b", "loom_c_vs_d", "loom_e"]), &written),
-        ["a block names loom_e, which is not in src/tests"]
+        faults(&format!("b-c loom_c_vs_d\n    delete\n{a}d loom_e\n    delete\n"), &marked, &written),
+        [
+            "a stands below b-c: rows are in the order of names",
+            "no mark in src for d",
+            "a row names loom_e, which is not in src/tests"
+        ]
     );
-}
-
-#[test]
-fn a_mixed_block_is_found() {
-    let block = |name: &str| format!("mutation {name}\nmodel loom_a\nfile src/x.rs\nfind\na\nreplace\nend\n");
-    assert_eq!(mixed(&(block("a") + &block("b"))), [""; 0]);
-    assert_eq!(mixed(&("mutation a\nmodel loom_a\n".to_owned() + &block("b"))), ["b begins within a"]);
-    assert_eq!(mixed("mutation a\nfind\n"), ["a has no end"]);
 }

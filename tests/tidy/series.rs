@@ -20,6 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use self::chapter::{Chapter, Holder, Section, Verdict};
 use self::expected::{Expected, SERIES};
 use crate::edges::models_written;
+use crate::mutations::mutations_of;
 use crate::reader::{fail_if_any, read, read_all, root};
 
 /// What chapters can name.
@@ -41,8 +42,7 @@ impl Tree {
         for path in [".ci/run", ".ci/series", ".ci/loom", ".ci/shuttle", ".ci/hot-path", ".ci/mutations.txt"] {
             files.insert(path.to_owned(), read(path));
         }
-        let table = read(".ci/mutations.txt");
-        let mutations = table.lines().filter_map(|line| line.strip_prefix("mutation ")).map(str::to_owned).collect();
+        let mutations = mutations_of().into_values().flatten().collect();
         let manifest = read("benches/Cargo.toml");
         let names = manifest.split("[[bench]]").skip(1).filter_map(|entry| entry.split('"').nth(1));
         Tree { mutations, models: models_written(), benches: names.map(str::to_owned).collect(), files }
@@ -61,7 +61,7 @@ impl Tree {
             },
             Holder::Model(name) => (!self.models.contains(name)).then(|| format!("src/tests has no model {name}")),
             Holder::Mutation(name) => {
-                (!self.mutations.contains(name)).then(|| format!(".ci/mutations.txt has no block {name}"))
+                (!self.mutations.contains(name)).then(|| format!(".ci/mutations.txt has no row {name}"))
             }
             Holder::Command(command) => {
                 let mut words = command.split_whitespace().skip_while(|word| *word != "--bench");

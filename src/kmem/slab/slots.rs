@@ -95,6 +95,8 @@ impl<T> PageRef<T> {
                     drop(shared.kmem(owner));
                     return drop(spare);
                 }
+                // Mutation: slab-published-for-where-the-page-was
+                // Mutation: publish-ignores-where-the-page-lies
                 if state.node == made_for {
                     *word = SlotWord::Held(owner);
                     return;
@@ -117,10 +119,12 @@ impl<T> PageRef<T> {
         let word = unsafe { self.word(shared.layout, slot) };
         let owner = match *word {
             SlotWord::Held(owner) => Some(owner),
+            // Mutation: slab-slot-given-back-while-its-account-moves
             SlotWord::Moving => {
                 *word = SlotWord::Gone;
                 return;
             }
+            // Mutation: slab-slot-given-back-while-its-account-moves
             SlotWord::Free(_) | SlotWord::Taken | SlotWord::Gone => None,
         };
         let spare = lists.give_back(shared.layout, self, slot);

@@ -310,6 +310,7 @@ impl Arena {
                 let Some(page) = self.pages.get(at as usize) else { break };
                 let room = page.room(self.page_bytes);
                 let behind = self.page_bytes - page.top;
+                // Mutation: strings-move-up-while-one-is-read
                 if at != not && (need..=most).contains(&room) && (behind >= need || page.pins == 0) {
                     if behind < need {
                         self.slide(at);
@@ -451,6 +452,7 @@ impl Arena {
             for list in &self.nodes {
                 let mut at = list.first[class];
                 while let Some(page) = self.pages.get(at as usize) {
+                    // Mutation: a-page-that-is-read-is-emptied
                     if page.objects > 0 && page.pins == 0 {
                         return Some((at, page.room(self.page_bytes)));
                     }

@@ -203,6 +203,7 @@ impl KmemStore {
         let mut arena = self.arena.lock();
         let Some(StoreEntry { page, state, .. }) = arena.find_key(key) else { return false };
         if state == EntryState::Moving {
+            // Mutation: removal-takes-what-is-set-aside
             arena.entries[key.entry as usize].state = EntryState::Gone;
             return true;
         }
@@ -335,6 +336,8 @@ impl KmemStore {
                 let mut arena = self.arena.lock();
                 let StoreEntry { page, state, .. } = arena.entries[entry as usize];
                 let len = arena.header_of(entry).len;
+                // Mutation: store-removed-while-its-account-moves
+                // Mutation: publisher-does-not-look-for-the-end
                 if state == EntryState::Gone {
                     arena.end(entry);
                     let spare = arena.unpin(page, EMPTY_MAX);

@@ -90,7 +90,7 @@ fn each_fault_of_a_chapter_is_found() {
         ("scale.rs::weighs`, mutation", "scale.rs::helps`, mutation", " tests/cake/scale.rs has no test helps"),
         ("scale.rs::twin", "scale.rs::of", " tests/cake/scale.rs has no test of"),
         ("`loom_oven`, `tests", "`loom_stove`, `tests", " src/tests has no model loom_stove"),
-        ("`no-scale`", "`no-oven`", " .ci/mutations.txt has no block no-oven"),
+        ("`no-scale`", "`no-oven`", " .ci/mutations.txt has no row no-oven"),
         ("### Sweetness, grains", "### Salt", " there is no table `### Sweetness`"),
         ("| 12 |", "| 13 |", " `### Sweetness` leaves out the series' 12"),
         ("| std |", "| |", " `### Sweetness` has no table of ours with runs, min, max and std"),
