@@ -93,7 +93,7 @@ function behind(first,   at, left, end) {
     end = first + 1
     for (at = first + 1; at <= lines; at++) {
         if (line[at] == "") { continue }
-        if (indent(line[at]) < left || (indent(line[at]) == left && line[at] !~ /^ *([\])}{]|else )/)) { break }
+        if (indent(line[at]) < left || (indent(line[at]) == left && line[at] !~ /^ *([])}{]|else )/)) { break }
         end = at + 1
     }
     return end
