@@ -6,15 +6,14 @@ use crate::counter::below;
 use crate::counter::cover::{ASKED, ASKED_WHOLE, of, release};
 use crate::counter::object::Counter;
 use crate::counter::raw::{self, Way};
-use crate::sync::Ordering;
-use crate::sync::stat_atomic::AtomicU64 as StatU64;
+use crate::sync::{AtomicU64, Ordering};
 use crate::thread::directory::Header;
 use crate::thread::ledger::STEP;
 
 /// Bytes that one raw cover has charged, so that none is given up twice. Relaxed: each byte is taken once, whichever thread
 /// takes it.
 #[derive(Default)]
-pub(crate) struct RawHeld(StatU64);
+pub(crate) struct RawHeld(AtomicU64);
 
 impl RawHeld {
     pub(crate) fn get(&self) -> u64 {
@@ -28,6 +27,7 @@ impl RawHeld {
     /// Takes up to `n` out. Returns how many.
     pub(crate) fn take(&self, n: u64) -> u64 {
         let less = |held: u64| Some(held.saturating_sub(n));
+        // Mutation: raw-held-is-taken-in-two-steps
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).map_or(0, |held| held.min(n))
     }
 }

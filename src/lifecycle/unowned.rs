@@ -102,6 +102,7 @@ fn follow(step: u64) -> bool {
         }
     }
     let mut books = unowned.0.lock();
+    // Mutation: unowned-charge-of-another-turn
     if books.turn == turn {
         books.home = Some(home);
         books.out = false;

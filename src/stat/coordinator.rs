@@ -163,8 +163,8 @@ impl Coordinator {
         let entry = tables.groups[group].shared;
         let cells = tables.entries[entry as usize].cells;
         let due = stat.add_known_to(cells, delta, false) == Added::Due;
-        if due && self.mark(published, cells) {
-            tables.enlist(entry);
+        if due {
+            self.list(published, cells, || tables.enlist(entry));
         }
         due && self.announce(published, cells)
     }
@@ -172,20 +172,20 @@ impl Coordinator {
     /// Lists the cells and announces what they hold, after an addition that made this due. It takes no lock. True where
     /// so much is announced that the thread must flush.
     pub(crate) fn list_and_announce(&self, published: &PublishedStats, cells: ThreadStats) -> bool {
-        if self.mark(published, cells) {
-            self.stack.push(cells);
-        }
+        self.list(published, cells, || self.stack.push(cells));
         self.announce(published, cells)
     }
 
-    /// Marks the cells as listed. True where they were not listed.
-    fn mark(&self, published: &PublishedStats, cells: ThreadStats) -> bool {
-        let listed = cells.is_listed() || !cells.mark_listed();
-        if !listed {
-            self.counts.lists.fetch_add(1, Ordering::Relaxed);
-            published.path_to_root().for_each(PublishedStats::add_writer);
+    /// Lists the cells, unless they are listed: `push` shows them to the coordinator.
+    fn list(&self, published: &PublishedStats, cells: ThreadStats, push: impl FnOnce()) {
+        if cells.is_listed() || !cells.mark_listed() {
+            return;
         }
-        !listed
+        self.counts.lists.fetch_add(1, Ordering::Relaxed);
+        // Before the push (E21): a flush that finds the cells takes their writer off the bound.
+        // Mutation: e21-listed-before-the-writer-is-counted
+        published.path_to_root().for_each(PublishedStats::add_writer);
+        push();
     }
 
     fn announce(&self, published: &PublishedStats, cells: ThreadStats) -> bool {

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use crate::counter::object::Counter;
 use crate::counter::walk::Charged;
-use crate::sync::Ordering;
-use crate::sync::stat_atomic::AtomicU64;
+use crate::sync::{AtomicU64, Ordering};
 use crate::thread::foreign::Foreign;
 
 #[derive(Clone, Copy, Debug)]
@@ -63,6 +62,8 @@ impl FirstInLine {
     pub(crate) fn show(&self, ticket: u64, bytes: u64, budget: u64) -> u64 {
         self.ticket.store(ticket, Ordering::Relaxed);
         self.bytes.store(bytes, Ordering::Relaxed);
+        // One step: what barges meanwhile takes from the one budget or the other.
+        // Mutation: a-budget-changes-in-two-steps
         self.budget.swap(budget, Ordering::Relaxed)
     }
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use super::common::{end, group};
 use super::{beside, large_model_without_pair, model, model_without_pair, race, with_group};
 use crate::counter::incarnation::State;
-use crate::lifecycle::own_bytes;
+use crate::lifecycle::{own_bytes, unowned};
+use crate::thread;
 use crate::{Bytes, Charge, Counter, Group, Limits, Runtime, RuntimeBuilder};
 
 /// Units go up the tree one by one: these models explore the end of a group, not its stock.
@@ -358,6 +359,23 @@ fn loom_own_bytes_vs_offline() {
         assert!(charged > 0);
         race(runtime.root(), |root| own_bytes::has_changed(root.first().tree()), || books.offline().unwrap());
         assert_eq!((books.usage(), runtime.root().usage()), (0, charged));
+    });
+}
+
+/// Another group gets the charge for what no group owns while a thread brings that charge up to date: it has it
+/// afterwards, and the group before has nothing.
+#[test]
+fn loom_unowned_moves_vs_settle() {
+    model_without_pair(|| {
+        let (runtime, shared) = with_group(bare(), "shared");
+        let other = group(&runtime.root(), "other");
+        unowned::charge_to(Some(shared.first()));
+        thread::unowned::count_other(4);
+        race((), |()| unowned::settle(), || unowned::charge_to(Some(other.first())));
+        unowned::settle();
+        assert_eq!((shared.usage(), other.usage(), unowned::sum()), (0, 4, 4));
+        unowned::charge_to(None);
+        assert_eq!(runtime.root().usage(), 0);
     });
 }
 

@@ -66,6 +66,7 @@ fn loom_raw_covers_given_up_at_once() {
         let object = cover.run(|| Owner::charge(2));
         let sorter = crate::sync::Arc::new(sorter);
         race(sorter.clone(), |sorter| sorter.uncharge(Bytes(1)), || sorter.uncharge(Bytes(1)));
+        assert_eq!(sorter.bytes(), 0, "each byte is taken once");
         group.flush();
         assert_eq!((group.usage(), group.peak(), below.usage()), (2, 2, 0));
         free(object, 2);

@@ -255,6 +255,27 @@ fn loom_bound_vs_unlist() {
     });
 }
 
+/// E21. Flushes find the cells of a writer, and unlist them, while it lists them: it is on the bound before they do, and
+/// the bound of another writer is none of theirs.
+#[test]
+fn loom_listing_vs_bound() {
+    model_without_pair(|| {
+        let (_runtime, root) = published();
+        let writer = beside(root.clone(), |root| root.stat_add(EVENT, 1));
+        tidy(&root);
+        tidy(&root);
+        root.stat_add(EVENT, 1);
+        let read = root.read(Freshness::Stale);
+        assert!(
+            (1..1 << 32).contains(&read.max_error()),
+            "this thread's addition is not published: {}",
+            read.max_error()
+        );
+        writer.join().unwrap();
+        assert_eq!(exact(&root), 3);
+    });
+}
+
 /// Cells that are being unlisted are released, and another group has them, before the unlisting goes on.
 #[test]
 fn loom_unlist_vs_release() {

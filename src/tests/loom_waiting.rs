@@ -13,6 +13,7 @@ use super::loom_lifecycle::{self, assert_released_once};
 use super::loom_reclaim::ChargeCache;
 use super::{beside, build, large_model_without_pair, model, model_of_exchanges, model_without_pair, race};
 use crate::hierarchy::events;
+use crate::state::waiting::FirstInLine;
 use crate::sync::{AtomicU64, Ordering};
 use crate::{Bytes, ChargeError, Event, Group, Limit, Limits, OomPolicy, Priority, Runtime, RuntimeBuilder};
 
@@ -36,6 +37,19 @@ fn loom_waiter_vs_uncharge() {
         let charge = race(held, drop, || root.charge_timeout(1, EVER).unwrap()).1;
         assert_eq!((root.usage(), root.waiting_count()), (1, 0));
         drop(charge);
+    });
+}
+
+/// A charge barges past the first in line while another waiter becomes the first: its bytes are taken from one budget.
+#[test]
+fn loom_barge_vs_next_first() {
+    model_without_pair(|| {
+        let line = Arc::new(FirstInLine::default());
+        line.show(2, 4, 4);
+        let barges = |line: Arc<FirstInLine>| line.change_budget(|left| left.checked_sub(1));
+        let (barged, left) = race(line.clone(), barges, || line.show(1, 8, 8));
+        assert!(barged);
+        assert_eq!(left + line.budget(), 4 + 8 - 1);
     });
 }
 
