@@ -8,9 +8,11 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
+use crate::allocator::Owner;
 use crate::counter::children;
 use crate::hierarchy::preorder;
 use crate::sync::at;
+use crate::thread::local::with_local;
 use crate::{Bytes, Charge, Limits, Priority, Reclaim, ReclaimContext, Runtime};
 
 /// E15. A guard loses its last byte before the claimer of its group reads usage, and takes a byte again after that. Its
@@ -89,6 +91,43 @@ fn a_group_with_forgotten_handles_is_like_any_other() {
         runtime.root().create("q", Limits::new()).unwrap();
         assert!(runtime.verify().is_ok());
     }
+}
+
+/// A destructor that runs after its thread has given the block up finds no slot of it: another thread may have the block.
+#[test]
+fn a_thread_forgets_its_slots_with_its_block() {
+    struct Late(std::sync::mpsc::Sender<u32>);
+
+    impl Drop for Late {
+        fn drop(&mut self) {
+            let kept = with_local(|local| local.block().map_or(local.near.word(), |_| panic!("the block is there")));
+            self.0.send(kept).unwrap();
+        }
+    }
+
+    thread_local! {
+        static LATE: std::cell::OnceCell<Late> = const { std::cell::OnceCell::new() };
+    }
+
+    let (tells, told) = channel();
+    let runtime = Runtime::builder().build().unwrap();
+    let group = runtime.root().create("q", Limits::new()).unwrap();
+    let charges = move || {
+        // Destructors run in reverse order: this one after the one that gives the block up.
+        LATE.with(|late| assert!(late.set(Late(tells)).is_ok()));
+        // A slot is kept once a charge has hit it.
+        for _ in 0..3 {
+            let object = group.run(|| Owner::charge(1));
+            // SAFETY: the byte is charged.
+            #[allow(unsafe_code)]
+            unsafe {
+                object.uncharge(1);
+            }
+        }
+        with_local(|local| local.near.word())
+    };
+    let kept = thread::spawn(charges).join().unwrap();
+    assert_ne!(told.recv().unwrap(), kept);
 }
 
 /// Children that a listing has passed, that it names next and that it has not reached go offline between two of its

@@ -42,6 +42,22 @@ fn a_subtree_has_what_its_groups_have() {
     assert!(!runtime.snapshot().to_string().contains("allocated"), "a table without objects has no column for them");
 }
 
+/// A group whose parent went offline, too, left its objects to the nearest group above that is online.
+#[test]
+fn a_dying_group_leaves_its_objects_to_a_group_online() {
+    let runtime = runtime();
+    let acme = group(&runtime, "acme");
+    let session = acme.create("session", Limits::new()).unwrap();
+    let query = session.create("query", Limits::new()).unwrap();
+    let object = query.run(|| Object::new(30));
+    query.offline().unwrap();
+    session.offline().unwrap();
+    let row = |of: &Runtime| of.snapshot().rows().iter().find(|row| row.path == "/acme").unwrap().ledger.allocated();
+    assert_eq!((acme.ledger_local().allocated(), acme.ledger().allocated(), row(&runtime)), (30, 30, 30));
+    drop(object);
+    assert_eq!(acme.ledger().allocated(), 0);
+}
+
 const LEDGER: [(&str, Stat); 5] = [
     ("reserved", Stat::RESERVED),
     ("allocated", Stat::ALLOCATED),

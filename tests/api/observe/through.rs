@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use memcg::{Bytes, Event, Limit, Limits, OnExhausted};
 
-use super::{KIB, assert_empty, assert_sound, block_on, build, charge, create, kinds, limited, locals};
+use super::{KIB, assert_empty, assert_sound, block_on, build, charge, create, kinds, limited, locals, stocked};
 
 #[test]
 fn above_max() {
@@ -25,6 +25,17 @@ fn above_max() {
         drop((first, second, third, below, group));
         assert_empty(&runtime);
     }
+}
+
+/// A batch would pass the max, and the charge that needs it fits: the thread takes no batch, and counts nothing.
+#[test]
+fn a_batch_is_not_counted() {
+    let runtime = build(stocked().adaptive(false));
+    let group = limited(&runtime.root(), "q", 10 * KIB);
+    group.set_observe_only(true);
+    let held = (charge(&group, 8 * KIB), charge(&group, KIB));
+    assert_eq!((group.usage(), locals(&group)), (9 * KIB, [0; 3]));
+    drop(held);
 }
 
 /// In every form, at once, whatever it would have waited for.

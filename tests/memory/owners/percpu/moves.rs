@@ -85,6 +85,35 @@ fn threads_allocate_and_free_while_pages_move() {
     world.nothing_is_left();
 }
 
+/// The pages of a new chunk move between the look-up and the moment when the allocator has it.
+#[test]
+fn pages_move_while_a_new_chunk_is_looked_up() {
+    struct Moving(OnceLock<PerCpuAllocator>, AtomicBool);
+    #[derive(Clone)]
+    struct Asked(Arc<Moving>);
+    impl NodeOf for Asked {
+        fn page_size(&self) -> usize {
+            PAGE
+        }
+
+        fn look_up(&self, _: &[usize], found: &mut [PageNode]) {
+            let Asked(moving) = self;
+            found.fill(PageNode::On(node(if moving.1.load(Ordering::Relaxed) { 2 } else { 1 })));
+            if let Some(allocator) = moving.0.get().filter(|_| !moving.1.swap(true, Ordering::Relaxed)) {
+                allocator.migrated(0..usize::MAX);
+            }
+        }
+    }
+    let asked = Asked(Arc::new(Moving(OnceLock::new(), AtomicBool::new(false))));
+    let runtime = Runtime::builder().nodes(3).node_of(asked.clone()).build().unwrap();
+    let root = runtime.root();
+    let allocator = PerCpuAllocator::new(&root, PerCpuShape::new()).unwrap();
+    drop(asked.0.0.set(allocator.clone()));
+    let object = allocator.allocate(bytes_of(64), &root).unwrap();
+    assert!(asked.0.1.load(Ordering::Relaxed), "they have moved");
+    assert_eq!(accounted(&root), (vec![0, 0, object.charged() as i64], 0));
+}
+
 /// A `NodeOf` is foreign code: no lock is held, and it may do what it likes.
 #[test]
 fn a_node_of_may_use_the_allocator() {
