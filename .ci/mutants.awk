@@ -182,6 +182,7 @@ function body_of(m,   result, at, k) {
             result = result line[at++] "\n"
         }
     }
+    if (k <= marks[m]) { fault(name[m] ": one of its marks is inside of what another one is for") }
     return result
 }
 
