@@ -158,6 +158,12 @@ fn pressure_of_the_nearest() {
         let pressure = Host::at(layout.root()).pressure().expect("a pressure file");
         assert_eq!(pressure.some.total, Duration::from_millis(total));
     }
+    // That of a group above is there, too.
+    let layout = Layout::new("hybrid");
+    let slice = "some avg10=0.00 avg60=0.00 avg300=0.00 total=7\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=7\n";
+    layout.write("sys/fs/cgroup/unified/system.slice/memory.pressure", slice);
+    let pressure = Host::at(layout.root()).pressure().expect("a pressure file");
+    assert_eq!(pressure.some.total, Duration::from_millis(2_500));
     let layout = Layout::new("no_control_groups");
     assert!(matches!(Host::at(layout.root()).pressure(), Err(HostError::Read { .. })));
 }

@@ -65,7 +65,8 @@ fn figures_of_groups() {
     let mut builder = Runtime::builder().batch(Bytes(0));
     let slept = builder.stat("slept", Unit::Nanoseconds);
     let runtime = builder.build().expect("no odd setting");
-    let acme = runtime.root().create("acme", Limits::new().max(64 << 10).low(8 << 10)).expect("a free name");
+    let acme =
+        runtime.root().create("acme", Limits::new().max(64 << 10).low(8 << 10).min(4 << 10)).expect("a free name");
     let (query, held) = filled(&acme, "q17", 70);
     assert!(query.try_charge(Bytes(KIB)).is_err());
     acme.stat_add(Stat::ANON, 4_096);
@@ -87,6 +88,7 @@ fn figures_of_groups() {
         ("memcg_peak_bytes", 71_680.0),
         ("memcg_max_bytes", 65_536.0),
         ("memcg_low_bytes", 8_192.0),
+        ("memcg_min_bytes", 4_096.0),
         ("memcg_forced_bytes", 6_144.0),
         ("memcg_waiting_charges", 1.0),
         ("memcg_refused_charges", 1.0),

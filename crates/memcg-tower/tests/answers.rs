@@ -104,6 +104,11 @@ async fn each_refusal_has_its_status() {
     let (status, retry, text) = answer(sized("acme", 100 * KIB)).await;
     assert_eq!((status, retry), (413, None), "{text}");
     assert!(text.starts_with("/acme refused 103 KiB"), "{text}");
+    // With the overhead and the response exactly the max: it fits once the byte has gone.
+    let byte = scene.acme.charge(1);
+    let (status, retry, text) = answer(sized("acme", 97 * KIB)).await;
+    assert_eq!((status, retry.as_deref()), (429, Some("1")), "{text}");
+    drop(byte);
     let held = scene.acme.charge(90 * KIB);
     let (status, retry, text) = answer(sized("acme", 20 * KIB)).await;
     assert_eq!((status, retry.as_deref()), (429, Some("1")), "{text}");
@@ -233,8 +238,11 @@ async fn what_does_not_come_is_given_back() {
         drop(request);
         std::future::ready(ok(acme.live().to_string()))
     }));
-    let (_, live) = text(service.oneshot(sized("acme", 50 * KIB)).await.unwrap()).await;
-    assert_eq!(live, (OVERHEAD + RESPONSE).to_string());
+    for bytes in [KIB, 50 * KIB] {
+        let response = service.clone().oneshot(sized("acme", bytes)).await.unwrap();
+        assert_eq!(scene.acme.live(), OVERHEAD + RESPONSE, "once: the response has its own");
+        assert_eq!(text(response).await.1, (OVERHEAD + RESPONSE).to_string());
+    }
     scene.assert_given_back();
 }
 

@@ -52,6 +52,25 @@ fn slow_clients_hold_up_no_other() {
     drop(groups);
 }
 
+/// Where too much waits to be taken, the client that has kept its answer waiting longest is dropped.
+#[test]
+fn the_newest_of_slow_clients_are_kept() {
+    let service = Service::new(false);
+    let (rows, groups) = large(&service.runtime);
+    let mut other = service.client();
+    let asks = |_| {
+        let mut client = service.client();
+        client.say(format!("{rows}\n").as_bytes());
+        // It has been answered once a later question has.
+        other.ask(&json!({"get": {"path": "/", "file": "memory.max"}}));
+        client
+    };
+    let mut deaf: Vec<Client> = (0..20).map(asks).collect();
+    let served: Vec<bool> = deaf.iter_mut().map(|client| client.whole_line().is_some()).collect();
+    assert!(served.is_sorted() && !served[0] && served[19], "{served:?}");
+    drop(groups);
+}
+
 /// A client that says its question byte by byte and takes its answer in small pieces gets the whole of it, and another
 /// is served between any two of them.
 #[test]
