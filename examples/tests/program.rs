@@ -14,11 +14,15 @@ pub(crate) fn program(name: &str) -> PathBuf {
     program
 }
 
+/// With the workspace's packages as `cargo test` has chosen them: for one package alone cargo would compile most of the
+/// dependencies once more, with fewer features.
 fn build(name: &str, profile: &Path) {
     let folder = profile.file_name().expect("target/<profile>").to_str().expect("a profile's name");
+    let mut above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+    let root = above.find(|folder| folder.join("Cargo.lock").exists()).expect("a workspace with a lock file");
     let status = Command::new(env!("CARGO"))
         .args(["build", "--locked", "--quiet", "--example", name, "--manifest-path"])
-        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"))
+        .arg(root.join("Cargo.toml"))
         .args(["--profile", if folder == "debug" { "dev" } else { folder }, "--target-dir"])
         .arg(profile.parent().expect("a target folder"))
         .status();

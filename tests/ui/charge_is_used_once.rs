@@ -3,12 +3,12 @@
 use memcg::Charge;
 
 fn copied(charge: &Charge) -> Charge {
-    *charge
+    *charge //~ E0507
 }
 
 fn used_twice(charge: Charge) -> u64 {
     drop(charge);
-    charge.bytes()
+    charge.bytes() //~ E0382
 }
 
 fn main() {}

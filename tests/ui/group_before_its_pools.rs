@@ -4,15 +4,15 @@
 use memcg::{Group, Limits, Runtime, RuntimeBuilder};
 
 fn root_of_a_configuration(builder: &RuntimeBuilder) -> Group {
-    builder.root()
+    builder.root() //~ E0599
 }
 
 fn group_of_a_configuration(builder: &RuntimeBuilder) -> Group {
-    builder.create("acme", Limits::new()).unwrap()
+    builder.create("acme", Limits::new()).unwrap() //~ E0599
 }
 
 fn runtime_of_nothing() -> Runtime {
-    Default::default()
+    Default::default() //~ E0277
 }
 
 fn main() {}

@@ -3,15 +3,15 @@
 use memcg::{Charge, Group, GroupId};
 
 fn group() -> Group {
-    Default::default()
+    Default::default() //~ E0277
 }
 
 fn charge() -> Charge {
-    Default::default()
+    Default::default() //~ E0277
 }
 
 fn id() -> GroupId {
-    Default::default()
+    Default::default() //~ E0277
 }
 
 fn main() {}
