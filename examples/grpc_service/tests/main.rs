@@ -1,12 +1,14 @@
 //! The program, run as a user runs it.
 
+#[path = "../../tests/beside.rs"]
+mod beside;
+
 use std::process::Command;
 
 #[test]
 fn a_full_tenant_gets_resource_exhausted_and_the_other_is_answered() {
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["run", "--quiet", "--example", "grpc_service"]).current_dir(env!("CARGO_MANIFEST_DIR"));
-    let output = cargo.output().unwrap();
+    let mut program = Command::new(beside::program("grpc_service"));
+    let output = program.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
     let printed = text(&output.stdout);

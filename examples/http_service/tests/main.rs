@@ -1,11 +1,13 @@
 //! The program, run as a user runs it, in a small form.
 
+#[path = "../../tests/beside.rs"]
+mod beside;
+
 use std::process::{Command, Output};
 
 fn run(arguments: &[&str]) -> Output {
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["run", "--quiet", "--example", "http_service", "--"]).args(arguments);
-    cargo.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap()
+    let mut program = Command::new(beside::program("http_service"));
+    program.args(arguments).current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap()
 }
 
 fn text(bytes: &[u8]) -> String {

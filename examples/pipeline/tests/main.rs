@@ -1,11 +1,13 @@
 //! The programs, run as a user runs them.
 
+#[path = "../../tests/beside.rs"]
+mod beside;
+
 use std::process::{Command, Output};
 
 fn run(example: &str, arguments: &[&str]) -> Output {
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["run", "--quiet", "--example", example, "--"]).args(arguments);
-    cargo.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap()
+    let mut program = Command::new(beside::program(example));
+    program.args(arguments).current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap()
 }
 
 #[track_caller]
@@ -42,10 +44,10 @@ fn figure(printed: &str, name: &str) -> u64 {
 #[test]
 fn nothing_is_left_of_the_pipeline() {
     for allocator in ["bare", "default", "every", "exact", "process", "cap", "thresher", "tracking", "naive"] {
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["run", "--quiet", "--example", "pipeline", "--", "--seconds", "1", "--strings"]);
-        cargo.env("PIPELINE_ALLOCATOR", allocator).current_dir(env!("CARGO_MANIFEST_DIR"));
-        let printed = printed(&cargo.output().unwrap());
+        let mut program = Command::new(beside::program("pipeline"));
+        program.args(["--seconds", "1", "--strings"]);
+        program.env("PIPELINE_ALLOCATOR", allocator).current_dir(env!("CARGO_MANIFEST_DIR"));
+        let printed = printed(&program.output().unwrap());
         assert!(printed.starts_with(&format!("{allocator}: messages/s")), "{printed}");
         assert_eq!([figure(&printed, "residual"), figure(&printed, "beyond")], [0, 0], "{printed}");
         match allocator {
