@@ -34,6 +34,21 @@ pub enum HostError {
         /// The beginning of what was there.
         found: String,
     },
+    /// The process is in a control group that limits memory, and no mount shows it or a group above. Its limits are not
+    /// known.
+    #[error("no mount shows the control group {}: its limits are not known", .group.display())]
+    #[non_exhaustive]
+    NotMounted {
+        /// The group's path in its hierarchy.
+        group: PathBuf,
+    },
+    /// A group above, whose limit was read before, is not shown any more. Its limit holds, and is not known.
+    #[error("{} is not shown any more: its limit is not known", .path.display())]
+    #[non_exhaustive]
+    NoLongerShown {
+        /// The directory of the group.
+        path: PathBuf,
+    },
     /// The text is no share of the host's memory.
     #[error("{text:?} is no share of the host's memory: write a whole percentage, such as 80%")]
     #[non_exhaustive]

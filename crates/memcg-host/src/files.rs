@@ -1,20 +1,38 @@
-//! Small files of the kernel.
+//! Small files of the kernel, and one that may be long.
 
 use std::fs::File;
-use std::io::Read;
-use std::path::Path;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
 
 use crate::HostError;
 
-/// No file that is read here is longer: `mountinfo` of a machine with thousands of mounts is.
-const LONGEST: u64 = 4 << 20;
+/// No small file of the kernel comes near. What is longer is something else, and may have no end.
+const LONGEST: u64 = 1 << 20;
+
+/// The file with the machine's memory.
+pub(crate) fn meminfo(root: &Path) -> PathBuf {
+    root.join("proc/meminfo")
+}
+
+fn fault(path: &Path) -> impl Fn(std::io::Error) -> HostError {
+    move |source| HostError::Read { path: path.to_path_buf(), source }
+}
 
 pub(crate) fn read(path: &Path) -> Result<String, HostError> {
-    let fault = |source| HostError::Read { path: path.to_path_buf(), source };
     let mut bytes = Vec::new();
-    File::open(path).map_err(fault)?.take(LONGEST).read_to_end(&mut bytes).map_err(fault)?;
-    // Names of control groups and mounts may be any bytes.
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    File::open(path).map_err(fault(path))?.take(LONGEST + 1).read_to_end(&mut bytes).map_err(fault(path))?;
+    let text = String::from_utf8_lossy(&bytes);
+    if bytes.len() as u64 > LONGEST {
+        return Err(HostError::malformed(path.to_path_buf(), "a file of at most 1 MiB", &text));
+    }
+    Ok(text.into_owned())
+}
+
+/// Shows each line of a file of any length: a machine with thousands of mounts has a `mountinfo` of many megabytes. Names
+/// of control groups and mounts may be any bytes.
+pub(crate) fn lines(path: &Path, mut line: impl FnMut(&[u8])) -> Result<(), HostError> {
+    let file = BufReader::new(File::open(path).map_err(fault(path))?);
+    file.split(b'\n').try_for_each(|read| read.map(|read| line(&read))).map_err(fault(path))
 }
 
 /// [`read`]; `None` where there is no such file.

@@ -1,16 +1,22 @@
 //! A max that follows what the system grants.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use memcg::{Bytes, Group, Limit, Percent, Runtime, RuntimeBuilder};
 
+use crate::foreign::contain;
 use crate::worker::Worker;
 use crate::{Host, HostError, HostLimits};
 
 /// How often a [`Follow`] reads the host's limits, where the caller says nothing else.
 pub const PERIOD: Duration = Duration::from_millis(250);
+
+/// So many looks one after the other must find a lower `memory.high` before the max falls to it. Operators and programs
+/// write a low one for a moment to make the kernel reclaim, and the kernel kills no process for it.
+const LOOKS_AT_HIGH: u32 = 4;
 
 /// Adds to [`RuntimeBuilder`] a max that is a share of the memory that the system grants.
 pub trait MaxOfHost {
@@ -38,7 +44,7 @@ pub trait MaxOfHost {
 impl MaxOfHost for RuntimeBuilder {
     fn max_of_host(self, share: &str) -> Result<HostBuilder, HostError> {
         match share.parse() {
-            Ok(Limit::Percent(share)) => Ok(HostBuilder { builder: self, share, host: Host::new(), period: PERIOD }),
+            Ok(Limit::Percent(share)) => Ok(HostBuilder { builder: self, follower: Host::new().follower(share) }),
             _ => Err(HostError::Share { text: share.to_string() }),
         }
     }
@@ -49,21 +55,31 @@ impl MaxOfHost for RuntimeBuilder {
 #[must_use = "`build` builds the runtime"]
 pub struct HostBuilder {
     builder: RuntimeBuilder,
-    share: Percent,
-    host: Host,
-    period: Duration,
+    follower: HostFollower,
 }
 
 impl HostBuilder {
     /// Follows another host than [`Host::new`].
     pub fn host(mut self, host: Host) -> HostBuilder {
-        self.host = host;
+        self.follower.host = host;
         self
     }
 
     /// Reads the limits so often; [`PERIOD`] by default.
     pub fn period(mut self, period: Duration) -> HostBuilder {
-        self.period = period;
+        self.follower = self.follower.period(period);
+        self
+    }
+
+    /// See [`HostFollower::strict`].
+    pub fn strict(mut self) -> HostBuilder {
+        self.follower = self.follower.strict();
+        self
+    }
+
+    /// See [`HostFollower::on_change`].
+    pub fn on_change(mut self, hook: impl Fn(&FollowState) + Send + 'static) -> HostBuilder {
+        self.follower = self.follower.on_change(hook);
         self
     }
 
@@ -73,11 +89,168 @@ impl HostBuilder {
     ///
     /// [`HostError`] where the limits cannot be read, the runtime cannot be built or no thread can be started.
     pub fn build(self) -> Result<(Runtime, Follow), HostError> {
-        let HostBuilder { builder, share, host, period } = self;
-        let max = host.limits()?.share(share);
-        let runtime = builder.max(Limit::Bytes(max)).build()?;
-        let follow = host.follow(&runtime.root(), share, period)?;
+        let HostBuilder { builder, follower } = self;
+        let limits = follower.limits()?;
+        let runtime = builder.max(Limit::Bytes(limits.share(follower.share))).build()?;
+        let follow = follower.start_at(&runtime.root(), limits)?;
         Ok((runtime, follow))
+    }
+}
+
+type OnChange = Box<dyn Fn(&FollowState) + Send>;
+
+/// Starts a [`Follow`]: see [`Host::follower`].
+#[must_use = "`start` starts it"]
+pub struct HostFollower {
+    host: Host,
+    share: Percent,
+    period: Duration,
+    strict: bool,
+    on_change: Option<OnChange>,
+}
+
+impl fmt::Debug for HostFollower {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("HostFollower");
+        debug.field("host", &self.host).field("share", &self.share).field("period", &self.period);
+        debug.field("strict", &self.strict).field("on_change", &self.on_change.is_some()).finish()
+    }
+}
+
+impl HostFollower {
+    /// Reads the limits so often, in steps of at least 1 ms; [`PERIOD`] by default.
+    pub fn period(mut self, period: Duration) -> HostFollower {
+        self.period = period.max(Duration::from_millis(1));
+        self
+    }
+
+    /// Does not start where a file cannot be read or no mount shows the control group: the start fails with the first of
+    /// [`HostLimits::unread`]. Without this call it starts with what is known, and [`FollowState::fault`] says what is not.
+    pub fn strict(mut self) -> HostFollower {
+        self.strict = true;
+        self
+    }
+
+    /// Calls `hook` after each change of the state: of the host's bytes, of the file that decides them, of the max or of
+    /// the fault. A max that falls has asked reclaimers by then. The thread that follows calls the hook and holds no
+    /// lock, so the hook may do anything, also drop the [`Follow`]. No limit is read while it runs. Its panics are caught.
+    ///
+    /// ```
+    /// use memcg::{Percent, Runtime};
+    /// use memcg_host::Host;
+    ///
+    /// let runtime = Runtime::builder().build()?;
+    /// let follower = Host::new().follower(Percent::new(80).unwrap());
+    /// let follow = follower.on_change(|now| println!("max {}", now.max)).start(&runtime.root())?;
+    /// # drop(follow);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn on_change(mut self, hook: impl Fn(&FollowState) + Send + 'static) -> HostFollower {
+        self.on_change = Some(Box::new(hook));
+        self
+    }
+
+    /// Sets the max of `group`, and starts the thread.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError`] where the limits cannot be read, the max cannot be set or no thread can be started.
+    pub fn start(self, group: &Group) -> Result<Follow, HostError> {
+        let limits = self.limits()?;
+        self.start_at(group, limits)
+    }
+
+    fn limits(&self) -> Result<HostLimits, HostError> {
+        let limits = self.host.limits()?;
+        if self.strict { limits.whole() } else { Ok(limits) }
+    }
+
+    fn start_at(self, group: &Group, limits: HostLimits) -> Result<Follow, HostError> {
+        let mut state = FollowState::new(&limits, self.share);
+        if group.max() != state.max {
+            group.set_max(Limit::Bytes(state.max))?;
+            state.changes = 1;
+        }
+        let state = Arc::new(Mutex::new(state));
+        let (shown, group) = (Arc::clone(&state), group.clone());
+        let worker = Worker::start("memcg-host", move |stop| {
+            let mut seen = Seen { limits, lower_high: 0 };
+            while stop.sleep(self.period) && !group.is_offline() {
+                let before = lock(&shown).clone();
+                self.step(&group, &shown, &mut seen);
+                let now = lock(&shown).clone();
+                if now != before
+                    && let Some(hook) = &self.on_change
+                {
+                    contain(|| hook(&now));
+                }
+            }
+        })?;
+        Ok(Follow { state, _worker: worker })
+    }
+
+    /// One look at the limits. No lock is held while the max is set, for that runs reclaimers.
+    fn step(&self, group: &Group, shown: &Mutex<FollowState>, seen: &mut Seen) {
+        let limits = match self.host.limits() {
+            Ok(limits) => limits,
+            Err(fault) => {
+                lock(shown).fault = Some(fault.to_string());
+                return;
+            }
+        };
+        let before = lock(shown).clone();
+        let (mut now, may_rise) = seen.judge(limits, self.share, &before);
+        if !may_rise && now.max > before.max {
+            now.max = before.max;
+        }
+        if now.max != before.max {
+            // The old max is no longer shown as soon as the new one holds: reclaim may take a while after that.
+            match group.set_max_now(Limit::Bytes(now.max)) {
+                Ok(_) => now.changes += 1,
+                Err(fault) => {
+                    now.fault = Some(format!("max {}: {fault}", Bytes(now.max)));
+                    now.max = before.max;
+                }
+            }
+        }
+        let has_fallen = now.max < before.max;
+        let max = now.max;
+        *lock(shown) = now;
+        if has_fallen && let Err(fault) = group.set_max(Limit::Bytes(max)) {
+            lock(shown).fault = Some(fault.to_string());
+        }
+    }
+}
+
+/// What the thread remembers from look to look.
+struct Seen {
+    /// The last that were whole.
+    limits: HostLimits,
+    /// How many looks have found a `memory.high` below the max, one after the other.
+    lower_high: u32,
+}
+
+impl Seen {
+    /// What the limits mean, and whether the max may rise by them.
+    fn judge(&mut self, mut limits: HostLimits, share: Percent, before: &FollowState) -> (FollowState, bool) {
+        if let Some(fault) = limits.no_longer_shown(&self.limits) {
+            limits.unread.push(fault);
+        }
+        let mut now = FollowState::new(&limits, share);
+        let mut may_rise = now.fault.is_none();
+        let is_high = limits.binding().is_some() && limits.binding() == limits.high.as_ref();
+        self.lower_high = if is_high && now.max < before.max { self.lower_high + 1 } else { 0 };
+        if (1..LOOKS_AT_HIGH).contains(&self.lower_high) {
+            let high = limits.high.take();
+            now = FollowState::new(&limits, share);
+            may_rise = false;
+            limits.high = high;
+        }
+        now.changes = before.changes;
+        if limits.unread.is_empty() {
+            self.limits = limits;
+        }
+        (now, may_rise)
     }
 }
 
@@ -105,13 +278,19 @@ pub struct FollowState {
 }
 
 impl Host {
-    /// Sets the max of `group` to `share` of [`HostLimits::bytes`], and starts a thread that reads the limits every
-    /// `period` and sets the max again when they change.
+    /// Prepares a thread that keeps the max of a group at `share` of [`HostLimits::bytes`]: it reads the limits every
+    /// [`PERIOD`] and sets the max again when they change.
     ///
     /// The thread calls [`Group::set_max`], so a limit that is lowered asks reclaimers on that thread. It sets nothing
     /// while the limits stay, so a max that the service sets itself holds until they change. Where a file cannot be read,
-    /// the max may fall and does not rise: [`FollowState::fault`] says which. The thread ends with the value, or when the
-    /// group goes offline.
+    /// or a group above is not shown any more, the max may fall and does not rise: [`FollowState::fault`] says why. A
+    /// `memory.high` that falls counts when four looks have found it, for it may be there for a moment alone. The thread
+    /// ends with the value that [`start`](HostFollower::start) returns, or when the group goes offline.
+    pub fn follower(&self, share: Percent) -> HostFollower {
+        HostFollower { host: self.clone(), share, period: PERIOD, strict: false, on_change: None }
+    }
+
+    /// [`follower`](Self::follower) with this period, started.
     ///
     /// # Errors
     ///
@@ -129,20 +308,7 @@ impl Host {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn follow(&self, group: &Group, share: Percent, period: Duration) -> Result<Follow, HostError> {
-        let limits = self.limits()?;
-        let mut state = FollowState::new(&limits, share);
-        if group.max() != state.max {
-            group.set_max(Limit::Bytes(state.max))?;
-            state.changes = 1;
-        }
-        let state = Arc::new(Mutex::new(state));
-        let (shown, host, group) = (Arc::clone(&state), self.clone(), group.clone());
-        let worker = Worker::start("memcg-host", move |stop| {
-            while stop.sleep(period) && !group.is_offline() {
-                step(&host, &group, share, &shown);
-            }
-        })?;
-        Ok(Follow { state, _worker: worker })
+        self.follower(share).period(period).start(group)
     }
 }
 
@@ -166,37 +332,5 @@ impl FollowState {
             changes: 0,
             fault: (!limits.unread.is_empty()).then(|| limits.to_string()),
         }
-    }
-}
-
-/// One look at the limits. No lock is held while the max is set, for that runs reclaimers.
-fn step(host: &Host, group: &Group, share: Percent, shown: &Mutex<FollowState>) {
-    let limits = match host.limits() {
-        Ok(limits) => limits,
-        Err(fault) => {
-            lock(shown).fault = Some(fault.to_string());
-            return;
-        }
-    };
-    let before = lock(shown).clone();
-    let mut now = FollowState { changes: before.changes, ..FollowState::new(&limits, share) };
-    if now.fault.is_some() && now.max > before.max {
-        now.max = before.max;
-    }
-    if now.max != before.max {
-        // The old max is no longer shown as soon as the new one holds: reclaim may take a while after that.
-        match group.set_max_now(Limit::Bytes(now.max)) {
-            Ok(_) => now.changes += 1,
-            Err(fault) => {
-                now.fault = Some(format!("max {}: {fault}", Bytes(now.max)));
-                now.max = before.max;
-            }
-        }
-    }
-    let has_fallen = now.max < before.max;
-    let max = now.max;
-    *lock(shown) = now;
-    if has_fallen && let Err(fault) = group.set_max(Limit::Bytes(max)) {
-        lock(shown).fault = Some(fault.to_string());
     }
 }

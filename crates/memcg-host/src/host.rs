@@ -1,6 +1,6 @@
 //! The system outside of the process, as its files show it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::HostError;
@@ -37,6 +37,10 @@ impl Host {
     /// The files are those below `root`, in the place of `/`: another mount of the same system, or files for a test.
     pub fn at(root: impl Into<PathBuf>) -> Host {
         Host { root: root.into() }
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
     }
 
     /// Reads the limits of memory that hold for this process: the machine's memory, and those of its control group and of

@@ -8,6 +8,20 @@ use memcg::{Bytes, Percent};
 use crate::layout::{Layout, Levels};
 use crate::{HostError, files};
 
+/// A group on the way up, with what limits it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Level {
+    pub(crate) dir: PathBuf,
+    /// What the kernel kills above.
+    pub(crate) max: Option<HostLimit>,
+    /// What the kernel slows down above.
+    pub(crate) high: Option<HostLimit>,
+    /// Memory and swap together: version 1.
+    pub(crate) both: Option<HostLimit>,
+    /// Swap alone: version 2.
+    swap: Option<HostLimit>,
+}
+
 /// Version 1 writes "no limit" as the largest number of whole pages; with pages of 64 KiB it is this one.
 const UNLIMITED_V1: u64 = i64::MAX as u64 & !0xFFFF;
 
@@ -17,18 +31,23 @@ const UNLIMITED_V1: u64 = i64::MAX as u64 & !0xFFFF;
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct HostLimits {
-    /// The memory of the machine, in bytes.
+    /// The memory of the machine, in bytes, without what is set aside for huge pages: no other use may have that.
     pub machine: u64,
     /// The least `memory.max` on the way up: the kernel kills a process that would pass it.
     pub max: Option<HostLimit>,
-    /// The least `memory.high` on the way up: above it the kernel slows the group down. Version 1 has none.
+    /// The least `memory.high` on the way up: above it the kernel slows the group down. Version 1 has none. A zero is no
+    /// limit to live by: operators write it to make the kernel reclaim, and the kernel kills no process for it.
     pub high: Option<HostLimit>,
     /// The bytes that may be swapped out: the least limit of swap on the way up, or the machine's swap.
     pub swap: u64,
     /// Which version of control groups limits memory here; 0 where none does.
     pub version: u8,
-    /// Files that are there and could not be read. What they limit is not known.
+    /// Why less is known than there is: files that are there and could not be read, groups that no mount shows.
     pub unread: Vec<HostError>,
+    /// The groups that were read, the own one first.
+    pub(crate) levels: Vec<Level>,
+    /// The own group's path in the hierarchy that limits memory.
+    pub(crate) own: PathBuf,
 }
 
 /// One limit of a control group.
@@ -63,78 +82,138 @@ impl HostLimits {
     /// # Ok::<(), memcg_host::HostError>(())
     /// ```
     pub fn share(&self, share: Percent) -> u64 {
-        let bytes = u128::from(self.bytes()) * u128::from(share.get()) / 100;
-        u64::try_from(bytes).unwrap_or(u64::MAX)
+        HostLimits::share_of(self.bytes(), share)
+    }
+
+    pub(crate) fn share_of(bytes: u64, share: Percent) -> u64 {
+        u64::try_from(u128::from(bytes) * u128::from(share.get()) / 100).unwrap_or(u64::MAX)
+    }
+
+    /// Returns the limits if all that is there was read: for a service that would rather not start.
+    ///
+    /// ```
+    /// let limits = memcg_host::Host::new().limits()?.whole()?;
+    /// assert!(limits.unread.is_empty());
+    /// # Ok::<(), memcg_host::HostError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The first of [`unread`](Self::unread).
+    pub fn whole(mut self) -> Result<HostLimits, HostError> {
+        if self.unread.is_empty() { Ok(self) } else { Err(self.unread.swap_remove(0)) }
     }
 
     pub(crate) fn read(root: &Path) -> Result<HostLimits, HostError> {
-        let path = root.join("proc/meminfo");
+        let path = files::meminfo(root);
         let meminfo = files::read(&path)?;
-        let Some(machine) = files::number(&meminfo, "MemTotal") else {
+        let figure = |key| files::number(&meminfo, key);
+        let Some(total) = figure("MemTotal") else {
             return Err(HostError::malformed(path, "a line MemTotal", &meminfo));
         };
-        let swap = files::number(&meminfo, "SwapTotal").unwrap_or(0);
+        // `Hugetlb` has the pages of all sizes; an older kernel tells those of one size alone.
+        let of_one_size = figure("HugePages_Total").zip(figure("Hugepagesize"));
+        let huge = figure("Hugetlb").or(of_one_size.map(|(pages, size)| pages.saturating_mul(size)));
+        let machine = total.saturating_sub(huge.unwrap_or(0));
+        let swap = figure("SwapTotal").unwrap_or(0);
         let Layout { v1, v2, faults } = Layout::find(root);
-        let mut limits = HostLimits { machine, max: None, high: None, swap, version: 0, unread: faults };
-        match (v1, v2) {
-            (Some(levels), _) => limits.add_v1(&levels),
-            (None, Some(levels)) => limits.add_v2(&levels),
-            (None, None) => {}
+        let (version, levels) = match (v1, v2) {
+            (Some(levels), _) => (1, levels),
+            (None, Some(levels)) => (2, levels),
+            (None, None) => (0, Levels::default()),
+        };
+        let mut limits = HostLimits {
+            machine,
+            max: None,
+            high: None,
+            swap,
+            version: 0,
+            unread: faults,
+            levels: Vec::new(),
+            own: levels.own,
+        };
+        if version == 1 {
+            limits.add_v1(&levels.dirs)
+        } else {
+            limits.add_v2(&levels.dirs)
         }
+        if limits.levels.iter().any(|level| level.max.is_some()) {
+            limits.version = version;
+        }
+        limits.add_up();
         Ok(limits)
     }
 
-    fn add_v2(&mut self, levels: &Levels) {
-        for level in &levels.0 {
-            // The group at the top of a hierarchy has no limits, and neither has one without the controller.
-            let mut limit = |name: &str| self.limit(level.join(name), |text| (text == "max").then_some(u64::MAX));
-            let [max, high, swap] = ["memory.max", "memory.high", "memory.swap.max"].map(&mut limit);
-            if max.is_some() {
-                self.version = 2;
-            }
-            self.max = least(self.max.take(), max);
-            self.high = least(self.high.take(), high);
-            self.swap = swap.map_or(self.swap, |swap| self.swap.min(swap.bytes));
+    /// A group above that `before` has and these have not, though the process has not been moved: a mount may hide it now.
+    pub(crate) fn no_longer_shown(&self, before: &HostLimits) -> Option<HostError> {
+        if self.own != before.own || self.levels.len() >= before.levels.len() {
+            return None;
         }
+        let is_gone = |level: &&Level| self.levels.iter().all(|now| now.dir != level.dir);
+        before.levels.iter().rev().find(is_gone).map(|level| HostError::NoLongerShown { path: level.dir.clone() })
     }
 
-    fn add_v1(&mut self, levels: &Levels) {
-        let mut both: Option<HostLimit> = None;
-        for (number, level) in levels.0.iter().enumerate() {
-            // A group that does not account for the groups below does not limit them.
-            let accounts = files::read_if_there(&level.join("memory.use_hierarchy"));
-            if number > 0 && matches!(accounts, Ok(Some(text)) if text.trim() == "0") {
-                break;
-            }
-            let mut limit = |name: &str| self.limit(level.join(name), |_| None);
-            let [max, memsw] = ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"].map(&mut limit);
-            if max.is_some() {
-                self.version = 1;
-            }
-            self.max = least(self.max.take(), max);
-            both = least(both, memsw);
+    /// The least on the way up.
+    fn add_up(&mut self) {
+        let mut both = None;
+        for level in &self.levels {
+            self.max = least(self.max.take(), level.max.clone());
+            self.high = least(self.high.take(), level.high.clone());
+            both = least(both, level.both.clone());
+            self.swap = level.swap.as_ref().map_or(self.swap, |swap| self.swap.min(swap.bytes));
         }
-        // The kernel's own look up the tree, which also sees groups above the mount.
-        if let Some(own) = levels.0.first() {
-            let path = own.join("memory.stat");
-            match files::read_if_there(&path) {
-                Ok(text) => {
-                    let text = text.unwrap_or_default();
-                    let named = |key| files::number(&text, key).map(|bytes| HostLimit { bytes, path: path.clone() });
-                    self.max = least(self.max.take(), named("hierarchical_memory_limit"));
-                    both = least(both, named("hierarchical_memsw_limit"));
-                }
-                Err(fault) => self.unread.push(fault),
-            }
-        }
-        let is_set = |limit: &HostLimit| limit.bytes < UNLIMITED_V1;
-        self.max = self.max.take().filter(is_set);
-        if let Some(both) = both.filter(is_set) {
-            // Memory and swap together.
+        if let Some(both) = both {
             let memory = self.max.as_ref().map_or(self.machine, |max| max.bytes).min(self.machine);
             self.swap = self.swap.min(both.bytes.saturating_sub(memory));
             self.max = least(self.max.take(), Some(both));
         }
+    }
+
+    fn add_v2(&mut self, dirs: &[PathBuf]) {
+        for dir in dirs {
+            // The group at the top of a hierarchy has no limits, and neither has one without the controller.
+            let mut limit = |name: &str| self.limit(dir.join(name), |text| (text == "max").then_some(u64::MAX));
+            let [max, high, swap] = ["memory.max", "memory.high", "memory.swap.max"].map(&mut limit);
+            let high = high.filter(|high| high.bytes > 0);
+            self.levels.push(Level { dir: dir.clone(), max, high, both: None, swap });
+        }
+    }
+
+    fn add_v1(&mut self, dirs: &[PathBuf]) {
+        for (number, dir) in dirs.iter().enumerate() {
+            // A group that does not account for the groups below does not limit them.
+            let accounts = files::read_if_there(&dir.join("memory.use_hierarchy"));
+            if number > 0 && matches!(accounts, Ok(Some(text)) if text.trim() == "0") {
+                break;
+            }
+            let mut limit = |name: &str| self.limit(dir.join(name), |_| None);
+            let [max, both] = ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"].map(&mut limit);
+            self.levels.push(Level { dir: dir.clone(), max, both, ..Level::default() });
+        }
+        // The kernel's own look up the tree, which also sees groups above the mount. Where it says no less than the files
+        // of the levels, they name the limit.
+        if let Some(own) = self.levels.first() {
+            let path = own.dir.join("memory.stat");
+            match files::read_if_there(&path) {
+                Ok(text) => {
+                    let text = text.unwrap_or_default();
+                    let named = |key| files::number(&text, key).map(|bytes| HostLimit { bytes, path: path.clone() });
+                    let max = named("hierarchical_memory_limit").filter(|max| self.is_less(max, |level| &level.max));
+                    let both = named("hierarchical_memsw_limit").filter(|both| self.is_less(both, |level| &level.both));
+                    let own = &mut self.levels[0];
+                    own.max = max.or(own.max.take());
+                    own.both = both.or(own.both.take());
+                }
+                Err(fault) => self.unread.push(fault),
+            }
+        }
+        // A limit that is not set is `u64::MAX`, as in version 2.
+        let all = self.levels.iter_mut().flat_map(|level| level.max.iter_mut().chain(&mut level.both));
+        all.filter(|limit| limit.bytes >= UNLIMITED_V1).for_each(|limit| limit.bytes = u64::MAX);
+    }
+
+    fn is_less(&self, limit: &HostLimit, of_level: impl Fn(&Level) -> &Option<HostLimit>) -> bool {
+        self.levels.iter().filter_map(|level| of_level(level).as_ref()).all(|other| limit.bytes < other.bytes)
     }
 
     /// The limit that a file has, `u64::MAX` for none; `None` where there is no such file, or it cannot be read.
@@ -161,6 +240,14 @@ impl HostLimits {
 fn least(one: Option<HostLimit>, other: Option<HostLimit>) -> Option<HostLimit> {
     let set = [one, other].into_iter().flatten().filter(|limit| limit.bytes < u64::MAX);
     set.reduce(|least, limit| if limit.bytes < least.bytes { limit } else { least })
+}
+
+impl Level {
+    /// The limits that are set: each with whether it counts what is swapped out, too.
+    pub(crate) fn limits(&self) -> impl Iterator<Item = (&HostLimit, bool)> {
+        let of_memory = self.max.iter().chain(&self.high).map(|limit| (limit, false));
+        of_memory.chain(self.both.iter().map(|limit| (limit, true))).filter(|(limit, _)| limit.bytes < u64::MAX)
+    }
 }
 
 impl fmt::Display for HostLimits {

@@ -1,13 +1,16 @@
 //! Reclaim that the host's pressure starts.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use memcg::{Bytes, Group, Percent};
 
+use crate::held::Held;
+use crate::limits::HostLimits;
 use crate::pressure::Stalled;
 use crate::worker::{Stop, Worker};
-use crate::{Host, HostError, HostTrigger};
+use crate::{Host, HostError, HostTrigger, files};
 
 /// Asks a tree to give memory back while the host is under pressure: see [`Host::reclaimer`].
 #[derive(Clone, Debug)]
@@ -24,9 +27,13 @@ pub struct HostReclaimer {
 
 impl Host {
     /// Prepares a thread that asks `group` and the groups below it for memory while the host is short of it. Two things
-    /// tell it so: the kernel's [trigger](Self::trigger), where processes have lost time, and the anonymous memory of the
-    /// control group, where it comes close to the limit. The group's `memory.current` tells nothing: it counts page cache,
-    /// which the kernel gives back by itself.
+    /// tell it so: the kernel's [trigger](Self::trigger), where processes have lost time, and the memory that a control
+    /// group holds, where it comes close to the group's limit.
+    ///
+    /// Each group on the way up that has a limit is judged by what itself holds, and the machine is the last of them. So a
+    /// pod's limit counts that a neighbour in the pod comes close to. Held is what the kernel cannot give back by itself:
+    /// anonymous and shared memory, and what the kernel needs for the group (sockets, page tables, slab that it cannot
+    /// reclaim). The group's `memory.current` tells nothing: it counts page cache, too.
     ///
     /// ```
     /// use memcg::{Percent, Runtime};
@@ -59,7 +66,7 @@ impl HostReclaimer {
         self
     }
 
-    /// Asks for what anonymous memory is above this share of the host's limit; 90 % by default.
+    /// Asks for what a group holds above this share of its limit; 90 % by default.
     pub fn anon(mut self, share: Percent) -> HostReclaimer {
         self.anon = share;
         self
@@ -71,29 +78,28 @@ impl HostReclaimer {
         self
     }
 
-    /// Looks at the anonymous memory so often; [`PERIOD`](crate::PERIOD) by default.
+    /// Looks at what is held so often, in steps of at least 1 ms; [`PERIOD`](crate::PERIOD) by default.
     pub fn period(mut self, period: Duration) -> HostReclaimer {
-        self.period = period;
+        self.period = period.max(Duration::from_millis(1));
         self
     }
 
     /// Starts the thread. Where the kernel takes no trigger the thread compares the totals of the pressure file instead;
-    /// where there is no such file, it looks at anonymous memory alone. [`HostReclaimState`] says which.
+    /// where there is no such file, it looks at what is held alone. [`HostReclaimState`] says which.
     ///
     /// # Errors
     ///
-    /// [`HostError`] where the limits or the memory cannot be read, or no thread can be started.
+    /// [`HostError`] where the limits cannot be read, or no thread can be started.
     pub fn start(self) -> Result<HostReclaim, HostError> {
         self.host.limits()?;
-        self.host.memory()?;
         let trigger = self.host.trigger(Stalled::Some, self.stall, self.window);
         let by = match &trigger {
             Ok(_) => StallSource::Trigger,
             Err(_) if self.host.pressure().is_ok() => StallSource::Totals,
             Err(_) => StallSource::None,
         };
-        let state =
-            Arc::new(Mutex::new(HostReclaimState { by, asked: 0, freed: 0, rounds: 0, stalls: 0, fault: None }));
+        let state = HostReclaimState { by, asked: 0, freed: 0, rounds: 0, stalls: 0, level: None, fault: None };
+        let state = Arc::new(Mutex::new(state));
         let shown = Arc::clone(&state);
         let worker = Worker::start("memcg-host-psi", move |stop| self.work(stop, trigger.ok(), &shown))?;
         Ok(HostReclaim { state, _worker: worker })
@@ -134,37 +140,98 @@ impl HostReclaimer {
 
     /// One look, and one request. No lock is held while reclaimers run.
     fn round(&self, stalled: bool, shown: &Mutex<HostReclaimState>) {
-        let want = self.host.limits().and_then(|limits| {
-            let memory = self.host.memory()?;
-            let anon = memory.group_anon.unwrap_or(memory.anon);
-            Ok(want(anon, limits.share(self.anon), stalled, self.step))
-        });
-        let want = match want {
-            Ok(want) => want.min(self.group.usage()),
+        let look = match self.look() {
+            Ok(look) => look,
             Err(fault) => {
                 lock(shown).fault = Some(fault.to_string());
                 return;
             }
         };
+        let want = look.above.max(if stalled { share(look.anon, self.step) } else { 0 }).min(self.group.usage());
         let freed = match want {
             0 => Some(0),
             want => self.group.reclaim(Bytes(want)).ok().map(|report| report.freed),
         };
         let mut state = lock(shown);
         state.stalls += u64::from(stalled);
-        state.fault = None;
+        (state.level, state.fault) = (look.level, look.fault);
         if let Some(freed) = freed.filter(|_| want > 0) {
             state.rounds += 1;
             state.asked = state.asked.saturating_add(want);
             state.freed = state.freed.saturating_add(freed);
         }
     }
+
+    /// Judges each level that has a limit by what itself holds. Where the kernel does not say that, it is at least what the
+    /// process holds.
+    fn look(&self) -> Result<Look, HostError> {
+        let limits = self.host.limits()?;
+        let meminfo = files::read(&files::meminfo(self.host.root()))?;
+        let memory = self.host.memory();
+        let anon = memory.as_ref().map_or(0, |memory| memory.group_anon.unwrap_or(memory.anon));
+        let of_process = Held { memory: memory.as_ref().map_or(0, |memory| memory.anon), swapped: 0 };
+        let mut faults: Vec<String> = memory.err().iter().map(ToString::to_string).collect();
+        let mut levels = Vec::new();
+        for level in limits.levels.iter().filter(|level| level.limits().next().is_some()) {
+            let held = Held::read(level, limits.version, &meminfo).unwrap_or_else(|fault| {
+                faults.push(fault.to_string());
+                None
+            });
+            let held = held.unwrap_or(of_process);
+            levels.extend(level.limits().map(|(limit, with_swap)| HostLevel {
+                path: Some(limit.path.clone()),
+                limit: limit.bytes,
+                held: held.memory.saturating_add(if with_swap { held.swapped } else { 0 }),
+            }));
+        }
+        let machine = Held::of_machine(&meminfo).unwrap_or(of_process);
+        levels.push(HostLevel { path: None, limit: limits.machine, held: machine.memory });
+        if !limits.unread.is_empty() {
+            faults.insert(0, limits.to_string());
+        }
+        let above = levels.iter().map(|level| level.above(self.anon)).max().unwrap_or(0);
+        let level = levels.into_iter().reduce(HostLevel::fuller);
+        Ok(Look { above, anon, level, fault: (!faults.is_empty()).then(|| faults.join("; ")) })
+    }
 }
 
-/// What to ask for: what is above the mark, and at a stall at least a step.
-fn want(anon: u64, mark: u64, stalled: bool, step: Percent) -> u64 {
-    let step = if stalled { u128::from(anon) * u128::from(step.get()) / 100 } else { 0 };
-    anon.saturating_sub(mark).max(u64::try_from(step).unwrap_or(u64::MAX))
+/// What one look at the host found.
+struct Look {
+    /// The most that a level holds above its mark.
+    above: u64,
+    /// Anonymous memory of the control group.
+    anon: u64,
+    level: Option<HostLevel>,
+    fault: Option<String>,
+}
+
+/// A control group that has a limit, or the machine, with what it holds and the kernel cannot give back by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HostLevel {
+    /// The file that has the limit; `None` for the machine's memory.
+    pub path: Option<PathBuf>,
+    /// In bytes.
+    pub limit: u64,
+    /// In bytes, at least: what the kernel does not tell apart is taken for memory that it can give back.
+    pub held: u64,
+}
+
+impl HostLevel {
+    fn above(&self, mark: Percent) -> u64 {
+        self.held.saturating_sub(share(self.limit, mark))
+    }
+
+    /// The one that holds the larger part of its limit.
+    fn fuller(self, other: HostLevel) -> HostLevel {
+        let is_fuller =
+            u128::from(other.held) * u128::from(self.limit) > u128::from(self.held) * u128::from(other.limit);
+        if is_fuller { other } else { self }
+    }
+}
+
+fn share(bytes: u64, share: Percent) -> u64 {
+    HostLimits::share_of(bytes, share)
 }
 
 /// The stall that a period may have at most, where `window` may have `stall`.
@@ -195,7 +262,9 @@ pub struct HostReclaimState {
     pub rounds: u64,
     /// How often processes had lost so much time.
     pub stalls: u64,
-    /// Why the last look at the host failed; `None` where it did not.
+    /// The level that held the largest part of its limit at the last look; `None` before the first.
+    pub level: Option<HostLevel>,
+    /// Why the last look at the host failed or did not see all; `None` where it did.
     pub fault: Option<String>,
 }
 
@@ -227,12 +296,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_for() {
-        let step = Percent::new(5).unwrap_or_default();
-        assert_eq!(want(900, 1_000, false, step), 0, "below the mark");
-        assert_eq!(want(1_100, 1_000, false, step), 100, "what is above");
-        assert_eq!(want(900, 1_000, true, step), 45, "a step of the anonymous memory");
-        assert_eq!((want(1_100, 1_000, true, step), want(u64::MAX, 0, true, step)), (100, u64::MAX));
+    fn levels_beside_their_limits() {
+        let level = |limit, held| HostLevel { path: None, limit, held };
+        let mark = Percent::new(90).unwrap_or_default();
+        assert_eq!((level(1_000, 900).above(mark), level(1_000, 1_100).above(mark)), (0, 200));
+        assert_eq!(level(100, 50).fuller(level(1_000, 600)), level(1_000, 600));
+        assert_eq!(level(u64::MAX, u64::MAX).fuller(level(7, 6)), level(u64::MAX, u64::MAX));
     }
 
     #[test]

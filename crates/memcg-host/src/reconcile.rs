@@ -1,11 +1,10 @@
 //! What is charged beside what is in memory.
 
 use std::fmt;
-use std::mem;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use memcg::{Bytes, Group};
 
+use crate::foreign::contain;
 use crate::{Host, HostError};
 
 type Allocated = Box<dyn Fn() -> u64 + Send + Sync>;
@@ -60,20 +59,6 @@ impl Reconciler {
         let memory = self.host.memory()?;
         let (resident, anon, swapped) = (memory.resident, memory.anon, memory.swapped);
         Ok(Reconciliation { charged, allocated, resident, anon, swapped })
-    }
-}
-
-/// Calls the closure, which is the caller's: a panic leaves nothing of a [`Reconciler`] half done. What a panic carries is
-/// foreign, too: where its drop panics, what that carries is leaked.
-fn contain(hook: &Allocated) -> Option<u64> {
-    match catch_unwind(AssertUnwindSafe(hook)) {
-        Ok(allocated) => Some(allocated),
-        Err(payload) => {
-            if let Err(next) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
-                mem::forget(next);
-            }
-            None
-        }
     }
 }
 

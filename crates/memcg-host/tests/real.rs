@@ -30,13 +30,18 @@ fn main() {
         Ok("fixed") => service(false),
         Ok("reads") => reads(),
         Ok("leaves") => leaves(),
+        Ok("gives") => gives(),
+        Ok("grows") => grows(),
         _ => {
-            let tests: [(&str, Test); 5] = [
+            let tests: [(&str, Test); 8] = [
                 ("the_kernels_trigger", the_kernels_trigger),
                 ("the_kernels_trigger_fires", the_kernels_trigger_fires),
                 ("a_trigger_ends_with_its_group", a_trigger_ends_with_its_group),
                 ("a_service_that_follows_lives", a_service_that_follows_lives),
                 ("a_service_that_does_not_is_killed", a_service_that_does_not_is_killed),
+                ("a_neighbour_fills_the_group_above", a_neighbour_fills_the_group_above),
+                ("shared_memory_fills_the_group", shared_memory_fills_the_group),
+                ("page_cache_asks_nothing", page_cache_asks_nothing),
             ];
             let ran = tests.map(|(name, test)| {
                 let ran = test();
@@ -141,6 +146,52 @@ fn leaves() {
     }
 }
 
+/// Fills a cache of 100 MiB that gives back when the host is short of memory. `share` makes 8 MiB of shared memory, `read`
+/// reads a file of half a GiB. After each line it says what it was asked for.
+fn gives() {
+    let mut input = BufReader::new(std::io::stdin()).lines();
+    input.next();
+    let runtime = Runtime::builder().batch(Bytes(0)).build().expect("no odd setting");
+    let root = runtime.root();
+    let block = || (vec![1_u8; MIB as usize], root.charge(Bytes(MIB)));
+    let cache = Arc::new(Cache(Mutex::new((0..100).map(|_| block()).collect())));
+    let _registration = root.register_reclaimer(cache, Priority::NORMAL);
+    // What is held decides alone: time that the kernel loses to its own reclaim does not.
+    let reclaimer = Host::new().reclaimer(&root).stall(Duration::from_secs(2), Duration::from_secs(2));
+    let reclaiming = reclaimer.period(Duration::from_millis(10)).start().expect("a host");
+    let shared = rustix::fs::memfd_create("shared", rustix::fs::MemfdFlags::CLOEXEC);
+    let mut shared = fs::File::from(shared.expect("a file in memory"));
+    println!("full");
+    for line in input.map_while(Result::ok) {
+        match line.as_str() {
+            "share" => shared.write_all(&vec![1; 8 * MIB as usize]).expect("memory"),
+            "read" => read_half_a_gib(),
+            _ => {}
+        }
+        // A few looks, so that the next step finds the room.
+        thread::sleep(Duration::from_millis(100));
+        println!("asked {}", reclaiming.state().asked / MIB);
+    }
+}
+
+/// A file on the disk: in a `tmpfs` it would be shared memory.
+fn read_half_a_gib() {
+    let mut file = tempfile::tempfile_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder of the build");
+    let mut block = vec![1_u8; MIB as usize];
+    (0..512).try_for_each(|_| file.write_all(&block)).expect("room on the disk");
+    file.rewind().expect("a file");
+    while file.read(&mut block).expect("a file") > 0 {}
+}
+
+/// Takes 8 MiB more at each line.
+fn grows() {
+    let mut held = Vec::new();
+    for _ in std::io::stdin().lines().map_while(Result::ok) {
+        println!("held");
+        held.push(vec![1_u8; 8 * MIB as usize]);
+    }
+}
+
 // === Control groups ===
 
 /// A control group of the test's own.
@@ -193,6 +244,13 @@ impl ControlGroup {
             "CI=true, and root may make control groups"
         );
         None
+    }
+
+    /// A group below, without a limit.
+    fn below(&self, name: &str) -> ControlGroup {
+        let dir = self.dir.join(name);
+        fs::create_dir(&dir).expect("a group below one of the test's own");
+        ControlGroup { dir, version: self.version }
     }
 
     fn set_limit(&self, bytes: u64) -> io::Result<()> {
@@ -321,6 +379,60 @@ fn a_service_that_does_not_is_killed() -> bool {
     let status = service.child.wait().expect("a child");
     // A shell says 128 + 9.
     assert_eq!(status.signal(), Some(9), "{status}");
+    true
+}
+
+/// How often a line has 8 MiB taken: with the 100 MiB of the cache that is more than the 256 MiB of the group.
+const STEPS: u64 = 22;
+
+/// What a service was asked for, in MiB.
+#[track_caller]
+fn asked(service: &Service) -> u64 {
+    service.line().strip_prefix("asked ").and_then(|mib| mib.parse().ok()).expect("a number")
+}
+
+/// The group above has the limit, a process beside takes the memory: the service gives back, and both live.
+fn a_neighbour_fills_the_group_above() -> bool {
+    let Some(pod) = ControlGroup::limited("pod") else { return false };
+    let (own, beside) = (pod.below("own"), pod.below("beside"));
+    let (mut service, mut neighbour) = (own.start("gives"), beside.start("grows"));
+    service.wait_for("full");
+    neighbour.wait_for("held");
+    for _ in 1..STEPS {
+        neighbour.say("more");
+        neighbour.wait_for("held");
+        thread::sleep(Duration::from_millis(100));
+    }
+    service.say("?");
+    assert!(asked(&service) > 0);
+    assert!(neighbour.end().success() && service.end().success());
+    true
+}
+
+/// The kernel gives no shared memory back: the service does.
+fn shared_memory_fills_the_group() -> bool {
+    let Some(group) = ControlGroup::limited("shared") else { return false };
+    let mut service = group.start("gives");
+    service.wait_for("full");
+    let steps = (0..STEPS).map(|_| {
+        service.say("share");
+        asked(&service)
+    });
+    assert!(steps.max() > Some(0));
+    let status = service.end();
+    assert!(status.success(), "{status}");
+    true
+}
+
+/// The kernel gives page cache back: the service keeps its own cache.
+fn page_cache_asks_nothing() -> bool {
+    let Some(group) = ControlGroup::limited("pages") else { return false };
+    let mut service = group.start("gives");
+    service.wait_for("full");
+    service.say("read");
+    assert_eq!(asked(&service), 0);
+    let status = service.end();
+    assert!(status.success(), "{status}");
     true
 }
 

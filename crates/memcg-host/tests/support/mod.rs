@@ -19,7 +19,10 @@ pub(crate) fn layouts() -> PathBuf {
 impl Layout {
     /// Writes the files of `layouts/NAME.txt`: each begins with a line `== PATH`. A path with a `/` at its end is a folder.
     pub(crate) fn new(name: &str) -> Layout {
-        let text = fs::read_to_string(layouts().join(format!("{name}.txt"))).expect(name);
+        Layout::of(&fs::read_to_string(layouts().join(format!("{name}.txt"))).expect(name))
+    }
+
+    pub(crate) fn of(text: &str) -> Layout {
         let mut layout = Layout { root: tempfile::tempdir().expect("a temporary folder"), files: Vec::new() };
         for file in text.split("== ").skip(1) {
             let (path, content) = file.split_once('\n').expect("a line with the path");
