@@ -1,7 +1,8 @@
 //! A Unix socket that answers questions about a tree: one line of JSON for each.
 //!
 //! One thread serves all clients, with `poll`. A client has a state: it is asked for a line, a limit is being set for it,
-//! or it is given its answer. No state holds up the others, and each is bounded in bytes and in time:
+//! or it is given its answer. No state holds up the others, cheap questions are served before dear ones (`turns`), and each
+//! state is bounded in bytes and in time:
 //!
 //! | bound | what ends at it |
 //! |---|---|
@@ -16,12 +17,12 @@
 mod answers;
 mod client;
 mod server;
+mod socket;
+mod turns;
 
-use std::fs::{self, Permissions};
-use std::io::{self, ErrorKind};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -29,6 +30,8 @@ use std::time::Duration;
 use memcg::Runtime;
 
 use self::server::{Server, Setter, wake};
+use self::socket::SocketFile;
+use self::turns::Costs;
 use crate::exposition::Exposition;
 
 /// Clients at a time.
@@ -63,7 +66,8 @@ pub struct Endpoint {
 /// Opens a Unix socket at `path` that only processes of this user reach, and that changes nothing. The thread that
 /// serves it ends with the result, which removes the socket. [`Endpoint`] has more settings.
 ///
-/// A client sends a line of JSON for each question and gets a line for each answer, in order:
+/// A client sends a line of JSON for each question and gets a line for each answer, in order. A client that has said all
+/// may close its half of the connection, and the last line needs no line feed then:
 ///
 /// | question | answer |
 /// |---|---|
@@ -80,8 +84,13 @@ pub struct Endpoint {
 ///
 /// # Errors
 ///
-/// Where the socket cannot be made: [`ErrorKind::AddrInUse`] if another process serves it, [`ErrorKind::AlreadyExists`]
-/// if a file of another kind is there.
+/// Where the socket cannot be made: [`AddrInUse`](io::ErrorKind::AddrInUse) if another process serves it or a socket of
+/// another kind is there, [`AlreadyExists`](io::ErrorKind::AlreadyExists) if it is another file,
+/// [`PermissionDenied`](io::ErrorKind::PermissionDenied) if it is a socket that this process may not connect to. A socket
+/// that no process serves is replaced.
+///
+/// The call waits for no client and no other server. Where another one starts in the same folder it waits for that one, for
+/// a second at most.
 ///
 /// ```
 /// use std::io::{BufRead, BufReader, Write};
@@ -116,7 +125,8 @@ impl Endpoint {
         }
     }
 
-    /// The permissions of the socket's file: who may connect. `0o600` by default.
+    /// The permissions of the socket's file: who may connect. `0o600` by default. They are set before the socket listens,
+    /// so no process connects before.
     pub fn mode(mut self, mode: u32) -> Endpoint {
         self.mode = mode;
         self
@@ -155,8 +165,7 @@ impl Endpoint {
     ///
     /// As [`serve`].
     pub fn serve(self, path: impl AsRef<Path>) -> io::Result<Serving> {
-        let path = path.as_ref().to_path_buf();
-        let listener = bind(&path, self.mode)?;
+        let (file, listener) = SocketFile::bind(path.as_ref(), self.mode)?;
         listener.set_nonblocking(true)?;
         if self.incidents > 0 {
             self.runtime.keep_incidents(self.incidents);
@@ -185,36 +194,19 @@ impl Endpoint {
             clients: Vec::new(),
             numbers: 0,
             listens: true,
+            costs: Costs::default(),
+            metrics: None,
         };
         let serving = named("memcg-serve").spawn(move || server.run())?;
-        Ok(Serving { path, stop, wake, threads: vec![serving, setting] })
+        Ok(Serving { file, stop, wake, threads: vec![serving, setting] })
     }
 }
 
-/// Binds under another name, so that no process connects before the permissions are set.
-fn bind(path: &Path, mode: u32) -> io::Result<UnixListener> {
-    match fs::symlink_metadata(path) {
-        Ok(there) if !there.file_type().is_socket() => return Err(ErrorKind::AlreadyExists.into()),
-        // A socket that no process serves is what an earlier run has left.
-        Ok(_) if UnixStream::connect(path).is_ok() => return Err(ErrorKind::AddrInUse.into()),
-        _ => {}
-    }
-    let mut name = path.file_name().ok_or(ErrorKind::InvalidInput)?.to_os_string();
-    name.push(format!(".{}", std::process::id()));
-    let new = path.with_file_name(name);
-    let _ = fs::remove_file(&new);
-    let listener = UnixListener::bind(&new)?;
-    let placed = fs::set_permissions(&new, Permissions::from_mode(mode)).and_then(|()| fs::rename(&new, path));
-    if placed.is_err() {
-        let _ = fs::remove_file(&new);
-    }
-    placed.map(|()| listener)
-}
-
-/// A socket that is being served. Its drop ends that, and waits for a limit that is being set.
+/// A socket that is being served. Its drop ends that, removes the file unless another server's is there by now, and waits
+/// for a limit that is being set.
 #[derive(Debug)]
 pub struct Serving {
-    path: PathBuf,
+    file: SocketFile,
     stop: Arc<Mutex<bool>>,
     wake: Arc<UnixStream>,
     threads: Vec<JoinHandle<()>>,
@@ -223,7 +215,7 @@ pub struct Serving {
 impl Serving {
     /// Returns where the socket is.
     pub fn path(&self) -> &Path {
-        &self.path
+        self.file.path()
     }
 }
 
@@ -231,7 +223,7 @@ impl Drop for Serving {
     fn drop(&mut self) {
         *self.stop.lock().unwrap_or_else(PoisonError::into_inner) = true;
         wake(&self.wake);
-        let _ = fs::remove_file(&self.path);
+        self.file.remove();
         // A reclaimer that runs for a client's `set` may drop this value.
         for thread in self.threads.drain(..).filter(|thread| thread.thread().id() != thread::current().id()) {
             let _ = thread.join();

@@ -2,10 +2,13 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::event::PollFlags;
 
+use super::answers::error;
+use super::turns::Asked;
 use super::{LINE_MAX, PATIENCE};
 
 pub(super) struct Client {
@@ -13,8 +16,12 @@ pub(super) struct Client {
     pub(super) stream: UnixStream,
     pub(super) may_set: bool,
     pub(super) state: State,
-    /// What has been read of the next request.
+    /// What has been read and is not asked yet.
     pub(super) input: Vec<u8>,
+    /// The question whose turn has not come.
+    pub(super) asked: Option<Asked>,
+    /// True if the client says no more. What it has said before is answered.
+    pub(super) ended: bool,
     /// Since when it has been idle, sending, or taking.
     pub(super) since: Instant,
 }
@@ -24,7 +31,7 @@ pub(super) enum State {
     Setting,
     /// The answer, and how much of it has been taken. Then the client is dropped or may ask again.
     Answering {
-        line: Vec<u8>,
+        line: Arc<Vec<u8>>,
         sent: usize,
         last: bool,
     },
@@ -40,12 +47,33 @@ impl Client {
         }
     }
 
+    /// True if it has a question, or all that it has said is one.
     pub(super) fn has_question(&self) -> bool {
-        matches!(self.state, State::Asking) && self.input.contains(&b'\n')
+        let is_whole = self.input.contains(&b'\n') || self.ended && !self.input.is_empty();
+        matches!(self.state, State::Asking) && (self.asked.is_some() || is_whole)
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        matches!(self.state, State::Asking) && self.input.is_empty()
+        matches!(self.state, State::Asking) && self.input.is_empty() && self.asked.is_none()
+    }
+
+    /// Takes the next question out of what has been read.
+    pub(super) fn take_question(&mut self) {
+        if !matches!(self.state, State::Asking) || self.asked.is_some() {
+            return;
+        }
+        let end = match self.input.iter().position(|&byte| byte == b'\n') {
+            Some(end) => end,
+            None if self.input.len() >= LINE_MAX => {
+                return self.say(Arc::new(error("the question is longer than 4 KiB")), true);
+            }
+            None if !self.ended => return,
+            None if self.input.is_empty() => return self.state = State::Gone,
+            // The last line has no end but that of the client's half.
+            None => self.input.len(),
+        };
+        self.asked = Some(Asked::parse(&self.input[..end]));
+        self.input.drain(..self.input.len().min(end + 1));
     }
 
     /// Reads what is there. False: the client is gone.
@@ -53,16 +81,16 @@ impl Client {
         let mut bytes = [0; LINE_MAX];
         let room = LINE_MAX - self.input.len().min(LINE_MAX);
         match self.stream.read(&mut bytes[..room]) {
-            Ok(0) => false,
+            Ok(0) if room > 0 => self.ended = true,
             Ok(read) => {
                 if self.input.is_empty() {
                     self.since = Instant::now();
                 }
                 self.input.extend_from_slice(&bytes[..read]);
-                true
             }
-            Err(fault) => matches!(fault.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
+            Err(fault) => return matches!(fault.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
         }
+        true
     }
 
     /// Writes as much as the client takes. False: the client is gone, or all is said.
@@ -75,12 +103,12 @@ impl Client {
         if *sent < line.len() {
             return true;
         }
-        let goes_on = !*last;
+        let is_last = *last || self.ended && self.input.is_empty();
         (self.state, self.since) = (State::Asking, Instant::now());
-        goes_on
+        !is_last
     }
 
-    pub(super) fn say(&mut self, line: Vec<u8>, last: bool) {
+    pub(super) fn say(&mut self, line: Arc<Vec<u8>>, last: bool) {
         (self.state, self.since) = (State::Answering { line, sent: 0, last }, Instant::now());
         // Most answers are taken at once.
         if !self.write() {
@@ -95,14 +123,17 @@ pub(super) fn keep(client: &mut Client, events: PollFlags) -> bool {
         return false;
     }
     let goes_on = match client.state {
-        State::Asking if events.intersects(PollFlags::IN | PollFlags::HUP) => client.read(),
+        // What it has asked is answered first, so its room is bounded.
+        State::Asking if client.has_question() => true,
+        State::Asking if !client.ended && events.intersects(PollFlags::IN | PollFlags::HUP) => client.read(),
         State::Answering { .. } if events.intersects(PollFlags::OUT | PollFlags::HUP) => client.write(),
         State::Setting => !events.contains(PollFlags::HUP),
         State::Gone => false,
         _ => true,
     };
-    let may_take = !matches!(client.state, State::Setting) && !client.is_idle();
-    goes_on && !(may_take && client.since.elapsed() > PATIENCE)
+    // A client whose question waits for its turn, or whose limit is being set, waits for the service.
+    let is_slow = !matches!(client.state, State::Setting) && !client.is_idle() && !client.has_question();
+    goes_on && !(is_slow && client.since.elapsed() > PATIENCE)
 }
 
 #[cfg(test)]
@@ -115,17 +146,20 @@ mod tests {
     fn is_kept(state: State, input: &[u8], seconds: u64) -> bool {
         let (stream, _peer) = UnixStream::pair().expect("a pair of sockets");
         let since = Instant::now().checked_sub(Duration::from_secs(seconds)).expect("the machine runs for longer");
-        let mut client = Client { number: 1, stream, may_set: true, state, input: input.to_vec(), since };
+        let (input, asked) = (input.to_vec(), None);
+        let mut client = Client { number: 1, stream, may_set: true, state, input, asked, ended: false, since };
         keep(&mut client, PollFlags::empty())
     }
 
     #[test]
     fn patience_has_an_end() {
-        let answering = || State::Answering { line: b"{\"ok\":null}\n".to_vec(), sent: 3, last: false };
+        let line = Arc::new(b"{\"ok\":null}\n".to_vec());
+        let answering = || State::Answering { line: Arc::clone(&line), sent: 3, last: false };
         let seconds = [PATIENCE.as_secs() - 1, PATIENCE.as_secs() + 1];
         assert_eq!(seconds.map(|seconds| is_kept(State::Asking, b"{\"get\":", seconds)), [true, false]);
         assert_eq!(seconds.map(|seconds| is_kept(answering(), b"", seconds)), [true, false]);
-        // The one that waits for a limit is not slow; the one that asks nothing is idle.
+        // The one that waits for a limit or for its turn is not slow; the one that asks nothing is idle.
+        assert_eq!(seconds.map(|seconds| is_kept(State::Asking, b"{}\n", seconds)), [true, true]);
         assert_eq!(seconds.map(|seconds| is_kept(State::Setting, b"", seconds)), [true, true]);
         assert_eq!(seconds.map(|seconds| is_kept(State::Asking, b"", seconds)), [true, true]);
     }

@@ -13,7 +13,8 @@ use rustix::process::{Resource, getrlimit};
 
 use super::answers::{answer, error, incidents, rows};
 use super::client::{Client, State, keep};
-use super::{CLIENTS_MAX, Endpoint, IDLE, LINE_MAX};
+use super::turns::{Costs, Kind, ROUND};
+use super::{CLIENTS_MAX, Endpoint, IDLE};
 use crate::files;
 use crate::protocol::Question;
 
@@ -63,6 +64,10 @@ pub(super) struct Server {
     pub(super) numbers: u64,
     /// False: the system has not given the last client that came. It is asked again after a moment.
     pub(super) listens: bool,
+    pub(super) costs: Costs,
+    /// The last figures for a monitoring system, and when their reading began: one reading is the answer to all that asked
+    /// before it.
+    pub(super) metrics: Option<(Instant, Arc<Vec<u8>>)>,
 }
 
 impl Server {
@@ -86,8 +91,8 @@ impl Server {
     /// What each client is ready for, in their order. Where the system fails, nothing is, for a moment.
     fn poll(&self) -> Vec<PollFlags> {
         let wants = |client: &Client| match client.state {
-            State::Asking => PollFlags::IN,
-            State::Setting | State::Gone => PollFlags::empty(),
+            State::Asking if !client.ended && !client.has_question() => PollFlags::IN,
+            State::Asking | State::Setting | State::Gone => PollFlags::empty(),
             State::Answering { .. } => PollFlags::OUT,
         };
         // A client that the system does not give is there still, and would end each look at once.
@@ -96,7 +101,8 @@ impl Server {
         let first = fixed.len();
         let mut polled: Vec<PollFd<'_>> = fixed.into();
         polled.extend(self.clients.iter().map(|client| PollFd::new(&client.stream, wants(client))));
-        // Of a client that asks several questions at once the rest is here already. Else: to look whose time is over.
+        // Of a client that asks several questions at once the rest is here already, and some wait for their turn. Else: to
+        // look whose time is over.
         let has_more = self.clients.iter().any(Client::has_question);
         let tick = Timespec { tv_sec: i64::from(!has_more), tv_nsec: 0 };
         match poll(&mut polled, Some(&tick)) {
@@ -118,27 +124,35 @@ impl Server {
         let results = std::mem::take(&mut *self.results.lock().unwrap_or_else(PoisonError::into_inner));
         for (number, line) in results {
             if let Some(client) = self.clients.iter_mut().find(|client| client.number == number) {
-                client.say(line, false);
+                client.say(Arc::new(line), false);
             }
         }
     }
 
-    /// One question of each client: none waits for all questions of another.
+    /// One question of each client: none waits for all questions of another. Cheap ones come first, the one that has waited
+    /// longest is served in any case, and what is left has its turn in the next round.
     fn answer_all(&mut self) {
-        for at in 0..self.clients.len() {
-            let client = &mut self.clients[at];
-            if !matches!(client.state, State::Asking) {
-                continue;
-            }
-            match client.input.iter().position(|&byte| byte == b'\n') {
-                Some(end) => {
-                    let question: Vec<u8> = client.input.drain(..=end).collect();
-                    self.answer(at, &question[..end]);
-                }
-                None if client.input.len() >= LINE_MAX => client.say(error("the question is longer than 4 KiB"), true),
-                None => {}
-            }
+        self.clients.iter_mut().for_each(Client::take_question);
+        let asked = self.clients.iter().enumerate().filter_map(|(at, client)| Some((at, client.asked.as_ref()?)));
+        let cost = |kind, since| if self.is_at_hand(kind, since) { 0 } else { self.costs.of(kind) };
+        let mut order: Vec<_> = asked.map(|(at, asked)| (cost(asked.kind(), asked.since), asked.since, at)).collect();
+        order.sort_unstable();
+        let oldest = order.iter().min_by_key(|(_, since, _)| *since).map(|&(.., at)| at);
+        let begun = Instant::now();
+        let in_time = order.iter().map(|&(.., at)| at).take_while(|_| begun.elapsed() < ROUND);
+        for at in in_time.chain(oldest) {
+            self.answer(at);
         }
+        let waits =
+            |client: &Client| client.asked.as_ref().is_some_and(|asked| self.is_at_hand(asked.kind(), asked.since));
+        if !self.clients.iter().any(waits) {
+            self.metrics = None;
+        }
+    }
+
+    /// True if the answer is there: figures whose reading began after the question.
+    fn is_at_hand(&self, kind: Kind, since: Instant) -> bool {
+        kind == Kind::Metrics && self.metrics.as_ref().is_some_and(|(begun, _)| *begun >= since)
     }
 
     /// Bounds what is kept for clients that do not take their answers. Each has been given as much as the system keeps for
@@ -152,14 +166,28 @@ impl Server {
         }
     }
 
-    fn answer(&mut self, at: usize, question: &[u8]) {
+    /// Answers what a client has asked, if it has not been answered in this round.
+    fn answer(&mut self, at: usize) {
+        let Some(asked) = self.clients[at].asked.take() else { return };
+        let (begun, kind) = (Instant::now(), asked.kind());
+        let at_hand = self.is_at_hand(kind, asked.since);
         let Endpoint { runtime, exposition, .. } = &self.endpoint;
         let client = &mut self.clients[at];
-        let line = match serde_json::from_slice(question) {
+        let line = match asked.question {
             Ok(Question::Get { path, file }) => answer(files::read(runtime, &path, &file)),
             Ok(Question::Rows { path, depth, top }) => rows(runtime, &path, depth, top),
             Ok(Question::Incidents { path, most }) => incidents(runtime, &path, most),
-            Ok(Question::Metrics {}) => answer(Ok::<_, String>(exposition.openmetrics())),
+            Ok(Question::Metrics {}) => {
+                let (_, line) = match self.metrics.take().filter(|_| at_hand) {
+                    Some(metrics) => self.metrics.insert(metrics),
+                    None => {
+                        let line = answer(Ok::<_, String>(exposition.openmetrics()));
+                        self.costs.add(kind, begun.elapsed());
+                        self.metrics.insert((begun, Arc::new(line)))
+                    }
+                };
+                return client.say(Arc::clone(line), false);
+            }
             Ok(Question::Set { .. }) if !client.may_set => error("limits cannot be set here"),
             Ok(Question::Set { path, file, to }) => {
                 match self.sets.try_send(Set { client: client.number, path, file, to }) {
@@ -171,9 +199,10 @@ impl Server {
                     Err(TrySendError::Disconnected(_)) => error("limits cannot be set any more"),
                 }
             }
-            Err(fault) => error(format!("no question: {fault}")),
+            Err(fault) => error(fault),
         };
-        client.say(line, false);
+        self.costs.add(kind, begun.elapsed());
+        client.say(Arc::new(line), false);
     }
 
     fn accept(&mut self) {
@@ -200,8 +229,16 @@ impl Server {
             }
             self.numbers += 1;
             let may_set = self.endpoint.may_set && is_ours(&stream);
-            let (number, input, since) = (self.numbers, Vec::new(), Instant::now());
-            self.clients.push(Client { number, stream, may_set, state: State::Asking, input, since });
+            self.clients.push(Client {
+                number: self.numbers,
+                stream,
+                may_set,
+                state: State::Asking,
+                input: Vec::new(),
+                asked: None,
+                ended: false,
+                since: Instant::now(),
+            });
         }
     }
 }

@@ -7,6 +7,8 @@ mod blocked;
 mod hostile;
 mod limits;
 #[cfg(target_os = "linux")]
+mod place;
+#[cfg(target_os = "linux")]
 mod process;
 mod slow;
 
@@ -176,6 +178,43 @@ fn questions_in_a_row() {
         };
         assert_eq!(client.line(), Some(expected));
     }
+}
+
+/// A client says all and closes its half: each question is answered, also the last, which has no line feed, then it ends.
+#[test]
+fn a_client_that_closes_its_half() {
+    use std::net::Shutdown;
+
+    let service = Service::new(true);
+    let questions = |number: usize| {
+        let question = |number| json!({"get": {"path": format!("/{number}"), "file": "memory.max"}}).to_string();
+        (0..number).map(question).collect::<Vec<_>>().join("\n")
+    };
+    // More than the service reads at once, too.
+    for (number, end) in [(1, ""), (3, ""), (3, "\n"), (400, "")] {
+        let mut client = service.client();
+        client.say((questions(number) + end).as_bytes());
+        client.0.get_mut().shutdown(Shutdown::Write).expect("a socket");
+        for number in 0..number {
+            assert_eq!(client.line(), Some(json!({"error": format!("no group /{number}")})));
+        }
+        assert_eq!(client.line(), None, "after all answers");
+    }
+    let mut client = service.client();
+    client.say(b"{\"get\":{\"pa");
+    client.0.get_mut().shutdown(Shutdown::Write).expect("a socket");
+    assert!(client.line().is_some_and(|answer| answer["error"].is_string()), "a part of a question is none");
+    assert_eq!(client.line(), None);
+    if cfg!(target_os = "linux") {
+        let mut client = service.client();
+        client.say(json!({"set": {"path": "/", "file": "memory.max", "to": "1G"}}).to_string().as_bytes());
+        client.0.get_mut().shutdown(Shutdown::Write).expect("a socket");
+        assert_eq!((client.line(), client.line()), (Some(json!({"ok": null})), None));
+        assert_eq!(service.runtime.root().max(), 1 << 30);
+    }
+    let mut client = service.client();
+    client.0.get_mut().shutdown(Shutdown::Write).expect("a socket");
+    assert_eq!(client.line(), None, "it says nothing");
 }
 
 #[test]

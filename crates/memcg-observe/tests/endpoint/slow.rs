@@ -2,9 +2,10 @@
 
 use std::io::{ErrorKind, Read};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use memcg::{Group, Limits, Runtime};
+use memcg_observe::{Endpoint, Exposition};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
 
@@ -100,6 +101,43 @@ fn a_client_that_takes_its_time() {
     let answer: Value = serde_json::from_slice(&answer).expect("a whole line");
     assert_eq!(answer["ok"]["rows"].as_array().map(Vec::len), Some(1_000));
     assert_eq!(slow.ask(&get), json!({"ok": "max\n"}), "and it may ask again");
+    drop(groups);
+}
+
+/// Clients that ask what costs much, and never read: one that asks something small waits for a few of their answers, and
+/// one that asks the same waits for no more than all of them together.
+#[test]
+fn dear_questions_delay_no_other() {
+    const DEAF: u32 = 300;
+    let runtime = Runtime::builder().build().expect("no odd setting");
+    let groups: Vec<Group> =
+        (0..2_000_u64).map(|number| runtime.root().create(number, Limits::new()).expect("a free name")).collect();
+    let exposition = Exposition::new(&runtime).depth(1).top(500);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let endpoint = Endpoint::new(&runtime).exposition(exposition.clone());
+    let serving = endpoint.serve(folder.path().join("s")).expect("a new socket");
+    let client = || Client::new(serving.path().to_path_buf());
+    let get = json!({"get": {"path": "/", "file": "memory.max"}});
+    for dear in [json!({"metrics": {}}), json!({"rows": {"path": "/", "depth": 1, "top": 1_000}})] {
+        let begun = Instant::now();
+        assert!(client().ask(&dear)["ok"].is_string() || dear["rows"].is_object());
+        let cost = begun.elapsed();
+        let mut other = client();
+        assert_eq!(other.ask(&get), json!({"ok": "max\n"}));
+        let mut deaf: Vec<Client> = (0..DEAF).map(|_| client()).collect();
+        let begun = Instant::now();
+        deaf.iter_mut().for_each(|client| client.say(format!("{dear}\n").as_bytes()));
+        assert_eq!(other.ask(&get), json!({"ok": "max\n"}));
+        let waited = begun.elapsed();
+        // One after the other they take 300 times the cost of one.
+        assert!(waited < cost * DEAF / 6, "{waited:?}, where one {dear} takes {cost:?}");
+        if dear["metrics"].is_object() {
+            let text = other.ask(&dear);
+            let waited = begun.elapsed();
+            assert!(text["ok"].as_str().is_some_and(|text| text.ends_with("# EOF\n")));
+            assert!(waited < cost * DEAF / 3, "{waited:?}: one reading answers all, and takes {cost:?}");
+        }
+    }
     drop(groups);
 }
 
