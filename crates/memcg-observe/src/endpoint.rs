@@ -125,8 +125,8 @@ impl Endpoint {
         }
     }
 
-    /// The permissions of the socket's file: who may connect. `0o600` by default. They are set before the socket listens,
-    /// so no process connects before.
+    /// The permissions of the socket's file: who may connect. `0o600` by default. On Linux the file is made with them, so
+    /// no process connects before.
     pub fn mode(mut self, mode: u32) -> Endpoint {
         self.mode = mode;
         self

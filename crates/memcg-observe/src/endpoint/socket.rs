@@ -1,7 +1,9 @@
 //! The socket's file: made without a moment in which a process connects that may not, and removed by its owner alone.
 //!
-//! The kernel refuses connections to a socket that is bound and does not listen. So the permissions are set between the
-//! two, and the file has its own name from the beginning: a path may be as long as `bind` takes.
+//! The file has its own name from the beginning, so a path may be as long as `bind` takes. Linux makes it with the
+//! permissions that the socket has, so these are set before. Permissions that are set later are too late: a process whose
+//! connection has passed the look at them gets in when the socket listens, also where it is set between the two. Other
+//! systems have no better, and there they are set between the two.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, ErrorKind};
@@ -12,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 
@@ -31,7 +34,7 @@ pub(super) struct SocketFile {
 }
 
 impl SocketFile {
-    /// Binds, sets the permissions, and listens. It waits for no other process, but for one that is in this function for
+    /// Binds with these permissions, and listens. It waits for no other process, but for one that is in this function for
     /// the same folder, and for that one second at most.
     pub(super) fn bind(path: &Path, mode: u32) -> io::Result<(SocketFile, UnixListener)> {
         path.file_name().ok_or(ErrorKind::InvalidInput)?;
@@ -48,6 +51,8 @@ impl SocketFile {
             Err(fault) => return Err(fault),
         }
         let socket = new_socket()?;
+        // Less what the process's mask takes away. Other systems refuse it.
+        let _ = rustix::fs::fchmod(&socket, Mode::from_bits_truncate(mode as _));
         rustix::net::bind(&socket, &address)?;
         let listen = || {
             let there = fs::symlink_metadata(path)?;
