@@ -1,9 +1,9 @@
 //! Where samples come from: a service, or a recording of one. A thread of its own asks, so that no service holds up the
 //! keys.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -32,7 +32,15 @@ enum From {
 
 pub(crate) struct Source {
     from: From,
-    record: Option<File>,
+    record: Option<Recording>,
+}
+
+/// A new file with a line for each sample. It is made with the first one, so what fails before leaves none.
+struct Recording {
+    path: PathBuf,
+    file: Option<File>,
+    /// Bytes of whole lines.
+    whole: u64,
 }
 
 impl Source {
@@ -44,9 +52,11 @@ impl Source {
         Ok(Source { from: From::Recording { file: BufReader::new(File::open(path)?), line: 0 }, record: None })
     }
 
-    /// Keeps all samples in a new file, a line for each.
+    /// Keeps all samples in a new file, a line for each. Where no such file can be made it fails at once.
     pub(crate) fn record(mut self, path: &Path) -> io::Result<Source> {
-        self.record = Some(OpenOptions::new().write(true).create_new(true).open(path)?);
+        drop(new_file(path)?);
+        fs::remove_file(path)?;
+        self.record = Some(Recording { path: path.to_path_buf(), file: None, whole: 0 });
         Ok(self)
     }
 
@@ -56,8 +66,8 @@ impl Source {
             From::Recording { file, line } => return replayed(file, line),
             From::Service(client) => asked(client, want)?,
         };
-        if let Some(file) = &mut self.record {
-            write(file, &sample)?;
+        if let Some(recording) = &mut self.record {
+            recording.add(&sample)?;
         }
         Ok(Some(sample))
     }
@@ -73,16 +83,41 @@ impl Source {
     }
 }
 
-/// Writes a line of a recording, which a replay takes: longer ones are refused here, too.
-fn write(file: &mut impl Write, sample: &Sample) -> Result<(), SourceError> {
+fn new_file(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create_new(true).open(path)
+}
+
+impl Recording {
+    /// What fails leaves the whole lines before it, and no file where there are none.
+    fn add(&mut self, sample: &Sample) -> Result<(), SourceError> {
+        let line = line_of(sample)?;
+        if self.file.is_none() {
+            self.file = Some(new_file(&self.path).map_err(SourceError::Record)?);
+        }
+        let Some(file) = &mut self.file else { return Ok(()) };
+        // In one call: a process that is killed leaves whole lines.
+        let written = file.write_all(&line);
+        match written {
+            Ok(()) => self.whole += line.len() as u64,
+            Err(_) if self.whole == 0 => {
+                self.file = None;
+                let _ = fs::remove_file(&self.path);
+            }
+            Err(_) => drop(file.set_len(self.whole)),
+        }
+        written.map_err(SourceError::Record)
+    }
+}
+
+/// A line of a recording, which a replay takes: longer ones are refused here, too.
+fn line_of(sample: &Sample) -> Result<Vec<u8>, SourceError> {
     let mut line = serde_json::to_vec(sample).map_err(|fault| SourceError::Record(fault.into()))?;
     line.push(b'\n');
     if line.len() as u64 > LINE_MAX {
         let what = format!("a sample is longer than {} MiB: show fewer rows", LINE_MAX >> 20);
         return Err(SourceError::Record(io::Error::other(what)));
     }
-    // In one call: a process that is killed leaves whole lines.
-    file.write_all(&line).map_err(SourceError::Record)
+    Ok(line)
 }
 
 fn asked(client: &mut Client, want: &Want) -> Result<Sample, ClientError> {
@@ -109,6 +144,9 @@ pub(crate) fn replayed(file: &mut impl BufRead, line: &mut u64) -> Result<Option
     let fault = |what: String| SourceError::Replay { line: *line, what };
     let mut bytes = Vec::new();
     let read = file.take(LINE_MAX).read_until(b'\n', &mut bytes).map_err(|error| fault(error.to_string()))?;
+    if read == 0 && *line == 1 {
+        return Err(fault("it is empty: nothing was recorded".into()));
+    }
     if read == 0 {
         return Ok(None);
     }
@@ -216,18 +254,14 @@ mod tests {
             branches: Vec::new(),
             incidents: Vec::new(),
         };
-        let mut recording = Vec::new();
-        write(&mut recording, &sample(0)).unwrap();
-        let longest = sample(LINE_MAX as usize - recording.len());
-        recording.clear();
-        write(&mut recording, &longest).unwrap();
-        assert_eq!(recording.len() as u64, LINE_MAX);
-        assert_eq!(replayed(&mut recording.as_slice(), &mut 0).unwrap(), Some(longest.clone()));
+        let longest = sample(LINE_MAX as usize - line_of(&sample(0)).unwrap().len());
+        let line = line_of(&longest).unwrap();
+        assert_eq!(line.len() as u64, LINE_MAX);
+        assert_eq!(replayed(&mut line.as_slice(), &mut 0).unwrap(), Some(longest.clone()));
 
         let longer = Sample { at: 77, ..longest };
-        recording.clear();
-        let fault = write(&mut recording, &longer).unwrap_err().to_string();
+        let fault = line_of(&longer).unwrap_err().to_string();
         assert_eq!(fault, "recording: a sample is longer than 64 MiB: show fewer rows");
-        assert!(recording.is_empty(), "a refused sample leaves no part of a line");
+        assert!(replayed(&mut &b""[..], &mut 0).is_err() && replayed(&mut &b""[..], &mut 1).unwrap().is_none());
     }
 }
