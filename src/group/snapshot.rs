@@ -116,14 +116,19 @@ pub struct SnapshotRow {
     /// The highest usage, in bytes.
     pub peak: u64,
     /// The max in bytes; `u64::MAX` where there is none.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "limit"))]
     pub max: u64,
     /// The high in bytes; `u64::MAX` where there is none.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "limit"))]
     pub high: u64,
     /// The usage in bytes above which reclaim asks this group first; `u64::MAX` where there is none.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "limit"))]
     pub soft: u64,
     /// The bytes that reclaim touches last.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "limit"))]
     pub low: u64,
     /// The bytes that reclaim never touches.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "limit"))]
     pub min: u64,
     /// Bytes above max: see [`Group::forced`].
     pub forced: u64,
@@ -175,6 +180,7 @@ pub struct CounterRow {
     /// The highest usage.
     pub peak: u64,
     /// The max; `u64::MAX` where there is none.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "limit"))]
     pub max: u64,
     /// Charges refused because this counter was full.
     pub refused: u64,
@@ -320,6 +326,13 @@ impl CounterRow {
 fn percent(live: u64, max: u64) -> Option<u64> {
     let percent = (u128::from(live) * 100).checked_div(u128::from(max))?;
     (max < u64::MAX).then(|| u64::try_from(percent).unwrap_or(u64::MAX))
+}
+
+/// A limit; none where there is none, for the largest number means that here alone.
+#[cfg(feature = "serde")]
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn limit<S: serde::Serializer>(limit: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    serde::Serialize::serialize(&(*limit < u64::MAX).then_some(*limit), serializer)
 }
 
 #[cfg(feature = "serde")]

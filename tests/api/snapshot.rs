@@ -419,6 +419,7 @@ fn as_json() {
     let json = serde_json::to_value(runtime.snapshot()).expect("plain figures");
     assert_eq!(json[0]["path"], "/");
     assert_eq!((&json[0]["max"], &json[0]["percent_of_max"]), (&100.into(), &0.into()));
+    assert!(json[0]["high"].is_null() && json[0]["soft"].is_null() && json[0]["low"] == 0, "no limit is null");
     assert_eq!(json[0]["events"], serde_json::json!({"max": 1, "oom": 1}));
     assert_eq!((&json[0]["own"], &json[0]["stocked_bound"]), (&0.into(), &0.into()));
     assert_eq!(json[0]["counters"], serde_json::json!({}));

@@ -4,8 +4,12 @@
     allow(dead_code, reason = "each of the features reads a part")
 )]
 
-use memcg::{Freshness, Group, GroupCounter, Item, Ledger, Runtime, Unit};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
+use memcg::{Event, Freshness, Group, GroupCounter, Item, Ledger, Runtime, Unit};
+
+use crate::names::Names;
 use crate::protocol::{CounterRow, Row, Rows};
 
 /// The figures of a runtime for a monitoring system: see [`Exposition::new`].
@@ -16,6 +20,10 @@ use crate::protocol::{CounterRow, Row, Rows};
 /// of the children of those shown at the level above. What is used at a level and not by a group that is shown stands
 /// under `other`. So the usage of all groups of one level and of its `other` is the root's, and there are at most
 /// `1 + depth * (top + 1)` values of the label `group`.
+///
+/// A monitoring system keeps a series long after its group has gone. So a level has [`names`](Self::names) within an hour:
+/// where groups come and go by the thousand, those that find no place stand under `other`. The value and its clones count
+/// together, so keep one for all scrapes.
 ///
 /// Only usage of memory has an `other`. A sum of counts over groups that change from scrape to scrape would fall: the
 /// group above has the counts of all below it.
@@ -30,7 +38,10 @@ pub struct Exposition {
     pub(crate) runtime: Runtime,
     depth: usize,
     top: usize,
+    /// Names of a level within an hour; four times [`Self::top`] unless the caller says otherwise.
+    names: Option<usize>,
     has_ledger: bool,
+    shown: Arc<Mutex<Names>>,
 }
 
 /// The label `group` of what no group that is shown uses. No path is the same: a path begins with `/`.
@@ -54,18 +65,43 @@ impl Exposition {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn new(runtime: &Runtime) -> Exposition {
-        Exposition { runtime: runtime.clone(), depth: 2, top: 50, has_ledger: false }
+        let runtime = runtime.clone();
+        Exposition { runtime, depth: 2, top: 50, names: None, has_ledger: false, shown: Arc::default() }
     }
 
     /// Shows so many levels below the root.
     pub fn depth(mut self, depth: usize) -> Exposition {
-        self.depth = depth;
+        (self.depth, self.shown) = (depth, Arc::default());
         self
     }
 
     /// Shows so many groups of each level.
     pub fn top(mut self, top: usize) -> Exposition {
-        self.top = top;
+        (self.top, self.shown) = (top, Arc::default());
+        self
+    }
+
+    /// Shows at most so many names of each level within an hour; four times [`top`](Self::top) by default. A group whose
+    /// name was shown within the last hour keeps its place, so those that stay are not crowded out by those that come and
+    /// go. [`usize::MAX`] has no such bound.
+    ///
+    /// ```
+    /// use memcg::{Limits, Runtime};
+    /// use memcg_observe::Exposition;
+    ///
+    /// let runtime = Runtime::builder().build()?;
+    /// let exposition = Exposition::new(&runtime).top(10).names(20);
+    /// # #[cfg(feature = "openmetrics")]
+    /// for query in 0..100_u64 {
+    ///     let group = runtime.root().create(query, Limits::new())?;
+    ///     let is_shown = exposition.openmetrics().contains(&format!("group=\"/{query}\""));
+    ///     assert_eq!(is_shown, query < 20);
+    ///     group.offline()?;
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn names(mut self, most: usize) -> Exposition {
+        (self.names, self.shown) = (Some(most), Arc::default());
         self
     }
 
@@ -99,11 +135,21 @@ impl Exposition {
     pub(crate) fn read(&self) -> Figures {
         let of_ledger = LEDGER.into_iter().filter(|_| self.has_ledger).map(|item| (item.name.to_string(), Unit::Bytes));
         let items = self.runtime.items().map(|item| (item.name.to_string(), item.unit)).chain(of_ledger).collect();
-        Figures { groups: self.rows(self.runtime.root()), items, process: Process::read(&self.runtime) }
+        let (places, now) = (self.names.unwrap_or(self.top.saturating_mul(4)), Instant::now());
+        let groups = self.rows_where(self.runtime.root(), |depth, group| {
+            let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+            places == usize::MAX || shown.admit(depth, places, &group.path(), now)
+        });
+        Figures { groups, items, process: Process::read(&self.runtime) }
     }
 
     /// What is shown of `group` and of the groups below it, and the usage under `other`, by level.
     pub(crate) fn rows(&self, group: Group) -> Rows {
+        self.rows_where(group, |_, _| true)
+    }
+
+    /// The same, of those groups that have a place.
+    fn rows_where(&self, group: Group, has_place: impl Fn(usize, &Group) -> bool) -> Rows {
         let usage = group.usage();
         let mut rows = vec![(group, usage, 0)];
         let (mut first, mut others) = (0, Vec::new());
@@ -114,7 +160,8 @@ impl Exposition {
                 break;
             }
             level.sort_by_key(|&(_, usage)| std::cmp::Reverse(usage));
-            level.truncate(self.top);
+            let level: Vec<(Group, u64)> =
+                level.into_iter().filter(|(group, _)| has_place(depth, group)).take(self.top).collect();
             let shown = level.iter().fold(0, |sum: u64, &(_, usage)| sum.saturating_add(usage));
             others.push((depth, usage.saturating_sub(shown)));
             first = rows.len();
@@ -221,6 +268,12 @@ pub(crate) fn name_of(unit: Unit) -> &'static str {
     }
 }
 
+/// The events of a group by name, those that have not happened included: a count that appears with 1 has not risen for a
+/// monitoring system.
+pub(crate) fn events_of(row: &Row) -> impl Iterator<Item = (&'static str, u64)> {
+    Event::ALL.into_iter().map(|event| (event.name(), row.events.get(event.name()).copied().unwrap_or(0)))
+}
+
 /// What each group has as a gauge, beside usage.
 pub(crate) struct GroupGauge {
     /// Behind `memcg_`, and without its unit.
@@ -242,8 +295,8 @@ pub(crate) const GAUGES: [GroupGauge; 9] = [
     gauge("max", "The limit that charges do not pass", |row| below_max(row.max)),
     gauge("high", "The limit above which charges are delayed", |row| below_max(row.high)),
     gauge("soft", "The limit above which reclaim asks first", |row| below_max(row.soft)),
-    gauge("low", "What reclaim touches last", |row| above_zero(row.low)),
-    gauge("min", "What reclaim never touches", |row| above_zero(row.min)),
+    gauge("low", "What reclaim touches last", |row| above_zero(row.low).and_then(below_max)),
+    gauge("min", "What reclaim never touches", |row| above_zero(row.min).and_then(below_max)),
     GroupGauge { name: "waiting_charges", about: "Charges in line", is_bytes: false, figure: |row| Some(row.waiting) },
 ];
 

@@ -2,7 +2,7 @@
 
 use metrics::{counter, gauge};
 
-use crate::exposition::{COUNTER_GAUGES, CounterGauge, Exposition, GAUGES, GroupGauge, OTHER, STALLED};
+use crate::exposition::{COUNTER_GAUGES, CounterGauge, Exposition, GAUGES, GroupGauge, OTHER, STALLED, events_of};
 use crate::protocol::{CounterRow, Row};
 
 impl Exposition {
@@ -51,9 +51,9 @@ fn record(row: &Row) {
         // A counter of the facade has no fraction.
         gauge!(format!("memcg_pressure_{}_seconds_total", stalled.name), &labels()).set(stalled.seconds(row));
     }
-    for (event, count) in &row.events {
+    for (event, count) in events_of(row) {
         let [group, depth] = labels();
-        counter!("memcg_events_total", &[group, depth, ("event", event.clone())]).absolute(*count);
+        counter!("memcg_events_total", &[group, depth, ("event", event.to_string())]).absolute(count);
     }
 }
 

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Path, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio::sync::Mutex;
 use tokio::task;
 
 use crate::exposition::Exposition;
-use crate::{CONTENT_TYPE, files};
+use crate::{CONTENT_TYPE, TEXT_CONTENT_TYPE, files};
 
 const TEXT: &str = "text/plain; charset=utf-8";
 
@@ -26,7 +26,7 @@ impl Exposition {
     ///
     /// | path | answer |
     /// |---|---|
-    /// | `/metrics` | [`openmetrics`](Self::openmetrics) |
+    /// | `/metrics` | [`openmetrics`](Self::openmetrics), or [`text`](Self::text) where the client would rather have that |
     /// | `/memcg/acme/memory.max` | what that [`File`](crate::File) of the group `/acme` has; 404 where there is none |
     ///
     /// A request waits for those before it and is then served on tokio's threads for blocking work, so no async worker
@@ -63,8 +63,35 @@ impl Shared {
     }
 }
 
-async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
-    shared.read(|exposition| ([(header::CONTENT_TYPE, CONTENT_TYPE)], exposition.openmetrics()).into_response()).await
+async fn metrics(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
+    let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let wants_text = wants_text(&accepted.collect::<Vec<_>>().join(","));
+    let read = move |exposition: &Exposition| {
+        let (kind, text) = match wants_text {
+            true => (TEXT_CONTENT_TYPE, exposition.text()),
+            false => (CONTENT_TYPE, exposition.openmetrics()),
+        };
+        ([(header::CONTENT_TYPE, kind), (header::VARY, "accept")], text).into_response()
+    };
+    shared.read(read).await
+}
+
+/// True if a client with this header `Accept` takes plain text, and OpenMetrics not at all or with a lower weight.
+fn wants_text(accept: &str) -> bool {
+    let ranges: Vec<(String, f32)> = accept.split(',').filter_map(range).collect();
+    // The most exact range decides.
+    let weight = |kinds: [&str; 3]| kinds.iter().find_map(|kind| ranges.iter().find(|range| range.0 == *kind));
+    let weight = |kinds| weight(kinds).map_or(0.0, |range| range.1);
+    let text = weight(["text/plain", "text/*", "*/*"]);
+    text > weight(["application/openmetrics-text", "application/*", "*/*"])
+}
+
+/// A range of media types with its weight, such as `text/plain;q=0.5`.
+fn range(text: &str) -> Option<(String, f32)> {
+    let mut parts = text.split(';').map(|part| part.trim().to_ascii_lowercase());
+    let kind = parts.next().filter(|kind| !kind.is_empty())?;
+    let weight = parts.find_map(|part| part.strip_prefix("q=")?.trim().parse::<f32>().ok());
+    Some((kind, weight.unwrap_or(1.0)))
 }
 
 async fn file(State(shared): State<Arc<Shared>>, Path(path): Path<String>) -> Response {
@@ -76,4 +103,25 @@ async fn file(State(shared): State<Arc<Shared>>, Path(path): Path<String>) -> Re
         }
     };
     shared.read(read).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::wants_text;
+
+    #[test]
+    fn what_a_client_would_rather_have() {
+        for text in ["text/plain", "TEXT/Plain; version=0.0.4", "text/*", "text/plain;q=0.5, */*;q=0.1"] {
+            assert!(wants_text(text), "{text}");
+        }
+        let rather = "application/openmetrics-text;q=0.2, text/plain; version=0.0.4; q=0.4";
+        assert!(wants_text(rather) && wants_text("application/openmetrics-text;q=0, */*"));
+        let prometheus = "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,\
+            text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
+        for other in
+            ["", "*/*", prometheus, "application/openmetrics-text, text/plain", "text/html", "q=1", ";,", "image/*"]
+        {
+            assert!(!wants_text(other), "{other}");
+        }
+    }
 }

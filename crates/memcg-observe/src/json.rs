@@ -13,7 +13,7 @@ struct Json<'a> {
 }
 
 /// Returns a snapshot as one line of JSON: an object with `format` (1), `barrier` (`membarrier`, `fence` or `degraded`) and
-/// `rows`, each with the fields of [`SnapshotRow`]. A limit that is not set is `18446744073709551615`.
+/// `rows`, each with the fields of [`SnapshotRow`]. A limit that is not set is `null`.
 ///
 /// ```
 /// use memcg::Runtime;

@@ -16,6 +16,8 @@ mod files;
 #[cfg(feature = "axum")]
 mod http;
 mod json;
+#[cfg(any(feature = "openmetrics", feature = "metrics", feature = "opentelemetry"))]
+mod names;
 #[cfg(feature = "openmetrics")]
 mod openmetrics;
 pub mod protocol;
@@ -33,8 +35,12 @@ pub use json::json;
 #[cfg(feature = "opentelemetry")]
 pub use telemetry::Observed;
 #[cfg(feature = "tracing")]
-pub use trace::{Trace, trace};
+pub use trace::{TRACED_A_SECOND, Trace, trace};
 
 /// The content type of [`Exposition::openmetrics`].
 #[cfg(feature = "openmetrics")]
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The content type of [`Exposition::text`].
+#[cfg(feature = "openmetrics")]
+pub const TEXT_CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";

@@ -11,7 +11,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::exposition::{
     COUNTER_GAUGES, COUNTER_REFUSED, CounterGauge, EVENTS, Exposition, Figures, GAUGES, GroupGauge, OTHER, REFUSED,
-    STALLED, USAGE, name_of,
+    STALLED, USAGE, events_of, name_of,
 };
 use crate::protocol::{CounterRow, Row};
 
@@ -32,6 +32,15 @@ fn encode_gauge(sample: &mut MetricEncoder<'_>, unit: ItemUnit, figure: i64) -> 
     match unit {
         ItemUnit::Nanoseconds => sample.encode_gauge(&(figure as f64 / NANOS)),
         _ => sample.encode_gauge(&figure),
+    }
+}
+
+/// A figure that has no sign. Protocol buffers have whole numbers with a sign alone, so a larger one has a fraction there,
+/// and in the text, too.
+fn encode_unsigned(sample: &mut MetricEncoder<'_>, figure: u64) -> Result<(), fmt::Error> {
+    match i64::try_from(figure) {
+        Ok(figure) => sample.encode_gauge(&figure),
+        Err(_) => sample.encode_gauge(&(figure as f64)),
     }
 }
 
@@ -66,6 +75,41 @@ impl Exposition {
         let _ = encode_registry(&mut text, &registry).and_then(|()| encode_eof(&mut text));
         text
     }
+
+    /// Returns the same figures in the older text format of Prometheus (0.0.4), whose content type is
+    /// [`TEXT_CONTENT_TYPE`](crate::TEXT_CONTENT_TYPE): for what reads plain text alone.
+    ///
+    /// ```
+    /// let runtime = memcg::Runtime::builder().build()?;
+    /// let text = memcg_observe::Exposition::new(&runtime).text();
+    /// assert!(text.contains("# TYPE memcg_refused_charges_total counter\n"));
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn text(&self) -> String {
+        plain(&self.openmetrics())
+    }
+}
+
+/// In the older format a count has one name in all lines, no line has the unit, and none marks the end.
+fn plain(openmetrics: &str) -> String {
+    let (mut text, mut help) = (String::with_capacity(openmetrics.len()), None);
+    for line in openmetrics.split_terminator('\n') {
+        let said = line.strip_prefix("# ").and_then(|said| said.split_once(' ').or(Some((said, ""))));
+        match said {
+            Some(("EOF" | "UNIT", _)) => {}
+            Some(("HELP", rest)) => help = Some(rest),
+            Some(("TYPE", rest)) => {
+                let suffix = if rest.ends_with(" counter") { "_total " } else { " " };
+                for (word, rest) in [("HELP", help.take()), ("TYPE", Some(rest))] {
+                    if let Some((name, rest)) = rest.and_then(|rest| rest.split_once(' ')) {
+                        text.extend(["# ", word, " ", name, suffix, rest, "\n"]);
+                    }
+                }
+            }
+            _ => text.extend([line, "\n"]),
+        }
+    }
+    text
 }
 
 impl Collector for Exposition {
@@ -78,10 +122,10 @@ impl Figures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let mut usage = encoder.encode_descriptor("memcg_usage", USAGE, Some(&Unit::Bytes), MetricType::Gauge)?;
         for row in &self.groups.rows {
-            usage.encode_family(&labels(row))?.encode_gauge(&row.usage)?;
+            encode_unsigned(&mut usage.encode_family(&labels(row))?, row.usage)?;
         }
         for &(depth, bytes) in &self.groups.others {
-            usage.encode_family(&labels_of(OTHER, depth))?.encode_gauge(&bytes)?;
+            encode_unsigned(&mut usage.encode_family(&labels_of(OTHER, depth))?, bytes)?;
         }
         for GroupGauge { name, about, is_bytes, figure } in GAUGES {
             if self.groups.rows.iter().all(|row| figure(row).is_none()) {
@@ -90,7 +134,7 @@ impl Figures {
             let (name, unit) = (format!("memcg_{name}"), is_bytes.then_some(Unit::Bytes));
             let mut gauge = encoder.encode_descriptor(&name, about, unit.as_ref(), MetricType::Gauge)?;
             for (row, figure) in self.groups.rows.iter().filter_map(|row| Some((row, figure(row)?))) {
-                gauge.encode_family(&labels(row))?.encode_gauge(&figure)?;
+                encode_unsigned(&mut gauge.encode_family(&labels(row))?, figure)?;
             }
         }
         let mut refused = encoder.encode_descriptor("memcg_refused_charges", REFUSED, None, MetricType::Counter)?;
@@ -99,9 +143,9 @@ impl Figures {
         }
         let mut events = encoder.encode_descriptor("memcg_events", EVENTS, None, MetricType::Counter)?;
         for row in &self.groups.rows {
-            for (event, count) in &row.events {
-                let labels = (labels(row), [("event", event.as_str())]);
-                events.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(count, None)?;
+            for (event, count) in events_of(row) {
+                let labels = (labels(row), [("event", event)]);
+                events.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&count, None)?;
             }
         }
         for stalled in STALLED {
@@ -178,7 +222,7 @@ impl Figures {
     fn encode_process(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         for (name, about, figure) in self.process.gauges() {
             let name = format!("memcg_{name}");
-            encoder.encode_descriptor(&name, about, None, MetricType::Gauge)?.encode_gauge(&figure)?;
+            encode_unsigned(&mut encoder.encode_descriptor(&name, about, None, MetricType::Gauge)?, figure)?;
         }
         for (name, about, is_bytes, count) in self.process.counters() {
             let (name, unit) = (format!("memcg_{name}"), is_bytes.then_some(Unit::Bytes));
@@ -186,5 +230,19 @@ impl Figures {
             counter.encode_counter::<NoLabelSet, _, u64>(&count, None)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_older_text() {
+        let openmetrics = "# HELP a_bytes Some text.\n# TYPE a_bytes gauge\n# UNIT a_bytes bytes\na_bytes{x=\"# EOF\"} 1\n\
+            # HELP b Other text.\n# TYPE b counter\nb_total 2\n# EOF\n";
+        let expected = "# HELP a_bytes Some text.\n# TYPE a_bytes gauge\na_bytes{x=\"# EOF\"} 1\n\
+            # HELP b_total Other text.\n# TYPE b_total counter\nb_total 2\n";
+        assert_eq!(plain(openmetrics), expected);
     }
 }

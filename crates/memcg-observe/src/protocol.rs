@@ -104,13 +104,15 @@ pub struct Rows {
     pub others: Vec<(usize, u64)>,
 }
 
-/// One group with its figures, those of the groups below it included. A later version may add fields.
+/// One group with its figures, those of the groups below it included. A later version may add fields. In a line a limit
+/// that is not set, `u64::MAX` here, is `null`.
 ///
 /// ```
 /// use memcg_observe::protocol::Row;
 ///
 /// let row = Row { path: "/acme".into(), usage: 4_096, max: u64::MAX, ..Row::default() };
 /// let line = serde_json::to_string(&row)?;
+/// assert!(line.contains("\"max\":null,\"high\":0"));
 /// assert_eq!(serde_json::from_str::<Row>(&line)?, row);
 /// # Ok::<(), serde_json::Error>(())
 /// ```
@@ -130,14 +132,19 @@ pub struct Row {
     /// Bytes above max.
     pub forced: u64,
     /// The max in bytes; `u64::MAX` where there is none.
+    #[serde(with = "limit")]
     pub max: u64,
     /// The high in bytes; `u64::MAX` where there is none.
+    #[serde(with = "limit")]
     pub high: u64,
     /// The soft limit in bytes; `u64::MAX` where there is none.
+    #[serde(with = "limit")]
     pub soft: u64,
     /// The bytes that reclaim touches last.
+    #[serde(with = "limit")]
     pub low: u64,
     /// The bytes that reclaim never touches.
+    #[serde(with = "limit")]
     pub min: u64,
     /// Charges in line.
     pub waiting: u64,
@@ -153,6 +160,20 @@ pub struct Row {
     /// For how long charges stood still for memory.
     #[serde(default)]
     pub pressure: Pressure,
+}
+
+/// A limit in a line: `null` for none.
+mod limit {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    pub(super) fn serialize<S: Serializer>(limit: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+        serde::Serialize::serialize(&(*limit < u64::MAX).then_some(*limit), serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+        Ok(Option::deserialize(deserializer)?.unwrap_or(u64::MAX))
+    }
 }
 
 /// For how long charges of a group, the groups below it included, stood still for memory: [`memcg::GroupPressure`].
@@ -218,6 +239,7 @@ pub struct CounterRow {
     /// The highest usage.
     pub peak: u64,
     /// The max; `u64::MAX` where there is none.
+    #[serde(with = "limit")]
     pub max: u64,
     /// Charges refused because this counter was full.
     pub refused: u64,

@@ -9,7 +9,7 @@ use opentelemetry::metrics::{AsyncInstrument, Meter};
 
 use crate::exposition::{
     COUNTER_GAUGES, COUNTER_REFUSED, CounterGauge, EVENTS, Exposition, Figures, GAUGES, GroupGauge, OTHER, Process,
-    REFUSED, STALLED, USAGE,
+    REFUSED, STALLED, USAGE, events_of,
 };
 use crate::protocol::{CounterRow, Row};
 
@@ -154,7 +154,7 @@ fn observe_counts(meter: &Meter, source: &Weak<Source>) {
     let events = meter.u64_observable_counter("memcg.events").with_description(EVENTS).with_unit("1");
     let observe = callback(source, |figures, counter| {
         for row in &figures.groups.rows {
-            for (event, &count) in &row.events {
+            for (event, count) in events_of(row) {
                 counter.observe(count, &with(labels(row), "event", event));
             }
         }

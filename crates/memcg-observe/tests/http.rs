@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use axum::Router;
 use memcg::{Bytes, Limits, Runtime};
-use memcg_observe::{CONTENT_TYPE, Exposition};
+use memcg_observe::{CONTENT_TYPE, Exposition, TEXT_CONTENT_TYPE};
 use openmetrics_parser::openmetrics::parse_openmetrics;
+use openmetrics_parser::prometheus::parse_prometheus;
 use tokio::net::TcpListener;
 
 const KIB: u64 = 1 << 10;
@@ -33,9 +34,15 @@ struct Answer {
 }
 
 fn ask(address: SocketAddr, method: &str, path: &str) -> Answer {
+    ask_with(address, method, path, "")
+}
+
+/// Asks with these lines in the head, too.
+fn ask_with(address: SocketAddr, method: &str, path: &str, more: &str) -> Answer {
     let mut stream = TcpStream::connect(address).expect("the server listens");
     stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time");
-    write!(stream, "{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").expect("the server reads");
+    write!(stream, "{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{more}\r\n")
+        .expect("the server reads");
     let mut text = String::new();
     stream.read_to_string(&mut text).expect("an answer");
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no head: {text:?}"));
@@ -81,6 +88,38 @@ fn files_and_metrics() {
         assert_eq!(acme.max(), 64 << 10);
         let head = ask(address, "HEAD", "/metrics");
         assert_eq!((head.status, head.body.as_str()), (200, ""));
+    });
+    drop(held);
+}
+
+/// A client that takes plain text alone gets that, in the format that Prometheus has had before.
+#[test]
+fn plain_text_where_only_that_is_accepted() {
+    let runtime = Runtime::builder().batch(Bytes(0)).build().expect("no odd setting");
+    let acme = runtime.root().create("acme", Limits::new().max(64 << 10)).expect("a free name");
+    let held = acme.charge(Bytes(3 * KIB));
+    served(&runtime, |address| {
+        let of = |accept: &str| ask_with(address, "GET", "/metrics", accept);
+        let plain = of("Accept: text/plain\r\n");
+        assert!(
+            plain.status == 200 && plain.head.contains(&format!("content-type: {TEXT_CONTENT_TYPE}")),
+            "{}",
+            plain.head
+        );
+        let families = parse_prometheus(&plain.body).unwrap_or_else(|fault| panic!("{fault}: {}", plain.body)).families;
+        assert!(families.contains_key("memcg_usage_bytes") && families.contains_key("memcg_refused_charges_total"));
+        assert!(!plain.body.contains("# EOF") && !plain.body.contains("# UNIT"));
+        let whole = of("");
+        // All samples are in both.
+        let samples = |text: &str| text.lines().filter(|line| !line.starts_with('#')).count();
+        assert_eq!(samples(&plain.body), samples(&whole.body));
+        for accept in
+            ["", "Accept: */*\r\n", "Accept: application/openmetrics-text; version=1.0.0\r\nAccept: text/plain\r\n"]
+        {
+            let answer = of(accept);
+            assert!(answer.head.contains(&format!("content-type: {CONTENT_TYPE}")), "{accept}: {}", answer.head);
+            assert!(answer.body.ends_with("# EOF\n"), "{accept}");
+        }
     });
     drop(held);
 }

@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::task::{Context, Waker};
 
 use memcg::allocator::Owner;
-use memcg::{Bytes, Charge, Group, Limits, Runtime, Stat, Unit};
+use memcg::{Bytes, Charge, Group, Limit, Limits, Runtime, Stat, Unit};
 use memcg_observe::Exposition;
 use openmetrics_parser::openmetrics::parse_openmetrics;
 use openmetrics_parser::{MetricNumber, OpenMetricsValue};
@@ -106,6 +106,91 @@ fn figures_of_groups() {
     assert!(!samples.contains_key("memcg_high_bytes"), "no group has a high");
     assert_eq!(samples["memcg_max_bytes"].len(), 1, "one group has a max");
     drop(held);
+}
+
+/// What has not happened yet is there with 0, so the first time is a rise: `increase()` counts it.
+#[test]
+fn counts_exist_from_the_first_scrape() {
+    let runtime = runtime();
+    let acme = runtime.root().create("acme", Limits::new().max(100)).expect("a free name");
+    let exposition = Exposition::new(&runtime);
+    let before = parsed(&exposition);
+    for event in memcg::Event::ALL {
+        for group in ["/", "/acme"] {
+            assert_eq!(one(&before, "memcg_events", &[("group", group), ("event", event.name())]), 0.0, "{event:?}");
+        }
+    }
+    assert_eq!(one(&before, "memcg_refused_charges", &[("group", "/acme")]), 0.0);
+    assert!(acme.try_charge(Bytes(101)).is_err());
+    let after = parsed(&exposition);
+    assert_eq!(one(&after, "memcg_events", &[("group", "/acme"), ("event", "oom")]), 1.0);
+    let series =
+        |samples: &Samples| samples["memcg_events"].iter().map(|(labels, _)| labels.clone()).collect::<Vec<_>>();
+    assert_eq!(series(&before), series(&after), "no series has come");
+    #[cfg(feature = "metrics")]
+    assert_facade_has_the_same(&exposition, 40);
+}
+
+/// A limit that is not set has no sample. All others have a figure that each encoding has, whole numbers with a sign.
+#[test]
+fn limits_that_are_not_set_and_large_ones() {
+    let runtime = runtime();
+    let limits =
+        Limits::new().max(Bytes(u64::MAX - 1)).high(Bytes(1 << 40)).low(Limit::Unlimited).min(Limit::Unlimited);
+    let acme = runtime.root().create("acme", limits).expect("a free name");
+    let exposition = Exposition::new(&runtime);
+    let samples = parsed(&exposition);
+    for absent in ["memcg_low_bytes", "memcg_min_bytes", "memcg_soft_bytes"] {
+        assert!(!samples.contains_key(absent), "{absent}");
+    }
+    assert_eq!(one(&samples, "memcg_max_bytes", &[("group", "/acme")]), (u64::MAX - 1) as f64);
+    assert_eq!(samples["memcg_max_bytes"].len(), 1);
+    for text in [exposition.openmetrics(), exposition.text()] {
+        let figures = text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.rsplit_once(' '));
+        for (series, figure) in figures {
+            let is_whole = figure.bytes().all(|byte| byte.is_ascii_digit());
+            assert!(!is_whole || figure.parse::<i64>().is_ok(), "{series} {figure}");
+        }
+    }
+    drop(acme);
+    // In JSON it is null, and a file has the kernel's word.
+    let row =
+        &serde_json::from_str::<serde_json::Value>(&memcg_observe::json(&runtime.snapshot())).expect("JSON")["rows"][1];
+    let figures = ["max", "high", "soft", "low", "min"].map(|name| row[name].as_u64());
+    assert_eq!(figures, [Some(u64::MAX - 1), Some(1 << 40), None, None, None], "{row}");
+    assert!(row["low"].is_null(), "{row}");
+    assert_eq!(memcg_observe::read(&runtime, "/acme", "memory.low").expect("a file"), "max\n");
+}
+
+/// Names that come and go by the thousand, beside groups that stay: those that stay are shown, the names are bounded, and
+/// the usage of a level is the root's whatever is shown.
+#[test]
+fn names_that_come_and_go() {
+    let runtime = runtime();
+    let root = runtime.root();
+    let (stays, held) = filled(&root, "stays", 1);
+    let exposition = Exposition::new(&runtime).top(10);
+    let mut names = std::collections::BTreeSet::new();
+    for query in 0..1_000 {
+        // Each is larger than what stays, and has one below.
+        let (query, charge) = filled(&root, &format!("q{query}"), 5);
+        let (step, below) = filled(&query, &format!("{}step", &query.path()[1..]), 5);
+        let samples = parsed(&exposition);
+        // Where no group that is shown has one below, there is no second level.
+        let usage = &samples["memcg_usage_bytes"];
+        let of_level = |level: &str| {
+            let figures = usage.iter().filter(|(labels, _)| labels["depth"] == level).map(|(_, figure)| *figure);
+            figures.collect::<Vec<f64>>()
+        };
+        assert_eq!(of_level("1").iter().sum::<f64>(), root.usage() as f64);
+        assert!(of_level("2").is_empty() || of_level("2").iter().sum::<f64>() == root.usage() as f64);
+        names.extend(samples["memcg_peak_bytes"].iter().map(|(labels, _)| labels["group"].clone()));
+        assert!(samples["memcg_peak_bytes"].iter().any(|(labels, _)| labels["group"] == "/stays"));
+        drop((charge, below, step));
+        query.offline_tree();
+    }
+    assert!(names.len() <= 1 + 2 * 40, "{} names, of 2 levels with 40 places", names.len());
+    drop((held, stays));
 }
 
 /// One metric for each unit, for a counter has any.

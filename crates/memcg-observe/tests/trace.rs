@@ -99,3 +99,26 @@ fn a_delay_is_reported() {
     });
     assert_eq!(lines, ["DEBUG memcg event=\"high\" group=\"/\" count=1 times=1"]);
 }
+
+/// A hundred thousand refusals are some lines, and the lines together say how many there were.
+#[test]
+fn many_refusals_are_few_lines() {
+    const REFUSALS: u64 = 100_000;
+    let begun = std::time::Instant::now();
+    let lines = lines_of(|root| {
+        let acme = root.create("acme", Limits::new()).expect("a free name");
+        for _ in 0..REFUSALS {
+            assert!(acme.try_charge(Bytes(101)).is_err());
+        }
+    });
+    // Two events, at most 10 lines within each second, and the last of the drop.
+    let seconds = begun.elapsed().as_secs() as usize + 1;
+    assert!(lines.len() <= 2 * (10 * (seconds + 1) + 1), "{} lines within {seconds} s", lines.len());
+    let oom: Vec<&String> = lines.iter().filter(|line| line.contains("event=\"oom\"")).collect();
+    let field = |line: &str, name: &str| {
+        let value = line.split(&format!("{name}=")).nth(1).and_then(|rest| rest.split(' ').next());
+        value.and_then(|value| value.parse::<u64>().ok()).expect("a number")
+    };
+    assert_eq!(oom.iter().map(|line| field(line, "times")).sum::<u64>(), REFUSALS);
+    assert_eq!(oom.iter().map(|line| field(line, "count")).max(), Some(REFUSALS), "the last one has the count");
+}

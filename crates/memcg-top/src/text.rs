@@ -36,7 +36,7 @@ pub(crate) fn bytes(bytes: u64) -> String {
 
 /// A limit, where `u64::MAX` says that there is none.
 pub(crate) fn limit(limit: u64) -> String {
-    if limit == u64::MAX { "none".into() } else { bytes(limit) }
+    if limit == u64::MAX { "max".into() } else { bytes(limit) }
 }
 
 /// Hundredths of a per cent.
@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn figures_are_short() {
         assert_eq!([bytes(0), bytes(1023), bytes(1024), bytes(1536 << 20)], ["0B", "1023B", "1.0K", "1.5G"]);
-        assert_eq!([bytes((1 << 20) - 1), bytes(u64::MAX), limit(u64::MAX)], ["1.0M", "16.0E", "none"]);
+        assert_eq!([bytes((1 << 20) - 1), bytes(u64::MAX), limit(u64::MAX)], ["1.0M", "16.0E", "max"]);
         assert_eq!([rate(None), rate(Some(0.4)), rate(Some(-2048.0))], ["", "0", "-2.0K"]);
         assert_eq!(
             [count(0.0), count(1.25), count(42.0), count(12_345.0), count(2e19)],

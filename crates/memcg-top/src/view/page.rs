@@ -88,7 +88,7 @@ fn figures_of(seen: &Seen, has_gone: bool) -> Vec<TextLine<'static>> {
         pair("high", text::limit(row.high), "waiting", text::count(row.waiting as f64)),
         pair("soft", text::limit(row.soft), "refused", text::count(row.refused as f64)),
         pair("some 10s", text::percent(row.pressure.some.avg10), "full 10s", text::percent(row.pressure.full.avg10)),
-        pair("low, min", format!("{} {}", text::bytes(row.low), text::bytes(row.min)), "refused/s", refused),
+        pair("low, min", format!("{} {}", text::limit(row.low), text::limit(row.min)), "refused/s", refused),
     ]
 }
 
