@@ -96,3 +96,20 @@ mod calls {
         None
     }
 }
+
+// `mincore(2)` is Linux's.
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::numa::mapping::Mapping;
+
+    #[test]
+    #[cfg(all(target_os = "linux", not(miri)))]
+    fn a_page_is_there_once_it_is_touched() {
+        let mut mapping = Mapping::new(page_size()).expect("a page");
+        let page = mapping.range().start;
+        assert_eq!(residence(page), Some(Residence::Absent));
+        mapping.touch();
+        assert_eq!(residence(page), Some(Residence::Present));
+    }
+}

@@ -325,3 +325,21 @@ impl Iterator for ItemBits {
         (left, Some(left))
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_counts_what_it_has_grown_by() {
+        let row = CellsRow::default();
+        let mut bytes = 0;
+        for nodes in [1, NODES_COMMON, 4 * NODES_COMMON, 2, 8 * NODES_COMMON] {
+            let (places, more) = row.places_or_make(nodes);
+            assert!(places.len() >= nodes);
+            bytes += more;
+            assert_eq!(bytes, row.bytes());
+        }
+        assert_eq!(row.places_or_make(1).1, 0);
+    }
+}

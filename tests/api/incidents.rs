@@ -133,3 +133,10 @@ fn threads_that_are_refused_at_once() {
     let kept = runtime.root().incidents();
     assert_eq!((kept.len(), kept[MOST - 1].number), (MOST, 400));
 }
+
+#[test]
+fn each_kind_has_its_name() {
+    use IncidentKind::{Refused, TimedOut, Victim, WouldBlock};
+    let names = [Refused, WouldBlock, TimedOut, Victim].map(IncidentKind::name);
+    assert_eq!(names, ["refused", "would_block", "timed_out", "victim"]);
+}

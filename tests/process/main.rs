@@ -3,7 +3,8 @@
 //! starts this program again for itself alone.
 //!
 //! * `own_bytes`: what a runtime takes itself; `churn`: what groups cost in memory;
-//! * `recycling`, `stat_recycling`: objects that are used again hold nothing of their last group.
+//! * `recycling`, `stat_recycling`: objects that are used again hold nothing of their last group;
+//! * `unowned`: what allocators hand out that no group owns.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -13,3 +14,4 @@ mod churn;
 mod own_bytes;
 mod recycling;
 mod stat_recycling;
+mod unowned;

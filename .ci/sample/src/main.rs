@@ -68,8 +68,12 @@ const PARTS: [Part; 2] = [
         name: "core",
         folder: ".",
         packages: &["memcg"],
-        tests: &["-p", "memcg", "-p", "memcg-tests", "--all-features", "--lib", "--tests"],
-        roots: &[("src/lib.rs", "mutant.rs"), ("tests/counter_alone/main.rs", "../../src/mutant.rs")],
+        tests: &["-p", "memcg", "-p", "memcg-tests", "--all-features"],
+        roots: &[
+            ("src/lib.rs", "mutant.rs"),
+            ("tests/counter_alone/main.rs", "../../src/mutant.rs"),
+            ("tests/properties/main.rs", "../../src/mutant.rs"),
+        ],
     },
     Part {
         name: "adapters",
@@ -83,10 +87,6 @@ const PARTS: [Part; 2] = [
             "-p=memcg-observe",
             "-p=memcg-top",
             "--features=memcg-alloc/allocator-api2,memcg-tokio/bytes,memcg-observe/openmetrics,memcg-observe/metrics,memcg-observe/endpoint,memcg-observe/axum,memcg-observe/opentelemetry,memcg-observe/tracing",
-            "--lib",
-            "--bins",
-            "--tests",
-            "--examples",
         ],
         roots: &[
             ("memcg-alloc/src/lib.rs", "../../mutant.rs"),
@@ -104,6 +104,9 @@ const SKIPPED: &[&str] = &["stress", "tidy"];
 
 /// The chapter that names mutants which nothing can catch, or nothing shall.
 const PAGE: &str = "docs/src/mutants.md";
+
+/// Above it the page names mutants that change nothing, below it those that do.
+const OTHERS: &str = "\n## Not caught\n";
 
 pub(crate) fn output_of(command: &mut Command) -> Result<Vec<u8>, Failure> {
     let output = command.output()?;
@@ -151,11 +154,12 @@ impl Places {
     }
 
     /// What stands between cargo and a compiler: the switch needs two features that are not stable, and bodies that do
-    /// not run are no warning. Around the workspace's own crates alone, so that dependencies keep their builds.
+    /// not run are no warning. Around the workspace's own crates alone, so that dependencies keep their builds. Bash, for
+    /// other shells drop variables with a dash in their names, as cargo has them.
     fn wrapper(&self, name: &str, script: &str) -> Result<String, Failure> {
         use std::os::unix::fs::PermissionsExt as _;
         let path = self.scratch.join(name);
-        fs::write(&path, format!("#!/bin/sh\n{script}\n"))?;
+        fs::write(&path, format!("#!/bin/bash\n{script}\n"))?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
         Ok(path.to_string_lossy().into_owned())
     }
@@ -184,6 +188,12 @@ struct Row {
     number: usize,
     verdict: &'static str,
     by: String,
+}
+
+impl Row {
+    fn is_open(&self) -> bool {
+        matches!(self.verdict, "survived" | "unreached" | "no verdict")
+    }
 }
 
 /// A tree that compiles with its mutants, and how many of the sample were left out and why.
@@ -257,7 +267,8 @@ fn judge(
     if let Some(word) = &arguments.word {
         chosen.retain(|(_, mutant)| mutant.name.contains(word));
     }
-    let reach = Reach::find(programs, arguments.lanes, &places.scratch.join("reached"), &[], &[])?;
+    let reach =
+        Reach::find(programs, arguments.lanes, &places.scratch.join(format!("{}.reached", part.name)), &[], &[])?;
     println!(
         "{}: {} tests run, {} of them fail alone: {:?}",
         part.name,
@@ -276,10 +287,9 @@ fn judge(
     });
     let mut rows = rows.into_inner().expect("no job panics");
     rows.sort_by_key(|row| row.number);
-    let has_not = |row: &&mut Row| matches!(row.verdict, "survived" | "unreached");
     let mut examples = places.build(part, part.name, &[], &[])?;
     examples.arguments.push(if part.folder == "." { "--all-features".to_owned() } else { "--quiet".to_owned() });
-    for row in rows.iter_mut().filter(has_not) {
+    for row in rows.iter_mut().filter(|row| row.is_open()) {
         if examples_catch(&examples, &row.mutant.package, row.number) {
             (row.verdict, row.by) = ("caught", "an example in the documentation".to_owned());
         }
@@ -305,7 +315,7 @@ fn judge_by_models(places: &Places, part: &Part, rows: &mut [Row], lanes: usize)
         reach.failed.len(),
         reach.failed
     );
-    let open: Vec<usize> = (0..rows.len()).filter(|at| matches!(rows[*at].verdict, "survived" | "unreached")).collect();
+    let open: Vec<usize> = (0..rows.len()).filter(|at| rows[*at].is_open()).collect();
     let rows = Mutex::new(rows);
     in_lanes(lanes, open.len(), |at| {
         let number = rows.lock().expect("no job panics")[open[at]].number;
@@ -334,10 +344,22 @@ fn save_reach(places: &Places, part: &Part, reach: &Reach) -> Result<(), Failure
     Ok(fs::write(places.scratch.join(format!("{}.reach", part.name)), text)?)
 }
 
-/// The mutants that the page names: the first column of its tables.
-fn listed(places: &Places) -> Vec<String> {
-    let page = fs::read_to_string(places.root.join(PAGE)).unwrap_or_default();
-    page.lines().filter_map(|line| Some(line.strip_prefix("| `")?.split_once("` |")?.0.to_owned())).collect()
+/// The mutants that the page names: those that change nothing, and the others.
+struct Named {
+    equal: Vec<String>,
+    others: Vec<String>,
+}
+
+impl Named {
+    fn read(places: &Places) -> Named {
+        let page = fs::read_to_string(places.root.join(PAGE)).unwrap_or_default();
+        let (equal, others) = page.split_once(OTHERS).unwrap_or((&page, ""));
+        let names = |text: &str| {
+            let rows = text.lines().filter_map(|line| Some(line.strip_prefix("- `")?.split_once('`')?.0.to_owned()));
+            rows.collect()
+        };
+        Named { equal: names(equal), others: names(others) }
+    }
 }
 
 fn run(arguments: &Arguments) -> Result<bool, Failure> {
@@ -359,21 +381,24 @@ fn run(arguments: &Arguments) -> Result<bool, Failure> {
         fs::write(places.scratch.join(format!("{}.verdicts", part.name)), of.iter().map(text).collect::<String>())?;
         rows.extend(of);
     }
-    let listed = listed(&places);
-    let (mut caught, mut named) = (0, 0);
-    println!("\nnot caught:");
+    let named = Named::read(&places);
+    let (mut caught, mut equal, mut others) = (0, 0, 0);
+    println!("\nnot caught, and not in {PAGE}:");
     for row in &rows {
-        if !matches!(row.verdict, "survived" | "unreached") {
+        if !row.is_open() {
             caught += 1;
-        } else if listed.contains(&row.mutant.name) {
-            named += 1;
+        } else if named.equal.contains(&row.mutant.name) {
+            equal += 1;
+        } else if named.others.contains(&row.mutant.name) {
+            others += 1;
         } else {
             println!("{} {} [{}; {}]", row.number, row.mutant.name, row.verdict, row.by);
         }
     }
-    let judged = rows.len() - named;
+    let judged = rows.len() - equal;
     println!(
-        "seed {}: {} mutants, {caught} caught, {named} named in {PAGE}, {} not caught",
+        "seed {}: {} mutants, {equal} of them change nothing; of the other {judged}, {caught} are caught, {} are not, of \
+         which {PAGE} names {others}",
         arguments.seed,
         rows.len(),
         judged - caught

@@ -65,6 +65,20 @@ fn groups_below_pay_for_the_group_of_the_cover() {
     assert_verified(&runtime);
 }
 
+/// So much that no reader has to ask for it.
+#[test]
+fn what_is_given_up_at_once_comes_back_at_once() {
+    let runtime = runtime();
+    let query = group(&runtime, "q");
+    let cover = query.raw_cover();
+    cover.try_charge_now(8 * MIB).unwrap();
+    assert_eq!(query.usage(), 8 * MIB as u64);
+    cover.uncharge(8 * MIB);
+    assert!(query.usage() < MIB as u64, "{} bytes are charged for nothing", query.usage());
+    drop(cover);
+    assert_verified(&runtime);
+}
+
 /// What is allocated before it is charged needs its room once; a refusal changes nothing.
 #[test]
 fn a_charge_takes_over_what_is_unpaid() {

@@ -76,6 +76,22 @@ fn what_is_forced_stands_apart() {
     }
 }
 
+/// A refusal closes the stocks below a max. Once the max is raised they open again, and keep credit.
+#[test]
+fn stocks_open_again_below_a_raised_max() {
+    let runtime = build(super::fixed());
+    let group = create(&runtime.root(), "q");
+    group.set_max(1_000).expect("a number");
+    let held = charge(&group, 990);
+    assert!(group.try_charge(100).is_err());
+    assert_eq!(group.usage(), group.live(), "closed at the max");
+    group.set_max(100_000).expect("a number");
+    let more = charge(&group, 1);
+    assert!(group.usage() > group.live(), "no credit is kept");
+    drop((held, more, group));
+    assert_empty(&runtime);
+}
+
 #[test]
 fn percentages_follow_the_nearest_max_above() {
     let runtime = build(bare().max(1_000));

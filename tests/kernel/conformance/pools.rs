@@ -105,3 +105,17 @@ fn s101_pools_of_one_two_and_eight_nodes() {
         assert!(rows.iter().all(|row| row.given - row.asked == row.waste && row.waste < row.align));
     }
 }
+
+/// The text has a line for each row, below a line that names the columns.
+#[test]
+fn s102_the_table_is_printed() {
+    let runtime = Runtime::builder().nodes(2).build().expect("a configuration");
+    runtime.root().create("q", Limits::new()).expect("room").stat_add(Stat::ANON, 1);
+    let (pools, text) = (runtime.pools(), runtime.pools().to_string());
+    let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[0][..4], ["pool", "node", "live", "free"]);
+    assert_eq!(lines.len(), 1 + pools.rows().len(), "{text}");
+    for (line, row) in lines[1..].iter().zip(pools.rows()) {
+        assert_eq!((line.len(), line[0], line[4]), (12, row.name, row.asked.to_string().as_str()), "{text}");
+    }
+}

@@ -101,6 +101,24 @@ fn others_ask_for_a_future() {
     }
 }
 
+/// A future asks when it comes into line, and not at each poll: a task may poll it for other reasons.
+#[test]
+fn a_future_that_is_polled_again_asks_no_more() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", 100 * KIB);
+        let later = later(&group, 100 * KIB);
+        let mut waiter = in_line(&group, 20 * KIB);
+        let asked = later.asked.load(Ordering::SeqCst);
+        for _ in 0..10 {
+            assert!(waiter.poll().is_pending());
+        }
+        assert_eq!(later.asked.load(Ordering::SeqCst), asked);
+        drop((waiter, later.registration, later.cache, group));
+        assert_empty(&runtime);
+    }
+}
+
 /// Asked for by its owner, from outside.
 #[test]
 fn what_is_reclaimed_on_request_is_handed_over() {

@@ -6,7 +6,7 @@
 use std::thread;
 
 use memcg::expert::OwnBytes;
-use memcg::{Limits, Runtime, Stat};
+use memcg::{Bytes, Limits, Runtime, Stat};
 
 use super::create;
 use crate::support::alone::resident;
@@ -123,5 +123,51 @@ fn groups_in_turn_take_no_more() {
         let own = runtime.own_bytes();
         (IN_TURN / 100..IN_TURN).for_each(one);
         assert_eq!(runtime.own_bytes(), own);
+    });
+}
+
+/// An object that a group has left behind is a free one, and no longer the group's.
+#[test]
+fn what_groups_leave_counts_once() {
+    alone("what_groups_leave_counts_once", || {
+        let runtime = runtime();
+        let groups: Vec<_> = (0..1_000).map(|number| create(&runtime.root(), &number.to_string())).collect();
+        groups.iter().for_each(|group| group.stat_add(Stat::ANON, 1));
+        let own = runtime.own_bytes();
+        groups.into_iter().for_each(|group| group.offline().expect("no children"));
+        runtime.settle();
+        let left = runtime.own_bytes();
+        assert!(left.pools <= own.pools, "{} bytes of pools, and {} with the groups", left.pools, own.pools);
+    });
+}
+
+/// The runtime's list of open stocks has a word for each.
+#[test]
+fn an_open_stock_has_its_entry() {
+    alone("an_open_stock_has_its_entry", || {
+        let tables = |batch: u64| {
+            let runtime = Runtime::builder().batch(Bytes(batch)).adaptive(false).build().expect("a batch");
+            let groups: Vec<_> = (0..1_000).map(|number| create(&runtime.root(), &number.to_string())).collect();
+            groups.iter().for_each(|group| drop(group.try_charge(1).expect("room")));
+            runtime.own_bytes().tables
+        };
+        let [without, with] = [0, 64].map(tables);
+        println!("{without} bytes of tables without stocks, {with} bytes with 1000 that are open");
+        assert!(with - without >= 1_000 * size_of::<usize>() as u64, "{with} bytes and {without} without stocks");
+    });
+}
+
+/// A central stock is made once, and stays with its group's object.
+#[test]
+fn a_central_stock_takes_its_lines() {
+    alone("a_central_stock_takes_its_lines", || {
+        let runtime = runtime();
+        let groups: Vec<_> = (0..1_000).map(|number| create(&runtime.root(), &number.to_string())).collect();
+        let own = runtime.own_bytes();
+        let stocks: Vec<_> = groups.iter().map(|group| [group.central_stock(), group.central_stock()]).collect();
+        let bytes = runtime.own_bytes().pools - own.pools;
+        let each = bytes / stocks.len() as u64;
+        println!("{bytes} bytes for {} central stocks", stocks.len());
+        assert!((64..=256).contains(&each) && each * 1_000 == bytes, "{bytes} bytes for {} stocks", stocks.len());
     });
 }

@@ -1,5 +1,7 @@
 //! The periodic flush, which nothing needs, and the one that steps in when it is late.
 
+#[cfg(target_os = "linux")]
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 #[cfg(target_os = "linux")]
 use std::sync::{Arc, Mutex};
@@ -203,6 +205,34 @@ fn on_the_flusher(end: impl Fn(Runtime) -> Option<Runtime> + Send + Sync + 'stat
     assert_eq!(books.events().get(Event::Panic), 0);
     drop((listener, runtime));
     root
+}
+
+/// The call returns when the flusher has stopped, and not in the middle of a listener that its thread runs.
+#[test]
+#[cfg(target_os = "linux")] // The thread has its name.
+fn a_stop_waits_for_a_listener_on_the_flusher() {
+    let runtime = build(Runtime::builder());
+    let root = runtime.root();
+    let books = root.create("books", Limits::new().max(0)).expect("a free name");
+    let groups: Vec<Group> = (0..300).map(|number| create(&root, &number.to_string())).collect();
+    runtime.charge_own(&books).expect("a group of the runtime");
+    let over = Arc::new(AtomicBool::new(false));
+    let (begins, begun) = channel();
+    let listener = {
+        let over = Arc::clone(&over);
+        books.on_event(Event::Overcharge, move |_| {
+            if std::thread::current().name() == Some("memcg-flusher") && begins.send(()).is_ok() {
+                std::thread::sleep(100 * SOON);
+                over.store(true, Ordering::SeqCst);
+            }
+        })
+    };
+    runtime.start_flusher(SOON).expect("a period");
+    groups.iter().for_each(add_little);
+    begun.recv_timeout(Duration::from_secs(120)).expect("the flusher charges what the cells take");
+    runtime.stop_flusher();
+    assert!(over.load(Ordering::SeqCst), "the listener still runs");
+    drop(listener);
 }
 
 /// The last that the thread does for a runtime is to end it: it does not wait for itself, and is gone afterwards.

@@ -1,0 +1,84 @@
+//! What an allocator does on a thread, and the calls outside of it that end it: the charge for what no group owns, and
+//! groups that go with their last object.
+
+use std::sync::Barrier;
+
+use memcg::allocator::{Owner, charge_small, charge_unowned, charge_unowned_to, settle, uncharge_unowned};
+use memcg::{Limits, Runtime};
+
+use crate::support::alone::alone;
+
+/// How far the charge lags behind, for the one thread that allocates.
+const LAG: u64 = 1_100 << 10;
+
+/// A thread that switches groups charges what the allocator has left to it, with no call of `settle`.
+#[test]
+fn a_switch_of_groups_charges_what_is_left() {
+    alone("unowned::a_switch_of_groups_charges_what_is_left", &[], || {
+        let runtime = Runtime::builder().build().unwrap();
+        let [shared, other] = ["shared", "other"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
+        charge_unowned_to(Some(&shared));
+        for allocated in 1..=8_u64 {
+            charge_unowned(4 << 20);
+            other.run(|| ());
+            let (live, bytes) = (shared.live(), allocated * 4 << 20);
+            assert!((bytes - LAG..=bytes).contains(&live), "{live} of {bytes} bytes are charged");
+        }
+        for freed in 1..=8_u64 {
+            uncharge_unowned(4 << 20);
+            other.run(|| ());
+            let (live, bytes) = (shared.live(), (8 - freed) * 4 << 20);
+            assert!((bytes..=bytes + LAG).contains(&live), "{live} bytes are charged for {bytes}");
+        }
+        settle();
+        assert_eq!(shared.live(), 0);
+        charge_unowned_to(None);
+    });
+}
+
+/// Small objects are those of the group that the thread was in, however often it switches.
+#[test]
+fn small_objects_are_those_of_the_current_group() {
+    alone("unowned::small_objects_are_those_of_the_current_group", &[], || {
+        let runtime = Runtime::builder().build().unwrap();
+        let groups = ["a", "b", "c"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
+        for _ in 0..100 {
+            for (group, objects) in groups.iter().zip(1..) {
+                group.run(|| (0..objects).for_each(|_| charge_small(24)));
+            }
+        }
+        assert_eq!(groups.each_ref().map(|group| group.small_allocated()), [2_400, 4_800, 7_200]);
+        uncharge_unowned(600 * 24);
+        settle();
+        assert_eq!(memcg::allocator::unowned_bytes(), 0);
+    });
+}
+
+/// A thread gives back a group's last object inside of an allocator, and does nothing more: another thread releases the
+/// group.
+#[test]
+#[allow(unsafe_code)]
+fn a_group_goes_that_an_allocator_has_left() {
+    alone("unowned::a_group_goes_that_an_allocator_has_left", &[], || {
+        let runtime = Runtime::builder().build().unwrap();
+        let group = runtime.root().create("q", Limits::new()).unwrap();
+        let owner = Owner::charge_to(&group, 1 << 20);
+        group.offline().unwrap();
+        drop(group);
+        runtime.root().drain();
+        assert_eq!(runtime.dying_count(), 1);
+        let freed = Barrier::new(2);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // SAFETY: the object's bytes are charged, and given back once.
+                unsafe { owner.uncharge(1 << 20) };
+                freed.wait();
+                freed.wait();
+            });
+            freed.wait();
+            settle();
+            assert_eq!((runtime.dying_count(), runtime.root().usage()), (0, 0));
+            freed.wait();
+        });
+    });
+}
