@@ -164,3 +164,18 @@ pub(crate) fn unreserve(counter: &Counter, units: u64) {
         level.usage.bound.fetch_sub(units, Ordering::Release);
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_list_counts_with_the_size_of_its_entries() {
+        let mut stocks = Stocks::default();
+        stocks.scratch.reserve_exact(100);
+        stocks.pending_close.reserve_exact(30);
+        stocks.claims.reserve_exact(20);
+        let least = (130 * size_of::<&Counter>() + 20 * size_of::<Claim>()) as u64;
+        assert!((least..2 * least).contains(&stocks.bytes()), "{} bytes", stocks.bytes());
+    }
+}

@@ -68,7 +68,7 @@ fn a_group_goes_that_an_allocator_has_left() {
         runtime.root().drain();
         assert_eq!(runtime.dying_count(), 1);
         let freed = Barrier::new(2);
-        std::thread::scope(|scope| {
+        let left = std::thread::scope(|scope| {
             scope.spawn(|| {
                 // SAFETY: the object's bytes are charged, and given back once.
                 unsafe { owner.uncharge(1 << 20) };
@@ -77,8 +77,10 @@ fn a_group_goes_that_an_allocator_has_left() {
             });
             freed.wait();
             settle();
-            assert_eq!((runtime.dying_count(), runtime.root().usage()), (0, 0));
+            let left = (runtime.dying_count(), runtime.root().usage());
             freed.wait();
+            left
         });
+        assert_eq!(left, (0, 0));
     });
 }

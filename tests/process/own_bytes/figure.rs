@@ -6,7 +6,7 @@
 use std::thread;
 
 use memcg::expert::OwnBytes;
-use memcg::{Bytes, Limits, Runtime, Stat};
+use memcg::{Limits, Runtime, Stat};
 
 use super::create;
 use crate::support::alone::resident;
@@ -138,22 +138,6 @@ fn what_groups_leave_counts_once() {
         runtime.settle();
         let left = runtime.own_bytes();
         assert!(left.pools <= own.pools, "{} bytes of pools, and {} with the groups", left.pools, own.pools);
-    });
-}
-
-/// The runtime's list of open stocks has a word for each.
-#[test]
-fn an_open_stock_has_its_entry() {
-    alone("an_open_stock_has_its_entry", || {
-        let tables = |batch: u64| {
-            let runtime = Runtime::builder().batch(Bytes(batch)).adaptive(false).build().expect("a batch");
-            let groups: Vec<_> = (0..1_000).map(|number| create(&runtime.root(), &number.to_string())).collect();
-            groups.iter().for_each(|group| drop(group.try_charge(1).expect("room")));
-            runtime.own_bytes().tables
-        };
-        let [without, with] = [0, 64].map(tables);
-        println!("{without} bytes of tables without stocks, {with} bytes with 1000 that are open");
-        assert!(with - without >= 1_000 * size_of::<usize>() as u64, "{with} bytes and {without} without stocks");
     });
 }
 
