@@ -24,7 +24,7 @@ use std::sync::Mutex;
 use clap::Parser;
 
 use list::Mutant;
-use programs::{Build, Built, Program, Reach, Verdict, examples_catch, in_lanes};
+use programs::{Build, Built, Caught, Program, Reach, Verdict, examples_catch, in_lanes};
 
 pub(crate) type Failure = Box<dyn Error + Send + Sync>;
 
@@ -37,7 +37,7 @@ struct Arguments {
     #[arg(long, default_value_t = 300)]
     count: usize,
     /// How many tests run at once
-    #[arg(long, default_value_t = 2)]
+    #[arg(long, default_value_t = std::thread::available_parallelism().map_or(2, usize::from))]
     lanes: usize,
     /// Least share that is caught, in percent, of those that the page does not name
     #[arg(long, default_value_t = 95)]
@@ -98,6 +98,9 @@ const PARTS: [Part; 2] = [
         ],
     },
 ];
+
+/// As in `.ci/loom`.
+const PREEMPTIONS: [(&str, &str); 1] = [("LOOM_MAX_PREEMPTIONS", "2")];
 
 /// Programs that say nothing about behaviour: one is long, one reads sources.
 const SKIPPED: &[&str] = &["stress", "tidy"];
@@ -200,7 +203,8 @@ impl Row {
 struct Written {
     mutants: Vec<(usize, Mutant)>,
     programs: Vec<Program>,
-    left_out: BTreeMap<String, usize>,
+    /// With the reason of each.
+    left_out: BTreeMap<usize, String>,
 }
 
 /// Writes mutants until all that are left compile.
@@ -234,11 +238,7 @@ fn written(places: &Places, part: &Part, ranked: &[Mutant], build: &Build) -> Re
                     places.scratch.join(format!("{}.left_out", part.name)),
                     left_out.iter().map(text).collect::<String>(),
                 )?;
-                let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
-                for why in left_out.values() {
-                    *reasons.entry(why.split(':').next().unwrap_or_default().to_owned()).or_default() += 1;
-                }
-                return Ok(Written { mutants, programs, left_out: reasons });
+                return Ok(Written { mutants, programs, left_out });
             }
         }
     }
@@ -259,11 +259,11 @@ fn judge(
     let Written { mutants: mut chosen, programs, left_out } = written(places, part, &all, &build)?;
     chosen.truncate(count);
     let last = chosen.last().map_or(0, |(number, _)| *number);
-    println!(
-        "{}: {} mutants are written, of the first {last}; left out by reason: {left_out:?}",
-        part.name,
-        chosen.len()
-    );
+    let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
+    for why in left_out.range(..last).map(|(_, why)| why) {
+        *reasons.entry(why.split(':').next().unwrap_or_default()).or_default() += 1;
+    }
+    println!("{}: {} mutants, of the first {last}; left out by reason: {reasons:?}", part.name, chosen.len());
     if let Some(word) = &arguments.word {
         chosen.retain(|(_, mutant)| mutant.name.contains(word));
     }
@@ -300,14 +300,14 @@ fn judge(
     Ok(rows)
 }
 
-/// What is left goes through the models that reach it: with one preemption to find them, with two to judge.
+/// What is left goes through the models that reach it.
 fn judge_by_models(places: &Places, part: &Part, rows: &mut [Row], lanes: usize) -> Result<(), Failure> {
     let words = ["-p", "memcg", "-p", "memcg-tests", "--profile", "loom", "--lib", "--test", "counter_alone"];
     let flags = format!("{} --cfg loom", std::env::var("RUSTFLAGS").unwrap_or_default());
     let build = places.build(part, "loom", &words, &[("RUSTFLAGS", &flags)])?;
     let Built::Programs(programs) = build.tests(&[], SKIPPED)? else { return Err("no model compiles".into()) };
     let folder = places.scratch.join("models");
-    let reach = Reach::find(programs, lanes, &folder, &["loom_"], &[("LOOM_MAX_PREEMPTIONS", "1")])?;
+    let reach = Reach::find(programs, lanes, &folder, &["loom_"], &PREEMPTIONS)?;
     println!(
         "{}: {} models run, {} of them fail: {:?}",
         part.name,
@@ -319,7 +319,8 @@ fn judge_by_models(places: &Places, part: &Part, rows: &mut [Row], lanes: usize)
     let rows = Mutex::new(rows);
     in_lanes(lanes, open.len(), |at| {
         let number = rows.lock().expect("no job panics")[open[at]].number;
-        if let caught @ Verdict::Caught(_) = reach.judge(number, &[("LOOM_MAX_PREEMPTIONS", "2")]) {
+        // A model that runs into a limit has shown nothing.
+        if let caught @ Verdict::Caught(Caught::Failed(_)) = reach.judge(number, &PREEMPTIONS) {
             let row = &mut rows.lock().expect("no job panics")[open[at]];
             (row.verdict, row.by) = reach.describe(&caught);
             println!("{number:4} {:10} {}  [{}]", row.verdict, row.mutant.name, row.by);

@@ -76,32 +76,6 @@ fn not_asked_again_before_it_reports() {
     assert_sound(&runtime);
 }
 
-/// Another thread reports before the call returns: the call itself frees nothing, and that is no failure.
-#[test]
-fn a_report_within_the_call_counts() {
-    let runtime = build(impatient());
-    let group = create(&runtime.root(), "q");
-    let cache = Cache::alone(&group, 64 * MIB, &Log::default());
-    let asked = Arc::new(AtomicU64::new(0));
-    let reclaimer = {
-        let (cache, asked) = (Arc::clone(&cache), Arc::clone(&asked));
-        call(move |want, context| {
-            asked.fetch_add(1, Ordering::SeqCst);
-            let later = context.later();
-            std::thread::scope(|scope| scope.spawn(|| later.report(cache.evict(want))).join().expect("it reports"));
-            0
-        })
-    };
-    let registration = group.register_reclaimer(reclaimer, Priority::NORMAL);
-    for _ in 0..5 {
-        let before = asked.load(Ordering::SeqCst);
-        group.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
-        assert!(asked.load(Ordering::SeqCst) > before, "spared though it freed");
-    }
-    drop(registration);
-    assert_sound(&runtime);
-}
-
 /// Dropped without a word: as if nothing was freed, and it is asked again, if not at once.
 #[test]
 fn dropped_is_an_answer() {
