@@ -72,14 +72,14 @@ pub(crate) mod sync;
 pub(crate) mod thread;
 pub(crate) mod units;
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, any(loom, miri)))]
 mod tests;
 
 #[cfg(all(test, shuttle))]
 #[path = "tests/shuttle.rs"]
 mod tests;
 
-#[cfg(all(test, not(any(loom, shuttle))))]
+#[cfg(all(test, not(any(loom, shuttle, miri))))]
 #[path = "tests/forced.rs"]
 mod tests;
 

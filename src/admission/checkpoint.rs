@@ -98,6 +98,7 @@ mod tests {
     use std::thread;
 
     use crate::counter::watch::EXCEEDED;
+    use crate::sync::many;
     use crate::{Bytes, Charge, Group, Limit, Limits, OomPolicy, Runtime};
 
     /// Numbers that look random, the same in each run.
@@ -131,7 +132,7 @@ mod tests {
         let work = |seed: u64| {
             let mut numbers = Numbers(seed);
             let mut held: Vec<Charge> = Vec::new();
-            for _ in 0..4_000 {
+            for _ in 0..many(4_000) {
                 let group = &groups[numbers.below(groups.len() as u64) as usize];
                 match numbers.below(8) {
                     0..3 => held.push(group.charge(Bytes(numbers.below(1 << 12)))),

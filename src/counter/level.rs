@@ -149,8 +149,9 @@ impl Counter {
             let fits = |new: i64| within(new, max) || self.may_use_reserve(new);
             let Some(new) = checked_add(usage, n).filter(|&new| fits(new)) else {
                 // An exchange that adds 0 reads the latest value, so no refusal rests on a stale read.
-                // AcqRel (E10): the refusal and the read of the open stocks come after it.
-                let now = self.usage.units.fetch_add(0, Ordering::AcqRel);
+                // AcqRel would do (E10): the refusal and the read of the open stocks come after it. SeqCst, as every other
+                // exchange of usage: it is the same instruction, and Miri lets no later SeqCst load read what is older.
+                let now = self.usage.units.fetch_add(0, Ordering::SeqCst);
                 if now == usage {
                     return Err(self.refusal(open, usage, max));
                 }

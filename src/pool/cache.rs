@@ -128,13 +128,17 @@ mod tests {
     use super::*;
     use crate::pool::depot::BATCH;
     use crate::pool::shape::{Kind, PoolAlign};
-    use crate::sync::POOL_STASH;
+    use crate::sync::{POOL_STASH, many};
+
+    /// Few of such objects are in a chunk.
+    const LARGE: usize = many(70_000) as usize;
 
     #[allow(unsafe_code)]
     unsafe fn nothing(_: NonNull<u8>) {}
 
-    fn small(asked: usize, align: PoolAlign) -> Cache {
-        Cache::new(Shape { kind: Kind::Stats { items: 0 }, asked, align, node: None }, nothing)
+    /// Never dropped, as all caches: the directory keeps the addresses of its objects.
+    fn small(asked: usize, align: PoolAlign) -> Shared<Cache> {
+        share(Cache::new(Shape { kind: Kind::Stats { items: 0 }, asked, align, node: None }, nothing))
     }
 
     /// Writes to all of an object, which must be all zeros or all ones. Returns whether it had a user before.
@@ -150,7 +154,7 @@ mod tests {
 
     #[test]
     fn objects_do_not_overlap_and_come_back_as_they_were() {
-        for (asked, align) in [(1, PoolAlign::Packed), (2_312, PoolAlign::CacheLine), (70_000, PoolAlign::Packed)] {
+        for (asked, align) in [(1, PoolAlign::Packed), (2_312, PoolAlign::CacheLine), (LARGE, PoolAlign::Packed)] {
             let cache = small(asked, align);
             let count = 3 * cache.shape.objects_per_chunk().min(500) + 1;
             for round in 0..2 {
@@ -171,7 +175,7 @@ mod tests {
     #[test]
     fn the_lowest_are_taken_first() {
         let cache = small(64, PoolAlign::Packed);
-        let taken: Vec<_> = (0..1_000).map(|_| cache.take(0).unwrap()).collect();
+        let taken: Vec<_> = (0..32 * POOL_STASH).map(|_| cache.take(0).unwrap()).collect();
         // The depot gives out the lowest of those that went back.
         taken.iter().rev().for_each(|object| cache.put(0, object.number));
         for _ in 0..POOL_STASH {

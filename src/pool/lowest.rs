@@ -89,8 +89,10 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::sync::many;
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri: millions of bits take minutes")]
     fn the_lowest_comes_first() {
         let mut set = Lowest::new();
         assert_eq!(set.take(), None);
@@ -112,7 +114,7 @@ mod tests {
         let mut twin = BTreeSet::new();
         set.reserve(100).unwrap();
         let mut random = 1_u64;
-        for round in 0..100_000 {
+        for round in 0..many(100_000) as usize {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             // The room grows up to the third level.
             let room = 100 + round / 8;

@@ -2,7 +2,8 @@
 //!
 //! `real` and `model` have the same surface; which one stands behind it is the only place where `cfg(loom)` and
 //! `cfg(shuttle)` matter to the engine. `model` serves two checkers: loom tries every schedule of two or three threads,
-//! shuttle random schedules of many. Shuttle is sequentially consistent, so it says nothing of a memory order.
+//! shuttle random schedules of many. Shuttle is sequentially consistent, so it says nothing of a memory order. Miri runs
+//! `real`, with small sizes and with the mutex of `unpoisoned`, which the checkers share.
 //!
 //! `barrier` holds the light/heavy pair, `lock` the locks and their order, `pause` the points where a test stops a thread.
 //! The folder imports nothing of the crate. What a thread owns stands in `thread`, which declares its thread-locals with
@@ -16,6 +17,8 @@ mod pause;
 mod model;
 #[cfg(not(any(loom, shuttle)))]
 mod real;
+#[cfg(any(loom, shuttle, miri))]
+mod unpoisoned;
 
 #[cfg(any(loom, shuttle))]
 use model as side;
@@ -33,11 +36,16 @@ pub(crate) use side::{
     prefetch, process_const, process_wide, processor, rest, share, sleep, stand_in, start_thread, this_thread,
     thread_local,
 };
+#[cfg(not(any(loom, shuttle, miri)))]
 use side::{Mutex, MutexGuard};
+#[cfg(any(loom, shuttle, miri))]
+use unpoisoned::{Mutex, MutexGuard};
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) use pause::at;
 pub(crate) use pause::pause_point;
+#[cfg(all(test, not(any(loom, shuttle))))]
+pub(crate) use side::many;
 pub(crate) use std::sync::atomic::Ordering;
 pub(crate) use std::sync::{Arc, Weak};
 

@@ -11,28 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 pub(crate) use checker::{
-    AtomicI64, AtomicPtr, AtomicU32, AtomicU64, IDLE_VISITS, MutexGuard, PAGE_SLOTS, PAGES_MAX, PENDING_CLOSE_MAX,
+    AtomicI64, AtomicPtr, AtomicU32, AtomicU64, IDLE_VISITS, PAGE_SLOTS, PAGES_MAX, PENDING_CLOSE_MAX,
     POOL_OBJECTS, POOL_PAGE, POOL_PAGES, POOL_STASH, PUTS_WHILE_CLOSED, SHARDS, SLICE, Thread, current as this_thread,
     fence, park, rest, thread_local,
 };
-
-/// The checker's mutex with a `lock` that does not poison, as parking_lot's.
-#[derive(Debug)]
-pub(crate) struct Mutex<T>(checker::Mutex<T>);
-
-impl<T> Mutex<T> {
-    pub(crate) fn new(value: T) -> Self {
-        Mutex(checker::Mutex::new(value))
-    }
-
-    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-        self.0.lock().expect("a model never unlocks by panic")
-    }
-
-    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        self.0.try_lock().ok()
-    }
-}
 
 std::thread_local! {
     /// Whether the barrier pair orders anything in the model that this thread of the system runs, with all threads of

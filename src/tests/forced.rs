@@ -133,6 +133,7 @@ fn a_thread_forgets_its_slots_with_its_block() {
 /// Children that a listing has passed, that it names next and that it has not reached go offline between two of its
 /// steps, and others come. Each child that stays is listed once.
 #[test]
+#[cfg_attr(miri, ignore = "Miri: thousands of groups take minutes")]
 fn a_listing_goes_on_while_children_come_and_go() {
     let runtime = Runtime::builder().batch(Bytes(0)).build().unwrap();
     let root = runtime.root();

@@ -1,12 +1,8 @@
 //! The central stock: what a thread gives back is credit once, and no charge is refused or waits while it lies there.
 
-use std::time::Duration;
-
+use super::schedules::EVER;
 use super::{beside, build, model_without_pair, race};
 use crate::{Bytes, CentralStock, Charge, Group, Limit, Limits, Runtime};
-
-/// Time stands still in a model.
-const EVER: Duration = Duration::from_secs(1);
 
 /// The limit is near, so the stocks of threads stay closed.
 fn queue(max: u64) -> (Runtime, Group, CentralStock) {

@@ -2,9 +2,9 @@
 
 use std::panic::catch_unwind;
 
+use super::schedules::loads_are_exchanges;
 use super::{assert_settled, beside, model, model_without_pair, race, stocked};
 use crate::PageCounter;
-use crate::sync::checker::loads_are_exchanges;
 
 /// E2. A unit of credit pays one charge or goes back, never both.
 fn consume_vs_drain() {

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::common::{end, group};
+use super::schedules::EVER;
 use super::{beside, large_model_without_pair, model, model_without_pair, race, with_group};
 use crate::counter::incarnation::State;
 use crate::lifecycle::{own_bytes, unowned};
@@ -12,7 +13,7 @@ use crate::{Bytes, Charge, Counter, Group, Limits, Runtime, RuntimeBuilder};
 
 /// Units go up the tree one by one: these models explore the end of a group, not its stock.
 pub(super) fn bare() -> RuntimeBuilder {
-    Runtime::builder().batch(Bytes(0))
+    Runtime::builder().batch(Bytes(0)).reclaim_time(EVER)
 }
 
 /// A batch of two units, never closed by margin.

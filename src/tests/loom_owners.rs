@@ -3,6 +3,7 @@
 //! takes it twice.
 
 use super::common::{Everything, machine};
+use super::schedules::yield_now;
 use super::{beside, model, race};
 use crate::group::Group;
 use crate::kmem::{KmemSlab, KmemStore, NodeId, StoreKey};
@@ -83,7 +84,7 @@ fn loom_store_compact_vs_read() {
             store.get(key, |bytes| {
                 let far = || store.placement().on_node(NodeId::new(1));
                 let moved = far() > KmemStore::object_bytes(64);
-                loom::thread::yield_now();
+                yield_now();
                 assert_eq!(bytes, [1; 8]);
                 assert!(moved || far() == KmemStore::object_bytes(64), "a page that is read is left out");
             })
@@ -113,7 +114,7 @@ fn loom_store_room_vs_read() {
         assert!(store.remove(hole));
         let reads = beside((Arc::clone(&store), key), |(store, key)| {
             store.get(key, |bytes| {
-                loom::thread::yield_now();
+                yield_now();
                 assert_eq!(bytes, [1; 8]);
             })
         });

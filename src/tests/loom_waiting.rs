@@ -4,21 +4,16 @@
 
 use std::sync::Arc;
 use std::task::Waker;
-use std::time::Duration;
-
-use loom::sync::{Condvar, Mutex};
 
 use super::common::{block_on, end, group, waiting, waker};
 use super::loom_lifecycle::{self, assert_released_once};
 use super::loom_reclaim::ChargeCache;
+use super::schedules::{Condvar, EVER, Mutex, in_one_go};
 use super::{beside, build, large_model_without_pair, model, model_of_exchanges, model_without_pair, race};
 use crate::hierarchy::events;
 use crate::state::waiting::FirstInLine;
 use crate::sync::{AtomicU64, Ordering};
 use crate::{Bytes, ChargeError, Event, Group, Limit, Limits, OomPolicy, Priority, Runtime, RuntimeBuilder};
-
-/// Time stands still in a model.
-const EVER: Duration = Duration::from_secs(1);
 
 fn bare(max: u64) -> (Runtime, Group) {
     build(loom_lifecycle::bare().max(Limit::Bytes(max)))
@@ -133,9 +128,7 @@ fn loom_last_waiter_vs_last_uncharge() {
         let other = beside(held, drop);
         drop(future);
         // In one go: the model explores where the other thread is by then.
-        loom::stop_exploring();
-        end(gone);
-        loom::explore();
+        in_one_go(|| end(gone));
         other.join().unwrap();
         assert_released_once(&runtime);
     });

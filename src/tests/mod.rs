@@ -4,8 +4,12 @@
 //! ```text
 //! RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=2 cargo test --profile loom --lib loom_
 //! ```
+//!
+//! Miri runs them, too (`.ci/miri`): one schedule of each, and it looks at each access to memory.
 
 mod common;
+#[cfg(miri)]
+mod forced;
 mod loom_allocator;
 mod loom_central;
 mod loom_closed;

@@ -1,54 +1,25 @@
 //! What every model is made of: schedules, two threads that race, and counters with the smallest stock.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::Duration;
 
-use loom::model::Builder;
-use loom::thread::JoinHandle;
-
-use crate::sync::checker::loads_are_exchanges;
-use crate::sync::set_paired;
-use crate::{CounterConfig, PageCounter};
-
-/// Every schedule of `f`, up to the preemption bound of the environment. Prints how many there were.
-pub(super) fn model(f: impl Fn() + Sync + Send + 'static) {
-    set_paired(true);
-    explore(Builder::new(), f);
-}
-
-/// The same without the barrier pair: neither *light* nor *heavy* is a fence. For edges that hold without either, see
-/// `docs::orderings`. All that happens with the pair happens here, too.
-pub(super) fn model_without_pair(f: impl Fn() + Sync + Send + 'static) {
-    set_paired(false);
-    explore(Builder::new(), f);
-}
+#[cfg_attr(loom, path = "schedules/loom.rs")]
+#[cfg_attr(miri, path = "schedules/miri.rs")]
+mod checker;
 
 /// The same with one preemption fewer, for models of more steps.
-pub(super) fn large_model_without_pair(f: impl Fn() + Sync + Send + 'static) {
-    set_paired(false);
-    let mut builder = Builder::new();
-    builder.preemption_bound = builder.preemption_bound.map(|most| most.saturating_sub(1));
-    explore(builder, f);
-}
+pub(super) use checker::large_model_without_pair;
+/// Every schedule of a model that the checker tries.
+pub(super) use checker::model;
+/// The same without the barrier pair: neither *light* nor *heavy* is a fence. For edges that hold without either, see
+/// `docs::orderings`. All that happens with the pair happens here, too.
+pub(super) use checker::model_without_pair;
+pub(super) use checker::{Condvar, Mutex, in_one_go, loads_are_exchanges, yield_now};
+use checker::{JoinHandle, spawn};
 
-fn explore(mut builder: Builder, f: impl Fn() + Sync + Send + 'static) {
-    let schedules = Arc::new(AtomicU64::new(0));
-    builder.max_branches = 20_000;
-    let began = Instant::now();
-    builder.check({
-        let schedules = Arc::clone(&schedules);
-        move || {
-            schedules.fetch_add(1, Ordering::Relaxed);
-            f();
-        }
-    });
-    // Loom does not say whether it has tried them all or stopped because of `LOOM_MAX_DURATION`.
-    let stopped = builder.max_duration.is_some_and(|most| began.elapsed() >= most);
-    let thread = std::thread::current();
-    let (model, end) = (thread.name().unwrap_or("a model"), if stopped { "stopped" } else { "complete" });
-    println!("{model}: {} schedules, {end}", schedules.load(Ordering::Relaxed));
-}
+use crate::{CounterConfig, PageCounter};
+
+/// Time stands still in a model. Under Miri it goes on, a thousand times as fast as on a processor.
+pub(super) const EVER: Duration = Duration::from_secs(5);
 
 /// The same where loads count as exchanges, else no schedule: with loads of older values it takes too long.
 pub(super) fn model_of_exchanges(f: impl Fn() + Sync + Send + 'static) {
@@ -58,15 +29,15 @@ pub(super) fn model_of_exchanges(f: impl Fn() + Sync + Send + 'static) {
 }
 
 /// Runs `work` on another thread of the model, with what it is given.
-pub(super) fn beside<T: Send + 'static, R: 'static>(
+pub(super) fn beside<T: Send + 'static, R: Send + 'static>(
     given: T,
     work: impl FnOnce(T) -> R + Send + 'static,
 ) -> JoinHandle<R> {
-    loom::thread::spawn(move || work(given))
+    spawn(move || work(given))
 }
 
 /// Runs `there` on another thread of the model, with what it is given, and `here` on this one. Returns what both return.
-pub(super) fn race<T: Send + 'static, R: 'static, S>(
+pub(super) fn race<T: Send + 'static, R: Send + 'static, S>(
     given: T,
     there: impl FnOnce(T) -> R + Send + 'static,
     here: impl FnOnce() -> S,

@@ -92,7 +92,8 @@ mod tests {
 
     #[test]
     fn a_word_names_one_index_or_one_number() {
-        let indices = std::iter::successors(Some(SlotIndex::FIRST), |index| Some(index.next())).take(1_000);
+        let all = std::iter::successors(Some(SlotIndex::FIRST), |index| Some(index.next()));
+        let indices = all.take_while(|&index| index != SlotIndex::NONE).take(1_000);
         let mut words: Vec<u32> = indices.clone().map(|index| word(index, 7)).collect();
         // SAFETY: `word` has returned them.
         #[allow(unsafe_code)]

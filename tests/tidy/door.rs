@@ -18,8 +18,11 @@ const DOOR: &[&str] = &[
 ];
 
 /// What stands above `mod tests` in the root.
-const MODELS: &[&str] =
-    &["#[cfg(all(test, loom))]", "#[cfg(all(test, shuttle))]", "#[cfg(all(test, not(any(loom, shuttle))))]"];
+const MODELS: &[&str] = &[
+    "#[cfg(all(test, any(loom, miri)))]",
+    "#[cfg(all(test, shuttle))]",
+    "#[cfg(all(test, not(any(loom, shuttle, miri))))]",
+];
 
 /// Folders that name checkers: the two sides of the door, and the models.
 const CHECKED: &[&str] = &["sync", "tests"];

@@ -108,6 +108,7 @@ const TOP: &[&str] = &[
     "benches",
     "clippy.toml",
     "crates",
+    "deny.toml",
     "docs",
     "examples",
     "fuzz",

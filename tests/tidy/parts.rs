@@ -91,7 +91,7 @@ const PARTS: &[(&[&str], &[&str])] = &[
     // For tests: a model says why it fails, a test stops a thread.
     (&["model_failed"], EVERY),
     (&["pause_point"], &["counter"]),
-    (&["at", "checker", "set_paired"], &[]),
+    (&["at", "checker", "many", "set_paired"], &[]),
 ];
 
 /// Every folder but the face.

@@ -105,6 +105,7 @@ impl GranuleBits {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
+    use crate::sync::many;
 
     #[test]
     fn a_run_is_found_where_it_fits_first() {
@@ -133,7 +134,7 @@ mod tests {
         let mut list = [false; 130];
         let mut taken = Vec::new();
         let mut random = 1_u64;
-        for _ in 0..20_000 {
+        for _ in 0..many(20_000) {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let draw = (random >> 33) as usize;
             if draw.is_multiple_of(2) && !taken.is_empty() {
