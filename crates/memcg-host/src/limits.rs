@@ -82,11 +82,7 @@ impl HostLimits {
     /// # Ok::<(), memcg_host::HostError>(())
     /// ```
     pub fn share(&self, share: Percent) -> u64 {
-        HostLimits::share_of(self.bytes(), share)
-    }
-
-    pub(crate) fn share_of(bytes: u64, share: Percent) -> u64 {
-        u64::try_from(u128::from(bytes) * u128::from(share.get()) / 100).unwrap_or(u64::MAX)
+        share.of(self.bytes())
     }
 
     /// Returns the limits if all that is there was read: for a service that would rather not start.

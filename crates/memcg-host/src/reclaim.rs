@@ -7,7 +7,6 @@ use std::time::Duration;
 use memcg::{Bytes, Group, Percent};
 
 use crate::held::Held;
-use crate::limits::HostLimits;
 use crate::pressure::Stalled;
 use crate::worker::{Stop, Worker};
 use crate::{Host, HostError, HostTrigger, files};
@@ -147,7 +146,7 @@ impl HostReclaimer {
                 return;
             }
         };
-        let want = look.above.max(if stalled { share(look.anon, self.step) } else { 0 }).min(self.group.usage());
+        let want = look.above.max(if stalled { self.step.of(look.anon) } else { 0 }).min(self.group.usage());
         let freed = match want {
             0 => Some(0),
             want => self.group.reclaim(Bytes(want)).ok().map(|report| report.freed),
@@ -219,7 +218,7 @@ pub struct HostLevel {
 
 impl HostLevel {
     fn above(&self, mark: Percent) -> u64 {
-        self.held.saturating_sub(share(self.limit, mark))
+        self.held.saturating_sub(mark.of(self.limit))
     }
 
     /// The one that holds the larger part of its limit.
@@ -228,10 +227,6 @@ impl HostLevel {
             u128::from(other.held) * u128::from(self.limit) > u128::from(self.held) * u128::from(other.limit);
         if is_fuller { other } else { self }
     }
-}
-
-fn share(bytes: u64, share: Percent) -> u64 {
-    HostLimits::share_of(bytes, share)
 }
 
 /// The stall that a period may have at most, where `window` may have `stall`.

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use std::{env, fs, process, thread};
 
-use memcg::{Bytes, Charge, Priority, Reclaim, ReclaimContext, Runtime};
+use memcg::{Bytes, Charge, Percent, Priority, Reclaim, ReclaimContext, Runtime};
 use memcg_host::{Host, HostError, MaxOfHost, Stalled};
 
 const ROLE: &str = "MEMCG_HOST_ROLE";
@@ -156,8 +156,8 @@ fn gives() {
     let block = || (vec![1_u8; MIB as usize], root.charge(Bytes(MIB)));
     let cache = Arc::new(Cache(Mutex::new((0..100).map(|_| block()).collect())));
     let _registration = root.register_reclaimer(cache, Priority::NORMAL);
-    // What is held decides alone: time that the kernel loses to its own reclaim does not.
-    let reclaimer = Host::new().reclaimer(&root).stall(Duration::from_secs(2), Duration::from_secs(2));
+    // What is held decides alone: time that the kernel loses to its own reclaim asks for nothing.
+    let reclaimer = Host::new().reclaimer(&root).step(Percent::new(0).expect("at most 100"));
     let reclaiming = reclaimer.period(Duration::from_millis(10)).start().expect("a host");
     let shared = rustix::fs::memfd_create("shared", rustix::fs::MemfdFlags::CLOEXEC);
     let mut shared = fs::File::from(shared.expect("a file in memory"));
