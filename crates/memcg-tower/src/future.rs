@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 
 use http::{Request, Response};
 use http_body::Body;
-use memcg::ChargeFuture;
+use memcg::{Charge, ChargeFuture};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
@@ -36,6 +36,8 @@ pin_project! {
     enum Stage<S, B, F, R> {
         // On the heap: most requests do not wait, and their future is small then.
         Waits { waiting: Box<Waiting<S, B>> },
+        // The same. It is charged, and the inner service has to be ready before it is called.
+        Readies { charged: Box<Charged<S, B>> },
         Runs { #[pin] running: Running<F> },
         Passed { #[pin] future: F },
         // The same.
@@ -48,11 +50,23 @@ pin_project! {
 pub(crate) struct Waiting<S, B> {
     /// First: its drop leaves the line before the group's own handle goes.
     pub(crate) charge: ChargeFuture,
-    /// It was ready.
+    pub(crate) called: Called<S, B>,
+}
+
+/// A request that is not called yet.
+pub(crate) struct Called<S, B> {
+    /// A clone that was never asked, so it has no permit and no place of a limit below. It is asked after the charge:
+    /// a line of one tenant takes nothing from the others.
     pub(crate) inner: S,
     pub(crate) request: Request<B>,
     pub(crate) order: Order,
     pub(crate) settings: Arc<Settings>,
+}
+
+/// A request out of the line. The bytes go back before its group's own handle.
+struct Charged<S, B> {
+    charge: Charge,
+    called: Called<S, B>,
 }
 
 impl<S, B, R> ResponseFuture<S, B, R>
@@ -95,17 +109,27 @@ where
                     let StageOwned::Waits { waiting } = stage.as_mut().project_replace(done) else {
                         unreachable!("it waits");
                     };
-                    let Waiting { mut inner, request, order, settings, .. } = *waiting;
+                    let called = waiting.called;
                     match charged {
-                        Ok(charge) => {
-                            let running = order.call(&mut inner, request, charge, &settings);
-                            stage.set(Stage::Runs { running });
-                        }
+                        Ok(charge) => stage.set(Stage::Readies { charged: Box::new(Charged { charge, called }) }),
                         Err(refused) => {
+                            let Called { inner, request, order, settings } = called;
+                            drop(inner);
                             let refusing = Box::pin(order.refuse(&refused, request, &settings));
                             stage.set(Stage::Refused { refusing });
                         }
                     }
+                }
+                StageProjection::Readies { charged } => {
+                    let ready = ready!(charged.called.inner.poll_ready(context));
+                    let done = Stage::Done { body: PhantomData };
+                    let StageOwned::Readies { charged } = stage.as_mut().project_replace(done) else {
+                        unreachable!("it asks whether the inner service is ready");
+                    };
+                    let Charged { charge, called: Called { mut inner, request, order, settings } } = *charged;
+                    ready?;
+                    let running = order.call(&mut inner, request, charge, &settings);
+                    stage.set(Stage::Runs { running });
                 }
                 StageProjection::Runs { running } => return running.poll(context),
                 StageProjection::Passed { future } => {

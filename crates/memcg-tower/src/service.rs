@@ -1,7 +1,6 @@
 //! The service: whose request it is, what it weighs, and whether it runs at once.
 
 use std::fmt;
-use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -12,16 +11,17 @@ use memcg::Group;
 use tower_service::Service;
 
 use crate::body::{RequestBody, ResponseBody};
-use crate::future::{ResponseFuture, Waiting};
+use crate::future::{Called, ResponseFuture, Waiting};
 use crate::order::Order;
 use crate::settings::Settings;
 use crate::stages::{Refusing, Running};
 
 /// The service that [`AdmissionLayer`](crate::AdmissionLayer) makes.
 ///
-/// `poll_ready` is that of the inner service and takes nothing: it knows no request and so no tenant. A request waits for
-/// its tenant in the future of `call`. So nothing is left where the service is dropped or cloned after `poll_ready`, or a
-/// timer ends the request: the drop of the future leaves the line, or gives the bytes back.
+/// `poll_ready` is that of the inner service and takes nothing else: it knows no request and so no tenant. A request waits
+/// for its tenant in the future of `call`, with a clone of the inner service that is asked after the charge. So a request
+/// in line has no permit of a limit below the layer. Nothing is left where the service is dropped or cloned after
+/// `poll_ready`, or a timer ends the request: the drop of the future leaves the line, or gives the bytes back.
 pub struct Admission<S, C> {
     inner: S,
     shared: Arc<Shared<C>>,
@@ -36,6 +36,16 @@ struct Shared<C> {
 impl<S, C> Admission<S, C> {
     pub(crate) fn new(inner: S, classify: Arc<C>, settings: Arc<Settings>) -> Self {
         Admission { inner, shared: Arc::new(Shared { classify, settings }) }
+    }
+
+    /// Gives back what `poll_ready` has taken of a limit or a buffer below, for a request that does not run now. A clone
+    /// that was never asked takes the place: its caller asks it first.
+    #[cold]
+    fn release(&mut self)
+    where
+        S: Clone,
+    {
+        self.inner = self.inner.clone();
     }
 }
 
@@ -68,7 +78,11 @@ where
         let settings = &*self.shared.settings;
         let order = match Order::new(tenant, request.body(), settings) {
             Ok(order) => order,
-            Err(refusal) => return ResponseFuture::refused(Refusing::new(refusal, request, settings)),
+            Err(refusal) => {
+                let refusing = Refusing::new(refusal, request, settings);
+                self.release();
+                return ResponseFuture::refused(refusing);
+            }
         };
         if let Some(charge) = order.group().charge_if_room(memcg::Bytes(order.bytes)) {
             // Written out: each function in between that takes the request or returns the future moves it once more.
@@ -82,15 +96,18 @@ where
             // The future of a charge would first look for a thread that ends its wait.
             return match order.group().try_charge_undelayed(memcg::Bytes(order.bytes)) {
                 Ok((charge, _)) => ResponseFuture::running(order.call(&mut self.inner, request, charge, settings)),
-                Err(refused) => ResponseFuture::refused(order.refuse(&refused, request, settings)),
+                Err(refused) => {
+                    let refusing = order.refuse(&refused, request, settings);
+                    self.release();
+                    ResponseFuture::refused(refusing)
+                }
             };
         }
-        // The one that is ready waits with the request; its place takes a clone, which is asked before it is called.
-        let clone = self.inner.clone();
-        let inner = mem::replace(&mut self.inner, clone);
         let charge = order.group().charge_async(memcg::Bytes(order.bytes)).timeout(settings.patience);
         let settings = Arc::clone(&self.shared.settings);
-        ResponseFuture::waiting(Waiting { charge, inner, request, order, settings })
+        self.release();
+        let inner = self.inner.clone();
+        ResponseFuture::waiting(Waiting { charge, called: Called { inner, request, order, settings } })
     }
 }
 

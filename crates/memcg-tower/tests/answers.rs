@@ -15,6 +15,7 @@ use hyper::body::Frame;
 use memcg::{Event, Group, Limits};
 use memcg_tower::Admitted;
 use tokio::sync::mpsc;
+use tower::limit::ConcurrencyLimitLayer;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 use support::*;
@@ -145,6 +146,83 @@ async fn a_request_waits_for_its_tenant_in_its_future() {
     assert_eq!(text(service.call(sized("globex", 10)).await.unwrap()).await.0, 200, "none behind it waits");
     drop(held);
     assert_eq!(text(waits.await.unwrap().unwrap()).await, (200, "done".to_owned()));
+    scene.assert_given_back();
+}
+
+/// Through each clone of `service`, as many requests of acme as there are permits wait for acme or are refused, and one
+/// of globex runs. Then those of acme run, too.
+async fn lines_hold_no_permit<S>(scene: &Scene, service: S, is_refused: bool)
+where
+    S: Service<Request<Body>, Response: Send, Error: std::fmt::Debug + Send, Future: Send + 'static> + Clone,
+{
+    let held = scene.acme.charge(100 * KIB);
+    let mut clones = [service.clone(), service.clone(), service];
+    let mut waiting = Vec::new();
+    for service in &mut clones {
+        for _ in 0..2 {
+            let ready = service.ready().now_or_never().expect("a permit is free");
+            let mut waits = Box::pin(ready.unwrap().call(sized("acme", 1000)));
+            assert_eq!(waits.as_mut().now_or_never().is_some(), is_refused);
+            waiting.push(waits);
+        }
+    }
+    // Each may have been asked already, and kept.
+    for service in &mut clones {
+        let ready = tokio::time::timeout(Duration::from_secs(20), service.ready()).await.expect("a permit is free");
+        let runs = ready.unwrap().call(sized("globex", 10));
+        tokio::time::timeout(Duration::from_secs(20), runs).await.expect("a permit is free").unwrap();
+    }
+    drop(held);
+    for waits in waiting.into_iter().filter(|_| !is_refused) {
+        tokio::time::timeout(Duration::from_secs(20), waits).await.expect("acme has room").unwrap();
+    }
+    drop(clones);
+    scene.assert_given_back();
+}
+
+#[tokio::test]
+async fn a_request_in_line_has_no_permit_of_a_limit_below() {
+    for patience in [Duration::from_secs(60), Duration::ZERO] {
+        let scene = Scene::new();
+        let handler = service_fn(|_: Request<InBody>| async { ok("done") });
+        let layer = scene.layer().patience(patience);
+        let limited = ConcurrencyLimitLayer::new(2).layer(handler);
+        lines_hold_no_permit(&scene, layer.layer(limited), patience.is_zero()).await;
+        let buffer = tower::buffer::Buffer::new(handler, 2);
+        lines_hold_no_permit(&scene, layer.layer(buffer), patience.is_zero()).await;
+        // There is no group for a request below it, so the request is refused before it is charged.
+        if patience.is_zero() {
+            let limited = ConcurrencyLimitLayer::new(1).layer(handler);
+            scene.acme.offline().unwrap();
+            let mut service = layer.request_groups(Limits::new()).layer(limited);
+            let refused = service.ready().await.unwrap().call(sized("acme", 10)).await.unwrap();
+            assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+            let mut other = service.clone();
+            assert!(other.ready().now_or_never().is_some(), "the permit is free");
+        }
+    }
+}
+
+/// An inner service that fails before it is ready, after the wait.
+#[tokio::test]
+async fn an_inner_service_that_fails_after_the_wait_gives_back() {
+    let scene = Scene::new();
+    let panics = |request: Request<InBody>| {
+        assert_eq!(request.uri().path(), "/acme", "a handler of the test");
+        std::future::ready(ok(""))
+    };
+    let handler = tower::buffer::Buffer::new(service_fn(panics), 1);
+    let mut service = scene.layer().patience(Duration::from_secs(60)).layer(handler);
+    let held = scene.acme.charge(100 * KIB);
+    let mut waits = Box::pin(service.ready().await.unwrap().call(sized("acme", 10)));
+    assert!(waits.as_mut().now_or_never().is_none());
+    // The worker of the buffer ends with its service.
+    assert!(service.ready().await.unwrap().call(sized("globex", 10)).await.is_err());
+    while service.ready().await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+    drop(held);
+    assert!(waits.await.is_err());
     scene.assert_given_back();
 }
 
