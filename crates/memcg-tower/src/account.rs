@@ -20,6 +20,8 @@ pub(crate) struct Account {
     group: Group,
     /// How long a frame of the response may wait for room, in nanoseconds.
     patience: u64,
+    /// The most bytes to reserve for a body.
+    pub(crate) window: u64,
     pub(crate) protocol: Protocol,
 }
 
@@ -68,17 +70,22 @@ impl Account {
         let group = scope.as_deref().map_or(tenant, |scope| Group::clone(scope));
         let state = State { charge, request, response: settings.response, failed: None };
         let patience = settings.patience_ns();
-        Arc::new(Account { state: Mutex::new(state), scope, group, patience, protocol })
+        Arc::new(Account { state: Mutex::new(state), scope, group, patience, window: settings.window, protocol })
     }
 
     /// What a response has alone, to share it with a large frame.
-    pub(crate) fn of_response(charge: Charge, response: u64, patience: u64, group: Group) -> Arc<Account> {
+    pub(crate) fn of_response(charge: Charge, response: u64, patience: u64, window: u64, group: Group) -> Arc<Account> {
         let state = State { charge, request: ANSWERED, response, failed: None };
-        Arc::new(Account { state: Mutex::new(state), scope: None, group, patience, protocol: Protocol::Http })
+        Arc::new(Account { state: Mutex::new(state), scope: None, group, patience, window, protocol: Protocol::Http })
     }
 
     pub(crate) fn patience(&self) -> Duration {
         Duration::from_nanos(self.patience)
+    }
+
+    /// What is charged now.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.state().charge.bytes()
     }
 
     pub(crate) fn group(&self) -> &Group {
@@ -200,7 +207,7 @@ impl Admitted {
 
     /// Returns the bytes that the layer holds for the request now.
     pub fn reserved(&self) -> u64 {
-        self.0.state().charge.bytes()
+        self.0.bytes()
     }
 }
 

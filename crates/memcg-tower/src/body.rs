@@ -238,7 +238,7 @@ pub(crate) struct Sends {
 }
 
 /// Frames of at most so many bytes are what a connection buffers anyway.
-const SMALL: usize = 8 << 10;
+pub(crate) const SMALL: usize = 8 << 10;
 
 /// A larger frame on its way. The connection takes it whole, and the body may end before it is sent.
 struct Sent {

@@ -38,7 +38,7 @@ pin_project! {
         Waits { waiting: Box<Waiting<S, B>> },
         // The same. It is charged, and the inner service has to be ready before it is called.
         Readies { charged: Box<Charged<S, B>> },
-        Runs { #[pin] running: Running<F> },
+        Runs { #[pin] running: Running<F, R> },
         Passed { #[pin] future: F },
         // The same.
         Refused { refusing: Pin<Box<Refusing<B, R>>> },
@@ -78,7 +78,7 @@ where
     }
 
     #[inline(always)]
-    pub(crate) fn running(running: Running<S::Future>) -> Self {
+    pub(crate) fn running(running: Running<S::Future, R>) -> Self {
         ResponseFuture { stage: Stage::Runs { running } }
     }
 

@@ -22,6 +22,8 @@ pub(crate) struct Alone {
     pub(crate) response: u64,
     /// How long a frame of the response may wait for room, in nanoseconds.
     pub(crate) patience: u64,
+    /// The most bytes to reserve for a body.
+    pub(crate) window: u64,
     /// Below the charge, whose bytes are given back first.
     pub(crate) group: Group,
 }
@@ -47,6 +49,22 @@ impl Hold {
         match self {
             Hold::Alone(alone) => Duration::from_nanos(alone.patience),
             Hold::Shared(account) => account.patience(),
+        }
+    }
+
+    /// The most bytes to charge for a response before it is sent.
+    pub(crate) fn window(&self) -> u64 {
+        match self {
+            Hold::Alone(alone) => alone.window,
+            Hold::Shared(account) => account.window,
+        }
+    }
+
+    /// What is charged now.
+    pub(crate) fn bytes(&self) -> u64 {
+        match self {
+            Hold::Alone(alone) => alone.charge.bytes(),
+            Hold::Shared(account) => account.bytes(),
         }
     }
 
@@ -88,8 +106,8 @@ impl Hold {
     /// The same with one more owner.
     pub(crate) fn share(self) -> (Hold, Arc<Account>) {
         let account = match self {
-            Hold::Alone(Alone { charge, response, patience, group }) => {
-                Account::of_response(charge, response, patience, group)
+            Hold::Alone(Alone { charge, response, patience, window, group }) => {
+                Account::of_response(charge, response, patience, window, group)
             }
             Hold::Shared(account) => account,
         };

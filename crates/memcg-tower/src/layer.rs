@@ -19,7 +19,7 @@ use crate::settings::Settings;
 ///
 /// | answer | when |
 /// |---|---|
-/// | 413 Content Too Large | the request could never fit below a max; or its body has outgrown what was reserved, and there is no room |
+/// | 413 Content Too Large | the request, or its response of known length, could never fit below a max; or its body has outgrown what was reserved, and there is no room |
 /// | 429 Too Many Requests | its tenant is full, with `Retry-After` |
 /// | 503 Service Unavailable | a group above the tenant is full, with `Retry-After`; the tenant is offline or cancelled |
 ///
@@ -86,16 +86,19 @@ impl<C> AdmissionLayer<C> {
         self.with(|settings| settings.unknown = bytes as u64)
     }
 
-    /// Sets the most bytes to reserve for the body of a request, whatever its length: for handlers that do not buffer it,
-    /// but pass on or drop what they have read. Without it a body that is larger than a max gets 413, and a long stream is
-    /// charged to its sum until the handler answers.
+    /// Sets the most bytes to reserve for a body, of a request or of a response, whatever its length: for handlers that do
+    /// not buffer bodies, but pass on or drop what they have read. Without it a body that is larger than a max gets 413, and
+    /// a long stream is charged to its sum until the handler answers.
     pub fn body_window(self, bytes: usize) -> Self {
         self.with(|settings| settings.window = bytes as u64)
     }
 
     /// Sets the bytes to reserve for a response: what is handed to the connection and may not be sent yet. 64 KiB by
-    /// default. They come on top of the request's body, whose bytes a response of known length takes over. A larger
-    /// frame is charged when it comes, and held back for at most the patience where there is no room. A frame above 8 KiB
+    /// default. They come on top of the request's body, whose bytes a response of known length takes over. Where that
+    /// is longer, its length is charged before its head is sent. It waits for at most the patience, and is then answered
+    /// with 413, 429 or 503 in place of the handler's answer. In a response of unknown length a larger frame is charged when
+    /// it comes, and waits as long. Where there is no room the body fails: the client has the head and sees its connection or
+    /// stream end early. A frame above 8 KiB
     /// keeps what the request holds until the connection has sent it.
     pub fn response(self, bytes: usize) -> Self {
         self.with(|settings| settings.response = bytes as u64)

@@ -68,8 +68,8 @@ impl Order {
         settings: &Settings,
     ) -> (Hold, Option<Arc<Account>>) {
         if self.has_ended && self.scope.is_none() {
-            let (response, patience) = (settings.response, settings.patience_ns());
-            return (Hold::Alone(Alone { charge, response, patience, group: self.tenant }), None);
+            let (response, patience, window) = (settings.response, settings.patience_ns(), settings.window);
+            return (Hold::Alone(Alone { charge, response, patience, window, group: self.tenant }), None);
         }
         // Only the failure of a body becomes an answer from here on.
         let protocol = if self.has_ended { Protocol::Http } else { Protocol::of(request.headers()) };
@@ -83,13 +83,13 @@ impl Order {
     }
 
     /// Calls the inner service for a request that is admitted, in its group.
-    pub(crate) fn call<S, B>(
+    pub(crate) fn call<S, B, R>(
         self,
         inner: &mut S,
         mut request: Request<B>,
         charge: Charge,
         settings: &Settings,
-    ) -> Running<S::Future>
+    ) -> Running<S::Future, R>
     where
         S: Service<Request<RequestBody<B>>>,
     {

@@ -9,6 +9,7 @@ use memcg::Limits;
 pub(crate) struct Settings {
     pub(crate) overhead: u64,
     pub(crate) unknown: u64,
+    /// The most bytes to reserve for a body in either direction.
     pub(crate) window: u64,
     pub(crate) response: u64,
     pub(crate) patience: Duration,

@@ -6,9 +6,10 @@ use std::task::{Context, Poll, ready};
 
 use http::{Request, Response};
 use http_body::Body;
+use memcg::ChargeFuture;
 use pin_project_lite::pin_project;
 
-use crate::body::{Refused, ResponseBody, Sends};
+use crate::body::{Refused, ResponseBody, SMALL, Sends};
 use crate::hold::Hold;
 use crate::protocol::Protocol;
 use crate::refusal::Refusal;
@@ -16,43 +17,56 @@ use crate::settings::Settings;
 
 pin_project! {
     /// A request that was admitted. Its future runs in the group, and is dropped there.
-    pub(crate) struct Running<F> {
+    pub(crate) struct Running<F, R> {
         // `None` once it has answered.
         #[pin]
         future: Option<F>,
-        // The same.
+        // Its head is not sent before its bytes are charged. On the heap: most answers do not wait.
+        waits: Option<Box<Answered<R>>>,
+        // `None` once the answer is handed on.
         hold: Option<Hold>,
     }
 
-    impl<F> PinnedDrop for Running<F> {
+    impl<F, R> PinnedDrop for Running<F, R> {
         fn drop(this: Pin<&mut Self>) {
             let mut running = this.project();
             if let Some(hold) = running.hold {
-                hold.group().run(|| running.future.set(None));
+                hold.group().run(|| {
+                    running.future.set(None);
+                    *running.waits = None;
+                });
             }
         }
     }
 }
 
-impl<F> Running<F> {
+/// An answer of known length, for which there was no room at once.
+struct Answered<R> {
+    charge: ChargeFuture,
+    /// What it charges.
+    lacks: u64,
+    response: Response<R>,
+    /// What the response has without the charge.
+    has: u64,
+}
+
+impl<F, R> Running<F, R> {
     #[inline(always)]
     pub(crate) fn new(future: F, hold: Hold) -> Self {
-        Running { future: Some(future), hold: Some(hold) }
+        Running { future: Some(future), waits: None, hold: Some(hold) }
     }
 
     /// The answer. Polled after it, the request stays pending.
     #[inline]
-    pub(crate) fn poll<R, E>(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Result<Response<ResponseBody<R>>, E>>
+    pub(crate) fn poll<E>(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Response<ResponseBody<R>>, E>>
     where
         F: Future<Output = Result<Response<R>, E>>,
         R: Body,
     {
         let mut running = self.project();
-        let (Some(hold), Some(future)) = (running.hold.as_ref(), running.future.as_mut().as_pin_mut()) else {
-            return Poll::Pending;
+        let Some(hold) = running.hold.as_mut() else { return Poll::Pending };
+        let Some(future) = running.future.as_mut().as_pin_mut() else {
+            return poll_waiting(running.waits, running.hold, context).map(Ok);
         };
         let answered = ready!(hold.group().run(|| future.poll(context)));
         // It goes first, with the body that it may hold.
@@ -60,13 +74,26 @@ impl<F> Running<F> {
         // Matched in place: what returns the answer in something else moves it once more.
         let failed = match &answered {
             // A response of known length may have what the request's body has brought.
-            Ok(response) => match hold.has_answered(response.body().size_hint().exact().unwrap_or(0)) {
-                Ok(bytes) => {
-                    let sends = running.hold.take().map(|hold| Sends::new(hold, bytes));
-                    return Poll::Ready(answered.map(|response| response.map(|body| ResponseBody::new(body, sends))));
+            Ok(response) => {
+                let length = response.body().size_hint().exact().unwrap_or(0);
+                match hold.has_answered(length) {
+                    Ok(has) if length.min(hold.window()) <= has.max(SMALL as u64) => {
+                        let sends = running.hold.take().map(|hold| Sends::new(hold, has));
+                        return Poll::Ready(
+                            answered.map(|response| response.map(|body| ResponseBody::new(body, sends))),
+                        );
+                    }
+                    Ok(has) => {
+                        // As a frame that is larger than what is reserved, but before the head says that all is well.
+                        let lacks = length.min(hold.window()).saturating_sub(has);
+                        let charge = hold.group().charge_async(memcg::Bytes(lacks)).timeout(hold.patience());
+                        *running.waits =
+                            answered.ok().map(|response| Box::new(Answered { charge, lacks, response, has }));
+                        return poll_waiting(running.waits, running.hold, context).map(Ok);
+                    }
+                    Err(failed) => Some(failed),
                 }
-                Err(failed) => Some(failed),
-            },
+            }
             Err(_) => hold.failed(),
         };
         let answered = match failed {
@@ -77,6 +104,36 @@ impl<F> Running<F> {
         };
         *running.hold = None;
         Poll::Ready(answered)
+    }
+}
+
+/// The answer whose bytes are charged, or the refusal in its place.
+#[cold]
+fn poll_waiting<R>(
+    waits: &mut Option<Box<Answered<R>>>,
+    held: &mut Option<Hold>,
+    context: &mut Context<'_>,
+) -> Poll<Response<ResponseBody<R>>> {
+    let (Some(waiting), Some(hold)) = (waits.as_mut(), held.as_mut()) else { return Poll::Pending };
+    let charged = ready!(Pin::new(&mut waiting.charge).poll(context));
+    match charged {
+        Ok(charge) => {
+            let bytes = waiting.has + waiting.lacks;
+            hold.add(charge);
+            let sends = held.take().map(|hold| Sends::new(hold, bytes));
+            match waits.take() {
+                Some(waiting) => Poll::Ready(waiting.response.map(|body| ResponseBody::new(body, sends))),
+                None => Poll::Pending,
+            }
+        }
+        Err(refused) => {
+            let total = hold.bytes().saturating_add(waiting.lacks);
+            let refusal = Refusal::of_charge(&refused, &hold.tenant(), total, hold.patience());
+            let response = refusal.into_response(hold.protocol());
+            hold.group().run(|| *waits = None);
+            *held = None;
+            Poll::Ready(response)
+        }
     }
 }
 

@@ -386,7 +386,7 @@ async fn a_window_bounds_the_charge_of_a_body_that_is_passed_on() {
 #[tokio::test]
 async fn a_large_frame_of_a_response_is_charged_or_waits() {
     let scene = Scene::new();
-    let layer = scene.layer().patience(Duration::from_millis(20));
+    let layer = scene.layer().body_window(0).patience(Duration::from_millis(20));
     let service = layer.layer(service_fn(|_: Request<InBody>| async { ok(vec![7; 50 * KIB]) }));
     let mut response = service.clone().oneshot(request("acme", "")).await.unwrap();
     assert_eq!(scene.acme.live(), OVERHEAD + RESPONSE);
@@ -397,7 +397,7 @@ async fn a_large_frame_of_a_response_is_charged_or_waits() {
     let refused = held_back.body_mut().frame().await.unwrap().unwrap_err();
     assert!(refused.to_string().starts_with("there is no room for the body: /acme refused 48 KiB"), "{refused}");
     assert!(held_back.body_mut().frame().await.is_none());
-    let layer = scene.layer().patience(Duration::from_secs(60));
+    let layer = scene.layer().body_window(0).patience(Duration::from_secs(60));
     let service = layer.layer(service_fn(|_: Request<InBody>| async { ok(vec![7; 50 * KIB]) }));
     let waits = service.oneshot(request("acme", "")).await.unwrap();
     let waits = tokio::spawn(async move { waits.into_body().collect().await.unwrap().to_bytes().len() });
@@ -408,6 +408,70 @@ async fn a_large_frame_of_a_response_is_charged_or_waits() {
     assert_eq!(waits.await.unwrap(), 50 * KIB);
     drop(held_back);
     scene.assert_given_back();
+}
+
+/// Its head would say that all is well.
+#[tokio::test]
+async fn a_response_of_known_length_is_charged_before_its_head() {
+    let scene = Scene::new();
+    let layer = || scene.layer().patience(Duration::from_millis(20));
+    let long = |bytes: usize| service_fn(move |_: Request<InBody>| async move { ok(vec![7; bytes]) });
+    // Up to 8 KiB a connection buffers anyway. The rest of what is reserved is taken over.
+    for (bytes, held) in [(8 * KIB, OVERHEAD + RESPONSE), (8 * KIB + 1, OVERHEAD + 8 * KIB as u64 + 1)] {
+        let response = layer().layer(long(bytes)).oneshot(request("acme", "")).await.unwrap();
+        assert_eq!(scene.acme.live(), held, "of {bytes}");
+        assert_eq!(text(response).await.1.len(), bytes);
+    }
+    for (tenant, bytes, asks, status, retry) in [
+        // With the overhead exactly the max, and above it.
+        ("acme", 99 * KIB, request("acme", ""), 200, None),
+        ("acme", 99 * KIB + 1, request("acme", ""), 413, None),
+        ("acme", 99 * KIB + 1, sized("acme", 10), 413, None),
+        // Beside 20 KiB of another request, or of another tenant.
+        ("acme", 80 * KIB, sized("acme", 10), 429, Some("1")),
+        ("globex", 135 * KIB, sized("globex", 10), 503, Some("1")),
+    ] {
+        let held = (status != 200 && status != 413).then(|| scene.acme.charge(20 * KIB));
+        let response = layer().layer(long(bytes)).oneshot(asks).await.unwrap();
+        let said = response.headers().get(RETRY_AFTER).map(|value| value.to_str().unwrap().to_owned());
+        let (is, text) = text(response).await;
+        assert_eq!((is, said.as_deref()), (status, retry), "{bytes} bytes of {tenant}: {text:.100}");
+        drop(held);
+        scene.assert_given_back();
+    }
+    // It waits for room, and its client may go meanwhile.
+    let held = scene.acme.charge(50 * KIB);
+    let service = scene.layer().patience(Duration::from_secs(60)).layer(long(60 * KIB));
+    for goes in [true, false] {
+        let mut waits = Box::pin(service.clone().oneshot(sized("acme", 10)));
+        while scene.acme.waiting_count() == 0 {
+            assert!(waits.as_mut().now_or_never().is_none());
+        }
+        if goes {
+            drop(waits);
+            assert_eq!((scene.acme.live(), scene.acme.waiting_count()), (50 * KIB as u64, 0));
+            continue;
+        }
+        scene.runtime.root().set_max(200 * KIB).unwrap();
+        scene.acme.set_max(120 * KIB).unwrap();
+        assert_eq!(text(waits.await.unwrap()).await.1.len(), 60 * KIB);
+    }
+    drop(held);
+    scene.assert_given_back();
+}
+
+/// A response that is passed on is not in memory as a whole.
+#[tokio::test]
+async fn a_window_bounds_the_charge_of_a_response_that_is_passed_on() {
+    let scene = Scene::new();
+    let handler = service_fn(|_: Request<InBody>| async { ok(vec![7; 50 * KIB]) });
+    for (window, held) in [(2 * KIB, OVERHEAD + RESPONSE), (20 * KIB, OVERHEAD + 20 * KIB as u64)] {
+        let layer = scene.layer().body_window(window);
+        let response = layer.layer(handler).oneshot(request("acme", "")).await.unwrap();
+        assert_eq!((response.status().as_u16(), scene.acme.live()), (200, held));
+        drop(response);
+        scene.assert_given_back();
+    }
 }
 
 /// A connection takes a frame whole, and the body has ended before a slow reader has it.

@@ -235,7 +235,7 @@ async fn the_size_of_a_body_counts_the_frame_that_waits() {
     let scene = Scene::new();
     let held = scene.acme.charge(95 * KIB);
     for says_its_length in [true, false] {
-        let layer = scene.layer().response(0).patience(Duration::from_secs(60));
+        let layer = scene.layer().body_window(0).response(0).patience(Duration::from_secs(60));
         let service = layer.layer(service_fn(move |_: Request<InBody>| async move {
             let (_, mut body) = Counted::new(1000, says_its_length);
             body.frames.push_front(Bytes::from(vec![2; 50 * KIB]));
@@ -255,7 +255,7 @@ async fn the_size_of_a_body_counts_the_frame_that_waits() {
         assert_eq!((scene.acme.live(), scene.acme.waiting_count()), (95 * KIB as u64, 0));
     }
     // Where the frame that waits is the last one, the body has not ended.
-    let layer = scene.layer().patience(Duration::from_secs(60));
+    let layer = scene.layer().body_window(0).patience(Duration::from_secs(60));
     let service = layer.layer(service_fn(|_: Request<InBody>| async { ok(vec![7; 50 * KIB]) }));
     let mut body = service.oneshot(request("acme", "")).await.unwrap().into_body();
     assert!(Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop())).is_pending());

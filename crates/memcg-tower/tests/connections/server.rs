@@ -35,7 +35,7 @@ pub(crate) const WINDOW: u32 = 64 << 10;
 pub(crate) const STREAMS: u32 = 64;
 
 pub(crate) struct Server {
-    runtime: Runtime,
+    pub(crate) runtime: Runtime,
     pub(crate) acme: Group,
     globex: Group,
     pub(crate) address: SocketAddr,

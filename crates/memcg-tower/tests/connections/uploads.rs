@@ -16,7 +16,7 @@ use tokio::process::Command;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::server::{MIB, Server, TIME};
+use crate::server::{LARGE, MIB, Server, TIME};
 
 /// Uploads of globex, one after the other, until those of acme have ended. None is refused.
 async fn with_another_tenant<T>(
@@ -93,6 +93,39 @@ async fn upload_by_curl(server: &Server, uploads: usize) -> usize {
     let count = |status: &str| said.lines().filter(|line| *line == status).count();
     assert_eq!(count("200") + count("429"), uploads, "{said}");
     count("200")
+}
+
+/// A large answer that does not fit, over each protocol. Its client reads a status, and no 200 that ends early.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_does_not_fit_has_a_status() {
+    for (patience, http2) in [(Duration::from_millis(20), false), (Duration::ZERO, true)] {
+        let server = Server::start(patience).await;
+        let client = Client::builder(TokioExecutor::new()).http2_only(http2).build_http::<Full<Bytes>>();
+        let root = server.runtime.root();
+        for (acme, all, status) in [
+            (7 * MIB, 14 * MIB, StatusCode::TOO_MANY_REQUESTS),
+            (7 * MIB, 7 * MIB, StatusCode::TOO_MANY_REQUESTS),
+            (MIB, 14 * MIB, StatusCode::PAYLOAD_TOO_LARGE),
+            (14 * MIB, 7 * MIB, StatusCode::SERVICE_UNAVAILABLE),
+            (7 * MIB, 14 * MIB, StatusCode::OK),
+        ] {
+            server.acme.set_max(acme).unwrap();
+            let is_full = [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE].contains(&status);
+            let held = is_full.then(|| server.acme.charge(6 * MIB));
+            root.set_max(all).unwrap();
+            let mut asks = server.request("acme", 10);
+            *asks.method_mut() = http::Method::GET;
+            *asks.uri_mut() = format!("http://{}/large", server.address).parse().unwrap();
+            let response = timeout(TIME, client.request(asks)).await.expect("no request is stuck").unwrap();
+            let (is, retries) = (response.status(), response.headers().contains_key("retry-after"));
+            let body = response.into_body().collect().await.expect("the body has its end").to_bytes();
+            assert_eq!((is, retries), (status, is_full), "{:?}", &body[..body.len().min(200)]);
+            assert_eq!(status == StatusCode::OK, body.len() == LARGE);
+            drop(held);
+            server.gives_back().await;
+        }
+        server.end().await;
+    }
 }
 
 /// 1,000 uploads, of which six fit at a time.
