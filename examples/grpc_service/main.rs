@@ -10,12 +10,12 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use memcg::{Limit, Limits, Runtime};
-use memcg_tower::AdmissionLayer;
+use memcg_tower::{AdmissionLayer, Refusal};
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::body::Body;
 use tonic::transport::{Channel, Endpoint, Server};
-use tonic::{Request, Status};
+use tonic::{Code, Request, Status};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 use tonic_types::StatusExt;
@@ -26,8 +26,11 @@ const STREAM_WINDOW: u32 = 64 << 10;
 // ANCHOR: serve
 async fn serve(listener: TcpListener, budget: Runtime) -> Result<(), tonic::transport::Error> {
     let admission = AdmissionLayer::new(move |request: &http::Request<Body>| {
-        let tenant = request.headers().get("x-tenant")?.to_str().ok()?;
-        budget.group(&format!("/{tenant}"))
+        // Without a name it would be the root, and a name with a slash would be a group below a tenant.
+        let name = request.headers().get("x-tenant").and_then(|name| name.to_str().ok());
+        let name = name.filter(|name| !name.is_empty() && !name.contains('/'));
+        let tenant = name.and_then(|name| budget.group(&format!("/{name}")));
+        tenant.ok_or_else(|| Refusal::new(http::StatusCode::FORBIDDEN, "no such tenant"))
     });
     let (_reporter, health) = tonic_health::server::health_reporter();
     Server::builder()
@@ -65,10 +68,13 @@ fn print_refusal(tenant: &str, status: &Status) {
 async fn run(address: SocketAddr, budget: &Runtime) -> Result<(), Box<dyn Error>> {
     let mut client = HealthClient::new(Endpoint::from_shared(format!("http://{address}"))?.connect().await?);
     let acme = budget.group("/acme").expect("it was created");
-    for (held, tenant) in [(0, "acme"), (7 << 20, "acme"), (7 << 20, "globex"), (0, "acme"), (0, "initech")] {
+    for (held, tenant) in [(0, "acme"), (7 << 20, "acme"), (7 << 20, "globex"), (0, "acme"), (0, "initech"), (0, "")] {
         // What other calls of the tenant hold.
         let busy = acme.charge(held);
-        match check(&mut client, tenant).await {
+        let answer = check(&mut client, tenant).await;
+        let is_known = ["acme", "globex"].contains(&tenant);
+        assert_eq!(answer.as_ref().is_err_and(|status| status.code() == Code::PermissionDenied), !is_known);
+        match answer {
             Ok(answer) => println!("{tenant}: {answer}"),
             Err(status) => print_refusal(tenant, &status),
         }

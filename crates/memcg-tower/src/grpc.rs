@@ -11,16 +11,33 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use crate::body::ResponseBody;
 use crate::refusal::Refusal;
 
+const UNKNOWN: u8 = 2;
+const INVALID_ARGUMENT: u8 = 3;
+const NOT_FOUND: u8 = 5;
+const PERMISSION_DENIED: u8 = 7;
 const RESOURCE_EXHAUSTED: u8 = 8;
 const UNAVAILABLE: u8 = 14;
+const UNAUTHENTICATED: u8 = 16;
+
+fn code(refusal: &Refusal) -> u8 {
+    match refusal.status {
+        // With a time to come back a group is full; without one the tenant is offline.
+        _ if refusal.retry_after.is_some() => RESOURCE_EXHAUSTED,
+        StatusCode::PAYLOAD_TOO_LARGE | StatusCode::TOO_MANY_REQUESTS => RESOURCE_EXHAUSTED,
+        StatusCode::SERVICE_UNAVAILABLE => UNAVAILABLE,
+        StatusCode::BAD_REQUEST => INVALID_ARGUMENT,
+        StatusCode::UNAUTHORIZED => UNAUTHENTICATED,
+        StatusCode::FORBIDDEN => PERMISSION_DENIED,
+        StatusCode::NOT_FOUND => NOT_FOUND,
+        _ => UNKNOWN,
+    }
+}
 
 /// What the text of a status encodes: all but printable ASCII, and the percent sign.
 const ENCODED: &AsciiSet = &CONTROLS.add(b'%');
 
 pub(crate) fn response<B>(refusal: &Refusal) -> Response<ResponseBody<B>> {
-    // Only a refusal without a limit says nothing about resources: the tenant is offline.
-    let is_full = refusal.retry_after.is_some() || refusal.status == StatusCode::PAYLOAD_TOO_LARGE;
-    let code = if is_full { RESOURCE_EXHAUSTED } else { UNAVAILABLE };
+    let code = code(refusal);
     let mut response = Response::new(ResponseBody::text(""));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Request;
-use memcg::{Group, Limits};
+use memcg::Limits;
 use tower_layer::Layer;
 
+use crate::refusal::Verdict;
 use crate::service::Admission;
 use crate::settings::Settings;
 
@@ -52,10 +53,28 @@ pub struct AdmissionLayer<C> {
 
 impl<C> AdmissionLayer<C> {
     /// Creates a layer. `classify` says whose request it is, from its head; `None` lets the request pass uncharged, as for
-    /// a health check. It runs in `call`, once for each request.
-    pub fn new<B>(classify: C) -> Self
+    /// a health check. It may refuse the request: `Result<Group, Refusal>` lets no request run uncharged. It runs in
+    /// `call`, once for each request.
+    ///
+    /// ```
+    /// use axum::body::Body;
+    /// use http::{Request, StatusCode};
+    /// use memcg::{Limits, Runtime};
+    /// use memcg_tower::{AdmissionLayer, Refusal};
+    ///
+    /// let budget = Runtime::builder().max(1 << 30).build()?;
+    /// let acme = budget.root().create("acme", Limits::new())?;
+    /// let layer = AdmissionLayer::new(move |request: &Request<Body>| match request.headers().get("x-tenant") {
+    ///     Some(tenant) if tenant == "acme" => Ok(acme.clone()),
+    ///     _ => Err(Refusal::new(StatusCode::FORBIDDEN, "no such tenant")),
+    /// });
+    /// # drop(layer);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn new<B, V>(classify: C) -> Self
     where
-        C: Fn(&Request<B>) -> Option<Group>,
+        C: Fn(&Request<B>) -> V,
+        V: Into<Verdict>,
     {
         let settings = Settings {
             overhead: 16 << 10,

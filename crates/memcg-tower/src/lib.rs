@@ -24,4 +24,5 @@ pub use account::Admitted;
 pub use body::{BodyError, RequestBody, ResponseBody};
 pub use future::ResponseFuture;
 pub use layer::AdmissionLayer;
+pub use refusal::{Refusal, Verdict};
 pub use service::Admission;

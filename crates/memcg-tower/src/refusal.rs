@@ -7,8 +7,13 @@ use memcg::{ChargeError, CreateError, Group};
 
 use crate::account::Failed;
 
-/// The refusal of a request.
-pub(crate) struct Refusal {
+/// The answer to a request that does not run: what `classify` returns for one that has no tenant, or may not have it.
+///
+/// A client of gRPC gets the code of the status: `INVALID_ARGUMENT` for 400, `UNAUTHENTICATED` for 401,
+/// `PERMISSION_DENIED` for 403, `NOT_FOUND` for 404, `RESOURCE_EXHAUSTED` for 413 and 429, `UNAVAILABLE` for 503, and
+/// `UNKNOWN` for all others.
+#[derive(Clone, Debug)]
+pub struct Refusal {
     pub(crate) status: StatusCode,
     pub(crate) text: String,
     /// The group that is full.
@@ -24,6 +29,21 @@ fn retry_after(waited: Duration, delay: Duration) -> Duration {
 }
 
 impl Refusal {
+    /// Creates a refusal with this status and this text. A status below 400, which is no refusal, becomes 500.
+    ///
+    /// ```
+    /// use http::StatusCode;
+    /// use memcg_tower::Refusal;
+    ///
+    /// let refusal = Refusal::new(StatusCode::UNAUTHORIZED, "no tenant has this token");
+    /// # drop(refusal);
+    /// ```
+    pub fn new(status: StatusCode, text: impl Into<String>) -> Refusal {
+        let is_error = status.as_u16() >= 400;
+        let status = if is_error { status } else { StatusCode::INTERNAL_SERVER_ERROR };
+        Refusal { status, text: text.into(), group: None, retry_after: None }
+    }
+
     /// A charge of `bytes` to `tenant`, or to a group below it, was refused.
     pub(crate) fn of_charge(refused: &ChargeError, tenant: &Group, bytes: u64, patience: Duration) -> Refusal {
         let text = refused.to_string();
@@ -67,5 +87,31 @@ impl Refusal {
         };
         let (text, group) = (refused.to_string(), Some(tenant.path()));
         Refusal { status: StatusCode::SERVICE_UNAVAILABLE, text, group, retry_after }
+    }
+}
+
+/// Whose request it is, as `classify` says. A closure returns what becomes one: `Option<Group>`, or a `Result` of it or of
+/// a `Group`, whose error is the answer.
+///
+/// `None` lets the request pass uncharged. A service whose requests all have a tenant returns `Result<Group, Refusal>`: no
+/// request of it runs uncharged.
+#[derive(Debug)]
+pub struct Verdict(pub(crate) Result<Option<Group>, Refusal>);
+
+impl From<Option<Group>> for Verdict {
+    fn from(tenant: Option<Group>) -> Verdict {
+        Verdict(Ok(tenant))
+    }
+}
+
+impl From<Result<Option<Group>, Refusal>> for Verdict {
+    fn from(tenant: Result<Option<Group>, Refusal>) -> Verdict {
+        Verdict(tenant)
+    }
+}
+
+impl From<Result<Group, Refusal>> for Verdict {
+    fn from(tenant: Result<Group, Refusal>) -> Verdict {
+        Verdict(tenant.map(Some))
     }
 }

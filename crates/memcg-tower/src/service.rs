@@ -7,12 +7,12 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
-use memcg::Group;
 use tower_service::Service;
 
 use crate::body::{RequestBody, ResponseBody};
 use crate::future::{Called, ResponseFuture, Waiting};
 use crate::order::Order;
+use crate::refusal::Verdict;
 use crate::settings::Settings;
 use crate::stages::{Refusing, Running};
 
@@ -55,10 +55,11 @@ impl<S: Clone, C> Clone for Admission<S, C> {
     }
 }
 
-impl<S, C, B, R> Service<Request<B>> for Admission<S, C>
+impl<S, C, B, R, V> Service<Request<B>> for Admission<S, C>
 where
     S: Service<Request<RequestBody<B>>, Response = Response<R>> + Clone,
-    C: Fn(&Request<B>) -> Option<Group>,
+    C: Fn(&Request<B>) -> V,
+    V: Into<Verdict>,
     B: Body,
     R: Body<Data = Bytes>,
 {
@@ -71,9 +72,16 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        let Some(tenant) = (self.shared.classify)(&request) else {
+        let Verdict(verdict) = (self.shared.classify)(&request).into();
+        let tenant = match verdict {
+            Ok(Some(tenant)) => tenant,
             // The current group is that of the caller, as it is without this layer.
-            return ResponseFuture::passed(self.inner.call(request.map(RequestBody::uncharged)));
+            Ok(None) => return ResponseFuture::passed(self.inner.call(request.map(RequestBody::uncharged))),
+            Err(refusal) => {
+                let refusing = Refusing::new(refusal, request, &self.shared.settings);
+                self.release();
+                return ResponseFuture::refused(refusing);
+            }
         };
         let settings = &*self.shared.settings;
         let order = match Order::new(tenant, request.body(), settings) {

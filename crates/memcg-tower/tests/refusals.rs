@@ -13,12 +13,13 @@ use std::time::Duration;
 use axum::body::Body;
 use bytes::Bytes;
 use http::header::{EXPECT, RETRY_AFTER};
-use http::{Request, Response, Version};
+use http::{Request, Response, StatusCode, Version};
 use http_body_util::BodyExt;
 use hyper::body::{Body as _, Frame, SizeHint};
 use memcg::{Group, Limits, OomPolicy, Runtime};
-use memcg_tower::{AdmissionLayer, BodyError};
-use tower::{Layer, ServiceExt, service_fn};
+use memcg_tower::{AdmissionLayer, BodyError, Refusal};
+use tower::limit::ConcurrencyLimitLayer;
+use tower::{Layer, Service, ServiceExt, service_fn};
 
 use support::{InBody, KIB, Scene, ok, request, sized, text};
 
@@ -182,6 +183,66 @@ async fn no_body_is_drained_that_its_client_does_not_send_yet() {
     }
     drop(held);
     scene.assert_given_back();
+}
+
+/// A tenant that is not known runs nothing.
+#[tokio::test]
+async fn a_classifier_may_refuse() {
+    let scene = Scene::new();
+    let acme = scene.acme.clone();
+    let layer = AdmissionLayer::new(move |request: &Request<Body>| match request.uri().path() {
+        "/acme" => Ok(acme.clone()),
+        "/no-error" => Err(Refusal::new(StatusCode::SWITCHING_PROTOCOLS, "no error")),
+        path => Err(Refusal::new(StatusCode::FORBIDDEN, format!("{path} is no tenant"))),
+    });
+    let runs = Arc::new(AtomicUsize::new(0));
+    let handler = service_fn(|_: Request<InBody>| {
+        runs.fetch_add(1, Ordering::Relaxed);
+        std::future::ready(ok("runs"))
+    });
+    let mut service = layer.layer(ConcurrencyLimitLayer::new(1).layer(handler));
+    for (tenant, status, text) in
+        [("", 403, "/ is no tenant"), ("other", 403, "/other is no tenant"), ("no-error", 500, "no error")]
+    {
+        let refused = service.ready().await.unwrap().call(request(tenant, "body")).await.unwrap();
+        assert_eq!(answer(refused).await, (status, None, text.to_owned()));
+        assert_eq!(runs.load(Ordering::Relaxed), 0);
+    }
+    // Its permit went with the refusal.
+    let admitted = service.clone().oneshot(request("acme", "body")).await.unwrap();
+    assert_eq!(answer(admitted).await, (200, None, "runs".to_owned()));
+    // What the client sends is read before the answer, as that of each refused request.
+    let (read, body) = Counted::new(5000, true);
+    let refused = service.clone().oneshot(request("other", Body::new(body))).await.unwrap();
+    assert_eq!((refused.status(), read.load(Ordering::Relaxed)), (StatusCode::FORBIDDEN, 5000));
+    scene.assert_given_back();
+    // Of a group where there is one, and uncharged where there is none.
+    let layer = AdmissionLayer::new(|request: &Request<Body>| match request.uri().path() {
+        "/health" => Ok(None),
+        _ => Err(Refusal::new(StatusCode::UNAUTHORIZED, "who asks?")),
+    });
+    let service = layer.layer(service_fn(|_: Request<InBody>| async { ok("runs") }));
+    for (tenant, status) in [("health", 200), ("acme", 401)] {
+        assert_eq!(answer(service.clone().oneshot(request(tenant, "")).await.unwrap()).await.0, status);
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_of_a_classifier_has_its_code_in_grpc() {
+    for (status, code) in
+        [(400, "3"), (401, "16"), (403, "7"), (404, "5"), (413, "8"), (429, "8"), (503, "14"), (500, "2"), (200, "2")]
+    {
+        let layer = AdmissionLayer::new(move |_: &Request<Body>| -> Result<Option<Group>, Refusal> {
+            Err(Refusal::new(StatusCode::from_u16(status).unwrap(), "not you"))
+        });
+        let service = layer.layer(service_fn(|_: Request<InBody>| async { ok("runs") }));
+        let mut call = request("acme", "");
+        call.headers_mut().insert("content-type", "application/grpc".parse().unwrap());
+        let response = service.oneshot(call).await.unwrap();
+        let header = |name: &str| response.headers()[name].to_str().unwrap().to_owned();
+        assert_eq!((header("grpc-status"), header("grpc-message")), (code.to_owned(), "not you".to_owned()));
+        assert_eq!(response.status(), StatusCode::OK);
+    }
 }
 
 /// The root, the tenant, and one request.
