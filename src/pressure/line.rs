@@ -248,7 +248,9 @@ impl Waiting {
                     }
                 }
                 self.enter_line(ticket, other);
-                service.moved.push(other);
+                // The waiter keeps the level, and may leave with its group once the lock is free.
+                // Mutation: a-level-that-a-waiter-moves-to-is-not-kept
+                service.moved.push(Handle::pin(other));
             }
         }
         true
@@ -259,7 +261,7 @@ struct Service<'a> {
     block: Option<&'a Block>,
     wakers: &'a mut Wakers,
     /// Levels whose line a waiter has moved to.
-    moved: SmallVec<[&'static Counter; 2]>,
+    moved: SmallVec<[Handle; 2]>,
 }
 
 /// Serve the waiters at `level`. The caller keeps the level and holds no lock.
@@ -275,8 +277,8 @@ pub(crate) fn serve(level: &'static Counter, block: Option<&Block>, wakers: &mut
     table(tree).lock().serve(level, &mut service);
     for other in service.moved {
         // What hides in stocks below it comes up, and it is served in its turn.
-        tree.close_below(other);
-        service::schedule(other);
+        tree.close_below(other.counter());
+        service::schedule(&other);
     }
 }
 

@@ -153,6 +153,24 @@ fn loom_waiter_moves_to_a_cache() {
     });
 }
 
+/// A waiter moves to the line of its own group, and leaves with it, while another thread serves it.
+#[test]
+fn loom_waiter_moves_and_leaves_with_the_group() {
+    model(|| {
+        let (runtime, root) = bare(1);
+        let gone = root.create("gone", Limits::new().max(1)).unwrap();
+        let held = group(&root, "other").try_charge(1).unwrap();
+        let future = waiting(&gone, 1, Waker::noop());
+        // The group itself has no room for the waiter any more: once the root has, the waiter goes into line there.
+        let more = gone.charge(1);
+        let other = beside(held, drop);
+        drop((future, more));
+        in_one_go(|| end(gone));
+        other.join().unwrap();
+        assert_released_once(&runtime);
+    });
+}
+
 /// A waker is exchanged while its owner is served: one of the two is woken, or the poll finds the charge.
 #[test]
 fn loom_wake_vs_poll() {
