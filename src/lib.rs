@@ -27,7 +27,7 @@
 //! | learn why not | [`ChargeError`], [`OverLimitError`], [`Diagnosis`] |
 //! | give memory back under pressure | [`Reclaim`], [`ReclaimContext`], [`Priority`], [`Later`], [`ReclaimReport`]; [`OomPolicy`], [`Cancel`] |
 //! | be told | [`Events`], [`Event`], [`EventFuture`], [`Happened`]; a [`Registration`] keeps what is registered; [`Incident`] is one of the last refusals and victims |
-//! | learn how long chargers stood still | [`Group::pressure`] ([`GroupPressure`], [`PressureShare`]); [`PressureTrigger`] |
+//! | learn how long chargers stood still | [`Group::pressure`] ([`GroupPressure`], [`PressureShare`]) |
 //! | pay for allocations from a charge | [`Charge::cover`] ([`CoverGuard`]); [`CoveredBy`] for futures ([`Covered`]); [`Ledger`] shows both beside each other |
 //! | look at all groups | [`Snapshot`], [`SnapshotRow`], [`CounterRow`] |
 //! | count and read | [`Stat`], [`Item`], [`Unit`], [`Stats`], [`Freshness`]; [`Counts`], [`PeakWindow`] |
@@ -89,8 +89,8 @@ pub use group::{
     CentralStock, Charge, ChargeError, ChargeFuture, ChargeSet, Checkpoint, ContradictionError, Counter, CounterRow,
     CoverGuard, Covered, CoveredBy, CreateError, Diagnosis, EnterGuard, EventFuture, Events, Group, GroupCounter,
     GroupId, GroupPressure, GroupScope, Grouped, InGroup, Ledger, LimitError, Limits, MergeError, NameError,
-    OfflineError, OverLimitError, PressureShare, PressureTrigger, PressureTriggerError, RawCover, ReclaimError,
-    Registration, Snapshot, SnapshotRow, SplitError,
+    OfflineError, OverLimitError, PressureShare, RawCover, ReclaimError, Registration, Snapshot, SnapshotRow,
+    SplitError,
 };
 pub use page_counter::set::{CounterSet, SetStock};
 pub use page_counter::{Counts, PageCounter, PeakWindow};

@@ -65,7 +65,7 @@ pub use ledger::Ledger;
 pub use limits::{ContradictionError, Limits};
 pub use numa::NumaTable;
 pub use parts::MergeError;
-pub use pressure::{GroupPressure, PressureShare, PressureTrigger, PressureTriggerError};
+pub use pressure::{GroupPressure, PressureShare};
 pub use raw_cover::RawCover;
 pub use refusal::OverLimitError;
 pub use registration::Registration;

@@ -1,12 +1,10 @@
-//! Pressure of a group: for how long its chargers stood still for memory, and a trigger on it.
+//! Pressure of a group: for how long its chargers stood still for memory.
 
 use std::fmt;
 use std::time::Duration;
 
 use super::handle::Group;
 use crate::pressure::stalls::{self, StallFigures};
-use crate::pressure::triggers::{self, NotSet};
-use crate::state::stalls::TriggerSetting;
 
 /// For how long chargers of a group, or of groups below it, stood still for memory: see [`Group::pressure`].
 ///
@@ -68,128 +66,6 @@ pub struct PressureShare {
     pub total: Duration,
 }
 
-/// When a group counts [`Event::Pressure`](crate::Event::Pressure): see [`Group::set_pressure_trigger`].
-///
-/// ```
-/// use std::time::Duration;
-///
-/// use memcg::{Event, Limits, PressureTrigger, Runtime};
-///
-/// let runtime = Runtime::builder().build()?;
-/// let acme = runtime.root().create("acme", Limits::new().max(100))?;
-/// let trigger = PressureTrigger::some(Duration::from_millis(5), Duration::from_secs(1));
-/// acme.set_pressure_trigger(Some(trigger))?;
-/// let (events, minute) = (acme.events(), Duration::from_secs(60));
-/// let held = acme.try_charge(100)?;
-/// let waits = std::thread::spawn({
-///     let acme = acme.clone();
-///     move || acme.charge_timeout(1, minute).is_ok()
-/// });
-/// assert!(events.wait(Event::Pressure, minute));
-/// assert!(acme.pressure().some.total >= Duration::from_millis(5));
-/// drop(held);
-/// assert!(waits.join().unwrap());
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PressureTrigger {
-    full: bool,
-    threshold: Duration,
-    window: Duration,
-}
-
-impl PressureTrigger {
-    const WINDOW_MIN: Duration = Duration::from_millis(10);
-    const WINDOW_MAX: Duration = Duration::from_secs(3_600);
-
-    /// Some chargers stood still for `threshold` in any `window`.
-    pub const fn some(threshold: Duration, window: Duration) -> PressureTrigger {
-        PressureTrigger { full: false, threshold, window }
-    }
-
-    /// A limit of the group itself, or of a group above, held a charger up for `threshold` in any `window`: see
-    /// [`full`](GroupPressure::full).
-    ///
-    /// ```
-    /// # use memcg::PressureTrigger;
-    /// # use std::time::Duration;
-    /// let trigger = PressureTrigger::full(Duration::from_millis(50), Duration::from_secs(1));
-    /// assert!(trigger.is_full() && trigger.threshold() < trigger.window());
-    /// ```
-    pub const fn full(threshold: Duration, window: Duration) -> PressureTrigger {
-        PressureTrigger { full: true, threshold, window }
-    }
-
-    /// Returns whether it is about [`full`](GroupPressure::full), and not about `some`.
-    pub const fn is_full(&self) -> bool {
-        self.full
-    }
-
-    /// Returns the time after which the event follows.
-    pub const fn threshold(&self) -> Duration {
-        self.threshold
-    }
-
-    /// Returns the time in which the threshold is looked for.
-    pub const fn window(&self) -> Duration {
-        self.window
-    }
-
-    fn setting(self) -> Result<TriggerSetting, PressureTriggerError> {
-        let PressureTrigger { full, threshold, window } = self;
-        let is_known = (Self::WINDOW_MIN..=Self::WINDOW_MAX).contains(&window);
-        if !is_known || threshold.is_zero() || threshold > window {
-            return Err(PressureTriggerError::Time { threshold, window });
-        }
-        // An hour has less than 2^64 nanoseconds.
-        Ok(TriggerSetting { full, threshold: threshold.as_nanos() as u64, window: window.as_nanos() as u64 })
-    }
-}
-
-/// Why a [trigger](Group::set_pressure_trigger) was not set.
-///
-/// ```
-/// # use memcg::{PressureTrigger, Runtime};
-/// # use std::time::Duration;
-/// let root = Runtime::builder().build()?.root();
-/// let trigger = PressureTrigger::some(Duration::from_secs(2), Duration::from_secs(1));
-/// let refused = root.set_pressure_trigger(Some(trigger)).unwrap_err();
-/// let line = "2s in 1s: a threshold is above zero and at most its window, a window from 10ms to 3600s";
-/// assert_eq!(refused.to_string(), line);
-/// # Ok::<(), memcg::BuildError>(())
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum PressureTriggerError {
-    /// The times are none that a trigger can have.
-    #[error(
-        "{threshold:?} in {window:?}: a threshold is above zero and at most its window, a window from {:?} to {:?}",
-        PressureTrigger::WINDOW_MIN,
-        PressureTrigger::WINDOW_MAX
-    )]
-    Time {
-        /// The threshold that was asked for.
-        threshold: Duration,
-        /// The window that was asked for.
-        window: Duration,
-    },
-    /// The runtime counts no stalls.
-    #[error("the runtime counts no stalls: it was built with count_stalls(false)")]
-    Uncounted,
-    /// The group is offline.
-    #[error("{} is offline", .group.path())]
-    Offline {
-        /// The group.
-        group: Group,
-    },
-    /// The system has no memory for the group's counts of events.
-    #[error("no memory for the events of {}", .group.path())]
-    NoMemory {
-        /// The group.
-        group: Group,
-    },
-}
-
 impl PressureShare {
     fn new(figures: StallFigures) -> PressureShare {
         let [avg10, avg60, avg300] = figures.averages;
@@ -247,46 +123,6 @@ impl Group {
     /// ```
     pub fn pressure(&self) -> GroupPressure {
         GroupPressure::new(stalls::read(self.first()))
-    }
-
-    /// Has this group count [`Event::Pressure`](crate::Event::Pressure) when chargers have stood still for the trigger's
-    /// threshold in any of its windows: at least 50 ms in any 1 s, say. `None` ends that. Listeners, threads and futures
-    /// learn of it as of each event, also those of the groups above.
-    ///
-    /// A window is measured in 64 steps. So a threshold that is reached within a window never stays unseen, and one that is
-    /// reached within a window and a step counts, too. A trigger counts what follows its setting, and one event in each
-    /// window at most. While chargers stand still a thread of this crate looks when the time is full, within 1 ms where
-    /// the processor is free; listeners run on the tree's thread then. Where the system gives no thread, the event follows
-    /// when a charger stops or goes on.
-    ///
-    /// A group has one trigger; going offline ends it. The call takes one lock, and allocates. A trigger costs no charge
-    /// anything that does not stand still.
-    ///
-    /// # Errors
-    ///
-    /// [`PressureTriggerError::Time`] where the threshold is zero or above the window, or the window is below 10 ms or
-    /// above an hour. [`PressureTriggerError::Offline`] for a group that is offline.
-    /// [`PressureTriggerError::NoMemory`] where the system has no memory for the group's counts.
-    /// [`PressureTriggerError::Uncounted`] where the runtime [counts no stalls](crate::RuntimeBuilder::count_stalls).
-    ///
-    /// Source: `psi_trigger_create` in `kernel/sched/psi.c`.
-    ///
-    /// See [`PressureTrigger`] for an example.
-    pub fn set_pressure_trigger(&self, trigger: Option<PressureTrigger>) -> Result<(), PressureTriggerError> {
-        let setting = trigger.map(PressureTrigger::setting).transpose()?;
-        triggers::set(self.first(), setting).map_err(|not_set| match not_set {
-            NotSet::Uncounted => PressureTriggerError::Uncounted,
-            NotSet::Offline => PressureTriggerError::Offline { group: self.clone() },
-            NotSet::NoMemory => PressureTriggerError::NoMemory { group: self.clone() },
-        })
-    }
-
-    /// Returns the trigger of [`set_pressure_trigger`](Self::set_pressure_trigger); `None` where there is none. It takes
-    /// one lock.
-    pub fn pressure_trigger(&self) -> Option<PressureTrigger> {
-        let TriggerSetting { full, threshold, window } = triggers::setting(self.first())?;
-        let [threshold, window] = [threshold, window].map(Duration::from_nanos);
-        Some(PressureTrigger { full, threshold, window })
     }
 }
 

@@ -1,6 +1,5 @@
 //! What the policies of a tree of groups share, and the one cast that leads from a tree to it.
 
-use std::collections::BTreeMap;
 use std::ptr;
 use std::time::Instant;
 
@@ -62,13 +61,11 @@ pub(crate) struct Stalls {
     pub(crate) deferred: Option<DeferredStall>,
     /// Stalls that were deferred.
     pub(crate) numbers: u64,
-    /// The groups with a trigger that are online, by key.
-    pub(crate) triggered: BTreeMap<u64, &'static Counter>,
 }
 
 impl Stalls {
     fn new() -> Stalls {
-        Stalls { began: Instant::now(), latest: 0, deferred: None, numbers: 0, triggered: BTreeMap::new() }
+        Stalls { began: Instant::now(), latest: 0, deferred: None, numbers: 0 }
     }
 }
 

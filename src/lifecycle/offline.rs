@@ -10,7 +10,6 @@ use crate::counter::protection::Protection;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::{central, exceeded, marks, retire};
 use crate::hierarchy::service::{self, WAITS};
-use crate::pressure::triggers;
 use crate::reclaim::{excess, registrations};
 use crate::sync::{PENDING_CLOSE_MAX, fence_after_exchange};
 
@@ -93,7 +92,6 @@ fn leave(shard: &mut Shard, group: &'static Counter) {
             service::schedule(counter);
         }
     }
-    triggers::went_offline(group);
     registrations::hand_to_parent(group);
     links::leave_parent(group);
 }

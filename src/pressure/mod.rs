@@ -23,6 +23,5 @@ pub(crate) mod service;
 pub(crate) mod stalls;
 pub(crate) mod started;
 pub(crate) mod throttle;
-pub(crate) mod triggers;
 pub(crate) mod victims;
 pub(crate) mod wakers;

@@ -14,8 +14,8 @@ use crate::counter::slow_path::release_all_claimed;
 use crate::hierarchy::service::{self, Scheduled};
 use crate::pressure::line;
 use crate::pressure::listeners::{self, Notification, Notifications};
+use crate::pressure::started;
 use crate::pressure::wakers::Wakers;
-use crate::pressure::{started, triggers};
 use crate::thread::context;
 use crate::thread::slow_path::{Entered, exchange_served};
 
@@ -46,7 +46,6 @@ fn serve_levels(mut levels: Due) {
             // Mutation: e25-unscheduled-after-the-look
             service::unschedule(&level);
             line::serve(level.counter(), entered.block(), &mut wakers);
-            triggers::serve(level.counter());
             listeners::collect(&level, &mut wakers, &mut notifications);
         }
         drop(entered);

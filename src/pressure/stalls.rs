@@ -17,12 +17,12 @@
 //! Nothing is shared but under the lock, so there is no ordering to model.
 
 use std::ptr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::counter::object::Counter;
 use crate::counter::slow_path::SlowPath;
+use crate::hierarchy::events;
 use crate::hierarchy::group_tree::{self, DeferredStall, Stalls};
-use crate::hierarchy::{events, service};
 use crate::state::stalls::{AVERAGED_OVER, StallShare, StallTimes};
 use crate::sync::lock::LockGuard;
 use crate::sync::{TIME_PASSES, model_failed};
@@ -52,7 +52,7 @@ pub(crate) struct StallFigures {
 
 impl Stalls {
     /// The moment by the tree's clock, in nanoseconds.
-    pub(super) fn now(&mut self) -> u64 {
+    fn now(&mut self) -> u64 {
         self.moment(Instant::now())
     }
 
@@ -64,13 +64,9 @@ impl Stalls {
         self.latest
     }
 
-    pub(super) fn at(&self, moment: u64) -> Instant {
-        self.began + Duration::from_nanos(moment)
-    }
-
     /// Works with the times of a group of this tree. `None`: it has none.
     #[allow(unsafe_code)]
-    pub(super) fn with<R>(&mut self, group: &Counter, work: impl FnOnce(&mut StallTimes) -> R) -> Option<R> {
+    fn with<R>(&mut self, group: &Counter, work: impl FnOnce(&mut StallTimes) -> R) -> Option<R> {
         let counts = events::counts(group)?;
         // SAFETY: `Stalls` is what the tree's lock holds, so the caller has the lock; `work` gets the only reference.
         Some(work(unsafe { counts.stalls.times() }))
@@ -78,12 +74,11 @@ impl Stalls {
 }
 
 /// The lock, with all figures as they are: each stall is counted.
-pub(super) fn lock(of: &Counter) -> LockGuard<'_, Stalls> {
+fn lock(of: &Counter) -> LockGuard<'_, Stalls> {
     let mut stalls = group_tree::of(of).stalls.lock();
     if let Some(deferred) = stalls.deferred.take() {
-        // Its tree has no trigger, so no look is wanted: a thread that sets one comes here first.
         let from = stalls.moment(deferred.since);
-        let _ = change(&mut stalls, from, deferred.group, deferred.level, true);
+        change(&mut stalls, from, deferred.group, deferred.level, true);
     }
     stalls
 }
@@ -104,9 +99,7 @@ impl Stall {
         let _path = SlowPath::enter();
         let mut stalls = lock(group);
         let from = stalls.moment(since);
-        let looks = change(&mut stalls, from, group, level, true);
-        drop(stalls);
-        looks.schedule(group);
+        change(&mut stalls, from, group, level, true);
         Some(Stall { group, level, number: 0 })
     }
 
@@ -118,10 +111,8 @@ impl Stall {
             let _path = SlowPath::enter();
             let mut stalls = lock(self.group);
             let now = stalls.now();
-            let ended = change(&mut stalls, now, self.group, before, false);
-            let begun = change(&mut stalls, now, self.group, level, true);
-            drop(stalls);
-            Looks(ended.0 | begun.0).schedule(self.group);
+            change(&mut stalls, now, self.group, before, false);
+            change(&mut stalls, now, self.group, level, true);
         }
     }
 }
@@ -138,18 +129,16 @@ impl Drop for Stall {
         let _path = SlowPath::enter();
         let mut stalls = lock(group);
         let now = stalls.now();
-        let looks = change(&mut stalls, now, group, level, false);
-        drop(stalls);
-        looks.schedule(group);
+        change(&mut stalls, now, group, level, false);
     }
 }
 
-/// Leaves a stall in the place of the tree, where there is none and no trigger wants a look. Returns its number.
+/// Leaves a stall in the place of the tree, where there is none. Returns its number.
 fn defer(group: &'static Counter, level: &'static Counter, since: Instant) -> Option<u64> {
     // Nothing is scheduled, so there is nothing to do at the end of the path.
     let _entered = Entered::enter();
     let mut stalls = group_tree::of(group).stalls.lock();
-    if stalls.deferred.is_some() || !stalls.triggered.is_empty() {
+    if stalls.deferred.is_some() {
         return None;
     }
     stalls.numbers += 1;
@@ -167,49 +156,24 @@ fn end_deferred(group: &'static Counter, number: u64) -> bool {
     // No moment has come since: a thread that brings one counts the deferred stall first.
     let from = stalls.moment(deferred.since);
     let now = stalls.now();
-    for_path(group, deferred.level, |_, at, is_full| {
+    for_path(group, deferred.level, |at, is_full| {
         stalls.with(at, |times| times.stood(from, now, is_full));
     });
     true
 }
 
-/// A bit for each level whose trigger wants a look; the last bit is for all levels from there on.
-#[must_use]
-struct Looks(u64);
-
-impl Looks {
-    fn bit(depth: usize) -> u64 {
-        1 << depth.min(u64::BITS as usize - 1)
-    }
-
-    /// Inside a slow path and without the lock.
-    fn schedule(self, group: &'static Counter) {
-        if self.0 != 0 {
-            let looked_at = group.path_to_root().enumerate().filter(|&(depth, _)| self.0 & Looks::bit(depth) != 0);
-            looked_at.for_each(|(_, level)| service::schedule(level));
-        }
-    }
-}
-
 /// A charger of the group stops for a limit of the level, or goes on.
-fn change(stalls: &mut Stalls, now: u64, group: &'static Counter, level: &'static Counter, stops: bool) -> Looks {
-    let mut looks = Looks(0);
-    for_path(group, level, |depth, at, is_full| {
-        let wants_look = stalls.with(at, |times| {
-            times.change(now, stops, is_full);
-            times.wants_look()
-        });
-        looks.0 |= if wants_look == Some(true) { Looks::bit(depth) } else { 0 };
+fn change(stalls: &mut Stalls, now: u64, group: &'static Counter, level: &'static Counter, stops: bool) {
+    for_path(group, level, |at, is_full| {
+        stalls.with(at, |times| times.change(now, stops, is_full));
     });
-    looks
 }
 
-/// Each group from this one up to the root, with its depth from here, and whether a limit of the level holds up all its
-/// chargers.
-fn for_path(group: &'static Counter, level: &'static Counter, mut work: impl FnMut(usize, &'static Counter, bool)) {
+/// Each group from this one up to the root, and whether a limit of the level holds up all its chargers.
+fn for_path(group: &'static Counter, level: &'static Counter, mut work: impl FnMut(&'static Counter, bool)) {
     let mut is_full = true;
-    for (depth, at) in group.path_to_root().enumerate() {
-        work(depth, at, is_full);
+    for at in group.path_to_root() {
+        work(at, is_full);
         is_full &= !ptr::eq(at, level);
     }
 }

@@ -389,17 +389,15 @@ impl RuntimeBuilder {
     }
 
     /// Sets whether groups count for how long their chargers stand still, which they do by default. Where they do not,
-    /// [`Group::pressure`](crate::Group::pressure) is zero, and no [trigger](crate::Group::set_pressure_trigger) can be
-    /// set. The count costs a charge that stands still a reading of the clock and two holds of a lock; others nothing.
+    /// [`Group::pressure`](crate::Group::pressure) is zero. The count costs a charge that stands still a reading
+    /// of the clock and two holds of a lock; others nothing.
     ///
     /// Source: `cgroup.pressure`.
     ///
     /// ```
-    /// # use std::time::Duration;
-    /// use memcg::{PressureTrigger, PressureTriggerError, Runtime};
+    /// # use memcg::{GroupPressure, Runtime};
     /// let root = Runtime::builder().count_stalls(false).build()?.root();
-    /// let trigger = PressureTrigger::some(Duration::from_millis(50), Duration::from_secs(1));
-    /// assert_eq!(root.set_pressure_trigger(Some(trigger)), Err(PressureTriggerError::Uncounted));
+    /// assert_eq!(root.pressure(), GroupPressure::default());
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn count_stalls(mut self, whether: bool) -> Self {

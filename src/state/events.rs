@@ -8,7 +8,6 @@ use std::ptr::{self, NonNull};
 use crate::pool::shape::{Kind, Shape};
 use crate::pool::{Cache, PoolAlign, cache};
 use crate::state::stalls::StallTimes;
-use crate::sync::stat_atomic::AtomicBool;
 use crate::sync::{AtomicPtr, AtomicU64, Ordering, Shared};
 
 /// What can happen at a group's limits. The counts only grow.
@@ -52,13 +51,11 @@ pub enum Event {
     TimedOut,
     /// A reclaimer, a listener or a cancel hook of the group panicked.
     Panic,
-    /// Chargers stood still for as long as the group's [trigger](crate::Group::set_pressure_trigger) says.
-    Pressure,
 }
 
 impl Event {
     /// All events.
-    pub const ALL: [Event; 11] = [
+    pub const ALL: [Event; 10] = [
         Event::Low,
         Event::High,
         Event::Max,
@@ -69,7 +66,6 @@ impl Event {
         Event::Observed,
         Event::TimedOut,
         Event::Panic,
-        Event::Pressure,
     ];
 
     /// Returns the event's name in `memory.events`. An event that the kernel does not have is named likewise.
@@ -89,7 +85,6 @@ impl Event {
             Event::Observed => "observed",
             Event::TimedOut => "timed_out",
             Event::Panic => "panic",
-            Event::Pressure => "pressure",
         }
     }
 }
@@ -116,8 +111,6 @@ pub(crate) struct EventCounts {
     pub(crate) local: Tally,
     pub(crate) below: Tally,
     pub(crate) stalls: StallsPlace,
-    /// The group has a trigger. Written under the lock of `stalls`.
-    pub(crate) is_triggered: AtomicBool,
     /// The object's number in its pool.
     pub(crate) number: u32,
 }

@@ -1,4 +1,4 @@
-//! How long chargers of a group stood still for memory: in total, on average, and in the window of a trigger.
+//! How long chargers of a group stood still for memory: in total and on average.
 //!
 //! Each figure is a function of the moments at which chargers stop and go on. The caller passes each moment, in nanoseconds
 //! since a start of its own, so this file reads no clock. Between two moments a group either stands still or does not: the
@@ -8,8 +8,6 @@
 //! The averages are those of `kernel/sched/psi.c`: each period moves them towards its own share, by e^(-2/10), e^(-2/60)
 //! and e^(-2/300).
 
-use std::collections::VecDeque;
-
 /// One period of the averages: the kernel's PSI_FREQ.
 pub(crate) const PERIOD: u64 = 2_000_000_000;
 
@@ -18,12 +16,6 @@ pub(crate) const AVERAGED_OVER: [u32; 3] = [10, 60, 300];
 
 /// What the averages are counted in: hundredths of a per cent.
 const WHOLE: f64 = 10_000.0;
-
-/// A trigger notes the total so often in a window.
-pub(crate) const STEPS: u64 = 64;
-
-/// Totals that a trigger keeps: one for each step of a window, and that of the step under way.
-const MARKS: usize = STEPS as usize + 1;
 
 /// Chargers that stand still, and for how long there were any.
 #[derive(Clone, Debug, Default)]
@@ -47,26 +39,6 @@ pub(crate) struct StallTimes {
     until: u64,
     /// The end of the period that it lies in; 0 before the first moment.
     period_end: u64,
-    trigger: Option<Box<StallTrigger>>,
-}
-
-/// When an event follows: as soon as chargers have stood still for `threshold` in any `window`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TriggerSetting {
-    /// About `full`, and not about `some`.
-    pub(crate) full: bool,
-    pub(crate) threshold: u64,
-    pub(crate) window: u64,
-}
-
-/// A trigger with what it has seen.
-struct StallTrigger {
-    setting: TriggerSetting,
-    /// The total at the beginning of each of the last steps, the oldest first; of the step under way last.
-    marks: VecDeque<u64>,
-    fired: Option<u64>,
-    /// When a thread is to look again.
-    look: Option<u64>,
 }
 
 impl StallShare {
@@ -116,9 +88,6 @@ impl StallTimes {
     /// The figures as of `now`, which is no earlier than any moment before.
     pub(crate) fn advance(&mut self, now: u64) {
         let from = self.until;
-        if let Some(trigger) = &mut self.trigger {
-            trigger.advance(if trigger.setting.full { &self.full } else { &self.some }, from, now);
-        }
         if now < self.period_end {
             self.some.grow(now - from);
             self.full.grow(now - from);
@@ -144,7 +113,7 @@ impl StallTimes {
 
     /// A charger stood still from one moment to the next one, and nothing else has changed since the first.
     pub(crate) fn stood(&mut self, from: u64, now: u64, full: bool) {
-        if self.trigger.is_some() || now >= self.period_end {
+        if now >= self.period_end {
             self.change(from, true, full);
             self.change(now, false, full);
             return;
@@ -170,95 +139,5 @@ impl StallTimes {
 
     pub(crate) fn full(&self) -> &StallShare {
         &self.full
-    }
-
-    pub(crate) fn set_trigger(&mut self, setting: Option<TriggerSetting>) {
-        let total = |setting: &TriggerSetting| if setting.full { self.full.total } else { self.some.total };
-        self.trigger = setting.map(|setting| {
-            // No later call allocates.
-            let mut marks = VecDeque::with_capacity(MARKS);
-            marks.push_back(total(&setting));
-            Box::new(StallTrigger { setting, marks, fired: None, look: None })
-        });
-    }
-
-    pub(crate) fn trigger(&self) -> Option<TriggerSetting> {
-        self.trigger.as_ref().map(|trigger| trigger.setting)
-    }
-
-    /// Whether a thread is to look at the trigger: it is due, or no thread looks in time.
-    pub(crate) fn wants_look(&self) -> bool {
-        self.trigger.as_ref().is_some_and(|trigger| {
-            let share = trigger.share(self);
-            trigger.is_due(share.total, self.until)
-                || (share.standing > 0 && trigger.look.is_none_or(|look| look <= self.until))
-        })
-    }
-
-    /// A thread looks at the trigger. Returns whether the event follows now, and the moment at which a thread is to look
-    /// again where none is about to.
-    pub(crate) fn look(&mut self) -> (bool, Option<u64>) {
-        let now = self.until;
-        let Some(mut trigger) = self.trigger.take() else { return (false, None) };
-        let share = trigger.share(self);
-        let is_due = trigger.is_due(share.total, now);
-        if is_due {
-            trigger.fired = Some(now);
-        }
-        // A look that is over is none.
-        trigger.look = trigger.look.filter(|&look| look > now);
-        let next = (share.standing > 0).then(|| trigger.next(share.total, now));
-        let again = next.filter(|&next| trigger.look.is_none_or(|look| look > next));
-        trigger.look = again.or(trigger.look);
-        self.trigger = Some(trigger);
-        (is_due, again)
-    }
-
-    /// No thread is there to look at that moment.
-    pub(crate) fn no_look(&mut self) {
-        self.trigger.iter_mut().for_each(|trigger| trigger.look = None);
-    }
-}
-
-impl StallTrigger {
-    fn step(&self) -> u64 {
-        (self.setting.window / STEPS).max(1)
-    }
-
-    fn share<'a>(&self, times: &'a StallTimes) -> &'a StallShare {
-        if self.setting.full { &times.full } else { &times.some }
-    }
-
-    /// Notes the total at the beginning of each step up to `now`; of the last ones, where there are more than it keeps.
-    fn advance(&mut self, share: &StallShare, from: u64, now: u64) {
-        let last = now / self.step();
-        let first = (from / self.step() + 1).max(last.saturating_sub(STEPS));
-        for step in first..=last {
-            let stood = if share.standing > 0 { step * self.step() - from } else { 0 };
-            if self.marks.len() == MARKS {
-                self.marks.pop_front();
-            }
-            self.marks.push_back(share.total + stood);
-        }
-    }
-
-    /// What the total has grown since the step that began a window ago, or since the trigger was set.
-    fn growth(&self, total: u64) -> u64 {
-        total - self.marks.front().copied().unwrap_or(total)
-    }
-
-    /// When the next event may follow: one in each window.
-    fn may_fire(&self) -> u64 {
-        self.fired.map_or(0, |fired| fired + self.setting.window)
-    }
-
-    fn is_due(&self, total: u64, now: u64) -> bool {
-        self.growth(total) >= self.setting.threshold && now >= self.may_fire()
-    }
-
-    /// When it is due at the earliest, if chargers stand still from now on.
-    fn next(&self, total: u64, now: u64) -> u64 {
-        let missing = self.setting.threshold.saturating_sub(self.growth(total));
-        (now + missing).max(self.may_fire())
     }
 }

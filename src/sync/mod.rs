@@ -46,8 +46,8 @@ pub(crate) use pause::at;
 pub(crate) use pause::pause_point;
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) use side::many;
+pub(crate) use std::sync::Arc;
 pub(crate) use std::sync::atomic::Ordering;
-pub(crate) use std::sync::{Arc, Weak};
 
 /// Atomics for figures that no protocol depends on (peaks, event counts, published bounds). They are the standard
 /// library's even in a model: a statistic must not multiply the schedules that a model explores.

@@ -1,19 +1,14 @@
-//! For how long chargers stood still: what counts, at which groups, until when; and the event of a trigger.
+//! For how long chargers stood still: what counts, at which groups, until when.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use memcg::{
-    Bytes, Event, Group, GroupPressure, Limit, Limits, OomPolicy, PressureTrigger, PressureTriggerError, Priority,
-    Runtime,
-};
+use memcg::{Bytes, Group, GroupPressure, Limit, Limits, OomPolicy, Priority, Runtime};
 
 use crate::support::reclaimers::call;
 use crate::support::trees::{assert_empty, build, create, kinds, limited};
-use crate::support::waiters::{Polled, WATCHDOG, admitted, blocked, in_line, join, until};
+use crate::support::waiters::{Polled, admitted, blocked, in_line, join, until};
 
 /// A lower bound of what is slept, and so of a stall.
 const NAP: Duration = Duration::from_millis(5);
@@ -44,17 +39,6 @@ fn three() -> (Runtime, Group, Group) {
     let top = limited(&runtime.root(), "top", 100);
     let group = create(&top, "q");
     (runtime, top, group)
-}
-
-/// Groups that have gone offline may be looked at by a trigger for a moment.
-#[track_caller]
-fn assert_empty_soon(runtime: &Runtime) {
-    runtime.root().children().iter().for_each(Group::offline_tree);
-    until("no group is kept", || {
-        runtime.settle();
-        runtime.dying_count() == 0
-    });
-    assert_empty(runtime);
 }
 
 #[test]
@@ -310,10 +294,6 @@ fn where_stalls_are_not_counted() {
         let group = limited(&runtime.root(), "q", 100);
         let held = group.charge(100);
         let waiter = blocked(&group, 1, &group);
-        let second = Duration::from_secs(1);
-        let refused = group.set_pressure_trigger(Some(PressureTrigger::some(second, second)));
-        assert_eq!(refused, Err(PressureTriggerError::Uncounted));
-        assert_eq!((group.pressure_trigger(), group.set_pressure_trigger(None)), (None, Ok(())));
         drop(held);
         drop(join(waiter).expect("there is room"));
         assert_eq!(group.pressure(), GroupPressure::default());
@@ -339,110 +319,4 @@ fn a_new_group_begins_with_nothing() {
     assert_eq!(rows, [("/", before), ("/top", before), ("/top/q", Duration::ZERO)]);
     drop((held, group, top));
     assert_empty(&runtime);
-}
-
-// === Triggers ===
-
-/// While the charger stands still, and no thread does anything else.
-#[test]
-fn a_trigger_fires_while_a_charger_stands_still() {
-    for builder in kinds() {
-        let runtime = build(builder);
-        let group = limited(&runtime.root(), "q", 100);
-        let trigger = PressureTrigger::full(NAP, Duration::from_millis(100));
-        group.set_pressure_trigger(Some(trigger)).expect("times that a trigger can have");
-        assert_eq!(group.pressure_trigger(), Some(trigger));
-        let heard = Arc::new(AtomicU64::new(0));
-        let registration = runtime.root().on_event(Event::Pressure, {
-            let heard = Arc::clone(&heard);
-            move |happened| _ = heard.fetch_add(happened.times(), Ordering::Relaxed)
-        });
-        let events = group.events();
-        let held = group.charge(100);
-        let waiter = in_line(&group, 1);
-        assert!(events.wait(Event::Pressure, WATCHDOG));
-        assert!(group.pressure().full.total >= NAP);
-        until("another window", || group.events().get(Event::Pressure) > 1);
-        drop((waiter, held));
-        group.set_pressure_trigger(None).expect("it ends");
-        let counted = group.events().get(Event::Pressure);
-        until("each was heard", || heard.load(Ordering::Relaxed) >= counted);
-        drop((registration, events, group));
-        assert_empty_soon(&runtime);
-    }
-}
-
-/// The time is full when the charger goes on, and its own thread counts the event.
-#[test]
-fn a_trigger_adds_up_what_goes_on() {
-    let (runtime, top, group) = three();
-    let held = group.charge(100);
-    top.set_pressure_trigger(Some(PressureTrigger::some(4 * NAP, Duration::from_secs(3_600)))).expect("fine times");
-    let registration = group.register_reclaimer(
-        call(|_, _| {
-            thread::sleep(NAP);
-            0
-        }),
-        Priority::NORMAL,
-    );
-    let mut charges = 0;
-    let events = top.events();
-    while top.events().get(Event::Pressure) == 0 {
-        assert!(charges < 4, "each stood still for a nap");
-        assert!(group.try_charge(1).is_err());
-        charges += 1;
-        if charges == 4 {
-            assert!(events.wait(Event::Pressure, WATCHDOG), "another thread may count it");
-        }
-    }
-    assert!(top.pressure().some.total >= 4 * NAP);
-    assert_eq!((group.events().get(Event::Pressure), top.events_local().get(Event::Pressure)), (0, 1));
-    // Once in an hour.
-    assert!(group.try_charge(1).is_err());
-    assert_eq!(runtime.root().events().get(Event::Pressure), 1);
-    drop((registration, held, events, group, top));
-    assert_empty_soon(&runtime);
-}
-
-/// `full` is about this group's own limits and those above.
-#[test]
-fn a_full_trigger_hears_of_no_limit_below() {
-    let (runtime, top, group) = three();
-    let held = group.charge(100);
-    let trigger = PressureTrigger::full(Duration::from_nanos(1), Duration::from_millis(10));
-    runtime.root().set_pressure_trigger(Some(trigger)).expect("fine times");
-    let waiter = blocked(&group, 1, &top);
-    stands_still(&runtime.root());
-    assert_eq!(runtime.root().events().get(Event::Pressure), 0);
-    drop(held);
-    drop(join(waiter).expect("there is room"));
-    assert_eq!(runtime.root().events().get(Event::Pressure), 0);
-    drop((group, top));
-    assert_empty_soon(&runtime);
-}
-
-#[test]
-fn triggers_that_cannot_be() {
-    let (runtime, top, group) = three();
-    let [short, second] = [Duration::from_millis(9), Duration::from_secs(1)];
-    for (threshold, window) in [
-        (Duration::ZERO, second),
-        (second + Duration::from_nanos(1), second),
-        (short, short),
-        (second, Duration::from_secs(3_601)),
-        (Duration::MAX, Duration::MAX),
-    ] {
-        let refused = group.set_pressure_trigger(Some(PressureTrigger::some(threshold, window)));
-        assert_eq!(refused, Err(PressureTriggerError::Time { threshold, window }));
-    }
-    assert_eq!(group.pressure_trigger(), None);
-    let trigger = PressureTrigger::some(second, second);
-    group.set_pressure_trigger(Some(trigger)).expect("all of the window");
-    group.offline().expect("no children");
-    assert_eq!(group.pressure_trigger(), None, "offline ends it");
-    let refused = group.set_pressure_trigger(Some(trigger)).expect_err("offline");
-    assert_eq!(refused.to_string(), "/top/q is offline");
-    assert_eq!(group.set_pressure_trigger(None), Ok(()));
-    drop((refused, group, top));
-    assert_empty_soon(&runtime);
 }

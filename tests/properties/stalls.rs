@@ -4,7 +4,7 @@
 
 use proptest::prelude::*;
 
-use self::production::{AVERAGED_OVER, PERIOD, STEPS, StallTimes, TriggerSetting};
+use self::production::{AVERAGED_OVER, PERIOD, StallTimes};
 
 #[allow(dead_code, unreachable_pub, reason = "what the crate uses, this test does not all use")]
 #[path = "../../src/state/stalls.rs"]
@@ -130,51 +130,6 @@ fn carry_out(step: &Step, times: &mut StallTimes, model: &mut Model) {
     }
 }
 
-/// A trigger under test, with the moments at which it fired.
-struct Watched {
-    setting: TriggerSetting,
-    set_at: u64,
-    fired: Vec<u64>,
-    planned: Option<u64>,
-}
-
-impl Watched {
-    /// What has grown since `window` ago, or since the trigger was set.
-    fn growth(&self, model: &Model, window: u64) -> u64 {
-        let from = model.now.saturating_sub(window).max(self.set_at);
-        model.stood(from, model.now, self.setting.full)
-    }
-
-    /// The thread that looks, at this moment.
-    fn look(&mut self, times: &mut StallTimes, model: &Model) -> Result<(), TestCaseError> {
-        times.advance(model.now);
-        let TriggerSetting { threshold, window, .. } = self.setting;
-        let (fires, again) = times.look();
-        if fires {
-            let growth = self.growth(model, window + window / STEPS + 1);
-            prop_assert!(growth >= threshold, "{growth} of {threshold} at {}", model.now);
-            prop_assert!(self.fired.last().is_none_or(|last| model.now - last >= window), "{:?}", self.fired);
-            self.fired.push(model.now);
-        }
-        if let Some(again) = again {
-            prop_assert!(again > model.now, "{again} at {}", model.now);
-            prop_assert!(self.planned.is_none_or(|planned| planned <= model.now || planned > again));
-            self.planned = Some(again);
-        }
-        Ok(())
-    }
-
-    /// Whatever reaches the threshold in a window has fired in it.
-    fn complete(&self, model: &Model) -> Result<(), TestCaseError> {
-        let TriggerSetting { threshold, window, .. } = self.setting;
-        if self.growth(model, window) >= threshold {
-            let last = self.fired.last();
-            prop_assert!(last.is_some_and(|last| model.now - last <= window), "{last:?} at {}", model.now);
-        }
-        Ok(())
-    }
-}
-
 proptest! {
     #![proptest_config(super::config())]
 
@@ -188,47 +143,5 @@ proptest! {
             }
         }
         agree(&mut times, &model)?;
-    }
-
-    /// Looks happen where the crate has them: after a change that wants one, and at planned moments.
-    #[test]
-    fn a_trigger_fires_for_each_full_window_and_no_other(
-        before in steps(),
-        steps in steps(),
-        full in any::<bool>(),
-        window in prop_oneof![10_000_000..SECOND, Just(SECOND), SECOND..30 * SECOND],
-        part in 1..=100u64,
-    ) {
-        let (mut times, mut model) = (StallTimes::default(), Model::default());
-        before.iter().take(8).for_each(|step| carry_out(step, &mut times, &mut model));
-        times.advance(model.now);
-        let setting = TriggerSetting { full, threshold: (window * part / 100).max(1), window };
-        times.set_trigger(Some(setting));
-        prop_assert_eq!(times.trigger(), Some(setting));
-        let mut watched = Watched { setting, set_at: model.now, fired: Vec::new(), planned: None };
-        if times.wants_look() {
-            watched.look(&mut times, &model)?;
-        }
-        for step in &steps {
-            let until = match step {
-                // A stall is deferred only where there is no trigger.
-                Step::Pass(time) | Step::Stood { time, .. } => model.now + time.min(&(40 * SECOND)),
-                step => {
-                    carry_out(step, &mut times, &mut model);
-                    model.now
-                }
-            };
-            while let Some(planned) = watched.planned.filter(|&planned| planned <= until) {
-                model.now = planned;
-                watched.planned = None;
-                watched.look(&mut times, &model)?;
-                watched.complete(&model)?;
-            }
-            model.now = until;
-            if matches!(step, Step::Stop { .. } | Step::GoOn(_)) && times.wants_look() {
-                watched.look(&mut times, &model)?;
-            }
-            watched.complete(&model)?;
-        }
     }
 }

@@ -65,7 +65,6 @@ const PARTS: &[(&[&str], &[&str])] = &[
         ],
     ),
     (&["Arc", "Shared"], EVERY),
-    (&["Weak"], &["pressure"]),
     (&["process_wide"], &["lifecycle", "pressure", "thread", "pool"]),
     (&["share", "pool_stashes"], &["pressure", "pool"]),
     // What a thread owns.

@@ -21,7 +21,6 @@ fn names() {
         (Event::Observed, "observed"),
         (Event::TimedOut, "timed_out"),
         (Event::Panic, "panic"),
-        (Event::Pressure, "pressure"),
     ];
     for (event, name) in named {
         assert_eq!(event.name(), name);
