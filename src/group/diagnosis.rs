@@ -1,8 +1,6 @@
 //! Where a group's memory is: its largest children, and a table of the groups below that hold most.
 
 use std::fmt;
-use std::sync::OnceLock;
-use std::time::{Duration, Instant};
 
 use super::handle::Group;
 use super::snapshot::SnapshotRow;
@@ -10,7 +8,6 @@ use super::snapshot::table::Table;
 use crate::counter::children;
 use crate::counter::object::Counter;
 use crate::counter::slow_path::SlowPath;
-use crate::hierarchy::group_object;
 use crate::pressure::line;
 use crate::thread::slow_path;
 use crate::units::Bytes;
@@ -86,23 +83,6 @@ impl Group {
         let mut rows = self.snapshot(usize::MAX).into_rows();
         rows[1..].sort_by_key(|row| std::cmp::Reverse(row.usage));
         Diagnosis { first, rows }
-    }
-
-    /// [`diagnose`](Self::diagnose), at most once in `every` for this group, on whatever thread: for a log.
-    ///
-    /// ```
-    /// let runtime = memcg::Runtime::builder().build()?;
-    /// let root = runtime.root();
-    /// let hour = std::time::Duration::from_secs(3_600);
-    /// assert!(root.diagnose_ratelimited(hour).is_some());
-    /// assert!(root.diagnose_ratelimited(hour).is_none());
-    /// # Ok::<(), memcg::BuildError>(())
-    /// ```
-    pub fn diagnose_ratelimited(&self, every: Duration) -> Option<Diagnosis> {
-        static BEGUN: OnceLock<Instant> = OnceLock::new();
-        let now = u64::try_from(BEGUN.get_or_init(Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX);
-        let every = u64::try_from(every.as_nanos()).unwrap_or(u64::MAX);
-        group_object::of(self.first()).dumped.is_due(now, every).then(|| self.diagnose())
     }
 }
 

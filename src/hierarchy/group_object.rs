@@ -22,7 +22,7 @@ use crate::stat::published::PublishedPlace;
 use crate::state::events::EventsPlace;
 use crate::state::limits::Percents;
 use crate::state::name::Name;
-use crate::state::oom::{LastDump, OomMarks};
+use crate::state::oom::OomMarks;
 use crate::state::reclaim::RingPlace;
 use crate::state::waiting::FirstInLine;
 use crate::sync::Shared;
@@ -36,7 +36,6 @@ pub(crate) struct GroupObject {
     state: CounterState,
     pub(crate) oom: OomMarks,
     pub(crate) ring: RingPlace,
-    pub(crate) dumped: LastDump,
     /// The group's statistics; empty until a thread writes to it or to a group below.
     pub(crate) stats: PublishedPlace,
     name: UnsafeCell<Name>,
@@ -185,7 +184,6 @@ impl GroupObject {
             state: CounterState::default(),
             oom: OomMarks::default(),
             ring: RingPlace::new(),
-            dumped: LastDump::default(),
             stats: PublishedPlace::default(),
             name: UnsafeCell::new(Name::NONE),
         }
@@ -208,10 +206,7 @@ impl GroupObject {
     }
 
     fn is_clean(&self) -> bool {
-        self.oom.is_clean()
-            && self.ring.is_clean()
-            && self.dumped.is_clean()
-            && self.states().all(CounterState::is_clean)
+        self.oom.is_clean() && self.ring.is_clean() && self.states().all(CounterState::is_clean)
     }
 
     /// The group's name among its siblings; empty for the root.
@@ -239,7 +234,6 @@ impl GroupObject {
     pub(crate) fn end(&self) {
         self.oom.reset();
         self.ring.reset();
-        self.dumped.reset();
         self.states().for_each(|state| state.percents.reset());
         self.set_name(Name::NONE);
     }

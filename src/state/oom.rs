@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use crate::counter::incarnation::Generation;
 use crate::counter::object::Counter;
 use crate::state::callback::Callback;
-use crate::sync::stat_atomic::{AtomicBool, AtomicU8, AtomicU64};
+use crate::sync::stat_atomic::{AtomicBool, AtomicU8};
 use crate::sync::{Arc, Ordering};
 use crate::thread::directory::Header;
 
@@ -144,26 +144,6 @@ impl OomMarks {
         } else {
             self.0.fetch_and(!mark, Ordering::Relaxed)
         };
-    }
-}
-
-/// The time of a group's last rate-limited dump; 0: never.
-#[derive(Default)]
-pub(crate) struct LastDump(AtomicU64);
-
-impl LastDump {
-    pub(crate) fn is_clean(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == 0
-    }
-
-    pub(crate) fn reset(&self) {
-        self.0.store(0, Ordering::Relaxed);
-    }
-
-    /// Whether none was made in the time `every` before `now`. Then the one of the caller is made now.
-    pub(crate) fn is_due(&self, now: u64, every: u64) -> bool {
-        let due = |last: u64| (last == 0 || now - last.min(now) >= every).then_some(now.max(1));
-        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, due).is_ok()
     }
 }
 

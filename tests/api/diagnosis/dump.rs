@@ -1,7 +1,6 @@
 //! All that there is to say of a subtree, for a log.
 
 use memcg::Bytes;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::{MIB, assert_empty, build, charge, create, in_line, kinds, limited};
@@ -61,68 +60,6 @@ fn of_nothing() {
         group.offline().expect("no children");
         assert!(group.diagnose().to_string().contains("/q"));
         drop(group);
-        assert_empty(&runtime);
-    }
-}
-
-/// Once in a while, for each group of its own, whichever group asks.
-#[test]
-fn not_too_often() {
-    let long = Duration::from_secs(3_600);
-    for builder in kinds() {
-        let runtime = build(builder);
-        let groups = ["a", "b"].map(|name| create(&runtime.root(), name));
-        for group in &groups {
-            let first = group.diagnose_ratelimited(long).expect("the first");
-            assert!(first.to_string().contains(&group.path()));
-            assert!((0..10).all(|_| group.diagnose_ratelimited(long).is_none()));
-            assert!(group.diagnose_ratelimited(Duration::MAX).is_none());
-        }
-        assert!(groups[0].diagnose_ratelimited(Duration::ZERO).is_some(), "each call sets its own time");
-        std::thread::sleep(Duration::from_millis(5));
-        assert!(groups[0].diagnose_ratelimited(Duration::from_millis(5)).is_some(), "its time has come");
-        assert!(groups[0].diagnose().to_string().contains("/a"), "on request at any time");
-        drop(groups);
-        assert_empty(&runtime);
-    }
-}
-
-/// A group that is made in the place of another begins anew.
-#[test]
-fn a_new_group_has_not_been_dumped() {
-    for builder in kinds() {
-        let runtime = build(builder);
-        for _ in 0..20 {
-            let group = create(&runtime.root(), "q");
-            assert!(group.diagnose_ratelimited(Duration::from_secs(3_600)).is_some());
-            group.offline().expect("no children");
-            drop(group);
-            runtime.settle();
-        }
-        assert_empty(&runtime);
-    }
-}
-
-/// Of several threads at once, one.
-#[test]
-fn one_for_all_threads() {
-    for builder in kinds() {
-        let runtime = build(builder);
-        for round in 0..50 {
-            let group = create(&runtime.root(), &round.to_string());
-            let (dumps, start) = (AtomicU64::new(0), std::sync::Barrier::new(3));
-            std::thread::scope(|scope| {
-                for _ in 0..3 {
-                    scope.spawn(|| {
-                        start.wait();
-                        if group.diagnose_ratelimited(Duration::from_secs(3_600)).is_some() {
-                            dumps.fetch_add(1, Ordering::SeqCst);
-                        }
-                    });
-                }
-            });
-            assert_eq!(dumps.into_inner(), 1);
-        }
         assert_empty(&runtime);
     }
 }
