@@ -149,6 +149,5 @@ impl ChargeFailure {
 
 /// Whether the charge could ever fit, at the level that refused and further up: else no reclaim makes room for it.
 pub(super) fn fits_ever(bytes: u64, refusal: &LevelRefusal<'_>) -> bool {
-    bytes <= refusal.max.min(USAGE_MAX).saturating_sub(refusal.reserve)
-        && refusal.level.path_to_root().all(|level| bytes <= level.admits())
+    bytes <= refusal.max.min(USAGE_MAX) && refusal.level.path_to_root().all(|level| bytes <= level.admits())
 }

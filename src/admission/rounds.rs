@@ -104,7 +104,7 @@ fn one_round(
     }
     // The promised memory is on its way: unless it takes too long no other group gives any. The thread does not spin,
     // because the reclaimer that has promised needs the processor.
-    let fits = || level.room(refusal.max.saturating_sub(refusal.reserve)) >= attempt.bytes();
+    let fits = || level.room(refusal.max) >= attempt.bytes();
     while is_owed(&round.owing) && !fits() && !is_over(request.deadline) {
         pause();
     }
@@ -116,9 +116,8 @@ fn one_round(
 
 /// What is missing, or somewhat more, so that the next charges need no reclaim.
 fn missing(level: &Counter, bytes: u64, refusal: &LevelRefusal<'_>) -> u64 {
-    let most = refusal.max.saturating_sub(refusal.reserve);
     let spare = spare(level, refusal.max);
     // The first in line comes before.
     let ahead = line::ahead(level).saturating_add(bytes);
-    refusal.usage.saturating_add(ahead).saturating_sub(most).max(spare)
+    refusal.usage.saturating_add(ahead).saturating_sub(refusal.max).max(spare)
 }

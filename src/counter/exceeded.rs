@@ -21,7 +21,7 @@ const SLACK_MAX: u64 = 1 << 20;
 /// Usage is above max, and the limits act.
 pub(crate) fn is_above_max(counter: &Counter) -> bool {
     // SeqCst (E43): each after the exchange on usage, limit or mark.
-    counter.usage() > counter.limits.ceiling.load(Ordering::SeqCst)
+    counter.usage() > counter.limits.max.load(Ordering::SeqCst)
         && !counter.limits.watched.is_for(OBSERVED)
         && !counter.state().is_offline()
 }
@@ -37,7 +37,7 @@ fn slack(limit: u64) -> u64 {
 pub(crate) fn is_near_max(counter: &Counter) -> bool {
     let usage = counter.usage();
     // SeqCst (E43): after the exchange on usage.
-    let max = counter.limits.ceiling.load(Ordering::SeqCst);
+    let max = counter.limits.max.load(Ordering::SeqCst);
     usage > max - slack(max)
 }
 
@@ -48,7 +48,7 @@ fn is_above(counter: &Counter, slack: impl Fn(u64) -> u64) -> bool {
     // SeqCst (E43): each after the exchange on usage, limit or mark. `marks::set_high` exchanges the bits after it has
     // stored high.
     let (usage, watched) = (counter.usage(), counter.limits.watched.bits());
-    let limits = [counter.limits.ceiling.load(Ordering::SeqCst), counter.high.load(Ordering::Relaxed)];
+    let limits = [counter.limits.max.load(Ordering::SeqCst), counter.high.load(Ordering::Relaxed)];
     limits.into_iter().any(|limit| usage > limit - slack(limit))
         && watched & OBSERVED == 0
         && counter.is_memory()

@@ -1,7 +1,7 @@
 //! What a charge does at one level: admit, force, subtract; and how a level stores a max.
 //!
-//! Edges: E1 (charge/set_max), E4 (forced charge/opening), E15 (the last uncharge), E31 (a charge
-//! inside reclaim/set_max). The walk over all levels is in `walk`.
+//! Edges: E1 (charge/set_max), E4 (forced charge/opening), E15 (the last uncharge). The walk over
+//! all levels is in `walk`.
 
 use crate::counter::fallen::Fallen;
 use crate::counter::object::Counter;
@@ -11,7 +11,6 @@ use crate::counter::watch::{EXCEEDED, OBSERVED, WAITING};
 use crate::counter::{exceeded, marks};
 use crate::error::USAGE_MAX;
 use crate::sync::{Ordering, fence_after_exchange};
-use crate::thread::context;
 
 pub(crate) struct Admitted {
     /// Usage as the walk has left it.
@@ -146,8 +145,7 @@ impl Counter {
         let mut usage = self.usage.units.load(Ordering::Acquire);
         loop {
             let max = self.limits.max.load(Ordering::Acquire);
-            let fits = |new: i64| within(new, max) || self.may_use_reserve(new);
-            let Some(new) = checked_add(usage, n).filter(|&new| fits(new)) else {
+            let Some(new) = checked_add(usage, n).filter(|&new| within(new, max)) else {
                 // An exchange that adds 0 reads the latest value, so no refusal rests on a stale read.
                 // AcqRel would do (E10): the refusal and the read of the open stocks come after it. SeqCst, as every other
                 // exchange of usage: it is the same instruction, and Miri lets no later SeqCst load read what is older.
@@ -208,8 +206,7 @@ impl Counter {
         // SeqCst (E1): after the exchange on usage; pairs with `store_max`.
         // Mutation: e1-charge-does-not-look-again
         let max = self.limits.max.load(Ordering::SeqCst);
-        // Mutation: e31-a-charge-inside-reclaim-does-not-look-again
-        if !within(new, max) && !self.may_use_reserve(new) {
+        if !within(new, max) {
             self.take_off(n);
             return Err(max);
         }
@@ -243,20 +240,8 @@ impl Counter {
     }
 
     fn refusal(&self, open: u64, usage: i64, max: u64) -> LevelRefusal<'_> {
-        // The ceiling may be of a later setting than `max`, so the reserve is at most what that setting wants.
-        let kept = self.limits.ceiling.load(Ordering::Relaxed).saturating_sub(max);
-        // Mutation: refusal-tells-a-reserve-of-two-settings
-        let reserve = kept.min(self.limits.reserve_wanted.load(Ordering::Relaxed));
-        let usage = usage.max(0).cast_unsigned();
-        LevelRefusal { level: self, open, usage, max: max.saturating_add(reserve), reserve }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn may_use_reserve(&self, new: i64) -> bool {
-        // SeqCst (E31): after the exchange on usage; pairs with `impose_max`.
-        // Mutation: reserve-is-added-to-another-settings-max
-        context::in_reclaim() && within(new, self.limits.ceiling.load(Ordering::SeqCst))
+        // Mutation: refusal-tells-a-later-max
+        LevelRefusal { level: self, open, usage: usage.max(0).cast_unsigned(), max }
     }
 
     /// A refusal for a charge that has not read usage before.
@@ -397,9 +382,8 @@ impl Counter {
     /// tree's lock.
     pub(crate) fn store_max(&self, max: u64) -> Result<(), u64> {
         let old = self.limits.max.load(Ordering::Relaxed);
-        // SeqCst (E1, E31): pairs with the exchange in `admit`. Either the charger reads this max, or this thread reads
+        // SeqCst (E1): pairs with the exchange in `admit`. Either the charger reads this max, or this thread reads
         // its usage.
-        self.limits.ceiling.swap(max, Ordering::SeqCst);
         self.limits.max.swap(max, Ordering::SeqCst);
         // Mutation: e1-set-max-without-fence
         fence_after_exchange();
@@ -408,37 +392,20 @@ impl Counter {
             return Ok(());
         }
         self.limits.max.store(old, Ordering::SeqCst);
-        self.limits.ceiling.store(old, Ordering::SeqCst);
         Err(usage)
     }
 
-    /// Store a max, whatever usage is. The caller holds the tree's lock.
+    /// Store a max, whatever usage is. An observed level admits every charge. The caller holds the tree's lock.
     pub(crate) fn impose_max(&self, max: u64) {
-        self.store_admitted(max, self.limits.reserve_wanted.load(Ordering::Relaxed));
-    }
-
-    /// Reserve units of max for charges made inside reclaim. The caller holds the tree's lock.
-    pub(crate) fn set_reserve(&self, units: u64) {
-        self.limits.reserve_wanted.store(units, Ordering::Relaxed);
-        self.store_admitted(self.max(), units);
-        marks::limit_moved(self);
-    }
-
-    /// Store what charges inside reclaim are admitted to, and what others are. An observed level admits every charge.
-    pub(crate) fn store_admitted(&self, max: u64, reserve: u64) {
         self.usage.observed_max.store(max, Ordering::Relaxed);
         let max = if self.is_observed() { u64::MAX } else { max };
-        let reserve = if max == u64::MAX { 0 } else { reserve.min(max) };
-        // SeqCst (E31): before the read of usage; pairs with `may_use_reserve`.
-        self.limits.ceiling.swap(max, Ordering::SeqCst);
         // SeqCst (E1): as in `store_max`.
-        self.limits.max.swap(max - reserve, Ordering::SeqCst);
+        self.limits.max.swap(max, Ordering::SeqCst);
         fence_after_exchange();
     }
 
     /// No thread charges the counter yet.
     pub(crate) fn begin_max(&self, max: u64) {
-        self.limits.ceiling.store(max, Ordering::Relaxed);
         self.limits.max.store(max, Ordering::Relaxed);
     }
 
@@ -452,14 +419,10 @@ impl Counter {
         self.limits.watched.is_for(OBSERVED)
     }
 
-    /// The usage that charges outside of reclaim are admitted to.
+    /// The usage that charges are admitted to.
     pub(crate) fn admits(&self) -> u64 {
         // SeqCst (E25): a thread that waits for room reads it after its mark.
         self.limits.max.load(Ordering::SeqCst)
-    }
-
-    pub(crate) fn reserve_wanted(&self) -> u64 {
-        self.limits.reserve_wanted.load(Ordering::Relaxed)
     }
 
     pub(crate) fn usage(&self) -> u64 {

@@ -193,11 +193,8 @@ pub(crate) struct PlaceInGroup {
 }
 
 pub(crate) struct LimitWords {
-    /// What charges are admitted to: the ceiling, less the reserve.
+    /// The usage that charges are admitted to.
     pub(crate) max: AtomicU64,
-    /// The max as it was set, to which charges inside reclaim are admitted (E31). It is one word: the sum of two words
-    /// may mix two settings.
-    pub(crate) ceiling: AtomicU64,
     /// Open stocks below this level in the low half, transitions in the high half (E10). A thread counts an opening
     /// before the first batch, and uncounts a close after the last drain. A level that reads zero twice with the same
     /// number had no credit below it in between.
@@ -211,8 +208,6 @@ pub(crate) struct LimitWords {
     pub(crate) soft: AtomicU64,
     /// The excess that this level last reported to the levels above (E23).
     pub(crate) in_excess: AtomicU64,
-    /// The reserve, where the ceiling is as large: units that only charges inside reclaim may use.
-    pub(crate) reserve_wanted: StatU64,
     pub(crate) min: Protected,
     pub(crate) low: Protected,
 }
@@ -224,14 +219,12 @@ impl Counter {
             usage: Padded::new(Usage { observed_max: StatU64::new(u64::MAX), ..Usage::default() }),
             limits: LimitWords {
                 max: AtomicU64::new(u64::MAX),
-                ceiling: AtomicU64::new(u64::MAX),
                 open: AtomicU64::new(0),
                 tight: AtomicBool::new(false),
                 forced_total: StatU64::new(0),
                 watched: Watched::default(),
                 soft: AtomicU64::new(u64::MAX),
                 in_excess: AtomicU64::new(0),
-                reserve_wanted: StatU64::new(0),
                 min: Protected::default(),
                 low: Protected::default(),
             },
@@ -301,8 +294,7 @@ impl Counter {
         self.stuck.store(false, Ordering::Relaxed);
         self.set_front(None);
         let figures = [&self.usage.touched, &self.usage.failcnt, &self.usage.underflows, &self.usage.underflowed];
-        let LimitWords { forced_total, reserve_wanted, .. } = &self.limits;
-        for figure in figures.into_iter().chain([forced_total, reserve_wanted]) {
+        for figure in figures.into_iter().chain([&self.limits.forced_total]) {
             figure.store(0, Ordering::Relaxed);
         }
         self.central().into_iter().for_each(CentralWord::end_wait);
@@ -431,7 +423,7 @@ impl Counter {
             return self.usage.observed_max.load(Ordering::Relaxed);
         }
         // Acquire (E1): as in `admit`.
-        self.limits.ceiling.load(Ordering::Acquire)
+        self.limits.max.load(Ordering::Acquire)
     }
 
     /// The stock is counted as open. Its capacity may already be 0: a close has begun.

@@ -12,8 +12,6 @@ pub(crate) struct LevelRefusal<'a> {
     pub(crate) open: u64,
     pub(crate) usage: u64,
     pub(crate) max: u64,
-    /// Units below max that only charges inside reclaim may use.
-    pub(crate) reserve: u64,
 }
 
 impl LevelRefusal<'_> {
@@ -50,7 +48,7 @@ impl LevelRefusal<'_> {
     /// A drain cannot make room for `n`, and no line of waiting charges has refused: a forced charge may go above max.
     pub(crate) fn is_for_good(&self, n: u64) -> bool {
         let after = self.usage.saturating_add(n);
-        after > self.max - self.reserve && after <= USAGE_MAX && self.without_credit()
+        after > self.max && after <= USAGE_MAX && self.without_credit()
     }
 
     pub(crate) fn refused(&self, requester: &Counter, requested: u64) -> CounterChargeError {

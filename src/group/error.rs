@@ -43,7 +43,7 @@ pub enum ChargeError {
     #[error(transparent)]
     Limit(#[from] OverLimitError),
     /// It does not fit below a max. The call was made inside reclaim, which does not ask for more reclaim.
-    #[error("{}; inside reclaim, which does not nest; {}", .0.facts(), .0.advice(Some("raise the reserve (set_reserve)")))]
+    #[error("{}; inside reclaim, which does not nest; {}", .0.facts(), .0.advice(None))]
     InReclaim(OverLimitError),
     /// It does not fit below a max yet, and this call does not block. Only calls that never wait return it: see the
     /// [table](Group#three-ways-to-ask). Try again later, or wait with [`Group::charge_async`].

@@ -180,7 +180,7 @@ impl Group {
     }
 
     /// Returns the bytes that a charge to this group could ask for now: the least room of this group and its ancestors.
-    /// Room is max without usage and without the [reserve](Self::set_reserve). Where no level has a max, it is what
+    /// Room is max without usage. Where no level has a max, it is what
     /// usage can still count up to 2^63.
     ///
     /// A few loads a level. The levels are read one after the other, so beside charges the figure is an estimate. Credit

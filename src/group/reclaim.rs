@@ -6,7 +6,6 @@ use super::registration::Registration;
 use crate::counter::effective;
 use crate::counter::marks;
 use crate::counter::protection::Protection;
-use crate::hierarchy::limits;
 use crate::reclaim::repeat;
 use crate::reclaim::report::ReclaimReport;
 use crate::reclaim::{excess, registrations};
@@ -66,29 +65,6 @@ impl Group {
     pub fn reclaim(&self, bytes: impl Into<Bytes>) -> Result<ReclaimReport, ReclaimError> {
         let Bytes(bytes) = bytes.into();
         repeat::reclaim_now(self.first(), bytes).ok_or_else(|| ReclaimError::InReclaim { group: self.clone() })
-    }
-
-    /// Keeps `bytes` below max for charges that are made inside reclaim: by a cache that must allocate to evict, or a
-    /// spill that needs a buffer. Other charges are refused that much earlier. The default is 0; where there is no max
-    /// a reserve does nothing. The call takes the tree's lock. Meanwhile [`max`](Self::max) may read low.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().max(100).build()?;
-    /// let root = runtime.root();
-    /// root.set_reserve(10);
-    /// assert_eq!(root.reserve(), 10);
-    /// let _held = root.try_charge(90)?;
-    /// assert!(root.try_charge(1).is_err());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn set_reserve(&self, bytes: impl Into<Bytes>) {
-        let Bytes(bytes) = bytes.into();
-        limits::set_reserve(self.first(), bytes);
-    }
-
-    /// Returns the bytes of [`set_reserve`](Self::set_reserve).
-    pub fn reserve(&self) -> u64 {
-        self.first().reserve_wanted()
     }
 
     /// Returns whether usage is above the soft limit. Pressure from here or above asks such a group, and all groups

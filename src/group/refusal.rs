@@ -30,16 +30,14 @@ use crate::thread::slow_path;
 ///
 /// let runtime = Runtime::builder().build()?;
 /// let acme = runtime.root().create("acme", Limits::new().max(512 << 20))?;
-/// acme.set_reserve(1 << 20);
 /// let query = acme.create("q17", Limits::new())?;
 /// let ChargeError::Limit(refusal) = query.try_charge(1 << 30).unwrap_err() else { panic!() };
-/// let line = "/acme refused 1 GiB for /acme/q17: short by 513 MiB, max 512 MiB, 1 MiB kept for reclaim; \
+/// let line = "/acme refused 1 GiB for /acme/q17: short by 512 MiB, max 512 MiB; \
 ///             to fit, raise max of /acme or charge less";
 /// assert_eq!(refusal.to_string(), line);
 /// assert_eq!((refusal.group(), refusal.requester(), refusal.counter()), (&acme, &query, None));
 /// assert_eq!((refusal.requested(), refusal.usage(), refusal.max()), (1 << 30, 0, 512 << 20));
-/// assert_eq!((refusal.reserve(), refusal.want()), (1 << 20, (1 << 30) - (511 << 20)));
-/// assert_eq!((refusal.stocked_bound(), refusal.is_behind()), (0, false));
+/// assert_eq!((refusal.want(), refusal.stocked_bound(), refusal.is_behind()), (512 << 20, 0, false));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -52,7 +50,6 @@ pub struct OverLimitError {
     pub(crate) requested: u64,
     pub(crate) usage: u64,
     pub(crate) max: u64,
-    pub(crate) reserve: u64,
     /// Another charge is first in line.
     pub(crate) is_behind: bool,
     pub(crate) stocked_bound: u64,
@@ -72,7 +69,6 @@ impl OverLimitError {
             requested,
             usage: refusal.usage,
             max: refusal.max,
-            reserve: refusal.reserve,
             is_behind: line::ahead(level) > 0,
             stocked_bound: refusal.stocked_bound(),
             // Inside another slow path this thread may hold the lock that the look for a reclaimer takes.
@@ -138,12 +134,7 @@ impl OverLimitError {
 
     /// The most bytes that such charges can bring the group to.
     fn most(&self) -> u64 {
-        self.max.min(USAGE_MAX).saturating_sub(self.reserve)
-    }
-
-    /// Returns the bytes of the max that are kept for charges made inside reclaim: see [`Group::set_reserve`].
-    pub fn reserve(&self) -> u64 {
-        self.reserve
+        self.max.min(USAGE_MAX)
     }
 
     /// Returns whether an older charge waited in line there. A charge that would fit is refused, too, once other
@@ -228,9 +219,6 @@ impl fmt::Display for Facts<'_> {
         if refusal.stocked_bound > 0 {
             write!(f, ", at most {} of it stocked", refusal.amount(refusal.stocked_bound))?;
         }
-        if refusal.reserve > 0 {
-            write!(f, ", {} kept for reclaim", refusal.amount(refusal.reserve))?;
-        }
         if refusal.is_behind {
             f.write_str(", behind those in line")?;
         }
@@ -253,21 +241,18 @@ impl Advice<'_> {
         let refusal = self.refusal;
         let at = refusal.group.path();
         let of = refusal.counter().map_or(String::new(), |counter| format!(" of {counter}"));
-        let lower_reserve = |helps: bool| helps.then(|| format!("lower the reserve of {at}"));
         let first = self.first.map(str::to_string);
         let steps = if refusal.requested > refusal.most() {
-            let reserve = lower_reserve(refusal.requested <= refusal.max);
-            [Some(format!("raise max{of} of {at}")), reserve, Some("charge less".to_string()), None, None]
+            [Some(format!("raise max{of} of {at}")), Some("charge less".to_string()), None, None]
         } else if refusal.want() == 0 {
             let step = if refusal.is_behind { "wait in line (charge_timeout, charge_async)" } else { "try again" };
-            [first.or_else(|| Some(step.to_string())), None, None, None, None]
+            [first.or_else(|| Some(step.to_string())), None, None, None]
         } else {
             let is_memory = of.is_empty();
             let release =
                 if is_memory { format!("release memory in {at}") } else { format!("uncharge some{of} in {at}") };
             let register = (is_memory && !refusal.has_reclaimer).then(|| "register a reclaimer there".to_string());
-            let reserve = lower_reserve(refusal.want() <= refusal.reserve);
-            [first, Some(release), register, reserve, Some(format!("raise max{of} of {at}"))]
+            [first, Some(release), register, Some(format!("raise max{of} of {at}"))]
         };
         steps.into_iter().flatten().collect()
     }

@@ -44,13 +44,6 @@ pub(crate) fn any_percent(tree: &Tree) -> bool {
     tree.stocks.lock().percents
 }
 
-/// Sets what a max keeps for charges that are made inside reclaim.
-pub(crate) fn set_reserve(counter: &Counter, bytes: u64) {
-    let _path = SlowPath::enter();
-    let _limits = counter.tree().stocks.lock();
-    counter.set_reserve(bytes);
-}
-
 fn resolve(counter: &Counter, limit: Limit) -> Result<u64, NoLimitedAncestor> {
     match limit {
         Limit::Bytes(bytes) => Ok(bytes),

@@ -8,7 +8,6 @@ use super::common::{end, group};
 use super::loom_lifecycle::bare;
 use super::{beside, build, model, model_without_pair, race};
 use crate::sync::AtomicU64;
-use crate::thread::context::in_hook;
 use crate::{Bytes, Charge, ChargeError, Group, Limit, Limits, Priority, Reclaim, ReclaimContext, Runtime};
 
 fn soft(bytes: u64) -> Limits {
@@ -189,20 +188,6 @@ fn loom_walk_vs_imposed_max() {
     });
 }
 
-fn charge_in_reclaim(root: Group) -> Option<Charge> {
-    in_hook(|| root.try_charge(3).ok()).flatten()
-}
-
-/// A charge inside reclaim goes by one max, however often the reserved share of it changes meanwhile.
-#[test]
-fn loom_reserve_vs_charge_in_reclaim() {
-    model_without_pair(|| {
-        let (_runtime, root) = build(bare().max(2));
-        let charged = race(root.clone(), charge_in_reclaim, || [1, 2].map(|reserve| root.set_reserve(reserve))).0;
-        assert!(charged.is_none(), "three of two");
-    });
-}
-
 /// A refusal names the max that refused, though another thread sets a larger one meanwhile.
 #[test]
 fn loom_refusal_vs_raised_max() {
@@ -213,17 +198,5 @@ fn loom_refusal_vs_raised_max() {
             Err(ChargeError::Limit(refusal)) => assert_eq!((refusal.max(), refusal.usage()), (1, 0), "{refusal}"),
             charged => drop(charged.unwrap()),
         }
-    });
-}
-
-/// E31. A charge inside reclaim goes by the new max, or the thread that sets the new max sees it.
-#[test]
-fn loom_imposed_max_vs_charge_in_reclaim() {
-    model_without_pair(|| {
-        let (_runtime, root) = build(bare().max(4));
-        root.set_reserve(2);
-        let (charge, above) = race(root.clone(), charge_in_reclaim, || root.set_max(1).unwrap());
-        assert_eq!(above, root.usage().saturating_sub(1), "usage {}", root.usage());
-        drop(charge);
     });
 }

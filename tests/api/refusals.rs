@@ -63,30 +63,12 @@ fn more_than_the_max() {
     let acme = limited(&runtime.root(), "acme", 10 * KIB);
     let text = "/acme refused 12 KiB for /acme: short by 2 KiB, max 10 KiB; to fit, raise max of /acme or charge less";
     assert_prints(&refused(&acme, 12 * KIB), text);
-    acme.set_reserve(Bytes(KIB));
-    let text = "/acme refused 10 KiB for /acme: short by 1 KiB, max 10 KiB, 1 KiB kept for reclaim; \
-                to fit, raise max of /acme, lower the reserve of /acme or charge less";
-    assert_prints(&refused(&acme, 10 * KIB), text);
     let nothing = create(&acme, "nothing");
     nothing.set_max(0).expect("a number");
     let text = "/acme/nothing refused 1 B for /acme/nothing: short by 1 B, max 0 B; to fit, raise max of \
                 /acme/nothing or charge less";
     assert_eq!(refused(&nothing, 1).to_string(), text);
     drop((nothing, acme));
-    assert_empty(&runtime);
-}
-
-#[test]
-fn what_is_kept_for_reclaim() {
-    let runtime = build(bare());
-    let acme = limited(&runtime.root(), "acme", 10 * KIB);
-    acme.set_reserve(Bytes(2 * KIB));
-    let held = charge(&acme, 8 * KIB);
-    let text = "/acme refused 1 KiB for /acme: short by 1 KiB, usage 8 KiB of max 10 KiB, 2 KiB kept for reclaim; \
-                to fit, release memory in /acme, register a reclaimer there, lower the reserve of /acme or raise max \
-                of /acme";
-    assert_prints(&refused(&acme, KIB), text);
-    drop((held, acme));
     assert_empty(&runtime);
 }
 
@@ -200,8 +182,7 @@ fn inside_reclaim() {
         acme.register_reclaimer(asks, Priority::NORMAL)
     };
     refused(&query, 3 * KIB);
-    let helps = "inside reclaim, which does not nest; to fit, raise the reserve (set_reserve), release memory in /acme \
-                 or raise max of /acme";
+    let helps = "inside reclaim, which does not nest; to fit, release memory in /acme or raise max of /acme";
     assert_eq!(*lock(&said), format!("{FULL}; {helps}"));
     drop((registration, held, query, acme));
     assert_empty(&runtime);

@@ -26,8 +26,6 @@ fn the_least_above_decides() {
         root.drain();
         assert_eq!([&inner, &a, &b, &top].map(memcg::Group::headroom), [10, 10, 50, 50].map(|kib| kib * KIB));
         assert_eq!(root.headroom(), i64::MAX as u64 - 50 * KIB);
-        a.set_reserve(Bytes(4 * KIB));
-        assert_eq!((inner.headroom(), inner.effective_max()), (6 * KIB, 60 * KIB));
         let more = inner.charge(Bytes(30 * KIB));
         root.drain();
         assert_eq!((inner.headroom(), b.headroom()), (0, 20 * KIB), "above max there is none");

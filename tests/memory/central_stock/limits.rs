@@ -156,26 +156,3 @@ fn inside_a_reclaimer_nothing_is_kept() {
     drop(registration);
     scene.end();
 }
-
-/// As a charge of the group does that is made if there is room.
-#[test]
-fn a_charge_inside_reclaim_uses_the_reserve() {
-    let scene = Scene::new();
-    assert_eq!(scene.queue.set_max(Limit::Bytes(900)).expect("a number"), 0);
-    scene.queue.set_reserve(300);
-    let held = scene.queue.try_charge(550).expect("below the reserve");
-    let (found, stock) = (Arc::new(Mutex::new(Vec::new())), scene.stock.clone());
-    let log = Arc::clone(&found);
-    let reclaimer = call(move |_, _| {
-        let of_group = stock.group().charge_if_room(200).is_some();
-        let of_stock = stock.charge_if_room(200).is_some();
-        lock(&log).push((of_group, of_stock));
-        0
-    });
-    let registration = scene.queue.register_reclaimer(reclaimer, Priority::NORMAL);
-    assert!(scene.stock.charge_if_room(200).is_none(), "outside it is kept for reclaim");
-    assert!(scene.queue.try_charge(200).is_err());
-    assert_eq!(lock(&found).first(), Some(&(true, true)), "of the group, and by way of its stock");
-    drop((registration, held));
-    scene.end();
-}

@@ -52,19 +52,3 @@ fn limits_that_only_count() {
         assert_empty(&runtime);
     }
 }
-
-/// What max keeps for reclaim is no excess.
-#[test]
-fn a_reserve_is_below_max() {
-    for builder in kinds() {
-        let runtime = build(builder);
-        let query = limited(&runtime.root(), "query", 10 * KIB);
-        query.set_reserve(Bytes(4 * KIB));
-        let held = query.charge(Bytes(9 * KIB));
-        assert!(query.check().is_ok(), "usage is within max");
-        let more = query.charge(Bytes(2 * KIB));
-        assert_eq!(refused_by(&query), "/query");
-        drop((held, more, query));
-        assert_empty(&runtime);
-    }
-}

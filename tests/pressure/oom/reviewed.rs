@@ -1,11 +1,10 @@
 //! What reviews found, kept found.
 
-use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use memcg::{ChargeError, Limit, OomPolicy, Priority, Reclaim, ReclaimContext, Runtime};
+use memcg::{ChargeError, Limit, OomPolicy, Runtime};
 
 use super::{bare, build, create};
 
@@ -60,31 +59,6 @@ fn a_hook_may_join_a_thread_that_waits_in_its_group() {
     });
     assert!(other.try_charge(50).is_ok());
     assert_eq!(root.events().get(memcg::Event::Panic), 0);
-}
-
-/// Frees a part of what it has, inside reclaim: the waiter is served there, and not from the reserve.
-#[test]
-fn the_reserve_is_not_for_those_in_line() {
-    struct Part(Mutex<Vec<memcg::Charge>>);
-    impl Reclaim for Part {
-        fn reclaim(&self, _: u64, _: &ReclaimContext<'_>) -> u64 {
-            self.0.lock().expect("whole").pop().map_or(0, |charge| charge.bytes())
-        }
-    }
-    let runtime = root_of(100);
-    let root = runtime.root();
-    root.set_reserve(20);
-    let kept = root.try_charge(75).expect("room");
-    let part = Arc::new(Part(Mutex::new(vec![root.try_charge(5).expect("room")])));
-    let mut waits = std::pin::pin!(root.charge_async(20));
-    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-    assert!(waits.as_mut().poll(&mut context).is_pending());
-    let _registration = root.register_reclaimer(part, Priority::NORMAL);
-    assert!(root.reclaim(5).expect("not nested").freed >= 5);
-    assert!(waits.as_mut().poll(&mut context).is_pending(), "75 and 20 are above 80");
-    assert_eq!(root.usage(), 75);
-    drop(kept);
-    assert!(waits.poll(&mut context).is_ready());
 }
 
 /// A hook that gives its place up, with all that kept its group: the call goes on with a group that is there.

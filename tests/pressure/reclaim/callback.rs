@@ -36,7 +36,6 @@ fn everything(runtime: &Runtime, group: &Group, target: &Group, round: u64) {
         level.set_min(0).expect("a number");
         level.set_max(level.limits().max.expect("always told")).expect("as it was");
         level.set_batch(4_096);
-        level.set_reserve(Bytes(level.reserve()));
         level.drain();
         level.stat_add(Stat::FILE, 1);
         level.flush();

@@ -170,7 +170,6 @@ fn what_it_charged_itself_is_nothing_freed() {
         for forced in [false, true] {
             let runtime = build(builder.clone());
             let group = full(&runtime.root());
-            group.set_reserve(Bytes(MIB));
             let cache = Cache::alone(&group, 15 * MIB, &Log::default());
             let _registration = {
                 let cache = Arc::clone(&cache);

@@ -2,7 +2,7 @@
 //! reclaimer may do.
 //!
 //! * `registration`: registered, gone, inherited; `priority`: which reclaimer is first in a group;
-//! * `callback`: what a reclaimer may do while it is asked, and what it may not; `reserve`: what it may charge;
+//! * `callback`: what a reclaimer may do while it is asked, and what it may not;
 //! * `order`: soft limits first, protection last; `boundary`: what lies above the level under pressure is none of it;
 //! * `share`: to each in proportion; `neighbour`: below low, too, and by small requests; `surplus`: where a
 //!   parent's protection is shared; `weight`: by a figure of the statistics;
@@ -28,7 +28,6 @@ mod order;
 mod panics;
 mod priority;
 mod registration;
-mod reserve;
 mod share;
 mod surplus;
 mod time;

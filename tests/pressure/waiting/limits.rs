@@ -80,36 +80,19 @@ fn raised_above_it_admits_below() {
 }
 
 #[test]
-fn a_reserve_that_is_lowered() {
-    for builder in kinds() {
-        let runtime = build(builder);
-        let group = limited(&runtime.root(), "q", 10 * KIB);
-        group.set_reserve(Bytes(4 * KIB));
-        let held = charge(&group, 5 * KIB);
-        let mut waiter = in_line(&group, 3 * KIB);
-        group.set_reserve(Bytes(2 * KIB));
-        assert_woken(&waiter, true);
-        drop(admitted(&mut waiter));
-        drop((held, waiter, group));
-        assert_empty(&runtime);
-    }
-}
-
-#[test]
 fn what_can_never_fit_does_not_wait() {
     for builder in kinds() {
         let runtime = build(builder);
         let top = limited(&runtime.root(), "top", 10 * KIB);
         let group = create(&top, "q");
-        top.set_reserve(Bytes(KIB));
         let held = charge(&group, 5 * KIB);
-        for bytes in [9 * KIB + 1, 10 * KIB, 11 * KIB, u64::MAX] {
+        for bytes in [10 * KIB + 1, 11 * KIB, u64::MAX] {
             assert_never(group.charge_timeout(Bytes(bytes), WATCHDOG * 10).expect_err("it is too large"), &top, bytes);
             assert_never(turned_away(&mut Polled::new(group.charge_async(Bytes(bytes)))), &top, bytes);
         }
         assert_eq!((top.waiting_count(), group.waiting_count()), (0, 0));
         // The largest that may.
-        let mut largest = in_line(&group, 9 * KIB);
+        let mut largest = in_line(&group, 10 * KIB);
         drop(held);
         drop(admitted(&mut largest));
         drop((largest, group, top));
@@ -144,20 +127,18 @@ fn lowered_it_turns_away() {
     }
 }
 
-/// The same with a reserve that is raised, and with a max that is set for later.
+/// The same with a max that is set for later.
 #[test]
-fn less_room_in_other_ways() {
+fn lowered_for_later_it_turns_away() {
     for builder in kinds() {
         let runtime = build(builder);
         let group = limited(&runtime.root(), "q", 10 * KIB);
         let held = charge(&group, 10 * KIB);
-        let (mut first, mut second) = (in_line(&group, 9 * KIB), in_line(&group, 4 * KIB));
-        group.set_reserve(Bytes(2 * KIB));
-        assert_never(turned_away(&mut first), &group, 9 * KIB);
+        let mut waiter = in_line(&group, 6 * KIB);
         assert_eq!(group.set_max_now(Limit::Bytes(5 * KIB)).expect("a number"), 5 * KIB);
-        assert_never(turned_away(&mut second), &group, 4 * KIB);
+        assert_never(turned_away(&mut waiter), &group, 6 * KIB);
         assert_eq!(group.waiting_count(), 0);
-        drop((held, first, second, group));
+        drop((held, waiter, group));
         assert_empty(&runtime);
     }
 }

@@ -31,7 +31,6 @@ struct Place {
 #[derive(Debug, Default)]
 struct Model {
     max: u64,
-    reserve: u64,
     usage: u64,
     /// What may still pass the first.
     pass: u64,
@@ -40,12 +39,8 @@ struct Model {
 }
 
 impl Model {
-    fn admits(&self) -> u64 {
-        self.max.saturating_sub(self.reserve)
-    }
-
     fn room(&self) -> u64 {
-        self.admits().saturating_sub(self.usage)
+        self.max.saturating_sub(self.usage)
     }
 
     fn line(&self) -> Vec<usize> {
@@ -80,7 +75,7 @@ impl Model {
 
     fn serve(&mut self) {
         for place in self.line() {
-            if self.places[place].bytes > self.admits() {
+            if self.places[place].bytes > self.max {
                 self.leave(place, State::TooLarge);
             }
         }
@@ -157,10 +152,10 @@ fn step(world: &mut World, model: &mut Model, rng: &mut SmallRng) -> String {
                     world.held.push(charge);
                 }
                 std::task::Poll::Ready(Err(error)) => {
-                    assert!(!fits && bytes > model.admits(), "{error}, {model:?}");
+                    assert!(!fits && bytes > model.max, "{error}, {model:?}");
                 }
                 std::task::Poll::Pending => {
-                    assert!(!fits && bytes <= model.admits(), "{bytes} of {model:?} wait");
+                    assert!(!fits && bytes <= model.max, "{bytes} of {model:?} wait");
                     model.places.push(Place { bytes, group: below, state: State::InLine });
                     world.waiters.push(Some(waiter));
                     model.note_first();
@@ -202,17 +197,11 @@ fn step(world: &mut World, model: &mut Model, rng: &mut SmallRng) -> String {
             model.serve();
             format!("{place} given up")
         }
-        16 | 17 => {
-            model.max = rng.random_range(16..=48) * KIB;
+        16..19 => {
+            model.max = rng.random_range(8..=48) * KIB;
             world.group.set_max(Limit::Bytes(model.max)).expect("a number");
             model.serve();
             format!("max {}", model.max)
-        }
-        18 => {
-            model.reserve = rng.random_range(0..=8) * KIB;
-            world.group.set_reserve(Bytes(model.reserve));
-            model.serve();
-            format!("reserve {}", model.reserve)
         }
         19 => {
             world.groups[below].offline().expect("no children");

@@ -211,7 +211,6 @@ fn a_reclaimer_need_not_stand_in_line() {
     for builder in kinds() {
         let runtime = build(builder);
         let group = limited(&runtime.root(), "q", 100 * KIB);
-        group.set_reserve(Bytes(10 * KIB));
         let cache = Cache::alone(&group, 80 * KIB, &Log::default());
         let gives = Arc::new(AtomicBool::new(false));
         let registration = {
@@ -220,19 +219,18 @@ fn a_reclaimer_need_not_stand_in_line() {
                 if !gives.load(Ordering::SeqCst) {
                     return 0;
                 }
-                // In the reserve that is kept for it.
                 let Ok(_buffer) = context.group().try_charge(Bytes(4 * KIB)) else { return 0 };
                 cache.evict(want)
             });
             group.register_reclaimer(reclaimer, Priority::NORMAL)
         };
-        let mut waiter = in_line(&group, 20 * KIB);
+        let mut waiter = in_line(&group, 30 * KIB);
         // Until no charge may pass it any more.
         while group.try_charge(Bytes(KIB)).is_ok() {}
         gives.store(true, Ordering::SeqCst);
         for _ in 0..1_000 {
             if waiter.wakes() == 0 {
-                group.reclaim(Bytes(20 * KIB)).expect("not inside a reclaimer");
+                group.reclaim(Bytes(30 * KIB)).expect("not inside a reclaimer");
             }
         }
         assert_woken(&waiter, true);

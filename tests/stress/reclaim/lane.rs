@@ -79,7 +79,7 @@ impl Lane {
     fn refused(&mut self, error: &ChargeError) {
         match error {
             ChargeError::Limit(refusal) => {
-                let room = refusal.max().saturating_sub(refusal.reserve());
+                let room = refusal.max();
                 assert!(refusal.usage().saturating_add(refusal.requested()) > room, "{refusal}");
                 self.refusals += 1;
                 (0..4).for_each(|_| drop(self.pick()));
@@ -103,8 +103,7 @@ impl Lane {
             4 => {
                 stay.group.set_soft([Limit::Unlimited, Limit::Bytes(0)][self.rng.random_range(0..2)]).expect("a number")
             }
-            5 => stay.group.set_reserve(self.rng.random_range(0..2) * (64 << 10)),
-            6 => stay.set_max(Limit::Bytes(MAX / 8 + self.rng.random_range(0..MAX / 2))),
+            5 | 6 => stay.set_max(Limit::Bytes(MAX / 8 + self.rng.random_range(0..MAX / 2))),
             _ => stay.group.set_batch([0, 4_096, 65_536][self.rng.random_range(0..3)]),
         }
     }

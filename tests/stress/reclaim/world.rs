@@ -342,7 +342,7 @@ impl World {
         let free = |kept: &&Kept| kept.group.effective_min(&root).max(kept.group.effective_low(&root)) == 0;
         let honest = self.caches.iter().filter(|kept| kept.character == Character::Honest).filter(free);
         let there: u64 = honest.map(|kept| lock(&kept.shelf.held).bytes()).sum();
-        let room = root.max().saturating_sub(root.reserve());
+        let room = root.max();
         let bytes = room.saturating_sub(root.live()) + there / 2;
         if bytes <= room {
             let (mut made, mut usage) = (root.try_charge(Bytes(bytes)), u64::MAX);

@@ -130,16 +130,10 @@ impl Course {
     /// back.
     fn move_limits(&self, rng: &mut SmallRng) {
         let tenant = &self.tenants[rng.random_range(0..2)];
-        if rng.random_bool(0.5) {
-            tenant.set_reserve(8 << 10);
-            std::thread::yield_now();
-            tenant.set_reserve(0);
-        } else {
-            let set = [Group::set_max, Group::set_max_now][rng.random_range(0..2)];
-            set(tenant, Limit::Bytes(TENANT_MAX / 2)).expect("a number");
-            std::thread::yield_now();
-            tenant.set_max(Limit::Bytes(TENANT_MAX)).expect("a number");
-        }
+        let set = [Group::set_max, Group::set_max_now][rng.random_range(0..2)];
+        set(tenant, Limit::Bytes(TENANT_MAX / 2)).expect("a number");
+        std::thread::yield_now();
+        tenant.set_max(Limit::Bytes(TENANT_MAX)).expect("a number");
     }
 
     fn check_end(&self) {

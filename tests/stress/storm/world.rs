@@ -206,8 +206,7 @@ impl World {
             12..14 => group.set_soft(part(rng, 0, 32)).expect("a number"),
             14..16 => group.set_low(part(rng, 0, 16)).expect("a number"),
             16 => group.set_min(part(rng, 0, 2)).expect("a number"),
-            17 => group.set_reserve(rng.random_range(0..2) * (32 << 10)),
-            18 => {
+            17 | 18 => {
                 group.set_oom_policy([OomPolicy::Inherit, OomPolicy::Refuse, OomPolicy::Choose][rng.random_range(0..3)])
             }
             _ => group.set_oom_group(rng.random_bool(0.2)),

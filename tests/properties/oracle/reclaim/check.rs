@@ -51,9 +51,9 @@ impl Run {
     /// No group is refused while what is missing could be had, except what can never fit: there, or further up.
     pub(super) fn check_refusal(&self, refusal: &OverLimitError) {
         let level = self.books.index_of(refusal.group());
-        let room = refusal.max() - refusal.group().reserve().min(refusal.max());
+        let room = refusal.max();
         let mut above = refusal.group().ancestors();
-        let fits_above = above.all(|above| refusal.requested() <= above.max() - above.reserve().min(above.max()));
+        let fits_above = above.all(|above| refusal.requested() <= above.max());
         if fits_above && refusal.requested() <= room.min(PageCounter::USAGE_MAX) {
             let missing = self.books.live(level).saturating_add(refusal.requested()).saturating_sub(room);
             self.check_left(level, missing.max(1));

@@ -110,11 +110,10 @@ pub(crate) enum Setting {
     Soft,
     Low,
     Min,
-    Reserve,
 }
 
 impl Setting {
-    pub(crate) const ALL: [Setting; 5] = [Setting::Max, Setting::Soft, Setting::Low, Setting::Min, Setting::Reserve];
+    pub(crate) const ALL: [Setting; 4] = [Setting::Max, Setting::Soft, Setting::Low, Setting::Min];
 }
 
 pub(crate) type Op = record::Op<Action>;

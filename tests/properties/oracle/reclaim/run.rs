@@ -10,7 +10,7 @@ use memcg::expert::BarrierMode;
 use memcg::{Bytes, ChargeError, Group, Later, Limit, Limits, Priority, Reclaim, ReclaimReport, Registration, Runtime};
 
 use super::actor::{Actor, Findings, Shared};
-use super::ops::{Action, Character, Op, SIZES, Setting, Setup, THREADS, decode};
+use super::ops::{Action, Character, Op, Setting, Setup, THREADS, decode};
 use super::{Books, Cast, Entry, lock};
 use crate::oracle::workers::Other;
 
@@ -259,10 +259,6 @@ impl Run {
             Setting::Soft => group.set_soft(to).map(|()| 0),
             Setting::Low => group.set_low(to).map(|()| 0),
             Setting::Min => group.set_min(to).map(|()| 0),
-            Setting::Reserve => {
-                group.set_reserve(Bytes(bytes.min(SIZES[10])));
-                Ok(0)
-            }
         });
         let above = above.unwrap_or_else(|error| panic!("{}: {error}", self.at));
         if setting == Setting::Max {
