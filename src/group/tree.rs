@@ -11,7 +11,7 @@ use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::limits::NoLimitedAncestor;
 use crate::hierarchy::{group_tree, names, stats};
 use crate::lifecycle::create::{self, NotCreated};
-use crate::lifecycle::{offline, own_bytes, unowned};
+use crate::lifecycle::{offline, unowned};
 use crate::stat::visits::Unlist;
 use crate::state::limits::LimitKind;
 use crate::state::name::GroupName;
@@ -83,7 +83,6 @@ impl Group {
             group.tree().settle();
             created = create();
         }
-        own_bytes::may_have_changed(group.tree());
         unowned::may_have_changed();
         created.map(Group::from_handle).map_err(|why| match why {
             NotCreated::Offline => CreateError::Offline { parent: parent(), name: name.to_string() },
@@ -210,7 +209,6 @@ impl Group {
         gone.map_err(|HasChildren(children)| OfflineError { group: self.clone(), children })?;
         // What threads write from here on goes up with a later flush, or with the release.
         stats::flush(self.first(), Unlist::Never);
-        own_bytes::group_went_offline(self.first());
         unowned::may_have_changed();
         Ok(())
     }
@@ -228,7 +226,6 @@ impl Group {
     pub fn offline_tree(&self) {
         offline::offline_tree(self.first().tree(), self.first());
         stats::flush(self.first(), Unlist::Never);
-        own_bytes::has_changed(self.first().tree());
     }
 
     /// Returns whether the group is offline. One load.

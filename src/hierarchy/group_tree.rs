@@ -13,7 +13,6 @@ use crate::state::events::event_cache;
 use crate::state::incidents::Incidents;
 use crate::state::listeners::Listeners;
 use crate::state::oom::Oom;
-use crate::state::own_bytes::Own;
 use crate::state::reclaim::{ReclaimConfig, Registered, RingGroup, Rings};
 use crate::state::started::Started;
 use crate::state::waiting::{PressureConfig, Waiting};
@@ -48,7 +47,6 @@ pub(crate) struct GroupTree {
     pub(crate) started: Lock<Started>,
     pub(crate) incidents: Incidents,
     pub(crate) stalls: Lock<Stalls>,
-    pub(crate) own: Own,
 }
 
 /// The lock of all [`StallTimes`](crate::state::stalls::StallTimes) of a tree holds these.
@@ -125,7 +123,6 @@ impl GroupTree {
             started: Lock::new(Rank::Bookkeeping, Started::default()),
             incidents: Incidents::new(),
             stalls: Lock::new(Rank::Bookkeeping, Stalls::new()),
-            own: Own::new(),
         }
     }
 }

@@ -1,33 +1,13 @@
-//! The bytes that a tree takes for itself: one figure, and the group that the figure can be charged to.
-//!
-//! The charge is forced, because the memory is in use already. A thread that has changed the figure by enough brings
-//! the charge up to date, when it holds no lock and runs no slow path. One thread at a time does so. A thread that
-//! comes meanwhile leaves the work to that one, which checks again.
-//!
-//! Edge: E38 (a thread that updates/a thread that comes meanwhile).
+//! The bytes that a tree takes for itself.
 
-use std::ptr;
-
-use crate::counter::below;
 use crate::counter::central_word;
 use crate::counter::cover;
-use crate::counter::handle::Handle;
-use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::group_tree;
 use crate::reclaim::rings;
-use crate::state::own_bytes::{Books, Home, Own};
 use crate::sync::Ordering;
 use crate::thread::directory::Header;
-use crate::thread::slot::Consume;
-use crate::thread::slow_path;
-
-/// The charge follows the figure once they are so many bytes apart.
-const STEP: u64 = 64 << 10;
-
-/// Groups that are created or released between two checks of the figure: they hardly make a step.
-const CALLS: u64 = 32;
 
 /// Bytes that a [`Runtime`](crate::Runtime) takes for itself, as resident memory. Each runtime counts in full what
 /// belongs to the process.
@@ -71,12 +51,6 @@ impl OwnBytes {
     }
 }
 
-fn own(of: &Tree) -> &Own {
-    &group_tree::shared(of).own
-}
-
-// === The figure ===
-
 /// The bytes that the tree and its threads take. Takes the tree's lock, those of its shards and others in turn; visits
 /// each thread's block once.
 pub(crate) fn figure(tree: &Tree) -> OwnBytes {
@@ -108,117 +82,6 @@ fn pool_bytes(tree: &Tree, groups: u64) -> u64 {
         + shared.stats.published_bytes()
         + names
         + members
-}
-
-// === The charge ===
-
-/// Charge the figure to `group` from here on, or to no group.
-pub(crate) fn charge_to(tree: &Tree, group: Option<&'static Counter>) {
-    own(tree).on.store(group.is_some(), Ordering::Relaxed);
-    let before = own(tree).books.lock().next.replace(group.map(Handle::pin));
-    // Dropped without the lock: it may be the last handle.
-    drop(before);
-    update(tree);
-}
-
-/// Check the figure now and then: a group has been created or released.
-#[inline]
-pub(crate) fn may_have_changed(tree: &Tree) {
-    let own = own(tree);
-    if own.on.load(Ordering::Relaxed) && own.calls.fetch_add(1, Ordering::Relaxed).is_multiple_of(CALLS) {
-        update(tree);
-    }
-}
-
-/// Bring the charge up to date where `group`, which went offline, may have it: its ancestor gets the charge at once.
-#[inline]
-pub(crate) fn group_went_offline(group: &Counter) {
-    let tree = group.tree();
-    // While a thread updates the charge, that thread has taken the entry out.
-    let may_have_it = |own: &Own| own.books.lock().home.as_ref().is_none_or(|home| ptr::eq(&*home.group, group));
-    if own(tree).on.load(Ordering::Relaxed) && may_have_it(own(tree)) {
-        update(tree);
-    } else {
-        may_have_changed(tree);
-    }
-}
-
-/// Bring the charge up to date: much may have changed, the group that has the charge among it.
-#[inline]
-pub(crate) fn has_changed(tree: &Tree) {
-    if own(tree).on.load(Ordering::Relaxed) {
-        update(tree);
-    }
-}
-
-/// Bring the charge up to date, or leave that to the thread that is about to.
-#[cold]
-fn update(tree: &Tree) {
-    let asked_for = &own(tree).asked;
-    // An allocator may charge, or a listener run, inside a slow path: the caller outside of it updates the charge.
-    // AcqRel (E38): pairs with itself and with the exchange below. A thread that is not the first leaves all before
-    // this to the first one.
-    if slow_path::is_running() || asked_for.fetch_add(1, Ordering::AcqRel) > 0 {
-        return;
-    }
-    let mut asked = 1;
-    loop {
-        update_alone(tree);
-        // AcqRel (E38): another thread has asked meanwhile: again. A thread that asks after this updates the charge
-        // itself.
-        // Mutation: e38-updater-does-not-look-again
-        match asked_for.compare_exchange(asked, 0, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => return,
-            Err(now) => asked = now,
-        }
-    }
-}
-
-/// The update itself, by one thread at a time, which holds no lock.
-fn update_alone(tree: &Tree) {
-    let Books { mut home, next } = std::mem::take(&mut *own(tree).books.lock());
-    if let Some(next) = next {
-        let bytes = home.take().map_or(0, |home| move_to(home, next.as_deref()));
-        home = next.map(|group| Home { group, bytes });
-    }
-    let home = home.map(|home| follow_figure(tree, into_online(home)));
-    let mut books = own(tree).books.lock();
-    debug_assert!(books.home.is_none(), "one thread updates the charge at a time");
-    books.home = home;
-}
-
-/// Charge or uncharge what the figure has moved by, where that is enough.
-fn follow_figure(tree: &Tree, mut home: Home) -> Home {
-    let now = figure(tree).total();
-    let Home { group, bytes } = &mut home;
-    if now >= bytes.saturating_add(STEP) || *bytes == 0 {
-        *bytes += group.force_slow(now - *bytes, Consume::Miss);
-    } else if *bytes >= now.saturating_add(STEP) {
-        group.give_back(*bytes - now);
-        *bytes = now;
-    }
-    home
-}
-
-/// Move the charge to another group: charge that group first. Returns the bytes charged.
-fn move_to(home: Home, next: Option<&Counter>) -> u64 {
-    let bytes = next.map_or(0, |group| group.force_slow(home.bytes, Consume::Miss));
-    home.group.give_back(home.bytes);
-    bytes
-}
-
-/// Move the charge of a group that went offline to its nearest live ancestor, which has been charged for it already.
-/// The root keeps the charge.
-fn into_online(home: Home) -> Home {
-    let Home { group, bytes } = &home;
-    let online = |level: &&'static Counter| !level.state().is_offline() || level.incarnation().parent.is_none();
-    let above = group.counter().path_to_root().find(online);
-    let Some(above) = above.filter(|above| !ptr::eq(*above, &**group)) else { return home };
-    let online = Handle::pin(above);
-    // No level lies between: this call only notes that the bytes are the ancestor's own from now on.
-    let _ = below::charge_slow(above, *bytes, above);
-    below::uncharge_slow(group, *bytes, above);
-    Home { group: online, bytes: *bytes }
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::counter::idle;
 use crate::group::Group;
 use crate::hierarchy::stats;
-use crate::lifecycle::{own_bytes, unowned};
+use crate::lifecycle::unowned;
 use crate::thread::context;
 use crate::thread::foreign::Foreign;
 
@@ -52,7 +52,6 @@ impl Flusher {
                 stats::flush_periodic(root.first());
                 tree.settle();
                 idle::release_periodic(tree);
-                own_bytes::has_changed(tree);
                 unowned::may_have_changed();
             }
         };

@@ -16,7 +16,7 @@ use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::verify::{Known, Verdict, verify};
-use crate::group::{ChargeError, Group, GroupId, Snapshot};
+use crate::group::{Group, GroupId, Snapshot};
 use crate::hierarchy::{group_tree, names, stats};
 use crate::lifecycle::own_bytes::{self, OwnBytes};
 use crate::page_counter::Counts;
@@ -170,7 +170,6 @@ impl Runtime {
     /// ```
     pub fn settle(&self) {
         self.owned.tree.settle();
-        own_bytes::has_changed(&self.owned.tree);
     }
 
     /// Returns the number of groups that are online, the root included.
@@ -301,43 +300,6 @@ impl Runtime {
         own_bytes::figure(&self.owned.tree)
     }
 
-    /// Charges [`own_bytes`](Self::own_bytes) to a group of this runtime from now on, and no longer to the group
-    /// before.
-    ///
-    /// The charge is made by force, because the memory exists already: see [`Group::charge`]. It follows the figure in
-    /// steps of 64 KiB: when a group is created or goes offline, in [`settle`](Self::settle) and with the
-    /// [flusher](Self::start_flusher). Where the group goes offline, the charge moves to its nearest ancestor that is
-    /// online. The drop of the last handle on the runtime gives it back.
-    ///
-    /// # Errors
-    ///
-    /// [`ChargeError::Offline`], [`ChargeError::OtherRuntime`]; nothing changes then.
-    ///
-    /// ```
-    /// let runtime = memcg::Runtime::builder().build()?;
-    /// let books = runtime.root().create("memcg", memcg::Limits::new())?;
-    /// runtime.charge_own(&books)?;
-    /// assert_eq!(books.live(), runtime.root().live());
-    /// assert!(books.live().abs_diff(runtime.own_bytes().total()) < 128 << 10);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn charge_own(&self, group: &Group) -> Result<(), ChargeError> {
-        let counter = group.first();
-        if !std::ptr::eq(counter.tree(), &*self.owned.tree) {
-            return Err(ChargeError::OtherRuntime { from: self.root(), to: group.clone() });
-        }
-        if group.is_offline() {
-            let requested = self.own_bytes().total();
-            return Err(ChargeError::Offline {
-                group: group.clone(),
-                counter: crate::group::Counter::MEMORY,
-                requested,
-            });
-        }
-        own_bytes::charge_to(&self.owned.tree, Some(counter));
-        Ok(())
-    }
-
     /// Returns the pools that this runtime takes from: their sizes, and how many objects each has, as `/proc/slabinfo`
     /// does for the kernel's. The call takes the locks of each pool in turn, and allocates.
     ///
@@ -371,7 +333,6 @@ impl Drop for Owned {
         if !crate::sync::model_failed() {
             self.stop_flusher();
             started::end(&self.tree);
-            own_bytes::charge_to(&self.tree, None);
             self.root.offline_tree();
         }
     }

@@ -8,7 +8,6 @@ pub(crate) mod limits;
 pub(crate) mod listeners;
 pub(crate) mod name;
 pub(crate) mod oom;
-pub(crate) mod own_bytes;
 pub(crate) mod reclaim;
 pub(crate) mod reclaimer;
 pub(crate) mod stalls;

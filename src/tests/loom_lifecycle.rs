@@ -7,7 +7,7 @@ use super::common::{end, group};
 use super::schedules::EVER;
 use super::{beside, large_model_without_pair, model, model_without_pair, race, with_group};
 use crate::counter::incarnation::State;
-use crate::lifecycle::{own_bytes, unowned};
+use crate::lifecycle::unowned;
 use crate::thread;
 use crate::{Bytes, Charge, Counter, Group, Limits, Runtime, RuntimeBuilder};
 
@@ -347,20 +347,6 @@ fn loom_runtime_drop_vs_last_charge() {
         let query = group(&next.root(), "query");
         assert_eq!(next.pools().rows()[0].live, 2, "no group of the first runtime is left");
         drop(query);
-    });
-}
-
-/// E38. The group that has the charge of the runtime's own bytes goes offline while another thread updates that charge:
-/// the parent has it afterwards, once.
-#[test]
-fn loom_own_bytes_vs_offline() {
-    model_without_pair(|| {
-        let (runtime, books) = with_group(bare(), "books");
-        runtime.charge_own(&books).unwrap();
-        let charged = books.usage();
-        assert!(charged > 0);
-        race(runtime.root(), |root| own_bytes::has_changed(root.first().tree()), || books.offline().unwrap());
-        assert_eq!((books.usage(), runtime.root().usage()), (0, charged));
     });
 }
 

@@ -11,6 +11,7 @@ mod support;
 
 #[cfg(target_os = "linux")]
 mod churn;
+#[cfg(target_os = "linux")]
 mod own_bytes;
 mod recycling;
 mod stat_recycling;

@@ -265,7 +265,7 @@ fn a_bare_who_is_found() {
         "// An observer of\n// who charges.",
         "// he who frees bytes",
         "// For who needs the tree.",
-        "// Edge: E38 (who looks).",
+        "// Edge: E20 (who looks).",
         "// Is it full? Who charges waits.",
         "/// a line\n///\n/// who waits",
     ] {

@@ -7,6 +7,8 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+#[cfg(target_os = "linux")]
+use memcg::allocator::{charge_unowned, charge_unowned_to, uncharge_unowned};
 use memcg::expert::BarrierMode;
 #[cfg(target_os = "linux")]
 use memcg::{Event, Limits};
@@ -18,6 +20,9 @@ use crate::support::alone::alone;
 
 const STAT: Stat = Stat::WORKINGSET_REFAULT;
 const SOON: Duration = Duration::from_millis(1);
+/// So much that the charge for what no group owns follows.
+#[cfg(target_os = "linux")]
+const UNOWNED: usize = 4 << 20;
 /// No test waits for it.
 const NEVER: Duration = Duration::from_secs(1_000_000);
 
@@ -176,15 +181,14 @@ fn there_is_one_thread_while_it_runs() {
     });
 }
 
-/// Hands a runtime to `end`, on the thread of its flusher: that thread charges what the runtime takes itself, above the
-/// max of a group, and calls a listener.
+/// Hands a runtime to `end`, on the thread of its flusher: that thread charges what no group owns, above the max of a
+/// group, and calls a listener. For a process that runs nothing else.
 #[cfg(target_os = "linux")]
 fn on_the_flusher(end: impl Fn(Runtime) -> Option<Runtime> + Send + Sync + 'static) -> Group {
     let runtime = build(Runtime::builder());
     let root = runtime.root();
     let books = root.create("books", Limits::new().max(0)).expect("a free name");
-    let groups: Vec<Group> = (0..300).map(|number| create(&root, &number.to_string())).collect();
-    runtime.charge_own(&books).expect("a group of the runtime");
+    charge_unowned_to(Some(&books));
     let place = Arc::new(Mutex::new(None));
     let (done, ended) = channel();
     let listener = {
@@ -199,10 +203,11 @@ fn on_the_flusher(end: impl Fn(Runtime) -> Option<Runtime> + Send + Sync + 'stat
     };
     runtime.start_flusher(SOON).expect("a period");
     *place.lock().expect("no panic") = Some(runtime);
-    // What this thread writes to takes memory: so much that the charge follows.
-    groups.iter().for_each(add_little);
+    charge_unowned(UNOWNED);
     let runtime = ended.recv_timeout(Duration::from_secs(120)).expect("the end has come to its end");
     assert_eq!(books.events().get(Event::Panic), 0);
+    uncharge_unowned(UNOWNED);
+    charge_unowned_to(None);
     drop((listener, runtime));
     root
 }
@@ -211,28 +216,30 @@ fn on_the_flusher(end: impl Fn(Runtime) -> Option<Runtime> + Send + Sync + 'stat
 #[test]
 #[cfg(target_os = "linux")] // The thread has its name.
 fn a_stop_waits_for_a_listener_on_the_flusher() {
-    let runtime = build(Runtime::builder());
-    let root = runtime.root();
-    let books = root.create("books", Limits::new().max(0)).expect("a free name");
-    let groups: Vec<Group> = (0..300).map(|number| create(&root, &number.to_string())).collect();
-    runtime.charge_own(&books).expect("a group of the runtime");
-    let over = Arc::new(AtomicBool::new(false));
-    let (begins, begun) = channel();
-    let listener = {
-        let over = Arc::clone(&over);
-        books.on_event(Event::Overcharge, move |_| {
-            if std::thread::current().name() == Some("memcg-flusher") && begins.send(()).is_ok() {
-                std::thread::sleep(100 * SOON);
-                over.store(true, Ordering::SeqCst);
-            }
-        })
-    };
-    runtime.start_flusher(SOON).expect("a period");
-    groups.iter().for_each(add_little);
-    begun.recv_timeout(Duration::from_secs(120)).expect("the flusher charges what the cells take");
-    runtime.stop_flusher();
-    assert!(over.load(Ordering::SeqCst), "the listener still runs");
-    drop(listener);
+    alone("stats::flusher::a_stop_waits_for_a_listener_on_the_flusher", &[], || {
+        let runtime = build(Runtime::builder());
+        let books = runtime.root().create("books", Limits::new().max(0)).expect("a free name");
+        charge_unowned_to(Some(&books));
+        let over = Arc::new(AtomicBool::new(false));
+        let (begins, begun) = channel();
+        let listener = {
+            let over = Arc::clone(&over);
+            books.on_event(Event::Overcharge, move |_| {
+                if std::thread::current().name() == Some("memcg-flusher") && begins.send(()).is_ok() {
+                    std::thread::sleep(100 * SOON);
+                    over.store(true, Ordering::SeqCst);
+                }
+            })
+        };
+        runtime.start_flusher(SOON).expect("a period");
+        charge_unowned(UNOWNED);
+        begun.recv_timeout(Duration::from_secs(120)).expect("the flusher charges what no group owns");
+        runtime.stop_flusher();
+        assert!(over.load(Ordering::SeqCst), "the listener still runs");
+        uncharge_unowned(UNOWNED);
+        charge_unowned_to(None);
+        drop(listener);
+    });
 }
 
 /// The last that the thread does for a runtime is to end it: it does not wait for itself, and is gone afterwards.
@@ -248,7 +255,7 @@ fn the_runtime_ends_on_its_flusher() {
         });
         assert!(root.is_offline(), "all of the drop was done");
         eventually("the end of the thread", || threads() == before);
-        assert_eq!(root.usage(), 0, "what the runtime took itself was given back");
+        assert_eq!(root.usage(), 0, "what no group owned was given back");
     });
 }
 

@@ -157,10 +157,6 @@ impl Scene {
             // Taken, full, or gone meanwhile.
             Err(_) => parent.children().pop().unwrap_or(parent),
         };
-        if rng.random_bool(0.02) {
-            // Refused where it is offline by now.
-            let _ = runtime.charge_own(&group);
-        }
         if rng.random_bool(0.1) {
             group.set_oom_policy(OomPolicy::Choose);
         }

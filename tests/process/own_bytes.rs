@@ -1,4 +1,4 @@
-//! What the figure counts.
+//! Bytes that a runtime takes itself, against what the system says, and what is used again.
 //!
 //! Resident memory, and what other runtimes leave in the pools, are the whole process's: each test starts this program again
 //! for itself alone.
@@ -6,9 +6,8 @@
 use std::thread;
 
 use memcg::expert::OwnBytes;
-use memcg::{Limits, Runtime, Stat};
+use memcg::{Group, Limits, Runtime, Stat};
 
-use super::create;
 use crate::support::alone::resident;
 
 const GROUPS: usize = 100_000;
@@ -17,7 +16,11 @@ const IN_TURN: usize = if cfg!(debug_assertions) { 50_000 } else { 1_000_000 };
 
 /// Runs `body` in a process that runs nothing else, and prints its figures.
 fn alone(name: &str, body: impl FnOnce()) {
-    crate::support::alone::alone(&format!("own_bytes::figure::{name}"), &[" bytes "], body);
+    crate::support::alone::alone(&format!("own_bytes::{name}"), &[" bytes "], body);
+}
+
+fn create(parent: &Group, name: &str) -> Group {
+    parent.create(name, Limits::new()).expect("a name that is free")
 }
 
 fn runtime() -> Runtime {
