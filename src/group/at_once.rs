@@ -98,8 +98,9 @@ impl Group {
     /// [high](Self::set_high) the charge is made, and the thread reclaims what is above.
     ///
     /// The thread, `memcg-reclaim`, is one for a runtime. It starts when it is needed, which costs a system call, and
-    /// ends a second after the last work or with the runtime. A reclaimer that blocks there holds up no charge, and the
-    /// next work of the same runtime. Where the system gives no thread, nothing is started.
+    /// ends a second after the last work or with the runtime. Groups take turns there. A reclaimer that blocks there holds
+    /// up no charge, and the next work of the same runtime. Listeners of what it counts are called by another thread,
+    /// `memcg-listeners`, so that they hold up no work. Where the system gives no thread, nothing is started.
     ///
     /// # Errors
     ///

@@ -128,11 +128,13 @@ impl Drop for ListenerGuard {
     }
 }
 
-/// Collect what is due at `level`, whose events were counted: wakers to wake, callbacks to call.
-pub(crate) fn collect(level: &Counter, wakers: &mut Wakers, notifications: &mut Notifications) {
+/// Collect what is due at `level`, whose events were counted: wakers to wake, callbacks to call. `None` for these leaves
+/// them to another call. Returns whether some are left.
+pub(crate) fn collect(level: &Counter, wakers: &mut Wakers, mut notifications: Option<&mut Notifications>) -> bool {
     if !level.limits.watched.is_for(LISTENS) {
-        return;
+        return false;
     }
+    let mut is_left = false;
     let mut listeners = table(level).lock();
     for listener in listeners.counters.get_mut(&level.key()).into_iter().flat_map(BTreeMap::values_mut) {
         let count = events::read(level, listener.event, listener.local);
@@ -143,10 +145,15 @@ pub(crate) fn collect(level: &Counter, wakers: &mut Wakers, notifications: &mut 
             Target::Waker(waker) => wakers.extend(waker.take()),
             Target::Callback(_) if context::listener_depth() >= DEPTH_MAX => {}
             Target::Callback(callback) => {
+                let Some(notifications) = &mut notifications else {
+                    is_left = true;
+                    continue;
+                };
                 let times = count.wrapping_sub(std::mem::replace(&mut listener.seen, count));
                 let happened = Happened { group: callback.group.header, event: listener.event, count, times };
                 notifications.push(Notification { callback: Arc::clone(callback), happened });
             }
         }
     }
+    is_left
 }

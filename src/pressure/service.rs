@@ -10,7 +10,7 @@ use std::ptr;
 use smallvec::SmallVec;
 
 use crate::counter::handle::Handle;
-use crate::counter::slow_path::release_all_claimed;
+use crate::counter::slow_path::{SlowPath, release_all_claimed};
 use crate::hierarchy::service::{self, Scheduled};
 use crate::pressure::line;
 use crate::pressure::listeners::{self, Notification, Notifications};
@@ -20,7 +20,7 @@ use crate::thread::context;
 use crate::thread::slow_path::{Entered, exchange_served};
 
 /// Levels that a thread serves, each with a handle.
-type Due = SmallVec<[Handle; 2]>;
+pub(crate) type Due = SmallVec<[Handle; 2]>;
 
 /// Serve the levels that this thread has scheduled, or leave them to another thread where this one may run no foreign
 /// code. It holds no lock, and none of its slow paths is under way.
@@ -29,8 +29,8 @@ pub(crate) fn serve(scheduled: *const ()) {
     match levels.first() {
         Some(level) if context::leaves_foreign() => {
             let tree = level.incarnation().tree.counted();
-            if let Err(serve) = started::leave_calls(&tree, Box::new(move || serve_levels(levels))) {
-                serve();
+            if let Err(levels) = started::leave_levels(&tree, levels) {
+                serve_levels(levels);
             }
         }
         _ => serve_levels(levels),
@@ -38,20 +38,40 @@ pub(crate) fn serve(scheduled: *const ()) {
 }
 
 /// Serve these levels, and those that the thread schedules meanwhile.
-fn serve_levels(mut levels: Due) {
-    let (mut wakers, mut notifications) = (Wakers::default(), Notifications::new());
+pub(crate) fn serve_levels(mut levels: Due) {
+    let (mut wakers, mut notifications, mut listened) = (Wakers::default(), Notifications::new(), Due::new());
     while !levels.is_empty() {
         let entered = Entered::enter();
         for level in levels {
             // Mutation: e25-unscheduled-after-the-look
             service::unschedule(&level);
             line::serve(level.counter(), entered.block(), &mut wakers);
-            listeners::collect(&level, &mut wakers, &mut notifications);
+            let calls = if context::leaves_listeners() { None } else { Some(&mut notifications) };
+            if listeners::collect(&level, &mut wakers, calls) {
+                listened.push(level);
+            }
         }
         drop(entered);
         release_all_claimed();
         levels = Scheduled::new(exchange_served(ptr::null())).collect();
     }
+    wakers.wake();
+    notifications.into_iter().for_each(Notification::dispatch);
+    for level in listened {
+        if let Err(level) = started::leave_listeners(level) {
+            call_listeners(level);
+        }
+    }
+}
+
+/// Call the listeners of a level whose event has happened.
+pub(crate) fn call_listeners(level: Handle) {
+    let (mut wakers, mut notifications) = (Wakers::default(), Notifications::new());
+    {
+        let _path = SlowPath::enter();
+        listeners::collect(&level, &mut wakers, Some(&mut notifications));
+    }
+    drop(level);
     wakers.wake();
     notifications.into_iter().for_each(Notification::dispatch);
 }

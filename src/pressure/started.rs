@@ -1,18 +1,23 @@
-//! What a charge that never blocks leaves to another thread: reclaim, a victim, calls of foreign code.
+//! What a charge that never blocks leaves to other threads: reclaim, a victim, the service of levels; and the listeners
+//! that this makes due.
 //!
 //! ```text
-//! none ── a charge leaves something ──> takes one job after another ── nothing for a second, or no runtime ──> none
+//! none ── a charge leaves something ──> takes one after another ── nothing for a second, or no runtime ──> none
 //! ```
 //!
-//! A tree has one such thread at most. A level has one job at most: a charge that finds it listed raises its amount, and
-//! a charge that comes while the thread works on it lists it again. One lock holds the jobs, the thread, and whether it
-//! runs. So a charge that leaves a job starts the thread, or finds it running, and then the thread sees the job. The
-//! thread decides to end under the lock, too. Nothing else is shared, so there is no ordering to model. The thread
-//! holds no lock while it works, and keeps the tree; a job keeps its level.
+//! A tree has two such threads at most, one for jobs and one for listeners. A level has one job at most: a charge that finds
+//! it listed raises its amount, and a charge that comes while the thread works on it lists it again, behind all others. So
+//! a level that is refused all the time holds up no other level. A level is once at most among those whose listeners are
+//! due, however often its events happen: a listener learns the number of times. Either thread serves levels, before all
+//! else; charges leave levels to the one that runs no foreign code just now. So a listener that blocks holds up no
+//! reclaim and no waiter, and a reclaimer that blocks holds up no listener and no waiter.
+//!
+//! One lock holds all of that, the threads, and whether they run. So a charge that leaves something starts the thread, or
+//! finds it running, and then the thread sees it. A thread decides to end under the lock, too. Nothing else is shared, so
+//! there is no ordering to model. A thread holds no lock while it works, and keeps the tree; what is left keeps its level.
 //!
 //! A reclaimer that blocks holds up the jobs of its own tree. No charge waits for them, nor does the drop of the runtime.
 
-use std::collections::btree_map::Entry;
 use std::time::{Duration, Instant};
 
 use crate::counter::handle::Handle;
@@ -21,20 +26,22 @@ use crate::counter::object::tree::Tree;
 use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::{events, group_tree};
 use crate::pressure::victims::{self, Choice, Excluded};
-use crate::pressure::{high, line, throttle};
+use crate::pressure::{high, line, service, throttle};
 use crate::reclaim::repeat::{close_below, deadline, shrink, spare};
 use crate::reclaim::round::Request;
 use crate::state::events::Event;
 use crate::state::reclaimer::ReclaimCause;
-use crate::state::started::{ForeignCalls, Job, Started};
+use crate::state::started::{Duty, Job, Running, Started};
 use crate::sync::{Arc, park, start_thread};
+use crate::thread::context;
 
 /// The thread stays so long after the last job.
 const LINGER: Duration = Duration::from_secs(1);
 
 enum NextJob {
     Work(Job),
-    Call(Vec<ForeignCalls>),
+    Serve(Vec<Handle>),
+    Call(Handle),
     Sleep(Duration),
     End,
 }
@@ -65,40 +72,45 @@ fn leave(level: &'static Counter, note: impl FnOnce(&mut Job)) {
     let job = Job { level: Handle::pin(level), bytes: 0, promised: false, above_high: false };
     let tree = level.incarnation().tree.counted();
     let needless = with(&tree, |started| {
-        if !started.runs(&tree) {
+        if !started.runs(&tree, Duty::Jobs) {
             return Some(job);
         }
-        match started.jobs.entry(level.key()) {
-            Entry::Vacant(vacant) => {
-                note(vacant.insert(job));
-                None
-            }
-            Entry::Occupied(mut listed) => {
-                note(listed.get_mut());
-                Some(job)
-            }
-        }
+        started.jobs.add(level.key(), job, note)
     });
     // Its handle is dropped without the lock.
     drop(needless);
 }
 
-/// Leaves calls of foreign code to the thread. `Err`: the system has no thread for them.
-pub(crate) fn leave_calls(tree: &Arc<Tree>, calls: ForeignCalls) -> Result<(), ForeignCalls> {
+/// Leaves the service of levels to a thread. `Err`: the system has none.
+pub(crate) fn leave_levels(tree: &Arc<Tree>, levels: service::Due) -> Result<(), service::Due> {
     with(tree, |started| {
-        if !started.runs(tree) {
-            return Err(calls);
+        let free = if started.is_busy(Duty::Jobs) { Duty::Listeners } else { Duty::Jobs };
+        if !started.runs(tree, free) {
+            return Err(levels);
         }
-        started.calls.push(calls);
+        started.levels.extend(levels);
         Ok(())
     })
 }
 
-/// The runtime is gone: the thread ends after the job that it works on.
+/// Leaves the calls of a level's listeners to a thread. `Err`: the system has none.
+pub(crate) fn leave_listeners(level: Handle) -> Result<(), Handle> {
+    let tree = level.incarnation().tree.counted();
+    let needless = with(&tree, |started| {
+        if !started.runs(&tree, Duty::Listeners) {
+            return Err(level);
+        }
+        Ok(started.listened.add(level.key(), level, |_| ()))
+    });
+    // Its handle is dropped without the lock.
+    needless.map(drop)
+}
+
+/// The runtime is gone: the threads end after what they work on, and what is left to serve and to call.
 pub(crate) fn end(tree: &Tree) {
     let jobs = with(tree, |started| {
         started.over = true;
-        started.thread.iter().for_each(|(_, thread)| thread.unpark());
+        started.threads.iter().flatten().for_each(|running| running.thread.unpark());
         std::mem::take(&mut started.jobs)
     });
     // Their handles are dropped without the lock.
@@ -108,44 +120,68 @@ pub(crate) fn end(tree: &Tree) {
 impl Started {
     /// Starts the thread where there is none, or wakes it. False: there is none. The caller leaves what is to be done
     /// under the same lock.
-    fn runs(&mut self, tree: &Arc<Tree>) -> bool {
+    fn runs(&mut self, tree: &Arc<Tree>, duty: Duty) -> bool {
         if self.over {
             return false;
         }
         let process = std::process::id();
-        self.thread.take_if(|(started_in, _)| *started_in != process);
-        if self.thread.is_none() {
-            let tree = Arc::clone(tree);
-            self.thread = start_thread("memcg-reclaim", move || run(&tree)).ok().map(|thread| (process, thread));
+        let running = &mut self.threads[duty as usize];
+        running.take_if(|running| running.process != process);
+        if running.is_none() {
+            let (name, tree) = (name(duty), Arc::clone(tree));
+            let started = start_thread(name, move || run(&tree, duty)).ok();
+            *running = started.map(|thread| Running { process, thread, is_busy: false, idle: None });
         }
-        self.idle = None;
-        self.thread.iter().for_each(|(_, thread)| thread.unpark());
-        self.thread.is_some()
+        if let Some(running) = running {
+            running.idle = None;
+            running.thread.unpark();
+        }
+        running.is_some()
     }
 
-    fn next(&mut self, now: Instant) -> NextJob {
-        if !self.calls.is_empty() {
-            return NextJob::Call(std::mem::take(&mut self.calls));
+    fn is_busy(&self, duty: Duty) -> bool {
+        self.threads[duty as usize].as_ref().is_some_and(|running| running.is_busy)
+    }
+
+    /// What the thread does next. Once it runs foreign code no level is left that another thread could serve.
+    fn next(&mut self, duty: Duty, now: Instant) -> NextJob {
+        let next = if !self.levels.is_empty() {
+            Some(NextJob::Serve(std::mem::take(&mut self.levels)))
+        } else {
+            match duty {
+                Duty::Jobs => self.jobs.next().map(NextJob::Work),
+                Duty::Listeners => self.listened.next().map(NextJob::Call),
+            }
+        };
+        let Some(running) = &mut self.threads[duty as usize] else { return next.unwrap_or(NextJob::End) };
+        running.is_busy = next.is_some();
+        if let Some(next) = next {
+            return next;
         }
-        if let Some((_, job)) = self.jobs.pop_first() {
-            return NextJob::Work(job);
-        }
-        let idle = now.saturating_duration_since(*self.idle.get_or_insert(now));
+        let idle = now.saturating_duration_since(*running.idle.get_or_insert(now));
         if idle < LINGER && !self.over {
             return NextJob::Sleep(LINGER - idle);
         }
-        self.thread = None;
+        self.threads[duty as usize] = None;
         NextJob::End
     }
 }
 
-// === The thread ===
+fn name(duty: Duty) -> &'static str {
+    match duty {
+        Duty::Jobs => "memcg-reclaim",
+        Duty::Listeners => "memcg-listeners",
+    }
+}
 
-fn run(tree: &Tree) {
+// === The threads ===
+
+fn run(tree: &Tree, duty: Duty) {
     loop {
-        match with(tree, |started| started.next(Instant::now())) {
-            NextJob::Work(job) => work(&job),
-            NextJob::Call(calls) => calls.into_iter().for_each(|call| call()),
+        match with(tree, |started| started.next(duty, Instant::now())) {
+            NextJob::Work(job) => context::leaving_listeners(|| work(&job)),
+            NextJob::Serve(levels) => context::leaving_listeners(|| service::serve_levels(levels.into())),
+            NextJob::Call(level) => service::call_listeners(level),
             NextJob::Sleep(time) => park(Some(time)),
             NextJob::End => return,
         }
@@ -245,12 +281,23 @@ mod tests {
         let group = runtime.root().create("q", Limits::new()).unwrap();
         let tree = group.first().incarnation().tree.counted();
         make_room(group.first(), 1, false);
-        assert!(with(&tree, |started| started.thread.is_some()));
+        let is_idle = || with(&tree, |started| started.threads[0].is_none() && started.jobs.is_empty());
+        assert!(with(&tree, |started| started.threads[0].is_some()));
         drop(runtime);
-        until(|| with(&tree, |started| started.thread.is_none() && started.jobs.is_empty()));
+        until(is_idle);
         make_room(group.first(), 1, false);
-        assert!(with(&tree, |started| started.thread.is_none() && started.jobs.is_empty()));
-        assert!(leave_calls(&tree, Box::new(|| ())).is_err());
+        assert!(is_idle());
+        assert!(leave_levels(&tree, service::Due::new()).is_err());
+        assert!(leave_listeners(Handle::pin(group.first())).is_err());
+    }
+
+    /// A thread of the tree that takes nothing of what is left for it.
+    fn idle() -> Option<Running> {
+        Some(Running { process: std::process::id(), thread: thread::current(), is_busy: false, idle: None })
+    }
+
+    fn job(level: &'static Counter, bytes: u64) -> Job {
+        Job { level: Handle::pin(level), bytes, promised: false, above_high: false }
     }
 
     /// Without work it ends by itself; a level is listed once, for the largest charge.
@@ -258,24 +305,65 @@ mod tests {
     fn a_level_is_listed_once() {
         let runtime = Runtime::builder().build().unwrap();
         let group = runtime.root().create("q", Limits::new()).unwrap();
-        // No thread takes what is listed.
-        let mut started = Started { thread: Some((std::process::id(), thread::current())), ..Started::default() };
-        let job = |bytes| Job { level: Handle::pin(group.first()), bytes, promised: false, above_high: false };
-        started.jobs.insert(group.first().key(), job(1));
+        let mut started = Started { threads: [idle(), None], ..Started::default() };
+        started.jobs.add(group.first().key(), job(group.first(), 1), |_| ());
         let begun = Instant::now();
-        assert!(matches!(started.next(begun), NextJob::Work(Job { bytes: 1, .. })));
-        assert!(matches!(started.next(begun), NextJob::Sleep(LINGER)));
-        assert!(matches!(started.next(begun + LINGER), NextJob::End));
-        assert!(started.thread.is_none());
+        assert!(matches!(started.next(Duty::Jobs, begun), NextJob::Work(Job { bytes: 1, .. })));
+        assert!(matches!(started.next(Duty::Jobs, begun), NextJob::Sleep(LINGER)));
+        assert!(matches!(started.next(Duty::Jobs, begun + LINGER), NextJob::End));
+        assert!(started.threads[0].is_none());
         let tree = group.first().incarnation().tree.counted();
-        with(&tree, |started| started.thread = Some((std::process::id(), thread::current())));
+        with(&tree, |started| started.threads[0] = idle());
         for (bytes, promised) in [(3, false), (7, true), (5, false)] {
             make_room(group.first(), bytes, promised);
         }
         shrink_to_high(group.first());
-        let listed = with(&tree, |started| std::mem::take(&mut started.jobs));
-        let listed: Vec<_> = listed.values().map(|job| (job.bytes, job.promised, job.above_high)).collect();
-        assert_eq!(listed, [(7, true, true)]);
-        with(&tree, |started| started.thread = None);
+        let listed = with(&tree, |started| [started.jobs.next(), started.jobs.next()]);
+        let listed = listed.iter().map(|job| job.as_ref().map(|job| (job.bytes, job.promised, job.above_high)));
+        assert_eq!(listed.collect::<Vec<_>>(), [Some((7, true, true)), None]);
+        with(&tree, |started| started.threads[0] = None);
+    }
+
+    /// A level that is refused again while the thread works for it comes behind the others, whichever is older.
+    #[test]
+    fn levels_take_turns() {
+        let runtime = Runtime::builder().build().unwrap();
+        let groups = ["old", "new"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
+        for [busy, other] in [[&groups[0], &groups[1]], [&groups[1], &groups[0]]] {
+            let mut started = Started { threads: [idle(), None], ..Started::default() };
+            let leave = |started: &mut Started, group: &crate::Group| {
+                drop(started.jobs.add(group.first().key(), job(group.first(), 1), |_| ()));
+            };
+            let mut taken = Vec::new();
+            leave(&mut started, busy);
+            for _ in 0..3 {
+                let NextJob::Work(job) = started.next(Duty::Jobs, Instant::now()) else { panic!("a job is listed") };
+                taken.push(job.level.key());
+                leave(&mut started, busy);
+                leave(&mut started, other);
+            }
+            let (busy, other) = (busy.first().key(), other.first().key());
+            assert_eq!(taken, [busy, busy, other]);
+        }
+    }
+
+    /// Levels are served before jobs and listeners, and are left to the thread that no foreign code holds up.
+    #[test]
+    fn levels_are_left_to_the_thread_that_is_free() {
+        let runtime = Runtime::builder().build().unwrap();
+        let group = runtime.root().create("q", Limits::new()).unwrap();
+        let (level, tree) = (group.first(), group.first().incarnation().tree.counted());
+        with(&tree, |started| started.threads = [idle(), idle()]);
+        make_room(level, 1, false);
+        assert!(leave_listeners(Handle::pin(level)).is_ok());
+        assert!(leave_levels(&tree, [Handle::pin(level)].into_iter().collect()).is_ok());
+        let now = Instant::now();
+        let mut taken = Vec::new();
+        for duty in [Duty::Listeners, Duty::Jobs, Duty::Listeners] {
+            taken.push(with(&tree, |started| (started.next(duty, now), started.is_busy(Duty::Jobs))));
+        }
+        assert!(matches!(&taken[..], [(NextJob::Serve(_), false), (NextJob::Work(_), true), (NextJob::Call(_), true)]));
+        drop(taken);
+        with(&tree, |started| started.threads = [None, None]);
     }
 }

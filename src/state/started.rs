@@ -1,6 +1,7 @@
-//! What charges that do not block leave to a thread of their tree.
+//! What threads of a tree do for charges: jobs at levels, service of levels, calls of listeners.
 
-use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
 use crate::counter::handle::Handle;
@@ -8,15 +9,32 @@ use crate::sync::Thread;
 
 #[derive(Default)]
 pub(crate) struct Started {
-    /// What is to be done at each level, by the level's key.
-    pub(crate) jobs: BTreeMap<u64, Job>,
-    pub(crate) calls: Vec<ForeignCalls>,
-    /// The thread, as long as it runs, and the process that it runs in: a fork copies this and not the thread.
-    pub(crate) thread: Option<(u32, Thread)>,
+    pub(crate) jobs: Turns<Job>,
+    /// Levels that charges which call no foreign code have scheduled.
+    pub(crate) levels: Vec<Handle>,
+    /// Levels whose listeners are to be called.
+    pub(crate) listened: Turns<Handle>,
+    /// By [`Duty`].
+    pub(crate) threads: [Option<Running>; 2],
+    /// The runtime is gone: no thread begins a further job.
+    pub(crate) over: bool,
+}
+
+/// What a thread of the tree is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Duty {
+    Jobs,
+    Listeners,
+}
+
+pub(crate) struct Running {
+    /// The process that the thread runs in: a fork copies this and not the thread.
+    pub(crate) process: u32,
+    pub(crate) thread: Thread,
+    /// Foreign code may hold the thread up.
+    pub(crate) is_busy: bool,
     /// Since when there has been nothing to do.
     pub(crate) idle: Option<Instant>,
-    /// The runtime is gone: the thread begins no further job.
-    pub(crate) over: bool,
 }
 
 pub(crate) struct Job {
@@ -29,5 +47,41 @@ pub(crate) struct Job {
     pub(crate) above_high: bool,
 }
 
-/// Wakers and listeners that a charge which calls no foreign code has found due.
-pub(crate) type ForeignCalls = Box<dyn FnOnce() + Send>;
+/// One entry at most for each key. The one that came first is taken first.
+pub(crate) struct Turns<T> {
+    entries: BTreeMap<u64, T>,
+    order: VecDeque<u64>,
+}
+
+impl<T> Default for Turns<T> {
+    fn default() -> Self {
+        Turns { entries: BTreeMap::new(), order: VecDeque::new() }
+    }
+}
+
+impl<T> Turns<T> {
+    /// Adds an entry behind all others, or keeps the turn that the key has. `note` gets the entry. Returns what was not
+    /// needed, for a caller that drops it without the lock.
+    pub(crate) fn add(&mut self, key: u64, entry: T, note: impl FnOnce(&mut T)) -> Option<T> {
+        match self.entries.entry(key) {
+            Entry::Vacant(vacant) => {
+                self.order.push_back(key);
+                note(vacant.insert(entry));
+                None
+            }
+            Entry::Occupied(mut listed) => {
+                note(listed.get_mut());
+                Some(entry)
+            }
+        }
+    }
+
+    pub(crate) fn next(&mut self) -> Option<T> {
+        self.entries.remove(&self.order.pop_front()?)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+}

@@ -23,6 +23,8 @@ struct Notes {
     foreign_depth: Cell<u32>,
     /// This thread leaves calls of foreign code to another one.
     leaves_foreign: Cell<bool>,
+    /// This thread leaves calls of listeners to another one.
+    leaves_listeners: Cell<bool>,
 }
 
 per_thread! {
@@ -32,6 +34,25 @@ per_thread! {
         nested_over_high: Cell::new(0),
         foreign_depth: Cell::new(0),
         leaves_foreign: Cell::new(false),
+        leaves_listeners: Cell::new(false),
+    }
+}
+
+/// A word of this thread that has another value until this is dropped, also by a panic.
+pub(crate) struct Restored<'a, T: Copy> {
+    word: &'a Cell<T>,
+    before: T,
+}
+
+impl<'a, T: Copy> Restored<'a, T> {
+    pub(crate) fn set(word: &'a Cell<T>, value: T) -> Self {
+        Restored { word, before: word.replace(value) }
+    }
+}
+
+impl<T: Copy> Drop for Restored<'_, T> {
+    fn drop(&mut self) {
+        self.word.set(self.before);
     }
 }
 
@@ -59,13 +80,11 @@ pub(crate) fn in_reclaim() -> bool {
 
 /// Charges for another thread, which waits with this ticket and is not in reclaim, even where this thread is.
 pub(crate) fn for_another<R>(ticket: u64, charge: impl FnOnce() -> R) -> R {
-    let before = with_notes(|notes| (notes.ticket.replace(ticket), notes.hook.replace(false)));
-    let charged = charge();
     with_notes(|notes| {
-        notes.ticket.set(before.0);
-        notes.hook.set(before.1);
-    });
-    charged
+        let _ticket = Restored::set(&notes.ticket, ticket);
+        let _hook = Restored::set(&notes.hook, false);
+        charge()
+    })
 }
 
 /// Whether this thread makes a charge that has waited as long as the one with this ticket.
@@ -91,6 +110,10 @@ pub(crate) fn listener_depth() -> u32 {
     with_notes(|notes| notes.foreign_depth.get()) & (WAKES - 1)
 }
 
+pub(crate) fn waker_depth() -> u32 {
+    with_notes(|notes| notes.foreign_depth.get()) / WAKES
+}
+
 /// Whether this thread is inside a listener, a waker, a reclaimer or a hook. There it does not wait for calls to end.
 pub(crate) fn in_foreign() -> bool {
     in_reclaim() || with_notes(|notes| notes.foreign_depth.get()) > 0
@@ -98,14 +121,26 @@ pub(crate) fn in_foreign() -> bool {
 
 /// Does work of this crate that runs no foreign code at the end of its slow paths.
 pub(crate) fn without_foreign<R>(work: impl FnOnce() -> R) -> R {
-    let before = with_notes(|notes| notes.leaves_foreign.replace(true));
-    let done = work();
-    with_notes(|notes| notes.leaves_foreign.set(before));
-    done
+    with_notes(|notes| {
+        let _leaves = Restored::set(&notes.leaves_foreign, true);
+        work()
+    })
 }
 
 pub(crate) fn leaves_foreign() -> bool {
     with_notes(|notes| notes.leaves_foreign.get())
+}
+
+/// Does work at the end of whose slow paths no listener is called.
+pub(crate) fn leaving_listeners<R>(work: impl FnOnce() -> R) -> R {
+    with_notes(|notes| {
+        let _leaves = Restored::set(&notes.leaves_listeners, true);
+        work()
+    })
+}
+
+pub(crate) fn leaves_listeners() -> bool {
+    with_notes(|notes| notes.leaves_listeners.get())
 }
 
 /// Runs a waker. A panic leaves the waker, too.
@@ -150,5 +185,25 @@ mod tests {
             catch_unwind(AssertUnwindSafe(|| run(&foreign))).expect_err("it panics");
             assert!(!in_foreign());
         }
+    }
+
+    /// What a call changes of this thread comes back, also where something inside of it unwinds.
+    #[test]
+    fn words_come_back_after_a_panic() {
+        let runs: [fn(); 5] = [
+            || without_foreign(|| panic!("on purpose")),
+            || leaving_listeners(|| panic!("on purpose")),
+            || for_another(7, || panic!("on purpose")),
+            || _ = in_hook(|| panic!("on purpose")),
+            || _ = in_hook(|| for_another(7, || panic!("on purpose"))),
+        ];
+        for run in runs {
+            catch_unwind(run).expect_err("it panics");
+            assert!(!leaves_foreign() && !leaves_listeners() && !in_reclaim() && !is_no_later_than(NEWCOMER - 1));
+        }
+        in_hook(|| {
+            catch_unwind(runs[2]).expect_err("it panics");
+            assert!(in_reclaim());
+        });
     }
 }

@@ -1,13 +1,14 @@
 //! The thread that works for charges which never block: what holds it up, and how it ends.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Instant;
 
 use memcg::{Bytes, Event, Priority};
 
 use super::{
     Cache, KIB, Log, MIB, QUICK, assert_empty, bare, blocking, build, call, charge, charged_in_the_end, limited, local,
-    until, would_block,
+    lock, until, would_block,
 };
 
 /// A reclaimer that blocks holds up no charge, and is called once however many charges are refused meanwhile. Work that
@@ -36,6 +37,57 @@ fn a_reclaimer_that_blocks_holds_up_no_charge() {
     drop(charged_in_the_end(&other, 1));
     assert!(cache.bytes() < 10 * KIB, "asked afterwards");
     drop((held, cache, of_cache, registration, group, other));
+    assert_empty(&runtime);
+}
+
+/// A listener that blocks holds up no reclaim, neither that of its own group nor that of others. Later it learns all.
+#[test]
+fn a_listener_that_blocks_holds_up_no_reclaim() {
+    let runtime = build(bare());
+    let [group, other] = ["q", "other"].map(|name| limited(&runtime.root(), name, 10 * KIB));
+    let log = Log::default();
+    let (cache, registration) = Cache::of(&group, 10 * KIB, &log);
+    let (of_other, other_registration) = Cache::of(&other, 10 * KIB, &log);
+    let (go_on, blocks) = mpsc::channel::<()>();
+    let (blocks, calls) = (Mutex::new(blocks), Arc::new(AtomicU64::new(0)));
+    let (count, times) = (Arc::clone(&calls), Arc::new(AtomicU64::new(0)));
+    let all = Arc::clone(&times);
+    let listener = group.on_event(Event::Max, move |happened| {
+        count.fetch_add(1, Ordering::SeqCst);
+        all.fetch_add(happened.times(), Ordering::SeqCst);
+        let _ = lock(&blocks).recv();
+    });
+    would_block(group.try_charge_or_start(1));
+    until("it is called", || calls.load(Ordering::SeqCst) == 1);
+    for (group, cache) in [(&group, &cache), (&other, &of_other), (&group, &cache)] {
+        drop(charged_in_the_end(group, KIB));
+        cache.add(group.headroom()).expect("it fits");
+    }
+    assert_eq!(calls.load(Ordering::SeqCst), 1, "it is in its first call");
+    drop(go_on);
+    until("it knows all", || times.load(Ordering::SeqCst) == local(&group, Event::Max));
+    drop((listener, cache, of_other, registration, other_registration, group, other));
+    assert_empty(&runtime);
+}
+
+/// A reclaimer that blocks holds up no listener.
+#[test]
+fn a_reclaimer_that_blocks_holds_up_no_listener() {
+    let runtime = build(bare());
+    let group = limited(&runtime.root(), "q", 10 * KIB);
+    let held = charge(&group, 10 * KIB);
+    let (go_on, blocked, reclaimer) = blocking();
+    let registration = group.register_reclaimer(reclaimer, Priority::NORMAL);
+    let calls = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&calls);
+    let listener = group.on_event(Event::Max, move |_| {
+        count.fetch_add(1, Ordering::SeqCst);
+    });
+    would_block(group.try_charge_or_start(1));
+    until("both are called", || blocked.load(Ordering::SeqCst) == 1 && calls.load(Ordering::SeqCst) == 1);
+    assert_eq!(blocked.load(Ordering::SeqCst), 1, "it is in its first call");
+    drop(go_on);
+    drop((held, listener, registration, group));
     assert_empty(&runtime);
 }
 

@@ -10,8 +10,8 @@ use std::thread;
 use memcg::Group;
 
 use super::{
-    KIB, Polled, Wakes, admitted, assert_empty, assert_woken, build, charge, create, in_line, kinds, limited, lock,
-    until,
+    KIB, Polled, Waiter, Wakes, admitted, assert_empty, assert_woken, build, charge, create, in_line, kinds, limited,
+    lock, until,
 };
 
 /// Several threads, each with charges of its own as futures: a poll, and another when it has been woken.
@@ -274,6 +274,62 @@ fn wakers_are_given_back() {
         assert!(!kept(), "offline");
         assert_eq!(wakes.count(), 2);
         drop((held, waiter, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// Polls the future at once, and drops what it was given.
+#[derive(Default)]
+struct InPlace {
+    future: Mutex<Option<Waiter>>,
+    nested: Arc<Nested>,
+}
+
+/// How deep wakers nest, now and at most.
+#[derive(Default)]
+struct Nested {
+    depth: AtomicU64,
+    most: AtomicU64,
+    /// Wakers that have been called and have found no charge.
+    in_vain: AtomicU64,
+}
+
+impl Wake for InPlace {
+    fn wake(self: Arc<Self>) {
+        let depth = self.nested.depth.fetch_add(1, Ordering::SeqCst) + 1;
+        self.nested.most.fetch_max(depth, Ordering::SeqCst);
+        let future = lock(&self.future).take();
+        if !matches!(future.map(|mut future| future.poll()), Some(Poll::Ready(Ok(_)))) {
+            self.nested.in_vain.fetch_add(1, Ordering::SeqCst);
+        }
+        self.nested.depth.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Each waker gives back what the next waiter is in line for. The stack has room for few of them, and each comes.
+#[test]
+fn wakers_that_poll_in_place_do_not_nest_without_bound() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", KIB);
+        let held = charge(&group, KIB);
+        let nested = Arc::new(Nested::default());
+        let wakers: Vec<_> = (0..500)
+            .map(|_| {
+                let waker = Arc::new(InPlace { nested: Arc::clone(&nested), ..InPlace::default() });
+                let mut future = Polled::new(group.charge_async(Bytes(KIB)));
+                assert!(future.poll_with(&Waker::from(Arc::clone(&waker))).is_pending());
+                *lock(&waker.future) = Some(future);
+                waker
+            })
+            .collect();
+        drop(held);
+        // All have come before the thread that gave the first bytes back goes on.
+        assert_eq!((group.waiting_count(), group.live(), nested.in_vain.load(Ordering::SeqCst)), (0, 0, 0));
+        assert!(wakers.iter().all(|waker| lock(&waker.future).is_none()));
+        let most = nested.most.load(Ordering::SeqCst);
+        assert!(most <= 4, "{most} wakers are on one stack");
+        drop(group);
         assert_empty(&runtime);
     }
 }
