@@ -16,11 +16,12 @@ use crate::pressure::line;
 use crate::pressure::listeners::{self, Notification, Notifications};
 use crate::pressure::started;
 use crate::pressure::wakers::Wakers;
+use crate::state::started::Listened;
 use crate::thread::context;
 use crate::thread::slow_path::{Entered, exchange_served};
 
 /// Levels that a thread serves, each with a handle.
-pub(crate) type Due = SmallVec<[Handle; 2]>;
+type Due = SmallVec<[Handle; 2]>;
 
 /// Serve the levels that this thread has scheduled, or leave them to another thread where this one may run no foreign
 /// code. It holds no lock, and none of its slow paths is under way.
@@ -29,8 +30,8 @@ pub(crate) fn serve(scheduled: *const ()) {
     match levels.first() {
         Some(level) if context::leaves_foreign() => {
             let tree = level.incarnation().tree.counted();
-            if let Err(levels) = started::leave_levels(&tree, levels) {
-                serve_levels(levels);
+            if let Err(serve) = started::leave_service(&tree, Box::new(move || serve_levels(levels))) {
+                serve();
             }
         }
         _ => serve_levels(levels),
@@ -38,7 +39,7 @@ pub(crate) fn serve(scheduled: *const ()) {
 }
 
 /// Serve these levels, and those that the thread schedules meanwhile.
-pub(crate) fn serve_levels(mut levels: Due) {
+fn serve_levels(mut levels: Due) {
     let (mut wakers, mut notifications, mut listened) = (Wakers::default(), Notifications::new(), Due::new());
     while !levels.is_empty() {
         let entered = Entered::enter();
@@ -58,14 +59,14 @@ pub(crate) fn serve_levels(mut levels: Due) {
     wakers.wake();
     notifications.into_iter().for_each(Notification::dispatch);
     for level in listened {
-        if let Err(level) = started::leave_listeners(level) {
-            call_listeners(level);
+        if let Err(Listened { level, call }) = started::leave_listeners(Listened { level, call: call_listeners }) {
+            call(level);
         }
     }
 }
 
 /// Call the listeners of a level whose event has happened.
-pub(crate) fn call_listeners(level: Handle) {
+fn call_listeners(level: Handle) {
     let (mut wakers, mut notifications) = (Wakers::default(), Notifications::new());
     {
         let _path = SlowPath::enter();

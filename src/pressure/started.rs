@@ -26,12 +26,12 @@ use crate::counter::object::tree::Tree;
 use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::{events, group_tree};
 use crate::pressure::victims::{self, Choice, Excluded};
-use crate::pressure::{high, line, service, throttle};
+use crate::pressure::{high, line, throttle};
 use crate::reclaim::repeat::{close_below, deadline, shrink, spare};
 use crate::reclaim::round::Request;
 use crate::state::events::Event;
 use crate::state::reclaimer::ReclaimCause;
-use crate::state::started::{Duty, Job, Running, Started};
+use crate::state::started::{Duty, Job, LeftService, Listened, Running, Started};
 use crate::sync::{Arc, park, start_thread};
 use crate::thread::context;
 
@@ -40,8 +40,8 @@ const LINGER: Duration = Duration::from_secs(1);
 
 enum NextJob {
     Work(Job),
-    Serve(Vec<Handle>),
-    Call(Handle),
+    Serve(Vec<LeftService>),
+    Call(Listened),
     Sleep(Duration),
     End,
 }
@@ -82,25 +82,25 @@ fn leave(level: &'static Counter, note: impl FnOnce(&mut Job)) {
 }
 
 /// Leaves the service of levels to a thread. `Err`: the system has none.
-pub(crate) fn leave_levels(tree: &Arc<Tree>, levels: service::Due) -> Result<(), service::Due> {
+pub(crate) fn leave_service(tree: &Arc<Tree>, service: LeftService) -> Result<(), LeftService> {
     with(tree, |started| {
         let free = if started.is_busy(Duty::Jobs) { Duty::Listeners } else { Duty::Jobs };
         if !started.runs(tree, free) {
-            return Err(levels);
+            return Err(service);
         }
-        started.levels.extend(levels);
+        started.services.push(service);
         Ok(())
     })
 }
 
 /// Leaves the calls of a level's listeners to a thread. `Err`: the system has none.
-pub(crate) fn leave_listeners(level: Handle) -> Result<(), Handle> {
-    let tree = level.incarnation().tree.counted();
+pub(crate) fn leave_listeners(listened: Listened) -> Result<(), Listened> {
+    let (tree, key) = (listened.level.incarnation().tree.counted(), listened.level.key());
     let needless = with(&tree, |started| {
         if !started.runs(&tree, Duty::Listeners) {
-            return Err(level);
+            return Err(listened);
         }
-        Ok(started.listened.add(level.key(), level, |_| ()))
+        Ok(started.listened.add(key, listened, |_| ()))
     });
     // Its handle is dropped without the lock.
     needless.map(drop)
@@ -143,10 +143,10 @@ impl Started {
         self.threads[duty as usize].as_ref().is_some_and(|running| running.is_busy)
     }
 
-    /// What the thread does next. Once it runs foreign code no level is left that another thread could serve.
+    /// What the thread does next. When it runs foreign code it has left no service that the other thread waits for.
     fn next(&mut self, duty: Duty, now: Instant) -> NextJob {
-        let next = if !self.levels.is_empty() {
-            Some(NextJob::Serve(std::mem::take(&mut self.levels)))
+        let next = if !self.services.is_empty() {
+            Some(NextJob::Serve(std::mem::take(&mut self.services)))
         } else {
             match duty {
                 Duty::Jobs => self.jobs.next().map(NextJob::Work),
@@ -180,8 +180,10 @@ fn run(tree: &Tree, duty: Duty) {
     loop {
         match with(tree, |started| started.next(duty, Instant::now())) {
             NextJob::Work(job) => context::leaving_listeners(|| work(&job)),
-            NextJob::Serve(levels) => context::leaving_listeners(|| service::serve_levels(levels.into())),
-            NextJob::Call(level) => service::call_listeners(level),
+            NextJob::Serve(services) => {
+                context::leaving_listeners(|| services.into_iter().for_each(|service| service()));
+            }
+            NextJob::Call(Listened { level, call }) => call(level),
             NextJob::Sleep(time) => park(Some(time)),
             NextJob::End => return,
         }
@@ -287,8 +289,8 @@ mod tests {
         until(is_idle);
         make_room(group.first(), 1, false);
         assert!(is_idle());
-        assert!(leave_levels(&tree, service::Due::new()).is_err());
-        assert!(leave_listeners(Handle::pin(group.first())).is_err());
+        assert!(leave_service(&tree, Box::new(|| ())).is_err());
+        assert!(leave_listeners(Listened { level: Handle::pin(group.first()), call: drop }).is_err());
     }
 
     /// A thread of the tree that takes nothing of what is left for it.
@@ -355,8 +357,8 @@ mod tests {
         let (level, tree) = (group.first(), group.first().incarnation().tree.counted());
         with(&tree, |started| started.threads = [idle(), idle()]);
         make_room(level, 1, false);
-        assert!(leave_listeners(Handle::pin(level)).is_ok());
-        assert!(leave_levels(&tree, [Handle::pin(level)].into_iter().collect()).is_ok());
+        assert!(leave_listeners(Listened { level: Handle::pin(level), call: drop }).is_ok());
+        assert!(leave_service(&tree, Box::new(|| ())).is_ok());
         let now = Instant::now();
         let mut taken = Vec::new();
         for duty in [Duty::Listeners, Duty::Jobs, Duty::Listeners] {

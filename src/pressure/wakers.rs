@@ -4,27 +4,20 @@
 //! wakers nest, [`DEPTH_MAX`] deep at most. What is due further in goes to the loop outside of it, on the same thread. The
 //! charge of such a waiter is made at once, as any other.
 
-use std::cell::RefCell;
 use std::task::{Wake, Waker};
 use std::time::Instant;
 
-use smallvec::SmallVec;
-
-use crate::sync::{Arc, Thread, is_over, park, this_thread, thread_local};
+use crate::sync::{Arc, Thread, is_over, park, this_thread};
 use crate::thread::context;
 use crate::thread::foreign::Foreign;
+use crate::thread::left_wakers::{self, DueWakers};
 
 /// Wakers inside wakers: deeper ones are woken by the loop outside.
 const DEPTH_MAX: u32 = 4;
 
-thread_local! {
-    /// Wakers that were due inside the innermost waker that may be called. Empty while no waker is.
-    static LEFT: RefCell<Wakers> = RefCell::default();
-}
-
 /// Wakers whose charge is decided, or whose event has happened.
 #[derive(Default)]
-pub(crate) struct Wakers(SmallVec<[Foreign<Waker>; 4]>);
+pub(crate) struct Wakers(DueWakers);
 
 impl Wakers {
     pub(crate) fn extend(&mut self, waker: Option<Foreign<Waker>>) {
@@ -40,14 +33,10 @@ impl Wakers {
         let mut due = self;
         while !due.is_empty() {
             if context::waker_depth() >= DEPTH_MAX {
-                // Past the destructor of the list no loop finds what is left: then this thread wakes in place.
-                match LEFT.try_with(|left| left.borrow_mut().0.extend(due.0.drain(..))) {
-                    Ok(()) => return,
-                    Err(_) => return due.wake_here(),
-                }
+                return left_wakers::leave(due.0).unwrap_or_else(|due| Wakers(due).wake_here());
             }
-            std::mem::take(&mut due).wake_here();
-            due = LEFT.try_with(RefCell::take).unwrap_or_default();
+            due.wake_here();
+            due = Wakers(left_wakers::take());
         }
     }
 

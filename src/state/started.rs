@@ -10,10 +10,10 @@ use crate::sync::Thread;
 #[derive(Default)]
 pub(crate) struct Started {
     pub(crate) jobs: Turns<Job>,
-    /// Levels that charges which call no foreign code have scheduled.
-    pub(crate) levels: Vec<Handle>,
+    /// Services of levels that charges which call no foreign code have scheduled.
+    pub(crate) services: Vec<LeftService>,
     /// Levels whose listeners are to be called.
-    pub(crate) listened: Turns<Handle>,
+    pub(crate) listened: Turns<Listened>,
     /// By [`Duty`].
     pub(crate) threads: [Option<Running>; 2],
     /// The runtime is gone: no thread begins a further job.
@@ -45,6 +45,15 @@ pub(crate) struct Job {
     pub(crate) promised: bool,
     /// A charge has left the level above its high.
     pub(crate) above_high: bool,
+}
+
+/// Serves levels, and wakes those whom that serves.
+pub(crate) type LeftService = Box<dyn FnOnce() + Send>;
+
+pub(crate) struct Listened {
+    pub(crate) level: Handle,
+    /// Calls the level's listeners.
+    pub(crate) call: fn(Handle),
 }
 
 /// One entry at most for each key. The one that came first is taken first.

@@ -19,6 +19,7 @@ pub(crate) mod gross;
 pub(crate) mod ids;
 pub(crate) mod ledger;
 pub(crate) mod left;
+pub(crate) mod left_wakers;
 pub(crate) mod local;
 pub(crate) mod near;
 pub(crate) mod objects;
