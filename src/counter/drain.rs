@@ -67,7 +67,7 @@ impl Tree {
     pub(crate) fn wait_transits(&self) -> Result<(), Stuck> {
         self.barrier.heavy()?;
         // Mutation: e6-closer-does-not-wait
-        let over = self.registry.blocks().all(|block| block.transit.wait(self.number));
+        let over = self.registry.listed().all(|block| block.transit.wait(self.number));
         if over { Ok(()) } else { Err(Stuck::Transit) }
     }
 
@@ -234,7 +234,7 @@ impl Tree {
             stocks.claims.clear();
             // Blocks are the outer loop: a thread's slots lie together.
             let mut all = true;
-            for block in self.registry.blocks() {
+            for block in self.registry.listed() {
                 for &stock in from {
                     all &= stocks.claim(stock, block);
                 }
@@ -249,7 +249,7 @@ impl Tree {
             let seen = if first_closing { self.wait_transits() } else { self.barrier.heavy().map_err(Stuck::from) };
             result = result.and(seen);
             if seen == Err(Stuck::Barrier) {
-                stocks.release_claims();
+                self.release_claims(stocks);
                 break;
             }
             // The next turn claims the slots for which there was no memory.
@@ -259,9 +259,30 @@ impl Tree {
         for stock in from {
             units += stock.uncharge_settled();
         }
+        // After what it has given back: the first drain behind a burst of threads pays for it, and none after that.
+        self.sweep();
         let (closing, complete) = (pass == Pass::Closing, result.is_ok());
         note_drain(Drained { stocks: from.len(), units, closing, complete });
         result
+    }
+
+    /// Drains visit no block of an ended thread that holds no credit.
+    pub(crate) fn sweep(&self) {
+        let leaves = |index| {
+            if let Some(header) = self.registry.header(index) {
+                // Release (E54): before the block leaves the list; pairs with `retire::vacate`.
+                header.counter().swept.store(1, Ordering::Release);
+            }
+        };
+        self.registry.sweep(leaves);
+    }
+
+    /// Give claims back after a barrier that failed. The slots may be those of threads that have ended.
+    pub(crate) fn release_claims(&self, stocks: &mut Stocks) {
+        if !stocks.claims.is_empty() {
+            stocks.release_claims();
+            self.registry.list_all();
+        }
     }
 
     /// Take all credit below `level` out. The stocks of threads stay open.
@@ -360,12 +381,52 @@ impl Stocks {
         cut
     }
 
-    /// Give claims back after a barrier that failed.
+    /// See [`Tree::release_claims`].
     #[allow(unsafe_code)]
-    pub(super) fn release_claims(&mut self) {
+    fn release_claims(&mut self) {
         for claim in self.claims.drain(..) {
             // SAFETY: as in `settle_claims`.
             unsafe { &*claim.slot }.release_claim(claim.units);
         }
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::sync::Barrier as Rendezvous;
+    use std::thread;
+
+    use crate::sync::many;
+    use crate::{CounterConfig, PageCounter};
+
+    /// Blocks that drains visit although their threads have ended. Other tests have threads, too.
+    fn visited_in_vain(counter: &PageCounter) -> usize {
+        let listed = counter.counter().tree().registry.listed();
+        listed.filter(|block| block.has_ended()).count()
+    }
+
+    /// Threads that ran at once leave blocks, in which there is credit until a drain: later drains visit none of them.
+    #[test]
+    fn blocks_of_ended_threads_are_visited_once() {
+        let threads = many(1_000).max(20) as usize;
+        let counter = PageCounter::root(CounterConfig::new().batch(2).adaptive(false));
+        for round in 1..=2 {
+            let together = Rendezvous::new(threads);
+            thread::scope(|scope| {
+                for _ in 0..threads {
+                    scope.spawn(|| {
+                        counter.try_charge(1).unwrap();
+                        together.wait();
+                    });
+                }
+            });
+            let live = (round * threads) as u64;
+            assert!(counter.usage() > live && visited_in_vain(&counter) >= threads / 2);
+            counter.drain();
+            assert_eq!(counter.usage(), live);
+            assert!(visited_in_vain(&counter) < threads / 2, "{}", visited_in_vain(&counter));
+        }
+        let all = counter.counter().tree().registry.blocks().count();
+        assert!(all < 2 * threads, "the second round has taken the blocks of the first: {all}");
     }
 }

@@ -59,7 +59,7 @@ pub(crate) fn release_periodic(tree: &Tree) {
 /// Without the tree's lock: an owner may move credit meanwhile, or end.
 fn visit(tree: &Tree, seen: &mut Seen) -> u64 {
     let (mut due, mut released) = (Vec::new(), 0);
-    for block in tree.registry.blocks() {
+    for block in tree.registry.listed() {
         for (index, slot) in block.slots.made() {
             // The level first: credit that the owner puts there after this read makes the slot look moved.
             let level = slot.level();
@@ -78,7 +78,9 @@ fn visit(tree: &Tree, seen: &mut Seen) -> u64 {
             }
         }
     }
-    released + take_out(tree, due.drain(..)) + central::visit(tree)
+    released += take_out(tree, due.drain(..)) + central::visit(tree);
+    tree.sweep();
+    released
 }
 
 /// Claim, barrier, settle, uncharge. An owner that consumes meanwhile keeps what it consumed, or puts it back and
@@ -108,7 +110,7 @@ fn take_out<'a>(tree: &Tree, due: impl ExactSizeIterator<Item = IdleSlot<'a>>) -
     // Mutation: e2-visit-without-heavy
     // Mutation: visit-unlocks-before-it-uncharges
     if tree.barrier.heavy().is_err() {
-        stocks.release_claims();
+        tree.release_claims(&mut stocks);
         return 0;
     }
     // Mutation: visit-unlocks-before-it-settles

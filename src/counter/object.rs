@@ -66,6 +66,8 @@ pub(crate) struct Counter {
     pub(crate) stuck: AtomicBool,
     /// More was uncharged than charged here: the stock stays closed.
     pub(crate) poisoned: AtomicBool,
+    /// Not 0: the block of an ended thread may have a slot of this counter, active and empty, which no drain visits.
+    pub(crate) swept: AtomicU32,
     /// The thread that has charged here, or [`SHARED`]: see [`Counter::enter`].
     pub(crate) charger: AtomicU64,
     /// Units per refill while the stock is open; 0: the stock is off.
@@ -241,6 +243,7 @@ impl Counter {
             queued: AtomicBool::new(false),
             stuck: AtomicBool::new(false),
             poisoned: AtomicBool::new(false),
+            swept: AtomicU32::new(0),
             charger: AtomicU64::new(0),
             batch: StatU64::new(0),
             high: StatU64::new(u64::MAX),

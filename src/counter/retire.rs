@@ -86,14 +86,26 @@ pub(crate) fn vacate(tree: &Tree, counter: &Counter) -> u64 {
         }
         block.slot(counter.index).map_or(0, Slot::vacate)
     };
+    let registry = &tree.registry;
     // Mutation: e12-only-one-chargers-slot-is-vacated
     let of_all = charger == SHARED || tree.audited;
-    let used = |block: &&Block| of_all || charger == block.charger();
     // Mostly the one charger itself is here: it reads no word of another thread.
-    let own = local::with_block(|block| block.filter(|block| !of_all && used(block)).map(in_block));
-    let unused = charger == 0 && !of_all;
-    let credit =
-        own.unwrap_or_else(|| if unused { 0 } else { tree.registry.blocks().filter(used).map(in_block).sum() });
+    let own = |block: &&Block| !of_all && charger == block.charger();
+    let credit = if let Some(credit) = local::with_block(|block| block.filter(own).map(in_block)) {
+        credit
+    } else if of_all {
+        let listed: u64 = registry.listed().map(in_block).sum();
+        // Acquire (E54): after the walk over the list; pairs with `Tree::sweep`. A block that was off the list is visited
+        // now.
+        // Mutation: e54-vacated-without-a-look-for-swept-blocks
+        if counter.swept.load(Ordering::Acquire) != 0 || tree.audited {
+            registry.blocks().for_each(|block| _ = in_block(block));
+            counter.swept.store(0, Ordering::Relaxed);
+        }
+        listed
+    } else {
+        Block::number_of_charger(charger).and_then(|number| registry.block(number)).map_or(0, in_block)
+    };
     raw::reset(counter);
     gross::reset(counter);
     credit

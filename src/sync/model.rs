@@ -12,8 +12,8 @@ use std::sync::atomic::Ordering;
 
 pub(crate) use checker::{
     AtomicI64, AtomicPtr, AtomicU32, AtomicU64, IDLE_VISITS, PAGE_SLOTS, PAGES_MAX, PENDING_CLOSE_MAX, POOL_OBJECTS,
-    POOL_PAGE, POOL_PAGES, POOL_STASH, PUTS_WHILE_CLOSED, SHARDS, SLICE, Thread, current as this_thread, fence, park,
-    rest, thread_local,
+    POOL_PAGE, POOL_PAGES, POOL_STASH, PUTS_WHILE_CLOSED, SHARDS, SHELF_WORDS, SHELVES, SLICE, Thread,
+    current as this_thread, fence, park, rest, thread_local,
 };
 
 std::thread_local! {

@@ -36,6 +36,12 @@ pub(crate) const PAGE_SLOTS: usize = size(252, 4);
 /// directory takes address space; only what is touched becomes memory.
 pub(crate) const PAGES_MAX: usize = size(16_384, 64);
 
+/// Words of bits for blocks of threads that lie together: a shelf of 1,024 blocks.
+pub(crate) const SHELF_WORDS: usize = size(16, 1);
+
+/// Shelves: threads beyond a million at a time go without stock.
+pub(crate) const SHELVES: usize = size(1_024, 16);
+
 /// Threads that run at once, for which a pool keeps objects at hand.
 pub(crate) fn pool_stashes() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).min(64)

@@ -141,3 +141,33 @@ fn loom_index_reuse() {
         assert_settled(&root, 2);
     });
 }
+
+/// E54. A drain takes the block of an ended thread off the list while the next thread takes it: what that one puts into
+/// it is drained.
+#[test]
+fn loom_swept_block_vs_next_thread() {
+    model(|| {
+        let counter = PageCounter::root(stocked());
+        counter.try_charge(2).unwrap();
+        beside(counter.clone(), |counter| counter.try_charge(2).unwrap()).join().unwrap();
+        race(counter.clone(), |counter| counter.try_charge(1).unwrap(), || counter.drain());
+        assert_settled(&counter, 5);
+    });
+}
+
+/// E54. The slots of a counter that ends are vacated in a block that leaves the list meanwhile.
+#[test]
+fn loom_swept_block_vs_retire() {
+    model_without_pair(|| {
+        let root = PageCounter::root(stocked().budget(64));
+        let first = root.child();
+        first.try_charge(2).unwrap();
+        beside(first.clone(), |first| first.try_charge(2).unwrap()).join().unwrap();
+        race(first, drop, || root.drain());
+        root.drain();
+        let second = root.child();
+        beside(second.clone(), |second| second.try_charge(1).unwrap()).join().unwrap();
+        assert!(second.stocked() <= second.stocked_bound(), "{} stocked", second.stocked());
+        assert_settled(&root, 1);
+    });
+}

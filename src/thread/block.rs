@@ -31,6 +31,8 @@ pub(crate) struct Block {
     free: AtomicU32,
     /// The same for readers that may be late.
     ended: AtomicBool,
+    /// Where a sweep has found credit last, as halves of an index.
+    credit_at: [StatU32; 2],
     pub(crate) slots: Directory<Slot>,
     pub(crate) audit: Directory<AuditCell>,
     /// What the thread has charged and uncharged without a guard. A page is made after the page of `slots` that has the
@@ -100,6 +102,7 @@ impl Block {
             next: StatPtr::new(ptr::null_mut()),
             free: AtomicU32::new(0),
             ended: AtomicBool::new(false),
+            credit_at: [StatU32::new(0), StatU32::new(0)],
             slots: Directory::new(),
             audit: Directory::new(),
             raw: Directory::new(),
@@ -141,9 +144,35 @@ impl Block {
         self.ended.store(true, Ordering::Relaxed);
     }
 
+    /// Whether there is credit where a sweep has found some before.
+    pub(super) fn seems_to_hold_credit(&self) -> bool {
+        let at = SlotIndex::of_halves(self.credit_at.each_ref().map(|half| half.load(Ordering::Relaxed)));
+        self.slots.get(at).is_some_and(|slot| slot.available() > 0)
+    }
+
+    /// Whether there is credit in any slot.
+    pub(super) fn holds_credit(&self) -> bool {
+        let found = self.slots.made().find(|(_, slot)| slot.available() > 0);
+        if let Some((at, _)) = found {
+            let halves = self.credit_at.iter().zip(at.halves());
+            halves.for_each(|(half, now)| half.store(now, Ordering::Relaxed));
+        }
+        found.is_some()
+    }
+
+    /// The indices of slots that are not vacant.
+    pub(super) fn active_slots(&self) -> impl Iterator<Item = SlotIndex> {
+        self.slots.made().filter(|(_, slot)| !slot.is_vacant()).map(|(index, _)| index)
+    }
+
     /// The number of the thread as a counter's sole charger: not zero.
     pub(crate) fn charger(&self) -> u64 {
         u64::from(self.number()) + 1
+    }
+
+    /// The number of the thread that is a counter's sole charger.
+    pub(crate) fn number_of_charger(charger: u64) -> Option<u32> {
+        u32::try_from(charger.checked_sub(1)?).ok()
     }
 
     #[inline(always)]

@@ -47,6 +47,16 @@ impl SlotIndex {
         SlotIndex { page: number >> PAGE_SHIFT, slot: (number & IN_PAGE) / size_of::<Header>() as u32 }
     }
 
+    pub(super) fn halves(self) -> [u32; 2] {
+        [self.page, self.slot]
+    }
+
+    /// The index of these halves; `NONE` where there is none.
+    pub(super) fn of_halves([page, slot]: [u32; 2]) -> SlotIndex {
+        let is_one = page < SlotIndex::NONE.page && slot < PAGE_SLOTS as u32;
+        if is_one { SlotIndex { page, slot } } else { SlotIndex::NONE }
+    }
+
     /// The index after this one; `NONE` is the last.
     pub(crate) fn next(self) -> SlotIndex {
         if self == SlotIndex::NONE {

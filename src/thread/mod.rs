@@ -28,6 +28,7 @@ pub(crate) mod pace;
 pub(crate) mod raw;
 pub(crate) mod registry;
 pub(crate) mod reports;
+mod shelf;
 pub(crate) mod slot;
 pub(crate) mod slow_path;
 pub(crate) mod transit;

@@ -19,6 +19,7 @@ use crate::sync::{
 use crate::thread::block::{Block, no_block};
 use crate::thread::directory::{Header, SlotIndex, headers};
 use crate::thread::local::{Deeper, with_local};
+use crate::thread::shelf::Shelves;
 
 pub(crate) type Registrar = Shared<Registry>;
 
@@ -75,6 +76,7 @@ impl Drop for BlockHolder {
 pub(crate) struct Registry {
     /// The newest block. Threads follow `Block::next` from it, without a lock.
     head: AtomicPtr<Block>,
+    shelves: Shelves,
     threads: StatU32,
     /// Not 0 where a thread has charged or uncharged without a guard, in any tree: see `counter::raw`. A thread that has
     /// the page of a cell counts hits in it, whichever tree the counter is of.
@@ -92,6 +94,7 @@ impl Registry {
     pub(crate) fn new() -> Self {
         Registry {
             head: AtomicPtr::new(ptr::null_mut()),
+            shelves: Shelves::new(),
             threads: StatU32::new(0),
             raw: AtomicU32::new(0),
             state: Lock::new(Rank::Bookkeeping, Free { fresh: SlotIndex::FIRST, rest: &[] }),
@@ -107,28 +110,40 @@ impl Registry {
     /// Null where the system gives no memory.
     fn take(&self) -> *const Block {
         self.threads.fetch_add(1, Ordering::Relaxed);
-        // The last one in the list is the lowest. Each is tried once.
+        // The hint is no edge: the blocks up to the newest one are made (E9). Each is tried once.
+        let made = self.blocks().next().map_or(0, |newest| newest.number() + 1);
         let mut from = 0;
-        while let Some(lowest) = self.blocks().filter(|block| block.has_ended() && block.number() >= from).last() {
+        while let Some(lowest) = self.shelves.lowest_ended(from).filter(|lowest| lowest.number < made) {
             // E8: the words are read as the last owner left them.
-            if lowest.try_take() {
-                return lowest;
+            if let Some(block) = lowest.block().filter(|block| block.try_take()) {
+                lowest.note_ended(false);
+                lowest.list();
+                return block;
             }
-            from = lowest.number() + 1;
+            from = lowest.number + 1;
         }
-        let Some(block) = Block::make() else {
+        let taken = Block::make().and_then(|block| self.add(block));
+        if taken.is_none() {
             self.threads.fetch_sub(1, Ordering::Relaxed);
-            return ptr::null();
-        };
+        }
+        taken.map_or(ptr::null(), ptr::from_ref)
+    }
+
+    fn add(&self, block: &'static Block) -> Option<&'static Block> {
         // Acquire (E9), here and below: the number of the newest block decides that of this one.
         let mut newest = self.head.load(Ordering::Acquire);
         loop {
             block.follow(newest);
+            // Before the block is anywhere: where the system gives no memory, the thread goes without.
+            let place = self.shelves.place_or_make(block.number())?;
             let made = ptr::from_ref::<Block>(block).cast_mut();
             // Release (E9): published before the thread puts anything into it; pairs with `blocks`.
-            // Mutation: e9-block-published-relaxed
             match self.head.compare_exchange_weak(newest, made, Ordering::Release, Ordering::Acquire) {
-                Ok(_) => return block,
+                Ok(_) => {
+                    place.put(block);
+                    place.list();
+                    return Some(block);
+                }
                 Err(now) => newest = now,
             }
         }
@@ -140,11 +155,54 @@ impl Registry {
         // SAFETY: null, or one of the registry's own blocks, alive as long as it is.
         if let Some(block) = unsafe { block.as_ref() } {
             self.threads.fetch_sub(1, Ordering::Relaxed);
-            block.give_up();
+            self.give_up(block);
         }
     }
 
-    /// Returns every block, newest first.
+    fn give_up(&self, block: &Block) {
+        block.give_up();
+        self.shelves.place_of(block.number()).inspect(|place| place.note_ended(true));
+    }
+
+    /// Returns the blocks in which credit may be, newest first: a thread that drains visits no other.
+    pub(crate) fn listed(&self) -> impl Iterator<Item = &Block> {
+        self.shelves.listed()
+    }
+
+    /// Takes the blocks of ended threads that hold no credit off the list. `leaves` gets each index that such a block has
+    /// a slot of, active and empty, before.
+    pub(crate) fn sweep(&self, leaves: impl Fn(SlotIndex)) {
+        for place in self.shelves.ended_and_listed() {
+            let Some(block) = place.block().filter(|block| !block.seems_to_hold_credit()) else { continue };
+            // As the next thread: none puts credit there meanwhile.
+            // Mutation: e54-swept-while-a-thread-has-it
+            if !block.try_take() {
+                continue;
+            }
+            if !block.holds_credit() {
+                block.active_slots().for_each(&leaves);
+                place.unlist();
+                // A drainer whose barrier has failed has given credit back meanwhile, and lists the block afterwards, or
+                // has listed it before: then it is seen here.
+                if block.holds_credit() {
+                    place.list();
+                }
+            }
+            self.give_up(block);
+        }
+    }
+
+    /// Lists all blocks again: credit came back to slots of whatever thread.
+    pub(crate) fn list_all(&self) {
+        self.shelves.list_all(self.blocks().next().map_or(0, |newest| newest.number() + 1));
+    }
+
+    /// The block with that number.
+    pub(crate) fn block(&self, number: u32) -> Option<&Block> {
+        self.shelves.place_of(number).and_then(|place| place.block())
+    }
+
+    /// Returns every block, newest first, also those of ended threads that hold nothing.
     #[allow(unsafe_code)]
     pub(crate) fn blocks(&self) -> impl Iterator<Item = &Block> {
         // Acquire (E9): pairs with `take`.

@@ -93,7 +93,7 @@ impl Tree {
 
     /// Credit of one counter, over all threads.
     pub(crate) fn credit(&self, counter: &Counter) -> u64 {
-        self.registry.blocks().filter_map(|block| block.slot(counter.index)).map(Slot::available).sum()
+        self.registry.listed().filter_map(|block| block.slot(counter.index)).map(Slot::available).sum()
     }
 }
 

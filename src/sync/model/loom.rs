@@ -26,6 +26,8 @@ pub(crate) const SHARDS: usize = 2;
 pub(crate) const SLICE: usize = 1;
 pub(crate) const IDLE_VISITS: u32 = 1;
 pub(crate) const PAGE_SLOTS: usize = 4;
+pub(crate) const SHELVES: usize = 1;
+pub(crate) const SHELF_WORDS: usize = 1;
 pub(crate) const PAGES_MAX: usize = 3;
 
 /// A rest between two holds of a lock, which a model does not need: loom tries the schedules with a rest anyway.

@@ -18,6 +18,8 @@ pub(crate) const SHARDS: usize = 2;
 pub(crate) const SLICE: usize = 2;
 pub(crate) const IDLE_VISITS: u32 = 1;
 pub(crate) const PAGE_SLOTS: usize = 16;
+pub(crate) const SHELVES: usize = 1;
+pub(crate) const SHELF_WORDS: usize = 1;
 pub(crate) const PAGES_MAX: usize = 4;
 
 /// A thread that parks for so long at most looks again on its own: no other thread need unpark it.

@@ -1,0 +1,198 @@
+//! Which blocks a drain has to visit: those of threads that run, and those in which ended threads have left credit.
+//!
+//! A shelf has two bits for each block. *Listed*: credit may be in the block's slots. *Ended*: the block may have no
+//! thread, a hint for the next thread that looks for one. A thread lists its block before it uses it. A *sweep* takes off
+//! the blocks of ended threads that hold no credit. It owns such a block meanwhile, as a thread would (E8), so no thread
+//! puts credit there. A drainer whose barrier has failed gives credit back to slots that it does not own: it lists all
+//! blocks again afterwards, and a sweep that was there before finds the credit when it looks once more.
+//!
+//! Edge: E54 (listed/a drain).
+
+use std::ptr;
+
+use crate::numa::mapping::map_for_ever;
+use crate::sync::stat_atomic::{AtomicPtr as StatPtr, AtomicU64 as StatU64};
+use crate::sync::{AtomicPtr, AtomicU64, Ordering, SHELF_WORDS, SHELVES, displace, place};
+use crate::thread::block::Block;
+
+/// Blocks of a word.
+const WORD: u32 = u64::BITS;
+/// Blocks of a shelf.
+const SHELF: u32 = SHELF_WORDS as u32 * WORD;
+
+struct Shelf {
+    listed: [AtomicU64; SHELF_WORDS],
+    ended: [StatU64; SHELF_WORDS],
+    /// Stored before the bit *listed* is set.
+    blocks: [[StatPtr<Block>; WORD as usize]; SHELF_WORDS],
+}
+
+pub(super) struct Shelves([AtomicPtr<Shelf>; SHELVES]);
+
+/// Where the bits of a block are.
+#[derive(Clone, Copy)]
+pub(super) struct ShelfPlace<'a> {
+    shelf: &'a Shelf,
+    /// Of the block.
+    pub(super) number: u32,
+}
+
+impl Shelves {
+    pub(super) fn new() -> Shelves {
+        Shelves(std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())))
+    }
+
+    #[allow(unsafe_code)]
+    fn shelf(&self, number: usize) -> Option<&Shelf> {
+        // Acquire (E54): the shelf is made; pairs with the exchange in `place_or_make`.
+        // SAFETY: null, or a shelf that lives as long as this.
+        unsafe { self.0.get(number)?.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Of the block with that number. `None` where there is none yet.
+    pub(super) fn place_of(&self, number: u32) -> Option<ShelfPlace<'_>> {
+        Some(ShelfPlace { shelf: self.shelf((number / SHELF) as usize)?, number })
+    }
+
+    /// The same, for a new block. It calls no allocator. `None` where the system gives no memory.
+    #[allow(unsafe_code)]
+    pub(super) fn place_or_make(&self, number: u32) -> Option<ShelfPlace<'_>> {
+        if let Some(place) = self.place_of(number) {
+            return Some(place);
+        }
+        let pointer = self.0.get((number / SHELF) as usize)?;
+        // SAFETY: the map gives whole pages of the system, zeroed and for ever.
+        let made = unsafe { place(map_for_ever::<Shelf>, Shelf::new) }?;
+        // AcqRel (E54): before a block is listed in it. Where another thread was first, its shelf counts, and this one stays
+        // unused.
+        if pointer.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            // SAFETY: no other thread has seen it.
+            unsafe { displace(made) };
+        }
+        self.place_of(number)
+    }
+
+    /// Blocks that a drain has to visit, newest first.
+    pub(super) fn listed(&self) -> impl Iterator<Item = &Block> {
+        // Acquire (E54): what came before the block was taken off the list; pairs with `unlist`, and with `list` of the
+        // thread that made the block.
+        self.places(|shelf, word| shelf.listed[word].load(Ordering::Acquire)).filter_map(|place| place.block())
+    }
+
+    /// The lowest block from that number on that may have no thread.
+    pub(super) fn lowest_ended(&self, from: u32) -> Option<ShelfPlace<'_>> {
+        let words = self.made().flat_map(|(first, shelf)| {
+            shelf.ended.iter().zip(0..).map(move |(ended, word)| (shelf, first + word * WORD, ended))
+        });
+        // The whole words before that one are not for this caller, and not its first bits.
+        words.skip((from / WORD) as usize).find_map(|(shelf, first, ended)| {
+            let ended = ended.load(Ordering::Relaxed) & (u64::MAX << from.saturating_sub(first).min(WORD - 1));
+            (ended != 0).then(|| ShelfPlace { shelf, number: first + ended.trailing_zeros() })
+        })
+    }
+
+    /// Places of listed blocks that may have no thread.
+    pub(super) fn ended_and_listed(&self) -> impl Iterator<Item = ShelfPlace<'_>> {
+        self.places(|shelf, word| match shelf.ended[word].load(Ordering::Relaxed) {
+            0 => 0,
+            // Acquire (E54): as in `listed`.
+            ended => ended & shelf.listed[word].load(Ordering::Acquire),
+        })
+    }
+
+    /// Lists each of the first blocks.
+    pub(super) fn list_all(&self, blocks: u32) {
+        (0..blocks).filter_map(|number| self.place_of(number)).for_each(|place| place.list());
+    }
+
+    /// The shelves there are, each with the number of its first block. A shelf is made before a block of the next one.
+    fn made(&self) -> impl DoubleEndedIterator<Item = (u32, &Shelf)> {
+        let made = (0..SHELVES).take_while(|&number| self.shelf(number).is_some()).count();
+        (0..made).filter_map(|number| Some((number as u32 * SHELF, self.shelf(number)?)))
+    }
+
+    fn places<'a>(&'a self, bits: impl Fn(&Shelf, usize) -> u64) -> impl Iterator<Item = ShelfPlace<'a>> {
+        let words = self.made().rev().flat_map(|(first, shelf)| {
+            (0..SHELF_WORDS).rev().map(move |word| (shelf, word, first + word as u32 * WORD))
+        });
+        words.flat_map(move |(shelf, word, first)| {
+            let mut left = bits(shelf, word);
+            std::iter::from_fn(move || {
+                let bit = left.checked_ilog2()?;
+                left &= !(1 << bit);
+                Some(ShelfPlace { shelf, number: first + bit })
+            })
+        })
+    }
+}
+
+impl Drop for Shelves {
+    /// Runs in models only.
+    #[allow(unsafe_code)]
+    fn drop(&mut self) {
+        for shelf in self.0.iter().map(|shelf| shelf.load(Ordering::Relaxed)).filter(|shelf| !shelf.is_null()) {
+            // SAFETY: from `place_or_make`, and goes with its shelves.
+            unsafe { displace(shelf) };
+        }
+    }
+}
+
+impl Shelf {
+    fn new() -> Shelf {
+        Shelf {
+            listed: std::array::from_fn(|_| AtomicU64::new(0)),
+            ended: std::array::from_fn(|_| StatU64::new(0)),
+            blocks: std::array::from_fn(|_| std::array::from_fn(|_| StatPtr::new(ptr::null_mut()))),
+        }
+    }
+}
+
+impl<'a> ShelfPlace<'a> {
+    fn word(self) -> usize {
+        (self.number % SHELF / WORD) as usize
+    }
+
+    fn bit(self) -> u64 {
+        1 << (self.number % WORD)
+    }
+
+    fn pointer(self) -> &'a StatPtr<Block> {
+        &self.shelf.blocks[self.word()][(self.number % WORD) as usize]
+    }
+
+    #[allow(unsafe_code)]
+    pub(super) fn block(self) -> Option<&'a Block> {
+        // Acquire: made; pairs with `put`.
+        // SAFETY: null, or a block of the registry, which lives as long as its shelf.
+        unsafe { self.pointer().load(Ordering::Acquire).as_ref() }
+    }
+
+    /// The block of a thread that begins.
+    pub(super) fn put(self, block: &'a Block) {
+        self.pointer().store(ptr::from_ref(block).cast_mut(), Ordering::Release);
+    }
+
+    /// A drain visits the block from here on.
+    pub(super) fn list(self) {
+        // AcqRel (E54): before the thread puts anything into it; pairs with `listed`. An exchange: of a sweep and a
+        // drainer that gives credit back, the second sees what the first did.
+        // Mutation: e54-block-is-listed-relaxed
+        self.shelf.listed[self.word()].fetch_or(self.bit(), Ordering::AcqRel);
+    }
+
+    /// No drain visits the block any more. The caller owns it.
+    pub(super) fn unlist(self) {
+        // AcqRel (E54): as in `list`.
+        self.shelf.listed[self.word()].fetch_and(!self.bit(), Ordering::AcqRel);
+    }
+
+    /// Whether the block may have no thread: a hint.
+    pub(super) fn note_ended(self, ended: bool) {
+        let word = &self.shelf.ended[self.word()];
+        if ended {
+            word.fetch_or(self.bit(), Ordering::Relaxed);
+        } else {
+            word.fetch_and(!self.bit(), Ordering::Relaxed);
+        }
+    }
+}
