@@ -93,7 +93,8 @@ pub enum FaultKind {
     StockBound,
     /// The protected usage that the children report is not what they have.
     Protection,
-    /// The groups below that are counted as in excess of their soft limits are not those that are.
+    /// The children that are counted as in excess of their soft limits, themselves or somewhere below, are not those that
+    /// are.
     Excess,
     /// Units were uncharged that had not been charged.
     Underflow,
@@ -168,7 +169,10 @@ impl fmt::Display for Fault {
                 write!(f, "{counter}: children report {found} protected, they have {expected}: {by} {sign}")
             }
             FaultKind::Excess => {
-                write!(f, "{counter}: {found} groups below are counted in excess, {expected} are: {by} {sign}")
+                write!(
+                    f,
+                    "{counter}: {found} children are counted in excess or above a group that is, {expected} are: {by} {sign}"
+                )
             }
             FaultKind::Ledger => {
                 write!(f, "{counter}: {found} are allocated, unpaid or covering, {expected} live: {by} too many")
@@ -201,7 +205,7 @@ struct Sums {
 pub(crate) struct Known<'a> {
     /// The path of a counter, where it has one.
     pub(crate) path: &'a dyn Fn(&'static Counter) -> Option<String>,
-    /// Groups below a counter that are counted as in excess.
+    /// Children of a counter that are counted as in excess, themselves or somewhere below.
     pub(crate) children_in_excess: &'a dyn Fn(&Counter) -> u64,
 }
 
@@ -242,7 +246,7 @@ pub(crate) fn verify(tree: &Tree, top: &Counter, known: &Known<'_>) -> Verdict {
             above.children = above.children.saturating_add(usage);
             above.min = above.min.saturating_add(usage.min(marks::protection(counter, Protection::Min)));
             above.low = above.low.saturating_add(usage.min(marks::protection(counter, Protection::Low)));
-            above.excess += sum.excess + u64::from(usage > marks::soft(counter));
+            above.excess += u64::from(sum.excess > 0 || usage > marks::soft(counter));
             above.ledger += sum.ledger;
             above.marks += sum.marks;
         }

@@ -83,7 +83,8 @@ impl Group {
         marks::is_in_excess(self.first())
     }
 
-    /// Returns the number of groups below, at any depth, that are above their soft limits. Exact. It takes one lock.
+    /// Returns the number of groups below, at any depth, that are above their soft limits. Exact where none crosses
+    /// meanwhile. It visits the groups that have one below, and their children.
     ///
     /// Source: `children_in_excess`, soft limit rework (Hocko, 2013).
     ///

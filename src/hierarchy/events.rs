@@ -18,6 +18,9 @@ use crate::sync::{Ordering, Shared, fence_after_exchange};
 use crate::thread::slow_path::Entered;
 use crate::thread::{objects, slow_path};
 
+/// Levels that get counts in one pass over a path.
+const AT_ONCE: usize = 64;
+
 fn place(of: &Counter) -> &EventsPlace {
     &group_object::state(of).events
 }
@@ -93,13 +96,24 @@ pub(crate) fn make_all(group: &Counter) -> bool {
 #[cold]
 fn make_missing(group: &Counter) -> bool {
     let Some(cache) = event_cache_of(group.tree()) else { return false };
-    // Mutation: e40-counts-are-made-from-the-group-up
-    while let Some(highest) = group.path_to_root().filter(|level| counts(level).is_none()).last() {
-        if make_counts(highest, cache).is_none() {
-            return false;
+    loop {
+        // The highest of those that have none, in turn: a long path is not passed once for each level.
+        let (mut highest, mut without) = ([None; AT_ONCE], 0);
+        for level in group.path_to_root().filter(|level| counts(level).is_none()) {
+            highest[without % AT_ONCE] = Some(level);
+            without += 1;
+        }
+        if without == 0 {
+            return true;
+        }
+        // Mutation: e40-counts-are-made-from-the-group-up
+        let from_above = (without.saturating_sub(AT_ONCE)..without).rev();
+        for level in from_above.filter_map(|number| highest[number % AT_ONCE]) {
+            if make_counts(level, cache).is_none() {
+                return false;
+            }
         }
     }
-    true
 }
 
 #[cold]

@@ -1,4 +1,4 @@
-//! Which groups are above their soft limits: known at each crossing, and counted at every level above.
+//! Which groups are above their soft limits: known at each crossing, and told to the level above.
 //!
 //! A group is in excess while its usage is above its soft limit. The kernel's rework looks every 1,024 events
 //! (`mem_cgroup_update_soft_limit`). Here each thread that changes usage or the limit compares. Where the mark is wrong
@@ -9,15 +9,16 @@
 
 use std::ptr;
 
-use crate::counter::marks;
+use crate::counter::handle::Handle;
 use crate::counter::object::{Counter, LimitWords};
 use crate::counter::slow_path::SlowPath;
+use crate::counter::{children as listing, marks};
 use crate::pool::NoMemory;
 use crate::reclaim::rings;
 use crate::state::reclaim::{NO_RING, RingReason};
 use crate::sync::{Ordering, fence_after_exchange};
 
-/// Corrects the mark, and the counts at the levels above. The caller keeps the counter.
+/// Corrects the mark, and the counts above. The caller keeps the counter.
 #[cold]
 pub(crate) fn cross(group: &Counter) {
     let LimitWords { soft, in_excess, .. } = &group.limits;
@@ -60,7 +61,23 @@ pub(crate) fn is_soft_eligible(group: &Counter, root: &Counter) -> bool {
         && group.path_to_root().any(|level| ptr::eq(level, root))
 }
 
-pub(crate) fn count_below(group: &Counter) -> u64 {
+/// The children of a group that are in excess, themselves or somewhere below.
+pub(crate) fn children(group: &Counter) -> u64 {
     let _path = SlowPath::enter();
     rings::lock(group.tree()).counts(rings::number(group), RingReason::Excess).below
+}
+
+/// The groups below that are in excess. It enters the groups alone that have one below. The caller keeps the group and
+/// holds no lock.
+pub(crate) fn count_below(group: &'static Counter) -> u64 {
+    let mut count = 0;
+    let mut entered = vec![Handle::pin(group)];
+    while let Some(above) = entered.pop() {
+        if children(&above) > 0 {
+            let below = listing::pin(above.counter());
+            count += below.iter().filter(|group| marks::is_in_excess(group)).count() as u64;
+            entered.extend(below);
+        }
+    }
+    count
 }

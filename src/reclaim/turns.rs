@@ -100,7 +100,7 @@ impl<M: RingMember> Rings<M> {
         (self.all.len() * size_of::<Ring<M>>()) as u64
     }
 
-    /// Whether `reason` holds for a group itself, and for how many below it.
+    /// Whether `reason` holds for a group itself, and for how many of its children, themselves or below.
     pub(crate) fn counts(&self, ring: u32, reason: RingReason) -> ReasonCount {
         self.all.get(ring as usize).map_or(ReasonCount::default(), |ring| ring.counts[reason as usize])
     }
@@ -113,18 +113,22 @@ impl<M: RingMember> Rings<M> {
         &mut self.all[ring as usize].links[lane as usize]
     }
 
-    /// Whether `reason` holds for a group itself. All groups above it count it.
+    /// Whether `reason` holds for a group itself. The group above counts its children for which it holds, themselves or
+    /// somewhere below. So a change ends at the first level for which it changes nothing: a charge that changes this at each
+    /// level of its path passes the path once.
     pub(crate) fn set_own(&mut self, ring: u32, reason: RingReason, own: bool) {
-        if std::mem::replace(&mut self.count(ring, reason).own, own) == own {
-            return;
-        }
-        self.relink(ring);
-        let mut above = self.all[ring as usize].parent;
-        while above != NO_RING {
-            let count = self.count(above, reason);
+        let mut before = self.count(ring, reason).any();
+        self.count(ring, reason).own = own;
+        let mut at = ring;
+        while self.count(at, reason).any() != before {
+            self.relink(at);
+            at = self.all[at as usize].parent;
+            if at == NO_RING {
+                return;
+            }
+            let count = self.count(at, reason);
+            before = count.any();
             count.below = if own { count.below + 1 } else { count.below - 1 };
-            self.relink(above);
-            above = self.all[above as usize].parent;
         }
     }
 
@@ -435,5 +439,31 @@ mod tests {
         assert_eq!(lap, [None, Some(20), Some(10), Some(40), None]);
         let ReasonCount { own, below } = rings.counts(top, RingReason::Reclaimers);
         assert_eq!((own, below), (false, 3));
+    }
+
+    /// A path on which each group is in excess, one after the other: each tells the one above it, once.
+    #[test]
+    fn a_change_goes_up_as_far_as_it_changes_anything() {
+        let mut rings = Rings::default();
+        let mut path = vec![rings.add(1, NO_RING)];
+        for usage in 2..=100 {
+            path.push(rings.add(usage, *path.last().unwrap()));
+        }
+        let counts = |rings: &Rings<u64>| -> Vec<(bool, u64)> {
+            let counts = path.iter().map(|&ring| rings.counts(ring, RingReason::Excess));
+            counts.map(|count| (count.own, count.below)).collect()
+        };
+        let mut expected = vec![(false, 0); 100];
+        for own in [true, false] {
+            for (at, &ring) in path.iter().enumerate().rev() {
+                rings.set_own(ring, RingReason::Excess, own);
+                rings.set_own(ring, RingReason::Excess, own);
+                expected[at].0 = own;
+                for level in 0..99 {
+                    expected[level].1 = u64::from(expected[level + 1..].iter().any(|&(own, _)| own));
+                }
+                assert_eq!(counts(&rings), expected);
+            }
+        }
     }
 }

@@ -130,10 +130,8 @@ impl Runtime {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn verify(&self) -> Verdict {
-        let known = Known {
-            path: &|counter| Some(path_of(counter)),
-            children_in_excess: &|counter| excess::count_below(counter),
-        };
+        let known =
+            Known { path: &|counter| Some(path_of(counter)), children_in_excess: &|counter| excess::children(counter) };
         // A front is no level: its credit is that of its members.
         let levels = self.owned.root.first().group().filter(|counter| !counter.is_front());
         let verdicts = levels.map(|counter| verify(&self.owned.tree, counter, &known));

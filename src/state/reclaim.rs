@@ -125,7 +125,7 @@ impl<M> Ring<M> {
     };
 }
 
-/// Whether one reason holds for a group itself, and for how many groups below.
+/// Whether one reason holds for a group itself, and for how many of its children, themselves or somewhere below.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct ReasonCount {
     pub(crate) own: bool,
