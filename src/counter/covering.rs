@@ -34,9 +34,14 @@ impl ChargedBytes {
         *self.0.get_mut()
     }
 
+    /// Adds what of `bytes` a charge can hold: not all where a caller has uncharged by amount what it holds. Returns the
+    /// bytes added.
     #[inline]
-    pub(crate) fn add(&mut self, bytes: u64) {
-        *self.0.get_mut() += bytes;
+    #[must_use]
+    pub(crate) fn add(&mut self, bytes: u64) -> u64 {
+        let added = bytes.min(USAGE_MAX - self.get());
+        *self.0.get_mut() += added;
+        added
     }
 
     #[inline]

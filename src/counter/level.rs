@@ -8,7 +8,7 @@ use crate::counter::object::Counter;
 use crate::counter::peak::Peaks;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::watch::{EXCEEDED, OBSERVED, WAITING};
-use crate::counter::{exceeded, marks};
+use crate::counter::{exceeded, marks, raw};
 use crate::error::USAGE_MAX;
 use crate::sync::{Ordering, fence_after_exchange};
 
@@ -272,6 +272,9 @@ impl Counter {
         loop {
             let new = checked_add(usage, n).unwrap_or_else(|| {
                 self.tree().counts.overflows.fetch_add(1, Ordering::Relaxed);
+                // What usage does not count keeps nothing. Before the exchange, which shows this to a thread that
+                // claims the object.
+                raw::keep(self);
                 i64::MAX
             });
             // SeqCst (E4): pairs with the read of usage in `Tree::open`, see `at_limit::close_crossed`.
@@ -365,7 +368,8 @@ impl Counter {
     #[cold]
     fn underflow(&self, n: u64, taken: u64) -> u64 {
         self.usage.underflows.fetch_add(1, Ordering::Relaxed);
-        self.usage.underflowed.fetch_add(n - taken, Ordering::Relaxed);
+        let sum = |sum: u64| Some(sum.saturating_add(n - taken));
+        let _ = self.usage.underflowed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum);
         self.tree().counts.underflows.fetch_add(1, Ordering::Relaxed);
         self.poisoned.store(true, Ordering::Relaxed);
         taken

@@ -68,6 +68,8 @@ pub(crate) struct Counter {
     pub(crate) poisoned: AtomicBool,
     /// Not 0: the block of an ended thread may have a slot of this counter, active and empty, which no drain visits.
     pub(crate) swept: AtomicU32,
+    /// A sum has reached its end, so the object is never released: see `raw`.
+    pub(crate) kept: AtomicBool,
     /// The thread that has charged here, or [`SHARED`]: see [`Counter::enter`].
     pub(crate) charger: AtomicU64,
     /// Units per refill while the stock is open; 0: the stock is off.
@@ -179,8 +181,8 @@ pub(crate) struct Usage {
     pub(crate) underflowed: StatU64,
     /// The audit of threads that have no block.
     pub(crate) audit_shared: SharedCell,
-    /// What the same threads have charged without a guard and not uncharged, as signed: see `raw`.
-    pub(crate) raw_shared: AtomicU64,
+    /// What the same threads have charged without a guard and not uncharged: see `raw`.
+    pub(crate) raw_shared: AtomicI64,
     /// Units drained and not yet uncharged, within one drain.
     pub(crate) settled: StatU64,
 }
@@ -244,6 +246,7 @@ impl Counter {
             stuck: AtomicBool::new(false),
             poisoned: AtomicBool::new(false),
             swept: AtomicU32::new(0),
+            kept: AtomicBool::new(false),
             charger: AtomicU64::new(0),
             batch: StatU64::new(0),
             high: StatU64::new(u64::MAX),
@@ -293,6 +296,7 @@ impl Counter {
         self.high.store(u64::MAX, Ordering::Relaxed);
         self.limits.tight.store(false, Ordering::Relaxed);
         self.poisoned.store(false, Ordering::Relaxed);
+        self.kept.store(false, Ordering::Relaxed);
         self.child_count().reset();
         self.stuck.store(false, Ordering::Relaxed);
         self.set_front(None);

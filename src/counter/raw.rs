@@ -20,13 +20,13 @@ use crate::thread::slot::{Consume, Put, Slot};
 use crate::thread::slow_path::Outermost;
 
 impl Header {
-    /// [`consume_open`](Self::consume_open) without a guard. It also misses for more than the capacity, and before the
-    /// thread's first count here.
+    /// [`consume_open`](Self::consume_open) without a guard. It also misses for the whole capacity and more, and before the
+    /// thread's first count here. 0 units hit where the stock is open, and hold nothing.
     #[inline(always)]
     pub(crate) fn consume_raw(&self, n: u64) -> Consume {
-        // Relaxed: as in `bar`. 0 units wrap. Tested first: no register keeps the capacity over what follows.
+        // Relaxed: as in `bar`. Tested first: no register keeps the capacity over what follows.
         // Mutation: offline-leaves-credit-to-hit-without-guard
-        if n.wrapping_sub(1) >= self.capacity.load(Ordering::Relaxed) {
+        if n >= self.capacity.load(Ordering::Relaxed) {
             return Consume::Miss;
         }
         with_local(|local| {
@@ -46,10 +46,11 @@ impl Header {
     pub(crate) fn put_raw(&self, n: u64) -> Put {
         with_local(|local| {
             let put = |slot: &Slot, counted: &RawCell| {
-                let put = slot.put(n, &self.capacity, false);
+                let Some(left) = counted.left_without(n) else { return Put::Full };
+                let put = slot.put_tested(n, &self.capacity, false);
                 if put == Put::Kept {
                     // Mutation: e15-hit-without-count
-                    counted.uncharged(n);
+                    counted.leave(left);
                 }
                 put
             };
@@ -74,34 +75,42 @@ pub(crate) fn count(counter: &Counter, n: u64, way: Way) {
     // Relaxed (E15), here and below: as in `RawCell::charged`.
     counter.tree().registry.raw.store(1, Ordering::Relaxed);
     let block = path.outermost().and_then(Outermost::block);
-    let shared = &counter.usage.raw_shared;
-    match (block.and_then(|block| block.raw_or_make(counter.index)), way) {
-        (Some(cell), Way::Charged) => cell.charged(n),
-        (Some(cell), Way::Uncharged) => cell.uncharged(n),
-        (None, Way::Charged) => {
-            shared.fetch_add(n, Ordering::Relaxed);
-        }
-        (None, Way::Uncharged) => {
-            shared.fetch_sub(n, Ordering::Relaxed);
-        }
+    let n = if way == Way::Charged { n.cast_signed() } else { -n.cast_signed() };
+    if let Some(cell) = block.and_then(|block| block.raw_or_make(counter.index)) {
+        cell.count_slow(n.into());
+        return;
+    }
+    let sum = |sum: i64| sum.checked_add(n);
+    if counter.usage.raw_shared.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum).is_err() {
+        keep(counter);
     }
 }
 
-/// Whether guards hold something of a group whose usage is zero. The caller has claimed the group.
+/// Keep the object of a counter for ever: a sum cannot tell what guards hold. The caller has a handle, or its bytes keep
+/// the counter.
+#[cold]
+pub(crate) fn keep(counter: &Counter) {
+    // Relaxed (E15): as in `RawCell::charged`.
+    counter.tree().registry.raw.store(1, Ordering::Relaxed);
+    counter.kept.store(true, Ordering::Relaxed);
+}
+
+/// Whether guards hold something, or may, of a group whose usage is zero. The caller has claimed the group.
 pub(crate) fn hides_guards(first: &Counter) -> bool {
-    // Relaxed (E15): as in `RawCell::live`.
-    first.tree().registry.raw.load(Ordering::Relaxed) != 0 && first.group().any(|counter| held_by_guards(counter) != 0)
+    // Relaxed (E15): as in `RawCell::net`.
+    let hides = |counter: &Counter| counter.kept.load(Ordering::Relaxed) || held_by_guards(counter) != 0;
+    first.tree().registry.raw.load(Ordering::Relaxed) != 0 && first.group().any(hides)
 }
 
 /// Units that guards hold beyond usage: what was uncharged without a guard and not charged so, less what the counter
 /// has found missing already. Another thread may be counting what it finds missing: a count that is too small makes this
 /// larger.
-fn held_by_guards(counter: &Counter) -> i64 {
-    let cells = counter.tree().registry.blocks().filter_map(|block| block.raw(counter.index)).map(RawCell::live);
-    // Relaxed (E15): as in `RawCell::live`.
-    let shared = counter.usage.raw_shared.load(Ordering::Relaxed).cast_signed();
-    let charged = cells.fold(shared, i64::wrapping_add);
-    charged.wrapping_add_unsigned(counter.usage.underflowed.load(Ordering::Relaxed)).wrapping_neg()
+fn held_by_guards(counter: &Counter) -> i128 {
+    let cells = counter.tree().registry.blocks().filter_map(|block| block.raw(counter.index)).map(RawCell::net);
+    // Relaxed (E15): as in `RawCell::net`.
+    let shared = counter.usage.raw_shared.load(Ordering::Relaxed);
+    let charged = cells.fold(i128::from(shared), i128::saturating_add);
+    -charged.saturating_add_unsigned(counter.usage.underflowed.load(Ordering::Relaxed).into())
 }
 
 /// Start over for the next counter with the object. No thread uses the counter.
@@ -109,5 +118,48 @@ pub(crate) fn reset(counter: &Counter) {
     let tree = counter.tree();
     if tree.registry.raw.load(Ordering::Relaxed) != 0 {
         tree.registry.blocks().filter_map(|block| block.raw(counter.index)).for_each(RawCell::reset);
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::units::Bytes;
+    use crate::{Limits, Runtime};
+
+    /// The group of `bad` has a guard of 10 bytes, and no usage shows them.
+    #[track_caller]
+    fn assert_kept(bad: impl FnOnce(&Counter)) {
+        let runtime = Runtime::builder().batch(Bytes(0)).build().unwrap();
+        let group = runtime.root().create("q", Limits::new()).unwrap();
+        let guard = group.try_charge(10).unwrap();
+        bad(group.first());
+        assert_eq!(group.usage(), 0);
+        group.offline().unwrap();
+        drop(group);
+        assert_eq!((runtime.dying_count(), guard.group().path()), (1, "/q".to_owned()));
+    }
+
+    /// Only threads that force at once bring this about, so the test forces what a level cannot count.
+    #[test]
+    fn a_level_that_could_not_count_all_keeps_its_object() {
+        assert_kept(|counter| {
+            counter.force(USAGE_MAX);
+            counter.uncharge_levels(USAGE_MAX);
+        });
+    }
+
+    /// As a thread without a block counts.
+    #[test]
+    fn a_shared_sum_that_ends_keeps_the_object() {
+        assert_kept(|counter| {
+            let path = SlowPath::enter();
+            // 2^64 in all, and the 10 bytes that guards hold are the first of them.
+            for n in [1 << 62; 4] {
+                count(counter, n, Way::Uncharged);
+                counter.uncharge_levels(n);
+            }
+            drop(path);
+        });
     }
 }

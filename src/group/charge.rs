@@ -92,6 +92,8 @@ impl Charge {
     }
 
     /// Charges `bytes` more, whatever the limits say, as [`Group::charge`] does. Use it for memory that exists already.
+    /// A charge holds 2^63 - 1 bytes at most: only where a bug has uncharged by amount what this charge holds could they
+    /// be more, and those are given back at once.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max(100).build()?;
@@ -135,17 +137,19 @@ impl Charge {
         Ok(())
     }
 
-    /// Records that `bytes` more have been charged. From here on they keep the group.
+    /// Records that `bytes` more have been charged. From here on they keep the group. Gives back what no charge can hold.
     #[inline]
     pub(super) fn grown(&mut self, bytes: u64) {
         let held = self.bytes();
-        // This does not overflow: usage ends at 2^63, and a charge is a part of usage.
-        self.bytes.add(bytes);
+        let added = self.bytes.add(bytes);
         if self.bytes.is_covering() {
-            cover::hold(self.header, bytes);
+            cover::hold(self.header, added);
         }
-        if held == 0 && bytes > 0 {
+        if held == 0 && added > 0 {
             release(self.header.counter());
+        }
+        if added < bytes {
+            uncharge(self.header, bytes - added);
         }
     }
 

@@ -53,7 +53,8 @@ impl Charge {
         Charge { header: self.header, bytes: self.bytes.split(bytes) }
     }
 
-    /// Moves all bytes of `other` into this charge.
+    /// Moves all bytes of `other` into this charge. What would pass 2^63 - 1 bytes goes back, as with
+    /// [`grow`](Self::grow).
     ///
     /// # Errors
     ///
@@ -77,11 +78,16 @@ impl Charge {
         }
         let bytes = other.bytes();
         if bytes > 0 {
-            let _kept = ManuallyDrop::new(other);
+            let mut other = ManuallyDrop::new(other);
             let held = self.bytes();
-            self.bytes.add(bytes);
+            let added = self.bytes.add(bytes);
             if held == 0 {
                 release(self.header.counter());
+            }
+            if added < bytes {
+                // As a charge with bytes still, it gives back what no charge can hold.
+                other.bytes.subtract(added);
+                drop(ManuallyDrop::into_inner(other));
             }
         }
         Ok(())

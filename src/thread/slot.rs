@@ -82,8 +82,7 @@ impl Slot {
         self.lower_to(level.wrapping_sub(n), fenced)
     }
 
-    /// [`consume`](Self::consume) for units that are at least one and within some stock's capacity, as the caller has
-    /// tested: far below what a vacant slot lacks, so no difference wraps, and one sign tells a miss.
+    /// [`consume`](Self::consume) for units that are within some stock's capacity, as the caller has tested: far below what a vacant slot lacks, so no difference wraps, and one sign tells a miss.
     #[inline(always)]
     pub(crate) fn consume_within_capacity(&self, n: u64, fenced: bool) -> Consume {
         // Relaxed and Acquire (E2): as in `consume_unless`.
@@ -132,6 +131,21 @@ impl Slot {
         // credit. A smaller capacity would not hold what the owner has put.
         // Mutation: e3-put-does-not-look-again
         // Mutation: e3-put-ignores-a-smaller-batch
+        if capacity.load(Ordering::Acquire) == most { Put::Kept } else { Put::Closed }
+    }
+
+    /// [`put`](Self::put) for units that are fewer than a vacant slot lacks, as the caller has tested. The slot stays
+    /// below `capacity`, so a closed one keeps nothing.
+    #[inline(always)]
+    pub(crate) fn put_tested(&self, n: u64, capacity: &AtomicU64, fenced: bool) -> Put {
+        // Relaxed and Acquire (E2): as in `put`.
+        let most = capacity.load(Ordering::Relaxed);
+        let level = self.level.load(Ordering::Relaxed);
+        if level.wrapping_sub(self.drained.load(Ordering::Acquire)).wrapping_add(n) >= most {
+            return Put::Full;
+        }
+        self.raise(n, fenced);
+        // Acquire (E3): as in `put`.
         if capacity.load(Ordering::Acquire) == most { Put::Kept } else { Put::Closed }
     }
 

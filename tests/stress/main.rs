@@ -3,6 +3,7 @@
 //!
 //! * `counters`, `groups`, `statistics`, `reclaim`: all must add up whenever the threads rest;
 //! * `outlive`: handles that outlive their group, runtime and thread; `scale`: a large tree;
+//! * `amounts`: what guards hold, in amounts that no word counts;
 //! * `central_stock`: bytes go from thread to thread while limits move and groups come and go;
 //! * `storm`: groups at their limit; `async_waiters`, `large_waiter`: tasks and threads that wait for room.
 //!
@@ -11,6 +12,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod amounts;
 mod async_waiters;
 mod central_stock;
 mod counters;

@@ -188,6 +188,72 @@ fn a_guard_whose_bytes_were_given_back_by_amount_finds_its_own_group() {
     }
 }
 
+/// The amounts of guards whose bytes were given back by amount pass 2^63, once by merging and once by growing.
+#[test]
+fn a_guard_holds_no_more_than_a_counter_counts() {
+    const HALF: u64 = 1 << 62;
+    const MOST: u64 = 2 * HALF - 1;
+    let runtime = build(bare().audit(false));
+    let root = runtime.root();
+    let group = create(&root, "q");
+    let mut guards = [group.charge(Bytes(HALF)), group.charge(Bytes(0)), group.charge(Bytes(0))];
+    let mut more = || {
+        group.uncharge(Bytes(group.usage()));
+        group.charge(Bytes(HALF))
+    };
+    for expected in [MOST, MOST] {
+        guards[0].merge(more()).expect("one group");
+        assert_eq!(guards[0].bytes(), expected);
+        // A charge that holds nothing takes what there is, and grows beyond it.
+        guards[1].merge(more()).expect("one group");
+        guards[2].merge(more()).expect("one group");
+    }
+    group.uncharge(Bytes(group.usage()));
+    guards[1].grow(Bytes(HALF));
+    group.uncharge(Bytes(group.usage()));
+    guards[2].try_grow(Bytes(HALF)).expect("no limit");
+    assert_eq!(guards.each_ref().map(Charge::bytes), [MOST; 3]);
+    group.uncharge(Bytes(group.usage()));
+    let id = group.id();
+    group.offline().expect("no children");
+    drop(group);
+    let next: Vec<Group> = (0..100).map(|number| create(&root, &format!("next{number}"))).collect();
+    assert_eq!(runtime.dying_count(), 1, "guards live");
+    assert_eq!(runtime.find(id).map(|group| group.path()).as_deref(), Some("/q"));
+    drop(guards);
+    assert!(next.iter().all(|next| next.usage() == 0));
+}
+
+/// What guards hold is a multiple of 2^64, on one thread and on two.
+#[test]
+fn guards_of_any_amounts_keep_their_group() {
+    for threads in [1, 2] {
+        let runtime = build(bare().audit(false));
+        let root = runtime.root();
+        let group = create(&root, "q");
+        let n = Bytes(1 << 62);
+        let make = || {
+            let guard = group.charge(n);
+            group.uncharge(n);
+            guard
+        };
+        let guards: Vec<Charge> = thread::scope(|scope| {
+            let each = || (0..4 / threads).map(|_| make()).collect::<Vec<Charge>>();
+            (0..threads).flat_map(|_| scope.spawn(each).join().expect("no panic")).collect()
+        });
+        assert_eq!(guards.iter().map(|guard| u128::from(guard.bytes())).sum::<u128>(), 1 << 64);
+        group.offline().expect("no children");
+        drop(group);
+        assert_eq!(runtime.dying_count(), 1, "guards live");
+        let next: Vec<Group> = (0..80).map(|number| create(&root, &format!("next{number}"))).collect();
+        let held: Vec<Charge> = next.iter().map(|next| charge(next, 100)).collect();
+        assert!(guards.iter().all(|guard| guard.group().path() == "/q"));
+        drop(guards);
+        assert!(next.iter().all(|next| next.usage() == 100));
+        drop(held);
+    }
+}
+
 /// What a thread has charged by amount in another runtime does not make its first amounts here go uncounted.
 #[test]
 fn a_guard_finds_its_own_group_after_amounts_in_another_runtime() {
