@@ -47,6 +47,11 @@ pub(crate) trait Attempt {
     fn may_cancel(&self) -> bool {
         true
     }
+
+    /// When the caller's time is over, for reclaim and for all that the attempt waits for.
+    fn end(&self) -> Option<Instant> {
+        None
+    }
 }
 
 pub(crate) type ChargeResult = Result<Charged, ChargeFailure>;

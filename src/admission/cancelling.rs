@@ -6,7 +6,7 @@ use crate::admission::attempt::{Attempt, ChargeFailure, Efforts, Pending, Progre
 use crate::counter::refusal::LevelRefusal;
 use crate::hierarchy::{events, group_tree};
 use crate::pressure::victims::{self, Choice};
-use crate::reclaim::repeat::may_call_out;
+use crate::reclaim::repeat::{earlier, may_call_out};
 use crate::reclaim::round::TIME_MAX;
 use crate::state::events::Event;
 use crate::sync::is_over;
@@ -59,6 +59,7 @@ pub(super) fn cancel_for(attempt: &impl Attempt, refusal: LevelRefusal<'static>,
             return attempt.charge().into();
         }
         efforts.stand_still(group, level, None);
+        let until = earlier(until, attempt.end());
         let more = || awaited.as_ref().is_none_or(|victim| victims::is_awaited(tree, victim));
         // Mutation: a-victims-memory-is-not-waited-for
         if let Some(ended) = attempt.wait(level, until, &more) {

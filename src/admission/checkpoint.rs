@@ -80,6 +80,12 @@ impl Attempt for Excess {
     fn wait(&self, level: &'static Counter, until: Instant, more: &dyn Fn() -> bool) -> Option<ChargeResult> {
         debug_assert!(ptr::eq(level, self.level));
         while is_above_max(level) {
+            if self.group.state().is_offline() {
+                return Some(Err(ChargeFailure::Offline));
+            }
+            if victims::is_cancelled(self.group) {
+                return Some(Err(ChargeFailure::Cancelled));
+            }
             if is_over(until) || !more() {
                 return None;
             }

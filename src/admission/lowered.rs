@@ -52,7 +52,7 @@ fn reclaim_excess(group: &'static Counter, request: &mut Request) {
 
 /// Cancels one victim after another while usage is above a max. Returns the bytes that remain above it.
 fn cancel_excess(group: &'static Counter) -> u64 {
-    let goes_on = || excess(group) > 0 && may_call_out();
+    let goes_on = || excess(group) > 0 && !group.state().is_offline() && may_call_out();
     if group.is_observed() || !goes_on() || !victims::chooses(group) {
         return excess(group);
     }
@@ -71,7 +71,7 @@ fn cancel_excess(group: &'static Counter) -> u64 {
                 chosen.victim
             }
         };
-        while excess(group) > 0 && victims::is_awaited(group.tree(), &victim) {
+        while excess(group) > 0 && !group.state().is_offline() && victims::is_awaited(group.tree(), &victim) {
             pause();
         }
     }

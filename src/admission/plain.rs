@@ -24,6 +24,13 @@ pub(crate) enum WaitFor {
     Until(LineTime),
 }
 
+impl WaitFor {
+    /// When the caller's time is over.
+    pub(crate) fn end(self) -> Option<Instant> {
+        if let WaitFor::Until(time) = self { time.end() } else { None }
+    }
+}
+
 /// How long a charge waits in line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LineTime {
@@ -39,6 +46,15 @@ impl LineTime {
         let begun = Instant::now();
         LineTime { begun, until: begun.checked_add(time) }
     }
+
+    pub(crate) fn end(self) -> Option<Instant> {
+        self.until
+    }
+
+    /// When it asks no reclaimer any more. A charge that waits for no time at all asks as one that does not wait.
+    pub(super) fn reclaim_end(self) -> Option<Instant> {
+        self.until.filter(|&until| until > self.begun)
+    }
 }
 
 pub(super) struct Plain {
@@ -47,13 +63,15 @@ pub(super) struct Plain {
     /// Others may be cancelled for it.
     pub(super) cancels: bool,
     wait_for: WaitFor,
+    /// When the caller's time is over, where it does not wait in line.
+    pub(super) end: Option<Instant>,
     /// Its place in line, once it has one.
     line: RefCell<Option<Ticket>>,
 }
 
 impl Plain {
     pub(super) fn new(group: &'static Counter, bytes: u64, wait_for: WaitFor) -> Self {
-        Plain { group, bytes, cancels: true, wait_for, line: RefCell::new(None) }
+        Plain { group, bytes, cancels: true, wait_for, end: None, line: RefCell::new(None) }
     }
 
     /// Its place in line, which it takes at `level` where it has none.
@@ -107,6 +125,10 @@ impl Attempt for Plain {
     }
 
     fn may_cancel(&self) -> bool {
-        self.cancels && !matches!(self.wait_for, WaitFor::Until(LineTime { until: Some(until), .. }) if is_over(until))
+        self.cancels && !self.wait_for.end().is_some_and(is_over)
+    }
+
+    fn end(&self) -> Option<Instant> {
+        if let WaitFor::Until(time) = self.wait_for { time.reclaim_end() } else { self.end }
     }
 }

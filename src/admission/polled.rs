@@ -5,7 +5,7 @@ use std::task::Waker;
 use std::time::Instant;
 
 use crate::admission::attempt::{ChargeFailure, ChargeResult, Pending};
-use crate::admission::plain::{Plain, WaitFor};
+use crate::admission::plain::{LineTime, Plain, WaitFor};
 use crate::admission::steps::{go_on, try_once};
 use crate::admission::wait::{ask_again_after, ask_reclaimers, decided, may_wait};
 use crate::counter::object::Counter;
@@ -32,26 +32,29 @@ pub(crate) struct InLine {
     /// When to ask them again, where other threads were asking.
     again: Option<Alarm>,
     begun: Instant,
+    /// When the caller's time is over.
+    end: Option<Instant>,
 }
 
-/// The first poll that misses. It does all that a charge does, and waits for no other thread. The charge counts as waiting
-/// from `since` on, or from when it is in line.
+/// The first poll that misses. It does all that a charge does, and waits for no other thread. A charge whose time is
+/// bounded counts as waiting from when that began on; else from when it is in line.
 pub(crate) fn begin(
     group: &'static Counter,
     bytes: u64,
     missed: Consume,
-    since: Option<Instant>,
+    time: Option<LineTime>,
     waker: &Waker,
 ) -> Begun {
-    let plain = Plain::new(group, bytes, WaitFor::Nothing);
+    let mut plain = Plain::new(group, bytes, WaitFor::Nothing);
+    plain.end = time.and_then(LineTime::reclaim_end);
     match try_once(group, bytes, missed).or_else(|failure| go_on(&plain, failure)) {
         Err(ChargeFailure::Refused { refusal, pending, .. }) if may_wait(bytes, &refusal) => {
             let level = refusal.level.header.counter();
-            let ticket = line::enqueue(group, bytes, level);
+            let (ticket, end) = (line::enqueue(group, bytes, level), plain.end);
             let now = Instant::now();
-            let begun = since.unwrap_or(now);
+            let begun = time.map_or(now, |time| time.begun);
             let stall = Stall::begin(group, level, now);
-            let mut in_line = InLine { stall, ticket, bytes, asked: level, again: None, begun };
+            let mut in_line = InLine { stall, ticket, bytes, asked: level, again: None, begun, end };
             in_line.ask_again(pending == Some(Pending::Round), waker);
             Begun::InLine(in_line)
         }
@@ -67,7 +70,7 @@ impl InLine {
     /// Sets when to ask again, where the rounds of other threads may come to nothing.
     fn ask_again(&mut self, whether: bool, waker: &Waker) {
         let again = whether.then(|| Instant::now() + ask_again_after(self.asked));
-        self.again = again.and_then(|again| Alarm::set(None, again, waker));
+        self.again = again.and_then(|again| Alarm::set(again, waker));
     }
 
     pub(crate) fn poll(&mut self, waker: &Waker) -> Option<ChargeResult> {
@@ -103,7 +106,8 @@ impl InLine {
             return None;
         }
         self.asked = level;
-        let unwaited = ask_reclaimers(level, self.bytes, None, false);
+        let group = self.ticket.group();
+        let unwaited = ask_reclaimers((group, self.bytes), level, self.end, false);
         self.ask_again(unwaited, waker);
         self.ticket.poll(waker).ok()
     }

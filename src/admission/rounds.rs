@@ -7,7 +7,8 @@ use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::hierarchy::events;
 use crate::pressure::line;
-use crate::reclaim::repeat::{ROUNDS_MAX, deadline, deadline_from, may_call_out, spare};
+use crate::pressure::victims::{self, has_ended};
+use crate::reclaim::repeat::{ROUNDS_MAX, deadline, deadline_from, earlier, may_call_out, spare};
 use crate::reclaim::round::{Promises, Request, is_owed};
 use crate::reclaim::{registrations, round};
 use crate::state::events::Event;
@@ -35,7 +36,8 @@ pub(super) fn reclaim_for(
         let mut since = None;
         let new = || {
             let begun = *since.insert(Instant::now());
-            Request::new(ReclaimCause::Full, deadline_from(level, begun)).waits(attempt.may_block())
+            let deadline = earlier(deadline_from(level, begun), attempt.end());
+            Request::new(ReclaimCause::Full, deadline).waits(attempt.may_block()).ends_with(group, has_ended)
         };
         let request = request.get_or_insert_with(new);
         // What one round freed and other charges took has to be freed again.
@@ -53,6 +55,9 @@ pub(super) fn reclaim_for(
         }
         if group.state().is_offline() {
             return Progress::Ended(Err(ChargeFailure::Offline));
+        }
+        if victims::is_cancelled(group) {
+            return Progress::Ended(Err(ChargeFailure::Cancelled));
         }
         refusal = match attempt.charge() {
             Ok(charged) => return Progress::Ended(Ok(charged)),
@@ -105,11 +110,11 @@ fn one_round(
     // The promised memory is on its way: unless it takes too long no other group gives any. The thread does not spin,
     // because the reclaimer that has promised needs the processor.
     let fits = || level.room(refusal.max) >= attempt.bytes();
-    while is_owed(&round.owing) && !fits() && !is_over(request.deadline) {
+    while is_owed(&round.owing) && !fits() && !is_over(request.deadline) && !has_ended(attempt.group()) {
         pause();
     }
     if is_over(request.deadline) {
-        (request.deadline, request.promises) = (deadline(level), Promises::Lapse);
+        (request.deadline, request.promises) = (earlier(deadline(level), attempt.end()), Promises::Lapse);
     }
     RoundOutcome::Enough
 }

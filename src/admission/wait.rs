@@ -9,8 +9,9 @@ use crate::counter::refusal::LevelRefusal;
 use crate::hierarchy::group_tree;
 use crate::pressure::line::Ticket;
 use crate::pressure::stalls::Stall;
+use crate::pressure::victims::has_ended;
 use crate::pressure::wakers::{park_until, parked_waker};
-use crate::reclaim::repeat::{deadline, may_call_out};
+use crate::reclaim::repeat::{deadline, earlier, may_call_out};
 use crate::reclaim::round::Request;
 use crate::reclaim::{registrations, round};
 use crate::state::reclaimer::ReclaimCause;
@@ -70,7 +71,7 @@ pub(super) fn wait_in_line(
         park_until(Some(until.map_or(again, |until| until.min(again))));
         if is_over(again) && !ticket.is_decided() {
             asked = level;
-            ask_reclaimers(level, bytes, until, true);
+            ask_reclaimers((group, bytes), level, until, true);
         }
     }
 }
@@ -92,13 +93,17 @@ pub(super) fn wait_for_victim(ticket: &mut Ticket, until: Instant, goes_on: impl
 
 /// Runs one round of reclaim for a charge in line. The round waits for those of other threads or does not. True: the
 /// round freed nothing, and has not waited for others that may free something.
-pub(super) fn ask_reclaimers(level: &'static Counter, bytes: u64, until: Option<Instant>, waits: bool) -> bool {
+pub(super) fn ask_reclaimers(
+    (group, bytes): (&'static Counter, u64),
+    level: &'static Counter,
+    until: Option<Instant>,
+    waits: bool,
+) -> bool {
     if !registrations::any_below(level) {
         return false;
     }
-    let end = deadline(level);
-    let end = until.map_or(end, |until| until.min(end));
-    let mut request = Request::new(ReclaimCause::Full, end).waits(waits);
+    let end = earlier(deadline(level), until);
+    let mut request = Request::new(ReclaimCause::Full, end).waits(waits).ends_with(group, has_ended);
     let round = round::run(level, bytes.saturating_sub(level.room(level.admits())), &mut request);
     round.is_some_and(|round| round.unwaited)
 }

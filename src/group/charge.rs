@@ -292,7 +292,7 @@ impl Group {
 pub(super) fn charge_and_sleep_slow(header: &'static Header, bytes: u64, missed: Consume) -> Result<(), ChargeError> {
     let charged = charge_undelayed(header, bytes, missed, WaitFor::Others)?;
     // The charge keeps the group.
-    throttle::sleep_after(header.counter(), charged);
+    throttle::sleep_after(header.counter(), charged, None);
     Ok(())
 }
 

@@ -226,7 +226,7 @@ impl Group {
     #[cold]
     fn charge_front_slow(&self, front: &'static object::Counter, bytes: u64, missed: Consume) -> Option<Charge> {
         // Mutation: shared-charge-without-room
-        throttle::sleep_after(self.first(), steps::charge_front(front, bytes, missed)?);
+        throttle::sleep_after(self.first(), steps::charge_front(front, bytes, missed)?, None);
         Some(Charge::new(front.header, bytes))
     }
 }

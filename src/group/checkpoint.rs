@@ -18,6 +18,7 @@ use crate::hierarchy::group_tree;
 use crate::pressure::delays::Alarm;
 use crate::pressure::stalls::Stall;
 use crate::pressure::throttle;
+use crate::pressure::victims::is_cancelled;
 use crate::reclaim::round::TIME_MAX;
 use crate::sync::is_over;
 use crate::thread::current;
@@ -184,8 +185,13 @@ fn checkpoint_slow(header: &'static Header) -> Result<(), ChargeError> {
     // Foreign code may leave the scope that keeps the group: this handle keeps it.
     let group = asked(header);
     let charged = check(group.first(), WaitFor::Others).map_err(|failure| refused(failure, &group))?;
-    throttle::sleep_after(group.first(), charged);
-    Ok(())
+    throttle::sleep_after(group.first(), charged, None);
+    went_on(&group)
+}
+
+/// The delay is over: perhaps because the group was cancelled meanwhile.
+fn went_on(group: &Group) -> Result<(), ChargeError> {
+    if is_cancelled(group.first()) { Err(refused(ChargeFailure::Cancelled, group)) } else { Ok(()) }
 }
 
 /// A checkpoint that does not block: see [`Group::checkpoint_async`].
@@ -236,7 +242,7 @@ impl Checkpoint {
                 };
                 let is_pending = matches!(failure, ChargeFailure::Refused { pending: Some(_), .. }) && !is_over(until);
                 // Where the system has no thread to wake the task, it does not wait.
-                let again = || Alarm::set(None, Instant::now() + ASK_AGAIN, waker);
+                let again = || Alarm::set(Instant::now() + ASK_AGAIN, waker);
                 return match is_pending.then(again).flatten() {
                     Some(again) => {
                         let _stall = Stall::begin(counter, level, Instant::now());
@@ -246,8 +252,8 @@ impl Checkpoint {
                 };
             }
         };
-        let until = Instant::now() + throttle::delay_after(counter, charged, false).min(TIME_MAX);
-        let alarm = (!is_over(until)).then(|| Alarm::set(Some(counter), until, waker)).flatten();
+        let until = Instant::now() + throttle::delay_after(counter, charged, false, None).min(TIME_MAX);
+        let alarm = (!is_over(until)).then(|| Alarm::of_delay(counter, until, waker)).flatten();
         let delayed =
             |alarm| CheckpointStage::Delayed { until, alarm, _stall: throttle::stand_still(counter, Instant::now()) };
         Ok(alarm.map_or(CheckpointStage::Done, delayed))
@@ -279,6 +285,7 @@ impl CheckpointStage {
             CheckpointStage::Delayed { until, alarm, .. } => {
                 if is_over(*until) || !throttle::is_delayed(group.first()) || !alarm.renew(waker) {
                     *stage = CheckpointStage::Done;
+                    return Poll::Ready(went_on(group));
                 }
                 None
             }

@@ -10,6 +10,7 @@ use super::charge::Charge;
 use super::error::ChargeError;
 use super::handle::Group;
 use crate::admission::attempt::ChargeResult;
+use crate::admission::plain::LineTime;
 use crate::admission::polled::{Begun, InLine, begin};
 use crate::counter::walk::Charged;
 use crate::pressure::delays::Alarm;
@@ -47,6 +48,8 @@ pub struct ChargeFuture {
     undelayed: bool,
     /// How long it may take from the first poll on, until it is charged.
     time: Option<Duration>,
+    /// When that is over, from the first poll on that misses.
+    end: Option<Instant>,
     state: Stage,
 }
 
@@ -81,7 +84,7 @@ impl Deadline {
         match &self.alarm {
             Some(alarm) => !alarm.renew(waker),
             None => {
-                self.alarm = Alarm::set(None, self.until, waker);
+                self.alarm = Alarm::set(self.until, waker);
                 self.alarm.is_none()
             }
         }
@@ -90,7 +93,7 @@ impl Deadline {
 
 impl ChargeFuture {
     pub(crate) fn new(group: Group, bytes: u64) -> Self {
-        ChargeFuture { group, bytes, undelayed: false, time: None, state: Stage::New }
+        ChargeFuture { group, bytes, undelayed: false, time: None, end: None, state: Stage::New }
     }
 
     /// Gives the charge up where it is not made `time` after the first poll. The future then returns
@@ -146,13 +149,14 @@ impl ChargeFuture {
             if let Poll::Ready(ended) = Pin::new(&mut self).poll(context) {
                 return Poll::Ready(ended);
             }
-            match &mut self.state {
-                Stage::InLine(in_line, _) if sleep.as_mut().poll(context).is_ready() => {
-                    let ended = in_line.time_out();
-                    self.ended(Some(ended), context.waker())
-                }
-                _ => Poll::Pending,
+            if matches!(self.state, Stage::Done) || sleep.as_mut().poll(context).is_pending() {
+                return Poll::Pending;
             }
+            // From here on nothing is waited for, nor reclaimed.
+            self.end = Some(Instant::now());
+            let ended = if let Stage::InLine(in_line, _) = &mut self.state { Some(in_line.time_out()) } else { None };
+            self.undelayed = true;
+            self.ended(ended, context.waker())
         })
         .await
     }
@@ -182,7 +186,7 @@ impl ChargeFuture {
     /// A walk has charged it. Returns the charge where no delay follows.
     fn charged(&mut self, charged: Charged) -> Option<Charge> {
         let charge = Charge::new(self.group.header, self.bytes);
-        let delay = throttle::delay_after(self.group.first(), charged, false);
+        let delay = throttle::delay_after(self.group.first(), charged, false, self.end);
         if delay.is_zero() {
             self.state = Stage::Done;
             return Some(charge);
@@ -226,7 +230,7 @@ impl ChargeFuture {
             None => {
                 // Where there is no thread to wake it the charge is not delayed: the future would have to wake itself
                 // time and again.
-                *alarm = Alarm::set(Some(group), *until, waker);
+                *alarm = Alarm::of_delay(group, *until, waker);
                 *stall = alarm.as_ref().and_then(|_| throttle::stand_still(group, Instant::now()));
                 alarm.is_some()
             }
@@ -247,12 +251,12 @@ impl Future for ChargeFuture {
                     return Poll::Ready(Ok(Charge::new(self.group.header, self.bytes)));
                 }
                 missed => {
-                    let timed = self.time.map(|time| (time, Instant::now()));
-                    match begin(self.group.first(), self.bytes, missed, timed.map(|(_, since)| since), waker) {
+                    let time = self.time.map(LineTime::begin);
+                    self.end = time.and_then(LineTime::end);
+                    match begin(self.group.first(), self.bytes, missed, time, waker) {
                         Begun::Ended(begun) => ended = Some(begun),
                         Begun::InLine(in_line) => {
-                            let until = timed.and_then(|(time, since)| since.checked_add(time));
-                            let deadline = until.map(|until| Deadline { until, alarm: None });
+                            let deadline = self.end.map(|until| Deadline { until, alarm: None });
                             self.state = Stage::InLine(in_line, deadline);
                         }
                     }

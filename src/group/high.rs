@@ -106,7 +106,7 @@ impl Group {
             Consume::Hit => Duration::ZERO,
             missed => {
                 let charged = charge_undelayed(self.header, bytes, missed, WaitFor::Nothing)?;
-                throttle::delay_after(self.first(), charged, false)
+                throttle::delay_after(self.first(), charged, false, None)
             }
         };
         Ok((Charge::new(self.header, bytes), delay))

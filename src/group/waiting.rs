@@ -63,7 +63,7 @@ impl Group {
             missed => {
                 let wait_for = WaitFor::Until(LineTime::begin(time));
                 let charged = charge_undelayed(self.header, bytes, missed, wait_for)?;
-                throttle::sleep_after(self.first(), charged);
+                throttle::sleep_after(self.first(), charged, wait_for.end());
             }
         }
         Ok(Charge::new(self.header, bytes))
@@ -101,7 +101,7 @@ impl Group {
         match self.header.consume_open(bytes) {
             Consume::Hit => {}
             missed => match steps::charge_without_victims(self.first(), bytes, missed) {
-                Ok(charged) => throttle::sleep_after(self.first(), charged),
+                Ok(charged) => throttle::sleep_after(self.first(), charged, None),
                 Err(ChargeFailure::Offline) => {
                     return Err(ChargeError::new(ChargeFailure::Offline, self.first(), bytes));
                 }

@@ -10,6 +10,7 @@ use crate::counter::protection::Protection;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::{central, exceeded, marks, retire};
 use crate::hierarchy::service::{self, WAITS};
+use crate::pressure::delays;
 use crate::reclaim::{excess, registrations};
 use crate::sync::{PENDING_CLOSE_MAX, fence_after_exchange};
 
@@ -92,6 +93,7 @@ fn leave(shard: &mut Shard, group: &'static Counter) {
             service::schedule(counter);
         }
     }
+    delays::went_offline(group);
     registrations::hand_to_parent(group);
     links::leave_parent(group);
 }

@@ -1,4 +1,4 @@
-//! Delays of futures: one thread of the process wakes each when its delay is over, or when it is to ask again.
+//! Delays: one thread of the process wakes each future when its delay is over, or when it is to ask again.
 //!
 //! ```text
 //! none ── a future is delayed ──> looks at the table, sleeps until the next look ── empty for a second ──> none
@@ -6,16 +6,22 @@
 //!
 //! The thread starts with the first delay and ends when there has been none for a second. It looks whether a delay is
 //! still due, so the future itself is polled once more and not time and again. A look is seldom: 10 ms after the delay
-//! began at first, then whenever it has become a quarter older, and in the end when its time is over.
+//! began at first, then whenever it has become a quarter older, and in the end when its time is over. A thread that is
+//! delayed sleeps itself, and looks every 10 ms.
+//!
+//! A delay ends with its group. A thread that cancels groups marks their delays in the table as ended. A delay that comes
+//! into the table after that finds its group cancelled ([`has_ended`]). A thread that takes a group offline marks delays
+//! only where it sees that there are some: the look after 10 ms finds those that it has missed.
 //!
 //! One lock holds the table and whether the thread runs. So a delay is in the table, or its end was decided and its
 //! waker is taken out; a future that is dropped takes its delay out, or finds it decided and is woken in vain at most.
-//! The thread decides to end under the lock, too: a future that finds it running is seen by it. Nothing else is shared, so
-//! there is no ordering to model. The thread sleeps without the lock, and a thread that wakes it leaves a token, which ends its
+//! The thread decides to end under the lock, too: a future that finds it running is seen by it. Nothing else is shared but
+//! a hint, so there is no ordering to model. The thread sleeps without the lock, and a thread that wakes it leaves a token, which ends its
 //! next sleep at once: its own, or that of a waker, after which it looks again. Wakers are foreign code: they are cloned, called
 //! and dropped without the lock. So is credit drained that may be all that a delay is still due to.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ptr;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -25,9 +31,11 @@ use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
 use crate::counter::slow_path::SlowPath;
 use crate::pressure::throttle::{LOOK, drain_credit, is_delayed, is_delayed_by_credit};
+use crate::pressure::victims::has_ended;
 use crate::pressure::wakers::Wakers;
 use crate::sync::lock::{Lock, Rank};
-use crate::sync::{Thread, model_failed, park, process_wide, start_thread};
+use crate::sync::stat_atomic::AtomicU64 as StatU64;
+use crate::sync::{Ordering, Thread, model_failed, park, process_wide, start_thread};
 use crate::thread::foreign::Foreign;
 
 /// A delay is looked at again when it has become older by this part.
@@ -44,11 +52,16 @@ const SLICE: usize = 64;
 
 process_wide!(delays: Lock<Delays> = || Lock::new(Rank::Bookkeeping, Delays::default()));
 
+/// Delays of futures in the table, for a thread that would look in vain.
+static COUNT: StatU64 = StatU64::new(0);
+
 #[derive(Default)]
 pub(crate) struct Delays {
     /// Delays that there were.
     numbers: u64,
     all: BTreeMap<u64, Delay>,
+    /// Delays of threads, which look themselves.
+    sleeps: BTreeMap<u64, ThreadDelay>,
     /// When each is looked at next.
     looks: BTreeSet<(Instant, u64)>,
     /// The thread, as long as it runs, and the process that it runs in: a fork copies the table and not the thread.
@@ -64,7 +77,15 @@ struct Delay {
     begun: Instant,
     until: Instant,
     look: Instant,
+    /// The group was cancelled, or has gone offline.
+    ended: bool,
     waker: Foreign<Waker>,
+}
+
+/// A delay that a thread sleeps. The thread keeps the group.
+struct ThreadDelay {
+    group: &'static Counter,
+    ended: bool,
 }
 
 /// What the thread has found, and does without the lock.
@@ -91,7 +112,7 @@ impl Delays {
             }
             self.looks.pop_first();
             let Some(delay) = self.all.get_mut(&number) else { continue };
-            if delay.until <= now || delay.group.is_some_and(|group| !is_delayed(group)) {
+            if delay.ended || delay.until <= now || delay.group.is_some_and(|group| !is_delayed(group)) {
                 found.ended.extend(self.all.remove(&number).map(|delay| delay.waker));
                 continue;
             }
@@ -134,6 +155,26 @@ impl Delays {
         Ok(self.numbers)
     }
 
+    /// The delays of the groups that are meant have ended: the thread wakes those futures now.
+    fn end(&mut self, is_meant: impl Fn(&Counter) -> bool) {
+        for delay in self.sleeps.values_mut() {
+            delay.ended |= is_meant(delay.group);
+        }
+        let now = Instant::now();
+        let mut any = false;
+        for (&number, delay) in &mut self.all {
+            if !delay.ended && delay.group.is_some_and(&is_meant) {
+                self.looks.remove(&(delay.look, number));
+                (delay.ended, delay.look) = (true, now);
+                self.looks.insert((now, number));
+                any = true;
+            }
+        }
+        if let Some((_, thread)) = self.thread.as_ref().filter(|_| any) {
+            thread.unpark();
+        }
+    }
+
     fn remove(&mut self, number: u64) -> Option<Foreign<Waker>> {
         let delay = self.all.remove(&number)?;
         self.looks.remove(&(delay.look, number));
@@ -143,7 +184,52 @@ impl Delays {
 
 fn with<R>(work: impl FnOnce(&mut Delays) -> R) -> R {
     let _path = SlowPath::enter();
-    work(&mut delays().lock())
+    let mut delays = delays().lock();
+    let result = work(&mut delays);
+    COUNT.store(delays.all.len() as u64, Ordering::Relaxed);
+    result
+}
+
+/// No delay of the groups that are meant goes on.
+pub(crate) fn end(is_meant: impl Fn(&Counter) -> bool) {
+    with(|delays| delays.end(is_meant));
+}
+
+/// The group has gone offline. The caller may hold its shard's lock.
+pub(crate) fn went_offline(group: &'static Counter) {
+    if COUNT.load(Ordering::Relaxed) > 0 {
+        end(|delayed| ptr::eq(delayed, group));
+    }
+}
+
+/// The delay of a thread, which may end with its group.
+pub(crate) struct Sleep(u64);
+
+impl Sleep {
+    /// The caller keeps the group.
+    pub(crate) fn begin(group: &'static Counter) -> Sleep {
+        let sleep = Sleep(with(|delays| {
+            delays.numbers += 1;
+            delays.sleeps.insert(delays.numbers, ThreadDelay { group, ended: false });
+            delays.numbers
+        }));
+        if has_ended(group) {
+            with(|delays| delays.sleeps.remove(&sleep.0));
+        }
+        sleep
+    }
+
+    pub(crate) fn goes_on(&self) -> bool {
+        with(|delays| delays.sleeps.get(&self.0).is_some_and(|delay| !delay.ended))
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        if !model_failed() {
+            with(|delays| delays.sleeps.remove(&self.0));
+        }
+    }
 }
 
 fn run() {
@@ -166,18 +252,30 @@ fn run() {
 pub(crate) struct Alarm(u64);
 
 impl Alarm {
-    /// Have `waker` woken once: then, or as soon as no level above `group` is above its high. The caller keeps the group
-    /// until the alarm is dropped. `None`: the system has no thread for it.
-    pub(crate) fn set(group: Option<&'static Counter>, until: Instant, waker: &Waker) -> Option<Alarm> {
+    /// Have `waker` woken once, then. `None`: the system has no thread for it.
+    pub(crate) fn set(until: Instant, waker: &Waker) -> Option<Alarm> {
+        Alarm::new(None, until, waker)
+    }
+
+    /// Have `waker` woken once: then, or as soon as no level above `group` is above its high, or the group is cancelled or
+    /// goes offline. The caller keeps the group until the alarm is dropped. `None`: the delay is over already, or the
+    /// system has no thread for it.
+    pub(crate) fn of_delay(group: &'static Counter, until: Instant, waker: &Waker) -> Option<Alarm> {
+        Alarm::new(Some(group), until, waker).filter(|_| !has_ended(group))
+    }
+
+    fn new(group: Option<&'static Counter>, until: Instant, waker: &Waker) -> Option<Alarm> {
         let begun = Instant::now();
         let look = if group.is_some() { until.min(begun + LOOK) } else { until };
-        let delay = Delay { group, begun, until, look, waker: Foreign::new(waker.clone()) };
+        let delay = Delay { group, begun, until, look, ended: false, waker: Foreign::new(waker.clone()) };
         with(|delays| delays.insert(delay)).ok().map(Alarm)
     }
 
     /// From now on `waker` is the one to be woken. False: it is over.
     pub(crate) fn renew(&self, waker: &Waker) -> bool {
-        let is_known = |delays: &mut Delays| delays.all.get(&self.0).map(|delay| delay.waker.get().will_wake(waker));
+        let is_known = |delays: &mut Delays| {
+            delays.all.get(&self.0).filter(|delay| !delay.ended).map(|delay| delay.waker.get().will_wake(waker))
+        };
         if let known @ (None | Some(true)) = with(is_known) {
             return known.is_some();
         }
@@ -216,6 +314,7 @@ mod tests {
             begun,
             until: begun + TIME,
             look: begun + LOOK,
+            ended: false,
             waker: Foreign::new(Waker::noop().clone()),
         };
         assert_eq!(delays.insert(delay).ok(), Some(1));
@@ -250,6 +349,20 @@ mod tests {
         let (_groups, held, begun, mut delays) = far_above();
         drop(held);
         assert_eq!(look_on(&mut delays, begun), (2, begun + LOOK));
+    }
+
+    /// What ends with its group is looked at now, also where the group is above its high as before.
+    #[test]
+    fn with_its_group_it_ends_at_once() {
+        let ((_runtime, group), _held, begun, mut delays) = far_above();
+        delays.sleeps.insert(7, ThreadDelay { group: group.first(), ended: false });
+        delays.end(|_| false);
+        assert!(!delays.sleeps[&7].ended && delays.looks.first() == Some(&(begun + LOOK, 1)));
+        delays.end(|delayed| ptr::eq(delayed, group.first()));
+        assert!(delays.sleeps[&7].ended);
+        let now = Instant::now();
+        assert_eq!(look_on(&mut delays, now), (1, now));
+        assert!(delays.all.is_empty() && delays.looks.is_empty());
     }
 
     /// The child of a fork has the table, and the name of a thread that is not there.

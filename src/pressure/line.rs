@@ -370,6 +370,11 @@ impl Ticket {
         level.unwrap_or(self.group.counter())
     }
 
+    /// The group, which lives as long as the ticket.
+    pub(crate) fn group(&self) -> &'static Counter {
+        self.group.counter()
+    }
+
     pub(crate) fn is_decided(&self) -> bool {
         self.with(|waiting| waiting.waiters.get(&self.number).is_none_or(|waiter| waiter.decided.is_some()))
     }

@@ -8,9 +8,11 @@ use crate::counter::marks;
 use crate::counter::object::Counter;
 use crate::counter::walk::Charged;
 use crate::hierarchy::events;
+use crate::pressure::delays::Sleep;
 use crate::pressure::high::{DELAY_MIN, above, delay_of, levels_above, levels_that_delay};
 use crate::pressure::stalls::Stall;
-use crate::reclaim::repeat::{ROUNDS_MAX, close_below, deadline, deadline_from, may_call_out, shrink, spare};
+use crate::pressure::victims::has_ended;
+use crate::reclaim::repeat::{ROUNDS_MAX, close_below, deadline, deadline_from, earlier, may_call_out, shrink, spare};
 use crate::reclaim::round::{Request, TIME_MAX};
 use crate::reclaim::{registrations, round};
 use crate::state::events::Event;
@@ -25,19 +27,20 @@ const RECLAIM_MIN: u64 = 32 * 4096;
 pub(crate) const LOOK: Duration = Duration::from_millis(10);
 
 /// After a charge that walked: reclaim where it, or an allocator's charge inside it, left a level above high. The
-/// reclaim waits for the rounds of other threads or does not. Returns the delay that remains.
+/// reclaim waits for the rounds of other threads or does not. Returns the delay that remains, to `end` at most, where the
+/// caller's time is over.
 #[inline]
-pub(crate) fn delay_after(group: &'static Counter, charged: Charged, waits: bool) -> Duration {
+pub(crate) fn delay_after(group: &'static Counter, charged: Charged, waits: bool, end: Option<Instant>) -> Duration {
     match charged.over_high.saturating_add(context::take_nested_over_high()) {
         0 => Duration::ZERO,
-        bytes => throttle(group, bytes, waits),
+        bytes => throttle(group, bytes, waits, end),
     }
 }
 
 /// [`delay_after`], and sleep the delay.
 #[inline]
-pub(crate) fn sleep_after(group: &'static Counter, charged: Charged) {
-    let delay = delay_after(group, charged, true);
+pub(crate) fn sleep_after(group: &'static Counter, charged: Charged, end: Option<Instant>) {
+    let delay = delay_after(group, charged, true, end);
     if !delay.is_zero() {
         sleep_slow(group, delay);
     }
@@ -49,13 +52,13 @@ pub(crate) fn is_delayed(group: &'static Counter) -> bool {
 }
 
 #[cold]
-fn throttle(group: &'static Counter, bytes: u64, waits: bool) -> Duration {
+fn throttle(group: &'static Counter, bytes: u64, waits: bool, end: Option<Instant>) -> Duration {
     levels_above(group).for_each(|level| events::count_and_notify(level, Event::High));
     if slow_path::is_running() {
         // An allocator's charge: the one that it is part of is delayed.
         context::leave_over_high(bytes);
     }
-    if !may_call_out() {
+    if !may_call_out() || end.is_some_and(is_over) {
         return Duration::ZERO;
     }
     let mut request = None;
@@ -78,7 +81,8 @@ fn throttle(group: &'static Counter, bytes: u64, waits: bool) -> Duration {
             let request = request.get_or_insert_with(|| {
                 let begun = Instant::now();
                 stall = stand_still(group, begun);
-                Request::new(ReclaimCause::High, deadline_from(group, begun)).waits(waits)
+                let deadline = earlier(deadline_from(group, begun), end);
+                Request::new(ReclaimCause::High, deadline).waits(waits).ends_with(group, has_ended)
             });
             if let Some(round) = round::run(level, want, request) {
                 asked = true;
@@ -91,7 +95,7 @@ fn throttle(group: &'static Counter, bytes: u64, waits: bool) -> Duration {
         }
         fruitless += usize::from(freed == 0);
         if !asked || fruitless > ROUNDS_MAX || request.as_ref().is_some_and(Request::is_over) {
-            return delay;
+            return end.map_or(delay, |end| delay.min(end.saturating_duration_since(Instant::now())));
         }
     }
 }
@@ -125,7 +129,8 @@ fn sleep_slow(group: &'static Counter, delay: Duration) {
     let now = Instant::now();
     let _stall = stand_still(group, now);
     let until = now + delay.min(TIME_MAX);
-    while !is_over(until) && is_delayed(group) {
+    let mine = Sleep::begin(group);
+    while !is_over(until) && is_delayed(group) && mine.goes_on() {
         sleep(LOOK.min(until.saturating_duration_since(Instant::now())));
         drain_credit(group);
     }

@@ -17,6 +17,7 @@ use crate::counter::protection::Protection;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::{credit, effective};
 use crate::hierarchy::{events, group_object, group_tree};
+use crate::pressure::delays;
 use crate::pressure::incidents::{self, Happening};
 use crate::pressure::line::expel;
 use crate::pressure::wakers::Wakers;
@@ -222,6 +223,11 @@ pub(crate) fn is_cancelled(group: &'static Counter) -> bool {
     is_cancelled
 }
 
+/// Nothing waits for the group any longer: it is offline, or cancelled. The caller holds no lock.
+pub(crate) fn has_ended(group: &'static Counter) -> bool {
+    group.state().is_offline() || is_cancelled(group)
+}
+
 /// More may come from a victim.
 pub(crate) fn is_awaited(tree: &Tree, awaited: &Victim) -> bool {
     let is_it = |victim: &Arc<Victim>| victim.name() == awaited.name() && victim.is_awaited();
@@ -358,12 +364,15 @@ impl Chosen {
         self.victim.cancelled.store(true, Ordering::Relaxed);
     }
 
-    /// No charge of the victim waits any longer, but those of groups that are spared.
+    /// No charge of the victim waits any longer or is delayed, but those of groups that are spared.
     fn end_waits(&self) {
         let mut wakers = Wakers::default();
         let is_hit = |group: &Counter| self.victim.includes(group);
         let path = SlowPath::enter();
         expel(self.unit.tree(), Decision::Cancelled, is_hit, &mut wakers);
+        // Those of other trees have other groups.
+        let tree = self.unit.tree();
+        delays::end(|group| ptr::eq(group.tree(), tree) && is_hit(group));
         drop(path);
         wakers.wake();
     }

@@ -37,6 +37,11 @@ pub(crate) fn deadline_from(level: &Counter, begun: Instant) -> Instant {
     begun + group_tree::of(level).reclaim.time.min(TIME_MAX)
 }
 
+/// The earlier one of a time and the end of the caller's time, if that has one.
+pub(crate) fn earlier(time: Instant, end: Option<Instant>) -> Instant {
+    end.map_or(time, |end| end.min(time))
+}
+
 /// Rounds of reclaim for what is in excess, while anything comes.
 pub(crate) fn shrink(level: &'static Counter, request: &mut Request, excess: impl Fn() -> u64) {
     for _ in 0..ROUNDS_MAX {

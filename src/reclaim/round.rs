@@ -93,15 +93,26 @@ pub(crate) struct Request {
     /// A reclaimer has been asked. Time counts from then on, so that a thread that did not run for a while is not refused
     /// for it.
     asked: bool,
+    /// The group that all this is for, and whether nothing waits for it any longer.
+    ends_with: Option<(&'static Counter, fn(&'static Counter) -> bool)>,
 }
 
 impl Request {
     pub(crate) fn is_over(&self) -> bool {
-        self.asked && is_over(self.deadline)
+        self.asked && is_over(self.deadline) || self.has_ended()
+    }
+
+    fn has_ended(&self) -> bool {
+        self.ends_with.is_some_and(|(group, has_ended)| has_ended(group))
     }
 
     pub(crate) fn new(cause: ReclaimCause, deadline: Instant) -> Self {
-        Request { cause, deadline, promises: Promises::Count, waits: true, unseen: 0, asked: false }
+        Request { cause, deadline, promises: Promises::Count, waits: true, unseen: 0, asked: false, ends_with: None }
+    }
+
+    /// No reclaimer is asked and no round waited for, once that has happened to the group. The caller keeps the group.
+    pub(crate) fn ends_with(self, group: &'static Counter, has_ended: fn(&'static Counter) -> bool) -> Self {
+        Request { ends_with: Some((group, has_ended)), ..self }
     }
 
     pub(crate) fn waits(self, waits: bool) -> Self {
@@ -218,7 +229,7 @@ impl Round<'_> {
         self.set_under_way(false);
         let undecided =
             |rings: &mut Rings<RingGroup>, ring| rings.fruitful(ring) == before && rings.overlapping(ring) > 0;
-        while self.rings(undecided) && !is_over(self.request.deadline) {
+        while self.rings(undecided) && !is_over(self.request.deadline) && !self.request.has_ended() {
             if !self.request.waits {
                 // It stays uncounted, so the last of several that do not wait finds no other round and goes on.
                 self.unwaited = true;

@@ -2,9 +2,11 @@
 //!
 //! * `writing`: setting it; `delay`: how long charges take, and which do not; `figures`: what is told of that;
 //! * `reclaim`: which group is asked first; `futures`: charges that yield instead of sleeping; `events`: what is
-//!   counted.
+//!   counted;
+//! * `ended`: delays of groups that are cancelled or go offline.
 
 mod delay;
+mod ended;
 mod events;
 mod figures;
 mod futures;
@@ -26,6 +28,9 @@ pub(crate) const BATCH: u64 = 256 * KIB;
 
 /// Long enough for a machine that stands still now and then.
 const UNTIMED: Duration = Duration::from_secs(600);
+
+/// A delay that no test waits for.
+pub(crate) const LONG: Duration = Duration::from_secs(3_600);
 
 /// No stock.
 pub(crate) fn bare() -> RuntimeBuilder {

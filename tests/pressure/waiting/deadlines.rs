@@ -1,7 +1,10 @@
 //! A future with a time limit, by the crate's own thread or by any timer.
 
 use std::future::{pending, ready};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use memcg::{Bytes, ChargeError, Event, Group};
@@ -10,6 +13,8 @@ use super::{
     KIB, Polled, SHORT, WATCHDOG, assert_empty, assert_sound, block_on, build, charge, create, kinds, limited,
     nearly_full, timed_out,
 };
+
+const MIB: u64 = 1024 * KIB;
 
 fn counted(group: &Group) -> u64 {
     group.events_local().get(Event::TimedOut)
@@ -160,17 +165,49 @@ fn time_is_over_while_memory_comes() {
     }
 }
 
-/// The delay above a high comes on top.
+/// Time is for the delay above a high, too: at its end a charge that was admitted returns.
 #[test]
-fn a_delay_comes_on_top() {
-    let delay = Duration::from_millis(150);
-    let runtime = build(super::bare().delay_max(delay));
+fn a_delay_ends_in_time() {
+    let runtime = build(super::bare().delay_max(WATCHDOG * 10));
     let group = create(&runtime.root(), "q");
-    group.set_high(memcg::Limit::Bytes(super::MIB)).expect("a number");
-    let held = group.charge(Bytes(8 * super::MIB));
-    let started = Instant::now();
-    drop(block_on(group.charge_async(Bytes(super::MIB)).timeout(Duration::ZERO)).expect("high refuses no charge"));
-    assert!(started.elapsed() >= delay, "{:?}", started.elapsed());
+    group.set_high(memcg::Limit::Bytes(MIB)).expect("a number");
+    let held = group.charge(Bytes(8 * MIB));
+    for time in [Duration::ZERO, Duration::from_millis(5)] {
+        let more = [
+            block_on(group.charge_async(Bytes(MIB)).timeout(time)).expect("high refuses no charge"),
+            group.charge_timeout(Bytes(MIB), time).expect("high refuses no charge"),
+            group.charge_with(Bytes(MIB), memcg::OnExhausted::Wait(time)).expect("high refuses no charge"),
+            block_on(group.charge_async(Bytes(MIB)).until(std::future::ready(()))).expect("as before"),
+        ];
+        assert_eq!(group.live(), 12 * MIB);
+        drop(more);
+    }
     drop((held, group));
     assert_empty(&runtime);
+}
+
+/// Time is for reclaim, too: once it is over, no reclaimer is asked but the first.
+#[test]
+fn no_reclaimer_is_asked_after_it() {
+    let runtime = build(super::bare().reclaim_time(WATCHDOG * 10));
+    let domain = limited(&runtime.root(), "domain", 100);
+    let asked = Arc::new(AtomicU64::new(0));
+    let groups: Vec<_> = (0..4).map(|number| create(&domain, &number.to_string())).collect();
+    let held: Vec<_> = groups.iter().map(|group| charge(group, 25)).collect();
+    let time = Duration::from_millis(1);
+    let slow = {
+        let asked = Arc::clone(&asked);
+        super::call(move |_, _| {
+            asked.fetch_add(1, Ordering::SeqCst);
+            thread::sleep(2 * time);
+            1
+        })
+    };
+    let _registrations: Vec<_> =
+        groups.iter().map(|group| group.register_reclaimer(slow.clone(), memcg::Priority::NORMAL)).collect();
+    domain.charge_timeout(Bytes(50), time).expect_err("nothing is freed");
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
+    block_on(domain.charge_async(Bytes(50)).timeout(time)).expect_err("nothing is freed");
+    assert_eq!(asked.load(Ordering::SeqCst), 2);
+    drop(held);
 }
