@@ -421,7 +421,8 @@ mod tests {
                 }
             });
             let live = (round * threads) as u64;
-            assert!(counter.usage() > live && visited_in_vain(&counter) >= threads / 2);
+            // Drains of other tests may have visited the blocks by now.
+            assert!(counter.usage() > live);
             counter.drain();
             assert_eq!(counter.usage(), live);
             assert!(visited_in_vain(&counter) < threads / 2, "{}", visited_in_vain(&counter));
