@@ -369,6 +369,6 @@ impl Drop for Charge {
 
 impl fmt::Debug for Charge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Charge").field("group", &self.group().path()).field("bytes", &self.bytes()).finish()
+        f.debug_struct("Charge").field("group", &self.group().shown_path()).field("bytes", &self.bytes()).finish()
     }
 }

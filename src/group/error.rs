@@ -15,6 +15,7 @@ use crate::pressure::incidents::{self, Happening};
 use crate::stat::Unit;
 use crate::stat::item::InUnit;
 use crate::state::incidents::IncidentKind;
+use crate::state::name::beginning;
 use crate::thread::context;
 use crate::units::{Bytes, Percent};
 
@@ -62,7 +63,7 @@ pub enum ChargeError {
         waited: Duration,
     },
     /// The group was chosen to give its memory back, by this charge or by another one.
-    #[error("{} is cancelled to make room: {} refused; release what it holds", .group.path(), asked(.group, *.counter, *.requested))]
+    #[error("{} is cancelled to make room: {} refused; release what it holds", .group.shown_path(), asked(.group, *.counter, *.requested))]
     Cancelled {
         /// The group that was charged.
         group: Group,
@@ -72,7 +73,7 @@ pub enum ChargeError {
         requested: u64,
     },
     /// The group is offline.
-    #[error("{} is offline: {} refused; charge a group that is online", .group.path(), amount(.group, *.counter, *.requested))]
+    #[error("{} is offline: {} refused; charge a group that is online", .group.shown_path(), amount(.group, *.counter, *.requested))]
     Offline {
         /// The group that was charged.
         group: Group,
@@ -82,7 +83,7 @@ pub enum ChargeError {
         requested: u64,
     },
     /// A transfer between the groups of two runtimes.
-    #[error("{} and {} belong to two runtimes", .from.path(), .to.path())]
+    #[error("{} and {} belong to two runtimes", .from.shown_path(), .to.shown_path())]
     OtherRuntime {
         /// The group that has the charge.
         from: Group,
@@ -90,7 +91,7 @@ pub enum ChargeError {
         to: Group,
     },
     /// The runtime has no such counter.
-    #[error("{} has no counter number {counter}", .group.path())]
+    #[error("{} has no counter number {counter}", .group.shown_path())]
     UnknownCounter {
         /// The group that was charged.
         group: Group,
@@ -203,7 +204,7 @@ fn amount(group: &Group, counter: Counter, amount: u64) -> String {
 #[non_exhaustive]
 pub enum ReclaimError {
     /// This thread is in a reclaimer, or in an allocator that this crate has called. Reclaim does not nest.
-    #[error("nothing reclaimed of {}: reclaim does not nest", .group.path())]
+    #[error("nothing reclaimed of {}: reclaim does not nest", .group.shown_path())]
     InReclaim {
         /// The group whose memory was asked for.
         group: Group,
@@ -226,17 +227,17 @@ pub enum ReclaimError {
 #[non_exhaustive]
 pub enum CreateError {
     /// The name is not allowed.
-    #[error("no group {name:?} in {}: {fault}", .parent.path())]
+    #[error("no group {:?} in {}: {fault}", beginning(.name), .parent.shown_path())]
     Name {
         /// Where it was to be.
         parent: Group,
-        /// The name.
+        /// The name; of one that is too long the beginning.
         name: String,
         /// What is wrong with it.
         fault: NameError,
     },
     /// The parent has a child of that name.
-    #[error("no group {name:?} in {}: the name is taken", .parent.path())]
+    #[error("no group {:?} in {}: the name is taken", beginning(.name), .parent.shown_path())]
     Taken {
         /// Where it was to be.
         parent: Group,
@@ -244,7 +245,7 @@ pub enum CreateError {
         name: String,
     },
     /// The parent is offline.
-    #[error("no group {name:?} in {}: it is offline", .parent.path())]
+    #[error("no group {:?} in {}: it is offline", beginning(.name), .parent.shown_path())]
     Offline {
         /// Where it was to be.
         parent: Group,
@@ -252,7 +253,7 @@ pub enum CreateError {
         name: String,
     },
     /// The configured most groups exist, the dying ones included.
-    #[error("no group {name:?} in {}: there are {most} groups, the configured most", .parent.path())]
+    #[error("no group {:?} in {}: there are {most} groups, the configured most", beginning(.name), .parent.shown_path())]
     Full {
         /// Where it was to be.
         parent: Group,
@@ -263,7 +264,7 @@ pub enum CreateError {
     },
     /// The system gives no memory for it, and no object of another group is free. Nothing is lost: once memory is given
     /// back, the same call succeeds.
-    #[error("no group {name:?} in {}: the system gives no {}", .parent.path(), Bytes(*.bytes as u64))]
+    #[error("no group {:?} in {}: the system gives no {}", beginning(.name), .parent.shown_path(), Bytes(*.bytes as u64))]
     Memory {
         /// Where it was to be.
         parent: Group,
@@ -305,6 +306,16 @@ pub enum NameError {
     /// It has a control character, which would break the line of an error.
     #[error("a name has no control characters")]
     Control,
+    /// It has a character that formats others, as U+202E does, or that separates lines: what is printed would not be
+    /// the name.
+    #[error("a name has no format characters and no separators of lines")]
+    Format,
+    /// It begins with `#`, as the id that stands for an unnamed group in a path.
+    #[error("a name does not begin with `#`")]
+    Sharp,
+    /// It is `.` or `..`, which mean another group to who reads paths.
+    #[error("a name is neither `.` nor `..`")]
+    Dots,
 }
 
 /// Why a limit was not set. The old one holds.
@@ -322,7 +333,7 @@ pub enum NameError {
 #[non_exhaustive]
 pub enum LimitError {
     /// The limit is a percentage, and no ancestor has a max to take it of.
-    #[error("no {percent} of a max for {limit} of {}: no ancestor has one", .group.path())]
+    #[error("no {percent} of a max for {limit} of {}: no ancestor has one", .group.shown_path())]
     NoLimitedAncestor {
         /// The group whose limit was to be set. Where that group was to be created, its parent.
         group: Group,
@@ -345,7 +356,7 @@ pub enum LimitError {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{} has {children} {} online", .group.path(), if *.children == 1 { "child" } else { "children" })]
+#[error("{} has {children} {} online", .group.shown_path(), if *.children == 1 { "child" } else { "children" })]
 pub struct OfflineError {
     pub(crate) group: Group,
     pub(crate) children: usize,

@@ -147,6 +147,6 @@ impl Hash for Group {
 
 impl fmt::Debug for Group {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Group").field("path", &self.path()).field("usage", &self.usage()).finish_non_exhaustive()
+        f.debug_struct("Group").field("path", &self.shown_path()).field("usage", &self.usage()).finish_non_exhaustive()
     }
 }

@@ -153,7 +153,7 @@ impl Charge {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, thiserror::Error)]
-#[error("a charge of {} does not merge into one of {}", .charge.group().path(), .into.path())]
+#[error("a charge of {} does not merge into one of {}", .charge.group().shown_path(), .into.shown_path())]
 pub struct MergeError {
     pub(super) charge: Charge,
     pub(super) into: Group,

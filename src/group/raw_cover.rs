@@ -198,7 +198,7 @@ impl Drop for RawCover {
 
 impl fmt::Debug for RawCover {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (group, charged) = (self.group.path(), self.charged.path());
+        let (group, charged) = (self.group.shown_path(), self.charged.shown_path());
         f.debug_struct("RawCover")
             .field("group", &group)
             .field("charged", &charged)

@@ -196,14 +196,14 @@ impl fmt::Display for Facts<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Facts(refusal) = self;
         if refusal.is_checkpoint() {
-            write!(f, "{} refuses a checkpoint of {}: ", refusal.group.path(), refusal.requester.path())?;
+            write!(f, "{} refuses a checkpoint of {}: ", refusal.group.shown_path(), refusal.requester.shown_path())?;
             write!(f, "{} above max", refusal.amount(refusal.usage.saturating_sub(refusal.max)))?;
         } else {
-            write!(f, "{} refused {}", refusal.group.path(), refusal.amount(refusal.requested))?;
+            write!(f, "{} refused {}", refusal.group.shown_path(), refusal.amount(refusal.requested))?;
             if let Some(counter) = refusal.counter() {
                 write!(f, " of {counter}")?;
             }
-            write!(f, " for {}: ", refusal.requester.path())?;
+            write!(f, " for {}: ", refusal.requester.shown_path())?;
             match refusal.want() {
                 0 => f.write_str("it fits")?,
                 short => write!(f, "short by {}", refusal.amount(short))?,
@@ -224,7 +224,7 @@ impl fmt::Display for Facts<'_> {
         }
         for (number, (holder, usage)) in refusal.holders().enumerate() {
             let most = if number == 0 { "; most in" } else { "," };
-            write!(f, "{most} {} {}", holder.path(), refusal.amount(usage))?;
+            write!(f, "{most} {} {}", holder.shown_path(), refusal.amount(usage))?;
         }
         Ok(())
     }
@@ -239,7 +239,7 @@ pub(super) struct Advice<'a> {
 impl Advice<'_> {
     fn steps(&self) -> Vec<String> {
         let refusal = self.refusal;
-        let at = refusal.group.path();
+        let at = refusal.group.shown_path();
         let of = refusal.counter().map_or(String::new(), |counter| format!(" of {counter}"));
         let first = self.first.map(str::to_string);
         let steps = if refusal.requested > refusal.most() {

@@ -14,7 +14,7 @@ use crate::lifecycle::create::{self, NotCreated};
 use crate::lifecycle::{offline, unowned};
 use crate::stat::visits::Unlist;
 use crate::state::limits::LimitKind;
-use crate::state::name::GroupName;
+use crate::state::name::{GroupName, beginning, is_format};
 
 /// # The tree
 impl Group {
@@ -59,14 +59,14 @@ impl Group {
         if group_tree::of(group).strict_limits {
             limits.check()?;
         }
-        let fault = |fault| CreateError::Name { parent: parent(), name: name.to_string(), fault };
+        let fault = |fault| CreateError::Name { parent: parent(), name: beginning_of(name), fault };
         if let Some(length) = fault_of_length(name) {
             return Err(fault(length));
         }
         // First, because it prefetches the name's bucket: in a table of a million groups that takes a while.
         let hash = names::expect(group, name);
         if let Some(char) = fault_of_chars(name) {
-            return Err(fault(char));
+            return Err(CreateError::Name { parent: parent(), name: name.to_string(), fault: char });
         }
         let Limits { min, low, high, max, soft } = limits;
         let wanted = [
@@ -117,6 +117,11 @@ impl Group {
     /// Returns the names from the root to here, as in `/acme/q17`; the root is `/`. It also works offline.
     pub fn path(&self) -> String {
         names::path(self.first())
+    }
+
+    /// The path as an error prints it.
+    pub(crate) fn shown_path(&self) -> String {
+        names::shown(self.first())
     }
 
     /// Returns the group above, `None` for the root. It works on a group that is offline, too.
@@ -247,6 +252,12 @@ fn copy_of(name: GroupName<'_>) -> String {
     copy
 }
 
+/// Of a name that may be of any length.
+fn beginning_of(name: GroupName<'_>) -> String {
+    let GroupName::Text(text) = name else { return name.to_string() };
+    beginning(text).into_owned()
+}
+
 fn fault_of_length(name: GroupName<'_>) -> Option<NameError> {
     let GroupName::Text(name) = name else { return None };
     if name.is_empty() { Some(NameError::Empty) } else { (name.len() > Group::NAME_MAX).then_some(NameError::TooLong) }
@@ -256,7 +267,13 @@ fn fault_of_chars(name: GroupName<'_>) -> Option<NameError> {
     let GroupName::Text(name) = name else { return None };
     if name.contains('/') {
         Some(NameError::Slash)
+    } else if name.contains(char::is_control) {
+        Some(NameError::Control)
+    } else if name.contains(is_format) {
+        Some(NameError::Format)
+    } else if name.starts_with('#') {
+        Some(NameError::Sharp)
     } else {
-        name.contains(char::is_control).then_some(NameError::Control)
+        matches!(name, "." | "..").then_some(NameError::Dots)
     }
 }

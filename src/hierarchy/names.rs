@@ -1,6 +1,7 @@
 //! Groups by name: a group's path, and a parent's child of a name.
 
 use std::fmt::Write;
+use std::ops::Range;
 use std::ptr;
 
 use crate::counter::handle::Handle;
@@ -10,6 +11,10 @@ use crate::counter::object::tree::{Hierarchy, Shard, Tree};
 use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::group_object;
 use crate::state::name::GroupName;
+
+/// The most characters of a path that an error prints, and how many of them are the first of the path.
+const SHOWN_MAX: usize = 256;
+const SHOWN_FIRST: usize = 96;
 
 /// The digits of most numbers that name groups.
 const DIGITS: usize = 10;
@@ -29,6 +34,23 @@ pub(crate) fn path(counter: &Counter) -> String {
         add_to(&mut path, level);
         path
     })
+}
+
+/// A path as an error prints it: of a long one the beginning and the end.
+pub(crate) fn shown(counter: &Counter) -> String {
+    let mut path = path(counter);
+    if let Some(left_out) = middle(&path) {
+        path.replace_range(left_out, "…");
+    }
+    path
+}
+
+/// What a path of more than [`SHOWN_MAX`] characters has in excess.
+fn middle(path: &str) -> Option<Range<usize>> {
+    path.char_indices().nth(SHOWN_MAX)?;
+    let begin = path.char_indices().nth(SHOWN_FIRST)?.0;
+    let end = path.char_indices().nth_back(SHOWN_MAX - SHOWN_FIRST - 2)?.0;
+    Some(begin..end)
 }
 
 /// The path of a child of the group that has the path `above`.
@@ -93,4 +115,21 @@ pub(crate) fn is_named(group: &Counter) -> bool {
 
 fn is_child(group: &Counter, parent: &Counter, name: GroupName<'_>) -> bool {
     of(group) == name && group.incarnation().parent.is_some_and(|above| ptr::eq(above, parent))
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_path_loses_its_middle() {
+        assert_eq!(middle(&"é".repeat(SHOWN_MAX)), None);
+        for more in [1, 2, 10_000] {
+            let mut path = "é".repeat(SHOWN_FIRST) + &"m".repeat(more + 1) + &"é".repeat(SHOWN_MAX - SHOWN_FIRST - 1);
+            let left_out = middle(&path).unwrap();
+            assert_eq!(&path[left_out.clone()], "m".repeat(more + 1));
+            path.replace_range(left_out, "…");
+            assert_eq!(path.chars().count(), SHOWN_MAX);
+        }
+    }
 }

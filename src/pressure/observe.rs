@@ -8,9 +8,11 @@ use crate::pressure::victims::marks;
 use crate::state::oom::OBSERVES;
 use crate::sync::Ordering;
 
-/// Mark the counter as observed, or not any more. Returns its max where that changes: to be stored anew.
+/// Mark the counter as observed, or not any more. Returns its max where that changes: to be stored anew. The mark of the
+/// parent is right.
 fn switch(counter: &Counter) -> Option<u64> {
-    let observed = counter.first().path_to_root().any(|level| marks(level).has(OBSERVES));
+    let group = counter.first();
+    let observed = marks(group).has(OBSERVES) || group.incarnation().parent.is_some_and(Counter::is_observed);
     if observed == counter.is_observed() {
         return None;
     }
@@ -25,8 +27,7 @@ fn switch(counter: &Counter) -> Option<u64> {
     Some(max)
 }
 
-/// A group that is being made is observed where a group above it is. No thread can charge it yet. Under the lock of its
-/// shard.
+/// A group that is being made is observed where its parent is. No thread can charge it yet. Under the lock of its shard.
 pub(crate) fn follow_unlinked(group: &Counter) {
     for counter in group.group() {
         if let Some(max) = switch(counter) {
@@ -45,11 +46,17 @@ pub(crate) fn set(top: &'static Counter, observed: bool) {
         // Each charge is to walk, which counts what a limit would have refused.
         central::close_below(&mut stocks, top);
     }
-    // A group that is made meanwhile is in the hierarchy already, or finds the mark: see `follow_unlinked`.
-    for counter in handle::pin_below(top).iter().flat_map(|group| group.group()) {
-        if let Some(max) = switch(counter) {
-            // What is above a max that acts again is set apart as if it had been forced.
-            at_limit::impose_max(&mut stocks, counter, max);
+    // A group that is made meanwhile follows its parent, which may not be switched yet: then the next pass finds the group. A
+    // pass that finds nothing to switch was behind all switches, and so are the groups that are made after it.
+    let mut is_over = false;
+    while !is_over {
+        is_over = true;
+        for counter in handle::pin_below(top).iter().flat_map(|group| group.group()) {
+            if let Some(max) = switch(counter) {
+                is_over = false;
+                // What is above a max that acts again is set apart as if it had been forced.
+                at_limit::impose_max(&mut stocks, counter, max);
+            }
         }
     }
 }

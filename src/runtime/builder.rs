@@ -14,6 +14,7 @@ use crate::pool::{NoMemory, PoolAlign};
 use crate::stat::coordinator::{Coordinator, STAT_BATCH, STAT_BATCH_MAX};
 use crate::stat::item::{ITEMS_MAX, Items, next_builder};
 use crate::stat::{Stat, Unit};
+use crate::state::name::beginning;
 use crate::state::reclaim::ReclaimConfig;
 use crate::state::waiting::PressureConfig;
 use crate::sync::Ordering;
@@ -86,10 +87,10 @@ pub enum BuildError {
     #[error("at most 0 groups: not even the root")]
     NoGroups,
     /// A further counter's name is empty, is `memory`, or has been given before.
-    #[error("{0:?} is no name for a further counter: empty, taken, or that of memory")]
+    #[error("{:?} is no name for a further counter: empty, taken, or that of memory", beginning(.0))]
     CounterName(String),
     /// An item's name is empty, is that of one built in or [of the ledger](crate::Stat::RESERVED), or has been given before.
-    #[error("{0:?} is no name for an item of the statistics: empty or taken")]
+    #[error("{:?} is no name for an item of the statistics: empty or taken", beginning(.0))]
     StatName(String),
     /// There are too many items: a thread keeps one bit for each.
     #[error("{items} items of the statistics, those built in included; at most {most}")]
@@ -114,7 +115,7 @@ pub enum BuildError {
         most: usize,
     },
     /// A counter was to share a stock with memory, and too many counters are declared before it.
-    #[error("{name:?} is to share a stock with memory, and only the first {most} counters can")]
+    #[error("{:?} is to share a stock with memory, and only the first {most} counters can", beginning(.name))]
     TooLateToShare {
         /// The name of the counter.
         name: String,
@@ -128,7 +129,7 @@ pub enum BuildError {
     #[error(transparent)]
     Topology(#[from] TopologyError),
     /// A tier has no node, or a node that the topology does not have.
-    #[error("tier {name:?} is of no node of the topology{}", node.map(|node| format!(": there is no node {node}")).unwrap_or_default())]
+    #[error("tier {:?} is of no node of the topology{}", beginning(.name), node.map(|node| format!(": there is no node {node}")).unwrap_or_default())]
     Tier {
         /// The name of the tier's counter.
         name: String,

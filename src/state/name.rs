@@ -1,6 +1,8 @@
 //! The name of a group among its siblings. A short name is in the group's own object.
 
+use std::borrow::Cow;
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use crate::pool::NoMemory;
 
@@ -25,7 +27,8 @@ use crate::pool::NoMemory;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum GroupName<'a> {
-    /// At most [`Group::NAME_MAX`](crate::Group::NAME_MAX) bytes, without `/` and control characters.
+    /// At most [`Group::NAME_MAX`](crate::Group::NAME_MAX) bytes, without `/` and characters that control, format or
+    /// separate lines, that do not begin with `#`; neither `.` nor `..`.
     Text(&'a str),
     /// A number, unique among its siblings.
     Number(u64),
@@ -51,6 +54,48 @@ fn number(text: &str) -> Option<u64> {
         _ => false,
     };
     if is_one { text.parse().ok() } else { None }
+}
+
+/// Characters that have no form of their own and change that of others: category Cf of Unicode 16, Zl and Zp.
+const FORMATS: [RangeInclusive<char>; 22] = [
+    '\u{AD}'..='\u{AD}',
+    '\u{600}'..='\u{605}',
+    '\u{61C}'..='\u{61C}',
+    '\u{6DD}'..='\u{6DD}',
+    '\u{70F}'..='\u{70F}',
+    '\u{890}'..='\u{891}',
+    '\u{8E2}'..='\u{8E2}',
+    '\u{180E}'..='\u{180E}',
+    '\u{200B}'..='\u{200F}',
+    '\u{2028}'..='\u{2029}',
+    '\u{202A}'..='\u{202E}',
+    '\u{2060}'..='\u{2064}',
+    '\u{2066}'..='\u{206F}',
+    '\u{FEFF}'..='\u{FEFF}',
+    '\u{FFF9}'..='\u{FFFB}',
+    '\u{110BD}'..='\u{110BD}',
+    '\u{110CD}'..='\u{110CD}',
+    '\u{13430}'..='\u{1343F}',
+    '\u{1BCA0}'..='\u{1BCA3}',
+    '\u{1D173}'..='\u{1D17A}',
+    '\u{E0001}'..='\u{E0001}',
+    '\u{E0020}'..='\u{E007F}',
+];
+
+/// Whether a character is one that formats others, or separates lines or paragraphs.
+pub(crate) fn is_format(char: char) -> bool {
+    !char.is_ascii() && FORMATS.iter().any(|range| range.contains(&char))
+}
+
+/// Characters of a name that an error quotes.
+pub(crate) const QUOTED_MAX: usize = 64;
+
+/// The beginning of a name, and `…` where there is more of it.
+pub(crate) fn beginning(name: &str) -> Cow<'_, str> {
+    match name.char_indices().nth(QUOTED_MAX) {
+        Some((end, _)) => Cow::Owned(format!("{}…", &name[..end])),
+        None => Cow::Borrowed(name),
+    }
 }
 
 impl<'a, T: AsRef<str> + ?Sized> From<&'a T> for GroupName<'a> {
@@ -162,6 +207,22 @@ mod tests {
         }
         for text in ["", "00", "07", "+7", "-7", "7 ", "7a", "18446744073709551616", "\u{0661}"] {
             assert_eq!(GroupName::Text(text).canonical(), GroupName::Text(text));
+        }
+    }
+
+    /// The standard library prints no character of these as it is.
+    #[test]
+    fn characters_that_format_are_escaped() {
+        let all: Vec<char> = FORMATS.into_iter().flatten().collect();
+        assert_eq!(all.len(), 170 + 2, "those of category Cf in Unicode 16, and the two separators");
+        assert!(all.is_sorted() && all.iter().all(|char| char.escape_debug().len() > 2 && is_format(*char)));
+        assert!(!"aé漢🙂 -_.\u{301}".contains(is_format));
+    }
+
+    #[test]
+    fn the_beginning_of_a_name() {
+        for (name, shown) in [("é".repeat(64), "é".repeat(64)), ("é".repeat(65), "é".repeat(64) + "…")] {
+            assert_eq!(beginning(&name), shown);
         }
     }
 }

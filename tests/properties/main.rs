@@ -4,12 +4,14 @@
 //! * `oracle`: the twins, which the fuzz targets use as well;
 //! * `counters`, `protection`: trees of counters; `lifecycle`, `reclaim`, `stats`: groups;
 //! * `stalls`: for how long chargers stand still, by a clock of the test;
+//! * `paths`: each group online has a path of its own;
 //! * `units`: sizes and limits as text; `corpus`: the inputs that the fuzz targets have found.
 
 mod corpus;
 mod counters;
 mod lifecycle;
 mod oracle;
+mod paths;
 mod protection;
 mod reclaim;
 mod stalls;

@@ -33,19 +33,15 @@ pub(in crate::group) struct Table<'a> {
 struct Column {
     head: String,
     cells: Vec<String>,
-}
-
-impl Column {
-    /// With the gap before it.
-    fn width(&self) -> usize {
-        let cells = self.cells.iter().map(|cell| length(cell));
-        GAP.len() + cells.chain([length(&self.head)]).max().unwrap_or(0)
-    }
+    /// Of the longest, with the gap before it.
+    width: usize,
 }
 
 impl Table<'_> {
     fn column(&self, head: &str, cell: impl Fn(&SnapshotRow) -> String) -> Column {
-        Column { head: head.to_string(), cells: self.rows.iter().map(|row| cell(row)).collect() }
+        let cells: Vec<String> = self.rows.iter().map(|row| cell(row)).collect();
+        let lengths = cells.iter().map(|cell| length(cell)).chain([length(head)]);
+        Column { width: GAP.len() + lengths.max().unwrap_or(0), head: head.to_string(), cells }
     }
 
     /// The columns of figures, from left to right.
@@ -93,7 +89,7 @@ impl fmt::Display for Table<'_> {
         let path_longest = self.rows.iter().map(|row| length(&row.path)).chain([length("path")]).max().unwrap_or(0);
 
         let mut columns = self.figures();
-        let width = |columns: &[Column]| columns.iter().map(Column::width).sum::<usize>();
+        let width = |columns: &[Column]| columns.iter().map(|column| column.width).sum::<usize>();
         for spare in ["low", "high", "max", "%max", "covered"] {
             if width(&columns) + path_longest.min(PATH_LEAST) + events_least > WIDTH {
                 columns.retain(|column| column.head != spare);
@@ -112,7 +108,7 @@ impl fmt::Display for Table<'_> {
             let path = shortened_front(path, path_width);
             let mut line = format!("{path:path_width$}");
             for column in &columns {
-                line.push_str(&format!("{:>width$}", cell(column), width = column.width()));
+                line.push_str(&format!("{:>width$}", cell(column), width = column.width));
             }
             if has_events {
                 line.push_str(GAP);

@@ -74,25 +74,42 @@ fn names_that_are_none() {
         ("\0", NameError::Control, "a name has no control characters"),
         ("\u{1b}[31m", NameError::Control, "a name has no control characters"),
         ("\u{85}", NameError::Control, "a name has no control characters"),
+        ("\u{202e}txt.a", NameError::Format, "a name has no format characters and no separators of lines"),
+        ("a\u{2028}b", NameError::Format, "a name has no format characters and no separators of lines"),
+        ("a\u{2029}b", NameError::Format, "a name has no format characters and no separators of lines"),
+        ("a\u{200b}", NameError::Format, "a name has no format characters and no separators of lines"),
+        ("\u{e0041}", NameError::Format, "a name has no format characters and no separators of lines"),
+        ("#1.0", NameError::Sharp, "a name does not begin with `#`"),
+        ("#", NameError::Sharp, "a name does not begin with `#`"),
+        (".", NameError::Dots, "a name is neither `.` nor `..`"),
+        ("..", NameError::Dots, "a name is neither `.` nor `..`"),
     ] {
         let error = held.acme.create(name, Limits::new()).expect_err(text);
-        assert_says(&error, &format!("no group {name:?} in /acme: {text}"));
+        let beginning = if fault == NameError::TooLong { format!("{}…", "x".repeat(64)) } else { name.to_string() };
+        assert_says(&error, &format!("no group {beginning:?} in /acme: {text}"));
         match error {
             CreateError::Name { parent, name: named, fault: found } => {
-                assert_eq!((parent, named.as_str(), found), (held.acme.clone(), name, fault));
+                assert_eq!((parent, named, found), (held.acme.clone(), beginning, fault));
             }
             other => panic!("{other:?}"),
         }
         held.assert_whole();
     }
     // Just within.
-    for name in [&long[1..], &"ü".repeat(127), " ", ".", "..", "a.b\\c", "max"] {
+    for name in [&long[1..], &"ü".repeat(127), " ", "...", ".a", "a#1.0", "a.b\\c", "max"] {
         let group = held.acme.create(name, Limits::new()).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!((&*group.name(), group.path()), (name, format!("/acme/{name}")));
         assert_eq!(held.runtime.group(&group.path()).as_ref(), Some(&group));
         group.offline().expect("no children");
     }
     held.assert_whole();
+    // Of a name that is one an error prints as much, and has it all.
+    let taken = held.acme.create(&long[1..], Limits::new()).expect("a name");
+    let error = held.acme.create(&long[1..], Limits::new()).expect_err("taken");
+    assert_says(&error, &format!("no group \"{}…\" in /acme: the name is taken", "x".repeat(64)));
+    assert!(matches!(&error, CreateError::Taken { name, .. } if name == &long[1..]), "{error:?}");
+    taken.offline().expect("no children");
+    drop((taken, error));
     let of_two = "ü".repeat(128);
     assert!(held.acme.create(&of_two, Limits::new()).is_err(), "256 bytes, 128 characters");
 }

@@ -208,6 +208,12 @@ fn a_deep_tree_goes_on_a_small_stack() {
         }
         let held = charge(&leaf, 7);
         assert_eq!(leaf.path().len(), 2 * LEVELS);
+        // What is printed is of one length, however deep the group is.
+        let refused = leaf.try_charge(memcg::Bytes(u64::MAX)).expect_err("too much").to_string();
+        let taken = leaf.parent().expect("not the root").create("x", Limits::new()).expect_err("taken").to_string();
+        let shown = format!("{}…{}", "/x".repeat(48), &"/x".repeat(80)[1..]);
+        assert!(refused.contains(&format!(" for {shown}: ")) && refused.len() < 1_000, "{refused}");
+        assert!(taken.starts_with("no group \"x\" in /x/x") && taken.len() < 500, "{taken}");
         assert_eq!((runtime.root().live(), leaf.ancestors().count()), (7, LEVELS));
         runtime.group("/x").expect("the first").offline_tree();
         assert_eq!((runtime.dying_count(), runtime.group_count()), (LEVELS, 1));
