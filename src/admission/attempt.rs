@@ -17,6 +17,11 @@ pub(crate) trait Attempt {
 
     fn bytes(&self) -> u64;
 
+    /// Bytes that come on top of usage.
+    fn adds(&self) -> u64 {
+        self.bytes()
+    }
+
     fn charge(&self) -> Result<Charged, LevelRefusal<'static>>;
 
     /// Waits while there is `more` to come until the charge fits at `level`, or until `until`. `None`: it does not fit,
@@ -112,6 +117,8 @@ pub(crate) struct Efforts {
     /// See [`ChargeFailure::Refused`].
     pub(super) pending: Option<Pending>,
     pub(super) excluded: Excluded,
+    /// What reclaim may still give where it has ended: promised bytes. It may be any number where time or rounds ended it.
+    pub(super) may_come: u64,
     /// From the first round of reclaim on, or from the first victim on.
     stall: Option<Stall>,
 }

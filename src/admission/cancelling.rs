@@ -5,7 +5,7 @@ use std::time::Instant;
 use crate::admission::attempt::{Attempt, ChargeFailure, Efforts, Pending, Progress, fits_ever};
 use crate::counter::refusal::LevelRefusal;
 use crate::hierarchy::{events, group_tree};
-use crate::pressure::victims::{self, Choice};
+use crate::pressure::victims::{self, Choice, Want};
 use crate::reclaim::repeat::{earlier, may_call_out};
 use crate::reclaim::round::TIME_MAX;
 use crate::state::events::Event;
@@ -21,9 +21,10 @@ pub(super) fn cancel_for(attempt: &impl Attempt, refusal: LevelRefusal<'static>,
         events::count_and_notify(level, Event::Oom);
     }
     let tree = level.tree();
+    let want = Want { asker: Some(group), bytes: attempt.bytes(), adds: attempt.adds(), may_come: efforts.may_come };
     let mut turn = None;
     while attempt.may_cancel() {
-        let (until, awaited) = match victims::choose(level, Some(group), attempt.bytes(), &mut efforts.excluded) {
+        let (until, awaited) = match victims::choose(level, &want, &mut efforts.excluded) {
             Choice::Unsettled => {
                 victims::settle(tree);
                 continue;

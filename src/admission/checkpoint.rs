@@ -70,6 +70,10 @@ impl Attempt for Excess {
         1
     }
 
+    fn adds(&self) -> u64 {
+        0
+    }
+
     fn charge(&self) -> Result<Charged, LevelRefusal<'static>> {
         if is_above_max(self.level) && credit::may_be_below(self.level) {
             close_below(self.level);

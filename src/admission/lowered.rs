@@ -4,7 +4,7 @@ use crate::counter::handle::{Handle, pin_below};
 use crate::counter::object::Counter;
 use crate::hierarchy::{events, limits};
 use crate::pressure::throttle;
-use crate::pressure::victims::{self, Choice, Excluded};
+use crate::pressure::victims::{self, Choice, Excluded, Want};
 use crate::reclaim::repeat::{self, deadline, may_call_out};
 use crate::reclaim::round::Request;
 use crate::state::events::Event;
@@ -20,38 +20,39 @@ pub(crate) fn shrink_to_max(group: &'static Counter) -> u64 {
         let follows = |below: &Counter, kind| matches!(limits::set_to(below, kind), Limit::Percent(_));
         for below in pin_below(group).iter().skip(1).map(Handle::counter) {
             if follows(below, LimitKind::Max) {
-                reclaim_excess(below, &mut request);
-                cancel_excess(below);
+                let may_come = reclaim_excess(below, &mut request);
+                cancel_excess(below, may_come);
             }
             if follows(below, LimitKind::High) {
                 throttle::shrink_to_high(below);
             }
         }
     }
-    reclaim_excess(group, &mut request);
-    cancel_excess(group)
+    let may_come = reclaim_excess(group, &mut request);
+    cancel_excess(group, may_come)
 }
 
 /// The limits of `group` and of all groups below act again after they were only observed.
 pub(crate) fn shrink_all(group: &'static Counter) {
     let mut request = Request::new(ReclaimCause::Lowered, deadline(group));
     let groups = pin_below(group);
-    groups.iter().skip(1).map(Handle::counter).chain([group]).for_each(|group| reclaim_excess(group, &mut request));
+    for group in groups.iter().skip(1).map(Handle::counter).chain([group]) {
+        reclaim_excess(group, &mut request);
+    }
 }
 
 fn excess(group: &Counter) -> u64 {
     group.usage().saturating_sub(group.max())
 }
 
-/// Reclaims what is above a max, as long as reclaimers free something. A max that is only observed asks no group.
-fn reclaim_excess(group: &'static Counter, request: &mut Request) {
-    if !group.is_observed() {
-        repeat::shrink(group, request, || excess(group));
-    }
+/// Reclaims what is above a max, as long as reclaimers free something. A max that is only observed asks no group. Returns
+/// what may still come.
+fn reclaim_excess(group: &'static Counter, request: &mut Request) -> u64 {
+    if group.is_observed() { 0 } else { repeat::shrink(group, request, || excess(group)) }
 }
 
 /// Cancels one victim after another while usage is above a max. Returns the bytes that remain above it.
-fn cancel_excess(group: &'static Counter) -> u64 {
+fn cancel_excess(group: &'static Counter, may_come: u64) -> u64 {
     let goes_on = || excess(group) > 0 && !group.state().is_offline() && may_call_out();
     if group.is_observed() || !goes_on() || !victims::chooses(group) {
         return excess(group);
@@ -59,7 +60,8 @@ fn cancel_excess(group: &'static Counter) -> u64 {
     events::count_and_notify(group, Event::Oom);
     let mut excluded = Excluded::default();
     while goes_on() {
-        let victim = match victims::choose(group, None, excess(group), &mut excluded) {
+        let want = Want { asker: None, bytes: excess(group), adds: 0, may_come };
+        let victim = match victims::choose(group, &want, &mut excluded) {
             Choice::Unsettled => {
                 victims::settle(group.tree());
                 continue;

@@ -9,7 +9,7 @@ use crate::hierarchy::events;
 use crate::pressure::line;
 use crate::pressure::victims::{self, has_ended};
 use crate::reclaim::repeat::{ROUNDS_MAX, deadline, deadline_from, earlier, may_call_out, spare};
-use crate::reclaim::round::{Promises, Request, is_owed};
+use crate::reclaim::round::{Promises, Request, is_owed, owed};
 use crate::reclaim::{registrations, round};
 use crate::state::events::Event;
 use crate::state::reclaimer::ReclaimCause;
@@ -27,10 +27,15 @@ pub(super) fn reclaim_for(
     let (group, bytes) = (attempt.group(), attempt.bytes());
     let mut request: Option<Request> = None;
     let (mut rounds, mut want) = (0, 0);
+    efforts.may_come = 0;
     while rounds < ROUNDS_MAX * MUCH {
         let level = refusal.level.header.counter();
         events::count_and_notify(level, Event::Max);
-        if !may_ask(level, bytes, &refusal) || request.as_ref().is_some_and(Request::is_over) {
+        if !may_ask(level, bytes, &refusal) {
+            efforts.may_come = 0;
+            break;
+        }
+        if request.as_ref().is_some_and(Request::is_over) {
             break;
         }
         let mut since = None;
@@ -44,12 +49,17 @@ pub(super) fn reclaim_for(
         let short = missing(level, bytes, &refusal);
         want = if want == 0 { short } else { short.max(bytes) };
         efforts.stand_still(group, level, since);
+        // Where the loop ends now, it ends for time or rounds.
+        efforts.may_come = u64::MAX;
         match one_round(attempt, request, level, want, &refusal) {
             RoundOutcome::Enough => rounds += 1,
             RoundOutcome::Little => rounds += MUCH,
-            RoundOutcome::Nothing => break,
-            RoundOutcome::Pending(pending) => {
-                efforts.pending = Some(pending);
+            RoundOutcome::Nothing { owed } => {
+                efforts.may_come = if request.is_over() { u64::MAX } else { owed };
+                break;
+            }
+            RoundOutcome::Pending { pending, owed } => {
+                (efforts.pending, efforts.may_come) = (Some(pending), owed);
                 break;
             }
         }
@@ -78,10 +88,10 @@ enum RoundOutcome {
     Enough,
     /// Little. Charge again, but not as often.
     Little,
-    /// No use to charge again.
-    Nothing,
-    /// Others are about to free something, and the attempt does not wait for them.
-    Pending(Pending),
+    /// No use to charge again. So much is promised, and has not come in time.
+    Nothing { owed: u64 },
+    /// Others are about to free something, and the attempt does not wait for them: so much, if any number says it.
+    Pending { pending: Pending, owed: u64 },
 }
 
 fn one_round(
@@ -91,7 +101,7 @@ fn one_round(
     want: u64,
     refusal: &LevelRefusal<'_>,
 ) -> RoundOutcome {
-    let Some(round) = round::run(level, want, request) else { return RoundOutcome::Nothing };
+    let Some(round) = round::run(level, want, request) else { return RoundOutcome::Nothing { owed: 0 } };
     if round.others || round.report.freed > want / MUCH as u64 {
         return RoundOutcome::Enough;
     }
@@ -99,13 +109,14 @@ fn one_round(
         return RoundOutcome::Little;
     }
     if round.unwaited {
-        return RoundOutcome::Pending(Pending::Round);
+        return RoundOutcome::Pending { pending: Pending::Round, owed: u64::MAX };
     }
+    let owed = owed(&round.owing);
     if request.promises == Promises::Lapse || round.owing.is_empty() {
-        return RoundOutcome::Nothing;
+        return RoundOutcome::Nothing { owed };
     }
     if !attempt.may_block() {
-        return RoundOutcome::Pending(Pending::Promised);
+        return RoundOutcome::Pending { pending: Pending::Promised, owed };
     }
     // The promised memory is on its way: unless it takes too long no other group gives any. The thread does not spin,
     // because the reclaimer that has promised needs the processor.

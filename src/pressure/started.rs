@@ -25,7 +25,7 @@ use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::{events, group_tree};
-use crate::pressure::victims::{self, Choice, Excluded};
+use crate::pressure::victims::{self, Choice, Excluded, Want};
 use crate::pressure::{high, line, throttle};
 use crate::reclaim::repeat::{close_below, deadline, shrink, spare};
 use crate::reclaim::round::Request;
@@ -212,7 +212,7 @@ fn reclaim_and_cancel(level: &'static Counter, &Job { bytes, promised, .. }: &Jo
     // The first in line comes before.
     let short = || line::ahead(level).saturating_add(bytes).saturating_sub(level.room(level.admits()));
     let want = || if short() > 0 { short().max(spare(level, level.admits())) } else { 0 };
-    shrink(level, &mut Request::new(ReclaimCause::Full, deadline(level)), want);
+    let may_come = shrink(level, &mut Request::new(ReclaimCause::Full, deadline(level)), want);
     // What came back may be credit of this thread.
     close_below(level);
     if short() == 0 {
@@ -221,7 +221,7 @@ fn reclaim_and_cancel(level: &'static Counter, &Job { bytes, promised, .. }: &Jo
     events::count_and_notify(level, Event::Oom);
     let mut excluded = Excluded::default();
     while victims::chooses(level) {
-        match victims::choose(level, None, bytes, &mut excluded) {
+        match victims::choose(level, &Want { asker: None, bytes, adds: bytes, may_come }, &mut excluded) {
             Choice::Unsettled => victims::settle(level.tree()),
             Choice::Victim(mut chosen) => return chosen.cancel(),
             Choice::NoCandidate | Choice::Room | Choice::Asker | Choice::Awaited(_) => return,

@@ -16,6 +16,7 @@ use crate::counter::object::tree::Tree;
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::{credit, effective};
+use crate::error::USAGE_MAX;
 use crate::hierarchy::{events, group_object, group_tree};
 use crate::pressure::delays;
 use crate::pressure::incidents::{self, Happening};
@@ -104,6 +105,25 @@ pub(crate) enum Choice {
     Victim(Chosen),
 }
 
+/// What a victim is chosen for.
+pub(crate) struct Want {
+    /// The group whose charge it is, if one asks.
+    pub(crate) asker: Option<&'static Counter>,
+    pub(crate) bytes: u64,
+    /// What of `bytes` comes on top of usage: nothing where usage is to come below max.
+    pub(crate) adds: u64,
+    /// What reclaim may still give.
+    pub(crate) may_come: u64,
+}
+
+impl Want {
+    /// What has to come back in the domain, before it fits.
+    fn short(&self, domain: &Counter) -> u64 {
+        let most = if self.adds > 0 { domain.admits() } else { domain.max() };
+        domain.usage().saturating_add(self.adds).saturating_sub(most.min(USAGE_MAX))
+    }
+}
+
 /// A group to be cancelled, which is kept meanwhile.
 pub(crate) struct Chosen {
     unit: Handle,
@@ -157,13 +177,9 @@ fn overrun(group: &Counter, domain: &Counter) -> u64 {
     group.usage().saturating_sub(share)
 }
 
-/// Look for a victim in `domain`, for a charge of `wanted` to `asker`, which has `excluded` some.
-pub(crate) fn choose(
-    domain: &'static Counter,
-    asker: Option<&'static Counter>,
-    wanted: u64,
-    excluded: &mut Excluded,
-) -> Choice {
+/// Look for a victim in `domain`, for a charge that has `excluded` some. None is a candidate where all of them together
+/// hold too little.
+pub(crate) fn choose(domain: &'static Counter, want: &Want, excluded: &mut Excluded) -> Choice {
     let _path = SlowPath::enter();
     // Credit that was given back after the last drain is no reason to cancel a group.
     if credit::may_be_below(domain) {
@@ -178,16 +194,16 @@ pub(crate) fn choose(
     let is_here = |victim: &&Arc<Victim>| victim.levels.contains(&name(domain)) && !excluded.contains(victim.name());
     if let Some(victim) = oom.victims.iter().find(is_here) {
         excluded.0.push(Arc::clone(victim));
-        let asks_itself = asker.is_some_and(|asker| victim.includes(asker));
+        let asks_itself = want.asker.is_some_and(|asker| victim.includes(asker));
         return if asks_itself { Choice::Asker } else { Choice::Awaited(Arc::clone(victim)) };
     }
     // Under the lock: what a victim gave meanwhile is not asked of another one.
     // Mutation: room-is-not-looked-for-before-a-choice
-    if domain.room(domain.admits()) >= wanted.max(1) {
+    if domain.room(domain.admits()) >= want.bytes.max(1) || want.short(domain) == 0 {
         return Choice::Room;
     }
-    match oom.worst(domain, excluded) {
-        Some(candidate) => Choice::Victim(oom.note_victim(candidate, domain, wanted, excluded)),
+    match oom.worst(domain, want, excluded) {
+        Some(candidate) => Choice::Victim(oom.note_victim(candidate, domain, want.bytes, excluded)),
         None => Choice::NoCandidate,
     }
 }
@@ -243,12 +259,20 @@ impl Oom {
     }
 
     /// The group that is furthest above its share, less what the candidates below it are above theirs: of a tenant and its
-    /// queries the query that has it all, or the tenant, whichever has more of its own.
-    fn worst(&self, domain: &'static Counter, excluded: &Excluded) -> Option<Candidate> {
+    /// queries the query that has it all, or the tenant, whichever has more of its own. What the asker wants is its own.
+    /// `None` also where all candidates hold less than is short: they would be cancelled in vain.
+    fn worst(&self, domain: &'static Counter, want: &Want, excluded: &Excluded) -> Option<Candidate> {
         let hooked = self.hooks.iter().map(|hook| hook.group.counter());
         let inside = hooked.filter(|group| is_below(group, domain) && !is_spared(group));
         let units = inside.map(|group| unit(group, domain)).filter(|unit| !excluded.contains(name(unit)));
-        let candidate = |unit| Candidate { unit, overrun: overrun(unit, domain), below: 0 };
+        let candidate = |unit: &'static Counter| Candidate {
+            unit,
+            overrun: overrun(unit, domain),
+            below: 0,
+            wants: 0,
+            held: unit.usage(),
+            held_below: 0,
+        };
         let mut over: Vec<Candidate> = units.map(candidate).collect();
         // By number, not by address: of two that are as far above their shares each run takes the same.
         over.sort_unstable_by_key(|candidate| candidate.unit.number);
@@ -256,15 +280,22 @@ impl Oom {
         let find = |over: &[Candidate], group: &Counter| {
             over.binary_search_by_key(&group.number, |candidate| candidate.unit.number)
         };
+        let asker = want.asker.filter(|asker| !is_spared(asker));
+        if let Some(at) = asker.and_then(|asker| asker.path_to_root().find_map(|level| find(&over, level).ok())) {
+            over[at].wants = want.adds;
+        }
         for at in 0..over.len() {
-            let Candidate { unit, overrun, .. } = over[at];
+            let Candidate { unit, overrun, held, .. } = over[at];
             let mut above = unit.path_below(Some(domain)).chain([domain]).skip(1);
             if let Some(above) = above.find_map(|level| find(&over, level).ok()).filter(|&above| above != at) {
                 over[above].below = over[above].below.saturating_add(overrun);
+                over[above].held_below = over[above].held_below.saturating_add(held);
             }
         }
-        let own = |candidate: &Candidate| candidate.overrun.saturating_sub(candidate.below);
-        over.into_iter().filter(|candidate| own(candidate) > 0).max_by_key(own)
+        over.retain(|candidate| candidate.own() > 0);
+        let held = |candidate: &Candidate| candidate.held.saturating_sub(candidate.held_below);
+        let all = over.iter().map(held).fold(want.may_come, u64::saturating_add);
+        over.into_iter().max_by_key(Candidate::own).filter(|_| all >= want.short(domain))
     }
 
     /// From here on the candidate is waited for, as long as its usage is above its share.
@@ -275,7 +306,7 @@ impl Oom {
         wanted: u64,
         excluded: &mut Excluded,
     ) -> Chosen {
-        let Candidate { unit, overrun, below } = candidate;
+        let Candidate { unit, overrun, below, .. } = candidate;
         let together = marks(unit).has(TOGETHER);
         let is_hit = |hook: &&Arc<Callback<Cancel>>| {
             let inside = if together { is_below(&hook.group, unit) } else { ptr::eq(hook.group.counter(), unit) };
@@ -313,6 +344,17 @@ struct Candidate {
     overrun: u64,
     /// The overruns of those candidates below it that have no other one in between.
     below: u64,
+    /// What the charge wants, where the candidate is the nearest above its group.
+    wants: u64,
+    held: u64,
+    /// What those candidates below it hold.
+    held_below: u64,
+}
+
+impl Candidate {
+    fn own(&self) -> u64 {
+        self.overrun.saturating_sub(self.below).saturating_add(self.wants)
+    }
 }
 
 impl Chosen {

@@ -7,7 +7,7 @@ use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::group_tree;
 use crate::reclaim::registrations;
 use crate::reclaim::report::ReclaimReport;
-use crate::reclaim::round::{self, Request, TIME_MAX};
+use crate::reclaim::round::{self, Request, TIME_MAX, owed};
 use crate::state::reclaimer::ReclaimCause;
 use crate::thread::context;
 use crate::thread::slow_path::is_running;
@@ -42,17 +42,21 @@ pub(crate) fn earlier(time: Instant, end: Option<Instant>) -> Instant {
     end.map_or(time, |end| end.min(time))
 }
 
-/// Rounds of reclaim for what is in excess, while anything comes.
-pub(crate) fn shrink(level: &'static Counter, request: &mut Request, excess: impl Fn() -> u64) {
+/// Rounds of reclaim for what is in excess, while anything comes. Returns what may still come: promised bytes, and any
+/// number where time or rounds ended it.
+pub(crate) fn shrink(level: &'static Counter, request: &mut Request, excess: impl Fn() -> u64) -> u64 {
     for _ in 0..ROUNDS_MAX {
         if excess() == 0 || !may_call_out() || !registrations::any_below(level) {
-            break;
+            return 0;
         }
         match round::run(level, excess(), request) {
             Some(round) if round.report.freed > 0 || round.others => {}
-            _ => break,
+            Some(round) if !request.is_over() => return owed(&round.owing),
+            Some(_) => break,
+            None => return 0,
         }
     }
+    u64::MAX
 }
 
 /// Closes the stocks below: from here on what is freed there goes up the tree at once.

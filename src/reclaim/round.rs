@@ -71,6 +71,11 @@ pub(crate) fn is_owed(promised: &[Arc<History>]) -> bool {
     promised.iter().any(|history| history.owed() > 0)
 }
 
+/// Bytes that were promised and not reported yet.
+pub(crate) fn owed(promised: &[Arc<History>]) -> u64 {
+    promised.iter().map(|history| history.owed()).fold(0, u64::saturating_add)
+}
+
 /// How patient a round is with reclaimers that have promised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Promises {

@@ -44,6 +44,10 @@ pub enum OomPolicy {
     /// The group below that is furthest above its share is cancelled, and the charge waits for its memory; then the
     /// next one; where no candidate is left it is refused.
     ///
+    /// No group is cancelled in vain: where free room, what reclaimers have promised and all that the candidates hold
+    /// together are less than what is wanted, the charge is refused at once. What a charge asks for counts as its own
+    /// group's in the choice, so who asks for much may be the victim itself.
+    ///
     /// The share is what low protects or the soft limit, whichever is more. Only groups with a
     /// [cancel hook](crate::Group::on_cancel) can be chosen; of one and another below it, the one that has more of its own.
     /// For memory only.
@@ -82,7 +86,7 @@ impl Cancel {
     }
 
     /// Bytes by which the victim was above its share when it was chosen: this group, or the one that stands for its
-    /// whole subtree.
+    /// whole subtree. 0 for a group that was chosen for what it asks.
     pub fn overrun(&self) -> u64 {
         self.overrun
     }

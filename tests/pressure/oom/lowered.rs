@@ -31,7 +31,7 @@ fn one_victim_after_the_other_until_it_fits() {
     }
 }
 
-/// What is left when no group is left.
+/// What is left when no group is left. The first one gives nothing, and the second one holds too little.
 #[test]
 fn what_no_group_gives_is_told() {
     for builder in kinds() {
@@ -41,9 +41,11 @@ fn what_no_group_gives_is_told() {
         let victims = Victims::default();
         let held = charge(&stubborn, 60 * KIB);
         let hooks = [victims.stubborn(&stubborn), victims.obedient(&obedient, 30 * KIB)];
-        assert_eq!(domain.set_max(Limit::Bytes(50 * KIB)).expect("a number"), 10 * KIB);
+        assert_eq!(domain.set_max(Limit::Bytes(50 * KIB)).expect("a number"), 40 * KIB);
+        assert_eq!(victims.paths(), ["/domain/stubborn"]);
+        assert_eq!((domain.live(), domain.forced(), domain.max()), (90 * KIB, 40 * KIB, 50 * KIB));
+        assert_eq!(domain.set_max(Limit::Bytes(60 * KIB)).expect("a number"), 0);
         assert_eq!(victims.paths(), ["/domain/stubborn", "/domain/obedient"]);
-        assert_eq!((domain.live(), domain.forced(), domain.max()), (60 * KIB, 10 * KIB, 50 * KIB));
         drop((hooks, held, stubborn, obedient, domain));
         assert_empty(&runtime);
     }

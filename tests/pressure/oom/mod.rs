@@ -4,6 +4,7 @@
 //!   never;
 //! * `hooks`: what a cancel hook may do, and what becomes of one that does nothing or panics;
 //! * `charger`: the charge that asked, and those that wait; `several`: more than one at once;
+//! * `in_vain`: who is not chosen, because all candidates hold too little or the asker wants more;
 //! * `lowered`: a max that is set below usage; `events`: which group counts what; `reviewed`: what reviews found.
 
 mod async_code;
@@ -11,6 +12,7 @@ mod charger;
 mod choice;
 mod events;
 mod hooks;
+mod in_vain;
 mod lowered;
 mod policy;
 mod reviewed;
