@@ -96,21 +96,3 @@ mod calls {
         None
     }
 }
-
-// `mincore(2)` is Linux's.
-#[cfg(all(test, not(any(loom, shuttle))))]
-mod tests {
-    #[test]
-    #[cfg(target_os = "linux")]
-    #[cfg_attr(miri, ignore = "Miri: no mincore(2)")]
-    fn a_page_is_there_once_it_is_touched() {
-        use super::*;
-        use crate::numa::mapping::Mapping;
-
-        let mut mapping = Mapping::new(page_size()).expect("a page");
-        let page = mapping.range().start;
-        assert_eq!(residence(page), Some(Residence::Absent));
-        mapping.touch();
-        assert_eq!(residence(page), Some(Residence::Present));
-    }
-}

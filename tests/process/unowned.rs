@@ -1,5 +1,5 @@
-//! What an allocator does on a thread, and the calls outside of it that end it: the charge for what no group owns, and
-//! groups that go with their last object.
+//! An allocator leaves work to calls outside of it, on the same thread: the charge for what no group owns, and groups
+//! that go with their last object.
 
 use std::sync::Barrier;
 
@@ -8,7 +8,7 @@ use memcg::{Limits, Runtime};
 
 use crate::support::alone::alone;
 
-/// How far the charge lags behind, for the one thread that allocates.
+/// The charge lags behind by so much, for the one thread that allocates.
 const LAG: u64 = 1_100 << 10;
 
 /// A thread that switches groups charges what the allocator has left to it, with no call of `settle`.

@@ -25,7 +25,7 @@ pub(crate) fn mutations_of() -> BTreeMap<String, Vec<String>> {
     models
 }
 
-/// What the marks of a source name.
+/// The mutations that the marks of a source name.
 fn marks(source: &str) -> impl Iterator<Item = &str> {
     source.lines().filter_map(|line| line.trim_start().strip_prefix("// Mutation: "))
 }

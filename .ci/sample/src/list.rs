@@ -39,7 +39,7 @@ pub(crate) struct Mutant {
     pub(crate) name: String,
 }
 
-/// What ends the production code of a file: its unit tests stand last.
+/// The line that ends the production code of a file: its unit tests stand last.
 const UNIT_TESTS: &str = "\n#[cfg(all(test, not(";
 
 impl Mutant {

@@ -156,8 +156,8 @@ impl Places {
         Ok(())
     }
 
-    /// What stands between cargo and a compiler: the switch needs two features that are not stable, and bodies that do
-    /// not run are no warning. Around the workspace's own crates alone, so that dependencies keep their builds. Bash, for
+    /// A script between cargo and a compiler: the switch needs two features that are not stable, and bodies that do not
+    /// run are no warning. Around the workspace's own crates alone, so that dependencies keep their builds. Bash, for
     /// other shells drop variables with a dash in their names, as cargo has them.
     fn wrapper(&self, name: &str, script: &str) -> Result<String, Failure> {
         use std::os::unix::fs::PermissionsExt as _;
@@ -300,7 +300,7 @@ fn judge(
     Ok(rows)
 }
 
-/// What is left goes through the models that reach it.
+/// Mutants that no test catches go through the models that reach them.
 fn judge_by_models(places: &Places, part: &Part, rows: &mut [Row], lanes: usize) -> Result<(), Failure> {
     let words = ["-p", "memcg", "-p", "memcg-tests", "--profile", "loom", "--lib", "--test", "counter_alone"];
     let flags = format!("{} --cfg loom", std::env::var("RUSTFLAGS").unwrap_or_default());

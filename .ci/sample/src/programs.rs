@@ -27,7 +27,7 @@ const ALONE_SECONDS: u64 = 240;
 const SIGKILL: i32 = 9;
 const SIGXCPU: i32 = 24;
 
-/// Where cargo is called, and how.
+/// A call of cargo: its folder, arguments and environment.
 pub(crate) struct Build {
     pub(crate) folder: PathBuf,
     pub(crate) target: PathBuf,
@@ -50,7 +50,7 @@ pub(crate) struct Test {
     pub(crate) took: Duration,
 }
 
-/// What a test did alone: how long it took, or nothing where it failed; and what it reached.
+/// A test's run alone: its time, or nothing where it failed; and the mutants that it reached.
 struct Alone {
     number: usize,
     took: Option<Duration>,
@@ -182,7 +182,7 @@ pub(crate) fn in_lanes(lanes: usize, count: usize, job: impl Fn(usize) + Sync) {
     });
 }
 
-/// What the tests reach, with how long each takes without a mutant.
+/// The tests, each with its time without a mutant, and the mutants that they reach.
 pub(crate) struct Reach {
     pub(crate) programs: Vec<Program>,
     pub(crate) tests: Vec<Test>,

@@ -8,8 +8,8 @@ use std::path::Path;
 use crate::Failure;
 use crate::list::{Mutant, Place, Span};
 
-/// What a crate with mutants asks. No allocation: an allocator may ask. In evaluation at compile time the answer is no.
-/// Under `record` it writes down each number that is asked for, once.
+/// The module that a crate with mutants asks. No allocation: an allocator may ask. In evaluation at compile time the
+/// answer is no. Under `record` it writes down each number that is asked for, once.
 pub(crate) const SWITCH: &str = r##"//! Which mutant of this program is on.
 #![allow(unsafe_code, missing_docs, dead_code)]
 

@@ -222,16 +222,16 @@ impl HostFollower {
     }
 }
 
-/// What the thread remembers from look to look.
+/// The thread's memory from look to look.
 struct Seen {
     /// The last that were whole.
     limits: HostLimits,
-    /// How many looks have found a `memory.high` below the max, one after the other.
+    /// Looks, one after the other, that have found a `memory.high` below the max.
     lower_high: u32,
 }
 
 impl Seen {
-    /// What the limits mean, and whether the max may rise by them.
+    /// Works out what the limits mean, and says whether the max may rise by them.
     fn judge(&mut self, mut limits: HostLimits, share: Percent, before: &FollowState) -> (FollowState, bool) {
         if let Some(fault) = limits.no_longer_shown(&self.limits) {
             limits.unread.push(fault);

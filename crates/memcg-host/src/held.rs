@@ -10,16 +10,17 @@ use crate::files::number;
 use crate::limits::Level;
 use crate::{HostError, files};
 
-/// What is held, in bytes.
+/// Memory that a group or the machine holds, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Held {
     pub(crate) memory: u64,
-    /// What is swapped out: version 1.
+    /// Memory that is swapped out: version 1.
     pub(crate) swapped: u64,
 }
 
 impl Held {
-    /// What the group of `level` and those below it hold; `None` where the kernel does not say. `meminfo` is the machine's.
+    /// Memory that the group of `level` and those below it hold; `None` where the kernel does not say. `meminfo` is the
+    /// machine's.
     pub(crate) fn read(level: &Level, version: u8, meminfo: &str) -> Result<Option<Held>, HostError> {
         let Some(stat) = files::read_if_there(&level.dir.join("memory.stat"))? else { return Ok(None) };
         if version == 2 {
@@ -49,7 +50,7 @@ impl Held {
         Some(Held { memory: sum([pages.held(), kernel]), swapped })
     }
 
-    /// What all processes of the machine hold. `None` where the kernel does not say.
+    /// Memory that all processes of the machine hold. `None` where the kernel does not say.
     pub(crate) fn of_machine(meminfo: &str) -> Option<Held> {
         let figure = |key| number(meminfo, key).unwrap_or(0);
         let anon = number(meminfo, "AnonPages")?;
@@ -73,7 +74,7 @@ impl Pages {
         let anon = figure(anon)?;
         let shared = figure("shmem").unwrap_or(0);
         let locked = || {
-            // What is neither shared nor swap cache nor on a list of pages that the kernel can drop.
+            // Pages that are neither shared nor swap cache nor on a list of pages that the kernel can drop.
             let listed = figure("inactive_file")?.saturating_add(figure("active_file")?);
             let others = sum([listed, shared, figure("swapcached").unwrap_or(0)]);
             Some(figure(file)?.saturating_sub(others).min(figure("unevictable")?))

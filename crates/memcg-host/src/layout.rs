@@ -113,7 +113,7 @@ impl Mount {
         Some(Mount { kind, group: unescaped(group), at: unescaped(at) })
     }
 
-    /// How far below the top of the namespace the mount begins; less than 0 for a group above.
+    /// Levels between the top of the namespace and the mount's group; less than 0 for a group above.
     fn depth(&self) -> isize {
         let depth_of = |component| match component {
             Component::Normal(_) => 1,

@@ -12,9 +12,9 @@ use crate::{HostError, files};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Level {
     pub(crate) dir: PathBuf,
-    /// What the kernel kills above.
+    /// The limit above which the kernel kills.
     pub(crate) max: Option<HostLimit>,
-    /// What the kernel slows down above.
+    /// The limit above which the kernel slows processes down.
     pub(crate) high: Option<HostLimit>,
     /// Memory and swap together: version 1.
     pub(crate) both: Option<HostLimit>,

@@ -194,7 +194,7 @@ impl HostReclaimer {
     }
 }
 
-/// What one look at the host found.
+/// The result of one look at the host.
 struct Look {
     /// The most that a level holds above its mark.
     above: u64,

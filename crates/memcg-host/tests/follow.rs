@@ -3,32 +3,16 @@
 mod support;
 
 use std::panic::panic_any;
-use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use memcg::{Bytes, Charge, Limit, Limits, Percent, Priority, Reclaim, ReclaimContext, Runtime};
+use memcg::{Bytes, Limit, Limits, Percent, Priority, Runtime};
 use memcg_host::{Follow, FollowState, Host, HostError, MaxOfHost, Reconciler, StallSource, Stalled};
-use support::Layout;
+use support::{Cache, Layout};
 
 const MIB: u64 = 1 << 20;
 const MAX: &str = "sys/fs/cgroup/memory.max";
 const PERIOD: Duration = Duration::from_millis(2);
-
-/// Charges that it gives back, the last first.
-struct Cache(Mutex<Vec<Charge>>);
-
-impl Reclaim for Cache {
-    fn reclaim(&self, want: u64, _: &ReclaimContext<'_>) -> u64 {
-        let (mut held, mut freed) = (self.0.lock().expect("no panic"), 0);
-        while freed < want
-            && let Some(charge) = held.pop()
-        {
-            freed += charge.bytes();
-        }
-        freed
-    }
-}
 
 /// Waits for what a thread is about to do.
 #[track_caller]
@@ -57,7 +41,7 @@ fn a_max_follows_the_limit() {
     let (runtime, follow) = builder.host(host).period(PERIOD).build().expect("a readable layout");
     let root = runtime.root();
     assert_eq!((root.max(), follow.state().changes), (128 * MIB, 0), "half of 256 MiB, from the beginning");
-    let cache = Arc::new(Cache(Mutex::new((0..100).map(|_| root.charge(Bytes(MIB))).collect())));
+    let cache = Cache::of_mib(&root, 100);
     let registration = root.register_reclaimer(cache, Priority::NORMAL);
 
     layout.write(MAX, "104857600\n");
@@ -146,7 +130,7 @@ fn anonymous_memory_is_reclaimed() {
     stat(100);
     let runtime = Runtime::builder().batch(Bytes(0)).build().expect("no odd setting");
     let root = runtime.root();
-    let cache = Arc::new(Cache(Mutex::new((0..100).map(|_| root.charge(Bytes(MIB))).collect())));
+    let cache = Cache::of_mib(&root, 100);
     let registration = root.register_reclaimer(cache, Priority::NORMAL);
     // The file is not the kernel's, which takes a trigger from its own alone: so the totals are compared.
     let reclaimer = Host::at(layout.root()).reclaimer(&root).anon(percent(50)).period(PERIOD);

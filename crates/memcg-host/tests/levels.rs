@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use memcg::{Bytes, Charge, Percent, Priority, Reclaim, ReclaimContext, Runtime};
+use memcg::{Bytes, Percent, Priority, Runtime};
 use memcg_host::{Host, HostError, HostReclaimState, MaxOfHost, Reconciler};
-use support::Layout;
+use support::{Cache, Layout};
 
 const MIB: u64 = 1 << 20;
 const PERIOD: Duration = Duration::from_millis(2);
@@ -43,28 +43,12 @@ fn limit(path: &str, mib: u64) -> String {
     file(path, &(mib * MIB).to_string())
 }
 
-/// Charges of a MiB each.
-struct Cache(Mutex<Vec<Charge>>);
-
-impl Reclaim for Cache {
-    fn reclaim(&self, want: u64, _: &ReclaimContext<'_>) -> u64 {
-        let (mut held, mut freed) = (self.0.lock().expect("no panic"), 0);
-        while freed < want
-            && let Some(charge) = held.pop()
-        {
-            freed += charge.bytes();
-        }
-        freed
-    }
-}
-
-/// What a reclaimer has done after a look at these files.
+/// The state of a reclaimer after a look at these files.
 fn after_a_look(parts: &[&str]) -> HostReclaimState {
     let layout = Layout::of(&parts.concat());
     let runtime = Runtime::builder().batch(Bytes(0)).build().expect("no odd setting");
     let root = runtime.root();
-    let cache = Arc::new(Cache(Mutex::new((0..300).map(|_| root.charge(Bytes(MIB))).collect())));
-    let _registration = root.register_reclaimer(cache, Priority::NORMAL);
+    let _registration = root.register_reclaimer(Cache::of_mib(&root, 300), Priority::NORMAL);
     // One look is enough, and the next is far away.
     let reclaimer = Host::at(layout.root()).reclaimer(&root).period(PERIOD);
     let reclaiming = reclaimer.start().expect("a readable layout");
@@ -140,7 +124,7 @@ fn each_level_of_version_1() {
     asks("a hidden level", &[SYSTEM, V1, &none, &hidden], "pod/own/memory.stat", 980);
 }
 
-/// What the kernel cannot give back counts, whatever it is; page cache does not.
+/// Memory that the kernel cannot give back counts, of whatever kind; page cache does not.
 #[test]
 fn what_stays() {
     let max = limit("pod/own/memory.max", 1024);

@@ -156,7 +156,7 @@ fn gives() {
     let block = || (vec![1_u8; MIB as usize], root.charge(Bytes(MIB)));
     let cache = Arc::new(Cache(Mutex::new((0..100).map(|_| block()).collect())));
     let _registration = root.register_reclaimer(cache, Priority::NORMAL);
-    // What is held decides alone: time that the kernel loses to its own reclaim asks for nothing.
+    // Held memory alone decides: time that the kernel loses to its own reclaim asks for nothing.
     let reclaimer = Host::new().reclaimer(&root).step(Percent::new(0).expect("at most 100"));
     let reclaiming = reclaimer.period(Duration::from_millis(10)).start().expect("a host");
     let shared = rustix::fs::memfd_create("shared", rustix::fs::MemfdFlags::CLOEXEC);
@@ -382,10 +382,10 @@ fn a_service_that_does_not_is_killed() -> bool {
     true
 }
 
-/// How often a line has 8 MiB taken: with the 100 MiB of the cache that is more than the 256 MiB of the group.
+/// So many lines take 8 MiB each: with the 100 MiB of the cache that is more than the 256 MiB of the group.
 const STEPS: u64 = 22;
 
-/// What a service was asked for, in MiB.
+/// The MiB that a service was asked for.
 #[track_caller]
 fn asked(service: &Service) -> u64 {
     service.line().strip_prefix("asked ").and_then(|mib| mib.parse().ok()).expect("a number")

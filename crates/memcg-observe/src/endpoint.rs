@@ -84,7 +84,7 @@ pub struct Endpoint {
 ///
 /// # Errors
 ///
-/// Where the socket cannot be made: [`AddrInUse`](io::ErrorKind::AddrInUse) if another process serves it or a socket of
+/// The socket cannot be made: [`AddrInUse`](io::ErrorKind::AddrInUse) if another process serves it or a socket of
 /// another kind is there, [`AlreadyExists`](io::ErrorKind::AlreadyExists) if it is another file,
 /// [`PermissionDenied`](io::ErrorKind::PermissionDenied) if it is a socket that this process may not connect to. A socket
 /// that no process serves is replaced.

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// How long a name keeps its place after it was shown last.
+/// A name keeps its place for so long after it was shown last.
 const KEPT: Duration = Duration::from_secs(3_600);
 
 /// Names by level, and when each was shown last. There are at most as many as places.

@@ -61,12 +61,12 @@ impl Drop for Trace {
     }
 }
 
-/// What one event has been reported, within a second.
+/// Reports of one event within a second.
 #[derive(Debug, Default)]
 struct Rate {
     begun: Option<Instant>,
     lines: u32,
-    /// What no line has said yet: how often it happened, and the count by then.
+    /// Times that no line has reported yet, and the count by then.
     times: u64,
     count: u64,
 }

@@ -108,7 +108,7 @@ fn figures_of_groups() {
     drop(held);
 }
 
-/// What has not happened yet is there with 0, so the first time is a rise: `increase()` counts it.
+/// A count of something that has not happened yet is there with 0, so the first time is a rise: `increase()` counts it.
 #[test]
 fn counts_exist_from_the_first_scrape() {
     let runtime = runtime();
@@ -176,7 +176,7 @@ fn names_that_come_and_go() {
         let (query, charge) = filled(&root, &format!("q{query}"), 5);
         let (step, below) = filled(&query, &format!("{}step", &query.path()[1..]), 5);
         let samples = parsed(&exposition);
-        // Where no group that is shown has one below, there is no second level.
+        // No group that is shown has one below, so there is no second level.
         let usage = &samples["memcg_usage_bytes"];
         let of_level = |level: &str| {
             let figures = usage.iter().filter(|(labels, _)| labels["depth"] == level).map(|(_, figure)| *figure);

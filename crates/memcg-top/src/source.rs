@@ -88,7 +88,7 @@ fn new_file(path: &Path) -> io::Result<File> {
 }
 
 impl Recording {
-    /// What fails leaves the whole lines before it, and no file where there are none.
+    /// Appends a line. After a failure the file has the whole lines before it; without any, there is no file.
     fn add(&mut self, sample: &Sample) -> Result<(), SourceError> {
         let line = line_of(sample)?;
         if self.file.is_none() {

@@ -1,9 +1,11 @@
-//! Layouts of files: a text for each, with the files of a small system.
+//! Layouts of files: a text for each, with the files of a small system. And a cache that reclaim takes from.
 #![allow(dead_code, reason = "each test uses some")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
+use memcg::{Bytes, Charge, Group, Reclaim, ReclaimContext};
 use tempfile::TempDir;
 
 /// A folder that looks like the `/` of a system.
@@ -55,5 +57,27 @@ impl Layout {
 
     pub(crate) fn remove(&self, path: &str) {
         fs::remove_file(self.root().join(path)).expect("a file of the layout");
+    }
+}
+
+/// Charges that it gives back, the last first.
+pub(crate) struct Cache(Mutex<Vec<Charge>>);
+
+impl Cache {
+    /// Charges of a MiB each.
+    pub(crate) fn of_mib(group: &Group, count: usize) -> Arc<Cache> {
+        Arc::new(Cache(Mutex::new((0..count).map(|_| group.charge(Bytes(1 << 20))).collect())))
+    }
+}
+
+impl Reclaim for Cache {
+    fn reclaim(&self, want: u64, _: &ReclaimContext<'_>) -> u64 {
+        let (mut held, mut freed) = (self.0.lock().expect("no panic"), 0);
+        while freed < want
+            && let Some(charge) = held.pop()
+        {
+            freed += charge.bytes();
+        }
+        freed
     }
 }

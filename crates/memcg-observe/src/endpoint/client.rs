@@ -16,7 +16,7 @@ pub(super) struct Client {
     pub(super) stream: UnixStream,
     pub(super) may_set: bool,
     pub(super) state: State,
-    /// What has been read and is not asked yet.
+    /// Bytes that have been read, of questions that are not asked yet.
     pub(super) input: Vec<u8>,
     /// The question whose turn has not come.
     pub(super) asked: Option<Asked>,
@@ -123,7 +123,7 @@ pub(super) fn keep(client: &mut Client, events: PollFlags) -> bool {
         return false;
     }
     let goes_on = match client.state {
-        // What it has asked is answered first, so its room is bounded.
+        // The endpoint answers what it has read before it reads more, so the client's room is bounded.
         State::Asking if client.has_question() => true,
         State::Asking if !client.ended && events.intersects(PollFlags::IN | PollFlags::HUP) => client.read(),
         State::Answering { .. } if events.intersects(PollFlags::OUT | PollFlags::HUP) => client.write(),

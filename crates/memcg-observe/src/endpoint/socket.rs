@@ -20,7 +20,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 
 /// Connections that the system keeps until they are accepted; it may keep fewer.
 const BACKLOG: i32 = 1_024;
-/// How often, and after which rest, the lock of the folder is tried.
+/// A call tries the lock of the folder so often, with such a rest between.
 const LOCK_TRIES: u32 = 100;
 const LOCK_REST: Duration = Duration::from_millis(10);
 

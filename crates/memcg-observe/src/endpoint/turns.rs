@@ -54,7 +54,7 @@ pub(super) enum Kind {
     Other,
 }
 
-/// What questions of each kind have cost.
+/// The costs of questions, by kind.
 #[derive(Default)]
 pub(super) struct Costs(HashMap<Kind, Duration>);
 

@@ -27,7 +27,7 @@ fn answers(path: &Path) -> bool {
     Client::new(path.to_path_buf()).ask(&get) == json!({"ok": "max\n"})
 }
 
-/// Where a plain bind works, serving does.
+/// Serving works on each path on which a plain bind works.
 #[test]
 fn paths_as_long_as_bind_takes() {
     let (runtime, folder) = (runtime(), tempfile::tempdir().expect("a temporary folder"));

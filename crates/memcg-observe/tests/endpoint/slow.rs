@@ -56,7 +56,7 @@ fn slow_clients_hold_up_no_other() {
     drop(groups);
 }
 
-/// Where too much waits to be taken, the client that has kept its answer waiting longest is dropped.
+/// Above the bound of kept bytes, the client that has kept its answer waiting longest is dropped.
 #[test]
 fn the_newest_of_slow_clients_are_kept() {
     let service = Service::new(false);
@@ -107,7 +107,7 @@ fn a_client_that_takes_its_time() {
     drop(groups);
 }
 
-/// How many of the clients have an answer that they have not read.
+/// Counts the clients that have an answer that they have not read.
 fn answered(clients: &[Client]) -> usize {
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
     let has_some = |client: &&Client| recv(client.0.get_ref(), &mut [0_u8; 1], flags).is_ok_and(|(read, _)| read > 0);
