@@ -154,9 +154,9 @@ fn the_statistics_of_a_dead_group_leave_nothing() {
     });
 }
 
-/// Two threads charge every `nth` group, one of them takes it offline: credit of both waits for a barrier that serves
+/// Two threads charge every second group, one of them takes it offline: credit of both waits for a barrier that serves
 /// many. A group that one thread alone has charged goes at once.
-fn charged_by_two(what: &str, nth: u64) {
+fn charged_by_two() {
     let (runtime, root) = root_of(Limit::Unlimited);
     let mut flat = Flat::new();
     let (groups, inbox) = sync_channel::<Group>(64);
@@ -175,7 +175,7 @@ fn charged_by_two(what: &str, nth: u64) {
             let group = root.create(&format!("group-{round:010}"), Limits::new()).expect("a name");
             drop(group.try_charge(4_096).expect("room"));
             drop(group.try_charge(4_096).expect("room"));
-            if round % nth > 0 {
+            if round % 2 > 0 {
                 take_offline(group);
                 continue;
             }
@@ -190,8 +190,8 @@ fn charged_by_two(what: &str, nth: u64) {
         charged.into_iter().for_each(take_offline);
     });
     runtime.settle();
-    flat.end(what, &runtime);
-    let (barriers, releases) = (runtime.counts().barriers, flat.groups.div_ceil(nth));
+    flat.end("half of them by two threads", &runtime);
+    let (barriers, releases) = (runtime.counts().barriers, flat.groups.div_ceil(2));
     println!("{:.2} barriers for {RELEASES} releases", (barriers * RELEASES) as f64 / releases as f64);
     assert!(barriers > 0 && barriers <= releases / RELEASES + 1, "{barriers} barriers for {releases} releases");
     assert_eq!((runtime.dying_count(), root.usage(), root.stocked_bound()), (0, 0, 0));
@@ -199,15 +199,8 @@ fn charged_by_two(what: &str, nth: u64) {
     assert!(verdict.is_ok(), "{verdict}");
 }
 
-#[test]
-fn barriers_are_shared() {
-    alone("barriers_are_shared", || charged_by_two("by two threads", 1));
-}
-
 /// A service's mixture: create, charge, drop, offline, half of them charged by two threads.
 #[test]
 fn groups_charged_by_two_threads_among_others_leave_nothing() {
-    alone("groups_charged_by_two_threads_among_others_leave_nothing", || {
-        charged_by_two("half of them by two threads", 2);
-    });
+    alone("groups_charged_by_two_threads_among_others_leave_nothing", charged_by_two);
 }

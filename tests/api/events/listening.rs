@@ -98,25 +98,6 @@ fn several() {
     }
 }
 
-/// A panic is contained and counted; it is called the next time as well, and so are the others.
-#[test]
-fn one_that_panics() {
-    for builder in kinds() {
-        let runtime = build(builder);
-        let top = create(&runtime.root(), "top");
-        let group = full(&top, "q");
-        let (bad, good) = (Recorder::default(), Recorder::default());
-        let subscriptions = [bad.and(&group, Event::Oom, |_| panic!("on purpose")), good.listen(&group, Event::Oom)];
-        for round in 1..=3 {
-            oom(&group);
-            assert_eq!((bad.take().len(), good.take().len()), (1, 1));
-            assert_eq!((group.events_local().get(Event::Panic), top.events().get(Event::Panic)), (round, round));
-        }
-        drop((subscriptions, group, top));
-        assert_empty(&runtime);
-    }
-}
-
 /// One that listens for panics, and panics, is told of its own; that ends all the same.
 #[test]
 fn one_that_panics_about_panics() {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use memcg::{Event, Group, Registration};
 
-use super::{Polled, assert_empty, build, full, kinds, lock, oom, until};
+use super::{Polled, Recorder, assert_empty, build, create, full, kinds, lock, oom, until};
 use crate::support::payloads::{DEPTHS, panic_with};
 
 struct Calls(u64);
@@ -39,18 +39,25 @@ fn assert_waits_for_calls(group: &Group) {
     });
 }
 
+/// A listener that panics is called the next time as well, and so are the others.
 #[test]
 fn a_listener_that_panics() {
     for depth in DEPTHS {
         for builder in kinds() {
             let runtime = build(builder);
-            let group = full(&runtime.root(), "q");
-            let subscription = group.on_event(Event::Oom, move |_| panic_with(depth));
-            oom(&group);
-            assert_eq!(group.events_local().get(Event::Panic), 1, "{depth}");
-            drop(subscription);
+            let top = create(&runtime.root(), "top");
+            let group = full(&top, "q");
+            let (bad, good) = (Recorder::default(), Recorder::default());
+            let subscriptions =
+                [bad.and(&group, Event::Oom, move |_| panic_with(depth)), good.listen(&group, Event::Oom)];
+            for round in 1..=3 {
+                oom(&group);
+                assert_eq!((bad.take().len(), good.take().len()), (1, 1), "{depth}");
+                assert_eq!((group.events_local().get(Event::Panic), top.events().get(Event::Panic)), (round, round));
+            }
+            drop(subscriptions);
             assert_waits_for_calls(&group);
-            drop(group);
+            drop((group, top));
             assert_empty(&runtime);
         }
     }

@@ -2,10 +2,10 @@
 //! processors. For each allocation every node is charged, and later uncharged, the same bytes, also one without
 //! processors that ends up holding nothing but metadata; nothing is left in the end.
 
+use memcg::Group;
 use memcg::kmem::{Bound, Kmem, NodeOf, PageNode, Placement, Topology};
-use memcg::{Freshness, Group, Stat};
 
-use super::{Other, assert_empty, assert_machine_shape, assert_sums, hold, local, node, on, placed};
+use super::{Other, assert_empty, assert_machine_shape, assert_sums, local, node, on};
 use crate::support::trees::{build, create};
 
 const PROCESSORS: usize = 16;
@@ -102,20 +102,4 @@ fn seed_functional_8_nodes() {
         drop(group);
         assert_empty(&runtime);
     }
-}
-
-/// The node with metadata alone, by hand: data on two nodes, what is kept about it on a third without processors.
-#[test]
-fn a_node_with_metadata_alone() {
-    let runtime = build(crate::support::trees::stocked().topology(machine()));
-    let group = create(&runtime.root(), "q");
-    let kmem = hold(&group, &placed(&[(0, 512), (1, 512), (5, 16)]));
-    assert_eq!(on(&group), [512, 512, 0, 0, 0, 16, 0, 0]);
-    assert!(!runtime.topology().has_processors(node(5)));
-    assert_eq!(
-        group.numa_stat(Stat::KERNEL, Freshness::Exact).to_string(),
-        "N0=512 N1=512 N2=0 N3=0 N4=0 N5=16 N6=0 N7=0"
-    );
-    drop((kmem, group));
-    assert_empty(&runtime);
 }

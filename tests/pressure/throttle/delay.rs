@@ -90,22 +90,6 @@ fn not_below_and_not_without() {
     }
 }
 
-/// Below 10 ms no charge sleeps: 101 of 100 is 6 ms for a batch, and a small charge is a small part of one.
-#[test]
-fn not_for_little() {
-    let runtime = build(bare().delay_max(LONG));
-    let group = with_high(&runtime.root(), "q", 100 * MIB);
-    let held = group.charge(Bytes(120 * MIB));
-    let (_, took) = timed(|| {
-        for _ in 0..10_000 {
-            drop(charge(&group, 16));
-        }
-    });
-    assert!(took < QUICK, "{took:?}");
-    drop((held, group));
-    assert_empty(&runtime);
-}
-
 /// What exists already is charged and not waited for.
 #[test]
 fn not_by_force() {
@@ -184,26 +168,6 @@ fn not_while_reclaim_gets_somewhere() {
         drop((registration, cache, group));
         assert_empty(&runtime);
     }
-}
-
-/// A hit is not looked at: up to the end of its credit no charge sleeps, however far above high.
-#[test]
-fn not_on_the_hit_path() {
-    let runtime = build(memcg::Runtime::builder().audit(true).adaptive(false).delay_max(LONG));
-    let top = with_high(&runtime.root(), "top", MIB);
-    let (group, other) = (create(&top, "q"), create(&top, "other"));
-    let mut held = vec![charge(&group, 4 * KIB)];
-    let forced = other.charge(Bytes(100 * MIB));
-    assert!(top.high_delay(Bytes(4 * KIB)) > Duration::ZERO && group.stocked() > 0);
-    let (_, took) = timed(|| {
-        while group.stocked() >= 4 * KIB {
-            held.push(charge(&group, 4 * KIB));
-        }
-    });
-    assert!(took < QUICK && held.len() > 32, "{took:?}");
-    assert_eq!(top.events().get(memcg::Event::High), 0);
-    drop((held, forced, group, other, top));
-    assert_empty(&runtime);
 }
 
 /// A delay of none: high asks for memory, and no charge ever sleeps.

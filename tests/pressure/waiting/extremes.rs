@@ -58,20 +58,6 @@ fn more_than_there_can_be() {
     }
 }
 
-/// Not even one byte fits below a max of 0, ever.
-#[test]
-fn a_max_of_nothing() {
-    for builder in kinds() {
-        let runtime = build(builder);
-        let group = limited(&runtime.root(), "q", 0);
-        let error = group.charge_timeout(1, Duration::MAX).expect_err("nothing fits");
-        assert!(matches!(&error, ChargeError::Limit(_)), "{error}");
-        assert!(matches!(turned_away(&mut Polled::new(group.charge_async(1))), ChargeError::Limit(_)));
-        drop((error, group));
-        assert_empty(&runtime);
-    }
-}
-
 /// The largest that can ever fit, to the byte.
 #[test]
 fn all_there_is() {

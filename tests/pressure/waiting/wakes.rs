@@ -209,24 +209,6 @@ fn wakers_may_do_anything() {
     }
 }
 
-/// One that panics is contained: a charge that frees goes on, and the others are woken.
-#[test]
-fn one_that_panics() {
-    for builder in kinds() {
-        let runtime = build(builder);
-        let group = limited(&runtime.root(), "q", 10 * KIB);
-        let held = charge(&group, 10 * KIB);
-        let mut bad = Polled::new(group.charge_async(Bytes(KIB)));
-        assert!(bad.poll_with(&does(|| panic!("on purpose"))).is_pending());
-        let mut good = in_line(&group, KIB);
-        drop(held);
-        assert_woken(&good, true);
-        drop((admitted(&mut bad), admitted(&mut good)));
-        drop((bad, good, group));
-        assert_empty(&runtime);
-    }
-}
-
 /// Of two runtimes: the thread that is woken in the one gives back in the other, and so on.
 #[test]
 fn from_one_runtime_to_another() {

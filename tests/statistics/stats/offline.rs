@@ -119,29 +119,6 @@ fn own_figures_stay_own() {
     }
 }
 
-/// A group may be called what another was called: each has its own figures.
-#[test]
-fn a_name_again_starts_from_zero() {
-    let mut builder = Runtime::builder();
-    let rows = builder.stat("rows", Unit::Events);
-    let runtime = build(builder);
-    let root = runtime.root();
-    let mut held: Vec<Group> = Vec::new();
-    for round in 1..30 {
-        let group = create(&root, "q");
-        assert_exact(&group, rows, 0, 0);
-        group.stat_add(rows, round);
-        group.offline().expect("no children");
-        if round % 2 == 0 {
-            held.push(group);
-        }
-    }
-    for (group, round) in held.iter().zip((2..).step_by(2)) {
-        assert_exact(group, rows, round, round);
-    }
-    assert_exact(&root, rows, 29 * 30 / 2, 0);
-}
-
 /// Written by threads that are over when the group goes, and by one that comes to nothing in the end.
 #[test]
 fn the_dead_writers_of_a_dead_group() {

@@ -48,33 +48,6 @@ fn one_updated_group_among_thousands() {
     }
 }
 
-#[test]
-fn a_deep_idle_tree_is_not_visited() {
-    for builder in kinds() {
-        let runtime = build(builder);
-        let mut levels = vec![runtime.root()];
-        for depth in 0..300 {
-            let level = create(&levels[depth], "below");
-            level.stat_add(STAT, 1);
-            levels.push(level);
-        }
-        runtime.root().flush();
-        let_idle(&runtime);
-        for (sum, at) in (301..).zip([300, 150, 1]) {
-            levels[at].stat_add(STAT, 1);
-            let (visits, barriers) = cost(&runtime, || {
-                let top = runtime.root().read(Freshness::Exact);
-                assert_eq!(top.get(STAT), sum);
-            });
-            assert_eq!((visits, barriers), (LOOKS, 0), "level {at}");
-            // Published all the way up, nowhere else.
-            assert_eq!(levels[at].read(Freshness::Stale).local(STAT), 2);
-            assert_eq!(levels[at].parent().expect("no root").read(Freshness::Stale).local(STAT), i64::from(at > 1));
-            let_idle(&runtime);
-        }
-    }
-}
-
 /// A flush of one subtree is not in the way of another, nor made slower by it.
 #[test]
 fn a_flush_looks_at_its_own_subtree() {
