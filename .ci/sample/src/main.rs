@@ -24,7 +24,7 @@ use std::sync::Mutex;
 use clap::Parser;
 
 use list::Mutant;
-use programs::{Build, Built, Caught, Program, Reach, Verdict, examples_catch, in_lanes};
+use programs::{Build, Built, Caught, Program, Reach, Verdict, examples_pass, in_lanes};
 
 pub(crate) type Failure = Box<dyn Error + Send + Sync>;
 
@@ -288,9 +288,13 @@ fn judge(
     let mut rows = rows.into_inner().expect("no job panics");
     rows.sort_by_key(|row| row.number);
     let mut examples = places.build(part, part.name, &[], &[])?;
-    examples.arguments.push(if part.folder == "." { "--all-features".to_owned() } else { "--quiet".to_owned() });
+    examples.arguments.push("--all-features".to_owned());
+    // Examples that fail without a mutant judge nothing; a program has none.
+    let mut passes: BTreeMap<String, bool> = BTreeMap::new();
     for row in rows.iter_mut().filter(|row| row.is_open()) {
-        if examples_catch(&examples, &row.mutant.package, row.number) {
+        let package = &row.mutant.package;
+        let alone = *passes.entry(package.clone()).or_insert_with(|| examples_pass(&examples, package, None));
+        if alone && !examples_pass(&examples, package, Some(row.number)) {
             (row.verdict, row.by) = ("caught", "an example in the documentation".to_owned());
         }
     }

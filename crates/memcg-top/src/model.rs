@@ -376,6 +376,11 @@ mod tests {
         }
         model.apply(&sample(20_000 + SEEN_FOR, vec![]));
         assert_eq!(model.seen.len(), 1);
+        // As many as it may keep, with the root: none goes before its time.
+        let rows = (1..SEEN_MAX).map(|i| row(&format!("/{i}"), 1)).collect();
+        model.apply(&sample(20_001 + SEEN_FOR, rows));
+        model.apply(&sample(20_002 + SEEN_FOR, vec![]));
+        assert_eq!(model.seen.len(), SEEN_MAX);
     }
 
     #[test]

@@ -38,6 +38,7 @@ async fn a_request_is_charged_before_it_runs_and_until_its_last_body_ends() {
     let response = service.oneshot(sized("acme", 10_000)).await.unwrap();
     // A response of known length has taken over as much of the body's bytes.
     assert_eq!(scene.acme.live(), OVERHEAD + RESPONSE + 3000);
+    assert_eq!(format!("{:?}", response.body()), "ResponseBody { waits: false, .. }");
     assert_eq!(text(response).await.1.len(), 3000);
     scene.assert_given_back();
 }

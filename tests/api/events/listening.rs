@@ -6,7 +6,7 @@ use std::thread;
 
 use memcg::Event;
 
-use super::{Notified, Recorder, assert_empty, build, create, full, kinds, oom};
+use super::{Notified, Recorder, assert_empty, build, full, kinds, oom};
 
 #[test]
 fn by_the_thread_that_counted() {

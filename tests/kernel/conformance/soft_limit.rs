@@ -129,8 +129,11 @@ fn no_group_in_excess(builder: RuntimeBuilder) {
     let (root, log) = (runtime.root(), Log::default());
     let groups = [create(&root, "x", none()), create(&root, "y", soft(100 * MIB))];
     let _caches = groups.each_ref().map(|group| Cache::of(group, 20 * MIB, &log));
+    // In excess of nothing while it has nothing.
+    let _empty = Cache::of(&create(&root, "z", soft(0)), 0, &log);
     let report = root.reclaim(Bytes(10 * MIB)).expect("not inside a reclaimer");
     assert_eq!((report.freed, report.soft_visited), (10 * MIB, 0), "{report:?}");
+    assert!(!log.order().contains(&"/z".to_string()));
     assert_eq!(log.in_pass(ReclaimPass::Unprotected).len(), log.take().len());
     // One in excess that gives nothing: every group is asked in the same call.
     let stubborn = create(&root, "stubborn", soft(0));

@@ -112,23 +112,6 @@ fn protection_scales_what_is_asked() {
     assert_sound(&runtime);
 }
 
-/// No group has a soft limit, or no group is above it: no group is visited for it.
-#[test]
-fn no_soft_pass_where_no_group_is_in_excess() {
-    for builder in kinds() {
-        let runtime = build(builder);
-        let (root, log) = (runtime.root(), Log::default());
-        let groups = [create(&root, "x"), create_with(&root, "y", soft(10 * MIB)), create_with(&root, "z", soft(0))];
-        let _caches = [&groups[0], &groups[1]].map(|group| Cache::of(group, 9 * MIB, &log));
-        let _empty = Cache::of(&groups[2], 0, &log);
-        let report = root.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
-        assert_eq!((report.freed, report.soft_visited), (MIB, 0));
-        assert_eq!(log.in_pass(ReclaimPass::Soft).len(), 0);
-        assert!(log.of("/z").is_empty(), "in excess of nothing when it has nothing");
-        assert_sound(&runtime);
-    }
-}
-
 /// Those in excess are no more than a pass away from every group: what they have is taken, then the others'.
 #[test]
 fn excess_that_has_nothing_to_give_is_no_obstacle() {
