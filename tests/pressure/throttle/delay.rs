@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use memcg::{Bytes, Group, Limit, Priority};
 
-use super::{BATCH, Cache, KIB, Log, MIB, WATCHDOG, assert_empty, bare, build, call, charge, create, kinds, with_high};
+use super::{BATCH, Cache, KIB, Log, MIB, WATCHDOG, assert_empty, build, call, charge, create, kinds, with_high};
 
 /// So long that no test mistakes a slow machine for it, but no longer than a test may take to fail.
 const LONG: Duration = Duration::from_secs(60);

@@ -1,6 +1,6 @@
 //! Groups that went offline: what they counted stays in the figures of those above, exactly, and is no other thread's.
 
-use memcg::{Freshness, Group, Runtime, Stat, Unit};
+use memcg::{Freshness, Stat};
 
 use super::{Other, assert_exact, assert_honest, build, charge, create, kinds};
 
