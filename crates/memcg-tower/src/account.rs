@@ -7,45 +7,81 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use memcg::{Bytes, Charge, ChargeError, Group, GroupScope};
+use memcg::{Bytes, Charge, ChargeError, ChargeFuture, Group, GroupScope};
 
+use crate::ledger::{Ledger, Promise};
 use crate::protocol::Protocol;
+use crate::refusal::Refusal;
 use crate::settings::Settings;
 
-/// The reservation of a request. Its last owner gives the bytes back.
+/// What a request holds. Its last owner gives the bytes back.
 pub(crate) struct Account {
     state: Mutex<State>,
+    /// Below the charge: the line looks again after its bytes are given back.
+    line: Option<Line>,
     /// Below the charge: the group goes offline after its bytes are given back.
     scope: Option<Box<GroupScope>>,
     group: Group,
-    /// How long a frame of the response may wait for room, in nanoseconds.
-    patience: u64,
-    /// The most bytes to reserve for a body.
+    settings: Arc<Settings>,
+    /// The most bytes to charge for a body.
     pub(crate) window: u64,
     pub(crate) protocol: Protocol,
 }
 
 struct State {
     charge: Charge,
-    /// Of the charge: for the body of the request, whether it has come or not. [`ANSWERED`] once the handler has
-    /// answered.
+    /// What is still to come of the body, of what was promised.
+    promise: Option<Promise>,
+    /// The most bytes that a reader of the body has seen, up to the window: what has come, or what that was decoded to.
+    come: u64,
+    /// Of that: a frame that finds no room waits. What is beyond it has outgrown its promise.
+    expects: u64,
+    /// Of the charge: for the body of the request, as it has come.
     request: u64,
     /// Of the charge: for the response.
     response: u64,
+    has_answered: bool,
     /// Why the body of the request has failed, which is the answer whatever the handler says. On the heap: it is large,
     /// and most bodies do not fail.
-    failed: Option<Box<Failed>>,
+    failed: Option<Box<Refusal>>,
 }
 
-/// What still comes of the body is a stream, which the overhead covers, whatever its length.
-const ANSWERED: u64 = u64::MAX;
+/// The line of the tenant, which has a look when the request has ended.
+struct Line(Arc<Ledger>);
 
-/// Why a body was not read to its end.
-pub(crate) enum Failed {
-    /// It has outgrown what was reserved for it.
-    Outgrown(ChargeError),
-    /// Its group is above max by force, or cancelled.
-    Refused(ChargeError),
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.0.look();
+    }
+}
+
+/// What a body is to bring.
+pub(crate) struct Expected {
+    pub(crate) bytes: u64,
+    /// Where it is large enough to make one.
+    pub(crate) promise: Option<Promise>,
+}
+
+impl Expected {
+    pub(crate) const NOTHING: Expected = Expected { bytes: 0, promise: None };
+}
+
+/// What has become of a frame that has come.
+pub(crate) enum Came {
+    Charged,
+    /// It is charged for as long as it lives.
+    Alone(Charge),
+    /// There is no room yet.
+    Waits(Due),
+}
+
+/// The charge that a frame waits for.
+pub(crate) struct Due {
+    pub(crate) charge: ChargeFuture,
+    /// `None`: it is charged for as long as it lives.
+    of_request: Option<u64>,
+    /// Below the charge, which is made before this ends.
+    promise: Option<Promise>,
 }
 
 impl State {
@@ -57,30 +93,43 @@ impl State {
 }
 
 impl Account {
-    /// What a request has that was charged to its tenant or to its own group. So many bytes are for its body.
+    /// What a request has that was charged to its tenant or to its own group.
     #[inline]
     pub(crate) fn new(
         tenant: Group,
         scope: Option<Box<GroupScope>>,
         charge: Charge,
-        request: u64,
+        expected: Expected,
+        (response, window): (u64, u64),
         protocol: Protocol,
-        settings: &Settings,
+        settings: Arc<Settings>,
     ) -> Arc<Account> {
         let group = scope.as_deref().map_or(tenant, |scope| Group::clone(scope));
-        let state = State { charge, request, response: settings.response, failed: None };
-        let patience = settings.patience_ns();
-        Arc::new(Account { state: Mutex::new(state), scope, group, patience, window: settings.window, protocol })
+        let Expected { bytes: expects, promise } = expected;
+        let line = promise.as_ref().map(|promise| Line(Arc::clone(promise.ledger())));
+        let has_answered = false;
+        let state = State { charge, promise, come: 0, expects, request: 0, response, has_answered, failed: None };
+        Arc::new(Account { state: Mutex::new(state), line, scope, group, settings, window, protocol })
     }
 
     /// What a response has alone, to share it with a large frame.
-    pub(crate) fn of_response(charge: Charge, response: u64, patience: u64, window: u64, group: Group) -> Arc<Account> {
-        let state = State { charge, request: ANSWERED, response, failed: None };
-        Arc::new(Account { state: Mutex::new(state), scope: None, group, patience, window, protocol: Protocol::Http })
+    pub(crate) fn of_response(
+        charge: Charge,
+        response: u64,
+        window: u64,
+        settings: Arc<Settings>,
+        group: Group,
+    ) -> Arc<Account> {
+        let response = (response, window);
+        Account::new(group, None, charge, Expected::NOTHING, response, Protocol::Http, settings)
+    }
+
+    pub(crate) fn settings(&self) -> &Arc<Settings> {
+        &self.settings
     }
 
     pub(crate) fn patience(&self) -> Duration {
-        Duration::from_nanos(self.patience)
+        self.settings.patience
     }
 
     /// What is charged now.
@@ -102,44 +151,88 @@ impl Account {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// So many bytes of the request's body have come. What is reserved covers them, or they are charged at once.
-    pub(crate) fn has_read(&self, read: u64) -> Result<(), ChargeError> {
-        let missing = {
-            let state = self.state();
-            read.saturating_sub(state.request)
+    /// A frame has come, and with it so many bytes of the body. It is charged, or waits. Of a stream that goes on after
+    /// the answer each frame is charged alone. `Err`: it has outgrown what was promised, or there is no room at once for a
+    /// request without patience.
+    pub(crate) fn comes(&self, frame: u64, total: u64, is_stream: bool) -> Result<Came, String> {
+        let (due, beyond, promise) = {
+            let mut state = self.state();
+            if is_stream && state.has_answered {
+                drop(state);
+                return Ok(self.comes_alone(frame));
+            }
+            let due = total.min(self.window).saturating_sub(state.come);
+            if due == 0 {
+                return Ok(Came::Charged);
+            }
+            let beyond = due.saturating_sub(state.expects.saturating_sub(state.come));
+            state.come += due;
+            (due, beyond, state.promise.as_mut().map(|promise| promise.split(due)))
         };
-        if missing == 0 {
-            return Ok(());
+        if beyond > 0 {
+            let ledger =
+                promise.as_ref().map_or_else(|| Ledger::of(&self.tenant()), |promise| promise.ledger().clone());
+            let unpromised = due - promise.as_ref().map_or(0, Promise::bytes);
+            let charge = ledger.charge_beside(&self.group, due, unpromised)?;
+            self.add_for_request(charge, due);
+            return Ok(Came::Charged);
         }
-        match self.group().try_charge_now(Bytes(missing)) {
-            Ok(charge) => {
-                self.merge(charge, |state| state.request = state.request.saturating_add(missing));
-                Ok(())
+        let mut promise = promise;
+        let charged = match &mut promise {
+            Some(promise) => Arc::clone(promise.ledger()).come(promise, &self.group, due),
+            None => self.group.charge_if_room(Bytes(due)),
+        };
+        match charged {
+            Some(charge) => {
+                self.add_for_request(charge, due);
+                Ok(Came::Charged)
             }
-            Err(refusal) => {
-                self.fail(Failed::Outgrown(refusal.clone()));
-                Err(refusal)
-            }
+            None => Ok(Came::Waits(Due { charge: self.waits_for(due), of_request: Some(due), promise })),
         }
     }
 
-    /// No more of the body will come: what was reserved for more is given back.
-    pub(crate) fn has_read_all(&self, read: u64) {
-        let given_back = {
-            let mut state = self.state();
-            if state.request == ANSWERED {
-                return;
+    #[cold]
+    fn comes_alone(&self, frame: u64) -> Came {
+        match self.group.charge_if_room(Bytes(frame)) {
+            Some(charge) => Came::Alone(charge),
+            None => Came::Waits(Due { charge: self.waits_for(frame), of_request: None, promise: None }),
+        }
+    }
+
+    fn waits_for(&self, bytes: u64) -> ChargeFuture {
+        self.group.charge_async(Bytes(bytes)).timeout(self.patience())
+    }
+
+    /// What the frame has waited for. Returns it where it is charged alone.
+    pub(crate) fn has_waited(&self, charge: Charge, due: Due) -> Option<Charge> {
+        let alone = match due.of_request {
+            Some(bytes) => {
+                self.add_for_request(charge, bytes);
+                None
             }
-            let surplus = state.request.saturating_sub(read);
-            state.request -= surplus;
-            state.split(surplus)
+            None => Some(charge),
         };
-        drop(given_back);
+        drop(due.promise);
+        alone
+    }
+
+    fn add_for_request(&self, charge: Charge, bytes: u64) {
+        self.merge(charge, |state| state.request = state.request.saturating_add(bytes));
+    }
+
+    /// No more of the body will come: what was promised beyond is no promise any more.
+    pub(crate) fn has_read_all(&self) {
+        let promise = self.state().promise.take();
+        drop(promise);
+    }
+
+    pub(crate) fn has_answered_already(&self) -> bool {
+        self.state().has_answered
     }
 
     /// The handler has answered: of what its request's body took, so much is for the response from here on. Returns what
     /// the response has. `Err`: the body of the request has failed, which is the answer.
-    pub(crate) fn has_answered(&self, response: u64) -> Result<u64, Box<Failed>> {
+    pub(crate) fn has_answered(&self, response: u64) -> Result<u64, Box<Refusal>> {
         let (has, given_back) = {
             let mut state = self.state();
             if let Some(failed) = state.failed.take() {
@@ -147,10 +240,16 @@ impl Account {
             }
             let moved = state.request.min(response);
             let surplus = state.request - moved;
-            state.request = ANSWERED;
+            state.request = 0;
+            state.has_answered = true;
             (state.response + moved, state.split(surplus))
         };
-        drop(given_back);
+        if let Some(given_back) = given_back {
+            drop(given_back);
+            if let Some(Line(ledger)) = &self.line {
+                ledger.look();
+            }
+        }
         Ok(has)
     }
 
@@ -172,13 +271,21 @@ impl Account {
         drop(unmerged);
     }
 
-    pub(crate) fn fail(&self, failed: Failed) {
-        // The old value, a handle on a group, is dropped without the lock.
-        let before = self.state().failed.replace(Box::new(failed));
+    /// The body has failed. It is counted here: after the answer no other place sees it.
+    pub(crate) fn fail(&self, refusal: Refusal) {
+        self.settings.counts.refuses(refusal.kind);
+        // The old value is dropped without the lock.
+        let before = self.state().failed.replace(Box::new(refusal));
         drop(before);
     }
 
-    pub(crate) fn failed(&self) -> Option<Box<Failed>> {
+    /// A frame that has waited in vain.
+    pub(crate) fn fail_refused(&self, refused: &ChargeError, due: u64) {
+        let total = self.bytes().saturating_add(due);
+        self.fail(Refusal::of_charge(refused, &self.tenant(), total, self.patience()));
+    }
+
+    pub(crate) fn failed(&self) -> Option<Box<Refusal>> {
         self.state().failed.take()
     }
 }

@@ -9,14 +9,17 @@ use std::task::{Context, Poll, ready};
 
 use http::{Request, Response};
 use http_body::Body;
-use memcg::{Charge, ChargeFuture};
+use memcg::Charge;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use crate::body::{RequestBody, ResponseBody};
-use crate::order::Order;
+use crate::body::ResponseBody;
+use crate::ledger::Promise;
+use crate::order::{Line, Order};
+use crate::request_body::RequestBody;
 use crate::settings::Settings;
 use crate::stages::{Refusing, Running};
+use crate::verdict::{Answer, Later, Said, Verdict};
 
 pin_project! {
     /// The future of a request: it waits for the tenant, and then runs the inner service's in the group.
@@ -24,6 +27,7 @@ pin_project! {
     pub struct ResponseFuture<S, B, R>
     where
         S: Service<Request<RequestBody<B>>>,
+        B: Body,
     {
         #[pin]
         stage: Stage<S, B, S::Future, R>,
@@ -34,6 +38,8 @@ pin_project! {
     #[project = StageProjection]
     #[project_replace = StageOwned]
     enum Stage<S, B, F, R> {
+        // On the heap, too.
+        Asks { asking: Box<Asking<S, B>> },
         // On the heap: most requests do not wait, and their future is small then.
         Waits { waiting: Box<Waiting<S, B>> },
         // The same. It is charged, and the inner service has to be ready before it is called.
@@ -46,10 +52,19 @@ pin_project! {
     }
 }
 
+/// A request whose classifier says later whose it is.
+pub(crate) struct Asking<S, B> {
+    pub(crate) verdict: Later,
+    /// As in [`Called`].
+    pub(crate) inner: S,
+    pub(crate) request: Request<B>,
+    pub(crate) settings: Arc<Settings>,
+}
+
 /// A request in line.
 pub(crate) struct Waiting<S, B> {
     /// First: its drop leaves the line before the group's own handle goes.
-    pub(crate) charge: ChargeFuture,
+    pub(crate) line: Line,
     pub(crate) called: Called<S, B>,
 }
 
@@ -65,14 +80,23 @@ pub(crate) struct Called<S, B> {
 
 /// A request out of the line. The bytes go back before its group's own handle.
 struct Charged<S, B> {
-    charge: Charge,
-    called: Called<S, B>,
+    /// `None`: it passes uncharged.
+    charged: Option<(Charge, Option<Promise>)>,
+    inner: S,
+    request: Request<B>,
+    order: Option<Order>,
+    settings: Arc<Settings>,
 }
 
 impl<S, B, R> ResponseFuture<S, B, R>
 where
     S: Service<Request<RequestBody<B>>>,
+    B: Body,
 {
+    pub(crate) fn asking(asking: Asking<S, B>) -> Self {
+        ResponseFuture { stage: Stage::Asks { asking: Box::new(asking) } }
+    }
+
     pub(crate) fn waiting(waiting: Waiting<S, B>) -> Self {
         ResponseFuture { stage: Stage::Waits { waiting: Box::new(waiting) } }
     }
@@ -103,33 +127,61 @@ where
         let mut stage = self.project().stage;
         loop {
             match stage.as_mut().project() {
+                StageProjection::Asks { asking } => {
+                    let Verdict(said) = ready!(asking.verdict.as_mut().poll(context));
+                    let said = match said {
+                        Said::Later(later) => {
+                            asking.verdict = later;
+                            continue;
+                        }
+                        Said::Now(said) => said,
+                    };
+                    let done = Stage::Done { body: PhantomData };
+                    let StageOwned::Asks { asking } = stage.as_mut().project_replace(done) else {
+                        unreachable!("it asks whose it is");
+                    };
+                    stage.set(asking.said(said));
+                }
                 StageProjection::Waits { waiting } => {
-                    let charged = ready!(Pin::new(&mut waiting.charge).poll(context));
+                    let Waiting { line, called } = &mut **waiting;
+                    let charged = ready!(line.poll(&called.order, &called.settings, context));
                     let done = Stage::Done { body: PhantomData };
                     let StageOwned::Waits { waiting } = stage.as_mut().project_replace(done) else {
                         unreachable!("it waits");
                     };
-                    let called = waiting.called;
+                    let Waiting { line, called: Called { inner, request, order, settings } } = *waiting;
+                    drop(line);
                     match charged {
-                        Ok(charge) => stage.set(Stage::Readies { charged: Box::new(Charged { charge, called }) }),
-                        Err(refused) => {
-                            let Called { inner, request, order, settings } = called;
-                            drop(inner);
-                            let refusing = Box::pin(order.refuse(&refused, request, &settings));
+                        Ok(charged) => {
+                            let (charged, order) = (Some(charged), Some(order));
+                            let charged = Box::new(Charged { charged, inner, request, order, settings });
+                            stage.set(Stage::Readies { charged });
+                        }
+                        Err(refusal) => {
+                            drop((inner, order));
+                            let refusing = Box::pin(Refusing::new(refusal, request, &settings));
                             stage.set(Stage::Refused { refusing });
                         }
                     }
                 }
                 StageProjection::Readies { charged } => {
-                    let ready = ready!(charged.called.inner.poll_ready(context));
+                    let ready = ready!(charged.inner.poll_ready(context));
                     let done = Stage::Done { body: PhantomData };
                     let StageOwned::Readies { charged } = stage.as_mut().project_replace(done) else {
                         unreachable!("it asks whether the inner service is ready");
                     };
-                    let Charged { charge, called: Called { mut inner, request, order, settings } } = *charged;
+                    let Charged { charged, mut inner, request, order, settings } = *charged;
                     ready?;
-                    let running = order.call(&mut inner, request, charge, &settings);
-                    stage.set(Stage::Runs { running });
+                    match (order, charged) {
+                        (Some(order), Some(charged)) => {
+                            let running = order.call(&mut inner, request, charged, &settings);
+                            stage.set(Stage::Runs { running });
+                        }
+                        _ => {
+                            let future = inner.call(request.map(RequestBody::uncharged));
+                            stage.set(Stage::Passed { future });
+                        }
+                    }
                 }
                 StageProjection::Runs { running } => return running.poll(context),
                 StageProjection::Passed { future } => {
@@ -147,9 +199,45 @@ where
     }
 }
 
+impl<S, B> Asking<S, B>
+where
+    B: Body,
+{
+    /// What follows where it is known whose request it is.
+    fn said<F, R>(self: Box<Self>, said: Answer) -> Stage<S, B, F, R> {
+        let Asking { inner, request, settings, .. } = *self;
+        let order = match said {
+            Ok(Some(tenant)) => Order::new(tenant, &request, &settings),
+            Ok(None) => {
+                let (charged, order) = (None, None);
+                return Stage::Readies { charged: Box::new(Charged { charged, inner, request, order, settings }) };
+            }
+            Err(refusal) => Err(refusal),
+        };
+        let refusal = match order {
+            Ok(order) if settings.patience.is_zero() => match order.charge_at_once() {
+                Ok(charged) => {
+                    let (charged, order) = (Some(charged), Some(order));
+                    return Stage::Readies { charged: Box::new(Charged { charged, inner, request, order, settings }) };
+                }
+                Err(refusal) => refusal,
+            },
+            Ok(order) => {
+                let line = Line::of(&order, &settings);
+                let called = Called { inner, request, order, settings };
+                return Stage::Waits { waiting: Box::new(Waiting { line, called }) };
+            }
+            Err(refusal) => refusal,
+        };
+        drop(inner);
+        Stage::Refused { refusing: Box::pin(Refusing::new(refusal, request, &settings)) }
+    }
+}
+
 impl<S, B, R> fmt::Debug for ResponseFuture<S, B, R>
 where
     S: Service<Request<RequestBody<B>>>,
+    B: Body,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ResponseFuture").finish_non_exhaustive()

@@ -13,6 +13,7 @@ use crate::refusal::Refusal;
 
 const UNKNOWN: u8 = 2;
 const INVALID_ARGUMENT: u8 = 3;
+const DEADLINE_EXCEEDED: u8 = 4;
 const NOT_FOUND: u8 = 5;
 const PERMISSION_DENIED: u8 = 7;
 const RESOURCE_EXHAUSTED: u8 = 8;
@@ -24,6 +25,7 @@ fn code(refusal: &Refusal) -> u8 {
         // With a time to come back a group is full; without one the tenant is offline.
         _ if refusal.retry_after.is_some() => RESOURCE_EXHAUSTED,
         StatusCode::PAYLOAD_TOO_LARGE | StatusCode::TOO_MANY_REQUESTS => RESOURCE_EXHAUSTED,
+        StatusCode::REQUEST_TIMEOUT => DEADLINE_EXCEEDED,
         StatusCode::SERVICE_UNAVAILABLE => UNAVAILABLE,
         StatusCode::BAD_REQUEST => INVALID_ARGUMENT,
         StatusCode::UNAUTHORIZED => UNAUTHENTICATED,
@@ -77,10 +79,13 @@ fn any(status: &mut Vec<u8>, url: &str, value: &[u8]) {
     bytes(status, 3, &any);
 }
 
-/// `google.protobuf.Duration retry_delay = 1`, of `int64 seconds = 1`.
+/// `google.protobuf.Duration retry_delay = 1`, of `int64 seconds = 1; int32 nanos = 2`.
 fn retry_info(time: Duration) -> Vec<u8> {
     let (mut info, mut delay) = (Vec::new(), Vec::new());
     number(&mut delay, 1, time.as_secs());
+    if time.subsec_nanos() > 0 {
+        number(&mut delay, 2, u64::from(time.subsec_nanos()));
+    }
     bytes(&mut info, 1, &delay);
     info
 }

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use memcg::{Charge, Group};
 
-use crate::account::{Account, Failed};
+use crate::account::Account;
 use crate::protocol::Protocol;
+use crate::refusal::Refusal;
+use crate::settings::Settings;
 
 /// What a request holds: of its future, and after that of the body of its response.
 pub(crate) enum Hold {
@@ -20,10 +22,9 @@ pub(crate) struct Alone {
     pub(crate) charge: Charge,
     /// Of the charge: for the response.
     pub(crate) response: u64,
-    /// How long a frame of the response may wait for room, in nanoseconds.
-    pub(crate) patience: u64,
-    /// The most bytes to reserve for a body.
+    /// The most bytes to charge for a response before it is sent.
     pub(crate) window: u64,
+    pub(crate) settings: Arc<Settings>,
     /// Below the charge, whose bytes are given back first.
     pub(crate) group: Group,
 }
@@ -45,11 +46,16 @@ impl Hold {
         }
     }
 
-    pub(crate) fn patience(&self) -> Duration {
+    pub(crate) fn settings(&self) -> &Arc<Settings> {
         match self {
-            Hold::Alone(alone) => Duration::from_nanos(alone.patience),
-            Hold::Shared(account) => account.patience(),
+            Hold::Alone(alone) => &alone.settings,
+            Hold::Shared(account) => account.settings(),
         }
+    }
+
+    /// How long a frame of the response may wait for room.
+    pub(crate) fn patience(&self) -> Duration {
+        self.settings().patience
     }
 
     /// The most bytes to charge for a response before it is sent.
@@ -71,7 +77,7 @@ impl Hold {
     /// The handler has answered with so many bytes. Returns what the response has. `Err`: the body of the request has
     /// failed, which is the answer.
     #[inline]
-    pub(crate) fn has_answered(&self, response: u64) -> Result<u64, Box<Failed>> {
+    pub(crate) fn has_answered(&self, response: u64) -> Result<u64, Box<Refusal>> {
         match self {
             Hold::Alone(alone) => Ok(alone.response),
             Hold::Shared(account) => account.has_answered(response),
@@ -79,7 +85,7 @@ impl Hold {
     }
 
     /// Why the body of the request has failed.
-    pub(crate) fn failed(&self) -> Option<Box<Failed>> {
+    pub(crate) fn failed(&self) -> Option<Box<Refusal>> {
         match self {
             Hold::Alone(_) => None,
             Hold::Shared(account) => account.failed(),
@@ -106,8 +112,8 @@ impl Hold {
     /// The same with one more owner.
     pub(crate) fn share(self) -> (Hold, Arc<Account>) {
         let account = match self {
-            Hold::Alone(Alone { charge, response, patience, window, group }) => {
-                Account::of_response(charge, response, patience, window, group)
+            Hold::Alone(Alone { charge, response, window, settings, group }) => {
+                Account::of_response(charge, response, window, settings, group)
             }
             Hold::Shared(account) => account,
         };

@@ -8,9 +8,10 @@ use http::Request;
 use memcg::Limits;
 use tower_layer::Layer;
 
-use crate::refusal::Verdict;
+use crate::figures::Figures;
 use crate::service::Admission;
 use crate::settings::Settings;
+use crate::verdict::Verdict;
 
 /// A layer that charges each request to the group of its tenant before the inner service runs. Where the bytes do not fit
 /// the request waits for a while, and is then answered with 413, 429 or 503.
@@ -76,16 +77,7 @@ impl<C> AdmissionLayer<C> {
         C: Fn(&Request<B>) -> V,
         V: Into<Verdict>,
     {
-        let settings = Settings {
-            overhead: 16 << 10,
-            unknown: 64 << 10,
-            window: u64::MAX,
-            response: 64 << 10,
-            patience: Duration::from_secs(1),
-            drain: 16 << 20,
-            request_group: None,
-        };
-        AdmissionLayer { classify: Arc::new(classify), settings: Arc::new(settings) }
+        AdmissionLayer { classify: Arc::new(classify), settings: Arc::new(Settings::new()) }
     }
 
     fn with(mut self, set: impl FnOnce(&mut Settings)) -> Self {
@@ -95,21 +87,21 @@ impl<C> AdmissionLayer<C> {
 
     /// Sets the bytes that each request takes beside its bodies: its head, and what the handler holds. 16 KiB by default.
     pub fn overhead(self, bytes: usize) -> Self {
-        self.with(|settings| settings.overhead = bytes as u64)
+        self.with(|settings| settings.weight.overhead = bytes as u64)
     }
 
     /// Sets the bytes to reserve for the body of a request that does not say its length. 64 KiB by default. A body that
     /// outgrows them is charged as it comes, never waits, and is answered with 413 where there is no room. Nothing is
     /// reserved for a body that has ended, as that of a GET.
     pub fn unknown_body(self, bytes: usize) -> Self {
-        self.with(|settings| settings.unknown = bytes as u64)
+        self.with(|settings| settings.weight.unknown = bytes as u64)
     }
 
     /// Sets the most bytes to reserve for a body, of a request or of a response, whatever its length: for handlers that do
     /// not buffer bodies, but pass on or drop what they have read. Without it a body that is larger than a max gets 413, and
     /// a long stream is charged to its sum until the handler answers.
     pub fn body_window(self, bytes: usize) -> Self {
-        self.with(|settings| settings.window = bytes as u64)
+        self.with(|settings| settings.weight.window = bytes as u64)
     }
 
     /// Sets the bytes to reserve for a response: what is handed to the connection and may not be sent yet. 64 KiB by
@@ -120,7 +112,7 @@ impl<C> AdmissionLayer<C> {
     /// stream end early. A frame above 8 KiB
     /// keeps what the request holds until the connection has sent it.
     pub fn response(self, bytes: usize) -> Self {
-        self.with(|settings| settings.response = bytes as u64)
+        self.with(|settings| settings.weight.response = bytes as u64)
     }
 
     /// Sets how long a request may wait for room. 1 second by default; zero sheds at once.
@@ -134,6 +126,28 @@ impl<C> AdmissionLayer<C> {
     /// server ends it, and it holds no bytes meanwhile.
     pub fn drain(self, bytes: usize) -> Self {
         self.with(|settings| settings.drain = bytes as u64)
+    }
+
+    /// Sets how long the body of a request may bring nothing while its reader waits for it. 30 seconds by default. It then
+    /// fails, and the client gets 408, whatever the handler answers. The time that the handler takes, or that the layer
+    /// holds the body back, does not count. A body of unknown length is a stream once the handler has answered, and has all
+    /// the time. A refused request whose body is [drained](Self::drain) gets its answer after this time.
+    ///
+    /// [`Duration::MAX`] gives all the time to each body, also where it brings less than the [least rate](Self::least_rate).
+    pub fn body_timeout(self, time: Duration) -> Self {
+        self.with(|settings| settings.body_timeout = time)
+    }
+
+    /// Sets the bytes a second that the body of a request has to bring, 500 by default. 0 asks for no rate. A body may keep
+    /// its reader waiting for the [time](Self::body_timeout) that a body has, and for a second more for each so many bytes
+    /// that have come. It then fails, and the client gets 408.
+    pub fn least_rate(self, bytes: usize) -> Self {
+        self.with(|settings| settings.least_rate = bytes as u64)
+    }
+
+    /// Returns the figures of this layer and its clones: refusals by their reason, and how long requests wait.
+    pub fn figures(&self) -> Figures {
+        Figures(Arc::clone(&self.settings.counts))
     }
 
     /// Gives each request a group of its own below its tenant's, without a name and with these limits. It ends with the

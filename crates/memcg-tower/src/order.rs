@@ -1,39 +1,70 @@
 //! What a request is charged, and how it is called or refused.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
-use http::Request;
+use http::header::UPGRADE;
+use http::{Method, Request};
 use http_body::Body;
-use memcg::{Charge, ChargeError, Group, GroupName, GroupScope};
+use memcg::{Bytes, Charge, ChargeFuture, Group, GroupName, GroupScope};
 use tower_service::Service;
 
-use crate::account::{Account, Admitted};
-use crate::body::RequestBody;
+use crate::account::{Account, Admitted, Expected};
+use crate::figures::Wait;
 use crate::hold::{Alone, Hold};
+use crate::ledger::{Ledger, Promise, Turn};
 use crate::protocol::Protocol;
 use crate::refusal::Refusal;
-use crate::settings::Settings;
-use crate::stages::{Refusing, Running};
+use crate::request_body::RequestBody;
+use crate::settings::{Settings, Weighed, Weight};
+use crate::stages::Running;
+
+/// A body of at most so many bytes makes no promise: it comes in one frame, and is charged then.
+const SMALL: u64 = 8 << 10;
 
 /// What a request is charged, and to which group.
 pub(crate) struct Order {
-    pub(crate) tenant: Group,
+    tenant: Group,
     /// The request's own group, where it has one.
     scope: Option<Box<GroupScope>>,
-    pub(crate) request: u64,
-    /// The request has no body, or one that has ended.
-    has_ended: bool,
-    pub(crate) bytes: u64,
+    /// The overhead and the response, which are charged before it runs.
+    own: u64,
+    /// What its body is to bring.
+    expects: u64,
+    body: Kind,
+    response: u64,
+    window: u64,
+    /// Its connection may go on after the answer, with another protocol.
+    upgrades: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// There is none, or it has ended.
+    Ended,
+    /// The head says its length.
+    Known,
+    Unknown,
 }
 
 impl Order {
     /// `Err`: the request gets no group of its own.
-    pub(crate) fn new<B: Body>(tenant: Group, body: &B, settings: &Settings) -> Result<Order, Refusal> {
-        let has_ended = body.is_end_stream();
-        // The length that the head says. An upper bound alone, as that of a decompressed body, is no length.
-        let length = || body.size_hint().exact().unwrap_or(settings.unknown).min(settings.window);
-        let request = if has_ended { 0 } else { length() };
-        let bytes = settings.overhead.saturating_add(settings.response).saturating_add(request);
+    #[inline]
+    pub(crate) fn new<B: Body>(weighed: Weighed, request: &Request<B>, settings: &Settings) -> Result<Order, Refusal> {
+        let Weight { overhead, unknown, window, response } = weighed.weight(settings.weight);
+        let tenant = weighed.tenant;
+        let body = request.body();
+        let (body, expects) = if body.is_end_stream() {
+            (Kind::Ended, 0)
+        } else {
+            // An upper bound alone, as that of a decompressed body, is no length.
+            match body.size_hint().exact() {
+                Some(length) => (Kind::Known, length.min(window)),
+                None => (Kind::Unknown, unknown.min(window)),
+            }
+        };
         let scope = match settings.request_group {
             Some(limits) => match tenant.scope(GroupName::Unnamed, limits) {
                 Ok(scope) => Some(Box::new(scope)),
@@ -41,62 +72,202 @@ impl Order {
             },
             None => None,
         };
-        Ok(Order { tenant, scope, request, has_ended, bytes })
+        let own = overhead.saturating_add(response);
+        let upgrades = request.headers().contains_key(UPGRADE) || request.method() == Method::CONNECT;
+        Ok(Order { tenant, scope, own, expects, body, response, window, upgrades })
     }
 
     pub(crate) fn group(&self) -> &Group {
         self.scope.as_deref().map_or(&self.tenant, |scope| scope)
     }
 
-    /// The answer to a request that never runs, and its body where that is drained first.
-    pub(crate) fn refuse<B: Body, R>(
-        self,
-        refused: &ChargeError,
-        request: Request<B>,
-        settings: &Settings,
-    ) -> Refusing<B, R> {
-        let refusal = Refusal::of_charge(refused, &self.tenant, self.bytes, settings.patience);
-        Refusing::new(refusal, request, settings)
+    /// Where it promises something, or others of its tenant wait to.
+    #[inline]
+    fn ledger(&self) -> Option<Arc<Ledger>> {
+        if self.expects > SMALL { Some(Ledger::of(&self.tenant)) } else { Ledger::with_line(&self.tenant) }
+    }
+
+    fn total(&self) -> u64 {
+        self.own.saturating_add(self.expects)
+    }
+
+    /// Charges it where there is room and none waits. `Err`: where it has to wait, or is refused.
+    #[inline]
+    pub(crate) fn charge_if_room(&self) -> Result<(Charge, Option<Promise>), Option<Arc<Ledger>>> {
+        let Some(ledger) = self.ledger() else {
+            return self.group().charge_if_room(Bytes(self.own)).map(|charge| (charge, None)).ok_or(None);
+        };
+        let is_never = self.scope.is_some() && self.total() > self.group().effective_max();
+        let promise = if is_never { None } else { ledger.promise(self.total()) };
+        let Some(mut promise) = promise else { return Err(Some(ledger)) };
+        match self.group().charge_if_room(Bytes(self.own)) {
+            Some(charge) => {
+                promise.shrink(self.own);
+                Ok((charge, Some(promise)))
+            }
+            None => Err(Some(ledger)),
+        }
+    }
+
+    /// Why it can never be charged: a max is too low, or the tenant is offline.
+    fn never_fits(&self) -> Option<Refusal> {
+        let total = self.total();
+        if total <= self.group().effective_max() && !self.tenant.is_offline() {
+            return None;
+        }
+        match self.group().try_charge_undelayed(Bytes(total)) {
+            // The max was raised.
+            Ok(_) => None,
+            Err(refused) => Some(Refusal::of_charge(&refused, &self.tenant, total, Duration::ZERO)),
+        }
+    }
+
+    /// Charges it at once, with reclaim.
+    pub(crate) fn charge_now(&self, ledger: Option<&Arc<Ledger>>) -> Result<(Charge, Option<Promise>), Refusal> {
+        if let Some(refusal) = self.never_fits() {
+            return Err(refusal);
+        }
+        let mut promise = match ledger {
+            None => None,
+            Some(ledger) => match ledger.join(self.total()).now() {
+                Some(promise) => Some(promise),
+                None => return Err(self.no_room_beside(ledger, Duration::ZERO)),
+            },
+        };
+        match self.group().try_charge_undelayed(Bytes(self.own)) {
+            Ok((charge, _)) => {
+                if let Some(promise) = &mut promise {
+                    promise.shrink(self.own);
+                }
+                Ok((charge, promise))
+            }
+            Err(refused) => Err(Refusal::of_charge(&refused, &self.tenant, self.own, Duration::ZERO)),
+        }
+    }
+
+    /// Charges it, or says why not, for a request without patience.
+    pub(crate) fn charge_at_once(&self) -> Result<(Charge, Option<Promise>), Refusal> {
+        match self.charge_if_room() {
+            Ok(charged) => Ok(charged),
+            Err(ledger) => self.charge_now(ledger.as_ref()),
+        }
+    }
+
+    fn no_room_beside(&self, ledger: &Ledger, waited: Duration) -> Refusal {
+        let total = self.total();
+        Refusal::of_promises(ledger.refuses(self.group(), total), &self.tenant, total, waited)
     }
 
     /// The request is admitted. Returns what it holds, and what its body takes part in.
     #[inline]
-    pub(crate) fn admit<B>(
+    fn admit<B>(
         self,
-        charge: Charge,
+        (charge, promise): (Charge, Option<Promise>),
         request: &mut Request<B>,
-        settings: &Settings,
+        settings: &Arc<Settings>,
     ) -> (Hold, Option<Arc<Account>>) {
-        if self.has_ended && self.scope.is_none() {
-            let (response, patience, window) = (settings.response, settings.patience_ns(), settings.window);
-            return (Hold::Alone(Alone { charge, response, patience, window, group: self.tenant }), None);
+        let (response, window, settings) = (self.response, self.window, Arc::clone(settings));
+        let has_ended = self.body == Kind::Ended;
+        if has_ended && self.scope.is_none() && !self.upgrades {
+            return (Hold::Alone(Alone { charge, response, window, settings, group: self.tenant }), None);
         }
         // Only the failure of a body becomes an answer from here on.
-        let protocol = if self.has_ended { Protocol::Http } else { Protocol::of(request.headers()) };
-        let has_group = self.scope.is_some();
-        let account = Account::new(self.tenant, self.scope, charge, self.request, protocol, settings);
-        if has_group {
-            request.extensions_mut().insert(Admitted(Arc::clone(&account)));
-        }
-        let of_body = (!self.has_ended).then(|| Arc::clone(&account));
+        let protocol = if has_ended { Protocol::Http } else { Protocol::of(request.headers()) };
+        let expected = Expected { bytes: self.expects, promise };
+        let response = (response, window);
+        let account = Account::new(self.tenant, self.scope, charge, expected, response, protocol, settings);
+        request.extensions_mut().insert(Admitted(Arc::clone(&account)));
+        let of_body = (!has_ended).then(|| Arc::clone(&account));
         (Hold::Shared(account), of_body)
     }
 
     /// Calls the inner service for a request that is admitted, in its group.
+    #[inline(always)]
     pub(crate) fn call<S, B, R>(
         self,
         inner: &mut S,
         mut request: Request<B>,
-        charge: Charge,
-        settings: &Settings,
+        charged: (Charge, Option<Promise>),
+        settings: &Arc<Settings>,
     ) -> Running<S::Future, R>
     where
         S: Service<Request<RequestBody<B>>>,
+        B: Body,
     {
-        let reserved = self.request;
-        let (hold, of_body) = self.admit(charge, &mut request, settings);
-        let request = request.map(|body| RequestBody::new(body, of_body, reserved, settings.window));
+        let is_stream = self.body == Kind::Unknown;
+        let (hold, of_body) = self.admit(charged, &mut request, settings);
+        let request = request.map(|body| RequestBody::new(body, of_body, is_stream));
         let future = hold.group().run(|| inner.call(request));
         Running::new(future, hold)
+    }
+}
+
+/// A request in line: first for room beside what is promised to its tenant, then for the bytes that it takes itself.
+pub(crate) struct Line {
+    /// First: its drop leaves the line of the group before all else goes.
+    charge: Option<ChargeFuture>,
+    turn: Option<Turn>,
+    promise: Option<Promise>,
+    /// It was looked at whether it can be charged at all.
+    may_fit: bool,
+    wait: Wait,
+}
+
+impl Line {
+    pub(crate) fn new(order: &Order, ledger: Option<Arc<Ledger>>, settings: &Settings) -> Line {
+        let turn = ledger.map(|ledger| ledger.join(order.total()));
+        Line { charge: None, turn, promise: None, may_fit: false, wait: Wait::begins(&settings.counts) }
+    }
+
+    /// Of a request whose tenant was not known before. Most do not wait: the first poll says so.
+    pub(crate) fn of(order: &Order, settings: &Settings) -> Line {
+        Line::new(order, order.ledger(), settings)
+    }
+
+    pub(crate) fn poll(
+        &mut self,
+        order: &Order,
+        settings: &Settings,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(Charge, Option<Promise>), Refusal>> {
+        let ended = ready!(self.poll_on(order, settings, context));
+        self.wait.ends();
+        Poll::Ready(ended)
+    }
+
+    fn poll_on(
+        &mut self,
+        order: &Order,
+        settings: &Settings,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(Charge, Option<Promise>), Refusal>> {
+        if !self.may_fit {
+            if let Some(refusal) = order.never_fits() {
+                return Poll::Ready(Err(refusal));
+            }
+            self.may_fit = true;
+        }
+        if let Some(turn) = &mut self.turn {
+            let until = self.wait.since.checked_add(settings.patience);
+            let Some(promise) = ready!(turn.poll(until, context)) else {
+                return Poll::Ready(Err(order.no_room_beside(turn.ledger(), self.wait.since.elapsed())));
+            };
+            self.promise = Some(promise);
+            self.turn = None;
+        }
+        let charge = self.charge.get_or_insert_with(|| {
+            let left = settings.patience.saturating_sub(self.wait.since.elapsed());
+            order.group().charge_async(Bytes(order.own)).timeout(left)
+        });
+        let charged = ready!(Pin::new(charge).poll(context));
+        Poll::Ready(match charged {
+            Ok(charge) => {
+                if let Some(promise) = &mut self.promise {
+                    promise.shrink(order.own);
+                }
+                Ok((charge, self.promise.take()))
+            }
+            Err(refused) => Err(Refusal::of_charge(&refused, &order.tenant, order.own, settings.patience)),
+        })
     }
 }

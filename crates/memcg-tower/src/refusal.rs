@@ -1,19 +1,22 @@
 //! What a request that is not admitted is answered.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::StatusCode;
 use memcg::{ChargeError, CreateError, Group};
 
-use crate::account::Failed;
+use crate::figures::Kind;
+use crate::pace::TooSlow;
 
 /// The answer to a request that does not run: what `classify` returns for one that has no tenant, or may not have it.
 ///
 /// A client of gRPC gets the code of the status: `INVALID_ARGUMENT` for 400, `UNAUTHENTICATED` for 401,
-/// `PERMISSION_DENIED` for 403, `NOT_FOUND` for 404, `RESOURCE_EXHAUSTED` for 413 and 429, `UNAVAILABLE` for 503, and
-/// `UNKNOWN` for all others.
+/// `PERMISSION_DENIED` for 403, `NOT_FOUND` for 404, `DEADLINE_EXCEEDED` for 408, `RESOURCE_EXHAUSTED` for 413 and 429,
+/// `UNAVAILABLE` for 503, and `UNKNOWN` for all others.
 #[derive(Clone, Debug)]
 pub struct Refusal {
+    pub(crate) kind: Kind,
     pub(crate) status: StatusCode,
     pub(crate) text: String,
     /// The group that is full.
@@ -22,10 +25,21 @@ pub struct Refusal {
     pub(crate) retry_after: Option<Duration>,
 }
 
-/// At least a second, which is the unit of the header.
+/// When to come back: at least after the time that a charge has waited and would be delayed, in whole seconds. Clients
+/// that are refused together come back spread over twice that time, and a second, more.
 fn retry_after(waited: Duration, delay: Duration) -> Duration {
-    let time = waited.saturating_add(delay).max(Duration::from_secs(1));
-    Duration::from_secs(time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0)))
+    // The golden ratio, as a part of 2^32: however many there are, its multiples lie evenly.
+    const STEP: u64 = 2_654_435_769;
+    static REFUSALS: AtomicU64 = AtomicU64::new(0);
+    let part = REFUSALS.fetch_add(1, Ordering::Relaxed).wrapping_mul(STEP) as u32;
+    spread(waited.saturating_add(delay), part)
+}
+
+/// The least time and a part, of 2^32, of what it is spread over.
+fn spread(least: Duration, part: u32) -> Duration {
+    let seconds = least.as_secs().saturating_add(u64::from(least.subsec_nanos() > 0)).clamp(1, 1 << 31);
+    let over = Duration::from_secs(2 * seconds + 1);
+    Duration::from_secs(seconds) + over.mul_f64(f64::from(part) / f64::from(u32::MAX))
 }
 
 impl Refusal {
@@ -41,7 +55,7 @@ impl Refusal {
     pub fn new(status: StatusCode, text: impl Into<String>) -> Refusal {
         let is_error = status.as_u16() >= 400;
         let status = if is_error { status } else { StatusCode::INTERNAL_SERVER_ERROR };
-        Refusal { status, text: text.into(), group: None, retry_after: None }
+        Refusal { kind: Kind::Classifier, status, text: text.into(), group: None, retry_after: None }
     }
 
     /// A charge of `bytes` to `tenant`, or to a group below it, was refused.
@@ -50,68 +64,81 @@ impl Refusal {
         let Some(limit) = refused.over_limit() else {
             // Offline or cancelled. Another server may have the tenant.
             let group = Some(refused.group().path());
-            return Refusal { status: StatusCode::SERVICE_UNAVAILABLE, text, group, retry_after: None };
+            let status = StatusCode::SERVICE_UNAVAILABLE;
+            return Refusal { kind: Kind::Offline, status, text, group, retry_after: None };
         };
         let group = Some(limit.group().path());
         if bytes > limit.max() {
-            return Refusal { status: StatusCode::PAYLOAD_TOO_LARGE, text, group, retry_after: None };
+            let status = StatusCode::PAYLOAD_TOO_LARGE;
+            return Refusal { kind: Kind::TooLarge, status, text, group, retry_after: None };
         }
         let is_above = tenant.ancestors().any(|ancestor| &ancestor == limit.group());
-        let status = if is_above { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::TOO_MANY_REQUESTS };
+        let (kind, status) = if is_above {
+            (Kind::AboveFull, StatusCode::SERVICE_UNAVAILABLE)
+        } else {
+            (Kind::TenantFull, StatusCode::TOO_MANY_REQUESTS)
+        };
         let waited = match refused {
             ChargeError::TimedOut { waited, .. } => *waited,
             _ => patience,
         };
         let delay = tenant.high_delay(memcg::Bytes(bytes));
-        Refusal { status, text, group, retry_after: Some(retry_after(waited, delay)) }
+        Refusal { kind, status, text, group, retry_after: Some(retry_after(waited, delay)) }
     }
 
-    /// The body of a request of `tenant` has failed.
-    pub(crate) fn of_body(failed: &Failed, tenant: &Group, patience: Duration) -> Refusal {
-        match failed {
-            Failed::Outgrown(refused) => {
-                let group = refused.over_limit().map(|limit| limit.group().path());
-                let text = format!("the body is larger than what was reserved for it: {refused}");
-                Refusal { status: StatusCode::PAYLOAD_TOO_LARGE, text, group, retry_after: None }
-            }
-            // Of 0 bytes, which are never too large.
-            Failed::Refused(refused) => Refusal::of_charge(refused, tenant, 0, patience),
-        }
+    /// What the tenant has promised leaves no room for the body, which has waited so long.
+    pub(crate) fn of_promises(text: String, tenant: &Group, bytes: u64, waited: Duration) -> Refusal {
+        let retry_after = Some(retry_after(waited, tenant.high_delay(memcg::Bytes(bytes))));
+        let (kind, status) = (Kind::TenantFull, StatusCode::TOO_MANY_REQUESTS);
+        Refusal { kind, status, text, group: Some(tenant.path()), retry_after }
+    }
+
+    /// A body has outgrown what it had promised.
+    pub(crate) fn of_outgrown(refused: &str, group: &Group) -> Refusal {
+        let text = format!("the body is larger than what was promised for it: {refused}");
+        let (kind, status) = (Kind::Outgrown, StatusCode::PAYLOAD_TOO_LARGE);
+        Refusal { kind, status, text, group: Some(group.path()), retry_after: None }
+    }
+
+    /// A body has come too slowly.
+    pub(crate) fn of_slow(slow: &TooSlow) -> Refusal {
+        let text = format!("the body comes too slowly: {slow}");
+        Refusal { kind: Kind::TooSlow, status: StatusCode::REQUEST_TIMEOUT, text, group: None, retry_after: None }
+    }
+
+    /// A response of known length was refused.
+    pub(crate) fn of_response(self) -> Refusal {
+        let kind = if self.kind == Kind::TooLarge { Kind::ResponseTooLarge } else { self.kind };
+        Refusal { kind, ..self }
     }
 
     /// The request got no group of its own.
     pub(crate) fn of_group(refused: &CreateError, tenant: &Group) -> Refusal {
         let retry_after = match refused {
-            CreateError::Full { .. } | CreateError::Memory { .. } => Some(Duration::from_secs(1)),
+            CreateError::Full { .. } | CreateError::Memory { .. } => Some(retry_after(Duration::ZERO, Duration::ZERO)),
             _ => None,
         };
         let (text, group) = (refused.to_string(), Some(tenant.path()));
-        Refusal { status: StatusCode::SERVICE_UNAVAILABLE, text, group, retry_after }
+        Refusal { kind: Kind::NoGroup, status: StatusCode::SERVICE_UNAVAILABLE, text, group, retry_after }
     }
 }
 
-/// Whose request it is, as `classify` says. A closure returns what becomes one: `Option<Group>`, or a `Result` of it or of
-/// a `Group`, whose error is the answer.
-///
-/// `None` lets the request pass uncharged. A service whose requests all have a tenant returns `Result<Group, Refusal>`: no
-/// request of it runs uncharged.
-#[derive(Debug)]
-pub struct Verdict(pub(crate) Result<Option<Group>, Refusal>);
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl From<Option<Group>> for Verdict {
-    fn from(tenant: Option<Group>) -> Verdict {
-        Verdict(Ok(tenant))
-    }
-}
-
-impl From<Result<Option<Group>, Refusal>> for Verdict {
-    fn from(tenant: Result<Option<Group>, Refusal>) -> Verdict {
-        Verdict(tenant)
-    }
-}
-
-impl From<Result<Group, Refusal>> for Verdict {
-    fn from(tenant: Result<Group, Refusal>) -> Verdict {
-        Verdict(tenant.map(Some))
+    #[test]
+    fn clients_come_back_spread() {
+        assert_eq!(spread(Duration::ZERO, 0), Duration::from_secs(1));
+        assert_eq!(spread(Duration::from_secs(1), u32::MAX), Duration::from_secs(4));
+        assert_eq!(spread(Duration::from_millis(2500), 1 << 31).as_millis(), 6500);
+        assert!(spread(Duration::MAX, u32::MAX) > Duration::from_secs(1 << 31));
+        // Of 1,000 that are refused together, no tenth of the time has more than a few above a tenth.
+        let mut tenths = [0; 10];
+        for _ in 0..1000 {
+            let time = retry_after(Duration::from_secs(9), Duration::from_secs(1)) - Duration::from_secs(10);
+            tenths[(time.as_millis() / 2100) as usize] += 1;
+        }
+        assert!(tenths.iter().all(|tenth| (80..120).contains(tenth)), "{tenths:?}");
     }
 }

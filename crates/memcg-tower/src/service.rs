@@ -9,12 +9,13 @@ use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
-use crate::body::{RequestBody, ResponseBody};
-use crate::future::{Called, ResponseFuture, Waiting};
-use crate::order::Order;
-use crate::refusal::Verdict;
+use crate::body::ResponseBody;
+use crate::future::{Asking, Called, ResponseFuture, Waiting};
+use crate::order::{Line, Order};
+use crate::request_body::RequestBody;
 use crate::settings::Settings;
-use crate::stages::{Refusing, Running};
+use crate::stages::Refusing;
+use crate::verdict::{Said, Verdict};
 
 /// The service that [`AdmissionLayer`](crate::AdmissionLayer) makes.
 ///
@@ -71,20 +72,26 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        let Verdict(verdict) = (self.shared.classify)(&request).into();
-        let tenant = match verdict {
-            Ok(Some(tenant)) => tenant,
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let Verdict(said) = (self.shared.classify)(&request).into();
+        let settings = &self.shared.settings;
+        let tenant = match said {
+            Said::Now(Ok(Some(tenant))) => tenant,
             // The current group is that of the caller, as it is without this layer.
-            Ok(None) => return ResponseFuture::passed(self.inner.call(request.map(RequestBody::uncharged))),
-            Err(refusal) => {
-                let refusing = Refusing::new(refusal, request, &self.shared.settings);
+            Said::Now(Ok(None)) => return ResponseFuture::passed(self.inner.call(request.map(RequestBody::uncharged))),
+            Said::Now(Err(refusal)) => {
+                let refusing = Refusing::new(refusal, request, settings);
                 self.release();
                 return ResponseFuture::refused(refusing);
             }
+            Said::Later(verdict) => {
+                let settings = Arc::clone(settings);
+                self.release();
+                let inner = self.inner.clone();
+                return ResponseFuture::asking(Asking { verdict, inner, request, settings });
+            }
         };
-        let settings = &*self.shared.settings;
-        let order = match Order::new(tenant, request.body(), settings) {
+        let order = match Order::new(tenant, &request, settings) {
             Ok(order) => order,
             Err(refusal) => {
                 let refusing = Refusing::new(refusal, request, settings);
@@ -92,30 +99,28 @@ where
                 return ResponseFuture::refused(refusing);
             }
         };
-        if let Some(charge) = order.group().charge_if_room(memcg::Bytes(order.bytes)) {
-            // Written out: each function in between that takes the request or returns the future moves it once more.
-            let reserved = order.request;
-            let (hold, of_body) = order.admit(charge, &mut request, settings);
-            let request = request.map(|body| RequestBody::new(body, of_body, reserved, settings.window));
-            let future = hold.group().run(|| self.inner.call(request));
-            return ResponseFuture::running(Running::new(future, hold));
-        }
+        let ledger = match order.charge_if_room() {
+            Ok(charged) => return ResponseFuture::running(order.call(&mut self.inner, request, charged, settings)),
+            Err(ledger) => ledger,
+        };
         if settings.patience.is_zero() {
             // The future of a charge would first look for a thread that ends its wait.
-            return match order.group().try_charge_undelayed(memcg::Bytes(order.bytes)) {
-                Ok((charge, _)) => ResponseFuture::running(order.call(&mut self.inner, request, charge, settings)),
-                Err(refused) => {
-                    let refusing = order.refuse(&refused, request, settings);
+            return match order.charge_now(ledger.as_ref()) {
+                Ok(charged) => ResponseFuture::running(order.call(&mut self.inner, request, charged, settings)),
+                Err(refusal) => {
+                    // Its group goes first.
+                    drop(order);
+                    let refusing = Refusing::new(refusal, request, settings);
                     self.release();
                     ResponseFuture::refused(refusing)
                 }
             };
         }
-        let charge = order.group().charge_async(memcg::Bytes(order.bytes)).timeout(settings.patience);
-        let settings = Arc::clone(&self.shared.settings);
+        let line = Line::new(&order, ledger, settings);
+        let settings = Arc::clone(settings);
         self.release();
         let inner = self.inner.clone();
-        ResponseFuture::waiting(Waiting { charge, called: Called { inner, request, order, settings } })
+        ResponseFuture::waiting(Waiting { line, called: Called { inner, request, order, settings } })
     }
 }
 

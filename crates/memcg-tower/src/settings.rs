@@ -1,26 +1,133 @@
 //! What the layer was told.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use memcg::Limits;
+use memcg::{Group, Limits};
 
-/// What a request is charged, and how long it may wait.
+use crate::figures::Counts;
+
+/// What each request is charged, how long it may wait, and how fast its body has to come.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    pub(crate) overhead: u64,
-    pub(crate) unknown: u64,
-    /// The most bytes to reserve for a body in either direction.
-    pub(crate) window: u64,
-    pub(crate) response: u64,
+    pub(crate) weight: Weight,
     pub(crate) patience: Duration,
     pub(crate) drain: u64,
+    /// How long a body may bring nothing.
+    pub(crate) body_timeout: Duration,
+    /// The bytes a second that a body has to bring beyond that time. 0: any.
+    pub(crate) least_rate: u64,
     /// The limits of a request's own group, where each request has one.
     pub(crate) request_group: Option<Limits>,
+    /// Of all layers that were made of one.
+    pub(crate) counts: Arc<Counts>,
+}
+
+/// What a request takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Weight {
+    pub(crate) overhead: u64,
+    pub(crate) unknown: u64,
+    /// The most bytes to charge for a body in either direction.
+    pub(crate) window: u64,
+    pub(crate) response: u64,
 }
 
 impl Settings {
+    pub(crate) fn new() -> Settings {
+        Settings {
+            weight: Weight { overhead: 16 << 10, unknown: 64 << 10, window: u64::MAX, response: 64 << 10 },
+            patience: Duration::from_secs(1),
+            drain: 16 << 20,
+            body_timeout: Duration::from_secs(30),
+            least_rate: 500,
+            request_group: None,
+            counts: Arc::default(),
+        }
+    }
+}
+
+/// A tenant, and what this request of it takes where that differs from the settings of the layer.
+///
+/// ```
+/// use axum::body::Body;
+/// use http::Request;
+/// use memcg::Runtime;
+/// use memcg_tower::{AdmissionLayer, Weighed};
+///
+/// let acme = Runtime::builder().max(1 << 30).build()?.root();
+/// let layer = AdmissionLayer::new(move |request: &Request<Body>| {
+///     let weighed = Weighed::new(acme.clone());
+///     match request.uri().path() {
+///         "/report" => weighed.overhead(8 << 20).response(1 << 20),
+///         "/proxy" => weighed.body_window(256 << 10),
+///         _ => weighed,
+///     }
+/// });
+/// # drop(layer);
+/// # Ok::<(), memcg::BuildError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Weighed {
+    pub(crate) tenant: Group,
+    /// On the heap: most requests have none, and what a classifier returns is small then.
+    own: Option<Box<Own>>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Own {
+    overhead: Option<u64>,
+    unknown: Option<u64>,
+    window: Option<u64>,
+    response: Option<u64>,
+}
+
+impl Weighed {
+    /// Creates one that takes what the layer says.
+    pub fn new(tenant: Group) -> Weighed {
+        Weighed { tenant, own: None }
+    }
+
+    fn with(mut self, set: impl FnOnce(&mut Own)) -> Weighed {
+        set(self.own.get_or_insert_default());
+        self
+    }
+
+    /// Sets what it takes beside its bodies, as [`AdmissionLayer::overhead`](crate::AdmissionLayer::overhead).
+    pub fn overhead(self, bytes: usize) -> Weighed {
+        self.with(|own| own.overhead = Some(bytes as u64))
+    }
+
+    /// Sets what a body of unknown length promises, as
+    /// [`AdmissionLayer::unknown_body`](crate::AdmissionLayer::unknown_body).
+    pub fn unknown_body(self, bytes: usize) -> Weighed {
+        self.with(|own| own.unknown = Some(bytes as u64))
+    }
+
+    /// Sets the most that is charged for a body, as [`AdmissionLayer::body_window`](crate::AdmissionLayer::body_window).
+    pub fn body_window(self, bytes: usize) -> Weighed {
+        self.with(|own| own.window = Some(bytes as u64))
+    }
+
+    /// Sets what is charged for its response, as [`AdmissionLayer::response`](crate::AdmissionLayer::response).
+    pub fn response(self, bytes: usize) -> Weighed {
+        self.with(|own| own.response = Some(bytes as u64))
+    }
+
     #[inline]
-    pub(crate) fn patience_ns(&self) -> u64 {
-        u64::try_from(self.patience.as_nanos()).unwrap_or(u64::MAX)
+    pub(crate) fn weight(&self, of_layer: Weight) -> Weight {
+        let Some(own) = &self.own else { return of_layer };
+        Weight {
+            overhead: own.overhead.unwrap_or(of_layer.overhead),
+            unknown: own.unknown.unwrap_or(of_layer.unknown),
+            window: own.window.unwrap_or(of_layer.window),
+            response: own.response.unwrap_or(of_layer.response),
+        }
+    }
+}
+
+impl From<Group> for Weighed {
+    fn from(tenant: Group) -> Weighed {
+        Weighed::new(tenant)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use http::{Request, Response};
@@ -9,10 +10,11 @@ use http_body::Body;
 use memcg::ChargeFuture;
 use pin_project_lite::pin_project;
 
-use crate::body::{Refused, ResponseBody, SMALL, Sends};
+use crate::body::{ResponseBody, SMALL, Sends};
 use crate::hold::Hold;
 use crate::protocol::Protocol;
 use crate::refusal::Refusal;
+use crate::request_body::Refused;
 use crate::settings::Settings;
 
 pin_project! {
@@ -97,9 +99,7 @@ impl<F, R> Running<F, R> {
             Err(_) => hold.failed(),
         };
         let answered = match failed {
-            Some(failed) => {
-                Ok(Refusal::of_body(&failed, &hold.tenant(), hold.patience()).into_response(hold.protocol()))
-            }
+            Some(failed) => Ok(failed.into_response(hold.protocol())),
             None => answered.map(|response| response.map(ResponseBody::uncharged)),
         };
         *running.hold = None;
@@ -128,7 +128,8 @@ fn poll_waiting<R>(
         }
         Err(refused) => {
             let total = hold.bytes().saturating_add(waiting.lacks);
-            let refusal = Refusal::of_charge(&refused, &hold.tenant(), total, hold.patience());
+            let refusal = Refusal::of_charge(&refused, &hold.tenant(), total, hold.patience()).of_response();
+            hold.settings().counts.refuses(refusal.kind);
             let response = refusal.into_response(hold.protocol());
             hold.group().run(|| *waits = None);
             *held = None;
@@ -143,20 +144,22 @@ pin_project! {
         #[pin]
         drains: Option<Refused<B>>,
         response: Option<Response<ResponseBody<R>>>,
+        settings: Arc<Settings>,
     }
 }
 
 impl<B: Body, R> Refusing<B, R> {
-    pub(crate) fn new(refusal: Refusal, request: Request<B>, settings: &Settings) -> Self {
+    pub(crate) fn new(refusal: Refusal, request: Request<B>, settings: &Arc<Settings>) -> Self {
+        settings.counts.refuses(refusal.kind);
         let response = Some(refusal.into_response(Protocol::of(request.headers())));
-        Refusing { drains: Refused::of(request, settings.drain), response }
+        Refusing { drains: Refused::of(request, settings.drain), response, settings: Arc::clone(settings) }
     }
 
     /// The answer, once the body is drained.
     pub(crate) fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Response<ResponseBody<R>>>> {
         let mut refusing = self.project();
         if let Some(drains) = refusing.drains.as_mut().as_pin_mut() {
-            ready!(drains.poll_drained(context));
+            ready!(drains.poll_drained(refusing.settings, context));
             refusing.drains.set(None);
         }
         Poll::Ready(refusing.response.take())

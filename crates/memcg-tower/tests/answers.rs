@@ -13,7 +13,7 @@ use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Frame;
 use memcg::{Event, Group, Limits};
-use memcg_tower::Admitted;
+use memcg_tower::{Admitted, Promised};
 use tokio::sync::mpsc;
 use tower::limit::ConcurrencyLimitLayer;
 use tower::{Layer, Service, ServiceExt, service_fn};
@@ -27,10 +27,12 @@ async fn a_request_is_charged_before_it_runs_and_until_its_last_body_ends() {
     let service = scene.layer().layer(service_fn(move |request: Request<InBody>| {
         let acme = acme.clone();
         async move {
-            assert_eq!(acme.live(), OVERHEAD + RESPONSE + 10_000);
+            // What is to come is promised, and no memory.
+            assert_eq!((acme.live(), Promised::to(&acme).bytes), (OVERHEAD + RESPONSE, 10_000));
             assert_eq!(Group::current(), Some(acme.clone()));
             let body = request.into_body().collect().await.unwrap().to_bytes();
             assert_eq!(acme.live(), OVERHEAD + RESPONSE + 10_000, "what was read is held");
+            assert_eq!(Promised::to(&acme).bytes, 0);
             drop(body);
             ok(vec![2; 3000])
         }
@@ -96,10 +98,13 @@ async fn a_request_of_no_tenant_passes() {
 #[tokio::test]
 async fn each_refusal_has_its_status() {
     let scene = Scene::new();
-    let service = scene.layer().layer(service_fn(|_: Request<InBody>| async { ok("") }));
+    let service = scene.layer().layer(service_fn(|request: Request<InBody>| async {
+        let is_read = request.into_body().collect().await.is_ok();
+        ok(if is_read { "" } else { "whatever the handler makes of it" })
+    }));
     let answer = async |request| {
         let response = service.clone().oneshot(request).await.unwrap();
-        let retry = response.headers().get(RETRY_AFTER).map(|value| value.to_str().unwrap().to_owned());
+        let retry = retry(&response);
         let (status, text) = text(response).await;
         (status, retry, text)
     };
@@ -109,16 +114,16 @@ async fn each_refusal_has_its_status() {
     // With the overhead and the response exactly the max: it fits once the byte has gone.
     let byte = scene.acme.charge(1);
     let (status, retry, text) = answer(sized("acme", 97 * KIB)).await;
-    assert_eq!((status, retry.as_deref()), (429, Some("1")), "{text}");
+    assert_eq!((status, retry), (429, Some(1)), "{text}");
     drop(byte);
     let held = scene.acme.charge(90 * KIB);
     let (status, retry, text) = answer(sized("acme", 20 * KIB)).await;
-    assert_eq!((status, retry.as_deref()), (429, Some("1")), "{text}");
+    assert_eq!((status, retry), (429, Some(1)), "{text}");
     assert!(text.starts_with("/acme refused 23 KiB"), "{text}");
     assert_eq!(answer(sized("globex", 20 * KIB)).await.0, 200, "another tenant has room");
     let (status, retry, text) = answer(sized("globex", 60 * KIB)).await;
-    assert_eq!((status, retry.as_deref()), (503, Some("1")), "the service is full: {text}");
-    assert!(text.starts_with("/ refused 63 KiB for /globex"), "{text}");
+    assert_eq!((status, retry), (503, Some(1)), "the service is full: {text}");
+    assert!(text.starts_with("/ refused 60 KiB for /globex"), "{text}");
     drop(held);
     scene.acme.offline().unwrap();
     let (status, retry, text) = answer(sized("acme", 1)).await;
@@ -258,7 +263,8 @@ async fn a_wait_in_vain_is_answered_with_what_it_waited() {
     let service = layer.layer(service_fn(|_: Request<InBody>| async { ok("done") }));
     let held = scene.acme.charge(100 * KIB);
     let response = service.oneshot(sized("acme", 1000)).await.unwrap();
-    assert_eq!((response.status().as_u16(), response.headers()[RETRY_AFTER].to_str().unwrap()), (429, "2"));
+    let seconds: u64 = response.headers()[RETRY_AFTER].to_str().unwrap().parse().unwrap();
+    assert!(response.status() == StatusCode::TOO_MANY_REQUESTS && (2..=7).contains(&seconds), "{seconds}");
     assert_eq!(scene.acme.events().get(Event::TimedOut), 1);
     drop(held);
     scene.assert_given_back();
@@ -273,7 +279,7 @@ async fn an_unknown_body_that_outgrows_its_reservation_is_413_and_never_waits() 
     let service = layer.layer(service_fn(move |request: Request<InBody>| {
         let acme = acme.clone();
         async move {
-            assert_eq!(acme.live(), OVERHEAD + RESPONSE + 4096);
+            assert_eq!(acme.live(), OVERHEAD + RESPONSE);
             let mut body = request.into_body();
             while let Some(Ok(frame)) = body.frame().await {
                 assert!(frame.is_data());
@@ -291,7 +297,7 @@ async fn an_unknown_body_that_outgrows_its_reservation_is_413_and_never_waits() 
     frames.send(Bytes::from(vec![0; 10 * KIB])).unwrap();
     let (status, text) = text(service.oneshot(request("acme", body)).await.unwrap()).await;
     assert_eq!(status, 413);
-    assert!(text.starts_with("the body is larger than what was reserved for it: /acme refused"), "{text}");
+    assert!(text.starts_with("the body is larger than what was promised for it: /acme refused"), "{text}");
     scene.assert_given_back();
 }
 
@@ -429,14 +435,14 @@ async fn a_response_of_known_length_is_charged_before_its_head() {
         ("acme", 99 * KIB + 1, request("acme", ""), 413, None),
         ("acme", 99 * KIB + 1, sized("acme", 10), 413, None),
         // Beside 20 KiB of another request, or of another tenant.
-        ("acme", 80 * KIB, sized("acme", 10), 429, Some("1")),
-        ("globex", 135 * KIB, sized("globex", 10), 503, Some("1")),
+        ("acme", 80 * KIB, sized("acme", 10), 429, Some(1)),
+        ("globex", 135 * KIB, sized("globex", 10), 503, Some(1)),
     ] {
         let held = (status != 200 && status != 413).then(|| scene.acme.charge(20 * KIB));
         let response = layer().layer(long(bytes)).oneshot(asks).await.unwrap();
-        let said = response.headers().get(RETRY_AFTER).map(|value| value.to_str().unwrap().to_owned());
+        let said = support::retry(&response);
         let (is, text) = text(response).await;
-        assert_eq!((is, said.as_deref()), (status, retry), "{bytes} bytes of {tenant}: {text:.100}");
+        assert_eq!((is, said), (status, retry), "{bytes} bytes of {tenant}: {text:.100}");
         drop(held);
         scene.assert_given_back();
     }
@@ -511,6 +517,8 @@ async fn a_request_has_a_group_of_its_own() {
             let admitted = request.extensions().get::<Admitted>().unwrap().clone();
             let group = Group::current().unwrap();
             assert_eq!((&group, group.parent().as_ref()), (admitted.group(), Some(&acme)));
+            assert_eq!((admitted.reserved(), group.live()), (OVERHEAD + RESPONSE, OVERHEAD + RESPONSE));
+            assert_eq!(request.into_body().collect().await.unwrap().to_bytes().len(), 10);
             assert_eq!((admitted.reserved(), group.live()), (OVERHEAD + RESPONSE + 10, OVERHEAD + RESPONSE + 10));
             let more = admitted.group().try_charge(1000).unwrap();
             assert_eq!(group.live(), more.bytes() + admitted.reserved());

@@ -21,7 +21,7 @@ use memcg_tower::{AdmissionLayer, BodyError, Refusal};
 use tower::limit::ConcurrencyLimitLayer;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
-use support::{InBody, KIB, Scene, ok, request, sized, text};
+use support::{InBody, KIB, Scene, ok, request, retry, sized, text};
 
 /// A body of frames of 1 KiB that counts the bytes read from it.
 struct Counted {
@@ -62,10 +62,10 @@ impl hyper::body::Body for Counted {
     }
 }
 
-type Answer = (u16, Option<String>, String);
+type Answer = (u16, Option<u64>, String);
 
 async fn answer(response: Response<impl hyper::body::Body<Data = Bytes, Error: std::fmt::Debug>>) -> Answer {
-    let retry = response.headers().get(RETRY_AFTER).map(|value| value.to_str().unwrap().to_owned());
+    let retry = retry(&response);
     let (status, text) = text(response).await;
     (status, retry, text)
 }
@@ -94,10 +94,10 @@ where
 async fn a_group_that_is_above_max_by_force_reads_no_body() {
     let scene = Scene::new();
     let (status, retry, text) = force(scene.layer(), "acme", &scene.acme, 120 * KIB).await;
-    assert_eq!((status, retry.as_deref()), (429, Some("1")), "{text}");
+    assert_eq!((status, retry), (429, Some(1)), "{text}");
     assert!(text.starts_with("/acme refuses a checkpoint of /acme: "), "{text}");
     let (status, retry, text) = force(scene.layer(), "globex", &scene.runtime.root(), 160 * KIB).await;
-    assert_eq!((status, retry.as_deref()), (503, Some("1")), "the service is above its max: {text}");
+    assert_eq!((status, retry), (503, Some(1)), "the service is above its max: {text}");
     assert!(text.starts_with("/ refuses a checkpoint of /globex: "), "{text}");
     scene.assert_given_back();
 }
@@ -257,7 +257,7 @@ async fn a_request_for_which_there_is_no_group_is_503() {
     assert_eq!((first.status().as_u16(), acme.children().len()), (200, 1));
     let (read, body) = Counted::new(5000, true);
     let (status, retry, text) = answer(service.clone().oneshot(request("acme", Body::new(body))).await.unwrap()).await;
-    assert_eq!((status, retry.as_deref()), (503, Some("1")), "{text}");
+    assert_eq!((status, retry), (503, Some(1)), "{text}");
     assert!(text.contains("in /acme: there are 3 groups, the configured most"), "{text}");
     assert_eq!(read.load(Ordering::Relaxed), 5000, "its client reads the answer after it has sent");
     drop(first);
@@ -280,11 +280,13 @@ async fn the_delay_above_a_high_is_a_part_of_the_time_to_come_back() {
     scene.acme.set_high(10 * KIB).unwrap();
     // Of the request with its overhead and its response; the most that a charge is delayed.
     assert_eq!(scene.acme.high_delay(20 * KIB + 3 * KIB), Duration::from_secs(2));
-    for (patience, seconds) in [(Duration::ZERO, "2"), (Duration::from_millis(10), "3")] {
+    for (patience, seconds) in [(Duration::ZERO, 2), (Duration::from_millis(10), 3)] {
         let layer = scene.layer().patience(patience);
         let service = layer.layer(service_fn(|_: Request<InBody>| async { ok("") }));
-        let (status, retry, text) = answer(service.oneshot(sized("acme", 20 * KIB)).await.unwrap()).await;
-        assert_eq!((status, retry.as_deref()), (429, Some(seconds)), "{text}");
+        let response = service.oneshot(sized("acme", 20 * KIB)).await.unwrap();
+        let retry: u64 = response.headers()[RETRY_AFTER].to_str().unwrap().parse().unwrap();
+        assert!((seconds..=3 * seconds + 1).contains(&retry), "{retry}");
+        assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
     }
     drop(held);
     scene.assert_given_back();

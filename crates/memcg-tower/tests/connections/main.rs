@@ -3,5 +3,6 @@
 
 mod clients;
 mod http2;
+mod promises;
 mod server;
 mod uploads;

@@ -16,7 +16,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use memcg::{Group, Limits, Runtime};
-use memcg_tower::AdmissionLayer;
+use memcg_tower::{AdmissionLayer, Promised};
 use tokio::net::TcpSocket;
 use tokio::task::JoinSet;
 
@@ -130,7 +130,7 @@ impl Server {
         let has = || {
             let holds = self.acme.children().iter().map(|request| request.live() > 0).collect::<Vec<_>>();
             let running = holds.iter().filter(|&&holds| holds).count();
-            (running, self.acme.waiting_count(), holds.len())
+            (running, self.acme.waiting_count() + Promised::to(&self.acme).waiting, holds.len())
         };
         let right = (running, waiting, running + waiting);
         until(|| has() == right, || format!("{:?}, not {right:?}", has())).await;

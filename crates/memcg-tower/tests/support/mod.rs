@@ -81,6 +81,14 @@ pub(crate) fn tokio_stream(
     futures_util::stream::poll_fn(move |context| poll(context).map(|frame| frame.map(|bytes| Ok(Frame::data(bytes)))))
 }
 
+/// When a client is told to come back, after a second at least: spread over two more, and one.
+#[track_caller]
+pub(crate) fn retry<B>(response: &Response<B>) -> Option<u64> {
+    let seconds: u64 = response.headers().get("retry-after")?.to_str().unwrap().parse().unwrap();
+    assert!((1..=4).contains(&seconds), "{seconds}");
+    Some(1)
+}
+
 pub(crate) async fn text(
     response: Response<impl hyper::body::Body<Data = Bytes, Error: std::fmt::Debug>>,
 ) -> (u16, String) {

@@ -1,0 +1,199 @@
+//! How many requests a layer has refused, and how long they have waited.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Why a request was refused, or its answer cut off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Kind {
+    /// 413: the request could never fit below a max.
+    TooLarge,
+    /// 413: its body has outgrown what it had promised, and there was no room.
+    Outgrown,
+    /// 413: its response, of known length, could never fit below a max.
+    ResponseTooLarge,
+    /// 429: its tenant is full.
+    TenantFull,
+    /// 503: a group above its tenant is full.
+    AboveFull,
+    /// 503: its tenant is offline or cancelled.
+    Offline,
+    /// 503: there is no group for the request below its tenant.
+    NoGroup,
+    /// 408: its body came too slowly.
+    TooSlow,
+    /// The classifier has refused it.
+    Classifier,
+    /// The head was sent, and there was no room for a frame of a response of unknown length.
+    CutOff,
+}
+
+impl Kind {
+    /// All kinds.
+    pub const ALL: [Kind; 10] = [
+        Kind::TooLarge,
+        Kind::Outgrown,
+        Kind::ResponseTooLarge,
+        Kind::TenantFull,
+        Kind::AboveFull,
+        Kind::Offline,
+        Kind::NoGroup,
+        Kind::TooSlow,
+        Kind::Classifier,
+        Kind::CutOff,
+    ];
+
+    /// Returns its name in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kind::TooLarge => "too_large",
+            Kind::Outgrown => "outgrown",
+            Kind::ResponseTooLarge => "response_too_large",
+            Kind::TenantFull => "tenant_full",
+            Kind::AboveFull => "above_full",
+            Kind::Offline => "offline",
+            Kind::NoGroup => "no_group",
+            Kind::TooSlow => "too_slow",
+            Kind::Classifier => "classifier",
+            Kind::CutOff => "cut_off",
+        }
+    }
+}
+
+/// The bounds of the buckets, in milliseconds. The last bucket has none.
+const BOUNDS: [u64; 12] = [1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 10_000];
+
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    refused: [AtomicU64; Kind::ALL.len()],
+    /// Waits that ended, by their length.
+    waited: [AtomicU64; BOUNDS.len() + 1],
+    waited_ns: AtomicU64,
+    waiting: AtomicU64,
+    left: AtomicU64,
+}
+
+impl Counts {
+    pub(crate) fn refuses(&self, kind: Kind) {
+        self.refused[kind as usize].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A request in line. The drop counts its wait.
+pub(crate) struct Wait {
+    counts: Arc<Counts>,
+    pub(crate) since: Instant,
+    ended: bool,
+}
+
+impl Wait {
+    pub(crate) fn begins(counts: &Arc<Counts>) -> Wait {
+        counts.waiting.fetch_add(1, Ordering::Relaxed);
+        Wait { counts: Arc::clone(counts), since: Instant::now(), ended: false }
+    }
+
+    /// It was admitted or refused. Else its client has gone, or a timeout has ended it.
+    pub(crate) fn ends(&mut self) {
+        self.ended = true;
+    }
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        let waited = self.since.elapsed();
+        let counts = &*self.counts;
+        let bucket = BOUNDS.iter().position(|bound| waited <= Duration::from_millis(*bound)).unwrap_or(BOUNDS.len());
+        counts.waited[bucket].fetch_add(1, Ordering::Relaxed);
+        let waited = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
+        counts.waited_ns.fetch_add(waited, Ordering::Relaxed);
+        counts.waiting.fetch_sub(1, Ordering::Relaxed);
+        if !self.ended {
+            counts.left.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The figures of a layer and its clones. Each is exact, and one load. They cost nothing where a request fits.
+///
+/// As text they are in the format of OpenMetrics, for the end of a page of metrics: a line for each kind of refusal, and the
+/// histogram of waits.
+///
+/// ```
+/// use axum::body::Body;
+/// use http::Request;
+/// use memcg::Runtime;
+/// use memcg_tower::{AdmissionLayer, Kind};
+///
+/// let root = Runtime::builder().max(1 << 30).build()?.root();
+/// let layer = AdmissionLayer::new(move |_: &Request<Body>| Some(root.clone()));
+/// let figures = layer.figures();
+/// assert_eq!((figures.refused(Kind::TenantFull), figures.waiting(), figures.waits().count), (0, 0, 0));
+/// assert!(figures.to_string().contains("memcg_requests_refused_total{kind=\"too_slow\"} 0\n"));
+/// # Ok::<(), memcg::BuildError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Figures(pub(crate) Arc<Counts>);
+
+/// How long requests have waited before they ran, were refused, or left. One that fits at once does not wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Waits {
+    /// How many waits have ended.
+    pub count: u64,
+    /// Their sum.
+    pub sum: Duration,
+    /// The most that a wait of a bucket took, and how many ended in it. The last bucket has no most.
+    pub buckets: Vec<(Option<Duration>, u64)>,
+}
+
+impl Figures {
+    /// Returns how many requests were refused for this reason.
+    pub fn refused(&self, kind: Kind) -> u64 {
+        self.0.refused[kind as usize].load(Ordering::Relaxed)
+    }
+
+    /// Returns how many requests are in line now.
+    pub fn waiting(&self) -> u64 {
+        self.0.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Returns how many requests have left the line: their client has gone, or a timeout has ended them.
+    pub fn left(&self) -> u64 {
+        self.0.left.load(Ordering::Relaxed)
+    }
+
+    /// Returns the histogram of the waits that have ended.
+    pub fn waits(&self) -> Waits {
+        let bounds = BOUNDS.iter().map(|bound| Some(Duration::from_millis(*bound))).chain([None]);
+        let counts = self.0.waited.iter().map(|bucket| bucket.load(Ordering::Relaxed));
+        let buckets: Vec<_> = bounds.zip(counts).collect();
+        let count = buckets.iter().map(|(_, count)| count).sum();
+        Waits { count, sum: Duration::from_nanos(self.0.waited_ns.load(Ordering::Relaxed)), buckets }
+    }
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("# TYPE memcg_requests_refused counter\n")?;
+        for kind in Kind::ALL {
+            writeln!(f, "memcg_requests_refused_total{{kind=\"{}\"}} {}", kind.name(), self.refused(kind))?;
+        }
+        f.write_str("# TYPE memcg_requests_left counter\n")?;
+        writeln!(f, "memcg_requests_left_total {}", self.left())?;
+        f.write_str("# TYPE memcg_requests_waiting gauge\n")?;
+        writeln!(f, "memcg_requests_waiting {}", self.waiting())?;
+        f.write_str("# TYPE memcg_requests_wait_seconds histogram\n# UNIT memcg_requests_wait_seconds seconds\n")?;
+        let waits = self.waits();
+        let mut below = 0;
+        for (bound, count) in &waits.buckets {
+            below += count;
+            let bound = bound.map_or("+Inf".to_owned(), |bound| format!("{:?}", bound.as_secs_f64()));
+            writeln!(f, "memcg_requests_wait_seconds_bucket{{le=\"{bound}\"}} {below}")?;
+        }
+        writeln!(f, "memcg_requests_wait_seconds_count {}", waits.count)?;
+        writeln!(f, "memcg_requests_wait_seconds_sum {}", waits.sum.as_secs_f64())
+    }
+}

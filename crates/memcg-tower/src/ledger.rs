@@ -1,0 +1,393 @@
+//! What bodies on their way have promised to their tenant, and the line of requests that wait for room beside that.
+//!
+//! A promise is no memory: it is charged to no group, so it weighs on no tenant but its own. Bytes that come are charged,
+//! and their part of the promise ends.
+//!
+//! | step | lock | what holds after it |
+//! |---|---|---|
+//! | a request promises its overhead, its response and its body, or joins the line | ledger | usage of the tenant and all promises are within its least max |
+//! | its overhead and its response are charged; their part of the promise ends | group, then ledger | in between they count twice, never not at all |
+//! | a frame has come: it is charged, and its part of the promise ends | both in one hold of the ledger, where there is room | the sum is the same |
+//! | a frame finds no room in a group above: it waits for that, and keeps its promise | | the same |
+//! | the body ends: what has not come is no promise any more | ledger | the first in line looks again |
+//! | the request ends: its bytes are given back | group, then ledger | the same |
+//!
+//! **The race to avoid**: what is charged must not leave the promises before it is in the usage. Another request would
+//! find the same room, and two bodies would wait for each other's bytes half-read.
+//!
+//! Usage also falls without the ledger, where a cache or a handler gives back. So the first in line looks again by itself,
+//! [each few milliseconds](LOOKS). No lock is held over a reclaimer or a waker.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use memcg::{Bytes, Charge, ChargeError, Group};
+
+use crate::clock::Alarm;
+
+/// How soon the first in line looks again at a usage that falls without the ledger.
+const LOOKS: Duration = Duration::from_millis(5);
+
+/// Of one tenant, over all layers of the process.
+pub(crate) struct Ledger {
+    tenant: Group,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    promised: u64,
+    /// By their tickets, which are in order. A waker is there once its request was polled in line.
+    line: BTreeMap<u64, Option<Waker>>,
+    next: u64,
+}
+
+/// The ledgers in use.
+fn ledgers() -> MutexGuard<'static, HashMap<Group, Weak<Ledger>>> {
+    static LEDGERS: OnceLock<Mutex<HashMap<Group, Weak<Ledger>>>> = OnceLock::new();
+    LEDGERS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How many requests are in line, at all tenants. A request that promises nothing looks for a line only where there is one.
+static IN_LINE: AtomicUsize = AtomicUsize::new(0);
+
+impl Ledger {
+    pub(crate) fn of(tenant: &Group) -> Arc<Ledger> {
+        let mut ledgers = ledgers();
+        if let Some(ledger) = ledgers.get(tenant).and_then(Weak::upgrade) {
+            return ledger;
+        }
+        let ledger = Arc::new(Ledger { tenant: tenant.clone(), state: Mutex::default() });
+        ledgers.insert(tenant.clone(), Arc::downgrade(&ledger));
+        ledger
+    }
+
+    /// That of a tenant whose requests wait in line.
+    #[inline]
+    pub(crate) fn with_line(tenant: &Group) -> Option<Arc<Ledger>> {
+        // A request that begins at the same time may go before the line.
+        if IN_LINE.load(Ordering::Relaxed) == 0 { None } else { Ledger::find_line(tenant) }
+    }
+
+    #[cold]
+    fn find_line(tenant: &Group) -> Option<Arc<Ledger>> {
+        let ledger = ledgers().get(tenant).and_then(Weak::upgrade)?;
+        let has_line = !ledger.state().line.is_empty();
+        has_line.then_some(ledger)
+    }
+
+    /// Each change is whole before the lock is given up, so a panic elsewhere leaves nothing half done.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether so much more fits beside what is promised, with what the tenant uses. `Err`: so much is missing.
+    fn fits(&self, promised: u64, bytes: u64) -> Result<(), u64> {
+        let max = self.tenant.effective_max();
+        let wanted = promised.saturating_add(bytes);
+        let above = |usage: u64| usage.saturating_add(wanted).saturating_sub(max);
+        let usage = self.tenant.usage();
+        if above(usage) == 0 {
+            return Ok(());
+        }
+        // Credit is usage that a charge can have. The exact figure of it costs a lock, so the bound is looked at first.
+        if above(usage.saturating_sub(self.tenant.stocked_bound())) > 0 {
+            return Err(above(usage));
+        }
+        match above(self.tenant.live()) {
+            0 => Ok(()),
+            missing => Err(missing),
+        }
+    }
+
+    /// A promise of so much, where it fits and none waits.
+    pub(crate) fn promise(self: &Arc<Ledger>, bytes: u64) -> Option<Promise> {
+        let mut state = self.state();
+        (state.line.is_empty() && self.fits(state.promised, bytes).is_ok()).then(|| {
+            state.promised += bytes;
+            Promise { ledger: Arc::clone(self), bytes }
+        })
+    }
+
+    pub(crate) fn join(self: &Arc<Ledger>, bytes: u64) -> Turn {
+        let ticket = {
+            let mut state = self.state();
+            let ticket = state.next;
+            state.next += 1;
+            state.line.insert(ticket, None);
+            ticket
+        };
+        IN_LINE.fetch_add(1, Ordering::Relaxed);
+        Turn { ledger: Arc::clone(self), ticket, bytes, asked: false, alarm: None }
+    }
+
+    /// Charges what has come to `group`, of the tenant or below it, and takes it off the promise. `None`: there is no room.
+    pub(crate) fn come(&self, promise: &mut Promise, group: &Group, bytes: u64) -> Option<Charge> {
+        let mut state = self.state();
+        // Neither call blocks, and neither runs foreign code.
+        let charge = group.charge_if_room(Bytes(bytes))?;
+        let kept = promise.bytes.min(bytes);
+        promise.bytes -= kept;
+        state.promised -= kept;
+        Some(charge)
+    }
+
+    /// Charges what has come, of which so much was not promised, where there is room beside the promises of others. It never
+    /// waits, and goes before the line: its body is on its way.
+    pub(crate) fn charge_beside(&self, group: &Group, bytes: u64, unpromised: u64) -> Result<Charge, String> {
+        let (promised, charged) = {
+            let state = self.state();
+            let fits = self.fits(state.promised, unpromised).is_ok();
+            (state.promised, fits.then(|| group.try_charge_now(Bytes(bytes))))
+        };
+        match charged {
+            Some(Ok(charge)) => Ok(charge),
+            // Reclaimers are foreign code, which runs without the lock.
+            Some(Err(ChargeError::WouldBlock(_))) => match group.try_charge_undelayed(Bytes(bytes)) {
+                Ok((charge, _)) => Ok(charge),
+                Err(refused) => Err(refused.to_string()),
+            },
+            Some(Err(refused)) => Err(refused.to_string()),
+            None => Err(self.refusal(group, bytes, promised)),
+        }
+    }
+
+    /// Why there is no room, as a refusal of a charge says it.
+    pub(crate) fn refuses(&self, group: &Group, bytes: u64) -> String {
+        let promised = self.state().promised;
+        self.refusal(group, bytes, promised)
+    }
+
+    fn refusal(&self, group: &Group, bytes: u64, promised: u64) -> String {
+        let (usage, max) = (self.tenant.usage(), self.tenant.effective_max());
+        let missing = usage.saturating_add(promised).saturating_add(bytes).saturating_sub(max);
+        format!(
+            "{} refused {} for {}: short by {}, usage {} and {} of bodies on their way, of max {}; \
+             to fit, send less at a time, raise its max or wait",
+            self.tenant.path(),
+            Bytes(bytes),
+            group.path(),
+            Bytes(missing),
+            Bytes(usage),
+            Bytes(promised),
+            Bytes(max),
+        )
+    }
+
+    /// Something was given back: the first in line looks again.
+    pub(crate) fn look(&self) {
+        let first = self.state().first();
+        if let Some(first) = first {
+            first.wake();
+        }
+    }
+
+    fn give_back(&self, bytes: u64) {
+        let first = {
+            let mut state = self.state();
+            state.promised -= bytes;
+            state.first()
+        };
+        if let Some(first) = first {
+            first.wake();
+        }
+    }
+}
+
+impl State {
+    /// The waker of the first in line, which looks again.
+    fn first(&self) -> Option<Waker> {
+        self.line.first_key_value().and_then(|(_, waker)| waker.clone())
+    }
+}
+
+impl Drop for Ledger {
+    fn drop(&mut self) {
+        let taken = {
+            let mut ledgers = ledgers();
+            // Another may stand there already.
+            let is_gone = ledgers.get(&self.tenant).is_some_and(|ledger| ledger.strong_count() == 0);
+            if is_gone { ledgers.remove_entry(&self.tenant) } else { None }
+        };
+        drop(taken);
+    }
+}
+
+/// What a body has promised, and has not brought yet. The drop ends it.
+pub(crate) struct Promise {
+    ledger: Arc<Ledger>,
+    bytes: u64,
+}
+
+impl Promise {
+    /// The overhead and the response are charged.
+    pub(crate) fn shrink(&mut self, bytes: u64) {
+        drop(self.split(bytes));
+    }
+
+    pub(crate) fn ledger(&self) -> &Arc<Ledger> {
+        &self.ledger
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Some of it, for a frame that waits.
+    pub(crate) fn split(&mut self, bytes: u64) -> Promise {
+        let bytes = self.bytes.min(bytes);
+        self.bytes -= bytes;
+        Promise { ledger: Arc::clone(&self.ledger), bytes }
+    }
+}
+
+impl Drop for Promise {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            self.ledger.give_back(self.bytes);
+        }
+    }
+}
+
+/// A place in the line of a tenant. The drop leaves it.
+pub(crate) struct Turn {
+    ledger: Arc<Ledger>,
+    ticket: u64,
+    bytes: u64,
+    /// Reclaim was asked for once.
+    asked: bool,
+    alarm: Option<Alarm>,
+}
+
+impl Turn {
+    pub(crate) fn ledger(&self) -> &Arc<Ledger> {
+        &self.ledger
+    }
+
+    /// The promise, once it fits and none is before it. A wake follows, before `until` where nothing is given back.
+    /// `Ready(None)`: time is over.
+    pub(crate) fn poll(&mut self, until: Option<Instant>, context: &mut Context<'_>) -> Poll<Option<Promise>> {
+        let (missing, is_first) = match self.look(Some(context)) {
+            Ok(promise) => return Poll::Ready(Some(promise)),
+            Err(missing) => missing,
+        };
+        if is_first
+            && let Some(missing) = missing
+            && let Some(promise) = self.reclaim(missing)
+        {
+            return Poll::Ready(Some(promise));
+        }
+        let now = Instant::now();
+        if until.is_some_and(|until| now >= until) {
+            return Poll::Ready(None);
+        }
+        // One that is not the first is woken when it is.
+        let looks = is_first.then(|| now + LOOKS);
+        let at = looks.into_iter().chain(until).min();
+        let is_woken = at.is_none_or(|at| Alarm::renew(&mut self.alarm, at, context.waker()));
+        if is_woken { Poll::Pending } else { Poll::Ready(None) }
+    }
+
+    /// At once, for a request without patience.
+    pub(crate) fn now(mut self) -> Option<Promise> {
+        match self.look(None) {
+            Ok(promise) => Some(promise),
+            Err((Some(missing), true)) => self.reclaim(missing),
+            Err(_) => None,
+        }
+    }
+
+    /// `Err`: what is missing, where reclaim could bring it; and whether it is the first in line.
+    fn look(&mut self, context: Option<&mut Context<'_>>) -> Result<Promise, (Option<u64>, bool)> {
+        let waker = context.map(|context| context.waker().clone());
+        let (looked, next, before) = {
+            let mut state = self.ledger.state();
+            let is_first = state.line.first_key_value().is_some_and(|(first, _)| *first == self.ticket);
+            let fits = if is_first { self.ledger.fits(state.promised, self.bytes) } else { Err(0) };
+            if let Err(missing) = fits {
+                let before = state.line.insert(self.ticket, waker);
+                let is_usage = state.promised.saturating_add(self.bytes) <= self.ledger.tenant.effective_max();
+                (Err((is_usage.then_some(missing), is_first)), None, before.flatten())
+            } else {
+                state.promised += self.bytes;
+                state.line.remove(&self.ticket);
+                IN_LINE.fetch_sub(1, Ordering::Relaxed);
+                (Ok(()), state.first(), None)
+            }
+        };
+        drop(before);
+        if let Some(next) = next {
+            next.wake();
+        }
+        looked.map(|()| Promise { ledger: Arc::clone(&self.ledger), bytes: self.bytes })
+    }
+
+    /// Asks the tenant's reclaimers for what is missing, once: those of others are not asked, as they are for a charge.
+    fn reclaim(&mut self, missing: u64) -> Option<Promise> {
+        if std::mem::replace(&mut self.asked, true) {
+            return None;
+        }
+        self.ledger.tenant.reclaim(Bytes(missing)).ok()?;
+        let waker = self.ledger.state().line.get(&self.ticket).cloned().flatten();
+        match waker {
+            Some(waker) => self.look(Some(&mut Context::from_waker(&waker))).ok(),
+            None => self.look(None).ok(),
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let (left, next) = {
+            let mut state = self.ledger.state();
+            let left = state.line.remove(&self.ticket);
+            (left, state.first())
+        };
+        if left.is_some() {
+            IN_LINE.fetch_sub(1, Ordering::Relaxed);
+            if let Some(next) = next {
+                next.wake();
+            }
+        }
+    }
+}
+
+/// What bodies on their way have promised to a tenant: no memory yet, and in no figure of its group.
+///
+/// ```
+/// use memcg::Runtime;
+/// use memcg_tower::Promised;
+///
+/// let acme = Runtime::builder().max(1 << 30).build()?.root();
+/// let promised = Promised::to(&acme);
+/// assert_eq!((promised.bytes, promised.waiting), (0, 0));
+/// # Ok::<(), memcg::BuildError>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Promised {
+    /// What is still to come of the bodies of its requests.
+    pub bytes: u64,
+    /// Requests that wait for room beside that.
+    pub waiting: usize,
+}
+
+impl Promised {
+    /// Reads both figures, of all layers of the process. It takes two short locks.
+    pub fn to(tenant: &Group) -> Promised {
+        let Some(ledger) = ledgers().get(tenant).and_then(Weak::upgrade) else { return Promised::default() };
+        let state = ledger.state();
+        Promised { bytes: state.promised, waiting: state.line.len() }
+    }
+}
+
+impl fmt::Debug for Ledger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state();
+        f.debug_struct("Ledger").field("promised", &state.promised).field("waiting", &state.line.len()).finish()
+    }
+}

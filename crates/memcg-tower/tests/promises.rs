@@ -1,0 +1,182 @@
+//! What bodies have promised to their tenant, and the line of requests beside that: without a connection.
+
+mod support;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::body::Body;
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http::Request;
+use http_body_util::BodyExt;
+use hyper::body::{Frame, SizeHint};
+use memcg::{Charge, Priority, Reclaim, ReclaimContext};
+use memcg_tower::{Kind, Promised};
+use tokio::sync::mpsc;
+use tower::{Layer, ServiceExt, service_fn};
+
+use support::*;
+
+/// A body of known length whose frames come from a channel.
+struct Coming {
+    length: u64,
+    frames: mpsc::UnboundedReceiver<Bytes>,
+}
+
+impl hyper::body::Body for Coming {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: std::pin::Pin<&mut Self>,
+        context: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let frame = std::task::ready!(self.frames.poll_recv(context));
+        std::task::Poll::Ready(frame.map(|frame| {
+            self.length -= frame.len() as u64;
+            Ok(Frame::data(frame))
+        }))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.length)
+    }
+}
+
+fn coming(tenant: &str, length: usize) -> (mpsc::UnboundedSender<Bytes>, Request<Body>) {
+    let (sender, frames) = mpsc::unbounded_channel();
+    (sender, request(tenant, Body::new(Coming { length: length as u64, frames })))
+}
+
+async fn reads(request: Request<InBody>) -> Answer {
+    match request.into_body().collect().await {
+        Ok(body) => ok(body.to_bytes().len().to_string()),
+        Err(failed) => ok(format!("whatever the handler says: {failed}")),
+    }
+}
+
+/// A cache that gives back all it has.
+struct Cache(Mutex<Option<Charge>>);
+
+impl Reclaim for Cache {
+    fn reclaim(&self, _: u64, _: &ReclaimContext<'_>) -> u64 {
+        let charge = self.0.lock().unwrap().take();
+        charge.as_ref().map_or(0, Charge::bytes)
+    }
+}
+
+/// It is asked before a request of its tenant is refused, and not for one of another tenant.
+#[tokio::test]
+async fn a_promise_reclaims_of_its_own_tenant_alone() {
+    for patience in [Duration::ZERO, Duration::from_secs(60)] {
+        let scene = Scene::new();
+        let [of_acme, of_globex] = [&scene.acme, &scene.globex].map(|tenant| {
+            let cache = Arc::new(Cache(Mutex::new(Some(tenant.charge(60 * KIB)))));
+            (tenant.register_reclaimer(cache.clone(), Priority::NORMAL), cache)
+        });
+        let service = scene.layer().patience(patience).layer(service_fn(reads));
+        let (frames, asks) = coming("acme", 80 * KIB);
+        let mut runs = Box::pin(service.clone().oneshot(asks));
+        assert!(runs.as_mut().now_or_never().is_none(), "it waits for its body");
+        assert_eq!(Promised::to(&scene.acme).bytes, 80 * KIB as u64);
+        let holds = |cache: &Cache| cache.0.lock().unwrap().is_some();
+        assert_eq!((holds(&of_acme.1), holds(&of_globex.1)), (false, true));
+        frames.send(Bytes::from(vec![1; 80 * KIB])).unwrap();
+        drop(frames);
+        assert_eq!(text(runs.await.unwrap()).await, (200, (80 * KIB).to_string()));
+        drop((of_acme, of_globex));
+        scene.assert_given_back();
+    }
+}
+
+/// Bytes that a handler or a cache gives back wake no line of promises: the first in it looks again.
+#[tokio::test]
+async fn the_first_in_line_sees_what_others_give_back() {
+    let scene = Scene::new();
+    let service = scene.layer().patience(Duration::from_secs(60)).layer(service_fn(reads));
+    let held = scene.acme.charge(50 * KIB);
+    let waits = tokio::spawn(service.clone().oneshot(sized("acme", 60 * KIB)));
+    let behind = tokio::spawn(service.oneshot(sized("acme", 60 * KIB)));
+    while Promised::to(&scene.acme).waiting < 2 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(scene.acme.waiting_count(), 0);
+    drop(held);
+    // The second one is woken by the end of the first one.
+    for waits in [waits, behind] {
+        let answered = tokio::time::timeout(Duration::from_secs(20), waits).await.expect("none is stuck");
+        assert_eq!(text(answered.unwrap().unwrap()).await.0, 200);
+    }
+    scene.assert_given_back();
+}
+
+/// Those that leave the line at each place leave the rest in it.
+#[tokio::test]
+async fn a_place_in_line_that_is_left_is_taken() {
+    let scene = Scene::new();
+    let layer = scene.layer().patience(Duration::from_secs(60));
+    let figures = layer.figures();
+    let service = layer.layer(service_fn(reads));
+    for leaves in 0..3 {
+        let (frames, first) = coming("acme", 60 * KIB);
+        let mut runs = Box::pin(service.clone().oneshot(first));
+        assert!(runs.as_mut().now_or_never().is_none());
+        let mut line: Vec<_> =
+            (0..3).map(|_| Some(tokio::spawn(service.clone().oneshot(sized("acme", 60 * KIB))))).collect();
+        while Promised::to(&scene.acme).waiting < 3 {
+            tokio::task::yield_now().await;
+        }
+        let left = line[leaves].take().unwrap();
+        left.abort();
+        assert!(left.await.is_err() && Promised::to(&scene.acme).waiting == 2);
+        assert_eq!((figures.waiting(), figures.left()), (2, leaves as u64 + 1));
+        drop((frames, runs));
+        for waits in line.into_iter().flatten() {
+            let answered = tokio::time::timeout(Duration::from_secs(20), waits).await.expect("none is stuck");
+            assert_eq!(text(answered.unwrap().unwrap()).await.0, 200);
+        }
+        scene.assert_given_back();
+    }
+    assert_eq!(figures.waits().count, 9);
+}
+
+/// What outgrows its promise takes nothing of what others have promised.
+#[tokio::test]
+async fn a_body_that_outgrows_its_promise_leaves_those_of_others() {
+    let scene = Scene::new();
+    let layer = scene.layer();
+    let figures = layer.figures();
+    let service = layer.layer(service_fn(reads));
+    let (frames, first) = coming("acme", 60 * KIB);
+    let mut runs = Box::pin(service.clone().oneshot(first));
+    assert!(runs.as_mut().now_or_never().is_none());
+    // 100 KiB without 60 KiB, and without 3 KiB for each of both.
+    for (bytes, status) in [(34 * KIB, 200), (34 * KIB + 1, 413)] {
+        let (unknown, body) = unsized_body();
+        unknown.send(Bytes::from(vec![1; bytes])).unwrap();
+        drop(unknown);
+        let (is, text) = text(service.clone().oneshot(request("acme", body)).await.unwrap()).await;
+        assert_eq!(is, status, "{text}");
+        assert!(status == 200 || text.contains("60 KiB of bodies on their way"), "{text}");
+    }
+    assert_eq!(figures.refused(Kind::Outgrown), 1);
+    frames.send(Bytes::from(vec![1; 60 * KIB])).unwrap();
+    drop(frames);
+    assert_eq!(text(runs.await.unwrap()).await.0, 200);
+    scene.assert_given_back();
+}
+
+/// Two layers over one tenant, as those of two routes, know of each other's promises.
+#[tokio::test]
+async fn layers_share_the_promises_of_a_tenant() {
+    let scene = Scene::new();
+    let services = [(); 2].map(|()| scene.layer().layer(service_fn(reads)));
+    let (frames, first) = coming("acme", 60 * KIB);
+    let mut runs = Box::pin(services[0].clone().oneshot(first));
+    assert!(runs.as_mut().now_or_never().is_none());
+    assert_eq!(text(services[1].clone().oneshot(sized("acme", 60 * KIB)).await.unwrap()).await.0, 429);
+    drop((frames, runs));
+    assert_eq!(text(services[1].clone().oneshot(sized("acme", 60 * KIB)).await.unwrap()).await.0, 200);
+    scene.assert_given_back();
+}
