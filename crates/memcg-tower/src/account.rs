@@ -55,15 +55,16 @@ impl Drop for Line {
     }
 }
 
-/// What a body is to bring.
+/// What the bodies are to bring.
 pub(crate) struct Expected {
-    pub(crate) bytes: u64,
-    /// Where it is large enough to make one.
+    /// That of the request.
+    pub(crate) request: u64,
+    /// Where that is large enough to make one.
     pub(crate) promise: Option<Promise>,
-}
-
-impl Expected {
-    pub(crate) const NOTHING: Expected = Expected { bytes: 0, promise: None };
+    /// What is charged for the response already.
+    pub(crate) response: u64,
+    /// The most bytes to charge for a body.
+    pub(crate) window: u64,
 }
 
 /// What has become of a frame that has come.
@@ -100,12 +101,11 @@ impl Account {
         scope: Option<Box<GroupScope>>,
         charge: Charge,
         expected: Expected,
-        (response, window): (u64, u64),
         protocol: Protocol,
         settings: Arc<Settings>,
     ) -> Arc<Account> {
         let group = scope.as_deref().map_or(tenant, |scope| Group::clone(scope));
-        let Expected { bytes: expects, promise } = expected;
+        let Expected { request: expects, promise, response, window } = expected;
         let line = promise.as_ref().map(|promise| Line(Arc::clone(promise.ledger())));
         let has_answered = false;
         let state = State { charge, promise, come: 0, expects, request: 0, response, has_answered, failed: None };
@@ -120,8 +120,8 @@ impl Account {
         settings: Arc<Settings>,
         group: Group,
     ) -> Arc<Account> {
-        let response = (response, window);
-        Account::new(group, None, charge, Expected::NOTHING, response, Protocol::Http, settings)
+        let expected = Expected { request: 0, promise: None, response, window };
+        Account::new(group, None, charge, expected, Protocol::Http, settings)
     }
 
     pub(crate) fn settings(&self) -> &Arc<Settings> {
@@ -292,8 +292,9 @@ impl Account {
 
 /// The admitted request, as an extension of it: which group it is charged to. Each clone keeps what the request holds.
 ///
-/// With axum, `Extension<Admitted>` extracts it. It is there where
-/// [`request_groups`](crate::AdmissionLayer::request_groups) is set.
+/// With axum, `Extension<Admitted>` extracts it. It is there for a request that has a body or asks for an upgrade, and for
+/// each where [`request_groups`](crate::AdmissionLayer::request_groups) is set. The task of an upgraded connection keeps it
+/// for as long as the connection lives: the request itself ends with its answer.
 ///
 /// ```
 /// use axum::Extension;

@@ -140,6 +140,7 @@ where
                     let StageOwned::Asks { asking } = stage.as_mut().project_replace(done) else {
                         unreachable!("it asks whose it is");
                     };
+                    let asking = *asking;
                     stage.set(asking.said(said));
                 }
                 StageProjection::Waits { waiting } => {
@@ -204,8 +205,8 @@ where
     B: Body,
 {
     /// What follows where it is known whose request it is.
-    fn said<F, R>(self: Box<Self>, said: Answer) -> Stage<S, B, F, R> {
-        let Asking { inner, request, settings, .. } = *self;
+    fn said<F, R>(self, said: Answer) -> Stage<S, B, F, R> {
+        let Asking { inner, request, settings, .. } = self;
         let order = match said {
             Ok(Some(tenant)) => Order::new(tenant, &request, &settings),
             Ok(None) => {

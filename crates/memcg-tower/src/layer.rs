@@ -13,22 +13,27 @@ use crate::service::Admission;
 use crate::settings::Settings;
 use crate::verdict::Verdict;
 
-/// A layer that charges each request to the group of its tenant before the inner service runs. Where the bytes do not fit
-/// the request waits for a while, and is then answered with 413, 429 or 503.
+/// A layer that charges each request to the group of its tenant. Where the bytes do not fit the request waits for a while,
+/// and is then answered with 413, 429 or 503.
 ///
-/// A request is charged its overhead, its body and a part of its response, before the body is read. So a request that runs
-/// never waits for bytes that another one holds. What did not come is given back when the body has ended.
+/// A request is charged its overhead and a part of its response before the inner service runs. Its body promises its length
+/// to the tenant, and is charged as it comes: what is promised and what the tenant uses are within its least max. So a
+/// request that runs never waits for bytes that another one of its tenant holds. A promise is no memory: it weighs on no
+/// other tenant, and ends with the body.
 ///
 /// | answer | when |
 /// |---|---|
-/// | 413 Content Too Large | the request, or its response of known length, could never fit below a max; or its body has outgrown what was reserved, and there is no room |
+/// | 408 Request Timeout | its body makes no progress |
+/// | 413 Content Too Large | the request, or its response of known length, could never fit below a max; or its body has outgrown what was promised, and there is no room |
 /// | 429 Too Many Requests | its tenant is full, with `Retry-After` |
 /// | 503 Service Unavailable | a group above the tenant is full, with `Retry-After`; the tenant is offline or cancelled |
 ///
 /// Each has the refusal as its text, which names the group. A gRPC request gets `RESOURCE_EXHAUSTED` with the same text,
-/// and with the details `RetryInfo` and `QuotaFailure`; `UNAVAILABLE` where the tenant is offline.
+/// and with the details `RetryInfo` and `QuotaFailure`; `UNAVAILABLE` where the tenant is offline, and
+/// `DEADLINE_EXCEEDED` for 408.
 ///
-/// `Retry-After` is the time that the request has waited in vain and the delay above a high, at least a second.
+/// `Retry-After` is at least the time that the request has waited in vain and the delay above a high, and a second. It is
+/// spread over twice that time and a second more.
 ///
 /// ```
 /// use std::time::Duration;
@@ -54,8 +59,9 @@ pub struct AdmissionLayer<C> {
 
 impl<C> AdmissionLayer<C> {
     /// Creates a layer. `classify` says whose request it is, from its head; `None` lets the request pass uncharged, as for
-    /// a health check. It may refuse the request: `Result<Group, Refusal>` lets no request run uncharged. It runs in
-    /// `call`, once for each request.
+    /// a health check. It may refuse the request: `Result<Group, Refusal>` lets no request run uncharged. It may say it
+    /// [later](Verdict::later), and give the request [weights of its own](crate::Weighed). It runs in `call`, once for each
+    /// request.
     ///
     /// ```
     /// use axum::body::Body;
@@ -90,16 +96,16 @@ impl<C> AdmissionLayer<C> {
         self.with(|settings| settings.weight.overhead = bytes as u64)
     }
 
-    /// Sets the bytes to reserve for the body of a request that does not say its length. 64 KiB by default. A body that
-    /// outgrows them is charged as it comes, never waits, and is answered with 413 where there is no room. Nothing is
-    /// reserved for a body that has ended, as that of a GET.
+    /// Sets what the body of a request promises that does not say its length. 64 KiB by default. What comes beyond is
+    /// charged where there is room, never waits, and is else answered with 413. A body that has ended, as that of a GET,
+    /// promises nothing, nor does one of at most 8 KiB.
     pub fn unknown_body(self, bytes: usize) -> Self {
         self.with(|settings| settings.weight.unknown = bytes as u64)
     }
 
-    /// Sets the most bytes to reserve for a body, of a request or of a response, whatever its length: for handlers that do
-    /// not buffer bodies, but pass on or drop what they have read. Without it a body that is larger than a max gets 413, and
-    /// a long stream is charged to its sum until the handler answers.
+    /// Sets the most bytes to promise and to charge for a body, of a request or of a response, whatever its length: for
+    /// handlers that do not buffer bodies, but pass on or drop what they have read. Without it a body that is larger than a
+    /// max gets 413, and a long stream is charged to its sum until the handler answers.
     pub fn body_window(self, bytes: usize) -> Self {
         self.with(|settings| settings.weight.window = bytes as u64)
     }
@@ -122,8 +128,8 @@ impl<C> AdmissionLayer<C> {
 
     /// Sets how many bytes of a refused request's body are read before the answer, and dropped as they come. 16 MiB by
     /// default. A client of HTTP/1 that is still sending would else find its connection closed, and no answer. A body
-    /// that is longer is not read at all. A client that stops in the middle of its body gets no answer: a timeout of the
-    /// server ends it, and it holds no bytes meanwhile.
+    /// that is longer is not read at all. A client that stops in the middle of its body gets the answer after the
+    /// [time](Self::body_timeout) that a body has, and holds no bytes meanwhile.
     pub fn drain(self, bytes: usize) -> Self {
         self.with(|settings| settings.drain = bytes as u64)
     }

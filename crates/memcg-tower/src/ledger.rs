@@ -165,15 +165,17 @@ impl Ledger {
     fn refusal(&self, group: &Group, bytes: u64, promised: u64) -> String {
         let (usage, max) = (self.tenant.usage(), self.tenant.effective_max());
         let missing = usage.saturating_add(promised).saturating_add(bytes).saturating_sub(max);
+        let coming = match promised {
+            0 => String::new(),
+            _ => format!(" and {} of bodies on their way,", Bytes(promised)),
+        };
         format!(
-            "{} refused {} for {}: short by {}, usage {} and {} of bodies on their way, of max {}; \
-             to fit, send less at a time, raise its max or wait",
+            "{} refused {} for {}: short by {}, usage {}{coming} of max {}; to fit, raise its max, charge less or wait longer",
             self.tenant.path(),
             Bytes(bytes),
             group.path(),
             Bytes(missing),
             Bytes(usage),
-            Bytes(promised),
             Bytes(max),
         )
     }

@@ -173,9 +173,8 @@ impl Order {
         }
         // Only the failure of a body becomes an answer from here on.
         let protocol = if has_ended { Protocol::Http } else { Protocol::of(request.headers()) };
-        let expected = Expected { bytes: self.expects, promise };
-        let response = (response, window);
-        let account = Account::new(self.tenant, self.scope, charge, expected, response, protocol, settings);
+        let expected = Expected { request: self.expects, promise, response, window };
+        let account = Account::new(self.tenant, self.scope, charge, expected, protocol, settings);
         request.extensions_mut().insert(Admitted(Arc::clone(&account)));
         let of_body = (!has_ended).then(|| Arc::clone(&account));
         (Hold::Shared(account), of_body)

@@ -151,7 +151,7 @@ async fn a_promise_weighs_on_its_own_tenant() {
     service.promised([500 * KIB, 0]).await;
     let mut refused = service.declares("a", 100 * KIB, &[1; 100 << 10]).await;
     let mut answer = Vec::new();
-    while !answer.ends_with(b"wait") {
+    while !answer.ends_with(b"wait longer") {
         assert!(refused.read_buf(&mut answer).await.unwrap() > 0, "{}", String::from_utf8_lossy(&answer));
     }
     let answer = String::from_utf8(answer).unwrap();
