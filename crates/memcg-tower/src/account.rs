@@ -155,7 +155,7 @@ impl Account {
     /// the answer each frame is charged alone. `Err`: it has outgrown what was promised, or there is no room at once for a
     /// request without patience.
     pub(crate) fn comes(&self, frame: u64, total: u64, is_stream: bool) -> Result<Came, String> {
-        let (due, beyond, promise) = {
+        let (due, beyond, mut promise) = {
             let mut state = self.state();
             if is_stream && state.has_answered {
                 drop(state);
@@ -170,25 +170,35 @@ impl Account {
             (due, beyond, state.promise.as_mut().map(|promise| promise.split(due)))
         };
         if beyond > 0 {
-            let ledger =
-                promise.as_ref().map_or_else(|| Ledger::of(&self.tenant()), |promise| promise.ledger().clone());
-            let unpromised = due - promise.as_ref().map_or(0, Promise::bytes);
-            let charge = ledger.charge_beside(&self.group, due, unpromised)?;
+            let charge = self.charge_beyond(due, promise.as_ref())?;
             self.add_for_request(charge, due);
-            return Ok(Came::Charged);
-        }
-        let mut promise = promise;
-        let charged = match &mut promise {
-            Some(promise) => Arc::clone(promise.ledger()).come(promise, &self.group, due),
-            None => self.group.charge_if_room(Bytes(due)),
-        };
-        match charged {
-            Some(charge) => {
-                self.add_for_request(charge, due);
-                Ok(Came::Charged)
+        } else {
+            match self.group.charge_if_room(Bytes(due)) {
+                Some(charge) => self.add_for_request(charge, due),
+                None => return Ok(Came::Waits(Due { charge: self.waits_for(due), of_request: Some(due), promise })),
             }
-            None => Ok(Came::Waits(Due { charge: self.waits_for(due), of_request: Some(due), promise })),
         }
+        if let Some(promise) = &mut promise {
+            promise.is_charged(due);
+        }
+        Ok(Came::Charged)
+    }
+
+    /// Charges what has come, of which only `promise` was promised. It never waits.
+    #[cold]
+    fn charge_beyond(&self, due: u64, promise: Option<&Promise>) -> Result<Charge, String> {
+        let ledger = promise.map_or_else(|| Ledger::of(&self.tenant()), |promise| Arc::clone(promise.ledger()));
+        let unpromised = due - promise.map_or(0, Promise::bytes);
+        let Some(mut beyond) = ledger.promise_beyond(unpromised) else {
+            return Err(ledger.refuses(&self.group, due));
+        };
+        let charge = match self.group.try_charge_now(Bytes(due)) {
+            Err(ChargeError::WouldBlock(_)) => self.group.try_charge_undelayed(Bytes(due)).map(|(charge, _)| charge),
+            charged => charged,
+        };
+        let charge = charge.map_err(|refused| refused.to_string())?;
+        beyond.is_charged(unpromised);
+        Ok(charge)
     }
 
     #[cold]
@@ -204,16 +214,13 @@ impl Account {
     }
 
     /// What the frame has waited for. Returns it where it is charged alone.
-    pub(crate) fn has_waited(&self, charge: Charge, due: Due) -> Option<Charge> {
-        let alone = match due.of_request {
-            Some(bytes) => {
-                self.add_for_request(charge, bytes);
-                None
-            }
-            None => Some(charge),
-        };
-        drop(due.promise);
-        alone
+    pub(crate) fn has_waited(&self, charge: Charge, mut due: Due) -> Option<Charge> {
+        let Some(bytes) = due.of_request else { return Some(charge) };
+        self.add_for_request(charge, bytes);
+        if let Some(promise) = &mut due.promise {
+            promise.is_charged(bytes);
+        }
+        None
     }
 
     fn add_for_request(&self, charge: Charge, bytes: u64) {
@@ -222,6 +229,10 @@ impl Account {
 
     /// No more of the body will come: what was promised beyond is no promise any more.
     pub(crate) fn has_read_all(&self) {
+        // The line is that of a promise.
+        if self.line.is_none() {
+            return;
+        }
         let promise = self.state().promise.take();
         drop(promise);
     }
@@ -292,8 +303,9 @@ impl Account {
 
 /// The admitted request, as an extension of it: which group it is charged to. Each clone keeps what the request holds.
 ///
-/// With axum, `Extension<Admitted>` extracts it. It is there for a request that has a body or asks for an upgrade, and for
-/// each where [`request_groups`](crate::AdmissionLayer::request_groups) is set. The task of an upgraded connection keeps it
+/// With axum, `Extension<Admitted>` extracts it. It is there for a request that asks for an upgrade or has a packed body, and
+/// for each where [`admitted`](crate::AdmissionLayer::admitted) or
+/// [`request_groups`](crate::AdmissionLayer::request_groups) is set. The task of an upgraded connection keeps it
 /// for as long as the connection lives: the request itself ends with its answer.
 ///
 /// ```

@@ -151,6 +151,13 @@ impl<C> AdmissionLayer<C> {
         self.with(|settings| settings.least_rate = bytes as u64)
     }
 
+    /// Gives each request [`Admitted`](crate::Admitted) as an extension: for handlers that keep what the request holds beyond
+    /// its end, or charge to its group. It costs up to four allocations for a request. One that asks for an upgrade, or
+    /// whose body is packed, has it without this.
+    pub fn admitted(self) -> Self {
+        self.with(|settings| settings.admitted = true)
+    }
+
     /// Returns the figures of this layer and its clones: refusals by their reason, and how long requests wait.
     pub fn figures(&self) -> Figures {
         Figures(Arc::clone(&self.settings.counts))

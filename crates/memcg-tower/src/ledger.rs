@@ -7,13 +7,15 @@
 //! |---|---|---|
 //! | a request promises its overhead, its response and its body, or joins the line | ledger | usage of the tenant and all promises are within its least max |
 //! | its overhead and its response are charged; their part of the promise ends | group, then ledger | in between they count twice, never not at all |
-//! | a frame has come: it is charged, and its part of the promise ends | both in one hold of the ledger, where there is room | the sum is the same |
-//! | a frame finds no room in a group above: it waits for that, and keeps its promise | | the same |
+//! | a frame has come: it is charged, and its part of the promise ends | group, then ledger | the same |
+//! | a frame finds no room in a group above: it waits for that, and keeps its promise | group | the same |
+//! | a frame is more than was promised: it promises the rest before it is charged, or fails | ledger | as of the first |
 //! | the body ends: what has not come is no promise any more | ledger | the first in line looks again |
 //! | the request ends: its bytes are given back | group, then ledger | the same |
 //!
 //! **The race to avoid**: what is charged must not leave the promises before it is in the usage. Another request would
-//! find the same room, and two bodies would wait for each other's bytes half-read.
+//! find the same room, and two bodies would wait for each other's bytes half-read. Counted twice, a request finds no room for
+//! a moment, and looks again.
 //!
 //! Usage also falls without the ledger, where a cache or a handler gives back. So the first in line looks again by itself,
 //! [each few milliseconds](LOOKS). No lock is held over a reclaimer or a waker.
@@ -25,7 +27,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use memcg::{Bytes, Charge, ChargeError, Group};
+use memcg::{Bytes, Group};
 
 use crate::clock::Alarm;
 
@@ -41,8 +43,9 @@ pub(crate) struct Ledger {
 #[derive(Default)]
 struct State {
     promised: u64,
-    /// By their tickets, which are in order. A waker is there once its request was polled in line.
-    line: BTreeMap<u64, Option<Waker>>,
+    /// By their tickets, which are in order. A waker is there once its request was polled in line. It is foreign code, so a
+    /// lock clones no more than the pointer.
+    line: BTreeMap<u64, Option<Arc<Waker>>>,
     next: u64,
 }
 
@@ -125,35 +128,14 @@ impl Ledger {
         Turn { ledger: Arc::clone(self), ticket, bytes, asked: false, alarm: None }
     }
 
-    /// Charges what has come to `group`, of the tenant or below it, and takes it off the promise. `None`: there is no room.
-    pub(crate) fn come(&self, promise: &mut Promise, group: &Group, bytes: u64) -> Option<Charge> {
+    /// A promise of what a body brings beyond its own, where that fits beside those of others. It goes before the line: the
+    /// body is on its way.
+    pub(crate) fn promise_beyond(self: &Arc<Ledger>, bytes: u64) -> Option<Promise> {
         let mut state = self.state();
-        // Neither call blocks, and neither runs foreign code.
-        let charge = group.charge_if_room(Bytes(bytes))?;
-        let kept = promise.bytes.min(bytes);
-        promise.bytes -= kept;
-        state.promised -= kept;
-        Some(charge)
-    }
-
-    /// Charges what has come, of which so much was not promised, where there is room beside the promises of others. It never
-    /// waits, and goes before the line: its body is on its way.
-    pub(crate) fn charge_beside(&self, group: &Group, bytes: u64, unpromised: u64) -> Result<Charge, String> {
-        let (promised, charged) = {
-            let state = self.state();
-            let fits = self.fits(state.promised, unpromised).is_ok();
-            (state.promised, fits.then(|| group.try_charge_now(Bytes(bytes))))
-        };
-        match charged {
-            Some(Ok(charge)) => Ok(charge),
-            // Reclaimers are foreign code, which runs without the lock.
-            Some(Err(ChargeError::WouldBlock(_))) => match group.try_charge_undelayed(Bytes(bytes)) {
-                Ok((charge, _)) => Ok(charge),
-                Err(refused) => Err(refused.to_string()),
-            },
-            Some(Err(refused)) => Err(refused.to_string()),
-            None => Err(self.refusal(group, bytes, promised)),
-        }
+        self.fits(state.promised, bytes).is_ok().then(|| {
+            state.promised += bytes;
+            Promise { ledger: Arc::clone(self), bytes }
+        })
     }
 
     /// Why there is no room, as a refusal of a charge says it.
@@ -184,7 +166,7 @@ impl Ledger {
     pub(crate) fn look(&self) {
         let first = self.state().first();
         if let Some(first) = first {
-            first.wake();
+            first.wake_by_ref();
         }
     }
 
@@ -195,14 +177,14 @@ impl Ledger {
             state.first()
         };
         if let Some(first) = first {
-            first.wake();
+            first.wake_by_ref();
         }
     }
 }
 
 impl State {
     /// The waker of the first in line, which looks again.
-    fn first(&self) -> Option<Waker> {
+    fn first(&self) -> Option<Arc<Waker>> {
         self.line.first_key_value().and_then(|(_, waker)| waker.clone())
     }
 }
@@ -226,9 +208,11 @@ pub(crate) struct Promise {
 }
 
 impl Promise {
-    /// The overhead and the response are charged.
-    pub(crate) fn shrink(&mut self, bytes: u64) {
-        drop(self.split(bytes));
+    /// So much of it is charged. The sum is what it was, so none in line has to look.
+    pub(crate) fn is_charged(&mut self, bytes: u64) {
+        let bytes = self.bytes.min(bytes);
+        self.bytes -= bytes;
+        self.ledger.state().promised -= bytes;
     }
 
     pub(crate) fn ledger(&self) -> &Arc<Ledger> {
@@ -305,7 +289,7 @@ impl Turn {
 
     /// `Err`: what is missing, where reclaim could bring it; and whether it is the first in line.
     fn look(&mut self, context: Option<&mut Context<'_>>) -> Result<Promise, (Option<u64>, bool)> {
-        let waker = context.map(|context| context.waker().clone());
+        let waker = context.map(|context| Arc::new(context.waker().clone()));
         let (looked, next, before) = {
             let mut state = self.ledger.state();
             let is_first = state.line.first_key_value().is_some_and(|(first, _)| *first == self.ticket);
@@ -323,7 +307,7 @@ impl Turn {
         };
         drop(before);
         if let Some(next) = next {
-            next.wake();
+            next.wake_by_ref();
         }
         looked.map(|()| Promise { ledger: Arc::clone(&self.ledger), bytes: self.bytes })
     }
@@ -352,7 +336,7 @@ impl Drop for Turn {
         if left.is_some() {
             IN_LINE.fetch_sub(1, Ordering::Relaxed);
             if let Some(next) = next {
-                next.wake();
+                next.wake_by_ref();
             }
         }
     }

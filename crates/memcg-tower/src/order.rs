@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use http::header::UPGRADE;
+use http::header::{CONTENT_ENCODING, UPGRADE};
 use http::{Method, Request};
 use http_body::Body;
 use memcg::{Bytes, Charge, ChargeFuture, Group, GroupName, GroupScope};
@@ -36,8 +36,9 @@ pub(crate) struct Order {
     body: Kind,
     response: u64,
     window: u64,
-    /// Its connection may go on after the answer, with another protocol.
-    upgrades: bool,
+    /// What runs for it may reach its account: its connection may go on after the answer, with another protocol, or its
+    /// body becomes another one.
+    has_extension: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -73,8 +74,13 @@ impl Order {
             None => None,
         };
         let own = overhead.saturating_add(response);
-        let upgrades = request.headers().contains_key(UPGRADE) || request.method() == Method::CONNECT;
-        Ok(Order { tenant, scope, own, expects, body, response, window, upgrades })
+        let headers = request.headers();
+        let has_extension = settings.admitted
+            || scope.is_some()
+            || headers.contains_key(UPGRADE)
+            || headers.contains_key(CONTENT_ENCODING)
+            || request.method() == Method::CONNECT;
+        Ok(Order { tenant, scope, own, expects, body, response, window, has_extension })
     }
 
     pub(crate) fn group(&self) -> &Group {
@@ -102,7 +108,7 @@ impl Order {
         let Some(mut promise) = promise else { return Err(Some(ledger)) };
         match self.group().charge_if_room(Bytes(self.own)) {
             Some(charge) => {
-                promise.shrink(self.own);
+                promise.is_charged(self.own);
                 Ok((charge, Some(promise)))
             }
             None => Err(Some(ledger)),
@@ -137,7 +143,7 @@ impl Order {
         match self.group().try_charge_undelayed(Bytes(self.own)) {
             Ok((charge, _)) => {
                 if let Some(promise) = &mut promise {
-                    promise.shrink(self.own);
+                    promise.is_charged(self.own);
                 }
                 Ok((charge, promise))
             }
@@ -167,15 +173,17 @@ impl Order {
         settings: &Arc<Settings>,
     ) -> (Hold, Option<Arc<Account>>) {
         let (response, window, settings) = (self.response, self.window, Arc::clone(settings));
-        let has_ended = self.body == Kind::Ended;
-        if has_ended && self.scope.is_none() && !self.upgrades {
+        let (has_ended, has_extension) = (self.body == Kind::Ended, self.has_extension);
+        if has_ended && !has_extension {
             return (Hold::Alone(Alone { charge, response, window, settings, group: self.tenant }), None);
         }
         // Only the failure of a body becomes an answer from here on.
         let protocol = if has_ended { Protocol::Http } else { Protocol::of(request.headers()) };
         let expected = Expected { request: self.expects, promise, response, window };
         let account = Account::new(self.tenant, self.scope, charge, expected, protocol, settings);
-        request.extensions_mut().insert(Admitted(Arc::clone(&account)));
+        if has_extension {
+            request.extensions_mut().insert(Admitted(Arc::clone(&account)));
+        }
         let of_body = (!has_ended).then(|| Arc::clone(&account));
         (Hold::Shared(account), of_body)
     }
@@ -262,7 +270,7 @@ impl Line {
         Poll::Ready(match charged {
             Ok(charge) => {
                 if let Some(promise) = &mut self.promise {
-                    promise.shrink(order.own);
+                    promise.is_charged(order.own);
                 }
                 Ok((charge, self.promise.take()))
             }

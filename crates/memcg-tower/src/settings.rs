@@ -17,6 +17,8 @@ pub(crate) struct Settings {
     pub(crate) body_timeout: Duration,
     /// The bytes a second that a body has to bring beyond that time. 0: any.
     pub(crate) least_rate: u64,
+    /// Each request has the extension.
+    pub(crate) admitted: bool,
     /// The limits of a request's own group, where each request has one.
     pub(crate) request_group: Option<Limits>,
     /// Of all layers that were made of one.
@@ -41,6 +43,7 @@ impl Settings {
             drain: 16 << 20,
             body_timeout: Duration::from_secs(30),
             least_rate: 500,
+            admitted: false,
             request_group: None,
             counts: Arc::default(),
         }

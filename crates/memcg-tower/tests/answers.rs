@@ -572,3 +572,31 @@ async fn reading_is_held_back_above_high() {
     assert_eq!(text(response.await.unwrap()).await.1.len(), 1000);
     scene.assert_given_back();
 }
+
+/// Where something may keep what the request holds: its connection, a body that becomes another one, or a handler that asks.
+#[tokio::test]
+async fn the_extension_is_there_where_it_is_of_use() {
+    let scene = Scene::new();
+    let plain = |asks: Request<Body>| asks;
+    let upgrades = |mut asks: Request<Body>| {
+        asks.headers_mut().insert("upgrade", "websocket".parse().unwrap());
+        asks
+    };
+    let packed = |mut asks: Request<Body>| {
+        asks.headers_mut().insert("content-encoding", "gzip".parse().unwrap());
+        asks
+    };
+    let cases: [(bool, fn(Request<Body>) -> Request<Body>, &str); 4] =
+        [(false, plain, "false"), (false, upgrades, "true"), (false, packed, "true"), (true, plain, "true")];
+    for (all, set, is) in cases {
+        let layer = if all { scene.layer().admitted() } else { scene.layer() };
+        let service = layer.layer(service_fn(|request: Request<InBody>| async move {
+            ok(request.extensions().get::<Admitted>().is_some().to_string())
+        }));
+        for bytes in [0, 10, 20 * KIB] {
+            let answered = service.clone().oneshot(set(sized("acme", bytes))).await.unwrap();
+            assert_eq!(text(answered).await.1, is, "{bytes}");
+        }
+        scene.assert_given_back();
+    }
+}
