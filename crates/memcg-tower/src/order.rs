@@ -52,7 +52,7 @@ enum Kind {
 
 impl Order {
     /// `Err`: the request gets no group of its own.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn new<B: Body>(weighed: Weighed, request: &Request<B>, settings: &Settings) -> Result<Order, Refusal> {
         let Weight { overhead, unknown, window, response } = weighed.weight(settings.weight);
         let tenant = weighed.tenant;
@@ -93,16 +93,30 @@ impl Order {
         if self.expects > SMALL { Some(Ledger::of(&self.tenant)) } else { Ledger::with_line(&self.tenant) }
     }
 
+    /// The head says no length.
+    #[inline]
+    pub(crate) fn is_stream(&self) -> bool {
+        self.body == Kind::Unknown
+    }
+
     fn total(&self) -> u64 {
         self.own.saturating_add(self.expects)
     }
 
     /// Charges it where there is room and none waits. `Err`: where it has to wait, or is refused.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn charge_if_room(&self) -> Result<(Charge, Option<Promise>), Option<Arc<Ledger>>> {
-        let Some(ledger) = self.ledger() else {
-            return self.group().charge_if_room(Bytes(self.own)).map(|charge| (charge, None)).ok_or(None);
-        };
+        match self.ledger() {
+            None => match self.group().charge_if_room(Bytes(self.own)) {
+                Some(charge) => Ok((charge, None)),
+                None => Err(None),
+            },
+            Some(ledger) => self.promise_and_charge(ledger),
+        }
+    }
+
+    #[inline(never)]
+    fn promise_and_charge(&self, ledger: Arc<Ledger>) -> Result<(Charge, Option<Promise>), Option<Arc<Ledger>>> {
         let is_never = self.scope.is_some() && self.total() > self.group().effective_max();
         let promise = if is_never { None } else { ledger.promise(self.total()) };
         let Some(mut promise) = promise else { return Err(Some(ledger)) };
@@ -165,8 +179,8 @@ impl Order {
     }
 
     /// The request is admitted. Returns what it holds, and what its body takes part in.
-    #[inline]
-    fn admit<B>(
+    #[inline(always)]
+    pub(crate) fn admit<B>(
         self,
         (charge, promise): (Charge, Option<Promise>),
         request: &mut Request<B>,
@@ -189,7 +203,6 @@ impl Order {
     }
 
     /// Calls the inner service for a request that is admitted, in its group.
-    #[inline(always)]
     pub(crate) fn call<S, B, R>(
         self,
         inner: &mut S,
@@ -201,7 +214,7 @@ impl Order {
         S: Service<Request<RequestBody<B>>>,
         B: Body,
     {
-        let is_stream = self.body == Kind::Unknown;
+        let is_stream = self.is_stream();
         let (hold, of_body) = self.admit(charged, &mut request, settings);
         let request = request.map(|body| RequestBody::new(body, of_body, is_stream));
         let future = hold.group().run(|| inner.call(request));

@@ -14,7 +14,7 @@ use crate::future::{Asking, Called, ResponseFuture, Waiting};
 use crate::order::{Line, Order};
 use crate::request_body::RequestBody;
 use crate::settings::Settings;
-use crate::stages::Refusing;
+use crate::stages::{Refusing, Running};
 use crate::verdict::{Said, Verdict};
 
 /// The service that [`AdmissionLayer`](crate::AdmissionLayer) makes.
@@ -72,7 +72,7 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request<B>) -> Self::Future {
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
         let Verdict(said) = (self.shared.classify)(&request).into();
         let settings = &self.shared.settings;
         let tenant = match said {
@@ -100,7 +100,14 @@ where
             }
         };
         let ledger = match order.charge_if_room() {
-            Ok(charged) => return ResponseFuture::running(order.call(&mut self.inner, request, charged, settings)),
+            Ok(charged) => {
+                // Written out: each function in between that takes the request or returns the future moves it once more.
+                let is_stream = order.is_stream();
+                let (hold, of_body) = order.admit(charged, &mut request, settings);
+                let request = request.map(|body| RequestBody::new(body, of_body, is_stream));
+                let future = hold.group().run(|| self.inner.call(request));
+                return ResponseFuture::running(Running::new(future, hold));
+            }
             Err(ledger) => ledger,
         };
         if settings.patience.is_zero() {

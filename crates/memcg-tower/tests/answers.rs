@@ -586,7 +586,8 @@ async fn the_extension_is_there_where_it_is_of_use() {
         asks.headers_mut().insert("content-encoding", "gzip".parse().unwrap());
         asks
     };
-    let cases: [(bool, fn(Request<Body>) -> Request<Body>, &str); 4] =
+    type Set = fn(Request<Body>) -> Request<Body>;
+    let cases: [(bool, Set, &str); 4] =
         [(false, plain, "false"), (false, upgrades, "true"), (false, packed, "true"), (true, plain, "true")];
     for (all, set, is) in cases {
         let layer = if all { scene.layer().admitted() } else { scene.layer() };
