@@ -280,8 +280,7 @@ impl Round<'_> {
             // What one group gives leaves less protection to the others. As long as a lap asks for half of all at most,
             // what it asks of a group is not protected at its turn, whichever groups had theirs before.
             let most = if self.shares { all.div_ceil(2) } else { u64::MAX };
-            // Rounded up: a byte that is left over would take a lap of its own.
-            let part = proportion(WHOLE, self.left().min(most), all).saturating_add(1);
+            let part = proportion(WHOLE, self.left().min(most), all).max(1);
             self.rings(|rings, ring| rings.begin_lap(ring, pass, part));
             all = self.lap(pass, lap == LAPS_MAX);
         }

@@ -21,7 +21,6 @@
 
 use smallvec::SmallVec;
 
-use crate::counter::effective::proportion;
 use crate::state::reclaim::{
     Moment, NO_RING, ParentFigures, ReasonCount, Ring, RingLinks, RingReason, Rings, SMALL, WHOLE,
 };
@@ -85,6 +84,13 @@ pub(crate) enum WalkStep<M> {
     OnlyIdle,
     /// Each group has been served.
     LapOver,
+}
+
+/// A lap's part of a weight. Rounded up, where the part is rounded down: a share that is a whole number is that number, and
+/// no byte is left over that would take a lap of its own.
+fn share(weight: u64, part: u64) -> u64 {
+    let share = (u128::from(weight) * u128::from(part)).div_ceil(u128::from(WHOLE));
+    u64::try_from(share).unwrap_or(u64::MAX)
 }
 
 /// How many groups [`Rings::with_reclaimers`] finds, and how many it looks at, under one hold of the lock.
@@ -305,7 +311,7 @@ impl<M: RingMember> Rings<M> {
         let links = &mut ring.links[Lane::of(turn.pass) as usize];
         // Usage as it is under the lock: what other threads have got is off it, or still counts as asked for.
         let most = turn.able.min(member.usage().saturating_sub(turn.protection)).saturating_sub(ring.asked);
-        let part = proportion(turn.weight, part, WHOLE).saturating_add(1).min(most.max(1));
+        let part = share(turn.weight, part).min(most.max(1));
         let part = if std::mem::take(&mut links.kept) { 0 } else { part };
         let [least, most_signed] = [turn.able, most].map(|bytes| i64::try_from(bytes).unwrap_or(i64::MAX));
         links.balance = links.balance.saturating_add_unsigned(part).clamp(-least, most_signed.max(-least));
@@ -404,6 +410,7 @@ impl Moment {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
+    use crate::counter::effective::proportion;
 
     impl RingMember for u64 {
         fn usage(self) -> u64 {
@@ -419,6 +426,19 @@ mod tests {
         match rings.next_turn(0, ReclaimPass::Unprotected) {
             WalkStep::Visit(usage, _) => Some(usage),
             WalkStep::OnlyIdle | WalkStep::LapOver => None,
+        }
+    }
+
+    #[test]
+    fn a_share_is_in_proportion_to_the_byte() {
+        for (weight, left, all, expected) in [
+            (1 << 20, 1 << 20, 1 << 26, 1 << 14),
+            (1_000_000, 300, 3_000_000, 100),
+            (7, 3, 21, 1),
+            (1_000_003, 999, 3_000_009, 333),
+            (10, 1, 3, 4),
+        ] {
+            assert_eq!(share(weight, proportion(WHOLE, left, all).max(1)), expected, "{weight} of {all} for {left}");
         }
     }
 

@@ -7,7 +7,8 @@ use crate::sync::lock::{Lock, Rank};
 /// How many rounds a reclaimer that freed nothing is spared at most: 1, 3, 7 … 63.
 const SPARED_MAX: u32 = 63;
 
-/// One in so many rounds asks even a reclaimer that never frees anything, where nothing else is left.
+/// One in so many rounds asks even a reclaimer that never frees anything, where nothing else is left: once six fruitless
+/// calls in a row have earned it the longest pause.
 const LAST_EVERY: u32 = 8;
 
 /// Apart from the reclaimer's registration, because promises outlive that.
@@ -62,7 +63,8 @@ impl History {
         }
         if remembered.spared {
             // One that never frees anything is asked once in a while, where nothing else is left.
-            let once_in_a_while = remembered.last_spared < SPARED_MAX || remembered.to_spare.is_multiple_of(LAST_EVERY);
+            let gone_by = SPARED_MAX - remembered.to_spare.min(SPARED_MAX);
+            let once_in_a_while = remembered.last_spared < SPARED_MAX || gone_by.is_multiple_of(LAST_EVERY);
             Standing::Spared { unless_last: !remembered.failed && once_in_a_while }
         } else {
             Standing::Ready

@@ -58,8 +58,11 @@ pub trait Reclaim: Send + Sync {
     /// Free about `want` bytes by giving charges up; returns how many those were.
     ///
     /// More than was asked for costs hits later, less makes others give as well. What is returned is believed as far as
-    /// it shows: in what this thread uncharged meanwhile, or in the usage of the group under pressure. A reclaimer that
-    /// frees nothing is not asked the next time, and the next 3, 7 … 63 times if that goes on.
+    /// it shows: in what this thread uncharged meanwhile, or in the usage of the group under pressure.
+    ///
+    /// A reclaimer that frees nothing is passed over in the next round, and in the next 3, 7 … 63 if that goes on, while
+    /// its group does not grow. Where nothing else is left a round asks it all the same; after six fruitless calls in a
+    /// row only each eighth round does.
     ///
     /// Memory that takes time to free: see [`ReclaimContext::later`].
     fn reclaim(&self, want: u64, context: &ReclaimContext<'_>) -> u64;

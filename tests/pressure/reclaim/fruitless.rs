@@ -114,6 +114,25 @@ fn no_group_is_refused_for_a_memory() {
     }
 }
 
+/// Where nothing else is left: at each refusal, and after six fruitless calls in a row at each eighth.
+#[test]
+fn one_that_never_frees_anything() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = create_with(&runtime.root(), "q", memcg::Limits::new().max(Limit::Bytes(16 * MIB)));
+        let dud = Dud::of(&group, 16 * MIB);
+        let asked: Vec<u64> = (0..40)
+            .filter(|_| {
+                let before = dud.calls();
+                group.try_charge(Bytes(MIB)).expect_err("full");
+                dud.calls() > before
+            })
+            .collect();
+        assert_eq!(asked, [0, 1, 2, 3, 4, 5, 13, 21, 29, 37]);
+        assert_sound(&runtime);
+    }
+}
+
 /// However often it freed nothing: it is asked again after a while, even where nothing has changed but its mind, and at
 /// once where its group has grown.
 #[test]

@@ -54,6 +54,18 @@ fn in_proportion_to_what_is_there() {
     }
 }
 
+/// Where the shares are whole numbers, no group gives a byte more.
+#[test]
+fn in_proportion_to_the_byte() {
+    let runtime = build(bare());
+    let (root, log) = (runtime.root(), Log::default());
+    let caches = caches(&root, None, &log);
+    let report = root.reclaim(Bytes(60 * MIB)).expect("not inside a reclaimer");
+    let given: Vec<u64> = caches.iter().zip(SIZES).map(|((cache, _), size)| size - cache.bytes()).collect();
+    assert_eq!((report.freed, given), (60 * MIB, SIZES.map(|size| size / 4).to_vec()));
+    assert_sound(&runtime);
+}
+
 /// Bytes evicted for each byte asked for, over calls and charges of many sizes.
 #[test]
 fn hardly_more_than_was_asked_for() {
