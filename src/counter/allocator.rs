@@ -379,6 +379,7 @@ fn leave_found(counter: &Counter, found: &Found, n: u64) {
 /// As `refill`, but that it drains nothing, and forces what does not fit.
 fn refill_allocated(counter: &Counter, block: &Block, n: u64) -> Found {
     counter.enter(block);
+    let _transit = block.transit.until_dropped();
     // SeqCst (E5, E14): as in `refill`.
     let capacity = counter.header.capacity.load(Ordering::SeqCst);
     let batch = if context::in_reclaim() { 0 } else { capacity / 2 };
@@ -394,7 +395,6 @@ fn refill_allocated(counter: &Counter, block: &Block, n: u64) -> Found {
     }
     let mut found = found.unwrap_or_else(|| force_allocated(counter, n));
     found.marks |= wants_look(counter, capacity, found.margin);
-    block.transit.end();
     found
 }
 
@@ -467,11 +467,11 @@ fn give_back_allocated(counter: &Counter, n: u64, path: &AllocatorPath) {
         return;
     };
     counter.enter(block);
+    let _transit = block.transit.until_dropped();
     // SeqCst (E5, E14): as in `refill`.
     let capacity = counter.header.capacity.load(Ordering::SeqCst);
     let slot = counter.ready_slot(block, capacity);
     counter.cut_to(slot, n, capacity);
-    block.transit.end();
 }
 
 impl Found {

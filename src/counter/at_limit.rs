@@ -114,23 +114,18 @@ fn retry_with_own<'a>(
         return Err(refusal);
     };
     counter.enter(block);
+    let _transit = block.transit.until_dropped();
     let back = slot.take_back(u64::MAX, counter.incarnation().fenced);
     counter.uncharge_levels(back);
-    let walked = if back > 0 { counter.walk(n, Amount::Needed) } else { Err(refusal) };
-    block.transit.end();
-    walked
+    if back > 0 { counter.walk(n, Amount::Needed) } else { Err(refusal) }
 }
 
 fn walk_in_transit<'a>(counter: &'a Counter, path: &Entered, n: u64) -> Result<Walked, LevelRefusal<'a>> {
-    let block = path.own_block();
-    if let Some(block) = block {
+    let _transit = path.own_block().map(|block| {
         counter.enter(block);
-    }
-    let walked = counter.walk(n, Amount::Needed);
-    if let Some(block) = block {
-        block.transit.end();
-    }
-    walked
+        block.transit.until_dropped()
+    });
+    counter.walk(n, Amount::Needed)
 }
 
 /// Close the stocks below the levels that forced charges have put above max: no hit below them may succeed then.

@@ -35,7 +35,6 @@ pub(crate) fn uncharge_slow(counter: &Counter, n: u64, top: &Counter) {
 fn in_transit<T>(counter: &Counter, block: Option<&Block>, step: impl FnOnce() -> T) -> T {
     let Some(block) = block else { return step() };
     counter.enter(block);
-    let done = step();
-    block.transit.end();
-    done
+    let _transit = block.transit.until_dropped();
+    step()
 }

@@ -248,6 +248,7 @@ impl Counter {
         let Some(block) = block else { return exactly(false, false) };
         // Mutation: e5-capacity-read-before-transit
         let first = self.enter(block);
+        let transit = block.transit.until_dropped();
         // SeqCst (E5, E14): read in transit. A thread that closes the stock after this waits for this thread.
         let capacity = self.header.capacity.load(Ordering::SeqCst);
         // Inside reclaim a thread charges nothing in advance: credit here would be memory that reclaim lacks.
@@ -273,7 +274,7 @@ impl Counter {
             }
             _ => exactly(open, first),
         };
-        block.transit.end();
+        drop(transit);
         refilled
     }
 
@@ -386,18 +387,16 @@ impl Header {
     fn take_back(&self, slot: Option<(&Block, &Slot)>, tree: u32, fenced: bool) {
         let Some((block, slot)) = slot else { return };
         // The transit of the outer slow path covers an allocator that charges inside it.
-        let entered = block.transit.is_over();
-        if entered {
+        let _transit = if block.transit.is_over() {
             block.transit.begin(tree, fenced);
+            Some(block.transit.until_dropped())
         } else {
             block.transit.widen();
-        }
+            None
+        };
         let back = slot.take_back(u64::MAX, fenced);
         if back > 0 {
             self.counter().uncharge_levels(back);
-        }
-        if entered {
-            block.transit.end();
         }
     }
 }
@@ -441,9 +440,8 @@ impl Counter {
         let whole = match alone {
             Some(block) => {
                 self.enter(block);
-                let whole = self.cut(block, n);
-                block.transit.end();
-                whole
+                let _transit = block.transit.until_dropped();
+                self.cut(block, n)
             }
             None => self.uncharge_levels(n),
         };

@@ -158,6 +158,7 @@ pub(crate) fn release_own(tree: &Tree) -> u64 {
         // With real fences, for any tree: the thread has neither a handle nor charge of this counter. Its object may
         // be released, and taken by another tree, until the thread holds units of it.
         block.transit.begin(ANY, true);
+        let _transit = block.transit.until_dropped();
         // Mutation: own-release-uncharges-what-it-has-not-taken
         let units = slot.take_back(u64::MAX, true);
         if units > 0 {
@@ -166,7 +167,6 @@ pub(crate) fn release_own(tree: &Tree) -> u64 {
             // Mutation: e6-own-release-not-in-transit
             counter.uncharge_levels(units);
         }
-        block.transit.end();
     }
     memory
 }

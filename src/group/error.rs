@@ -313,7 +313,7 @@ pub enum NameError {
     /// It begins with `#`, as the id that stands for an unnamed group in a path.
     #[error("a name does not begin with `#`")]
     Sharp,
-    /// It is `.` or `..`, which mean another group to who reads paths.
+    /// It is `.` or `..`, which a reader of paths takes for another group.
     #[error("a name is neither `.` nor `..`")]
     Dots,
 }

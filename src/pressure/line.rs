@@ -97,14 +97,12 @@ pub(crate) fn length(level: &Counter) -> usize {
 /// Charge `n` for a waiter. Never from a stock: none is open below.
 fn charge_for<'a>(group: &'a Counter, block: Option<&Block>, n: u64, ticket: u64) -> Result<Charged, LevelRefusal<'a>> {
     // In transit, so that a thread that lowers a max waits for the walk (E5).
-    let block = block.filter(|block| block.transit.is_over());
-    if let Some(block) = block {
+    let transit = block.filter(|block| block.transit.is_over()).map(|block| {
         block.transit.begin(group.tree().number, group.incarnation().fenced);
-    }
+        block.transit.until_dropped()
+    });
     let walked = context::for_another(ticket, || group.walk(n, Amount::Needed));
-    if let Some(block) = block {
-        block.transit.end();
-    }
+    drop(transit);
     let Walked { over_high, .. } = walked?;
     // Not this thread's own charge: what it has freed for others it has freed.
     if group.tree().audited {

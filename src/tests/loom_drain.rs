@@ -147,7 +147,7 @@ fn loom_index_reuse() {
 /// it is drained.
 #[test]
 fn loom_swept_block_vs_next_thread() {
-    model(|| {
+    model_without_pair(|| {
         let counter = PageCounter::root(stocked());
         counter.try_charge(2).unwrap();
         beside(counter.clone(), |counter| counter.try_charge(2).unwrap()).join().unwrap();

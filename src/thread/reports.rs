@@ -43,7 +43,7 @@ mod noted {
     use super::Drained;
     use crate::pool::shape::Shape;
     use crate::sync::per_thread;
-    use crate::thread::context;
+    use crate::thread::context::{self, Restored};
     use crate::thread::foreign::contain;
 
     const POOL: &str = "memcg::pool";
@@ -137,9 +137,9 @@ mod noted {
     #[inline]
     pub(crate) fn report() {
         with_all(|all| {
-            if all.objects.count.get() + all.drains.count.get() != 0 && !all.reporting.replace(true) {
+            if all.objects.count.get() + all.drains.count.get() != 0 && !all.reporting.get() {
+                let _reporting = Restored::set(&all.reporting, true);
                 report_slow(all);
-                all.reporting.set(false);
             }
         });
     }

@@ -162,13 +162,14 @@ impl<'a> ShelfPlace<'a> {
 
     #[allow(unsafe_code)]
     pub(super) fn block(self) -> Option<&'a Block> {
-        // Acquire: made; pairs with `put`.
+        // Acquire (E54): made; pairs with `put`.
         // SAFETY: null, or a block of the registry, which lives as long as its shelf.
         unsafe { self.pointer().load(Ordering::Acquire).as_ref() }
     }
 
     /// The block of a thread that begins.
     pub(super) fn put(self, block: &'a Block) {
+        // Release (E54): pairs with `block`.
         self.pointer().store(ptr::from_ref(block).cast_mut(), Ordering::Release);
     }
 

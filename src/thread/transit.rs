@@ -8,7 +8,7 @@
 //! One word, so that a closer reads both together. Edges: E5, E6.
 
 use crate::sync::barrier::light_side;
-use crate::sync::{AtomicU64, Ordering, Patience};
+use crate::sync::{AtomicU64, Ordering, Patience, model_failed};
 
 /// Stands for any tree: a transit with it covers all trees.
 pub(crate) const ANY: u32 = 0;
@@ -17,6 +17,20 @@ pub(crate) const ANY: u32 = 0;
 /// only.
 #[derive(Default)]
 pub(crate) struct Transit(AtomicU64);
+
+/// A transit of this thread that ends with the value.
+#[must_use]
+pub(crate) struct InTransit<'a>(&'a Transit);
+
+impl Drop for InTransit<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // A model that has failed is past its atomics.
+        if !model_failed() {
+            self.0.end();
+        }
+    }
+}
 
 fn sequence(word: u64) -> u32 {
     word as u32
@@ -42,6 +56,12 @@ impl Transit {
         // what the thread reads from here on says closed.
         // Mutation: e5-transit-without-light
         light_side(fenced);
+    }
+
+    /// The transit that is under way, until the value is dropped: it ends also where a panic leaves the steps.
+    pub(crate) fn until_dropped(&self) -> InTransit<'_> {
+        debug_assert!(!self.is_over(), "in transit");
+        InTransit(self)
     }
 
     /// Lets the transit cover every tree: an allocator charges inside a slow path that is in transit already.
@@ -79,5 +99,24 @@ impl Transit {
             }
         }
         true
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+
+    #[test]
+    fn a_transit_ends_where_its_steps_panic() {
+        let transit = Transit::default();
+        let steps = || {
+            transit.begin(7, true);
+            let _transit = transit.until_dropped();
+            panic!("on purpose");
+        };
+        catch_unwind(AssertUnwindSafe(steps)).expect_err("it panics");
+        assert!(transit.is_over() && transit.wait(7));
     }
 }

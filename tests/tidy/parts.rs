@@ -68,7 +68,19 @@ const PARTS: &[(&[&str], &[&str])] = &[
     (&["process_wide"], &["lifecycle", "pressure", "thread", "pool"]),
     (&["share", "pool_stashes"], &["pressure", "pool"]),
     // What a thread owns.
-    (&["per_thread", "until_thread_exit", "thread_local", "box_zeroed", "stand_in", "follow"], &["thread"]),
+    (
+        &[
+            "per_thread",
+            "until_thread_exit",
+            "thread_local",
+            "SHELF_WORDS",
+            "SHELVES",
+            "box_zeroed",
+            "stand_in",
+            "follow",
+        ],
+        &["thread"],
+    ),
     (&["place", "place_zeroed", "displace", "process_const"], &["thread"]),
     (&["Patience"], &["lifecycle", "thread"]),
     (&["PAGE_SLOTS", "PAGES_MAX"], &["thread"]),
