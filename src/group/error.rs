@@ -72,8 +72,8 @@ pub enum ChargeError {
         /// What was asked for, in the counter's unit.
         requested: u64,
     },
-    /// The group is offline.
-    #[error("{} is offline: {} refused; charge a group that is online", .group.shown_path(), amount(.group, *.counter, *.requested))]
+    /// The group is offline, perhaps because its runtime is gone: then no group of it takes charges any more.
+    #[error("{}", offline(.group, *.counter, *.requested))]
     Offline {
         /// The group that was charged.
         group: Group,
@@ -179,6 +179,22 @@ fn amount(group: &Group, counter: Counter, amount: u64) -> String {
     }
 }
 
+/// The root goes offline with its runtime alone.
+fn runtime_is_gone(group: &Group) -> bool {
+    group.first().path_to_root().last().is_some_and(|root| root.state().is_offline())
+}
+
+fn offline(group: &Group, counter: Counter, requested: u64) -> String {
+    let (path, amount) = (group.shown_path(), amount(group, counter, requested));
+    if runtime_is_gone(group) {
+        format!(
+            "the runtime of {path} is gone: {amount} refused; keep a handle of the Runtime as long as its groups charge"
+        )
+    } else {
+        format!("{path} is offline: {amount} refused; charge a group that is online")
+    }
+}
+
 /// Why nothing was reclaimed.
 ///
 /// ```
@@ -245,7 +261,7 @@ pub enum CreateError {
         name: String,
     },
     /// The parent is offline.
-    #[error("no group {:?} in {}: it is offline", beginning(.name), .parent.shown_path())]
+    #[error("no group {:?} in {}: {} is offline", beginning(.name), .parent.shown_path(), if runtime_is_gone(.parent) { "its runtime is gone, and it" } else { "it" })]
     Offline {
         /// Where it was to be.
         parent: Group,
@@ -344,7 +360,7 @@ pub enum LimitError {
     },
 }
 
-/// Why a group was not taken offline: it has children online.
+/// Why a group was not taken offline: it has children online, or it is the root.
 ///
 /// ```
 /// use memcg::{Limits, Runtime};
@@ -353,13 +369,26 @@ pub enum LimitError {
 /// let acme = runtime.root().create("acme", Limits::new())?;
 /// let _query = acme.create("q17", Limits::new())?;
 /// assert_eq!(acme.offline().unwrap_err().to_string(), "/acme has 1 child online");
+/// let root = "/ is the root: it goes offline when the last handle of its Runtime is dropped";
+/// assert_eq!(runtime.root().offline().unwrap_err().to_string(), root);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{} has {children} {} online", .group.shown_path(), if *.children == 1 { "child" } else { "children" })]
+#[error("{}", stays_online(.group, *.children))]
 pub struct OfflineError {
     pub(crate) group: Group,
     pub(crate) children: usize,
+}
+
+fn stays_online(group: &Group, children: usize) -> String {
+    let path = group.shown_path();
+    match children {
+        _ if group.first().incarnation().parent.is_none() => {
+            format!("{path} is the root: it goes offline when the last handle of its Runtime is dropped")
+        }
+        1 => format!("{path} has 1 child online"),
+        _ => format!("{path} has {children} children online"),
+    }
 }
 
 impl OfflineError {

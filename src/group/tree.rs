@@ -196,7 +196,8 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// [`OfflineError`] where the group has children that are online.
+    /// [`OfflineError`] where the group has children that are online, and for the root, which goes offline with the last
+    /// handle of its [`Runtime`](crate::Runtime).
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -210,6 +211,10 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn offline(&self) -> Result<(), OfflineError> {
+        if self.is_root() && !self.is_offline() {
+            let children = self.first().child_count().get() as usize;
+            return Err(OfflineError { group: self.clone(), children });
+        }
         let gone = offline::offline(self.first().tree(), self.first());
         gone.map_err(|HasChildren(children)| OfflineError { group: self.clone(), children })?;
         // What threads write from here on goes up with a later flush, or with the release.
@@ -218,7 +223,8 @@ impl Group {
         Ok(())
     }
 
-    /// Takes this group and all groups below it [`offline`](Self::offline), as one step, with one barrier.
+    /// Takes this group and all groups below it [`offline`](Self::offline), as one step, with one barrier. The root stays
+    /// online, as long as its runtime has a handle.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -229,7 +235,16 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn offline_tree(&self) {
-        offline::offline_tree(self.first().tree(), self.first());
+        self.end_tree(!self.is_root());
+    }
+
+    fn is_root(&self) -> bool {
+        self.first().incarnation().parent.is_none()
+    }
+
+    /// Takes all groups below offline, and this one if it is to go `with` them.
+    pub(crate) fn end_tree(&self, with: bool) {
+        offline::offline_tree(self.first().tree(), self.first(), with);
         stats::flush(self.first(), Unlist::Never);
     }
 

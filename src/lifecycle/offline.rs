@@ -1,6 +1,8 @@
 //! A group goes offline: its stocks close, it leaves its parent's children, and each policy is notified, in their
 //! order.
 
+use std::ptr;
+
 use crate::counter::child_count::HasChildren;
 use crate::counter::handle::Handle;
 use crate::counter::links;
@@ -35,12 +37,12 @@ pub(crate) fn offline(tree: &Tree, group: &'static Counter) -> Result<(), HasChi
     Ok(())
 }
 
-/// Take the group and everything below it offline, children before parents.
-pub(crate) fn offline_tree(tree: &Tree, top: &'static Counter) {
+/// Take everything below the group offline, children before parents, and last the group if it is to go `with` them.
+pub(crate) fn offline_tree(tree: &Tree, top: &'static Counter, with: bool) {
     let _path = SlowPath::enter();
     let mut stocks = tree.stocks.lock();
     let mut hierarchy = tree.hierarchy.snapshot();
-    let below: Vec<_> = hierarchy.subtree(top).collect();
+    let below: Vec<_> = hierarchy.subtree(top).filter(|&group| with || !ptr::eq(group, top)).collect();
     for group in below.into_iter().rev() {
         // No child comes between: this thread has all locks of the hierarchy.
         let barred = group.child_count().bar();

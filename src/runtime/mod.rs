@@ -331,7 +331,7 @@ impl Drop for Owned {
         if !crate::sync::model_failed() {
             self.stop_flusher();
             started::end(&self.tree);
-            self.root.offline_tree();
+            self.root.end_tree(true);
         }
     }
 }

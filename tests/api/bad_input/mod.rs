@@ -340,6 +340,37 @@ fn taking_a_parent_offline() {
     held.assert_whole();
 }
 
+/// The root is its runtime's: nothing but the drop of the last handle takes it offline, and then all say so.
+#[test]
+fn taking_the_root_offline() {
+    let held = Held::new();
+    let root = held.runtime.root();
+    let error = root.offline().expect_err("the runtime has a handle");
+    assert_says(&error, "/ is the root: it goes offline when the last handle of its Runtime is dropped");
+    assert_eq!((error.group(), error.children()), (&root, root.children().len()));
+    held.assert_whole();
+    let runtime = Runtime::builder().build().expect("a configuration");
+    let (root, a) = (runtime.root(), runtime.root().create("a", Limits::new()).expect("a name"));
+    root.offline_tree();
+    assert_eq!((a.is_offline(), root.is_offline(), root.children().len()), (true, false, 0));
+    let b = root.create("b", Limits::new()).expect("the root takes groups");
+    drop(b.try_charge(Bytes(10)).expect("and charges"));
+    assert_says(
+        &a.try_charge(Bytes(10)).expect_err("it is offline"),
+        "/a is offline: 10 B refused; charge a group that is online",
+    );
+    drop(runtime);
+    root.offline().expect("it is offline already");
+    for (group, path) in [(&a, "/a"), (&b, "/b"), (&root, "/")] {
+        let line = format!(
+            "the runtime of {path} is gone: 10 B refused; keep a handle of the Runtime as long as its groups charge"
+        );
+        assert_says(&group.try_charge(Bytes(10)).expect_err("it is offline"), &line);
+    }
+    let error = b.create("c", Limits::new()).expect_err("its parent is offline");
+    assert_says(&error, "no group \"c\" in /b: its runtime is gone, and it is offline");
+}
+
 #[test]
 fn merging_charges_of_two_groups() {
     let mut builder = Runtime::builder().audit(true);
