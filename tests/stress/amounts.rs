@@ -6,7 +6,7 @@ use memcg::{Bytes, Charge, Group, Limits, Runtime};
 #[test]
 fn hits_of_amounts_that_add_up_to_2_64_hide_no_guard() {
     const BATCH: u64 = 1 << 40;
-    let runtime = Runtime::builder().batch(Bytes(BATCH)).adaptive_batch(false).build().expect("valid");
+    let runtime = Runtime::builder().batch(Bytes(BATCH)).adaptive(false).build().expect("valid");
     let root = runtime.root();
     let group = root.create("q", Limits::new()).expect("a name");
     let mut rounds = u128::from(u64::MAX) + 1;

@@ -197,7 +197,7 @@ fn a_guard_holds_no_more_than_a_counter_counts() {
     let root = runtime.root();
     let group = create(&root, "q");
     let mut guards = [group.charge(Bytes(HALF)), group.charge(Bytes(0)), group.charge(Bytes(0))];
-    let mut more = || {
+    let more = || {
         group.uncharge(Bytes(group.usage()));
         group.charge(Bytes(HALF))
     };
