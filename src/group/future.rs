@@ -100,7 +100,9 @@ impl ChargeFuture {
     /// [`ChargeError::TimedOut`], and the group that refused counts [`Event::TimedOut`](crate::Event::TimedOut).
     ///
     /// A charge that was made in time holds, also where the future is polled later. The delay above a
-    /// [high](Group::set_high) comes on top; [`undelayed`](Self::undelayed) leaves it out. The thread of this crate that
+    /// [high](Group::set_high) ends with the time, too: a charge that was made then returns. Reclaimers are asked in that
+    /// time alone, and the one at work is waited for; with no time at all they are asked once, as
+    /// [`Group::try_charge`] asks. The thread of this crate that
     /// ends delays wakes the future, within 1 ms where the processor is free. Where the system gives no thread, the
     /// first poll in line gives the charge up.
     ///
@@ -125,9 +127,9 @@ impl ChargeFuture {
         self
     }
 
-    /// Gives the charge up where it waits in line when `sleep` is ready, as [`timeout`](Self::timeout) does: for the
-    /// timer of an async runtime, or any other future. What `sleep` returns is dropped. It is polled only while the
-    /// charge waits.
+    /// Gives the charge up where it waits in line when `sleep` is ready, as [`timeout`](Self::timeout) does, and ends its
+    /// delay above a high: for the timer of an async runtime, or any other future. What `sleep` returns is dropped. It is
+    /// polled only while the charge waits or is delayed.
     ///
     /// ```
     /// # use memcg::{ChargeError, Runtime};

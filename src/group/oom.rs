@@ -22,6 +22,13 @@ impl Group {
     /// Sets what happens to charges that the max of this group refuses, once reclaim has freed nothing. The default is
     /// [`OomPolicy::Inherit`].
     ///
+    /// With [`OomPolicy::Choose`] a charge waits for the victim's memory, for
+    /// [`oom_time`](crate::RuntimeBuilder::oom_time) at most. On a worker of a thread pool the stack of that very thread
+    /// may hold the memory: a pool as rayon's runs another task on a worker that waits for a join. Then the victim cannot
+    /// give anything back before the charge returns, and the charge waits for the whole time, in vain. Charge there with a
+    /// call that does not wait ([`try_charge_undelayed`](Self::try_charge_undelayed)), or before the work is handed to
+    /// the pool.
+    ///
     /// Source: `mem_cgroup_out_of_memory` in `mm/memcontrol.c`.
     ///
     /// See [`OomPolicy`] for an example.

@@ -28,8 +28,10 @@ impl Group {
     /// been admitted as many bytes as the first asks for, none may any more. (They exceed this only by what other
     /// threads had in flight at the moment in which the charge became first.)
     ///
-    /// `time` is for the line and for victims. A first reclaim and the delay above a [high](Self::set_high) come on
-    /// top. To wait in line takes two locks and closes the stocks below that group.
+    /// `time` bounds all that the call waits for: the line, victims, reclaim, and the delay above a
+    /// [high](Self::set_high), at whose end the charge returns. A reclaimer at work is not interrupted. Where `time` is
+    /// zero, reclaimers are asked as `try_charge` asks them. To wait in line takes two locks and closes the stocks below
+    /// that group.
     ///
     /// Do not wait while you hold memory that other charges wait for: they all would wait. A time limit ends that, and
     /// so does [`OomPolicy::Choose`](crate::OomPolicy::Choose).

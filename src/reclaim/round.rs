@@ -85,6 +85,9 @@ pub(crate) enum Promises {
     Lapse,
 }
 
+/// Whether nothing waits for a group any longer.
+type HasEnded = fn(&'static Counter) -> bool;
+
 /// What several rounds are for.
 #[derive(Clone, Copy)]
 pub(crate) struct Request {
@@ -99,7 +102,7 @@ pub(crate) struct Request {
     /// for it.
     asked: bool,
     /// The group that all this is for, and whether nothing waits for it any longer.
-    ends_with: Option<(&'static Counter, fn(&'static Counter) -> bool)>,
+    ends_with: Option<(&'static Counter, HasEnded)>,
 }
 
 impl Request {
@@ -116,7 +119,7 @@ impl Request {
     }
 
     /// No reclaimer is asked and no round waited for, once that has happened to the group. The caller keeps the group.
-    pub(crate) fn ends_with(self, group: &'static Counter, has_ended: fn(&'static Counter) -> bool) -> Self {
+    pub(crate) fn ends_with(self, group: &'static Counter, has_ended: HasEnded) -> Self {
         Request { ends_with: Some((group, has_ended)), ..self }
     }
 

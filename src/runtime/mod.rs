@@ -120,6 +120,11 @@ impl Runtime {
     /// Compares the counts of all groups with each other, and with the second count where
     /// [`audit`](RuntimeBuilder::audit) is on. Further counters are included.
     ///
+    /// The audit counts each charge and uncharge a second time. It finds what the crate itself loses or makes: usage that
+    /// is not live charge and credit. It cannot tell whether the holder of a charge will give it back: one that was
+    /// forgotten, as by [`mem::forget`](std::mem::forget) or in a cycle of `Arc`s, is live like any other. Its bytes stay
+    /// in [`Group::live`] and keep an offline group among [`dying_count`](Self::dying_count).
+    ///
     /// The call holds the tree's lock, looks at one slot for each thread and group, and allocates. It is exact at a
     /// quiescent point; charges in flight show up as faults.
     ///
