@@ -274,7 +274,7 @@ impl Counter {
                 self.tree().counts.overflows.fetch_add(1, Ordering::Relaxed);
                 // What usage does not count keeps nothing. Before the exchange, which shows this to a thread that
                 // claims the object.
-                raw::keep(self);
+                raw::keep_for_ever(self);
                 i64::MAX
             });
             // SeqCst (E4): pairs with the read of usage in `Tree::open`, see `at_limit::close_crossed`.

@@ -82,14 +82,14 @@ pub(crate) fn count(counter: &Counter, n: u64, way: Way) {
     }
     let sum = |sum: i64| sum.checked_add(n);
     if counter.usage.raw_shared.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum).is_err() {
-        keep(counter);
+        keep_for_ever(counter);
     }
 }
 
 /// Keep the object of a counter for ever: a sum cannot tell what guards hold. The caller has a handle, or its bytes keep
 /// the counter.
 #[cold]
-pub(crate) fn keep(counter: &Counter) {
+pub(crate) fn keep_for_ever(counter: &Counter) {
     // Relaxed (E15): as in `RawCell::charged`.
     counter.tree().registry.raw.store(1, Ordering::Relaxed);
     counter.kept.store(true, Ordering::Relaxed);

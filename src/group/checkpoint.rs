@@ -16,6 +16,7 @@ use crate::counter::cover;
 use crate::counter::credit::online_or_above;
 use crate::hierarchy::group_tree;
 use crate::pressure::delays::Alarm;
+use crate::pressure::high::is_delayed;
 use crate::pressure::stalls::Stall;
 use crate::pressure::throttle;
 use crate::pressure::victims::is_cancelled;
@@ -253,7 +254,7 @@ impl Checkpoint {
             }
         };
         let until = Instant::now() + throttle::delay_after(counter, charged, false, None).min(TIME_MAX);
-        let alarm = (!is_over(until)).then(|| Alarm::of_delay(counter, until, waker)).flatten();
+        let alarm = (!is_over(until)).then(|| throttle::alarm(counter, until, waker)).flatten();
         let delayed =
             |alarm| CheckpointStage::Delayed { until, alarm, _stall: throttle::stand_still(counter, Instant::now()) };
         Ok(alarm.map_or(CheckpointStage::Done, delayed))
@@ -283,7 +284,7 @@ impl CheckpointStage {
             }
             CheckpointStage::Waits { until, again, .. } => (!again.renew(waker)).then_some(*until),
             CheckpointStage::Delayed { until, alarm, .. } => {
-                if is_over(*until) || !throttle::is_delayed(group.first()) || !alarm.renew(waker) {
+                if is_over(*until) || !is_delayed(group.first()) || !alarm.renew(waker) {
                     *stage = CheckpointStage::Done;
                     return Poll::Ready(went_on(group));
                 }

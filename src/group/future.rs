@@ -14,6 +14,7 @@ use crate::admission::plain::LineTime;
 use crate::admission::polled::{Begun, InLine, begin};
 use crate::counter::walk::Charged;
 use crate::pressure::delays::Alarm;
+use crate::pressure::high::is_delayed;
 use crate::pressure::stalls::Stall;
 use crate::pressure::throttle;
 use crate::reclaim::round::TIME_MAX;
@@ -224,7 +225,7 @@ impl ChargeFuture {
     fn is_held_up(&mut self, waker: &Waker) -> bool {
         let Stage::Delayed { until, alarm, stall, .. } = &mut self.state else { return true };
         let group = self.group.first();
-        if self.undelayed || is_over(*until) || !throttle::is_delayed(group) {
+        if self.undelayed || is_over(*until) || !is_delayed(group) {
             return false;
         }
         match alarm {
@@ -232,7 +233,7 @@ impl ChargeFuture {
             None => {
                 // Where there is no thread to wake it the charge is not delayed: the future would have to wake itself
                 // time and again.
-                *alarm = Alarm::of_delay(group, *until, waker);
+                *alarm = throttle::alarm(group, *until, waker);
                 *stall = alarm.as_ref().and_then(|_| throttle::stand_still(group, Instant::now()));
                 alarm.is_some()
             }

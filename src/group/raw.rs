@@ -267,3 +267,48 @@ fn uncharge_missed(header: &'static Header, bytes: u64, missed: Put) {
         header.uncharge_slow(bytes, missed);
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::counter::object::Counter;
+    use crate::counter::slow_path::SlowPath;
+    use crate::error::USAGE_MAX;
+    use crate::{Limits, Runtime};
+
+    /// The group of `bad` has a guard of 10 bytes, and no usage shows them.
+    #[track_caller]
+    fn assert_kept(bad: impl FnOnce(&Counter)) {
+        let runtime = Runtime::builder().batch(Bytes(0)).build().unwrap();
+        let group = runtime.root().create("q", Limits::new()).unwrap();
+        let guard = group.try_charge(10).unwrap();
+        bad(group.first());
+        assert_eq!(group.usage(), 0);
+        group.offline().unwrap();
+        drop(group);
+        assert_eq!((runtime.dying_count(), guard.group().path()), (1, "/q".to_owned()));
+    }
+
+    /// Only threads that force at once bring this about, so the test forces what a level cannot count.
+    #[test]
+    fn a_level_that_could_not_count_all_keeps_its_object() {
+        assert_kept(|counter| {
+            counter.force(USAGE_MAX);
+            counter.uncharge_levels(USAGE_MAX);
+        });
+    }
+
+    /// As a thread without a block counts.
+    #[test]
+    fn a_shared_sum_that_ends_keeps_the_object() {
+        assert_kept(|counter| {
+            let path = SlowPath::enter();
+            // 2^64 in all, and the 10 bytes that guards hold are the first of them.
+            for n in [1 << 62; 4] {
+                raw::count(counter, n, Way::Uncharged);
+                counter.uncharge_levels(n);
+            }
+            drop(path);
+        });
+    }
+}

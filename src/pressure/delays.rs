@@ -10,7 +10,7 @@
 //! delayed sleeps itself, and looks every 10 ms.
 //!
 //! A delay ends with its group. A thread that cancels groups marks their delays in the table as ended. A delay that comes
-//! into the table after that finds its group cancelled ([`has_ended`]). A thread that takes a group offline marks delays
+//! into the table after that finds its group cancelled: its caller looks then (`throttle.rs`). A thread that takes a group offline marks delays
 //! only where it sees that there are some: the look after 10 ms finds those that it has missed.
 //!
 //! One lock holds the table and whether the thread runs. So a delay is in the table, or its end was decided and its
@@ -30,8 +30,7 @@ use smallvec::SmallVec;
 use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
 use crate::counter::slow_path::SlowPath;
-use crate::pressure::throttle::{LOOK, drain_credit, is_delayed, is_delayed_by_credit};
-use crate::pressure::victims::has_ended;
+use crate::pressure::high::{LOOK, drain_credit, is_delayed, is_delayed_by_credit};
 use crate::pressure::wakers::Wakers;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::AtomicU64 as StatU64;
@@ -208,15 +207,11 @@ pub(crate) struct Sleep(u64);
 impl Sleep {
     /// The caller keeps the group.
     pub(crate) fn begin(group: &'static Counter) -> Sleep {
-        let sleep = Sleep(with(|delays| {
+        Sleep(with(|delays| {
             delays.numbers += 1;
             delays.sleeps.insert(delays.numbers, ThreadDelay { group, ended: false });
             delays.numbers
-        }));
-        if has_ended(group) {
-            with(|delays| delays.sleeps.remove(&sleep.0));
-        }
-        sleep
+        }))
     }
 
     pub(crate) fn goes_on(&self) -> bool {
@@ -258,10 +253,10 @@ impl Alarm {
     }
 
     /// Have `waker` woken once: then, or as soon as no level above `group` is above its high, or the group is cancelled or
-    /// goes offline. The caller keeps the group until the alarm is dropped. `None`: the delay is over already, or the
-    /// system has no thread for it.
+    /// goes offline. The caller keeps the group until the alarm is dropped. `None`: the system has no thread
+    /// for it.
     pub(crate) fn of_delay(group: &'static Counter, until: Instant, waker: &Waker) -> Option<Alarm> {
-        Alarm::new(Some(group), until, waker).filter(|_| !has_ended(group))
+        Alarm::new(Some(group), until, waker)
     }
 
     fn new(group: Option<&'static Counter>, until: Instant, waker: &Waker) -> Option<Alarm> {

@@ -6,6 +6,7 @@ use crate::counter::marks;
 use crate::counter::object::Counter;
 use crate::counter::watch::HIGH;
 use crate::hierarchy::group_tree;
+use crate::reclaim::repeat::close_below;
 
 /// Bytes that the formula is for: the kernel's MEMCG_CHARGE_BATCH, 64 pages of 4 KiB.
 pub(crate) const BATCH: u64 = 64 * 4096;
@@ -23,6 +24,9 @@ pub(crate) fn above(level: &Counter) -> u64 {
     if level.limits.watched.is_for(HIGH) { level.usage().saturating_sub(marks::high(level)) } else { 0 }
 }
 
+/// How often a thread that is delayed looks whether there is still reason for it.
+pub(crate) const LOOK: Duration = Duration::from_millis(10);
+
 /// Levels above their high, the group first.
 pub(crate) fn levels_above(group: &'static Counter) -> impl Iterator<Item = &'static Counter> {
     group.path_to_root().filter(|level| above(level) > 0)
@@ -30,6 +34,29 @@ pub(crate) fn levels_above(group: &'static Counter) -> impl Iterator<Item = &'st
 
 pub(crate) fn levels_that_delay(group: &'static Counter) -> impl Iterator<Item = &'static Counter> {
     levels_above(group).filter(|level| !level.is_observed())
+}
+
+/// A level above is still above high.
+pub(crate) fn is_delayed(group: &'static Counter) -> bool {
+    !group.state().is_offline() && levels_that_delay(group).next().is_some()
+}
+
+/// Whether credit may be all that is above a high of the path.
+pub(crate) fn is_delayed_by_credit(group: &'static Counter) -> bool {
+    levels_that_delay(group).any(|level| above(level) <= level.bound())
+}
+
+/// What a thread gave back while a charge was delayed may have gone into a stock. The caller keeps the group and holds no
+/// lock.
+pub(crate) fn drain_credit(group: &'static Counter) {
+    levels_that_delay(group).for_each(drain_excess);
+}
+
+/// Credit is no group's excess: it goes back where it may be all that is above high.
+pub(crate) fn drain_excess(level: &'static Counter) {
+    if above(level) <= level.bound() {
+        close_below(level);
+    }
 }
 
 /// The delay of a charge of `bytes`: that of the level which is furthest above its high.

@@ -1,5 +1,6 @@
 //! Charges above high: reclaim first, then a delay.
 
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
@@ -8,8 +9,10 @@ use crate::counter::marks;
 use crate::counter::object::Counter;
 use crate::counter::walk::Charged;
 use crate::hierarchy::events;
-use crate::pressure::delays::Sleep;
-use crate::pressure::high::{DELAY_MIN, above, delay_of, levels_above, levels_that_delay};
+use crate::pressure::delays::{Alarm, Sleep};
+use crate::pressure::high::{
+    DELAY_MIN, LOOK, above, delay_of, drain_credit, drain_excess, is_delayed, levels_above, levels_that_delay,
+};
 use crate::pressure::stalls::Stall;
 use crate::pressure::victims::has_ended;
 use crate::reclaim::repeat::{ROUNDS_MAX, close_below, deadline, deadline_from, earlier, may_call_out, shrink, spare};
@@ -22,9 +25,6 @@ use crate::thread::{context, slow_path};
 
 /// What is reclaimed at a time, at least: the kernel's SWAP_CLUSTER_MAX.
 const RECLAIM_MIN: u64 = 32 * 4096;
-
-/// How often a thread that is delayed looks whether there is still reason for it.
-pub(crate) const LOOK: Duration = Duration::from_millis(10);
 
 /// After a charge that walked: reclaim where it, or an allocator's charge inside it, left a level above high. The
 /// reclaim waits for the rounds of other threads or does not. Returns the delay that remains, to `end` at most, where the
@@ -44,11 +44,6 @@ pub(crate) fn sleep_after(group: &'static Counter, charged: Charged, end: Option
     if !delay.is_zero() {
         sleep_slow(group, delay);
     }
-}
-
-/// A level above is still above high.
-pub(crate) fn is_delayed(group: &'static Counter) -> bool {
-    !group.state().is_offline() && levels_that_delay(group).next().is_some()
 }
 
 #[cold]
@@ -106,34 +101,25 @@ pub(crate) fn stand_still(group: &'static Counter, since: Instant) -> Option<Sta
     Stall::begin(group, levels_that_delay(group).last()?, since)
 }
 
-/// Whether credit may be all that is above a high of the path.
-pub(crate) fn is_delayed_by_credit(group: &'static Counter) -> bool {
-    levels_that_delay(group).any(|level| above(level) <= level.bound())
-}
-
-/// What a thread gave back while a charge was delayed may have gone into a stock. The caller keeps the group and holds no
-/// lock.
-pub(crate) fn drain_credit(group: &'static Counter) {
-    levels_that_delay(group).for_each(drain_excess);
-}
-
-/// Credit is no group's excess: it goes back where it may be all that is above high.
-fn drain_excess(level: &'static Counter) {
-    if above(level) <= level.bound() {
-        close_below(level);
-    }
-}
-
 #[cold]
 fn sleep_slow(group: &'static Counter, delay: Duration) {
     let now = Instant::now();
     let _stall = stand_still(group, now);
     let until = now + delay.min(TIME_MAX);
     let mine = Sleep::begin(group);
-    while !is_over(until) && is_delayed(group) && mine.goes_on() {
+    // In the table, then the look: a thread that cancels the group after this finds the delay there.
+    let goes_on = !has_ended(group);
+    while goes_on && mine.goes_on() && !is_over(until) && is_delayed(group) {
         sleep(LOOK.min(until.saturating_duration_since(Instant::now())));
         drain_credit(group);
     }
+}
+
+/// The alarm of a future that is delayed until then, which `waker` is woken for. The caller keeps the group. `None`: the
+/// delay is over, because the group is cancelled or offline, or because the system has no thread that wakes the future.
+pub(crate) fn alarm(group: &'static Counter, until: Instant, waker: &Waker) -> Option<Alarm> {
+    // In the table, then the look, as in `sleep_slow`.
+    Alarm::of_delay(group, until, waker).filter(|_| !has_ended(group))
 }
 
 /// The delay of a charge of `bytes` as things stand. Credit that may be all that is above a high is drained first.

@@ -46,7 +46,7 @@ pub enum OomPolicy {
     ///
     /// No group is cancelled in vain: where free room, what reclaimers have promised and all that the candidates hold
     /// together are less than what is wanted, the charge is refused at once. What a charge asks for counts as its own
-    /// group's in the choice, so who asks for much may be the victim itself.
+    /// group's in the choice, so a group that asks for much may be the victim itself.
     ///
     /// The share is what low protects or the soft limit, whichever is more. Only groups with a
     /// [cancel hook](crate::Group::on_cancel) can be chosen; of one and another below it, the one that has more of its own.
