@@ -7,7 +7,7 @@ use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::hierarchy::events;
 use crate::pressure::line;
-use crate::pressure::victims::{self, has_ended};
+use crate::pressure::victims;
 use crate::reclaim::repeat::{ROUNDS_MAX, deadline, deadline_from, earlier, may_call_out, spare};
 use crate::reclaim::round::{Promises, Request, is_owed, owed};
 use crate::reclaim::{registrations, round};
@@ -42,7 +42,7 @@ pub(super) fn reclaim_for(
         let new = || {
             let begun = *since.insert(Instant::now());
             let deadline = earlier(deadline_from(level, begun), attempt.end());
-            Request::new(ReclaimCause::Full, deadline).waits(attempt.may_block()).ends_with(group, has_ended)
+            Request::new(ReclaimCause::Full, deadline).waits(attempt.may_block()).ends_with(group, victims::ends(group))
         };
         let request = request.get_or_insert_with(new);
         // What one round freed and other charges took has to be freed again.
@@ -66,7 +66,7 @@ pub(super) fn reclaim_for(
         if group.state().is_offline() {
             return Progress::Ended(Err(ChargeFailure::Offline));
         }
-        if victims::is_cancelled(group) {
+        if request.has_ended() {
             return Progress::Ended(Err(ChargeFailure::Cancelled));
         }
         refusal = match attempt.charge() {
@@ -121,7 +121,7 @@ fn one_round(
     // The promised memory is on its way: unless it takes too long no other group gives any. The thread does not spin,
     // because the reclaimer that has promised needs the processor.
     let fits = || level.room(refusal.max) >= attempt.bytes();
-    while is_owed(&round.owing) && !fits() && !is_over(request.deadline) && !has_ended(attempt.group()) {
+    while is_owed(&round.owing) && !fits() && !is_over(request.deadline) && !request.has_ended() {
         pause();
     }
     if is_over(request.deadline) {

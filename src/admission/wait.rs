@@ -9,7 +9,7 @@ use crate::counter::refusal::LevelRefusal;
 use crate::hierarchy::group_tree;
 use crate::pressure::line::Ticket;
 use crate::pressure::stalls::Stall;
-use crate::pressure::victims::has_ended;
+use crate::pressure::victims;
 use crate::pressure::wakers::{park_until, parked_waker};
 use crate::reclaim::repeat::{deadline, earlier, may_call_out};
 use crate::reclaim::round::Request;
@@ -103,7 +103,7 @@ pub(super) fn ask_reclaimers(
         return false;
     }
     let end = earlier(deadline(level), until);
-    let mut request = Request::new(ReclaimCause::Full, end).waits(waits).ends_with(group, has_ended);
+    let mut request = Request::new(ReclaimCause::Full, end).waits(waits).ends_with(group, victims::ends(group));
     let round = round::run(level, bytes.saturating_sub(level.room(level.admits())), &mut request);
     round.is_some_and(|round| round.unwaited)
 }

@@ -14,7 +14,7 @@ use crate::pressure::high::{
     DELAY_MIN, LOOK, above, delay_of, drain_credit, drain_excess, is_delayed, levels_above, levels_that_delay,
 };
 use crate::pressure::stalls::Stall;
-use crate::pressure::victims::has_ended;
+use crate::pressure::victims::{self, has_ended};
 use crate::reclaim::repeat::{ROUNDS_MAX, close_below, deadline, deadline_from, earlier, may_call_out, shrink, spare};
 use crate::reclaim::round::{Request, TIME_MAX};
 use crate::reclaim::{registrations, round};
@@ -77,7 +77,7 @@ fn throttle(group: &'static Counter, bytes: u64, waits: bool, end: Option<Instan
                 let begun = Instant::now();
                 stall = stand_still(group, begun);
                 let deadline = earlier(deadline_from(group, begun), end);
-                Request::new(ReclaimCause::High, deadline).waits(waits).ends_with(group, has_ended)
+                Request::new(ReclaimCause::High, deadline).waits(waits).ends_with(group, victims::ends(group))
             });
             if let Some(round) = round::run(level, want, request) {
                 asked = true;

@@ -244,6 +244,12 @@ pub(crate) fn has_ended(group: &'static Counter) -> bool {
     group.state().is_offline() || is_cancelled(group)
 }
 
+/// What ends a wait of the group that begins now. A group that was cancelled before may have given all back, and charge
+/// anew while no thread has looked: that does not end what it begins afterwards.
+pub(crate) fn ends(group: &'static Counter) -> fn(&'static Counter) -> bool {
+    if is_cancelled(group) { |group| group.state().is_offline() } else { has_ended }
+}
+
 /// More may come from a victim.
 pub(crate) fn is_awaited(tree: &Tree, awaited: &Victim) -> bool {
     let is_it = |victim: &Arc<Victim>| victim.name() == awaited.name() && victim.is_awaited();

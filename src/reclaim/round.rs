@@ -110,7 +110,7 @@ impl Request {
         self.asked && is_over(self.deadline) || self.has_ended()
     }
 
-    fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.ends_with.is_some_and(|(group, has_ended)| has_ended(group))
     }
 
