@@ -11,8 +11,10 @@ use super::{
     lock, until,
 };
 
+type Form = fn(&memcg::Group, u64) -> Result<memcg::Charge, ChargeError>;
+
 /// As each form of charging asks: `Err` where it was refused at once.
-const FORMS: [fn(&memcg::Group, u64) -> Result<memcg::Charge, ChargeError>; 4] = [
+const FORMS: [Form; 4] = [
     |group, bytes| group.try_charge(Bytes(bytes)),
     |group, bytes| group.try_charge_undelayed(Bytes(bytes)).map(|(charge, _)| charge),
     |group, bytes| group.charge_timeout(Bytes(bytes), Duration::from_millis(1)),
