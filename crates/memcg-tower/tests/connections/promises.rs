@@ -268,20 +268,26 @@ async fn a_refused_body_that_makes_no_progress_is_answered() {
     service.gives_back().await;
 }
 
-/// Bodies of two tenants that fit only one after the other: what has come waits for what the other one holds.
+/// A body whose tenant has room comes no further than the room above it, and goes on with what others give back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bodies_share_the_room_above_their_tenants() {
-    let service = Service::start(Limits::new(), |layer| layer.patience(TIME)).await;
-    let mut first = service.declares("a", 700 * KIB, &[1; 600 << 10]).await;
-    let mut second = service.declares("a2", 600 * KIB, &[1; 300 << 10]).await;
-    service.promised([100 * KIB, 300 * KIB]).await;
-    // It waits for the room of the first one, which goes on.
-    second.write_all(&[1; 300 << 10]).await.unwrap();
-    let root = service.runtime.root();
-    until(|| root.waiting_count() == 1, || "the second one waits".to_owned()).await;
-    first.write_all(&[1; 100 << 10]).await.unwrap();
-    assert_eq!(status(&mut first).await, "200");
-    assert_eq!(status(&mut second).await, "200");
-    drop((first, second));
-    service.gives_back().await;
+async fn a_body_waits_for_room_above_its_tenant() {
+    for goes_on in [true, false] {
+        let patience = if goes_on { TIME } else { Duration::from_millis(50) };
+        let service = Service::start(Limits::new(), |layer| layer.patience(patience)).await;
+        let held = service.tenants[1].charge(600 << 10);
+        let mut upload = service.declares("a", 700 * KIB, &[1; 500 << 10]).await;
+        let root = service.runtime.root();
+        if goes_on {
+            until(|| root.waiting_count() == 1, || "it waits".to_owned()).await;
+            drop(held);
+            upload.write_all(&[1; 200 << 10]).await.unwrap();
+            assert_eq!(status(&mut upload).await, "200");
+        } else {
+            assert_eq!(status(&mut upload).await, "503");
+            assert_eq!(service.figures.refused(Kind::AboveFull), 1);
+            drop(held);
+        }
+        drop(upload);
+        service.gives_back().await;
+    }
 }
