@@ -183,7 +183,8 @@ impl Delays {
 
 fn with<R>(work: impl FnOnce(&mut Delays) -> R) -> R {
     let _path = SlowPath::enter();
-    let mut delays = delays().lock();
+    let of_process = delays();
+    let mut delays = of_process.lock();
     let result = work(&mut delays);
     COUNT.store(delays.all.len() as u64, Ordering::Relaxed);
     result
