@@ -12,7 +12,7 @@ use std::ptr;
 
 use crate::numa::mapping::map_for_ever;
 use crate::sync::stat_atomic::{AtomicPtr as StatPtr, AtomicU64 as StatU64};
-use crate::sync::{AtomicPtr, AtomicU64, Ordering, SHELF_WORDS, SHELVES, displace, place};
+use crate::sync::{AtomicPtr, AtomicU64, Ordering, SHELF_WORDS, SHELVES, displace, model_failed, place};
 use crate::thread::block::Block;
 
 /// Blocks of a word.
@@ -130,6 +130,9 @@ impl Drop for Shelves {
     /// Runs in models only.
     #[allow(unsafe_code)]
     fn drop(&mut self) {
+        if model_failed() {
+            return;
+        }
         for shelf in self.0.iter().map(|shelf| shelf.load(Ordering::Relaxed)).filter(|shelf| !shelf.is_null()) {
             // SAFETY: from `place_or_make`, and goes with its shelves.
             unsafe { displace(shelf) };
