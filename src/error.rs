@@ -43,8 +43,7 @@ impl fmt::Display for CounterId {
 ///     format!("{machine} refused 5 for {job}: short by 3, usage 98 of max 100; to fit, uncharge there or raise its max"),
 /// );
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{level} refused {requested} for {requester}: {}", Why(self))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CounterChargeError {
     pub(crate) level: CounterId,
     pub(crate) requester: CounterId,
@@ -53,6 +52,15 @@ pub struct CounterChargeError {
     pub(crate) max: u64,
     pub(crate) stocked_bound: u64,
 }
+
+impl fmt::Display for CounterChargeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { level, requested, requester, .. } = self;
+        write!(f, "{level} refused {requested} for {requester}: {}", Why(self))
+    }
+}
+
+impl std::error::Error for CounterChargeError {}
 
 impl CounterChargeError {
     /// Returns the counter whose max was met: the requester itself or an ancestor.
@@ -130,13 +138,25 @@ impl fmt::Display for Why<'_> {
 /// let busy = job.set_max(50).unwrap_err();
 /// assert_eq!(busy.to_string(), format!("{} is busy: usage 60 is 10 above the new max 50; uncharge there", job.id()));
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{level} is busy: usage {usage} is {} above the new max {max}; uncharge there", usage.saturating_sub(*max))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CounterLimitError {
     pub(crate) level: CounterId,
     pub(crate) usage: u64,
     pub(crate) max: u64,
 }
+
+impl fmt::Display for CounterLimitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { level, max, usage } = self;
+        write!(
+            f,
+            "{level} is busy: usage {usage} is {} above the new max {max}; uncharge there",
+            usage.saturating_sub(*max)
+        )
+    }
+}
+
+impl std::error::Error for CounterLimitError {}
 
 impl CounterLimitError {
     /// Returns the counter whose max was to be set.
@@ -166,12 +186,20 @@ impl CounterLimitError {
 /// assert_eq!((error.counter(), error.refused().max()), (0, 1_000));
 /// assert_eq!(Some(error.refused().requester()), job.counter(0).map(|memory| memory.id()));
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("in counter {counter} of the set, {refused}")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetChargeError {
     pub(crate) counter: usize,
     pub(crate) refused: CounterChargeError,
 }
+
+impl fmt::Display for SetChargeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { counter, refused } = self;
+        write!(f, "in counter {counter} of the set, {refused}")
+    }
+}
+
+impl std::error::Error for SetChargeError {}
 
 impl SetChargeError {
     /// Returns the index in the set of the counter that refused.

@@ -1,6 +1,7 @@
 //! The errors of groups. Each prints as one line: which group refused, its usage and limit, which group asked for how
 //! much.
 
+use std::fmt;
 use std::time::Duration;
 
 use super::counter::Counter;
@@ -37,14 +38,12 @@ const WAIT: &str = "wait in line (charge_timeout, charge_async)";
 /// assert!(matches!(query.try_charge(1), Err(ChargeError::Offline { .. })));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum ChargeError {
     /// It does not fit below a max.
-    #[error(transparent)]
-    Limit(#[from] OverLimitError),
+    Limit(OverLimitError),
     /// It does not fit below a max. The call was made inside reclaim, which does not ask for more reclaim.
-    #[error("{}; inside reclaim, which does not nest; {}", .0.facts(), .0.advice(None))]
     InReclaim(OverLimitError),
     /// It does not fit below a max yet, and this call does not block. Only calls that never wait return it: see the
     /// [table](Group#three-ways-to-ask). Try again later, or wait with [`Group::charge_async`].
@@ -52,10 +51,8 @@ pub enum ChargeError {
     /// From [`Group::try_charge_undelayed`]: a victim, a reclaimer that has promised, or another thread's reclaim is
     /// about to give memory back. From [`Group::try_charge_or_start`]: work to make room was started. From
     /// [`Group::try_charge_now`]: a stock may have credit, a reclaimer can be asked or a victim chosen.
-    #[error("{}; memory may come, and this charge does not wait for it; {}", .0.facts(), .0.advice(Some(WAIT)))]
     WouldBlock(OverLimitError),
     /// It waited in line for the whole time that the caller allowed, and did not fit.
-    #[error("{}; after {waited:.1?} in line; {}", .refusal.facts(), .refusal.advice(Some("wait longer")))]
     TimedOut {
         /// The refusal at the end of that time.
         refusal: Box<OverLimitError>,
@@ -63,7 +60,6 @@ pub enum ChargeError {
         waited: Duration,
     },
     /// The group was chosen to give its memory back, by this charge or by another one.
-    #[error("{} is cancelled to make room: {} refused; release what it holds", .group.shown_path(), asked(.group, *.counter, *.requested))]
     Cancelled {
         /// The group that was charged.
         group: Group,
@@ -73,7 +69,6 @@ pub enum ChargeError {
         requested: u64,
     },
     /// The group is offline, perhaps because its runtime is gone: then no group of it takes charges any more.
-    #[error("{}", offline(.group, *.counter, *.requested))]
     Offline {
         /// The group that was charged.
         group: Group,
@@ -83,7 +78,6 @@ pub enum ChargeError {
         requested: u64,
     },
     /// A transfer between the groups of two runtimes.
-    #[error("{} and {} belong to two runtimes", .from.shown_path(), .to.shown_path())]
     OtherRuntime {
         /// The group that has the charge.
         from: Group,
@@ -91,13 +85,60 @@ pub enum ChargeError {
         to: Group,
     },
     /// The runtime has no such counter.
-    #[error("{} has no counter number {counter}", .group.shown_path())]
     UnknownCounter {
         /// The group that was charged.
         group: Group,
         /// The counter's number.
         counter: usize,
     },
+}
+
+impl fmt::Display for ChargeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Limit(inner) => fmt::Display::fmt(inner, f),
+            Self::InReclaim(inner) => {
+                write!(f, "{}; inside reclaim, which does not nest; {}", inner.facts(), inner.advice(None))
+            }
+            Self::WouldBlock(inner) => write!(
+                f,
+                "{}; memory may come, and this charge does not wait for it; {}",
+                inner.facts(),
+                inner.advice(Some(WAIT))
+            ),
+            Self::TimedOut { refusal, waited } => {
+                write!(f, "{}; after {waited:.1?} in line; {}", refusal.facts(), refusal.advice(Some("wait longer")))
+            }
+            Self::Cancelled { counter, group, requested } => write!(
+                f,
+                "{} is cancelled to make room: {} refused; release what it holds",
+                group.shown_path(),
+                asked(group, *counter, *requested)
+            ),
+            Self::Offline { counter, group, requested } => write!(f, "{}", offline(group, *counter, *requested)),
+            Self::OtherRuntime { from, to } => {
+                write!(f, "{} and {} belong to two runtimes", from.shown_path(), to.shown_path())
+            }
+            Self::UnknownCounter { counter, group } => {
+                write!(f, "{} has no counter number {counter}", group.shown_path())
+            }
+        }
+    }
+}
+
+impl std::error::Error for ChargeError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Limit(inner) => inner.source(),
+            _ => None,
+        }
+    }
+}
+
+impl From<OverLimitError> for ChargeError {
+    fn from(inner: OverLimitError) -> ChargeError {
+        ChargeError::Limit(inner)
+    }
 }
 
 impl ChargeError {
@@ -216,16 +257,27 @@ fn offline(group: &Group, counter: Counter, requested: u64) -> String {
 /// assert_eq!(root.reclaim(10)?.panics, 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReclaimError {
     /// This thread is in a reclaimer, or in an allocator that this crate has called. Reclaim does not nest.
-    #[error("nothing reclaimed of {}: reclaim does not nest", .group.shown_path())]
     InReclaim {
         /// The group whose memory was asked for.
         group: Group,
     },
 }
+
+impl fmt::Display for ReclaimError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InReclaim { group } => {
+                write!(f, "nothing reclaimed of {}: reclaim does not nest", group.shown_path())
+            }
+        }
+    }
+}
+
+impl std::error::Error for ReclaimError {}
 
 /// Why a group was not made. Nothing of it remains.
 ///
@@ -239,11 +291,10 @@ pub enum ReclaimError {
 /// assert_eq!(root.create("a/b", Limits::new()).unwrap_err().to_string(), "no group \"a/b\" in /: a name has no `/`");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum CreateError {
     /// The name is not allowed.
-    #[error("no group {:?} in {}: {fault}", beginning(.name), .parent.shown_path())]
     Name {
         /// Where it was to be.
         parent: Group,
@@ -253,7 +304,6 @@ pub enum CreateError {
         fault: NameError,
     },
     /// The parent has a child of that name.
-    #[error("no group {:?} in {}: the name is taken", beginning(.name), .parent.shown_path())]
     Taken {
         /// Where it was to be.
         parent: Group,
@@ -261,7 +311,6 @@ pub enum CreateError {
         name: String,
     },
     /// The parent is offline.
-    #[error("no group {:?} in {}: {} is offline", beginning(.name), .parent.shown_path(), if runtime_is_gone(.parent) { "its runtime is gone, and it" } else { "it" })]
     Offline {
         /// Where it was to be.
         parent: Group,
@@ -269,7 +318,6 @@ pub enum CreateError {
         name: String,
     },
     /// The configured most groups exist, the dying ones included.
-    #[error("no group {:?} in {}: there are {most} groups, the configured most", beginning(.name), .parent.shown_path())]
     Full {
         /// Where it was to be.
         parent: Group,
@@ -280,7 +328,6 @@ pub enum CreateError {
     },
     /// The system gives no memory for it, and no object of another group is free. Nothing is lost: once memory is given
     /// back, the same call succeeds.
-    #[error("no group {:?} in {}: the system gives no {}", beginning(.name), .parent.shown_path(), Bytes(*.bytes as u64))]
     Memory {
         /// Where it was to be.
         parent: Group,
@@ -290,11 +337,66 @@ pub enum CreateError {
         bytes: usize,
     },
     /// Its limits do not hold.
-    #[error(transparent)]
-    Limit(#[from] LimitError),
+    Limit(LimitError),
     /// Two of its limits contradict each other, and the runtime is strict.
-    #[error(transparent)]
-    Contradiction(#[from] ContradictionError),
+    Contradiction(ContradictionError),
+}
+
+impl fmt::Display for CreateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name { fault, name, parent } => {
+                write!(f, "no group {:?} in {}: {fault}", beginning(name), parent.shown_path())
+            }
+            Self::Taken { name, parent } => {
+                write!(f, "no group {:?} in {}: the name is taken", beginning(name), parent.shown_path())
+            }
+            Self::Offline { name, parent } => write!(
+                f,
+                "no group {:?} in {}: {} is offline",
+                beginning(name),
+                parent.shown_path(),
+                if runtime_is_gone(parent) { "its runtime is gone, and it" } else { "it" }
+            ),
+            Self::Full { most, name, parent } => write!(
+                f,
+                "no group {:?} in {}: there are {most} groups, the configured most",
+                beginning(name),
+                parent.shown_path()
+            ),
+            Self::Memory { bytes, name, parent } => write!(
+                f,
+                "no group {:?} in {}: the system gives no {}",
+                beginning(name),
+                parent.shown_path(),
+                Bytes(*bytes as u64)
+            ),
+            Self::Limit(inner) => fmt::Display::fmt(inner, f),
+            Self::Contradiction(inner) => fmt::Display::fmt(inner, f),
+        }
+    }
+}
+
+impl std::error::Error for CreateError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Limit(inner) => inner.source(),
+            Self::Contradiction(inner) => inner.source(),
+            _ => None,
+        }
+    }
+}
+
+impl From<LimitError> for CreateError {
+    fn from(inner: LimitError) -> CreateError {
+        CreateError::Limit(inner)
+    }
+}
+
+impl From<ContradictionError> for CreateError {
+    fn from(inner: ContradictionError) -> CreateError {
+        CreateError::Contradiction(inner)
+    }
 }
 
 /// What is wrong with a group's name.
@@ -307,32 +409,41 @@ pub enum CreateError {
 /// assert_eq!(fault, NameError::Empty);
 /// # Ok::<(), memcg::BuildError>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NameError {
     /// It is empty.
-    #[error("a name is not empty")]
     Empty,
     /// It has more than [`Group::NAME_MAX`] bytes.
-    #[error("a name has at most {} bytes", Group::NAME_MAX)]
     TooLong,
     /// It has a slash, which separates names in a path.
-    #[error("a name has no `/`")]
     Slash,
     /// It has a control character, which would break the line of an error.
-    #[error("a name has no control characters")]
     Control,
     /// It has a character that formats others, as U+202E does, or that separates lines: what is printed would not be
     /// the name.
-    #[error("a name has no format characters and no separators of lines")]
     Format,
     /// It begins with `#`, as the id that stands for an unnamed group in a path.
-    #[error("a name does not begin with `#`")]
     Sharp,
     /// It is `.` or `..`, which a reader of paths takes for another group.
-    #[error("a name is neither `.` nor `..`")]
     Dots,
 }
+
+impl fmt::Display for NameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("a name is not empty"),
+            Self::TooLong => write!(f, "a name has at most {} bytes", Group::NAME_MAX),
+            Self::Slash => f.write_str("a name has no `/`"),
+            Self::Control => f.write_str("a name has no control characters"),
+            Self::Format => f.write_str("a name has no format characters and no separators of lines"),
+            Self::Sharp => f.write_str("a name does not begin with `#`"),
+            Self::Dots => f.write_str("a name is neither `.` nor `..`"),
+        }
+    }
+}
+
+impl std::error::Error for NameError {}
 
 /// Why a limit was not set. The old one holds.
 ///
@@ -345,11 +456,10 @@ pub enum NameError {
 /// assert_eq!(refused.to_string(), "no 10% of a max for low of /: no ancestor has one");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum LimitError {
     /// The limit is a percentage, and no ancestor has a max to take it of.
-    #[error("no {percent} of a max for {limit} of {}: no ancestor has one", .group.shown_path())]
     NoLimitedAncestor {
         /// The group whose limit was to be set. Where that group was to be created, its parent.
         group: Group,
@@ -359,6 +469,18 @@ pub enum LimitError {
         percent: Percent,
     },
 }
+
+impl fmt::Display for LimitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoLimitedAncestor { group, limit, percent } => {
+                write!(f, "no {percent} of a max for {limit} of {}: no ancestor has one", group.shown_path())
+            }
+        }
+    }
+}
+
+impl std::error::Error for LimitError {}
 
 /// Why a group was not taken offline: it has children online, or it is the root.
 ///
@@ -373,12 +495,20 @@ pub enum LimitError {
 /// assert_eq!(runtime.root().offline().unwrap_err().to_string(), root);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}", stays_online(.group, *.children))]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OfflineError {
     pub(crate) group: Group,
     pub(crate) children: usize,
 }
+
+impl fmt::Display for OfflineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { children, group } = self;
+        write!(f, "{}", stays_online(group, *children))
+    }
+}
+
+impl std::error::Error for OfflineError {}
 
 fn stays_online(group: &Group, children: usize) -> String {
     let path = group.shown_path();
@@ -411,12 +541,20 @@ impl OfflineError {
 /// assert_eq!(charge.split(11).unwrap_err().to_string(), "no 11 of a charge of 10");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no {requested} of a charge of {bytes}")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SplitError {
     pub(crate) requested: u64,
     pub(crate) bytes: u64,
 }
+
+impl fmt::Display for SplitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { bytes, requested } = self;
+        write!(f, "no {requested} of a charge of {bytes}")
+    }
+}
+
+impl std::error::Error for SplitError {}
 
 impl SplitError {
     /// Returns bytes asked for.

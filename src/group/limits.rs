@@ -1,6 +1,7 @@
 //! `Limits`: what a group may hold, as plain data, and whether that makes sense.
 
 use crate::units::Limit;
+use std::fmt;
 
 /// Limits of a group, to be set together. A limit that is not given keeps its default: none, and nothing protected.
 ///
@@ -122,14 +123,22 @@ impl Limits {
 /// assert_eq!((contradiction.lower(), contradiction.upper()), (("min", limits.min.unwrap()), ("soft", limits.soft.unwrap())));
 /// assert_eq!(contradiction.to_string(), "min 4 KiB is above soft 100 B: above soft the group gives first what min keeps");
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{lower} {lower_limit} is above {upper} {upper_limit}: {}", self.why())]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContradictionError {
     lower: &'static str,
     lower_limit: Limit,
     upper: &'static str,
     upper_limit: Limit,
 }
+
+impl fmt::Display for ContradictionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { lower, lower_limit, upper, upper_limit } = self;
+        write!(f, "{lower} {lower_limit} is above {upper} {upper_limit}: {}", self.why())
+    }
+}
+
+impl std::error::Error for ContradictionError {}
 
 impl ContradictionError {
     /// The limit that belongs below the other one: its name and its value.

@@ -1,5 +1,6 @@
 //! Charges that are divided, merged, and moved to another group.
 
+use std::fmt;
 use std::mem::ManuallyDrop;
 
 use super::charge::{Charge, hold, release};
@@ -152,12 +153,20 @@ impl Charge {
 /// assert_eq!(refused.into_charge().bytes(), 5);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug, thiserror::Error)]
-#[error("a charge of {} does not merge into one of {}", .charge.group().shown_path(), .into.shown_path())]
+#[derive(Debug)]
 pub struct MergeError {
     pub(super) charge: Charge,
     pub(super) into: Group,
 }
+
+impl fmt::Display for MergeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { charge, into } = self;
+        write!(f, "a charge of {} does not merge into one of {}", charge.group().shown_path(), into.shown_path())
+    }
+}
+
+impl std::error::Error for MergeError {}
 
 impl MergeError {
     /// Returns the charge that was to be merged.

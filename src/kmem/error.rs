@@ -18,14 +18,12 @@ use crate::units::Bytes;
 /// assert!(matches!(refused, KmemError::Charge(_)));
 /// # Ok::<(), memcg::BuildError>(())
 /// ```
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub enum KmemError {
     /// The charge fails, most often because a limit refuses it.
-    #[error(transparent)]
-    Charge(#[from] ChargeError),
+    Charge(ChargeError),
     /// The group admits the charge, and the system has no such memory.
-    #[error("the system gives no {}: {source}", Bytes(*.bytes as u64))]
     System {
         /// Bytes asked for.
         bytes: usize,
@@ -33,13 +31,38 @@ pub enum KmemError {
         source: io::Error,
     },
     /// The request exceeds what the owner can ever hold.
-    #[error("{bytes} B are more than the {max} B that can be kept there")]
     Capacity {
         /// Bytes asked for; `u64::MAX` where a `u64` cannot hold them.
         bytes: u64,
         /// The most.
         max: u64,
     },
+}
+
+impl fmt::Display for KmemError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Charge(inner) => fmt::Display::fmt(inner, f),
+            Self::System { bytes, source } => write!(f, "the system gives no {}: {source}", Bytes(*bytes as u64)),
+            Self::Capacity { bytes, max } => write!(f, "{bytes} B are more than the {max} B that can be kept there"),
+        }
+    }
+}
+
+impl std::error::Error for KmemError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Charge(inner) => inner.source(),
+            Self::System { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+impl From<ChargeError> for KmemError {
+    fn from(inner: ChargeError) -> KmemError {
+        KmemError::Charge(inner)
+    }
 }
 
 impl From<MapError> for KmemError {

@@ -52,19 +52,28 @@ pub struct MovePages {
 /// ```
 /// assert_eq!(memcg::kmem::MovePagesError::Denied.to_string(), "move_pages(2) is not permitted here");
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MovePagesError {
     /// The system has no such call: it is not Linux, or the kernel is built for one node.
-    #[error("this system has no move_pages(2)")]
     Unsupported,
     /// The system forbids the call, as some containers do.
-    #[error("move_pages(2) is not permitted here")]
     Denied,
     /// The call failed with this error of the system.
-    #[error("move_pages(2) failed: {}", std::io::Error::from_raw_os_error(*.0))]
     Failed(i32),
 }
+
+impl fmt::Display for MovePagesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unsupported => f.write_str("this system has no move_pages(2)"),
+            Self::Denied => f.write_str("move_pages(2) is not permitted here"),
+            Self::Failed(inner) => write!(f, "move_pages(2) failed: {}", std::io::Error::from_raw_os_error(*inner)),
+        }
+    }
+}
+
+impl std::error::Error for MovePagesError {}
 
 impl MovePages {
     /// Asks for base pages, after one call that tests whether the kernel answers.

@@ -101,11 +101,10 @@ struct Node {
 /// assert_eq!(twice, TopologyError::ProcessorTwice { processor: 1, nodes: [0, 1].map(NodeId::new) });
 /// assert_eq!(twice.to_string(), "processor 1 belongs to node 0 and to node 1");
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TopologyError {
     /// The system has no such file, or does not let it be read.
-    #[error("{}: {kind}", path.display())]
     Read {
         /// The file, below the root that was given.
         path: PathBuf,
@@ -113,7 +112,6 @@ pub enum TopologyError {
         kind: io::ErrorKind,
     },
     /// A file is no list of rising numbers and ranges, as in `0-3,8,10-11`.
-    #[error("{}: not a list of numbers at byte {at} of {text:?}", path.display())]
     Parse {
         /// The file, below the root that was given.
         path: PathBuf,
@@ -123,16 +121,13 @@ pub enum TopologyError {
         at: usize,
     },
     /// A topology needs a node.
-    #[error("a machine without a node")]
     NoNodes,
     /// The machine has more nodes than a topology holds.
-    #[error("more than {most} nodes")]
     TooManyNodes {
         /// The most.
         most: usize,
     },
     /// The number of a processor is too large.
-    #[error("processor {processor} of node {node}: numbers stay below {most}")]
     ProcessorTooLarge {
         /// Its number.
         processor: usize,
@@ -142,7 +137,6 @@ pub enum TopologyError {
         most: usize,
     },
     /// Two nodes list one processor, or one node lists it twice.
-    #[error("processor {processor} belongs to node {} and to node {}", nodes[0], nodes[1])]
     ProcessorTwice {
         /// Its number.
         processor: usize,
@@ -150,12 +144,33 @@ pub enum TopologyError {
         nodes: [NodeId; 2],
     },
     /// The caller gives a node twice.
-    #[error("node {node} is given twice")]
     NodeTwice {
         /// Its number.
         node: NodeId,
     },
 }
+
+impl fmt::Display for TopologyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Read { kind, path } => write!(f, "{}: {kind}", path.display()),
+            Self::Parse { at, path, text } => {
+                write!(f, "{}: not a list of numbers at byte {at} of {text:?}", path.display())
+            }
+            Self::NoNodes => f.write_str("a machine without a node"),
+            Self::TooManyNodes { most } => write!(f, "more than {most} nodes"),
+            Self::ProcessorTooLarge { most, node, processor } => {
+                write!(f, "processor {processor} of node {node}: numbers stay below {most}")
+            }
+            Self::ProcessorTwice { nodes, processor } => {
+                write!(f, "processor {processor} belongs to node {} and to node {}", nodes[0], nodes[1])
+            }
+            Self::NodeTwice { node } => write!(f, "node {node} is given twice"),
+        }
+    }
+}
+
+impl std::error::Error for TopologyError {}
 
 impl Topology {
     /// These nodes, all online, each with its processors. If there is no processor at all, processor 0 belongs to the

@@ -45,16 +45,27 @@ pub enum OnExhausted {
 /// let fault = "wait(10)".parse::<OnExhausted>().unwrap_err();
 /// assert_eq!(fault.to_string(), "\"10\" is no time: a whole number with a unit (ns, us, ms, s, m, h), such as 10s");
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ParseOnExhaustedError {
     /// None of the three.
-    #[error("{0:?} is none of \"fail\", \"wait(10s)\", \"overcharge\"")]
     Unknown(String),
     /// What it should wait for is no time.
-    #[error("{0:?} is no time: a whole number with a unit (ns, us, ms, s, m, h), such as 10s")]
     Time(String),
 }
+
+impl fmt::Display for ParseOnExhaustedError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown(inner) => write!(f, "{inner:?} is none of \"fail\", \"wait(10s)\", \"overcharge\""),
+            Self::Time(inner) => {
+                write!(f, "{inner:?} is no time: a whole number with a unit (ns, us, ms, s, m, h), such as 10s")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ParseOnExhaustedError {}
 
 impl FromStr for OnExhausted {
     type Err = ParseOnExhaustedError;

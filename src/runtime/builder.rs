@@ -1,5 +1,6 @@
 //! The configuration of a runtime. `build` checks it, once.
 
+use std::fmt;
 use std::time::Duration;
 
 use super::Runtime;
@@ -66,17 +67,14 @@ pub struct RuntimeBuilder {
 /// assert_eq!(refused, BuildError::PercentOfNothing);
 /// # Ok::<(), memcg::ParseLimitError>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BuildError {
     /// The root's max was a percentage, and the root has no ancestor to take it of.
-    #[error("the root's max is a percentage, and nothing is above the root")]
     PercentOfNothing,
     /// The batch is too large: two batches must stay far below what a counter can hold.
-    #[error("a batch of {0} is above the largest, {max}", max = Bytes(BATCH_MAX))]
     BatchTooLarge(Bytes),
     /// The budget for credit is above the root's max.
-    #[error("a budget of {budget} for stranded credit is above the root's max, {max}")]
     BudgetAboveMax {
         /// The budget.
         budget: Bytes,
@@ -84,16 +82,12 @@ pub enum BuildError {
         max: Bytes,
     },
     /// The most groups were to be 0, and the root is one.
-    #[error("at most 0 groups: not even the root")]
     NoGroups,
     /// A further counter's name is empty, is `memory`, or has been given before.
-    #[error("{:?} is no name for a further counter: empty, taken, or that of memory", beginning(.0))]
     CounterName(String),
     /// An item's name is empty, is that of one built in or [of the ledger](crate::Stat::RESERVED), or has been given before.
-    #[error("{:?} is no name for an item of the statistics: empty or taken", beginning(.0))]
     StatName(String),
     /// There are too many items: a thread keeps one bit for each.
-    #[error("{items} items of the statistics, those built in included; at most {most}")]
     TooManyStats {
         /// Items declared and built in.
         items: usize,
@@ -101,13 +95,10 @@ pub enum BuildError {
         most: usize,
     },
     /// The batch of statistics is too large: error bounds would come near the end of what can be counted.
-    #[error("a batch of {0} grains is above the largest, {STAT_BATCH_MAX}")]
     StatBatchTooLarge(u64),
     /// Groups were to be weighed by an item that another builder declared.
-    #[error("reclaim is weighed by an item of another builder")]
     ForeignStat,
     /// There are too many counters for one group.
-    #[error("{counters} counters for each group, memory and a shared stock included; at most {most}")]
     TooManyCounters {
         /// Counters declared, that of memory, and one more where some share its stock.
         counters: usize,
@@ -115,7 +106,6 @@ pub enum BuildError {
         most: usize,
     },
     /// A counter was to share a stock with memory, and too many counters are declared before it.
-    #[error("{:?} is to share a stock with memory, and only the first {most} counters can", beginning(.name))]
     TooLateToShare {
         /// The name of the counter.
         name: String,
@@ -123,19 +113,75 @@ pub enum BuildError {
         most: usize,
     },
     /// The system gives no memory for the root.
-    #[error("the system gives no {0} for the root")]
     Memory(Bytes),
     /// The nodes do not make a topology.
-    #[error(transparent)]
-    Topology(#[from] TopologyError),
+    Topology(TopologyError),
     /// A tier has no node, or a node that the topology does not have.
-    #[error("tier {:?} is of no node of the topology{}", beginning(.name), node.map(|node| format!(": there is no node {node}")).unwrap_or_default())]
     Tier {
         /// The name of the tier's counter.
         name: String,
         /// The node that the topology does not have.
         node: Option<NodeId>,
     },
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PercentOfNothing => f.write_str("the root's max is a percentage, and nothing is above the root"),
+            Self::BatchTooLarge(inner) => {
+                write!(f, "a batch of {inner} is above the largest, {max}", max = Bytes(BATCH_MAX))
+            }
+            Self::BudgetAboveMax { budget, max } => {
+                write!(f, "a budget of {budget} for stranded credit is above the root's max, {max}")
+            }
+            Self::NoGroups => f.write_str("at most 0 groups: not even the root"),
+            Self::CounterName(inner) => {
+                write!(f, "{:?} is no name for a further counter: empty, taken, or that of memory", beginning(inner))
+            }
+            Self::StatName(inner) => {
+                write!(f, "{:?} is no name for an item of the statistics: empty or taken", beginning(inner))
+            }
+            Self::TooManyStats { items, most } => {
+                write!(f, "{items} items of the statistics, those built in included; at most {most}")
+            }
+            Self::StatBatchTooLarge(inner) => {
+                write!(f, "a batch of {inner} grains is above the largest, {STAT_BATCH_MAX}")
+            }
+            Self::ForeignStat => f.write_str("reclaim is weighed by an item of another builder"),
+            Self::TooManyCounters { counters, most } => {
+                write!(f, "{counters} counters for each group, memory and a shared stock included; at most {most}")
+            }
+            Self::TooLateToShare { most, name } => write!(
+                f,
+                "{:?} is to share a stock with memory, and only the first {most} counters can",
+                beginning(name)
+            ),
+            Self::Memory(inner) => write!(f, "the system gives no {inner} for the root"),
+            Self::Topology(inner) => fmt::Display::fmt(inner, f),
+            Self::Tier { name, node } => write!(
+                f,
+                "tier {:?} is of no node of the topology{}",
+                beginning(name),
+                node.map(|node| format!(": there is no node {node}")).unwrap_or_default()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for BuildError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Topology(inner) => inner.source(),
+            _ => None,
+        }
+    }
+}
+
+impl From<TopologyError> for BuildError {
+    fn from(inner: TopologyError) -> BuildError {
+        BuildError::Topology(inner)
+    }
 }
 
 /// Both builders know what was declared before. What one of them declares afterwards is known to that one alone.

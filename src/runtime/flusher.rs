@@ -1,5 +1,6 @@
 //! The periodic flush: a thread for each runtime that starts one. It also takes idle credit home.
 
+use std::fmt;
 use std::io;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::{Builder, JoinHandle, current};
@@ -22,15 +23,37 @@ use crate::thread::foreign::Foreign;
 /// assert_eq!(refused.to_string(), "a flusher needs a period longer than nothing");
 /// # Ok::<(), memcg::BuildError>(())
 /// ```
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub enum FlusherError {
     /// The flusher would never rest.
-    #[error("a flusher needs a period longer than nothing")]
     NoPeriod,
     /// The system has no thread for the flusher.
-    #[error("no thread for the flusher: {0}")]
-    Thread(#[from] io::Error),
+    Thread(io::Error),
+}
+
+impl fmt::Display for FlusherError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoPeriod => f.write_str("a flusher needs a period longer than nothing"),
+            Self::Thread(inner) => write!(f, "no thread for the flusher: {inner}"),
+        }
+    }
+}
+
+impl std::error::Error for FlusherError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Thread(inner) => Some(inner),
+            _ => None,
+        }
+    }
+}
+
+impl From<io::Error> for FlusherError {
+    fn from(inner: io::Error) -> FlusherError {
+        FlusherError::Thread(inner)
+    }
 }
 
 /// A running flusher. Its drop stops it.

@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use thiserror::Error;
-
 use self::ParseLimitErrorKind::{Empty, NotANumber, NotWhole, Overflow, PercentOutOfRange, TrailingInput, UnknownUnit};
 use super::{Limit, PREFIXES, Percent};
 
@@ -24,14 +22,22 @@ use super::{Limit, PREFIXES, Percent};
 ///     "\"lots\" is no limit: expected a digit at byte 0; expected 4096, 64KiB, 1.5GiB, 64MB, 25% or max",
 /// );
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Error)]
-#[error("{input:?} is no {wanted}: {kind} at byte {position}; expected {}", wanted.forms())]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ParseLimitError {
     input: Box<str>,
     wanted: ReadAs,
     position: usize,
     kind: ParseLimitErrorKind,
 }
+
+impl fmt::Display for ParseLimitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { input, kind, position, wanted } = self;
+        write!(f, "{input:?} is no {wanted}: {kind} at byte {position}; expected {}", wanted.forms())
+    }
+}
+
+impl std::error::Error for ParseLimitError {}
 
 /// What a text was read as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -54,31 +60,40 @@ pub(super) enum ReadAs {
 /// assert_eq!(kind_of("101%"), ParseLimitErrorKind::PercentOutOfRange);
 /// assert_eq!(kind_of("64M "), ParseLimitErrorKind::TrailingInput);
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ParseLimitErrorKind {
     /// There is no text at all.
-    #[error("nothing")]
     Empty,
     /// A digit must stand here. After an underscore or a point this may be the end of the text.
-    #[error("expected a digit")]
     NotANumber,
     /// The word that starts here is no unit. `%` is none where no percentage is allowed, and none after a fraction.
-    #[error("unknown unit")]
     UnknownUnit,
     /// The number exceeds 64 bits: at this digit, or by the unit that starts here.
-    #[error("more than 64 bits")]
     Overflow,
     /// The fraction that starts here leaves a part of a byte.
-    #[error("no whole number of bytes")]
     NotWhole,
     /// The percentage that starts here is above 100.
-    #[error("a percentage above 100")]
     PercentOutOfRange,
     /// The text goes on where it must end. A blank is such text, too.
-    #[error("text after the end")]
     TrailingInput,
 }
+
+impl fmt::Display for ParseLimitErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("nothing"),
+            Self::NotANumber => f.write_str("expected a digit"),
+            Self::UnknownUnit => f.write_str("unknown unit"),
+            Self::Overflow => f.write_str("more than 64 bits"),
+            Self::NotWhole => f.write_str("no whole number of bytes"),
+            Self::PercentOutOfRange => f.write_str("a percentage above 100"),
+            Self::TrailingInput => f.write_str("text after the end"),
+        }
+    }
+}
+
+impl std::error::Error for ParseLimitErrorKind {}
 
 // === impl ParseLimitError ===
 
