@@ -63,11 +63,10 @@ pub(super) fn reclaim_for(
                 break;
             }
         }
-        if group.state().is_offline() {
-            return Progress::Ended(Err(ChargeFailure::Offline));
-        }
         if request.has_ended() {
-            return Progress::Ended(Err(ChargeFailure::Cancelled));
+            // The group stays offline, so what has ended it is no cancellation.
+            let offline = group.state().is_offline();
+            return Progress::Ended(Err(if offline { ChargeFailure::Offline } else { ChargeFailure::Cancelled }));
         }
         refusal = match attempt.charge() {
             Ok(charged) => return Progress::Ended(Ok(charged)),

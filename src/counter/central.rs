@@ -146,6 +146,7 @@ fn try_open(counter: &'static Counter, stock: &CentralWord) -> bool {
 /// Uncount a stock that has no credit any more. This is the last access to the counter: from here on a thread may
 /// release it.
 fn uncount(stocks: &mut Stocks, counter: &'static Counter, most: u64) {
+    // Mutation: e36-a-central-stock-is-uncounted-before-its-levels
     for level in counter.path_to_root() {
         // AcqRel (E10): after the credit is back; pairs with `LevelRefusal::without_credit`.
         level.limits.open.fetch_add(CLOSED, Ordering::AcqRel);

@@ -90,6 +90,7 @@ impl<T> Turns<T> {
     }
 
     #[cfg(test)]
+    #[cfg(not(loom))]
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

@@ -110,6 +110,19 @@ fn loom_central_opening_vs_offline() {
     });
 }
 
+/// E36. A central stock closes while its group goes offline and the last handle goes: once the closer has uncounted it,
+/// it does not touch the counter again.
+#[test]
+fn loom_central_closing_vs_release() {
+    model_without_pair(|| {
+        let (runtime, queue, stock) = queue(4);
+        with_credit(&stock, 1);
+        drop(stock);
+        race(queue, |queue| queue.offline().unwrap(), || drop(runtime.root().drain()));
+        assert_eq!((runtime.group_count(), runtime.dying_count(), runtime.root().usage()), (1, 0, 0));
+    });
+}
+
 /// E43. While a charge stands above high, a byte that was given back pays for no other charge, which would not be delayed.
 #[test]
 fn loom_central_put_vs_high() {

@@ -158,3 +158,21 @@ fn children_are_those_of_one_moment() {
     runtime.settle();
     assert_eq!((runtime.group_count(), runtime.dying_count()), (1, 0));
 }
+
+/// A group is created, found and released in the same number of steps at any depth. With a look at each level above,
+/// these would be billions.
+#[test]
+fn a_chain_of_groups_grows_and_goes() {
+    const LEVELS: usize = if cfg!(debug_assertions) { 20_000 } else { 200_000 };
+    let _alone = alone();
+    let runtime = builder().build().expect("a configuration that holds");
+    let mut leaf = runtime.root();
+    for _ in 0..LEVELS {
+        leaf = leaf.create("x", Limits::new()).expect("a free name");
+    }
+    assert_eq!((runtime.group_count(), leaf.ancestors().count()), (LEVELS + 1, LEVELS));
+    runtime.group("/x").expect("the first").offline_tree();
+    drop(leaf);
+    runtime.settle();
+    assert_eq!((runtime.group_count(), runtime.dying_count()), (1, 0));
+}
