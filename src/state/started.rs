@@ -89,8 +89,7 @@ impl<T> Turns<T> {
         self.entries.remove(&self.order.pop_front()?)
     }
 
-    #[cfg(test)]
-    #[cfg(not(loom))]
+    #[cfg(all(test, not(any(loom, shuttle))))]
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

@@ -26,7 +26,7 @@ fn objects(runtime: &Runtime) -> [u64; 2] {
 
 #[test]
 fn many_come_first_and_nothing_is_made_twice_or_lost() {
-    for (counters, nodes) in [(3, 1), (4, 2), (5, 8)] {
+    for (counters, nodes) in [(13, 1), (14, 2), (15, 8)] {
         let runtime = build(of_its_own(counters).nodes(nodes));
         let root = runtime.root();
         root.stat_add(Stat::FILE, 1);
@@ -73,7 +73,7 @@ fn many_come_first_and_nothing_is_made_twice_or_lost() {
 /// Groups that no group counts anything in, and what is above them: no part and no count of events is made for them.
 #[test]
 fn what_no_group_uses_is_not_made() {
-    let runtime = build(of_its_own(6).nodes(2));
+    let runtime = build(of_its_own(16).nodes(2));
     let root = runtime.root();
     let before = objects(&runtime);
     let groups: Vec<Group> =
