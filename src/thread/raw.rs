@@ -69,17 +69,19 @@ impl RawCell {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
+    use crate::sync::many;
 
     /// Charges and uncharges of all sizes, most of them hits, against one number.
     #[test]
     fn the_difference_never_wraps() {
         let cell = RawCell::default();
         let (mut net, mut random) = (0_i128, 1_u64);
-        for step in 0..200_000 {
+        let steps = many(200_000);
+        for step in 0..steps {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let n = random >> 1 >> (random % 4 * 20);
             // In the middle all go one way.
-            let charge = if step % 50_000 < 25_000 { random & 1 == 0 } else { step < 100_000 };
+            let charge = if step % (steps / 4) < steps / 8 { random & 1 == 0 } else { step < steps / 2 };
             let hits = i128::from(n) < LENT;
             match (charge, cell.left_without(n)) {
                 (true, _) if hits && cell.left.load(Ordering::Relaxed).checked_add(n).is_some() => cell.charged(n),
