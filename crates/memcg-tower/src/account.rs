@@ -68,6 +68,7 @@ pub(crate) struct Expected {
 }
 
 /// What has become of a frame that has come.
+#[allow(clippy::large_enum_variant, reason = "it lives for one poll, on the stack")]
 pub(crate) enum Came {
     Charged,
     /// It is charged for as long as it lives.
