@@ -89,7 +89,8 @@ impl<T> Turns<T> {
         self.entries.remove(&self.order.pop_front()?)
     }
 
-    #[cfg(all(test, not(any(loom, shuttle))))]
+    #[cfg(test)]
+    #[allow(dead_code, reason = "no model asks")]
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
