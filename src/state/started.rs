@@ -47,7 +47,7 @@ pub(crate) struct Job {
     pub(crate) above_high: bool,
 }
 
-/// Serves levels, and wakes those whom that serves.
+/// Serves levels, and wakes the charges that wait there.
 pub(crate) type LeftService = Box<dyn FnOnce() + Send>;
 
 pub(crate) struct Listened {

@@ -10,10 +10,6 @@ use std::time::Duration;
 
 use crate::allocator::Owner;
 use crate::counter::children;
-use crate::counter::object::Counter;
-use crate::counter::raw::{self, Way};
-use crate::counter::slow_path::SlowPath;
-use crate::error::USAGE_MAX;
 use crate::hierarchy::preorder;
 use crate::sync::at;
 use crate::thread::local::with_local;
@@ -178,40 +174,4 @@ fn a_row_is_read_without_locks() {
         visited.depth
     });
     assert_eq!(rows, [&[0, 1][..], &[2; 10]].concat());
-}
-
-/// The group of `bad` has a guard of 10 bytes, and no usage shows them.
-#[track_caller]
-fn assert_kept(bad: impl FnOnce(&Counter)) {
-    let runtime = Runtime::builder().batch(Bytes(0)).build().unwrap();
-    let group = runtime.root().create("q", Limits::new()).unwrap();
-    let guard = group.try_charge(10).unwrap();
-    bad(group.first());
-    assert_eq!(group.usage(), 0);
-    group.offline().unwrap();
-    drop(group);
-    assert_eq!((runtime.dying_count(), guard.group().path()), (1, "/q".to_owned()));
-}
-
-/// Only threads that force at once bring this about, so the test forces what a level cannot count.
-#[test]
-fn a_level_that_could_not_count_all_keeps_its_object() {
-    assert_kept(|counter| {
-        counter.force(USAGE_MAX);
-        counter.uncharge_levels(USAGE_MAX);
-    });
-}
-
-/// As a thread without a block counts.
-#[test]
-fn a_shared_sum_that_ends_keeps_the_object() {
-    assert_kept(|counter| {
-        let path = SlowPath::enter();
-        // 2^64 in all, and the 10 bytes that guards hold are the first of them.
-        for n in [1 << 62; 4] {
-            raw::count(counter, n, Way::Uncharged);
-            counter.uncharge_levels(n);
-        }
-        drop(path);
-    });
 }
