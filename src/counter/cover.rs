@@ -1,464 +1,348 @@
-//! Covered bytes: what an allocator hands out under a charge that pays for it. `cover.md` is the protocol.
+//! Reserved and allocated bytes of a covering group: usage is the larger of the two. `cover.md` is the protocol.
 //!
-//! Every call here but [`look_below`] is safe inside an allocator: no lock, no allocation, no foreign code. To make a
-//! record allocates; that is the first cover of a group.
+//! A charge takes a slow path and may drain. What an allocator calls takes no lock and runs no foreign code, as the rest of
+//! `allocator`.
 //!
-//! Edges: E49 (a covered object is freed/what is covered is added up), E50 (asked for a look/the look ends), E51 (a
-//! record is made/found), E52 (a charge goes, another covers/what is held is read).
+//! Edge: E49 (usage rises, then spare moves/spare moves, then usage falls).
 
+use std::convert::Infallible;
 use std::ptr;
 
-use crate::counter::allocator::{AllocatorPath, charge_units, uncharge_units};
-use crate::counter::handle::Handle;
-use crate::counter::incarnation::Generation;
+use crate::counter::below::in_transit;
 use crate::counter::object::Counter;
+use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::SlowPath;
-use crate::sync::stat_atomic::{AtomicPtr as StatPtr, AtomicU32 as StatU32, AtomicU64 as StatU64};
-use crate::sync::{AtomicU64, Ordering};
-use crate::thread::directory::Header;
-use crate::thread::ledger::{CoveredCell, passed_coarse_step};
-use crate::thread::left::left;
-use crate::thread::local::with_local;
-use crate::thread::slot::Put;
-use crate::thread::{owner, slow_path};
+use crate::counter::walk::{Amount, Charged, Walked};
+use crate::counter::{at_limit, counted};
+use crate::error::USAGE_MAX;
+use crate::sync::stat_atomic::AtomicU64 as StatU64;
+use crate::sync::{AtomicI64, Ordering};
+use crate::thread::slow_path::Entered;
 
-/// The bit of `Header::cover` for a record in debt.
-const IN_DEBT: usize = 1;
-
-/// One more request for a look, and one more for a whole look.
-pub(super) const ASKED: u64 = 1;
-pub(super) const ASKED_WHOLE: u64 = 1 << 32;
-
-/// What a group has for its covering charges. The object's from its first cover on, whichever group has the object.
-#[repr(align(64))]
+/// What a covering counter has beside its usage.
 pub(crate) struct Cover {
-    header: &'static Header,
-    /// The generation of the group that covered last.
-    generation: StatU32,
-    /// The record that was made before this one.
-    next: StatPtr<Cover>,
-    /// Bytes that charges cover with, as they came; less those of charges that cover no longer and keep their bytes.
-    pub(super) added: AtomicU64,
-    /// Bytes that covering charges have left to the record.
-    pub(super) given_up: AtomicU64,
-    /// Requests for a look, whole ones in the high half. Not 0: a thread looks.
-    asked: AtomicU64,
-    /// Covered bytes counted in debt, and by threads without a cell.
-    allocated: AtomicU64,
-    freed: AtomicU64,
-    /// Covers of charges without a guard that live. Not 0: the record is coarse.
-    pub(super) coarse: AtomicU64,
-
-    // The thread that looks stores these.
-    /// Of `given_up`: what the record has taken over.
-    taken_over: StatU64,
-    /// Covered bytes of all cells at the last whole look.
-    in_cells: StatU64,
-    /// Covered bytes that no covering charge pays for: the group is charged for them.
-    pub(super) unpaid: StatU64,
+    /// Reserved less allocated, of the subtree. Below zero: so many bytes are unpaid.
+    spare: AtomicI64,
+    reserved: StatU64,
+    /// The counter above covers, too.
+    is_below: bool,
 }
 
-/// The figures of one group's covers.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct CoverFigures {
-    pub(crate) held: u64,
-    /// What `held` may be off by.
-    pub(crate) error: u64,
-    /// What the record is charged with: unpaid bytes as the last look found them, and what was given up since.
-    pub(crate) charged: u64,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Reserved,
+    /// By an allocator, or credit for it.
+    Allocated,
 }
 
-// === What an allocator counts ===
-
-/// Counts an object that is allocated under a cover. Returns the owner's word.
-#[inline(always)]
-pub(crate) fn allocate(header: &'static Header, n: u64) -> u32 {
-    match count_in_cell(header, |cell| cell.allocated(n)) {
-        Some(false) => {}
-        Some(true) => step_slow(header, n),
-        None => allocate_slow(header, n),
-    }
-    owner::covered(header.word())
+/// What a charge may do where it does not fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Room {
+    /// Drain what is stranded.
+    Drain,
+    /// Take what this thread has in its own slot: the charge may not wait.
+    Own,
 }
 
-/// Counts an object that grows.
-#[inline(always)]
-pub(crate) fn grow(header: &'static Header, n: u64) {
-    allocate(header, n);
+/// What the larger of the two sums has above what is allocated.
+fn above_zero(spare: i64) -> u64 {
+    spare.max(0).cast_unsigned()
 }
 
-/// Counts bytes that are freed. Afterwards the counter may be gone.
-#[inline(always)]
-pub(crate) fn free(header: &'static Header, n: u64) {
-    if count_in_cell(header, |cell| cell.freed_within_step(n)) != Some(true) {
-        free_slow(header, n);
-    }
-}
-
-/// What `count` returns for this thread's cell. `None`: it has none, or the record is in debt.
-#[inline(always)]
-fn count_in_cell<R>(header: &Header, count: impl FnOnce(&CoveredCell) -> R) -> Option<R> {
-    with_local(|local| {
-        let cell = local.fast_block().and_then(|block| block.covered_behind(header))?;
-        // Relaxed: a hint. The sum is right in whichever place a thread counts.
-        (header.cover.load(Ordering::Relaxed).addr() & IN_DEBT == 0).then(|| count(cell))
-    })
-}
-
-/// The count of this thread has passed a multiple of the step with its last `n` bytes.
-#[cold]
-#[inline(never)]
-fn step_slow(header: &'static Header, n: u64) {
-    let Some(cover) = of(header) else { return };
-    let passed = |cell: &CoveredCell| passed_coarse_step(cell.sum_allocated(), n);
-    if !cover.is_coarse() || count_in_cell(header, passed).unwrap_or(true) {
-        uncharge_units(header, cover.compare(ASKED_WHOLE));
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn allocate_slow(header: &'static Header, n: u64) {
-    let Some(cover) = of(header) else { return };
-    match cover.count_in_new_cell(|cell| cell.allocated(n)) {
-        Some(false) => {}
-        Some(true) => step_slow(header, n),
-        None => {
-            // Relaxed (E49): as in the cell; the free of the object comes after this.
-            cover.allocated.fetch_add(n, Ordering::Relaxed);
-            uncharge_units(header, cover.compare(ASKED));
+impl Kind {
+    /// Spare once `n` bytes have come, and what the larger sum rises by.
+    fn come(self, spare: i64, n: u64) -> (i64, u64) {
+        match self {
+            Kind::Reserved => {
+                let next = spare.wrapping_add(n.cast_signed());
+                (next, above_zero(next) - above_zero(spare))
+            }
+            Kind::Allocated => {
+                let next = spare.wrapping_sub(n.cast_signed());
+                (next, n - (above_zero(spare) - above_zero(next)))
+            }
         }
     }
-}
 
-#[cold]
-#[inline(never)]
-fn free_slow(header: &'static Header, n: u64) {
-    let Some(cover) = of(header) else { return };
-    // The object keeps the group until it is counted; from here on the handle does.
-    // Mutation: e15-covered-free-without-handle
-    let handle = Handle::pin(header.counter());
-    match cover.count_in_new_cell(|cell| cell.freed(n)) {
-        // Where all is paid, or in debt, there is nothing to look for here.
-        Some(now) if passed_coarse_step(now, n) && cover.has_unpaid() => {
-            uncharge_units(header, cover.compare(ASKED_WHOLE));
-        }
-        Some(_) => {}
-        None => {
-            // Release (E49): as in the cell.
-            cover.freed.fetch_add(n, Ordering::Release);
-            uncharge_units(header, cover.compare(ASKED));
+    /// What the larger sum falls by where spare was that, and `n` bytes go.
+    fn fall(self, spare: i64, n: u64) -> u64 {
+        match self {
+            Kind::Reserved => above_zero(spare) - above_zero(spare.wrapping_sub(n.cast_signed())),
+            Kind::Allocated => n - (above_zero(spare.wrapping_add(n.cast_signed())) - above_zero(spare)),
         }
     }
-    let path = AllocatorPath::enter();
-    drop(handle);
-    drop(path);
-}
-
-// === What a covering charge tells ===
-
-/// A charge of `n` bytes begins to cover, or a covering one grows by so many. The charge keeps the counter.
-pub(crate) fn hold(header: &'static Header, n: u64) {
-    let Some(cover) = of(header) else { return };
-    // Relaxed (E50), in all that follows: before the thread asks. Release (E52): what this charge follows was given up
-    // before; pairs with `figures`.
-    // Mutation: e52-cover-begins-relaxed
-    cover.added.fetch_add(n, Ordering::Release);
-    if cover.has_unpaid() {
-        cover.compare_and_return(ASKED);
-    }
-}
-
-/// A covering charge leaves `n` charged bytes to the record. Afterwards the counter may be gone.
-pub(crate) fn give_up(header: &'static Header, n: u64) {
-    let Some(cover) = of(header) else { return };
-    let handle = Handle::pin(header.counter());
-    cover.given_up.fetch_add(n, Ordering::Relaxed);
-    cover.compare_and_return(ASKED_WHOLE);
-    drop(handle);
-}
-
-/// A covering charge of `n` bytes covers no longer, and keeps its bytes or has taken them elsewhere. The caller keeps the
-/// counter.
-pub(crate) fn release(header: &'static Header, n: u64) {
-    let Some(cover) = of(header) else { return };
-    cover.added.fetch_sub(n, Ordering::Relaxed);
-    cover.compare_and_return(ASKED_WHOLE);
-}
-
-/// The record of a counter, made where there is none. False: the counter's bytes cannot be covered. The caller keeps the
-/// counter, and runs no slow path.
-pub(crate) fn prepare(counter: &'static Counter) -> bool {
-    let header = counter.header;
-    if header.word() == 0 || !counter.is_memory() || counter.tree().policies().is_none() {
-        return false;
-    }
-    left().note_charge();
-    let cover = of(header).unwrap_or_else(|| make(counter));
-    cover.generation.store(counter.state().generation().0, Ordering::Relaxed);
-    true
-}
-
-/// Makes the record of a counter. Two threads may do so at once: the first one's counts.
-#[cold]
-fn make(counter: &'static Counter) -> &'static Cover {
-    // Memory of the crate, and of no group: allocated in a slow path.
-    let path = SlowPath::enter();
-    let made: &'static Cover = Box::leak(Box::new(Cover::new(counter.header)));
-    let place = ptr::from_ref(made).cast_mut().cast();
-    // Release (E51): after all is made; pairs with `of`. Acquire: the record of the other thread.
-    // Mutation: e51-record-published-relaxed
-    let first = counter.header.cover.compare_exchange(ptr::null_mut(), place, Ordering::Release, Ordering::Acquire);
-    if let Err(first) = first {
-        // SAFETY: no other thread has seen it: it comes from the box above.
-        #[allow(unsafe_code)]
-        drop(unsafe { Box::from_raw(ptr::from_ref(made).cast_mut()) });
-        drop(path);
-        return cover_at(first).expect("another thread has made it");
-    }
-    left().covers.push(place, |next| made.next.store(next.cast_mut().cast(), Ordering::Relaxed));
-    drop(path);
-    made
-}
-
-/// The record of the counter behind a header, if a charge has ever covered there.
-#[inline]
-pub(super) fn of(header: &Header) -> Option<&'static Cover> {
-    // Acquire (E51): pairs with `make`.
-    cover_at(header.cover.load(Ordering::Acquire))
-}
-
-#[allow(unsafe_code)]
-fn cover_at(place: *mut ()) -> Option<&'static Cover> {
-    // SAFETY: null, or a record that `make` has leaked, whose alignment leaves the bit free.
-    unsafe { place.map_addr(|at| at & !IN_DEBT).cast::<Cover>().as_ref() }
 }
 
 impl Cover {
-    fn new(header: &'static Header) -> Cover {
-        Cover {
-            header,
-            generation: StatU32::new(0),
-            next: StatPtr::new(ptr::null_mut()),
-            added: AtomicU64::new(0),
-            given_up: AtomicU64::new(0),
-            asked: AtomicU64::new(0),
-            allocated: AtomicU64::new(0),
-            freed: AtomicU64::new(0),
-            coarse: AtomicU64::new(0),
-            taken_over: StatU64::new(0),
-            in_cells: StatU64::new(0),
-            unpaid: StatU64::new(0),
-        }
+    pub(crate) fn new(is_below: bool) -> Cover {
+        Cover { spare: AtomicI64::new(0), reserved: StatU64::new(0), is_below }
     }
 
-    /// Relaxed (E50): a cover that ends is before the look that its thread asks for.
-    fn is_coarse(&self) -> bool {
-        self.coarse.load(Ordering::Relaxed) > 0
+    /// Bytes that are reserved in the subtree.
+    pub(crate) fn reserved(&self) -> u64 {
+        self.reserved.load(Ordering::Relaxed)
     }
 
-    /// A hint: what the last look has found.
-    fn has_unpaid(&self) -> bool {
-        self.unpaid.load(Ordering::Relaxed) > 0
+    pub(crate) fn spare(&self) -> i64 {
+        self.spare.load(Ordering::Relaxed)
     }
 
-    fn is_in_debt(&self) -> bool {
-        self.header.cover.load(Ordering::Relaxed).addr() & IN_DEBT != 0
+    /// What is allocated beyond what is reserved, with credit.
+    pub(crate) fn unpaid(&self) -> u64 {
+        self.spare().min(0).unsigned_abs()
     }
 
-    fn set_in_debt(&self, in_debt: bool) {
-        let bit = if in_debt { IN_DEBT } else { 0 };
-        let place = ptr::from_ref(self).cast_mut().cast::<()>().map_addr(|at| at | bit);
-        if self.is_in_debt() != in_debt {
-            // Release (E51): a thread may find the record here.
-            self.header.cover.store(place, Ordering::Release);
-        }
-    }
-
-    /// What `count` returns for the thread's cell, which is made where there is none. `None`: the record is in debt, or the
-    /// thread has no block.
-    fn count_in_new_cell<R>(&self, count: impl FnOnce(&CoveredCell) -> R) -> Option<R> {
-        if self.is_in_debt() {
-            return None;
-        }
-        let path = AllocatorPath::enter();
-        path.block()?.covered_or_make(self.header.counter().index).map(count)
-    }
-
-    // === The comparison of what is covered with what is held ===
-
-    /// A look outside of an allocator. The caller keeps the counter.
-    pub(super) fn compare_and_return(&self, what: u64) {
-        let over = self.compare(what);
-        self.return_over(over);
-    }
-
-    /// Gives back what a look has found over.
-    pub(super) fn return_over(&self, over: u64) {
-        if over > 0 {
-            match self.header.put(over) {
-                Put::Kept => {}
-                missed => self.header.uncharge_slow(over, missed),
-            }
-        }
-        // What the look has charged or given back is told to waiters and listeners.
-        drop(SlowPath::enter());
-    }
-
-    /// Asks for a look, and looks unless another thread does. Returns charged units for the caller to give back. The
-    /// caller keeps the counter.
-    pub(super) fn compare(&self, what: u64) -> u64 {
-        // AcqRel (E50): pairs with itself and with the exchange below. A thread that is not the first leaves all before
-        // this to the first one.
-        if self.asked.fetch_add(what, Ordering::AcqRel) > 0 {
-            return 0;
-        }
-        let (mut seen, mut asked, mut over) = (0, what, 0);
+    /// Moves spare for `n` bytes that come, after `charge` has raised usage by what the larger sum rises by. It may have
+    /// raised usage further. Returns what the sum has risen by.
+    fn come<E>(&self, n: u64, kind: Kind, mut charge: impl FnMut(u64) -> Result<(), E>) -> Result<u64, E> {
+        let mut charged = 0;
+        // Acquire (E49): what made spare is charged.
+        let mut spare = self.spare.load(Ordering::Acquire);
         loop {
-            over = self.compare_alone(over, asked / ASKED_WHOLE != seen / ASKED_WHOLE);
-            seen = asked;
-            // AcqRel (E50): another thread has asked meanwhile: again. A thread that asks after this looks itself.
-            // Mutation: e50-look-ends-without-exchange
-            match self.asked.compare_exchange(asked, 0, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return over,
-                Err(now) => asked = now,
+            let (next, rise) = kind.come(spare, n);
+            // Mutation: e49-spare-moves-before-the-charge
+            if rise > charged {
+                charge(rise - charged)?;
+                charged = rise;
+            }
+            // AcqRel (E49): after usage has risen; pairs with `go`.
+            // Mutation: e49-spare-moves-before-the-charge
+            // Mutation: e49-spare-moves-whatever-it-was
+            match self.spare.compare_exchange(spare, next, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return Ok(rise),
+                Err(now) => spare = now,
             }
         }
     }
 
-    /// The look itself, by one thread at a time. `over` is charged and no charge's; returns what is so afterwards.
-    fn compare_alone(&self, over: u64, whole: bool) -> u64 {
-        let load = |word: &StatU64| word.load(Ordering::Relaxed);
-        let covered = self.sum(whole);
-        let given_up = self.given_up.load(Ordering::Relaxed);
-        let held = self.added.load(Ordering::Relaxed).wrapping_sub(given_up).cast_signed().max(0);
-        let unpaid = covered.saturating_sub(held).max(0).cast_unsigned();
-        // Mutation: covering-charge-is-uncharged
-        let has = load(&self.unpaid) + given_up.wrapping_sub(load(&self.taken_over)) + over;
-        self.taken_over.store(given_up, Ordering::Relaxed);
-        charge_units(self.header, unpaid.saturating_sub(has));
-        self.unpaid.store(unpaid, Ordering::Relaxed);
-        self.set_in_debt(unpaid > 0 && !self.is_coarse());
-        has.saturating_sub(unpaid)
+    /// Moves spare for `n` bytes that go. Returns what the larger sum falls by: the caller uncharges it.
+    fn go(&self, n: u64, kind: Kind) -> u64 {
+        // AcqRel (E49): before usage falls, and after it has risen for what made spare; pairs with `come`.
+        let spare = match kind {
+            Kind::Reserved => self.spare.fetch_sub(n.cast_signed(), Ordering::AcqRel),
+            Kind::Allocated => self.spare.fetch_add(n.cast_signed(), Ordering::AcqRel),
+        };
+        kind.fall(spare, n)
     }
 
-    /// Covered bytes. A part of them: of what was counted in cells, what was so at the last whole look.
-    fn sum(&self, whole: bool) -> i64 {
-        if whole {
-            let (in_cells, covered) = self.sum_whole();
-            self.in_cells.store(in_cells, Ordering::Relaxed);
-            return covered;
-        }
-        // Acquire (E49): as below.
-        let freed = self.freed.load(Ordering::Acquire);
-        let in_record = self.allocated.load(Ordering::Relaxed).wrapping_sub(freed);
-        self.in_cells.load(Ordering::Relaxed).wrapping_add(in_record).cast_signed()
-    }
-
-    /// What is covered by the counts of cells, and by all counts: at most too much, where threads free meanwhile.
-    fn sum_whole(&self) -> (u64, i64) {
-        // Acquire (E49): frees before allocations, here and in the cells.
-        let freed = self.freed.load(Ordering::Acquire);
-        // Mutation: e49-allocated-is-read-first
-        let freed_in_cells = self.cells().map(CoveredCell::sum_freed).fold(0, u64::wrapping_add);
-        let allocated_in_cells = self.cells().map(CoveredCell::sum_allocated).fold(0, u64::wrapping_add);
-        let in_cells = allocated_in_cells.wrapping_sub(freed_in_cells);
-        let in_record = self.allocated.load(Ordering::Relaxed).wrapping_sub(freed);
-        (in_cells, in_cells.wrapping_add(in_record).cast_signed())
-    }
-
-    fn cells(&self) -> impl Iterator<Item = &CoveredCell> {
-        let counter = self.header.counter();
-        counter.tree().registry.blocks().filter_map(|block| block.covered(counter.index))
+    /// Takes up to `n` of what is reserved. Returns how many.
+    fn take_reserved(&self, n: u64) -> u64 {
+        let less = |reserved: u64| Some(reserved.saturating_sub(n));
+        self.reserved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).map_or(0, |reserved| reserved.min(n))
     }
 }
 
-// === The looks of readers ===
+impl Counter {
+    #[inline(always)]
+    pub(crate) fn cover(&self) -> Option<&Cover> {
+        self.incarnation().cover.as_ref()
+    }
 
-/// A checkpoint of the group of a counter, which the caller keeps.
-#[inline]
-pub(crate) fn look_at(header: &'static Header) {
-    if !header.cover.load(Ordering::Relaxed).is_null() {
-        look_at_slow(header);
+    /// The covering counter above.
+    pub(crate) fn cover_above(&self) -> Option<&'static Counter> {
+        self.incarnation().parent.filter(|_| self.cover().is_some_and(|cover| cover.is_below))
+    }
+
+    /// The highest covering level of the path.
+    pub(crate) fn cover_top(&self) -> Option<&Counter> {
+        covering(self).last()
     }
 }
 
-#[cold]
-fn look_at_slow(header: &'static Header) {
-    if let Some(cover) = of(header) {
-        cover.compare_and_return(ASKED_WHOLE);
-    }
+/// A covering counter and the covering levels above it.
+fn covering(counter: &Counter) -> impl Iterator<Item = &Counter> {
+    std::iter::successors(counter.cover().map(|_| counter), |level| level.cover_above())
 }
 
-/// A whole look at each record of a tree at or below a counter; of every tree where there is no counter. The caller
-/// holds no lock.
-pub(crate) fn look_below(top: Option<&Counter>) {
-    if !left().covers.first().is_null() {
-        look_below_slow(top);
-    }
+/// Those below `end`.
+fn covering_below<'a>(counter: &'a Counter, end: Option<&'a Counter>) -> impl Iterator<Item = &'a Counter> {
+    covering(counter).take_while(move |&level| end.is_none_or(|end| !ptr::eq(level, end)))
 }
 
-#[cold]
-fn look_below_slow(top: Option<&Counter>) {
-    if slow_path::is_running() {
-        return;
-    }
-    for cover in records() {
-        let of = Generation(cover.generation.load(Ordering::Relaxed));
-        let counter = cover.header.counter();
-        // A group whose generation is over has nothing covered.
-        if let Some(handle) = Handle::try_pin(counter, of) {
-            let is_below = top.is_none_or(|top| handle.path_to_root().any(|level| ptr::eq(level, top)));
-            if is_below {
-                cover.compare_and_return(ASKED_WHOLE);
+/// What of the `credit` below a counter is in its usage.
+pub(crate) fn counted_credit(counter: &Counter, credit: u64) -> u64 {
+    counter.cover().map_or(credit, |cover| credit.min(cover.unpaid()))
+}
+
+// === Bytes that come ===
+
+/// Takes `n` bytes at each covering level below `end`. `charge` charges a level, and all above it up to the given one: by
+/// exactly so much, or not at all. Returns what the highest of these levels has risen by.
+pub(crate) fn come<'a, E>(
+    counter: &'a Counter,
+    n: u64,
+    kind: Kind,
+    end: Option<&'a Counter>,
+    mut charge: impl FnMut(&'a Counter, u64, Option<&'a Counter>) -> Result<(), E>,
+) -> Result<u64, E> {
+    let mut rise = 0;
+    for level in covering_below(counter, end) {
+        let Some(cover) = level.cover() else { continue };
+        let above = level.cover_above().or(end);
+        let mut charged = 0;
+        let come = cover.come(n, kind, |more| {
+            charge(level, more, above)?;
+            charged += more;
+            Ok(())
+        });
+        let (over, refused) = match come {
+            Ok(risen) => {
+                rise = risen;
+                (charged - risen, None)
             }
+            Err(refused) => (charged, Some(refused)),
+        };
+        // Mutation: cover-keeps-what-it-charged-in-vain
+        uncharge(level, over, above);
+        if let Some(refused) = refused {
+            // Mutation: cover-keeps-what-was-refused-above
+            go_below(counter, n, kind, Some(level));
+            return Err(refused);
+        }
+    }
+    if kind == Kind::Reserved {
+        let covers = covering_below(counter, end).filter_map(Counter::cover);
+        covers.for_each(|cover| _ = cover.reserved.fetch_add(n, Ordering::Relaxed));
+    }
+    Ok(rise)
+}
+
+/// Charges `n` bytes to a covering counter, which the caller keeps.
+#[cold]
+pub(crate) fn charge<'a>(counter: &'a Counter, n: u64, room: Room) -> Result<Charged, LevelRefusal<'a>> {
+    let path = SlowPath::enter();
+    let mut over_high = 0;
+    come(counter, n, Kind::Reserved, None, |level, more, above| {
+        let walked = admit(level, &path, more, above, room)?;
+        over_high = walked.over_high.max(over_high);
+        note_charged(level, more, above);
+        Ok(())
+    })?;
+    counted::audit_charged(counter, path.own_block(), n);
+    Ok(Charged { over_high })
+}
+
+/// Notes for a round of reclaim what the top has been charged.
+pub(crate) fn note_charged(level: &Counter, n: u64, above: Option<&Counter>) {
+    if above.is_none() {
+        counted::charged_without_audit(level, n);
+    }
+}
+
+/// [`charge`] without a drain, for a caller that is in transit and counts.
+pub(crate) fn walk(counter: &Counter, n: u64) -> Result<Charged, LevelRefusal<'_>> {
+    let mut over_high = 0;
+    come(counter, n, Kind::Reserved, None, |level, more, above| {
+        over_high = level.walk_below(more, Amount::Needed, above)?.over_high.max(over_high);
+        Ok(())
+    })?;
+    Ok(Charged { over_high })
+}
+
+/// Charges `n` bytes to a covering counter, by force what does not fit after a drain.
+#[cold]
+pub(crate) fn force(counter: &Counter, n: u64) {
+    let path = SlowPath::enter();
+    let forced = come(counter, n, Kind::Reserved, None, |level, more, above| {
+        if admit(level, &path, more, above, Room::Drain).is_err()
+            && level.force_below(more, above)
+            && let Some(outermost) = path.outermost()
+        {
+            at_limit::close_crossed(level, outermost);
+        }
+        note_charged(level, more, above);
+        Ok::<_, Infallible>(())
+    });
+    let Ok(_) = forced;
+    counted::audit_charged(counter, path.own_block(), n);
+}
+
+/// Charges a level and those above it, up to `above`.
+pub(super) fn admit<'a>(
+    level: &'a Counter,
+    path: &Entered,
+    n: u64,
+    above: Option<&'a Counter>,
+    room: Room,
+) -> Result<Walked, LevelRefusal<'a>> {
+    let refusal = match in_transit(level, path.own_block(), || level.walk_below(n, Amount::Needed, above)) {
+        Ok(walked) => return Ok(walked),
+        Err(refusal) => refusal,
+    };
+    match (path.outermost(), room, above) {
+        (Some(outermost), Room::Drain, _) => at_limit::drain_and_retry(level, n, above, refusal, outermost),
+        (Some(_), Room::Own, None) => at_limit::take_own_and_retry(level, path, n, refusal),
+        (Some(_), Room::Own, Some(_)) => Err(refusal),
+        (None, ..) => {
+            level.tree().counts.refused_in_transit.fetch_add(1, Ordering::Relaxed);
+            Err(refusal)
         }
     }
 }
 
-/// All records of the process.
-fn records() -> impl Iterator<Item = &'static Cover> {
-    let mut next = left().covers.first().cast::<Cover>();
-    std::iter::from_fn(move || {
-        // SAFETY: `make` has listed it, and no thread takes it off.
-        #[allow(unsafe_code)]
-        let cover = unsafe { next.as_ref::<'static>() }?;
-        next = cover.next.load(Ordering::Relaxed);
-        Some(cover)
-    })
+// === Bytes that go ===
+
+/// What the level below a common one would fall by if so many bytes went: a hint where other threads charge.
+pub(super) fn would_fall(counter: &Counter, n: u64) -> u64 {
+    match counter.cover_top().and_then(Counter::cover) {
+        Some(top) => above_zero(top.spare()).min(n),
+        None => n,
+    }
 }
 
-/// What the covering charges of a counter hold, and what its record is charged with. The caller keeps the counter.
-pub(crate) fn figures(counter: &Counter) -> CoverFigures {
-    let Some(cover) = of(counter.header) else { return CoverFigures::default() };
-    let earlier = cover.given_up.load(Ordering::Relaxed);
-    // Acquire (E52): before what was given up is read again; pairs with `hold`.
-    let added = cover.added.load(Ordering::Acquire);
-    // Mutation: e52-given-up-is-read-once
-    let given_up = cover.given_up.load(Ordering::Relaxed);
-    let held = added.wrapping_sub(given_up).cast_signed().max(0).cast_unsigned();
-    let unpaid = cover.unpaid.load(Ordering::Relaxed);
-    let charged = unpaid.saturating_add(given_up.wrapping_sub(cover.taken_over.load(Ordering::Relaxed)));
-    CoverFigures { held, error: given_up.wrapping_sub(earlier), charged }
+/// Gives back `n` bytes that were charged to a covering counter, and keep it. Afterwards the counter may be gone.
+#[cold]
+pub(crate) fn release(counter: &Counter, n: u64) {
+    let path = SlowPath::enter();
+    let alone = path.own_block();
+    let taken = take_reserved(counter, n, None);
+    // The audit counts first: see `Counter::give_back`.
+    counted::audit_uncharged(counter, alone, taken);
+    in_transit(counter, alone, || go(counter, taken, Kind::Reserved));
 }
 
-/// Covered bytes that were counted outside of cells: freed, then allocated.
-pub(crate) fn counts(counter: &Counter) -> (u64, u64) {
-    of(counter.header).map_or((0, 0), |cover| {
-        // Acquire (E49): as in `sum_whole`.
-        let freed = cover.freed.load(Ordering::Acquire);
-        (freed, cover.allocated.load(Ordering::Relaxed))
-    })
+/// Takes up to `n` reserved bytes at each covering level below `end`. What is missing counts as an underflow.
+pub(super) fn take_reserved(counter: &Counter, n: u64, end: Option<&Counter>) -> u64 {
+    let n = n.min(USAGE_MAX);
+    let mut covers = covering_below(counter, end).filter_map(Counter::cover);
+    let Some(own) = covers.next() else { return n };
+    let taken = own.take_reserved(n);
+    if taken < n {
+        counter.count_underflow(n - taken);
+    }
+    // What a group has reserved its parents have.
+    covers.for_each(|cover| _ = cover.reserved.fetch_sub(taken, Ordering::Relaxed));
+    taken
 }
 
-/// Bytes of all records of the process.
-pub(crate) fn bytes() -> u64 {
-    records().count() as u64 * size_of::<Cover>() as u64
+/// Lets go of `n` bytes at each covering level. They keep the counter until the last step.
+pub(crate) fn go(counter: &Counter, n: u64, kind: Kind) {
+    go_below(counter, n, kind, None);
 }
 
-/// What a whole look finds covered.
-#[cfg(test)]
-#[allow(dead_code)]
-pub(crate) fn covered(counter: &Counter) -> i64 {
-    of(counter.header).map_or(0, |cover| cover.sum_whole().1)
+/// The same at the covering levels below `end`. Returns what the highest of them has fallen by.
+pub(super) fn go_below(counter: &Counter, n: u64, kind: Kind, end: Option<&Counter>) -> u64 {
+    let (mut next, mut fall) = (Some(counter).filter(|_| n > 0), 0);
+    while let Some(level) = next.filter(|&level| !end.is_some_and(|end| ptr::eq(level, end))) {
+        // Read before the bytes go: they keep the level, and at the level above they are still there.
+        let above = level.cover_above();
+        // Mutation: e49-uncharged-before-spare-moves
+        fall = level.cover().map_or(0, |cover| cover.go(n, kind));
+        // Mutation: e49-uncharged-before-spare-moves
+        uncharge(level, fall, above.or(end));
+        next = above;
+    }
+    fall
+}
+
+/// Uncharges a level and those above it, up to `above`.
+fn uncharge(level: &Counter, n: u64, above: Option<&Counter>) {
+    match above {
+        _ if n == 0 => {}
+        Some(above) => level.uncharge_below(n, above),
+        None => {
+            counted::uncharged_without_audit(level, n);
+            level.uncharge_chain(n);
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! A counter joins a tree: an object of the pool begins an incarnation and is linked below its parent.
 
 use crate::counter::config::CounterConfig;
+use crate::counter::cover::Cover;
 use crate::counter::links::Hash;
 use crate::counter::make;
 use crate::counter::object::tree::{OfTree, Tree};
@@ -17,6 +18,7 @@ pub(crate) struct Init {
     pub(crate) max: u64,
     pub(crate) budget: Option<u64>,
     pub(crate) stock: bool,
+    pub(crate) cover: Option<Cover>,
 }
 
 impl Init {
@@ -33,12 +35,15 @@ impl Init {
             max: config.max,
             budget: config.budget,
             stock: true,
+            cover: None,
         }
     }
 
     pub(crate) fn below(parent: &'static Counter) -> Self {
         let config = CounterConfig { batch: parent.batch(), max: u64::MAX, budget: None, ..CounterConfig::new() };
-        Init { parent: Some(parent), ..Init::of(parent.incarnation().tree.below(), &config) }
+        // What is created below a group that covers does so, too.
+        let cover = parent.cover().map(|_| Cover::new(true));
+        Init { parent: Some(parent), cover, ..Init::of(parent.incarnation().tree.below(), &config) }
     }
 }
 
@@ -79,6 +84,7 @@ pub(crate) fn start(tree: &Tree, counter: &'static Counter, init: Init) {
         parent: init.parent,
         members: init.members,
         stock: init.stock,
+        cover: init.cover,
         careful: fenced || tree.audited,
         fenced,
         budget: init.budget.map_or(SHARE_OF_MAX, |budget| budget.min(SHARE_OF_MAX - 1)),

@@ -11,6 +11,7 @@ use std::ptr::{self, NonNull};
 
 use crate::counter::central_word::CentralWord;
 use crate::counter::child_count::ChildCount;
+use crate::counter::cover::Cover;
 use crate::counter::incarnation::State;
 use crate::counter::object::tree::{OfTree, Tree};
 use crate::counter::peak::Peaks;
@@ -109,6 +110,8 @@ pub(crate) struct Incarnation {
     /// The front of a counter set with shared stock charges these and is no level itself. Empty otherwise.
     pub(crate) members: Box<[&'static Counter]>,
     pub(crate) stock: bool,
+    /// Where the group covers what is allocated in it.
+    pub(crate) cover: Option<Cover>,
     /// Audited, or with a real fence: the hit path does not serve it.
     pub(crate) careful: bool,
     pub(crate) fenced: bool,
@@ -257,7 +260,9 @@ impl Counter {
     #[allow(unsafe_code)]
     pub(crate) fn begin(&self, incarnation: Incarnation, batch: u64, max: u64) {
         debug_assert!(self.is_clean(), "a thread has written to an object in the pool");
-        self.header.set_index(if incarnation.careful || !incarnation.stock { SlotIndex::NONE } else { self.index });
+        let shown = if incarnation.careful || !incarnation.stock { SlotIndex::NONE } else { self.index };
+        self.header.set_index(if incarnation.cover.is_some() { SlotIndex::NONE } else { shown });
+        self.header.set_objects_index(shown);
         self.header.set_cells_index(if incarnation.fenced { SlotIndex::NONE } else { self.index });
         self.header.set_tree(incarnation.tree.get().number);
         self.batch.store(batch, Ordering::Relaxed);

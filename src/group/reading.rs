@@ -420,7 +420,8 @@ impl Group {
         credit::stocked_local(self.first())
     }
 
-    /// Returns [`usage_local`](Self::usage_local) minus [`stocked_local`](Self::stocked_local), in bytes.
+    /// Returns [`usage_local`](Self::usage_local) minus [`stocked_local`](Self::stocked_local), in bytes. Where the group
+    /// [covers](Self::covers_allocations) it is the larger of what is reserved and what is allocated in the group alone.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -430,6 +431,10 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn live_local(&self) -> u64 {
+        if self.covers_allocations() {
+            let ledger = self.ledger_local();
+            return ledger.reserved().max(ledger.allocated());
+        }
         let stocked = self.stocked_local();
         self.usage_local().saturating_sub(stocked)
     }

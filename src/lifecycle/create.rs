@@ -3,6 +3,7 @@
 use std::{iter, mem, ptr};
 
 use crate::counter::config::CounterConfig;
+use crate::counter::cover::Cover;
 use crate::counter::handle::Handle;
 use crate::counter::join::{self, Init};
 use crate::counter::links::Hash;
@@ -58,18 +59,26 @@ pub(crate) fn root_group(groups: GroupConfig, configs: &[CounterConfig]) -> Resu
     Ok(Handle::adopt(group))
 }
 
-/// Create a group below `parent` with the limits that are `wanted`, in their order. The caller has
-/// [expected](crate::hierarchy::names::expect) its name, which gave the hash.
+/// Create a group below `parent` with the limits that are `wanted`, in their order. `covers`: what is reserved in the group
+/// pays for what is allocated. The caller has [expected](crate::hierarchy::names::expect) its name, which gave the hash.
 pub(crate) fn create(
     parent: &'static Counter,
     name: GroupName<'_>,
     hash: Option<Hash>,
     wanted: &[(LimitKind, Option<Limit>)],
+    covers: bool,
 ) -> Result<Handle, NotCreated> {
     let _path = SlowPath::enter();
     let tree = parent.tree();
     let groups = group_tree::shared(tree);
-    let group = start_group(tree, groups, Name::new(name)?, parent.group().map(Init::below))?;
+    let init = |above: &'static Counter| {
+        let mut init = Init::below(above);
+        if covers && above.is_memory() && init.cover.is_none() {
+            init.cover = Some(Cover::new(false));
+        }
+        init
+    };
+    let group = start_group(tree, groups, Name::new(name)?, parent.group().map(init))?;
     // A thread that moves a max finds the group linked, or this thread finds the max moved.
     let percents = wanted.iter().any(|(_, limit)| matches!(limit, Some(Limit::Percent(_))));
     let stocks = percents.then(|| tree.stocks.lock());

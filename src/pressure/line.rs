@@ -12,6 +12,7 @@ use std::task::Waker;
 
 use smallvec::SmallVec;
 
+use crate::counter::cover;
 use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
@@ -101,14 +102,17 @@ fn charge_for<'a>(group: &'a Counter, block: Option<&Block>, n: u64, ticket: u64
         block.transit.begin(group.tree().number, group.incarnation().fenced);
         block.transit.until_dropped()
     });
-    let walked = context::for_another(ticket, || group.walk(n, Amount::Needed));
+    let charged = context::for_another(ticket, || match group.cover() {
+        Some(_) => cover::walk(group, n),
+        None => group.walk(n, Amount::Needed).map(|Walked { over_high, .. }| Charged { over_high }),
+    });
     drop(transit);
-    let Walked { over_high, .. } = walked?;
+    let charged = charged?;
     // Not this thread's own charge: what it has freed for others it has freed.
     if group.tree().audited {
         group.usage.audit_shared.charged(n);
     }
-    Ok(Charged { over_high })
+    Ok(charged)
 }
 
 // === impl Waiting: under the lock ===
