@@ -7,6 +7,7 @@ use std::time::Instant;
 use crate::admission::attempt::{Attempt, ChargeFailure, ChargeResult};
 use crate::admission::steps::reclaim_and_retry;
 use crate::counter::below::{self, Taken};
+use crate::counter::cover;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::walk::Charged;
@@ -48,7 +49,8 @@ impl Attempt for Below {
     /// Not in line, where whole charges are made.
     fn wait(&self, level: &'static Counter, until: Instant, more: &dyn Fn() -> bool) -> Option<ChargeResult> {
         while !is_over(until) && more() {
-            if level.room(level.admits()) >= self.bytes && self.charge().is_ok() {
+            let needs = cover::rise_at(self.counter, self.bytes, level);
+            if (ptr::eq(level, self.common) || level.room(level.admits()) >= needs) && self.charge().is_ok() {
                 return Some(Ok(Charged::QUIETLY));
             }
             pause();

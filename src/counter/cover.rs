@@ -9,14 +9,16 @@ use std::convert::Infallible;
 use std::ptr;
 
 use crate::counter::below::in_transit;
+use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::walk::{Amount, Charged, Walked};
-use crate::counter::{at_limit, counted};
+use crate::counter::watch::WAITING;
+use crate::counter::{at_limit, counted, marks};
 use crate::error::USAGE_MAX;
 use crate::sync::stat_atomic::AtomicU64 as StatU64;
-use crate::sync::{AtomicI64, Ordering};
+use crate::sync::{AtomicI64, Ordering, fence_after_exchange};
 use crate::thread::slow_path::Entered;
 
 /// What a covering counter has beside its usage.
@@ -84,7 +86,8 @@ impl Cover {
     }
 
     pub(crate) fn spare(&self) -> i64 {
-        self.spare.load(Ordering::Relaxed)
+        // SeqCst (E25): a thread that waits for room reads it after its mark.
+        self.spare.load(Ordering::SeqCst)
     }
 
     /// What is allocated beyond what is reserved, with credit.
@@ -105,10 +108,10 @@ impl Cover {
                 charge(rise - charged)?;
                 charged = rise;
             }
-            // AcqRel (E49): after usage has risen; pairs with `go`.
+            // SeqCst (E49): after usage has risen; pairs with `go`. E25: before the mark of a waiter is read.
             // Mutation: e49-spare-moves-before-the-charge
             // Mutation: e49-spare-moves-whatever-it-was
-            match self.spare.compare_exchange(spare, next, Ordering::AcqRel, Ordering::Acquire) {
+            match self.spare.compare_exchange(spare, next, Ordering::SeqCst, Ordering::Acquire) {
                 Ok(_) => return Ok(rise),
                 Err(now) => spare = now,
             }
@@ -117,10 +120,10 @@ impl Cover {
 
     /// Moves spare for `n` bytes that go. Returns what the larger sum falls by: the caller uncharges it.
     fn go(&self, n: u64, kind: Kind) -> u64 {
-        // AcqRel (E49): before usage falls, and after it has risen for what made spare; pairs with `come`.
+        // SeqCst (E49): before usage falls, and after it has risen for what made spare; pairs with `come`. E25: as there.
         let spare = match kind {
-            Kind::Reserved => self.spare.fetch_sub(n.cast_signed(), Ordering::AcqRel),
-            Kind::Allocated => self.spare.fetch_add(n.cast_signed(), Ordering::AcqRel),
+            Kind::Reserved => self.spare.fetch_sub(n.cast_signed(), Ordering::SeqCst),
+            Kind::Allocated => self.spare.fetch_add(n.cast_signed(), Ordering::SeqCst),
         };
         kind.fall(spare, n)
     }
@@ -157,6 +160,13 @@ fn covering(counter: &Counter) -> impl Iterator<Item = &Counter> {
 /// Those below `end`.
 fn covering_below<'a>(counter: &'a Counter, end: Option<&'a Counter>) -> impl Iterator<Item = &'a Counter> {
     covering(counter).take_while(move |&level| end.is_none_or(|end| !ptr::eq(level, end)))
+}
+
+/// What `n` reserved bytes of a counter add to usage of a level of its path.
+pub(crate) fn rise_at(counter: &Counter, n: u64, level: &Counter) -> u64 {
+    let mut covers = covering(counter);
+    let at = covers.find(|covering| ptr::eq(*covering, level)).or_else(|| counter.cover_top());
+    at.and_then(Counter::cover).map_or(n, |cover| Kind::Reserved.come(cover.spare(), n).1)
 }
 
 /// What of the `credit` below a counter is in its usage.
@@ -197,6 +207,9 @@ pub(crate) fn come<'a, E>(
         if let Some(refused) = refused {
             // Mutation: cover-keeps-what-was-refused-above
             go_below(counter, n, kind, Some(level));
+            if kind == Kind::Reserved {
+                serve_waiters(counter);
+            }
             return Err(refused);
         }
     }
@@ -298,7 +311,27 @@ pub(crate) fn release(counter: &Counter, n: u64) {
     let taken = take_reserved(counter, n, None);
     // The audit counts first: see `Counter::give_back`.
     counted::audit_uncharged(counter, alone, taken);
-    in_transit(counter, alone, || go(counter, taken, Kind::Reserved));
+    let (counter, of) = (counter.header.counter(), counter.first().state().generation());
+    let fall = in_transit(counter, alone, || go_below(counter, taken, Kind::Reserved, None));
+    // Mutation: e25-released-bytes-become-unpaid-and-serve-none
+    if fall < taken
+        && let Some(kept) = Handle::try_pin(counter, of)
+    {
+        serve_waiters(&kept);
+    }
+}
+
+/// More is unpaid than before: a charge in line needs less room, though usage has not fallen. The caller keeps the counter.
+fn serve_waiters(counter: &Counter) {
+    fence_after_exchange();
+    counter.path_to_root().filter(|level| level.limits.watched.is_for(WAITING)).for_each(marks::fell);
+}
+
+/// Whether a charge waits for room in line at a level. Called after allocated bytes have come.
+pub(super) fn has_waiters(counter: &Counter) -> bool {
+    // E25: spare, then the mark.
+    fence_after_exchange();
+    counter.path_to_root().any(|level| level.limits.watched.is_for(WAITING))
 }
 
 /// Takes up to `n` reserved bytes at each covering level below `end`. What is missing counts as an underflow.

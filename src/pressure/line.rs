@@ -201,7 +201,8 @@ impl Waiting {
         let Some(line) = self.lines.get(&level.key()) else { return };
         let behind: SmallVec<[u64; WINDOW]> = line.tickets.iter().skip(1).take(WINDOW).copied().collect();
         for ticket in behind {
-            let bytes = self.waiters.get(&ticket).map_or(u64::MAX, |waiter| waiter.bytes);
+            let needs = |waiter: &Waiter| cover::rise_at(waiter.group, waiter.bytes, level);
+            let bytes = self.waiters.get(&ticket).map_or(u64::MAX, needs);
             let (room, budget) = (level.room(level.admits()), first(level).budget());
             if room == 0 || budget == 0 {
                 break;
@@ -328,7 +329,7 @@ pub(crate) fn enqueue(group: &'static Counter, bytes: u64, level: &'static Count
     let admits = level.admits();
     // Mutation: e25-in-line-without-a-look
     // Mutation: e25-in-line-for-more-than-a-lowered-max
-    if bytes > admits || bytes <= level.room(admits) {
+    if bytes > admits || cover::rise_at(group, bytes, level) <= level.room(admits) {
         service::schedule(level);
     }
     Ticket { bytes, number, over: false, group: kept }

@@ -2,6 +2,7 @@
 
 use super::common::end;
 use super::loom_lifecycle::{assert_released_once, bare};
+use super::schedules::EVER;
 use super::{beside, build, model_without_pair, race};
 use crate::allocator::{Owner, settle};
 use crate::{Bytes, Group, Limits, Runtime};
@@ -99,6 +100,42 @@ fn loom_refused_above_vs_allocated() {
         free(object, 1);
         assert_eq!((below.usage(), runtime.root().usage()), (0, 0));
         end(below);
+    });
+}
+
+/// E25. A thread allocates what is unpaid while another one waits for room: the charge in line needs less of it.
+#[test]
+fn loom_waiter_vs_allocated() {
+    model_without_pair(|| {
+        let (runtime, group) = covering(3);
+        let (object, held) = (allocate(&group, 1), runtime.root().try_charge_now(Bytes(1)).unwrap());
+        let allocates = |group: Group| {
+            let object = allocate(&group, 2);
+            settle();
+            object
+        };
+        let (more, charge) = race(group.clone(), allocates, || group.charge_timeout(Bytes(3), EVER).unwrap());
+        assert_eq!((group.usage(), runtime.root().usage()), (3, 4), "2 by force");
+        drop((charge, held));
+        free(object, 1);
+        free(more, 2);
+        assert_eq!(runtime.root().usage(), 0);
+    });
+}
+
+/// E25. The same where a thread gives back what pays for objects: usage does not fall.
+#[test]
+fn loom_waiter_vs_given_back() {
+    model_without_pair(|| {
+        let (runtime, group) = covering(3);
+        let object = allocate(&group, 2);
+        let charge = group.try_charge_now(Bytes(2)).unwrap();
+        let held = runtime.root().try_charge_now(Bytes(1)).unwrap();
+        let ((), next) = race(charge, drop, || group.charge_timeout(Bytes(1), EVER).unwrap());
+        assert_eq!((group.usage(), runtime.root().usage()), (2, 3));
+        drop((next, held));
+        free(object, 2);
+        assert_eq!(runtime.root().usage(), 0);
     });
 }
 

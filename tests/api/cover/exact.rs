@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use memcg::{Event, Group, Limits, Runtime};
+use memcg::{Bytes, Event, Group, Limits, Runtime};
 
 use super::{Object, assert_verified, covering};
 
@@ -194,4 +194,56 @@ fn threads_reserve_and_free_at_the_limit() {
     drop(kept);
     assert_eq!(tenant.live(), 0);
     assert_verified(&runtime);
+}
+
+/// A charge in line needs less room once more is unpaid in its group, though usage has not fallen.
+#[test]
+fn a_waiter_needs_no_room_for_what_is_unpaid() {
+    let runtime = Runtime::builder().batch(Bytes(0)).build().unwrap();
+    let tenant = runtime.root().create("t", Limits::new().max(100)).unwrap();
+    let query = covering(&tenant, "q");
+    let beside = tenant.try_charge(20).unwrap();
+    let waits = |bytes: usize, then: &dyn Fn()| {
+        thread::scope(|scope| {
+            let query = &query;
+            let waits = scope.spawn(move || query_charge(query, bytes));
+            while query.waiting_count() + tenant.waiting_count() == 0 {
+                thread::yield_now();
+            }
+            then();
+            memcg::allocator::settle();
+            waits.join().unwrap()
+        })
+    };
+    let object = Object::of(&query, 60);
+    let more = std::cell::RefCell::new(None);
+    // 90 less 60 do not fit beside 20. 30 more are allocated by force.
+    let charge = waits(90, &|| _ = more.replace(Some(Object::of(&query, 30))));
+    assert_eq!((query.live(), tenant.live()), (90, 110));
+    drop((charge, beside));
+    // 40 beside 90; what pays for 50 of these is given back.
+    query.try_charge_raw(50).unwrap();
+    let beside = tenant.try_charge(10).unwrap();
+    let charge = waits(60, &|| query.uncharge(50));
+    assert_eq!((query.live(), tenant.live(), query.ledger().unpaid()), (90, 100, 30));
+    drop((charge, object, more, beside));
+    assert_eq!(tenant.live(), 0);
+    assert_verified(&runtime);
+}
+
+fn query_charge(query: &Group, bytes: usize) -> memcg::Charge {
+    query.charge_timeout(bytes, Duration::from_secs(60)).unwrap()
+}
+
+/// A refusal says what is missing, less what the group is charged for already.
+#[test]
+fn a_refusal_is_short_by_what_it_adds() {
+    let runtime = runtime();
+    let tenant = runtime.root().create("t", Limits::new().max(100)).unwrap();
+    let query = covering(&tenant, "q");
+    let (_beside, _object) = (tenant.try_charge(20).unwrap(), Object::of(&query, 60));
+    let refused = query.try_charge(90).unwrap_err();
+    let line = "/t refused 90 B for /t/q: short by 10 B, usage 80 B of max 100 B";
+    assert!(refused.to_string().starts_with(line), "{refused}");
+    assert_eq!(query.try_charge(80).unwrap().bytes(), 80);
 }
