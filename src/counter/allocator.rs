@@ -7,9 +7,10 @@
 use std::convert::Infallible;
 use std::ptr;
 
-use crate::counter::cover::{self, Kind};
+use crate::counter::cover;
 use crate::counter::credit::online_or_above;
 use crate::counter::object::Counter;
+use crate::counter::spare::Side;
 use crate::counter::watch::{HIGH, NOT_OF_WALKS, NOTED, NOTED_FORCED, OBSERVED, REPORTED};
 use crate::counter::{counted, exceeded, make, marks, noted};
 use crate::error::USAGE_MAX;
@@ -413,7 +414,7 @@ fn walk_covered(counter: &Counter, n: u64) -> Option<Found> {
         return walk_allocated(counter, n, None);
     }
     let mut found = Found::nothing();
-    let come = cover::come(counter, n, Kind::Allocated, None, |level, more, above| {
+    let come = cover::come(counter, n, Side::Allocated, None, |level, more, above| {
         found.merge(&walk_allocated(level, more, above).ok_or(())?);
         cover::note_charged(level, more, above);
         Ok::<_, ()>(())
@@ -427,7 +428,7 @@ fn force_covered(counter: &Counter, n: u64) -> Found {
         return force_allocated(counter, n, None);
     }
     let mut found = Found::nothing();
-    let Ok(_) = cover::come(counter, n, Kind::Allocated, None, |level, more, above| {
+    let Ok(_) = cover::come(counter, n, Side::Allocated, None, |level, more, above| {
         found.merge(&force_allocated(level, more, above));
         cover::note_charged(level, more, above);
         Ok::<_, Infallible>(())

@@ -2,13 +2,14 @@
 
 use std::ptr;
 
-use crate::counter::cover::{self, Kind, Room};
+use crate::counter::cover;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
+use crate::counter::reserve::{self, Room};
 use crate::counter::slow_path::SlowPath;
+use crate::counter::spare::Side;
 use crate::counter::walk::Amount;
 use crate::counter::{at_limit, counted};
-use crate::thread::block::Block;
 
 /// What the side that takes a charge has been charged.
 #[derive(Clone, Copy, Default)]
@@ -32,7 +33,7 @@ pub(crate) fn charge_slow<'a>(
     let alone = path.own_block();
     let mut taken = Taken::default();
     if counter.cover().is_none() && from.cover().is_none() {
-        let mut walked = in_transit(counter, alone, || counter.walk_below(n, Amount::Needed, Some(common)));
+        let mut walked = counter.in_transit(alone, || counter.walk_below(n, Amount::Needed, Some(common)));
         // Mutation: transfer-refused-while-credit-is-stranded
         if let Some(outermost) = path.outermost() {
             walked = walked.or_else(|refusal| at_limit::drain_and_retry(counter, n, Some(common), refusal, outermost));
@@ -42,12 +43,12 @@ pub(crate) fn charge_slow<'a>(
     } else {
         let paid = if common.cover().is_some() { u64::MAX } else { cover::would_fall(from, n) };
         let mut charge = |level: &'a Counter, more: u64, above: Option<&'a Counter>| {
-            cover::admit(level, &path, more, above, Room::Drain)?;
+            reserve::admit(level, &path, more, above, Room::Drain)?;
             if above.is_some_and(|above| ptr::eq(above, common)) {
                 taken.rise += more;
                 let beyond = taken.rise.saturating_sub(paid) - taken.beyond;
                 if beyond > 0
-                    && let Err(refused) = cover::admit(common, &path, beyond, None, Room::Drain)
+                    && let Err(refused) = reserve::admit(common, &path, beyond, None, Room::Drain)
                 {
                     taken.rise -= more;
                     level.uncharge_below(more, common);
@@ -58,7 +59,7 @@ pub(crate) fn charge_slow<'a>(
             Ok(())
         };
         let come = if counter.cover().is_some() {
-            cover::come(counter, n, Kind::Reserved, Some(common), &mut charge)
+            cover::come(counter, n, Side::Reserved, Some(common), &mut charge)
         } else {
             charge(counter, n, Some(common)).map(|()| n)
         };
@@ -82,11 +83,11 @@ pub(crate) fn uncharge_slow(counter: &Counter, n: u64, common: &Counter, taken: 
     let alone = path.own_block();
     counted::uncharged(counter, alone, n);
     // In transit: a thread that lowers max meanwhile waits for this one before it notifies the levels above.
-    in_transit(counter, alone, || {
+    counter.in_transit(alone, || {
         let covers = counter.cover().is_some();
         let fall = if covers {
             let reserved = cover::take_reserved(counter, n, Some(common));
-            cover::go_below(counter, reserved, Kind::Reserved, Some(common))
+            cover::go_below(counter, reserved, Side::Reserved, Some(common))
         } else {
             counter.uncharge_below(n, common);
             n
@@ -106,11 +107,4 @@ fn uncharge_alone(level: &Counter, n: u64) {
     if n > 0 {
         level.uncharge_chain(n);
     }
-}
-
-pub(super) fn in_transit<T>(counter: &Counter, block: Option<&Block>, step: impl FnOnce() -> T) -> T {
-    let Some(block) = block else { return step() };
-    counter.enter(block);
-    let _transit = block.transit.until_dropped();
-    step()
 }

@@ -1,10 +1,10 @@
 //! The whole path of a charge and of an uncharge.
 
 use crate::counter::config::Pressure;
-use crate::counter::cover::{self, Room};
 use crate::counter::object::tree::StockMove;
 use crate::counter::object::{Counter, SHARED};
 use crate::counter::refusal::LevelRefusal;
+use crate::counter::reserve::{self, Room};
 use crate::counter::slow_path::SlowPath;
 use crate::counter::walk::{Amount, Charged, Stopped, Walked, WalkedAtOnce};
 use crate::counter::{at_limit, closed, counted, stocks};
@@ -139,7 +139,7 @@ impl Counter {
         if charged < n {
             self.tree().counts.overflows.fetch_add(1, Ordering::Relaxed);
         }
-        cover::force(self, charged);
+        reserve::force(self, charged);
         charged
     }
 
@@ -156,7 +156,7 @@ impl Counter {
     fn charge_slow(&self, n: u64, missed: Consume, refused: OnRefusal) -> Result<Charged, LevelRefusal<'_>> {
         if self.cover().is_some() {
             let room = if refused == OnRefusal::ReturnAtOnce { Room::Own } else { Room::Drain };
-            return if n == 0 { Ok(Charged::QUIETLY) } else { cover::charge(self, n, room) };
+            return if n == 0 { Ok(Charged::QUIETLY) } else { reserve::charge(self, n, room) };
         }
         let forced = refused == OnRefusal::ReturnIfStranded;
         let walked = if missed == Consume::Miss { closed::charge(self, n, forced) } else { None };
@@ -424,7 +424,7 @@ impl Counter {
     pub(crate) fn give_back(&self, n: u64) {
         let n = n.min(USAGE_MAX);
         if self.cover().is_some() && n > 0 {
-            return cover::release(self, n);
+            return reserve::release(self, n);
         }
         match closed::uncharge(self, n) {
             Some(Ok(())) => {}
@@ -472,6 +472,14 @@ impl Counter {
         {
             at_limit::close_poisoned(self, outermost);
         }
+    }
+
+    /// Takes a step in transit, where the thread has a block and is in no transit yet.
+    pub(super) fn in_transit<T>(&self, block: Option<&Block>, step: impl FnOnce() -> T) -> T {
+        let Some(block) = block else { return step() };
+        self.enter(block);
+        let _transit = block.transit.until_dropped();
+        step()
     }
 
     fn is_full_for(&self, block: &Block, n: u64) -> bool {

@@ -3,7 +3,7 @@
 use std::ptr;
 
 use crate::counter::central;
-use crate::counter::cover::counted_credit;
+use crate::counter::cover::{self, counted_credit};
 use crate::counter::object::Counter;
 use crate::counter::object::tree::{Stocks, Tree};
 use crate::counter::slow_path::SlowPath;
@@ -34,7 +34,7 @@ impl<'a> Sum<'a> {
     }
 
     fn add(&mut self, counter: &'a Counter, credit: u64) {
-        match counter.cover_top().filter(|_| self.top.cover().is_none() && credit > 0) {
+        match cover::top(counter).filter(|_| self.top.cover().is_none() && credit > 0) {
             None => self.credit += credit,
             Some(top) => match self.covering.iter_mut().find(|(known, _)| ptr::eq(*known, top)) {
                 Some((_, sum)) => *sum += credit,

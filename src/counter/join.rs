@@ -1,11 +1,11 @@
 //! A counter joins a tree: an object of the pool begins an incarnation and is linked below its parent.
 
 use crate::counter::config::CounterConfig;
-use crate::counter::cover::Cover;
 use crate::counter::links::Hash;
 use crate::counter::make;
 use crate::counter::object::tree::{OfTree, Tree};
 use crate::counter::object::{Counter, Incarnation, SHARE_OF_MAX};
+use crate::counter::spare::Cover;
 use crate::error::CounterId;
 use crate::sync::Arc;
 use crate::thread::ids::next_id;

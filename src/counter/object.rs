@@ -11,11 +11,11 @@ use std::ptr::{self, NonNull};
 
 use crate::counter::central_word::CentralWord;
 use crate::counter::child_count::ChildCount;
-use crate::counter::cover::Cover;
 use crate::counter::incarnation::State;
 use crate::counter::object::tree::{OfTree, Tree};
 use crate::counter::peak::Peaks;
 use crate::counter::protection::Protected;
+use crate::counter::spare::Cover;
 use crate::counter::watch::Watched;
 use crate::error::CounterId;
 use crate::error::USAGE_MAX;
@@ -327,6 +327,17 @@ impl Counter {
     #[inline]
     pub(crate) fn tree(&self) -> &Tree {
         self.incarnation().tree.get()
+    }
+
+    /// What a counter has whose group covers what is allocated in it.
+    #[inline(always)]
+    pub(crate) fn cover(&self) -> Option<&Cover> {
+        self.incarnation().cover.as_ref()
+    }
+
+    /// The counter above, where both cover.
+    pub(crate) fn cover_above(&self) -> Option<&'static Counter> {
+        self.incarnation().parent.filter(|_| self.cover().is_some_and(|cover| cover.is_below))
     }
 
     #[inline]

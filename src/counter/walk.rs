@@ -6,13 +6,14 @@
 use std::convert::Infallible;
 use std::{mem, ptr};
 
-use crate::counter::cover::{self, Kind};
+use crate::counter::cover;
 use crate::counter::fallen::Fallen;
 use crate::counter::level::Open;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Crossing;
 use crate::counter::passed::{Passed, PassedLevel};
 use crate::counter::refusal::LevelRefusal;
+use crate::counter::spare::Side;
 use crate::counter::watch::{HIGH, OBSERVED};
 use crate::counter::{exceeded, marks};
 use crate::error::USAGE_MAX;
@@ -334,7 +335,7 @@ impl Counter {
             return true;
         }
         if self.cover().is_some() {
-            cover::go(self, n, Kind::Allocated);
+            cover::go(self, n, Side::Allocated);
             return true;
         }
         let members = &self.incarnation().members;

@@ -1,9 +1,10 @@
 //! What a group has charged and allocated, beside each other.
 
 use super::handle::Group;
+use crate::counter::children;
 use crate::counter::ledger::{self, LedgerSums};
 use crate::counter::object::Counter;
-use crate::counter::{children, cover};
+use crate::counter::spare::Cover;
 use crate::hierarchy::preorder::{self, Visited};
 use crate::stat::{Stat, Stats};
 use crate::thread::slow_path;
@@ -134,17 +135,11 @@ impl Group {
             Some(cover) => {
                 let mut reserved = cover.reserved();
                 children::each(self.first(), |child| {
-                    reserved = reserved.saturating_sub(child.cover().map_or(0, cover::Cover::reserved));
+                    reserved = reserved.saturating_sub(child.cover().map_or(0, Cover::reserved));
                 });
                 Ledger::new(reserved, sums.compared_with(reserved))
             }
         }
-    }
-
-    /// Whether usage is the larger of what is reserved and what is allocated: the group, or one above it, has
-    /// [asked](crate::Limits::cover_allocations).
-    pub fn covers_allocations(&self) -> bool {
-        self.first().cover().is_some()
     }
 
     /// Returns the bytes of the objects that this group owns, without those of any group below, also of one that went

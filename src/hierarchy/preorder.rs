@@ -21,7 +21,7 @@
 use std::collections::HashMap;
 use std::vec;
 
-use crate::counter::cover::counted_credit;
+use crate::counter::cover::{self, counted_credit};
 use crate::counter::handle::Handle;
 use crate::counter::ledger::{self, LedgerSums};
 use crate::counter::object::Counter;
@@ -160,7 +160,7 @@ fn left_offline(top: &'static Counter, depth: usize) -> HashMap<CounterId, (u64,
             let sums = ledger::own(dying);
             let mut gone = dying.path_to_root().take_while(|level| !std::ptr::eq(*level, top));
             let offline =
-                dying.cover_top().filter(|of| of.state().is_offline() && gone.any(|level| std::ptr::eq(level, *of)));
+                cover::top(dying).filter(|of| of.state().is_offline() && gone.any(|level| std::ptr::eq(level, *of)));
             match offline.and_then(|of| Some((of.id(), of.cover()?.reserved()))) {
                 None => left.entry(row).or_default().1 += sums,
                 Some((of, reserved)) => {

@@ -3,13 +3,13 @@
 use std::{iter, mem, ptr};
 
 use crate::counter::config::CounterConfig;
-use crate::counter::cover::Cover;
 use crate::counter::handle::Handle;
 use crate::counter::join::{self, Init};
 use crate::counter::links::Hash;
 use crate::counter::object::tree::{Shard, Tree};
 use crate::counter::object::{Counter, Incarnation};
 use crate::counter::slow_path::SlowPath;
+use crate::counter::spare::Cover;
 use crate::counter::{make, marks, retire};
 use crate::hierarchy::group_tree::{self, GroupConfig, GroupTree};
 use crate::hierarchy::limits::{self, NoLimitedAncestor};

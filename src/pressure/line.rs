@@ -17,6 +17,7 @@ use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::refusal::LevelRefusal;
+use crate::counter::reserve;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::walk::{Amount, Charged, Walked};
 use crate::counter::watch::WAITING;
@@ -103,7 +104,7 @@ fn charge_for<'a>(group: &'a Counter, block: Option<&Block>, n: u64, ticket: u64
         block.transit.until_dropped()
     });
     let charged = context::for_another(ticket, || match group.cover() {
-        Some(_) => cover::walk(group, n),
+        Some(_) => reserve::walk(group, n),
         None => group.walk(n, Amount::Needed).map(|Walked { over_high, .. }| Charged { over_high }),
     });
     drop(transit);

@@ -202,7 +202,7 @@ impl Shared {
             assert!((least..=most).contains(&shown), "{shown} {what} of {range:?}: {ledger:?}");
         };
         assert_near(ledger.allocated(), &allocated, "allocated");
-        if self.group.covers_allocations() {
+        if self.group.limits().cover_allocations {
             assert_near(ledger.reserved(), &reserved, "reserved");
             let unpaid =
                 allocated.start().saturating_sub(*reserved.end())..=allocated.end().saturating_sub(*reserved.start());

@@ -196,7 +196,7 @@ impl InGroupStream {
     /// ends where the group is above max at two batches, and no less at the second.
     fn check(&mut self) -> Result<()> {
         let group = self.life.group();
-        if !group.covers_allocations() {
+        if !group.limits().cover_allocations {
             return Ok(());
         }
         let before = self.excess.take();

@@ -27,7 +27,7 @@ fn usage_is_the_larger_of_reserved_and_allocated() {
 fn a_group_that_has_not_asked_has_the_sum() {
     let runtime = runtime();
     let query = group(&runtime, "q");
-    assert!(!query.covers_allocations());
+    assert!(!query.limits().cover_allocations);
     let (charge, object) = (query.try_charge(100).unwrap(), Object::of(&query, 60));
     assert_figures(&query, [160, 100, 60, 0]);
     drop((charge, object));

@@ -73,7 +73,7 @@ fn the_next_group_in_the_object_begins_at_zero() {
         assert_figures(&query, [0; 4]);
         let (charge, object) = (query.try_charge(100).unwrap(), Object::of(&query, round % 150 + 1));
         let size = round as u64 % 150 + 1;
-        let live = if query.covers_allocations() { size.max(100) } else { size + 100 };
+        let live = if query.limits().cover_allocations { size.max(100) } else { size + 100 };
         assert_eq!(query.live(), live);
         if round % 2 == 0 {
             std::thread::spawn(move || drop(object)).join().unwrap();

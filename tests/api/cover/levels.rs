@@ -10,7 +10,7 @@ fn groups_below_pay_for_each_other() {
     let query = covering(&tenant, "q");
     let sorts = query.create("sorts", Limits::new()).unwrap();
     let scans = query.create("scans", Limits::new().cover_allocations()).unwrap();
-    assert!(sorts.covers_allocations() && scans.covers_allocations() && !tenant.covers_allocations());
+    assert!(sorts.limits().cover_allocations && scans.limits().cover_allocations && !tenant.limits().cover_allocations);
     let charge = sorts.try_charge(100).unwrap();
     let objects = [Object::of(&query, 60), Object::of(&scans, 30)];
     assert_figures(&sorts, [100, 100, 0, 0]);
