@@ -5,7 +5,7 @@ use crate::counter::links::Hash;
 use crate::counter::make;
 use crate::counter::object::tree::{OfTree, Tree};
 use crate::counter::object::{Counter, Incarnation, SHARE_OF_MAX};
-use crate::counter::spare::Cover;
+use crate::counter::spare::{Cover, Covers};
 use crate::error::CounterId;
 use crate::sync::Arc;
 use crate::thread::ids::next_id;
@@ -18,7 +18,7 @@ pub(crate) struct Init {
     pub(crate) max: u64,
     pub(crate) budget: Option<u64>,
     pub(crate) stock: bool,
-    pub(crate) cover: Option<Cover>,
+    pub(crate) covers: Covers,
 }
 
 impl Init {
@@ -35,15 +35,15 @@ impl Init {
             max: config.max,
             budget: config.budget,
             stock: true,
-            cover: None,
+            covers: Covers::No,
         }
     }
 
     pub(crate) fn below(parent: &'static Counter) -> Self {
         let config = CounterConfig { batch: parent.batch(), max: u64::MAX, budget: None, ..CounterConfig::new() };
         // What is created below a group that covers does so, too.
-        let cover = parent.cover().map(|_| Cover::new(true));
-        Init { parent: Some(parent), cover, ..Init::of(parent.incarnation().tree.below(), &config) }
+        let covers = parent.cover().map_or(Covers::No, |_| Covers::Below);
+        Init { parent: Some(parent), covers, ..Init::of(parent.incarnation().tree.below(), &config) }
     }
 }
 
@@ -84,7 +84,8 @@ pub(crate) fn start(tree: &Tree, counter: &'static Counter, init: Init) {
         parent: init.parent,
         members: init.members,
         stock: init.stock,
-        cover: init.cover,
+        covers: init.covers,
+        cover: Cover::default(),
         careful: fenced || tree.audited,
         fenced,
         budget: init.budget.map_or(SHARE_OF_MAX, |budget| budget.min(SHARE_OF_MAX - 1)),

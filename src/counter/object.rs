@@ -15,7 +15,7 @@ use crate::counter::incarnation::State;
 use crate::counter::object::tree::{OfTree, Tree};
 use crate::counter::peak::Peaks;
 use crate::counter::protection::Protected;
-use crate::counter::spare::Cover;
+use crate::counter::spare::{Cover, Covers};
 use crate::counter::watch::Watched;
 use crate::error::CounterId;
 use crate::error::USAGE_MAX;
@@ -110,11 +110,11 @@ pub(crate) struct Incarnation {
     /// The front of a counter set with shared stock charges these and is no level itself. Empty otherwise.
     pub(crate) members: Box<[&'static Counter]>,
     pub(crate) stock: bool,
-    /// Where the group covers what is allocated in it.
-    pub(crate) cover: Option<Cover>,
+    pub(crate) covers: Covers,
     /// Audited, or with a real fence: the hit path does not serve it.
     pub(crate) careful: bool,
     pub(crate) fenced: bool,
+    pub(crate) cover: Cover,
     /// Root only: the most that `bound` may become; [`SHARE_OF_MAX`]: a share of max.
     pub(crate) budget: u64,
 }
@@ -261,7 +261,7 @@ impl Counter {
     pub(crate) fn begin(&self, incarnation: Incarnation, batch: u64, max: u64) {
         debug_assert!(self.is_clean(), "a thread has written to an object in the pool");
         let shown = if incarnation.careful || !incarnation.stock { SlotIndex::NONE } else { self.index };
-        self.header.set_index(if incarnation.cover.is_some() { SlotIndex::NONE } else { shown });
+        self.header.set_index(if incarnation.covers != Covers::No { SlotIndex::NONE } else { shown });
         self.header.set_objects_index(shown);
         self.header.set_cells_index(if incarnation.fenced { SlotIndex::NONE } else { self.index });
         self.header.set_tree(incarnation.tree.get().number);
@@ -332,12 +332,14 @@ impl Counter {
     /// What a counter has whose group covers what is allocated in it.
     #[inline(always)]
     pub(crate) fn cover(&self) -> Option<&Cover> {
-        self.incarnation().cover.as_ref()
+        let Incarnation { cover, covers, .. } = self.incarnation();
+        (*covers != Covers::No).then_some(cover)
     }
 
     /// The counter above, where both cover.
     pub(crate) fn cover_above(&self) -> Option<&'static Counter> {
-        self.incarnation().parent.filter(|_| self.cover().is_some_and(|cover| cover.is_below))
+        let Incarnation { parent, covers, .. } = self.incarnation();
+        parent.filter(|_| *covers == Covers::Below)
     }
 
     #[inline]

@@ -5,13 +5,22 @@
 use crate::sync::stat_atomic::AtomicU64 as StatU64;
 use crate::sync::{AtomicI64, Ordering};
 
+/// Whether what is reserved pays for what is allocated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Covers {
+    No,
+    /// The counter above does not.
+    Top,
+    /// The counter above does, too.
+    Below,
+}
+
 /// What a covering counter has beside its usage.
+#[derive(Default)]
 pub(crate) struct Cover {
     /// Reserved less allocated, of the subtree. Below zero: so many bytes are unpaid.
     spare: AtomicI64,
     pub(super) reserved: StatU64,
-    /// The counter above covers, too.
-    pub(super) is_below: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,10 +60,6 @@ impl Side {
 }
 
 impl Cover {
-    pub(crate) fn new(is_below: bool) -> Cover {
-        Cover { spare: AtomicI64::new(0), reserved: StatU64::new(0), is_below }
-    }
-
     /// Bytes that are reserved in the subtree.
     pub(crate) fn reserved(&self) -> u64 {
         self.reserved.load(Ordering::Relaxed)
