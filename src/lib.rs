@@ -28,7 +28,7 @@
 //! | give memory back under pressure | [`Reclaim`], [`ReclaimContext`], [`Priority`], [`Later`], [`ReclaimReport`]; [`OomPolicy`], [`Cancel`] |
 //! | be told | [`Events`], [`Event`], [`EventFuture`], [`Happened`]; a [`Registration`] keeps what is registered; [`Incident`] is one of the last refusals and victims |
 //! | learn how long chargers stood still | [`Group::pressure`] ([`GroupPressure`], [`PressureShare`]) |
-//! | pay for allocations from a charge | [`Charge::cover`] ([`CoverGuard`]); [`CoveredBy`] for futures ([`Covered`]); [`Ledger`] shows both beside each other |
+//! | pay for allocations from charges | [`Limits::cover_allocations`]; [`Ledger`] shows both beside each other |
 //! | look at all groups | [`Snapshot`], [`SnapshotRow`], [`CounterRow`] |
 //! | count and read | [`Stat`], [`Item`], [`Unit`], [`Stats`], [`Freshness`]; [`Counts`], [`PeakWindow`] |
 //! | count without groups | [`PageCounter`], [`CounterConfig`], [`CounterSet`]; [`GroupCounter`] is that of a group |
@@ -87,10 +87,9 @@ pub use counter::config::{CounterConfig, Pressure};
 pub use error::{CounterChargeError, CounterId, CounterLimitError, SetChargeError};
 pub use group::{
     CentralStock, Charge, ChargeError, ChargeFuture, ChargeSet, Checkpoint, ContradictionError, Counter, CounterRow,
-    CoverGuard, Covered, CoveredBy, CreateError, Diagnosis, EnterGuard, EventFuture, Events, Group, GroupCounter,
-    GroupId, GroupPressure, GroupScope, Grouped, InGroup, Ledger, LimitError, Limits, MergeError, NameError,
-    OfflineError, OverLimitError, PressureShare, RawCover, ReclaimError, Registration, Snapshot, SnapshotRow,
-    SplitError,
+    CreateError, Diagnosis, EnterGuard, EventFuture, Events, Group, GroupCounter, GroupId, GroupPressure, GroupScope,
+    Grouped, InGroup, Ledger, LimitError, Limits, MergeError, NameError, OfflineError, OverLimitError, PressureShare,
+    ReclaimError, Registration, Snapshot, SnapshotRow, SplitError,
 };
 pub use page_counter::set::{CounterSet, SetStock};
 pub use page_counter::{Counts, PageCounter, PeakWindow};

@@ -38,9 +38,6 @@ const OWNED_PAIR_INSTRUCTIONS_MAX: f64 = 56.0;
 /// An object of an allocator that grows by a byte and shrinks by it: 48, of which a `realloc` runs the half.
 const OWNED_GROWTH_INSTRUCTIONS_MAX: f64 = 53.0;
 
-/// An object's pair under the cover of a charge: 73.
-const COVERED_PAIR_INSTRUCTIONS_MAX: f64 = 75.0;
-
 /// A set of charges and its drop: 201 for memory alone, 369 for two counters with a stock each, 132 and 148 for two and
 /// three counters that share one.
 const SET_INSTRUCTIONS_MAX: f64 = 222.0;
@@ -51,7 +48,7 @@ const SHARED_SET_OF_3_INSTRUCTIONS_MAX: f64 = 163.0;
 /// A poll of a future in a group, beside one of the same future without: at most half of a pair without a guard.
 const SWITCH_INSTRUCTIONS_MAX: f64 = 22.0;
 
-/// A checkpoint where nothing is wrong: 17, with its looks at what allocators have left and at covers.
+/// A checkpoint where nothing is wrong: 17, with its look at what allocators have left.
 const CHECKPOINT_INSTRUCTIONS_MAX: f64 = 18.0;
 
 /// One add to a statistic, of an item that the compiler knows: 29, with its part of the announcement that is due every
@@ -83,7 +80,6 @@ enum Run {
     DynPairs,
     OwnedPairs,
     OwnedGrowths,
-    CoveredPairs,
     Sets,
     SeparateSets,
     SharedSets,
@@ -103,7 +99,7 @@ impl Run {
             Run::GroupPairs => "memcg_probe_group_pairs",
             Run::RawPairs => "memcg_probe_raw_pairs",
             Run::DynPairs => "memcg_probe_dyn_pairs",
-            Run::OwnedPairs | Run::CoveredPairs => "memcg_probe_owner_pairs",
+            Run::OwnedPairs => "memcg_probe_owner_pairs",
             Run::OwnedGrowths => "memcg_probe_owner_growths",
             Run::Sets | Run::SeparateSets | Run::SharedSets | Run::SharedSetsOfThree => "memcg_probe_sets",
             Run::StatAdds => "memcg_probe_stat_adds",
@@ -126,7 +122,6 @@ impl Run {
             Run::DynPairs => "dyn-pairs",
             Run::OwnedPairs => "owned-pairs",
             Run::OwnedGrowths => "owned-growths",
-            Run::CoveredPairs => "covered-pairs",
             Run::Sets => "sets",
             Run::SeparateSets => "separate-sets",
             Run::SharedSets => "shared-sets",
@@ -422,13 +417,9 @@ pub(crate) fn main() -> ExitCode {
     let mut tasks = [(); 2].map(|()| Never.in_group(&group));
     assert!(tasks.iter_mut().all(|task| memcg_probe_switch(Pin::new(task))));
     group.run(memcg_probe_checkpoint).expect("no limit is set");
-    // Of a group of its own: a checkpoint looks at covers, and a group with children has no stock.
-    let other = Runtime::builder().build().expect("as above");
-    let covering = other.root().charge(1 << 20);
     for _ in 0..1_000 {
         group.run(|| memcg_probe_owner_pairs(1));
         group.run(|| memcg_probe_owner_growths(1));
-        covering.cover(|| memcg_probe_owner_pairs(1));
     }
     let pool: Arc<dyn Pool> = black_box(Arc::new(group.clone()));
     match options.run {
@@ -438,7 +429,6 @@ pub(crate) fn main() -> ExitCode {
         Some(Run::DynPairs) => memcg_probe_dyn_pairs(&pool, PAIRS),
         Some(Run::OwnedPairs) => group.run(|| memcg_probe_owner_pairs(PAIRS)),
         Some(Run::OwnedGrowths) => group.run(|| memcg_probe_owner_growths(PAIRS)),
-        Some(Run::CoveredPairs) => covering.cover(|| memcg_probe_owner_pairs(PAIRS)),
         Some(Run::Sets) => sets(0, false, PAIRS),
         Some(Run::SeparateSets) => sets(1, false, PAIRS),
         Some(Run::SharedSets) => sets(1, true, PAIRS),
@@ -475,14 +465,13 @@ fn hold(counter: &PageCounter, choice: &Choice) -> ExitCode {
 }
 
 /// What is counted, and how many instructions it may take.
-const PATHS: [(Run, &str, f64); 14] = [
+const PATHS: [(Run, &str, f64); 13] = [
     (Run::Pairs, "one charge and one uncharge", PAIR_INSTRUCTIONS_MAX),
     (Run::GroupPairs, "one charge of a group and the drop of its guard", GROUP_PAIR_INSTRUCTIONS_MAX),
     (Run::RawPairs, "one charge of a group and its uncharge, without a guard", RAW_PAIR_INSTRUCTIONS_MAX),
     (Run::DynPairs, "the same through an `Arc<dyn Pool>`", DYN_PAIR_INSTRUCTIONS_MAX),
     (Run::OwnedPairs, "an object of an allocator that a group owns, and its free", OWNED_PAIR_INSTRUCTIONS_MAX),
     (Run::OwnedGrowths, "an object that grows, and shrinks again", OWNED_GROWTH_INSTRUCTIONS_MAX),
-    (Run::CoveredPairs, "an object and its free under the cover of a charge", COVERED_PAIR_INSTRUCTIONS_MAX),
     (Run::Sets, "a set of one counter and its drop", SET_INSTRUCTIONS_MAX),
     (Run::SeparateSets, "a set of two counters with a stock each", SEPARATE_SET_INSTRUCTIONS_MAX),
     (Run::SharedSets, "a set of two counters that share a stock", SHARED_SET_INSTRUCTIONS_MAX),

@@ -82,7 +82,8 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     let runtime = Runtime::builder().max(Limit::gib(2)).build()?;
     let shared = runtime.root().create("small", Limits::new())?;
     memcg_alloc::charge_unowned_to(Some(&shared));
-    let create = |number: u64| runtime.root().create(number, Limits::new().max(Limit::mib(256)));
+    let limits = Limits::new().max(Limit::mib(256)).cover_allocations();
+    let create = |number: u64| runtime.root().create(number, limits);
     let groups = (1..=20).map(create).collect::<Result<Vec<Group>, _>>()?;
     #[cfg(feature = "serve")]
     let shown = args.serve.as_ref().map(|path| memcg_observe::serve(&runtime, path)).transpose()?;

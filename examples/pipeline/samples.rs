@@ -44,8 +44,8 @@ impl Samples {
         self.error = self.error.max(error);
         self.shown = self.shown.max(ledger.max_error());
         self.beyond += u64::from(error > 0);
-        let parts = ledger.reserved() + ledger.uncovered() + ledger.unpaid();
-        self.apart = self.apart.max(parts.abs_diff(group.live()));
+        let larger = ledger.reserved().max(ledger.allocated());
+        self.apart = self.apart.max(larger.abs_diff(group.live()));
     }
 }
 

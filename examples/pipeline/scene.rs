@@ -82,7 +82,7 @@ async fn decode(
     while !progress.stop.load(Ordering::Relaxed) {
         let size = 4_096_usize << random.random_range(0..=8);
         let charge = group.charge_async(if strings { size + size / 8 } else { size }).await?;
-        let (buffer, words) = charge.cover(|| {
+        let (buffer, words) = group.run(|| {
             let mut buffer = vec![0_u8; size];
             buffer.iter_mut().step_by(4_096).for_each(|byte| *byte = size as u8);
             let words =

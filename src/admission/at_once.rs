@@ -2,6 +2,7 @@
 
 use crate::admission::attempt::{ChargeFailure, ChargeResult, Pending, fits_ever};
 use crate::admission::steps::try_with;
+use crate::counter::cover;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::walk::Charged;
@@ -33,7 +34,8 @@ pub(crate) fn charge(group: &'static Counter, bytes: u64, missed: Consume, start
             refusal.level.count_refusal();
             let may_come = may_come(bytes, &refusal);
             if starts && may_come {
-                start(refusal.level.header.counter(), bytes);
+                let level = refusal.level.header.counter();
+                start(level, cover::rise_at(group, bytes, level));
             }
             Err(ChargeFailure::Refused { refusal, counted, pending: may_come.then_some(Pending::Unasked) })
         }

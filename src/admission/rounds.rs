@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use crate::admission::attempt::{Attempt, ChargeFailure, Efforts, Pending, Progress, fits_ever};
+use crate::counter::cover;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::hierarchy::events;
@@ -46,7 +47,7 @@ pub(super) fn reclaim_for(
         };
         let request = request.get_or_insert_with(new);
         // What one round freed and other charges took has to be freed again.
-        let short = missing(level, bytes, &refusal);
+        let short = missing(level, cover::rise_at(group, bytes, level), &refusal);
         want = if want == 0 { short } else { short.max(bytes) };
         efforts.stand_still(group, level, since);
         // Where the loop ends now, it ends for time or rounds.
@@ -119,7 +120,7 @@ fn one_round(
     }
     // The promised memory is on its way: unless it takes too long no other group gives any. The thread does not spin,
     // because the reclaimer that has promised needs the processor.
-    let fits = || level.room(refusal.max) >= attempt.bytes();
+    let fits = || level.room(refusal.max) >= cover::rise_at(attempt.group(), attempt.bytes(), level);
     while is_owed(&round.owing) && !fits() && !is_over(request.deadline) && !request.has_ended() {
         pause();
     }

@@ -1,11 +1,13 @@
 //! Moving a charge to another group: a charge of the levels below the first common ancestor.
 
+use std::cell::Cell;
 use std::ptr;
 use std::time::Instant;
 
 use crate::admission::attempt::{Attempt, ChargeFailure, ChargeResult};
 use crate::admission::steps::reclaim_and_retry;
-use crate::counter::below;
+use crate::counter::below::{self, Taken};
+use crate::counter::cover;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::walk::Charged;
@@ -23,7 +25,9 @@ pub(crate) enum TransferFailure {
 struct Below {
     counter: &'static Counter,
     bytes: u64,
+    from: &'static Counter,
     common: &'static Counter,
+    taken: Cell<Taken>,
 }
 
 impl Attempt for Below {
@@ -37,13 +41,16 @@ impl Attempt for Below {
 
     /// A transfer is not delayed.
     fn charge(&self) -> Result<Charged, LevelRefusal<'static>> {
-        below::charge_slow(self.counter, self.bytes, self.common).map(|()| Charged::QUIETLY)
+        let taken = below::charge_slow(self.counter, self.bytes, self.from, self.common)?;
+        self.taken.set(taken);
+        Ok(Charged::QUIETLY)
     }
 
     /// Not in line, where whole charges are made.
     fn wait(&self, level: &'static Counter, until: Instant, more: &dyn Fn() -> bool) -> Option<ChargeResult> {
         while !is_over(until) && more() {
-            if level.room(level.admits()) >= self.bytes && self.charge().is_ok() {
+            let needs = cover::rise_at(self.counter, self.bytes, level);
+            if (ptr::eq(level, self.common) || level.room(level.admits()) >= needs) && self.charge().is_ok() {
                 return Some(Ok(Charged::QUIETLY));
             }
             pause();
@@ -68,12 +75,12 @@ pub(crate) fn move_charge(
     let is_above = |level: &Counter| from.path_to_root().any(|other| ptr::eq(level, other));
     let common = new.path_to_root().find(|&level| is_above(level)).ok_or(TransferFailure::OtherTree)?;
     if bytes > 0 {
-        let attempt = Below { counter: new, bytes, common };
+        let attempt = Below { counter: new, bytes, from, common, taken: Cell::default() };
         if let Err(failure) = attempt.charge().or_else(|refusal| reclaim_and_retry(&attempt, refusal)) {
             return Err(TransferFailure::NotCharged { counter: new, failure: failure.count() });
         }
         // Mutation: transfer-leaves-the-old-side-charged
-        below::uncharge_slow(from, bytes, common);
+        below::uncharge_slow(from, bytes, common, attempt.taken.get());
     }
     Ok(new)
 }

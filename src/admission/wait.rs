@@ -4,6 +4,7 @@ use std::ptr;
 use std::time::{Duration, Instant};
 
 use crate::admission::attempt::{ChargeFailure, ChargeResult, fits_ever};
+use crate::counter::cover;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::hierarchy::group_tree;
@@ -104,7 +105,8 @@ pub(super) fn ask_reclaimers(
     }
     let end = earlier(deadline(level), until);
     let mut request = Request::new(ReclaimCause::Full, end).waits(waits).ends_with(group, victims::ends(group));
-    let round = round::run(level, bytes.saturating_sub(level.room(level.admits())), &mut request);
+    let adds = cover::rise_at(group, bytes, level);
+    let round = round::run(level, adds.saturating_sub(level.room(level.admits())), &mut request);
     round.is_some_and(|round| round.unwaited)
 }
 

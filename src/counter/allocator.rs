@@ -4,10 +4,13 @@
 //! leaves to the next outer slow path (`noted`, and the list of claimed groups). So the calls here are safe at any
 //! moment of a thread's life, and inside every slow path and callback of the crate.
 
+use std::convert::Infallible;
 use std::ptr;
 
+use crate::counter::cover;
 use crate::counter::credit::online_or_above;
 use crate::counter::object::Counter;
+use crate::counter::spare::Side;
 use crate::counter::watch::{HIGH, NOT_OF_WALKS, NOTED, NOTED_FORCED, OBSERVED, REPORTED};
 use crate::counter::{counted, exceeded, make, marks, noted};
 use crate::error::USAGE_MAX;
@@ -27,7 +30,7 @@ const LEVELS_MAX: usize = 16;
 
 /// An allocator's slow path. Groups that the thread claims meanwhile go to the process, where no outer slow path of the
 /// thread releases them.
-pub(super) struct AllocatorPath(Quiet);
+struct AllocatorPath(Quiet);
 
 /// What a walk has found.
 #[derive(Default)]
@@ -175,24 +178,6 @@ unsafe fn uncharge_other(word: u32, n: u64) {
     }
 }
 
-/// Charges `n` units by force that are no object's, to a counter that the caller keeps.
-pub(super) fn charge_units(header: &Header, n: u64) {
-    if n > 0 {
-        let path = AllocatorPath::enter();
-        charge_allocated(header.counter(), n, header.consume_open(n), &path);
-    }
-}
-
-/// Gives units back that are no object's. Afterwards the counter may be gone.
-pub(super) fn uncharge_units(header: &Header, n: u64) {
-    if n > 0 {
-        match header.put(n) {
-            Put::Kept => {}
-            missed => uncharge_slow(header, n, missed),
-        }
-    }
-}
-
 /// The owner that a word names; `None` for 0.
 ///
 /// # Safety
@@ -281,7 +266,7 @@ fn uncharge_allocated(header: &Header, n: u64, missed: Put, path: &AllocatorPath
         Put::Kept => {}
         Put::Full => give_back_allocated(header.counter(), n, path),
         Put::Closed => {
-            let slot = path.block().and_then(|block| Some((block, block.slot_behind(header)?)));
+            let slot = path.block().and_then(|block| Some((block, block.objects_slot_behind(header)?)));
             header.take_back_any(slot);
         }
     }
@@ -293,11 +278,11 @@ fn owned_cell<'a>(counter: &Counter, path: &'a AllocatorPath) -> Option<&'a Owne
 }
 
 impl AllocatorPath {
-    pub(super) fn enter() -> AllocatorPath {
+    fn enter() -> AllocatorPath {
         AllocatorPath(Quiet::enter())
     }
 
-    pub(super) fn block(&self) -> Option<&Block> {
+    fn block(&self) -> Option<&Block> {
         self.0.block()
     }
 }
@@ -326,9 +311,15 @@ fn leave_claimed() {
     left.announce(LISTS);
 }
 
+/// Gives back what was charged by [`charge_owned`]. Afterwards the counter may be gone.
+#[cold]
+pub(crate) fn uncharge_owned(counter: &Counter, n: u64) {
+    uncharge_uncounted_slow(counter.header, n);
+}
+
 #[cold]
 #[inline(never)]
-pub(super) fn charge_owned(counter: &Counter, n: u64, missed: Consume) {
+pub(crate) fn charge_owned(counter: &Counter, n: u64, missed: Consume) {
     let path = AllocatorPath::enter();
     charge_allocated(counter, n, missed, &path);
     match owned_cell(counter, &path) {
@@ -351,12 +342,20 @@ fn charge_allocated(counter: &Counter, n: u64, missed: Consume, path: &Allocator
     if missed != Consume::Hit {
         let found = match path.0.own_block() {
             Some(block) => refill_allocated(counter, block, n),
-            None => force_allocated(counter, n),
+            None => force_covered(counter, n),
         };
         leave_found(counter, &found, n);
     }
     // Without a block: a cell's page may be missing.
-    counted::charged(counter, None, n);
+    count_charged(counter, n);
+}
+
+/// What a covering group is charged for is counted where it is known.
+fn count_charged(counter: &Counter, n: u64) {
+    match counter.cover() {
+        None => counted::charged(counter, None, n),
+        Some(_) => counted::audit_charged(counter, None, n),
+    }
 }
 
 #[cold]
@@ -387,13 +386,13 @@ fn refill_allocated(counter: &Counter, block: &Block, n: u64) -> Found {
     let mut found = None;
     if let Some(slot) = slot.filter(|_| n <= batch) {
         let units = if counter.tree().adaptive { block.next_refill(counter.index, n, batch) } else { batch };
-        found = walk_allocated(counter, units);
+        found = walk_covered(counter, units);
         if found.is_some() {
             // Mutation: e3-allocator-puts-and-does-not-look-again
             counter.keep_surplus(slot, units - n);
         }
     }
-    let mut found = found.unwrap_or_else(|| force_allocated(counter, n));
+    let mut found = found.unwrap_or_else(|| force_covered(counter, n));
     found.marks |= wants_look(counter, capacity, found.margin);
     found
 }
@@ -409,11 +408,44 @@ fn wants_look(counter: &Counter, capacity: u64, margin: u64) -> u64 {
     if closes || opens { NOTED } else { 0 }
 }
 
-/// Charges exactly `n` at every level, or at none. `None`: a level has no room, or watches charges.
-fn walk_allocated(counter: &Counter, n: u64) -> Option<Found> {
+/// [`walk_allocated`], where the group covers for what is unpaid.
+fn walk_covered(counter: &Counter, n: u64) -> Option<Found> {
+    if counter.cover().is_none() {
+        return walk_allocated(counter, n, None);
+    }
+    let mut found = Found::nothing();
+    let come = cover::come(counter, n, Side::Allocated, None, |level, more, above| {
+        found.merge(&walk_allocated(level, more, above).ok_or(())?);
+        cover::note_charged(level, more, above);
+        Ok::<_, ()>(())
+    });
+    come.is_ok().then_some(found)
+}
+
+/// [`force_allocated`], likewise.
+fn force_covered(counter: &Counter, n: u64) -> Found {
+    if counter.cover().is_none() {
+        return force_allocated(counter, n, None);
+    }
+    let mut found = Found::nothing();
+    let Ok(_) = cover::come(counter, n, Side::Allocated, None, |level, more, above| {
+        found.merge(&force_allocated(level, more, above));
+        cover::note_charged(level, more, above);
+        Ok::<_, Infallible>(())
+    });
+    // What is unpaid a charge in line needs no room for.
+    // Mutation: e25-allocated-bytes-are-unpaid-and-serve-none
+    if cover::has_waiters(counter) {
+        found.marks |= NOTED;
+    }
+    found
+}
+
+/// Charges exactly `n` at every level below `top`, or at none. `None`: a level has no room, or watches charges.
+fn walk_allocated(counter: &Counter, n: u64, top: Option<&Counter>) -> Option<Found> {
     let mut usages = [0; LEVELS_MAX];
-    let mut found = Found { margin: u64::MAX, ..Found::default() };
-    for (at, level) in counter.path_to_root().enumerate() {
+    let mut found = Found::nothing();
+    for (at, level) in counter.path_below(top).enumerate() {
         let admitted = usages.get_mut(at).and_then(|usage| Some((usage, level.admit_unwatched(n)?)));
         let Some((usage, admitted)) = admitted else {
             counter.path_to_root().take(at).for_each(|level| level.take_off(n));
@@ -422,17 +454,17 @@ fn walk_allocated(counter: &Counter, n: u64) -> Option<Found> {
         *usage = admitted.usage;
         found.margin = found.margin.min(admitted.room);
     }
-    for (level, usage) in counter.path_to_root().zip(usages) {
+    for (level, usage) in counter.path_below(top).zip(usages) {
         level.peaks().record(usage);
         found.look_at(level, usage);
     }
     Some(found)
 }
 
-/// Charges exactly `n` at every level, whatever the limits say.
-fn force_allocated(counter: &Counter, n: u64) -> Found {
-    let mut found = Found { margin: u64::MAX, ..Found::default() };
-    for level in counter.path_to_root() {
+/// Charges exactly `n` at every level below `top`, whatever the limits say.
+fn force_allocated(counter: &Counter, n: u64, top: Option<&Counter>) -> Found {
+    let mut found = Found::nothing();
+    for level in counter.path_below(top) {
         let forced = level.add_forced(n);
         level.peaks().record(forced.usage);
         found.margin = found.margin.min(forced.room);
@@ -453,7 +485,10 @@ fn give_back_allocated(counter: &Counter, n: u64, path: &AllocatorPath) {
     }
     let (fenced, careful) = (counter.incarnation().fenced, counter.incarnation().careful);
     // The audit counts first, and without a block: see `give_back` and `charge_allocated`.
-    counted::uncharged(counter, None, n);
+    match counter.cover() {
+        None => counted::uncharged(counter, None, n),
+        Some(_) => counted::audit_uncharged(counter, None, n),
+    }
     if careful {
         let slot = counter.slot_of(path.0.block());
         match slot.map_or(Put::Full, |(_, slot)| slot.put(n, &counter.header.capacity, fenced)) {
@@ -475,6 +510,16 @@ fn give_back_allocated(counter: &Counter, n: u64, path: &AllocatorPath) {
 }
 
 impl Found {
+    fn nothing() -> Found {
+        Found { margin: u64::MAX, ..Found::default() }
+    }
+
+    fn merge(&mut self, other: &Found) {
+        self.marks |= other.marks;
+        self.over_high |= other.over_high;
+        self.margin = self.margin.min(other.margin);
+    }
+
     /// Compares the marks of a level that a walk has passed with the usage that it left there.
     #[inline(always)]
     fn look_at(&mut self, level: &Counter, usage: u64) {

@@ -1,40 +1,110 @@
-//! Charges between two counters: below what both have in common.
+//! A charge goes from one counter to another: what happens below the level that both have in common, and there.
 
-use crate::counter::at_limit;
-use crate::counter::counted;
+use std::ptr;
+
+use crate::counter::cover;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
+use crate::counter::reserve::{self, Room};
 use crate::counter::slow_path::SlowPath;
+use crate::counter::spare::Side;
 use crate::counter::walk::Amount;
-use crate::thread::block::Block;
+use crate::counter::{at_limit, counted};
 
-/// Charge `n` to a counter and its ancestors below `top`, which holds it already: exactly, or not at all.
-#[cold]
-pub(crate) fn charge_slow<'a>(counter: &'a Counter, n: u64, top: &Counter) -> Result<(), LevelRefusal<'a>> {
-    let path = SlowPath::enter();
-    let alone = path.own_block();
-    let mut walked = in_transit(counter, alone, || counter.walk_below(n, Amount::Needed, Some(top)));
-    // Mutation: transfer-refused-while-credit-is-stranded
-    if let Some(outermost) = path.outermost() {
-        walked = walked.or_else(|refusal| at_limit::drain_and_retry(counter, n, Some(top), refusal, outermost));
-    }
-    walked.map(|_| counted::charged(counter, alone, n))
+/// What the side that takes a charge has been charged.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Taken {
+    /// At the highest level below the common one.
+    rise: u64,
+    /// Of that, what the common level is charged for.
+    beyond: u64,
 }
 
-/// Uncharge `n` from a counter and its ancestors below `top`, which keeps it. Afterwards the counter may be
-/// gone.
+/// Charge `n` to a counter and its ancestors below `common`, which holds it already for `from`: exactly, or not at all.
+/// Where a group that covers is left or entered, `common` may have to hold more.
 #[cold]
-pub(crate) fn uncharge_slow(counter: &Counter, n: u64, top: &Counter) {
+pub(crate) fn charge_slow<'a>(
+    counter: &'a Counter,
+    n: u64,
+    from: &Counter,
+    common: &'a Counter,
+) -> Result<Taken, LevelRefusal<'a>> {
+    let path = SlowPath::enter();
+    let alone = path.own_block();
+    let mut taken = Taken::default();
+    if counter.cover().is_none() && from.cover().is_none() {
+        let mut walked = counter.in_transit(alone, || counter.walk_below(n, Amount::Needed, Some(common)));
+        // Mutation: transfer-refused-while-credit-is-stranded
+        if let Some(outermost) = path.outermost() {
+            walked = walked.or_else(|refusal| at_limit::drain_and_retry(counter, n, Some(common), refusal, outermost));
+        }
+        walked?;
+        taken.rise = n;
+    } else {
+        let paid = if common.cover().is_some() { u64::MAX } else { cover::would_fall(from, n) };
+        let mut charge = |level: &'a Counter, more: u64, above: Option<&'a Counter>| {
+            reserve::admit(level, &path, more, above, Room::Drain)?;
+            if above.is_some_and(|above| ptr::eq(above, common)) {
+                taken.rise += more;
+                let beyond = taken.rise.saturating_sub(paid) - taken.beyond;
+                if beyond > 0
+                    && let Err(refused) = reserve::admit(common, &path, beyond, None, Room::Drain)
+                {
+                    taken.rise -= more;
+                    level.uncharge_below(more, common);
+                    return Err(refused);
+                }
+                taken.beyond += beyond;
+            }
+            Ok(())
+        };
+        let come = if counter.cover().is_some() {
+            cover::come(counter, n, Side::Reserved, Some(common), &mut charge)
+        } else {
+            charge(counter, n, Some(common)).map(|()| n)
+        };
+        match come {
+            Ok(rise) => taken.rise = rise,
+            Err(refused) => {
+                uncharge_alone(common, taken.beyond);
+                return Err(refused);
+            }
+        }
+    }
+    counted::charged(counter, alone, n);
+    Ok(taken)
+}
+
+/// Uncharge `n` from a counter and its ancestors below `common`, which keeps it for the side that has taken it. Afterwards
+/// the counter may be gone.
+#[cold]
+pub(crate) fn uncharge_slow(counter: &Counter, n: u64, common: &Counter, taken: Taken) {
     let path = SlowPath::enter();
     let alone = path.own_block();
     counted::uncharged(counter, alone, n);
     // In transit: a thread that lowers max meanwhile waits for this one before it notifies the levels above.
-    in_transit(counter, alone, || counter.uncharge_below(n, top));
+    counter.in_transit(alone, || {
+        let covers = counter.cover().is_some();
+        let fall = if covers {
+            let reserved = cover::take_reserved(counter, n, Some(common));
+            cover::go_below(counter, reserved, Side::Reserved, Some(common))
+        } else {
+            counter.uncharge_below(n, common);
+            n
+        };
+        if common.cover().is_none() && (covers || taken.rise != n || taken.beyond > 0) {
+            let (held, needed) = (fall.saturating_add(taken.beyond), taken.rise);
+            // Another thread has allocated meanwhile what the charge was spare for.
+            if needed > held {
+                common.force(needed - held);
+            }
+            uncharge_alone(common, held.saturating_sub(needed));
+        }
+    });
 }
 
-fn in_transit<T>(counter: &Counter, block: Option<&Block>, step: impl FnOnce() -> T) -> T {
-    let Some(block) = block else { return step() };
-    counter.enter(block);
-    let _transit = block.transit.until_dropped();
-    step()
+fn uncharge_alone(level: &Counter, n: u64) {
+    if n > 0 {
+        level.uncharge_chain(n);
+    }
 }

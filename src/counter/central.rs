@@ -57,7 +57,10 @@ fn has_to_walk(counter: &Counter) -> bool {
     if is_poisoned {
         close_poisoned(counter);
     }
-    is_poisoned || (counter.tree().alerts.marks() > 0 && counter.path_to_root().any(is_above))
+    // A group that covers takes no credit for charges.
+    is_poisoned
+        || counter.cover().is_some()
+        || (counter.tree().alerts.marks() > 0 && counter.path_to_root().any(is_above))
 }
 
 #[cold]

@@ -4,6 +4,7 @@ use crate::counter::config::Pressure;
 use crate::counter::object::tree::StockMove;
 use crate::counter::object::{Counter, SHARED};
 use crate::counter::refusal::LevelRefusal;
+use crate::counter::reserve::{self, Room};
 use crate::counter::slow_path::SlowPath;
 use crate::counter::walk::{Amount, Charged, Stopped, Walked, WalkedAtOnce};
 use crate::counter::{at_limit, closed, counted, stocks};
@@ -114,6 +115,9 @@ impl Counter {
     #[cold]
     #[inline(never)]
     pub(crate) fn force_slow(&self, n: u64, missed: Consume) -> u64 {
+        if self.cover().is_some() {
+            return self.force_covering(n);
+        }
         if self.charge_slow(n, missed, OnRefusal::ReturnIfStranded).is_ok() {
             return n;
         }
@@ -130,6 +134,15 @@ impl Counter {
         charged
     }
 
+    fn force_covering(&self, n: u64) -> u64 {
+        let charged = n.min(self.countable());
+        if charged < n {
+            self.tree().counts.overflows.fetch_add(1, Ordering::Relaxed);
+        }
+        reserve::force(self, charged);
+        charged
+    }
+
     /// Undo what a hit has begun, for a charge that is given up.
     #[cold]
     pub(crate) fn undo_slow(&self, n: u64, missed: Consume) {
@@ -141,6 +154,10 @@ impl Counter {
 
     #[inline(always)]
     fn charge_slow(&self, n: u64, missed: Consume, refused: OnRefusal) -> Result<Charged, LevelRefusal<'_>> {
+        if self.cover().is_some() {
+            let room = if refused == OnRefusal::ReturnAtOnce { Room::Own } else { Room::Drain };
+            return if n == 0 { Ok(Charged::QUIETLY) } else { reserve::charge(self, n, room) };
+        }
         let forced = refused == OnRefusal::ReturnIfStranded;
         let walked = if missed == Consume::Miss { closed::charge(self, n, forced) } else { None };
         match walked {
@@ -406,6 +423,9 @@ impl Counter {
     #[inline(always)]
     pub(crate) fn give_back(&self, n: u64) {
         let n = n.min(USAGE_MAX);
+        if self.cover().is_some() && n > 0 {
+            return reserve::release(self, n);
+        }
         match closed::uncharge(self, n) {
             Some(Ok(())) => {}
             Some(Err(stopped)) => closed::go_on_down(stopped, n),
@@ -452,6 +472,14 @@ impl Counter {
         {
             at_limit::close_poisoned(self, outermost);
         }
+    }
+
+    /// Takes a step in transit, where the thread has a block and is in no transit yet.
+    pub(super) fn in_transit<T>(&self, block: Option<&Block>, step: impl FnOnce() -> T) -> T {
+        let Some(block) = block else { return step() };
+        self.enter(block);
+        let _transit = block.transit.until_dropped();
+        step()
     }
 
     fn is_full_for(&self, block: &Block, n: u64) -> bool {

@@ -8,6 +8,11 @@ use crate::thread::freed;
 #[inline]
 pub(crate) fn charged(counter: &Counter, block: Option<&Block>, n: u64) {
     charged_without_audit(counter, n);
+    audit_charged(counter, block, n);
+}
+
+#[inline]
+pub(crate) fn audit_charged(counter: &Counter, block: Option<&Block>, n: u64) {
     if counter.tree().audited {
         match block.and_then(|block| block.audit.get_or_make(counter.index, AuditCell::default)) {
             Some(cell) => cell.charged(n),
@@ -19,6 +24,11 @@ pub(crate) fn charged(counter: &Counter, block: Option<&Block>, n: u64) {
 #[inline]
 pub(crate) fn uncharged(counter: &Counter, block: Option<&Block>, n: u64) {
     uncharged_without_audit(counter, n);
+    audit_uncharged(counter, block, n);
+}
+
+#[inline]
+pub(crate) fn audit_uncharged(counter: &Counter, block: Option<&Block>, n: u64) {
     if counter.tree().audited {
         match block.and_then(|block| block.audit.get_or_make(counter.index, AuditCell::default)) {
             Some(cell) => cell.uncharged(n),

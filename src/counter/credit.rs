@@ -1,19 +1,52 @@
 //! How much credit lies where: in the stocks of a subtree, in those of one counter.
 
+use std::ptr;
+
 use crate::counter::central;
+use crate::counter::cover::{self, counted_credit};
 use crate::counter::object::Counter;
 use crate::counter::object::tree::{Stocks, Tree};
 use crate::counter::slow_path::SlowPath;
 use crate::sync::Ordering;
 
-/// Credit below `top`, fronts of counter sets included.
+/// Credit below `top` that is in its usage, fronts of counter sets included.
 pub(crate) fn stocked(top: &Counter) -> u64 {
     let _path = SlowPath::enter();
     let tree = top.tree();
     let stocks = tree.stocks.lock();
-    let online: u64 =
-        tree.hierarchy.snapshot().subtree(top.header.counter()).map(|counter| credit_at(tree, counter)).sum();
-    online + pending_below(tree, &stocks, top)
+    let mut sum = Sum::new(top);
+    let hierarchy = tree.hierarchy.snapshot();
+    hierarchy.subtree(top.header.counter()).for_each(|counter| sum.add(counter, credit_at(tree, counter)));
+    pending_below(&stocks, top).for_each(|pending| sum.add(pending, tree.credit(pending)));
+    sum.total()
+}
+
+/// Adds up credit. That of groups that cover is in usage only as far as it is unpaid at their top.
+struct Sum<'a> {
+    top: &'a Counter,
+    credit: u64,
+    covering: Vec<(&'a Counter, u64)>,
+}
+
+impl<'a> Sum<'a> {
+    fn new(top: &'a Counter) -> Self {
+        Sum { top, credit: 0, covering: Vec::new() }
+    }
+
+    fn add(&mut self, counter: &'a Counter, credit: u64) {
+        match cover::top(counter).filter(|_| self.top.cover().is_none() && credit > 0) {
+            None => self.credit += credit,
+            Some(top) => match self.covering.iter_mut().find(|(known, _)| ptr::eq(*known, top)) {
+                Some((_, sum)) => *sum += credit,
+                None => self.covering.push((top, credit)),
+            },
+        }
+    }
+
+    fn total(&self) -> u64 {
+        let covering = self.covering.iter().map(|&(top, credit)| counted_credit(top, credit));
+        counted_credit(self.top, self.credit) + covering.sum::<u64>()
+    }
 }
 
 /// Usage minus credit. The credit is read first: what is stocked between the two reads makes this larger, never negative.
@@ -23,37 +56,39 @@ pub(crate) fn live(top: &Counter) -> u64 {
 }
 
 /// Calls `found` for each stock below `top` that a group left when it went offline, and that is not closed yet: with the
-/// nearest ancestor that is online, whose credit this counts as, and the units. It takes the tree's lock; there are few.
+/// nearest ancestor that is online, whose credit this counts as, and the units in its usage. It takes the tree's lock; there are few.
 pub(crate) fn each_left(top: &Counter, mut found: impl FnMut(&Counter, u64)) {
     let _path = SlowPath::enter();
     let tree = top.tree();
     for &pending in &tree.stocks.lock().pending_close {
         if let Some(above) = nearest_live_ancestor(pending).filter(|above| is_in_subtree(above, top)) {
-            found(above, credit_at(tree, pending));
+            let credit = credit_at(tree, pending);
+            found(above, if above.cover().is_some() { credit } else { counted_credit(pending, credit) });
         }
     }
 }
 
 fn is_in_subtree(counter: &Counter, top: &Counter) -> bool {
-    counter.path_to_root().any(|level| std::ptr::eq(level, top))
+    counter.path_to_root().any(|level| ptr::eq(level, top))
 }
 
-fn pending_below(tree: &Tree, stocks: &Stocks, top: &Counter) -> u64 {
-    let is_below = |counter: &'static Counter| counter.path_to_root().skip(1).any(|level| std::ptr::eq(level, top));
-    let pending = stocks.pending_close.iter().filter(|pending| pending.charged().any(is_below));
-    pending.map(|pending| tree.credit(pending)).sum()
+fn pending_below<'a>(stocks: &'a Stocks, top: &'a Counter) -> impl Iterator<Item = &'static Counter> + 'a {
+    let is_below = |counter: &'static Counter| counter.path_to_root().skip(1).any(|level| ptr::eq(level, top));
+    stocks.pending_close.iter().copied().filter(move |pending| pending.charged().any(is_below))
 }
 
-/// Credit of a counter's own stock, and of the stocks below whose nearest live ancestor it is.
+/// Credit of a counter's own stock, and of the stocks below whose nearest live ancestor it is, as far as it is in usage.
 pub(crate) fn stocked_local(counter: &Counter) -> u64 {
     let _path = SlowPath::enter();
     let tree = counter.tree();
     let stocks = tree.stocks.lock();
     let counts_here =
-        |below: &'static Counter| nearest_live_ancestor(below).is_some_and(|above| std::ptr::eq(above, counter));
+        |below: &'static Counter| nearest_live_ancestor(below).is_some_and(|above| ptr::eq(above, counter));
     let pending = stocks.pending_close.iter().filter(|pending| pending.charged().any(counts_here));
-    let left = pending.map(|pending| tree.credit(pending));
-    credit_at(tree, counter.header.counter()) + left.sum::<u64>()
+    let mut sum = Sum::new(counter);
+    sum.add(counter, credit_at(tree, counter.header.counter()));
+    pending.for_each(|pending| sum.add(pending, tree.credit(pending)));
+    sum.total()
 }
 
 /// Credit of the stocks that sit directly on a counter, and its usage: as they are together while no drain runs. The

@@ -5,6 +5,7 @@ use crate::counter::links::Hash;
 use crate::counter::make;
 use crate::counter::object::tree::{OfTree, Tree};
 use crate::counter::object::{Counter, Incarnation, SHARE_OF_MAX};
+use crate::counter::spare::{Cover, Covers};
 use crate::error::CounterId;
 use crate::sync::Arc;
 use crate::thread::ids::next_id;
@@ -17,6 +18,7 @@ pub(crate) struct Init {
     pub(crate) max: u64,
     pub(crate) budget: Option<u64>,
     pub(crate) stock: bool,
+    pub(crate) covers: Covers,
 }
 
 impl Init {
@@ -33,12 +35,15 @@ impl Init {
             max: config.max,
             budget: config.budget,
             stock: true,
+            covers: Covers::No,
         }
     }
 
     pub(crate) fn below(parent: &'static Counter) -> Self {
         let config = CounterConfig { batch: parent.batch(), max: u64::MAX, budget: None, ..CounterConfig::new() };
-        Init { parent: Some(parent), ..Init::of(parent.incarnation().tree.below(), &config) }
+        // What is created below a group that covers does so, too.
+        let covers = parent.cover().map_or(Covers::No, |_| Covers::Below);
+        Init { parent: Some(parent), covers, ..Init::of(parent.incarnation().tree.below(), &config) }
     }
 }
 
@@ -79,6 +84,8 @@ pub(crate) fn start(tree: &Tree, counter: &'static Counter, init: Init) {
         parent: init.parent,
         members: init.members,
         stock: init.stock,
+        covers: init.covers,
+        cover: Cover::default(),
         careful: fenced || tree.audited,
         fenced,
         budget: init.budget.map_or(SHARE_OF_MAX, |budget| budget.min(SHARE_OF_MAX - 1)),

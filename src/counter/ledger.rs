@@ -2,41 +2,35 @@
 //!
 //! Each count only grows, so two readings bound what lies between them. At one moment between the first and the second
 //! reading, what was allocated is between the two counts of that, and what was freed between the two counts of that. What
-//! charges hold is read between them. Unpaid is derived from these, not read: so it agrees with them while a look is under
-//! way on another thread.
+//! is reserved in a group that covers is read between them.
 
 use std::ops::AddAssign;
 
-use crate::counter::cover;
 use crate::counter::object::Counter;
 use crate::thread::left::left;
 
-/// The ledger of a counter, or of a subtree.
+/// The ledger of a counter, or of a subtree. Live is what is reserved and allocated, less what is paid.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LedgerSums {
-    pub(crate) covered: u64,
-    pub(crate) uncovered: u64,
-    pub(crate) held: u64,
-    /// What is covered beyond what is held, by this reading.
+    pub(crate) allocated: u64,
+    /// Of what is allocated, what reserved bytes pay for.
+    pub(crate) paid: u64,
+    /// Allocated beyond what is reserved, in groups that cover.
     pub(crate) unpaid: u64,
-    /// What the records are charged with. Another thread's look may be about to correct it.
-    pub(crate) charged: u64,
-    /// What `covered`, `uncovered`, `held` and `unpaid` may be off by, each.
+    /// What each of these may be off by.
     pub(crate) error: u64,
 }
 
 impl AddAssign for LedgerSums {
     fn add_assign(&mut self, other: LedgerSums) {
-        self.covered = self.covered.saturating_add(other.covered);
-        self.uncovered = self.uncovered.saturating_add(other.uncovered);
-        self.held = self.held.saturating_add(other.held);
+        self.allocated = self.allocated.saturating_add(other.allocated);
+        self.paid = self.paid.saturating_add(other.paid);
         self.unpaid = self.unpaid.saturating_add(other.unpaid);
-        self.charged = self.charged.saturating_add(other.charged);
         self.error = self.error.saturating_add(other.error);
     }
 }
 
-/// Bytes of objects of one kind, ever.
+/// Bytes of objects, ever.
 #[derive(Clone, Copy, Default)]
 struct ObjectCounts {
     freed: u64,
@@ -57,34 +51,34 @@ impl ObjectCounts {
     }
 }
 
-/// The ledger of a counter alone. It visits each thread's counts twice. The caller keeps the counter.
+/// What is allocated in a counter's group alone. It visits each thread's counts twice. The caller keeps the counter.
 pub(crate) fn own(counter: &Counter) -> LedgerSums {
     if !counter.is_memory() {
         return LedgerSums::default();
     }
     let earlier = counts(counter);
-    let cover::CoverFigures { held, error: held_error, charged } = cover::figures(counter);
-    let [owned, covers] = counts(counter);
-    let ((uncovered, owned_error), (covered, covered_error)) = (owned.since(earlier[0]), covers.since(earlier[1]));
-    let error = owned_error.max(covered_error.saturating_add(held_error));
-    // Mutation: ledger-shows-what-was-charged
-    LedgerSums { covered, uncovered, held, unpaid: covered.saturating_sub(held), charged, error }
+    let (allocated, error) = counts(counter).since(earlier);
+    LedgerSums { allocated, error, ..LedgerSums::default() }
 }
 
-/// Owned bytes that are not covered, and covered ones.
-fn counts(counter: &Counter) -> [ObjectCounts; 2] {
-    let [mut owned, mut covered] = [ObjectCounts::default(); 2];
-    owned.add(counter.header.owned_counts());
-    covered.add(cover::counts(counter));
-    for block in counter.tree().registry.blocks() {
-        if let Some(cell) = block.owned(counter.index) {
-            owned.add(cell.counts());
-        }
-        if let Some(cell) = block.covered(counter.index) {
-            covered.add((cell.sum_freed(), cell.sum_allocated()));
-        }
+/// The ledger of a counter's subtree, where `below` has the sums of it all: a group that covers compares them.
+pub(crate) fn compare(counter: &Counter, below: LedgerSums) -> LedgerSums {
+    counter.cover().map_or(below, |cover| below.compared_with(cover.reserved()))
+}
+
+impl LedgerSums {
+    /// The same, where so many bytes are reserved.
+    pub(crate) fn compared_with(self, reserved: u64) -> LedgerSums {
+        LedgerSums { paid: self.allocated.min(reserved), unpaid: self.allocated.saturating_sub(reserved), ..self }
     }
-    [owned, covered]
+}
+
+fn counts(counter: &Counter) -> ObjectCounts {
+    let mut owned = ObjectCounts::default();
+    owned.add(counter.header.owned_counts());
+    let blocks = counter.tree().registry.blocks();
+    blocks.filter_map(|block| block.owned(counter.index)).for_each(|cell| owned.add(cell.counts()));
+    owned
 }
 
 /// Whether an allocator may have counted anything.

@@ -367,12 +367,17 @@ impl Counter {
 
     #[cold]
     fn underflow(&self, n: u64, taken: u64) -> u64 {
-        self.usage.underflows.fetch_add(1, Ordering::Relaxed);
-        let sum = |sum: u64| Some(sum.saturating_add(n - taken));
-        let _ = self.usage.underflowed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum);
-        self.tree().counts.underflows.fetch_add(1, Ordering::Relaxed);
+        self.count_underflow(n - taken);
         self.poisoned.store(true, Ordering::Relaxed);
         taken
+    }
+
+    /// So much was uncharged that was never charged.
+    pub(crate) fn count_underflow(&self, missing: u64) {
+        self.usage.underflows.fetch_add(1, Ordering::Relaxed);
+        let sum = |sum: u64| Some(sum.saturating_add(missing));
+        let _ = self.usage.underflowed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum);
+        self.tree().counts.underflows.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Subtract what this walk has just added.

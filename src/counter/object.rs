@@ -15,6 +15,7 @@ use crate::counter::incarnation::State;
 use crate::counter::object::tree::{OfTree, Tree};
 use crate::counter::peak::Peaks;
 use crate::counter::protection::Protected;
+use crate::counter::spare::{Cover, Covers};
 use crate::counter::watch::Watched;
 use crate::error::CounterId;
 use crate::error::USAGE_MAX;
@@ -109,9 +110,11 @@ pub(crate) struct Incarnation {
     /// The front of a counter set with shared stock charges these and is no level itself. Empty otherwise.
     pub(crate) members: Box<[&'static Counter]>,
     pub(crate) stock: bool,
+    pub(crate) covers: Covers,
     /// Audited, or with a real fence: the hit path does not serve it.
     pub(crate) careful: bool,
     pub(crate) fenced: bool,
+    pub(crate) cover: Cover,
     /// Root only: the most that `bound` may become; [`SHARE_OF_MAX`]: a share of max.
     pub(crate) budget: u64,
 }
@@ -257,7 +260,9 @@ impl Counter {
     #[allow(unsafe_code)]
     pub(crate) fn begin(&self, incarnation: Incarnation, batch: u64, max: u64) {
         debug_assert!(self.is_clean(), "a thread has written to an object in the pool");
-        self.header.set_index(if incarnation.careful || !incarnation.stock { SlotIndex::NONE } else { self.index });
+        let shown = if incarnation.careful || !incarnation.stock { SlotIndex::NONE } else { self.index };
+        self.header.set_index(if incarnation.covers != Covers::No { SlotIndex::NONE } else { shown });
+        self.header.set_objects_index(shown);
         self.header.set_cells_index(if incarnation.fenced { SlotIndex::NONE } else { self.index });
         self.header.set_tree(incarnation.tree.get().number);
         self.batch.store(batch, Ordering::Relaxed);
@@ -322,6 +327,19 @@ impl Counter {
     #[inline]
     pub(crate) fn tree(&self) -> &Tree {
         self.incarnation().tree.get()
+    }
+
+    /// What a counter has whose group covers what is allocated in it.
+    #[inline(always)]
+    pub(crate) fn cover(&self) -> Option<&Cover> {
+        let Incarnation { cover, covers, .. } = self.incarnation();
+        (*covers != Covers::No).then_some(cover)
+    }
+
+    /// The counter above, where both cover.
+    pub(crate) fn cover_above(&self) -> Option<&'static Counter> {
+        let Incarnation { parent, covers, .. } = self.incarnation();
+        parent.filter(|_| *covers == Covers::Below)
     }
 
     #[inline]

@@ -98,10 +98,11 @@ pub enum FaultKind {
     Excess,
     /// Units were uncharged that had not been charged.
     Underflow,
-    /// More is allocated, unpaid or covering than is live: see [`Group::ledger`](crate::Group::ledger).
+    /// More is allocated than is live: see [`Group::ledger`](crate::Group::ledger). Or a group that
+    /// [covers](crate::Limits::cover_allocations) has not counted what is allocated, with credit.
     Ledger,
-    /// What a group is charged as unpaid is not what is covered beyond the covering charges.
-    Unpaid,
+    /// Usage of a group that covers is not the larger of what is reserved and what is allocated.
+    Cover,
     /// Usage is above max or high and no mark tells checkpoints so, or the reverse; or the marks were miscounted.
     Mark,
 }
@@ -175,10 +176,13 @@ impl fmt::Display for Fault {
                 )
             }
             FaultKind::Ledger => {
-                write!(f, "{counter}: {found} are allocated, unpaid or covering, {expected} live: {by} too many")
+                write!(f, "{counter}: {found} are counted as allocated, {expected} are or may be: {by} {sign}")
             }
-            FaultKind::Unpaid => {
-                write!(f, "{counter}: {found} are charged as unpaid, covered bytes need {expected}: {by} {sign}")
+            FaultKind::Cover => {
+                write!(
+                    f,
+                    "{counter}: usage is {found}, the larger of reserved and allocated is {expected}: {by} {sign}"
+                )
             }
             FaultKind::Mark => write!(f, "{counter}: {found} marks of excess, {expected} are right: {by} {sign}"),
             FaultKind::Underflow => write!(f, "{counter}: {found} uncharged that were never charged"),
@@ -214,10 +218,8 @@ impl Known<'_> {
     pub(crate) const NOTHING: Known<'static> = Known { path: &|_| None, children_in_excess: &|_| 0 };
 }
 
-/// Checks the counts below `top`, once covers are compared with their charges. Takes the tree's lock and all locks of its
-/// hierarchy.
+/// Checks the counts below `top`. Takes the tree's lock and all locks of its hierarchy.
 pub(crate) fn verify(tree: &Tree, top: &Counter, known: &Known<'_>) -> Verdict {
-    cover::look_below(Some(top));
     let _path = SlowPath::enter();
     let top = top.header.counter();
     let _stocks = tree.stocks.lock();
@@ -231,19 +233,21 @@ pub(crate) fn verify(tree: &Tree, top: &Counter, known: &Known<'_>) -> Verdict {
         sum.credit = sum.credit.saturating_add(credit_at(tree, counter));
         let live = stocks_at(counter).map(|counter| tree.audited_live(counter));
         sum.live = live.fold(sum.live, i64::wrapping_add);
-        let own = ledger::own(counter);
-        sum.ledger += own;
+        sum.ledger += ledger::own(counter);
         sum.marks += u64::from(exceeded::is_marked(counter));
         let sum = *sum;
         judge(tree, counter, &sum, known, &mut faults);
-        judge_ledger(counter, own, &sum, known, &mut faults);
+        judge_ledger(counter, &sum, known, &mut faults);
+        let sum = if counter.cover_above().is_some() { sum } else { sum.of_top(counter) };
         let parent = counter.incarnation().parent.and_then(|parent| number(&order, parent));
         if let Some(above) = parent.filter(|_| at > 0) {
             let usage = counter.usage();
+            let covers = order[above].cover().is_some();
             let above = &mut sums[above];
             above.live = above.live.wrapping_add(sum.live);
             above.credit = above.credit.saturating_add(sum.credit);
-            above.children = above.children.saturating_add(usage);
+            // What one child has reserved another may have allocated.
+            above.children = if covers { above.children.max(usage) } else { above.children.saturating_add(usage) };
             above.min = above.min.saturating_add(usage.min(marks::protection(counter, Protection::Min)));
             above.low = above.low.saturating_add(usage.min(marks::protection(counter, Protection::Low)));
             above.excess += u64::from(sum.excess > 0 || usage > marks::soft(counter));
@@ -264,7 +268,7 @@ fn judge(tree: &Tree, counter: &'static Counter, sum: &Sums, known: &Known<'_>, 
     if underflowed > 0 {
         fault(FaultKind::Underflow, 0, underflowed);
     }
-    let expected = sum.live.wrapping_add_unsigned(sum.credit).max(0).cast_unsigned();
+    let expected = sum.usage(counter);
     if tree.audited && expected != usage {
         fault(FaultKind::Identity, expected, usage);
     }
@@ -287,19 +291,52 @@ fn judge(tree: &Tree, counter: &'static Counter, sum: &Sums, known: &Known<'_>, 
     }
 }
 
-/// What allocators and checkpoints rely on: the ledger of `counter` alone is `own`.
-fn judge_ledger(counter: &'static Counter, own: LedgerSums, sum: &Sums, known: &Known<'_>, faults: &mut Vec<Fault>) {
+impl Sums {
+    /// Usage as it is to be, by the audit.
+    fn usage(&self, counter: &Counter) -> u64 {
+        let held = |units: i64| units.max(0).cast_unsigned();
+        let allocated = self.ledger.allocated;
+        match counter.cover() {
+            None => held(self.live.wrapping_add_unsigned(self.credit)),
+            Some(_) => held(self.live.wrapping_sub_unsigned(allocated)).max(allocated.saturating_add(self.credit)),
+        }
+    }
+
+    /// What a group that covers is for its parent, which does not.
+    fn of_top(self, counter: &Counter) -> Sums {
+        if counter.cover().is_none() {
+            return self;
+        }
+        let credit = cover::counted_credit(counter, self.credit);
+        let live = self.usage(counter).saturating_sub(credit).cast_signed();
+        Sums { live, credit, ledger: ledger::compare(counter, self.ledger), ..self }
+    }
+}
+
+/// What allocators and checkpoints rely on.
+fn judge_ledger(counter: &'static Counter, sum: &Sums, known: &Known<'_>, faults: &mut Vec<Fault>) {
     let mut fault = |kind, expected, found| {
         faults.push(Fault { counter: counter.id(), path: (known.path)(counter), kind, expected, found });
     };
-    let live = counter.usage().saturating_sub(sum.credit);
-    let LedgerSums { uncovered, held, charged, .. } = sum.ledger;
-    let least = uncovered.saturating_add(held).saturating_add(charged);
-    if least > live {
-        fault(FaultKind::Ledger, live, least);
-    }
-    if own.charged != own.unpaid {
-        fault(FaultKind::Unpaid, own.unpaid, own.charged);
+    let LedgerSums { allocated, paid, .. } = sum.ledger;
+    match counter.cover() {
+        None => {
+            let live = counter.usage().saturating_sub(sum.credit);
+            if allocated.saturating_sub(paid) > live {
+                fault(FaultKind::Ledger, live, allocated.saturating_sub(paid));
+            }
+        }
+        Some(cover) => {
+            let expected = allocated.saturating_add(sum.credit);
+            let counted = cover.reserved().saturating_sub_signed(cover.spare());
+            if counted != expected {
+                fault(FaultKind::Ledger, expected, counted);
+            }
+            let larger = cover.reserved().max(counted);
+            if counter.usage() != larger {
+                fault(FaultKind::Cover, larger, counter.usage());
+            }
+        }
     }
     if !exceeded::is_mark_right(counter) {
         let marked = u64::from(exceeded::is_marked(counter));

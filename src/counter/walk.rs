@@ -6,12 +6,14 @@
 use std::convert::Infallible;
 use std::{mem, ptr};
 
+use crate::counter::cover;
 use crate::counter::fallen::Fallen;
 use crate::counter::level::Open;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Crossing;
 use crate::counter::passed::{Passed, PassedLevel};
 use crate::counter::refusal::LevelRefusal;
+use crate::counter::spare::Side;
 use crate::counter::watch::{HIGH, OBSERVED};
 use crate::counter::{exceeded, marks};
 use crate::error::USAGE_MAX;
@@ -291,8 +293,14 @@ impl Counter {
 
     /// Charge exactly `n` at every level, whatever the limits say. True if a level is above its max afterwards.
     pub(crate) fn force(&self, n: u64) -> bool {
+        self.force_below(n, None)
+    }
+
+    /// The same at the levels below `top` only.
+    pub(crate) fn force_below(&self, n: u64, top: Option<&Counter>) -> bool {
         let mut charge = |level: &Counter| Ok::<_, Infallible>(level.add_forced(n));
-        let Ok(crossed) = Passed::from_bottom(u64::MAX).climb(&mut self.path_to_root(), &mut charge, |passed| {
+        let mut levels = self.path_below(top);
+        let Ok(crossed) = Passed::from_bottom(u64::MAX).climb(&mut levels, &mut charge, |passed| {
             passed.record_peaks();
             passed.each(&mut |&PassedLevel { level, usage, .. }| {
                 marks::report_protected(level);
@@ -321,9 +329,13 @@ impl Counter {
     }
 
     /// Uncharge `n` at every level. If a level underflows, only what it really held is uncharged from its ancestors.
-    /// False where a level did. Afterwards the counter may be gone.
+    /// False where a level did. Of a group that covers it is credit, or an allocator's. Afterwards the counter may be gone.
     pub(crate) fn uncharge_levels(&self, n: u64) -> bool {
         if n == 0 {
+            return true;
+        }
+        if self.cover().is_some() {
+            cover::go(self, n, Side::Allocated);
             return true;
         }
         let members = &self.incarnation().members;
@@ -342,7 +354,7 @@ impl Counter {
     }
 
     /// Returns what the lowest level had to subtract.
-    fn uncharge_chain(&self, n: u64) -> u64 {
+    pub(crate) fn uncharge_chain(&self, n: u64) -> u64 {
         self.uncharge_at_once(n).map_or_else(|stopped| stopped.go_on(n), |()| n)
     }
 

@@ -3,14 +3,14 @@
 use super::handle::Group;
 use crate::counter::near::{self, Rest};
 use crate::counter::slow_path::SlowPath;
-use crate::counter::{allocator, at_limit, cover, gross};
+use crate::counter::{allocator, at_limit, gross};
 use crate::lifecycle::unowned as home;
 use crate::sync::Ordering;
 use crate::thread::current;
 use crate::thread::directory::Header;
 use crate::thread::left::{LISTS, left};
 use crate::thread::slot::Put;
-use crate::thread::{context, owner, slow_path, unowned};
+use crate::thread::{context, unowned};
 
 /// The group that is charged for an object of an allocator, as a word of 4 bytes that the allocator keeps beside the
 /// object.
@@ -110,7 +110,6 @@ impl Owner {
                 Rest::Undo => Owner(near::undo_charge(header, n)),
                 _ => Owner(allocator::charge_current(header, n)),
             },
-            |header| charge_covered(header, n),
             || {
                 unowned::count_other(n);
                 Owner::NONE
@@ -174,7 +173,6 @@ impl Owner {
         unsafe {
             match rest.0 {
                 Rest::Undo => near::undo_grow(self.0, n),
-                _ if self.is_covered() => grow_covered(self.0, n),
                 _ => allocator::grow(self.0, n),
             }
         }
@@ -225,19 +223,12 @@ impl Owner {
             match rest.0 {
                 Rest::GiveBack => near::end_uncharge(self.0, n, Put::Full),
                 Rest::TakeBack => near::end_uncharge(self.0, n, Put::Closed),
-                _ if self.is_covered() => uncharge_covered(self.0, n),
                 _ => allocator::uncharge(self.0, n),
             }
         }
     }
 
-    /// Whether a [covering charge](crate::Charge::cover) pays for the object.
-    #[inline]
-    pub fn is_covered(self) -> bool {
-        owner::is_covered(self.0)
-    }
-
-    /// Returns the owner as a word. The three bits below the highest are never set.
+    /// Returns the owner as a word. The four highest bits are never set.
     #[inline]
     pub fn to_word(self) -> u32 {
         self.0
@@ -265,41 +256,8 @@ impl Owner {
             return None;
         }
         // SAFETY: says the caller.
-        let header = unsafe { allocator::header_of(owner::uncovered(self.0)) };
+        let header = unsafe { allocator::header_of(self.0) };
         header.map(|header| Group::pinned(header.counter()))
-    }
-}
-
-#[inline]
-fn charge_covered(header: &'static Header, bytes: u64) -> Owner {
-    if slow_path::is_running() {
-        unowned::count_other(bytes);
-        return Owner::NONE;
-    }
-    Owner(cover::allocate(header, bytes))
-}
-
-/// # Safety
-///
-/// As for [`Owner::grow`], of a covered object.
-#[inline(never)]
-#[allow(unsafe_code)]
-unsafe fn grow_covered(word: u32, bytes: u64) {
-    // SAFETY: says the caller.
-    if let Some(header) = unsafe { allocator::header_of(owner::uncovered(word)) } {
-        cover::grow(header, bytes);
-    }
-}
-
-/// # Safety
-///
-/// As for [`Owner::uncharge`], of a covered object.
-#[inline]
-#[allow(unsafe_code)]
-unsafe fn uncharge_covered(word: u32, bytes: u64) {
-    // SAFETY: says the caller.
-    if let Some(header) = unsafe { allocator::header_of(owner::uncovered(word)) } {
-        cover::free(header, bytes);
     }
 }
 
@@ -378,7 +336,6 @@ pub fn charge_unowned_to(group: Option<&Group>) {
 /// Does what allocators have left to a call outside of them, and charges what [`unowned_bytes`] has moved by. It may run
 /// listeners and wakers, as any call that uncharges.
 pub fn settle() {
-    cover::look_below(None);
     // What is left is announced by a hint: here it is looked for in any case.
     left().announce(LISTS);
     drop(SlowPath::enter());

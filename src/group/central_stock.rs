@@ -127,11 +127,11 @@ impl CentralStock {
     }
 
     /// Gives a charge back, and keeps its bytes as credit where no charge lacks them. Else it drops the charge: one of
-    /// another group, one that [covers](Charge::cover), and each that a reclaimer gives back.
+    /// another group, one of a group that [covers](crate::Limits::cover_allocations), and each that a reclaimer gives back.
     #[inline]
     pub fn give_back(&self, charge: Charge) {
-        let mut charge = ManuallyDrop::new(charge);
-        let (header, bytes) = (charge.header, charge.bytes.for_stock());
+        let charge = ManuallyDrop::new(charge);
+        let (header, bytes) = (charge.header, charge.bytes);
         // What reclaim frees goes up the tree at once.
         let is_ours = ptr::eq(header, self.group.header) && self.is_near() && !context::in_reclaim();
         if !(is_ours && central::put(self.group.first(), self.stock, bytes)) {

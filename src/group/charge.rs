@@ -11,11 +11,10 @@ use super::error::ChargeError;
 use super::handle::Group;
 use crate::admission::plain::WaitFor;
 use crate::admission::steps;
-use crate::counter::cover;
-use crate::counter::covering::ChargedBytes;
 use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
 use crate::counter::walk::Charged;
+use crate::error::USAGE_MAX;
 use crate::pressure::throttle;
 use crate::sync::model_failed;
 use crate::thread::directory::Header;
@@ -45,14 +44,14 @@ use crate::units::Bytes;
 #[must_use = "dropped at once it gives the bytes back at once"]
 pub struct Charge {
     pub(super) header: &'static Header,
-    pub(super) bytes: ChargedBytes,
+    pub(super) bytes: u64,
 }
 
 impl Charge {
     /// Owns bytes that have been charged, or for 0 bytes a handle that has been taken.
     #[inline(always)]
     pub(crate) fn new(header: &'static Header, bytes: u64) -> Self {
-        Charge { header, bytes: ChargedBytes::new(bytes) }
+        Charge { header, bytes }
     }
 
     /// Charges as [`Group::try_charge`] does.
@@ -83,7 +82,7 @@ impl Charge {
     /// Returns the bytes held.
     #[inline]
     pub fn bytes(&self) -> u64 {
-        self.bytes.get()
+        self.bytes
     }
 
     /// Returns the group that is charged, as a handle of its own.
@@ -140,17 +139,23 @@ impl Charge {
     /// Records that `bytes` more have been charged. From here on they keep the group. Gives back what no charge can hold.
     #[inline]
     pub(super) fn grown(&mut self, bytes: u64) {
-        let held = self.bytes();
-        let added = self.bytes.add(bytes);
-        if self.bytes.is_covering() {
-            cover::hold(self.header, added);
-        }
+        let held = self.bytes;
+        let added = self.add(bytes);
         if held == 0 && added > 0 {
             release(self.header.counter());
         }
         if added < bytes {
             uncharge(self.header, bytes - added);
         }
+    }
+
+    /// Holds what of `bytes` a charge can hold: not all where a caller has uncharged by amount what it holds. Returns that.
+    #[inline]
+    #[must_use]
+    pub(super) fn add(&mut self, bytes: u64) -> u64 {
+        let added = bytes.min(USAGE_MAX - self.bytes);
+        self.bytes += added;
+        added
     }
 
     /// Gives `bytes` back, at most all that it holds. Returns the bytes given back.
@@ -175,12 +180,8 @@ impl Charge {
             hold(self.header.counter());
         }
         // Mutation: e15-guard-shrinks-before-it-holds
-        self.bytes.subtract(bytes);
-        if self.bytes.is_covering() {
-            cover::give_up(self.header, bytes);
-        } else {
-            uncharge(self.header, bytes);
-        }
+        self.bytes -= bytes;
+        uncharge(self.header, bytes);
         bytes
     }
 
@@ -341,14 +342,9 @@ fn uncharge(header: &Header, bytes: u64) {
 #[cold]
 #[inline(never)]
 fn drop_slow(header: &'static Header, bytes: u64, missed: Put) {
-    let charged = ChargedBytes::new(bytes);
-    let bytes = charged.get();
-    if charged.is_covering() {
-        cover::give_up(header, bytes);
-    } else if bytes > 0 {
+    if bytes > 0 {
         header.uncharge_slow(bytes, missed);
-    }
-    if bytes == 0 {
+    } else {
         release(header.counter());
     }
 }
@@ -359,10 +355,9 @@ impl Drop for Charge {
         if model_failed() {
             return;
         }
-        let bytes = self.bytes.for_stock();
-        match self.header.put(bytes) {
+        match self.header.put(self.bytes) {
             Put::Kept => {}
-            missed => drop_slow(self.header, bytes, missed),
+            missed => drop_slow(self.header, self.bytes, missed),
         }
     }
 }

@@ -12,7 +12,6 @@ use super::handle::Group;
 use crate::admission::attempt::ChargeFailure;
 use crate::admission::checkpoint::{check, concerns};
 use crate::admission::plain::WaitFor;
-use crate::counter::cover;
 use crate::counter::credit::online_or_above;
 use crate::hierarchy::group_tree;
 use crate::pressure::delays::Alarm;
@@ -79,7 +78,6 @@ impl Group {
     pub fn checkpoint() -> Result<(), ChargeError> {
         allocator::catch_up(None);
         let Some(header) = current::header() else { return Ok(()) };
-        cover::look_at(header);
         if is_alert(header) { checkpoint_slow(header) } else { Ok(()) }
     }
 
@@ -103,7 +101,6 @@ impl Group {
     #[inline]
     pub fn check(&self) -> Result<(), ChargeError> {
         allocator::catch_up(None);
-        cover::look_at(self.header);
         if is_alert(self.header) { checkpoint_slow(self.header) } else { Ok(()) }
     }
 
@@ -222,9 +219,6 @@ enum CheckpointStage {
 impl Checkpoint {
     #[inline]
     fn new(header: Option<&'static Header>) -> Checkpoint {
-        if let Some(header) = header {
-            cover::look_at(header);
-        }
         match header.filter(|header| is_alert(header)) {
             Some(header) => Checkpoint { stage: CheckpointStage::New, group: Some(asked(header)) },
             None => Checkpoint { stage: CheckpointStage::Done, group: None },

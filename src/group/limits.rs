@@ -29,13 +29,15 @@ pub struct Limits {
     pub max: Option<Limit>,
     /// Usage above which the group is reclaimed first.
     pub soft: Option<Limit>,
+    /// Usage is the larger of what is reserved and what is allocated: see [`cover_allocations`](Self::cover_allocations).
+    pub cover_allocations: bool,
 }
 
 impl Limits {
     /// Gives no limit: each keeps its default.
     #[must_use]
     pub const fn new() -> Self {
-        Limits { min: None, low: None, high: None, max: None, soft: None }
+        Limits { min: None, low: None, high: None, max: None, soft: None, cover_allocations: false }
     }
 
     /// Sets the bytes that reclaim never touches.
@@ -74,6 +76,37 @@ impl Limits {
         self
     }
 
+    /// Asks that what is reserved pays for what an allocator hands out: usage of the group is the larger of what is
+    /// [reserved](crate::Ledger::reserved) in it and below, and what is [allocated](crate::Ledger::allocated) there; else it
+    /// is their sum. What is allocated beyond what is reserved is [unpaid](crate::Ledger::unpaid), and charged by force.
+    ///
+    /// It is for a service that charges before it works, and for the memory pool of a query engine: neither pays twice where
+    /// the process's allocator charges groups too. A group asks when it is created, and for as long as it lives. Each group
+    /// below it covers as well, so a reservation in one pays for objects of another. The parent is charged once.
+    ///
+    /// A charge of such a group takes no credit: it walks, and costs a few hundred nanoseconds where other threads charge at
+    /// the same time. An object costs what it costs in any group.
+    ///
+    /// ```
+    /// use memcg::allocator::Owner; // stands for what an allocator does
+    /// use memcg::{Limits, Runtime};
+    ///
+    /// let runtime = Runtime::builder().build()?;
+    /// let query = runtime.root().create("q17", Limits::new().max(4 << 20).cover_allocations())?;
+    /// let charge = query.try_charge(2 << 20)?; // before the work: it may be refused
+    /// let batch = query.run(|| Owner::charge(3 << 20));
+    /// assert_eq!((query.live(), query.ledger().unpaid()), (3 << 20, 1 << 20), "paid once");
+    /// drop(charge);
+    /// assert_eq!((query.live(), query.ledger().unpaid()), (3 << 20, 3 << 20), "the memory is there still");
+    /// # unsafe { batch.uncharge(3 << 20) };
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub const fn cover_allocations(mut self) -> Self {
+        self.cover_allocations = true;
+        self
+    }
+
     /// Finds two limits that contradict each other, so that one of them cannot do what it is for. It compares bytes with
     /// bytes and percentages with percentages.
     ///
@@ -93,7 +126,7 @@ impl Limits {
     /// assert_eq!(contradiction.to_string(), "low 2 MiB is above max 1 MiB: no usage is above max");
     /// ```
     pub fn check(&self) -> Result<(), ContradictionError> {
-        let Limits { min, low, high, max, soft } = *self;
+        let Limits { min, low, high, max, soft, .. } = *self;
         let held = [("min", min), ("low", low)];
         let pairs = [("high", high), ("soft", soft)].map(|lower| (lower, ("max", max))).into_iter();
         let pairs = pairs.chain(

@@ -16,11 +16,9 @@ mod high;
 mod raw;
 mod waiting;
 
-mod cover;
 mod current;
 mod handle;
 mod in_group;
-mod raw_cover;
 mod scope;
 mod tree;
 
@@ -53,7 +51,6 @@ pub use charge_set::ChargeSet;
 pub use checkpoint::Checkpoint;
 pub use counter::Counter;
 pub use counters::GroupCounter;
-pub use cover::{CoverGuard, Covered, CoveredBy};
 pub use current::EnterGuard;
 pub use diagnosis::Diagnosis;
 pub use error::{ChargeError, CreateError, LimitError, NameError, OfflineError, ReclaimError, SplitError};
@@ -66,7 +63,6 @@ pub use limits::{ContradictionError, Limits};
 pub use numa::NumaTable;
 pub use parts::MergeError;
 pub use pressure::{GroupPressure, PressureShare};
-pub use raw_cover::RawCover;
 pub use refusal::OverLimitError;
 pub use registration::Registration;
 pub use scope::GroupScope;

@@ -1,14 +1,13 @@
 //! Charges that are divided, merged, and moved to another group.
 
 use std::fmt;
-use std::mem::ManuallyDrop;
+use std::mem::{self, ManuallyDrop};
 
 use super::charge::{Charge, hold, release};
 use super::counter;
 use super::error::{ChargeError, SplitError};
 use super::handle::Group;
 use crate::admission::transfer::{TransferFailure, move_charge};
-use crate::counter::handle::Handle;
 use crate::units::Bytes;
 
 /// # Parts of a charge
@@ -35,7 +34,8 @@ impl Charge {
         if bytes == 0 || left == 0 {
             hold(self.header.counter());
         }
-        Ok(Charge { header: self.header, bytes: self.bytes.split(bytes) })
+        self.bytes = left;
+        Ok(Charge { header: self.header, bytes })
     }
 
     /// Takes all bytes as a charge of their own, and leaves zero bytes here.
@@ -50,8 +50,7 @@ impl Charge {
     pub fn take(&mut self) -> Charge {
         // The charge that stays has no bytes, so it needs a handle, also where the charge taken has none.
         hold(self.header.counter());
-        let bytes = self.bytes();
-        Charge { header: self.header, bytes: self.bytes.split(bytes) }
+        Charge { header: self.header, bytes: mem::take(&mut self.bytes) }
     }
 
     /// Moves all bytes of `other` into this charge. What would pass 2^63 - 1 bytes goes back, as with
@@ -73,21 +72,17 @@ impl Charge {
         if !std::ptr::eq(self.header, other.header) {
             return Err(MergeError { charge: other, into: self.group() });
         }
-        if self.bytes.is_covering() != other.bytes.is_covering() {
-            self.begin_to_cover();
-            other.begin_to_cover();
-        }
         let bytes = other.bytes();
         if bytes > 0 {
             let mut other = ManuallyDrop::new(other);
             let held = self.bytes();
-            let added = self.bytes.add(bytes);
+            let added = self.add(bytes);
             if held == 0 {
                 release(self.header.counter());
             }
             if added < bytes {
                 // As a charge with bytes still, it gives back what no charge can hold.
-                other.bytes.subtract(added);
+                other.bytes -= added;
                 drop(ManuallyDrop::into_inner(other));
             }
         }
@@ -98,7 +93,8 @@ impl Charge {
     /// blocking work.
     ///
     /// The transfer charges `to` and uncharges the present group below their common ancestor. It does not touch that
-    /// ancestor or any above it, so a full parent refuses no transfer between its own children.
+    /// ancestor or any above it, so a full parent refuses no transfer between its own children. Where one of the two
+    /// [covers](crate::Limits::cover_allocations), what is allocated in it stays, and the ancestor may have to hold more.
     ///
     /// It costs a walk on either side, and is exact as [`Group::try_charge`].
     ///
@@ -117,8 +113,6 @@ impl Charge {
     /// ```
     pub fn transfer(&mut self, to: &Group) -> Result<(), ChargeError> {
         let (from, bytes) = (self.header.counter(), self.bytes());
-        // What the charge covers stays where it is: the handle keeps it until it is paid for there.
-        let covered = self.bytes.is_covering().then(|| Handle::pin(from));
         let to = move_charge(from, to.first(), bytes).map_err(|failure| match failure {
             TransferFailure::OtherTree => {
                 ChargeError::OtherRuntime { from: Group::pinned(from.first()), to: to.clone() }
@@ -135,9 +129,6 @@ impl Charge {
             release(from);
         }
         self.header = to.header;
-        if let Some(from) = covered {
-            self.covers_elsewhere(&from);
-        }
         Ok(())
     }
 }

@@ -160,12 +160,11 @@ impl Charge {
     /// ```
     #[must_use = "the bytes stay charged"]
     pub fn into_raw(self) -> (*const (), u64) {
-        let mut charge = ManuallyDrop::new(self);
+        let charge = ManuallyDrop::new(self);
         let (header, bytes) = (charge.header(), charge.bytes());
         if bytes > 0 {
             raw::count(header.counter(), bytes, Way::Charged);
         }
-        charge.cover_no_longer();
         (std::ptr::from_ref(header).cast(), bytes)
     }
 

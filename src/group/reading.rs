@@ -138,7 +138,8 @@ impl Group {
         self.set_limit(self.first(), LimitKind::Soft, limit.into()).map(drop)
     }
 
-    /// Returns the limits as they were set, percentages as percentages.
+    /// Returns the limits as they were set, percentages as percentages; and whether the group covers, as it or one above it
+    /// has [asked](Limits::cover_allocations).
     ///
     /// ```
     /// # use memcg::{Limit, Limits, Runtime};
@@ -151,7 +152,8 @@ impl Group {
     pub fn limits(&self) -> Limits {
         let set = |kind| limits::set_to(self.first(), kind);
         let limits = Limits::new().max(set(LimitKind::Max)).min(set(LimitKind::Min)).low(set(LimitKind::Low));
-        limits.soft(set(LimitKind::Soft)).high(set(LimitKind::High))
+        let limits = limits.soft(set(LimitKind::Soft)).high(set(LimitKind::High));
+        Limits { cover_allocations: self.first().cover().is_some(), ..limits }
     }
 
     /// Returns the soft limit in bytes, `u64::MAX` where there is none. One load.
@@ -420,7 +422,8 @@ impl Group {
         credit::stocked_local(self.first())
     }
 
-    /// Returns [`usage_local`](Self::usage_local) minus [`stocked_local`](Self::stocked_local), in bytes.
+    /// Returns [`usage_local`](Self::usage_local) minus [`stocked_local`](Self::stocked_local), in bytes. Where the group
+    /// [covers](crate::Limits::cover_allocations) it is the larger of what is reserved and what is allocated in the group alone.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -430,6 +433,10 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn live_local(&self) -> u64 {
+        if self.first().cover().is_some() {
+            let ledger = self.ledger_local();
+            return ledger.reserved().max(ledger.allocated());
+        }
         let stocked = self.stocked_local();
         self.usage_local().saturating_sub(stocked)
     }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::diagnosis::{Holders, holders};
 use super::handle::Group;
+use crate::counter::cover;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::error::USAGE_MAX;
@@ -48,6 +49,8 @@ pub struct OverLimitError {
     /// The number of the counter that refused; memory is 0.
     pub(crate) counter: u16,
     pub(crate) requested: u64,
+    /// What of that comes on top of usage.
+    pub(crate) adds: u64,
     pub(crate) usage: u64,
     pub(crate) max: u64,
     /// Another charge is first in line.
@@ -67,6 +70,7 @@ impl OverLimitError {
             requester: Group::pinned(requester.first()),
             counter: u16::try_from(level.number_in_group()).unwrap_or(u16::MAX),
             requested,
+            adds: cover::rise_at(requester, requested, level),
             usage: refusal.usage,
             max: refusal.max,
             is_behind: line::ahead(level) > 0,
@@ -129,7 +133,7 @@ impl OverLimitError {
     /// Returns the bytes by which the charge was short: what had to be given back there for it to fit, when it was
     /// refused. 0 where it fit and was behind others.
     pub fn want(&self) -> u64 {
-        self.usage.saturating_add(self.requested).saturating_sub(self.most())
+        self.usage.saturating_add(self.adds).saturating_sub(self.most())
     }
 
     /// The most bytes that such charges can bring the group to.

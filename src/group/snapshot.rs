@@ -11,7 +11,7 @@ use self::table::Table;
 use super::handle::Group;
 use super::ledger::Ledger;
 use super::pressure::GroupPressure;
-use crate::counter::{cover, ledger, object};
+use crate::counter::{ledger, object};
 use crate::hierarchy::group_tree::CounterDecl;
 use crate::hierarchy::preorder::{self, Visited};
 use crate::hierarchy::{events, group_tree, limits, stats};
@@ -41,8 +41,8 @@ use crate::sync::barrier::BarrierState;
 ///   had then. [`live`](SnapshotRow::live) and [`own`](SnapshotRow::own) are exact at every quiescent point and
 ///   estimates beside charges; [`stocked_bound`](SnapshotRow::stocked_bound) says how far live may be off.
 /// * These hold in each row, whatever other threads do: live is at most usage, own is at most live, and forced is usage
-///   less max. What the [ledger](SnapshotRow::ledger) has as reserved, uncovered and unpaid is live together, where no
-///   thread allocates meanwhile.
+///   less max. What the [ledger](SnapshotRow::ledger) has as reserved and allocated is live together, where no thread
+///   allocates meanwhile and no group covers.
 /// * [Pressure](SnapshotRow::pressure) is as of a moment within the call.
 /// * Rows are read at different times. So beside charges a child may show more than its parent. At a quiescent point
 ///   all rows agree.
@@ -208,7 +208,6 @@ impl Group {
     pub fn snapshot(&self, depth: usize) -> Snapshot {
         let top = self.first();
         // A snapshot only reads, so it runs no barrier: this flush unlists no cells.
-        cover::look_below(Some(top));
         let is_flushed = stats::flush(top, Unlist::Never).is_some();
         let items: Vec<_> = stats::coordinator(top).items.iter().collect();
         let of_ledger = if ledger::any() { &Stat::LEDGER[..] } else { &[] };
@@ -281,7 +280,7 @@ impl SnapshotRow {
             refused: group.refusals(),
             events,
             pressure: GroupPressure::new(stalls::read_at(group, now)),
-            ledger: Ledger::new(live, visited.ledger),
+            ledger: Ledger::of(visited.group, live, visited.ledger),
             stats,
             stats_max_error,
             counters: further.iter().zip(group.group().skip(1)).map(named).collect(),

@@ -2,7 +2,6 @@
 
 use super::charge::Charge;
 use super::handle::Group;
-use crate::counter::cover;
 use crate::hierarchy::stats;
 use crate::stat::reading::Freshness;
 use crate::stat::visits::Unlist;
@@ -63,16 +62,14 @@ impl Group {
         if freshness != Freshness::Exact {
             return stats::read(self.first(), freshness);
         }
-        cover::look_below(Some(self.first()));
         self.with_ledger(stats::read(self.first(), freshness))
     }
 
-    /// Publishes everything that was written in this subtree before the call, and compares what is covered with the
-    /// [covering charges](crate::Charge::cover), as an exact read does. Costs half of an [exact](Freshness::Exact) read.
+    /// Publishes everything that was written in this subtree before the call. Costs half of an [exact](Freshness::Exact)
+    /// read.
     ///
     /// Source: `do_flush_stats` in `mm/memcontrol.c`.
     pub fn flush(&self) {
-        cover::look_below(Some(self.first()));
         stats::flush(self.first(), Unlist::Many);
     }
 

@@ -68,7 +68,7 @@ impl Group {
         if let Some(char) = fault_of_chars(name) {
             return Err(CreateError::Name { parent: parent(), name: name.to_string(), fault: char });
         }
-        let Limits { min, low, high, max, soft } = limits;
+        let Limits { min, low, high, max, soft, cover_allocations } = limits;
         let wanted = [
             (LimitKind::Max, max),
             (LimitKind::Min, min),
@@ -76,7 +76,7 @@ impl Group {
             (LimitKind::Soft, soft),
             (LimitKind::High, high),
         ];
-        let create = || create::create(group, name, hash, &wanted);
+        let create = || create::create(group, name, hash, &wanted, cover_allocations);
         let mut created = create();
         if let Err(NotCreated::Full(_)) = created {
             // The groups that are in the way may hold nothing but credit. This slow path releases them at its end.

@@ -13,7 +13,7 @@
 //! within one step. Two rows are read at different times: a child may show more than its parent does. A group that is
 //! online through the whole call has one row; one that comes or goes meanwhile has one or none.
 //!
-//! Live is usage without the credit of the subtree. The thread reads the credit first, so a batch that another thread puts
+//! Live is usage without the credit of the subtree, as far as that is in usage: see `counter/cover.md`. The thread reads the credit first, so a batch that another thread puts
 //! into a stock between the two reads makes live larger, never negative. It reads the published bound on credit before
 //! and after both, and takes the larger. It reads both of a group without children under
 //! the tree's lock. So live of such a group is right, too, while a drain for another group takes its credit.
@@ -21,6 +21,7 @@
 use std::collections::HashMap;
 use std::vec;
 
+use crate::counter::cover::{self, counted_credit};
 use crate::counter::handle::Handle;
 use crate::counter::ledger::{self, LedgerSums};
 use crate::counter::object::Counter;
@@ -99,9 +100,11 @@ pub(crate) fn read<R>(top: &'static Counter, depth: usize, mut read: impl FnMut(
             break;
         };
         let usage = usage.unwrap_or_else(|| group.usage());
-        let live = usage.saturating_sub(credit);
+        let ledger = ledger::compare(&group, ledger);
+        let counted = counted_credit(&group, credit);
+        let live = usage.saturating_sub(counted);
         if let Some(above) = entered.last_mut() {
-            above.credit += credit;
+            above.credit += if above.group.cover().is_some() { credit } else { counted };
             above.ledger += ledger;
             above.live_below = above.live_below.map(|below| below.saturating_add(live));
         }
@@ -148,12 +151,26 @@ fn left_offline(top: &'static Counter, depth: usize) -> HashMap<CounterId, (u64,
     };
     credit::each_left(top, |above, units| left.entry(row_of(above)).or_default().0 += units);
     if ledger::any() {
+        // Where the top of groups that cover went offline too: its row, their sums, and what is reserved in them.
+        let mut covering: HashMap<CounterId, (CounterId, LedgerSums, u64)> = HashMap::new();
         children::each_dying(top, |dying| {
             // Where no level up to `top` is online, `top` is offline, too.
             let mut above = dying.path_to_root().skip(1).take_while(|level| !std::ptr::eq(*level, top));
             let row = row_of(above.find(|level| !level.state().is_offline()).unwrap_or(top));
-            left.entry(row).or_default().1 += ledger::own(dying);
+            let sums = ledger::own(dying);
+            let mut gone = dying.path_to_root().take_while(|level| !std::ptr::eq(*level, top));
+            let offline =
+                cover::top(dying).filter(|of| of.state().is_offline() && gone.any(|level| std::ptr::eq(level, *of)));
+            match offline.and_then(|of| Some((of.id(), of.cover()?.reserved()))) {
+                None => left.entry(row).or_default().1 += sums,
+                Some((of, reserved)) => {
+                    covering.entry(of).or_insert((row, LedgerSums::default(), reserved)).1 += sums;
+                }
+            }
         });
+        for (row, sums, reserved) in covering.into_values() {
+            left.entry(row).or_default().1 += sums.compared_with(reserved);
+        }
     }
     left
 }

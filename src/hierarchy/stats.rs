@@ -2,7 +2,6 @@
 //!
 //! The statistics of a group are those of its first counter. The coordinator of the tree gathers them (`crate::stat`).
 
-use crate::counter::cover;
 use crate::counter::object::Counter;
 use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::{group_object, group_tree};
@@ -314,7 +313,6 @@ pub(crate) fn flush_ratelimited(group: &Counter) -> bool {
 pub(crate) fn flush_periodic(root: &Counter) {
     // Before the root has published statistics the flush does nothing, and counts as a flush all the same.
     coordinator(root).note_root_flush();
-    cover::look_below(Some(root));
     flush(root, Unlist::Always);
 }
 

@@ -9,6 +9,7 @@ use crate::counter::links::Hash;
 use crate::counter::object::tree::{Shard, Tree};
 use crate::counter::object::{Counter, Incarnation};
 use crate::counter::slow_path::SlowPath;
+use crate::counter::spare::Covers;
 use crate::counter::{make, marks, retire};
 use crate::hierarchy::group_tree::{self, GroupConfig, GroupTree};
 use crate::hierarchy::limits::{self, NoLimitedAncestor};
@@ -58,18 +59,26 @@ pub(crate) fn root_group(groups: GroupConfig, configs: &[CounterConfig]) -> Resu
     Ok(Handle::adopt(group))
 }
 
-/// Create a group below `parent` with the limits that are `wanted`, in their order. The caller has
-/// [expected](crate::hierarchy::names::expect) its name, which gave the hash.
+/// Create a group below `parent` with the limits that are `wanted`, in their order. `covers`: what is reserved in the group
+/// pays for what is allocated. The caller has [expected](crate::hierarchy::names::expect) its name, which gave the hash.
 pub(crate) fn create(
     parent: &'static Counter,
     name: GroupName<'_>,
     hash: Option<Hash>,
     wanted: &[(LimitKind, Option<Limit>)],
+    covers: bool,
 ) -> Result<Handle, NotCreated> {
     let _path = SlowPath::enter();
     let tree = parent.tree();
     let groups = group_tree::shared(tree);
-    let group = start_group(tree, groups, Name::new(name)?, parent.group().map(Init::below))?;
+    let init = |above: &'static Counter| {
+        let mut init = Init::below(above);
+        if covers && above.is_memory() && init.covers == Covers::No {
+            init.covers = Covers::Top;
+        }
+        init
+    };
+    let group = start_group(tree, groups, Name::new(name)?, parent.group().map(init))?;
     // A thread that moves a max finds the group linked, or this thread finds the max moved.
     let percents = wanted.iter().any(|(_, limit)| matches!(limit, Some(Limit::Percent(_))));
     let stocks = percents.then(|| tree.stocks.lock());

@@ -1,7 +1,6 @@
 //! The bytes that a tree takes for itself.
 
 use crate::counter::central_word;
-use crate::counter::cover;
 use crate::counter::object::tree::Tree;
 use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::group_tree;
@@ -33,7 +32,7 @@ pub struct OwnBytes {
     /// Statistics: what threads write, and the lists of groups written. The next groups take over the memory of
     /// released ones.
     pub cells: u64,
-    /// Tables that find groups by name, open stocks, the turns of reclaim, and the records of covering charges.
+    /// Tables that find groups by name, open stocks, and the turns of reclaim.
     pub tables: u64,
 }
 
@@ -60,11 +59,7 @@ pub(crate) fn figure(tree: &Tree) -> OwnBytes {
         pools: pool_bytes(tree, groups),
         slots: tree.registry.bytes(),
         cells: group_tree::shared(tree).stats.bytes(),
-        tables: tables
-            + tree.stocks.lock().bytes()
-            + tree.idle_visits.bytes()
-            + rings::lock(tree).bytes()
-            + cover::bytes(),
+        tables: tables + tree.stocks.lock().bytes() + tree.idle_visits.bytes() + rings::lock(tree).bytes(),
     }
 }
 

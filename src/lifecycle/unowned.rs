@@ -3,6 +3,7 @@
 //! Threads count these bytes (`thread::unowned`), and a thread in an outer slow path charges what the count has moved by.
 //! So the charge follows the count, and both are equal after [`settle`].
 
+use crate::counter::allocator;
 use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
 use crate::sync::lock::{Lock, Rank};
@@ -51,7 +52,25 @@ pub(crate) fn charge_to(group: Option<&'static Counter>) {
 /// Without the lock: to give back calls the policies, and the handle may be the last one.
 fn give_up(home: Option<UnownedHome>) {
     if let Some(UnownedHome { group, bytes }) = home {
-        group.give_back(bytes);
+        uncharge(group.counter(), bytes);
+    }
+}
+
+/// Bytes that no group owns are allocated: in a group that covers they are no reserved ones.
+fn charge(counter: &'static Counter, n: u64) -> u64 {
+    match counter.cover() {
+        None => counter.force_slow(n, Consume::Miss),
+        Some(_) => {
+            allocator::charge_owned(counter, n, Consume::Miss);
+            n
+        }
+    }
+}
+
+fn uncharge(counter: &'static Counter, n: u64) {
+    match counter.cover() {
+        None => counter.give_back(n),
+        Some(_) => allocator::uncharge_owned(counter, n),
     }
 }
 
@@ -93,9 +112,9 @@ fn follow(step: u64) -> bool {
     for _ in 0..TURNS_MAX {
         let now = sum();
         if now >= home.bytes.saturating_add(step) {
-            home.bytes += home.group.force_slow(now - home.bytes, Consume::Miss);
+            home.bytes += charge(home.group.counter(), now - home.bytes);
         } else if home.bytes >= now.saturating_add(step) {
-            home.group.give_back(home.bytes - now);
+            uncharge(home.group.counter(), home.bytes - now);
             home.bytes = now;
         } else {
             break;

@@ -12,10 +12,12 @@ use std::task::Waker;
 
 use smallvec::SmallVec;
 
+use crate::counter::cover;
 use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::refusal::LevelRefusal;
+use crate::counter::reserve;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::walk::{Amount, Charged, Walked};
 use crate::counter::watch::WAITING;
@@ -101,14 +103,17 @@ fn charge_for<'a>(group: &'a Counter, block: Option<&Block>, n: u64, ticket: u64
         block.transit.begin(group.tree().number, group.incarnation().fenced);
         block.transit.until_dropped()
     });
-    let walked = context::for_another(ticket, || group.walk(n, Amount::Needed));
+    let charged = context::for_another(ticket, || match group.cover() {
+        Some(_) => reserve::walk(group, n),
+        None => group.walk(n, Amount::Needed).map(|Walked { over_high, .. }| Charged { over_high }),
+    });
     drop(transit);
-    let Walked { over_high, .. } = walked?;
+    let charged = charged?;
     // Not this thread's own charge: what it has freed for others it has freed.
     if group.tree().audited {
         group.usage.audit_shared.charged(n);
     }
-    Ok(Charged { over_high })
+    Ok(charged)
 }
 
 // === impl Waiting: under the lock ===
@@ -197,7 +202,8 @@ impl Waiting {
         let Some(line) = self.lines.get(&level.key()) else { return };
         let behind: SmallVec<[u64; WINDOW]> = line.tickets.iter().skip(1).take(WINDOW).copied().collect();
         for ticket in behind {
-            let bytes = self.waiters.get(&ticket).map_or(u64::MAX, |waiter| waiter.bytes);
+            let needs = |waiter: &Waiter| cover::rise_at(waiter.group, waiter.bytes, level);
+            let bytes = self.waiters.get(&ticket).map_or(u64::MAX, needs);
             let (room, budget) = (level.room(level.admits()), first(level).budget());
             if room == 0 || budget == 0 {
                 break;
@@ -324,7 +330,7 @@ pub(crate) fn enqueue(group: &'static Counter, bytes: u64, level: &'static Count
     let admits = level.admits();
     // Mutation: e25-in-line-without-a-look
     // Mutation: e25-in-line-for-more-than-a-lowered-max
-    if bytes > admits || bytes <= level.room(admits) {
+    if bytes > admits || cover::rise_at(group, bytes, level) <= level.room(admits) {
         service::schedule(level);
     }
     Ticket { bytes, number, over: false, group: kept }

@@ -162,8 +162,8 @@ impl Stat {
     /// Counted by the library: uncharges that found their thread's stock full and gave a batch back.
     pub const STOCK_RETURN: Stat = Stat::built_in(10);
     /// Of the [ledger](crate::Group::ledger), as are those that follow: bytes that values and calls have charged. Only
-    /// exact reads and snapshots have these items, once an allocator has charged a group or a charge has covered. No
-    /// thread adds to them: an addition counts in [`Counts::foreign_stats`](crate::Counts::foreign_stats) only.
+    /// exact reads and snapshots have these items, once an allocator has charged a group. No thread adds to
+    /// them: an addition counts in [`Counts::foreign_stats`](crate::Counts::foreign_stats) only.
     /// [`Stats::max_error_of`](crate::Stats::max_error_of) says how far each may be off.
     ///
     /// ```
@@ -173,32 +173,23 @@ impl Stat {
     /// let runtime = Runtime::builder().build()?;
     /// let query = runtime.root().create("q17", Limits::new())?;
     /// let charge = query.try_charge(100)?;
-    /// let objects = [query.run(|| Owner::charge(30)), charge.cover(|| Owner::charge(80))];
+    /// let object = query.run(|| Owner::charge(30));
     /// let now = runtime.root().read(Freshness::Exact);
-    /// assert_eq!((now.get(Stat::RESERVED), now.get(Stat::ALLOCATED), now.local(Stat::ALLOCATED)), (100, 110, 0));
-    /// assert_eq!((now.get(Stat::COVERED), now.get(Stat::UNCOVERED), now.max_error_of(Stat::COVERED)), (80, 30, 0));
-    /// # let [owned, covered] = objects;
-    /// # unsafe { (owned.uncharge(30), covered.uncharge(80)) };
+    /// assert_eq!((now.get(Stat::RESERVED), now.get(Stat::ALLOCATED), now.local(Stat::ALLOCATED)), (100, 30, 0));
+    /// assert_eq!((now.get(Stat::UNPAID), now.max_error_of(Stat::ALLOCATED)), (0, 0));
+    /// # unsafe { object.uncharge(30) };
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub const RESERVED: Stat = Stat::of_ledger(0);
-    /// Bytes of the objects that an allocator has handed out: covered and uncovered. See [`RESERVED`](Self::RESERVED).
+    /// Bytes of the objects that an allocator has handed out. See [`RESERVED`](Self::RESERVED).
     pub const ALLOCATED: Stat = Stat::of_ledger(1);
-    /// Bytes of objects that a charge [pays for](crate::Charge::cover). See [`RESERVED`](Self::RESERVED).
-    pub const COVERED: Stat = Stat::of_ledger(2);
-    /// Bytes of objects that the group is charged for, each. See [`RESERVED`](Self::RESERVED).
-    pub const UNCOVERED: Stat = Stat::of_ledger(3);
-    /// Covered bytes that no covering charge holds. See [`RESERVED`](Self::RESERVED).
-    pub const UNPAID: Stat = Stat::of_ledger(4);
+    /// Bytes that are allocated beyond what is reserved, in groups that
+    /// [cover](crate::Limits::cover_allocations). See [`RESERVED`](Self::RESERVED).
+    pub const UNPAID: Stat = Stat::of_ledger(2);
 
     /// The items of the ledger, in the order of their numbers.
-    pub(crate) const LEDGER: [(&'static str, Stat); 5] = [
-        ("reserved", Stat::RESERVED),
-        ("allocated", Stat::ALLOCATED),
-        ("covered", Stat::COVERED),
-        ("uncovered", Stat::UNCOVERED),
-        ("unpaid", Stat::UNPAID),
-    ];
+    pub(crate) const LEDGER: [(&'static str, Stat); 3] =
+        [("reserved", Stat::RESERVED), ("allocated", Stat::ALLOCATED), ("unpaid", Stat::UNPAID)];
 
     const fn built_in(number: u8) -> Stat {
         Stat { builder: 0, number, shift: BUILT_IN[number as usize].unit.shift() }

@@ -1,16 +1,14 @@
-//! Covered bytes: what is paid by a charge, what is unpaid, and what keeps the group.
+//! Groups that cover: usage is the larger of what is reserved and what is allocated.
 
 use super::common::end;
 use super::loom_lifecycle::{assert_released_once, bare};
-use super::{beside, model_without_pair, race, with_group};
+use super::schedules::EVER;
+use super::{beside, build, model_without_pair, race};
 use crate::allocator::{Owner, settle};
-use crate::counter::cover;
-use crate::counter::ledger::{self, LedgerSums};
-use crate::sync::Arc;
-use crate::{Charge, Group};
+use crate::{Bytes, Group, Limits, Runtime};
 
-fn covered(charge: &Charge, bytes: usize) -> Owner {
-    charge.cover(|| Owner::charge(bytes))
+fn allocate(group: &Group, bytes: usize) -> Owner {
+    group.run(|| Owner::charge(bytes))
 }
 
 #[allow(unsafe_code)]
@@ -19,156 +17,137 @@ fn free(owner: Owner, bytes: usize) {
     unsafe { owner.uncharge(bytes) };
 }
 
-/// A group of one object of 2 bytes that a charge of 1 byte covers: 1 is unpaid once a thread has looked.
-fn beyond_its_charge(group: &Group) -> (Charge, Owner) {
-    let charge = group.try_charge(1).unwrap();
-    let object = covered(&charge, 2);
-    (charge, object)
+/// A group below a root of that max.
+fn covering(max: u64) -> (Runtime, Group) {
+    let (runtime, root) = build(bare().max(Bytes(max)));
+    let group = root.create("g", Limits::new().cover_allocations()).unwrap();
+    (runtime, group)
 }
 
-/// E49. A thread looks while another one frees what a third has allocated: it never finds fewer bytes than were there
-/// throughout.
+/// E49. A thread takes over what is unpaid while another one gives back what it has reserved: usage shows what is
+/// allocated at each moment, so a neighbour finds no room there.
 #[test]
-fn loom_covered_freed_elsewhere_vs_look() {
+fn loom_taken_over_vs_given_back() {
     model_without_pair(|| {
-        let (_runtime, group) = with_group(bare(), "g");
-        let (charge, object) = beyond_its_charge(&group);
-        let charge = Arc::new(charge);
-        let looks = beside(group.clone(), |group| {
-            assert!(cover::covered(group.first()) >= 2, "an object of 2 bytes is there");
-        });
-        // This thread has its cell already; the other one makes its own.
-        let passed = beside(Arc::clone(&charge), |charge| covered(&charge, 2)).join().unwrap();
-        free(passed, 2);
-        looks.join().unwrap();
-        group.flush();
-        assert_eq!(group.usage(), 2);
-        drop(charge);
-        free(object, 2);
-        assert_eq!(group.usage(), 0);
-    });
-}
-
-/// E50. A covering charge goes while a thread frees in debt: what stays is unpaid, to the byte.
-#[test]
-fn loom_cover_dropped_vs_free_in_debt() {
-    model_without_pair(|| {
-        let (_runtime, group) = with_group(bare(), "g");
-        let (charge, stays) = beyond_its_charge(&group);
-        let goes = covered(&charge, 1);
-        group.flush();
-        assert_eq!(group.usage(), 3);
-        race(goes, |goes| free(goes, 1), || drop(charge));
-        assert_eq!(group.usage(), 2, "the object that stays");
-        free(stays, 2);
-        assert_eq!(group.usage(), 0);
-    });
-}
-
-/// E50. Two covering charges go at once, with all that they cover still there: nothing is given back, and nothing charged.
-#[test]
-fn loom_covers_dropped_at_once() {
-    model_without_pair(|| {
-        let (_runtime, group) = with_group(bare(), "g");
-        let charges = [1, 1].map(|bytes| group.try_charge(bytes).unwrap());
-        let object = covered(&charges[0], 2);
-        charges[1].cover(|| {});
-        let [one, two] = charges;
-        race(one, drop, || drop(two));
-        assert_eq!((group.usage(), group.peak()), (2, 2));
-        free(object, 2);
-        assert_eq!(group.usage(), 0);
-    });
-}
-
-/// E15. A thread that frees in debt looks for another one, whose covering charge has become raw, been given back, and
-/// taken its group with it: the object that stays keeps the group.
-#[test]
-fn loom_last_covered_free_vs_handle_drop() {
-    model_without_pair(|| {
-        let (runtime, gone) = with_group(bare(), "gone");
-        let charge = gone.try_charge(1).unwrap();
-        let [stays, goes] = [1, 1].map(|bytes| covered(&charge, bytes));
-        gone.flush();
-        gone.offline().unwrap();
-        let gives_up = |(gone, charge): (Group, Charge)| {
-            gone.flush();
-            let (_, bytes) = charge.into_raw();
-            gone.uncharge(crate::Bytes(bytes));
-            drop(gone);
+        let (runtime, group) = covering(8);
+        let object = allocate(&group, 2);
+        group.try_charge_raw_now(Bytes(2)).unwrap();
+        let gives_back = |(runtime, group): (Runtime, Group)| {
+            group.uncharge(Bytes(2));
+            assert!(group.usage() >= 2 && runtime.root().usage() >= 2, "2 are allocated");
         };
-        race((gone, charge), gives_up, || free(goes, 1));
-        settle();
-        assert_eq!(runtime.root().usage(), 1, "the object that stays");
-        free(stays, 1);
+        let other = beside((runtime.clone(), group.clone()), gives_back);
+        group.try_charge_raw_now(Bytes(2)).unwrap();
+        other.join().unwrap();
+        assert_eq!((group.usage(), runtime.root().usage()), (2, 2), "paid once");
+        group.uncharge(Bytes(2));
+        free(object, 2);
+        assert_eq!(runtime.root().usage(), 0);
+    });
+}
+
+/// E49. A thread reserves while another one frees what is unpaid.
+#[test]
+fn loom_reserved_vs_freed() {
+    model_without_pair(|| {
+        let (runtime, group) = covering(8);
+        let object = allocate(&group, 2);
+        let ((), charge) = race(object, |object| free(object, 2), || group.try_charge_now(Bytes(2)).unwrap());
+        assert_eq!((group.usage(), runtime.root().usage()), (2, 2));
+        drop(charge);
+        assert_eq!(runtime.root().usage(), 0);
+    });
+}
+
+/// E49. A thread gives back what is reserved while another one allocates: it is paid by the one or by the other.
+#[test]
+fn loom_given_back_vs_allocated() {
+    model_without_pair(|| {
+        let (runtime, group) = covering(8);
+        let charge = group.try_charge_now(Bytes(2)).unwrap();
+        let (object, ()) = race(group.clone(), |group| allocate(&group, 2), || drop(charge));
+        assert_eq!((group.usage(), runtime.root().usage()), (2, 2), "2 are allocated");
+        free(object, 2);
+        assert_eq!(runtime.root().usage(), 0);
+    });
+}
+
+/// A thread reserves while another one allocates: what the charge pays for is charged once.
+#[test]
+fn loom_reserved_vs_allocated() {
+    model_without_pair(|| {
+        let (runtime, group) = covering(8);
+        let (object, charge) =
+            race(group.clone(), |group| allocate(&group, 1), || group.try_charge_now(Bytes(2)).unwrap());
+        assert_eq!((group.usage(), runtime.root().usage()), (2, 2));
+        drop(charge);
+        free(object, 1);
+        assert_eq!(runtime.root().usage(), 0);
+    });
+}
+
+/// A charge is refused above a group that it has passed, while another thread allocates there: each level has what is
+/// allocated.
+#[test]
+fn loom_refused_above_vs_allocated() {
+    model_without_pair(|| {
+        let (runtime, group) = covering(3);
+        let below = super::group(&group, "below");
+        let (object, refused) =
+            race(below.clone(), |below| allocate(&below, 1), || below.try_charge_now(Bytes(4)).is_err());
+        assert!(refused, "4 of 3");
+        assert_eq!((below.usage(), group.usage(), runtime.root().usage()), (1, 1, 1));
+        free(object, 1);
+        assert_eq!((below.usage(), runtime.root().usage()), (0, 0));
+        end(below);
+    });
+}
+
+/// E25. A thread allocates what is unpaid while another one waits for room: the charge in line needs less of it.
+#[test]
+fn loom_waiter_vs_allocated() {
+    model_without_pair(|| {
+        let (runtime, group) = covering(3);
+        let (object, held) = (allocate(&group, 1), runtime.root().try_charge_now(Bytes(1)).unwrap());
+        let allocates = |group: Group| {
+            let object = allocate(&group, 2);
+            settle();
+            object
+        };
+        let (more, charge) = race(group.clone(), allocates, || group.charge_timeout(Bytes(3), EVER).unwrap());
+        assert_eq!((group.usage(), runtime.root().usage()), (3, 4), "2 by force");
+        drop((charge, held));
+        free(object, 1);
+        free(more, 2);
+        assert_eq!(runtime.root().usage(), 0);
+    });
+}
+
+/// E25. The same where a thread gives back what pays for objects: usage does not fall.
+#[test]
+fn loom_waiter_vs_given_back() {
+    model_without_pair(|| {
+        let (runtime, group) = covering(3);
+        let object = allocate(&group, 2);
+        let charge = group.try_charge_now(Bytes(2)).unwrap();
+        let held = runtime.root().try_charge_now(Bytes(1)).unwrap();
+        let ((), next) = race(charge, drop, || group.charge_timeout(Bytes(1), EVER).unwrap());
+        assert_eq!((group.usage(), runtime.root().usage()), (2, 3));
+        drop((next, held));
+        free(object, 2);
+        assert_eq!(runtime.root().usage(), 0);
+    });
+}
+
+/// E15. The last object and the last charge of a group go at once: one of them ends the group.
+#[test]
+fn loom_last_free_vs_last_reserved() {
+    model_without_pair(|| {
+        let (runtime, group) = covering(8);
+        let (charge, object) = (group.try_charge_now(Bytes(1)).unwrap(), allocate(&group, 1));
+        end(group);
+        race(object, |object| free(object, 1), || drop(charge));
         settle();
         assert_released_once(&runtime);
-    });
-}
-
-/// E51. Two threads cover in a group that has no record yet, and a third looks.
-#[test]
-fn loom_first_covers() {
-    model_without_pair(|| {
-        let (_runtime, group) = with_group(bare(), "g");
-        let first = |group: &Group| {
-            let charge = group.try_charge(1).unwrap();
-            let object = covered(&charge, 1);
-            (charge, object)
-        };
-        let (theirs, ours) = race(group.clone(), move |group| first(&group), || first(&group));
-        let ledger = group.ledger();
-        assert_eq!((ledger.covering(), ledger.covered(), ledger.unpaid()), (2, 2, 0));
-        for (charge, object) in [theirs, ours] {
-            drop(charge);
-            free(object, 1);
-        }
-        assert_eq!(group.usage(), 0);
-        end(group);
-    });
-}
-
-/// Covered, held and unpaid bytes of the group, after a look, against those of each moment of the other thread's work.
-#[track_caller]
-fn assert_of_one_moment(group: &Group, moments: &[[u64; 3]]) {
-    cover::look_below(Some(group.first()));
-    let LedgerSums { covered, held, unpaid, error, .. } = ledger::own(group.first());
-    let is_near = |moment: &[u64; 3]| [covered, held, unpaid].iter().zip(moment).all(|(a, b)| a.abs_diff(*b) <= error);
-    assert!(moments.iter().any(is_near), "{covered} covered, {held} held, {unpaid} unpaid, off by {error}");
-}
-
-/// E50. A thread reads the ledger while another one frees in debt, and may be about to look, or look: what is shown is of
-/// one moment.
-#[test]
-fn loom_ledger_vs_free_in_debt() {
-    model_without_pair(|| {
-        let (_runtime, group) = with_group(bare(), "g");
-        let (charge, stays) = beyond_its_charge(&group);
-        let goes = covered(&charge, 1);
-        group.flush();
-        race(goes, |goes| free(goes, 1), || assert_of_one_moment(&group, &[[3, 1, 2], [2, 1, 1]]));
-        drop(charge);
-        free(stays, 2);
-        assert_eq!(group.usage(), 0);
-    });
-}
-
-/// E52. A thread reads the ledger while another one drops a covering charge and covers with its next: what both held is
-/// never shown together, but within the error.
-#[test]
-fn loom_ledger_vs_next_cover() {
-    model_without_pair(|| {
-        let (_runtime, group) = with_group(bare(), "g");
-        let (charge, stays) = beyond_its_charge(&group);
-        // Charged before: a charge runs a fence.
-        let next = beside((charge, group.charge(1)), |(charge, next)| {
-            drop(charge);
-            next.cover(|| {});
-            next
-        });
-        assert_of_one_moment(&group, &[[2, 1, 1], [2, 0, 2]]);
-        drop(next.join().unwrap());
-        free(stays, 2);
-        assert_eq!(group.usage(), 0);
     });
 }

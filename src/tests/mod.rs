@@ -24,7 +24,6 @@ mod loom_lifecycle;
 mod loom_owners;
 mod loom_pool;
 mod loom_raw;
-mod loom_raw_cover;
 mod loom_reclaim;
 mod loom_shape;
 mod loom_stat;

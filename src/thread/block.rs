@@ -11,9 +11,9 @@ use crate::sync::{AtomicU32, Ordering, place_zeroed, stand_in};
 use crate::thread::audit::Cell as AuditCell;
 use crate::thread::cells::{CellsPlace, CellsRow, ThreadStats};
 use crate::thread::counts::UnownedCounts;
-use crate::thread::directory::{BesideSlot, Directory, Header, SlotIndex};
+use crate::thread::directory::{BesideSlot, Directory, Header, SlotIndex, SlotPlace};
 use crate::thread::gross::GrossCell;
-use crate::thread::ledger::{CoveredCell, OwnedCell};
+use crate::thread::ledger::OwnedCell;
 use crate::thread::raw::RawCell;
 use crate::thread::slot::Slot;
 use crate::thread::transit::Transit;
@@ -42,8 +42,6 @@ pub(crate) struct Block {
     pub(crate) gross: Directory<GrossCell>,
     /// Bytes of owned objects. A page is made after the page of `slots` that has the same indices.
     owned: Directory<OwnedCell>,
-    /// Bytes of covered objects.
-    covered: Directory<CoveredCell>,
     /// Where the cells of a group are found.
     pub(crate) cells: Directory<CellsPlace>,
     rows: Directory<CellsRow>,
@@ -108,7 +106,6 @@ impl Block {
             raw: Directory::new(),
             gross: Directory::new(),
             owned: Directory::new(),
-            covered: Directory::new(),
             cells: Directory::new(),
             rows: Directory::new(),
             row_bytes: AtomicU64::new(0),
@@ -185,13 +182,18 @@ impl Block {
         self.slots.behind(header)
     }
 
+    /// The slot behind a header as allocators see it.
+    pub(crate) fn objects_slot_behind(&self, header: &Header) -> Option<&Slot> {
+        self.slots.behind_objects(header)
+    }
+
     /// Units for a refill that charges `n` of them: a batch, or less while the thread has refilled the slot seldom. Owner
     /// only.
     pub(crate) fn next_refill(&self, index: SlotIndex, n: u64, batch: u64) -> u64 {
         self.slots.pace(index).map_or(batch, |pace| pace.next_refill(n, batch))
     }
 
-    /// What `with` returns for the slot behind a header and the cell beside it, where the thread has that cell. The test
+    /// What `with` returns for the slot at a place of a header and the cell beside it, where the thread has that cell. The test
     /// whether the cell is there stands for both.
     ///
     /// # Safety
@@ -199,13 +201,12 @@ impl Block {
     /// The owner calls, and makes a page of such cells after the page of the slots.
     #[inline(always)]
     #[allow(unsafe_code)]
-    unsafe fn both_behind<T: BesideSlot, R>(
+    unsafe fn both_at<T: BesideSlot, R>(
         &self,
         cells: &Directory<T>,
-        header: &Header,
+        place: SlotPlace,
         with: impl FnOnce(&Slot, &T) -> R,
     ) -> Option<R> {
-        let place = header.place();
         let cell = cells.at_slot(place)?;
         // SAFETY: the page of the cell is there, so that of the slot is, says the caller.
         Some(with(unsafe { self.slots.at_made(place) }, cell))
@@ -217,7 +218,7 @@ impl Block {
     #[allow(unsafe_code)]
     pub(crate) fn raw_behind<R>(&self, header: &Header, with: impl FnOnce(&Slot, &RawCell) -> R) -> Option<R> {
         // SAFETY: `raw_or_make` makes the page of the slots first.
-        unsafe { self.both_behind(&self.raw, header, with) }
+        unsafe { self.both_at(&self.raw, header.place(), with) }
     }
 
     /// The cell of charges without a guard, if its page exists.
@@ -236,7 +237,7 @@ impl Block {
     #[allow(unsafe_code)]
     pub(crate) fn owned_behind<R>(&self, header: &Header, with: impl FnOnce(&Slot, &OwnedCell) -> R) -> Option<R> {
         // SAFETY: `owned_or_make` makes the page of the slots first.
-        unsafe { self.both_behind(&self.owned, header, with) }
+        unsafe { self.both_at(&self.owned, header.objects_place(), with) }
     }
 
     /// The cell of owned bytes, if its page exists.
@@ -248,21 +249,6 @@ impl Block {
     pub(crate) fn owned_or_make(&self, index: SlotIndex) -> Option<&OwnedCell> {
         self.slots.get_or_make(index, Slot::vacant)?;
         self.owned.get_or_make(index, OwnedCell::default)
-    }
-
-    /// The cell of covered bytes, if its page exists.
-    pub(crate) fn covered(&self, index: SlotIndex) -> Option<&CoveredCell> {
-        self.covered.get(index)
-    }
-
-    /// Returns the cell of covered bytes, and makes its page where there is none. Owner only.
-    pub(crate) fn covered_or_make(&self, index: SlotIndex) -> Option<&CoveredCell> {
-        self.covered.get_or_make(index, CoveredCell::default)
-    }
-
-    #[inline(always)]
-    pub(crate) fn covered_behind(&self, header: &Header) -> Option<&CoveredCell> {
-        self.covered.at_slot(header.place())
     }
 
     #[inline(always)]
@@ -291,9 +277,9 @@ impl Block {
 
     /// Bytes of memory that the block takes: its head and the parts of its directories that were made.
     pub(super) fn bytes(&self) -> u64 {
-        let Block { slots, audit, raw, gross, owned, covered, cells, rows, .. } = self;
+        let Block { slots, audit, raw, gross, owned, cells, rows, .. } = self;
         let of_charges = [slots.bytes(), audit.bytes(), raw.bytes()];
-        let of_objects = [gross.bytes(), owned.bytes(), covered.bytes()];
+        let of_objects = [gross.bytes(), owned.bytes()];
         let directories = of_charges.into_iter().chain(of_objects).chain([cells.bytes(), rows.bytes()]);
         HEAD + directories.sum::<u64>() + self.row_bytes.load(Ordering::Relaxed)
     }

@@ -44,43 +44,22 @@ struct Before {
     unlinked: usize,
 }
 
-/// The bit of the group's pointer that says that a charge covers what the thread allocates.
-const COVERED: usize = 1;
-
-/// What this thread allocates for: null, a header, or a header with a bit where a charge covers.
+/// What this thread allocates for: null, or a header.
 #[inline(always)]
 pub(crate) fn word() -> *const Header {
     with_current(|current| current.group.get())
 }
 
-/// What `owned`, `covered` or `unowned` returns, by what this thread allocates for. Each is code of its own: made a value
-/// first, the answer costs more instructions than the test.
+/// What `owned` or `unowned` returns, by what this thread allocates for. Each is code of its own: made a value first, the
+/// answer costs more instructions than the test.
 #[inline(always)]
 #[allow(unsafe_code)]
-pub(crate) fn allocate_for<R>(
-    owned: impl FnOnce(&'static Header) -> R,
-    covered: impl FnOnce(&'static Header) -> R,
-    unowned: impl FnOnce() -> R,
-) -> R {
-    let group = word();
-    if group.is_null() {
-        unowned()
-    } else if group.addr() & COVERED == 0 {
-        // SAFETY: a header that `begin` was given; headers are never freed.
-        owned(unsafe { &*group })
-    } else {
-        // SAFETY: the same; `within_cover` or `enter_cover` has set the bit.
-        covered(unsafe { &*without_bit(group) })
+pub(crate) fn allocate_for<R>(owned: impl FnOnce(&'static Header) -> R, unowned: impl FnOnce() -> R) -> R {
+    // SAFETY: null, or a header that `begin` was given; headers are never freed.
+    match unsafe { word().as_ref() } {
+        Some(header) => owned(header),
+        None => unowned(),
     }
-}
-
-fn with_bit(header: &'static Header) -> *const Header {
-    ptr::from_ref(header).map_addr(|at| at | COVERED)
-}
-
-#[inline(always)]
-fn without_bit(group: *const Header) -> *const Header {
-    group.map_addr(|at| at & !COVERED)
 }
 
 /// The header of the current group's first counter; `None` where the thread is in no group. The scope keeps the group in
@@ -89,24 +68,13 @@ fn without_bit(group: *const Header) -> *const Header {
 #[allow(unsafe_code)]
 pub(crate) fn header() -> Option<&'static Header> {
     // SAFETY: null, or a header that `begin` was given; headers are never freed.
-    with_current(|current| unsafe { without_bit(current.group.get()).as_ref() })
+    with_current(|current| unsafe { current.group.get().as_ref() })
 }
 
 /// Runs `work` with `header` as the current group, or with none. Afterwards the thread's words are as they were, also
 /// where `work` panics; what `work` has entered and not left ends here. The caller keeps the group meanwhile.
 #[inline]
 pub(crate) fn within<R>(header: Option<&'static Header>, work: impl FnOnce() -> R) -> R {
-    within_group(header.map_or(ptr::null(), ptr::from_ref), work)
-}
-
-/// As [`within`], and a charge of that group covers what `work` allocates.
-#[inline]
-pub(crate) fn within_cover<R>(header: &'static Header, work: impl FnOnce() -> R) -> R {
-    within_group(with_bit(header), work)
-}
-
-#[inline]
-fn within_group<R>(group: *const Header, work: impl FnOnce() -> R) -> R {
     struct End<'a>(&'a CurrentScope, Before);
     impl Drop for End<'_> {
         #[inline]
@@ -115,7 +83,7 @@ fn within_group<R>(group: *const Header, work: impl FnOnce() -> R) -> R {
         }
     }
     let scope = CurrentScope::new();
-    let _end = End(&scope, scope.begin(group));
+    let _end = End(&scope, scope.begin(header.map_or(ptr::null(), ptr::from_ref)));
     work()
 }
 
@@ -126,22 +94,13 @@ impl EnteredScope {
     /// From here on `header` is the current group. The caller keeps the group until the entry is dropped; for ever, if
     /// it is forgotten.
     pub(crate) fn enter(header: &'static Header) -> EnteredScope {
-        EnteredScope::enter_group(header)
-    }
-
-    /// The same, and a charge of the group covers what the thread allocates.
-    pub(crate) fn enter_cover(header: &'static Header) -> EnteredScope {
-        EnteredScope::enter_group(with_bit(header))
-    }
-
-    fn enter_group(group: *const Header) -> EnteredScope {
         let entered = {
             // Memory of the crate, and of no group: allocated as in a slow path.
             let _slow = Deeper::enter();
             // A raw pointer, and no box: the chain points to the scope while the entry moves.
             EnteredScope(NonNull::from(Box::leak(Box::new(CurrentScope::new()))))
         };
-        entered.scope().begin(group);
+        entered.scope().begin(header);
         entered
     }
 

@@ -8,7 +8,7 @@ use crate::sync::{AtomicPtr, AtomicU64, Ordering, PAGE_SLOTS, PAGES_MAX, displac
 use crate::thread::audit::Cell as AuditCell;
 use crate::thread::cells::{CellsPlace, CellsRow};
 use crate::thread::gross::GrossCell;
-use crate::thread::ledger::{CoveredCell, OwnedCell};
+use crate::thread::ledger::OwnedCell;
 use crate::thread::pace::{Pace, Paces};
 use crate::thread::raw::RawCell;
 use crate::thread::slot::Slot;
@@ -96,9 +96,9 @@ pub(crate) struct Header {
     /// The counter that has this header: a slow path starts from it. Written once, before any other thread sees the
     /// header.
     owner: StatPtr<()>,
-    /// The counter's record of covering charges, null before the first cover; the lowest bit says that it is in debt. See
-    /// `counter::cover`.
-    pub(crate) cover: AtomicPtr<()>,
+    /// The slot index as allocators see it: the same, but where a group covers. Its charges take no credit.
+    objects_page: AtomicU32,
+    objects_offset: AtomicU32,
     /// What threads without a block have allocated of owned bytes, and freed.
     allocated: StatU64,
     freed: StatU64,
@@ -118,11 +118,13 @@ impl Header {
             tree: AtomicU32::new(0),
             word: AtomicU32::new(0),
             owner: StatPtr::new(ptr::null_mut()),
-            cover: AtomicPtr::new(ptr::null_mut()),
+            objects_page: AtomicU32::new(0),
+            objects_offset: AtomicU32::new(0),
             allocated: StatU64::new(0),
             freed: StatU64::new(0),
         };
         header.set_index(SlotIndex::NONE);
+        header.set_objects_index(SlotIndex::NONE);
         header.set_cells_index(SlotIndex::NONE);
         header
     }
@@ -176,6 +178,21 @@ impl Header {
         self.offset.store(index.slot * size_of::<Slot>() as u32, Ordering::Relaxed);
     }
 
+    /// Shows an index to the hit path of allocators.
+    pub(crate) fn set_objects_index(&self, index: SlotIndex) {
+        self.objects_page.store(index.page, Ordering::Relaxed);
+        self.objects_offset.store(index.slot * size_of::<Slot>() as u32, Ordering::Relaxed);
+    }
+
+    /// Where a slot lies as the hit path of allocators sees it.
+    #[inline(always)]
+    pub(crate) fn objects_place(&self) -> SlotPlace {
+        SlotPlace {
+            page: self.objects_page.load(Ordering::Relaxed),
+            offset: self.objects_offset.load(Ordering::Relaxed),
+        }
+    }
+
     /// Where a slot lies as the hit path sees it.
     #[inline(always)]
     pub(crate) fn place(&self) -> SlotPlace {
@@ -189,7 +206,7 @@ impl Header {
     }
 }
 
-/// The halves of an index, the second in bytes. Only [`Header::place`] makes one, so the halves are within their bounds.
+/// The halves of an index, the second in bytes. Only a [`Header`] makes one, so the halves are within their bounds.
 /// A hit that needs two entries reads the header once.
 #[derive(Clone, Copy)]
 pub(crate) struct SlotPlace {
@@ -268,10 +285,6 @@ impl PageEntry for GrossCell {
 }
 
 impl PageEntry for OwnedCell {
-    type Behind = ();
-}
-
-impl PageEntry for CoveredCell {
     type Behind = ();
 }
 
@@ -375,6 +388,16 @@ impl<T: PageEntry> Directory<T> {
 }
 
 impl Directory<Slot> {
+    /// The slot behind a header as allocators see it.
+    pub(crate) fn behind_objects(&self, header: &Header) -> Option<&Slot> {
+        let SlotPlace { page, offset } = header.objects_place();
+        // SAFETY: as in `behind`, with `Header::set_objects_index`.
+        #[allow(unsafe_code)]
+        unsafe {
+            self.at(page, offset)
+        }
+    }
+
     /// How much the next refill of a slot takes, if its page exists.
     #[allow(unsafe_code)]
     pub(crate) fn pace(&self, index: SlotIndex) -> Option<Pace<'_>> {
@@ -413,7 +436,6 @@ pub(crate) trait BesideSlot: PageEntry {}
 
 impl BesideSlot for RawCell {}
 impl BesideSlot for OwnedCell {}
-impl BesideSlot for CoveredCell {}
 
 impl<T: BesideSlot> Directory<T> {
     /// The cell with the index of the slot at a place.

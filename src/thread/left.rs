@@ -16,8 +16,6 @@ pub(crate) struct Left {
     pub(crate) noted: LeftList,
     /// Groups that a thread has claimed and must release.
     pub(crate) claimed: LeftList,
-    /// The records of covering charges, which no thread takes off: see `counter::cover`.
-    pub(crate) covers: LeftList,
     /// What there is to do since the last look: a hint, whose bits are those below.
     due: AtomicU8,
     /// An allocator of the process charges groups.
@@ -28,7 +26,6 @@ process_const! {
     pub(crate) left: Left = Left {
         noted: LeftList(AtomicPtr::new(ptr::null_mut())),
         claimed: LeftList(AtomicPtr::new(ptr::null_mut())),
-        covers: LeftList(AtomicPtr::new(ptr::null_mut())),
         due: AtomicU8::new(0),
         charges: AtomicBool::new(false)
     }
@@ -87,13 +84,6 @@ impl LeftList {
                 Err(now) => next = now,
             }
         }
-    }
-
-    /// The first member of a list that no thread takes, or null.
-    #[inline]
-    pub(crate) fn first(&self) -> *const () {
-        // Acquire (E51): a thread that finds a record finds it made.
-        self.0.load(Ordering::Acquire)
     }
 
     /// Takes the list: its first member, or null.

@@ -70,15 +70,15 @@ impl Near {
         self.word.get()
     }
 
-    /// What is kept for the group that a thread's word points to; `None` where a charge covers.
+    /// What is kept for the group that a thread's word points to.
     #[inline(always)]
     #[allow(unsafe_code)]
     pub(crate) fn group(&self, current: *const Header) -> Option<Kept<'_>> {
-        // SAFETY: something is kept: `current` is null, a header, or a header with a bit.
+        // SAFETY: something is kept: `current` is null or a header.
         ptr::eq(current, self.header.get()).then(|| unsafe { self.kept() })
     }
 
-    /// What is kept for the owner of an object that is not covered.
+    /// What is kept for the owner of an object.
     #[inline(always)]
     #[allow(unsafe_code)]
     pub(crate) fn owner(&self, word: u32) -> Option<Kept<'_>> {

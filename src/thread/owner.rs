@@ -1,18 +1,16 @@
 //! The owner's word: what an allocator keeps behind an object to find the group that is charged for it.
 //!
 //! ```text
-//! covered (1) | 0 (3) | page (14) | place of the header in its page (8) | 0 (4) | by number (1) | by index (1)
+//! 0 (4) | page (14) | place of the header in its page (8) | 0 (4) | by number (1) | by index (1)
 //! 0 (4)               | number of the object (26)                               | 1             | 0        without index
 //! ```
 //!
 //! The index is that of the group's first counter. Either number is one of the process and names one object for ever,
 //! whichever runtime uses the object. The object's charge keeps the group in it, so the word needs no generation. 0
-//! stands for no group. A covered object is one that a charge pays for. The header of an index is found in two loads, without a test.
+//! stands for no group. The header of an index is found in two loads, without a test.
 
 use crate::thread::directory::{Header, SlotIndex, headers};
 
-/// The object is paid for by a charge.
-const COVERED: u32 = 1 << 31;
 const BY_INDEX: u32 = 1 << 0;
 const BY_NUMBER: u32 = 1 << 1;
 /// The bits that a place of a header leaves free.
@@ -48,23 +46,6 @@ pub(crate) unsafe fn named(word: u32) -> Named {
     } else {
         Named::Number(word >> NUMBER_SHIFT)
     }
-}
-
-/// The word of a covered object of the same counter.
-#[inline(always)]
-pub(crate) fn covered(word: u32) -> u32 {
-    word | COVERED
-}
-
-#[inline(always)]
-pub(crate) fn is_covered(word: u32) -> bool {
-    word & COVERED != 0
-}
-
-/// The word without the mark of a covered object: what the functions here take.
-#[inline(always)]
-pub(crate) fn uncovered(word: u32) -> u32 {
-    word & !COVERED
 }
 
 /// Whether [`header`] takes the word.
@@ -109,6 +90,5 @@ mod tests {
         assert_eq!(words.len(), count, "each names another one");
         assert!(words.iter().all(|&word| word != 0 && word < 1 << 28), "four bits are free, and 0 names none");
         assert_eq!(word(SlotIndex::NONE, NUMBER_MAX + 1), 0);
-        assert!(words.iter().all(|&word| is_covered(covered(word)) && uncovered(covered(word)) == word));
     }
 }

@@ -398,7 +398,7 @@ fn check(snapshot: &Snapshot, stays: &[Group]) {
         let ledger = row.ledger;
         assert!(row.live <= row.usage && row.own.is_some_and(|own| own <= row.live), "{row:?}");
         assert_eq!(row.forced, row.usage.saturating_sub(row.max), "{row:?}");
-        assert_eq!(ledger.reserved() + ledger.uncovered() + ledger.unpaid(), row.live, "{row:?}");
+        assert_eq!(ledger.reserved() + ledger.allocated(), row.live, "{row:?}");
         let (parent, _) = row.path.rsplit_once('/').expect("a path");
         assert!(row.path == "/" || seen.contains(if parent.is_empty() { "/" } else { parent }), "{}", row.path);
         assert!(seen.insert(row.path.as_str()), "{} twice", row.path);

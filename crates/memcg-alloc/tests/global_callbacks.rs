@@ -33,7 +33,7 @@ fn watched(test: impl FnOnce()) {
     watch.join().unwrap();
 }
 
-/// What is registered, waits, covers or is asked for here makes the part of the machinery that it needs.
+/// What is registered, waits or is asked for here makes the part of the machinery that it needs.
 fn use_every_part(tenant: &Group) {
     let cache = Arc::new(Cache { held: Mutex::default(), calls: AtomicU64::new(0) });
     let registrations = (
@@ -57,13 +57,15 @@ fn use_every_part(tenant: &Group) {
         assert!(matches!(waits.as_mut().poll(&mut context), Poll::Ready(Ok(_))));
     }
     drop(waiting);
-    // Covers, and what is unpaid afterwards.
-    let charge = tenant.charge(10_000);
-    let object = charge.cover(|| bytes(1, 20_000));
+    // What is unpaid in a group that covers.
+    let covers = tenant.create("covers", Limits::new().cover_allocations()).unwrap();
+    let charge = covers.charge(10_000);
+    let object = covers.run(|| bytes(1, 20_000));
     drop(charge);
     let ledger = tenant.ledger();
-    assert_eq!((ledger.unpaid(), ledger.covered()), (20_000, 20_000));
+    assert_eq!((ledger.unpaid(), covers.ledger().allocated()), (20_000, 20_000));
     drop(object);
+    covers.offline().unwrap();
     drop(tenant.enter());
     drop((tenant.children(), tenant.path(), tenant.events(), tenant.reclaim(1_000)));
     full.offline().unwrap();
@@ -107,22 +109,19 @@ fn the_crates_own_memory_is_no_groups() {
     });
 }
 
-/// A guard's own memory, in the group around it and under a cover.
+/// A guard's own memory, in the group around it.
 #[test]
 fn a_guards_memory_is_no_groups() {
     watched(|| {
         let runtime = Runtime::builder().build().unwrap();
         let [outer, inner] = ["outer", "inner"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
-        let charge = inner.charge(100);
         let of_groups = outer.run(|| {
             let groups = (inner.enter(), inner.enter());
-            let covers = (charge.enter_cover(), charge.enter_cover());
             let of_groups = [&outer, &inner].map(Group::allocated_local);
-            drop((covers, groups));
+            drop(groups);
             of_groups
         });
         assert_eq!(of_groups, [0, 0]);
-        drop(charge);
         memcg_alloc::settle();
         assert_eq!((runtime.root().live(), runtime.counts().underflows), (0, 0));
     });

@@ -4,11 +4,10 @@
 use std::sync::{Arc, OnceLock};
 
 use datafusion_execution::memory_pool::MemoryConsumer;
-use memcg::{Bytes, ChargeError, CreateError, Group, GroupName, GroupScope, Limits, Priority, RawCover, Registration};
+use memcg::{Bytes, ChargeError, CreateError, Group, GroupName, GroupScope, Limits, Priority, Registration};
 
 use crate::config::PoolConfig;
 use crate::consumer::{Kind, Part, SORTER, is_as_it_says};
-use crate::covers::Scope;
 use crate::demand::Demand;
 use crate::sorts::Sorts;
 
@@ -20,8 +19,6 @@ pub(crate) struct Account {
     /// The group's reclaimer asks these consumers to spill.
     is_asked: bool,
     pub(crate) group: Group,
-    /// Pays for what the query's group allocates.
-    cover: Option<RawCover>,
     pub(crate) demand: Option<Arc<Demand>>,
     // Dropped in this order: the group goes offline without a reclaimer.
     _reclaimer: Option<Registration>,
@@ -29,9 +26,8 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    pub(crate) fn plain(group: Group, cover: Option<&Arc<RawCover>>) -> Account {
-        let cover = cover.and_then(|cover| cover.of_below(&group));
-        Account { operator: String::new(), is_asked: false, group, cover, demand: None, _reclaimer: None, _scope: None }
+    pub(crate) fn plain(group: Group) -> Account {
+        Account { operator: String::new(), is_asked: false, group, demand: None, _reclaimer: None, _scope: None }
     }
 
     /// Whether the account is that of the operator of a consumer with this name.
@@ -40,53 +36,32 @@ impl Account {
         name.strip_prefix(&*self.operator).is_some_and(|rest| rest.is_empty() || rest.starts_with('['))
     }
 
-    /// Charges where the bytes fit at once, else does nothing. Where the charges pay for allocations it leaves that to
-    /// the calls below.
+    /// Charges where the bytes fit at once, else does nothing.
     #[inline]
     pub(crate) fn charge_if_room(&self, bytes: u64) -> bool {
-        self.cover.is_none() && self.group.charge_raw_if_room(Bytes(bytes))
+        self.group.charge_raw_if_room(Bytes(bytes))
     }
 
     /// Charges, and never waits.
     #[inline]
     pub(crate) fn try_charge_now(&self, bytes: u64) -> Result<(), ChargeError> {
-        match &self.cover {
-            None => self.group.try_charge_raw_now(Bytes(bytes)),
-            Some(cover) => cover.try_charge_now(Bytes(bytes)),
-        }
+        self.group.try_charge_raw_now(Bytes(bytes))
     }
 
     /// The same. Where it does not fit, others begin to give.
     #[inline]
     pub(crate) fn try_charge_or_start(&self, bytes: u64) -> Result<(), ChargeError> {
-        match &self.cover {
-            None => self.group.try_charge_raw_or_start(Bytes(bytes)),
-            Some(cover) => cover.try_charge_or_start(Bytes(bytes)),
-        }
+        self.group.try_charge_raw_or_start(Bytes(bytes))
     }
 
     #[inline]
     pub(crate) fn charge(&self, bytes: u64) {
-        match &self.cover {
-            None => self.group.charge_raw(Bytes(bytes)),
-            Some(cover) => cover.charge(Bytes(bytes)),
-        };
+        self.group.charge_raw(Bytes(bytes));
     }
 
     #[inline]
     pub(crate) fn uncharge(&self, bytes: u64) {
-        match &self.cover {
-            None => self.group.uncharge(Bytes(bytes)),
-            Some(cover) => cover.uncharge(Bytes(bytes)),
-        }
-    }
-
-    /// Finds what threads have freed and given up, where the charges pay for it.
-    pub(crate) fn settle(&self) -> bool {
-        if self.cover.is_some() {
-            self.group.flush();
-        }
-        self.cover.is_some()
+        self.group.uncharge(Bytes(bytes));
     }
 
     /// The sorts of the account, and which part of one the consumer is.
@@ -103,12 +78,7 @@ impl Account {
     }
 
     /// A group below `parent`. Where another pool of the group has taken the name, it has none.
-    fn below(
-        parent: &Group,
-        cover: Option<&Arc<RawCover>>,
-        operator: &str,
-        is_asked: bool,
-    ) -> Result<Account, CreateError> {
+    fn below(parent: &Group, operator: &str, is_asked: bool) -> Result<Account, CreateError> {
         let taken = |error| match error {
             CreateError::Taken { .. } | CreateError::Name { .. } => parent.scope(GroupName::Unnamed, Limits::new()),
             other => Err(other),
@@ -116,7 +86,7 @@ impl Account {
         let scope = parent.scope(operator, Limits::new()).or_else(taken)?;
         let demand = is_asked.then(|| Demand::new(scope.clone()));
         let reclaimer = demand.clone().map(|demand| scope.register_reclaimer(demand, Priority::NORMAL));
-        let plain = Account::plain(scope.clone(), cover);
+        let plain = Account::plain(scope.clone());
         let operator = operator.to_string();
         Ok(Account { operator, is_asked, demand, _reclaimer: reclaimer, _scope: Some(scope), ..plain })
     }
@@ -126,13 +96,13 @@ impl Account {
 pub(crate) enum Accounts {
     One(Account),
     BySpill { spillable: Account, unspillable: Account },
-    ByOperator { parent: Scope, asks: bool, first: OnceLock<Box<Operator>> },
+    ByOperator { parent: Group, asks: bool, first: OnceLock<Box<Operator>> },
 }
 
 /// The groups that consumers charge, for the common growth and return.
 #[derive(Debug)]
 pub(crate) enum Quick {
-    /// The whole name decides, or charges pay for allocations.
+    /// The whole name decides.
     None,
     One(Group),
     BySpill {
@@ -165,23 +135,22 @@ pub(crate) struct Operator {
 }
 
 impl Accounts {
-    pub(crate) fn new(scope: &Scope, config: &PoolConfig) -> Result<Accounts, CreateError> {
-        let (group, cover) = (scope.group(), scope.cover());
+    pub(crate) fn new(group: &Group, config: &PoolConfig) -> Result<Accounts, CreateError> {
         Ok(if config.by_operator {
-            Accounts::ByOperator { parent: scope.clone(), asks: config.spill_on_demand, first: OnceLock::new() }
+            Accounts::ByOperator { parent: group.clone(), asks: config.spill_on_demand, first: OnceLock::new() }
         } else if config.spill_on_demand {
-            let spillable = Account::below(group, cover, "spillable", true)?;
-            Accounts::BySpill { spillable, unspillable: Account::below(group, cover, "unspillable", false)? }
+            let spillable = Account::below(group, "spillable", true)?;
+            Accounts::BySpill { spillable, unspillable: Account::below(group, "unspillable", false)? }
         } else {
-            Accounts::One(Account::plain(group.clone(), cover))
+            Accounts::One(Account::plain(group.clone()))
         })
     }
 
     /// What is known of the accounts without a look at the whole name of a consumer.
     pub(crate) fn quick(&self) -> Quick {
         match self {
-            Accounts::One(account) if account.cover.is_none() => Quick::One(account.group.clone()),
-            Accounts::BySpill { spillable, unspillable } if spillable.cover.is_none() => match &spillable.demand {
+            Accounts::One(account) => Quick::One(account.group.clone()),
+            Accounts::BySpill { spillable, unspillable } => match &spillable.demand {
                 Some(demand) => Quick::BySpill {
                     spillable: spillable.group.clone(),
                     unspillable: unspillable.group.clone(),
@@ -189,7 +158,7 @@ impl Accounts {
                 },
                 None => Quick::None,
             },
-            _ => Quick::None,
+            Accounts::ByOperator { .. } => Quick::None,
         }
     }
 
@@ -215,7 +184,7 @@ impl Accounts {
 fn of_operator<'a>(
     consumer: &MemoryConsumer,
     kind: Kind,
-    parent: &Scope,
+    parent: &Group,
     asks: bool,
     first: &'a OnceLock<Box<Operator>>,
 ) -> &'a Account {
@@ -234,13 +203,12 @@ fn of_operator<'a>(
 
 impl Operator {
     /// Without a group of its own, because there are too many or the parent is offline, it charges the parent.
-    fn new(name: &str, parent: &Scope, is_asked: bool) -> Operator {
+    fn new(name: &str, parent: &Group, is_asked: bool) -> Operator {
         let operator = name.split('[').next().unwrap_or_default();
-        let (parent, cover) = (parent.group(), parent.cover());
-        let account = Account::below(parent, cover, operator, is_asked).unwrap_or_else(|_| Account {
+        let account = Account::below(parent, operator, is_asked).unwrap_or_else(|_| Account {
             operator: operator.to_string(),
             is_asked,
-            ..Account::plain(parent.clone(), cover)
+            ..Account::plain(parent.clone())
         });
         Operator { account, next: OnceLock::new() }
     }

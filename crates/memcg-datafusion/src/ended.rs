@@ -10,8 +10,6 @@ use datafusion_common::DataFusionError;
 use futures::task::AtomicWaker;
 use memcg::{ChargeError, Group};
 
-use crate::covers::Scope;
-
 /// Why a query has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -102,22 +100,18 @@ impl std::error::Error for Ended {}
 /// Whether the queries of a group go on, and which streams to wake when they do not.
 #[derive(Debug)]
 pub(crate) struct Life {
-    scope: Scope,
+    group: Group,
     cancelled: AtomicBool,
     waiting: Mutex<Vec<Weak<AtomicWaker>>>,
 }
 
 impl Life {
-    pub(crate) fn new(scope: Scope) -> Arc<Life> {
-        Arc::new(Life { scope, cancelled: AtomicBool::new(false), waiting: Mutex::default() })
+    pub(crate) fn new(group: Group) -> Arc<Life> {
+        Arc::new(Life { group, cancelled: AtomicBool::new(false), waiting: Mutex::default() })
     }
 
     pub(crate) fn group(&self) -> &Group {
-        self.scope.group()
-    }
-
-    pub(crate) fn scope(&self) -> &Scope {
-        &self.scope
+        &self.group
     }
 
     #[cfg(feature = "session")]

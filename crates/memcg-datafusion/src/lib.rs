@@ -2,10 +2,11 @@
 #![warn(missing_debug_implementations)]
 
 mod account;
+#[cfg(feature = "session")]
+mod allocates;
 mod arrow;
 mod config;
 mod consumer;
-mod covers;
 mod demand;
 mod ended;
 mod patience;

@@ -114,7 +114,7 @@ impl ExecutionPlan for InGroupExec {
         if let Some(ended) = self.life.ended() {
             return Err(ended.into_error());
         }
-        let input = self.life.scope().run(|| self.input.execute(partition, context))?;
+        let input = self.life.group().run(|| self.input.execute(partition, context))?;
         Ok(Box::pin(InGroupStream {
             schema: input.schema(),
             input: Some(input),
@@ -176,7 +176,7 @@ impl Stream for InGroupStream {
             this.end();
             return Poll::Ready(Some(Err(error)));
         }
-        let polled = this.life.scope().run(|| input.as_mut().poll_next(context));
+        let polled = this.life.group().run(|| input.as_mut().poll_next(context));
         // An error is the last that comes, also where an operator would go on.
         if let Poll::Ready(None | Some(Err(_))) = polled {
             this.end();
@@ -195,12 +195,12 @@ impl InGroupStream {
     /// The refusal of a query that allocates above its group's max and reserves nothing: no growth of it is refused. It
     /// ends where the group is above max at two batches, and no less at the second.
     fn check(&mut self) -> Result<()> {
-        let scope = self.life.scope();
-        if scope.cover().is_none() {
+        let group = self.life.group();
+        if !group.limits().cover_allocations {
             return Ok(());
         }
         let before = self.excess.take();
-        let excess = scope.group().forced();
+        let excess = group.forced();
         if excess == 0 {
             return Ok(());
         }
@@ -208,16 +208,15 @@ impl InGroupStream {
         if before.is_none_or(|before| excess < before) {
             return Ok(());
         }
-        scope.group().flush();
-        match scope.group().try_charge_raw_now(Bytes(1)) {
-            Ok(()) => scope.group().uncharge(Bytes(1)),
+        match group.try_charge_raw_now(Bytes(1)) {
+            Ok(()) => group.uncharge(Bytes(1)),
             Err(error) => return failed("query", &error),
         }
         Ok(())
     }
 
     fn end(&mut self) {
-        self.life.scope().run(|| self.input = None);
+        self.life.group().run(|| self.input = None);
     }
 }
 

@@ -10,7 +10,6 @@ use memcg::{Bytes, ChargeError, CreateError, Group, OverLimitError, Registration
 use crate::account::{Account, Accounts, Quick};
 use crate::config::PoolConfig;
 use crate::consumer::Kind;
-use crate::covers::{Scope, cover_of};
 use crate::ended::{Ended, Life};
 use crate::patience::Patience;
 use crate::replays::Replays;
@@ -31,8 +30,11 @@ use crate::sorts::Step;
 ///
 /// No call blocks, except where the pool has [patience](PoolConfig::patience).
 ///
-/// Where the process's allocator charges groups, reservations pay for what is allocated in [`run`](GroupPool::run): the
-/// group is charged for the larger of the two. A growth and its return then cost some hundred nanoseconds.
+/// Where the process's allocator charges groups, create the group with
+/// [`Limits::cover_allocations`](memcg::Limits::cover_allocations), as
+/// [`for_query`](crate::InGroupSession::for_query) does. Then reservations pay for what is allocated in
+/// [`run`](GroupPool::run): the group is charged for the larger of the two. A growth and its return then cost some hundred
+/// nanoseconds.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -66,9 +68,8 @@ pub struct GroupPool {
 impl GroupPool {
     /// A pool that charges `group` and does nothing else.
     pub fn new(group: &Group) -> GroupPool {
-        let scope = Scope::new(group.clone(), cover_of(group));
-        let accounts = Accounts::One(Account::plain(group.clone(), scope.cover()));
-        GroupPool::of_accounts(scope, accounts, &PoolConfig::new())
+        let accounts = Accounts::One(Account::plain(group.clone()));
+        GroupPool::of_accounts(group, accounts, &PoolConfig::new())
     }
 
     /// A pool of `group` that does what `config` says.
@@ -88,13 +89,12 @@ impl GroupPool {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn with_config(group: &Group, config: &PoolConfig) -> std::result::Result<GroupPool, CreateError> {
-        let scope = Scope::new(group.clone(), cover_of(group));
-        let accounts = Accounts::new(&scope, config)?;
-        Ok(GroupPool::of_accounts(scope, accounts, config))
+        let accounts = Accounts::new(group, config)?;
+        Ok(GroupPool::of_accounts(group, accounts, config))
     }
 
-    fn of_accounts(scope: Scope, accounts: Accounts, config: &PoolConfig) -> GroupPool {
-        let life = Life::new(scope);
+    fn of_accounts(group: &Group, accounts: Accounts, config: &PoolConfig) -> GroupPool {
+        let life = Life::new(group.clone());
         let ends = Arc::clone(&life);
         let cancelled = life.group().on_cancel(move |_| ends.cancel());
         GroupPool {
@@ -113,8 +113,8 @@ impl GroupPool {
         self.life.group()
     }
 
-    /// Runs `work` in the group. Where the process's allocator charges groups, the pool's reservations pay for what `work`
-    /// allocates, as [`RawCover`](memcg::RawCover) says. What a session of [`InGroupSession`](crate::InGroupSession) runs
+    /// Runs `work` in the group. Where the group [covers](memcg::Limits::cover_allocations), the pool's reservations pay for
+    /// what `work` allocates. What a session of [`InGroupSession`](crate::InGroupSession) runs
     /// is run so, with what it spawns where a [`GroupTracer`](crate::GroupTracer) is installed. An engine that polls plans
     /// itself runs each poll so.
     ///
@@ -128,7 +128,7 @@ impl GroupPool {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn run<R>(&self, work: impl FnOnce() -> R) -> R {
-        self.life.scope().run(work)
+        self.group().run(work)
     }
 
     #[cfg(feature = "session")]
@@ -314,11 +314,10 @@ fn shrink_slow(account: &Account, consumer: &MemoryConsumer, kind: Kind, bytes: 
     give_back(account, step);
 }
 
-/// Charges again where threads have credit below the level that refused, which costs a barrier, and where the group's
-/// covers are looked at. `None`: it fits.
+/// Charges again where threads have credit below the level that refused, which costs a barrier. `None`: it fits.
 fn drain_and_retry(account: &Account, additional: u64, refused: ChargeError) -> Option<ChargeError> {
     let has_credit = |refusal: &OverLimitError| refusal.stocked_bound() > 0 && refusal.group().drain() > 0;
-    if refused.over_limit().is_some_and(has_credit) | account.settle() {
+    if refused.over_limit().is_some_and(has_credit) {
         return account.try_charge_now(additional).err();
     }
     Some(refused)

@@ -10,6 +10,7 @@ use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::SessionContext;
 use memcg::{Group, GroupName, GroupScope, Limits};
 
+use crate::allocates::covering;
 use crate::config::PoolConfig;
 use crate::plan::RunInGroup;
 use crate::pool::GroupPool;
@@ -91,7 +92,7 @@ impl InGroupSession for SessionContext {
         config: &PoolConfig,
     ) -> Result<QuerySession> {
         let external = |error: memcg::CreateError| DataFusionError::External(error.into());
-        let group = parent.scope(name, limits).map_err(external)?;
+        let group = parent.scope(name, covering(limits)).map_err(external)?;
         let pool = Arc::new(GroupPool::with_config(&group, config).map_err(external)?);
         let context = session_of(self, &pool, config)?;
         Ok(QuerySession { context, group: Some(group), pool })

@@ -2,14 +2,11 @@
 
 use std::any::Any;
 use std::fmt;
-use std::pin::Pin;
 use std::sync::{Mutex, OnceLock, PoisonError};
-use std::task::{Context, Poll};
 
 use datafusion::common::runtime::{JoinSetTracer, set_join_set_tracer};
 use futures::future::BoxFuture;
-
-use crate::covers::Scope;
+use memcg::{Group, InGroup};
 
 type Output = Box<dyn Any + Send>;
 
@@ -84,8 +81,8 @@ impl JoinSetTracer for GroupTracer {
             Some(inner) => inner.trace_future(future),
             None => future,
         };
-        match Scope::current() {
-            Some(scope) => Box::pin(InScope { future: Some(future), scope }),
+        match Group::current() {
+            Some(group) => Box::pin(future.in_group(&group)),
             None => future,
         }
     }
@@ -95,36 +92,10 @@ impl JoinSetTracer for GroupTracer {
             Some(inner) => inner.trace_block(work),
             None => work,
         };
-        match Scope::current() {
-            Some(scope) => Box::new(move || scope.run(work)),
+        match Group::current() {
+            Some(group) => Box::new(move || group.run(work)),
             None => work,
         }
-    }
-}
-
-/// A future that is polled and dropped in a scope.
-struct InScope {
-    /// Taken by the drop.
-    future: Option<BoxFuture<'static, Output>>,
-    scope: Scope,
-}
-
-impl Future for InScope {
-    type Output = Output;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Output> {
-        let InScope { future, scope } = &mut *self;
-        match future {
-            Some(future) => scope.run(|| future.as_mut().poll(context)),
-            None => Poll::Pending,
-        }
-    }
-}
-
-impl Drop for InScope {
-    fn drop(&mut self) {
-        let InScope { future, scope } = self;
-        scope.run(|| *future = None);
     }
 }
 

@@ -106,7 +106,7 @@ impl Exposition {
     }
 
     /// Shows what each group has charged beside what it has allocated, too: the [ledger](Group::ledger), as the items
-    /// `reserved`, `allocated`, `covered`, `uncovered` and `unpaid` of the statistics. The groups whose allocator owns
+    /// `reserved`, `allocated` and `unpaid` of the statistics. The groups whose allocator owns
     /// objects have them.
     ///
     /// These figures are not published, but added up: for each group that is shown a scrape visits all groups below it, and
@@ -185,11 +185,9 @@ struct LedgerItem {
     figure: fn(&Ledger) -> u64,
 }
 
-const LEDGER: [LedgerItem; 5] = [
+const LEDGER: [LedgerItem; 3] = [
     LedgerItem { name: "reserved", figure: Ledger::reserved },
     LedgerItem { name: "allocated", figure: Ledger::allocated },
-    LedgerItem { name: "covered", figure: Ledger::covered },
-    LedgerItem { name: "uncovered", figure: Ledger::uncovered },
     LedgerItem { name: "unpaid", figure: Ledger::unpaid },
 ];
 

@@ -66,9 +66,6 @@ impl Table<'_> {
                 self.column(head, |row| Bytes(figure(&row.ledger)).to_string())
             };
             columns.extend([figure("reserved", Ledger::reserved), figure("allocated", Ledger::allocated)]);
-            if any(|row| row.ledger.covered() > 0 || row.ledger.unpaid() > 0) {
-                columns.extend([figure("covered", Ledger::covered), figure("uncovered", Ledger::uncovered)]);
-            }
             if any(|row| row.ledger.unpaid() > 0) {
                 columns.push(figure("unpaid", Ledger::unpaid));
             }
@@ -90,7 +87,7 @@ impl fmt::Display for Table<'_> {
 
         let mut columns = self.figures();
         let width = |columns: &[Column]| columns.iter().map(|column| column.width).sum::<usize>();
-        for spare in ["low", "high", "max", "%max", "covered"] {
+        for spare in ["low", "high", "max", "%max"] {
             if width(&columns) + path_longest.min(PATH_LEAST) + events_least > WIDTH {
                 columns.retain(|column| column.head != spare);
             }

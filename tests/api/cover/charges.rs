@@ -1,174 +1,233 @@
-use memcg::{Charge, Limits};
+use memcg::{Bytes, Charge, ChargeError, Group, Limits};
 
-use super::{Object, assert_figures, assert_verified, charged, group, runtime};
+use super::{Object, assert_figures, assert_verified, covering, group, runtime};
 
 #[test]
-fn a_covered_object_is_paid_once_and_frees_nothing() {
-    let (runtime, query, charge) = charged();
-    let object = charge.cover(|| Object::new(60));
-    assert!(object.owner.is_covered());
-    assert_figures(&query, [100, 100, 60, 0, 0]);
-    let owned = query.run(|| Object::new(7));
-    assert!(!owned.owner.is_covered());
-    assert_figures(&query, [107, 100, 60, 7, 0]);
+fn usage_is_the_larger_of_reserved_and_allocated() {
+    let runtime = runtime();
+    let query = covering(&runtime.root(), "q");
+    let mut charge = query.try_charge(100).unwrap();
+    let mut object = Object::of(&query, 60);
+    assert_figures(&query, [100, 100, 60, 0]);
+    object.grow(70);
+    assert_figures(&query, [130, 100, 130, 30]);
+    charge.grow(10);
+    assert_figures(&query, [130, 110, 130, 20]);
+    charge.try_grow(40).unwrap();
+    assert_figures(&query, [150, 150, 130, 0]);
+    assert_eq!(charge.shrink(40), 40);
     std::thread::spawn(move || drop(object)).join().unwrap();
-    assert_figures(&query, [107, 100, 0, 7, 0]);
-    drop((charge, owned));
-    assert_figures(&query, [0; 5]);
+    assert_figures(&query, [110, 110, 0, 0]);
+    drop(charge);
+    assert_figures(&query, [0; 4]);
     assert_verified(&runtime);
 }
 
 #[test]
-fn what_a_charge_does_not_hold_is_forced_and_goes_back() {
+fn a_group_that_has_not_asked_has_the_sum() {
     let runtime = runtime();
-    let query = runtime.root().create("q", Limits::new().max(200)).unwrap();
-    let mut charge = query.try_charge(100).unwrap();
-    let mut object = charge.cover(|| Object::new(250));
-    query.flush();
-    assert_figures(&query, [250, 100, 250, 0, 150]);
-    assert_eq!(query.forced(), 50);
+    let query = group(&runtime, "q");
+    assert!(!query.limits().cover_allocations);
+    let (charge, object) = (query.try_charge(100).unwrap(), Object::of(&query, 60));
+    assert_figures(&query, [160, 100, 60, 0]);
+    drop((charge, object));
+    assert_verified(&runtime);
+}
+
+#[test]
+fn what_is_not_reserved_is_forced_and_goes_back() {
+    let runtime = runtime();
+    let query = runtime.root().create("q", Limits::new().max(200).cover_allocations()).unwrap();
+    let charge = query.try_charge(100).unwrap();
+    let mut object = Object::of(&query, 250);
+    assert_eq!((query.live(), query.forced(), query.ledger().unpaid()), (250, 50, 150));
     assert!(query.check().is_err(), "above max");
     object.shrink(100);
-    assert_figures(&query, [150, 100, 150, 0, 50]);
-    charge.grow(30);
-    assert_figures(&query, [150, 130, 150, 0, 20]);
-    charge.try_grow(40).unwrap();
-    assert_figures(&query, [170, 170, 150, 0, 0]);
-    object.grow(30);
-    assert_figures(&query, [180, 170, 180, 0, 10]);
     assert!(query.check().is_ok());
-    drop(charge);
-    assert_eq!(query.live(), 180, "nothing was given back before");
+    // 50 of these are unpaid, and 50 fit.
+    let more = query.try_charge(100).unwrap();
+    assert_figures(&query, [200, 200, 150, 0]);
+    assert!(query.try_charge(1).is_err());
+    drop((charge, more));
+    assert_figures(&query, [150, 0, 150, 150]);
     drop(object);
-    assert_eq!(query.live(), 0, "and all at once, in debt");
+    assert_figures(&query, [0; 4]);
     assert_verified(&runtime);
 }
 
 #[test]
-fn a_charge_that_goes_first_leaves_what_is_covered() {
+fn a_charge_that_goes_first_leaves_what_is_allocated() {
     let runtime = runtime();
-    let query = runtime.root().create("q", Limits::new().max(100)).unwrap();
+    let query = runtime.root().create("q", Limits::new().max(100).cover_allocations()).unwrap();
     let charge = query.try_charge(100).unwrap();
-    let object = charge.cover(|| Object::new(40));
+    let object = Object::of(&query, 40);
     drop(charge);
     assert_eq!((query.live(), query.forced(), query.peak()), (40, 0, 100), "never forced, never missing");
-    assert_eq!(query.try_charge(61).unwrap_err().to_string().split(':').next(), Some("/q refused 61 B for /q"));
-    let rest = query.try_charge(60).unwrap();
-    drop((object, rest));
-    assert_figures(&query, [0; 5]);
+    assert_eq!(query.try_charge(101).unwrap_err().to_string().split(':').next(), Some("/q refused 101 B for /q"));
+    let all = query.try_charge(100).unwrap();
+    assert_figures(&query, [100, 100, 40, 0]);
+    drop((object, all));
+    assert_figures(&query, [0; 4]);
     assert_verified(&runtime);
 }
 
 #[test]
-fn parts_of_a_covering_charge_cover() {
-    let (runtime, query, mut charge) = charged();
-    let object = charge.cover(|| Object::new(80));
+fn parts_of_a_charge() {
+    let runtime = runtime();
+    let query = covering(&runtime.root(), "q");
+    let object = Object::of(&query, 80);
+    let mut charge = query.try_charge(100).unwrap();
     let part = charge.split(30).unwrap();
-    assert_figures(&query, [100, 100, 80, 0, 0]);
+    assert_figures(&query, [100, 100, 80, 0]);
     drop(part);
-    assert_figures(&query, [80, 70, 80, 0, 10]);
+    assert_figures(&query, [80, 70, 80, 10]);
     let whole = charge.take();
     assert_eq!((charge.bytes(), whole.bytes()), (0, 70));
-    drop(charge);
-    assert_figures(&query, [80, 70, 80, 0, 10]);
     let mut other = query.try_charge(50).unwrap();
-    assert_eq!(query.ledger().covering(), 70, "a charge that has covered nothing pays for nothing");
     other.merge(whole).unwrap();
-    assert_eq!((other.bytes(), query.ledger().covering()), (120, 120));
-    assert_figures(&query, [120, 120, 80, 0, 0]);
-    let mut empty = query.charge(0);
-    empty.merge(other).unwrap();
-    assert_eq!((empty.bytes(), query.ledger().covering()), (120, 120));
-    assert_eq!(empty.shrink(100), 100);
-    assert_figures(&query, [80, 20, 80, 0, 60]);
-    empty.resize(90).unwrap();
-    assert_figures(&query, [90, 90, 80, 0, 0]);
-    empty.resize(0).unwrap();
-    assert_figures(&query, [80, 0, 80, 0, 80]);
-    drop((empty, object));
-    assert_figures(&query, [0; 5]);
+    assert_figures(&query, [120, 120, 80, 0]);
+    other.resize(0).unwrap();
+    assert_figures(&query, [80, 0, 80, 80]);
+    drop((charge, other, object));
+    assert_figures(&query, [0; 4]);
     assert_verified(&runtime);
 }
 
+/// Each way to charge and to give back.
 #[test]
-fn merging_two_covering_charges_counts_neither_twice() {
+fn each_verb_reserves() {
     let runtime = runtime();
-    let query = group(&runtime, "q");
-    let mut both = [10, 20].map(|bytes| query.try_charge(bytes).unwrap());
-    both.iter().for_each(|charge| charge.cover(|| {}));
-    let [one, two] = &mut both;
-    one.merge(two.take()).unwrap();
-    assert_eq!((one.bytes(), query.ledger().covering()), (30, 30));
-    two.merge(one.take()).unwrap();
-    assert_eq!((two.bytes(), query.ledger().covering()), (30, 30));
-    drop(both);
-    assert_eq!((query.ledger().covering(), query.live()), (0, 0));
+    let query = runtime.root().create("q", Limits::new().max(1_000).cover_allocations()).unwrap();
+    let object = Object::of(&query, 10);
+    let charge: [fn(&Group) -> Charge; 7] = [
+        |group| group.try_charge(7).unwrap(),
+        |group| group.charge(7),
+        |group| group.try_charge_now(7).unwrap(),
+        |group| group.try_charge_or_start(7).unwrap(),
+        |group| group.charge_if_room(7).unwrap(),
+        |group| group.try_charge_undelayed(7).map(|(charge, _)| charge).unwrap(),
+        |group| group.charge_timeout(7, std::time::Duration::ZERO).unwrap(),
+    ];
+    let held: Vec<Charge> = charge.iter().map(|charge| charge(&query)).collect();
+    assert_figures(&query, [49, 49, 10, 0]);
+    query.try_charge_raw(7).unwrap();
+    query.try_charge_raw_now(7).unwrap();
+    query.try_charge_raw_or_start(7).unwrap();
+    assert!(query.charge_raw_if_room(7) && !query.charge_raw_if_room(1_000));
+    assert_eq!(query.charge_raw(7), 7);
+    assert_figures(&query, [84, 84, 10, 0]);
+    assert_verified(&runtime);
+    query.uncharge(35);
+    drop(held);
+    assert_figures(&query, [10, 0, 10, 10]);
+    let empty = query.try_charge(0).unwrap();
+    assert!(query.charge_raw_if_room(0));
+    drop((object, empty));
+    assert_figures(&query, [0; 4]);
     assert_verified(&runtime);
 }
 
+/// Nothing that others hold goes with it, and no later charge is free.
 #[test]
-fn a_moved_charge_leaves_the_objects_where_they_are() {
+fn more_is_given_back_than_was_reserved() {
     let runtime = runtime();
-    let [from, to] = ["from", "to"].map(|name| group(&runtime, name));
-    let mut charge = from.try_charge(100).unwrap();
-    let object = charge.cover(|| Object::new(60));
-    charge.transfer(&to).unwrap();
-    assert_figures(&from, [60, 0, 60, 0, 60]);
-    assert_figures(&to, [100, 100, 0, 0, 0]);
-    let theirs = charge.cover(|| Object::new(30));
-    assert_figures(&to, [100, 100, 30, 0, 0]);
-    charge.transfer(&from).unwrap();
-    assert_figures(&from, [100, 100, 60, 0, 0]);
-    assert_figures(&to, [30, 0, 30, 0, 30]);
-    drop((charge, object, theirs));
-    assert_figures(&runtime.root(), [0; 5]);
-    assert_verified(&runtime);
-}
-
-#[test]
-#[allow(unsafe_code)]
-fn a_charge_without_its_guard_covers_no_longer() {
-    let (runtime, query, charge) = charged();
-    let object = charge.cover(|| Object::new(60));
-    let (word, bytes) = charge.into_raw();
-    assert_figures(&query, [160, 100, 60, 0, 60]);
-    // SAFETY: from `into_raw`, once.
-    let charge = unsafe { Charge::from_raw(word, bytes) };
-    assert_eq!((charge.bytes(), query.ledger().covering()), (100, 0));
-    charge.cover(|| {});
-    assert_figures(&query, [100, 100, 60, 0, 0]);
-    drop((object, charge));
-    assert_figures(&query, [0; 5]);
-
-    let leaked = query.try_charge(10).unwrap();
-    leaked.cover(|| {});
-    assert_eq!((leaked.forget(), query.ledger().covering()), (10, 10), "it pays for ever");
-    assert_verified(&runtime);
-}
-
-#[test]
-fn two_covers_of_one_charge_count_it_once() {
-    let (_runtime, query, charge) = charged();
-    std::thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| charge.cover(|| drop(Object::new(10))));
-        }
-    });
-    assert_eq!(query.ledger().covering(), 100);
-    assert_figures(&query, [100, 100, 0, 0, 0]);
-}
-
-#[test]
-fn a_charge_of_a_counter_beside_memory_covers_nothing() {
-    let mut builder = memcg::Runtime::builder();
-    let spill = builder.counter("spill").independent();
-    let runtime = builder.build().unwrap();
-    let query = group(&runtime, "q");
-    let charge = query.try_charge_counter(spill, 100).unwrap();
-    let object = charge.cover(|| Object::new(60));
-    assert!(!object.owner.is_covered());
-    assert_figures(&query, [60, 0, 0, 60, 0]);
+    let query = covering(&runtime.root(), "q");
+    let object = Object::of(&query, 60);
+    query.charge_raw(20);
+    query.uncharge(50); // a bug
+    assert_figures(&query, [60, 0, 60, 60]);
+    assert_eq!(runtime.counts().underflows, 1);
+    assert!(runtime.verify().to_string().ends_with("/q: 30 uncharged that were never charged"));
+    let charge = query.try_charge(70).unwrap();
+    assert_figures(&query, [70, 70, 60, 0]);
     drop((charge, object));
-    assert_figures(&query, [0; 5]);
+    assert_figures(&query, [0; 4]);
+}
+
+#[test]
+fn an_object_that_outlives_its_charge_is_none_of_the_next_one() {
+    let runtime = runtime();
+    let query = covering(&runtime.root(), "q");
+    let objects: Vec<Object> = (0..10)
+        .map(|_| {
+            let _charge = query.try_charge(5).unwrap();
+            Object::of(&query, 5)
+        })
+        .collect();
+    assert_figures(&query, [50, 0, 50, 50]);
+    drop(objects);
+    assert_figures(&query, [0; 4]);
+    assert_verified(&runtime);
+}
+
+#[test]
+fn a_charge_becomes_raw_and_a_guard_again() {
+    let runtime = runtime();
+    let query = covering(&runtime.root(), "q");
+    let object = Object::of(&query, 60);
+    let (word, bytes) = query.try_charge(100).unwrap().into_raw();
+    assert_figures(&query, [100, 100, 60, 0]);
+    // SAFETY: from `into_raw`, once.
+    #[allow(unsafe_code)]
+    let charge = unsafe { Charge::from_raw(word, bytes) };
+    drop((charge, object));
+    assert_figures(&query, [0; 4]);
+    assert_verified(&runtime);
+}
+
+/// A charge that is refused, cancelled, or lost in a panic leaves nothing.
+#[test]
+fn what_is_not_charged_leaves_nothing() {
+    let runtime = runtime();
+    let tenant = runtime.root().create("t", Limits::new().max(100)).unwrap();
+    let query = covering(&tenant, "q");
+    let operator = query.create("op", Limits::new().max(80)).unwrap();
+    let object = Object::of(&query, 30);
+    assert!(matches!(operator.try_charge(81), Err(ChargeError::Limit(_))));
+    assert!(matches!(query.try_charge(101), Err(ChargeError::Limit(_))));
+    assert_figures(&query, [30, 0, 30, 30]);
+    assert_figures(&operator, [0; 4]);
+    let beside = tenant.try_charge(60).unwrap();
+    assert!(matches!(operator.try_charge(50), Err(ChargeError::Limit(_))), "refused at the tenant");
+    assert_figures(&operator, [0; 4]);
+    // A future that waits, and is dropped.
+    let mut waits = Box::pin(operator.charge_async(50));
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(waits.as_mut().poll(&mut context).is_pending());
+    drop(waits);
+    assert_figures(&operator, [0; 4]);
+    // One that is granted, and is dropped before its next poll.
+    let mut waits = Box::pin(operator.charge_async(50));
+    assert!(waits.as_mut().poll(&mut context).is_pending());
+    drop(beside);
+    assert_eq!((operator.live(), query.live(), tenant.live()), (50, 50, 50));
+    drop(waits);
+    assert_figures(&query, [30, 0, 30, 30]);
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let _charge = operator.try_charge(50).unwrap();
+        operator.run(|| {
+            let _object = Object::new(70);
+            panic!("the work fails");
+        })
+    }));
+    assert!(panicked.is_err());
+    assert_figures(&tenant, [30, 0, 30, 30]);
+    drop(object);
+    assert_figures(&tenant, [0; 4]);
+    assert_verified(&runtime);
+}
+
+#[test]
+fn a_max_that_is_set_below_usage() {
+    let runtime = runtime();
+    let query = covering(&runtime.root(), "q");
+    let (charge, object) = (query.try_charge(100).unwrap(), Object::of(&query, 60));
+    query.set_max(80).unwrap();
+    assert_eq!(query.forced(), 20, "100 are reserved");
+    drop(charge);
+    assert_eq!((query.live(), query.forced()), (60, 0));
+    assert!(query.try_charge(81).is_err());
+    assert_eq!(query.try_charge(Bytes(80)).unwrap().bytes(), 80);
+    drop(object);
     assert_verified(&runtime);
 }

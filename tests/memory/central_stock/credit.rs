@@ -154,27 +154,6 @@ fn a_charge_of_another_counter_is_dropped() {
 }
 
 #[test]
-#[allow(unsafe_code)]
-fn a_covering_charge_is_dropped() {
-    let scene = Scene::with_credit(600);
-    let charge = take(&scene.stock, 300);
-    let object = charge.cover(|| Owner::charge(80));
-    assert_eq!((scene.queue.live(), scene.queue.ledger().covered()), (300, 80));
-    scene.stock.give_back(charge);
-    assert_eq!((scene.queue.ledger().covered(), scene.queue.ledger().unpaid()), (80, 80), "the object is there still");
-    assert_eq!(scene.figures(), [380, 80, 380, 80, 300]);
-    // SAFETY: it is of `Owner::charge`, and given back once.
-    unsafe { object.uncharge(80) };
-    assert_eq!(scene.figures(), [300, 0, 300, 0, 300]);
-    // Nothing is covered: it goes as a whole.
-    let charge = take(&scene.stock, 300);
-    charge.cover(|| ());
-    scene.stock.give_back(charge);
-    assert_eq!(scene.figures(), [0; 5]);
-    scene.end();
-}
-
-#[test]
 fn a_charge_of_no_bytes_holds_the_group() {
     let scene = Scene::with_credit(600);
     let empty = take(&scene.stock, 0);

@@ -1,0 +1,116 @@
+//! Spare: one word of a group that covers, which tells what the larger of its two sums moves by. `cover.md` is the protocol.
+//!
+//! Edge: E49 (usage rises, then spare moves/spare moves, then usage falls).
+
+use crate::sync::stat_atomic::AtomicU64 as StatU64;
+use crate::sync::{AtomicI64, Ordering};
+
+/// Whether what is reserved pays for what is allocated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Covers {
+    No,
+    /// The counter above does not.
+    Top,
+    /// The counter above does, too.
+    Below,
+}
+
+/// What a covering counter has beside its usage.
+#[derive(Default)]
+pub(crate) struct Cover {
+    /// Reserved less allocated, of the subtree. Below zero: so many bytes are unpaid.
+    spare: AtomicI64,
+    pub(super) reserved: StatU64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Reserved,
+    /// By an allocator, or credit for it.
+    Allocated,
+}
+
+/// What the larger of the two sums has above what is allocated.
+pub(super) fn above_zero(spare: i64) -> u64 {
+    spare.max(0).cast_unsigned()
+}
+
+impl Side {
+    /// Spare once `n` bytes have come, and what the larger sum rises by.
+    pub(super) fn come(self, spare: i64, n: u64) -> (i64, u64) {
+        match self {
+            Side::Reserved => {
+                let next = spare.wrapping_add(n.cast_signed());
+                (next, above_zero(next) - above_zero(spare))
+            }
+            Side::Allocated => {
+                let next = spare.wrapping_sub(n.cast_signed());
+                (next, n - (above_zero(spare) - above_zero(next)))
+            }
+        }
+    }
+
+    /// What the larger sum falls by where spare was that, and `n` bytes go.
+    pub(super) fn fall(self, spare: i64, n: u64) -> u64 {
+        match self {
+            Side::Reserved => above_zero(spare) - above_zero(spare.wrapping_sub(n.cast_signed())),
+            Side::Allocated => n - (above_zero(spare.wrapping_add(n.cast_signed())) - above_zero(spare)),
+        }
+    }
+}
+
+impl Cover {
+    /// Bytes that are reserved in the subtree.
+    pub(crate) fn reserved(&self) -> u64 {
+        self.reserved.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn spare(&self) -> i64 {
+        // SeqCst (E25): a thread that waits for room reads it after its mark.
+        self.spare.load(Ordering::SeqCst)
+    }
+
+    /// What is allocated beyond what is reserved, with credit.
+    pub(crate) fn unpaid(&self) -> u64 {
+        self.spare().min(0).unsigned_abs()
+    }
+
+    /// Moves spare for `n` bytes that come, after `charge` has raised usage by what the larger sum rises by. It may have
+    /// raised usage further. Returns what the sum has risen by.
+    pub(super) fn come<E>(&self, n: u64, side: Side, mut charge: impl FnMut(u64) -> Result<(), E>) -> Result<u64, E> {
+        let mut charged = 0;
+        // Acquire (E49): what made spare is charged.
+        let mut spare = self.spare.load(Ordering::Acquire);
+        loop {
+            let (next, rise) = side.come(spare, n);
+            // Mutation: e49-spare-moves-before-the-charge
+            if rise > charged {
+                charge(rise - charged)?;
+                charged = rise;
+            }
+            // SeqCst (E49): after usage has risen; pairs with `go`. E25: before the mark of a waiter is read.
+            // Mutation: e49-spare-moves-before-the-charge
+            // Mutation: e49-spare-moves-whatever-it-was
+            match self.spare.compare_exchange(spare, next, Ordering::SeqCst, Ordering::Acquire) {
+                Ok(_) => return Ok(rise),
+                Err(now) => spare = now,
+            }
+        }
+    }
+
+    /// Moves spare for `n` bytes that go. Returns what the larger sum falls by: the caller uncharges it.
+    pub(super) fn go(&self, n: u64, side: Side) -> u64 {
+        // SeqCst (E49): before usage falls, and after it has risen for what made spare; pairs with `come`. E25: as there.
+        let spare = match side {
+            Side::Reserved => self.spare.fetch_sub(n.cast_signed(), Ordering::SeqCst),
+            Side::Allocated => self.spare.fetch_add(n.cast_signed(), Ordering::SeqCst),
+        };
+        side.fall(spare, n)
+    }
+
+    /// Takes up to `n` of what is reserved. Returns how many.
+    pub(super) fn take_reserved(&self, n: u64) -> u64 {
+        let less = |reserved: u64| Some(reserved.saturating_sub(n));
+        self.reserved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).map_or(0, |reserved| reserved.min(n))
+    }
+}
