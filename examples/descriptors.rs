@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::Path;
 
-use memcg::{ChargeError, ChargeSet, Counter, Group, Limit, Limits, Runtime};
+use memcg::{Charge, ChargeError, Counter, Group, Limit, Limits, Runtime};
 
 const BUFFER: usize = 16 * 1024;
 
@@ -31,7 +31,7 @@ struct Files {
 /// An open file. It is closed first and uncharged then: fields are dropped in their order.
 struct TenantFile {
     reader: BufReader<File>,
-    _charges: ChargeSet,
+    _charges: [Charge; 2],
 }
 
 // ANCHOR: files

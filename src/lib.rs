@@ -23,7 +23,7 @@
 //! | build a tree | [`Runtime`], [`RuntimeBuilder`]; [`Group`], [`GroupScope`] for one query or request; [`GroupName`], [`GroupId`] |
 //! | say what a group may hold | [`Limits`], [`Limit`], [`Percent`], [`Bytes`] |
 //! | say whose work runs | [`Group::run`], [`Group::enter`] ([`EnterGuard`]); [`InGroup`] for futures ([`Grouped`]); [`Group::checkpoint`] stops it ([`Checkpoint`]) |
-//! | charge | [`Charge`]; [`ChargeFuture`] waits in async code; [`ChargeSet`] and [`Counter`] for counters beside memory; [`OnExhausted`] |
+//! | charge | [`Charge`]; [`ChargeFuture`] waits in async code; [`Counter`] for counters beside memory; [`OnExhausted`] |
 //! | learn why not | [`ChargeError`], [`OverLimitError`], [`Diagnosis`] |
 //! | give memory back under pressure | [`Reclaim`], [`ReclaimContext`], [`Priority`], [`Later`], [`ReclaimReport`]; [`OomPolicy`], [`Cancel`] |
 //! | be told | [`Events`], [`Event`], [`EventFuture`], [`Happened`]; a [`Registration`] keeps what is registered; [`Incident`] is one of the last refusals and victims |
@@ -31,7 +31,7 @@
 //! | pay for allocations from charges | [`Limits::cover_allocations`]; [`Ledger`] shows both beside each other |
 //! | look at all groups | [`Snapshot`], [`SnapshotRow`], [`CounterRow`] |
 //! | count and read | [`Stat`], [`Item`], [`Unit`], [`Stats`], [`Freshness`]; [`Counts`], [`PeakWindow`] |
-//! | count without groups | [`PageCounter`], [`CounterConfig`], [`CounterSet`]; [`GroupCounter`] is that of a group |
+//! | count without groups | [`PageCounter`], [`CounterConfig`]; [`GroupCounter`] is that of a group |
 //! | place memory on nodes | module [`kmem`] |
 //! | look inside, or choose the barrier | module [`expert`] |
 //!
@@ -84,14 +84,13 @@ mod tests;
 mod tests;
 
 pub use counter::config::{CounterConfig, Pressure};
-pub use error::{CounterChargeError, CounterId, CounterLimitError, SetChargeError};
+pub use error::{CounterChargeError, CounterId, CounterLimitError};
 pub use group::{
-    CentralStock, Charge, ChargeError, ChargeFuture, ChargeSet, Checkpoint, ContradictionError, Counter, CounterRow,
-    CreateError, Diagnosis, EnterGuard, EventFuture, Events, Group, GroupCounter, GroupId, GroupPressure, GroupScope,
-    Grouped, InGroup, Ledger, LimitError, Limits, MergeError, NameError, OfflineError, OverLimitError, PressureShare,
+    CentralStock, Charge, ChargeError, ChargeFuture, Checkpoint, ContradictionError, Counter, CounterRow, CreateError,
+    Diagnosis, EnterGuard, EventFuture, Events, Group, GroupCounter, GroupId, GroupPressure, GroupScope, Grouped,
+    InGroup, Ledger, LimitError, Limits, MergeError, NameError, OfflineError, OverLimitError, PressureShare,
     ReclaimError, Registration, Snapshot, SnapshotRow, SplitError,
 };
-pub use page_counter::set::{CounterSet, SetStock};
 pub use page_counter::{Counts, PageCounter, PeakWindow};
 pub use pressure::exhausted::{OnExhausted, ParseOnExhaustedError};
 pub use reclaim::report::ReclaimReport;

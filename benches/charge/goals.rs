@@ -9,8 +9,8 @@ use memcg_bench_rows::{Goals, Measured};
 const COUNTER_MAX: f64 = 0.7;
 const GROUP_MAX: f64 = 0.75;
 
-/// Two counters with one stock, to one.
-const SHARED_MAX: f64 = 1.25;
+/// A set, to a raw pair of each of its counters.
+const SET_MAX: f64 = 1.5;
 
 /// A pair from the stock, to the bare slot; a charge without stock, to the bare walk; a forced charge above max, to one
 /// that fits.
@@ -121,7 +121,9 @@ fn limit(goals: &mut Goals) {
     }
     goals.ratio("counter/cross_thread_free/depth4", "counter/no_stock/depth4/threads2", 0.1);
     for threads in [1, 2] {
-        let of = |counters: usize| format!("counter/set/shared/counters{counters}/threads{threads}");
-        goals.ratio(&of(2), &of(1), SHARED_MAX);
+        for counters in [1_u32, 2, 4] {
+            let set = format!("charge/set/counters{counters}/threads{threads}");
+            goals.ratio(&set, &format!("charge/set/raw_pair/threads{threads}"), SET_MAX * f64::from(counters));
+        }
     }
 }

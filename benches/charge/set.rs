@@ -1,11 +1,11 @@
-//! `counter/set/…`, and `charge/set/…` for groups: counters charged together, each with a stock of its own or with one.
+//! `charge/set/…`: counters of a group charged together, each with a stock of its own, beside a charge and an uncharge of
+//! one counter: a raw pair.
 
 #![cfg(not(loom))]
 
 use std::hint::black_box;
-use std::sync::Arc;
 
-use memcg::{Counter, CounterConfig, CounterSet, Group, Limits, Runtime, SetStock};
+use memcg::{Counter, Group, Limits, Runtime};
 
 use crate::common::rows::Rows;
 use crate::common::team::Team;
@@ -14,66 +14,43 @@ use crate::common::team::Team;
 const TOUCHES: u64 = 1_000;
 
 pub(crate) fn rows(rows: &mut Rows) {
-    for (name, stock) in [("independent", SetStock::Independent), ("shared", SetStock::Shared)] {
-        for counters in [1, 2, 4] {
-            for threads in [1, 2] {
-                let id = format!("counter/set/{name}/counters{counters}/threads{threads}");
-                rows.wall(&id, || team(stock, counters, threads));
-            }
-        }
-    }
-    // The same of a group: memory, and counters beside it. One counter is memory alone.
-    for (name, shared) in [("independent", false), ("shared", true)] {
-        for counters in [1, 2, 4] {
-            for threads in [1, 2] {
-                let id = format!("charge/set/{name}/counters{counters}/threads{threads}");
-                rows.wall(&id, || group_team(shared, counters, threads));
-            }
-        }
+    for threads in [1, 2] {
+        rows.wall(&format!("charge/set/raw_pair/threads{threads}"), || team(threads, raw_pairs));
+        // One counter is memory alone.
+        rows.wall(&format!("charge/set/counters1/threads{threads}"), || team(threads, sets::<1>));
+        rows.wall(&format!("charge/set/counters2/threads{threads}"), || team(threads, sets::<2>));
+        rows.wall(&format!("charge/set/counters4/threads{threads}"), || team(threads, sets::<4>));
     }
 }
 
-/// Each thread has a handle of its own on a child of the root.
-fn group_team(shared: bool, counters: usize, threads: usize) -> Team {
+/// Each thread has a handle of its own on a child of the root. `pairs` charges memory, and counters beside it.
+fn team<const N: usize>(threads: usize, pairs: fn(&Group, &[(Counter, u64); N], u64)) -> Team {
     let mut builder = Runtime::builder();
-    let mut declare = |number: usize| {
-        let name = format!("counter {number}");
-        let counter = builder.counter(&name);
-        if shared { counter.shared() } else { counter.independent() }
-    };
-    let declared: Vec<Counter> = (1..counters).map(&mut declare).collect();
+    let amounts = std::array::from_fn(|number| match number {
+        0 => (Counter::MEMORY, 1),
+        further => (builder.counter(&format!("counter {further}")).independent(), 1),
+    });
     let runtime = builder.build().expect("nothing is asked for that cannot be had");
     let group = runtime.root().create("below", Limits::new()).expect("a free name in a group that is");
-    let amounts: Vec<(Counter, u64)> = [Counter::MEMORY].into_iter().chain(declared).map(|of| (of, 1)).collect();
     Team::new(threads, move |station| {
         // Groups go offline with their runtime.
         let _kept = &runtime;
-        let (group, amounts) = (group.clone(), amounts.clone());
-        group_pairs(&group, &amounts, TOUCHES);
-        station.serve(|iters| group_pairs(&group, &amounts, iters));
+        let group = group.clone();
+        pairs(&group, &amounts, TOUCHES);
+        station.serve(|iters| pairs(&group, &amounts, iters));
     })
 }
 
-fn group_pairs(group: &Group, amounts: &[(Counter, u64)], times: u64) {
+fn sets<const N: usize>(group: &Group, amounts: &[(Counter, u64); N], times: u64) {
     for _ in 0..times {
         drop(group.try_charge_set(black_box(amounts)).expect("no limit is set"));
     }
 }
 
-/// Two levels, as the other rows of groups.
-fn team(stock: SetStock, counters: usize, threads: usize) -> Team {
-    let root = CounterSet::root(vec![CounterConfig::new(); counters], stock);
-    let set = Arc::new(root.child());
-    Team::new(threads, move |station| {
-        pairs(&set, TOUCHES);
-        station.serve(|iters| pairs(&set, iters));
-    })
-}
-
-fn pairs(set: &CounterSet, times: u64) {
+fn raw_pairs(group: &Group, _: &[(Counter, u64); 1], times: u64) {
     for _ in 0..times {
         let n = black_box(1);
-        set.try_charge(n).expect("no limit is set");
-        set.uncharge(n);
+        group.try_charge_raw(n).expect("no limit is set");
+        group.uncharge(n);
     }
 }

@@ -13,8 +13,8 @@ use std::time::Instant;
 use clap::{Parser, ValueEnum};
 use memcg::allocator::Owner;
 use memcg::{
-    Bytes, Charge, ChargeError, ChargeSet, Counter, CounterChargeError, CounterConfig, Group, Grouped, InGroup,
-    PageCounter, Runtime, Stat,
+    Bytes, Charge, ChargeError, Counter, CounterChargeError, CounterConfig, Group, Grouped, InGroup, PageCounter,
+    Runtime, Stat,
 };
 use memcg_bench_rows::{Bench, Choice, Chosen, Progress, parse};
 
@@ -38,12 +38,10 @@ const OWNED_PAIR_INSTRUCTIONS_MAX: f64 = 56.0;
 /// An object of an allocator that grows by a byte and shrinks by it: 48, of which a `realloc` runs the half.
 const OWNED_GROWTH_INSTRUCTIONS_MAX: f64 = 53.0;
 
-/// A set of charges and its drop: 201 for memory alone, 369 for two counters with a stock each, 132 and 148 for two and
-/// three counters that share one.
+/// A set of charges and its drop: SETONE for memory alone, SETTWO and SETFOUR for two and four counters.
 const SET_INSTRUCTIONS_MAX: f64 = 222.0;
-const SEPARATE_SET_INSTRUCTIONS_MAX: f64 = 406.0;
-const SHARED_SET_INSTRUCTIONS_MAX: f64 = 146.0;
-const SHARED_SET_OF_3_INSTRUCTIONS_MAX: f64 = 163.0;
+const SET_OF_TWO_INSTRUCTIONS_MAX: f64 = 406.0;
+const SET_OF_FOUR_INSTRUCTIONS_MAX: f64 = 812.0;
 
 /// A poll of a future in a group, beside one of the same future without: at most half of a pair without a guard.
 const SWITCH_INSTRUCTIONS_MAX: f64 = 22.0;
@@ -81,9 +79,8 @@ enum Run {
     OwnedPairs,
     OwnedGrowths,
     Sets,
-    SeparateSets,
-    SharedSets,
-    SharedSetsOfThree,
+    SetsOfTwo,
+    SetsOfFour,
     StatAdds,
     Switches,
     Polls,
@@ -101,7 +98,9 @@ impl Run {
             Run::DynPairs => "memcg_probe_dyn_pairs",
             Run::OwnedPairs => "memcg_probe_owner_pairs",
             Run::OwnedGrowths => "memcg_probe_owner_growths",
-            Run::Sets | Run::SeparateSets | Run::SharedSets | Run::SharedSetsOfThree => "memcg_probe_sets",
+            Run::Sets => "memcg_probe_sets",
+            Run::SetsOfTwo => "memcg_probe_sets_of_two",
+            Run::SetsOfFour => "memcg_probe_sets_of_four",
             Run::StatAdds => "memcg_probe_stat_adds",
             Run::Switches => "memcg_probe_switches",
             Run::Polls => "memcg_probe_polls",
@@ -123,9 +122,8 @@ impl Run {
             Run::OwnedPairs => "owned-pairs",
             Run::OwnedGrowths => "owned-growths",
             Run::Sets => "sets",
-            Run::SeparateSets => "separate-sets",
-            Run::SharedSets => "shared-sets",
-            Run::SharedSetsOfThree => "shared-sets-of-three",
+            Run::SetsOfTwo => "sets-of-two",
+            Run::SetsOfFour => "sets-of-four",
             Run::StatAdds => "stat-adds",
             Run::Switches => "switches",
             Run::Polls => "polls",
@@ -179,17 +177,17 @@ pub(crate) fn memcg_probe_raw_uncharge(group: &Group, n: u64) {
     group.uncharge(Bytes(n));
 }
 
-/// A charge of counters that share a stock in another crate.
+/// A charge of two counters in another crate.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) fn memcg_probe_set_charge(group: &Group, amounts: &[(Counter, u64)]) -> Result<ChargeSet, ChargeError> {
+pub(crate) fn memcg_probe_set_charge(group: &Group, amounts: &[(Counter, u64); 2]) -> Result<[Charge; 2], ChargeError> {
     group.try_charge_set(amounts)
 }
 
 /// Its end.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) fn memcg_probe_set_uncharge(set: ChargeSet) {
+pub(crate) fn memcg_probe_set_uncharge(set: [Charge; 2]) {
     drop(set);
 }
 
@@ -321,30 +319,46 @@ pub(crate) fn memcg_probe_owner_growths(growths: u64) {
     unsafe { owner.uncharge(1) };
 }
 
-/// So many sets that come and go.
+/// So many sets of one counter that come and go.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) fn memcg_probe_sets(group: &Group, amounts: &[(Counter, u64)], sets: u64) {
+pub(crate) fn memcg_probe_sets(group: &Group, amounts: &[(Counter, u64); 1], sets: u64) {
+    charge_sets(group, amounts, sets);
+}
+
+/// Of two counters.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) fn memcg_probe_sets_of_two(group: &Group, amounts: &[(Counter, u64); 2], sets: u64) {
+    charge_sets(group, amounts, sets);
+}
+
+/// Of four.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) fn memcg_probe_sets_of_four(group: &Group, amounts: &[(Counter, u64); 4], sets: u64) {
+    charge_sets(group, amounts, sets);
+}
+
+#[inline(always)]
+fn charge_sets<const N: usize>(group: &Group, amounts: &[(Counter, u64); N], sets: u64) {
     for _ in 0..sets {
         drop(group.try_charge_set(black_box(amounts)).expect("no limit is set"));
     }
 }
 
-/// Sets of memory and of counters beside it, with a stock each or one for all.
-fn sets(further: usize, shared: bool, sets: u64) {
+/// Sets of memory and of counters beside it.
+fn sets<const N: usize>(charge: fn(&Group, &[(Counter, u64); N], u64)) {
     let mut builder = Runtime::builder();
-    let mut declare = |number: usize| {
-        let name = format!("c{number}");
-        let counter = builder.counter(&name);
-        if shared { counter.shared() } else { counter.independent() }
-    };
-    let declared: Vec<Counter> = (0..further).map(&mut declare).collect();
+    let amounts = std::array::from_fn(|number| match number {
+        0 => (Counter::MEMORY, 1),
+        further => (builder.counter(&format!("c{further}")).independent(), 1),
+    });
     let runtime = builder.build().expect("nothing is asked for that cannot be had");
     let group = runtime.root();
-    let amounts: Vec<(Counter, u64)> = [Counter::MEMORY].into_iter().chain(declared).map(|of| (of, 1)).collect();
     // The first touch.
-    memcg_probe_set_uncharge(memcg_probe_set_charge(&group, black_box(&amounts)).expect("no limit is set"));
-    memcg_probe_sets(&group, &amounts, sets);
+    drop(group.try_charge_set(&amounts).expect("no limit is set"));
+    charge(&group, &amounts, PAIRS);
 }
 
 /// So many adds of one event.
@@ -413,6 +427,8 @@ pub(crate) fn main() -> ExitCode {
         memcg_probe_group_uncharge(charge);
         memcg_probe_raw_charge(&group, black_box(1)).expect("no limit is set");
         memcg_probe_raw_uncharge(&group, black_box(1));
+        let both = [(Counter::MEMORY, 1); 2];
+        memcg_probe_set_uncharge(memcg_probe_set_charge(&group, black_box(&both)).expect("no limit is set"));
     }
     let mut tasks = [(); 2].map(|()| Never.in_group(&group));
     assert!(tasks.iter_mut().all(|task| memcg_probe_switch(Pin::new(task))));
@@ -429,10 +445,9 @@ pub(crate) fn main() -> ExitCode {
         Some(Run::DynPairs) => memcg_probe_dyn_pairs(&pool, PAIRS),
         Some(Run::OwnedPairs) => group.run(|| memcg_probe_owner_pairs(PAIRS)),
         Some(Run::OwnedGrowths) => group.run(|| memcg_probe_owner_growths(PAIRS)),
-        Some(Run::Sets) => sets(0, false, PAIRS),
-        Some(Run::SeparateSets) => sets(1, false, PAIRS),
-        Some(Run::SharedSets) => sets(1, true, PAIRS),
-        Some(Run::SharedSetsOfThree) => sets(2, true, PAIRS),
+        Some(Run::Sets) => sets(memcg_probe_sets),
+        Some(Run::SetsOfTwo) => sets(memcg_probe_sets_of_two),
+        Some(Run::SetsOfFour) => sets(memcg_probe_sets_of_four),
         Some(Run::StatAdds) => memcg_probe_stat_adds(&group, PAIRS),
         Some(Run::Switches) => memcg_probe_switches(&mut tasks, PAIRS),
         Some(Run::Polls) => memcg_probe_polls(&mut [Never, Never], PAIRS),
@@ -465,7 +480,7 @@ fn hold(counter: &PageCounter, choice: &Choice) -> ExitCode {
 }
 
 /// What is counted, and how many instructions it may take.
-const PATHS: [(Run, &str, f64); 13] = [
+const PATHS: [(Run, &str, f64); 12] = [
     (Run::Pairs, "one charge and one uncharge", PAIR_INSTRUCTIONS_MAX),
     (Run::GroupPairs, "one charge of a group and the drop of its guard", GROUP_PAIR_INSTRUCTIONS_MAX),
     (Run::RawPairs, "one charge of a group and its uncharge, without a guard", RAW_PAIR_INSTRUCTIONS_MAX),
@@ -473,9 +488,8 @@ const PATHS: [(Run, &str, f64); 13] = [
     (Run::OwnedPairs, "an object of an allocator that a group owns, and its free", OWNED_PAIR_INSTRUCTIONS_MAX),
     (Run::OwnedGrowths, "an object that grows, and shrinks again", OWNED_GROWTH_INSTRUCTIONS_MAX),
     (Run::Sets, "a set of one counter and its drop", SET_INSTRUCTIONS_MAX),
-    (Run::SeparateSets, "a set of two counters with a stock each", SEPARATE_SET_INSTRUCTIONS_MAX),
-    (Run::SharedSets, "a set of two counters that share a stock", SHARED_SET_INSTRUCTIONS_MAX),
-    (Run::SharedSetsOfThree, "a set of three such counters", SHARED_SET_OF_3_INSTRUCTIONS_MAX),
+    (Run::SetsOfTwo, "a set of two counters", SET_OF_TWO_INSTRUCTIONS_MAX),
+    (Run::SetsOfFour, "a set of four counters", SET_OF_FOUR_INSTRUCTIONS_MAX),
     (Run::StatAdds, "one add to a statistic", STAT_ADD_INSTRUCTIONS_MAX),
     (Run::Switches, "a poll in a group, more than without", SWITCH_INSTRUCTIONS_MAX),
     (Run::Checkpoints, "a checkpoint where nothing is wrong", CHECKPOINT_INSTRUCTIONS_MAX),

@@ -21,19 +21,6 @@ pub(crate) fn charge(group: &'static Counter, bytes: u64, missed: Consume, wait_
     try_once(group, bytes, missed).or_else(|failure| charge_refused(group, bytes, wait_for, failure))
 }
 
-/// Makes a charge to the front of a set that did not hit its stock. `None`: there is no room for it in one step, or the
-/// group is offline. The caller then charges the members one by one.
-#[cold]
-pub(crate) fn charge_front(front: &'static Counter, bytes: u64, missed: Consume) -> Option<Charged> {
-    // The counters of a group go offline in their order, and the front is the last of them.
-    // Mutation: shared-charge-looks-at-front-alone
-    if front.first().state().is_offline() {
-        front.undo_slow(bytes, missed);
-        return None;
-    }
-    try_once(front, bytes, missed).ok()
-}
-
 /// After a refusal: reclaim, victims, the line.
 #[cold]
 #[inline(never)]

@@ -117,9 +117,9 @@ fn try_open(counter: &'static Counter, stock: &CentralWord) -> bool {
     if counter.is_open_central() {
         return true;
     }
-    let most = counter.batch().min(stocks::budget_of(counter) / SHARE_OF_BUDGET);
+    let most = counter.batch().min(stocks::budget(stocks::root(counter)) / SHARE_OF_BUDGET);
     let most = u32::try_from(most).unwrap_or(u32::MAX);
-    let may = counter.incarnation().stock && most > 0;
+    let may = most > 0;
     // Without memory the counter goes without.
     if !may || stocks.central.try_reserve(1).is_err() || !stocks::reserve(counter, most.into()) {
         return false;

@@ -83,7 +83,7 @@ fn begin(counter: &Counter) -> Option<(Outside, bool)> {
     let incarnation = counter.incarnation();
     // Relaxed: a first look, there is another in transit.
     let is_open = counter.header.capacity.load(Ordering::Relaxed) > 0;
-    if is_open || incarnation.careful || !incarnation.members.is_empty() {
+    if is_open || incarnation.careful {
         return None;
     }
     let thread = Outside::this_thread()?;

@@ -39,14 +39,14 @@ pub(crate) fn audit_uncharged(counter: &Counter, block: Option<&Block>, n: u64) 
 
 #[inline(always)]
 pub(crate) fn charged_without_audit(counter: &Counter, n: u64) {
-    if counter.counts_memory() {
+    if counter.is_memory() {
         freed::note_charged(n);
     }
 }
 
 #[inline(always)]
 pub(crate) fn uncharged_without_audit(counter: &Counter, n: u64) {
-    if counter.counts_memory() {
+    if counter.is_memory() {
         freed::note_uncharged(n);
     }
 }

@@ -9,7 +9,7 @@ use crate::counter::object::tree::{Stocks, Tree};
 use crate::counter::slow_path::SlowPath;
 use crate::sync::Ordering;
 
-/// Credit below `top` that is in its usage, fronts of counter sets included.
+/// Credit below `top` that is in its usage.
 pub(crate) fn stocked(top: &Counter) -> u64 {
     let _path = SlowPath::enter();
     let tree = top.tree();
@@ -74,7 +74,7 @@ fn is_in_subtree(counter: &Counter, top: &Counter) -> bool {
 
 fn pending_below<'a>(stocks: &'a Stocks, top: &'a Counter) -> impl Iterator<Item = &'static Counter> + 'a {
     let is_below = |counter: &'static Counter| counter.path_to_root().skip(1).any(|level| ptr::eq(level, top));
-    stocks.pending_close.iter().copied().filter(move |pending| pending.charged().any(is_below))
+    stocks.pending_close.iter().copied().filter(move |pending| is_below(pending))
 }
 
 /// Credit of a counter's own stock, and of the stocks below whose nearest live ancestor it is, as far as it is in usage.
@@ -84,7 +84,7 @@ pub(crate) fn stocked_local(counter: &Counter) -> u64 {
     let stocks = tree.stocks.lock();
     let counts_here =
         |below: &'static Counter| nearest_live_ancestor(below).is_some_and(|above| ptr::eq(above, counter));
-    let pending = stocks.pending_close.iter().filter(|pending| pending.charged().any(counts_here));
+    let pending = stocks.pending_close.iter().filter(|pending| counts_here(pending));
     let mut sum = Sum::new(counter);
     sum.add(counter, credit_at(tree, counter.header.counter()));
     pending.for_each(|pending| sum.add(pending, tree.credit(pending)));
@@ -107,10 +107,10 @@ pub(crate) fn may_be_below(counter: &Counter) -> bool {
     counter.limits.open.load(Ordering::Relaxed) as u32 > 0
 }
 
-/// Credit of the stocks that sit directly on a counter.
+/// Credit of a counter's own stocks.
 pub(crate) fn credit_at(tree: &Tree, counter: &'static Counter) -> u64 {
-    let touched = |stock: &&'static Counter| stock.usage.touched.load(Ordering::Relaxed) > 0;
-    let of_threads: u64 = stocks_at(counter).filter(touched).map(|stock| tree.credit(stock)).sum();
+    let is_touched = counter.usage.touched.load(Ordering::Relaxed) > 0;
+    let of_threads = if is_touched { tree.credit(counter) } else { 0 };
     of_threads + central::credit(counter)
 }
 
@@ -129,9 +129,4 @@ pub(crate) fn online_or_above(counter: &'static Counter) -> &'static Counter {
         level = above;
     }
     level
-}
-
-/// A counter, and the front of the counter set that it is a member of.
-pub(crate) fn stocks_at(counter: &'static Counter) -> impl Iterator<Item = &'static Counter> {
-    [Some(counter), counter.front()].into_iter().flatten()
 }

@@ -149,9 +149,6 @@ impl Tree {
         }
         for counter in self.hierarchy.snapshot().subtree(level.header.counter()) {
             self.open(stocks, counter);
-            if let Some(front) = counter.front() {
-                self.open(stocks, front);
-            }
         }
     }
 
@@ -325,8 +322,8 @@ impl Tree {
         // A stock that could not be closed keeps its batch: its bound was published for it.
         let _ = self.close(&mut stocks, level, Scope::Subtree);
         for counter in self.hierarchy.snapshot().subtree(level.header.counter()) {
-            for stock in [Some(counter), counter.front()].into_iter().flatten().filter(|stock| !stock.is_open()) {
-                stock.batch.store(batch, Ordering::Relaxed);
+            if !counter.is_open() {
+                counter.batch.store(batch, Ordering::Relaxed);
             }
         }
         self.reopen(&mut stocks, level);
@@ -335,9 +332,7 @@ impl Tree {
     /// Uncharge the credit of a `parent` that has its first child. The root has no stock as long as it has children.
     pub(crate) fn after_first_child(&self, stocks: &mut Stocks, parent: &'static Counter) {
         let _ = self.close(stocks, parent, Scope::Own);
-        for stock in [Some(parent), parent.front()].into_iter().flatten() {
-            self.open_at_start(stocks, stock);
-        }
+        self.open_at_start(stocks, parent);
     }
 
     /// Open the stock of a new counter at once, where stocks never close by margin.

@@ -122,7 +122,7 @@ fn uncharge_claims(tree: &Tree, stocks: &mut Stocks) -> u64 {
     let (mut from, mut memory) = (mem::take(&mut stocks.scratch), 0);
     stocks.settle_claims(|stock, units| {
         from.push(stock);
-        memory += if stock.counts_memory() { units } else { 0 };
+        memory += if stock.is_memory() { units } else { 0 };
     });
     // Each once: the close of an unbacked one may be its end (E36).
     from.sort_unstable_by_key(|stock| stock.index);
@@ -163,7 +163,7 @@ pub(crate) fn release_own(tree: &Tree) -> u64 {
         let units = slot.take_back(u64::MAX, true);
         if units > 0 {
             let counter = header.counter();
-            memory += if counter.counts_memory() { units } else { 0 };
+            memory += if counter.is_memory() { units } else { 0 };
             // Mutation: e6-own-release-not-in-transit
             counter.uncharge_levels(units);
         }

@@ -13,30 +13,19 @@ use crate::thread::ids::next_id;
 pub(crate) struct Init {
     pub(crate) tree: OfTree,
     pub(crate) parent: Option<&'static Counter>,
-    pub(crate) members: Box<[&'static Counter]>,
     pub(crate) batch: u64,
     pub(crate) max: u64,
     pub(crate) budget: Option<u64>,
-    pub(crate) stock: bool,
     pub(crate) covers: Covers,
 }
 
 impl Init {
-    pub(crate) fn root(tree: &Arc<Tree>, config: &CounterConfig, stock: bool) -> Self {
-        Init { stock, ..Init::of(OfTree::root(tree), config) }
+    pub(crate) fn root(tree: &Arc<Tree>, config: &CounterConfig) -> Self {
+        Init::of(OfTree::root(tree), config)
     }
 
     fn of(tree: OfTree, config: &CounterConfig) -> Self {
-        Init {
-            tree,
-            parent: None,
-            members: Box::default(),
-            batch: config.batch,
-            max: config.max,
-            budget: config.budget,
-            stock: true,
-            covers: Covers::No,
-        }
+        Init { tree, parent: None, batch: config.batch, max: config.max, budget: config.budget, covers: Covers::No }
     }
 
     pub(crate) fn below(parent: &'static Counter) -> Self {
@@ -51,20 +40,14 @@ pub(crate) fn bare_tree(config: CounterConfig) -> Arc<Tree> {
     Tree::new(config, make::counter_cache(), None)
 }
 
-/// A root of this tree; a counter set has one for each member.
-pub(crate) fn root(tree: &Arc<Tree>, config: &CounterConfig, stock: bool) -> &'static Counter {
-    join(tree, Init::root(tree, config, stock))
+/// The root of this tree.
+pub(crate) fn root(tree: &Arc<Tree>, config: &CounterConfig) -> &'static Counter {
+    join(tree, Init::root(tree, config))
 }
 
 /// A counter below `parent`, with the batch of `parent`.
-pub(crate) fn child(tree: &Tree, parent: &'static Counter, stock: bool) -> &'static Counter {
-    join(tree, Init { stock, ..Init::below(parent) })
-}
-
-/// The one stock of several counters that are charged together.
-pub(crate) fn front(tree: &Arc<Tree>, members: Box<[&'static Counter]>, batch: u64) -> &'static Counter {
-    let config = CounterConfig { batch, max: u64::MAX, budget: None, ..CounterConfig::new() };
-    join(tree, Init { members, ..Init::root(tree, &config, true) })
+pub(crate) fn child(tree: &Tree, parent: &'static Counter) -> &'static Counter {
+    join(tree, Init::below(parent))
 }
 
 fn join(tree: &Tree, init: Init) -> &'static Counter {
@@ -82,8 +65,6 @@ pub(crate) fn start(tree: &Tree, counter: &'static Counter, init: Init) {
         id: CounterId(next_id()),
         tree: init.tree,
         parent: init.parent,
-        members: init.members,
-        stock: init.stock,
         covers: init.covers,
         cover: Cover::default(),
         careful: fenced || tree.audited,
@@ -96,16 +77,12 @@ pub(crate) fn start(tree: &Tree, counter: &'static Counter, init: Init) {
 /// Complete a counter that was linked, as its parent's `first` child or not. The creator's handle keeps it, even if
 /// another thread takes it offline at once.
 pub(crate) fn finish_join(tree: &Tree, group: &'static Counter, first: bool) {
-    let Incarnation { parent, members, .. } = group.incarnation();
-    if !first && tree.adaptive && members.is_empty() {
+    if !first && tree.adaptive {
         return;
     }
     let mut stocks = tree.stocks.lock();
-    if let Some(parent) = parent.filter(|_| first) {
+    if let Some(parent) = group.incarnation().parent.filter(|_| first) {
         parent.group().for_each(|counter| tree.after_first_child(&mut stocks, counter));
-    }
-    for member in members {
-        member.set_front(Some(group));
     }
     group.group().for_each(|counter| tree.open_at_start(&mut stocks, counter));
 }

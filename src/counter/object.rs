@@ -7,7 +7,7 @@ pub(crate) mod tree;
 
 use std::cell::UnsafeCell;
 use std::ops::Deref;
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 
 use crate::counter::central_word::CentralWord;
 use crate::counter::child_count::ChildCount;
@@ -107,9 +107,6 @@ pub(crate) struct Incarnation {
     pub(crate) id: CounterId,
     pub(crate) tree: OfTree,
     pub(crate) parent: Option<&'static Counter>,
-    /// The front of a counter set with shared stock charges these and is no level itself. Empty otherwise.
-    pub(crate) members: Box<[&'static Counter]>,
-    pub(crate) stock: bool,
     pub(crate) covers: Covers,
     /// Audited, or with a real fence: the hit path does not serve it.
     pub(crate) careful: bool,
@@ -163,8 +160,6 @@ pub(crate) struct Usage {
     pub(crate) peaks: Peaks,
     /// The max as it was set, while the level is only observed and `limits.max` admits every charge.
     pub(crate) observed_max: StatU64,
-    /// The front of the counter set that this counter is a member of.
-    pub(crate) front: StatPtr<Counter>,
     /// The next counter that the same thread has to release, or that an allocator has noted: a noted counter has a handle,
     /// so no thread releases it.
     pub(crate) next_to_release: AtomicPtr<Counter>,
@@ -260,7 +255,7 @@ impl Counter {
     #[allow(unsafe_code)]
     pub(crate) fn begin(&self, incarnation: Incarnation, batch: u64, max: u64) {
         debug_assert!(self.is_clean(), "a thread has written to an object in the pool");
-        let shown = if incarnation.careful || !incarnation.stock { SlotIndex::NONE } else { self.index };
+        let shown = if incarnation.careful { SlotIndex::NONE } else { self.index };
         self.header.set_index(if incarnation.covers != Covers::No { SlotIndex::NONE } else { shown });
         self.header.set_objects_index(shown);
         self.header.set_cells_index(if incarnation.fenced { SlotIndex::NONE } else { self.index });
@@ -304,7 +299,6 @@ impl Counter {
         self.kept.store(false, Ordering::Relaxed);
         self.child_count().reset();
         self.stuck.store(false, Ordering::Relaxed);
-        self.set_front(None);
         let figures = [&self.usage.touched, &self.usage.failcnt, &self.usage.underflows, &self.usage.underflowed];
         for figure in figures.into_iter().chain([&self.limits.forced_total]) {
             figure.store(0, Ordering::Relaxed);
@@ -401,22 +395,6 @@ impl Counter {
         self.position == 0
     }
 
-    /// Whether what is charged here counts as memory: memory is a member of each front.
-    pub(crate) fn counts_memory(&self) -> bool {
-        self.is_memory() || self.is_front()
-    }
-
-    /// The front of a set, which is no level itself.
-    pub(crate) fn is_front(&self) -> bool {
-        !self.incarnation().members.is_empty()
-    }
-
-    /// The counters whose usage has this counter's credit: itself, or the members of a front.
-    pub(crate) fn charged(&'static self) -> impl Iterator<Item = &'static Counter> {
-        let members = &self.incarnation().members;
-        members.iter().copied().chain(members.is_empty().then_some(self))
-    }
-
     /// The counter's key among all counters in use.
     pub(crate) fn key(&self) -> u64 {
         u64::from(self.number) << u16::BITS | u64::from(self.position)
@@ -473,17 +451,5 @@ impl Counter {
 
     pub(crate) fn is_queued(&self) -> bool {
         self.queued.load(Ordering::Relaxed)
-    }
-
-    #[inline]
-    #[allow(unsafe_code)]
-    pub(crate) fn front(&self) -> Option<&'static Counter> {
-        // SAFETY: the front itself sets and clears it under the tree's lock; objects are never freed.
-        unsafe { self.usage.front.load(Ordering::Relaxed).as_ref() }
-    }
-
-    pub(crate) fn set_front(&self, front: Option<&'static Counter>) {
-        let front = front.map_or(ptr::null(), ptr::from_ref);
-        self.usage.front.store(front.cast_mut(), Ordering::Relaxed);
     }
 }

@@ -8,7 +8,7 @@
 
 use crate::counter::handle::Handle;
 use crate::counter::object::tree::{Stocks, Tree};
-use crate::counter::object::{Counter, Incarnation, SHARED};
+use crate::counter::object::{Counter, SHARED};
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::{gross, make, marks, raw};
@@ -27,19 +27,11 @@ pub(crate) fn retire(counter: &'static Counter) {
     let barred = counter.child_count().bar();
     debug_assert!(barred.is_ok(), "a counter outlives its children");
     tree.hierarchy.lock_of(counter).retire(counter);
-    // Units charged through a set's stock stay charged to the counters of the set.
-    let live = tree.audited_live(counter);
     // Mutation: e10-retired-before-its-credit-is-back
-    let credit = vacate(&tree, counter);
+    vacate(&tree, counter);
     marks::set_protection(counter, Protection::Min, 0);
     marks::set_protection(counter, Protection::Low, 0);
-    let Incarnation { parent, members, .. } = counter.incarnation();
-    for member in members {
-        member.uncharge_levels(credit.min(member.usage()));
-        member.usage.audit_shared.charged(live.cast_unsigned());
-        member.set_front(None);
-    }
-    if let Some(parent) = parent {
+    if let Some(parent) = counter.incarnation().parent {
         // The credit is part of the usage.
         parent.uncharge_levels(counter.usage());
         drop(Handle::adopt(parent));

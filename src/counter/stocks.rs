@@ -65,14 +65,12 @@ impl Stocks {
         }
     }
 
-    /// Stocks in `scope` that are counted as open, fronts of counter sets included, in the scratch list. Leaves out
-    /// those in the queue of pending closes.
+    /// Stocks in `scope` that are counted as open, in the scratch list. Leaves out those in the queue of pending
+    /// closes.
     pub(crate) fn open_in(&mut self, hierarchy: &Hierarchy, top: &Counter, scope: Scope) -> Counters {
         let mut stocks = std::mem::take(&mut self.scratch);
         let is_open = |counter: &&'static Counter| counter.is_open() && !counter.is_queued();
-        let mut visit = |counter: &'static Counter| {
-            stocks.extend([Some(counter), counter.front()].into_iter().flatten().filter(is_open))
-        };
+        let mut visit = |counter: &'static Counter| stocks.extend(Some(counter).filter(is_open));
         // Changes under the tree's lock alone. Few stocks are open near a limit, however many groups there are.
         let below = top.limits.open.load(Ordering::Relaxed) as u32 as usize;
         match scope {
@@ -109,15 +107,12 @@ impl Stocks {
 // === What may be stranded ===
 
 pub(crate) fn may_open(counter: &Counter) -> bool {
-    let bare_root = |counter: &Counter| counter.incarnation().parent.is_some() || counter.child_count().get() == 0;
-    let members = &counter.incarnation().members;
     counter.index != SlotIndex::NONE
-        && counter.incarnation().stock
         && counter.batch() > 0
         && !counter.child_count().is_barred()
         && !counter.poisoned.load(Ordering::Relaxed)
         && counter.tree().barrier.state() != BarrierState::Degraded
-        && if members.is_empty() { bare_root(counter) } else { members.iter().all(|member| bare_root(member)) }
+        && (counter.incarnation().parent.is_some() || counter.child_count().get() == 0)
         && may_reserve(counter, counter.usage.touched.load(Ordering::Relaxed).max(1) * 2 * counter.batch())
 }
 
@@ -127,30 +122,22 @@ pub(crate) fn budget(root: &Counter) -> u64 {
     if budget == SHARE_OF_MAX { root.max() / BUDGET_SHARE } else { budget }
 }
 
-/// The least of the budgets of a counter's roots.
-pub(crate) fn budget_of(counter: &Counter) -> u64 {
-    roots(counter).map(budget).min().unwrap_or(0)
-}
-
-fn roots(counter: &Counter) -> impl Iterator<Item = &Counter> {
-    counter.path_to_root().filter(|level| level.incarnation().parent.is_none())
+pub(crate) fn root(counter: &Counter) -> &Counter {
+    counter.path_to_root().last().expect("a path has a level")
 }
 
 fn may_reserve(counter: &Counter, units: u64) -> bool {
-    roots(counter).all(|root| root.bound().saturating_add(units) <= budget(root))
+    let root = root(counter);
+    root.bound().saturating_add(units) <= budget(root)
 }
 
-/// Add to the published bound of every level, if the budgets of the roots allow it.
+/// Add to the published bound of every level, if the budget of the root allows it.
 pub(crate) fn reserve(counter: &Counter, units: u64) -> bool {
-    for (passed, root) in roots(counter).enumerate() {
-        let most = budget(root);
-        let more = |bound: u64| bound.checked_add(units).filter(|&bound| bound <= most);
-        if root.usage.bound.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
-            for root in roots(counter).take(passed) {
-                root.usage.bound.fetch_sub(units, Ordering::Relaxed);
-            }
-            return false;
-        }
+    let root = root(counter);
+    let most = budget(root);
+    let more = |bound: u64| bound.checked_add(units).filter(|&bound| bound <= most);
+    if root.usage.bound.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
+        return false;
     }
     for level in counter.path_to_root().filter(|level| level.incarnation().parent.is_some()) {
         level.usage.bound.fetch_add(units, Ordering::Relaxed);

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use crate::counter::credit::{credit_at, stocks_at};
+use crate::counter::credit::credit_at;
 use crate::counter::ledger::{self, LedgerSums};
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
@@ -231,8 +231,7 @@ pub(crate) fn verify(tree: &Tree, top: &Counter, known: &Known<'_>) -> Verdict {
     for (at, &counter) in order.iter().enumerate().rev() {
         let sum = &mut sums[at];
         sum.credit = sum.credit.saturating_add(credit_at(tree, counter));
-        let live = stocks_at(counter).map(|counter| tree.audited_live(counter));
-        sum.live = live.fold(sum.live, i64::wrapping_add);
+        sum.live = sum.live.wrapping_add(tree.audited_live(counter));
         sum.ledger += ledger::own(counter);
         sum.marks += u64::from(exceeded::is_marked(counter));
         let sum = *sum;
@@ -328,7 +327,7 @@ fn judge_ledger(counter: &'static Counter, sum: &Sums, known: &Known<'_>, faults
         }
         Some(cover) => {
             let expected = allocated.saturating_add(sum.credit);
-            let counted = cover.reserved().saturating_sub_signed(cover.spare());
+            let counted = cover.reserved().saturating_add_signed(cover.spare().saturating_neg());
             if counted != expected {
                 fault(FaultKind::Ledger, expected, counted);
             }

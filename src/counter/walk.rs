@@ -19,23 +19,16 @@ use crate::counter::{exceeded, marks};
 use crate::error::USAGE_MAX;
 use crate::sync::Ordering;
 
-/// The levels of a charge: from a counter to its root. For the front of a set, the paths of all its members, the last
-/// first. An uncharge goes from the first, so that a later counter never reads lower than an earlier one because of it.
-pub(crate) struct Levels<'a> {
-    next: Option<&'a Counter>,
-    rest: std::slice::Iter<'a, &'static Counter>,
-}
+/// The levels of a charge: from a counter to its root.
+pub(crate) struct Levels<'a>(Option<&'a Counter>);
 
 impl<'a> Iterator for Levels<'a> {
     type Item = &'a Counter;
 
     #[inline]
     fn next(&mut self) -> Option<&'a Counter> {
-        let level = match self.next {
-            Some(level) => level,
-            None => self.rest.next_back()?,
-        };
-        self.next = level.incarnation().parent;
+        let level = self.0?;
+        self.0 = level.incarnation().parent;
         Some(level)
     }
 }
@@ -117,8 +110,7 @@ pub(crate) struct StoppedDown<'a> {
 impl Counter {
     #[inline]
     pub(crate) fn path_to_root(&self) -> Levels<'_> {
-        let members = &self.incarnation().members;
-        Levels { next: members.is_empty().then_some(self), rest: members.iter() }
+        Levels(Some(self))
     }
 
     pub(crate) fn path_below(&self, top: Option<&Counter>) -> impl Iterator<Item = &Counter> {
@@ -126,7 +118,7 @@ impl Counter {
     }
 
     /// Charge `n` at every level that nothing looks at and that has room; `forced`, at one level above its max as well. The
-    /// margin is the smallest room left, or `margin` where that is less. The counter has no members.
+    /// margin is the smallest room left, or `margin` where that is less.
     #[inline(always)]
     pub(crate) fn walk_at_once(&self, n: u64, margin: u64, forced: bool) -> Result<WalkedAtOnce<'_>, Stopped<'_>> {
         let (mut level, mut below) = (self, WalkedAtOnce { margin, above: None });
@@ -165,9 +157,6 @@ impl Counter {
     /// Charge exactly `n` at every level, or at none. A doomed walk is visible below the refusing level until it is
     /// undone.
     pub(crate) fn walk(&self, n: u64, amount: Amount) -> Result<Walked, LevelRefusal<'_>> {
-        if !self.incarnation().members.is_empty() {
-            return self.walk_below(n, amount, None);
-        }
         match self.walk_at_once(n, u64::MAX, false) {
             Ok(walked) => Ok(Walked::quietly(walked.margin)),
             Err(stopped) => self.walk_on(n, amount, stopped),
@@ -338,19 +327,7 @@ impl Counter {
             cover::go(self, n, Side::Allocated);
             return true;
         }
-        let members = &self.incarnation().members;
-        if members.is_empty() {
-            return self.uncharge_chain(n) == n;
-        }
-        // The first member goes first: see `Levels`. A set keeps its front.
-        let mut whole = true;
-        for member in members {
-            whole &= member.uncharge_chain(n) == n;
-        }
-        if !whole {
-            self.poisoned.store(true, Ordering::Relaxed);
-        }
-        whole
+        self.uncharge_chain(n) == n
     }
 
     /// Returns what the lowest level had to subtract.
@@ -387,17 +364,12 @@ impl Counter {
         if units == 0 {
             return 0;
         }
-        let backed = if self.poisoned.load(Ordering::Relaxed) { units.min(self.backing()) } else { units };
+        let backed = if self.poisoned.load(Ordering::Relaxed) { units.min(self.usage()) } else { units };
         let counts = &self.tree().counts;
         self.uncharge_levels(backed);
         counts.discarded.fetch_add(units - backed, Ordering::Relaxed);
         counts.drained.fetch_add(backed, Ordering::Relaxed);
         backed
-    }
-
-    /// Usage behind the credit of this stock: the least among a set's counters.
-    fn backing(&self) -> u64 {
-        self.incarnation().members.iter().map(|member| member.usage()).min().unwrap_or_else(|| self.usage())
     }
 }
 

@@ -1,99 +1,13 @@
-//! Charges to several counters of a group at once.
-//!
-//! Counters that share a stock with memory have a *front*: one slot for all of them. Equal amounts for all of them are
-//! one charge of the front, and one hit. A front that has no room is no reason to refuse: the charge is then made counter
-//! by counter, each with its own reclaim, line and error.
+//! Charges to several counters of a group at once: a charge for each, made as one.
 
-use std::fmt;
-use std::mem::{self, ManuallyDrop};
+use std::{array, mem};
 
-use smallvec::SmallVec;
-
-use super::charge::Charge;
+use super::charge::{Charge, charge_and_sleep_slow};
 use super::counter::Counter;
 use super::error::ChargeError;
 use super::handle::Group;
-use crate::admission::steps;
-use crate::counter::object;
-use crate::hierarchy::group_tree::{self, GroupTree, Members};
-use crate::pressure::throttle;
 use crate::thread::slot::Consume;
 use crate::units::Bytes;
-
-/// A set of up to this many counters needs no allocation.
-const COMMON: usize = 4;
-
-/// Charges to several counters of one group, made as one. The drop gives all of them back.
-///
-/// ```
-/// # let runtime = memcg::Runtime::builder().build()?;
-/// let set = runtime.root().try_charge_set(&[(memcg::Counter::MEMORY, 10)])?;
-/// assert_eq!(set.bytes(memcg::Counter::MEMORY), 10);
-/// assert_eq!(set.into_charges().next().map(|(_, charge)| charge.bytes()), Some(10));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[must_use = "dropped at once it gives the bytes back at once"]
-pub struct ChargeSet {
-    /// The charge of the front, which holds as much of all counters that share a stock; else that of the first counter.
-    first: Option<Charge>,
-    /// The others, in the order in which the caller asked for them. `drop` drops them.
-    others: ManuallyDrop<Others>,
-}
-
-type Others = SmallVec<[Charge; COMMON - 1]>;
-
-impl ChargeSet {
-    #[inline(always)]
-    fn new(first: Option<Charge>, others: Others) -> Self {
-        ChargeSet { first, others: ManuallyDrop::new(others) }
-    }
-
-    /// Returns the bytes held of a counter.
-    pub fn bytes(&self, counter: Counter) -> u64 {
-        let of = |charge: &&Charge| counters(charge).any(|(of, _)| of == counter);
-        self.first.iter().chain(self.others.iter()).filter(of).map(Charge::bytes).sum()
-    }
-
-    /// Returns the charges one by one, in the order in which the caller asked for them. Those of counters that share a
-    /// stock come first, memory before the others.
-    pub fn into_charges(mut self) -> impl Iterator<Item = (Counter, Charge)> {
-        let charges = self.first.take().into_iter().chain(mem::take(&mut *self.others));
-        charges.flat_map(|charge| {
-            let each: SmallVec<[_; COMMON]> = counters(&charge).collect();
-            // What the charge holds is what the charges of its counters hold from here on.
-            let bytes = charge.forget();
-            each.into_iter().map(move |(of, counter)| (of, Charge::new(counter.header, bytes)))
-        })
-    }
-}
-
-impl fmt::Debug for ChargeSet {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.first.iter().chain(self.others.iter())).finish()
-    }
-}
-
-/// A set of one charge stays in registers from the charge to the drop: nothing here shows its address. The others are
-/// passed by value for that, in a slow path of their own.
-impl Drop for ChargeSet {
-    #[inline]
-    fn drop(&mut self) {
-        drop(self.first.take());
-        if !self.others.is_empty() {
-            drop_others_slow(mem::take(&mut *self.others));
-        }
-    }
-}
-
-#[inline(never)]
-fn drop_others_slow(others: Others) {
-    drop(others);
-}
-
-/// The counters that a charge charges: one, or in the order of their declarations those that share a stock.
-fn counters(charge: &Charge) -> impl Iterator<Item = (Counter, &'static object::Counter)> {
-    charge.header().counter().charged().map(|counter| (Counter::of_counter(counter), counter))
-}
 
 /// # Charges to counters beside memory
 impl Group {
@@ -129,19 +43,21 @@ impl Group {
     #[inline]
     pub fn try_charge_counter(&self, counter: Counter, amount: impl Into<Bytes>) -> Result<Charge, ChargeError> {
         let Bytes(amount) = amount.into();
-        self.charge_one(&(counter, amount))
+        match self.header_of(counter) {
+            Some(header) => Charge::attempt(header, amount),
+            None => Err(self.unknown_counter_slow(counter)),
+        }
     }
 
     /// Charges bytes to several counters, the last one first: to all or to none. It may block: in async code call it on
     /// a thread for blocking work.
     ///
-    /// Each amount is in its counter's unit; the slice has one type for all of them, `u64`. For one counter
-    /// [`try_charge_counter`](Self::try_charge_counter) needs no slice. Memory asks reclaimers and waits as
-    /// [`try_charge`](Self::try_charge) does. A counter beside memory refuses at once what does not fit ([`Counter`]).
+    /// Returns a charge for each counter, in the order of the amounts. Each is a charge of its own, which the caller may
+    /// drop, grow or keep apart from the others. Each amount is in its counter's unit; the array has one type for all of
+    /// them, `u64`. Memory asks reclaimers and waits as [`try_charge`](Self::try_charge) does. A counter beside memory
+    /// refuses at once what does not fit ([`Counter`]). What was charged before a refusal goes back, the last charged first.
     ///
-    /// Equal amounts for memory and all counters that [share its stock](crate::NewCounter::shared) are one charge: a hit
-    /// in one stock pays for all. With its drop that is 132 instructions for two counters and 16 for each further one.
-    /// Other amounts are charged counter by counter: 201 instructions for one that hits.
+    /// Each counter has a stock of its own. A set costs what its charges cost, and a search for each counter: a few loads.
     ///
     /// # Errors
     ///
@@ -158,108 +74,59 @@ impl Group {
     /// let line = "/ refused 11 B of swap for /: short by 1 B, max 10 B; to fit, raise max of swap of / or charge less";
     /// assert_eq!(refused.to_string(), line);
     /// assert_eq!(root.live(), 0);
+    /// let [memory, swapped] = root.try_charge_set(&[(memcg::Counter::MEMORY, 5), (swap, 10)])?;
+    /// drop(memory); // it is swapped out
+    /// assert_eq!((root.live(), swapped.bytes()), (0, 10));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[inline(always)]
-    pub fn try_charge_set(&self, amounts: &[(Counter, u64)]) -> Result<ChargeSet, ChargeError> {
-        let missed = match self.first().front() {
-            Some(front) => match alike(&group_tree::of(front).members, amounts) {
-                Some(bytes) => match front.header.consume_open(bytes) {
-                    Consume::Hit => return Ok(ChargeSet::new(Some(Charge::new(front.header, bytes)), Others::new())),
-                    missed => Some((bytes, missed)),
-                },
-                None => None,
-            },
-            None => None,
-        };
-        let (first, others) = self.charge_set_slow(amounts, missed)?;
-        Ok(ChargeSet::new(first, others))
+    #[inline]
+    pub fn try_charge_set<const N: usize>(&self, amounts: &[(Counter, u64); N]) -> Result<[Charge; N], ChargeError> {
+        let mut headers = [self.header; N];
+        for at in (0..N).rev() {
+            let (counter, bytes) = amounts[at];
+            let missed = match self.header_of(counter) {
+                Some(header) => {
+                    headers[at] = header;
+                    header.consume_open(bytes)
+                }
+                None => Consume::Miss,
+            };
+            if missed != Consume::Hit {
+                self.charge_one_of_set_slow(amounts, at, missed)?;
+            }
+        }
+        // Charges are made of numbers here, and not kept while others are made: then none of them goes through memory.
+        Ok(array::from_fn(|at| Charge::new(headers[at], amounts[at].1)))
     }
 
-    /// Goes on after the front has missed. Otherwise the counters that share no stock are charged by themselves, and the
-    /// others as one where their stock has room.
+    /// Makes the charge at `at`, which has missed. Where it is refused, those behind it, which were made, go back.
+    #[cold]
     #[inline(never)]
-    fn charge_set_slow(
+    fn charge_one_of_set_slow(
         &self,
         amounts: &[(Counter, u64)],
-        missed: Option<(u64, Consume)>,
-    ) -> Result<(Option<Charge>, Others), ChargeError> {
-        let groups = group_tree::of(self.first());
-        let Some(front) = self.first().front() else { return self.charge_each(amounts) };
-        if let Some((bytes, missed)) = missed {
-            if let Some(common) = self.charge_front_slow(front, bytes, missed) {
-                return Ok((Some(common), Others::new()));
-            }
-        } else if let Some(bytes) = common(groups, amounts) {
-            let alone = |(counter, _): &&(Counter, u64)| !groups.members.has(counter.number());
-            let alone: SmallVec<[_; COMMON]> = amounts.iter().filter(alone).copied().collect();
-            let (first, mut others) = self.charge_each(&alone)?;
-            let common = match front.header.consume_open(bytes) {
-                Consume::Hit => Some(Charge::new(front.header, bytes)),
-                missed => self.charge_front_slow(front, bytes, missed),
-            };
-            if common.is_some() {
-                others.insert_many(0, first);
-                return Ok((common, others));
-            }
-        }
-        self.charge_each(amounts)
-    }
-
-    /// Charges counter by counter, the last one first.
-    fn charge_each(&self, amounts: &[(Counter, u64)]) -> Result<(Option<Charge>, Others), ChargeError> {
-        let mut others = Others::new();
-        let Some((first, rest)) = amounts.split_first() else { return Ok((None, others)) };
-        for amount in rest.iter().rev() {
-            others.push(self.charge_one(amount)?);
-        }
-        others.reverse();
-        Ok((Some(self.charge_one(first)?), others))
-    }
-
-    #[inline(always)]
-    fn charge_one(&self, &(counter, bytes): &(Counter, u64)) -> Result<Charge, ChargeError> {
-        Charge::attempt(self.find_counter(counter)?.header, bytes)
-    }
-
-    /// `None`: the front has no room in one step.
-    #[cold]
-    fn charge_front_slow(&self, front: &'static object::Counter, bytes: u64, missed: Consume) -> Option<Charge> {
-        // Mutation: shared-charge-without-room
-        throttle::sleep_after(self.first(), steps::charge_front(front, bytes, missed)?, None);
-        Some(Charge::new(front.header, bytes))
+        at: usize,
+        missed: Consume,
+    ) -> Result<(), ChargeError> {
+        let (counter, bytes) = amounts[at];
+        let behind = Behind { group: self, charged: &amounts[at + 1..] };
+        let header = self.header_of(counter).ok_or_else(|| self.unknown_counter_slow(counter))?;
+        charge_and_sleep_slow(header, bytes, missed)?;
+        mem::forget(behind);
+        Ok(())
     }
 }
 
-/// What the counters that share a stock are all charged, where `amounts` are those of all of them and of no others. It
-/// knows only counters that one builder declared.
-#[inline]
-fn alike(members: &Members, amounts: &[(Counter, u64)]) -> Option<u64> {
-    if amounts.len() != members.count {
-        return None;
-    }
-    let &(_, bytes) = amounts.first()?;
-    let mut seen = 0;
-    for &(counter, each) in amounts {
-        if each != bytes || !counter.is_of_builder(members.builder) {
-            return None;
-        }
-        // So many bits are there only where no counter is there twice.
-        seen |= Members::bit(counter.number());
-    }
-    (seen == members.bits && bytes > 0).then_some(bytes)
+/// The charges of a set that were made already. The drop gives them back, the last one that was made first.
+struct Behind<'a> {
+    group: &'a Group,
+    charged: &'a [(Counter, u64)],
 }
 
-/// What the counters that share a stock are all charged, beside others. `None` where their amounts differ, or where one
-/// is missing or there twice.
-fn common(groups: &GroupTree, amounts: &[(Counter, u64)]) -> Option<u64> {
-    let (mut seen, mut common) = (0, 0);
-    for &(counter, bytes) in amounts.iter().filter(|(counter, _)| groups.members.has(counter.number())) {
-        let bit = Members::bit(counter.number());
-        if seen & bit != 0 || (seen != 0 && bytes != common) || !counter.is_of(groups) {
-            return None;
+impl Drop for Behind<'_> {
+    fn drop(&mut self) {
+        for &(counter, bytes) in self.charged {
+            drop(self.group.header_of(counter).map(|header| Charge::new(header, bytes)));
         }
-        (seen, common) = (seen | bit, bytes);
     }
-    (seen == groups.members.bits && common > 0).then_some(common)
 }

@@ -54,13 +54,8 @@ impl Counter {
         self.number
     }
 
-    /// Whether it is memory, or was declared at that builder.
-    #[inline]
-    pub(super) fn is_of_builder(self, builder: u64) -> bool {
-        self.of == 0 || self.of == builder
-    }
-
     /// Whether it is memory, or was declared at the builder of these groups.
+    #[inline]
     pub(super) fn is_of(self, groups: &GroupTree) -> bool {
         let declared = self.number.checked_sub(1).map(|at| groups.further.get(at));
         declared.is_none_or(|further| further.is_some_and(|further| further.builder == self.of))

@@ -9,8 +9,7 @@ use super::events::Events;
 use super::handle::Group;
 use crate::admission::lowered;
 use crate::counter::object;
-use crate::hierarchy::group_tree;
-use crate::hierarchy::limits;
+use crate::hierarchy::{group_object, group_tree, limits};
 use crate::page_counter::PageCounter;
 use crate::stat::Unit;
 use crate::state::limits::LimitKind;
@@ -34,7 +33,10 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn counter(&self, counter: Counter) -> Result<GroupCounter, ChargeError> {
-        Ok(GroupCounter::new(self.find_counter(counter)?, OfGroup(self.clone())))
+        match self.header_of(counter) {
+            Some(header) => Ok(GroupCounter::new(header.counter(), OfGroup(self.clone()))),
+            None => Err(self.unknown_counter_slow(counter)),
+        }
     }
 
     /// Returns the counters of this group beside memory, in the order in which the builder declared them. Tiers are among
@@ -43,23 +45,32 @@ impl Group {
     /// ```
     /// # let mut builder = memcg::Runtime::builder();
     /// builder.counter("spill").independent();
-    /// builder.counter("memsw").shared();
+    /// builder.counter("memsw").independent();
     /// # let runtime = builder.build()?;
     /// let root = runtime.root();
     /// assert_eq!(root.counters().map(|counter| counter.name().to_string()).collect::<Vec<_>>(), ["spill", "memsw"]);
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn counters(&self) -> impl Iterator<Item = GroupCounter> {
-        // Behind them the object may have the front of a shared stock, which is no counter of the group.
-        let declared = group_tree::of(self.first()).further.len();
-        let further = self.first().group().skip(1).take(declared);
+        let further = self.first().group().skip(1);
         further.map(|counter| GroupCounter::new(counter, OfGroup(self.clone())))
     }
 
-    pub(super) fn find_counter(&self, counter: Counter) -> Result<&'static object::Counter, ChargeError> {
-        let unknown = || ChargeError::UnknownCounter { group: self.clone(), counter: counter.number() };
-        let known = counter.is_of(group_tree::of(self.first()));
-        self.first().group().nth(counter.number()).filter(|_| known).ok_or_else(unknown)
+    /// The counter of that name, if this runtime has it.
+    #[inline(always)]
+    pub(super) fn header_of(&self, counter: Counter) -> Option<&'static Header> {
+        if counter == Counter::MEMORY {
+            return Some(self.header);
+        }
+        let group = self.first();
+        let known = counter.is_of(group_tree::of(group));
+        if known { group_object::counter(group, counter.number()).map(|counter| counter.header) } else { None }
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn unknown_counter_slow(&self, counter: Counter) -> ChargeError {
+        ChargeError::UnknownCounter { group: self.clone(), counter: counter.number() }
     }
 
     /// [`try_charge`](Self::try_charge) on the counter of that number. The caller knows that the group has it.
@@ -73,7 +84,7 @@ impl Group {
     }
 
     fn header_at(&self, counter: usize) -> &'static Header {
-        self.first().group().nth(counter).map_or(self.header, |counter| counter.header)
+        group_object::counter(self.first(), counter).map_or(self.header, |counter| counter.header)
     }
 
     /// Sets a limit of a counter of this group. Returns the usage above a max then.

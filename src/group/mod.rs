@@ -47,7 +47,6 @@ mod refusal;
 
 pub use central_stock::CentralStock;
 pub use charge::Charge;
-pub use charge_set::ChargeSet;
 pub use checkpoint::Checkpoint;
 pub use counter::Counter;
 pub use counters::GroupCounter;

@@ -1,13 +1,12 @@
 //! The object of a group: its counters, and what each policy keeps about it.
 //!
 //! ```text
-//! memory | what only groups have | further counter 1 | … | the front | a place for published statistics on each node
+//! memory | what only groups have | further counter 1 | … | a place for published statistics on each node
 //! ```
 //!
 //! A group is one object of its tree's cache (`crate::pool`), and begins with its first counter. The further counters
-//! lie behind it, each from a line on. Where some share a stock with memory, the last one is their front. Where the tree
-//! has more memory nodes than one, places for the group's published statistics on them follow. The place of a counter
-//! tells its group.
+//! lie behind it, each from a line on. Where the tree has more memory nodes than one, places for the group's published
+//! statistics on them follow. The place of a counter tells its group.
 
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;
@@ -91,6 +90,18 @@ pub(crate) fn of(counter: &Counter) -> &'static GroupObject {
     unsafe { &*counter.object().cast::<GroupObject>() }
 }
 
+/// The counter of that number of a group; `None` where the groups of its tree have fewer.
+#[inline]
+#[allow(unsafe_code)]
+pub(crate) fn counter(group: &Counter, number: usize) -> Option<&'static Counter> {
+    if number >= group_tree::of(group).counters() {
+        return None;
+    }
+    // SAFETY: `take` has made a counter there before it showed the object to a thread, and objects are never freed; the
+    // pointer is that of the whole object.
+    Some(unsafe { &*group.object().byte_add(counter_at(number)).cast::<Counter>() })
+}
+
 #[allow(unsafe_code)]
 pub(crate) fn state(counter: &Counter) -> &'static CounterState {
     let group = of(counter);
@@ -115,6 +126,7 @@ fn places_for(nodes: usize) -> usize {
 }
 
 /// The offset in an object of the counter at that position.
+#[inline]
 fn counter_at(position: usize) -> usize {
     position.checked_sub(1).map_or(0, |further| FURTHER_AT + further * STRIDE)
 }

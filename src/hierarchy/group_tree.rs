@@ -23,7 +23,6 @@ use crate::sync::{CachePadded, Shared};
 /// What all groups of a tree share: behind `Tree::policies`.
 pub(crate) struct GroupTree {
     pub(crate) further: Box<[CounterDecl]>,
-    pub(crate) members: Members,
     pub(crate) groups_max: u32,
     pub(crate) strict_limits: bool,
     /// The number of groups, dying ones included, where it is limited. On a line of its own: each life of a group writes
@@ -94,8 +93,6 @@ pub(crate) struct CounterDecl {
     pub(crate) name: Box<str>,
     /// The builder that declared it.
     pub(crate) builder: u64,
-    /// It shares a stock with memory.
-    pub(crate) shared: bool,
     pub(crate) unit: Unit,
 }
 
@@ -103,7 +100,6 @@ impl GroupTree {
     pub(crate) fn new(config: GroupConfig) -> GroupTree {
         let GroupConfig { pool_align, further, groups_max, strict_limits, stats, reclaim, pressure, numa } = config;
         GroupTree {
-            members: Members::new(&further),
             further,
             groups_max,
             strict_limits,
@@ -128,52 +124,10 @@ impl GroupTree {
 }
 
 impl GroupTree {
-    /// The counters of each object, the front included.
-    pub(crate) fn counters(&self) -> usize {
-        1 + self.further.len() + usize::from(self.members.count != 0)
-    }
-
-    /// The one stock of memory and of the counters that share it: the last counter of a new group, and no level itself.
-    pub(crate) fn front(&self, group: &Counter) -> Option<&'static Counter> {
-        if self.members.count == 0 { None } else { group.group().last() }
-    }
-}
-
-/// The counters that share a stock.
-pub(crate) struct Members {
-    /// A bit for memory and for each counter that shares its stock, by number.
-    pub(crate) bits: u64,
-    pub(crate) count: usize,
-    /// The builder that declared all of them; 0 where several did.
-    pub(crate) builder: u64,
-}
-
-impl Members {
-    /// The counters after memory that can share its stock: there is a bit for each.
-    pub(crate) const MAX: usize = u64::BITS as usize - 1;
-
-    fn new(further: &[CounterDecl]) -> Members {
-        let shared = || (1..=Members::MAX).zip(further).filter(|(_, further)| further.shared);
-        let bits = shared().fold(0, |bits, (number, _)| bits | Members::bit(number) | Members::bit(0));
-        let first = shared().next().map_or(0, |(_, first)| first.builder);
-        let builder = if shared().all(|(_, further)| further.builder == first) { first } else { 0 };
-        Members { bits, count: bits.count_ones() as usize, builder }
-    }
-
-    /// The bit of a counter; none where the number is too large to share.
+    /// The counters of each object.
     #[inline]
-    pub(crate) fn bit(number: usize) -> u64 {
-        if number <= Members::MAX { 1 << number } else { 0 }
-    }
-
-    /// The bytes of a front's list of members.
-    pub(crate) fn bytes(&self) -> usize {
-        self.count * size_of::<&Counter>()
-    }
-
-    /// Whether the counter of that number shares a stock with memory.
-    pub(crate) fn has(&self, number: usize) -> bool {
-        self.bits & Members::bit(number) != 0
+    pub(crate) fn counters(&self) -> usize {
+        1 + self.further.len()
     }
 }
 

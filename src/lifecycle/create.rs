@@ -1,7 +1,5 @@
 //! A group is created: an object, its settings, its name and its place below its parent. All this is released again.
 
-use std::{iter, mem, ptr};
-
 use crate::counter::config::CounterConfig;
 use crate::counter::handle::Handle;
 use crate::counter::join::{self, Init};
@@ -48,8 +46,7 @@ pub(crate) fn root_group(groups: GroupConfig, configs: &[CounterConfig]) -> Resu
     let pool = group_object::group_cache(groups.counters(), groups.stats.nodes, align);
     let tree = &Tree::new(configs[0].clone(), pool, Some(Box::new(groups)));
     let groups = group_tree::shared(tree);
-    // A front is made as memory is.
-    let inits = configs.iter().chain(iter::repeat(&configs[0])).map(|config| Init::root(tree, config, true));
+    let inits = configs.iter().map(|config| Init::root(tree, config));
     let group = start_group(tree, groups, Name::NONE, inits)?;
     // The root counts the events for which other groups have no memory.
     group.group().for_each(events::prepare_root);
@@ -125,9 +122,9 @@ fn link(
     // Under the lock: a thread that observes a subtree or changes its batch finds the group linked, or this thread
     // finds the parent's values.
     for counter in group.group() {
-        // A front has the batch of memory, which comes first.
-        let batch = counter.incarnation().parent.map_or_else(|| group.batch(), Counter::batch);
-        counter.batch.store(batch, Ordering::Relaxed);
+        if let Some(parent) = counter.incarnation().parent {
+            counter.batch.store(parent.batch(), Ordering::Relaxed);
+        }
     }
     for &(kind, limit) in wanted {
         if let Some(limit) = limit {
@@ -172,18 +169,9 @@ pub(super) fn start_group(
     name: Name,
     inits: impl Iterator<Item = Init>,
 ) -> Result<&'static Counter, NoMemory> {
-    let mut members = Vec::new();
-    members.try_reserve_exact(groups.members.count).map_err(|_| NoMemory { bytes: groups.members.bytes() })?;
     let group = group_object::take(tree, groups)?;
-    let front = groups.front(group);
     for (counter, init) in group.group().zip(inits) {
-        if front.is_some_and(|front| ptr::eq(front, counter)) {
-            members.extend(group.group().filter(|of| groups.members.has(of.number_in_group())));
-            members.iter().for_each(|member: &&Counter| member.set_front(front));
-            join::start(tree, counter, Init { parent: None, members: mem::take(&mut members).into(), ..init });
-        } else {
-            join::start(tree, counter, init);
-        }
+        join::start(tree, counter, init);
     }
     group_object::of(group).begin(name);
     Ok(group)

@@ -63,7 +63,6 @@ fn close_barred(tree: &Tree, stocks: &mut Stocks, group: &'static Counter) {
     // Mutation: e35-offline-leaves-a-central-stock-open
     central::close_own(stocks, group);
     let queued = stocks.pending_close.len();
-    // Mutation: shared-front-open-after-offline
     for counter in group.group().filter(|counter| counter.is_open() && !counter.is_queued()) {
         retire::close_for_good(tree, stocks, counter);
     }

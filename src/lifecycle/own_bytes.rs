@@ -69,14 +69,7 @@ fn pool_bytes(tree: &Tree, groups: u64) -> u64 {
     let headers = (groups + tree.pool.free()) * counters * size_of::<Header>() as u64;
     let events = shared.events.bytes(shared.event_counts.load(Ordering::Relaxed));
     let names = shared.name_bytes.load(Ordering::Relaxed);
-    let members = groups * shared.members.bytes() as u64;
-    tree.pool.bytes(groups)
-        + central_word::bytes()
-        + headers
-        + events
-        + shared.stats.published_bytes()
-        + names
-        + members
+    tree.pool.bytes(groups) + central_word::bytes() + headers + events + shared.stats.published_bytes() + names
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

@@ -160,7 +160,7 @@ impl PageCounter {
             Some(extension) => extension.root(&config).counter(),
             None => {
                 let _path = SlowPath::enter();
-                join::root(&join::bare_tree(config.clone()), &config, true)
+                join::root(&join::bare_tree(config.clone()), &config)
             }
         };
         PageCounter::keep(counter, config.name, None)
@@ -181,7 +181,7 @@ impl PageCounter {
     /// assert_eq!(machine.usage(), 3);
     /// ```
     pub fn child(&self) -> PageCounter {
-        self.child_with("", true)
+        self.named_child("")
     }
 
     /// Does what [`child`](Self::child) does, and gives the counter a name.
@@ -192,15 +192,11 @@ impl PageCounter {
     /// assert_eq!(files.named_child("spill").name(), "spill");
     /// ```
     pub fn named_child(&self, name: &str) -> PageCounter {
-        self.child_with(name, true)
-    }
-
-    pub(crate) fn child_with(&self, name: &str, stock: bool) -> PageCounter {
         let child = match extension(self.counter()) {
             Some(extension) => extension.child(self.header).counter(),
             None => {
                 let _path = SlowPath::enter();
-                join::child(self.counter().tree(), self.counter(), stock)
+                join::child(self.counter().tree(), self.counter())
             }
         };
         PageCounter::keep(child, name.into(), Some(Arc::clone(&self.keep.0)))
@@ -232,11 +228,6 @@ impl PageCounter {
 
     fn keep(counter: &'static Counter, name: Box<str>, parent: Option<Arc<Keep>>) -> PageCounter {
         PageCounter::new(counter, Alone(Arc::new(Keep { counter, name, parent })))
-    }
-
-    /// The root of a counter set, or the one stock of a set.
-    pub(crate) fn of_set(counter: &'static Counter) -> PageCounter {
-        PageCounter::keep(counter, Box::default(), None)
     }
 
     // === Charge and uncharge ===

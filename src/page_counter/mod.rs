@@ -1,13 +1,12 @@
 //! `PageCounter`: one counter in a tree, as users hold it, alone or as a group's.
 //!
-//! `handle`, `reading` and `set` need no policy. `declared` makes a counter with nodes or statistics: a group object
+//! `handle` and `reading` need no policy. `declared` makes a counter with nodes or statistics: a group object
 //! without a name is behind it, and `stats` and `node_stats` read it.
 
 pub(crate) mod declared;
 pub(crate) mod handle;
 pub(crate) mod node_stats;
 pub(crate) mod reading;
-pub(crate) mod set;
 mod stats;
 
 pub use handle::PageCounter;

@@ -100,16 +100,9 @@ pub enum BuildError {
     ForeignStat,
     /// There are too many counters for one group.
     TooManyCounters {
-        /// Counters declared, that of memory, and one more where some share its stock.
+        /// Counters declared, and that of memory.
         counters: usize,
         /// The most.
-        most: usize,
-    },
-    /// A counter was to share a stock with memory, and too many counters are declared before it.
-    TooLateToShare {
-        /// The name of the counter.
-        name: String,
-        /// How many of the first counters can share.
         most: usize,
     },
     /// The system gives no memory for the root.
@@ -150,13 +143,8 @@ impl fmt::Display for BuildError {
             }
             Self::ForeignStat => f.write_str("reclaim is weighed by an item of another builder"),
             Self::TooManyCounters { counters, most } => {
-                write!(f, "{counters} counters for each group, memory and a shared stock included; at most {most}")
+                write!(f, "{counters} counters for each group, memory included; at most {most}")
             }
-            Self::TooLateToShare { most, name } => write!(
-                f,
-                "{:?} is to share a stock with memory, and only the first {most} counters can",
-                beginning(name)
-            ),
             Self::Memory(inner) => write!(f, "the system gives no {inner} for the root"),
             Self::Topology(inner) => fmt::Display::fmt(inner, f),
             Self::Tier { name, node } => write!(

@@ -137,9 +137,7 @@ impl Runtime {
     pub fn verify(&self) -> Verdict {
         let known =
             Known { path: &|counter| Some(path_of(counter)), children_in_excess: &|counter| excess::children(counter) };
-        // A front is no level: its credit is that of its members.
-        let levels = self.owned.root.first().group().filter(|counter| !counter.is_front());
-        let verdicts = levels.map(|counter| verify(&self.owned.tree, counter, &known));
+        let verdicts = self.owned.root.first().group().map(|counter| verify(&self.owned.tree, counter, &known));
         verdicts.reduce(Verdict::merge).unwrap_or_default()
     }
 

@@ -1,7 +1,7 @@
-//! One level: limits, protection, sets.
+//! One level: limits, protection.
 
-use super::{beside, model, model_without_pair, race, stocked};
-use crate::{CounterConfig, CounterSet, PageCounter, SetStock};
+use super::{beside, model, model_without_pair, race};
+use crate::{CounterConfig, PageCounter};
 
 pub(super) fn unstocked() -> CounterConfig {
     CounterConfig::new().batch(0)
@@ -60,19 +60,6 @@ fn loom_min_setting_vs_charge() {
         let child = parent.child();
         race(child.clone(), |child| child.try_charge(1).unwrap(), || child.set_min(2));
         assert_eq!(parent.children_min_usage(), 1);
-    });
-}
-
-/// A set is charged and refused as one: a refusal leaves no trace at the counters charged before.
-#[test]
-fn loom_set_vs_refusal() {
-    model(|| {
-        let set = CounterSet::root(vec![stocked().max(1), stocked()], SetStock::Shared);
-        let (there, here) = race(set.clone(), |set| set.try_charge(1).is_ok(), || set.try_charge(1).is_ok());
-        assert!(here ^ there, "one unit of room, one winner");
-        for counter in [0, 1].map(|index| set.counter(index).unwrap()) {
-            assert_eq!(counter.usage(), 1);
-        }
     });
 }
 

@@ -1,12 +1,11 @@
 //! Wrong and hostile use: more uncharged than charged, settings changed under way, handles dropped in any order, hooks
 //! that panic. Limits hold, credit stays bounded, and `verify` names what the caller did wrong.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use memcg::expert::{FaultKind, Verdict};
-use memcg::{CounterConfig, CounterId, CounterSet, PageCounter, SetStock};
+use memcg::{CounterConfig, CounterId, PageCounter};
 
 /// Runs `other` again and again on threads of its own for as long as `work` takes.
 fn beside(threads: usize, other: impl Fn() + Sync, work: impl FnOnce()) {
@@ -89,34 +88,6 @@ fn over_uncharging_lets_no_thread_pass_the_limit() {
         );
         assert!(root.counts().underflows > 0);
         assert_names(&root.verify(), a.id(), FaultKind::Underflow);
-    }
-}
-
-#[test]
-fn over_uncharging_closes_a_shared_stock() {
-    let config = CounterConfig::new().adaptive(false).max(1_000).budget(u64::MAX);
-    let set = CounterSet::root(vec![config.clone(), config], SetStock::Shared);
-    let counters = [0, 1].map(|index| set.counter(index).expect("two counters").clone());
-    set.uncharge(1_000);
-    for counter in &counters {
-        assert_eq!((counter.usage(), counter.stocked()), (0, 0));
-        assert_names(&set.verify(), counter.id(), FaultKind::Underflow);
-    }
-    for charge in 1..=20 {
-        set.try_charge(50).expect("50 each of 1000");
-        assert_eq!(counters.each_ref().map(PageCounter::usage), [charge * 50; 2], "each charge is one");
-    }
-    set.try_charge(1).expect_err("full");
-    set.uncharge(1_000);
-    for _ in 0..20 {
-        set.try_charge(50).expect("empty");
-        assert_eq!(counters.each_ref().map(PageCounter::live), [50; 2]);
-        set.uncharge(150);
-        set.drain();
-        assert_eq!(counters.each_ref().map(PageCounter::usage), [0; 2]);
-    }
-    for counter in &counters {
-        assert_names(&set.verify(), counter.id(), FaultKind::Underflow);
     }
 }
 
@@ -257,28 +228,6 @@ fn a_deep_chain_goes_on_a_small_stack() {
     }
 }
 
-#[test]
-fn a_counter_outlives_its_set() {
-    for adaptive in [false, true] {
-        let config = CounterConfig::new().audit(true).adaptive(adaptive);
-        let set = CounterSet::root(vec![config; 2], SetStock::Shared);
-        let kept = set.counter(0).expect("two counters").clone();
-        for _ in 0..100 {
-            set.try_charge(1).expect("unlimited");
-        }
-        set.uncharge(90);
-        assert!(set.verify().is_ok(), "{}", set.verify());
-        drop(set);
-        let verdict = kept.verify();
-        assert!(verdict.audited() && verdict.is_ok(), "{verdict}");
-        assert_eq!((kept.live(), kept.stocked()), (10, 0), "the set's stock went with it");
-        kept.uncharge(10);
-        let verdict = kept.verify();
-        assert!(verdict.is_ok(), "{verdict}");
-        assert_eq!(kept.live(), 0);
-    }
-}
-
 // === Peaks and hooks ===
 
 /// In each round a charge and the resets of two windows race, then all look.
@@ -330,24 +279,4 @@ fn a_window_reset_never_misses_a_charge() {
         }
     });
     assert!(missed.is_empty(), "{} of {ROUNDS} rounds below 80, as (round, peaks): {:?}", missed.len(), missed[0]);
-}
-
-#[test]
-fn a_hook_that_panics_leaves_no_counter_of_a_set_charged() {
-    for stock in [SetStock::Independent, SetStock::Shared] {
-        for batch in [0, 64] {
-            let config = CounterConfig::new().audit(true).batch(batch);
-            let first = config.clone().max(10).on_pressure(|_| panic!("the hook's own fault"));
-            let set = CounterSet::root(vec![first, config.clone().max(1_000), config.max(1_000)], stock);
-            let unwound = |charge: &dyn Fn() -> bool| {
-                catch_unwind(AssertUnwindSafe(charge)).expect_err("the hook panics");
-                let live = [0, 1, 2].map(|index| set.counter(index).expect("three counters").live());
-                assert_eq!(live, [0; 3], "{stock:?}, batch {batch}");
-                assert!(set.verify().is_ok(), "{stock:?}, batch {batch}: {}", set.verify());
-            };
-            unwound(&|| set.try_charge(50).is_ok());
-            unwound(&|| set.try_charge_each(&[50, 20, 30]).is_ok());
-            set.try_charge(10).expect("room for that");
-        }
-    }
 }

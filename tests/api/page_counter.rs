@@ -1,7 +1,7 @@
 //! Counters alone with nodes, statistics and names: what their configuration declares, and what it does not.
 
 use memcg::kmem::{NodeId, Placement, Topology};
-use memcg::{CounterConfig, CounterSet, Freshness, PageCounter, SetStock, Stat, Unit};
+use memcg::{CounterConfig, Freshness, PageCounter, Stat, Unit};
 
 const NEAR: NodeId = NodeId::new(0);
 const FAR: NodeId = NodeId::new(1);
@@ -46,13 +46,6 @@ fn a_counter_that_declares_nothing_counts_nothing() {
     assert_eq!((held.units(), counter.live(), held.placement()), (7, 7, Placement::new()));
     drop(held);
     assert_eq!(counter.live(), 0);
-    // Neither does a set, whatever its configurations declare.
-    let set = CounterSet::root(vec![declared(), declared()], SetStock::Shared);
-    let job = set.child();
-    job.try_charge(10).expect("no limit");
-    assert_eq!(job.counter(0).map(|counter| counter.items().count()), Some(0));
-    drop(job);
-    assert_eq!(set.counter(1).map(PageCounter::usage), Some(0));
 }
 
 #[test]

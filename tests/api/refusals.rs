@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use memcg::{
-    Bytes, Charge, ChargeError, Counter, CounterConfig, CounterSet, Group, Limit, Limits, OomPolicy, PageCounter,
-    Priority, Runtime, SetStock, Unit,
+    Bytes, Charge, ChargeError, Counter, CounterConfig, Group, Limit, Limits, OomPolicy, PageCounter, Priority,
+    Runtime, Unit,
 };
 
 use crate::support::reclaimers::{KIB, call, lock};
@@ -114,7 +114,7 @@ fn a_further_counter() {
 fn a_further_counter_of_things() {
     let mut builder = bare();
     let descriptors = builder.counter("descriptors").unit(Unit::Events).independent();
-    let delays = builder.counter("delays").unit(Unit::Nanoseconds).shared();
+    let delays = builder.counter("delays").unit(Unit::Nanoseconds).independent();
     let runtime = build(builder);
     let acme = create(&runtime.root(), "acme");
     let query = create(&acme, "q17");
@@ -261,15 +261,4 @@ fn counters() {
     let text =
         format!("{of} refused {most} for {of}: short by 5, usage 5; charge less: no counter counts more than {most}");
     assert_prints(&unlimited.try_charge(most).expect_err("no room"), &text);
-}
-
-#[test]
-fn sets_of_counters() {
-    let configs = [10, 20].map(|max| CounterConfig::new().batch(0).max(max));
-    let job = CounterSet::root(configs.to_vec(), SetStock::Shared);
-    let of = job.counter(0).expect("the first").id();
-    let text = format!(
-        "in counter 0 of the set, {of} refused 15 for {of}: short by 5, max 10; to fit, raise its max or charge less"
-    );
-    assert_eq!(job.try_charge(15).expect_err("no room").to_string(), text);
 }

@@ -22,8 +22,7 @@ mod sync;
 mod thread;
 
 pub use counter::config::{CounterConfig, Pressure};
-pub use error::{CounterChargeError, CounterId, CounterLimitError, SetChargeError};
-pub use page_counter::set::{CounterSet, SetStock};
+pub use error::{CounterChargeError, CounterId, CounterLimitError};
 pub use page_counter::{Counts, PageCounter, PeakWindow};
 
 pub mod expert {

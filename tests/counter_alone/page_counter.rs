@@ -4,8 +4,6 @@
 pub(crate) mod handle;
 #[path = "../../src/page_counter/reading.rs"]
 pub(crate) mod reading;
-#[path = "../../src/page_counter/set.rs"]
-pub(crate) mod set;
 
 pub use handle::PageCounter;
 pub use reading::{Counts, PeakWindow};

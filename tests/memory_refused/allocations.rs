@@ -95,7 +95,7 @@ fn each_allocation_of_create_may_be_refused() {
                     builder = builder.nodes(2);
                 }
                 if adaptive {
-                    let _further = [builder.counter("spill").independent(), builder.counter("sockets").shared()];
+                    let _further = [builder.counter("spill").independent(), builder.counter("sockets").independent()];
                 }
                 let refused = make_and_throw_away(builder, long);
                 println!("{refused} times refused, for {GROUPS} groups");

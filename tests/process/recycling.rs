@@ -115,7 +115,7 @@ fn the_order_of_drops_does_not_matter() {
                 let (bytes, none) = (charge(&query, 10), charge(&acme, 0));
                 let theirs = query.clone();
                 let other = std::thread::spawn(move || theirs.try_charge_set(&[(spill, 3), (Counter::MEMORY, 5)]));
-                let mut spilt = other.join().expect("no panic").expect("room").into_charges();
+                let spilt = other.join().expect("no panic").expect("room");
                 let root = runtime.root();
                 if order % 7 == 0 {
                     query.offline().expect("no children");
@@ -128,7 +128,7 @@ fn the_order_of_drops_does_not_matter() {
                     Keeps::Charge(none),
                     Keeps::Group(root),
                 ];
-                keeps.extend(spilt.by_ref().map(|(_, charge)| Keeps::Charge(charge)));
+                keeps.extend(spilt.map(Keeps::Charge));
                 let mut number = order;
                 while !keeps.is_empty() {
                     let at = number % keeps.len();

@@ -10,11 +10,10 @@ use std::process::Command;
 
 use memcg::expert::Verdict;
 use memcg::{
-    BuildError, Bytes, Charge, ChargeError, ChargeFuture, ChargeSet, Checkpoint, Counter, Counts, CreateError,
-    Diagnosis, Event, EventFuture, Events, FlusherError, Group, GroupCounter, GroupId, Grouped, Item, Limit,
-    LimitError, Limits, MergeError, NameError, OfflineError, OnExhausted, OomPolicy, OverLimitError, PageCounter,
-    ParseOnExhaustedError, PeakWindow, Registration, Runtime, RuntimeBuilder, Snapshot, SnapshotRow, SplitError, Stat,
-    Stats, Unit,
+    BuildError, Bytes, Charge, ChargeError, ChargeFuture, Checkpoint, Counter, Counts, CreateError, Diagnosis, Event,
+    EventFuture, Events, FlusherError, Group, GroupCounter, GroupId, Grouped, Item, Limit, LimitError, Limits,
+    MergeError, NameError, OfflineError, OnExhausted, OomPolicy, OverLimitError, PageCounter, ParseOnExhaustedError,
+    PeakWindow, Registration, Runtime, RuntimeBuilder, Snapshot, SnapshotRow, SplitError, Stat, Stats, Unit,
 };
 
 const fn send<T: Send + 'static>() {}
@@ -28,7 +27,6 @@ const fn unwinds<T: UnwindSafe + RefUnwindSafe>() {}
 const _: () = {
     // A charge goes where its memory goes.
     send::<Charge>();
-    send::<ChargeSet>();
     send::<Vec<(Vec<u8>, Charge)>>();
     shared::<Charge>();
     // Handles are for every thread.

@@ -74,9 +74,9 @@ fn ops(length: usize) -> impl Strategy<Value = Vec<Op>> {
 fn setups(adaptive: bool) -> impl Strategy<Value = Setup> {
     let budgets = prop_oneof![4 => Just(None), 1 => (0..300_u64).prop_map(Some)];
     let max = prop_oneof![3 => Just(u64::MAX), 2 => 300..5_000_u64, 1 => Just(1 << 40)];
-    let flags = (any::<bool>(), prop::bool::weighted(0.7), any::<[bool; 2]>());
+    let flags = (any::<bool>(), prop::bool::weighted(0.7), any::<bool>());
     (select(&BATCHES[..]), flags, budgets, max, select(&GROUPS_MAX[..])).prop_map(
-        move |(batch, (fence, audit, [packed, shared]), budget, max, groups_max)| Setup {
+        move |(batch, (fence, audit, packed), budget, max, groups_max)| Setup {
             batch,
             adaptive,
             audit,
@@ -85,7 +85,6 @@ fn setups(adaptive: bool) -> impl Strategy<Value = Setup> {
             max,
             groups_max,
             packed,
-            shared,
         },
     )
 }

@@ -46,7 +46,7 @@ impl Reclaim for Anon {
         while freed < want {
             let Some(page) = lock(&self.memory).pop() else { break };
             match self.group.try_charge_set(&[(self.swap, page.bytes())]) {
-                Ok(slot) => lock(&self.swapped).extend(slot.into_charges().map(|(_, charge)| charge)),
+                Ok(slot) => lock(&self.swapped).extend(slot),
                 Err(_) => {
                     lock(&self.memory).push(page);
                     break;

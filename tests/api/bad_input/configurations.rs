@@ -20,23 +20,14 @@ fn configurations_that_do_not_hold() {
         }
         builder
     };
-    let with_most = |most: usize, first_shares: bool| {
+    let with_most = |most: usize| {
         let mut builder = Runtime::builder();
         for number in 0..most {
             let name = format!("c{number}");
-            let counter = builder.counter(&name);
-            if first_shares && number == 0 {
-                counter.shared()
-            } else {
-                counter.independent()
-            };
+            builder.counter(&name).independent();
         }
         builder
     };
-    let mut late = Runtime::builder();
-    for number in 0..64 {
-        late.counter(&format!("c{number}")).shared();
-    }
     let with_stats = |names: &[&str]| {
         let mut builder = Runtime::builder();
         for name in names {
@@ -86,19 +77,9 @@ fn configurations_that_do_not_hold() {
             "\"a\" is no name for a further counter: empty, taken, or that of memory",
         ),
         (
-            late,
-            BuildError::TooLateToShare { name: "c63".into(), most: 63 },
-            "\"c63\" is to share a stock with memory, and only the first 63 counters can",
-        ),
-        (
-            with_most(1_024, false),
+            with_most(1_024),
             BuildError::TooManyCounters { counters: 1_025, most: 1_024 },
-            "1025 counters for each group, memory and a shared stock included; at most 1024",
-        ),
-        (
-            with_most(1_023, true),
-            BuildError::TooManyCounters { counters: 1_025, most: 1_024 },
-            "1025 counters for each group, memory and a shared stock included; at most 1024",
+            "1025 counters for each group, memory included; at most 1024",
         ),
         (
             with_stats(&["rows", ""]),

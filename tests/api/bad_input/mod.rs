@@ -400,8 +400,7 @@ fn merging_charges_of_two_groups() {
         drop(ours.merge(theirs));
         assert_eq!((a.live(), b.live()), (10, 0));
         // Another counter of the same group.
-        let set = a.try_charge_set(&[(spill, bytes)]).expect("room");
-        let spilt = set.into_charges().next().expect("one").1;
+        let [spilt] = a.try_charge_set(&[(spill, bytes)]).expect("room");
         let spilt = ours.merge(spilt).expect_err("two counters").into_charge();
         assert_eq!((ours.bytes(), spilt.bytes()), (10, bytes));
         assert!(runtime.verify().is_ok());
@@ -430,8 +429,7 @@ fn a_counter_of_another_runtime() {
     assert_says(&error, "/acme/q and /there belong to two runtimes");
     drop(error);
     // What only they have cannot come to us either.
-    let set = there.try_charge_set(&[(spill, 3)]).expect("room");
-    let mut spilt = set.into_charges().next().expect("one").1;
+    let [mut spilt] = there.try_charge_set(&[(spill, 3)]).expect("room");
     assert!(matches!(spilt.transfer(&held.query), Err(ChargeError::OtherRuntime { .. })));
     held.assert_whole();
 }

@@ -413,11 +413,9 @@ fn handles_and_errors_cross_threads() {
     cloned::<CounterConfig>();
     cloned::<memcg::expert::Verdict>();
     shared::<memcg::PeakWindow>();
-    shared::<memcg::CounterSet>();
     shared::<memcg::Counts>();
     shared::<memcg::CounterId>();
     error::<memcg::CounterChargeError>();
     error::<memcg::CounterLimitError>();
-    error::<memcg::SetChargeError>();
     error::<memcg::ParseLimitError>();
 }

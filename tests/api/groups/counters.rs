@@ -29,7 +29,7 @@ fn a_set_is_charged_as_one() {
         let amounts =
             move |bytes: [u64; 3]| [(counters[0], bytes[0]), (counters[1], bytes[1]), (counters[2], bytes[2])];
         let set = group.try_charge_set(&amounts([60, 70, 0])).expect("room");
-        assert_eq!(counters.map(|counter| set.bytes(counter)), [60, 70, 0]);
+        assert_eq!(set.each_ref().map(Charge::bytes), [60, 70, 0]);
         assert_eq!(live(&group, counters), [60, 70, 0]);
         for (full, name, bytes) in
             [(0, None, [41, 30, 100]), (1, Some("spill"), [40, 31, 100]), (2, Some("swap"), [40, 30, 101])]
@@ -54,17 +54,12 @@ fn a_set_is_charged_as_one() {
 
 #[test]
 fn one_counter_may_stand_in_a_set_twice_or_not_at_all() {
-    let (runtime, [memory, spill, swap]) = with_spill_and_swap(super::fixed());
+    let (runtime, counters @ [memory, spill, _]) = with_spill_and_swap(super::fixed());
     let root = runtime.root();
     let set = root.try_charge_set(&[(spill, 3), (memory, 5), (spill, 4)]).expect("room");
-    assert_eq!((set.bytes(memory), set.bytes(spill), set.bytes(swap)), (5, 7, 0));
-    let charges: Vec<(Counter, Charge)> = set.into_charges().collect();
-    assert_eq!(
-        charges.iter().map(|(counter, charge)| (*counter, charge.bytes())).collect::<Vec<_>>(),
-        [(spill, 3), (memory, 5), (spill, 4)]
-    );
-    drop(root.try_charge_set(&[]).expect("nothing"));
-    drop(charges);
+    assert_eq!((set.each_ref().map(Charge::bytes), live(&root, counters)), ([3, 5, 4], [5, 7, 0]));
+    let [] = root.try_charge_set(&[]).expect("nothing");
+    drop(set);
     assert_empty(&runtime);
 }
 
@@ -104,9 +99,7 @@ fn a_group_stays_until_its_last_counter_is_free() {
         let (runtime, [memory, spill, swap]) = with_spill_and_swap(builder);
         let group = create(&runtime.root(), "q");
         let id = group.id();
-        let set = group.try_charge_set(&[(memory, 5), (spill, 7), (swap, 0)]).expect("room");
-        let [memory, spill, swap]: [Charge; 3] =
-            set.into_charges().map(|(_, charge)| charge).collect::<Vec<_>>().try_into().expect("three");
+        let [memory, spill, swap] = group.try_charge_set(&[(memory, 5), (spill, 7), (swap, 0)]).expect("room");
         group.offline().expect("no children");
         drop(group);
         runtime.settle();
@@ -195,126 +188,72 @@ fn the_counter_of_a_group_is_a_page_counter_that_keeps_the_group() {
     assert_eq!(runtime.dying_count(), 0);
 }
 
-// === One stock for several counters ===
-
-fn with_shared(mut builder: RuntimeBuilder) -> (Runtime, [Counter; 3]) {
-    let counters = [Counter::MEMORY, builder.counter("memsw").shared(), builder.counter("spill").independent()];
-    (build(builder), counters)
+/// Whatever the caller takes out of a set, and in whichever order: each charge gives its own bytes back.
+#[test]
+fn a_set_that_is_taken_apart_loses_no_bytes() {
+    for builder in kinds() {
+        let (runtime, counters) = with_spill_and_swap(builder);
+        let group = create(&runtime.root(), "q");
+        let charge = || group.try_charge_set(&counters.map(|counter| (counter, 10))).expect("room");
+        let first = charge().into_iter().next();
+        assert_eq!(live(&group, counters), [10, 0, 0], "the iterator has dropped the others");
+        let [_, second, _] = charge();
+        assert_eq!(live(&group, counters), [10, 10, 0]);
+        let [third, ..] = charge();
+        let moved = std::thread::spawn(move || third.bytes());
+        assert_eq!(moved.join().expect("dropped there"), 10);
+        drop((first, second));
+        assert_eq!(live(&group, counters), [0; 3]);
+        assert_sound(&runtime);
+        drop(group);
+        assert_empty(&runtime);
+    }
 }
 
+/// Each counter of a set has a stock of its own, which its part of the set hits.
 #[test]
-fn one_hit_pays_for_all_counters_that_share_a_stock() {
-    let (runtime, counters @ [memory, memsw, spill]) = with_shared(super::fixed());
+fn each_counter_of_a_set_hits_its_own_stock() {
+    let (runtime, counters) = with_spill_and_swap(super::fixed());
     let group = create(&runtime.root(), "q");
-    let both = [(memory, 10), (memsw, 10)];
-    let first = group.try_charge_set(&both).expect("no limit");
     let usage = || counters.map(|counter| group.counter(counter).expect("declared").usage());
-    assert_eq!((usage(), live(&group, counters)), ([64, 64, 0], [10, 10, 0]), "one batch for both");
-    let second = group.try_charge_set(&[(memsw, 10), (spill, 3), (memory, 10)]).expect("no limit");
-    assert_eq!((usage(), live(&group, counters)), ([64, 64, 64], [20, 20, 3]), "paid from it");
-    assert_eq!(counters.map(|counter| second.bytes(counter)), [10, 10, 3]);
-    let bound = |counter: Counter| group.counter(counter).expect("declared").stocked_bound();
-    assert_eq!(counters.map(bound), [128, 128, 128]);
-    drop(first);
-    assert_eq!((usage()[..2].to_vec(), live(&group, counters)), (vec![64, 64], [10, 10, 3]));
-    // Amounts that differ are charged one by one, each from a stock of its own.
-    let uneven = group.try_charge_set(&[(memory, 7), (memsw, 8)]).expect("no limit");
-    assert_eq!((usage()[..2].to_vec(), live(&group, counters)), (vec![128, 128], [17, 18, 3]));
-    // What was charged as one is given back one by one, in parts and on other threads.
-    let parts: Vec<(Counter, Charge)> = second.into_charges().collect();
-    assert_eq!(
-        parts.iter().map(|(of, charge)| (*of, charge.bytes())).collect::<Vec<_>>(),
-        [(memory, 10), (memsw, 10), (spill, 3)]
-    );
-    assert_sound(&runtime);
-    std::thread::spawn(move || drop(parts)).join().expect("dropped");
-    assert_eq!(live(&group, counters), [7, 8, 0]);
-    drop(uneven);
-    group.counter(memsw).expect("declared").drain();
-    assert_eq!(group.counter(memsw).expect("declared").usage(), 0, "a drain of either takes what both share");
-    group.drain();
-    assert_eq!(usage()[..2], [0, 0]);
+    let first = group.try_charge_set(&counters.map(|counter| (counter, 10))).expect("no limit");
+    assert_eq!((usage(), live(&group, counters)), ([64; 3], [10; 3]), "a batch each");
+    let second = group.try_charge_set(&counters.map(|counter| (counter, 20))).expect("no limit");
+    assert_eq!((usage(), live(&group, counters)), ([64; 3], [30; 3]), "paid from it");
+    drop((first, second));
+    assert_eq!((usage(), live(&group, counters)), ([64; 3], [0; 3]), "and kept for the next set");
+    group.counter(counters[1]).expect("declared").drain();
+    assert_eq!(usage(), [64, 0, 64], "a drain takes the credit of one counter");
     drop(group);
     assert_empty(&runtime);
 }
 
 #[test]
-fn as_many_counters_share_as_can() {
+fn a_group_has_as_many_counters_as_can_be() {
     let mut builder = super::fixed();
-    let shared = (1..64).map(|number| builder.counter(&format!("c{number}")).shared()).collect::<Vec<_>>();
-    // The shared stock takes the place of one.
-    let rest = (64..1_023).map(|number| builder.counter(&format!("c{number}")).independent()).collect::<Vec<_>>();
+    let declared: Vec<Counter> =
+        (1..1_024).map(|number| builder.counter(&format!("c{number}")).independent()).collect();
     let runtime = build(builder);
     let group = create(&runtime.root(), "q");
-    let all: Vec<_> = [Counter::MEMORY].into_iter().chain(shared).map(|counter| (counter, 1)).collect();
-    let held = [(); 2].map(|()| group.try_charge_set(&all).expect("no limit"));
-    let last = rest[958];
-    let alone = group.try_charge_set(&[(last, 1)]).expect("no limit");
-    for &(counter, _) in &all {
-        let counter = group.counter(counter).expect("declared");
-        assert_eq!((counter.usage(), counter.live()), (64, 2), "{}: a batch for both charges", counter.name());
-    }
-    assert_eq!(live(&group, [Counter::MEMORY, all[63].0, last]), [2, 2, 1]);
+    let set = [declared[1_022], declared[511], Counter::MEMORY, declared[0]];
+    let held = group.try_charge_set(&set.map(|counter| (counter, 3))).expect("no limit");
+    let names = set.map(|counter| group.counter(counter).expect("declared").name().to_string());
+    assert_eq!(names, ["c1023", "c512", "memory", "c1"]);
+    let counters = [Counter::MEMORY].into_iter().chain(declared);
+    let live: Vec<u64> = counters.map(|counter| group.counter(counter).expect("declared").live()).collect();
+    let charged: Vec<usize> = (0..1_024).filter(|&number| live[number] == 3).collect();
+    assert_eq!((charged, live.iter().sum::<u64>()), (vec![0, 1, 512, 1_023], 12));
     assert_sound(&runtime);
-    drop((held, alone, group));
-    assert_empty(&runtime);
-}
-
-#[test]
-fn counters_of_two_builders_share_a_stock() {
-    let mut builder = super::fixed();
-    let swap = builder.counter("swap").shared();
-    let mut later = builder.clone();
-    let tier = later.counter("tier").shared();
-    let foreign = builder.counter("tier").shared();
-    let runtime = build(later);
-    let group = create(&runtime.root(), "q");
-    let all = [tier, Counter::MEMORY, swap];
-    let held = [(); 2].map(|()| group.try_charge_set(&all.map(|counter| (counter, 3))).expect("no limit"));
-    let usage = all.map(|counter| group.counter(counter).expect("declared").usage());
-    assert_eq!((usage, live(&group, all)), ([64; 3], [6; 3]), "one batch for all, and one hit");
-    let refused = group.try_charge_set(&[(Counter::MEMORY, 3), (swap, 3), (foreign, 3)]);
-    assert!(matches!(refused, Err(ChargeError::UnknownCounter { counter: 2, .. })), "{refused:?}");
-    assert_eq!(live(&group, all), [6; 3]);
     drop((held, group));
     assert_empty(&runtime);
 }
 
 #[test]
-fn a_shared_stock_is_no_reason_to_refuse() {
-    for builder in kinds() {
-        let (runtime, [memory, memsw, _]) = with_shared(builder);
-        let group = create(&runtime.root(), "q");
-        group.counter(memsw).expect("declared").set_max(1_000).expect("a number");
-        let other = Other::spawn();
-        let both = move |bytes| [(memory, bytes), (memsw, bytes)];
-        let held = other.with(&group, move |group| group.try_charge_set(&both(10)).expect("room"));
-        let rest = group.try_charge_set(&both(990)).expect("credit of another thread's slot comes back");
-        let refused = group.try_charge_set(&both(1)).expect_err("full");
-        let ChargeError::Limit(refusal) = &refused else { panic!("{refused}") };
-        assert_eq!((refusal.counter(), refusal.requested(), refusal.max()), (Some("memsw"), 1, 1_000));
-        assert_eq!(group.live(), 1_000, "nothing of it stays at memory");
-        // Memory alone has room still, and so has what another charge gives back.
-        let alone = group.try_charge(5).expect("no limit");
-        drop(held);
-        let again = group.try_charge_set(&both(10)).expect("room again");
-        assert_sound(&runtime);
-        group.offline().expect("no children");
-        assert!(matches!(group.try_charge_set(&both(1)), Err(ChargeError::Offline { .. })));
-        assert_eq!((group.live(), runtime.dying_count()), (1_005, 1));
-        drop((rest, alone, again, group, refused));
-        runtime.settle();
-        assert_eq!(runtime.dying_count(), 0);
-        assert_empty(&runtime);
-    }
-}
-
-#[test]
-fn threads_share_counters_that_share_a_stock() {
+fn threads_charge_sets_while_their_groups_go() {
     const ROUNDS: u64 = 300;
-    let (runtime, counters @ [memory, memsw, spill]) = with_shared(super::fixed());
+    let (runtime, counters @ [memory, spill, swap]) = with_spill_and_swap(super::fixed());
     let root = runtime.root();
-    root.counter(memsw).expect("declared").set_max(2_000).expect("a number");
+    root.counter(swap).expect("declared").set_max(2_000).expect("a number");
     std::thread::scope(|scope| {
         for thread in 0..3 {
             let root = &root;
@@ -322,7 +261,7 @@ fn threads_share_counters_that_share_a_stock() {
                 for round in 0..ROUNDS {
                     let group = create(root, &format!("{thread}"));
                     let bytes = round % 200 + 1;
-                    let set = group.try_charge_set(&[(memory, bytes), (memsw, bytes), (spill, 1)]);
+                    let set = group.try_charge_set(&[(memory, bytes), (swap, bytes), (spill, 1)]);
                     if round % 3 == 0 {
                         group.offline().expect("no children");
                         drop(set);
@@ -330,7 +269,7 @@ fn threads_share_counters_that_share_a_stock() {
                         drop(set);
                         group.offline().expect("no children");
                     }
-                    assert!(root.counter(memsw).expect("declared").usage() <= 2_000);
+                    assert!(root.counter(swap).expect("declared").usage() <= 2_000);
                 }
             });
         }

@@ -134,10 +134,12 @@ fn one_barrier_serves_many() {
         let other = Other::spawn();
         let charged = |root: &Group| {
             let group = create(root, "q");
-            let set: Vec<_> =
-                counters.iter().copied().chain([memcg::Counter::MEMORY]).map(|counter| (counter, 3)).collect();
-            drop(group.try_charge_set(&set).expect("room"));
-            other.with(&group, move |group| drop(group.try_charge_set(&set).expect("room")));
+            let counters: Vec<_> = counters.iter().copied().chain([memcg::Counter::MEMORY]).collect();
+            let charge_all = move |group: &Group| {
+                counters.iter().for_each(|&counter| drop(group.try_charge_counter(counter, 3).expect("room")));
+            };
+            charge_all(&group);
+            other.with(&group, charge_all);
             group
         };
         charged(&root).offline().expect("no children");

@@ -96,8 +96,7 @@ fn a_guard_becomes_a_word_and_a_number_and_a_guard_again() {
     let runtime = build(builder);
     let group = create(&runtime.root(), "q");
     let id = group.id();
-    let set = group.try_charge_set(&[(spill, 30)]).expect("room");
-    let mut guards: Vec<Charge> = set.into_charges().map(|(_, charge)| charge).collect();
+    let mut guards = Vec::from(group.try_charge_set(&[(spill, 30)]).expect("room"));
     guards.push(charge(&group, 20));
     guards.push(charge(&group, 0));
     let raw: Vec<_> = guards

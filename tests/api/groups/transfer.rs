@@ -202,18 +202,19 @@ fn of_a_further_counter_to_the_same_one() {
     let runtime = build(builder);
     let groups = tree(&runtime);
     let [root, _, b, _, d] = &groups;
-    let set = b.try_charge_set(&[(memcg::Counter::MEMORY, 5), (spill, 7)]).expect("room");
-    let mut charges: Vec<_> = set.into_charges().map(|(_, charge)| charge).collect();
+    let mut charges = b.try_charge_set(&[(memcg::Counter::MEMORY, 5), (spill, 7)]).expect("room");
     d.counter(spill).expect("declared").set_max(6).expect("a number");
     let Err(ChargeError::Limit(refusal)) = charges[1].transfer(d) else { panic!("7 > 6") };
     assert_eq!((refusal.counter(), refusal.group()), (Some("spill"), d));
     d.counter(spill).expect("declared").set_max(7).expect("a number");
     charges[1].transfer(d).expect("7 fit");
-    let spilt = |group: &Group| group.counter(spill).expect("declared").live();
-    assert_eq!((spilt(root), spilt(b), spilt(d)), (7, 0, 7));
+    let live_spilt = |group: &Group| group.counter(spill).expect("declared").live();
+    assert_eq!((live_spilt(root), live_spilt(b), live_spilt(d)), (7, 0, 7));
     assert_eq!(live(&groups), [5, 5, 5, 0, 0]);
     assert_eq!((charges[1].group(), charges[0].group()), (d.clone(), b.clone()));
-    assert!(charges.swap_remove(0).merge(charges.remove(0)).is_err(), "two counters");
+    let [mut memory, spilt] = charges;
+    assert!(memory.merge(spilt).is_err(), "two counters");
+    drop(memory);
     drop(groups);
     assert_empty(&runtime);
 }

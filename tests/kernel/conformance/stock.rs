@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use memcg::{CounterConfig, CounterSet, PageCounter, SetStock};
+use memcg::{CounterConfig, PageCounter};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -370,44 +370,45 @@ twins! {
     s025_adaptive(adaptive()),
 }
 
-/// One life of a set of two counters, the second charged with each of the first's units and sometimes drained alone.
-fn paired_life(set: &CounterSet, seed: u64, mut each: impl FnMut(&PageCounter, &PageCounter)) {
-    let (memory, memsw) = (set.counter(0).expect("the first"), set.counter(1).expect("the second"));
+/// One life of two counters that are charged together, the second first, and sometimes drained alone.
+fn paired_life([memory, memsw]: &[PageCounter; 2], seed: u64, mut each: impl FnMut(&PageCounter, &PageCounter)) {
     let mut rng = SmallRng::seed_from_u64(seed);
     let mut held = Vec::new();
+    let uncharge = |units| [memory, memsw].into_iter().for_each(|counter| counter.uncharge(units));
     for _ in 0..5_000 {
         match rng.random_range(0..100) {
             0 => drop(memory.drain()),
             1 => drop(memsw.drain()),
-            2 => drop(set.drain()),
+            2 => drop(memory.drain() + memsw.drain()),
             3..55 => {
                 let units = rng.random_range(0..90);
-                set.try_charge(units).expect("unlimited");
+                [memsw, memory].into_iter().for_each(|counter| counter.try_charge(units).expect("unlimited"));
                 held.push(units);
             }
-            _ => held.pop().into_iter().for_each(|units| set.uncharge(units)),
+            _ => held.pop().into_iter().for_each(uncharge),
         }
         each(memory, memsw);
     }
     let rest = held.into_iter().sum();
     assert_eq!((memory.live(), memsw.live()), (rest, rest));
-    set.uncharge(rest);
+    uncharge(rest);
 }
 
 fn independent_stocks_differ_by_the_bound(config: impl Fn() -> CounterConfig) {
-    let root = CounterSet::root(vec![config(), config()], SetStock::Independent);
-    let set = root.child();
+    let roots = [(); 2].map(|()| PageCounter::root(config()));
     let mut lower = 0;
-    paired_life(&set, 26, |memory, memsw| {
+    paired_life(&roots.each_ref().map(PageCounter::child), 26, |memory, memsw| {
         lower += usize::from(memsw.usage() < memory.usage());
         let bound = memory.stocked_bound().max(memsw.stocked_bound());
         assert!(memory.stocked().abs_diff(memsw.stocked()) <= bound);
         assert!(memsw.usage() + bound >= memory.usage(), "lower than memory by more than the bound");
         assert!(bound <= 2 * BATCH, "one thread, two batches");
     });
-    assert!(lower > 0, "the second read lower now and then: what a shared stock never does");
-    let verdict = root.verify();
-    assert!(verdict.is_ok(), "{verdict}");
+    assert!(lower > 0, "the second read lower now and then");
+    for root in &roots {
+        let verdict = root.verify();
+        assert!(verdict.is_ok(), "{verdict}");
+    }
 }
 
 twins! {
@@ -416,29 +417,4 @@ twins! {
     /// the stock's bound at most (the kernel: one batch a processor; here two batches a thread).
     s026_independent_stocks_differ_by_the_bound(fixed),
     s026_independent_adaptive(adaptive),
-}
-
-fn shared_stock_keeps_the_order(config: impl Fn() -> CounterConfig) {
-    let root = CounterSet::root(vec![config(), config()], SetStock::Shared);
-    let set = Arc::new(root.child());
-    let other = Other::spawn();
-    let remote = Arc::clone(&set);
-    other.run(move || {
-        paired_life(&remote, 27, |memory, memsw| assert!(memsw.usage() >= memory.usage()));
-    });
-    // What is swapped out is charged to the second only.
-    set.try_charge_each(&[10, 40]).expect("unlimited");
-    paired_life(&root.child(), 28, |memory, memsw| assert!(memsw.usage() >= memory.usage()));
-    assert_eq!(set.counter(0).map(PageCounter::live), Some(10));
-    assert_eq!(set.counter(1).map(PageCounter::live), Some(40));
-    set.uncharge_each(&[10, 40]);
-    let verdict = root.verify();
-    assert!(verdict.is_ok(), "{verdict}");
-}
-
-twins! {
-    shared_stock_keeps_the_order:
-    /// 26 with one stock for the set: the second is never lower than the first.
-    s026_shared_stock_keeps_the_order(fixed),
-    s026_shared_adaptive(adaptive),
 }

@@ -88,7 +88,7 @@ fn further_counters_ask_no_group() {
         // Memory that is full is made room for in a set as elsewhere.
         group.set_max(Limit::Bytes(16 * MIB)).expect("a number");
         let set = group.try_charge_set(&[(Counter::MEMORY, MIB), (spill, 100)]).expect("after reclaim");
-        assert_eq!((set.bytes(Counter::MEMORY), set.bytes(spill)), (MIB, 100));
+        assert_eq!(set.each_ref().map(Charge::bytes), [MIB, 100]);
         assert!(cache.bytes() <= 15 * MIB);
         assert_sound(&runtime);
     }

@@ -65,8 +65,9 @@ fn a_charge_counts_for_its_group() {
             assert_exact(group, STAT, own, own);
         }
         // A further counter's guard is one of the same group.
-        let set = b.try_charge_set(&[(memcg::Counter::MEMORY, 3)]).expect("room");
-        set.into_charges().for_each(|(_, charge)| charge.stat_add(STAT, 2));
+        let [held_of_set] = b.try_charge_set(&[(memcg::Counter::MEMORY, 3)]).expect("room");
+        held_of_set.stat_add(STAT, 2);
+        drop(held_of_set);
         a.offline_tree();
         b.offline_tree();
         drop((a, b));
@@ -95,8 +96,7 @@ fn a_guard_of_a_further_counter_counts_for_the_group() {
         let spill = builder.counter("spill").independent();
         let runtime = build(builder);
         let group = create(&runtime.root(), "q");
-        let set = group.try_charge_set(&[(spill, 3), (memcg::Counter::MEMORY, 4)]).expect("room");
-        let charges: Vec<_> = set.into_charges().map(|(_, charge)| charge).collect();
+        let charges = group.try_charge_set(&[(spill, 3), (memcg::Counter::MEMORY, 4)]).expect("room");
         for (number, charge) in (1..).zip(&charges) {
             charge.stat_add(STAT, number);
         }

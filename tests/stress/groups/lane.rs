@@ -49,7 +49,7 @@ impl Lane {
                 let group = world.any_group(&mut self.rng);
                 let amounts = [(Counter::MEMORY, self.bytes()), (world.spill, self.bytes())];
                 match group.try_charge_set(&amounts) {
-                    Ok(set) => self.held.extend(set.into_charges().map(|(_, charge)| charge)),
+                    Ok(set) => self.held.extend(set),
                     Err(error) => self.refused(&error),
                 }
             }

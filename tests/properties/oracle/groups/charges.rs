@@ -97,7 +97,7 @@ impl Run {
         }
         let (expected, counter) = refused.map_or((Ok(()), 0), |(no, counter)| (Err(no), counter));
         if let Some(set) = self.agree(found, expected, (group, counter, bytes[counter])) {
-            for (number, (_, charge)) in set.into_charges().enumerate() {
+            for (number, charge) in set.into_iter().enumerate() {
                 self.hold(charge, group, number, bytes[number]);
             }
         }

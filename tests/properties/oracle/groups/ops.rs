@@ -21,8 +21,6 @@ pub(crate) struct Setup {
     pub(crate) groups_max: u32,
     /// Objects without a byte between them.
     pub(crate) packed: bool,
-    /// The further counter shares a stock with memory.
-    pub(crate) shared: bool,
 }
 
 pub(crate) type Op = record::Op<Action>;
@@ -99,7 +97,6 @@ fn setup([batch, flags, budget, max]: [u8; 4]) -> Setup {
         fence: flags & 4 != 0,
         groups_max: pick(&GROUPS_MAX, flags >> 3),
         packed: flags & 32 != 0,
-        shared: flags & 64 != 0,
         budget: pick(&[None, None, Some(0), Some(128), Some(1_000)], budget),
         max: pick(&[u64::MAX, 1_000, 5_000, 100_000, 1 << 40], max),
     }

@@ -74,8 +74,7 @@ fn configure(setup: &Setup) -> (RuntimeBuilder, Counter) {
     if let Some(budget) = setup.budget {
         builder = builder.budget(Bytes(budget));
     }
-    let further = builder.counter("further");
-    let further = if setup.shared { further.shared() } else { further.independent() };
+    let further = builder.counter("further").independent();
     (builder, further)
 }
 
