@@ -433,11 +433,6 @@ fn force_covered(counter: &Counter, n: u64) -> Found {
         cover::note_charged(level, more, above);
         Ok::<_, Infallible>(())
     });
-    // What is unpaid a charge in line needs no room for.
-    // Mutation: e25-allocated-bytes-are-unpaid-and-serve-none
-    if cover::has_waiters(counter) {
-        found.marks |= NOTED;
-    }
     found
 }
 

@@ -106,13 +106,6 @@ pub(super) fn serve_waiters(counter: &Counter) {
     counter.path_to_root().filter(|level| level.limits.watched.is_for(WAITING)).for_each(marks::fell);
 }
 
-/// Whether a charge waits for room in line at a level. Called after allocated bytes have come.
-pub(super) fn has_waiters(counter: &Counter) -> bool {
-    // E25: spare, then the mark.
-    fence_after_exchange();
-    counter.path_to_root().any(|level| level.limits.watched.is_for(WAITING))
-}
-
 /// Takes up to `n` reserved bytes at each covering level below `end`. What is missing counts as an underflow.
 pub(super) fn take_reserved(counter: &Counter, n: u64, end: Option<&Counter>) -> u64 {
     let n = n.min(USAGE_MAX);

@@ -103,27 +103,8 @@ fn loom_refused_above_vs_allocated() {
     });
 }
 
-/// E25. A thread allocates what is unpaid while another one waits for room: the charge in line needs less of it.
-#[test]
-fn loom_waiter_vs_allocated() {
-    model_without_pair(|| {
-        let (runtime, group) = covering(3);
-        let (object, held) = (allocate(&group, 1), runtime.root().try_charge_now(Bytes(1)).unwrap());
-        let allocates = |group: Group| {
-            let object = allocate(&group, 2);
-            settle();
-            object
-        };
-        let (more, charge) = race(group.clone(), allocates, || group.charge_timeout(Bytes(3), EVER).unwrap());
-        assert_eq!((group.usage(), runtime.root().usage()), (3, 4), "2 by force");
-        drop((charge, held));
-        free(object, 1);
-        free(more, 2);
-        assert_eq!(runtime.root().usage(), 0);
-    });
-}
-
-/// E25. The same where a thread gives back what pays for objects: usage does not fall.
+/// E25. A thread gives back what pays for objects while another one waits for room: usage does not fall, and the charge in
+/// line needs less of it.
 #[test]
 fn loom_waiter_vs_given_back() {
     model_without_pair(|| {
