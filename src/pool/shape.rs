@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_chunk_has_whole_pages_and_room_for_its_objects() {
-        for asked in (0..3_000).step_by(if cfg!(miri) { 37 } else { 1 }).chain([70_000, 1 << 20]) {
+        for asked in (0..3_000).step_by(if cfg!(miri) { 149 } else { 1 }).chain([70_000, 1 << 20]) {
             for align in [PoolAlign::CacheLine, PoolAlign::Packed] {
                 let shape = Shape { kind: Kind::Events, asked, align, node: None };
                 let (given, objects, chunk) = (shape.given(), shape.objects_per_chunk(), shape.chunk());

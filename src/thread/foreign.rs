@@ -172,10 +172,16 @@ mod tests {
     /// The drop of a foreign value does not abort a thread that unwinds already.
     #[test]
     fn a_drop_that_panics_in_a_panic() {
+        // The second panic of a thread prints a backtrace, which Miri takes a minute for.
+        let words = cfg!(miri).then(std::panic::take_hook);
+        if words.is_some() {
+            std::panic::set_hook(Box::new(|_| ()));
+        }
         let unwinds = catch_unwind(|| {
             let _foreign = Foreign::new(Panics);
             panic!("on purpose");
         });
+        words.into_iter().for_each(std::panic::set_hook);
         assert_eq!(unwinds.expect_err("it panics").downcast_ref(), Some(&"on purpose"));
     }
 }

@@ -142,7 +142,7 @@ fn a_smaller_batch_bounds_what_is_stocked() {
 
 #[test]
 fn only_live_charge_makes_a_max_busy() {
-    const ROUNDS: u64 = if cfg!(debug_assertions) { 6_000 } else { 60_000 };
+    const ROUNDS: u64 = if cfg!(debug_assertions) { 2_000 } else { 60_000 };
     let root = PageCounter::root(CounterConfig::new().adaptive(false).batch(64));
     let a = root.child();
     beside(
@@ -233,7 +233,7 @@ fn a_deep_chain_goes_on_a_small_stack() {
 /// In each round a charge and the resets of two windows race, then all look.
 #[test]
 fn a_window_reset_never_misses_a_charge() {
-    const ROUNDS: u64 = if cfg!(debug_assertions) { 5_000 } else { 50_000 };
+    const ROUNDS: u64 = if cfg!(debug_assertions) { 2_000 } else { 50_000 };
     let (started, ended) = (AtomicU64::new(0), AtomicU64::new(0));
     let wait = |word: &AtomicU64, until: u64| {
         for look in 1_u64.. {

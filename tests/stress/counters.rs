@@ -5,7 +5,7 @@
 //! `verify()` compares the tree with its audit, and a charge of exactly what is left is admitted.
 //! All the time a sampler looks for a usage above its limit.
 //!
-//! `MEMCG_STRESS_OPS` sets the number of operations (default 10^7, a fifth of it without optimisation: some seconds):
+//! `MEMCG_STRESS_OPS` sets the number of operations (default 5 * 10^6, a fifth of it without optimisation: some seconds):
 //! `MEMCG_STRESS_OPS=1000000000 cargo test --release --test stress counters:: -- --nocapture` is the long form.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -22,7 +22,7 @@ use crate::stretches::{stretches, watched};
 use crate::support::turns::turn;
 
 const THREADS: usize = 4;
-const OPS: u64 = if cfg!(debug_assertions) { 2_000_000 } else { 10_000_000 };
+const OPS: u64 = if cfg!(debug_assertions) { 1_000_000 } else { 5_000_000 };
 const POINTS_MIN: u64 = 1_000;
 /// A longer run has more quiescent points, not longer stretches without one.
 const OPS_PER_POINT_MAX: u64 = 50_000;

@@ -60,6 +60,7 @@ fn faults(readme: &str, list: &str, run: &str) -> Vec<String> {
     for (command, step) in &listed {
         let runs = match &step[..] {
             "readme" => runs(run, step, ".ci/readme"),
+            "night_readme" => runs(run, step, ".ci/readme --night"),
             "series" if command != ".ci/series" => {
                 runs(run, step, ".ci/series")
                     && readme.lines().any(|line| line.starts_with(&format!("| `{command}` |")))

@@ -10,7 +10,7 @@ use memcg::{Bytes, Charge, CreateError, Group, GroupId, Limits, Runtime};
 use super::{assert_empty, bare, build, charge, create, fixed};
 use crate::support::crowds::{crowd, pair};
 
-const ROUNDS: u64 = if cfg!(debug_assertions) { 1_000 } else { 10_000 };
+const ROUNDS: u64 = if cfg!(debug_assertions) { 400 } else { 10_000 };
 
 fn named(parent: &Group, name: &str) -> Vec<Group> {
     parent.children().into_iter().filter(|child| child.name() == name).collect()

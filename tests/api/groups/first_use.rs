@@ -5,7 +5,7 @@ use memcg::{Event, Freshness, Group, Limits, Runtime, RuntimeBuilder, Stat, Unit
 use super::{assert_empty, build};
 use crate::support::crowds::crowd;
 
-const ROUNDS: u64 = if cfg!(debug_assertions) { 500 } else { 10_000 };
+const ROUNDS: u64 = if cfg!(debug_assertions) { 200 } else { 10_000 };
 const THREADS: usize = 4;
 
 /// Groups and statistics of a shape that no other test of this program has: their pools are this one's alone.

@@ -7,7 +7,7 @@ use memcg::{CreateError, Group, Limits, Runtime, RuntimeBuilder};
 use super::{Other, assert_empty, build, create, fixed, kinds};
 use crate::support::crowds::crowd;
 
-const ROUNDS: u64 = if cfg!(debug_assertions) { 1_000 } else { 10_000 };
+const ROUNDS: u64 = if cfg!(debug_assertions) { 400 } else { 10_000 };
 const THREADS: usize = 4;
 
 fn most(builder: RuntimeBuilder, most: u32) -> (Runtime, Group) {

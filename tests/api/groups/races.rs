@@ -9,7 +9,7 @@ use memcg::{Bytes, Group, Limits, Priority, Reclaim, ReclaimContext, Runtime};
 use super::{assert_empty, build, create};
 use crate::support::crowds::pair;
 
-const ROUNDS: u64 = if cfg!(debug_assertions) { 5_000 } else { 60_000 };
+const ROUNDS: u64 = if cfg!(debug_assertions) { 2_000 } else { 60_000 };
 
 /// Hits, and stocks that are open whatever happens.
 fn open() -> Runtime {

@@ -5,7 +5,7 @@ use memcg::{Bytes, Event, Group, Limit, Limits};
 use super::{assert_empty, assert_sound, build, charge, create, fixed};
 use crate::support::crowds::{crowd, pair};
 
-const ROUNDS: u64 = if cfg!(debug_assertions) { 1_000 } else { 10_000 };
+const ROUNDS: u64 = if cfg!(debug_assertions) { 400 } else { 10_000 };
 
 fn percent(of: &str) -> Limit {
     of.parse().expect("a percentage")

@@ -30,7 +30,7 @@ use crate::support::watchdog::Watchdog;
 /// Those that produce and consume, and those that do all else.
 pub(crate) const PAIRS: usize = 4;
 const THREADS: usize = PAIRS + 2;
-const OPS: u64 = if cfg!(debug_assertions) { 200_000 } else { 2_000_000 };
+const OPS: u64 = if cfg!(debug_assertions) { 200_000 } else { 1_000_000 };
 const POINTS_MIN: u64 = 100;
 /// A longer run has more quiescent points, not longer stretches without one.
 const OPS_PER_POINT_MAX: u64 = 50_000;

@@ -25,7 +25,7 @@ use crate::stretches::{stretches, watched};
 use crate::support::turns::turn;
 
 pub(crate) const THREADS: usize = 4;
-const OPS: u64 = if cfg!(debug_assertions) { 1_000_000 } else { 10_000_000 };
+const OPS: u64 = if cfg!(debug_assertions) { 1_000_000 } else { 5_000_000 };
 const POINTS_MIN: u64 = 400;
 /// A longer run has more quiescent points, not longer stretches without one.
 const OPS_PER_POINT_MAX: u64 = 50_000;

@@ -28,7 +28,7 @@ use crate::support::turns::turn;
 use crate::support::watchdog::Watchdog;
 
 const THREADS: u64 = 4;
-const OPS: u64 = if cfg!(debug_assertions) { 300_000 } else { 4_000_000 };
+const OPS: u64 = if cfg!(debug_assertions) { 300_000 } else { 2_000_000 };
 /// Operations in one life of the heap.
 const OPS_PER_LIFE: u64 = 10_000;
 /// Operations of a thread before it ends and another takes its place.

@@ -26,7 +26,7 @@ use crate::support::turns::turn;
 pub(crate) use crate::support::reclaimers::lock;
 
 pub(crate) const THREADS: usize = 4;
-const OPS: u64 = 2_500_000;
+const OPS: u64 = if cfg!(debug_assertions) { 500_000 } else { 1_250_000 };
 const POINTS_MIN: u64 = 400;
 /// A longer run has more quiescent points, not longer stretches without one.
 const OPS_PER_POINT_MAX: u64 = 20_000;

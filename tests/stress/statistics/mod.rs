@@ -31,7 +31,7 @@ use crate::support::turns::turn;
 
 const WRITERS: u64 = 3;
 const FLUSHERS: u64 = 2;
-const OPS: u64 = if cfg!(debug_assertions) { 300_000 } else { 6_000_000 };
+const OPS: u64 = if cfg!(debug_assertions) { 300_000 } else { 3_000_000 };
 /// Each is the end of all threads: the next ones take over their cells.
 const OPS_PER_POINT: u64 = 15_000;
 const POINTS_PER_TREE: u64 = 5;
