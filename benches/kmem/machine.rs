@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use memcg::kmem::{NodeId, NodeOf, PageNode, PerCpuAllocator, PerCpuBytes, Topology};
+use memcg::kmem::{NodeId, NodeOf, PageNode, Topology};
+use memcg_kmem::{PerCpuAllocator, PerCpuBytes};
 use memcg::{Bytes, Group, Limits, Runtime};
 
 use super::walk::Walk;
