@@ -9,8 +9,8 @@ use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use memcg::kmem::{NodeId, NodeOf, PageNode, Topology};
-use memcg_kmem::{PerCpuAllocator, PerCpuBytes};
 use memcg::{Bytes, Group, Limits, Runtime};
+use memcg_kmem::{PerCpuAllocator, PerCpuBytes};
 
 use super::walk::Walk;
 

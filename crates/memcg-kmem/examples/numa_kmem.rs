@@ -1,8 +1,8 @@
 //! Which group holds how much on which memory node: on this machine, and on a simulated one of eight nodes.
 //!
 //! ```text
-//! cargo run --release --example numa_kmem
-//! cargo run --release --example numa_kmem -- --only machine     # or: simulation
+//! cargo run --release -p memcg-kmem --example numa_kmem
+//! cargo run --release -p memcg-kmem --example numa_kmem -- --only machine     # or: simulation
 //! ```
 //!
 //! A service with two tenants keeps rows (`KmemVec`), hit counts for each processor (`PerCpu`), sessions (`KmemSlab`)
@@ -22,8 +22,8 @@ use clap::{Parser, ValueEnum};
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use memcg::kmem::{NodeId, NodeOf, PageNode, Topology};
-use memcg_kmem::{KmemSlab, KmemStore, KmemVec, PerCpu};
 use memcg::{Bytes, Freshness, Group, Limits, Runtime, Stat};
+use memcg_kmem::{KmemSlab, KmemStore, KmemVec, PerCpu};
 use memcg_report::terminal::State;
 
 #[derive(Parser)]

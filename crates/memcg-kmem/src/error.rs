@@ -3,8 +3,8 @@
 use std::fmt;
 use std::io;
 
-use memcg::ChargeError;
 use memcg::Bytes;
+use memcg::ChargeError;
 
 /// Why an owner of memory did not get memory. Nothing has changed.
 ///

@@ -6,11 +6,6 @@
 #[doc = include_str!("../../../docs/src/containers.md")]
 struct Chapter;
 
-/// How the containers work, beside the code.
-#[cfg(doc)]
-#[doc = include_str!("README.md")]
-mod protocol {}
-
 mod error;
 mod mapping;
 mod nodes;

@@ -74,12 +74,8 @@ impl ChunkPool {
     /// With one node it is known where the granules will lie, so one look under the lock is enough.
     #[inline]
     fn take_accounted(&self, granules: usize, align: usize, kmem: Kmem) -> Result<(TakenGranules, u32), KmemError> {
-        let account = |taken: &TakenGranules| ObjectAccount {
-            kmem,
-            at: taken.at,
-            granules: granules as u32,
-            generation: 0,
-        };
+        let account =
+            |taken: &TakenGranules| ObjectAccount { kmem, at: taken.at, granules: granules as u32, generation: 0 };
         loop {
             let mut chunks = self.chunks.lock();
             if let Some((taken, chunk)) = chunks.take(&self.plan, granules, align) {

@@ -13,7 +13,10 @@ pub(super) struct ObjectAccount {
     pub(super) generation: u64,
 }
 
-#[expect(clippy::large_enum_variant, reason = "most records have an account, and a box would be an allocation for each")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "most records have an account, and a box would be an allocation for each"
+)]
 enum Record {
     /// The number of the next vacant record, plus 1.
     Vacant(u32),

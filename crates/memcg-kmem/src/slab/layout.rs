@@ -4,9 +4,9 @@
 //! | head | words: the holder of each slot | slots | left over |
 //! ```
 
-use memcg::kmem::{Kmem, PackedKmem};
 use crate::mapping::assert_page_aligns;
 use crate::mapping::page_size;
+use memcg::kmem::{Kmem, PackedKmem};
 
 /// Ends a list of slots.
 pub(super) const END: u32 = u32::MAX;

@@ -29,15 +29,15 @@ use std::ptr::NonNull;
 use self::layout::{PageLayout, SlotWord};
 use self::pages::{SlabCore, SlabLists, SlabPage};
 use self::slots::{PinnedSlabPages, SlabSlot};
-use crate::nodes::{check_runtime, look_up, place_of, placed};
 use crate::error::{KmemError, NotStoredError};
-use memcg::kmem::Bound;
-use memcg::Group;
-use memcg::kmem::{NodeId, Topology};
-use memcg::Stat;
+use crate::nodes::{check_runtime, look_up, place_of, placed};
 use crate::sync::Mutex;
 use crate::sync::{Arc, model_failed};
 use memcg::Bytes;
+use memcg::Group;
+use memcg::Stat;
+use memcg::kmem::Bound;
+use memcg::kmem::{NodeId, Topology};
 
 /// Objects of one type, of any groups of one runtime, in pages of one node each.
 ///

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use memcg::kmem::{NodeId, NodeOf, PageNode};
-use memcg_kmem::KmemVec;
 use memcg::{Freshness, Group, Runtime, Stat};
+use memcg_kmem::KmemVec;
 
 /// Bytes of the system's page.
 pub(crate) fn page() -> usize {

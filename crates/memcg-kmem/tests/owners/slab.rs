@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use memcg::kmem::PageNode;
-use memcg_kmem::{KmemBox, KmemError, KmemSlab};
 use memcg::{ChargeError, Group, Limit, Limits, Runtime, Stat};
+use memcg_kmem::{KmemBox, KmemError, KmemSlab};
 
 use super::nodes::{Next, Nodes, assert_clean, local, node, on, page, runtime};
 

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use memcg::kmem::PageNode;
-use memcg_kmem::{KmemBox, KmemSlab};
 use memcg::{Freshness, Limits, Stat};
+use memcg_kmem::{KmemBox, KmemSlab};
 
 use super::nodes::{Next, Nodes, assert_clean, local, node, on, runtime};
 

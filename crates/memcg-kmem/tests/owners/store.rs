@@ -3,8 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use memcg::kmem::PageNode;
-use memcg_kmem::{KmemError, KmemStore};
 use memcg::{ChargeError, Limit, Limits, Runtime, Stat};
+use memcg_kmem::{KmemError, KmemStore};
 
 use super::nodes::{Next, Nodes, Panics, assert_clean, local, node, on, page, runtime};
 

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use memcg::kmem::PageNode;
-use memcg_kmem::{KmemStore, StoreKey};
 use memcg::{Freshness, Group, Limits, Stat};
+use memcg_kmem::{KmemStore, StoreKey};
 use proptest::prelude::*;
 
 use super::nodes::{Next, Nodes, assert_clean, node, on, runtime};

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use memcg::kmem::PageNode;
-use memcg_kmem::{KmemStore, StoreKey};
 use memcg::{Freshness, Group, Limits, Runtime, Stat};
+use memcg_kmem::{KmemStore, StoreKey};
 
 use super::nodes::{Next, Nodes, assert_clean, local, node, on, page, runtime};
 

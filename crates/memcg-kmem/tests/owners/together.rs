@@ -2,8 +2,8 @@
 
 use std::thread;
 
-use memcg_kmem::{KmemBox, KmemError, KmemSlab, KmemStore, KmemVec, StoreKey};
 use memcg::{ChargeError, Freshness, Limits, Runtime, Stat};
+use memcg_kmem::{KmemBox, KmemError, KmemSlab, KmemStore, KmemVec, StoreKey};
 
 use super::nodes::{Next, Nodes, assert_clean, node, page, runtime};
 

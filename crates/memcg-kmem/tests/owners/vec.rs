@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use memcg::kmem::{PageNode, Placement};
-use memcg_kmem::{KmemBox, KmemError, KmemSlab, KmemStore, KmemVec};
 use memcg::{ChargeError, Freshness, Limit, Limits, Runtime, Stat};
+use memcg_kmem::{KmemBox, KmemError, KmemSlab, KmemStore, KmemVec};
 
 use super::nodes::{Next, Nodes, Panics, assert_clean, local, node, on, page, runtime};
 

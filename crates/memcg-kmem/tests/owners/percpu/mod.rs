@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use memcg::kmem::{MovePages, NodeId, NodeOf, NodeTable, OneNode, PageNode, Topology};
-use memcg_kmem::{PerCpu, PerCpuAllocator, PerCpuBytes, PerCpuShape};
 use memcg::{Freshness, Group, Limits, Runtime, Stat};
+use memcg_kmem::{PerCpu, PerCpuAllocator, PerCpuBytes, PerCpuShape};
 
 const PAGE: usize = 4_096;
 

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 
 use memcg::kmem::{NodeOf, PageNode};
-use memcg_kmem::{PerCpuAllocator, PerCpuBytes, PerCpuShape};
 use memcg::{Group, Limits, Runtime};
+use memcg_kmem::{PerCpuAllocator, PerCpuBytes, PerCpuShape};
 
 use super::{PAGE, World, accounted, address, bytes_of, node};
 

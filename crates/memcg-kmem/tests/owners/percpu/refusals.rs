@@ -3,8 +3,8 @@
 use std::alloc::Layout;
 
 use memcg::kmem::Topology;
-use memcg_kmem::{KmemError, PerCpu, PerCpuAllocator, PerCpuShape};
 use memcg::{Group, Limits, Runtime};
+use memcg_kmem::{KmemError, PerCpu, PerCpuAllocator, PerCpuShape};
 
 use super::{PAGE, World, address, bytes_of, node};
 
