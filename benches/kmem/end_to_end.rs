@@ -7,7 +7,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use memcg::kmem::PerCpuBytes;
+use memcg_kmem::PerCpuBytes;
 
 use super::machine::Machine;
 

@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use memcg::kmem::{NodeId, NodeOf, PageNode, PerCpuAllocator, PerCpuBytes, Topology};
+use memcg::kmem::{NodeId, NodeOf, PageNode, Topology};
 use memcg::{Bytes, Group, Limits, Runtime};
+use memcg_kmem::{PerCpuAllocator, PerCpuBytes};
 
 use super::walk::Walk;
 

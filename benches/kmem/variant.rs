@@ -11,7 +11,8 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use memcg::Stat;
-use memcg::kmem::{NodeOf, PageNode, PerCpuBytes};
+use memcg::kmem::{NodeOf, PageNode};
+use memcg_kmem::PerCpuBytes;
 
 use super::machine::Machine;
 

@@ -64,8 +64,11 @@ fn read(rest: &str) -> Option<(&str, Said)> {
     Some((id, Said { verdict, timed, text: text.to_owned(), machine: None }))
 }
 
-/// Where a test runs: its program, empty for the library's own tests, and the module of its file.
+/// Where a test runs: the adapter that has it, its program, empty for the library's own tests, and the module of its
+/// file.
 pub(crate) struct Place {
+    /// Empty for the crate itself.
+    pub(crate) adapter: String,
     pub(crate) program: String,
     module: Vec<String>,
 }
@@ -78,6 +81,10 @@ impl Place {
 }
 
 pub(crate) fn place(file: &str) -> Option<Place> {
+    let (adapter, file) = match file.strip_prefix("crates/") {
+        Some(rest) => rest.split_once('/')?,
+        None => ("", file),
+    };
     let (folder, rest) = file.strip_suffix(".rs")?.split_once('/')?;
     let mut words: Vec<String> = rest.split('/').map(str::to_owned).collect();
     let program = match folder {
@@ -88,7 +95,7 @@ pub(crate) fn place(file: &str) -> Option<Place> {
     if words.last().is_some_and(|word| matches!(word.as_str(), "mod" | "main" | "lib")) {
         words.pop();
     }
-    Some(Place { program, module: words })
+    Some(Place { adapter: adapter.to_owned(), program, module: words })
 }
 
 /// The results of `cargo test`, by the runner's names.

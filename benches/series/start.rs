@@ -146,20 +146,34 @@ fn holders(chapters: &[Chapter]) -> impl Iterator<Item = &Holder> {
     })
 }
 
-/// All tests that the chapters name, in one run of cargo.
+/// All tests that the chapters name: in one run of cargo for the crate, and one for each adapter.
 fn run_tests(chapters: &[Chapter], findings: &mut Findings) -> Result<Tests, Box<dyn Error>> {
-    let (mut programs, mut names) = (BTreeSet::new(), BTreeSet::new());
+    let mut adapters: BTreeMap<String, [BTreeSet<String>; 2]> = BTreeMap::new();
     for holder in holders(chapters) {
         if let Holder::Test { file, name } = holder {
             let place = outcome::place(file).ok_or_else(|| format!("`{file}`: a test lies in tests/ or in src/"))?;
+            let [programs, names] = adapters.entry(place.adapter.clone()).or_default();
             names.insert(if place.program.is_empty() { name.clone() } else { place.path(name) });
             programs.insert(place.program);
         }
     }
-    if names.is_empty() {
-        return Ok(Tests::default());
+    let mut outputs = String::new();
+    for (adapter, [programs, names]) in adapters {
+        outputs += &run_tests_of(&adapter, programs, &names, findings)?;
     }
+    Ok(Tests::read(&outputs))
+}
+
+fn run_tests_of(
+    adapter: &str,
+    programs: BTreeSet<String>,
+    names: &BTreeSet<String>,
+    findings: &mut Findings,
+) -> Result<String, Box<dyn Error>> {
     let mut words: Vec<String> = ["cargo", "test", "--locked"].map(str::to_owned).into();
+    if !adapter.is_empty() {
+        words.extend(["--manifest-path", "crates/Cargo.toml", "-p", adapter].map(str::to_owned));
+    }
     for program in programs {
         match program.is_empty() {
             true => words.push("--lib".to_owned()),
@@ -168,16 +182,16 @@ fn run_tests(chapters: &[Chapter], findings: &mut Findings) -> Result<Tests, Box
     }
     words.push("--".to_owned());
     words.extend(names.iter().cloned());
-    println!("\n[tests] cargo test, {} named tests", names.len());
+    let of = if adapter.is_empty() { String::new() } else { format!(" -p {adapter}") };
+    println!("\n[tests] cargo test{of}, {} named tests", names.len());
     let began = Instant::now();
     let (output, success) = stdout_of(&words)?;
-    let tests = Tests::read(&output);
     if !success {
         findings.fault("cargo test failed: a named test, or the build; see above".to_owned());
         print!("{output}");
     }
     page::took(began.elapsed());
-    Ok(tests)
+    Ok(output)
 }
 
 fn run_models(chapters: &[Chapter], findings: &mut Findings) -> Result<(), Box<dyn Error>> {

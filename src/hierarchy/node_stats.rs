@@ -21,8 +21,9 @@ use crate::thread::cells::Added;
 use crate::thread::directory::Header;
 use crate::thread::local::{Local, with_local};
 
-/// Where an account is: at the group, so many levels above it, or at the root.
-pub(crate) type Above = u16;
+/// Where an account is: at the group, so many levels above it, or at the root. What would be too far above for a byte is
+/// at the root.
+pub(crate) type Above = u8;
 
 const ROOT: Above = Above::MAX;
 
@@ -44,25 +45,6 @@ pub(crate) fn unaccount(header: &Header, scope: StatScope, above: Above, stat: S
         unaccount_above(header, scope, above, stat, delta);
     } else {
         let _ = account(header, scope, stat, delta);
-    }
-}
-
-/// [`account`] where that takes no lock and makes nothing, because this thread has cells for it. `None`: nothing is
-/// counted. True: [`announce`] is due.
-#[inline(always)]
-pub(crate) fn account_at_hand(header: &Header, scope: StatScope, stat: Stat, delta: i64) -> Option<bool> {
-    match add_to(header, scope, stat, delta) {
-        Added::Nowhere => None,
-        added => Some(added == Added::Due),
-    }
-}
-
-/// Announces what [`account_at_hand`] has added, where it returned that this is due.
-#[cold]
-pub(crate) fn announce(header: &Header, scope: StatScope) {
-    let group = header.counter().first();
-    if let Some(coordinator) = stats::coordinator_of(group) {
-        stats::list_and_announce(group, coordinator, scope);
     }
 }
 

@@ -1,25 +1,52 @@
-//! What owners of memory take from the engine below, beside the public face of groups and charges.
-
-use smallvec::SmallVec;
+//! What memory on nodes takes from the engine below, and what its owners ask of a group's runtime.
 
 use crate::group::{Charge, ChargeError, Group};
 use crate::hierarchy::{group_tree, stats};
-use crate::numa::NodeId;
 use crate::numa::config::Numa;
-use crate::numa::node_of::{BATCH, look_up_each};
+use crate::numa::{NodeOf, Topology};
 use crate::stat::published::StatScope;
+use crate::sync::Arc;
 use crate::thread::directory::Header;
+
+impl Topology {
+    /// The nodes that a group's runtime accounts for: [`Runtime::topology`](crate::Runtime::topology), where only a
+    /// group is at hand. Costs a few loads.
+    ///
+    /// Groups of one runtime share one value, at one address. Groups of two runtimes that exist do not, so
+    /// [`std::ptr::eq`] tells whether two groups are of one runtime.
+    ///
+    /// ```
+    /// use memcg::kmem::Topology;
+    ///
+    /// let [one, other] = [memcg::Runtime::builder().nodes(2).build()?, memcg::Runtime::builder().nodes(2).build()?];
+    /// let query = one.root().create("q17", memcg::Limits::new())?;
+    /// assert!(std::ptr::eq(Topology::of(&query), one.topology()));
+    /// assert!(!std::ptr::eq(Topology::of(&query), Topology::of(&other.root())));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn of(group: &Group) -> &Topology {
+        &numa(group).topology
+    }
+}
+
+/// What finds the nodes of pages for a group's runtime: [`Runtime::node_of`](crate::Runtime::node_of), where only a
+/// group is at hand, and to be kept beyond the runtime. Costs a few loads.
+///
+/// ```
+/// let runtime = memcg::Runtime::builder().build()?;
+/// let node_of = memcg::kmem::node_of(&runtime.root()).clone();
+/// assert_eq!(node_of.page_size(), runtime.node_of().page_size());
+/// # Ok::<(), memcg::BuildError>(())
+/// ```
+#[inline]
+pub fn node_of(group: &Group) -> &Arc<dyn NodeOf> {
+    &numa(group).node_of
+}
 
 #[inline]
 pub(super) fn numa(group: &Group) -> &Numa {
     &group_tree::of(group.first()).numa
-}
-
-/// The nodes of pages, at most [`BATCH`] of them. Calls foreign code: the thread holds no lock, and the pages stay.
-pub(super) fn look_up(group: &Group, addresses: impl Iterator<Item = usize>) -> SmallVec<[Option<NodeId>; BATCH]> {
-    let mut nodes = SmallVec::new();
-    look_up_each(&*numa(group).node_of, addresses, |found| nodes.push(found.node()));
-    nodes
 }
 
 /// What the runtime of the counter behind a header knows of nodes. A charge keeps the counter, and so the runtime.

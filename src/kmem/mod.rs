@@ -11,18 +11,13 @@
 
 mod account;
 mod engine;
-mod error;
 mod lines;
 mod member;
 mod node_account;
 mod packed;
-mod percpu;
 mod placement;
 mod precharge;
-mod slab;
-mod store;
 mod tiers;
-mod vec;
 
 pub use crate::group::NumaTable;
 pub use crate::numa::{
@@ -30,13 +25,9 @@ pub use crate::numa::{
 };
 pub use crate::page_counter::NodeStats;
 pub use account::Kmem;
-pub use error::{KmemError, NotStoredError};
+pub use engine::node_of;
 pub use member::{Member, Mover};
 pub use node_account::NodeAccount;
-pub use percpu::{PerCpu, PerCpuAllocator, PerCpuBytes, PerCpuShape};
+pub use packed::PackedKmem;
 pub use placement::{Bound, Placement};
 pub use precharge::Precharge;
-pub use slab::{KmemBox, KmemSlab};
-pub use store::compact::Compaction;
-pub use store::{KmemStore, StoreKey};
-pub use vec::KmemVec;

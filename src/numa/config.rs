@@ -1,6 +1,5 @@
 //! What a runtime knows of its nodes.
 
-use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
@@ -14,8 +13,6 @@ pub(crate) struct Numa {
     pub(crate) topology: Topology,
     pub(crate) node_of: Arc<dyn NodeOf>,
     pub(crate) tiers: Box<[Tier]>,
-    /// The runtime's allocator of per-processor memory. `kmem`, which ranks above, makes it on first use.
-    pub(crate) percpu: OnceLock<Box<dyn Any + Send + Sync>>,
 }
 
 /// What a builder has been told of nodes.
@@ -57,7 +54,7 @@ impl Numa {
                 Err(_) => Arc::new(NodeTable::new(OneNode::new(first).page_size())),
             },
         };
-        Numa { topology, node_of, tiers, percpu: OnceLock::new() }
+        Numa { topology, node_of, tiers }
     }
 }
 

@@ -10,14 +10,6 @@ use std::ptr::NonNull;
 use super::system::page_size;
 use super::topology::NodeId;
 
-/// What a change of size does to the pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Resized {
-    Kept,
-    /// Other pages have the content. Where these lie is not known yet.
-    Copied,
-}
-
 /// Whole pages, or none.
 pub(crate) struct Mapping {
     start: NonNull<u8>,
@@ -40,35 +32,28 @@ pub(crate) const fn assert_page_aligns<T>() {
     assert!(align_of::<T>() <= PAGE_MIN, "the type is aligned for more than a page");
 }
 
-#[derive(Debug)]
-pub(crate) enum MapError {
-    System {
-        bytes: usize,
-        source: io::Error,
-    },
-    /// The request exceeds the range of addresses.
-    Capacity {
-        bytes: usize,
-        max: usize,
-    },
+/// The system does not map so many bytes, or no address space has so many.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NoPages {
+    pub(crate) bytes: usize,
 }
 
-pub(crate) fn pages_for(bytes: usize) -> Result<usize, MapError> {
+fn pages_for(bytes: usize) -> Result<usize, NoPages> {
     let max = isize::MAX.unsigned_abs() & !(page_size() - 1);
     match bytes.checked_next_multiple_of(page_size()) {
         Some(whole) if whole <= max => Ok(whole),
-        _ => Err(MapError::Capacity { bytes, max }),
+        _ => Err(NoPages { bytes }),
     }
 }
 
 impl Mapping {
     /// Maps whole pages for so many bytes. Zero bytes take no pages and no system call.
-    pub(crate) fn new(bytes: usize) -> Result<Mapping, MapError> {
+    pub(crate) fn new(bytes: usize) -> Result<Mapping, NoPages> {
         let len = pages_for(bytes)?;
         if len == 0 {
             return Ok(Mapping::empty());
         }
-        let start = calls::map(len).map_err(|source| MapError::System { bytes: len, source })?;
+        let start = calls::map(len).map_err(|_: io::Error| NoPages { bytes: len })?;
         Ok(Mapping { start, len })
     }
 
@@ -109,32 +94,20 @@ impl Mapping {
         }
     }
 
-    /// Writes to each page, so that the page gets a place. The caller is the only user of the mapping.
-    #[allow(unsafe_code)]
-    pub(crate) fn touch(&mut self) {
-        for page in (0..self.len).step_by(page_size()) {
-            // SAFETY: the address is within the mapping, which only the caller uses. Untouched pages read as zero.
-            unsafe {
-                let byte = self.start.as_ptr().add(page);
-                byte.write_volatile(byte.read_volatile());
-            }
-        }
-    }
-
     /// Resizes to whole pages for so many bytes. What fits both sizes keeps its content, new pages are zeroed.
-    pub(crate) fn resize(&mut self, bytes: usize) -> Result<Resized, MapError> {
+    pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), NoPages> {
         let len = pages_for(bytes)?;
         if len == self.len {
-            return Ok(Resized::Kept);
+            return Ok(());
         }
         if self.len == 0 || len == 0 {
             *self = Mapping::new(len)?;
-            return Ok(Resized::Kept);
+            return Ok(());
         }
-        let failed = |source| MapError::System { bytes: len, source };
-        let (start, resized) = calls::remap(self.start, self.len, len).map_err(failed)?;
-        (self.start, self.len) = (start, len);
-        Ok(resized)
+        let failed = |_: io::Error| NoPages { bytes: len };
+        self.start = calls::remap(self.start, self.len, len).map_err(failed)?;
+        self.len = len;
+        Ok(())
     }
 }
 
@@ -164,7 +137,6 @@ mod calls {
 
     use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap_anonymous, mremap, munmap};
 
-    use crate::numa::mapping::Resized;
     use crate::numa::topology::NodeId;
 
     /// The most nodes that a kernel can be configured for.
@@ -202,11 +174,10 @@ mod calls {
         }
     }
 
-    pub(super) fn remap(start: NonNull<u8>, len: usize, new_len: usize) -> io::Result<(NonNull<u8>, Resized)> {
+    pub(super) fn remap(start: NonNull<u8>, len: usize, new_len: usize) -> io::Result<NonNull<u8>> {
         // SAFETY: the caller owns the mapping and has no reference into it.
         let start = unsafe { mremap(start.as_ptr().cast(), len, new_len, MremapFlags::MAYMOVE) }.map_err(error)?;
-        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok((start, Resized::Kept))
+        NonNull::new(start.cast()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
     }
 
     pub(super) fn unmap(start: NonNull<u8>, len: usize) {
@@ -224,7 +195,6 @@ mod calls {
     use std::ops::Range;
     use std::ptr::NonNull;
 
-    use crate::numa::mapping::Resized;
     use crate::numa::topology::NodeId;
 
     fn layout(len: usize) -> io::Result<Layout> {
@@ -239,12 +209,12 @@ mod calls {
     /// This system does not place memory.
     pub(super) fn bind(_: Range<usize>, _: NodeId) {}
 
-    pub(super) fn remap(start: NonNull<u8>, len: usize, new_len: usize) -> io::Result<(NonNull<u8>, Resized)> {
+    pub(super) fn remap(start: NonNull<u8>, len: usize, new_len: usize) -> io::Result<NonNull<u8>> {
         let new = map(new_len)?;
         // SAFETY: both allocations have at least so many bytes.
         unsafe { new.copy_from_nonoverlapping(start, len.min(new_len)) };
         unmap(start, len);
-        Ok((new, Resized::Copied))
+        Ok(new)
     }
 
     pub(super) fn unmap(start: NonNull<u8>, len: usize) {
@@ -252,23 +222,5 @@ mod calls {
             // SAFETY: the memory comes from `map`, with the same layout.
             unsafe { dealloc(start.as_ptr(), layout) };
         }
-    }
-}
-
-// `mincore(2)` is Linux's.
-#[cfg(all(test, not(any(loom, shuttle))))]
-mod tests {
-    #[test]
-    #[cfg(target_os = "linux")]
-    #[cfg_attr(miri, ignore = "Miri: no mincore(2)")]
-    fn a_page_is_there_once_it_is_touched() {
-        use super::*;
-        use crate::numa::system::{Residence, residence};
-
-        let mut mapping = Mapping::new(page_size()).expect("a page");
-        let page = mapping.range().start;
-        assert_eq!(residence(page), Some(Residence::Absent));
-        mapping.touch();
-        assert_eq!(residence(page), Some(Residence::Present));
     }
 }

@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
 use std::slice;
 
-use crate::numa::mapping::{MapError, Mapping};
+use crate::numa::mapping::{Mapping, NoPages};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoMemory {
@@ -27,11 +27,9 @@ pub(super) struct PageVec<T> {
     of: PhantomData<T>,
 }
 
-impl From<MapError> for NoMemory {
-    fn from(refused: MapError) -> Self {
-        match refused {
-            MapError::System { bytes, .. } | MapError::Capacity { bytes, .. } => NoMemory { bytes },
-        }
+impl From<NoPages> for NoMemory {
+    fn from(NoPages { bytes }: NoPages) -> Self {
+        NoMemory { bytes }
     }
 }
 

@@ -283,7 +283,7 @@ impl Items {
 
     /// The item of a number below [`len`](Self::len).
     #[inline]
-    pub(super) fn stat(&self, number: usize) -> Stat {
+    pub(crate) fn stat(&self, number: usize) -> Stat {
         match number.checked_sub(BUILT_IN.len()) {
             None => Stat::built_in(number as u8),
             Some(at) => self.declared[at].stat,

@@ -21,7 +21,6 @@ mod loom_idle_groups;
 mod loom_kmem;
 mod loom_level;
 mod loom_lifecycle;
-mod loom_owners;
 mod loom_pool;
 mod loom_raw;
 mod loom_reclaim;

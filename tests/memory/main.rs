@@ -3,7 +3,6 @@
 //!
 //! * `numa`: which nodes the machine has, and on which of them a page lies;
 //! * `nodes`: bytes are charged first and accounted to their node afterwards;
-//! * `owners`: vector, slab, store and memory by processor charge and account what they hold;
 //! * `central_stock`: what one thread gives back is credit, and another one takes it.
 
 #[path = "../support/mod.rs"]
@@ -12,4 +11,3 @@ mod support;
 mod central_stock;
 mod nodes;
 mod numa;
-mod owners;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::reader::{fail_if_any, read, sources, split, tokens};
+use crate::reader::{CONTAINERS, fail_if_any, read, read_all, sources, split, tokens};
 
 /// The numbers of the edges that a text names: the words E1, E2, ...
 pub(crate) fn edges(text: &str) -> BTreeSet<u32> {
@@ -18,10 +18,11 @@ pub(crate) fn is_model(name: &str) -> bool {
     name.starts_with("loom_") || name.starts_with("shuttle_")
 }
 
-/// The models and scenarios that exist: functions of src/tests.
+/// The models and scenarios that exist: functions of src/tests, here and in the crate of the containers.
 pub(crate) fn models_written() -> BTreeSet<String> {
     let mut models = BTreeSet::new();
-    for source in sources().iter().filter(|source| source.is_in("tests")) {
+    let of_containers = read_all(CONTAINERS, &["rs"]).into_iter().filter(|source| source.path.contains("/src/tests/"));
+    for source in sources().into_iter().filter(|source| source.is_in("tests")).chain(of_containers) {
         let (code, _) = split(&source.text);
         let tokens = tokens(&code);
         let functions = tokens.windows(2).filter(|pair| pair[0] == "fn" && is_model(pair[1]));

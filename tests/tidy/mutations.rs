@@ -1,10 +1,10 @@
-//! The models, the rows of `.ci/mutations.txt` and the marks in the sources: each model fails for one mutation at
+//! The models, the rows of the tables of mutations and the marks in the sources: each model fails for one mutation at
 //! least, each row names a model, each mutation has its mark. An edge names a model, so each edge has a mutation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::edges::models_written;
-use crate::reader::{fail_if_any, read, sources};
+use crate::reader::{CONTAINERS, fail_if_any, read, read_all, sources};
 
 /// The mutation and the model of each row of a table, in its order.
 fn rows(table: &str) -> Vec<(&str, &str)> {
@@ -16,11 +16,16 @@ fn first_word(text: &str) -> &str {
     text.split_whitespace().next().unwrap_or_default()
 }
 
-/// Each model that `.ci/mutations.txt` names, with its mutations.
+/// The tables of mutations: that of the crate, and that of the containers.
+const TABLES: [&str; 2] = [".ci/mutations.txt", "crates/memcg-kmem/mutations.txt"];
+
+/// Each model that a table names, with its mutations.
 pub(crate) fn mutations_of() -> BTreeMap<String, Vec<String>> {
     let mut models: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for (name, model) in rows(&read(".ci/mutations.txt")) {
-        models.entry(model.to_owned()).or_default().push(name.to_owned());
+    for table in TABLES.map(read) {
+        for (name, model) in rows(&table) {
+            models.entry(model.to_owned()).or_default().push(name.to_owned());
+        }
     }
     models
 }
@@ -50,10 +55,16 @@ fn faults(table: &str, marked: &BTreeSet<&str>, written: &BTreeSet<String>) -> V
 
 #[test]
 fn every_model_has_a_mutation_and_every_mutation_its_mark() {
-    let sources = sources();
-    let marked = sources.iter().flat_map(|source| marks(&source.text)).collect();
-    let faults = faults(&read(".ci/mutations.txt"), &marked, &models_written());
-    fail_if_any("each model fails for a mutation, and each mutation has its mark", &faults);
+    let of_containers = read_all(CONTAINERS, &["rs"]);
+    let all = models_written();
+    let is_theirs = |model: &String| of_containers.iter().any(|source| source.text.contains(&format!("fn {model}()")));
+    let (theirs, ours) = all.into_iter().partition(is_theirs);
+    let mut found = Vec::new();
+    for (table, sources, models) in [(TABLES[0], sources(), ours), (TABLES[1], of_containers.clone(), theirs)] {
+        let marked = sources.iter().flat_map(|source| marks(&source.text)).collect();
+        found.extend(faults(&read(table), &marked, &models));
+    }
+    fail_if_any("each model fails for a mutation, and each mutation has its mark", &found);
 }
 
 #[test]

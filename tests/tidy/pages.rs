@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::edges::{edge_table, edges, is_model, models_written};
 use crate::graph::LAYERS;
 use crate::mutations::mutations_of;
-use crate::reader::{Source, fail_if_any, is_name, pages, read, root, tokens};
+use crate::reader::{CONTAINERS, Source, fail_if_any, is_name, pages, read, root, tokens};
 
 /// A code span of a page.
 struct Span<'a> {
@@ -171,7 +171,10 @@ fn each_model_and_edge_that_a_page_names_exists() {
 
 #[test]
 fn each_protocol_page_has_its_models_with_their_mutations() {
-    let protocols: Vec<Source> = pages().into_iter().filter(|page| page.path.starts_with("src/")).collect();
+    let protocols: Vec<Source> = {
+        let is_protocol = |page: &Source| ["src/", CONTAINERS].iter().any(|folder| page.path.starts_with(folder));
+        pages().into_iter().filter(is_protocol).collect()
+    };
     fail_if_any(
         "a protocol page says which mutations each of its models catches",
         &wrong_rows(&protocols, &mutations_of()),

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 /// What stands above unit tests.
 pub(crate) const UNIT_TESTS: &[&str] = &["#[cfg(all(test, not(loom)))]", "#[cfg(all(test, not(any(loom, shuttle))))]"];
 
+#[derive(Clone)]
 pub(crate) struct Source {
     /// Path below the root of the package, with slashes.
     pub(crate) path: String,
@@ -63,6 +64,9 @@ fn files(folder: &Path, extensions: &[&str], found: &mut Vec<PathBuf>) {
     }
 }
 
+/// The sources of the adapter that has models of its own.
+pub(crate) const CONTAINERS: &str = "crates/memcg-kmem/src";
+
 pub(crate) fn sources() -> Vec<Source> {
     read_all("src", &["rs"])
 }
@@ -72,10 +76,11 @@ pub(crate) fn sources_and_pages() -> Vec<Source> {
     sources().into_iter().chain(pages()).collect()
 }
 
-/// README and CONTRIBUTING, the chapters of the book, and the pages of text in `src`.
+/// README and CONTRIBUTING, the chapters of the book, and the pages of text in `src`, here and in that adapter.
 pub(crate) fn pages() -> Vec<Source> {
     let top = ["README.md", "CONTRIBUTING.md"].map(|path| Source::new(path, &read(path)));
-    top.into_iter().chain(chapters()).chain(read_all("src", &["md"])).collect()
+    let beside_code = ["src", CONTAINERS].into_iter().flat_map(|folder| read_all(folder, &["md"]));
+    top.into_iter().chain(chapters()).chain(beside_code).collect()
 }
 
 /// The chapters of the book, those in folders too. `docs/build` checks that the summary names each.

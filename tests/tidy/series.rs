@@ -36,7 +36,7 @@ pub(crate) struct Tree {
 impl Tree {
     fn of_the_project() -> Tree {
         let mut files: BTreeMap<String, String> = BTreeMap::new();
-        for folder in ["src", "tests", "benches", "examples", "docs", "fuzz"] {
+        for folder in ["src", "tests", "benches", "crates", "examples", "docs", "fuzz"] {
             files.extend(read_all(folder, &["rs", "md"]).into_iter().map(|source| (source.path, source.text)));
         }
         for path in [".ci/run", ".ci/series", ".ci/loom", ".ci/shuttle", ".ci/hot-path", ".ci/mutations.txt"] {

@@ -5,4 +5,3 @@
 mod program;
 
 mod litmus;
-mod numa_kmem;

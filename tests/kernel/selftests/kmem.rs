@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::thread::available_parallelism;
 
-use memcg::kmem::{Kmem, NodeId, PerCpu, Placement};
+use memcg::kmem::{Kmem, NodeId, Placement};
 use memcg::{Bytes, Group, Limit, Limits, Priority, Reclaim, ReclaimContext, Registration, Stat, Unit};
 
 use super::{Cell, PAGE, assert_sound, build, create, stat};
@@ -187,7 +187,7 @@ fn test_percpu_basic(cell: Cell) {
     let children: Vec<_> = (0..1_000)
         .map(|number| {
             let child = create(&parent, &format!("child_{number}"), Limits::new());
-            let percpu = PerCpu::<[u64; 8]>::new_in(&parent).expect("memory");
+            let percpu = hold(&parent, Stat::PERCPU, 64 * processors());
             (child, percpu, hold(&parent, Stat::SLAB, 1_024))
         })
         .collect();

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use memcg::expert::{BarrierMode, PoolAlign};
-use memcg::kmem::{KmemVec, PerCpu, Placement};
+use memcg::kmem::{NodeId, Placement};
 use memcg::{
     Bytes, Charge, Counter, Event, Freshness, Group, GroupId, Limit, Limits, OomPolicy, Priority, Reclaim,
     ReclaimContext, Runtime, RuntimeBuilder, Stat,
@@ -208,8 +208,10 @@ impl Scene {
                 let precharge = group.precharge(Placement::bound(Layout::new::<[u8; 512]>())).ok()?;
                 Thing::Kmem(precharge.account_as(Stat::SLAB, &placement))
             }
-            21 => Thing::Vec(KmemVec::with_capacity_in(10, &group).ok()?),
-            22 => Thing::PerCpu(PerCpu::new_in(&group).ok()?),
+            21 | 22 => {
+                let placement = Placement::on(NodeId::new(0), Bytes(bytes));
+                Thing::Packed(group.precharge(Bytes(bytes)).ok()?.account(&placement).pack().ok()?)
+            }
             _ => {
                 let refused = group.try_charge(Bytes(u64::MAX)).expect_err("no thread has as much");
                 Thing::Refused(Box::new(refused))

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-use memcg::kmem::{Kmem, KmemVec, Member, Mover, PerCpu, Placement, Precharge};
+use memcg::kmem::{Kmem, Member, Mover, NodeId, PackedKmem, Placement, Precharge};
 use memcg::{
     Bytes, Charge, ChargeError, ChargeFuture, CreateError, Events, Freshness, Group, Limits, PeakWindow, Registration,
     Runtime, Stat,
@@ -67,8 +67,7 @@ pub(crate) enum Thing {
     Mover(Mover),
     Precharge(Precharge),
     Kmem(Kmem),
-    Vec(KmemVec<u64>),
-    PerCpu(PerCpu<u64>),
+    Packed(PackedKmem),
     Refused(Box<ChargeError>),
 }
 
@@ -138,14 +137,10 @@ impl Thing {
                 let _ = kmem.transfer(&scene.runtime().root());
                 Thing::Kmem(kmem)
             }
-            Thing::Vec(mut vec) => {
-                // Refused where its group is offline.
-                let _ = vec.push(7);
-                Thing::Vec(vec)
-            }
-            Thing::PerCpu(values) => {
-                assert!(values.iter().all(|&value| value == 0));
-                Thing::PerCpu(values)
+            Thing::Packed(packed) => {
+                let mut kmem = packed.unpack();
+                kmem.follow(None, Some(NodeId::new(0)));
+                kmem.pack().map_or_else(|kmem| Thing::Kmem(*kmem), Thing::Packed)
             }
             Thing::Refused(refused) => {
                 assert!(!refused.to_string().contains('\n'));

@@ -1,0 +1,26 @@
+#![doc = include_str!("../README.md")]
+#![warn(missing_debug_implementations)]
+
+/// The chapter of the book, so that its code is tested.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/src/containers.md")]
+struct Chapter;
+
+mod error;
+mod mapping;
+mod nodes;
+mod percpu;
+mod slab;
+mod store;
+mod sync;
+mod vec;
+
+#[cfg(all(test, any(loom, miri, shuttle)))]
+mod tests;
+
+pub use error::{KmemError, NotStoredError};
+pub use percpu::{PerCpu, PerCpuAllocator, PerCpuBytes, PerCpuShape};
+pub use slab::{KmemBox, KmemSlab};
+pub use store::compact::Compaction;
+pub use store::{KmemStore, StoreKey};
+pub use vec::KmemVec;

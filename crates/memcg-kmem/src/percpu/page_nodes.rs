@@ -1,0 +1,165 @@
+//! Where the pages of a chunk lie: for each page of a unit, how many processors' copies of it are on each node.
+//!
+//! So an account costs a few additions for each page of an object and each node with copies, for any number of
+//! processors. The allocator fills the table before any object is in the chunk, and again for pages that have moved.
+
+use std::ops::Range;
+
+use memcg::Bytes;
+use memcg::kmem::{NodeOf, PageNode, Placement, Topology};
+use smallvec::{SmallVec, smallvec};
+
+use super::plan::Plan;
+use crate::nodes::look_up_each;
+
+/// Bytes of an object by the place of the node, and behind them those on no known node. The list is made before a thread
+/// takes the lock, so that nothing allocates under it.
+pub(super) struct NodeSums(SmallVec<[u64; 9]>);
+
+impl NodeSums {
+    #[inline]
+    pub(super) fn new(topology: &Topology) -> NodeSums {
+        NodeSums(smallvec![0; topology.nodes().len() + 1])
+    }
+
+    #[inline(always)]
+    fn add(&mut self, place: usize, bytes: u64) {
+        if let Some(sum) = self.0.get_mut(place) {
+            *sum += bytes;
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn add_unplaced(&mut self, bytes: u64) {
+        self.add(self.0.len() - 1, bytes);
+    }
+
+    #[inline]
+    pub(super) fn placement(&self, topology: &Topology) -> Placement {
+        let mut placement = Placement::new();
+        for (node, &bytes) in topology.nodes().map(Some).chain([None]).zip(&self.0) {
+            placement.add(node, Bytes(bytes));
+        }
+        placement
+    }
+}
+
+#[derive(Clone, Default)]
+pub(super) struct PageCopies {
+    /// By place among the topology's nodes.
+    nodes: SmallVec<[(u16, u32); 3]>,
+    /// On no known node.
+    unplaced: u32,
+    /// The number of the look-up that found this.
+    asked: u64,
+}
+
+/// The pages of a unit, and of the metadata.
+pub(super) struct PageNodes {
+    data: Box<[PageCopies]>,
+    words: Box<[PageCopies]>,
+}
+
+/// The addresses of a chunk, for a thread that looks its pages up without the lock.
+#[derive(Clone, Copy)]
+pub(super) struct Addresses {
+    pub(super) data: usize,
+    pub(super) words: usize,
+}
+
+/// What a look-up has found: pages of a unit, and of the metadata.
+pub(super) struct FoundCopies {
+    data: Vec<(usize, PageCopies)>,
+    words: Vec<(usize, PageCopies)>,
+}
+
+impl PageCopies {
+    fn add(&mut self, found: PageNode, topology: &Topology) {
+        let place = |node| topology.nodes().position(|of| of == node);
+        let Some(place) = found.node().and_then(place) else {
+            self.unplaced += 1;
+            return;
+        };
+        let node = place as u16;
+        match self.nodes.iter_mut().find(|(of, _)| *of == node) {
+            Some((_, copies)) => *copies += 1,
+            None => self.nodes.push((node, 1)),
+        }
+    }
+
+    #[inline(always)]
+    fn sum(&self, bytes: u64, sums: &mut NodeSums) {
+        for (place, copies) in &self.nodes {
+            sums.add((*place).into(), bytes * u64::from(*copies));
+        }
+        sums.add_unplaced(bytes * u64::from(self.unplaced));
+    }
+}
+
+impl FoundCopies {
+    /// Looks up the pages with an address in `moved`. Calls foreign code: the caller holds no lock.
+    pub(super) fn look_up(
+        plan: &Plan,
+        at: Addresses,
+        moved: &Range<usize>,
+        node_of: &dyn NodeOf,
+        asked: u64,
+    ) -> FoundCopies {
+        let unit = plan.shape.unit();
+        let has_moved = |start: usize| start < moved.end && moved.start < start.saturating_add(plan.page);
+        let look_up = |pages: usize, first: usize, copies: usize| {
+            let mut found = Vec::new();
+            for page in 0..pages {
+                let addresses = (0..copies).map(|copy| first + page * plan.page + copy * unit);
+                if addresses.clone().any(has_moved) {
+                    let mut copies = PageCopies { asked, ..PageCopies::default() };
+                    look_up_each(node_of, addresses, |found| copies.add(found, &plan.topology));
+                    found.push((page, copies));
+                }
+            }
+            found
+        };
+        FoundCopies {
+            data: look_up(unit / plan.page, at.data, plan.units.len()),
+            words: look_up(plan.words_len.div_ceil(plan.page), at.words, 1),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.data.is_empty() && self.words.is_empty()
+    }
+}
+
+impl PageNodes {
+    pub(super) fn new(plan: &Plan, found: FoundCopies) -> PageNodes {
+        let empty = |pages: usize| vec![PageCopies::default(); pages].into_boxed_slice();
+        let (data, words) = (plan.shape.unit() / plan.page, plan.words_len.div_ceil(plan.page));
+        let mut nodes = PageNodes { data: empty(data), words: empty(words) };
+        drop(nodes.replace(found));
+        nodes
+    }
+
+    /// Takes over what a look-up has found, except for pages that a later look-up has told of already. Returns what it
+    /// replaces.
+    pub(super) fn replace(&mut self, mut found: FoundCopies) -> FoundCopies {
+        for (pages, found) in [(&mut self.data, &mut found.data), (&mut self.words, &mut found.words)] {
+            for (page, copies) in found {
+                if pages[*page].asked <= copies.asked {
+                    std::mem::swap(&mut pages[*page], copies);
+                }
+            }
+        }
+        found
+    }
+
+    /// Adds where an object lies, to the byte.
+    #[inline(always)]
+    pub(super) fn sum(&self, plan: &Plan, at: usize, granules: usize, sums: &mut NodeSums) {
+        for (page, bytes) in plan.pages(plan.in_unit(at, granules)) {
+            self.data[page].sum(bytes, sums);
+        }
+        for (page, bytes) in plan.pages(plan.in_words(at, granules)) {
+            self.words[page].sum(bytes, sums);
+        }
+    }
+}
