@@ -1,6 +1,7 @@
 //! What a group has charged and allocated, beside each other.
 
 use super::handle::Group;
+use super::inspect::Inspect as _;
 use crate::counter::cover;
 use crate::counter::ledger::{self, LedgerSums};
 use crate::hierarchy::preorder::{self, Visited};
@@ -35,7 +36,7 @@ impl Ledger {
     }
 
     /// Bytes of all objects that the group owns, [covered](Self::covered) and [uncovered](Self::uncovered). What the
-    /// allocator hands out below its threshold is not among them: [`Group::small_allocated`] shows that.
+    /// allocator hands out below its threshold is not among them: [`small_allocated`](crate::allocator::small_allocated) shows that.
     pub fn allocated(&self) -> u64 {
         self.covered.saturating_add(self.uncovered)
     }

@@ -18,6 +18,7 @@ use crate::thread::slot::Consume;
 /// How the counters of a set keep credit.
 ///
 /// ```
+/// # use memcg::expert::FixedBatch as _;
 /// use memcg::{CounterConfig, CounterSet, SetChargeError, SetStock};
 ///
 /// let credit = |stock| {

@@ -7,6 +7,7 @@
 //! SHUTTLE_RUNS=20 .ci/shuttle      twenty times as many schedules; SHUTTLE_SEED=N: others
 //! SHUTTLE_REPLAY=FILE .ci/shuttle NAME     one schedule, as a failure has printed it
 //! ```
+//! # use memcg::expert::FixedBatch as _;
 
 mod common;
 mod shuttle_groups;
@@ -25,6 +26,7 @@ use shuttle::scheduler::{
 };
 use shuttle::{Config, MaxSteps, Runner};
 
+use crate::expert::FixedBatch as _;
 use crate::{Bytes, Group, Limit, Limits, Runtime};
 
 /// As unoptimised code needs it.

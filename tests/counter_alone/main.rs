@@ -27,7 +27,9 @@ pub use page_counter::set::{CounterSet, SetStock};
 pub use page_counter::{Counts, PageCounter, PeakWindow};
 
 pub mod expert {
+    pub use crate::counter::config::FixedBatch;
     pub use crate::counter::verify::{Fault, FaultKind, Verdict};
+    pub use crate::page_counter::protected::Protected;
     pub use crate::sync::barrier::{BarrierMode, BarrierState};
 }
 

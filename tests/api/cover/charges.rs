@@ -27,7 +27,7 @@ fn what_a_charge_does_not_hold_is_forced_and_goes_back() {
     query.flush();
     assert_figures(&query, [250, 100, 250, 0, 150]);
     assert_eq!(query.forced(), 50);
-    assert!(query.check().is_err(), "above max");
+    assert!(query.run(memcg::Group::checkpoint).is_err(), "above max");
     object.shrink(100);
     assert_figures(&query, [150, 100, 150, 0, 50]);
     charge.grow(30);
@@ -36,7 +36,7 @@ fn what_a_charge_does_not_hold_is_forced_and_goes_back() {
     assert_figures(&query, [170, 170, 150, 0, 0]);
     object.grow(30);
     assert_figures(&query, [180, 170, 180, 0, 10]);
-    assert!(query.check().is_ok());
+    assert!(query.run(memcg::Group::checkpoint).is_ok());
     drop(charge);
     assert_eq!(query.live(), 180, "nothing was given back before");
     drop(object);

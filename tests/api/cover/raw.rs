@@ -115,9 +115,9 @@ fn unpaid_bytes_count_against_the_limit() {
     assert_eq!(query.live(), 8 * MIB as u64, "each passes a step");
     let refused = cover.try_charge_now(9 * MIB).unwrap_err();
     assert!(refused.to_string().starts_with("/q refused 1 MiB for /q"), "{refused}");
-    assert!(query.check().is_err());
+    assert!(query.run(Group::checkpoint).is_err());
     theirs.try_charge_now(4 * MIB).unwrap();
-    assert!(other.check().is_ok());
+    assert!(other.run(Group::checkpoint).is_ok());
     drop(batches);
     assert_eq!(query.live(), 0, "each passes a step");
     cover.try_charge_now(4 * MIB).unwrap();
