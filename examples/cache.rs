@@ -95,13 +95,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     });
     for (cache, _) in &caches {
         let (group, shelf) = (&cache.group, cache.shelf.lock().unwrap());
-        let (met, cached) = (group.events_local().get(Event::Max), shelf.entries.len());
+        let (met, cached) = (group.events().local().get(Event::Max), shelf.entries.len());
         println!("{:<5} {} hits, {} evicted, {cached} cached", group.name(), shelf.hits, shelf.evicted);
         println!("      max met {met} times, live {}, peak {}", Bytes(group.live()), Bytes(group.peak()));
         assert!(group.peak() <= group.max() && group.forced() == 0);
     }
     let all = runtime.root();
-    println!("all   max met {} times, peak {}", all.events_local().get(Event::Max), Bytes(all.peak()));
+    println!("all   max met {} times, peak {}", all.events().local().get(Event::Max), Bytes(all.peak()));
     assert!(all.peak() <= all.max() && all.forced() == 0);
     println!("{}", runtime.verify());
     Ok(())

@@ -24,7 +24,7 @@
 //! | say what a group may hold | [`Limits`], [`Limit`], [`Percent`], [`Bytes`] |
 //! | say whose work runs | [`Group::run`], [`Group::enter`] ([`EnterGuard`]); [`InGroup`] for futures ([`Grouped`]); [`Group::checkpoint`] stops it ([`Checkpoint`]) |
 //! | charge | [`Charge`]; [`ChargeFuture`] waits in async code; [`Counter`] for counters beside memory; [`OnExhausted`] |
-//! | learn why not | [`ChargeError`], [`OverLimitError`], [`Diagnosis`] |
+//! | learn why not | [`ChargeError`], [`OverLimitError`] |
 //! | give memory back under pressure | [`Reclaim`], [`ReclaimContext`], [`Priority`], [`Later`], [`ReclaimReport`]; [`OomPolicy`], [`Cancel`] |
 //! | be told | [`Events`], [`Event`], [`EventFuture`], [`Happened`]; a [`Registration`] keeps what is registered; [`Incident`] is one of the last refusals and victims |
 //! | learn how long chargers stood still | [`Group::pressure`] ([`GroupPressure`], [`PressureShare`]) |
@@ -87,9 +87,9 @@ pub use counter::config::{CounterConfig, Pressure};
 pub use error::{CounterChargeError, CounterId, CounterLimitError};
 pub use group::{
     CentralStock, Charge, ChargeError, ChargeFuture, Checkpoint, ContradictionError, Counter, CounterRow, CreateError,
-    Diagnosis, EnterGuard, EventFuture, Events, Group, GroupCounter, GroupId, GroupPressure, GroupScope, Grouped,
-    InGroup, Ledger, LimitError, Limits, MergeError, NameError, OfflineError, OverLimitError, PressureShare,
-    ReclaimError, Registration, Snapshot, SnapshotRow, SplitError,
+    EnterGuard, EventFuture, Events, Group, GroupCounter, GroupId, GroupPressure, GroupScope, Grouped, InGroup, Ledger,
+    LimitError, Limits, MergeError, NameError, OfflineError, OverLimitError, PressureShare, ReclaimError, Registration,
+    Snapshot, SnapshotRow, SplitError,
 };
 pub use page_counter::{Counts, PageCounter, PeakWindow};
 pub use pressure::exhausted::{OnExhausted, ParseOnExhaustedError};
@@ -109,8 +109,8 @@ pub use units::{Bytes, Limit, ParseLimitError, ParseLimitErrorKind, Percent};
 /// For allocators that charge groups: the crate `memcg-alloc` is one. [`Owner`](allocator::Owner) has the rules.
 pub mod allocator {
     pub use crate::group::allocator::{
-        Owner, Unfinished, charge_small, charge_unowned, charge_unowned_to, settle, try_uncharge_unowned,
-        uncharge_unowned, unowned_bytes,
+        Owner, Unfinished, charge_small, charge_unowned, charge_unowned_to, settle, small_allocated,
+        try_uncharge_unowned, uncharge_unowned, unowned_bytes,
     };
 }
 
@@ -119,6 +119,8 @@ pub mod allocator {
 /// * [`BarrierMode`]: the answer for processors that must not be interrupted; [`BarrierState`] says what is in use.
 ///   [`litmus`](expert::litmus) has the two sides of the barrier alone, to test a machine with.
 /// * [`PoolAlign`]: how the objects of groups lie in memory. [`PoolTable`] and [`OwnBytes`] say what they take.
+/// * [`Inspect`]: figures and settings that no program needs to run. [`Protected`]: what min and low protect.
+/// * [`FixedBatch`]: the kernel's stock, which is always open and takes whole batches.
 /// * [`Verdict`]: what [`PageCounter::verify`] found. Each [`Fault`] names a figure that contradicts another.
 ///
 /// [`BarrierMode`]: expert::BarrierMode
@@ -126,11 +128,17 @@ pub mod allocator {
 /// [`PoolAlign`]: expert::PoolAlign
 /// [`PoolTable`]: expert::PoolTable
 /// [`OwnBytes`]: expert::OwnBytes
+/// [`Inspect`]: expert::Inspect
+/// [`Protected`]: expert::Protected
+/// [`FixedBatch`]: expert::FixedBatch
 /// [`Verdict`]: expert::Verdict
 /// [`Fault`]: expert::Fault
 pub mod expert {
+    pub use crate::counter::config::FixedBatch;
     pub use crate::counter::verify::{Fault, FaultKind, Verdict};
+    pub use crate::group::inspect::Inspect;
     pub use crate::lifecycle::own_bytes::OwnBytes;
+    pub use crate::page_counter::protected::Protected;
     pub use crate::pool::{PoolAlign, PoolRow, PoolTable};
     pub use crate::sync::barrier::{BarrierMode, BarrierState, litmus};
 }

@@ -6,6 +6,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::OnceLock;
 
+use memcg::expert::FixedBatch;
 use memcg::{Bytes, Group, Limits, Runtime};
 
 /// Charges what a thread allocates while it says so.

@@ -6,6 +6,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
+use memcg::expert::FixedBatch;
 use memcg::{CounterConfig, PageCounter};
 
 use crate::common::BATCH;

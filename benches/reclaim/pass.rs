@@ -8,6 +8,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use memcg::expert::Inspect;
 use memcg::{Bytes, Group, Limit, Limits, Priority, Reclaim, ReclaimContext, Registration, Runtime};
 
 use super::WANT;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use memcg::Freshness;
+use memcg::expert::Inspect;
 
 use super::{ITEM, TOUCHES, print_counts};
 use crate::common::rows::Rows;

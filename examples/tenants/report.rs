@@ -194,7 +194,7 @@ impl Report {
             audited: verdict.audited(),
             statistics: Statistics { exact, looks, agreement, flushes: runtime.counts().flushes },
             verify_ok: verdict.is_ok() && probed.is_ok(),
-            met_budget: root.events_local().get(Event::Max),
+            met_budget: root.events().local().get(Event::Max),
             below_low: root.events().get(Event::Low),
             above_high: root.events().get(Event::High),
             wait_times: service.waits().times(),
@@ -250,7 +250,7 @@ fn check(root: &Group, service: &Service, rows: &[Row], sums: Sums) -> Vec<Strin
     let events = root.events();
     let refused = sums.refused + service.refused_in_warm_up();
     expect("refused beside what the caches were told", "the service", refused, events.get(Event::Oom));
-    let met = sums.met_max + root.events_local().get(Event::Max);
+    let met = sums.met_max + root.events().local().get(Event::Max);
     expect("events beside those of its tenants and its own", "the service", met, events.get(Event::Max));
     for group in service.tenants.iter().map(|tenant| &tenant.group).chain([root]) {
         if group.peak() > group.max() {
@@ -305,7 +305,7 @@ fn empty(setup: &mut Setup, agreement: &mut Agreement) -> Vec<String> {
 fn unmet(root: &Group, tenants: &[Row]) -> Vec<String> {
     let spared = tenants.iter().filter(|row| row.max.is_some() && row.sums.met_max == 0);
     let mut unmet: Vec<_> = spared.map(|row| row.tenant.clone()).collect();
-    if root.events_local().get(Event::Max) == 0 {
+    if root.events().local().get(Event::Max) == 0 {
         unmet.push("the service".to_string());
     }
     unmet
@@ -332,7 +332,7 @@ impl Row {
         Self {
             tenant: tenant.name.clone(),
             digest: format!("{:016x}", cache.figures.digest),
-            sums: Sums::of(cache, own, tally, group.events_local().get(Event::Max)),
+            sums: Sums::of(cache, own, tally, group.events().local().get(Event::Max)),
             live: group.live(),
             peak: group.peak(),
             max: (max != u64::MAX).then_some(max),

@@ -142,7 +142,7 @@ impl Service {
         let mut filled = 0;
         for key in 1..=keys {
             filled += turn.cache.fill(key);
-            if tenant.group.events_local().get(Event::Max) > 0 || filled > tenant.holds {
+            if tenant.group.events().local().get(Event::Max) > 0 || filled > tenant.holds {
                 break;
             }
         }

@@ -177,9 +177,9 @@ mod tests {
         let [hog, other] = ["hog", "other"].map(|name| root.create(name, Limits::new()).unwrap());
         let _hook = hog.on_cancel(|_| {});
         let held = hog.charge(Bytes(200));
-        assert!(hog.check().is_err() && is_alert(&root));
+        assert!(hog.run(Group::checkpoint).is_err() && is_alert(&root));
         drop(held);
         assert!(is_alert(&root), "no checkpoint has asked since");
-        assert!(other.check().is_ok() && !is_alert(&root));
+        assert!(other.run(Group::checkpoint).is_ok() && !is_alert(&root));
     }
 }

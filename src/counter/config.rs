@@ -105,10 +105,11 @@ impl CounterConfig {
         self
     }
 
-    /// Units that a thread charges in advance, at most 2^40; an [adaptive](Self::adaptive) stock begins with fewer. 0
+    /// Units that a thread charges in advance, at most 2^40; an [adaptive](crate::expert::FixedBatch) stock begins with fewer. 0
     /// switches the stock off: every charge walks, usage is live.
     ///
     /// ```
+    /// # use memcg::expert::FixedBatch as _;
     /// # use memcg::{CounterConfig, PageCounter};
     /// let usage = |batch| {
     ///     let job = PageCounter::root(CounterConfig::new().batch(batch).adaptive(false));
@@ -119,26 +120,6 @@ impl CounterConfig {
     /// ```
     pub fn batch(mut self, units: u64) -> Self {
         self.batch = units.min(BATCH_MAX);
-        self
-    }
-
-    /// Whether a counter closes its stock near a limit and opens it again with room (default), or keeps it open always.
-    ///
-    /// Near is less than 4 batches of room at any level, room is 16; both grow with the number of threads above two.
-    /// An adaptive stock also begins small: a thread charges a 64th of a batch in advance, four times as much with each
-    /// further refill, up to the batch. A stock that is always open takes whole batches.
-    ///
-    /// ```
-    /// # use memcg::{CounterConfig, PageCounter};
-    /// let usage = |adaptive| {
-    ///     let job = PageCounter::root(CounterConfig::new().adaptive(adaptive));
-    ///     job.charge(10);
-    ///     job.usage()
-    /// };
-    /// assert_eq!((usage(true), usage(false)), (10, 64), "a new counter is closed until it has seen room");
-    /// ```
-    pub fn adaptive(mut self, adaptive: bool) -> Self {
-        self.adaptive = adaptive;
         self
     }
 
@@ -166,6 +147,7 @@ impl CounterConfig {
     /// Exact: [`stocked_bound`](crate::PageCounter::stocked_bound) of the root is never above it.
     ///
     /// ```
+    /// # use memcg::expert::FixedBatch as _;
     /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().batch(64).adaptive(false).budget(128));
     /// let (first, second) = (machine.child(), machine.child());
@@ -211,6 +193,7 @@ impl CounterConfig {
     /// Source: the mount option `memory_recursiveprot`.
     ///
     /// ```
+    /// # use memcg::expert::Protected as _;
     /// # use memcg::{CounterConfig, PageCounter};
     /// let protected = |recursive| {
     ///     let machine = PageCounter::root(CounterConfig::new().batch(0).recursive_protection(recursive));
@@ -309,5 +292,40 @@ impl Pressure<'_> {
     /// The error that the charge returns if the hook frees nothing.
     pub fn refused(&self) -> &CounterChargeError {
         self.refused
+    }
+}
+
+/// Says whether stocks adapt, for [`RuntimeBuilder`](crate::RuntimeBuilder) and [`CounterConfig`]. They do by default.
+///
+/// A stock that adapts closes near a limit and opens again with room. Near is less than 4 batches of room at any level,
+/// room is 16; both grow with the number of threads above two. It also begins small: a thread charges a 64th of a batch in
+/// advance, four times as much with each further refill, up to the batch.
+/// [`Runtime::release_idle_credit`](crate::Runtime::release_idle_credit) has it begin again. So a thread that charged
+/// little and sleeps leaves little behind. The kernel's stock is always open and takes whole batches: figures of usage are
+/// round then, and a comparison with the kernel is fair. The [bound](crate::Group::stocked_bound) is the same.
+///
+/// ```
+/// use memcg::expert::FixedBatch;
+/// use memcg::{CounterConfig, PageCounter};
+///
+/// let runtime = memcg::Runtime::builder().adaptive(false).build()?;
+/// let _held = runtime.root().try_charge(10)?;
+/// assert_eq!(runtime.root().usage(), 262_144, "the first charge takes a batch");
+///
+/// let job = PageCounter::root(CounterConfig::new().adaptive(false));
+/// job.charge(10);
+/// assert_eq!(job.usage(), 64);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub trait FixedBatch: Sized {
+    /// Sets whether stocks adapt (default), or are always open and take whole batches.
+    #[must_use]
+    fn adaptive(self, adaptive: bool) -> Self;
+}
+
+impl FixedBatch for CounterConfig {
+    fn adaptive(mut self, adaptive: bool) -> Self {
+        self.adaptive = adaptive;
+        self
     }
 }

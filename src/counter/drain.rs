@@ -391,6 +391,7 @@ mod tests {
     use std::sync::Barrier as Rendezvous;
     use std::thread;
 
+    use crate::counter::config::FixedBatch as _;
     use crate::{CounterConfig, PageCounter};
 
     /// Blocks that drains visit although their threads have ended. Other tests have threads, too.

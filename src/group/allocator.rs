@@ -262,7 +262,7 @@ impl Owner {
 }
 
 /// Counts an object of so many bytes that no group owns: it is too small for a word. Where the thread has a current
-/// group, the object is among the group's [small ones](Group::small_allocated). Give the bytes back with
+/// group, the object is among the group's [small ones](small_allocated). Give the bytes back with
 /// [`uncharge_unowned`].
 ///
 /// The call is for the inside of an allocator, as those of [`Owner`] are.
@@ -370,23 +370,22 @@ fn catch_up_slow(header: Option<&'static Header>) {
     home::may_have_changed();
 }
 
-/// # What an allocator has counted
-impl Group {
-    /// Returns the bytes that were allocated in this group, and not below it, in objects that are too small to be owned.
-    /// A gross count: what was freed again is in it. Where it grows much faster than [`live`](Self::live), the group's
-    /// memory is in small objects, and a lower threshold of the allocator shows them.
-    ///
-    /// It visits each thread's count. It lacks what a thread allocates after its last destructor.
-    ///
-    /// ```
-    /// let runtime = memcg::Runtime::builder().build()?;
-    /// let query = runtime.root().create("q17", memcg::Limits::new())?;
-    /// query.run(|| memcg::allocator::charge_small(24)); // an allocator does this
-    /// assert_eq!(query.small_allocated(), 24);
-    /// # memcg::allocator::uncharge_unowned(24);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn small_allocated(&self) -> u64 {
-        gross::bytes(self.first())
-    }
+/// Returns the bytes that were allocated in `group`, and not below it, in objects that are too small to be owned.
+/// A gross count: what was freed again is in it. Where it grows much faster than [`Group::live`], the group's memory is in
+/// small objects, and a lower threshold of the allocator shows them.
+///
+/// It visits each thread's count. It lacks what a thread allocates after its last destructor.
+///
+/// ```
+/// use memcg::allocator::{charge_small, small_allocated};
+///
+/// let runtime = memcg::Runtime::builder().build()?;
+/// let query = runtime.root().create("q17", memcg::Limits::new())?;
+/// query.run(|| charge_small(24)); // an allocator does this
+/// assert_eq!(small_allocated(&query), 24);
+/// # memcg::allocator::uncharge_unowned(24);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn small_allocated(group: &Group) -> u64 {
+    gross::bytes(group.first())
 }

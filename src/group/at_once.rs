@@ -246,60 +246,6 @@ impl Group {
     }
 }
 
-impl Charge {
-    /// Charges `bytes` more, and never blocks, as [`Group::try_charge_now`].
-    ///
-    /// # Errors
-    ///
-    /// [`ChargeError`]; the charge is as it was.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(100)).build()?;
-    /// let mut charge = runtime.root().try_charge_now(80)?;
-    /// charge.try_grow_now(20)?;
-    /// assert!(charge.try_grow_now(1).is_err());
-    /// assert_eq!(charge.bytes(), 100);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[inline]
-    pub fn try_grow_now(&mut self, bytes: impl Into<Bytes>) -> Result<(), ChargeError> {
-        let Bytes(bytes) = bytes.into();
-        self.grow_at_once(bytes, Starts::Nothing)
-    }
-
-    /// Charges `bytes` more, and never blocks. Where they do not fit a thread of the crate begins to make room, as for
-    /// [`Group::try_charge_or_start`].
-    ///
-    /// # Errors
-    ///
-    /// [`ChargeError`]; the charge is as it was.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(100)).build()?;
-    /// let mut charge = runtime.root().try_charge_now(80)?;
-    /// charge.try_grow_or_start(20)?;
-    /// assert_eq!(charge.bytes(), 100);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[inline]
-    pub fn try_grow_or_start(&mut self, bytes: impl Into<Bytes>) -> Result<(), ChargeError> {
-        let Bytes(bytes) = bytes.into();
-        self.grow_at_once(bytes, Starts::Reclaim)
-    }
-
-    #[inline]
-    fn grow_at_once(&mut self, bytes: u64, starts: Starts) -> Result<(), ChargeError> {
-        match self.header().consume_open(bytes) {
-            Consume::Hit => {}
-            missed if bytes > 0 => charge_slow(self.header(), bytes, missed, starts)?,
-            // To grow by 0 bytes needs no admission, and the charge has its handle or its bytes already.
-            _ => {}
-        }
-        self.grown(bytes);
-        Ok(())
-    }
-}
-
 #[cold]
 #[inline(never)]
 fn charge_slow(header: &'static Header, bytes: u64, missed: Consume, starts: Starts) -> Result<(), ChargeError> {

@@ -171,11 +171,6 @@ impl GroupCounter {
     pub fn events(&self) -> Events {
         Events::read(self.group(), self.counter(), false)
     }
-
-    /// Reads the events of this counter in this group alone, as [`Group::events_local`] does.
-    pub fn events_local(&self) -> Events {
-        Events::read(self.group(), self.counter(), true)
-    }
 }
 
 impl fmt::Debug for GroupCounter {

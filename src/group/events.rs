@@ -29,7 +29,7 @@ use crate::state::listeners::Happened;
 pub struct Events {
     counts: [u64; Event::ALL.len()],
     /// Keeps the counter.
-    _group: Group,
+    group: Group,
     counter: &'static Counter,
     local: bool,
 }
@@ -37,7 +37,25 @@ pub struct Events {
 impl Events {
     pub(crate) fn read(group: &Group, counter: &'static Counter, local: bool) -> Events {
         let counts = Event::ALL.map(|event| events::read(counter, event, local));
-        Events { counts, _group: group.clone(), counter, local }
+        Events { counts, group: group.clone(), counter, local }
+    }
+
+    /// Reads what happened to the limits of this group alone, as it is now.
+    ///
+    /// Source: `memory.events.local`.
+    ///
+    /// ```
+    /// # use memcg::{Event, Limits};
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// let acme = runtime.root().create("acme", Limits::new().max(10))?;
+    /// let _held = acme.charge(11);
+    /// assert_eq!(acme.events().local().get(Event::Overcharge), 1);
+    /// assert_eq!(runtime.root().events().local().get(Event::Overcharge), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn local(&self) -> Events {
+        Events::read(&self.group, self.counter, true)
     }
 
     /// Returns how often `event` had happened.
@@ -156,23 +174,6 @@ impl Group {
     /// Source: `memory.events`.
     pub fn events(&self) -> Events {
         Events::read(self, self.first(), false)
-    }
-
-    /// Reads what happened to the limits of this group alone.
-    ///
-    /// Source: `memory.events.local`.
-    ///
-    /// ```
-    /// # use memcg::{Event, Limits};
-    /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let acme = runtime.root().create("acme", Limits::new().max(10))?;
-    /// let _held = acme.charge(11);
-    /// assert_eq!(acme.events_local().get(Event::Overcharge), 1);
-    /// assert_eq!(runtime.root().events_local().get(Event::Overcharge), 0);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn events_local(&self) -> Events {
-        Events::read(self, self.first(), true)
     }
 
     /// Registers `listener`, to be called after `event` has happened here or below.

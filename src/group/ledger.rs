@@ -1,6 +1,7 @@
 //! What a group has charged and allocated, beside each other.
 
 use super::handle::Group;
+use super::inspect::Inspect as _;
 use crate::counter::children;
 use crate::counter::ledger::{self, LedgerSums};
 use crate::counter::object::Counter;
@@ -42,7 +43,7 @@ impl Ledger {
     }
 
     /// Bytes of all objects that the group owns. What the allocator hands out below its threshold is not among them:
-    /// [`Group::small_allocated`] shows that.
+    /// [`small_allocated`](crate::allocator::small_allocated) shows that.
     pub fn allocated(&self) -> u64 {
         self.allocated
     }

@@ -36,11 +36,6 @@ impl Group {
         marks(self.first()).set_policy(policy);
     }
 
-    /// Returns the group's own policy, as it was set.
-    pub fn oom_policy(&self) -> OomPolicy {
-        marks(self.first()).policy()
-    }
-
     /// Registers `hook`, to be called when this group is chosen to give its memory back. The hook tells the work in
     /// this group to stop.
     ///
@@ -62,6 +57,7 @@ impl Group {
     /// Source: `memory.oom.group`.
     ///
     /// ```
+    /// # use memcg::expert::Inspect as _;
     /// let runtime = memcg::Runtime::builder().build()?;
     /// let root = runtime.root();
     /// root.set_oom_group(true);
@@ -73,20 +69,10 @@ impl Group {
         marks(self.first()).set(TOGETHER, together);
     }
 
-    /// Returns the setting of [`set_oom_group`](Self::set_oom_group).
-    pub fn oom_group(&self) -> bool {
-        marks(self.first()).has(TOGETHER)
-    }
-
     /// Sets whether this group and all groups below it are never cancelled, not even with the subtree that they are in.
     ///
     /// Source: an `oom_score_adj` of -1000.
     pub fn set_oom_exempt(&self, exempt: bool) {
         marks(self.first()).set(EXEMPT, exempt);
-    }
-
-    /// Returns the group's own setting of [`set_oom_exempt`](Self::set_oom_exempt).
-    pub fn oom_exempt(&self) -> bool {
-        marks(self.first()).has(EXEMPT)
     }
 }

@@ -6,7 +6,7 @@ use super::handle::Group;
 use super::limits::Limits;
 use crate::admission::lowered;
 use crate::counter::config::BATCH_MAX;
-use crate::counter::{children, credit, marks};
+use crate::counter::credit;
 use crate::hierarchy::limits;
 use crate::page_counter::PeakWindow;
 use crate::pressure::observe;
@@ -62,6 +62,7 @@ impl Group {
     /// As [`set_max`](Self::set_max).
     ///
     /// ```
+    /// # use memcg::expert::Protected as _;
     /// # let runtime = memcg::Runtime::builder().build()?;
     /// let acme = runtime.root().create("acme", memcg::Limits::new())?;
     /// acme.set_min(100)?;
@@ -81,6 +82,7 @@ impl Group {
     /// As [`set_max`](Self::set_max).
     ///
     /// ```
+    /// # use memcg::expert::Protected as _;
     /// # let runtime = memcg::Runtime::builder().max(1_000).build()?;
     /// let acme = runtime.root().create("acme", memcg::Limits::new())?;
     /// acme.set_low("25%".parse::<memcg::Limit>()?)?;
@@ -125,6 +127,7 @@ impl Group {
     /// As [`set_max`](Self::set_max).
     ///
     /// ```
+    /// # use memcg::expert::Inspect as _;
     /// # let runtime = memcg::Runtime::builder().build()?;
     /// let root = runtime.root();
     /// let _held = root.try_charge(10)?;
@@ -210,20 +213,11 @@ impl Group {
         limits::value(self.first(), LimitKind::Low)
     }
 
-    /// Returns the sum over the children of min(usage, min), in bytes. One load. Exact at every quiescent point.
-    pub fn children_min_usage(&self) -> u64 {
-        marks::children_protected(self.first(), crate::counter::protection::Protection::Min)
-    }
-
-    /// Returns the sum over the children of min(usage, low), in bytes. One load. Exact at every quiescent point.
-    pub fn children_low_usage(&self) -> u64 {
-        marks::children_protected(self.first(), crate::counter::protection::Protection::Low)
-    }
-
     /// Changes the batch of this group and all groups below it to `bytes`, at most 1 TiB. 0 switches their stock off,
     /// so that every charge walks the tree. To drain their credit it takes the tree's lock and a heavy barrier.
     ///
     /// ```
+    /// # use memcg::expert::FixedBatch as _;
     /// # let runtime = memcg::Runtime::builder().adaptive(false).build()?;
     /// let root = runtime.root();
     /// root.set_batch(0);
@@ -242,6 +236,7 @@ impl Group {
     /// threads charge. The drain is complete where no thread charges meanwhile.
     ///
     /// ```
+    /// # use memcg::expert::FixedBatch as _;
     /// # let runtime = memcg::Runtime::builder().adaptive(false).build()?;
     /// let root = runtime.root();
     /// let _held = root.try_charge(10)?;
@@ -268,6 +263,7 @@ impl Group {
     /// for it. The call takes the tree's lock and looks at all groups below.
     ///
     /// ```
+    /// # use memcg::expert::Inspect as _;
     /// # use memcg::{Event, Limits, Runtime};
     /// let runtime = Runtime::builder().build()?;
     /// let acme = runtime.root().create("acme", Limits::new().max(100))?;
@@ -281,14 +277,9 @@ impl Group {
     /// ```
     pub fn set_observe_only(&self, observe: bool) {
         observe::set(self.first(), observe);
-        if !observe && !self.is_observe_only() {
+        if !observe && !self.first().is_observed() {
             lowered::shrink_all(self.first());
         }
-    }
-
-    /// Returns whether this group, or an ancestor, is only observed. One load.
-    pub fn is_observe_only(&self) -> bool {
-        self.first().is_observed()
     }
 }
 
@@ -299,6 +290,7 @@ impl Group {
     /// Returns live charge and credit of the subtree, in bytes: what limits compare. One load.
     ///
     /// ```
+    /// # use memcg::expert::FixedBatch as _;
     /// # let runtime = memcg::Runtime::builder().adaptive(false).build()?;
     /// let root = runtime.root();
     /// let _held = root.try_charge(10)?;
@@ -325,6 +317,7 @@ impl Group {
     /// subtree of threads that touched them x 2 batches. At the root it is never above the budget. One load.
     ///
     /// ```
+    /// # use memcg::expert::FixedBatch as _;
     /// # let runtime = memcg::Runtime::builder().adaptive(false).build()?;
     /// let _held = runtime.root().try_charge(10)?;
     /// assert_eq!(runtime.root().stocked_bound(), 2 * 262_144);
@@ -387,57 +380,5 @@ impl Group {
     /// ```
     pub fn refused_count(&self) -> u64 {
         self.first().refusals()
-    }
-
-    /// Returns [`usage`](Self::usage) without that of the children that are online, in bytes. That is the group's own,
-    /// and what groups that went offline left behind. It costs one load for each child, and holds no lock over more than
-    /// a few. It is exact at every quiescent point, an estimate while other threads charge.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let acme = runtime.root().create("acme", memcg::Limits::new())?;
-    /// let (ours, theirs) = (runtime.root().try_charge(3)?, acme.try_charge(4)?);
-    /// assert_eq!((runtime.root().usage_local(), acme.usage_local()), (3, 4));
-    /// acme.offline()?;
-    /// assert_eq!(runtime.root().usage_local(), 7);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn usage_local(&self) -> u64 {
-        let mut below: u64 = 0;
-        children::each(self.first(), |child| below = below.saturating_add(child.usage()));
-        self.usage().saturating_sub(below)
-    }
-
-    /// Returns the credit in this group's own stock, and in the stocks of groups below that went offline and are not
-    /// settled, in bytes. It looks at one slot for each thread and such group. It is exact at every quiescent point.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().adaptive(false).build()?;
-    /// let acme = runtime.root().create("acme", memcg::Limits::new())?;
-    /// let _held = acme.try_charge(10)?;
-    /// assert_eq!((runtime.root().stocked_local(), acme.stocked_local()), (0, 262_134));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn stocked_local(&self) -> u64 {
-        credit::stocked_local(self.first())
-    }
-
-    /// Returns [`usage_local`](Self::usage_local) minus [`stocked_local`](Self::stocked_local), in bytes. Where the group
-    /// [covers](crate::Limits::cover_allocations) it is the larger of what is reserved and what is allocated in the group alone.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let acme = runtime.root().create("acme", memcg::Limits::new())?;
-    /// let _held = acme.try_charge(10)?;
-    /// assert_eq!((runtime.root().live_local(), acme.live_local()), (0, 10));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn live_local(&self) -> u64 {
-        if self.first().cover().is_some() {
-            let ledger = self.ledger_local();
-            return ledger.reserved().max(ledger.allocated());
-        }
-        let stocked = self.stocked_local();
-        self.usage_local().saturating_sub(stocked)
     }
 }

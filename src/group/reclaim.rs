@@ -3,12 +3,9 @@
 use super::error::ReclaimError;
 use super::handle::Group;
 use super::registration::Registration;
-use crate::counter::effective;
-use crate::counter::marks;
-use crate::counter::protection::Protection;
+use crate::reclaim::registrations;
 use crate::reclaim::repeat;
 use crate::reclaim::report::ReclaimReport;
-use crate::reclaim::{excess, registrations};
 use crate::state::reclaimer::{Priority, Reclaim, ReclaimContext, Reclaimer};
 use crate::sync::Arc;
 use crate::units::Bytes;
@@ -65,90 +62,5 @@ impl Group {
     pub fn reclaim(&self, bytes: impl Into<Bytes>) -> Result<ReclaimReport, ReclaimError> {
         let Bytes(bytes) = bytes.into();
         repeat::reclaim_now(self.first(), bytes).ok_or_else(|| ReclaimError::InReclaim { group: self.clone() })
-    }
-
-    /// Returns whether usage is above the soft limit. Pressure from here or above asks such a group, and all groups
-    /// below it, first. One load; exact.
-    ///
-    /// ```
-    /// # use memcg::Limits;
-    /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let acme = runtime.root().create("acme", Limits::new().soft(0))?;
-    /// assert!(!acme.is_in_excess());
-    /// let _held = acme.try_charge(1)?;
-    /// assert!(acme.is_in_excess());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn is_in_excess(&self) -> bool {
-        marks::is_in_excess(self.first())
-    }
-
-    /// Returns the number of groups below, at any depth, that are above their soft limits. Exact where none crosses
-    /// meanwhile. It visits the groups that have one below, and their children.
-    ///
-    /// Source: `children_in_excess`, soft limit rework (Hocko, 2013).
-    ///
-    /// ```
-    /// # use memcg::Limits;
-    /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let acme = runtime.root().create("acme", Limits::new().soft(10))?;
-    /// let _held = acme.try_charge(11)?;
-    /// assert_eq!((runtime.root().descendants_in_excess(), acme.descendants_in_excess()), (1, 0));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn descendants_in_excess(&self) -> u64 {
-        excess::count_below(self.first())
-    }
-
-    /// Returns whether pressure on `root` asks this group in its first pass. It does where this group is above its soft
-    /// limit, or a group between it and `root` is, `root` included. Groups above `root` do not count.
-    ///
-    /// Source: `mem_cgroup_soft_reclaim_eligible`, soft limit rework (Hocko, 2013).
-    ///
-    /// ```
-    /// # use memcg::Limits;
-    /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let acme = runtime.root().create("acme", Limits::new().soft(0))?;
-    /// let query = acme.create("q17", Limits::new())?;
-    /// let _held = query.try_charge(1)?;
-    /// assert!(query.is_soft_eligible(&runtime.root()), "with acme");
-    /// assert!(!query.is_soft_eligible(&query));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn is_soft_eligible(&self, root: &Group) -> bool {
-        excess::is_soft_eligible(self.first(), root.first())
-    }
-
-    /// Returns the bytes of usage that min protects against pressure on `root`: this group's share of what the groups
-    /// between have. 0 for `root` itself. The call computes it from the counters as they are, with a few loads a level.
-    ///
-    /// Source: `effective_protection` in `mm/page_counter.c`.
-    ///
-    /// ```
-    /// # use memcg::Limits;
-    /// # let runtime = memcg::Runtime::builder().batch(memcg::Bytes(0)).build()?;
-    /// let acme = runtime.root().create("acme", Limits::new().min(50))?;
-    /// let [a, b] = ["a", "b"].map(|name| acme.create(name, Limits::new().min(100)).unwrap());
-    /// let _held = [a.try_charge(100)?, b.try_charge(100)?];
-    /// assert_eq!(a.effective_min(&runtime.root()), 25, "acme has 50 for both");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn effective_min(&self, root: &Group) -> u64 {
-        effective::protected(self.first(), Protection::Min, root.first())
-    }
-
-    /// Returns the bytes of usage that low protects against pressure on `root`, as
-    /// [`effective_min`](Self::effective_min) does for min.
-    ///
-    /// ```
-    /// # use memcg::Limits;
-    /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let acme = runtime.root().create("acme", Limits::new().low(50))?;
-    /// let _held = acme.try_charge(100)?;
-    /// assert_eq!((acme.effective_low(&runtime.root()), acme.effective_low(&acme)), (50, 0));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn effective_low(&self, root: &Group) -> u64 {
-        effective::protected(self.first(), Protection::Low, root.first())
     }
 }

@@ -72,22 +72,6 @@ impl Group {
     pub fn flush(&self) {
         stats::flush(self.first(), Unlist::Many);
     }
-
-    /// Does what [`flush`](Self::flush) does where more than [`Freshness::Threshold`] allows may be missing, and only
-    /// while the periodic flush is more than one full cycle late. Returns whether it flushed.
-    ///
-    /// Source: `mem_cgroup_flush_stats_ratelimited` in `mm/memcontrol.c`.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
-    /// # let root = runtime.root();
-    /// root.stat_add(memcg::Stat::SLAB, 1 << 30);
-    /// assert!(!root.flush_ratelimited(), "the runtime has just begun");
-    /// # Ok::<(), memcg::BuildError>(())
-    /// ```
-    pub fn flush_ratelimited(&self) -> bool {
-        stats::flush_ratelimited(self.first())
-    }
 }
 
 impl Charge {

@@ -165,25 +165,6 @@ impl Group {
         self.first().tree().hierarchy.snapshot().children(self.first()).map(Group::pinned).collect()
     }
 
-    /// Returns the groups below that are online, parents first. Groups may be created and go offline meanwhile: the
-    /// walk looks up the children of a group when it reaches that group.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let query = runtime.root().create("acme", memcg::Limits::new())?.create("q17", memcg::Limits::new())?;
-    /// let paths: Vec<_> = runtime.root().descendants().map(|group| group.path()).collect();
-    /// assert_eq!(paths, ["/acme", "/acme/q17"]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn descendants(&self) -> impl Iterator<Item = Group> + use<> {
-        let mut next = self.children();
-        std::iter::from_fn(move || {
-            let group = next.pop()?;
-            next.extend(group.children());
-            Some(group)
-        })
-    }
-
     /// Takes the group offline: it takes no charges any more and leaves its parent. Its name is free at once, and its
     /// min and low protect nothing any more. What is charged stays charged, here and at the ancestors, until its
     /// [`Charge`](crate::Charge)s are dropped. After the last charge and handle the object is used again.

@@ -1,7 +1,7 @@
 //! What the policies of a tree of groups share, and the one cast that leads from a tree to it.
 
 use std::ptr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
@@ -13,7 +13,7 @@ use crate::state::events::event_cache;
 use crate::state::incidents::Incidents;
 use crate::state::listeners::Listeners;
 use crate::state::oom::Oom;
-use crate::state::reclaim::{ReclaimConfig, Registered, RingGroup, Rings};
+use crate::state::reclaim::{Registered, RingGroup, Rings};
 use crate::state::started::Started;
 use crate::state::waiting::{PressureConfig, Waiting};
 use crate::sync::lock::{Lock, Rank};
@@ -36,7 +36,7 @@ pub(crate) struct GroupTree {
     pub(crate) events: Shared<Cache>,
     /// Counters that have counts of events.
     pub(crate) event_counts: AtomicU64,
-    pub(crate) reclaim: ReclaimConfig,
+    pub(crate) reclaim_time: Duration,
     pub(crate) pressure: PressureConfig,
     pub(crate) reclaimers: Lock<Registered>,
     pub(crate) rings: Lock<Rings<RingGroup>>,
@@ -82,7 +82,7 @@ pub(crate) struct GroupConfig {
     pub(crate) groups_max: u32,
     pub(crate) strict_limits: bool,
     pub(crate) stats: Coordinator,
-    pub(crate) reclaim: ReclaimConfig,
+    pub(crate) reclaim_time: Duration,
     pub(crate) pressure: PressureConfig,
     pub(crate) numa: Numa,
 }
@@ -98,7 +98,8 @@ pub(crate) struct CounterDecl {
 
 impl GroupTree {
     pub(crate) fn new(config: GroupConfig) -> GroupTree {
-        let GroupConfig { pool_align, further, groups_max, strict_limits, stats, reclaim, pressure, numa } = config;
+        let GroupConfig { pool_align, further, groups_max, strict_limits, stats, reclaim_time, pressure, numa } =
+            config;
         GroupTree {
             further,
             groups_max,
@@ -109,7 +110,7 @@ impl GroupTree {
             numa,
             events: event_cache(pool_align),
             event_counts: AtomicU64::new(0),
-            reclaim,
+            reclaim_time,
             pressure,
             reclaimers: Lock::new(Rank::Bookkeeping, Vec::new()),
             rings: Lock::new(Rank::Rings, Rings::default()),

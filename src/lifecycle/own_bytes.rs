@@ -116,7 +116,7 @@ mod tests {
         assert_eq!((made(&tenant), made(&query)), ([true, false, false, false], [true, false, false, false]));
         assert!(query.try_charge(2 << 20).is_err());
         assert_eq!(made(&query), [true, false, true, false]);
-        assert_eq!(query.events_local().get(Event::Max), 1);
+        assert_eq!(query.events().local().get(Event::Max), 1);
         let held = query.precharge(100).unwrap().account(&Placement::on(NodeId::new(1), 100));
         assert_eq!(made(&query), [true, true, true, false]);
         let nodes = [0, 1].map(|node| stats::published(query.first(), StatScope::On(node)).is_some());
@@ -133,9 +133,9 @@ mod tests {
         let runtime = Runtime::builder().build().unwrap();
         let refused = |name: &str| {
             let group = runtime.root().create(name, Limits::new().max(10)).unwrap();
-            assert_eq!(group.events_local().get(Event::Max), 0);
+            assert_eq!(group.events().local().get(Event::Max), 0);
             assert!(group.try_charge(11).is_err());
-            assert_eq!(group.events_local().get(Event::Max), 1);
+            assert_eq!(group.events().local().get(Event::Max), 1);
             group.offline().unwrap();
         };
         refused("first");

@@ -15,7 +15,7 @@ use crate::pool::PoolAlign;
 use crate::stat::coordinator::{Coordinator, STAT_BATCH, STAT_BATCH_MAX};
 use crate::stat::item::{ITEMS_MAX, Items, next_builder};
 use crate::stat::{Stat, Unit};
-use crate::state::reclaim::ReclaimConfig;
+use crate::state::reclaim::RECLAIM_TIME;
 use crate::state::waiting::PressureConfig;
 use crate::sync::Arc;
 use crate::thread::directory::Header;
@@ -52,7 +52,7 @@ impl Extension for Declarations {
             groups_max: u32::MAX,
             strict_limits: false,
             stats: Coordinator::new(self.items.clone(), &nodes, align, self.number, self.stat_batch),
-            reclaim: ReclaimConfig::DEFAULT,
+            reclaim_time: RECLAIM_TIME,
             pressure: PressureConfig::DEFAULT,
             numa: Numa::new(self.topology.clone(), None, Box::default()),
         };

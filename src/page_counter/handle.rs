@@ -368,6 +368,7 @@ impl PageCounter {
     /// ([`children_min_usage`](Self::children_min_usage)) for the code that reclaims; charges do not look at it.
     ///
     /// ```
+    /// # use memcg::expert::Protected as _;
     /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().batch(0));
     /// let index = machine.child();
@@ -384,6 +385,7 @@ impl PageCounter {
     /// ([`children_low_usage`](Self::children_low_usage)) for the code that reclaims; charges do not look at it.
     ///
     /// ```
+    /// # use memcg::expert::Protected as _;
     /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().batch(0));
     /// let cache = machine.child();
@@ -419,6 +421,7 @@ impl<K> PageCounter<K> {
     /// out of reach (see [`Counts::refused_in_transit`]) keeps its batch.
     ///
     /// ```
+    /// # use memcg::expert::FixedBatch as _;
     /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().batch(64).adaptive(false));
     /// let job = machine.child();
@@ -446,6 +449,7 @@ impl<K> PageCounter<K> {
     /// complete where no thread charges meanwhile.
     ///
     /// ```
+    /// # use memcg::expert::FixedBatch as _;
     /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().batch(64).adaptive(false));
     /// let job = machine.child();

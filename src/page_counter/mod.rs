@@ -6,6 +6,7 @@
 pub(crate) mod declared;
 pub(crate) mod handle;
 pub(crate) mod node_stats;
+pub(crate) mod protected;
 pub(crate) mod reading;
 mod stats;
 

@@ -2,12 +2,11 @@
 
 use std::fmt;
 
+use crate::counter::credit;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
-use crate::counter::protection::Protection;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::verify::{Known, Verdict, verify};
-use crate::counter::{credit, effective, marks};
 use crate::page_counter::handle::PageCounter;
 use crate::sync::barrier::BarrierState;
 use crate::sync::stat_atomic::AtomicU64;
@@ -17,6 +16,7 @@ impl<K> PageCounter<K> {
     /// Returns live charge and credit of the subtree, in units: what limits compare. One load.
     ///
     /// ```
+    /// # use memcg::expert::FixedBatch as _;
     /// # use memcg::{CounterConfig, PageCounter};
     /// let job = PageCounter::root(CounterConfig::new().batch(64).adaptive(false));
     /// job.try_charge(10)?; // takes a batch
@@ -34,6 +34,7 @@ impl<K> PageCounter<K> {
     /// It costs what `stocked` costs. It is exact at every quiescent point, else an estimate, and never negative.
     ///
     /// ```
+    /// # use memcg::expert::FixedBatch as _;
     /// # use memcg::{CounterConfig, PageCounter};
     /// let job = PageCounter::root(CounterConfig::new().batch(64).adaptive(false));
     /// job.try_charge(10)?;
@@ -57,6 +58,7 @@ impl<K> PageCounter<K> {
     /// subtree of threads that touched them x 2 batches. One load.
     ///
     /// ```
+    /// # use memcg::expert::FixedBatch as _;
     /// # use memcg::{CounterConfig, PageCounter};
     /// let job = PageCounter::root(CounterConfig::new().batch(64).adaptive(false));
     /// assert_eq!(job.stocked_bound(), 0, "no thread has charged yet");
@@ -86,30 +88,6 @@ impl<K> PageCounter<K> {
     /// Returns the units that forced charges have ever put above max. One load. A little more where they raced.
     pub fn forced_total(&self) -> u64 {
         self.counter().forced_total()
-    }
-
-    /// Returns the sum over the children of min(usage, min), in units. One load.
-    ///
-    /// Exact at every quiescent point; one step behind a charge in flight.
-    ///
-    /// ```
-    /// # use memcg::{CounterConfig, PageCounter};
-    /// let machine = PageCounter::root(CounterConfig::new().batch(0));
-    /// let tenants = [machine.child(), machine.child()];
-    /// tenants.each_ref().map(|tenant| tenant.set_min(10));
-    /// tenants[0].charge(4);
-    /// tenants[1].charge(40);
-    /// assert_eq!(machine.children_min_usage(), 4 + 10);
-    /// ```
-    pub fn children_min_usage(&self) -> u64 {
-        marks::children_protected(self.counter(), Protection::Min)
-    }
-
-    /// Returns the sum over the children of min(usage, low), in units. One load.
-    ///
-    /// Exact at every quiescent point; one step behind a charge in flight.
-    pub fn children_low_usage(&self) -> u64 {
-        marks::children_protected(self.counter(), Protection::Low)
     }
 
     // === History ===
@@ -150,33 +128,6 @@ impl<K> PageCounter<K> {
         K: Clone + Send + Sync + 'static,
     {
         PeakWindow::open(self.counter(), Box::new(self.clone()))
-    }
-
-    /// Returns the units of usage that min protects against pressure on `root`: this counter's share of what the levels
-    /// between have. 0 for `root` itself, and where `root` is not above. It costs a few loads a level.
-    ///
-    /// Source: `effective_protection` in `mm/page_counter.c`.
-    ///
-    /// ```
-    /// # use memcg::{CounterConfig, PageCounter};
-    /// let machine = PageCounter::root(CounterConfig::new().batch(0));
-    /// let tenant = machine.child();
-    /// tenant.set_min(50);
-    /// let jobs = [tenant.child(), tenant.child()];
-    /// for job in &jobs {
-    ///     job.set_min(100);
-    ///     job.charge(100);
-    /// }
-    /// assert_eq!(jobs[0].effective_min(&machine), 25, "the tenant has 50 for both");
-    /// ```
-    pub fn effective_min(&self, root: &PageCounter<K>) -> u64 {
-        effective::protected(self.counter(), Protection::Min, root.counter())
-    }
-
-    /// Returns the units of usage that low protects against pressure on `root`, as
-    /// [`effective_min`](Self::effective_min) does for min.
-    pub fn effective_low(&self, root: &PageCounter<K>) -> u64 {
-        effective::protected(self.counter(), Protection::Low, root.counter())
     }
 
     /// Returns the number of charges that this level refused. Forced charges are never among them. One load.

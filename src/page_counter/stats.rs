@@ -74,6 +74,7 @@ impl<K> PageCounter<K> {
     /// while the last flush of the root is more than four seconds old. Returns whether it flushed.
     ///
     /// ```
+    /// # use memcg::expert::Inspect as _;
     /// # use memcg::{CounterConfig, PageCounter, Stat};
     /// let machine = PageCounter::root(CounterConfig::new().statistics());
     /// machine.stat_add(Stat::SLAB, 1 << 30);

@@ -21,16 +21,14 @@ use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::SlowPath;
-use crate::hierarchy::{events, group_tree, stats};
+use crate::hierarchy::{events, group_tree};
 use crate::reclaim::effective::{unprotected, views};
 use crate::reclaim::report::ReclaimReport;
 use crate::reclaim::turns::{GroupTurn, WalkStep};
 use crate::reclaim::{registrations, rings};
-use crate::stat::reading::Freshness;
-use crate::stat::visits::Unlist;
 use crate::state::events::Event;
 use crate::state::history::{History, Standing};
-use crate::state::reclaim::{ReclaimConfig, RingGroup, RingReason, Rings, WHOLE};
+use crate::state::reclaim::{RingGroup, RingReason, Rings, WHOLE};
 use crate::state::reclaimer::{ReclaimCause, ReclaimContext, ReclaimPass, Reclaimer};
 use crate::sync::stat_atomic::AtomicU64;
 use crate::sync::{Arc, Ordering, is_over, pause};
@@ -205,10 +203,6 @@ impl Round<'_> {
 
     /// `before`: how many calls had freed something when the round began.
     fn make_passes(&mut self, before: u64) {
-        if group_tree::of(self.target).reclaim.weight.is_some() {
-            // The round weighs this subtree; the rest of the tree may write as much as it likes.
-            stats::flush(self.target, Unlist::Never);
-        }
         if self.has_excess() {
             self.pass(ReclaimPass::Soft);
             // The groups in excess went, or went below their limits, before the pass looked.
@@ -314,11 +308,10 @@ impl Round<'_> {
         let usage = group.usage();
         let ProtectedBytes { low, now: protection, in_lap } = self.protection(group, pass);
         // Where usage equals protection all of it is protected. The target is not, against what it is asked itself.
-        let (able, weight, ready) =
-            if usage > protection { self.weigh(group, ring, usage) } else { Default::default() };
+        let (able, ready) = if usage > protection { self.weigh(group, ring, usage) } else { Default::default() };
         // The more of it is protected, the less it gives, until the last lap.
         let most = able.min(usage.saturating_sub(protection));
-        let weight = unprotected(weight, usage, in_lap).max(1);
+        let weight = unprotected(able, usage, in_lap).max(1);
         let (target, left) = (self.ring, self.left());
         let turn = GroupTurn { pass, target, able, protection, weight, left, all: everything };
         let asked = if most == 0 { None } else { self.rings(|rings, _| rings.begin_turn(ring, &turn)) };
@@ -347,7 +340,7 @@ impl Round<'_> {
                 rings.keep_turn(ring, pass);
             }
         });
-        // A weight may be in another unit than bytes: the group keeps the part of it that it can still give.
+        // The group keeps the part of its weight that it can still give.
         proportion(weight, most.saturating_sub(freed), most).max(1)
     }
 
@@ -366,9 +359,9 @@ impl Round<'_> {
         ProtectedBytes { low, now, in_lap: of_pass(min, in_lap_low) }
     }
 
-    /// What a group could give, what it weighs against others, and the reclaimers to ask, in their order.
-    fn weigh(&mut self, group: &'static Counter, ring: u32, usage: u64) -> (u64, u64, Ready) {
-        let ReclaimConfig { time, weight, .. } = group_tree::of(self.target).reclaim;
+    /// What a group could give, and the reclaimers to ask, in their order.
+    fn weigh(&mut self, group: &'static Counter, ring: u32, usage: u64) -> (u64, Ready) {
+        let time = group_tree::of(self.target).reclaim_time;
         let reclaimers = registrations::listed(self.tree(), ring);
         let mut ready = Ready::new();
         let mut all: u64 = 0;
@@ -392,12 +385,7 @@ impl Round<'_> {
             all = all.saturating_add(able);
             ready.push((reclaimer, able));
         }
-        let all = all.min(usage);
-        let weight = match weight {
-            Some(stat) if all > 0 => stats::read(group, Freshness::Stale).local(stat).max(0).cast_unsigned().min(all),
-            _ => all,
-        };
-        (all, weight, ready)
+        (all.min(usage), ready)
     }
 
     fn drop_last(&mut self, group: &Counter, ready: Ready) {

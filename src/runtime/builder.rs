@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::Runtime;
-use crate::counter::config::{BATCH_MAX, BATCH_OF_BYTES, CounterConfig};
+use crate::counter::config::{BATCH_MAX, BATCH_OF_BYTES, CounterConfig, FixedBatch};
 use crate::counter::slow_path::SlowPath;
 use crate::group::Group;
 use crate::hierarchy::group_tree::{CounterDecl, GroupConfig};
@@ -16,7 +16,7 @@ use crate::stat::coordinator::{Coordinator, STAT_BATCH, STAT_BATCH_MAX};
 use crate::stat::item::{ITEMS_MAX, Items, next_builder};
 use crate::stat::{Stat, Unit};
 use crate::state::name::beginning;
-use crate::state::reclaim::ReclaimConfig;
+use crate::state::reclaim::RECLAIM_TIME;
 use crate::state::waiting::PressureConfig;
 use crate::sync::Ordering;
 use crate::sync::barrier::BarrierMode;
@@ -54,7 +54,7 @@ pub struct RuntimeBuilder {
     stat_batch: u64,
     pub(super) numa: NumaConfig,
     recursive: bool,
-    reclaim: ReclaimConfig,
+    reclaim_time: Duration,
     pressure: PressureConfig,
 }
 
@@ -96,8 +96,6 @@ pub enum BuildError {
     },
     /// The batch of statistics is too large: error bounds would come near the end of what can be counted.
     StatBatchTooLarge(u64),
-    /// Groups were to be weighed by an item that another builder declared.
-    ForeignStat,
     /// There are too many counters for one group.
     TooManyCounters {
         /// Counters declared, and that of memory.
@@ -141,7 +139,6 @@ impl fmt::Display for BuildError {
             Self::StatBatchTooLarge(inner) => {
                 write!(f, "a batch of {inner} grains is above the largest, {STAT_BATCH_MAX}")
             }
-            Self::ForeignStat => f.write_str("reclaim is weighed by an item of another builder"),
             Self::TooManyCounters { counters, most } => {
                 write!(f, "{counters} counters for each group, memory included; at most {most}")
             }
@@ -205,7 +202,7 @@ impl RuntimeBuilder {
             stat_batch: STAT_BATCH,
             numa: NumaConfig::default(),
             recursive: true,
-            reclaim: ReclaimConfig::DEFAULT,
+            reclaim_time: RECLAIM_TIME,
             pressure: PressureConfig::DEFAULT,
         }
     }
@@ -217,9 +214,10 @@ impl RuntimeBuilder {
     }
 
     /// Sets the bytes that a thread charges in advance, 256 KiB by default, at most 1 TiB. An
-    /// [adaptive](Self::adaptive) stock begins with fewer. 0 switches the stock off.
+    /// [adaptive](crate::expert::FixedBatch) stock begins with fewer. 0 switches the stock off.
     ///
     /// ```
+    /// # use memcg::expert::FixedBatch as _;
     /// let runtime = memcg::Runtime::builder().batch(memcg::Bytes(0)).adaptive(false).build()?;
     /// let _held = runtime.root().try_charge(10)?;
     /// assert_eq!(runtime.root().usage(), 10);
@@ -234,6 +232,7 @@ impl RuntimeBuilder {
     /// by default. At the budget each charge walks the tree for itself.
     ///
     /// ```
+    /// # use memcg::expert::FixedBatch as _;
     /// let budget = memcg::Bytes(512 << 10);
     /// let runtime = memcg::Runtime::builder().budget(budget).adaptive(false).build()?;
     /// let _held = runtime.root().try_charge(10)?;
@@ -242,25 +241,6 @@ impl RuntimeBuilder {
     /// ```
     pub fn budget(mut self, bytes: impl Into<Bytes>) -> Self {
         self.budget = Some(bytes.into());
-        self
-    }
-
-    /// Sets whether a group closes its stock near a limit and opens it again with room (default), or always keeps it
-    /// open.
-    ///
-    /// An adaptive stock also begins small: a thread charges a 64th of a batch in advance, 4 KiB by default, four times
-    /// as much with each further refill, up to the batch. [`Runtime::release_idle_credit`] has it begin again. So a
-    /// thread that charged little and sleeps leaves little behind. A stock that is always open takes whole batches. The
-    /// [bound](crate::Group::stocked_bound) is the same.
-    ///
-    /// ```
-    /// let runtime = memcg::Runtime::builder().adaptive(false).build()?;
-    /// let _held = runtime.root().try_charge(10)?;
-    /// assert_eq!(runtime.root().usage(), 262_144, "the first charge takes a batch");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn adaptive(mut self, adaptive: bool) -> Self {
-        self.adaptive = adaptive;
         self
     }
 
@@ -377,6 +357,7 @@ impl RuntimeBuilder {
     /// Source: the mount option `memory_recursiveprot`.
     ///
     /// ```
+    /// # use memcg::expert::Protected as _;
     /// for (recursive, protected) in [(true, 50), (false, 0)] {
     ///     let runtime = memcg::Runtime::builder().recursive_protection(recursive).build()?;
     ///     let tenant = runtime.root().create("tenant", memcg::Limits::new().low(50))?;
@@ -401,7 +382,7 @@ impl RuntimeBuilder {
     /// assert!(memcg::Runtime::builder().reclaim_time(std::time::Duration::from_millis(5)).build().is_ok());
     /// ```
     pub fn reclaim_time(mut self, time: Duration) -> Self {
-        self.reclaim.time = time;
+        self.reclaim_time = time;
         self
     }
 
@@ -451,19 +432,6 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Makes reclaim weigh groups by an item of their own statistics, not by what their reclaimers say: they give in
-    /// proportion to it. Reclaim first flushes the statistics of the group under pressure and of all groups below it.
-    ///
-    /// ```
-    /// let runtime = memcg::Runtime::builder().reclaim_weight(memcg::Stat::FILE).build()?;
-    /// assert_eq!(runtime.root().reclaim(4_096)?.freed, 0);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn reclaim_weight(mut self, stat: Stat) -> Self {
-        self.reclaim.weight = Some(stat);
-        self
-    }
-
     /// Checks the configuration and makes the runtime.
     ///
     /// # Errors
@@ -484,16 +452,13 @@ impl RuntimeBuilder {
             let _path = SlowPath::enter();
             let nodes: Vec<_> = numa.topology.nodes().collect();
             let stats = Coordinator::new(self.items, &nodes, self.pool_align, self.id, self.stat_batch);
-            if self.reclaim.weight.is_some_and(|stat| !stats.items.knows(stat)) {
-                return Err(BuildError::ForeignStat);
-            }
             let groups = GroupConfig {
                 pool_align: self.pool_align,
                 further: self.counters.into(),
                 groups_max: self.groups_max,
                 strict_limits: self.strict_limits,
                 stats,
-                reclaim: self.reclaim,
+                reclaim_time: self.reclaim_time,
                 pressure: self.pressure,
                 numa,
             };
@@ -529,5 +494,12 @@ impl RuntimeBuilder {
             return Err(BuildError::StatBatchTooLarge(self.stat_batch));
         }
         self.check_nodes()
+    }
+}
+
+impl FixedBatch for RuntimeBuilder {
+    fn adaptive(mut self, adaptive: bool) -> Self {
+        self.adaptive = adaptive;
+        self
     }
 }

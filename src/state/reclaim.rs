@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use crate::counter::incarnation::Generation;
 use crate::counter::object::Counter;
-use crate::stat::Stat;
 use crate::state::reclaimer::Reclaimer;
 use crate::sync::{Arc, AtomicU32, Ordering, fence_after_exchange};
 
@@ -17,19 +16,8 @@ pub(crate) const SMALL: u64 = WHOLE >> 6;
 
 pub(crate) const NO_RING: u32 = u32::MAX;
 
-/// How a tree reclaims.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ReclaimConfig {
-    /// What one charge may spend in reclaim.
-    pub(crate) time: Duration,
-    /// Weighs groups, in place of what reclaimers say.
-    pub(crate) weight: Option<Stat>,
-}
-
-impl ReclaimConfig {
-    /// Unless configured otherwise.
-    pub(crate) const DEFAULT: ReclaimConfig = ReclaimConfig { time: Duration::from_millis(100), weight: None };
-}
+/// What one charge may spend in reclaim, unless configured otherwise.
+pub(crate) const RECLAIM_TIME: Duration = Duration::from_millis(100);
 
 /// The number of a group's ring. Written under the lock of the rings. Edge: E47 (a reclaimer is registered/its group goes
 /// offline).

@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex};
 use super::common::{end, group};
 use super::loom_lifecycle::bare;
 use super::{beside, build, model, model_without_pair, race};
+use crate::expert::FixedBatch as _;
+use crate::expert::Inspect as _;
 use crate::reclaim::excess;
 use crate::sync::AtomicU64;
 use crate::{Bytes, Charge, ChargeError, Group, Limit, Limits, Priority, Reclaim, ReclaimContext, Runtime};

@@ -4,6 +4,7 @@ use super::common::{end, group};
 use super::loom_lifecycle::{assert_released_once, bare, stocked};
 use super::{beside, model, model_without_pair, race, with_group};
 use crate::counter::children;
+use crate::expert::Inspect as _;
 use crate::{Bytes, Group, Limits, Runtime};
 
 /// E35. A stock opens while its group goes offline: one of the two closes it, and its credit comes back.

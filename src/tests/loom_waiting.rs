@@ -10,6 +10,7 @@ use super::loom_lifecycle::{self, assert_released_once};
 use super::loom_reclaim::ChargeCache;
 use super::schedules::{Condvar, EVER, Mutex, in_one_go};
 use super::{beside, build, large_model_without_pair, model, model_of_exchanges, model_without_pair, race};
+use crate::expert::FixedBatch as _;
 use crate::hierarchy::events;
 use crate::state::waiting::FirstInLine;
 use crate::sync::{AtomicU64, Ordering};

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::common::{end, group};
 use super::{Threads, assert_adds_up, assert_released_once, below, check};
+use crate::expert::Inspect as _;
 use crate::sync::lock::{Lock, Rank};
 use crate::{Bytes, Charge, GroupId, Limit, Runtime};
 

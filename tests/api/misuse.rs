@@ -4,7 +4,7 @@
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use memcg::expert::{FaultKind, Verdict};
+use memcg::expert::{FaultKind, FixedBatch, Verdict};
 use memcg::{CounterConfig, CounterId, PageCounter};
 
 /// Runs `other` again and again on threads of its own for as long as `work` takes.

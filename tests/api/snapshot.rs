@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+use memcg::expert::Inspect;
 use memcg::{Bytes, Charge, Event, Group, GroupName, Limit, Limits, Snapshot, SnapshotRow, Unit};
 
 use crate::support::reclaimers::{KIB, MIB};

@@ -26,7 +26,9 @@ pub use error::{CounterChargeError, CounterId, CounterLimitError};
 pub use page_counter::{Counts, PageCounter, PeakWindow};
 
 pub mod expert {
+    pub use crate::counter::config::FixedBatch;
     pub use crate::counter::verify::{Fault, FaultKind, Verdict};
+    pub use crate::page_counter::protected::Protected;
     pub use crate::sync::barrier::{BarrierMode, BarrierState};
 }
 

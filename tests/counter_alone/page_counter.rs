@@ -2,6 +2,8 @@
 
 #[path = "../../src/page_counter/handle.rs"]
 pub(crate) mod handle;
+#[path = "../../src/page_counter/protected.rs"]
+pub(crate) mod protected;
 #[path = "../../src/page_counter/reading.rs"]
 pub(crate) mod reading;
 

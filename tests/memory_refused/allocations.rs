@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use memcg::expert::FixedBatch;
 use memcg::{Bytes, Group, Limit, Limits, Runtime, RuntimeBuilder};
 
 use crate::support::workers::Other;

@@ -27,7 +27,7 @@ fn without_a_thread_no_thread_is_delayed() {
             (charged, group)
         });
         let Poll::Ready(Ok(charge)) = charged else { panic!("{charged:?}") };
-        assert_eq!((charge.bytes(), group.events_local().get(Event::High)), (1 << 20, 1));
+        assert_eq!((charge.bytes(), group.events().local().get(Event::High)), (1 << 20, 1));
         println!("a thread was refused, and the charge was not");
         let mut next = pin!(group.charge_async(1 << 20));
         assert!(next.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());

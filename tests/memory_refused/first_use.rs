@@ -36,7 +36,7 @@ fn what_there_is_no_memory_for_is_counted_above() {
             groups
         });
 
-        let events = |group: &Group| group.events_local().get(Event::Max);
+        let events = |group: &Group| group.events().local().get(Event::Max);
         let written = |group: &Group| group.read(Freshness::Exact).local(Stat::ANON);
         let [with_events, with_stats] =
             [groups.iter().map(events).sum::<u64>(), groups.iter().map(written).sum::<i64>() as u64 / BYTES as u64];

@@ -221,7 +221,7 @@ fn delays_above_high_count() {
         let before = totals(group.pressure());
         drop(Polled::new(group.charge_async(Bytes(1 << 20)).undelayed()).finish().expect("high refuses no charge"));
         assert_eq!(totals(group.pressure()), before);
-        drop(Polled::new(group.check_async()).finish());
+        drop(Polled::new(group.run(Group::checkpoint_async)).finish());
         assert!(group.pressure().some.total > before[0], "a checkpoint is delayed, too");
         nothing_stands_still(&[&group, &top]);
         assert_eq!(runtime.root().pressure().full.total, Duration::ZERO);

@@ -3,7 +3,9 @@
 
 use std::sync::Barrier;
 
-use memcg::allocator::{Owner, charge_small, charge_unowned, charge_unowned_to, settle, uncharge_unowned};
+use memcg::allocator::{
+    Owner, charge_small, charge_unowned, charge_unowned_to, settle, small_allocated, uncharge_unowned,
+};
 use memcg::{Limits, Runtime};
 
 use crate::support::alone::alone;
@@ -47,7 +49,7 @@ fn small_objects_are_those_of_the_current_group() {
                 group.run(|| (0..objects).for_each(|_| charge_small(24)));
             }
         }
-        assert_eq!(groups.each_ref().map(|group| group.small_allocated()), [2_400, 4_800, 7_200]);
+        assert_eq!(groups.each_ref().map(small_allocated), [2_400, 4_800, 7_200]);
         uncharge_unowned(600 * 24);
         settle();
         assert_eq!(memcg::allocator::unowned_bytes(), 0);

@@ -10,10 +10,10 @@ use std::process::Command;
 
 use memcg::expert::Verdict;
 use memcg::{
-    BuildError, Bytes, Charge, ChargeError, ChargeFuture, Checkpoint, Counter, Counts, CreateError, Diagnosis, Event,
-    EventFuture, Events, FlusherError, Group, GroupCounter, GroupId, Grouped, Item, Limit, LimitError, Limits,
-    MergeError, NameError, OfflineError, OnExhausted, OomPolicy, OverLimitError, PageCounter, ParseOnExhaustedError,
-    PeakWindow, Registration, Runtime, RuntimeBuilder, Snapshot, SnapshotRow, SplitError, Stat, Stats, Unit,
+    BuildError, Bytes, Charge, ChargeError, ChargeFuture, Checkpoint, Counter, Counts, CreateError, Event, EventFuture,
+    Events, FlusherError, Group, GroupCounter, GroupId, Grouped, Item, Limit, LimitError, Limits, MergeError,
+    NameError, OfflineError, OnExhausted, OomPolicy, OverLimitError, PageCounter, ParseOnExhaustedError, PeakWindow,
+    Registration, Runtime, RuntimeBuilder, Snapshot, SnapshotRow, SplitError, Stat, Stats, Unit,
 };
 
 const fn send<T: Send + 'static>() {}
@@ -61,7 +61,6 @@ const _: () = {
     shared::<Events>();
     send::<Registration>();
     send::<Registration>();
-    shared::<Diagnosis>();
     plain::<Event>();
     plain::<OnExhausted>();
     plain::<OomPolicy>();

@@ -1,5 +1,6 @@
 //! Groups under pressure, with reclaimers of all characters; and which groups are in excess after any history.
 
+use memcg::expert::{FixedBatch, Inspect};
 use memcg::{Bytes, Charge, Group, Limit, Limits, Runtime};
 use proptest::prelude::*;
 use proptest::sample::select;

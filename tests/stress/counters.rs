@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Instant;
 
-use memcg::expert::BarrierMode;
+use memcg::expert::{BarrierMode, FixedBatch};
 use memcg::{CounterConfig, PageCounter};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};

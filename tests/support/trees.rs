@@ -1,5 +1,6 @@
 //! Small trees to test with: every kind of stock, groups with and without a max, and what must hold at the end.
 
+use memcg::expert::{FixedBatch, Inspect};
 use memcg::{Bytes, Charge, Group, Limit, Limits, Runtime, RuntimeBuilder};
 
 /// No stock.

@@ -21,7 +21,7 @@ pub const OWNED_FROM: usize = 1_025;
 ///
 /// It wraps any other allocator. Objects of at least `FROM` bytes are *owned*: 4 bytes behind the object name its group.
 /// Smaller objects are not. All together they are [charged to one group](crate::charge_unowned_to), and each group shows
-/// [how much of them](memcg::Group::small_allocated) it has ever allocated. With [`EVERY_OBJECT`] all are owned, with
+/// [how much of them](memcg::allocator::small_allocated) it has ever allocated. With [`EVERY_OBJECT`] all are owned, with
 /// [`PROCESS_ONLY`] none. The threshold is a part of the type, because an object must have the same layout when it is
 /// allocated and when it is freed.
 ///

@@ -121,13 +121,13 @@ fn small_objects_are_counted_where_they_were_allocated() {
         scope.spawn(|| two.run(|| Object::allocate(&FROM_DEFAULT, OWNED_FROM - 1, 1, 0, true))).join().unwrap()
     });
     objects.into_iter().chain([large, elsewhere]).for_each(|object| object.free(&FROM_DEFAULT));
-    assert_eq!([&one, &two].map(memcg::Group::small_allocated), [5_050, OWNED_FROM as u64 - 1]);
+    assert_eq!([&one, &two].map(memcg::allocator::small_allocated), [5_050, OWNED_FROM as u64 - 1]);
     // The next group in the object starts over.
     for group in [one, two] {
         group.offline().unwrap();
     }
     let next = runtime.root().create("next", Limits::new()).unwrap();
-    assert_eq!(next.small_allocated(), 0);
+    assert_eq!(memcg::allocator::small_allocated(&next), 0);
 }
 
 const THREADS: usize = 4;
@@ -206,7 +206,12 @@ impl<const FROM: usize> Shared<FROM> {
         let owned = self.groups.iter().map(Counted::owned).sum::<u64>();
         assert_eq!(runtime.root().live(), owned + memcg_alloc::unowned_bytes());
         for (of, small) in self.groups.iter().zip(&self.small) {
-            assert_eq!(of.group.small_allocated(), small.load(Ordering::Relaxed), "{}", of.group.path());
+            assert_eq!(
+                memcg::allocator::small_allocated(&of.group),
+                small.load(Ordering::Relaxed),
+                "{}",
+                of.group.path()
+            );
         }
     }
 }

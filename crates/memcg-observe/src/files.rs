@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use memcg::expert::Inspect;
 use memcg::{Events, Group, Limit, LimitError, ParseLimitError, Runtime};
 
 /// Why a file of a group was not read or written.
@@ -176,7 +177,7 @@ impl File {
             File::Stat => stat(group),
             File::NumaStat => group.numa_table().to_string(),
             File::Events => events(&group.events()),
-            File::EventsLocal => events(&group.events_local()),
+            File::EventsLocal => events(&group.events().local()),
             File::Pressure => group.pressure().to_string(),
             File::Live => number(group.live()),
             File::Own => number(group.live_local()),

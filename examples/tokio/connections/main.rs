@@ -234,7 +234,7 @@ fn look_back(options: &Options, service: &Service, rounds: usize, closed: usize)
     let [connections, answered, held_back] =
         [items.connections, items.requests, items.held_back].map(|item| counted.get(item));
     let time = Duration::from_nanos(counted.get(items.held_back_time).unsigned_abs());
-    let (above, in_line) = (root.events().get(Event::High), root.events_local().get(Event::Max));
+    let (above, in_line) = (root.events().get(Event::High), root.events().local().get(Event::Max));
     let figures = format!(
         "{} connections were open at once\n\
          {above} charges left a tenant above its high\n\

@@ -41,9 +41,9 @@ fn what_is_not_reserved_is_forced_and_goes_back() {
     let charge = query.try_charge(100).unwrap();
     let mut object = Object::of(&query, 250);
     assert_eq!((query.live(), query.forced(), query.ledger().unpaid()), (250, 50, 150));
-    assert!(query.check().is_err(), "above max");
+    assert!(query.run(memcg::Group::checkpoint).is_err(), "above max");
     object.shrink(100);
-    assert!(query.check().is_ok());
+    assert!(query.run(memcg::Group::checkpoint).is_ok());
     // 50 of these are unpaid, and 50 fit.
     let more = query.try_charge(100).unwrap();
     assert_figures(&query, [200, 200, 150, 0]);

@@ -1,4 +1,5 @@
 use memcg::Limits;
+use memcg::expert::Inspect;
 
 use super::{Object, assert_figures, assert_verified, covering, group, runtime};
 

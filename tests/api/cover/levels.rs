@@ -1,3 +1,4 @@
+use memcg::expert::Inspect;
 use memcg::{Group, Limits};
 
 use super::{Object, assert_figures, assert_verified, covering, group, runtime};

@@ -1,8 +1,7 @@
 //! What a group at its limit says: which groups hold its memory, how many charges wait, what happened.
 //!
-//! * `holders`: in the refusal; `top`: on request; `dump`: all of a subtree, and not too often.
+//! * `holders`: in the refusal; `top`: on request.
 
-mod dump;
 mod holders;
 mod top;
 
@@ -10,7 +9,6 @@ use memcg::{Bytes, ChargeError, Group, OverLimitError};
 
 pub(crate) use crate::support::reclaimers::{KIB, MIB};
 pub(crate) use crate::support::trees::{assert_empty, build, charge, create, kinds, limited};
-pub(crate) use crate::support::waiters::in_line;
 
 /// The refusal of a charge that does not fit.
 #[track_caller]

@@ -7,7 +7,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use memcg::expert::{BarrierMode, BarrierState};
+use memcg::expert::{BarrierMode, BarrierState, FixedBatch};
 use memcg::{CounterConfig, PageCounter};
 
 use crate::support::alone::alone;

@@ -48,7 +48,7 @@ fn a_thread_that_is_below() {
             oom(&group);
             inner.offline_tree();
         }
-        assert_eq!((recorder.times(), top.events_local().get(Event::Oom)), (20, 0));
+        assert_eq!((recorder.times(), top.events().local().get(Event::Oom)), (20, 0));
         drop((subscription, top));
         assert_empty(&runtime);
     }
@@ -68,7 +68,7 @@ fn no_thread_beside_or_below() {
         });
         oom(&below);
         assert!(recorders.iter().all(|(recorder, _)| recorder.take().is_empty()));
-        assert_eq!(top.events_local().get(Event::Oom), 1);
+        assert_eq!(top.events().local().get(Event::Oom), 1);
         drop((recorders, below, beside, top));
         assert_empty(&runtime);
     }

@@ -36,7 +36,7 @@ fn it_is_of_one_moment() {
     for builder in kinds() {
         let runtime = build(builder);
         let group = full(&runtime.root(), "q");
-        let before = [group.events(), group.events_local(), runtime.root().events()];
+        let before = [group.events(), group.events().local(), runtime.root().events()];
         oom(&group);
         assert!(before.iter().all(|events| events.iter().all(|(_, count)| count == 0)));
         assert_eq!((group.events().get(Event::Oom), before[0].clone().get(Event::Oom)), (1, 0));

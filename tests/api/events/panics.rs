@@ -53,7 +53,7 @@ fn a_listener_that_panics() {
             for round in 1..=3 {
                 oom(&group);
                 assert_eq!((bad.take().len(), good.take().len()), (1, 1), "{depth}");
-                assert_eq!((group.events_local().get(Event::Panic), top.events().get(Event::Panic)), (round, round));
+                assert_eq!((group.events().local().get(Event::Panic), top.events().get(Event::Panic)), (round, round));
             }
             drop(subscriptions);
             assert_waits_for_calls(&group);
@@ -136,7 +136,7 @@ fn a_drop_that_panics_in_the_last_call() {
             };
             *lock(&own) = Some(subscription);
             oom(&group);
-            assert_eq!(group.events_local().get(Event::Panic), 1, "{depth}");
+            assert_eq!(group.events().local().get(Event::Panic), 1, "{depth}");
             assert_waits_for_calls(&group);
             drop(group);
             assert_empty(&runtime);

@@ -139,7 +139,7 @@ fn local_or_not() {
         let top = create(&root, "top");
         let group = full(&top, "q");
         let mut all = [&group, &top, &root].map(|group| Polled::new(group.events().changed(Event::Oom)));
-        let mut local = [&group, &top, &root].map(|group| Polled::new(group.events_local().changed(Event::Oom)));
+        let mut local = [&group, &top, &root].map(|group| Polled::new(group.events().local().changed(Event::Oom)));
         assert!(all.iter_mut().chain(&mut local).all(|future| future.poll().is_pending()));
         oom(&group);
         assert_eq!(all.each_mut().map(Polled::poll), [Poll::Ready(1); 3]);

@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
 
+use memcg::expert::Inspect;
 use memcg::{Bytes, Charge, CreateError, Group, GroupId, Limits, Runtime};
 
 use super::{assert_empty, bare, build, charge, create, fixed};

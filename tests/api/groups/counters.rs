@@ -1,5 +1,6 @@
 //! Counters beside memory: a set is charged as one, a refusal says which counter was full.
 
+use memcg::expert::{FixedBatch, Inspect};
 use memcg::{
     Bytes, Charge, ChargeError, Counter, CounterConfig, Freshness, Group, Limit, Limits, PageCounter, Runtime,
     RuntimeBuilder, Stat,

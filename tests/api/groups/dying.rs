@@ -1,6 +1,7 @@
 //! What may still be done to a group that went offline: read it, set it, charge it by force, all while credit of
 //! several threads waits for its barrier.
 
+use memcg::expert::Inspect;
 use memcg::{Charge, Group, Limit, Runtime};
 
 use super::{Other, assert_empty, assert_sound, build, charge, create, kinds};

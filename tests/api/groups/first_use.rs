@@ -53,7 +53,7 @@ fn many_come_first_and_nothing_is_made_twice_or_lost() {
             |round, group, _| {
                 let now = group.read(Freshness::Exact);
                 assert_eq!((now.get(Stat::ANON), now.local(Stat::ANON)), (4, 4), "round {round}");
-                assert_eq!((group.events_local().get(Event::Max), group.refused_count()), (4, 4), "round {round}");
+                assert_eq!((group.events().local().get(Event::Max), group.refused_count()), (4, 4), "round {round}");
                 let [groups, parts] = objects(&runtime);
                 assert_eq!(groups, before[0] + 1, "round {round}");
                 assert!((1..=1 + nodes as u64).contains(&(parts - before[1])), "round {round}: {parts} parts");

@@ -30,7 +30,7 @@ mod transfer;
 mod tree;
 mod verbs;
 
-use memcg::expert::BarrierMode;
+use memcg::expert::{BarrierMode, FixedBatch};
 use memcg::{Bytes, Runtime, RuntimeBuilder};
 
 pub(crate) use crate::support::trees::{build, charge, create};

@@ -1,5 +1,6 @@
 //! Charges and handles that outlive their group and their runtime, and what is left when the last of them goes.
 
+use memcg::expert::Inspect;
 use memcg::{Bytes, ChargeError, CreateError, Group, Limits};
 
 use super::{Other, assert_empty, assert_sound, build, charge, create, fixed, kinds};

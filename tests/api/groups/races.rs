@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};
 
+use memcg::expert::{FixedBatch, Inspect};
 use memcg::{Bytes, Group, Limits, Priority, Reclaim, ReclaimContext, Runtime};
 
 use super::{assert_empty, build, create};

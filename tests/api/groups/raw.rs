@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::thread;
 
-use memcg::expert::FaultKind;
+use memcg::expert::{FaultKind, FixedBatch};
 use memcg::{Bytes, Charge, ChargeError, Group, Limits, Runtime};
 
 use super::{assert_empty, assert_sound, bare, build, charge, create, fixed, kinds};

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use memcg::expert::Inspect;
 use memcg::{Group, Limits};
 
 use super::{assert_empty, assert_sound, bare, build, charge, create, fixed};

@@ -18,5 +18,5 @@ pub(crate) use crate::support::waiters::{WATCHDOG, admitted, block_on, blocked, 
 
 /// *max*, *observed*, *oom* of the group alone.
 pub(crate) fn locals(group: &Group) -> [u64; 3] {
-    [Event::Max, Event::Observed, Event::Oom].map(|event| group.events_local().get(event))
+    [Event::Max, Event::Observed, Event::Oom].map(|event| group.events().local().get(event))
 }

@@ -1,5 +1,6 @@
 //! Observe-only holds for the group and all below it, whenever they are created; for no group above, for none beside.
 
+use memcg::expert::Inspect;
 use memcg::{Bytes, Event, Limit, Limits};
 
 use super::{KIB, assert_empty, build, charge, create, kinds, limited, locals};
@@ -69,8 +70,8 @@ fn limits_above_hold() {
         let refused = group.try_charge(Bytes(11 * KIB)).expect_err("top is full");
         let memcg::ChargeError::Limit(refusal) = refused else { panic!("{refused}") };
         assert_eq!((refusal.group(), refusal.requester()), (&top, &group));
-        assert_eq!(top.events_local().get(Event::Oom), 1);
-        assert_eq!((group.live(), top.live(), top.events_local().get(Event::Observed)), (90 * KIB, 90 * KIB, 0));
+        assert_eq!(top.events().local().get(Event::Oom), 1);
+        assert_eq!((group.live(), top.live(), top.events().local().get(Event::Observed)), (90 * KIB, 90 * KIB, 0));
         drop((held, refusal, group, top));
         assert_empty(&runtime);
     }
@@ -86,7 +87,7 @@ fn those_beside_are_as_they_were() {
         group.set_observe_only(true);
         drop(charge(&group, 10 * KIB));
         assert!(beside.try_charge(Bytes(10 * KIB)).is_err());
-        assert_eq!(beside.events_local().get(Event::Observed), 0);
+        assert_eq!(beside.events().local().get(Event::Observed), 0);
         drop((group, beside, top));
         assert_empty(&runtime);
     }
@@ -105,7 +106,7 @@ fn each_level_that_is_passed() {
         let mut held = Vec::new();
         for (kib, passed) in steps {
             held.push(charge(&leaf, kib * KIB));
-            assert_eq!([&top, &inner, &leaf].map(|group| group.events_local().get(Event::Observed)), passed);
+            assert_eq!([&top, &inner, &leaf].map(|group| group.events().local().get(Event::Observed)), passed);
         }
         drop((held, leaf, inner, top));
         assert_empty(&runtime);

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use memcg::expert::Inspect;
 use memcg::{Bytes, ChargeError, Limit};
 
 use super::{Cache, KIB, Log, assert_empty, assert_sound, build, charge, create, kinds, limited, locals};

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use memcg::expert::FixedBatch;
 use memcg::{Bytes, Event, Limit, Limits, OnExhausted};
 
 use super::{KIB, assert_empty, assert_sound, block_on, build, charge, create, kinds, limited, locals, stocked};
@@ -78,7 +79,7 @@ fn above_high() {
         assert_eq!(delay, Duration::ZERO);
         drop(block_on(group.charge_async(Bytes(1_024 * KIB))).expect("no max"));
         assert!(started.elapsed() < Duration::from_secs(500));
-        assert!(group.events_local().get(Event::High) >= 10);
+        assert!(group.events().local().get(Event::High) >= 10);
         assert_eq!(locals(&group), [0; 3]);
         drop((held, more, group));
         assert_empty(&runtime);

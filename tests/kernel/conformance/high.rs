@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use memcg::expert::FixedBatch;
 use memcg::{Bytes, Event, Group, Limit, Limits, Runtime, RuntimeBuilder};
 
 use super::{adaptive_groups, assert_groups_sound, bare_groups, create};
@@ -125,7 +126,7 @@ fn penalties(builder: &RuntimeBuilder) {
         let (runtime, group, held) = over(builder.clone(), mib * MIB - BATCH);
         let (charge, delay) = group.try_charge_undelayed(Bytes(BATCH)).expect("high refuses no charge");
         assert_eq!((charge.bytes(), group.usage(), delay), (BATCH, mib * MIB, slept), "{mib} MiB");
-        assert_eq!(group.events_local().get(Event::High), u64::from(mib > 100), "{mib} MiB");
+        assert_eq!(group.events().local().get(Event::High), u64::from(mib > 100), "{mib} MiB");
         assert_groups_sound(&runtime);
         drop((charge, held));
     }
@@ -195,7 +196,7 @@ fn s044_below_ten_milliseconds_is_ignored() {
         let (_runtime, group, held) = over(builder, 101 * MIB - BATCH);
         let (charge, delay) = group.try_charge_undelayed(Bytes(BATCH)).expect("high refuses no charge");
         assert_eq!((delay, group.high_delay(Bytes(BATCH)).as_millis()), (Duration::ZERO, 6));
-        assert_eq!(group.events_local().get(Event::High), 1, "noticed all the same");
+        assert_eq!(group.events().local().get(Event::High), 1, "noticed all the same");
         drop((charge, held));
     }
 }
@@ -213,7 +214,7 @@ fn s046_a_hit_does_not_look() {
     for batch in 1..=3 {
         for _ in 0..64 {
             held.push(group.try_charge(Bytes(page)).expect("high refuses no charge"));
-            assert_eq!(group.events_local().get(Event::High), batch);
+            assert_eq!(group.events().local().get(Event::High), batch);
         }
     }
     assert_groups_sound(&runtime);
@@ -226,7 +227,7 @@ fn s046_adaptive() {
     let runtime = adaptive_groups().delay_max(Duration::ZERO).build().expect("a configuration");
     let group = create(&runtime.root(), "q", high(MIB));
     let held: Vec<_> = (0..1_000).map(|_| group.try_charge(Bytes(4 * KIB)).expect("high refuses no charge")).collect();
-    let noticed = group.events_local().get(Event::High);
+    let noticed = group.events().local().get(Event::High);
     assert!((1..=1_000).contains(&noticed), "{noticed}");
     assert_eq!(group.live(), 4_000 * KIB);
     assert_groups_sound(&runtime);

@@ -6,6 +6,7 @@
 use std::alloc::Layout;
 use std::thread::available_parallelism;
 
+use memcg::expert::FixedBatch;
 use memcg::kmem::{Bound, Kmem, NodeId, Placement, Topology};
 use memcg::{Bytes, Freshness, Group, Limits, Runtime, Stat, Unit};
 

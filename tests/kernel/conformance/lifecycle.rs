@@ -2,6 +2,7 @@
 
 use std::thread::scope;
 
+use memcg::expert::{FixedBatch, Inspect};
 use memcg::{Charge, Group, Limits, Runtime, RuntimeBuilder};
 
 use super::{adaptive_groups, assert_groups_sound};

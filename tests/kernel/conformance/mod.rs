@@ -35,6 +35,7 @@ mod swap;
 
 use std::time::Duration;
 
+use memcg::expert::FixedBatch;
 use memcg::{Bytes, CounterConfig, Group, Limits, PageCounter, Runtime, RuntimeBuilder};
 
 pub(crate) use crate::support::workers::Other;

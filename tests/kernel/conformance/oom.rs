@@ -32,7 +32,7 @@ fn count(group: &Group, event: Event) -> u64 {
 }
 
 fn local(group: &Group, event: Event) -> u64 {
-    group.events_local().get(event)
+    group.events().local().get(event)
 }
 
 #[track_caller]

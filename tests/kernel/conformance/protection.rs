@@ -1,5 +1,6 @@
 //! Statements 27 to 39: what min and low protect, and what they add up to in the parent.
 
+use memcg::expert::{Inspect, Protected};
 use memcg::{
     Bytes, Charge, CounterConfig, Event, Group, Limit, Limits, PageCounter, ReclaimPass, Registration, Runtime,
     RuntimeBuilder,
@@ -160,7 +161,7 @@ fn s030_low_breaks_with_an_event() {
             let mut held = Vec::new();
             assert!(tree.press(&mut held, 166 * MIB), "low is no limit");
             assert_close(tree.inner[1].live(), 34 * MIB, 3);
-            let low = |group: &Group| group.events_local().get(Event::Low);
+            let low = |group: &Group| group.events().local().get(Event::Low);
             let [c, d, e, f] = tree.leaves.each_ref().map(low);
             assert!(c > 0 && d > 0, "{c} and {d}");
             assert_eq!(f, 0);
@@ -185,7 +186,7 @@ fn s030_min_does_not_break() {
         for leaf in &tree.leaves {
             assert_eq!(leaf.events().get(Event::Low), 0);
         }
-        assert!(tree.inner[0].events_local().get(Event::Oom) > 0);
+        assert!(tree.inner[0].events().local().get(Event::Oom) > 0);
         assert_groups_sound(&tree.runtime);
     }
 }

@@ -74,7 +74,7 @@ fn the_refusing_level_counts(builder: RuntimeBuilder) {
     let c = create(&b, "c", Limits::new());
     let refused = c.try_charge(Bytes(40 * MIB)).expect_err("A is smaller");
     assert!(matches!(&refused, ChargeError::Limit(by) if by.group() == &a && by.requester() == &c), "{refused}");
-    let local = |group: &Group| group.events_local().get(Event::Max);
+    let local = |group: &Group| group.events().local().get(Event::Max);
     let all = |group: &Group| group.events().get(Event::Max);
     assert!(local(&a) >= 1);
     assert_eq!((local(&b), local(&c), local(&runtime.root())), (0, 0, 0));
@@ -114,7 +114,7 @@ fn inside_reclaim_nothing_counts_as_oom(builder: RuntimeBuilder) {
         });
         group.register_reclaimer(reclaimer, Priority::NORMAL)
     };
-    let counts = |event| (group.events_local().get(event), root.events().get(event));
+    let counts = |event| (group.events().local().get(event), root.events().get(event));
     group.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
     let inside = refused.load(Ordering::SeqCst);
     assert!(inside > 0 && counts(Event::Panic) == (0, 0));

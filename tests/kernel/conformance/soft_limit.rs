@@ -1,5 +1,6 @@
 //! Statements 93 to 98: which group is in excess, which is asked first, and which is not even looked at.
 
+use memcg::expert::Inspect;
 use memcg::{Bytes, Group, Limit, Limits, ReclaimPass, RuntimeBuilder};
 
 use super::{adaptive_groups, assert_groups_sound, bare_groups, create};

@@ -92,7 +92,7 @@ fn no_swap(builder: RuntimeBuilder) {
     assert_eq!((swap_of.usage(), swap_of.peak(), group.live()), (0, 0, 30 * MIB));
     assert_eq!((group.events().get(Event::Oom), group.events().get(Event::OomKill)), (1, 1));
     // The swap fail event: refused there, and its max met.
-    assert!(swap_of.refused_count() > 0 && swap_of.events_local().get(Event::Max) > 0);
+    assert!(swap_of.refused_count() > 0 && swap_of.events().local().get(Event::Max) > 0);
     anon.exit();
     drop((hook, registration));
     assert_groups_sound(&runtime);
@@ -125,7 +125,7 @@ fn swap_is_hierarchical(builder: RuntimeBuilder) {
     let ChargeError::Limit(refusal) = refused else { panic!("{refused}") };
     assert_eq!((refusal.group(), refusal.requester(), refusal.counter()), (&parent, &child, Some("swap")));
     assert_eq!(child.live(), 10 * MIB, "memory is as it was");
-    let max = |group: &Group| group.counter(swap).expect("declared").events_local().get(Event::Max);
+    let max = |group: &Group| group.counter(swap).expect("declared").events().local().get(Event::Max);
     assert!(max(&parent) > 0);
     assert_eq!((max(&child), max(&runtime.root())), (0, 0));
     for group in [&child, &parent, &runtime.root()] {

@@ -46,7 +46,7 @@ fn test_memcg_oom_group_leaf_events(cell: Cell) {
     assert_killed(&sleepers.each_ref());
     assert!(count(&child, Event::OomKill) > 0);
     assert!(count(&parent, Event::OomKill) > 0);
-    assert_eq!(parent.events_local().get(Event::OomKill), 0);
+    assert_eq!(parent.events().local().get(Event::OomKill), 0);
     assert_eq!((beside.kills(), parent.live(), child.live()), (0, 60 * MIB, 0));
     assert_sound(&runtime);
 }

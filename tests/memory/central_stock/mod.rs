@@ -15,7 +15,7 @@ mod neighbours;
 mod offline;
 mod threads;
 
-use memcg::expert::BarrierMode;
+use memcg::expert::{BarrierMode, Inspect};
 use memcg::{Bytes, CentralStock, Charge, Group, Runtime, RuntimeBuilder};
 
 pub(crate) use crate::support::trees::{build, create, limited};

@@ -1,5 +1,6 @@
 //! What is read of memory on nodes: sums, by which readers, how exactly, on which nodes.
 
+use memcg::expert::Inspect;
 use memcg::kmem::NodeStats;
 use memcg::{BuildError, Freshness, Group, Runtime, Stat};
 

@@ -27,6 +27,7 @@ mod tiers;
 mod transfer;
 mod updates;
 
+use memcg::expert::Inspect;
 use memcg::kmem::{Kmem, NodeId, NodeStats, Placement, Topology};
 use memcg::{Bytes, Freshness, Group, Runtime, RuntimeBuilder, Stat};
 

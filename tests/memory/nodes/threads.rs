@@ -8,6 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Barrier, Mutex, MutexGuard, PoisonError, RwLock};
 
+use memcg::expert::FixedBatch;
 use memcg::kmem::{Bound, Kmem, NodeId, Placement};
 use memcg::{Bytes, Counter, Freshness, Group, GroupId, Limit, Runtime, Stat};
 use rand::rngs::SmallRng;

@@ -4,6 +4,7 @@
 //! Additions are counted as the library counts them itself: at a batch of 0 each is announced at once, and an addition of
 //! at most a grain is a grain. Work on counters is seen in the walks that a missing stock asks for.
 
+use memcg::expert::FixedBatch;
 use memcg::kmem::{Kmem, NodeOf, PageNode, Placement};
 use memcg::{Bytes, Freshness, Group, Runtime, Stat};
 

@@ -62,7 +62,7 @@ pub(crate) fn not_made(ended: Result<Charge, ChargeError>) -> OverLimitError {
 }
 
 pub(crate) fn local(group: &Group, event: Event) -> u64 {
-    group.events_local().get(event)
+    group.events().local().get(event)
 }
 
 /// Asks until there is room, as a caller with other things to do.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use memcg::expert::FixedBatch;
 use memcg::{Bytes, ChargeError, Event, Limit, OomPolicy, Priority};
 
 use super::{
@@ -20,8 +21,8 @@ fn it_starts_nothing() {
         let (cache, registration) = Cache::of(&group, 80 * KIB, &log);
         let refusal = would_block(group.try_charge_now(Bytes(30 * KIB)));
         assert_eq!((refusal.group(), refusal.requested(), refusal.want()), (&group, 30 * KIB, 10 * KIB));
-        let mut held = group.try_charge_now(Bytes(20 * KIB)).expect("it fits");
-        assert!(matches!(held.try_grow_now(1), Err(ChargeError::WouldBlock(_))));
+        let held = group.try_charge_now(Bytes(20 * KIB)).expect("it fits");
+        would_block(group.try_charge_now(1));
         assert!(log.is_empty());
         assert_eq!([Event::Max, Event::Oom].map(|event| local(&group, event)), [0, 0]);
         assert_eq!((group.refused_count(), held.bytes(), group.live()), (2, 20 * KIB, 100 * KIB));
@@ -92,8 +93,8 @@ fn it_is_a_charge() {
         let top = limited(&runtime.root(), "top", 10 * KIB);
         let group = limited(&top, "q", 8 * KIB);
         let mut held = group.try_charge_now(Bytes(6 * KIB)).expect("it fits");
-        held.try_grow_now(Bytes(2 * KIB)).expect("it fits");
-        held.try_grow_now(0).expect("nothing always fits");
+        held.merge(group.try_charge_now(Bytes(2 * KIB)).expect("it fits")).expect("of the same group");
+        drop(group.try_charge_now(0).expect("nothing always fits"));
         assert_eq!((held.bytes(), group.live(), top.live()), (8 * KIB, 8 * KIB, 8 * KIB));
         assert_eq!(not_made(group.try_charge_now(1)).group(), &group);
         assert_eq!(not_made(top.try_charge_now(Bytes(3 * KIB))).group(), &top);

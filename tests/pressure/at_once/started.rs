@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 
+use memcg::expert::FixedBatch;
 use memcg::{Bytes, Event, Limit, OomPolicy, Priority, ReclaimCause};
 
 use super::{
@@ -70,9 +71,8 @@ fn nothing_to_start() {
         let runtime = build(builder);
         let group = limited(&runtime.root(), "q", 10 * KIB);
         let mut held = group.try_charge_or_start(Bytes(4 * KIB)).expect("it fits");
-        held.try_grow_or_start(Bytes(6 * KIB)).expect("it fits");
+        held.merge(group.try_charge_or_start(Bytes(6 * KIB)).expect("it fits")).expect("of the same group");
         refused(group.try_charge_or_start(1));
-        held.try_grow_or_start(1).expect_err("it does not fit");
         assert_eq!((held.bytes(), local(&group, Event::Max)), (10 * KIB, 0));
         drop((held, group));
         assert_empty(&runtime);

@@ -113,7 +113,7 @@ fn it_begins_on_the_chargers_thread() {
 fn only_charges_that_start_call_it() {
     let runtime = build(bare());
     let group = limited(&runtime.root(), "q", 100 * KIB);
-    let mut held = charge(&group, 100 * KIB);
+    let held = charge(&group, 100 * KIB);
     let (reclaimer, registration) = register(&group, |_| ());
     would_block(group.try_charge_now(1));
     group.try_charge(1).expect_err("nothing comes");
@@ -121,7 +121,7 @@ fn only_charges_that_start_call_it() {
     let before = reclaimer.count(false);
     // It has freed nothing: it is spared until its group grows, and then begins again.
     group.charge(Bytes(KIB)).forget();
-    assert!(matches!(held.try_grow_or_start(Bytes(KIB)), Err(ChargeError::WouldBlock(_))));
+    would_block(group.try_charge_or_start(Bytes(KIB)));
     assert_eq!(reclaimer.count(true), 1);
     until("what it has not promised is asked elsewhere", || reclaimer.count(false) > before);
     let elsewhere = lock(&reclaimer.calls).last().cloned().expect("asked");

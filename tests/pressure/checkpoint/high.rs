@@ -68,10 +68,10 @@ fn a_task_is_delayed_and_blocks_nobody() {
         let (runtime, top, query) = with_high(builder, LONG);
         let free = create(&runtime.root(), "free");
         let held = query.charge(Bytes(8 * MIB));
-        let mut delayed = Polled::new(query.check_async());
+        let mut delayed = Polled::new(query.run(Group::checkpoint_async));
         for _ in 0..100 {
             assert!(delayed.poll().is_pending());
-            assert!(Polled::new(free.check_async()).poll().is_ready());
+            assert!(Polled::new(free.run(Group::checkpoint_async)).poll().is_ready());
         }
         assert_eq!(delayed.wakes(), 0);
         drop(held);
@@ -92,8 +92,8 @@ fn a_little_is_not_felt() {
     for builder in kinds() {
         let (runtime, top, query) = with_high(builder, LONG);
         let held = query.charge(Bytes(MIB + KIB));
-        query.check().unwrap();
-        assert!(Polled::new(query.check_async()).poll().is_ready());
+        query.run(Group::checkpoint).unwrap();
+        assert!(Polled::new(query.run(Group::checkpoint_async)).poll().is_ready());
         drop((held, query, top));
         assert_empty(&runtime);
     }

@@ -15,13 +15,13 @@ fn below_the_group_that_is_above_its_max() {
         let acme = limited(&runtime.root(), "acme", MIB);
         let [hog, query, other] = [create(&acme, "hog"), create(&acme, "query"), create(&runtime.root(), "other")];
         let all = [&runtime.root(), &acme, &hog, &query, &other];
-        assert!(all.iter().all(|group| group.check().is_ok()));
+        assert!(all.iter().all(|group| group.run(Group::checkpoint).is_ok()));
         let mut held = hog.charge(Bytes(MIB + KIB));
         assert!([&acme, &hog, &query].iter().all(|group| refused_by(group) == "/acme"));
-        assert!([&runtime.root(), &other].iter().all(|group| group.check().is_ok()));
+        assert!([&runtime.root(), &other].iter().all(|group| group.run(Group::checkpoint).is_ok()));
         assert!(other.run(|| (0..100).all(|_| Group::checkpoint().is_ok())));
         held.shrink(Bytes(KIB));
-        assert!(all.iter().all(|group| group.check().is_ok()), "max is what a group may use");
+        assert!(all.iter().all(|group| group.run(Group::checkpoint).is_ok()), "max is what a group may use");
         drop((held, hog, query, other, acme));
         assert_empty(&runtime);
     }
@@ -66,7 +66,7 @@ fn credit_is_drained_first() {
         drop(charge(&idle, 100));
         let held = query.charge(Bytes(64 * KIB));
         acme.set_max(Bytes(64 * KIB)).unwrap();
-        assert!(query.check().is_ok(), "{}", acme.usage());
+        assert!(query.run(Group::checkpoint).is_ok(), "{}", acme.usage());
         assert_eq!(acme.usage(), 64 * KIB);
         drop((held, idle, query, acme));
         assert_empty(&runtime);

@@ -74,7 +74,7 @@ fn a_victim_that_gives_nothing() {
         let [hog, query] = ["hog", "query"].map(|name| create(&domain, name));
         let hook = hog.on_cancel(|_| {});
         let held = hog.charge(Bytes(2 * MIB));
-        let error = block_on(query.check_async()).expect_err("nothing came");
+        let error = block_on(query.run(Group::checkpoint_async)).expect_err("nothing came");
         assert_eq!(error.over_limit().map(|refusal| refusal.group()), Some(&domain), "{error}");
         drop((error, held, hook, hog, query, domain));
         assert_empty(&runtime);

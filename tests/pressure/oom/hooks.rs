@@ -211,7 +211,7 @@ fn it_may_do_anything() {
                 let new = domain.create("new", Limits::new()).expect("a free name");
                 new.offline().expect("no children");
                 drop(group.on_cancel(|_| ()));
-                assert!(domain.diagnose().to_string().contains("/domain"));
+                assert!(domain.snapshot(usize::MAX).to_string().contains("/domain"));
                 group.set_oom_group(false);
                 drop(lock(&held).take());
                 // Now there is room.

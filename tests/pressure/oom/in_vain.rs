@@ -4,7 +4,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use memcg::{Bytes, ChargeError, Event, Limit, Limits, Priority};
+use memcg::{Bytes, ChargeError, Event, Group, Limit, Limits, Priority};
 
 use super::{
     KIB, MIB, Victims, all, assert_empty, assert_sound, bare, block_on, build, call, charge, create, kinds, limited,
@@ -56,10 +56,10 @@ fn a_checkpoint_whose_group_is_far_above() {
     let victims = Victims::default();
     let hook = victims.obedient(&other, 10 * KIB);
     let mut held = asks.charge(Bytes(100 * KIB + 1));
-    asks.check().expect_err("10 KiB of 10 KiB and a byte");
+    asks.run(Group::checkpoint).expect_err("10 KiB of 10 KiB and a byte");
     assert_eq!(victims.paths(), Vec::<String>::new());
     held.shrink(Bytes(1));
-    asks.check().expect("the other one gives what it has");
+    asks.run(Group::checkpoint).expect("the other one gives what it has");
     assert_eq!(victims.paths(), ["/domain/other"]);
     drop((hook, held, asks, other, domain));
     assert_empty(&runtime);

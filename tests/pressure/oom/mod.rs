@@ -55,7 +55,7 @@ pub(crate) fn build(builder: RuntimeBuilder) -> Runtime {
 }
 
 pub(crate) fn local(group: &Group, event: Event) -> u64 {
-    group.events_local().get(event)
+    group.events().local().get(event)
 }
 
 pub(crate) fn all(group: &Group, event: Event) -> u64 {

@@ -1,5 +1,6 @@
 //! Which policy holds where: that of the group whose max refused, else of the nearest above that has one.
 
+use memcg::expert::Inspect;
 use memcg::{Bytes, ChargeError, Event, Group, OomPolicy};
 
 use super::{KIB, Victims, all, assert_empty, bare, charge, create, kinds, limited};

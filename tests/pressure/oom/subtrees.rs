@@ -1,5 +1,6 @@
 //! Groups that go as a whole, and groups that never go.
 
+use memcg::expert::Inspect;
 use memcg::{Bytes, Charge, ChargeError, Event, Group, Registration};
 
 use super::{HASTY, KIB, Victims, all, assert_empty, build, charge, create, kinds, limited, local};

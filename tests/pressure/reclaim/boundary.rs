@@ -1,5 +1,6 @@
 //! Pressure comes from one level: what is not below it is none of it.
 
+use memcg::expert::Inspect;
 use memcg::{Bytes, Group, Limit, Limits, ReclaimPass};
 
 use super::{Cache, Log, MIB, assert_sound, bare, build, charge, create, create_with, kinds, soft};

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 
+use memcg::expert::{Inspect, Protected};
 use memcg::{
     Bytes, ChargeError, Event, Freshness, Group, Limit, Limits, Priority, ReclaimCause, ReclaimError, Registration,
     Runtime, Stat,
@@ -41,7 +42,7 @@ fn everything(runtime: &Runtime, group: &Group, target: &Group, round: u64) {
         level.flush();
         level.flush_ratelimited();
         drop((level.read(Freshness::Threshold), level.read(Freshness::Exact), level.peak_window()));
-        assert_eq!(level.events_local().get(Event::Oom), 0);
+        assert_eq!(level.events().local().get(Event::Oom), 0);
         let figures =
             (level.usage(), level.live(), level.stocked(), level.forced(), level.peak(), level.refused_count());
         std::hint::black_box((figures, level.effective_min(target), level.effective_low(&root), level.path()));

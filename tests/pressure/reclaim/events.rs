@@ -15,7 +15,7 @@ fn figures(events: &Events) -> [u64; 6] {
 /// `events` is the sum of `events_local` over the subtree, for each event.
 #[track_caller]
 fn assert_hierarchical(top: &Group) {
-    let mut sum = figures(&top.events_local());
+    let mut sum = figures(&top.events().local());
     for below in top.children() {
         assert_hierarchical(&below);
         for (sum, below) in sum.iter_mut().zip(figures(&below.events())) {
@@ -31,7 +31,7 @@ fn nothing_has_happened_yet() {
     let group = create(&runtime.root(), "q");
     drop(charge(&group, MIB));
     for level in [&group, &runtime.root()] {
-        assert_eq!((figures(&level.events()), figures(&level.events_local())), ([0; 6], [0; 6]));
+        assert_eq!((figures(&level.events()), figures(&level.events().local())), ([0; 6], [0; 6]));
     }
     assert!(group.events().iter().all(|(_, times)| times == 0));
     for event in ALL {
@@ -49,16 +49,16 @@ fn max_and_oom_at_the_level_that_refused() {
         let leaf = create(&inner, "leaf");
         let (cache, registration) = Cache::of(&leaf, 8 * MIB, &Log::default());
         let held = charge(&leaf, MIB);
-        let (max, oom) = (top.events_local().get(Event::Max), top.events_local().get(Event::Oom));
+        let (max, oom) = (top.events().local().get(Event::Max), top.events().local().get(Event::Oom));
         assert!(max >= 1 && oom == 0, "{max} and {oom}");
         drop(registration);
         assert!(leaf.try_charge(Bytes(2 * MIB)).is_err());
-        assert!(top.events_local().get(Event::Max) > max);
-        assert_eq!(top.events_local().get(Event::Oom), 1);
+        assert!(top.events().local().get(Event::Max) > max);
+        assert_eq!(top.events().local().get(Event::Oom), 1);
         for below in [&inner, &leaf] {
             assert_eq!(figures(&below.events()), [0; 6]);
         }
-        assert_eq!(figures(&runtime.root().events_local()), [0; 6]);
+        assert_eq!(figures(&runtime.root().events().local()), [0; 6]);
         assert_eq!(figures(&runtime.root().events()), figures(&top.events()));
         assert_hierarchical(&runtime.root());
         assert_sound(&runtime);
@@ -76,9 +76,9 @@ fn overcharge_at_the_level_that_is_passed() {
         let mut held = leaf.charge(Bytes(8 * MIB));
         assert_eq!(top.events().get(Event::Overcharge), 0, "it fits");
         held.grow(Bytes(MIB));
-        assert_eq!(top.events_local().get(Event::Overcharge), 1);
+        assert_eq!(top.events().local().get(Event::Overcharge), 1);
         drop(leaf.charge(1));
-        assert_eq!(top.events_local().get(Event::Overcharge), 2);
+        assert_eq!(top.events().local().get(Event::Overcharge), 2);
         assert_eq!((figures(&leaf.events()), top.forced()), ([0; 6], MIB));
         assert_eq!(top.events().get(Event::Oom), 0);
         assert_hierarchical(&runtime.root());
@@ -96,12 +96,12 @@ fn they_outlive_their_group_above_it() {
             let group = create_with(&top, "q", Limits::new().max(0));
             assert_eq!(figures(&group.events()), [0; 6], "another group's");
             assert!(group.try_charge(1).is_err());
-            assert_eq!(group.events_local().get(Event::Oom), 1);
+            assert_eq!(group.events().local().get(Event::Oom), 1);
             group.offline().expect("no children");
             assert_eq!(group.events().get(Event::Oom), 1, "still told");
             drop(group);
             runtime.settle();
-            assert_eq!((top.events().get(Event::Oom), top.events_local().get(Event::Oom)), (round, 0));
+            assert_eq!((top.events().get(Event::Oom), top.events().local().get(Event::Oom)), (round, 0));
         }
         assert_sound(&runtime);
     }
@@ -139,7 +139,7 @@ fn they_only_grow() {
                 _ => drop(held.swap_remove(step % held.len())),
             }
             for group in &groups {
-                let now = [figures(&group.events()), figures(&group.events_local())];
+                let now = [figures(&group.events()), figures(&group.events().local())];
                 let old = before.insert(group.id(), now).unwrap_or_default();
                 let (now, old) = (now.as_flattened(), old.as_flattened());
                 assert!(now.iter().zip(old).all(|(now, old)| now >= old), "{now:?} after {old:?}");

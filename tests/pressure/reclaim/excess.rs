@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use memcg::expert::Inspect;
 use memcg::{Bytes, Group, Limit, LimitError, Limits};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};

@@ -57,7 +57,7 @@ fn in_the_order_of_any_reclaim() {
         }
         assert_eq!(group.set_max(0).expect("a number"), 8 * MIB, "min stays");
         assert_eq!(groups[2].live(), 0);
-        assert_eq!(groups[2].events_local().get(Event::Low), groups[2].events().get(Event::Low));
+        assert_eq!(groups[2].events().local().get(Event::Low), groups[2].events().get(Event::Low));
         assert!(groups[2].events().get(Event::Low) > 0);
         assert_sound(&runtime);
     }
@@ -110,7 +110,7 @@ fn what_can_never_fit_evicts_no_group() {
             assert!(group.try_charge(Bytes(bytes)).is_err());
         }
         assert_eq!((cache.bytes(), log.len()), (15 * MIB, 0));
-        assert_eq!(group.events_local().get(Event::Oom), 3);
+        assert_eq!(group.events().local().get(Event::Oom), 3);
         drop(charge(&group, 16 * MIB));
         assert_eq!(cache.bytes(), 0);
         assert_sound(&runtime);

@@ -5,7 +5,7 @@
 //! * `callback`: what a reclaimer may do while it is asked, and what it may not;
 //! * `order`: soft limits first, protection last; `boundary`: what lies above the level under pressure is none of it;
 //! * `share`: to each in proportion; `neighbour`: below low, too, and by small requests; `surplus`: where a
-//!   parent's protection is shared; `weight`: by a figure of the statistics;
+//!   parent's protection is shared; `weight`: by a figure that a reclaimer reads;
 //! * `fruitless`, `lies`, `panics`: reclaimers that free nothing, say what is not so, or panic;
 //! * `later`: answers that come afterwards; `time`: none that is asked after the time is over;
 //! * `contended`: several threads at one level;
@@ -36,7 +36,7 @@ mod weight;
 
 use std::time::Duration;
 
-use memcg::expert::BarrierMode;
+use memcg::expert::{BarrierMode, FixedBatch, Inspect};
 use memcg::{Bytes, Charge, Group, Limit, Limits, Runtime, RuntimeBuilder};
 
 pub(crate) use crate::support::reclaimers::{Cache, Crowded, KIB, Log, MIB, call, call_of, lock};

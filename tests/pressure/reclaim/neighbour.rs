@@ -32,7 +32,7 @@ fn neighbour_takes_half(builder: &RuntimeBuilder, sizes: &[u64], bytes: u64, lim
         assert_within(cache.bytes(), size / 2, 10);
     }
     for group in &groups {
-        assert_eq!(group.events_local().get(Event::Low) > 0, group.low() > 0, "{}", group.path());
+        assert_eq!(group.events().local().get(Event::Low) > 0, group.low() > 0, "{}", group.path());
     }
     assert_sound(&runtime);
 }

@@ -1,6 +1,7 @@
 //! When a group is asked: those above their soft limit first, then all that is not protected, then low, and min
 //! never.
 
+use memcg::expert::Inspect;
 use memcg::{Bytes, Event, Group, Limit, Limits, ReclaimPass};
 
 use super::{Cache, KIB, Log, MIB, assert_sound, assert_within, bare, build, charge, create, create_with, kinds, soft};
@@ -44,9 +45,9 @@ fn soft_then_everyone_then_low_and_min_never() {
                 };
                 assert_eq!(asked.pass, pass, "{asked:?}");
             }
-            let events = groups.each_ref().map(|group| group.events_local().get(Event::Low) > 0);
+            let events = groups.each_ref().map(|group| group.events().local().get(Event::Low) > 0);
             assert_eq!(events, [false, true, false, false]);
-            assert!(top.events_local().get(Event::Oom) == 1 && top.events_local().get(Event::Low) == 0);
+            assert!(top.events().local().get(Event::Oom) == 1 && top.events().local().get(Event::Low) == 0);
             assert_sound(&runtime);
             drop(caches);
         }
@@ -88,9 +89,9 @@ fn what_is_above_low_goes_first() {
     assert_eq!(groups[0].live() + groups[1].live(), 16 * MIB);
     for group in &groups {
         assert!(group.live() < 10 * MIB, "both gave");
-        assert!(group.events_local().get(Event::Low) > 0);
+        assert!(group.events().local().get(Event::Low) > 0);
     }
-    assert_eq!(root.events_local().get(Event::Low), 0);
+    assert_eq!(root.events().local().get(Event::Low), 0);
     assert_sound(&runtime);
 }
 

@@ -84,9 +84,9 @@ fn contained_and_counted() {
             if at == Where::AfterFreeing {
                 assert!(held.is_ok(), "it was freed all the same");
             }
-            let counted = group.events_local().get(Event::Panic);
+            let counted = group.events().local().get(Event::Panic);
             assert!(counted > 0, "{at:?}");
-            assert_eq!((root.events().get(Event::Panic), root.events_local().get(Event::Panic)), (counted, 0));
+            assert_eq!((root.events().get(Event::Panic), root.events().local().get(Event::Panic)), (counted, 0));
             assert_sound(&runtime);
             drop(held);
             // Nothing is left behind: no lock, no mark of being inside reclaim.
@@ -176,7 +176,7 @@ fn a_drop_that_panics_while_it_is_asked() {
         *lock(&registration) = Some(made);
         let held = charge(&group, MIB);
         assert!(lock(&registration).is_none());
-        assert_eq!(group.events_local().get(Event::Panic), 1);
+        assert_eq!(group.events().local().get(Event::Panic), 1);
         assert_sound(&runtime);
         drop((held, cache));
         let _next = group.register_reclaimer(call(|_, _| 0), Priority::NORMAL);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use memcg::expert::Inspect;
 use memcg::{Bytes, Group, Limit, Priority, Reclaim, Registration};
 
 use super::{Cache, KIB, Log, MIB, assert_sound, assert_within, bare, build, charge, create_with, kinds, soft};

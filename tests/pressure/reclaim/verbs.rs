@@ -41,7 +41,7 @@ fn what_may_be_refused_reclaims() {
             let (cache, registration) = Cache::of(&full.top, 15 * MIB, &log);
             assert!(verb(&full, &mut ours, &mut theirs), "{name}");
             assert!(cache.bytes() <= 13 * MIB && cache.bytes() >= 12 * MIB, "{name}: {}", cache.bytes());
-            assert!(full.top.events_local().get(Event::Max) > 0 && full.top.events().get(Event::Oom) == 0, "{name}");
+            assert!(full.top.events().local().get(Event::Max) > 0 && full.top.events().get(Event::Oom) == 0, "{name}");
             assert_sound(&runtime);
             // And is refused, as it was, where no group gives.
             drop(registration);
@@ -51,7 +51,7 @@ fn what_may_be_refused_reclaims() {
             let grown = if name == "resize" { ours.resize(Bytes(before + 2 * MIB)).is_ok() } else { false };
             assert!(!grown && (name == "resize" || !verb(&full, &mut ours, &mut theirs)), "{name}");
             assert_eq!((ours.bytes(), theirs.group()), (before, full.beside.clone()), "{name}");
-            assert!(full.top.events_local().get(Event::Oom) > 0, "{name}");
+            assert!(full.top.events().local().get(Event::Oom) > 0, "{name}");
             assert_sound(&runtime);
         }
     }
@@ -67,8 +67,8 @@ fn what_is_forced_asks_no_group() {
         let mut held = full.leaf.charge(Bytes(MIB));
         held.grow(Bytes(MIB));
         assert_eq!((cache.bytes(), log.len(), full.top.forced()), (16 * MIB, 0, 2 * MIB));
-        assert!(full.top.events_local().get(Event::Overcharge) > 0);
-        assert_eq!(full.top.events_local().get(Event::Oom), 0);
+        assert!(full.top.events().local().get(Event::Overcharge) > 0);
+        assert_eq!(full.top.events().local().get(Event::Oom), 0);
         assert_sound(&runtime);
     }
 }

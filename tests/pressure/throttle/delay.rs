@@ -296,7 +296,7 @@ fn a_charge_that_waited_is_delayed_by_its_own() {
         // Below high again there is nothing to wait for.
         drop(held);
         let waited = crate::support::waiters::join(thread).expect("admitted");
-        assert_eq!((waited.bytes(), group.events_local().get(memcg::Event::High)), (MIB, 1));
+        assert_eq!((waited.bytes(), group.events().local().get(memcg::Event::High)), (MIB, 1));
         drop((waited, above, group, other));
         assert_empty(&runtime);
     }

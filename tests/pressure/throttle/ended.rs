@@ -16,8 +16,8 @@ const WAYS: [Way; 6] = [
     |group| group.charge_timeout(Bytes(MIB), LONG).map(Some),
     |group| block_on(group.charge_async(Bytes(MIB))).map(Some),
     |group| group.run(Group::checkpoint).map(|()| None),
-    |group| group.check().map(|()| None),
-    |group| block_on(group.check_async()).map(|()| None),
+    |group| group.run(Group::checkpoint).map(|()| None),
+    |group| block_on(group.run(Group::checkpoint_async)).map(|()| None),
 ];
 
 /// A group far above its high, with a call that is delayed until the group ends.

@@ -5,7 +5,7 @@ use memcg::{Bytes, Event, Group};
 use super::{BATCH, MIB, assert_empty, bare, build, charge, create, undelayed, with_high};
 
 fn local(group: &Group) -> u64 {
-    group.events_local().get(Event::High)
+    group.events().local().get(Event::High)
 }
 
 fn all(group: &Group) -> u64 {

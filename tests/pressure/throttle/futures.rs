@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::task::{Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
+use memcg::expert::FixedBatch;
 use memcg::{Bytes, Event, Group, Limit, Limits};
 
 use super::{BATCH, KIB, MIB, Polled, assert_empty, build, charge, kinds, with_high};
@@ -97,7 +98,7 @@ fn undelayed_is_ready_as_soon_as_it_is_charged() {
         held.shrink(Bytes(MIB));
         let Poll::Ready(last) = waiter.poll() else { panic!("it was served, and is far above high") };
         assert_eq!((last.expect("room").bytes(), waiter.wakes()), (MIB, 1), "it has not woken itself");
-        assert_eq!(group.events_local().get(Event::High), 2);
+        assert_eq!(group.events().local().get(Event::High), 2);
         drop((waiter, more, held, group));
         assert_empty(&runtime);
     }

@@ -17,7 +17,7 @@ use super::{
 const MIB: u64 = 1024 * KIB;
 
 fn counted(group: &Group) -> u64 {
-    group.events_local().get(Event::TimedOut)
+    group.events().local().get(Event::TimedOut)
 }
 
 /// It names what was asked for where, and is counted once: at the group that refused, and above.
@@ -49,7 +49,7 @@ fn a_blocking_charge_counts_the_same() {
     let group = limited(&runtime.root(), "q", 10 * KIB);
     let held = charge(&group, 8 * KIB);
     timed_out(group.charge_timeout(Bytes(3 * KIB), Duration::from_millis(1)));
-    assert_eq!((counted(&group), group.events_local().get(Event::Oom)), (1, 1));
+    assert_eq!((counted(&group), group.events().local().get(Event::Oom)), (1, 1));
     group.try_charge(Bytes(3 * KIB)).expect_err("no room");
     assert_eq!(counted(&group), 1, "it did not wait");
     drop((held, group));

@@ -152,7 +152,7 @@ fn overcharge_asks_before_it_exceeds() {
         assert!(cache.bytes() <= 10 * KIB, "{}", cache.bytes());
         let second = group.charge_with(Bytes(50 * KIB), OnExhausted::Overcharge).expect("by force");
         assert_eq!((second.bytes(), top.live()), (50 * KIB, 140 * KIB + cache.bytes()));
-        assert_eq!((top.forced(), top.events_local().get(Event::Overcharge)), (40 * KIB + cache.bytes(), 1));
+        assert_eq!((top.forced(), top.events().local().get(Event::Overcharge)), (40 * KIB + cache.bytes(), 1));
         // Not even what can never fit.
         let third = group.charge_with(Bytes(500 * KIB), OnExhausted::Overcharge).expect("by force");
         assert_eq!((third.bytes(), group.waiting_count()), (500 * KIB, 0));

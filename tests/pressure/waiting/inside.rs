@@ -62,7 +62,7 @@ fn a_charge_in_line_stays_there() {
             group.register_reclaimer(reclaimer, Priority::NORMAL)
         };
         assert!(group.try_charge(Bytes(KIB)).is_err());
-        assert_eq!(group.events_local().get(memcg::Event::Panic), 0);
+        assert_eq!(group.events().local().get(memcg::Event::Panic), 0);
         drop(held);
         drop(super::admitted(&mut lock(&waiter)));
         drop((registration, waiter, group));

@@ -199,12 +199,12 @@ fn what_is_counted() {
         let held = charge(&group, 10 * KIB);
         let mut waiter = in_line(&group, 5 * KIB);
         let thread = super::blocked(&group, 5 * KIB, &group);
-        let counts = || (group.refused_count(), group.events_local().get(Event::Oom));
+        let counts = || (group.refused_count(), group.events().local().get(Event::Oom));
         assert_eq!(counts(), (0, 0));
         drop(held);
         let charges = (admitted(&mut waiter), join(thread).expect("its turn"));
         assert_eq!(counts(), (0, 0));
-        assert!(group.events_local().get(Event::Max) >= 2, "met it was");
+        assert!(group.events().local().get(Event::Max) >= 2, "met it was");
         drop(timed_out(group.charge_timeout(Bytes(KIB), Duration::from_millis(1))));
         assert_eq!(counts(), (1, 1));
         drop(in_line(&group, KIB));

@@ -1,5 +1,6 @@
 //! What the charge code counts by itself, against what the counters say.
 
+use memcg::expert::FixedBatch;
 use memcg::{Bytes, Freshness, Group, Runtime, RuntimeBuilder, Stat};
 
 use super::{Other, assert_exact, build, charge, create};

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 #[cfg(target_os = "linux")]
 use memcg::allocator::{charge_unowned, charge_unowned_to, uncharge_unowned};
-use memcg::expert::BarrierMode;
+use memcg::expert::{BarrierMode, Inspect};
 #[cfg(target_os = "linux")]
 use memcg::{Event, Limits};
 use memcg::{Freshness, Group, Runtime, Stat};

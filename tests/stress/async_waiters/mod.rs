@@ -7,6 +7,7 @@ mod leave;
 mod world;
 
 use memcg::Bytes;
+use memcg::expert::Inspect;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

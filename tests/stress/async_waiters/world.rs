@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use memcg::expert::Inspect;
 use memcg::{Bytes, Charge, Group, Limit, Limits, Runtime};
 
 pub(crate) const TASKS: usize = 10_000;

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Mutex;
 
-use memcg::expert::BarrierMode;
+use memcg::expert::{BarrierMode, Inspect};
 use memcg::{Bytes, CentralStock, Charge, Group, GroupId, Limit, Limits, Runtime};
 use rand::RngExt;
 use rand::rngs::SmallRng;

@@ -2,6 +2,7 @@
 
 use std::sync::Mutex;
 
+use memcg::expert::Inspect;
 use memcg::{Bytes, Charge, ChargeError, Counter, CreateError, Group, Limit, Limits};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};

@@ -43,7 +43,7 @@ fn round(form: Form, place: Place, at_once: bool, queues: bool) -> u64 {
     let scene = Arc::new(Scene::new(place, at_once));
     let (watched, described) = (Arc::clone(&scene), Arc::clone(&scene));
     let progress = move || watched.steps.load(Ordering::Relaxed);
-    let describe = Arc::new(move || described.level.diagnose().to_string());
+    let describe = Arc::new(move || described.level.snapshot(usize::MAX).to_string());
     let _watchdog = Watchdog::start("large waiter", WITHIN, progress, describe);
     std::thread::scope(|scope| {
         let scene = &scene;
@@ -104,7 +104,7 @@ fn large_ones_come_through_again_and_again() {
     let scene = Arc::new(Scene::new(Place::Siblings, true));
     let (watched, described) = (Arc::clone(&scene), Arc::clone(&scene));
     let progress = move || watched.large_admitted.load(Ordering::Relaxed);
-    let describe = Arc::new(move || described.level.diagnose().to_string());
+    let describe = Arc::new(move || described.level.snapshot(usize::MAX).to_string());
     let _watchdog = Watchdog::start("large waiters", WITHIN, progress, describe);
     std::thread::scope(|scope| {
         let scene = &scene;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use memcg::expert::{BarrierMode, PoolAlign};
+use memcg::expert::{BarrierMode, FixedBatch, PoolAlign};
 use memcg::kmem::{NodeId, Placement};
 use memcg::{
     Bytes, Charge, Counter, Event, Freshness, Group, GroupId, Limit, Limits, OomPolicy, Priority, Reclaim,
@@ -175,7 +175,7 @@ impl Scene {
             9 => Thing::Window(group.peak_window()),
             10 => Thing::Waits(group.charge_async(Bytes(TIGHT - bytes))),
             11 => Thing::Hears(Box::pin(group.events().changed(Event::Max))),
-            12 => Thing::Events(if bytes % 2 == 0 { group.events() } else { group.events_local() }),
+            12 => Thing::Events(if bytes % 2 == 0 { group.events() } else { group.events().local() }),
             13 => {
                 let (token, tally) = (self.token(), Arc::clone(&self.tally));
                 Thing::Listener(group.on_event(Event::Max, move |happened| {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
+use memcg::expert::Inspect;
 use memcg::kmem::{Kmem, Member, Mover, NodeId, PackedKmem, Placement, Precharge};
 use memcg::{
     Bytes, Charge, ChargeError, ChargeFuture, CreateError, Events, Freshness, Group, Limits, PeakWindow, Registration,
@@ -235,6 +236,6 @@ fn use_group(group: &Group, scene: &Scene, heap: &Heap, rng: &mut SmallRng) {
             let found = scene.runtime().find(group.id());
             assert!(found.is_none_or(|found| found == *group));
         }
-        _ => drop(std::hint::black_box((group.live(), group.usage_local(), group.peak(), group.diagnose()))),
+        _ => drop(std::hint::black_box((group.live(), group.usage_local(), group.peak(), group.snapshot(usize::MAX)))),
     }
 }

@@ -1,5 +1,6 @@
 //! What one thread does.
 
+use memcg::expert::{Inspect, Protected};
 use memcg::{Bytes, Charge, ChargeError, CreateError, Limit, Limits, ReclaimError};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -117,7 +118,7 @@ impl Lane {
             _ => {
                 let root = world.runtime.root();
                 let figures = (group.effective_min(&root), group.effective_low(&root), group.descendants_in_excess());
-                std::hint::black_box((figures, group.is_in_excess(), group.events(), group.events_local()));
+                std::hint::black_box((figures, group.is_in_excess(), group.events(), group.events().local()));
             }
         }
     }

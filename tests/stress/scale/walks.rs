@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
 
+use memcg::expert::Inspect;
 use memcg::{Bytes, Group, GroupId, Limits, Runtime};
 
 use super::{GROUPS, Look, Looks, TENANTS, World, alone, create, groups};

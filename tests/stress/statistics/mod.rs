@@ -21,7 +21,7 @@ mod world;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use memcg::expert::BarrierMode;
+use memcg::expert::{BarrierMode, Inspect};
 use memcg::{Freshness, Group, Runtime, RuntimeBuilder, Stat};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};

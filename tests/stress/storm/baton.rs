@@ -9,6 +9,7 @@ use std::sync::{Arc, Barrier};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use memcg::expert::Inspect;
 use memcg::{Bytes, Charge, ChargeError, Group, Limit, Limits, Runtime};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -154,7 +155,7 @@ fn describe(root: &Group) -> String {
         format!("{}: usage {usage}, live {live}, stocked {stocked}, {} wait", group.path(), group.waiting_count())
     };
     let rows: Vec<String> = root.descendants().map(row).collect();
-    format!("{}\n{}", root.diagnose(), rows.join("\n"))
+    format!("{}\n{}", root.snapshot(usize::MAX), rows.join("\n"))
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use memcg::expert::Protected;
 use memcg::{Bytes, Charge, Event};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -131,7 +132,7 @@ impl<'a> Lane<'a> {
             0 => drop(world.runtime.snapshot()),
             1 => world.runtime.settle(),
             2 => drop(group.drain()),
-            3 => drop(group.diagnose().to_string()),
+            3 => drop(group.snapshot(usize::MAX).to_string()),
             4 => {
                 let time = self.time() / 10;
                 std::hint::black_box(group.events().wait(Event::Max, time));
@@ -139,7 +140,7 @@ impl<'a> Lane<'a> {
             _ => {
                 let root = world.runtime.root();
                 std::hint::black_box((group.waiting_count(), group.high_delay(1 << 18), group.effective_low(&root)));
-                std::hint::black_box((group.top(3), group.events(), group.events_local()));
+                std::hint::black_box((group.top(3), group.events(), group.events().local()));
             }
         }
     }

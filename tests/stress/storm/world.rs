@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use memcg::expert::{FixedBatch, Inspect};
 use memcg::{Bytes, Event, Events, Group, Limit, LimitError, Limits, OomPolicy, Runtime};
 use rand::RngExt;
 use rand::rngs::SmallRng;
@@ -215,7 +216,7 @@ impl World {
 
     /// For the reader of a failure.
     pub(crate) fn describe(&self) -> String {
-        self.runtime.root().diagnose().to_string()
+        self.runtime.root().snapshot(usize::MAX).to_string()
     }
 
     /// All threads have ended, and have given back what they held: nothing may be left.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ballista_executor::execution_engine::DefaultExecutionEngine;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool};
 use datafusion::prelude::SessionContext;
+use memcg::expert::Inspect;
 use memcg::{Group, Limits, OomPolicy, Runtime};
 use memcg_ballista::GroupEngine;
 use memcg_datafusion::{GroupPool, PoolConfig};

@@ -2,7 +2,7 @@
 //!
 //! The threads are real, so each has its own stock, but they take turns: what must come out of each operation is known.
 
-use memcg::expert::{BarrierMode, PoolAlign};
+use memcg::expert::{BarrierMode, FixedBatch, PoolAlign};
 use memcg::{Bytes, Charge, Counter, CreateError, Group, GroupId, Limit, Limits, Runtime, RuntimeBuilder};
 
 use super::ops::{Action, Op, Setup, THREADS, decode};

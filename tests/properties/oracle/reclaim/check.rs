@@ -1,5 +1,6 @@
 //! What must hold after each step, whatever the reclaimers are like.
 
+use memcg::expert::{Inspect, Protected};
 use memcg::{Event, OverLimitError, PageCounter};
 
 use super::lock;
@@ -30,7 +31,7 @@ impl Run {
     fn check_events(&mut self) {
         self.events.resize(self.books.groups.len(), [0; 6]);
         for (index, entry) in self.books.groups.iter().enumerate() {
-            let (all, local) = (entry.group.events(), entry.group.events_local());
+            let (all, local) = (entry.group.events(), entry.group.events().local());
             let now = EVENTS.map(|event| all.get(event));
             let grown = now.iter().zip(self.events[index]).all(|(&now, before)| now >= before);
             assert!(grown, "{}: {now:?} after {:?}", self.at, self.events[index]);

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Once};
 use std::time::Duration;
 
-use memcg::expert::BarrierMode;
+use memcg::expert::{BarrierMode, FixedBatch, Inspect};
 use memcg::{Bytes, ChargeError, Group, Later, Limit, Limits, Priority, Reclaim, ReclaimReport, Registration, Runtime};
 
 use super::actor::{Actor, Findings, Shared};

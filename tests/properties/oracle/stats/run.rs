@@ -7,7 +7,7 @@
 use std::cell::RefCell;
 use std::time::Duration;
 
-use memcg::expert::BarrierMode;
+use memcg::expert::{BarrierMode, Inspect};
 use memcg::{Bytes, Charge, Freshness, Group, Limits, Runtime, Stat, Stats, Unit};
 
 use super::ops::{Action, Op, Setup, THREADS, decode};
