@@ -4,15 +4,22 @@
 //! then moved with others, cost more than an atomic instruction.
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::Buf;
+use http::StatusCode;
+use http_body::Frame;
 use memcg::{Bytes, Charge, ChargeError, ChargeFuture, Group, GroupScope};
 
+use crate::body::{BodyError, len};
 use crate::ledger::{Ledger, Promise};
 use crate::protocol::Protocol;
 use crate::refusal::Refusal;
 use crate::settings::Settings;
+use crate::upgrade::Upgrade;
 
 /// What a request holds. Its last owner gives the bytes back.
 pub(crate) struct Account {
@@ -41,6 +48,8 @@ struct State {
     /// Of the charge: for the response.
     response: u64,
     has_answered: bool,
+    /// Where the connection may go on with another protocol, before the answer.
+    upgrade: Option<Arc<Upgrade>>,
     /// Why the body of the request has failed, which is the answer whatever the handler says. On the heap: it is large,
     /// and most bodies do not fail.
     failed: Option<Box<Refusal>>,
@@ -65,21 +74,52 @@ pub(crate) struct Expected {
     pub(crate) response: u64,
     /// The most bytes to charge for a body.
     pub(crate) window: u64,
+    /// Where the connection may go on with another protocol.
+    pub(crate) upgrade: Option<Arc<Upgrade>>,
 }
 
 /// What has become of a frame that has come.
 #[allow(clippy::large_enum_variant, reason = "it lives for one poll, on the stack")]
-pub(crate) enum Came {
-    Charged,
+pub(crate) enum Came<D> {
+    Charged(Frame<D>),
     /// It is charged for as long as it lives.
-    Alone(Charge),
+    Alone(Frame<D>, Charge),
     /// There is no room yet.
-    Waits(Due),
+    Waits(Waiting<D>),
+}
+
+/// A frame that has come, and the charge that it waits for.
+pub(crate) struct Waiting<D> {
+    pub(crate) frame: Frame<D>,
+    due: Due,
+}
+
+impl<D: Buf> Waiting<D> {
+    /// The frame, once it is charged. It leaves its place then, and is no more to be polled.
+    pub(crate) fn poll(
+        waiting: &mut Option<Waiting<D>>,
+        account: &Account,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Came<D>, BodyError>> {
+        let Some(Waiting { due, .. }) = waiting else { return Poll::Pending };
+        let charged = ready!(Pin::new(&mut due.charge).poll(context));
+        let Some(Waiting { frame, due }) = waiting.take() else { return Poll::Pending };
+        Poll::Ready(match charged {
+            Ok(charge) => Ok(match account.has_waited(charge, due) {
+                Some(alone) => Came::Alone(frame, alone),
+                None => Came::Charged(frame),
+            }),
+            Err(refused) => {
+                account.fail_refused(&refused, len(&frame));
+                Err(BodyError::Refused(refused))
+            }
+        })
+    }
 }
 
 /// The charge that a frame waits for.
-pub(crate) struct Due {
-    pub(crate) charge: ChargeFuture,
+struct Due {
+    charge: ChargeFuture,
     /// `None`: it is charged for as long as it lives.
     of_request: Option<u64>,
     /// Below the charge, which is made before this ends.
@@ -106,10 +146,11 @@ impl Account {
         settings: Arc<Settings>,
     ) -> Arc<Account> {
         let group = scope.as_deref().map_or(tenant, |scope| Group::clone(scope));
-        let Expected { request: expects, promise, response, window } = expected;
+        let Expected { request: expects, promise, response, window, upgrade } = expected;
         let line = promise.as_ref().map(|promise| Line(Arc::clone(promise.ledger())));
         let has_answered = false;
-        let state = State { charge, promise, come: 0, expects, request: 0, response, has_answered, failed: None };
+        let (come, request, failed) = (0, 0, None);
+        let state = State { charge, promise, come, expects, request, response, has_answered, upgrade, failed };
         Arc::new(Account { state: Mutex::new(state), line, scope, group, settings, window, protocol })
     }
 
@@ -121,7 +162,7 @@ impl Account {
         settings: Arc<Settings>,
         group: Group,
     ) -> Arc<Account> {
-        let expected = Expected { request: 0, promise: None, response, window };
+        let expected = Expected { request: 0, promise: None, response, window, upgrade: None };
         Account::new(group, None, charge, expected, Protocol::Http, settings)
     }
 
@@ -153,9 +194,9 @@ impl Account {
     }
 
     /// A frame has come, and with it so many bytes of the body. It is charged, or waits. Of a stream that goes on after
-    /// the answer each frame is charged alone. `Err`: it has outgrown what was promised, or there is no room at once for a
-    /// request without patience.
-    pub(crate) fn comes(&self, frame: u64, total: u64, is_stream: bool) -> Result<Came, String> {
+    /// the answer each frame is charged alone. `Err`: it has outgrown what was promised.
+    #[inline]
+    pub(crate) fn comes<D: Buf>(&self, frame: Frame<D>, total: u64, is_stream: bool) -> Result<Came<D>, BodyError> {
         let (due, beyond, mut promise) = {
             let mut state = self.state();
             if is_stream && state.has_answered {
@@ -164,25 +205,33 @@ impl Account {
             }
             let due = total.min(self.window).saturating_sub(state.come);
             if due == 0 {
-                return Ok(Came::Charged);
+                return Ok(Came::Charged(frame));
             }
             let beyond = due.saturating_sub(state.expects.saturating_sub(state.come));
             state.come += due;
             (due, beyond, state.promise.as_mut().map(|promise| promise.split(due)))
         };
         if beyond > 0 {
-            let charge = self.charge_beyond(due, promise.as_ref())?;
-            self.add_for_request(charge, due);
+            match self.charge_beyond(due, promise.as_ref()) {
+                Ok(charge) => self.add_for_request(charge, due),
+                Err(text) => {
+                    self.fail(Refusal::of_outgrown(&text, &self.group));
+                    return Err(BodyError::Outgrown(text));
+                }
+            }
         } else {
             match self.group.charge_if_room(Bytes(due)) {
                 Some(charge) => self.add_for_request(charge, due),
-                None => return Ok(Came::Waits(Due { charge: self.waits_for(due), of_request: Some(due), promise })),
+                None => {
+                    let due = Due { charge: self.waits_for(due), of_request: Some(due), promise };
+                    return Ok(Came::Waits(Waiting { frame, due }));
+                }
             }
         }
         if let Some(promise) = &mut promise {
             promise.is_charged(due);
         }
-        Ok(Came::Charged)
+        Ok(Came::Charged(frame))
     }
 
     /// Charges what has come, of which only `promise` was promised. It never waits.
@@ -203,10 +252,14 @@ impl Account {
     }
 
     #[cold]
-    fn comes_alone(&self, frame: u64) -> Came {
-        match self.group.charge_if_room(Bytes(frame)) {
-            Some(charge) => Came::Alone(charge),
-            None => Came::Waits(Due { charge: self.waits_for(frame), of_request: None, promise: None }),
+    fn comes_alone<D: Buf>(&self, frame: Frame<D>) -> Came<D> {
+        let bytes = len(&frame);
+        match self.group.charge_if_room(Bytes(bytes)) {
+            Some(charge) => Came::Alone(frame, charge),
+            None => {
+                let due = Due { charge: self.waits_for(bytes), of_request: None, promise: None };
+                Came::Waits(Waiting { frame, due })
+            }
         }
     }
 
@@ -215,7 +268,7 @@ impl Account {
     }
 
     /// What the frame has waited for. Returns it where it is charged alone.
-    pub(crate) fn has_waited(&self, charge: Charge, mut due: Due) -> Option<Charge> {
+    fn has_waited(&self, charge: Charge, mut due: Due) -> Option<Charge> {
         let Some(bytes) = due.of_request else { return Some(charge) };
         self.add_for_request(charge, bytes);
         if let Some(promise) = &mut due.promise {
@@ -243,19 +296,31 @@ impl Account {
     }
 
     /// The handler has answered: of what its request's body took, so much is for the response from here on. Returns what
-    /// the response has. `Err`: the body of the request has failed, which is the answer.
-    pub(crate) fn has_answered(&self, response: u64) -> Result<u64, Box<Refusal>> {
-        let (has, given_back) = {
+    /// the response has. `Err`: the body of the request has failed, which is the answer. A connection that goes on with
+    /// another protocol keeps the rest: its response is a head.
+    pub(crate) fn has_answered(self: &Arc<Account>, status: StatusCode, response: u64) -> Result<u64, Box<Refusal>> {
+        let (has, given_back, upgrade) = {
             let mut state = self.state();
+            let upgrade = state.upgrade.take();
             if let Some(failed) = state.failed.take() {
+                drop(state);
+                drop(upgrade);
                 return Err(failed);
             }
-            let moved = state.request.min(response);
-            let surplus = state.request - moved;
-            state.request = 0;
             state.has_answered = true;
-            (state.response + moved, state.split(surplus))
+            let request = std::mem::take(&mut state.request);
+            let goes_on = upgrade.as_ref().is_some_and(|upgrade| upgrade.is_by(status));
+            let (has, surplus) = if goes_on {
+                (0, request + std::mem::take(&mut state.response))
+            } else {
+                let moved = request.min(response);
+                (state.response + moved, request - moved)
+            };
+            (has, state.split(surplus), upgrade.map(|upgrade| (upgrade, goes_on)))
         };
+        if let Some((upgrade, true)) = &upgrade {
+            upgrade.keeps(Arc::clone(self));
+        }
         if let Some(given_back) = given_back {
             drop(given_back);
             if let Some(Line(ledger)) = &self.line {
@@ -292,7 +357,7 @@ impl Account {
     }
 
     /// A frame that has waited in vain.
-    pub(crate) fn fail_refused(&self, refused: &ChargeError, due: u64) {
+    fn fail_refused(&self, refused: &ChargeError, due: u64) {
         let total = self.bytes().saturating_add(due);
         self.fail(Refusal::of_charge(refused, &self.tenant(), total, self.patience()));
     }

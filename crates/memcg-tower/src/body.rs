@@ -58,7 +58,7 @@ pub(crate) struct Sends {
 }
 
 /// Frames of at most so many bytes are what a connection buffers anyway.
-pub(crate) const SMALL: usize = 8 << 10;
+pub(crate) const SMALL: u64 = 8 << 10;
 
 /// A larger frame on its way. The connection takes it whole, and the body may end before it is sent.
 struct Sent {
@@ -112,17 +112,16 @@ impl Sends {
     }
 }
 
-fn len(frame: &Frame<Bytes>) -> usize {
-    frame.data_ref().map_or(0, Bytes::len)
+/// The bytes of a frame's data.
+pub(crate) fn len<D: Buf>(frame: &Frame<D>) -> u64 {
+    frame.data_ref().map_or(0, |data| data.remaining() as u64)
 }
 
 /// Charges what the frame lacks, or keeps the frame until that is charged.
 #[inline]
 fn hand_on(sends: &mut Option<Sends>, frame: Frame<Bytes>) -> Option<Frame<Bytes>> {
     match sends {
-        Some(sent) if len(&frame) > SMALL.min(usize::try_from(sent.reserved).unwrap_or(SMALL)) => {
-            hand_on_large(sends, frame)
-        }
+        Some(sent) if len(&frame) > SMALL.min(sent.reserved) => hand_on_large(sends, frame),
         _ => Some(frame),
     }
 }
@@ -130,7 +129,7 @@ fn hand_on(sends: &mut Option<Sends>, frame: Frame<Bytes>) -> Option<Frame<Bytes
 #[cold]
 fn hand_on_large(sends: &mut Option<Sends>, frame: Frame<Bytes>) -> Option<Frame<Bytes>> {
     let Some(sent) = sends.as_mut() else { return Some(frame) };
-    let lacks = (len(&frame) as u64).saturating_sub(sent.reserved);
+    let lacks = len(&frame).saturating_sub(sent.reserved);
     if lacks > 0 {
         let group = sent.hold.group();
         match group.charge_if_room(memcg::Bytes(lacks)) {
@@ -220,7 +219,7 @@ impl<B> fmt::Debug for ResponseBody<B> {
 
 /// What is left of a body with a frame that waits.
 pub(crate) fn with_frame<D: Buf>(rest: SizeHint, frame: &Frame<D>) -> SizeHint {
-    let held = frame.data_ref().map_or(0, |data| data.remaining() as u64);
+    let held = len(frame);
     let mut hint = SizeHint::new();
     hint.set_lower(rest.lower().saturating_add(held));
     if let Some(upper) = rest.upper() {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::StatusCode;
 use memcg::{Charge, Group};
 
 use crate::account::Account;
@@ -77,10 +78,10 @@ impl Hold {
     /// The handler has answered with so many bytes. Returns what the response has. `Err`: the body of the request has
     /// failed, which is the answer.
     #[inline]
-    pub(crate) fn has_answered(&self, response: u64) -> Result<u64, Box<Refusal>> {
+    pub(crate) fn has_answered(&self, status: StatusCode, response: u64) -> Result<u64, Box<Refusal>> {
         match self {
             Hold::Alone(alone) => Ok(alone.response),
-            Hold::Shared(account) => account.has_answered(response),
+            Hold::Shared(account) => account.has_answered(status, response),
         }
     }
 

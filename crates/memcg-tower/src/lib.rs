@@ -25,6 +25,7 @@ mod request_body;
 mod service;
 mod settings;
 mod stages;
+mod upgrade;
 mod verdict;
 
 pub use account::Admitted;
@@ -39,4 +40,5 @@ pub use refusal::Refusal;
 pub use request_body::RequestBody;
 pub use service::Admission;
 pub use settings::Weighed;
+pub use upgrade::KeptConnection;
 pub use verdict::Verdict;

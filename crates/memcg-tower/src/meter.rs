@@ -5,16 +5,14 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use bytes::Buf;
 use http::Request;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::account::{Admitted, Came, Due};
-use crate::body::{BodyError, with_frame};
-use crate::refusal::Refusal;
+use crate::account::{Admitted, Came, Waiting};
+use crate::body::{BodyError, len, with_frame};
 
 /// A layer that charges what a body of a request becomes: inside of a layer that decompresses it, which is inside of
 /// [`AdmissionLayer`](crate::AdmissionLayer).
@@ -96,7 +94,7 @@ pin_project! {
         inner: B,
         admitted: Option<Admitted>,
         came: u64,
-        waits: Option<Box<(Frame<B::Data>, Due)>>,
+        waits: Option<Waiting<B::Data>>,
         failed: bool,
     }
 }
@@ -131,34 +129,27 @@ where
                     return Poll::Ready(ended.map(|ended| ended.map_err(|error| BodyError::Inner(error.into()))));
                 }
             };
-            let bytes = frame.data_ref().map_or(0, |data| data.remaining() as u64);
-            *body.came = body.came.saturating_add(bytes);
-            match account.comes(bytes, *body.came, false) {
-                Ok(Came::Waits(due)) => *body.waits = Some(Box::new((frame, due))),
-                Ok(_) => return Poll::Ready(Some(Ok(frame))),
-                Err(text) => {
-                    account.fail(Refusal::of_outgrown(&text, account.group()));
+            *body.came = body.came.saturating_add(len(&frame));
+            match account.comes(frame, *body.came, false) {
+                Ok(Came::Waits(waiting)) => *body.waits = Some(waiting),
+                Ok(Came::Charged(frame) | Came::Alone(frame, _)) => return Poll::Ready(Some(Ok(frame))),
+                Err(failed) => {
                     *body.failed = true;
-                    return Poll::Ready(Some(Err(BodyError::Outgrown(text))));
+                    return Poll::Ready(Some(Err(failed)));
                 }
             }
         }
-        let Some(waits) = body.waits.as_mut() else { return Poll::Pending };
-        let charged = ready!(Pin::new(&mut waits.1.charge).poll(context));
-        let Some(waits) = body.waits.take() else { return Poll::Pending };
-        let (frame, due) = *waits;
-        match charged {
-            Ok(charge) => {
-                drop(account.has_waited(charge, due));
-                Poll::Ready(Some(Ok(frame)))
+        Poll::Ready(Some(match ready!(Waiting::poll(body.waits, account, context)) {
+            Ok(Came::Charged(frame) | Came::Alone(frame, _)) => Ok(frame),
+            Ok(Came::Waits(waiting)) => {
+                *body.waits = Some(waiting);
+                return Poll::Pending;
             }
-            Err(refused) => {
-                let bytes = frame.data_ref().map_or(0, |data| data.remaining() as u64);
-                account.fail_refused(&refused, bytes);
+            Err(failed) => {
                 *body.failed = true;
-                Poll::Ready(Some(Err(BodyError::Refused(refused))))
+                Err(failed)
             }
-        }
+        }))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -167,7 +158,7 @@ where
 
     fn size_hint(&self) -> SizeHint {
         match &self.waits {
-            Some(waits) => with_frame(self.inner.size_hint(), &waits.0),
+            Some(waits) => with_frame(self.inner.size_hint(), &waits.frame),
             None => self.inner.size_hint(),
         }
     }

@@ -12,6 +12,7 @@ use memcg::{Bytes, Charge, ChargeFuture, Group, GroupName, GroupScope};
 use tower_service::Service;
 
 use crate::account::{Account, Admitted, Expected};
+use crate::body::SMALL;
 use crate::figures::Wait;
 use crate::hold::{Alone, Hold};
 use crate::ledger::{Ledger, Promise, Turn};
@@ -20,9 +21,7 @@ use crate::refusal::Refusal;
 use crate::request_body::RequestBody;
 use crate::settings::{Settings, Weighed, Weight};
 use crate::stages::Running;
-
-/// A body of at most so many bytes makes no promise: it comes in one frame, and is charged then.
-const SMALL: u64 = 8 << 10;
+use crate::upgrade::Upgrade;
 
 /// What a request is charged, and to which group.
 pub(crate) struct Order {
@@ -87,7 +86,7 @@ impl Order {
         self.scope.as_deref().map_or(&self.tenant, |scope| scope)
     }
 
-    /// Where it promises something, or others of its tenant wait to.
+    /// Where it promises something, or others of its tenant wait to. A small body comes in one frame, and is charged then.
     #[inline]
     fn ledger(&self) -> Option<Arc<Ledger>> {
         if self.expects > SMALL { Some(Ledger::of(&self.tenant)) } else { Ledger::with_line(&self.tenant) }
@@ -193,7 +192,8 @@ impl Order {
         }
         // Only the failure of a body becomes an answer from here on.
         let protocol = if has_ended { Protocol::Http } else { Protocol::of(request.headers()) };
-        let expected = Expected { request: self.expects, promise, response, window };
+        let upgrade = if has_extension { Upgrade::of(request) } else { None };
+        let expected = Expected { request: self.expects, promise, response, window, upgrade };
         let account = Account::new(self.tenant, self.scope, charge, expected, protocol, settings);
         if has_extension {
             request.extensions_mut().insert(Admitted(Arc::clone(&account)));

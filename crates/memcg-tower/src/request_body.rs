@@ -14,8 +14,8 @@ use http_body::{Body, Frame, SizeHint};
 use memcg::{Charge, ChargeError, Checkpoint};
 use pin_project_lite::pin_project;
 
-use crate::account::{Account, Came, Due};
-use crate::body::{BodyError, with_frame};
+use crate::account::{Account, Came, Waiting};
+use crate::body::{BodyError, len, with_frame};
 use crate::pace::{Pace, TooSlow};
 use crate::refusal::Refusal;
 use crate::settings::Settings;
@@ -79,8 +79,7 @@ struct Reads<D> {
 
 struct Waits<D> {
     pace: Pace,
-    /// A frame that has come, and the charge that it waits for.
-    frame: Option<(Frame<D>, Due)>,
+    frame: Option<Waiting<D>>,
 }
 
 impl<D> Reads<D> {
@@ -105,22 +104,26 @@ impl<D: Buf + 'static> Reads<D> {
         if let Some(waits) = &mut self.waits {
             waits.pace.comes();
         }
-        let bytes = frame.data_ref().map_or(0, |data| data.remaining() as u64);
+        let bytes = len(&frame);
         if bytes == 0 {
             return Poll::Ready(Ok(frame));
         }
         self.came = self.came.saturating_add(bytes);
-        match self.account.comes(bytes, self.came, self.is_stream) {
-            Ok(Came::Charged) => Poll::Ready(Ok(frame)),
-            Ok(Came::Alone(charge)) => Poll::Ready(Ok(keep(frame, charge))),
-            Ok(Came::Waits(due)) => {
+        match self.account.comes(frame, self.came, self.is_stream) {
+            Ok(came) => self.has_come(came, context),
+            Err(failed) => Poll::Ready(Err(failed)),
+        }
+    }
+
+    #[inline]
+    fn has_come(&mut self, came: Came<D>, context: &mut Context<'_>) -> Poll<Result<Frame<D>, BodyError>> {
+        match came {
+            Came::Charged(frame) => Poll::Ready(Ok(frame)),
+            Came::Alone(frame, charge) => Poll::Ready(Ok(keep(frame, charge))),
+            Came::Waits(waiting) => {
                 let waits = self.waits.get_or_insert_with(|| Box::new(Waits { pace: Pace::default(), frame: None }));
-                waits.frame = Some((frame, due));
+                waits.frame = Some(waiting);
                 self.poll_frame(context)
-            }
-            Err(text) => {
-                self.account.fail(Refusal::of_outgrown(&text, self.account.group()));
-                Poll::Ready(Err(BodyError::Outgrown(text)))
             }
         }
     }
@@ -133,20 +136,10 @@ impl<D: Buf + 'static> Reads<D> {
     #[cold]
     fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Result<Frame<D>, BodyError>> {
         let Some(waits) = self.waits.as_mut() else { return Poll::Pending };
-        let Some((_, due)) = &mut waits.frame else { return Poll::Pending };
-        let charged = ready!(Pin::new(&mut due.charge).poll(context));
-        let Some((frame, due)) = waits.frame.take() else { return Poll::Pending };
-        Poll::Ready(match charged {
-            Ok(charge) => Ok(match self.account.has_waited(charge, due) {
-                Some(alone) => keep(frame, alone),
-                None => frame,
-            }),
-            Err(refused) => {
-                let bytes = frame.data_ref().map_or(0, |data| data.remaining() as u64);
-                self.account.fail_refused(&refused, bytes);
-                Err(BodyError::Refused(refused))
-            }
-        })
+        match ready!(Waiting::poll(&mut waits.frame, &self.account, context)) {
+            Ok(came) => self.has_come(came, context),
+            Err(failed) => Poll::Ready(Err(failed)),
+        }
     }
 }
 
@@ -254,7 +247,7 @@ where
     fn size_hint(&self) -> SizeHint {
         let waits = self.reads.as_ref().and_then(|reads| reads.waits.as_ref()?.frame.as_ref());
         match waits {
-            Some((frame, _)) => with_frame(self.inner.size_hint(), frame),
+            Some(waits) => with_frame(self.inner.size_hint(), &waits.frame),
             None => self.inner.size_hint(),
         }
     }
@@ -306,7 +299,7 @@ impl<B: Body> Refused<B> {
                 }
             };
             refused.pace.comes();
-            let came = frame.data_ref().map_or(0, |data| data.remaining() as u64);
+            let came = len(&frame);
             *refused.came += came;
             match refused.left.checked_sub(came) {
                 Some(left) => *refused.left = left,

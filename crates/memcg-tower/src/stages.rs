@@ -78,8 +78,8 @@ impl<F, R> Running<F, R> {
             // A response of known length may have what the request's body has brought.
             Ok(response) => {
                 let length = response.body().size_hint().exact().unwrap_or(0);
-                match hold.has_answered(length) {
-                    Ok(has) if length.min(hold.window()) <= has.max(SMALL as u64) => {
+                match hold.has_answered(response.status(), length) {
+                    Ok(has) if length.min(hold.window()) <= has.max(SMALL) => {
                         let sends = running.hold.take().map(|hold| Sends::new(hold, has));
                         return Poll::Ready(
                             answered.map(|response| response.map(|body| ResponseBody::new(body, sends))),

@@ -247,12 +247,12 @@ async fn an_upgraded_connection_keeps_its_charge() {
             assert_eq!(&head[9..], b"101");
             clients.push(client);
         }
-        // The overhead, the response, and room for a message.
-        service.until(|live| live == CLIENTS * (33 << 10)).await;
+        // The overhead, and room for a message.
+        service.until(|live| live == CLIENTS * (17 << 10)).await;
         for client in &mut clients {
             client.write_all(&[1; 10 << 10]).await.unwrap();
         }
-        service.until(|live| live == CLIENTS * (43 << 10)).await;
+        service.until(|live| live == CLIENTS * (27 << 10)).await;
         assert_eq!(service.acme.children().len() as u64, if request_groups { CLIENTS } else { 0 });
         drop(clients);
         service.gives_back().await;

@@ -40,3 +40,21 @@ impl Entry {
     }
 }
 // ANCHOR_END: entry
+
+// ANCHOR: spare
+/// No entry up to this weight is spared: each costs less than a look at all.
+pub(crate) const LIGHT: u64 = 64 << 10;
+
+/// Evicts `want` bytes, and no entry that is far heavier than that while lighter ones are enough. `evict` is told how many
+/// bytes, and which weight it spares what is above; it says how many bytes went. `weight` is that of the whole cache.
+pub(crate) fn evict(want: u64, weight: u64, mut evict: impl FnMut(u64, u64) -> u64) -> u64 {
+    let (mut freed, mut spared) = (0, want.saturating_mul(4).max(LIGHT));
+    loop {
+        freed += evict(want - freed, spared);
+        if freed >= want || spared >= weight {
+            return freed;
+        }
+        spared = spared.saturating_mul(16);
+    }
+}
+// ANCHOR_END: spare

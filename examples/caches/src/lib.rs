@@ -3,10 +3,12 @@
 
 mod entry;
 mod foyer_cache;
+mod loads;
 mod moka_cache;
 mod quick;
 
 pub use entry::{Entry, OVERHEAD};
 pub use foyer_cache::FoyerCache;
+pub use loads::Loads;
 pub use moka_cache::MokaCache;
 pub use quick::QuickCache;

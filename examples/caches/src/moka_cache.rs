@@ -9,7 +9,8 @@ use memcg::{ChargeError, Group, Priority, Reclaim, ReclaimContext, Registration}
 use moka::notification::RemovalCause;
 use moka::sync::Cache;
 
-use crate::entry::Entry;
+use crate::entry::{self, Entry};
+use crate::loads::Loads;
 
 // ANCHOR: moka
 /// The entries that moka has, in the order in which they came.
@@ -42,6 +43,22 @@ impl Table {
         drop(replaced);
     }
 
+    fn weight(&self) -> u64 {
+        self.lock().by_key.values().map(|entry| entry.weight()).sum()
+    }
+
+    /// Takes out the oldest entry that is not above this weight.
+    fn oldest(&self, spared: u64) -> Option<(u64, Arc<Entry>)> {
+        let mut entries = self.lock();
+        let Entries { by_key, order } = &mut *entries;
+        while order.front().is_some_and(|key| !by_key.contains_key(key)) {
+            order.pop_front();
+        }
+        let is_light = |key: &u64| by_key.get(key).is_some_and(|entry| entry.weight() <= spared);
+        let key = order.iter().position(is_light).and_then(|at| order.remove(at))?;
+        by_key.remove(&key).map(|entry| (key, entry))
+    }
+
     /// Moka has evicted this entry, unless another one has the key by now.
     fn forget(&self, key: u64, evicted: &Weak<Entry>) {
         let forgotten = {
@@ -60,19 +77,16 @@ struct Inner {
 
 impl Reclaim for Inner {
     fn reclaim(&self, want: u64, _: &ReclaimContext<'_>) -> u64 {
-        let mut freed = 0;
-        while freed < want {
-            let (key, entry) = {
-                let mut entries = self.table.lock();
-                let Some(key) = entries.order.pop_front() else { break };
-                (key, entries.by_key.remove(&key))
-            };
-            if let Some(entry) = entry {
+        entry::evict(want, self.table.weight(), |want, spared| {
+            let mut freed = 0;
+            while freed < want
+                && let Some((key, entry)) = self.table.oldest(spared)
+            {
                 self.cache.invalidate(&key);
                 freed += entry.weight();
             }
-        }
-        freed
+            freed
+        })
     }
 }
 
@@ -80,6 +94,7 @@ impl Reclaim for Inner {
 pub struct MokaCache {
     inner: Arc<Inner>,
     group: Group,
+    loads: Loads,
     _registration: Registration,
 }
 
@@ -102,23 +117,33 @@ impl MokaCache {
             .build();
         let inner = Arc::new(Inner { cache, table });
         let registration = group.register_reclaimer(inner.clone(), Priority::NORMAL);
-        MokaCache { inner, group: group.clone(), _registration: registration }
+        MokaCache { inner, group: group.clone(), loads: Loads::default(), _registration: registration }
     }
 
-    /// Returns an entry, and loads it where it is not there.
+    fn find(&self, key: u64) -> Option<Arc<Entry>> {
+        self.inner.cache.get(&key).and_then(|entry| entry.upgrade())
+    }
+
+    /// Returns an entry, and loads it where it is not there. Of threads that want it at once, one loads it.
     ///
     /// # Errors
     ///
     /// [`ChargeError`], where there is no room for it and nothing to evict.
     pub fn get(&self, key: u64, len: usize, load: impl FnOnce() -> Vec<u8>) -> Result<Arc<Entry>, ChargeError> {
-        if let Some(entry) = self.inner.cache.get(&key).and_then(|entry| entry.upgrade()) {
+        if let Some(entry) = self.find(key) {
             return Ok(entry);
         }
         // No lock of the cache is held: the charge may call its reclaimer.
-        let entry = Entry::load(&self.group, len, load)?;
-        self.inner.table.insert(key, Arc::clone(&entry));
-        self.inner.cache.insert(key, Arc::downgrade(&entry));
-        Ok(entry)
+        self.loads.load(
+            key,
+            || self.find(key),
+            || {
+                let entry = Entry::load(&self.group, len, load)?;
+                self.inner.table.insert(key, Arc::clone(&entry));
+                self.inner.cache.insert(key, Arc::downgrade(&entry));
+                Ok(entry)
+            },
+        )
     }
 }
 // ANCHOR_END: moka

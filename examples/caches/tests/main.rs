@@ -1,7 +1,10 @@
 //! Each cache fills its budget, gives back for another group, keeps its own limit, and is never above any.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::Duration;
 
 use memcg::{ChargeError, Group, Limits, Runtime};
 use memcg_examples_caches::{Entry, FoyerCache, MokaCache, OVERHEAD, QuickCache};
@@ -11,14 +14,18 @@ const BUDGET: usize = 4096 * KIB;
 const ENTRY: usize = 4 * KIB;
 
 trait Get: Send + Sync {
-    fn get(&self, key: u64, len: usize) -> Result<Arc<Entry>, ChargeError>;
+    fn load(&self, key: u64, len: usize, load: &dyn Fn() -> Vec<u8>) -> Result<Arc<Entry>, ChargeError>;
+
+    fn get(&self, key: u64, len: usize) -> Result<Arc<Entry>, ChargeError> {
+        self.load(key, len, &|| vec![key as u8; len])
+    }
 }
 
 macro_rules! gets {
     ($($cache:ty)*) => {$(
         impl Get for $cache {
-            fn get(&self, key: u64, len: usize) -> Result<Arc<Entry>, ChargeError> {
-                <$cache>::get(self, key, len, || vec![key as u8; len])
+            fn load(&self, key: u64, len: usize, load: &dyn Fn() -> Vec<u8>) -> Result<Arc<Entry>, ChargeError> {
+                <$cache>::get(self, key, len, load)
             }
         }
     )*};
@@ -107,7 +114,7 @@ fn its_own_capacity_holds() {
                 break;
             }
             cache.get(0, ENTRY).unwrap();
-            std::thread::sleep(std::time::Duration::from_millis(1));
+            thread::sleep(Duration::from_millis(1));
         }
         assert!(group.live() <= BUDGET as u64 * 3 / 8, "{name}: {} bytes", group.live());
         drop(cache);
@@ -121,7 +128,7 @@ fn threads_that_load_and_charge_are_never_above_the_budget() {
     let (runtime, group, query) = scene();
     for (name, make) in caches(&group, 4 * BUDGET) {
         let (cache, ends) = (make(), AtomicBool::new(false));
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             let sampler = scope.spawn(|| {
                 while !ends.load(Ordering::Relaxed) {
                     let usage = runtime.root().usage();
@@ -148,6 +155,123 @@ fn threads_that_load_and_charge_are_never_above_the_budget() {
         });
         drop(cache);
         assert_eq!(runtime.root().live(), 0, "{name}");
+        assert_sound(&runtime, name);
+    }
+}
+
+/// A budget with room for eight entries, and 64 threads that want the same one.
+#[test]
+fn a_key_that_many_want_is_loaded_once() {
+    const THREADS: usize = 64;
+    const LEN: usize = 64 * KIB;
+    for panics in [false, true] {
+        let runtime = Runtime::builder().max(8 * LEN).audit(true).build().unwrap();
+        let root = runtime.root();
+        for (name, make) in caches(&root, 8 * LEN) {
+            let (cache, loads, barrier) = (make(), AtomicUsize::new(0), Barrier::new(THREADS));
+            let load = || {
+                let is_first = loads.fetch_add(1, Ordering::Relaxed) == 0;
+                // All others want it by then.
+                thread::sleep(Duration::from_millis(30));
+                assert!(!panics || !is_first, "the first load fails");
+                vec![7; LEN]
+            };
+            let failed = AtomicUsize::new(0);
+            thread::scope(|scope| {
+                for _ in 0..THREADS {
+                    scope.spawn(|| {
+                        barrier.wait();
+                        match catch_unwind(AssertUnwindSafe(|| cache.load(1, LEN, &load))) {
+                            Ok(Ok(entry)) => assert_eq!((entry.bytes().len(), entry.bytes()[0]), (LEN, 7)),
+                            Ok(Err(refused)) => panic!("{name}: {refused}"),
+                            Err(_) => drop(failed.fetch_add(1, Ordering::Relaxed)),
+                        }
+                    });
+                }
+            });
+            let failures = usize::from(panics);
+            assert_eq!((loads.into_inner(), failed.into_inner()), (1 + failures, failures), "{name}");
+            assert_eq!(root.live(), (LEN + OVERHEAD) as u64, "{name}");
+            drop(cache);
+            assert_sound(&runtime, name);
+        }
+    }
+}
+
+/// Where there is no room each of them is refused, and none is stuck.
+#[test]
+fn a_key_that_does_not_fit_is_refused_to_all() {
+    let (runtime, group, _query) = scene();
+    for (name, make) in caches(&group, BUDGET) {
+        let (cache, refused) = (make(), AtomicUsize::new(0));
+        thread::scope(|scope| {
+            for _ in 0..16 {
+                scope.spawn(|| {
+                    if cache.get(1, 2 * BUDGET).is_err() {
+                        refused.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        assert_eq!(refused.into_inner(), 16, "{name}");
+        assert!(cache.get(1, ENTRY).is_ok(), "{name}");
+        drop(cache);
+        assert_sound(&runtime, name);
+    }
+}
+
+/// Up to nine tenths of the capacity an entry is kept, however many entries the cache is made for.
+#[test]
+fn an_entry_larger_than_a_share_of_the_capacity_is_kept() {
+    let (runtime, group, _query) = scene();
+    for (name, make) in caches(&group, BUDGET) {
+        for tenths in 1..=9 {
+            let (cache, loads) = (make(), AtomicUsize::new(0));
+            for _ in 0..3 {
+                let load = || {
+                    loads.fetch_add(1, Ordering::Relaxed);
+                    vec![1; BUDGET / 10 * tenths]
+                };
+                cache.load(1, BUDGET / 10 * tenths, &load).unwrap_or_else(|refused| panic!("{name}: {refused}"));
+            }
+            assert_eq!(loads.into_inner(), 1, "{name}: {tenths} tenths");
+        }
+        assert_sound(&runtime, name);
+    }
+}
+
+/// A charge that lacks little takes little: neither the oldest entry, which is heavy, nor many light ones. One that lacks
+/// more than the light ones have takes the heavy one.
+#[test]
+fn a_small_want_evicts_little() {
+    const HEAVY: usize = 10 << 20;
+    let runtime = Runtime::builder().max(HEAVY + BUDGET).audit(true).build().unwrap();
+    let [group, query] = ["cache", "query"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
+    for (name, make) in caches(&group, 4 * (HEAVY + BUDGET)) {
+        for want in [4 * KIB, 100 * KIB] {
+            let (cache, loads) = (make(), AtomicUsize::new(0));
+            let heavy = || {
+                loads.fetch_add(1, Ordering::Relaxed);
+                vec![0; HEAVY]
+            };
+            cache.load(0, HEAVY, &heavy).unwrap();
+            let mut key = 1;
+            while runtime.root().live() + ((ENTRY + OVERHEAD) as u64) <= (HEAVY + BUDGET) as u64 {
+                cache.get(key, ENTRY).unwrap();
+                key += 1;
+            }
+            let (before, mut held) = (group.live(), Vec::new());
+            for _ in 0..10 {
+                held.push(query.try_charge(want).unwrap_or_else(|refused| panic!("{name}: {refused}")));
+            }
+            let (gone, lacked) = (before - group.live(), query.live());
+            assert!(gone <= lacked + 10 * (ENTRY + OVERHEAD) as u64, "{name}: {gone} bytes for {lacked}");
+            cache.load(0, HEAVY, &heavy).unwrap();
+            assert_eq!(loads.load(Ordering::Relaxed), 1, "{name}: the heavy one has stayed");
+            drop(held);
+            drop(query.try_charge(HEAVY).unwrap_or_else(|refused| panic!("{name}: {refused}")));
+            assert!(group.live() <= BUDGET as u64, "{name}: {}", group.live());
+        }
         assert_sound(&runtime, name);
     }
 }
