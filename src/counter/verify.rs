@@ -328,7 +328,7 @@ fn judge_ledger(counter: &'static Counter, sum: &Sums, known: &Known<'_>, faults
         }
         Some(cover) => {
             let expected = allocated.saturating_add(sum.credit);
-            let counted = cover.reserved().saturating_sub_signed(cover.spare());
+            let counted = cover.reserved().saturating_add_signed(cover.spare().saturating_neg());
             if counted != expected {
                 fault(FaultKind::Ledger, expected, counted);
             }
