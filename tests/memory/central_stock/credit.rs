@@ -1,6 +1,5 @@
 //! What is kept, what is dropped, and that the figures add up with it.
 
-use memcg::allocator::Owner;
 use memcg::{Bytes, Counter, Limits};
 
 use super::{MAX, Scene, assert_adds_up, assert_empty, audited, build, create, fill, kinds, limited, take};
