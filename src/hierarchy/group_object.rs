@@ -263,7 +263,11 @@ mod tests {
     fn a_group_has_four_lines() {
         assert!(size_of::<GroupObject>() <= 4 * PoolAlign::LINE, "{} bytes", size_of::<GroupObject>());
         assert_eq!(offset_of!(GroupObject, object), 0);
-        assert_eq!((offset_of!(Counter, usage), offset_of!(Usage, units)), (0, PoolAlign::LINE));
+        assert_eq!(
+            (offset_of!(Counter, usage), offset_of!(Usage, units)),
+            (0, 64),
+            "units begin a line of a processor"
+        );
         assert_eq!(offset_of!(Counter, limits) % PoolAlign::LINE, 0, "usage has a line of its own");
     }
 
