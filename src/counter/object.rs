@@ -167,6 +167,7 @@ pub(crate) struct Usage {
     pub(crate) touched: StatU64,
     /// Bound on the credit below this level: the sum of `touched` x capacity over open stocks.
     pub(crate) bound: AtomicU64,
+    pub(crate) underflows: StatU64,
 
     /// Live charge and credit of the whole subtree. Signed: a walk sees an underflow instead of a wrapped number.
     pub(crate) units: AtomicI64,
@@ -175,7 +176,6 @@ pub(crate) struct Usage {
     /// The counter's number in a walk over a `HierarchySnapshot`.
     pub(crate) mark: StatU32,
     pub(crate) failcnt: StatU64,
-    pub(crate) underflows: StatU64,
     pub(crate) underflowed: StatU64,
     /// The audit of threads that have no block.
     pub(crate) audit_shared: SharedCell,

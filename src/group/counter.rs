@@ -1,7 +1,7 @@
 //! The name of a counter that every group of a runtime has.
 
 use crate::counter::object;
-use crate::hierarchy::group_tree::{self, GroupTree};
+use crate::hierarchy::group_tree;
 
 /// Names one counter of every group of a runtime: [`MEMORY`](Self::MEMORY), or one that the builder declared.
 ///
@@ -54,10 +54,9 @@ impl Counter {
         self.number
     }
 
-    /// Whether it is memory, or was declared at the builder of these groups.
+    /// The builder that declared it; 0 for memory.
     #[inline]
-    pub(super) fn is_of(self, groups: &GroupTree) -> bool {
-        let declared = self.number.checked_sub(1).map(|at| groups.further.get(at));
-        declared.is_none_or(|further| further.is_some_and(|further| further.builder == self.of))
+    pub(super) fn builder(self) -> u64 {
+        self.of
     }
 }

@@ -59,12 +59,10 @@ impl Group {
     /// The counter of that name, if this runtime has it.
     #[inline(always)]
     pub(super) fn header_of(&self, counter: Counter) -> Option<&'static Header> {
-        if counter == Counter::MEMORY {
-            return Some(self.header);
+        match counter.number() {
+            0 => Some(self.header),
+            number => group_object::declared(self.first(), number, counter.builder()).map(|counter| counter.header),
         }
-        let group = self.first();
-        let known = counter.is_of(group_tree::of(group));
-        if known { group_object::counter(group, counter.number()).map(|counter| counter.header) } else { None }
     }
 
     #[cold]
@@ -84,7 +82,7 @@ impl Group {
     }
 
     fn header_at(&self, counter: usize) -> &'static Header {
-        group_object::counter(self.first(), counter).map_or(self.header, |counter| counter.header)
+        self.first().group().nth(counter).map_or(self.header, |counter| counter.header)
     }
 
     /// Sets a limit of a counter of this group. Returns the usage above a max then.

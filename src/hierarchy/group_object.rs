@@ -90,15 +90,16 @@ pub(crate) fn of(counter: &Counter) -> &'static GroupObject {
     unsafe { &*counter.object().cast::<GroupObject>() }
 }
 
-/// The counter of that number of a group; `None` where the groups of its tree have fewer.
+/// The further counter of that number of a group, where that builder has declared it.
 #[inline]
 #[allow(unsafe_code)]
-pub(crate) fn counter(group: &Counter, number: usize) -> Option<&'static Counter> {
-    if number >= group_tree::of(group).counters() {
+pub(crate) fn declared(group: &Counter, number: usize, builder: u64) -> Option<&'static Counter> {
+    let further = group_tree::of(group).further.get(number.checked_sub(1)?)?;
+    if further.builder != builder {
         return None;
     }
-    // SAFETY: `take` has made a counter there before it showed the object to a thread, and objects are never freed; the
-    // pointer is that of the whole object.
+    // SAFETY: the tree has so many counters. `take` has made each before it showed the object to a thread, and objects
+    // are never freed; the pointer is that of the whole object.
     Some(unsafe { &*group.object().byte_add(counter_at(number)).cast::<Counter>() })
 }
 
@@ -256,12 +257,17 @@ mod tests {
     use std::mem::offset_of;
 
     use super::*;
+    use crate::counter::object::Usage;
 
     #[test]
     fn a_group_has_four_lines() {
         assert!(size_of::<GroupObject>() <= 4 * PoolAlign::LINE, "{} bytes", size_of::<GroupObject>());
         assert_eq!(offset_of!(GroupObject, object), 0);
-        assert_eq!(offset_of!(Counter, usage), 0);
+        assert_eq!(
+            (offset_of!(Counter, usage), offset_of!(Usage, units)),
+            (0, 64),
+            "units begin a line of a processor"
+        );
         assert_eq!(offset_of!(Counter, limits) % PoolAlign::LINE, 0, "usage has a line of its own");
     }
 

@@ -126,7 +126,6 @@ impl GroupTree {
 
 impl GroupTree {
     /// The counters of each object.
-    #[inline]
     pub(crate) fn counters(&self) -> usize {
         1 + self.further.len()
     }

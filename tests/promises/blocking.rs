@@ -28,7 +28,6 @@ const MAY_BLOCK: &[(&str, &[&str])] = &[
         &["pub fn with_capacity_in(", "pub fn push(", "pub fn extend_from_slice(", "pub fn try_reserve("],
     ),
     ("page_counter/handle.rs", &["pub fn try_charge("]),
-    ("page_counter/set.rs", &["pub fn try_charge(", "pub fn try_charge_each("]),
     ("runtime/idle.rs", &["pub fn release_idle_credit("]),
     ("runtime/mod.rs", &["pub struct Runtime ", "pub fn start_flusher(", "pub fn stop_flusher("]),
 ];
