@@ -36,7 +36,7 @@ impl Group {
     ///
     /// [`ChargeError::WouldBlock`] where a stock is open that may have credit, a reclaimer can be asked or a victim
     /// chosen: a call that may block may find room, or one that [starts](Self::try_charge_or_start) reclaim. Else as
-    /// `try_charge`. With [`adaptive(false)`](crate::RuntimeBuilder::adaptive) stocks are open at all times.
+    /// `try_charge`. With [`adaptive(false)`](crate::expert::FixedBatch) stocks are open at all times.
     ///
     /// ```
     /// # use memcg::{ChargeError, Limit, Runtime};

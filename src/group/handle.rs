@@ -28,8 +28,8 @@ use crate::thread::directory::Header;
 /// | [`try_charge`](Self::try_charge), [`Charge::try_grow`](crate::Charge::try_grow) | above high, for victims and promises | reclaimers, hooks, listeners | drains, reclaims, cancels |
 /// | [`charge_timeout`](Self::charge_timeout) | the same, and in line | the same | the same, and waits |
 /// | [`try_charge_undelayed`](Self::try_charge_undelayed), a poll of [`charge_async`](Self::charge_async) | no | reclaimers, hooks of one victim, listeners | drains, reclaims, cancels one; the future waits in line |
-/// | [`try_charge_or_start`](Self::try_charge_or_start), [`Charge::try_grow_or_start`](crate::Charge::try_grow_or_start) | no | [`start`](crate::Reclaim::start) of reclaimers | has other threads drain, reclaim, cancel one |
-/// | [`try_charge_now`](Self::try_charge_now), [`Charge::try_grow_now`](crate::Charge::try_grow_now), [`charge_if_room`](Self::charge_if_room) | no | no | nothing |
+/// | [`try_charge_or_start`](Self::try_charge_or_start) | no | [`start`](crate::Reclaim::start) of reclaimers | has other threads drain, reclaim, cancel one |
+/// | [`try_charge_now`](Self::try_charge_now), [`charge_if_room`](Self::charge_if_room) | no | no | nothing |
 ///
 /// [`try_charge_raw_now`](Self::try_charge_raw_now) and [`try_charge_raw_or_start`](Self::try_charge_raw_or_start) ask as
 /// the last two do, and keep no guard.

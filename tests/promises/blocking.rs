@@ -40,8 +40,6 @@ const NEVER_BLOCKS: &[(&str, &[&str])] = &[(
         "pub fn try_charge_or_start(",
         "pub fn try_charge_raw_now(",
         "pub fn try_charge_raw_or_start(",
-        "pub fn try_grow_now(",
-        "pub fn try_grow_or_start(",
     ],
 )];
 

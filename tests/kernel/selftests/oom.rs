@@ -34,7 +34,7 @@ fn test_memcg_oom_events(cell: Cell) {
 }
 
 /// `test_memcg_oom_group_leaf_events` in `test_memcontrol.c`: all of the child are killed and no group beside it. The
-/// parent counts it; with `memory_localevents`, which is `events_local` here, it does not.
+/// parent counts it; with `memory_localevents`, which is `Events::local` here, it does not.
 fn test_memcg_oom_group_leaf_events(cell: Cell) {
     let runtime = cell.build();
     let parent = create(&runtime.root(), "memcg_test_0", Limits::new());

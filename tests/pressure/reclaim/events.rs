@@ -12,7 +12,7 @@ fn figures(events: &Events) -> [u64; 6] {
     ALL.map(|event| events.get(event))
 }
 
-/// `events` is the sum of `events_local` over the subtree, for each event.
+/// `events` is the sum of `Events::local` over the subtree, for each event.
 #[track_caller]
 fn assert_hierarchical(top: &Group) {
     let mut sum = figures(&top.events().local());
