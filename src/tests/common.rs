@@ -2,13 +2,11 @@
 
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::task::{Context, Poll, Waker};
 
-use crate::kmem::{NodeId, NodeOf, PageNode};
 pub(super) use crate::pressure::wakers::parked_waker as waker;
-use crate::sync::{Arc, park};
-use crate::{Bytes, ChargeFuture, Group, Limits, Runtime};
+use crate::sync::park;
+use crate::{Bytes, ChargeFuture, Group, Limits};
 
 pub(super) fn group(parent: &Group, name: &str) -> Group {
     parent.create(name, Limits::new()).unwrap()
@@ -34,31 +32,4 @@ pub(super) fn block_on<F: Future>(future: F) -> F::Output {
             Poll::Pending => park(None),
         }
     }
-}
-
-/// Every page lies where the model has put it last.
-#[derive(Clone, Default)]
-pub(super) struct Everything(Arc<AtomicU16>);
-
-impl Everything {
-    pub(super) fn lies_on(&self, node: u16) {
-        self.0.store(node, Ordering::Relaxed);
-    }
-}
-
-impl NodeOf for Everything {
-    fn page_size(&self) -> usize {
-        4_096
-    }
-
-    fn look_up(&self, _: &[usize], found: &mut [PageNode]) {
-        found.fill(PageNode::On(NodeId::new(self.0.load(Ordering::Relaxed))));
-    }
-}
-
-/// Two nodes, and every page on the first.
-pub(super) fn machine() -> (Everything, Runtime) {
-    let nodes = Everything::default();
-    let runtime = Runtime::builder().batch(Bytes(0)).stat_batch(4).nodes(2).node_of(nodes.clone()).build().unwrap();
-    (nodes, runtime)
 }

@@ -1,7 +1,6 @@
 //! Memory on nodes, with many threads: threads that other threads move between groups.
 
-use super::common::machine;
-use super::{Threads, assert_adds_up, check};
+use super::{Threads, assert_adds_up, check, runtime};
 use crate::Limits;
 
 /// Threads that other threads move between groups charge the group that they are in. Once all moves are over, each
@@ -9,7 +8,7 @@ use crate::Limits;
 #[test]
 fn shuttle_members_are_moved() {
     check(300, || {
-        let (_nodes, runtime) = machine();
+        let runtime = runtime(1 << 20, 0);
         let root = runtime.root();
         let [first, second] = ["first", "second"].map(|name| root.create(name, Limits::new()).unwrap());
         let mut threads = Threads::new();

@@ -1,12 +1,17 @@
 #![cfg(not(any(loom, shuttle)))]
 //! The example `numa_kmem`, run as its users run it: its table says where bytes lie, without an empty field.
 
-#[path = "../../../examples/tests/program.rs"]
-mod program;
-
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use program::program;
+/// Where cargo has put the example: beside the folder of this test's own program.
+fn program(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("the path of this test");
+    let profile = test.parent().and_then(Path::parent).expect("a profile folder");
+    let program = profile.join("examples").join(format!("{name}{}", std::env::consts::EXE_SUFFIX));
+    assert!(program.exists(), "no example at {}: `cargo test` without `--test` builds it", program.display());
+    program
+}
 
 #[test]
 fn no_field_is_empty() {

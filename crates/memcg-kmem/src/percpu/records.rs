@@ -13,10 +13,7 @@ pub(super) struct ObjectAccount {
     pub(super) generation: u64,
 }
 
-#[expect(
-    clippy::large_enum_variant,
-    reason = "most records have an account, and a box would be an allocation for each"
-)]
+/// Most records have an account, so it is not boxed.
 enum Record {
     /// The number of the next vacant record, plus 1.
     Vacant(u32),

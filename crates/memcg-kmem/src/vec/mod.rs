@@ -367,7 +367,7 @@ impl<T> KmemVec<T> {
     /// ```
     pub fn shrink_to_fit(&mut self) {
         let before = self.mapping.len();
-        let resized = pages_for_elements::<T>(self.len).and_then(|bytes| Ok(self.mapping.resize(bytes)?));
+        let resized = pages_for_elements::<T>(self.len).and_then(|bytes| self.mapping.resize(bytes));
         let gone = before - self.mapping.len();
         if resized.is_err() || gone == 0 {
             return;
@@ -391,7 +391,7 @@ impl<T> KmemVec<T> {
 
 /// Whole pages for so many elements; none for elements of no size.
 fn pages_for_elements<T>(elements: usize) -> Result<usize, KmemError> {
-    Ok(pages_for(elements.checked_mul(size_of::<T>()).ok_or_else(too_many::<T>)?)?)
+    pages_for(elements.checked_mul(size_of::<T>()).ok_or_else(too_many::<T>)?)
 }
 
 fn too_many<T>() -> KmemError {
