@@ -8,7 +8,7 @@ use std::convert::Infallible;
 use std::io::Read as _;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -40,7 +40,13 @@ const TIME: Duration = Duration::from_secs(60);
 /// What the service and its clients take beside the bytes in question.
 const NOISE: u64 = 2 << 20;
 
-static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+/// Runs a test when no other one runs, and until all tasks of its runtime are gone.
+fn alone(test: impl Future<Output = ()>) {
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    tokio.block_on(test);
+}
 
 fn tenant(max: usize) -> (Runtime, Group) {
     assert!(memcg_alloc::is_installed());
@@ -93,71 +99,80 @@ fn resident() -> Option<u64> {
 }
 
 /// Uploads whose handler answers at once, and reads all of its body while it streams its answer.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_handler_reads_after_its_answer() {
-    const UPLOADS: usize = 12;
-    const BYTES: usize = 10_000_000;
-    let _turn = TURN.lock().await;
-    for (copies, http2) in [(true, false), (false, false), (false, true)] {
-        let (_runtime, acme) = tenant(200 * MIB);
-        let (release, released) = watch::channel(false);
-        let held = Arc::new(Mutex::new(0));
-        let app = {
-            let held = Arc::clone(&held);
-            let handler = move |request: Request<Body>| async move {
-                let mut body = request.into_body().into_data_stream();
-                let mut released = released.clone();
-                let answer = stream::once(async move {
-                    let (mut whole, mut frames) = (Vec::with_capacity(if copies { BYTES } else { 0 }), Vec::new());
-                    while let Some(Ok(frame)) = body.next().await {
-                        if copies { whole.extend_from_slice(&frame) } else { frames.push(frame) }
-                    }
-                    *held.lock().unwrap() += whole.len() + frames.iter().map(Bytes::len).sum::<usize>();
-                    released.wait_for(|released| *released).await.unwrap();
-                    drop((whole, frames));
-                    Ok::<_, Infallible>(Bytes::new())
+#[test]
+fn what_a_handler_reads_after_its_answer() {
+    alone(async {
+        const UPLOADS: usize = 12;
+        const BYTES: usize = 10_000_000;
+        for (copies, http2) in [(true, false), (false, false), (false, true)] {
+            let (_runtime, acme) = tenant(200 * MIB);
+            let (release, released) = watch::channel(false);
+            let held = Arc::new(Mutex::new(0));
+            let app = {
+                let held = Arc::clone(&held);
+                let handler = move |request: Request<Body>| async move {
+                    let mut body = request.into_body().into_data_stream();
+                    let mut released = released.clone();
+                    let answer = stream::once(async move {
+                        let (mut whole, mut frames) = (Vec::with_capacity(if copies { BYTES } else { 0 }), Vec::new());
+                        while let Some(Ok(frame)) = body.next().await {
+                            if copies { whole.extend_from_slice(&frame) } else { frames.push(frame) }
+                        }
+                        *held.lock().unwrap() += whole.len() + frames.iter().map(Bytes::len).sum::<usize>();
+                        released.wait_for(|released| *released).await.unwrap();
+                        drop((whole, frames));
+                        Ok::<_, Infallible>(Bytes::new())
+                    });
+                    Response::new(Body::from_stream(answer))
+                };
+                Router::new().route("/", post(handler)).layer(layer(&acme))
+            };
+            let (address, _tasks) = serve(app).await;
+            let upload = Bytes::from(vec![1; BYTES]);
+            let (before, resident_before) = (unowned_bytes(), resident());
+            let mut answers = JoinSet::new();
+            for _ in 0..UPLOADS {
+                let body = if copies {
+                    Body::from(upload.clone())
+                } else {
+                    let upload = upload.clone();
+                    let frames = (0..BYTES).step_by(50_000).map(move |at| upload.slice(at..at + 50_000));
+                    Body::new(StreamBody::new(stream::iter(
+                        frames.map(|frame| Ok::<_, Infallible>(Frame::data(frame))),
+                    )))
+                };
+                let request = Request::post(format!("http://{address}/")).body(body).unwrap();
+                answers.spawn(async move {
+                    let response = client(http2).request(request).await.unwrap();
+                    response.into_body().collect().await.unwrap();
                 });
-                Response::new(Body::from_stream(answer))
-            };
-            Router::new().route("/", post(handler)).layer(layer(&acme))
-        };
-        let (address, _tasks) = serve(app).await;
-        let upload = Bytes::from(vec![1; BYTES]);
-        let (before, resident_before) = (unowned_bytes(), resident());
-        let mut answers = JoinSet::new();
-        for _ in 0..UPLOADS {
-            let body = if copies {
-                Body::from(upload.clone())
-            } else {
-                let upload = upload.clone();
-                let frames = (0..BYTES).step_by(50_000).map(move |at| upload.slice(at..at + 50_000));
-                Body::new(StreamBody::new(stream::iter(frames.map(|frame| Ok::<_, Infallible>(Frame::data(frame))))))
-            };
-            let request = Request::post(format!("http://{address}/")).body(body).unwrap();
-            answers.spawn(async move {
-                let response = client(http2).request(request).await.unwrap();
-                response.into_body().collect().await.unwrap();
-            });
-        }
-        until(|| *held.lock().unwrap() == UPLOADS * BYTES, "all have read").await;
-        // What hyper keeps for each connection, of both sides.
-        let buffers = UPLOADS as u64 * (1 << 20);
-        assert_charged(before, &acme, (UPLOADS * BYTES) as u64, buffers, &format!("copies: {copies}, http2: {http2}"));
-        // What the system says is no more, but for what the allocator beneath keeps for itself.
-        if let (Some(before), Some(now)) = (resident_before, resident()) {
-            let (more, charged) = (now.saturating_sub(before), acme.live());
-            println!("{more} bytes more are resident");
-            assert!(
-                more <= charged + charged / 5 + 2 * buffers,
-                "{more} bytes more are resident, {charged} are charged"
+            }
+            until(|| *held.lock().unwrap() == UPLOADS * BYTES, "all have read").await;
+            // What hyper keeps for each connection, of both sides.
+            let buffers = UPLOADS as u64 * (1 << 20);
+            assert_charged(
+                before,
+                &acme,
+                (UPLOADS * BYTES) as u64,
+                buffers,
+                &format!("copies: {copies}, http2: {http2}"),
             );
+            // What the system says is no more, but for what the allocator beneath keeps for itself.
+            if let (Some(before), Some(now)) = (resident_before, resident()) {
+                let (more, charged) = (now.saturating_sub(before), acme.live());
+                println!("{more} bytes more are resident");
+                assert!(
+                    more <= charged + charged / 5 + 2 * buffers,
+                    "{more} bytes more are resident, {charged} are charged"
+                );
+            }
+            release.send(true).unwrap();
+            while let Some(answer) = answers.join_next().await {
+                answer.unwrap();
+            }
+            until(|| acme.live() == 0, "all is given back").await;
         }
-        release.send(true).unwrap();
-        while let Some(answer) = answers.join_next().await {
-            answer.unwrap();
-        }
-        until(|| acme.live() == 0, "all is given back").await;
-    }
+    });
 }
 
 fn gzip(bytes: usize) -> Bytes {
@@ -201,157 +216,162 @@ impl Most {
 }
 
 /// A small body that becomes a large one inside of the layer: what fits is charged, and what does not is not unpacked.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_body_is_unpacked_to() {
-    const MAX: usize = 24 * MIB;
-    let _turn = TURN.lock().await;
-    let (_runtime, acme) = tenant(MAX);
-    let seen = Arc::new(Mutex::new(0));
-    let gathers = {
-        let (seen, acme) = (Arc::clone(&seen), acme.clone());
-        move |request: Request<Body>| async move {
-            let (mut whole, mut body) = (Vec::with_capacity(16 * MIB), request.into_body().into_data_stream());
-            let before = unowned_bytes() - whole.capacity() as u64;
-            while let Some(Ok(frame)) = body.next().await {
-                if whole.len() + frame.len() <= whole.capacity() {
-                    whole.extend_from_slice(&frame);
+#[test]
+fn what_a_body_is_unpacked_to() {
+    alone(async {
+        const MAX: usize = 24 * MIB;
+        let (_runtime, acme) = tenant(MAX);
+        let seen = Arc::new(Mutex::new(0));
+        let gathers = {
+            let (seen, acme) = (Arc::clone(&seen), acme.clone());
+            move |request: Request<Body>| async move {
+                let (mut whole, mut body) = (Vec::with_capacity(16 * MIB), request.into_body().into_data_stream());
+                let before = unowned_bytes() - whole.capacity() as u64;
+                while let Some(Ok(frame)) = body.next().await {
+                    if whole.len() + frame.len() <= whole.capacity() {
+                        whole.extend_from_slice(&frame);
+                    }
                 }
+                if whole.len() == 16 * MIB {
+                    assert_charged(before, &acme, 16 * MIB as u64, NOISE, "unpacked");
+                }
+                *seen.lock().unwrap() = whole.len();
             }
-            if whole.len() == 16 * MIB {
-                assert_charged(before, &acme, 16 * MIB as u64, NOISE, "unpacked");
-            }
-            *seen.lock().unwrap() = whole.len();
+        };
+        let app = Router::new().route("/", post(gathers));
+        let app = app.layer(MeterLayer::new()).layer(RequestDecompressionLayer::new()).layer(layer(&acme));
+        let (address, _tasks) = serve(app).await;
+        for (mib, status) in [(16, StatusCode::OK), (300, StatusCode::PAYLOAD_TOO_LARGE)] {
+            let packed = gzip(mib * MIB);
+            let most = Most::from(unowned_bytes());
+            let request = Request::post(format!("http://{address}/")).header(CONTENT_ENCODING, "gzip");
+            let request = client(false).request(request.body(Body::from(packed.clone())).unwrap());
+            let response = tokio::time::timeout(TIME, request).await.unwrap().unwrap();
+            assert_eq!(response.status(), status, "{} bytes for {mib} MiB", packed.len());
+            let most = most.end();
+            println!("{} bytes for {mib} MiB: {most} more in memory at most", packed.len());
+            assert!(most <= MAX as u64 + NOISE, "{most} bytes for {mib} MiB");
+            until(|| acme.live() == 0, "all is given back").await;
         }
-    };
-    let app = Router::new().route("/", post(gathers));
-    let app = app.layer(MeterLayer::new()).layer(RequestDecompressionLayer::new()).layer(layer(&acme));
-    let (address, _tasks) = serve(app).await;
-    for (mib, status) in [(16, StatusCode::OK), (300, StatusCode::PAYLOAD_TOO_LARGE)] {
-        let packed = gzip(mib * MIB);
-        let most = Most::from(unowned_bytes());
-        let request = Request::post(format!("http://{address}/")).header(CONTENT_ENCODING, "gzip");
-        let request = client(false).request(request.body(Body::from(packed.clone())).unwrap());
-        let response = tokio::time::timeout(TIME, request).await.unwrap().unwrap();
-        assert_eq!(response.status(), status, "{} bytes for {mib} MiB", packed.len());
-        let most = most.end();
-        println!("{} bytes for {mib} MiB: {most} more in memory at most", packed.len());
-        assert!(most <= MAX as u64 + NOISE, "{most} bytes for {mib} MiB");
-        until(|| acme.live() == 0, "all is given back").await;
-    }
-    assert!(*seen.lock().unwrap() <= MAX);
+        assert!(*seen.lock().unwrap() <= MAX);
+    });
 }
 
 /// A response that is packed outside of the layer, and whose client does not read: it is charged what it was.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_response_is_before_it_is_packed() {
-    const CLIENTS: usize = 4;
-    const BYTES: usize = 12 * MIB;
-    let _turn = TURN.lock().await;
-    let (_runtime, acme) = tenant(100 * MIB);
-    // What does not become small: the system's buffers fill up, and the rest waits.
-    let mut state = 7_u64;
-    let mut noise = vec![0_u8; BYTES];
-    noise.fill_with(|| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 56) as u8
+#[test]
+fn what_a_response_is_before_it_is_packed() {
+    alone(async {
+        const CLIENTS: usize = 4;
+        const BYTES: usize = 12 * MIB;
+        let (_runtime, acme) = tenant(100 * MIB);
+        // What does not become small: the system's buffers fill up, and the rest waits.
+        let mut state = 7_u64;
+        let mut noise = vec![0_u8; BYTES];
+        noise.fill_with(|| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 56) as u8
+        });
+        let noise = Bytes::from(noise);
+        let app = Router::new().route("/", get(async move || noise.to_vec()));
+        let (address, _tasks) = serve(app.layer(layer(&acme)).layer(CompressionLayer::new())).await;
+        let before = unowned_bytes();
+        let mut waiting = Vec::new();
+        for _ in 0..CLIENTS {
+            let request = Request::get(format!("http://{address}/")).header(ACCEPT_ENCODING, "gzip");
+            let response = client(false).request(request.body(Body::empty()).unwrap()).await.unwrap();
+            assert_eq!(response.headers()[CONTENT_ENCODING], "gzip");
+            waiting.push(response);
+        }
+        // Each encoder has its window, and each connection its buffers.
+        let beside = CLIENTS as u64 * (1 << 20);
+        assert_charged(before, &acme, (CLIENTS * BYTES) as u64, beside, "responses that wait");
+        drop(waiting);
+        until(|| acme.live() == 0, "all is given back").await;
     });
-    let app = Router::new().route("/", get(async move || noise.clone()));
-    let (address, _tasks) = serve(app.layer(layer(&acme)).layer(CompressionLayer::new())).await;
-    let before = unowned_bytes();
-    let mut waiting = Vec::new();
-    for _ in 0..CLIENTS {
-        let request = Request::get(format!("http://{address}/")).header(ACCEPT_ENCODING, "gzip");
-        let response = client(false).request(request.body(Body::empty()).unwrap()).await.unwrap();
-        assert_eq!(response.headers()[CONTENT_ENCODING], "gzip");
-        waiting.push(response);
-    }
-    // Each encoder has its window, and each connection its buffers.
-    let beside = CLIENTS as u64 * (1 << 20);
-    assert_charged(before, &acme, (CLIENTS * BYTES) as u64, beside, "responses that wait");
-    drop(waiting);
-    until(|| acme.live() == 0, "all is given back").await;
 }
 
 /// Connections that were upgraded: what an idle one takes is within its charge, and messages are charged by their task.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_upgraded_connections_hold() {
-    const CLIENTS: usize = 40;
-    const MESSAGE: usize = 64 << 10;
-    const MESSAGES: usize = 32;
-    let _turn = TURN.lock().await;
-    let (_runtime, acme) = tenant(200 * MIB);
-    let handler = |mut request: Request<Body>| async move {
-        let admitted = request.extensions().get::<Admitted>().unwrap().clone();
-        let group = admitted.group().clone();
-        let upgrade = hyper::upgrade::on(&mut request);
-        tokio::spawn(async move {
-            let mut connection = TokioIo::new(upgrade.await.unwrap());
-            let mut messages = Vec::new();
-            let mut first = [0; 1];
-            while connection.read_exact(&mut first).await.is_ok() {
-                let charge = group.charge_async(MESSAGE).await.unwrap();
-                let mut message = vec![0; MESSAGE];
-                connection.read_exact(&mut message).await.unwrap();
-                messages.push((message, charge));
-            }
-        });
-        let upgraded = Response::builder().status(StatusCode::SWITCHING_PROTOCOLS);
-        upgraded.header("upgrade", "x").header("connection", "upgrade").body(Body::empty()).unwrap()
-    };
-    let (address, _tasks) = serve(Router::new().route("/", get(handler)).layer(layer(&acme))).await;
-    let before = unowned_bytes();
-    let mut clients = Vec::with_capacity(CLIENTS);
-    for _ in 0..CLIENTS {
-        let mut client = TcpStream::connect(address).await.unwrap();
-        client.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n").await.unwrap();
-        let mut head = [0; 12];
-        client.read_exact(&mut head).await.unwrap();
-        assert_eq!(&head[9..], b"101");
-        clients.push(client);
-    }
-    until(|| acme.live() == (CLIENTS * (16 << 10)) as u64, "each keeps its overhead").await;
-    assert_charged(before, &acme, 0, 64 << 10, "idle connections");
-    let message = vec![1; MESSAGE + 1];
-    for client in &mut clients {
-        for _ in 0..MESSAGES {
-            client.write_all(&message).await.unwrap();
+#[test]
+fn what_upgraded_connections_hold() {
+    alone(async {
+        const CLIENTS: usize = 40;
+        const MESSAGE: usize = 64 << 10;
+        const MESSAGES: usize = 32;
+        let (_runtime, acme) = tenant(200 * MIB);
+        let handler = |mut request: Request<Body>| async move {
+            let admitted = request.extensions().get::<Admitted>().unwrap().clone();
+            let group = admitted.group().clone();
+            let upgrade = hyper::upgrade::on(&mut request);
+            tokio::spawn(async move {
+                let mut connection = TokioIo::new(upgrade.await.unwrap());
+                let mut messages = Vec::new();
+                let mut first = [0; 1];
+                while connection.read_exact(&mut first).await.is_ok() {
+                    let charge = group.charge_async(MESSAGE).await.unwrap();
+                    let mut message = vec![0; MESSAGE];
+                    connection.read_exact(&mut message).await.unwrap();
+                    messages.push((message, charge));
+                }
+            });
+            let upgraded = Response::builder().status(StatusCode::SWITCHING_PROTOCOLS);
+            upgraded.header("upgrade", "x").header("connection", "upgrade").body(Body::empty()).unwrap()
+        };
+        let (address, _tasks) = serve(Router::new().route("/", get(handler)).layer(layer(&acme))).await;
+        let before = unowned_bytes();
+        let mut clients = Vec::with_capacity(CLIENTS);
+        for _ in 0..CLIENTS {
+            let mut client = TcpStream::connect(address).await.unwrap();
+            client.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n").await.unwrap();
+            let mut head = [0; 12];
+            client.read_exact(&mut head).await.unwrap();
+            assert_eq!(&head[9..], b"101");
+            clients.push(client);
         }
-    }
-    let messages = CLIENTS * MESSAGES * MESSAGE;
-    until(|| acme.live() == (CLIENTS * (16 << 10) + messages) as u64, "all messages are there").await;
-    assert_charged(before, &acme, messages as u64, NOISE, "messages");
-    drop(clients);
-    until(|| acme.live() == 0, "all is given back").await;
+        until(|| acme.live() == (CLIENTS * (16 << 10)) as u64, "each keeps its overhead").await;
+        assert_charged(before, &acme, 0, 64 << 10, "idle connections");
+        let message = vec![1; MESSAGE + 1];
+        for client in &mut clients {
+            for _ in 0..MESSAGES {
+                client.write_all(&message).await.unwrap();
+            }
+        }
+        let messages = CLIENTS * MESSAGES * MESSAGE;
+        until(|| acme.live() == (CLIENTS * (16 << 10) + messages) as u64, "all messages are there").await;
+        assert_charged(before, &acme, messages as u64, NOISE, "messages");
+        drop(clients);
+        until(|| acme.live() == 0, "all is given back").await;
+    });
 }
 
 /// A call of gRPC whose client streams: what its handler gathers before it answers.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_call_that_streams_gathers() {
-    const MESSAGES: usize = 400;
-    const MESSAGE: usize = 64 << 10;
-    let _turn = TURN.lock().await;
-    let (_runtime, acme) = tenant(100 * MIB);
-    let gathers = {
-        let acme = acme.clone();
-        move |request: Request<Body>| async move {
-            let before = unowned_bytes();
-            let mut body = request.into_body().into_data_stream();
-            let mut messages = Vec::with_capacity(4 * MESSAGES);
-            while let Some(Ok(frame)) = body.next().await {
-                messages.push(frame.to_vec());
+#[test]
+fn what_a_call_that_streams_gathers() {
+    alone(async {
+        const MESSAGES: usize = 400;
+        const MESSAGE: usize = 64 << 10;
+        let (_runtime, acme) = tenant(100 * MIB);
+        let gathers = {
+            let acme = acme.clone();
+            move |request: Request<Body>| async move {
+                let before = unowned_bytes();
+                let mut body = request.into_body().into_data_stream();
+                let mut messages = Vec::with_capacity(4 * MESSAGES);
+                while let Some(Ok(frame)) = body.next().await {
+                    messages.push(frame.to_vec());
+                }
+                assert_charged(before, &acme, (MESSAGES * MESSAGE) as u64, NOISE, "a call that streams");
+                [("grpc-status", "0")]
             }
-            assert_charged(before, &acme, (MESSAGES * MESSAGE) as u64, NOISE, "a call that streams");
-            [("grpc-status", "0")]
-        }
-    };
-    let (address, _tasks) = serve(Router::new().route("/", post(gathers)).layer(layer(&acme))).await;
-    let mut message = vec![0, 0, 0, 255, 251];
-    message.resize(MESSAGE, 1);
-    let message = Bytes::from(message);
-    let frames = stream::iter((0..MESSAGES).map(move |_| Ok::<_, Infallible>(Frame::data(message.clone()))));
-    let call = Request::post(format!("http://{address}/")).header(CONTENT_TYPE, "application/grpc");
-    let call = call.body(Body::new(StreamBody::new(frames))).unwrap();
-    let response = tokio::time::timeout(TIME, client(true).request(call)).await.unwrap().unwrap();
-    assert_eq!(response.headers()["grpc-status"], "0");
-    until(|| acme.live() == 0, "all is given back").await;
+        };
+        let (address, _tasks) = serve(Router::new().route("/", post(gathers)).layer(layer(&acme))).await;
+        let mut message = vec![0, 0, 0, 255, 251];
+        message.resize(MESSAGE, 1);
+        let message = Bytes::from(message);
+        let frames = stream::iter((0..MESSAGES).map(move |_| Ok::<_, Infallible>(Frame::data(message.clone()))));
+        let call = Request::post(format!("http://{address}/")).header(CONTENT_TYPE, "application/grpc");
+        let call = call.body(Body::new(StreamBody::new(frames))).unwrap();
+        let response = tokio::time::timeout(TIME, client(true).request(call)).await.unwrap().unwrap();
+        assert_eq!(response.headers()["grpc-status"], "0");
+        until(|| acme.live() == 0, "all is given back").await;
+    });
 }

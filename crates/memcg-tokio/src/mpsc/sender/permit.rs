@@ -99,6 +99,7 @@ impl<T> Sender<T> {
     /// # Errors
     ///
     /// As [`try_send`](Self::try_send), with the sender.
+    #[allow(clippy::result_large_err, reason = "it has the sender, as a send has the message")]
     pub fn try_reserve_owned(self, bytes: impl Into<Bytes>) -> Result<OwnedPermit<T>, SendError<Self>> {
         match self.try_reserve(bytes) {
             Ok(charge) => Ok(OwnedPermit { sender: self, charge }),
