@@ -12,6 +12,8 @@ mod spawn;
 mod weigh;
 
 pub use charge::{charge_timeout, charge_until, release_credit};
-pub use mpsc::{Receiver, SendError, Sender, WeakSender, channel, message_overhead};
+#[cfg(feature = "tokio-util")]
+pub use mpsc::PollSender;
+pub use mpsc::{OwnedPermit, Receiver, SendError, Sender, WeakSender, channel, message_overhead};
 pub use spawn::{spawn_blocking_in, spawn_in};
 pub use weigh::Weigh;

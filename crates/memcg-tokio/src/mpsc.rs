@@ -3,18 +3,23 @@
 //! this module has no protocol of its own. The bytes of a received message wait in the group's central stock for the next
 //! send.
 
+mod blocking;
 mod error;
+#[cfg(feature = "tokio-util")]
+mod poll_sender;
+mod queue;
 mod receiver;
 mod sender;
 
 pub use error::SendError;
+#[cfg(feature = "tokio-util")]
+pub use poll_sender::PollSender;
 pub use receiver::Receiver;
+pub use sender::OwnedPermit;
 pub use sender::{Sender, WeakSender};
 
-use memcg::{Charge, Group};
-use tokio::sync::mpsc;
-
 use crate::weigh::Weigh;
+use memcg::{Charge, Group};
 
 /// A message on its way.
 pub(crate) struct Message<T> {
@@ -43,6 +48,12 @@ pub(crate) struct Message<T> {
 ///
 /// **Closes as tokio's**: the receiver gets what was sent before the last sender went, and then `None`. Where the receiver
 /// closes or goes, sends that wait and all later ones return their message.
+///
+/// # Memory
+///
+/// The queue is made of blocks of 32 places, of which a channel that is empty keeps up to four. They are charged to no
+/// group: a place has at most 64 bytes, so they are at most 9 KiB. A message of which the value and its charge are larger
+/// is on the heap, which costs an allocation, and is charged whole from its send to its receive.
 ///
 /// A sender that waits for room while it holds other bytes of the same group may wait for itself: use
 /// [`Sender::send_timeout`], or a group for the channel alone.
@@ -76,12 +87,13 @@ pub(crate) struct Message<T> {
 /// # }
 /// ```
 pub fn channel<T: Weigh>(group: &Group) -> (Sender<T>, Receiver<T>) {
-    let (sender, receiver) = mpsc::unbounded_channel();
+    let (sender, receiver) = queue::queue();
     let stock = group.central_stock();
     (Sender::new(sender, stock.clone()), Receiver::new(receiver, stock))
 }
 
-/// Returns the bytes that a message of this type costs beside its [weight](Weigh): its place in the queue.
+/// Returns the bytes that a message of this type costs beside its [weight](Weigh): its place in the queue. A message above
+/// [64 bytes](channel#memory) is on the heap, with a pointer in its place.
 ///
 /// ```
 /// use memcg_tokio::{Weigh, message_overhead};
@@ -91,5 +103,5 @@ pub fn channel<T: Weigh>(group: &Group) -> (Sender<T>, Receiver<T>) {
 /// # assert!(max > 100 * (80 + size_of::<String>()));
 /// ```
 pub const fn message_overhead<T>() -> usize {
-    size_of::<Message<T>>()
+    queue::message_size::<T>()
 }

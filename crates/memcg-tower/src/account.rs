@@ -371,8 +371,8 @@ impl Account {
 ///
 /// With axum, `Extension<Admitted>` extracts it. It is there for a request that asks for an upgrade or has a packed body, and
 /// for each where [`admitted`](crate::AdmissionLayer::admitted) or
-/// [`request_groups`](crate::AdmissionLayer::request_groups) is set. The task of an upgraded connection keeps it
-/// for as long as the connection lives: the request itself ends with its answer.
+/// [`request_groups`](crate::AdmissionLayer::request_groups) is set. An upgraded connection keeps the overhead of its request
+/// by [itself](crate::KeptConnection). Its task needs this for the group that its messages are charged to.
 ///
 /// ```
 /// use axum::Extension;

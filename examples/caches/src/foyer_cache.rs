@@ -1,5 +1,5 @@
 //! `foyer` 0.22, its memory cache: it can be resized, which evicts in a thread for each shard and waits for them. It does not
-//! evict what someone has a reference to.
+//! evict what a reader has.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

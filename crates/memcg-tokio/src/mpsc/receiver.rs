@@ -6,21 +6,19 @@ use std::mem;
 use std::task::{Context, Poll};
 
 use memcg::{CentralStock, Charge};
-use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::mpsc::error::TryRecvError;
 
 use super::Message;
+use super::queue::QueueReceiver;
 
 /// Receives messages: see [`channel`](crate::channel). The drop drops all messages that are left, and gives their bytes
 /// back.
 pub struct Receiver<T> {
-    messages: UnboundedReceiver<Message<T>>,
+    messages: QueueReceiver<T>,
     /// Where the bytes of a received message wait for the next send.
     stock: CentralStock,
     /// The receiver has learned that no message will come, or is gone.
     has_ended: bool,
-    /// Where `recv_many` puts messages before it takes them apart; empty between calls.
-    batch: Vec<Message<T>>,
 }
 
 /// Takes a message out. Its bytes are credit for the next send.
@@ -30,9 +28,13 @@ fn uncharge<T>(stock: &CentralStock, Message { value, charge }: Message<T>) -> T
     value
 }
 
+fn charged<T>(Message { value, charge }: Message<T>) -> (T, Charge) {
+    (value, charge)
+}
+
 impl<T> Receiver<T> {
-    pub(super) fn new(messages: UnboundedReceiver<Message<T>>, stock: CentralStock) -> Self {
-        Receiver { messages, stock, has_ended: false, batch: Vec::new() }
+    pub(super) fn new(messages: QueueReceiver<T>, stock: CentralStock) -> Self {
+        Receiver { messages, stock, has_ended: false }
     }
 
     /// Gives the credit back, once: other channels of the group may go on.
@@ -77,21 +79,43 @@ impl<T> Receiver<T> {
     /// # }
     /// ```
     pub async fn recv_charged(&mut self) -> Option<(T, Charge)> {
-        let message = self.messages.recv().await;
-        if message.is_none() {
-            self.end();
-        }
-        message.map(|Message { value, charge }| (value, charge))
+        poll_fn(|context| self.poll_recv_charged(context)).await
     }
 
     /// Appends up to `limit` messages to `buffer`, and returns how many. It waits for the first one alone. Returns 0
     /// where the channel is closed and empty, or `limit` is 0. A call that is dropped loses no message.
     pub async fn recv_many(&mut self, buffer: &mut Vec<T>, limit: usize) -> usize {
-        let received = self.messages.recv_many(&mut self.batch, limit).await;
+        poll_fn(|context| self.poll_recv_many(context, buffer, limit)).await
+    }
+
+    /// Appends messages as [`recv_many`](Self::recv_many) does, with their charges, as
+    /// [`recv_charged`](Self::recv_charged).
+    pub async fn recv_many_charged(&mut self, buffer: &mut Vec<(T, Charge)>, limit: usize) -> usize {
+        poll_fn(|context| self.poll_recv_many_charged(context, buffer, limit)).await
+    }
+
+    /// Polls for messages, as [`recv_many`](Self::recv_many).
+    pub fn poll_recv_many(&mut self, context: &mut Context<'_>, buffer: &mut Vec<T>, limit: usize) -> Poll<usize> {
+        let stock = &self.stock;
+        let received = self.messages.poll_recv_many(context, limit, |message| buffer.push(uncharge(stock, message)));
+        received.map(|received| self.received_many(received, limit))
+    }
+
+    /// Polls for messages, as [`recv_many_charged`](Self::recv_many_charged).
+    pub fn poll_recv_many_charged(
+        &mut self,
+        context: &mut Context<'_>,
+        buffer: &mut Vec<(T, Charge)>,
+        limit: usize,
+    ) -> Poll<usize> {
+        let received = self.messages.poll_recv_many(context, limit, |message| buffer.push(charged(message)));
+        received.map(|received| self.received_many(received, limit))
+    }
+
+    fn received_many(&mut self, received: usize, limit: usize) -> usize {
         if received == 0 && limit > 0 {
             self.end();
         }
-        buffer.extend(self.batch.drain(..).map(|message| uncharge(&self.stock, message)));
         received
     }
 
@@ -101,11 +125,25 @@ impl<T> Receiver<T> {
     ///
     /// [`TryRecvError::Empty`] where there is none yet, [`TryRecvError::Disconnected`] where none will come.
     pub fn try_recv(&mut self) -> Result<T, TryRecvError> {
+        let received = self.try_receive();
+        received.map(|message| uncharge(&self.stock, message))
+    }
+
+    /// Returns the next message with its charge, where there is one.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_recv`](Self::try_recv).
+    pub fn try_recv_charged(&mut self) -> Result<(T, Charge), TryRecvError> {
+        self.try_receive().map(charged)
+    }
+
+    fn try_receive(&mut self) -> Result<Message<T>, TryRecvError> {
         let received = self.messages.try_recv();
         if matches!(received, Err(TryRecvError::Disconnected)) {
             self.end();
         }
-        received.map(|message| uncharge(&self.stock, message))
+        received
     }
 
     /// Returns the next message on a thread that runs no tasks. It blocks: in async code use [`recv`](Self::recv).
@@ -123,6 +161,16 @@ impl<T> Receiver<T> {
     #[inline]
     pub fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Option<T>> {
         self.messages.poll_recv(context).map(|message| self.received(message))
+    }
+
+    /// Polls for the next message with its charge.
+    pub fn poll_recv_charged(&mut self, context: &mut Context<'_>) -> Poll<Option<(T, Charge)>> {
+        self.messages.poll_recv(context).map(|message| {
+            if message.is_none() {
+                self.end();
+            }
+            message.map(charged)
+        })
     }
 
     /// Closes the channel: each later send, and each that waits, returns its message. What was sent before can still be
@@ -145,7 +193,31 @@ impl<T> Receiver<T> {
     pub fn len(&self) -> usize {
         self.messages.len()
     }
+
+    /// Returns the number of senders.
+    pub fn sender_strong_count(&self) -> usize {
+        self.messages.sender_strong_count()
+    }
+
+    /// Returns the number of [weak handles](crate::Sender::downgrade).
+    pub fn sender_weak_count(&self) -> usize {
+        self.messages.sender_weak_count()
+    }
 }
+
+/// It ends as [`recv`](Receiver::recv) does. Its messages give their bytes back as there.
+#[cfg(feature = "tokio-util")]
+impl<T> futures_core::Stream for Receiver<T> {
+    type Item = T;
+
+    fn poll_next(self: std::pin::Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
+        self.get_mut().poll_recv(context)
+    }
+}
+
+/// A message moves as any other value: nothing of it is pinned.
+#[cfg(feature = "tokio-util")]
+impl<T> Unpin for Receiver<T> {}
 
 /// The group keeps no credit of a channel that is gone. Messages that are left give their own bytes back.
 impl<T> Drop for Receiver<T> {

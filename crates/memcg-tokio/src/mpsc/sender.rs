@@ -1,5 +1,9 @@
 //! The sender's side.
 
+mod permit;
+
+pub use permit::OwnedPermit;
+
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -7,11 +11,12 @@ use std::task::Poll;
 use std::time::Duration;
 
 use memcg::{Bytes, CentralStock, Charge, ChargeError, Group};
-use tokio::sync::mpsc::{UnboundedSender, WeakUnboundedSender};
 use tokio::task::coop::consume_budget;
 use tokio::task::yield_now;
 use tokio::time::sleep;
 
+use super::blocking::block_on;
+use super::queue::{QueueSender, WeakQueueSender};
 use super::{Message, SendError, message_overhead};
 use crate::weigh::Weigh;
 
@@ -20,12 +25,12 @@ const LOOKS: usize = 2;
 
 /// Sends messages: see [`channel`](crate::channel). A clone sends to the same receiver.
 pub struct Sender<T> {
-    messages: UnboundedSender<Message<T>>,
+    messages: QueueSender<T>,
     stock: CentralStock,
 }
 
 impl<T> Sender<T> {
-    pub(super) fn new(messages: UnboundedSender<Message<T>>, stock: CentralStock) -> Self {
+    pub(super) fn new(messages: QueueSender<T>, stock: CentralStock) -> Self {
         Sender { messages, stock }
     }
 
@@ -72,8 +77,7 @@ impl<T> Sender<T> {
     /// [`SendError::Closed`]; the charge is dropped.
     #[inline]
     pub fn send_charged(&self, message: T, charge: Charge) -> Result<(), SendError<T>> {
-        let sent = self.messages.send(Message { value: message, charge });
-        sent.map_err(|unsent| SendError::Closed(unsent.0.value))
+        self.messages.send(Message { value: message, charge }).map_err(SendError::Closed)
     }
 
     /// Waits until the receiver closes the channel, or is gone.
@@ -97,9 +101,44 @@ impl<T> Sender<T> {
         self.stock.group()
     }
 
+    /// Returns the number of senders. Each clone is one.
+    pub fn strong_count(&self) -> usize {
+        self.messages.strong_count()
+    }
+
+    /// Returns the number of [weak handles](Self::downgrade).
+    pub fn weak_count(&self) -> usize {
+        self.messages.weak_count()
+    }
+
+    /// Returns the bytes that fit now: the least of what each max has left, of the group and those above. It is 0 where
+    /// others wait for them, and [`u64::MAX`] where there is no max. Bytes that a reclaimer could give back are not part
+    /// of it. What it says may have changed by the next call. It adds up the bytes of each group.
+    ///
+    /// A number of messages is this by their weight and [`message_overhead`].
+    pub fn capacity(&self) -> u64 {
+        let group = self.group();
+        let left = |group: Group| match (group.max(), group.waiting_count()) {
+            (u64::MAX, _) => u64::MAX,
+            (_, 1..) => 0,
+            (max, 0) => max.saturating_sub(group.live()),
+        };
+        group.ancestors().map(left).fold(left(group.clone()), u64::min)
+    }
+
+    /// Returns the bytes that could fit: the least max of the group and those above, [`u64::MAX`] where there is none.
+    pub fn max_capacity(&self) -> u64 {
+        self.group().effective_max()
+    }
+
     /// Returns a handle that does not keep the channel open.
     pub fn downgrade(&self) -> WeakSender<T> {
         WeakSender { messages: self.messages.downgrade(), stock: self.stock.clone() }
+    }
+
+    /// Charges what fits at once.
+    fn charge_now(&self, bytes: Bytes) -> Result<Charge, ChargeError> {
+        self.stock.charge_if_room(bytes).map_or_else(|| self.group().try_charge_now(bytes), Ok)
     }
 
     /// Charges what has found no room: after the other tasks of this worker have run, or else in line. Where the receiver
@@ -161,6 +200,35 @@ impl<T: Weigh> Sender<T> {
         self.send_charged(message, charge)
     }
 
+    /// Sends a message from a thread that runs no tasks. It blocks where its bytes do not fit: in async code use
+    /// [`send`](Self::send).
+    ///
+    /// # Errors
+    ///
+    /// As [`send`](Self::send).
+    ///
+    /// # Panics
+    ///
+    /// On a thread that runs tasks of tokio.
+    ///
+    /// ```
+    /// use memcg::{Limits, Runtime};
+    /// use memcg_tokio::{channel, message_overhead};
+    ///
+    /// let budget = Runtime::builder().build()?;
+    /// let queue = budget.root().create("queue", Limits::new().max(2 * message_overhead::<u64>()))?;
+    /// let (sender, mut receiver) = channel::<u64>(&queue);
+    /// let sends = std::thread::spawn(move || (0..100).try_for_each(|number| sender.blocking_send(number)));
+    /// let received: u64 = std::iter::from_fn(|| receiver.blocking_recv()).sum();
+    /// assert_eq!(received, 4950);
+    /// sends.join().unwrap()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[track_caller]
+    pub fn blocking_send(&self, message: T) -> Result<(), SendError<T>> {
+        block_on(self.send(message))
+    }
+
     /// Sends a message, and waits for at most `time` by tokio's clock where its bytes do not fit.
     ///
     /// # Errors
@@ -197,9 +265,7 @@ impl<T: Weigh> Sender<T> {
         if self.is_closed() {
             return Err(SendError::Closed(message));
         }
-        let bytes = cost(&message);
-        let charged = self.stock.charge_if_room(bytes).map_or_else(|| self.group().try_charge_now(bytes), Ok);
-        match charged {
+        match self.charge_now(cost(&message)) {
             Ok(charge) => self.send_charged(message, charge),
             Err(refusal) => Err(SendError::Refused(message, refusal)),
         }
@@ -224,7 +290,7 @@ impl<T> fmt::Debug for Sender<T> {
 
 /// A sender that does not keep the channel open: see [`Sender::downgrade`].
 pub struct WeakSender<T> {
-    messages: WeakUnboundedSender<Message<T>>,
+    messages: WeakQueueSender<T>,
     stock: CentralStock,
 }
 
@@ -232,6 +298,16 @@ impl<T> WeakSender<T> {
     /// Returns a sender, `None` where the last one is gone.
     pub fn upgrade(&self) -> Option<Sender<T>> {
         Some(Sender { messages: self.messages.upgrade()?, stock: self.stock.clone() })
+    }
+
+    /// Returns the number of senders.
+    pub fn strong_count(&self) -> usize {
+        self.messages.strong_count()
+    }
+
+    /// Returns the number of handles as this one.
+    pub fn weak_count(&self) -> usize {
+        self.messages.weak_count()
     }
 }
 

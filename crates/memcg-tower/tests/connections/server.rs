@@ -105,16 +105,18 @@ impl Server {
             let (ends, groups) = (Arc::clone(&ends), [acme.clone(), globex.clone()]);
             move || {
                 let (mut samples, mut most) = (0, 0);
-                while !ends.load(Ordering::Relaxed) {
+                loop {
                     for group in &groups {
                         let usage = group.usage();
                         assert!(usage <= MAX as u64, "{usage} of {}", group.path());
                         most = most.max(usage);
                     }
                     samples += 1;
+                    if ends.load(Ordering::Relaxed) {
+                        return (samples, most);
+                    }
                     std::thread::sleep(Duration::from_micros(50));
                 }
-                (samples, most)
             }
         });
         Server { runtime, acme, globex, address, connections, tasks, ends, sampler }
