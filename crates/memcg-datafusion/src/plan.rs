@@ -208,8 +208,10 @@ impl InGroupStream {
         if before.is_none_or(|before| excess < before) {
             return Ok(());
         }
-        match group.try_charge_raw_now(Bytes(1)) {
-            Ok(()) => group.uncharge(Bytes(1)),
+        // What is allocated pays for a reservation of as much: one byte more adds to usage.
+        let beyond = Bytes(group.usage().saturating_sub(group.ledger().reserved()).saturating_add(1));
+        match group.try_charge_raw_now(beyond) {
+            Ok(()) => group.uncharge(beyond),
             Err(error) => return failed("query", &error),
         }
         Ok(())
