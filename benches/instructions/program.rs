@@ -174,14 +174,14 @@ pub(crate) fn memcg_probe_group_uncharge(charge: Charge) {
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) fn memcg_probe_raw_charge(group: &Group, n: u64) -> Result<(), ChargeError> {
-    group.try_charge_raw(Bytes(n))
+    group.raw().try_charge(Bytes(n))
 }
 
 /// Its end.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) fn memcg_probe_raw_uncharge(group: &Group, n: u64) {
-    group.uncharge(Bytes(n));
+    group.raw().uncharge(Bytes(n));
 }
 
 /// A charge of counters that share a stock in another crate.
@@ -206,11 +206,11 @@ pub(crate) trait Pool {
 
 impl Pool for Group {
     fn try_grow(&self, bytes: usize) -> Result<(), ChargeError> {
-        self.try_charge_raw(Bytes(bytes as u64))
+        self.raw().try_charge(Bytes(bytes as u64))
     }
 
     fn shrink(&self, bytes: usize) {
-        self.uncharge(Bytes(bytes as u64));
+        self.raw().uncharge(Bytes(bytes as u64));
     }
 }
 
@@ -281,8 +281,8 @@ pub(crate) fn memcg_probe_group_pairs(group: &Group, pairs: u64) {
 pub(crate) fn memcg_probe_raw_pairs(group: &Group, pairs: u64) {
     for _ in 0..pairs {
         let n = black_box(1);
-        group.try_charge_raw(n).expect("no limit is set");
-        group.uncharge(n);
+        group.raw().try_charge(n).expect("no limit is set");
+        group.raw().uncharge(n);
     }
 }
 
@@ -424,7 +424,7 @@ pub(crate) fn main() -> ExitCode {
     group.run(memcg_probe_checkpoint).expect("no limit is set");
     // Of a group of its own: a checkpoint looks at covers, and a group with children has no stock.
     let other = Runtime::builder().build().expect("as above");
-    let covering = other.root().charge(1 << 20);
+    let covering = other.root().force_charge(1 << 20);
     for _ in 0..1_000 {
         group.run(|| memcg_probe_owner_pairs(1));
         group.run(|| memcg_probe_owner_growths(1));

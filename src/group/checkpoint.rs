@@ -31,7 +31,7 @@ const ASK_AGAIN: Duration = Duration::from_millis(10);
 /// # Checkpoints
 impl Group {
     /// Asks whether the work of the current group may go on. It may block: in async code use
-    /// [`checkpoint_async`](Self::checkpoint_async).
+    /// [`checkpoint_async`](Self::checkpoint_async). `group.run(Group::checkpoint)` asks for another group.
     ///
     /// A task that allocates without a charge that may be refused calls it in its loops.
     ///
@@ -57,7 +57,7 @@ impl Group {
     /// fn sort(rows: u64) -> Result<Vec<Charge>, ChargeError> {
     ///     let mut held = Vec::new();
     ///     for _ in 0..rows {
-    ///         held.push(Group::current().unwrap().charge(40)); // as an allocator charges: never refused
+    ///         held.push(Group::current().unwrap().force_charge(40)); // as an allocator charges: never refused
     ///         Group::checkpoint()?;
     ///     }
     ///     Ok(held)
@@ -83,30 +83,6 @@ impl Group {
         if is_alert(header) { checkpoint_slow(header) } else { Ok(()) }
     }
 
-    /// A [`checkpoint`](Self::checkpoint) of this group, whichever group is current. It may block: in async code use
-    /// [`check_async`](Self::check_async).
-    ///
-    /// # Errors
-    ///
-    /// As [`checkpoint`](Self::checkpoint).
-    ///
-    /// ```
-    /// # use memcg::Runtime;
-    /// let runtime = Runtime::builder().max(100).build()?;
-    /// let root = runtime.root();
-    /// let mut charge = root.charge(130);
-    /// assert_eq!(root.check().unwrap_err().over_limit().unwrap().want(), 30);
-    /// charge.shrink(30);
-    /// assert!(root.check().is_ok());
-    /// # Ok::<(), memcg::BuildError>(())
-    /// ```
-    #[inline]
-    pub fn check(&self) -> Result<(), ChargeError> {
-        allocator::catch_up(None);
-        cover::look_at(self.header);
-        if is_alert(self.header) { checkpoint_slow(self.header) } else { Ok(()) }
-    }
-
     /// [`checkpoint`](Self::checkpoint) for async code: a future of the group that is current now. It never sleeps.
     /// Reclaimers run in its poll, and so do the cancel hooks of one victim. It waits for memory that others are about to
     /// give, for [`oom_time`](crate::RuntimeBuilder::oom_time) at most, and for the delay above a high.
@@ -126,7 +102,7 @@ impl Group {
     /// let work = async {
     ///     let mut held = Vec::new();
     ///     loop {
-    ///         held.push(Group::current().unwrap().charge(40));
+    ///         held.push(Group::current().unwrap().force_charge(40));
     ///         Group::checkpoint_async().await?;
     ///     }
     /// };
@@ -138,28 +114,6 @@ impl Group {
     #[inline]
     pub fn checkpoint_async() -> Checkpoint {
         Checkpoint::new(current::header())
-    }
-
-    /// A [`checkpoint_async`](Self::checkpoint_async) of this group, whichever group is current.
-    ///
-    /// # Errors
-    ///
-    /// As [`checkpoint_async`](Self::checkpoint_async).
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let runtime = memcg::Runtime::builder().max(100).build()?;
-    /// let held = runtime.root().charge(130);
-    /// assert!(runtime.root().check_async().await.is_err());
-    /// drop(held);
-    /// runtime.root().check_async().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[inline]
-    pub fn check_async(&self) -> Checkpoint {
-        Checkpoint::new(Some(self.header))
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use super::allocator;
 use super::error::ChargeError;
 use super::handle::Group;
+use super::on_full::OnFull;
 use crate::counter::cover;
 use crate::counter::raw_cover::{self, RawHeld};
 use crate::thread::current::within_cover;
@@ -106,44 +107,40 @@ impl RawCover {
         within_cover(self.group.header, work)
     }
 
-    /// Charges as [`Group::try_charge_raw_now`] does, less what is unpaid and becomes paid by this.
+    /// Charges as [`OnFull::Now`] does, less what is unpaid and becomes paid by this.
     ///
     /// # Errors
     ///
     /// [`ChargeError`], as there. Nothing of the charge remains.
     pub fn try_charge_now(&self, bytes: impl Into<Bytes>) -> Result<(), ChargeError> {
-        self.try_charge(bytes.into(), Group::try_charge_raw_now)
+        self.try_charge(bytes.into(), OnFull::Now)
     }
 
-    /// Charges as [`Group::try_charge_raw_or_start`] does, less what is unpaid and becomes paid by this.
+    /// Charges as [`OnFull::Start`] does, less what is unpaid and becomes paid by this.
     ///
     /// # Errors
     ///
     /// [`ChargeError`], as there. Nothing of the charge remains.
     pub fn try_charge_or_start(&self, bytes: impl Into<Bytes>) -> Result<(), ChargeError> {
-        self.try_charge(bytes.into(), Group::try_charge_raw_or_start)
+        self.try_charge(bytes.into(), OnFull::Start)
     }
 
-    /// Charges as [`Group::charge_raw`] does, less what is unpaid and becomes paid by this. Returns the bytes charged: fewer
+    /// Charges as [`RawCharges::force_charge`](crate::RawCharges::force_charge) does, less what is unpaid and becomes paid by this. Returns the bytes charged: fewer
     /// than `bytes` only where usage would pass 2^63.
     pub fn charge(&self, bytes: impl Into<Bytes>) -> u64 {
         let Bytes(bytes) = bytes.into();
         let taken = self.take_unpaid(bytes);
-        let charged = if bytes > taken { self.charged.charge_raw(Bytes(bytes - taken)) } else { 0 };
+        let charged = if bytes > taken { self.charged.raw().force_charge(Bytes(bytes - taken)) } else { 0 };
         self.hold(taken, charged);
         taken + charged
     }
 
-    fn try_charge(
-        &self,
-        Bytes(bytes): Bytes,
-        charge: fn(&Group, Bytes) -> Result<(), ChargeError>,
-    ) -> Result<(), ChargeError> {
+    fn try_charge(&self, Bytes(bytes): Bytes, full: OnFull) -> Result<(), ChargeError> {
         let taken = self.take_unpaid(bytes);
         let rest = bytes - taken;
         // 0 bytes are refused where the group is offline.
         if (rest > 0 || bytes == 0)
-            && let Err(error) = charge(&self.charged, Bytes(rest))
+            && let Err(error) = self.charged.raw().try_charge_with(Bytes(rest), full)
         {
             self.give_up(taken);
             return Err(error);
@@ -167,7 +164,7 @@ impl RawCover {
 
     fn give_up(&self, bytes: u64) {
         if !self.covers {
-            self.charged.uncharge(Bytes(bytes));
+            self.charged.raw().uncharge(Bytes(bytes));
         } else if bytes > 0 {
             raw_cover::give_up(self.group.header, self.charged.first(), bytes);
         }
@@ -176,13 +173,13 @@ impl RawCover {
     /// Gives bytes back that were charged here, on whatever thread. What is covered and would be paid by nothing stays
     /// charged to the cover's group.
     ///
-    /// To give back more than [was charged here](Self::bytes) is a bug of the caller, which [`Group::uncharge`] counts.
+    /// To give back more than [was charged here](Self::bytes) is a bug of the caller, which [`RawCharges::uncharge`](crate::RawCharges::uncharge) counts.
     pub fn uncharge(&self, bytes: impl Into<Bytes>) {
         let Bytes(bytes) = bytes.into();
         let held = self.held.take(bytes);
         self.give_up(held);
         if bytes > held {
-            self.charged.uncharge(Bytes(bytes - held));
+            self.charged.raw().uncharge(Bytes(bytes - held));
         }
     }
 }

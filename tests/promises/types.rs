@@ -12,8 +12,8 @@ use memcg::expert::Verdict;
 use memcg::{
     BuildError, Bytes, Charge, ChargeError, ChargeFuture, ChargeSet, Checkpoint, Counter, Counts, CreateError,
     Diagnosis, Event, EventFuture, Events, FlusherError, Group, GroupCounter, GroupId, Grouped, Item, Limit,
-    LimitError, Limits, MergeError, NameError, OfflineError, OnExhausted, OomPolicy, OverLimitError, PageCounter,
-    ParseOnExhaustedError, PeakWindow, Registration, Runtime, RuntimeBuilder, Snapshot, SnapshotRow, SplitError, Stat,
+    LimitError, Limits, MergeError, NameError, OfflineError, OnFull, OomPolicy, OverLimitError, PageCounter,
+    ParseOnFullError, PeakWindow, Registration, Runtime, RuntimeBuilder, Snapshot, SnapshotRow, SplitError, Stat,
     Stats, Unit,
 };
 
@@ -65,9 +65,9 @@ const _: () = {
     send::<Registration>();
     shared::<Diagnosis>();
     plain::<Event>();
-    plain::<OnExhausted>();
+    plain::<OnFull>();
     plain::<OomPolicy>();
-    error::<ParseOnExhaustedError>();
+    error::<ParseOnFullError>();
     // Whatever is refused can be reported from any thread.
     error::<ChargeError>();
     error::<OverLimitError>();

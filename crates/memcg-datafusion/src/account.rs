@@ -4,7 +4,9 @@
 use std::sync::{Arc, OnceLock};
 
 use datafusion_execution::memory_pool::MemoryConsumer;
-use memcg::{Bytes, ChargeError, CreateError, Group, GroupName, GroupScope, Limits, Priority, RawCover, Registration};
+use memcg::{
+    Bytes, ChargeError, CreateError, Group, GroupName, GroupScope, Limits, OnFull, Priority, RawCover, Registration,
+};
 
 use crate::config::PoolConfig;
 use crate::consumer::{Kind, Part, SORTER, is_as_it_says};
@@ -44,14 +46,14 @@ impl Account {
     /// the calls below.
     #[inline]
     pub(crate) fn charge_if_room(&self, bytes: u64) -> bool {
-        self.cover.is_none() && self.group.charge_raw_if_room(Bytes(bytes))
+        self.cover.is_none() && self.group.raw().try_charge_with(Bytes(bytes), OnFull::IfRoom).is_ok()
     }
 
     /// Charges, and never waits.
     #[inline]
     pub(crate) fn try_charge_now(&self, bytes: u64) -> Result<(), ChargeError> {
         match &self.cover {
-            None => self.group.try_charge_raw_now(Bytes(bytes)),
+            None => self.group.raw().try_charge_with(Bytes(bytes), OnFull::Now),
             Some(cover) => cover.try_charge_now(Bytes(bytes)),
         }
     }
@@ -60,7 +62,7 @@ impl Account {
     #[inline]
     pub(crate) fn try_charge_or_start(&self, bytes: u64) -> Result<(), ChargeError> {
         match &self.cover {
-            None => self.group.try_charge_raw_or_start(Bytes(bytes)),
+            None => self.group.raw().try_charge_with(Bytes(bytes), OnFull::Start),
             Some(cover) => cover.try_charge_or_start(Bytes(bytes)),
         }
     }
@@ -68,7 +70,7 @@ impl Account {
     #[inline]
     pub(crate) fn charge(&self, bytes: u64) {
         match &self.cover {
-            None => self.group.charge_raw(Bytes(bytes)),
+            None => self.group.raw().force_charge(Bytes(bytes)),
             Some(cover) => cover.charge(Bytes(bytes)),
         };
     }
@@ -76,7 +78,7 @@ impl Account {
     #[inline]
     pub(crate) fn uncharge(&self, bytes: u64) {
         match &self.cover {
-            None => self.group.uncharge(Bytes(bytes)),
+            None => self.group.raw().uncharge(Bytes(bytes)),
             Some(cover) => cover.uncharge(Bytes(bytes)),
         }
     }

@@ -18,7 +18,7 @@ use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::Stream;
 use futures::task::AtomicWaker;
-use memcg::Bytes;
+use memcg::{Bytes, OnFull};
 
 use crate::ended::Life;
 use crate::pool::failed;
@@ -209,8 +209,8 @@ impl InGroupStream {
             return Ok(());
         }
         scope.group().flush();
-        match scope.group().try_charge_raw_now(Bytes(1)) {
-            Ok(()) => scope.group().uncharge(Bytes(1)),
+        match scope.group().raw().try_charge_with(Bytes(1), OnFull::Now) {
+            Ok(()) => scope.group().raw().uncharge(Bytes(1)),
             Err(error) => return failed("query", &error),
         }
         Ok(())

@@ -408,7 +408,7 @@ impl MemoryPool for GroupPool {
     #[inline]
     fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
         match self.quick.of(reservation.consumer()) {
-            Some(group) if reservation.size() > 0 => group.uncharge(shrink),
+            Some(group) if reservation.size() > 0 => group.raw().uncharge(shrink),
             _ => self.shrink_by_kind(reservation, shrink as u64),
         }
     }

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use memcg::{Bytes, Charge, ChargeError, ChargeFuture, Group, GroupScope};
+use memcg::{Bytes, Charge, ChargeError, ChargeFuture, Group, GroupScope, OnFull};
 
 use crate::ledger::{Ledger, Promise};
 use crate::protocol::Protocol;
@@ -174,7 +174,7 @@ impl Account {
             let charge = self.charge_beyond(due, promise.as_ref())?;
             self.add_for_request(charge, due);
         } else {
-            match self.group.charge_if_room(Bytes(due)) {
+            match self.group.try_charge_with(Bytes(due), OnFull::IfRoom).ok() {
                 Some(charge) => self.add_for_request(charge, due),
                 None => return Ok(Came::Waits(Due { charge: self.waits_for(due), of_request: Some(due), promise })),
             }
@@ -193,8 +193,8 @@ impl Account {
         let Some(mut beyond) = ledger.promise_beyond(unpromised) else {
             return Err(ledger.refuses(&self.group, due));
         };
-        let charge = match self.group.try_charge_now(Bytes(due)) {
-            Err(ChargeError::WouldBlock(_)) => self.group.try_charge_undelayed(Bytes(due)).map(|(charge, _)| charge),
+        let charge = match self.group.try_charge_with(Bytes(due), OnFull::Now) {
+            Err(ChargeError::WouldBlock(_)) => self.group.try_charge_with(Bytes(due), OnFull::Reclaim),
             charged => charged,
         };
         let charge = charge.map_err(|refused| refused.to_string())?;
@@ -204,7 +204,7 @@ impl Account {
 
     #[cold]
     fn comes_alone(&self, frame: u64) -> Came {
-        match self.group.charge_if_room(Bytes(frame)) {
+        match self.group.try_charge_with(Bytes(frame), OnFull::IfRoom).ok() {
             Some(charge) => Came::Alone(charge),
             None => Came::Waits(Due { charge: self.waits_for(frame), of_request: None, promise: None }),
         }

@@ -90,7 +90,7 @@ impl<T> KmemVec<T> {
     pub fn new_in(group: &Group) -> Self {
         // Here too, so that a vector without elements compiles for the same types.
         const { assert_page_aligns::<T>() };
-        let nothing = Precharge { charge: group.charge(0), tiers: Tiers::default() };
+        let nothing = Precharge { charge: group.force_charge(0), tiers: Tiers::default() };
         let mut vec = KmemVec {
             mapping: Mapping::empty(),
             kmem: nothing.account(&Placement::new()),

@@ -1,4 +1,4 @@
-use memcg::{Charge, Limits};
+use memcg::{Charge, Group, Limits};
 
 use super::{Object, assert_figures, assert_verified, charged, group, runtime};
 
@@ -27,16 +27,16 @@ fn what_a_charge_does_not_hold_is_forced_and_goes_back() {
     query.flush();
     assert_figures(&query, [250, 100, 250, 0, 150]);
     assert_eq!(query.forced(), 50);
-    assert!(query.check().is_err(), "above max");
+    assert!(query.run(Group::checkpoint).is_err(), "above max");
     object.shrink(100);
     assert_figures(&query, [150, 100, 150, 0, 50]);
-    charge.grow(30);
+    charge.force_grow(30);
     assert_figures(&query, [150, 130, 150, 0, 20]);
     charge.try_grow(40).unwrap();
     assert_figures(&query, [170, 170, 150, 0, 0]);
     object.grow(30);
     assert_figures(&query, [180, 170, 180, 0, 10]);
-    assert!(query.check().is_ok());
+    assert!(query.run(Group::checkpoint).is_ok());
     drop(charge);
     assert_eq!(query.live(), 180, "nothing was given back before");
     drop(object);
@@ -76,7 +76,7 @@ fn parts_of_a_covering_charge_cover() {
     other.merge(whole).unwrap();
     assert_eq!((other.bytes(), query.ledger().covering()), (120, 120));
     assert_figures(&query, [120, 120, 80, 0, 0]);
-    let mut empty = query.charge(0);
+    let mut empty = query.force_charge(0);
     empty.merge(other).unwrap();
     assert_eq!((empty.bytes(), query.ledger().covering()), (120, 120));
     assert_eq!(empty.shrink(100), 100);

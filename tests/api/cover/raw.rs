@@ -57,8 +57,8 @@ fn groups_below_pay_for_the_group_of_the_cover() {
     assert_eq!((sorts.live(), joins.live(), tenant.peak()), (30, 90, 150));
     drop((sorter, joiner));
     assert_figures(&query, [260, 120, 140, 0, 140]);
-    sorts.uncharge(30);
-    joins.uncharge(90);
+    sorts.raw().uncharge(30);
+    joins.raw().uncharge(90);
     assert_figures(&query, [140, 0, 140, 0, 140]);
     drop((cover, object));
     assert_eq!((query.live(), runtime.root().live()), (0, 0));
@@ -115,9 +115,9 @@ fn unpaid_bytes_count_against_the_limit() {
     assert_eq!(query.live(), 8 * MIB as u64, "each passes a step");
     let refused = cover.try_charge_now(9 * MIB).unwrap_err();
     assert!(refused.to_string().starts_with("/q refused 1 MiB for /q"), "{refused}");
-    assert!(query.check().is_err());
+    assert!(query.run(Group::checkpoint).is_err());
     theirs.try_charge_now(4 * MIB).unwrap();
-    assert!(other.check().is_ok());
+    assert!(other.run(Group::checkpoint).is_ok());
     drop(batches);
     assert_eq!(query.live(), 0, "each passes a step");
     cover.try_charge_now(4 * MIB).unwrap();
@@ -142,7 +142,7 @@ fn after_the_last_cover_each_free_is_found_at_once() {
     drop(first);
     drop(two);
     assert_eq!(query.live(), 100, "30 without a guard, and 70 unpaid");
-    query.uncharge(Bytes(30));
+    query.raw().uncharge(Bytes(30));
     assert_eq!(query.live(), 70);
     drop(second);
     assert_eq!((query.live(), runtime.root().live()), (0, 0));

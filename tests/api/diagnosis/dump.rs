@@ -1,6 +1,6 @@
 //! All that there is to say of a subtree, for a log.
 
-use memcg::Bytes;
+use memcg::{Bytes, OnFull};
 use std::time::Duration;
 
 use super::{MIB, assert_empty, build, charge, create, in_line, kinds, limited};
@@ -76,7 +76,7 @@ fn while_others_charge() {
                     let child = create(&group, &number.to_string());
                     scope.spawn(move || {
                         for _ in 0..2_000 {
-                            drop(child.charge_timeout(600_000, Duration::from_millis(1)));
+                            drop(child.try_charge_with(600_000, OnFull::Wait(Duration::from_millis(1))));
                         }
                     })
                 })

@@ -18,7 +18,7 @@ pub(crate) use crate::support::waiters::{Polled, WATCHDOG, block_on, join, until
 /// The path of the group that is above its max.
 #[track_caller]
 pub(crate) fn refused_by(group: &Group) -> String {
-    match group.check() {
+    match group.run(Group::checkpoint) {
         Err(ChargeError::Limit(refusal)) => {
             assert_eq!((refusal.requester(), refusal.requested()), (group, 0));
             refusal.group().path()

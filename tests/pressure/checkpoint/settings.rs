@@ -1,6 +1,6 @@
 //! Limits that move, and limits that only count.
 
-use memcg::Bytes;
+use memcg::{Bytes, Group};
 
 use super::{KIB, assert_empty, build, create, kinds, limited, refused_by};
 
@@ -9,25 +9,25 @@ fn a_max_that_moves() {
     for builder in kinds() {
         let runtime = build(builder);
         let query = create(&runtime.root(), "query");
-        let mut held = query.charge(Bytes(10 * KIB));
-        assert!(query.check().is_ok());
+        let mut held = query.force_charge(Bytes(10 * KIB));
+        assert!(query.run(Group::checkpoint).is_ok());
         query.set_max(Bytes(5 * KIB)).unwrap();
         assert_eq!(refused_by(&query), "/query");
         query.set_max(Bytes(10 * KIB)).unwrap();
-        assert!(query.check().is_ok());
+        assert!(query.run(Group::checkpoint).is_ok());
         query.set_max(Bytes(9 * KIB)).unwrap();
         assert_eq!(refused_by(&query), "/query");
         held.shrink(Bytes(KIB));
-        assert!(query.check().is_ok());
+        assert!(query.run(Group::checkpoint).is_ok());
         // A percentage follows the max above.
         let part = query.create("part", memcg::Limits::new().max("50%".parse::<memcg::Limit>().unwrap())).unwrap();
-        let taken = part.charge(Bytes(4 * KIB));
+        let taken = part.force_charge(Bytes(4 * KIB));
         held.shrink(Bytes(4 * KIB));
-        assert!(part.check().is_ok());
+        assert!(part.run(Group::checkpoint).is_ok());
         query.set_max(Bytes(7 * KIB)).unwrap();
         query.set_max(Bytes(9 * KIB)).unwrap();
         held.shrink(Bytes(2 * KIB));
-        assert!(part.check().is_ok());
+        assert!(part.run(Group::checkpoint).is_ok());
         query.set_max(Bytes(7 * KIB)).unwrap();
         assert_eq!(refused_by(&part), "/query/part");
         drop((taken, held, part, query));
@@ -42,12 +42,12 @@ fn limits_that_only_count() {
         let runtime = build(builder);
         let query = limited(&runtime.root(), "query", KIB);
         query.set_observe_only(true);
-        let held = query.charge(Bytes(2 * KIB));
-        assert!(query.check().is_ok());
+        let held = query.force_charge(Bytes(2 * KIB));
+        assert!(query.run(Group::checkpoint).is_ok());
         query.set_observe_only(false);
         assert_eq!(refused_by(&query), "/query");
         query.set_observe_only(true);
-        assert!(query.check().is_ok());
+        assert!(query.run(Group::checkpoint).is_ok());
         drop((held, query));
         assert_empty(&runtime);
     }

@@ -24,7 +24,7 @@ fn the_victim_is_told_and_its_neighbour_goes_on() {
         let inner = create(&hog, "inner");
         let _hooks = [&hog, &part, &query].map(|group| group.on_cancel(|_| {}));
         let small = charge(&query, 10 * KIB);
-        let held = inner.charge(Bytes(2 * MIB));
+        let held = inner.force_charge(Bytes(2 * MIB));
         let neighbour = thread::spawn({
             let query = query.clone();
             move || query.run(Group::checkpoint)
@@ -40,7 +40,7 @@ fn the_victim_is_told_and_its_neighbour_goes_on() {
         }
         drop(held);
         join(neighbour).expect("the hog has given its memory back");
-        assert!([&hog, &inner, &query, &domain].iter().all(|group| group.check().is_ok()), "it is over");
+        assert!([&hog, &inner, &query, &domain].iter().all(|group| group.run(Group::checkpoint).is_ok()), "it is over");
         drop((small, inner, hog, part, query, domain, _hooks));
         assert_empty(&runtime);
     }
@@ -54,11 +54,11 @@ fn the_hog_asks_first() {
         let [hog, query] = ["hog", "query"].map(|name| create(&domain, name));
         let hooks = [&hog, &query].map(|group| group.on_cancel(|_| {}));
         let small = charge(&query, 10 * KIB);
-        let held = hog.charge(Bytes(2 * MIB));
-        let error = hog.check().unwrap_err();
+        let held = hog.force_charge(Bytes(2 * MIB));
+        let error = hog.run(Group::checkpoint).unwrap_err();
         assert!(matches!(&error, ChargeError::Cancelled { group, .. } if *group == hog), "{error}");
         drop(held);
-        assert!(hog.check().is_ok() && query.check().is_ok());
+        assert!(hog.run(Group::checkpoint).is_ok() && query.run(Group::checkpoint).is_ok());
         drop((error, small, hooks, hog, query, domain));
         assert_empty(&runtime);
     }
@@ -76,11 +76,11 @@ fn chosen_for_a_charge() {
             let query = query.clone();
             move || query.try_charge(Bytes(100 * KIB)).map(drop)
         });
-        until("it is cancelled", || hog.check().is_err());
-        assert!(query.check().is_ok() && domain.check().is_ok(), "only the victim");
+        until("it is cancelled", || hog.run(Group::checkpoint).is_err());
+        assert!(query.run(Group::checkpoint).is_ok() && domain.run(Group::checkpoint).is_ok(), "only the victim");
         drop(held);
         join(charger).expect("room");
-        assert!(hog.check().is_ok());
+        assert!(hog.run(Group::checkpoint).is_ok());
         drop((hook, hog, query, domain));
         assert_empty(&runtime);
     }
@@ -97,11 +97,11 @@ fn a_victim_that_gives_nothing() {
             let told = std::sync::Arc::clone(&told);
             move |_| told.store(true, Ordering::SeqCst)
         });
-        let held = hog.charge(Bytes(2 * MIB));
-        assert!(matches!(query.check(), Err(ChargeError::Limit(refusal)) if refusal.group() == &domain));
+        let held = hog.force_charge(Bytes(2 * MIB));
+        assert!(matches!(query.run(Group::checkpoint), Err(ChargeError::Limit(refusal)) if refusal.group() == &domain));
         assert!(told.load(Ordering::SeqCst));
         domain.set_max(Bytes(4 * MIB)).unwrap();
-        until("the victim is forgotten", || hog.check().is_ok());
+        until("the victim is forgotten", || hog.run(Group::checkpoint).is_ok());
         drop((held, hook, hog, query, domain));
         assert_empty(&runtime);
     }
