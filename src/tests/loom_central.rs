@@ -143,7 +143,7 @@ fn loom_central_opening_vs_forced() {
     model_without_pair(|| {
         let (_runtime, queue, stock) = queue(4);
         let held = queue.try_charge(1).unwrap();
-        let forced = race((stock.clone(), held), give_back, || queue.charge(6)).1;
+        let forced = race((stock.clone(), held), give_back, || queue.force_charge(6)).1;
         assert_eq!((queue.usage(), queue.stocked_bound()), (6, 0), "credit above max");
         assert!(stock.charge_if_room(1).is_none(), "above max");
         drop(forced);

@@ -94,7 +94,7 @@ fn loom_last_covered_free_vs_handle_drop() {
         let gives_up = |(gone, charge): (Group, Charge)| {
             gone.flush();
             let (_, bytes) = charge.into_raw();
-            gone.uncharge(crate::Bytes(bytes));
+            gone.raw().uncharge(crate::Bytes(bytes));
             drop(gone);
         };
         race((gone, charge), gives_up, || free(goes, 1));
@@ -161,7 +161,7 @@ fn loom_ledger_vs_next_cover() {
         let (_runtime, group) = with_group(bare(), "g");
         let (charge, stays) = beyond_its_charge(&group);
         // Charged before: a charge runs a fence.
-        let next = beside((charge, group.charge(1)), |(charge, next)| {
+        let next = beside((charge, group.force_charge(1)), |(charge, next)| {
             drop(charge);
             next.cover(|| {});
             next

@@ -16,7 +16,7 @@ fn loom_offline_vs_charge_without_guard() {
                 gone.raw().try_charge(1).expect_err("the group is offline");
             }
             if first.is_ok() {
-                gone.uncharge(1);
+                gone.raw().uncharge(1);
             }
         };
         race(gone.clone(), charge, || end(gone));
@@ -35,7 +35,7 @@ fn loom_uncharge_without_guard_vs_guard() {
         let guard = gone.try_charge(1).unwrap();
         gone.offline().unwrap();
         let wrong = beside(gone, |gone| {
-            gone.uncharge(1);
+            gone.raw().uncharge(1);
             drop(gone);
         });
         let next = group(&runtime.root(), "next");
@@ -57,7 +57,7 @@ fn loom_uncharge_without_guard_vs_handle_drop() {
         let guard = gone.try_charge(1).unwrap();
         gone.offline().unwrap();
         let wrong = |gone: Group| {
-            gone.uncharge(1);
+            gone.raw().uncharge(1);
             drop(gone);
         };
         race(gone.clone(), wrong, || drop(gone));
@@ -78,8 +78,8 @@ fn loom_hit_without_guard_vs_claim() {
         gone.raw().try_charge(1).unwrap();
         // The first finds no cell and misses. The second hits, and takes what the guard holds.
         let wrong = |gone: Group| {
-            gone.uncharge(1);
-            gone.uncharge(1);
+            gone.raw().uncharge(1);
+            gone.raw().uncharge(1);
             drop(gone);
         };
         race(gone.clone(), wrong, || {
@@ -102,7 +102,7 @@ fn loom_keep_vs_handle_by_id() {
         let id = gone.id();
         let guard = gone.try_charge(1).unwrap();
         gone.offline().unwrap();
-        gone.uncharge(1);
+        gone.raw().uncharge(1);
         let dropper = beside(gone, drop);
         let found = runtime.find(id).expect("the guard keeps it");
         let between = found.first().state().is_claimed();

@@ -146,7 +146,7 @@ fn loom_waiter_moves_to_a_cache() {
         let _registration = cache.register_reclaimer(kept, Priority::NORMAL);
         let future = waiting(&tenant, 1, Waker::noop());
         // The tenant has room once the other thread is done, the root has none.
-        let more = root.charge(1);
+        let more = root.force_charge(1);
         let charge = race(held, drop, || block_on(future).unwrap()).1;
         assert_eq!((tenant.usage(), root.usage(), root.waiting_count()), (1, 2, 0));
         drop((charge, more));
@@ -162,7 +162,7 @@ fn loom_waiter_moves_and_leaves_with_the_group() {
         let held = group(&root, "other").try_charge(1).unwrap();
         let future = waiting(&gone, 1, Waker::noop());
         // The group itself has no room for the waiter any more: once the root has, the waiter goes into line there.
-        let more = gone.charge(1);
+        let more = gone.force_charge(1);
         let other = beside(held, drop);
         drop((future, more));
         in_one_go(|| end(gone));
