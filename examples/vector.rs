@@ -22,7 +22,7 @@ struct ChargedVec<T> {
 impl<T> ChargedVec<T> {
     /// Makes an empty vector, which takes no memory.
     fn new_in(group: &Group) -> Self {
-        Self { items: Vec::new(), charge: group.charge(0) }
+        Self { items: Vec::new(), charge: group.force_charge(0) }
     }
 
     fn push(&mut self, value: T) -> Result<(), PushError<T>> {
@@ -60,7 +60,7 @@ impl<T> ChargedVec<T> {
     fn settle(&mut self) {
         let Bytes(has) = Bytes::from(self.items.capacity() * size_of::<T>());
         let charged = self.charge.bytes();
-        self.charge.grow(Bytes(has.saturating_sub(charged)));
+        self.charge.force_grow(Bytes(has.saturating_sub(charged)));
         self.charge.shrink(Bytes(charged.saturating_sub(has)));
     }
 }

@@ -35,7 +35,7 @@ impl fmt::Display for CounterId {
 ///
 /// let machine = PageCounter::root(CounterConfig::new().max(100));
 /// let job = machine.child();
-/// job.charge(98);
+/// job.force_charge(98);
 /// let refused = job.try_charge(5).unwrap_err();
 /// let (machine, job) = (machine.id(), job.id());
 /// assert_eq!(
@@ -134,7 +134,7 @@ impl fmt::Display for Why<'_> {
 /// use memcg::{CounterConfig, PageCounter};
 ///
 /// let job = PageCounter::root(CounterConfig::new());
-/// job.charge(60);
+/// job.force_charge(60);
 /// let busy = job.set_max(50).unwrap_err();
 /// assert_eq!(busy.to_string(), format!("{} is busy: usage 60 is 10 above the new max 50; uncharge there", job.id()));
 /// ```

@@ -23,7 +23,7 @@
 //! | build a tree | [`Runtime`], [`RuntimeBuilder`]; [`Group`], [`GroupScope`] for one query or request; [`GroupName`], [`GroupId`] |
 //! | say what a group may hold | [`Limits`], [`Limit`], [`Percent`], [`Bytes`] |
 //! | say whose work runs | [`Group::run`], [`Group::enter`] ([`EnterGuard`]); [`InGroup`] for futures ([`Grouped`]); [`Group::checkpoint`] stops it ([`Checkpoint`]) |
-//! | charge | [`Charge`]; [`ChargeFuture`] waits in async code; [`Counter`] for counters beside memory; [`OnExhausted`] |
+//! | charge | [`Charge`]; [`ChargeFuture`] waits in async code; [`Counter`] for counters beside memory; [`OnFull`]; [`RawCharges`] keep no guard |
 //! | learn why not | [`ChargeError`], [`OverLimitError`] |
 //! | give memory back under pressure | [`Reclaim`], [`ReclaimContext`], [`Priority`], [`Later`], [`ReclaimReport`]; [`OomPolicy`], [`Cancel`] |
 //! | be told | [`Events`], [`Event`], [`EventFuture`], [`Happened`]; a [`Registration`] keeps what is registered; [`Incident`] is one of the last refusals and victims |
@@ -37,13 +37,13 @@
 //!
 //! An amount is a `usize` or a literal, or `Bytes(n)` for a `u64`; figures are `u64`. A [`PageCounter`] takes `u64`.
 //!
-//! A charge that does not fit has memory reclaimed, is refused, waits ([`Group::charge_timeout`],
-//! [`Group::charge_async`]), or has another group cancelled. A charge above a high is delayed ([`Group::set_high`]).
+//! A charge that does not fit has memory reclaimed, is refused, waits ([`Group::charge_async`]), or has another group
+//! cancelled: [`Group::try_charge_with`] says which. A charge above a high is delayed ([`Group::set_high`]).
 //! [`docs`] says how the crate works, what is exact and what it does not do.
 //!
 //! # Features
 //!
-//! * `serde`: [`Limits`], [`Limit`], [`Bytes`], [`OnExhausted`] and [`OomPolicy`] as text in a configuration file;
+//! * `serde`: [`Limits`], [`Limit`], [`Bytes`], [`OnFull`] and [`OomPolicy`] as text in a configuration file;
 //!   tables and figures for any format.
 //! * `tracing`: an event for each object that a pool hands out (`memcg::pool`), and for each drain of threads' credit
 //!   (`memcg::drain`).
@@ -88,11 +88,10 @@ pub use error::{CounterChargeError, CounterId, CounterLimitError};
 pub use group::{
     CentralStock, Charge, ChargeError, ChargeFuture, Checkpoint, ContradictionError, Counter, CounterRow, CreateError,
     EnterGuard, EventFuture, Events, Group, GroupCounter, GroupId, GroupPressure, GroupScope, Grouped, InGroup, Ledger,
-    LimitError, Limits, MergeError, NameError, OfflineError, OverLimitError, PressureShare, ReclaimError, Registration,
-    Snapshot, SnapshotRow, SplitError,
+    LimitError, Limits, MergeError, NameError, OfflineError, OnFull, OverLimitError, ParseOnFullError, PressureShare,
+    RawCharges, ReclaimError, Registration, Snapshot, SnapshotRow, SplitError,
 };
 pub use page_counter::{Counts, PageCounter, PeakWindow};
-pub use pressure::exhausted::{OnExhausted, ParseOnExhaustedError};
 pub use reclaim::report::ReclaimReport;
 pub use runtime::counters::NewCounter;
 pub use runtime::{BuildError, FlusherError, Runtime, RuntimeBuilder};

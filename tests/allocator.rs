@@ -56,7 +56,7 @@ fn charge(tenant: usize, size: usize) -> usize {
     }
     call(|nested| {
         NESTED[0].fetch_add(nested.into(), Ordering::Relaxed);
-        counter.charge(size as u64);
+        counter.force_charge(size as u64);
     });
     CHARGED.fetch_add(size as i64, Ordering::Relaxed);
     size
@@ -180,7 +180,7 @@ fn administer(random: u64) {
     match random % 16 {
         0..6 => {
             let child = call(|_| tenant.child());
-            call(|_| child.charge(random % 10_000));
+            call(|_| child.force_charge(random % 10_000));
             // A chain, dropped with what it holds.
             let leaf = call(|_| child.child());
             let _ = call(|_| leaf.try_charge(random % 5_000));

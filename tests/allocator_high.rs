@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::sync::OnceLock;
 
 use memcg::expert::FixedBatch;
-use memcg::{Bytes, Group, Limits, Runtime};
+use memcg::{Bytes, Group, Limits, OnFull, Runtime};
 
 /// Charges what a thread allocates while it says so.
 struct Charging;
@@ -46,16 +46,16 @@ fn an_allocators_charge_does_not_take_the_delay() {
     assert!(GROUP.set(top.clone()).is_ok());
     // A first charge opens a stock. The runtime's list of these doubles now and then, under a lock.
     let groups: Vec<Group> = (0..20_u64).map(|number| top.create(number, Limits::new()).expect("a name")).collect();
-    let held = top.charge(4 << 20);
+    let held = top.force_charge(4 << 20);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut nested = 0;
             for group in &groups {
                 CHARGED.set(Some(0));
-                let charged = group.try_charge_undelayed(1 << 20);
+                let charged = group.try_charge_with(1 << 20, OnFull::Reclaim);
                 let inside = CHARGED.take().expect("set above");
-                let (charge, delay) = charged.expect("no max");
-                assert!(!delay.is_zero(), "{inside} allocations inside");
+                let charge = charged.expect("no max");
+                assert!(!group.high_delay(1 << 20).is_zero(), "{inside} allocations inside");
                 drop(charge);
                 nested += inside;
             }

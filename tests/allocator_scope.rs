@@ -49,8 +49,8 @@ fn a_scope_allocates_what_its_group_must() {
     // One that stays: the tenant's list of children, the tables and this thread's slots are made.
     let _stays = scope(&tenant, GroupName::Number(u64::MAX));
     let one_charge = |group: &Group| {
-        group.try_charge_raw(100).expect("no limit");
-        group.uncharge(100);
+        group.raw().try_charge(100).expect("no limit");
+        group.raw().uncharge(100);
     };
     let life = |name: GroupName<'_>| one_charge(&scope(&tenant, name));
     (0..1_000).for_each(|number| life(GroupName::Number(number)));

@@ -5,7 +5,7 @@
 
 use std::hint::black_box;
 
-use memcg::{Bytes, CentralStock, Group, Limit};
+use memcg::{Bytes, CentralStock, Group, Limit, OnFull};
 
 use super::group::{SIZE, TOUCHES, below, runtime};
 use crate::common::rows::Rows;
@@ -40,7 +40,7 @@ fn near(depth: usize, threads: usize, pair: impl Fn(&Group, &CentralStock) + Cop
 
 #[inline(always)]
 fn walk(group: &Group, _: &CentralStock) {
-    drop(group.charge_if_room(Bytes(black_box(SIZE))).expect("far more fit"));
+    drop(group.try_charge_with(Bytes(black_box(SIZE)), OnFull::IfRoom).expect("far more fit"));
 }
 
 #[inline(always)]

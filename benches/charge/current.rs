@@ -18,8 +18,8 @@ pub(crate) fn rows(rows: &mut Rows) {
     let id = |name: &str| format!("charge/current/{name}/threads1");
     rows.wall(&id("raw_pair"), || {
         in_turns(|group, _| {
-            group.try_charge_raw(Bytes(black_box(SIZE))).expect("no limit is set");
-            group.uncharge(Bytes(black_box(SIZE)));
+            group.raw().try_charge(Bytes(black_box(SIZE))).expect("no limit is set");
+            group.raw().uncharge(Bytes(black_box(SIZE)));
         })
     });
     rows.wall(&id("bare_poll"), || polls(|_| Box::pin(never())));
@@ -73,7 +73,7 @@ fn checkpoints(above: Option<&'static str>) -> Team {
         let [group, _] = two(&runtime);
         let _excess = above.map(|name| {
             let limits = Limits::new().max(Limit::Bytes(0));
-            runtime.root().create(name, limits).expect("a name that is free").charge(Bytes(SIZE))
+            runtime.root().create(name, limits).expect("a name that is free").force_charge(Bytes(SIZE))
         });
         group
             .run(|| station.serve(|times| (0..times).for_each(|_| Group::checkpoint().expect("it is within its max"))));

@@ -21,14 +21,14 @@ pub(crate) fn rows(rows: &mut Rows) {
 fn forced(above: bool, depth: usize) -> Team {
     // The default stock, which the first charges close: what a service has whose tree is full.
     let (runtime, leaf) = below(runtime(above), depth);
-    let held = runtime.root().charge(Bytes(SIZE));
+    let held = runtime.root().force_charge(Bytes(SIZE));
     if above {
         runtime.root().set_max(Limit::Bytes(SIZE)).expect("a number");
     }
     Team::new(1, move |station| {
         let _kept = (&runtime, &held);
         let leaf = leaf.clone();
-        let pairs = |times| (0..times).for_each(|_| drop(leaf.charge(Bytes(black_box(SIZE)))));
+        let pairs = |times| (0..times).for_each(|_| drop(leaf.force_charge(Bytes(black_box(SIZE)))));
         pairs(super::group::TOUCHES);
         station.serve(pairs);
     })

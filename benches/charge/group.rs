@@ -4,7 +4,7 @@
 
 use std::hint::black_box;
 
-use memcg::{Bytes, Group, Limit, Limits, Runtime};
+use memcg::{Bytes, Group, Limit, Limits, OnFull, Runtime};
 
 use crate::common::rows::Rows;
 use crate::common::team::Team;
@@ -63,7 +63,9 @@ fn now(stock: bool) -> Team {
         let _kept = &runtime;
         let leaf = leaf.clone();
         let pairs = |times| {
-            (0..times).for_each(|_| drop(leaf.try_charge_now(Bytes(black_box(SIZE))).expect("no limit is set")));
+            (0..times).for_each(|_| {
+                drop(leaf.try_charge_with(Bytes(black_box(SIZE)), OnFull::Now).expect("no limit is set"))
+            });
         };
         pairs(TOUCHES);
         station.serve(pairs);
@@ -74,13 +76,15 @@ fn now(stock: bool) -> Team {
 fn refused_now() -> Team {
     let (runtime, leaf) = below(runtime(false), 4);
     let root = runtime.root();
-    let held = root.charge(Bytes(SIZE));
+    let held = root.force_charge(Bytes(SIZE));
     root.set_max(Limit::Bytes(SIZE)).expect("a number");
     Team::new(1, move |station| {
         let _kept = (&runtime, &held);
         let leaf = leaf.clone();
         station.serve(|times| {
-            (0..times).for_each(|_| drop(leaf.try_charge_now(Bytes(black_box(SIZE))).expect_err("the root is full")));
+            (0..times).for_each(|_| {
+                drop(leaf.try_charge_with(Bytes(black_box(SIZE)), OnFull::Now).expect_err("the root is full"))
+            });
         });
     })
 }

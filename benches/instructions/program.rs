@@ -167,14 +167,14 @@ pub(crate) fn memcg_probe_group_uncharge(charge: Charge) {
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) fn memcg_probe_raw_charge(group: &Group, n: u64) -> Result<(), ChargeError> {
-    group.try_charge_raw(Bytes(n))
+    group.raw().try_charge(Bytes(n))
 }
 
 /// Its end.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) fn memcg_probe_raw_uncharge(group: &Group, n: u64) {
-    group.uncharge(Bytes(n));
+    group.raw().uncharge(Bytes(n));
 }
 
 /// A charge of two counters in another crate.
@@ -199,11 +199,11 @@ pub(crate) trait Pool {
 
 impl Pool for Group {
     fn try_grow(&self, bytes: usize) -> Result<(), ChargeError> {
-        self.try_charge_raw(Bytes(bytes as u64))
+        self.raw().try_charge(Bytes(bytes as u64))
     }
 
     fn shrink(&self, bytes: usize) {
-        self.uncharge(Bytes(bytes as u64));
+        self.raw().uncharge(Bytes(bytes as u64));
     }
 }
 
@@ -274,8 +274,8 @@ pub(crate) fn memcg_probe_group_pairs(group: &Group, pairs: u64) {
 pub(crate) fn memcg_probe_raw_pairs(group: &Group, pairs: u64) {
     for _ in 0..pairs {
         let n = black_box(1);
-        group.try_charge_raw(n).expect("no limit is set");
-        group.uncharge(n);
+        group.raw().try_charge(n).expect("no limit is set");
+        group.raw().uncharge(n);
     }
 }
 

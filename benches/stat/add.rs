@@ -94,7 +94,7 @@ fn registered() -> Team {
 fn guard() -> Team {
     let library = chain(DEPTH);
     Team::new(1, move |station| {
-        let charge = last(&library).charge(64);
+        let charge = last(&library).force_charge(64);
         let adds = |times| (0..times).for_each(|_| charge.stat_add(ITEM.stat(), black_box(1)));
         adds(TOUCHES);
         station.serve(adds);

@@ -4,7 +4,7 @@
 
 use std::hint::black_box;
 
-use memcg::{Bytes, Limit, Limits, Runtime};
+use memcg::{Bytes, Limit, Limits, OnFull, Runtime};
 
 use crate::common::rows::Rows;
 use crate::common::team::Team;
@@ -40,11 +40,13 @@ fn team(row: Row) -> Team {
             let limits = if depth + 1 < DEPTH || row == Row::Unset { limits } else { limits.high(Limit::Bytes(HIGH)) };
             above.create("below", limits).expect("a free name in a group that is")
         });
-        let _held = (row == Row::Over).then(|| leaf.charge(Bytes(HIGH)));
+        let _held = (row == Row::Over).then(|| leaf.force_charge(Bytes(HIGH)));
         let pairs = |times| {
             for _ in 0..times {
                 if row == Row::Over {
-                    drop(leaf.try_charge_undelayed(Bytes(black_box(SIZE))).expect("high refuses no charge"));
+                    drop(
+                        leaf.try_charge_with(Bytes(black_box(SIZE)), OnFull::Reclaim).expect("high refuses no charge"),
+                    );
                 } else {
                     drop(leaf.try_charge(Bytes(black_box(SIZE))).expect("no limit is set"));
                 }

@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use memcg::{Bytes, Group, Limit, Limits, Runtime};
+use memcg::{Bytes, Group, Limit, Limits, OnFull, Runtime};
 
 use crate::common::rows::Rows;
 use crate::common::team::Team;
@@ -41,7 +41,11 @@ fn handover() -> Team {
         let group = group.clone();
         station.serve(|iters| {
             for _ in 0..iters {
-                drop(group.charge_timeout(Bytes(black_box(SIZE)), WITHIN).expect("the other gives it back"));
+                drop(
+                    group
+                        .try_charge_with(Bytes(black_box(SIZE)), OnFull::Wait(WITHIN))
+                        .expect("the other gives it back"),
+                );
             }
         });
     })

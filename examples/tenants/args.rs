@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{ArgAction, CommandFactory, Parser, ValueEnum};
-use memcg::{Bytes, Limit, OnExhausted};
+use memcg::{Bytes, Limit, OnFull};
 use memcg_report::terminal;
 
 use crate::form::Form;
@@ -313,7 +313,7 @@ fn budget(text: &str) -> Result<Bytes, String> {
 /// As configurations write it, without the word before it.
 fn wait(text: &str) -> Result<Duration, String> {
     match format!("wait({text})").parse() {
-        Ok(OnExhausted::Wait(time)) => Ok(time),
+        Ok(OnFull::Wait(time)) => Ok(time),
         Ok(_) => Err("expected a time, as 20ms".to_string()),
         Err(error) => Err(format!("expected a time, as 20ms: {error}")),
     }

@@ -8,7 +8,7 @@ use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use memcg::{Bytes, Charge, ChargeError, Group};
+use memcg::{Bytes, Charge, ChargeError, Group, OnFull};
 use thiserror::Error;
 
 use crate::entry::{Block, Entry, footprint, scramble};
@@ -205,9 +205,9 @@ impl Cache {
     }
 
     fn charge(&mut self, bytes: u64) -> Option<Charge> {
-        let charged = self.group.try_charge_undelayed(Bytes(bytes));
-        let Some((charge, delay)) = self.figures.admitted(charged) else { return self.wait(bytes) };
-        self.owed += delay;
+        let charged = self.group.try_charge_with(Bytes(bytes), OnFull::Reclaim);
+        let Some(charge) = self.figures.admitted(charged) else { return self.wait(bytes) };
+        self.owed += self.group.high_delay(Bytes(bytes));
         Some(charge)
     }
 
@@ -219,7 +219,7 @@ impl Cache {
     /// Stands in line for what was refused, where requests do.
     fn wait(&mut self, bytes: u64) -> Option<Charge> {
         let (time, start) = (self.wait?, Instant::now());
-        let charged = self.group.charge_timeout(Bytes(bytes), time);
+        let charged = self.group.try_charge_with(Bytes(bytes), OnFull::Wait(time));
         self.waits.add(start.elapsed(), matches!(charged, Err(ChargeError::TimedOut { .. })));
         self.figures.admitted(charged)
     }

@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memcg::{
-    BuildError, Bytes, CreateError, Group, Limit, LimitError, Limits, OnExhausted, Priority, Reclaim, Registration,
-    Runtime,
+    BuildError, Bytes, CreateError, Group, Limit, LimitError, Limits, OnFull, Priority, Reclaim, Registration, Runtime,
 };
 use rand::SeedableRng;
 use thiserror::Error;
@@ -140,7 +139,7 @@ impl Setup {
         Setting {
             policy: rule.policy,
             promise: rule.promise,
-            wait: (rule.policy == Policy::Waiting).then(|| OnExhausted::Wait(rule.wait).to_string()),
+            wait: (rule.policy == Policy::Waiting).then(|| OnFull::Wait(rule.wait).to_string()),
             threads,
             budget_bytes: scene.budget,
             batch_bytes: batch.as_u64(),

@@ -145,7 +145,7 @@ mod tests {
             for _ in 0..many(4_000) {
                 let group = &groups[numbers.below(groups.len() as u64) as usize];
                 match numbers.below(8) {
-                    0..3 => held.push(group.charge(Bytes(numbers.below(1 << 12)))),
+                    0..3 => held.push(group.force_charge(Bytes(numbers.below(1 << 12)))),
                     3..6 if !held.is_empty() => drop(held.swap_remove(numbers.below(held.len() as u64) as usize)),
                     6 => _ = group.set_max(Limit::Bytes(numbers.below(1 << 15))).unwrap(),
                     7 => _ = group.set_high(Limit::Bytes(numbers.below(1 << 15))).unwrap(),
@@ -176,7 +176,7 @@ mod tests {
         root.set_oom_policy(OomPolicy::Choose);
         let [hog, other] = ["hog", "other"].map(|name| root.create(name, Limits::new()).unwrap());
         let _hook = hog.on_cancel(|_| {});
-        let held = hog.charge(Bytes(200));
+        let held = hog.force_charge(Bytes(200));
         assert!(hog.run(Group::checkpoint).is_err() && is_alert(&root));
         drop(held);
         assert!(is_alert(&root), "no checkpoint has asked since");

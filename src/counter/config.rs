@@ -113,7 +113,7 @@ impl CounterConfig {
     /// # use memcg::{CounterConfig, PageCounter};
     /// let usage = |batch| {
     ///     let job = PageCounter::root(CounterConfig::new().batch(batch).adaptive(false));
-    ///     job.charge(10);
+    ///     job.force_charge(10);
     ///     job.usage()
     /// };
     /// assert_eq!((usage(0), usage(32)), (10, 32));
@@ -130,7 +130,7 @@ impl CounterConfig {
     /// # use memcg::{CounterConfig, PageCounter};
     /// let found = |audit| {
     ///     let job = PageCounter::root(CounterConfig::new().audit(audit));
-    ///     job.charge(10);
+    ///     job.force_charge(10);
     ///     job.cancel(3); // half an undo
     ///     !job.verify().is_ok()
     /// };
@@ -151,8 +151,8 @@ impl CounterConfig {
     /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().batch(64).adaptive(false).budget(128));
     /// let (first, second) = (machine.child(), machine.child());
-    /// first.charge(10);
-    /// second.charge(10); // two batches are all that may be stranded
+    /// first.force_charge(10);
+    /// second.force_charge(10); // two batches are all that may be stranded
     /// assert_eq!((machine.stocked_bound(), machine.usage()), (128, 64 + 10));
     /// ```
     pub fn budget(mut self, units: u64) -> Self {
@@ -200,7 +200,7 @@ impl CounterConfig {
     ///     let tenant = machine.child();
     ///     tenant.set_low(50);
     ///     let job = tenant.child();
-    ///     job.charge(80);
+    ///     job.force_charge(80);
     ///     job.effective_low(&machine)
     /// };
     /// assert_eq!((protected(true), protected(false)), (50, 0));

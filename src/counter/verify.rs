@@ -21,7 +21,7 @@ use crate::sync::Ordering;
 /// use memcg::{CounterConfig, PageCounter};
 ///
 /// let job = PageCounter::root(CounterConfig::new().batch(0));
-/// job.charge(10);
+/// job.force_charge(10);
 /// assert!(job.verify().is_ok());
 /// job.uncharge(12);
 /// let verdict = job.verify();
@@ -45,7 +45,7 @@ pub struct Verdict {
 /// use memcg::{CounterConfig, PageCounter};
 ///
 /// let job = PageCounter::root(CounterConfig::new().audit(true));
-/// job.charge(10);
+/// job.force_charge(10);
 /// job.cancel(3);
 /// let verdict = job.verify();
 /// let [fault] = verdict.faults() else { panic!("{verdict}") };
@@ -76,7 +76,7 @@ pub struct Fault {
 ///
 /// let machine = PageCounter::root(CounterConfig::new().batch(0));
 /// let job = machine.child();
-/// job.charge(10);
+/// job.force_charge(10);
 /// machine.cancel(10);
 /// let verdict = machine.verify();
 /// let fault = &verdict.faults()[0];

@@ -4,14 +4,16 @@ use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr;
 
-use super::at_once::charge_if_room_slow;
 use super::charge::Charge;
+use super::charge_with::charge_slow;
 use super::handle::Group;
+use super::on_full::OnFull;
 use crate::counter::central;
 use crate::counter::central_word::CentralWord;
 use crate::counter::object::Counter;
 use crate::sync::Ordering;
 use crate::thread::context;
+use crate::thread::directory::Header;
 use crate::thread::slot::Consume;
 use crate::units::Bytes;
 
@@ -24,7 +26,7 @@ use crate::units::Bytes;
 ///
 /// The credit is part of [`usage`](Group::usage) and [`stocked`](Group::stocked), not of [`live`](Group::live). No charge
 /// is refused for it: one that lacks it drains it, as all credit, and so do a lower max and a group that goes offline.
-/// A charge that never blocks ([`Group::try_charge_now`]) takes it, too, unless another thread has the tree's lock. While a
+/// A charge that never blocks ([`OnFull::Now`]) takes it, too, unless another thread has the tree's lock. While a
 /// charge waits at the group or above it, nothing is kept here. Neither is anything kept or taken where one of them is
 /// above a limit, or only [counts](Group::set_observe_only), and nothing is kept inside a reclaimer. After a charge or a
 /// limit has closed the stock, eight charges go up the tree before the next is kept.
@@ -78,11 +80,11 @@ impl Group {
 
 impl CentralStock {
     /// Charges `bytes` where this thread's stock or this one has them, or else where there is room for them at each level.
-    /// It waits for no room. As with [`Group::charge_if_room`], wakers of charges in line may run on this thread.
+    /// It waits for no room. As with [`OnFull::IfRoom`], wakers of charges in line may run on this thread.
     ///
     /// Where a part of the bytes is here, it takes that, and walks for the rest. It need not look for credit elsewhere, so
     /// `None` says nothing more. A caller that has to go on does so with [`Group::try_charge`] or [`Group::charge_async`],
-    /// which drain the credit of all, or with [`Group::try_charge_now`], which takes that of central stocks.
+    /// which drain the credit of all, or with [`OnFull::Now`], which takes that of central stocks.
     #[inline]
     pub fn charge_if_room(&self, bytes: impl Into<Bytes>) -> Option<Charge> {
         let Bytes(bytes) = bytes.into();
@@ -165,6 +167,12 @@ impl CentralStock {
     pub fn group(&self) -> &Group {
         &self.group
     }
+}
+
+#[cold]
+#[inline(never)]
+fn charge_if_room_slow(header: &'static Header, bytes: u64, missed: Consume) -> Option<Charge> {
+    charge_slow(header, bytes, missed, OnFull::IfRoom).ok().map(|bytes| Charge::new(header, bytes))
 }
 
 impl fmt::Debug for CentralStock {

@@ -7,8 +7,10 @@
 use std::fmt;
 use std::mem::ManuallyDrop;
 
+use super::charge_with::charge_slow;
 use super::error::ChargeError;
 use super::handle::Group;
+use super::on_full::OnFull;
 use crate::admission::plain::WaitFor;
 use crate::admission::steps;
 use crate::counter::handle::Handle;
@@ -23,11 +25,11 @@ use crate::units::Bytes;
 
 /// Bytes charged to a group and all its ancestors. The drop gives them back, on whatever thread it runs.
 ///
-/// A caller that has only an amount charges without a guard: [`Group::try_charge_raw`].
+/// A caller that has only an amount charges without a guard: [`Group::raw`].
 ///
 /// A charge is two words, owned, `Send + 'static`. It may outlive every handle of its group and the runtime, and its
 /// group may go offline before it. To make one costs about 1 ns and to drop one 1 ns where the thread has credit.
-/// [`group.charge(0)`](Group::charge) makes an empty one, which is never refused, to grow as its memory does.
+/// [`group.force_charge(0)`](Group::force_charge) makes an empty one, which is never refused, to grow as its memory does.
 ///
 /// ```
 /// use memcg::{Limits, Runtime};
@@ -90,26 +92,26 @@ impl Charge {
         Group::pinned(self.header.counter().first())
     }
 
-    /// Charges `bytes` more, whatever the limits say, as [`Group::charge`] does. Use it for memory that exists already.
+    /// Charges `bytes` more, whatever the limits say, as [`Group::force_charge`] does. Use it for memory that exists already.
     /// A charge holds 2^63 - 1 bytes at most: only where a bug has uncharged by amount what this charge holds could they
     /// be more, and those are given back at once.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max(100).build()?;
     /// let mut charge = runtime.root().try_charge(80)?;
-    /// charge.grow(50);
+    /// charge.force_grow(50);
     /// assert_eq!((charge.bytes(), runtime.root().forced()), (130, 30));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
-    pub fn grow(&mut self, bytes: impl Into<Bytes>) {
+    pub fn force_grow(&mut self, bytes: impl Into<Bytes>) {
         let Bytes(bytes) = bytes.into();
         // Mutation: e15-guard-lets-go-before-it-grows
         self.grown(charge_forced(self.header, bytes));
     }
 
-    /// Charges `bytes` more, as [`Group::try_charge`] does. It may block: in async code [`merge`](Self::merge) what
-    /// [`Group::charge_async`] gives.
+    /// Charges `bytes` more, as [`Group::try_charge`] does. It may block: in async code use
+    /// [`grow_async`](Self::grow_async).
     ///
     /// # Errors
     ///
@@ -133,6 +135,46 @@ impl Charge {
             _ => {}
         }
         self.grown(bytes);
+        Ok(())
+    }
+
+    /// Charges `bytes` more, as [`Group::charge_async`] does: it waits in line and blocks no thread. A future that is
+    /// dropped before it is done leaves the charge as it was. A charge of a counter beside memory does not wait: there it
+    /// is refused where [`OnFull::Reclaim`] is.
+    ///
+    /// # Errors
+    ///
+    /// [`ChargeError`]; the charge is as it was.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let runtime = memcg::Runtime::builder().max(100).build()?;
+    /// let root = runtime.root();
+    /// let held = root.try_charge(60)?;
+    /// let mut charge = root.try_charge(30)?;
+    /// let grows = tokio::spawn(async move { charge.grow_async(20).await.map(|()| charge) });
+    /// tokio::task::yield_now().await;
+    /// assert_eq!((root.waiting_count(), root.live()), (1, 90));
+    /// drop(held);
+    /// assert_eq!(grows.await??.bytes(), 50);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn grow_async(&mut self, bytes: impl Into<Bytes>) -> Result<(), ChargeError> {
+        let Bytes(bytes) = bytes.into();
+        let group = self.group();
+        // To grow by 0 bytes needs no admission, and the charge has its handle or its bytes already.
+        if bytes == 0 {
+            return Ok(());
+        }
+        if std::ptr::eq(self.header, group.header) {
+            let more = group.charge_async(Bytes(bytes)).await?;
+            self.grown(ManuallyDrop::new(more).bytes());
+        } else {
+            charge_slow(self.header, bytes, Consume::Miss, OnFull::Reclaim)?;
+            self.grown(bytes);
+        }
         Ok(())
     }
 
@@ -186,7 +228,7 @@ impl Charge {
     }
 
     /// Grows or shrinks to exactly `bytes`. To grow may block, as [`try_grow`](Self::try_grow): in async code
-    /// [`merge`](Self::merge) what [`Group::charge_async`] gives.
+    /// use [`grow_async`](Self::grow_async).
     ///
     /// # Errors
     ///
@@ -231,7 +273,7 @@ impl Charge {
 /// # Charges
 impl Group {
     /// Charges `bytes` here and at all ancestors, or nowhere. Call it before you allocate the memory. It may block: in
-    /// async code use [`charge_async`](Self::charge_async) or [`try_charge_undelayed`](Self::try_charge_undelayed).
+    /// async code use [`charge_async`](Self::charge_async) or [`OnFull::Reclaim`](crate::OnFull::Reclaim).
     ///
     /// Before a refusal the charge drains all credit below the refusing level. It also asks the reclaimers there to
     /// give memory back ([`Reclaim`](crate::Reclaim)): foreign code runs on this thread, for at most
@@ -276,12 +318,12 @@ impl Group {
     /// ```
     /// # let runtime = memcg::Runtime::builder().max(100).build()?;
     /// let root = runtime.root();
-    /// let charge = root.charge(130); // a library has allocated it already
+    /// let charge = root.force_charge(130); // a library has allocated it already
     /// assert_eq!((root.usage(), root.forced()), (130, 30));
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     #[inline]
-    pub fn charge(&self, bytes: impl Into<Bytes>) -> Charge {
+    pub fn force_charge(&self, bytes: impl Into<Bytes>) -> Charge {
         let Bytes(bytes) = bytes.into();
         Charge::by_force(self.header, bytes)
     }

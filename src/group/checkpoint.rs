@@ -30,7 +30,7 @@ const ASK_AGAIN: Duration = Duration::from_millis(10);
 /// # Checkpoints
 impl Group {
     /// Asks whether the work of the current group may go on. It may block: in async code use
-    /// [`checkpoint_async`](Self::checkpoint_async).
+    /// [`checkpoint_async`](Self::checkpoint_async). `group.run(Group::checkpoint)` asks for another group.
     ///
     /// A task that allocates without a charge that may be refused calls it in its loops.
     ///
@@ -56,7 +56,7 @@ impl Group {
     /// fn sort(rows: u64) -> Result<Vec<Charge>, ChargeError> {
     ///     let mut held = Vec::new();
     ///     for _ in 0..rows {
-    ///         held.push(Group::current().unwrap().charge(40)); // as an allocator charges: never refused
+    ///         held.push(Group::current().unwrap().force_charge(40)); // as an allocator charges: never refused
     ///         Group::checkpoint()?;
     ///     }
     ///     Ok(held)
@@ -100,7 +100,7 @@ impl Group {
     /// let work = async {
     ///     let mut held = Vec::new();
     ///     loop {
-    ///         held.push(Group::current().unwrap().charge(40));
+    ///         held.push(Group::current().unwrap().force_charge(40));
     ///         Group::checkpoint_async().await?;
     ///     }
     /// };

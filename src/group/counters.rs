@@ -76,7 +76,7 @@ impl Group {
         Charge::attempt(self.header_at(counter), bytes)
     }
 
-    /// [`charge`](Self::charge) on the counter of that number. The caller knows that the group has it.
+    /// [`force_charge`](Self::force_charge) on the counter of that number. The caller knows that the group has it.
     pub(crate) fn charge_number(&self, counter: usize, bytes: u64) -> Charge {
         Charge::by_force(self.header_at(counter), bytes)
     }

@@ -21,7 +21,7 @@ use crate::thread::context;
 use crate::units::{Bytes, Percent};
 
 /// What helps a caller that does not wait.
-const WAIT: &str = "wait in line (charge_timeout, charge_async)";
+const WAIT: &str = "wait in line (OnFull::Wait, charge_async)";
 
 /// Why a charge was not made. Nothing of it remains.
 ///
@@ -46,12 +46,29 @@ pub enum ChargeError {
     /// It does not fit below a max. The call was made inside reclaim, which does not ask for more reclaim.
     InReclaim(OverLimitError),
     /// It does not fit below a max yet, and this call does not block. Only calls that never wait return it: see the
-    /// [table](Group#three-ways-to-ask). Try again later, or wait with [`Group::charge_async`].
+    /// table of [`Group::try_charge_with`]. Try again later, or wait with [`Group::charge_async`].
     ///
-    /// From [`Group::try_charge_undelayed`]: a victim, a reclaimer that has promised, or another thread's reclaim is
-    /// about to give memory back. From [`Group::try_charge_or_start`]: work to make room was started. From
-    /// [`Group::try_charge_now`]: a stock may have credit, a reclaimer can be asked or a victim chosen.
+    /// From [`OnFull::Reclaim`](crate::OnFull::Reclaim): a victim, a reclaimer that has promised, or another thread's
+    /// reclaim is about to give memory back. From [`OnFull::Start`](crate::OnFull::Start): work to make room was started.
+    /// From [`OnFull::Now`](crate::OnFull::Now): a stock may have credit, a reclaimer can be asked or a victim chosen.
     WouldBlock(OverLimitError),
+    /// It does not fit at once, and the call does nothing to make room ([`OnFull::IfRoom`](crate::OnFull::IfRoom)). Or it
+    /// was forced, and would take usage past 2^63.
+    ///
+    /// ```
+    /// # use memcg::{OnFull, Runtime};
+    /// let runtime = Runtime::builder().max(100).build()?;
+    /// let refused = runtime.root().try_charge_with(101, OnFull::IfRoom).unwrap_err();
+    /// let line = "/ has no room for 101 B at once; reclaim or wait (try_charge, charge_async)";
+    /// assert_eq!((refused.to_string().as_str(), refused.over_limit().is_none()), (line, true));
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    NoRoom {
+        /// The group that was charged.
+        group: Group,
+        /// Bytes asked for.
+        requested: u64,
+    },
     /// It waited in line for the whole time that the caller allowed, and did not fit.
     TimedOut {
         /// The refusal at the end of that time.
@@ -106,6 +123,12 @@ impl fmt::Display for ChargeError {
                 inner.facts(),
                 inner.advice(Some(WAIT))
             ),
+            Self::NoRoom { group, requested } => write!(
+                f,
+                "{} has no room for {} at once; reclaim or wait (try_charge, charge_async)",
+                group.shown_path(),
+                InUnit(*requested, Unit::Bytes)
+            ),
             Self::TimedOut { refusal, waited } => {
                 write!(f, "{}; after {waited:.1?} in line; {}", refusal.facts(), refusal.advice(Some("wait longer")))
             }
@@ -158,7 +181,8 @@ impl ChargeError {
                 refusal.requester()
             }
             ChargeError::TimedOut { refusal, .. } => refusal.requester(),
-            ChargeError::Cancelled { group, .. }
+            ChargeError::NoRoom { group, .. }
+            | ChargeError::Cancelled { group, .. }
             | ChargeError::Offline { group, .. }
             | ChargeError::OtherRuntime { from: group, .. }
             | ChargeError::UnknownCounter { group, .. } => group,

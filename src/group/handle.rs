@@ -19,24 +19,9 @@ use crate::thread::directory::Header;
 /// (async: [`charge_async`](Self::charge_async)), [`live`](Self::live), [`snapshot`](Self::snapshot),
 /// [`register_reclaimer`](Self::register_reclaimer) and [`offline`](Self::offline).
 ///
-/// # Three ways to ask
-///
-/// A call may block, or it is polled and never sleeps, or it never waits for anything:
-///
-/// | | it sleeps, or waits for others | foreign code on this thread | before it refuses |
-/// |---|---|---|---|
-/// | [`try_charge`](Self::try_charge), [`Charge::try_grow`](crate::Charge::try_grow) | above high, for victims and promises | reclaimers, hooks, listeners | drains, reclaims, cancels |
-/// | [`charge_timeout`](Self::charge_timeout) | the same, and in line | the same | the same, and waits |
-/// | [`try_charge_undelayed`](Self::try_charge_undelayed), a poll of [`charge_async`](Self::charge_async) | no | reclaimers, hooks of one victim, listeners | drains, reclaims, cancels one; the future waits in line |
-/// | [`try_charge_or_start`](Self::try_charge_or_start) | no | [`start`](crate::Reclaim::start) of reclaimers | has other threads drain, reclaim, cancel one |
-/// | [`try_charge_now`](Self::try_charge_now), [`charge_if_room`](Self::charge_if_room) | no | no | nothing |
-///
-/// [`try_charge_raw_now`](Self::try_charge_raw_now) and [`try_charge_raw_or_start`](Self::try_charge_raw_or_start) ask as
-/// the last two do, and keep no guard.
-///
-/// The first two are for threads, the third is for tasks, the last two are for code that may never block: an allocator,
-/// an event loop, a holder of locks. A drain takes a lock and a barrier, and waits at most a millisecond for a thread
-/// that was preempted at a bad moment; the last two drain no stock of a thread. Where a charge fits, all cost the same.
+/// [`try_charge_with`](Self::try_charge_with) has a table of the ways to charge: what each waits for, which foreign code
+/// it runs, and what it does before it refuses. A drain of credit takes a lock and a barrier, and waits at most a
+/// millisecond for a thread that was preempted at a bad moment.
 ///
 /// ```
 /// use memcg::{Limits, Runtime};

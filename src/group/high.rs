@@ -2,14 +2,11 @@
 
 use std::time::Duration;
 
-use super::charge::{Charge, charge_undelayed};
-use super::error::{ChargeError, LimitError};
+use super::error::LimitError;
 use super::handle::Group;
-use crate::admission::plain::WaitFor;
 use crate::counter::marks;
 use crate::pressure::{high, throttle};
 use crate::state::limits::LimitKind;
-use crate::thread::slot::Consume;
 use crate::units::Bytes;
 use crate::units::Limit;
 
@@ -66,49 +63,12 @@ impl Group {
     /// let runtime = Runtime::builder().build()?;
     /// let root = runtime.root();
     /// root.set_high(100 << 20)?;
-    /// let _held = root.charge(102 << 20);
+    /// let _held = root.force_charge(102 << 20);
     /// assert_eq!(root.high_delay(64 * 4096).as_millis(), 25);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn high_delay(&self, bytes: impl Into<Bytes>) -> Duration {
         let Bytes(bytes) = bytes.into();
         throttle::delay_now(self.first(), bytes)
-    }
-
-    /// [`try_charge`](Self::try_charge) that neither sleeps nor waits for other threads: for async code, and for
-    /// callers that have timers of their own. It returns the delay above a high, zero where there is none.
-    ///
-    /// Reclaimers run on this thread, and where the [policy](crate::OomPolicy) chooses a victim so do the victim's
-    /// cancel hooks, for one victim. What they give at once is this charge's. The call does not wait for memory that
-    /// comes later: that of the victim, what a reclaimer has promised
-    /// ([`ReclaimContext::later`](crate::ReclaimContext::later)), what another thread's reclaim is about to free.
-    /// Threads hold the locks that it takes for bounded work of this crate.
-    ///
-    /// # Errors
-    ///
-    /// As [`try_charge`](Self::try_charge), and [`ChargeError::WouldBlock`] where memory is about to come. Then try
-    /// again later, or wait with [`charge_async`](Self::charge_async).
-    ///
-    /// ```
-    /// # use memcg::Runtime;
-    /// let runtime = Runtime::builder().build()?;
-    /// let root = runtime.root();
-    /// root.set_high(1 << 20)?;
-    /// let _held = root.charge(2 << 20);
-    /// let (_charge, delay) = root.try_charge_undelayed(1 << 20)?;
-    /// assert!(!delay.is_zero()); // to be awaited
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[inline]
-    pub fn try_charge_undelayed(&self, bytes: impl Into<Bytes>) -> Result<(Charge, Duration), ChargeError> {
-        let Bytes(bytes) = bytes.into();
-        let delay = match self.header.consume_open(bytes) {
-            Consume::Hit => Duration::ZERO,
-            missed => {
-                let charged = charge_undelayed(self.header, bytes, missed, WaitFor::Nothing)?;
-                throttle::delay_after(self.first(), charged, false, None)
-            }
-        };
-        Ok((Charge::new(self.header, bytes), delay))
     }
 }

@@ -7,12 +7,13 @@
 mod charge;
 mod parts;
 
-mod at_once;
 mod central_stock;
 mod charge_set;
+mod charge_with;
 mod checkpoint;
 mod future;
 mod high;
+mod on_full;
 mod raw;
 mod waiting;
 
@@ -60,8 +61,10 @@ pub use in_group::{Grouped, InGroup};
 pub use ledger::Ledger;
 pub use limits::{ContradictionError, Limits};
 pub use numa::NumaTable;
+pub use on_full::{OnFull, ParseOnFullError};
 pub use parts::MergeError;
 pub use pressure::{GroupPressure, PressureShare};
+pub use raw::RawCharges;
 pub use refusal::OverLimitError;
 pub use registration::Registration;
 pub use scope::GroupScope;

@@ -54,7 +54,7 @@ impl Charge {
     }
 
     /// Moves all bytes of `other` into this charge. What would pass 2^63 - 1 bytes goes back, as with
-    /// [`grow`](Self::grow).
+    /// [`force_grow`](Self::force_grow).
     ///
     /// # Errors
     ///

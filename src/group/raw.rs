@@ -2,9 +2,11 @@
 
 use std::mem::ManuallyDrop;
 
-use super::charge::{Charge, charge_and_sleep_slow, release};
+use super::charge::{Charge, release};
+use super::charge_with::charge_slow;
 use super::error::ChargeError;
 use super::handle::Group;
+use super::on_full::OnFull;
 use crate::counter::raw::{self, Way};
 use crate::thread::directory::Header;
 use crate::thread::slot::{Consume, Put};
@@ -12,96 +14,160 @@ use crate::units::Bytes;
 
 /// # Charges without a guard
 impl Group {
-    /// Charges as [`try_charge`](Self::try_charge) does, without a guard: the caller gives the bytes back with
-    /// [`uncharge`](Self::uncharge). Use it where the caller's interface has only an amount, such as the memory pool of
-    /// a query engine or an allocator. It may block, as `try_charge` does.
-    ///
-    /// Live bytes keep the group's object as those of a [`Charge`] do. 0 bytes hold nothing, and are refused where the
-    /// group is offline. The call is as exact as `try_charge`. With its [`uncharge`](Self::uncharge) it costs 45
-    /// instructions, none of them locked, and 69 through a trait object. A guard and its drop cost 47.
+    /// Returns the group's charges without a guard: for a caller whose interface has only an amount, such as the memory
+    /// pool of a query engine or an allocator.
+    #[inline(always)]
+    pub fn raw(&self) -> RawCharges<'_> {
+        RawCharges { group: self }
+    }
+}
+
+/// Charges of a group without a guard: [`Group::raw`]. The caller gives the bytes back with [`uncharge`](Self::uncharge).
+///
+/// Live bytes keep the group's object as those of a [`Charge`] do. 0 bytes hold nothing, and are refused where the group
+/// is offline. The calls do what those of [`Group`] of the same name do, and are as exact. A charge with its `uncharge`
+/// costs 45 instructions, none of them locked, and 69 through a trait object. A guard and its drop cost 47.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use memcg::{ChargeError, Group, Limits, Runtime};
+///
+/// /// What a query engine asks its pool: amounts, and no value that the engine keeps.
+/// trait MemoryPool: Send + Sync {
+///     fn grow(&self, bytes: usize);
+///     fn try_grow(&self, bytes: usize) -> Result<(), ChargeError>;
+///     fn shrink(&self, bytes: usize);
+///     fn reserved(&self) -> usize;
+/// }
+///
+/// struct GroupPool(Group);
+///
+/// impl MemoryPool for GroupPool {
+///     fn grow(&self, bytes: usize) {
+///         self.0.raw().force_charge(bytes);
+///     }
+///     fn try_grow(&self, bytes: usize) -> Result<(), ChargeError> {
+///         self.0.raw().try_charge(bytes)
+///     }
+///     fn shrink(&self, bytes: usize) {
+///         self.0.raw().uncharge(bytes);
+///     }
+///     fn reserved(&self) -> usize {
+///         self.0.live() as usize
+///     }
+/// }
+///
+/// let runtime = Runtime::builder().build()?;
+/// let query = runtime.root().create("q17", Limits::new().max(1 << 20))?;
+/// let pool: Arc<dyn MemoryPool> = Arc::new(GroupPool(query.clone()));
+/// let sorter = Arc::clone(&pool);
+/// std::thread::spawn(move || {
+///     sorter.try_grow(64 * 1024).unwrap();
+///     sorter.grow(1024);
+/// })
+/// .join()
+/// .unwrap();
+/// assert!(pool.try_grow(1 << 20).is_err());
+/// assert_eq!((pool.reserved(), query.live()), (65 * 1024, 65 * 1024));
+/// pool.shrink(65 * 1024);
+/// assert_eq!(query.live(), 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct RawCharges<'a> {
+    group: &'a Group,
+}
+
+impl RawCharges<'_> {
+    /// Charges as [`Group::try_charge`] does. It may block.
     ///
     /// # Errors
     ///
-    /// [`ChargeError`], as [`try_charge`](Self::try_charge). Nothing of the charge remains.
-    ///
-    /// ```
-    /// use std::sync::Arc;
-    ///
-    /// use memcg::{ChargeError, Group, Limits, Runtime};
-    ///
-    /// /// What a query engine asks its pool: amounts, and no value that the engine keeps.
-    /// trait MemoryPool: Send + Sync {
-    ///     fn grow(&self, bytes: usize);
-    ///     fn try_grow(&self, bytes: usize) -> Result<(), ChargeError>;
-    ///     fn shrink(&self, bytes: usize);
-    ///     fn reserved(&self) -> usize;
-    /// }
-    ///
-    /// struct GroupPool(Group);
-    ///
-    /// impl MemoryPool for GroupPool {
-    ///     fn grow(&self, bytes: usize) {
-    ///         self.0.charge_raw(bytes);
-    ///     }
-    ///     fn try_grow(&self, bytes: usize) -> Result<(), ChargeError> {
-    ///         self.0.try_charge_raw(bytes)
-    ///     }
-    ///     fn shrink(&self, bytes: usize) {
-    ///         self.0.uncharge(bytes);
-    ///     }
-    ///     fn reserved(&self) -> usize {
-    ///         self.0.live() as usize
-    ///     }
-    /// }
-    ///
-    /// let runtime = Runtime::builder().build()?;
-    /// let query = runtime.root().create("q17", Limits::new().max(1 << 20))?;
-    /// let pool: Arc<dyn MemoryPool> = Arc::new(GroupPool(query.clone()));
-    /// let sorter = Arc::clone(&pool);
-    /// std::thread::spawn(move || {
-    ///     sorter.try_grow(64 * 1024).unwrap();
-    ///     sorter.grow(1024);
-    /// })
-    /// .join()
-    /// .unwrap();
-    /// assert!(pool.try_grow(1 << 20).is_err());
-    /// assert_eq!((pool.reserved(), query.live()), (65 * 1024, 65 * 1024));
-    /// pool.shrink(65 * 1024);
-    /// assert_eq!(query.live(), 0);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[inline]
-    pub fn try_charge_raw(&self, bytes: impl Into<Bytes>) -> Result<(), ChargeError> {
+    /// [`ChargeError`], as [`Group::try_charge`]. Nothing of the charge remains.
+    #[inline(always)]
+    pub fn try_charge(self, bytes: impl Into<Bytes>) -> Result<(), ChargeError> {
         let Bytes(bytes) = bytes.into();
-        match self.header.consume_raw(bytes) {
+        let header = self.group.header;
+        match header.consume_raw(bytes) {
             Consume::Hit => Ok(()),
-            Consume::Miss => try_charge_slow(self.header, bytes),
-            Consume::Undone => try_charge_undone_slow(self.header, bytes),
+            Consume::Miss => try_charge_slow(header, bytes),
+            Consume::Undone => try_charge_undone_slow(header, bytes),
         }
     }
 
-    /// Charges as [`charge`](Self::charge) does, whatever the limits say, without a guard. The caller gives the bytes
-    /// back with [`uncharge`](Self::uncharge). Use it for memory that exists already.
+    /// Charges as [`Group::try_charge_with`] does: `full` says what becomes of it without room.
     ///
-    /// Returns the bytes charged: fewer than `bytes` only where usage would pass 2^63. The call also charges a group
-    /// that is offline. It costs what [`try_charge_raw`](Self::try_charge_raw) costs, and is as exact as `charge`.
+    /// # Errors
+    ///
+    /// As [`Group::try_charge_with`]. Nothing of the charge remains. By force, [`ChargeError::NoRoom`] where usage would
+    /// pass 2^63.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicU64, Ordering};
+    ///
+    /// use memcg::{ChargeError, OnFull, Priority, Reclaim, ReclaimContext, Runtime};
+    ///
+    /// /// An operator that can give its bytes back, but only by itself: it looks at `wanted` in its loop.
+    /// #[derive(Default)]
+    /// struct Sorter {
+    ///     wanted: AtomicU64,
+    /// }
+    ///
+    /// impl Reclaim for Sorter {
+    ///     fn reclaim(&self, _want: u64, _context: &ReclaimContext<'_>) -> u64 {
+    ///         0
+    ///     }
+    ///     fn start(&self, want: u64, _context: &ReclaimContext<'_>) {
+    ///         self.wanted.fetch_max(want, Ordering::Relaxed);
+    ///     }
+    /// }
+    ///
+    /// let runtime = Runtime::builder().max(100).build()?;
+    /// let root = runtime.root();
+    /// let sorter = Arc::new(Sorter::default());
+    /// let _registration = root.register_reclaimer(sorter.clone(), Priority::NORMAL);
+    /// root.raw().try_charge_with(80, OnFull::Start)?;
+    /// assert!(matches!(root.raw().try_charge_with(30, OnFull::Start), Err(ChargeError::WouldBlock(_))));
+    /// assert_eq!(sorter.wanted.load(Ordering::Relaxed), 10);
+    /// root.raw().uncharge(80); // it spills
+    /// root.raw().try_charge_with(30, OnFull::Start)?;
+    /// # root.raw().uncharge(30);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn try_charge_with(self, bytes: impl Into<Bytes>, full: OnFull) -> Result<(), ChargeError> {
+        let Bytes(bytes) = bytes.into();
+        let header = self.group.header;
+        match header.consume_raw(bytes) {
+            Consume::Hit => Ok(()),
+            missed => try_charge_missed(header, bytes, missed, full),
+        }
+    }
+
+    /// Charges as [`Group::force_charge`] does, whatever the limits say. Use it for memory that exists already.
+    ///
+    /// Returns the bytes charged: fewer than `bytes` only where usage would pass 2^63. The call also charges a group that
+    /// is offline.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max(100).build()?;
     /// let root = runtime.root();
-    /// root.charge_raw(130); // a library has allocated it already
+    /// root.raw().force_charge(130); // a library has allocated it already
     /// assert_eq!((root.usage(), root.forced()), (130, 30));
-    /// root.uncharge(130);
+    /// root.raw().uncharge(130);
     /// assert_eq!((root.usage(), root.forced()), (0, 0));
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
-    #[inline]
-    pub fn charge_raw(&self, bytes: impl Into<Bytes>) -> u64 {
+    #[inline(always)]
+    pub fn force_charge(self, bytes: impl Into<Bytes>) -> u64 {
         let Bytes(bytes) = bytes.into();
-        match self.header.consume_raw(bytes) {
+        let header = self.group.header;
+        match header.consume_raw(bytes) {
             Consume::Hit => bytes,
-            Consume::Miss => charge_slow(self.header, bytes),
-            Consume::Undone => charge_undone_slow(self.header, bytes),
+            Consume::Miss => force_charge_slow(header, bytes),
+            Consume::Undone => force_charge_undone_slow(header, bytes),
         }
     }
 
@@ -119,22 +185,23 @@ impl Group {
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
     /// let query = runtime.root().create("q17", memcg::Limits::new())?;
-    /// query.try_charge_raw(100)?;
+    /// query.raw().try_charge(100)?;
     /// query.offline()?;
     /// assert_eq!(query.live(), 100);
-    /// query.uncharge(100); // through a handle that was kept
+    /// query.raw().uncharge(100); // through a handle that was kept
     /// assert_eq!((query.live(), runtime.counts().underflows), (0, 0));
-    /// query.uncharge(1); // a bug
+    /// query.raw().uncharge(1); // a bug
     /// assert_eq!((query.live(), runtime.counts().underflows), (0, 1));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[inline]
-    pub fn uncharge(&self, bytes: impl Into<Bytes>) {
+    #[inline(always)]
+    pub fn uncharge(self, bytes: impl Into<Bytes>) {
         let Bytes(bytes) = bytes.into();
-        match self.header.put_raw(bytes) {
+        let header = self.group.header;
+        match header.put_raw(bytes) {
             Put::Kept => {}
-            Put::Full => uncharge_slow(self.header, bytes),
-            Put::Closed => uncharge_closed_slow(self.header, bytes),
+            Put::Full => uncharge_slow(header, bytes),
+            Put::Closed => uncharge_closed_slow(header, bytes),
         }
     }
 }
@@ -142,7 +209,7 @@ impl Group {
 impl Charge {
     /// Gives the guard up and keeps its bytes charged. Returns a word and the bytes, for memory that has no place for a
     /// guard. [`from_raw`](Self::from_raw) makes a guard of them again, and
-    /// [`Group::uncharge`](crate::Group::uncharge) gives them back without one.
+    /// [`RawCharges::uncharge`] gives them back without one.
     ///
     /// The bytes keep the group's object. A charge of zero bytes keeps it by a handle, which only `from_raw` gives up.
     ///
@@ -202,17 +269,23 @@ impl Charge {
 #[cold]
 #[inline(never)]
 fn try_charge_slow(header: &'static Header, bytes: u64) -> Result<(), ChargeError> {
-    try_charge_missed(header, bytes, Consume::Miss)
+    try_charge_missed(header, bytes, Consume::Miss, OnFull::Refuse)
 }
 
 #[cold]
 #[inline(never)]
 fn try_charge_undone_slow(header: &'static Header, bytes: u64) -> Result<(), ChargeError> {
-    try_charge_missed(header, bytes, Consume::Undone)
+    try_charge_missed(header, bytes, Consume::Undone, OnFull::Refuse)
 }
 
-fn try_charge_missed(header: &'static Header, bytes: u64, missed: Consume) -> Result<(), ChargeError> {
-    charge_and_sleep_slow(header, bytes, missed)?;
+#[cold]
+#[inline(never)]
+fn try_charge_missed(header: &'static Header, bytes: u64, missed: Consume, full: OnFull) -> Result<(), ChargeError> {
+    let charged = charge_slow(header, bytes, missed, full)?;
+    if charged < bytes {
+        drop(Charge::new(header, charged));
+        return Err(ChargeError::NoRoom { group: Group::pinned(header.counter().first()), requested: bytes });
+    }
     count_charged(header, bytes);
     Ok(())
 }
@@ -229,17 +302,17 @@ pub(super) fn count_charged(header: &'static Header, bytes: u64) {
 
 #[cold]
 #[inline(never)]
-fn charge_slow(header: &'static Header, bytes: u64) -> u64 {
-    charge_missed(header, bytes, Consume::Miss)
+fn force_charge_slow(header: &'static Header, bytes: u64) -> u64 {
+    force_charge_missed(header, bytes, Consume::Miss)
 }
 
 #[cold]
 #[inline(never)]
-fn charge_undone_slow(header: &'static Header, bytes: u64) -> u64 {
-    charge_missed(header, bytes, Consume::Undone)
+fn force_charge_undone_slow(header: &'static Header, bytes: u64) -> u64 {
+    force_charge_missed(header, bytes, Consume::Undone)
 }
 
-fn charge_missed(header: &'static Header, bytes: u64, missed: Consume) -> u64 {
+fn force_charge_missed(header: &'static Header, bytes: u64, missed: Consume) -> u64 {
     let charged = if bytes == 0 { 0 } else { header.counter().force_slow(bytes, missed) };
     if charged > 0 {
         raw::count(header.counter(), charged, Way::Charged);

@@ -332,7 +332,7 @@ impl Group {
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max(100).build()?;
-    /// let mut charge = runtime.root().charge(130);
+    /// let mut charge = runtime.root().force_charge(130);
     /// charge.shrink(20);
     /// assert_eq!(runtime.root().forced(), 10);
     /// # Ok::<(), memcg::BuildError>(())

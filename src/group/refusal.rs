@@ -142,7 +142,7 @@ impl OverLimitError {
     }
 
     /// Returns whether an older charge waited in line there. A charge that would fit is refused, too, once other
-    /// charges have barged past the first in line by as many bytes as it asks for: see [`Group::charge_timeout`].
+    /// charges have barged past the first in line by as many bytes as it asks for: see [`Group::try_charge_with`].
     pub fn is_behind(&self) -> bool {
         self.is_behind
     }
@@ -249,7 +249,7 @@ impl Advice<'_> {
         let steps = if refusal.requested > refusal.most() {
             [Some(format!("raise max{of} of {at}")), Some("charge less".to_string()), None, None]
         } else if refusal.want() == 0 {
-            let step = if refusal.is_behind { "wait in line (charge_timeout, charge_async)" } else { "try again" };
+            let step = if refusal.is_behind { "wait in line (OnFull::Wait, charge_async)" } else { "try again" };
             [first.or_else(|| Some(step.to_string())), None, None, None]
         } else {
             let is_memory = of.is_empty();

@@ -47,7 +47,7 @@ impl Kmem {
         let mut kmem = Kmem { charge, stat, lines: SmallVec::new(), tiers };
         let (held, bytes) = (kmem.charge.bytes(), placement.bytes());
         if bytes > held {
-            kmem.charge.grow(Bytes(bytes - held));
+            kmem.charge.force_grow(Bytes(bytes - held));
         }
         kmem.account_all(placement);
         kmem.charge.shrink(Bytes(held.saturating_sub(bytes)));

@@ -66,7 +66,7 @@ impl NodeAccount {
     /// of the charge goes back. Another account before this one ends.
     ///
     /// It never fails: a placement larger than the charge is memory that exists, so the difference is
-    /// [forced](PageCounter::charge).
+    /// [forced](PageCounter::force_charge).
     pub fn account(self, placement: &Placement) -> NodeAccount {
         self.account_as(Stat::KERNEL, placement)
     }
@@ -84,7 +84,7 @@ impl NodeAccount {
     pub fn account_as(mut self, stat: Stat, placement: &Placement) -> NodeAccount {
         self.take_off();
         let (held, units) = (self.units, placement.bytes());
-        self.counter.charge(units.saturating_sub(held));
+        self.counter.force_charge(units.saturating_sub(held));
         (self.units, self.stat) = (units, stat);
         if let Some(topology) = topology(&self.counter) {
             for (node, bytes) in

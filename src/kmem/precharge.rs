@@ -80,7 +80,7 @@ impl Precharge {
     /// of the precharge goes back.
     ///
     /// Never fails. A placement larger than the precharge has broken its bound. The memory exists, so the difference is
-    /// charged by force, as [`Charge::grow`] does.
+    /// charged by force, as [`Charge::force_grow`] does.
     ///
     /// ```
     /// use memcg::Stat;

@@ -56,7 +56,7 @@ impl Tiers {
                     *promised = (kept + was.saturating_sub(on_tier).min(given_up)).min(placement.unplaced());
                     let bytes = on_tier + *promised;
                     charge.shrink(Bytes(charge.bytes().saturating_sub(bytes)));
-                    charge.grow(Bytes(bytes.saturating_sub(charge.bytes())));
+                    charge.force_grow(Bytes(bytes.saturating_sub(charge.bytes())));
                 }
                 None if on_tier > 0 => {
                     let charge = group.charge_number(tier.counter, on_tier);

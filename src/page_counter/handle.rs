@@ -174,8 +174,8 @@ impl PageCounter {
     /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().batch(0));
     /// let (web, import) = (machine.child(), machine.child());
-    /// web.charge(3);
-    /// import.charge(4);
+    /// web.force_charge(3);
+    /// import.force_charge(4);
     /// assert_eq!((machine.usage(), web.parent()), (7, Some(machine.clone())));
     /// drop(import); // and what it still held
     /// assert_eq!(machine.usage(), 3);
@@ -280,12 +280,12 @@ impl PageCounter {
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
     /// let job = PageCounter::root(CounterConfig::new().max(100));
-    /// job.charge(130); // a library has allocated it already
+    /// job.force_charge(130); // a library has allocated it already
     /// assert_eq!((job.usage(), job.forced()), (130, 30));
     /// assert!(job.try_charge(1).is_err());
     /// ```
     #[inline]
-    pub fn charge(&self, n: u64) {
+    pub fn force_charge(&self, n: u64) {
         match self.header.consume(n) {
             Consume::Hit => {}
             missed => drop(self.counter().force_slow(n, missed)),
@@ -328,7 +328,7 @@ impl PageCounter {
     /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().batch(0));
     /// let job = machine.child();
-    /// job.charge(10);
+    /// job.force_charge(10);
     /// job.cancel(4);
     /// assert_eq!((job.usage(), machine.usage()), (6, 10));
     /// ```
@@ -374,7 +374,7 @@ impl PageCounter {
     /// let index = machine.child();
     /// index.set_min(100);
     /// assert_eq!((index.min(), index.usage()), (100, 0), "a promise charges nothing");
-    /// index.charge(30);
+    /// index.force_charge(30);
     /// assert_eq!(machine.children_min_usage(), 30, "what is not used needs no protection");
     /// ```
     pub fn set_min(&self, units: u64) {
@@ -390,7 +390,7 @@ impl PageCounter {
     /// let machine = PageCounter::root(CounterConfig::new().batch(0));
     /// let cache = machine.child();
     /// cache.set_low(50);
-    /// cache.charge(80);
+    /// cache.force_charge(80);
     /// assert_eq!(machine.children_low_usage(), 50);
     /// assert_eq!((cache.low(), cache.child().low()), (50, 0), "children have their own");
     /// ```

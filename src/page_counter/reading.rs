@@ -77,7 +77,7 @@ impl<K> PageCounter<K> {
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
     /// let job = PageCounter::root(CounterConfig::new().max(100));
-    /// job.charge(130);
+    /// job.force_charge(130);
     /// job.uncharge(20);
     /// assert_eq!((job.usage(), job.forced(), job.forced_total()), (110, 10, 30));
     /// ```
@@ -116,11 +116,11 @@ impl<K> PageCounter<K> {
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
     /// let job = PageCounter::root(CounterConfig::new().batch(0));
-    /// job.charge(80);
+    /// job.force_charge(80);
     /// job.uncharge(70);
     /// let window = job.peak_window();
     /// assert_eq!(window.peak(), 10, "a window starts from the usage it finds");
-    /// job.charge(5);
+    /// job.force_charge(5);
     /// assert_eq!((window.peak(), job.peak()), (15, 80));
     /// ```
     pub fn peak_window(&self) -> PeakWindow
@@ -137,7 +137,7 @@ impl<K> PageCounter<K> {
     /// let machine = PageCounter::root(CounterConfig::new().max(10));
     /// let job = machine.child();
     /// assert!(job.try_charge(11).is_err());
-    /// job.charge(11);
+    /// job.force_charge(11);
     /// assert_eq!((machine.failcnt(), job.failcnt()), (1, 0));
     /// ```
     pub fn failcnt(&self) -> u64 {
@@ -187,7 +187,7 @@ impl PageCounter {
 ///
 /// let job = PageCounter::root(CounterConfig::new().batch(0));
 /// let before = job.counts();
-/// job.charge(10);
+/// job.force_charge(10);
 /// job.uncharge(11);
 /// assert_eq!(job.counts().underflows - before.underflows, 1, "a double free somewhere");
 /// ```
@@ -242,7 +242,7 @@ impl Counts {
 ///
 /// let job = PageCounter::root(CounterConfig::new().batch(0));
 /// let (minute, hour) = (job.peak_window(), job.peak_window());
-/// job.charge(80);
+/// job.force_charge(80);
 /// job.uncharge(80);
 /// minute.reset();
 /// assert_eq!((minute.peak(), hour.peak()), (0, 80));

@@ -303,7 +303,7 @@ mod tests {
     fn far_above() -> ((Runtime, Group), crate::Charge, Instant, Delays) {
         let runtime = Runtime::builder().build().unwrap();
         let group = runtime.root().create("q", Limits::new().high(1 << 20)).unwrap();
-        let (held, begun) = (group.charge(8 << 20), Instant::now());
+        let (held, begun) = (group.force_charge(8 << 20), Instant::now());
         let mut delays = Delays { thread: Some((std::process::id(), this_thread())), ..Delays::default() };
         let delay = Delay {
             group: Some(group.first()),

@@ -13,7 +13,6 @@
 
 pub(crate) mod callbacks;
 pub(crate) mod delays;
-pub(crate) mod exhausted;
 pub(crate) mod high;
 pub(crate) mod incidents;
 pub(crate) mod line;

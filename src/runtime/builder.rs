@@ -395,7 +395,7 @@ impl RuntimeBuilder {
     /// let runtime = memcg::Runtime::builder().delay_max(std::time::Duration::from_millis(100)).build()?;
     /// let root = runtime.root();
     /// root.set_high(1)?;
-    /// let _held = root.charge(1 << 30);
+    /// let _held = root.force_charge(1 << 30);
     /// assert_eq!(root.high_delay(1 << 20), std::time::Duration::from_millis(100));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

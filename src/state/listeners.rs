@@ -20,7 +20,7 @@ use crate::thread::foreign::Foreign;
 ///     assert_eq!((happened.group().path(), happened.event()), ("/".to_string(), Event::Overcharge));
 ///     assert_eq!((happened.count(), happened.times()), (1, 1));
 /// });
-/// let _held = acme.charge(130);
+/// let _held = acme.force_charge(130);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Happened {

@@ -68,7 +68,7 @@ pub trait Reclaim: Send + Sync {
     fn reclaim(&self, want: u64, context: &ReclaimContext<'_>) -> u64;
 
     /// Begins to free about `want` bytes on a thread of its own, for a charge that never blocks
-    /// ([`Group::try_charge_or_start`](crate::Group::try_charge_or_start)). Called on the thread of that charge, before
+    /// ([`OnFull::Start`](crate::OnFull::Start)). Called on the thread of that charge, before
     /// the charge is refused. It must not block: it waits for no lock and no thread.
     ///
     /// A reclaimer that begins takes [`ReclaimContext::later`] and hands it to that thread, which frees and reports. Until
@@ -79,7 +79,7 @@ pub trait Reclaim: Send + Sync {
     /// implementation costs, for at most 64 groups a charge. A panic is caught, and reported as one of `reclaim`.
     ///
     /// ```
-    /// use memcg::{Bytes, Charge, ChargeError, Later, Limit, Priority, Reclaim, ReclaimContext, Runtime};
+    /// use memcg::{Bytes, Charge, ChargeError, Later, Limit, OnFull, Priority, Reclaim, ReclaimContext, Runtime};
     /// use std::sync::{Arc, Mutex, mpsc};
     /// use std::time::Duration;
     ///
@@ -111,7 +111,7 @@ pub trait Reclaim: Send + Sync {
     /// });
     /// let registration = root.register_reclaimer(Arc::new(Cache { held, evictor }), Priority::NORMAL);
     /// let charge = loop {
-    ///     match root.try_charge_or_start(30) {
+    ///     match root.try_charge_with(30, OnFull::Start) {
     ///         Err(ChargeError::WouldBlock(_)) => std::thread::sleep(Duration::from_millis(1)), // or do something else
     ///         ended => break ended?,
     ///     }

@@ -13,7 +13,7 @@ use crate::counter::children;
 use crate::hierarchy::preorder;
 use crate::sync::at;
 use crate::thread::local::with_local;
-use crate::{Bytes, Charge, Limits, Priority, Reclaim, ReclaimContext, Runtime};
+use crate::{Bytes, Charge, Limits, OnFull, Priority, Reclaim, ReclaimContext, Runtime};
 
 /// E15. A guard loses its last byte before the claimer of its group reads usage, and takes a byte again after that. Its
 /// handle has come and gone: the mark *moved* tells the claimer, and the group stays.
@@ -43,7 +43,7 @@ fn a_guard_turns_over_while_its_group_is_claimed() {
     guard.shrink(1);
     claimer.send(()).unwrap();
     assert_eq!(at_turner.recv(), Ok("usage read"));
-    guard.grow(1);
+    guard.force_grow(1);
     claimer.send(()).unwrap();
     claims.join().unwrap();
     // A guard of a released group panics when it is dropped, also while the assertion unwinds.
@@ -82,7 +82,7 @@ fn a_group_with_forgotten_handles_is_like_any_other() {
         let registration = group.register_reclaimer(gives, Priority::NORMAL);
         assert_eq!(group.reclaim(60).unwrap().freed, 60);
         let held = group.try_charge(100).unwrap();
-        assert!(group.charge_timeout(1, Duration::from_millis(1)).is_err());
+        assert!(group.try_charge_with(1, OnFull::Wait(Duration::from_millis(1))).is_err());
         drop((registration, waits, held));
         assert_eq!(group.live(), 0);
         // The object stays: dying, and it blocks no other group.

@@ -2,7 +2,7 @@
 
 use super::schedules::EVER;
 use super::{beside, build, model_without_pair, race};
-use crate::{Bytes, CentralStock, Charge, Group, Limit, Limits, Runtime};
+use crate::{Bytes, CentralStock, Charge, Group, Limit, Limits, OnFull, Runtime};
 
 /// The limit is near, so the stocks of threads stay closed.
 fn queue(max: u64) -> (Runtime, Group, CentralStock) {
@@ -93,7 +93,7 @@ fn loom_central_put_vs_waiter() {
         with_credit(&stock, 1);
         let held = stock.charge_if_room(1).unwrap();
         let other = queue.try_charge(1).unwrap();
-        let charge = race((stock, held), give_back, || queue.charge_timeout(1, EVER).unwrap()).1;
+        let charge = race((stock, held), give_back, || queue.try_charge_with(1, OnFull::Wait(EVER)).unwrap()).1;
         assert_eq!((queue.live(), queue.waiting_count()), (2, 0));
         drop((charge, other));
     });
@@ -131,7 +131,7 @@ fn loom_central_put_vs_high() {
         queue.set_high(Limit::Bytes(2)).unwrap();
         with_credit(&stock, 1);
         let held = stock.charge_if_room(1).unwrap();
-        let above = race((stock.clone(), held), give_back, || queue.try_charge_now(3).unwrap()).1;
+        let above = race((stock.clone(), held), give_back, || queue.try_charge_with(3, OnFull::Now).unwrap()).1;
         assert!(stock.charge_if_room(1).is_none(), "above high");
         drop(above);
     });
@@ -143,7 +143,7 @@ fn loom_central_opening_vs_forced() {
     model_without_pair(|| {
         let (_runtime, queue, stock) = queue(4);
         let held = queue.try_charge(1).unwrap();
-        let forced = race((stock.clone(), held), give_back, || queue.charge(6)).1;
+        let forced = race((stock.clone(), held), give_back, || queue.force_charge(6)).1;
         assert_eq!((queue.usage(), queue.stocked_bound()), (6, 0), "credit above max");
         assert!(stock.charge_if_room(1).is_none(), "above max");
         drop(forced);

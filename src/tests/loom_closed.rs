@@ -56,10 +56,10 @@ fn loom_closed_walk_vs_refusal() {
 fn loom_closed_forced_vs_opening() {
     model_without_pair(|| {
         let counter = PageCounter::root(stocked().adaptive(true).max(40).budget(64));
-        counter.charge(62);
+        counter.force_charge(62);
         counter.uncharge(61);
         // Usage is 1, and no stock is open. The other thread's charge opens the stock.
-        race(counter.clone(), |counter| counter.try_charge(1).is_ok(), || counter.charge(41));
+        race(counter.clone(), |counter| counter.try_charge(1).is_ok(), || counter.force_charge(41));
         counter.uncharge(1);
         counter.try_charge(1).expect_err("usage is above max");
         assert_eq!(counter.stocked(), 0, "no stock is open above max");
@@ -71,8 +71,8 @@ fn loom_closed_forced_vs_opening() {
 fn loom_closed_forced_vs_mark() {
     model_without_pair(|| {
         let (_runtime, root) = with_max(1);
-        drop(root.charge(4));
-        let mut held = root.charge(2);
+        drop(root.force_charge(4));
+        let mut held = root.force_charge(2);
         let charge = |root: crate::Group| with_block(|| charge_and_ask(&root));
         let second = race(root.clone(), charge, || held.shrink(1)).0;
         assert_eq!((root.usage(), is_marked(&root), is_alert(&root)), (2, true, true));

@@ -5,7 +5,7 @@ use super::loom_lifecycle::{assert_released_once, bare};
 use super::schedules::EVER;
 use super::{beside, build, model_without_pair, race};
 use crate::allocator::{Owner, settle};
-use crate::{Bytes, Group, Limits, Runtime};
+use crate::{Bytes, Group, Limits, OnFull, Runtime};
 
 fn allocate(group: &Group, bytes: usize) -> Owner {
     group.run(|| Owner::charge(bytes))
@@ -31,13 +31,13 @@ fn loom_taken_over_vs_given_back() {
     model_without_pair(|| {
         let (runtime, group) = covering(8);
         let object = allocate(&group, 2);
-        group.try_charge_raw_now(Bytes(2)).unwrap();
+        group.raw().try_charge_with(Bytes(2), OnFull::Now).unwrap();
         let gives_back = |(runtime, group): (Runtime, Group)| {
             group.uncharge(Bytes(2));
             assert!(group.usage() >= 2 && runtime.root().usage() >= 2, "2 are allocated");
         };
         let other = beside((runtime.clone(), group.clone()), gives_back);
-        group.try_charge_raw_now(Bytes(2)).unwrap();
+        group.raw().try_charge_with(Bytes(2), OnFull::Now).unwrap();
         other.join().unwrap();
         assert_eq!((group.usage(), runtime.root().usage()), (2, 2), "paid once");
         group.uncharge(Bytes(2));
@@ -52,7 +52,8 @@ fn loom_reserved_vs_freed() {
     model_without_pair(|| {
         let (runtime, group) = covering(8);
         let object = allocate(&group, 2);
-        let ((), charge) = race(object, |object| free(object, 2), || group.try_charge_now(Bytes(2)).unwrap());
+        let ((), charge) =
+            race(object, |object| free(object, 2), || group.try_charge_with(Bytes(2), OnFull::Now).unwrap());
         assert_eq!((group.usage(), runtime.root().usage()), (2, 2));
         drop(charge);
         assert_eq!(runtime.root().usage(), 0);
@@ -64,7 +65,7 @@ fn loom_reserved_vs_freed() {
 fn loom_given_back_vs_allocated() {
     model_without_pair(|| {
         let (runtime, group) = covering(8);
-        let charge = group.try_charge_now(Bytes(2)).unwrap();
+        let charge = group.try_charge_with(Bytes(2), OnFull::Now).unwrap();
         let (object, ()) = race(group.clone(), |group| allocate(&group, 2), || drop(charge));
         assert_eq!((group.usage(), runtime.root().usage()), (2, 2), "2 are allocated");
         free(object, 2);
@@ -78,7 +79,7 @@ fn loom_reserved_vs_allocated() {
     model_without_pair(|| {
         let (runtime, group) = covering(8);
         let (object, charge) =
-            race(group.clone(), |group| allocate(&group, 1), || group.try_charge_now(Bytes(2)).unwrap());
+            race(group.clone(), |group| allocate(&group, 1), || group.try_charge_with(Bytes(2), OnFull::Now).unwrap());
         assert_eq!((group.usage(), runtime.root().usage()), (2, 2));
         drop(charge);
         free(object, 1);
@@ -94,7 +95,7 @@ fn loom_refused_above_vs_allocated() {
         let (runtime, group) = covering(3);
         let below = super::group(&group, "below");
         let (object, refused) =
-            race(below.clone(), |below| allocate(&below, 1), || below.try_charge_now(Bytes(4)).is_err());
+            race(below.clone(), |below| allocate(&below, 1), || below.try_charge_with(Bytes(4), OnFull::Now).is_err());
         assert!(refused, "4 of 3");
         assert_eq!((below.usage(), group.usage(), runtime.root().usage()), (1, 1, 1));
         free(object, 1);
@@ -110,9 +111,9 @@ fn loom_waiter_vs_given_back() {
     model_without_pair(|| {
         let (runtime, group) = covering(3);
         let object = allocate(&group, 2);
-        let charge = group.try_charge_now(Bytes(2)).unwrap();
-        let held = runtime.root().try_charge_now(Bytes(1)).unwrap();
-        let ((), next) = race(charge, drop, || group.charge_timeout(Bytes(1), EVER).unwrap());
+        let charge = group.try_charge_with(Bytes(2), OnFull::Now).unwrap();
+        let held = runtime.root().try_charge_with(Bytes(1), OnFull::Now).unwrap();
+        let ((), next) = race(charge, drop, || group.try_charge_with(Bytes(1), OnFull::Wait(EVER)).unwrap());
         assert_eq!((group.usage(), runtime.root().usage()), (2, 3));
         drop((next, held));
         free(object, 2);
@@ -125,7 +126,7 @@ fn loom_waiter_vs_given_back() {
 fn loom_last_free_vs_last_reserved() {
     model_without_pair(|| {
         let (runtime, group) = covering(8);
-        let (charge, object) = (group.try_charge_now(Bytes(1)).unwrap(), allocate(&group, 1));
+        let (charge, object) = (group.try_charge_with(Bytes(1), OnFull::Now).unwrap(), allocate(&group, 1));
         end(group);
         race(object, |object| free(object, 1), || drop(charge));
         settle();

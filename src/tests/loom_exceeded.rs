@@ -20,7 +20,7 @@ pub(super) fn is_marked(group: &Group) -> bool {
 
 /// Charges what does not fit, as an allocator does, and asks at once.
 pub(super) fn charge_and_ask(group: &Group) -> Charge {
-    let held = group.charge(1);
+    let held = group.force_charge(1);
     assert!(is_alert(group), "usage is above max, and stays there");
     held
 }
@@ -31,7 +31,7 @@ fn loom_mark_vs_uncharge() {
     model_without_pair(|| {
         let (_runtime, root) = with_max(1);
         let held = root.try_charge(1).unwrap();
-        let second = race(held, drop, || root.charge(1)).1;
+        let second = race(held, drop, || root.force_charge(1)).1;
         assert_eq!((root.usage(), is_marked(&root), is_alert(&root)), (1, false, false));
         drop(second);
     });
@@ -42,7 +42,7 @@ fn loom_mark_vs_uncharge() {
 fn loom_mark_vs_forced() {
     model_without_pair(|| {
         let (_runtime, root) = with_max(1);
-        let mut held = root.charge(2);
+        let mut held = root.force_charge(2);
         let second = race(root.clone(), |root| charge_and_ask(&root), || held.shrink(1)).0;
         assert_eq!((root.usage(), is_marked(&root), is_alert(&root)), (2, true, true));
         drop((held, second));
@@ -69,7 +69,7 @@ fn loom_mark_vs_high() {
     model_without_pair(|| {
         let (_runtime, root) = build(bare());
         let group = root.create("group", Limits::new().high(Limit::Bytes(4))).unwrap();
-        let held = race(group.clone(), |group| group.set_high(1).unwrap(), || group.charge(2)).1;
+        let held = race(group.clone(), |group| group.set_high(1).unwrap(), || group.force_charge(2)).1;
         assert!(is_marked(&group) && is_alert(&group));
         race(group.clone(), |group| group.set_high(4).unwrap(), || drop(held));
         assert!(!is_marked(&group) && !is_alert(&group));
@@ -82,7 +82,7 @@ fn loom_mark_vs_offline() {
     model_without_pair(|| {
         let (_runtime, root) = build(bare());
         let gone = root.create("gone", Limits::new().max(Limit::Bytes(0))).unwrap();
-        let held = race(gone.clone(), |gone| gone.charge(1), || gone.offline().unwrap()).0;
+        let held = race(gone.clone(), |gone| gone.force_charge(1), || gone.offline().unwrap()).0;
         assert!(!is_marked(&gone) && !is_alert(&root));
         drop(held);
         assert!(!is_alert(&root));

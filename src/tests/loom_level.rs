@@ -69,7 +69,7 @@ fn loom_min_setting_vs_charge() {
 fn loom_peak_window_vs_charge() {
     model_without_pair(|| {
         let counter = PageCounter::root(unstocked());
-        counter.charge(3);
+        counter.force_charge(3);
         counter.uncharge(3);
         let window = counter.peak_window();
         race(counter.clone(), |counter| counter.try_charge(2).unwrap(), || window.reset());

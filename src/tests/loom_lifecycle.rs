@@ -65,7 +65,7 @@ fn loom_usage_touches_zero_vs_handle_drop() {
         gone.offline().unwrap();
         let dropper = beside(early, drop);
         // For memory that exists already: also an offline group takes it.
-        let charger = beside(gone, |gone| gone.charge(1));
+        let charger = beside(gone, |gone| gone.force_charge(1));
         dropper.join().unwrap();
         let late = charger.join().unwrap();
         assert_eq!((runtime.root().usage(), runtime.dying_count()), (1, 1), "the late charge keeps the group");
@@ -83,7 +83,7 @@ fn loom_zero_guard_grows_vs_last_uncharge() {
         let mut empty = gone.try_charge(1).unwrap();
         let full = empty.take();
         end(gone);
-        race(full, drop, || empty.grow(1));
+        race(full, drop, || empty.force_grow(1));
         assert_eq!((runtime.root().usage(), runtime.dying_count()), (1, 1), "the guard that grew keeps the group");
         drop(empty);
         assert_released_once(&runtime);
@@ -100,7 +100,7 @@ fn loom_zero_guard_shrinks_vs_last_uncharge() {
         end(gone);
         race(other, drop, || guard.shrink(1));
         assert_eq!(runtime.dying_count(), 1, "the empty guard keeps the group");
-        guard.grow(1);
+        guard.force_grow(1);
         assert_eq!(runtime.root().usage(), 1);
         drop(guard);
         assert_released_once(&runtime);
@@ -118,7 +118,7 @@ fn loom_guard_turns_over_vs_last_handle() {
         gone.offline().unwrap();
         let turn_over = |mut guard: Charge| {
             guard.shrink(1);
-            guard.grow(1);
+            guard.force_grow(1);
             guard
         };
         let guard = race(guard, turn_over, || drop(gone)).0;

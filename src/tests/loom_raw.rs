@@ -11,12 +11,12 @@ fn loom_offline_vs_charge_without_guard() {
     model(|| {
         let (runtime, gone) = with_group(stocked(), "gone");
         let charge = |gone: Group| {
-            let first = gone.try_charge_raw(1);
+            let first = gone.raw().try_charge(1);
             if gone.is_offline() {
-                gone.try_charge_raw(1).expect_err("the group is offline");
+                gone.raw().try_charge(1).expect_err("the group is offline");
             }
             if first.is_ok() {
-                gone.uncharge(1);
+                gone.raw().uncharge(1);
             }
         };
         race(gone.clone(), charge, || end(gone));
@@ -35,7 +35,7 @@ fn loom_uncharge_without_guard_vs_guard() {
         let guard = gone.try_charge(1).unwrap();
         gone.offline().unwrap();
         let wrong = beside(gone, |gone| {
-            gone.uncharge(1);
+            gone.raw().uncharge(1);
             drop(gone);
         });
         let next = group(&runtime.root(), "next");
@@ -57,7 +57,7 @@ fn loom_uncharge_without_guard_vs_handle_drop() {
         let guard = gone.try_charge(1).unwrap();
         gone.offline().unwrap();
         let wrong = |gone: Group| {
-            gone.uncharge(1);
+            gone.raw().uncharge(1);
             drop(gone);
         };
         race(gone.clone(), wrong, || drop(gone));
@@ -75,11 +75,11 @@ fn loom_hit_without_guard_vs_claim() {
     model(|| {
         let (runtime, gone) = with_group(stocked(), "gone");
         let guard = gone.try_charge(1).unwrap();
-        gone.try_charge_raw(1).unwrap();
+        gone.raw().try_charge(1).unwrap();
         // The first finds no cell and misses. The second hits, and takes what the guard holds.
         let wrong = |gone: Group| {
-            gone.uncharge(1);
-            gone.uncharge(1);
+            gone.raw().uncharge(1);
+            gone.raw().uncharge(1);
             drop(gone);
         };
         race(gone.clone(), wrong, || {
@@ -102,11 +102,11 @@ fn loom_keep_vs_handle_by_id() {
         let id = gone.id();
         let guard = gone.try_charge(1).unwrap();
         gone.offline().unwrap();
-        gone.uncharge(1);
+        gone.raw().uncharge(1);
         let dropper = beside(gone, drop);
         let found = runtime.find(id).expect("the guard keeps it");
         let between = found.first().state().is_claimed();
-        found.charge_raw(1);
+        found.raw().force_charge(1);
         drop(guard);
         drop(found);
         dropper.join().unwrap();

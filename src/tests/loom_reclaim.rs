@@ -52,7 +52,7 @@ fn loom_crossing_vs_soft_limit() {
 fn loom_crossing_vs_offline() {
     model_without_pair(|| {
         let (_runtime, root, gone) = with_soft("gone", 0);
-        let held = race(gone.clone(), |gone| gone.charge(1), || gone.offline().unwrap()).0;
+        let held = race(gone.clone(), |gone| gone.force_charge(1), || gone.offline().unwrap()).0;
         assert_eq!((root.descendants_in_excess(), excess::children(root.first())), (0, 0));
         drop(held);
         assert_eq!((root.descendants_in_excess(), excess::children(root.first())), (0, 0));

@@ -103,7 +103,7 @@ fn loom_forced_vs_opening() {
         let counter = PageCounter::root(stocked().adaptive(true).max(40).budget(64));
         walk_first(&counter);
         // Exactly, which opens the stock.
-        race(counter.clone(), |counter| counter.try_charge(1).is_ok(), || counter.charge(60));
+        race(counter.clone(), |counter| counter.try_charge(1).is_ok(), || counter.force_charge(60));
         counter.uncharge(1);
         counter.try_charge(1).expect_err("above max");
     });

@@ -14,7 +14,7 @@ use crate::expert::FixedBatch as _;
 use crate::hierarchy::events;
 use crate::state::waiting::FirstInLine;
 use crate::sync::{AtomicU64, Ordering};
-use crate::{Bytes, ChargeError, Event, Group, Limit, Limits, OomPolicy, Priority, Runtime, RuntimeBuilder};
+use crate::{Bytes, ChargeError, Event, Group, Limit, Limits, OnFull, OomPolicy, Priority, Runtime, RuntimeBuilder};
 
 fn bare(max: u64) -> (Runtime, Group) {
     build(loom_lifecycle::bare().max(Limit::Bytes(max)))
@@ -30,7 +30,7 @@ fn loom_waiter_vs_uncharge() {
     model_without_pair(|| {
         let (_runtime, root) = bare(1);
         let held = root.try_charge(1).unwrap();
-        let charge = race(held, drop, || root.charge_timeout(1, EVER).unwrap()).1;
+        let charge = race(held, drop, || root.try_charge_with(1, OnFull::Wait(EVER)).unwrap()).1;
         assert_eq!((root.usage(), root.waiting_count()), (1, 0));
         drop(charge);
     });
@@ -62,7 +62,7 @@ fn loom_waiter_vs_put() {
             busy.set_batch(1);
             drop(held);
         };
-        let charge = race(busy, puts, || waits.charge_timeout(2, EVER).unwrap()).1;
+        let charge = race(busy, puts, || waits.try_charge_with(2, OnFull::Wait(EVER)).unwrap()).1;
         assert_eq!((tenant.usage(), tenant.waiting_count()), (2, 0));
         drop(charge);
     });
@@ -111,7 +111,7 @@ fn loom_next_vs_cancel() {
         for _ in 0..2 {
             drop(root.try_charge(1).unwrap());
         }
-        let charge = race(first, drop, || root.charge_timeout(1, EVER).unwrap()).1;
+        let charge = race(first, drop, || root.try_charge_with(1, OnFull::Wait(EVER)).unwrap()).1;
         assert_eq!((root.usage(), root.waiting_count()), (2, 0));
         drop((held, charge));
     });
@@ -147,7 +147,7 @@ fn loom_waiter_moves_to_a_cache() {
         let _registration = cache.register_reclaimer(kept, Priority::NORMAL);
         let future = waiting(&tenant, 1, Waker::noop());
         // The tenant has room once the other thread is done, the root has none.
-        let more = root.charge(1);
+        let more = root.force_charge(1);
         let charge = race(held, drop, || block_on(future).unwrap()).1;
         assert_eq!((tenant.usage(), root.usage(), root.waiting_count()), (1, 2, 0));
         drop((charge, more));
@@ -163,7 +163,7 @@ fn loom_waiter_moves_and_leaves_with_the_group() {
         let held = group(&root, "other").try_charge(1).unwrap();
         let future = waiting(&gone, 1, Waker::noop());
         // The group itself has no room for the waiter any more: once the root has, the waiter goes into line there.
-        let more = gone.charge(1);
+        let more = gone.force_charge(1);
         let other = beside(held, drop);
         drop((future, more));
         in_one_go(|| end(gone));
@@ -192,7 +192,9 @@ fn loom_waiter_vs_set_max() {
         let held = root.try_charge(1).unwrap();
         // What can never fit is refused at once: then it came first.
         let set = |root: Group| root.set_max(2).unwrap();
-        race(root.clone(), set, || drop(root.charge_timeout(1, EVER).unwrap_or_else(|error| panic!("{error}"))));
+        race(root.clone(), set, || {
+            drop(root.try_charge_with(1, OnFull::Wait(EVER)).unwrap_or_else(|error| panic!("{error}")))
+        });
         drop(held);
     });
 }
@@ -204,7 +206,7 @@ fn loom_waiter_vs_lowered_max() {
         let (_runtime, root) = bare(2);
         let held = root.try_charge(1).unwrap();
         let set = |root: Group| root.set_max(1).unwrap();
-        let refused = race(root.clone(), set, || root.charge_timeout(2, EVER)).1;
+        let refused = race(root.clone(), set, || root.try_charge_with(2, OnFull::Wait(EVER))).1;
         assert!(matches!(refused, Err(ChargeError::Limit(_))));
         drop(held);
     });
@@ -218,7 +220,7 @@ fn loom_waiter_vs_offline() {
         let held = root.try_charge(1).unwrap();
         let gone = group(&root, "gone");
         let other = beside(gone.clone(), |gone| gone.offline().unwrap());
-        assert!(matches!(gone.charge_timeout(1, EVER), Err(ChargeError::Offline { .. })));
+        assert!(matches!(gone.try_charge_with(1, OnFull::Wait(EVER)), Err(ChargeError::Offline { .. })));
         other.join().unwrap();
         assert_eq!(root.waiting_count(), 0);
         drop((held, gone));

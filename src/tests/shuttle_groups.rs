@@ -30,7 +30,7 @@ fn assert_all_gone(runtime: &Runtime) {
 fn turn_over(mut guard: Charge, id: GroupId) {
     for _ in 0..4 {
         guard.shrink(1);
-        guard.grow(1);
+        guard.force_grow(1);
         assert_eq!((guard.group().id(), guard.group().usage()), (id, 1), "the guard keeps its group");
     }
 }
@@ -78,7 +78,7 @@ fn shuttle_groups_come_and_go() {
                     handed.lock().push(split);
                     let mut taken = handed.lock().pop();
                     if let Some(taken) = &mut taken {
-                        taken.grow(1);
+                        taken.force_grow(1);
                         let _ = taken.transfer(&tenants[0]);
                     }
                     drop(charge);

@@ -42,7 +42,7 @@ impl Hand {
         let group = self.groups.last().unwrap_or(tenant).clone();
         match rng.gen_range(0..16) {
             0..4 => self.charges.extend(group.try_charge(Bytes(bytes))),
-            4 => self.charges.push(group.charge(Bytes(bytes))),
+            4 => self.charges.push(group.force_charge(Bytes(bytes))),
             5 => self.groups.extend(tenant.create(name, Limits::new().soft(Limit::Bytes(bytes)))),
             6 => {
                 if let Some(gone) = self.groups.pop() {
@@ -61,7 +61,7 @@ impl Hand {
                 if let Some(charge) = self.charges.last_mut() {
                     let split = charge.split(1).ok();
                     let _ = charge.transfer(tenant);
-                    charge.grow(1);
+                    charge.force_grow(1);
                     self.charges.extend(split);
                 }
             }

@@ -13,7 +13,7 @@ use shuttle::rand::{Rng as _, thread_rng};
 use super::common::{block_on, waiting};
 use super::shuttle_reclaim::ChargeCache;
 use super::{Threads, assert_adds_up, assert_released_once, below, check, runtime};
-use crate::{Bytes, ChargeError, Event, Group, Limit, Limits, Priority};
+use crate::{Bytes, ChargeError, Event, Group, Limit, Limits, OnFull, Priority};
 
 /// Time stands still in a run.
 const EVER: Duration = Duration::from_secs(60);
@@ -28,7 +28,7 @@ fn crowd(batch: u64) {
             for round in 0..2 {
                 let bytes = 1 + (thread + round) % 3;
                 if thread < 3 {
-                    drop(group.charge_timeout(Bytes(bytes), EVER).unwrap());
+                    drop(group.try_charge_with(Bytes(bytes), OnFull::Wait(EVER)).unwrap());
                 } else if thread == 5 {
                     let mut future = pin!(group.charge_async(Bytes(bytes)));
                     let polled = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
@@ -115,7 +115,7 @@ fn shuttle_waiters_of_groups_that_go_offline() {
         for thread in 0..4 {
             let group = root.create(&format!("q{thread}"), Limits::new()).unwrap();
             let (goes, refused) = (group.clone(), refused.clone());
-            threads.add((), move |()| match group.charge_timeout(1, EVER) {
+            threads.add((), move |()| match group.try_charge_with(1, OnFull::Wait(EVER)) {
                 Ok(charge) => drop(charge),
                 Err(ChargeError::Offline { .. }) => drop(refused.fetch_add(1, Ordering::Relaxed)),
                 Err(error) => panic!("{error}"),
@@ -150,7 +150,7 @@ fn shuttle_waits_at_random() {
                     let bytes: u64 = rng.gen_range(1..4);
                     match rng.gen_range(0..6) {
                         0 => drop(group.try_charge(Bytes(bytes))),
-                        1 => drop(group.charge_timeout(Bytes(bytes), EVER)),
+                        1 => drop(group.try_charge_with(Bytes(bytes), OnFull::Wait(EVER))),
                         2 => drop(block_on(group.charge_async(Bytes(bytes)))),
                         3 => drop(tenants[op % 2].set_max(Limit::Bytes(bytes + 1))),
                         4 => {

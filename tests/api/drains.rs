@@ -95,8 +95,8 @@ fn charging_within_the_limit_drains_nothing() {
         tree.assert_quiet("a charge of a batch", |t| t.b.try_charge(BATCH).expect("room"));
         tree.assert_quiet("a charge above the batch", |t| t.b.try_charge(10 * BATCH).expect("room"));
         tree.assert_quiet("a charge of nothing", |t| t.b.try_charge(0).expect("room"));
-        tree.assert_quiet("a forced charge within the limit", |t| t.b.charge(10));
-        tree.assert_quiet("a forced charge of nothing", |t| t.b.charge(0));
+        tree.assert_quiet("a forced charge within the limit", |t| t.b.force_charge(10));
+        tree.assert_quiet("a forced charge of nothing", |t| t.b.force_charge(0));
         tree.assert_quiet("a charge of a counter with children", |t| t.a.try_charge(1).expect("room"));
     }
 }
@@ -285,7 +285,7 @@ fn a_lowered_max_drains() {
 fn a_forced_charge_above_max_drains() {
     for config in configs() {
         Tree::new(config).assert_drains_a("a forced excess", |t| {
-            t.b.charge(t.a.max());
+            t.b.force_charge(t.a.max());
             assert_eq!(t.a.stocked(), 0, "no hit succeeds above the limit");
             assert_eq!(t.a.usage(), t.a.live());
             assert_eq!(t.a.usage() - t.a.forced(), t.a.max());

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use memcg::{Bytes, ChargeError, Group, Incident, IncidentKind, Limits, OomPolicy, Runtime, Unit};
+use memcg::{Bytes, ChargeError, Group, Incident, IncidentKind, Limits, OnFull, OomPolicy, Runtime, Unit};
 
 const MOST: usize = 64;
 
@@ -30,7 +30,7 @@ fn each_refusal_says_what_was_refused() {
     let query = create(&acme, "q17");
     let _held = query.try_charge(20).unwrap();
     assert!(query.try_charge(40).is_err());
-    assert!(matches!(query.charge_timeout(31, Duration::ZERO), Err(ChargeError::TimedOut { .. })));
+    assert!(matches!(query.try_charge_with(31, OnFull::Wait(Duration::ZERO)), Err(ChargeError::TimedOut { .. })));
     assert!(runtime.root().try_charge(90).is_err());
     let _fits = query.try_charge(30).unwrap();
     let kept = runtime.root().incidents();

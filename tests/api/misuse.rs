@@ -44,8 +44,8 @@ fn assert_names(verdict: &Verdict, counter: CounterId, kind: FaultKind) {
 fn the_largest_uncharge_with_credit_above_a_batch() {
     for config in [CounterConfig::new(), CounterConfig::new().audit(true)] {
         let counter = PageCounter::root(config.adaptive(false).max(100_000));
-        counter.charge(64);
-        counter.charge(1);
+        counter.force_charge(64);
+        counter.force_charge(1);
         counter.uncharge(60);
         assert_eq!((counter.usage(), counter.stocked()), (128, 123), "more than a batch of 64");
         counter.uncharge(u64::MAX);
@@ -80,7 +80,7 @@ fn over_uncharging_lets_no_thread_pass_the_limit() {
                     let _ = a.try_charge(90);
                     check();
                     if round % 16 == 0 {
-                        a.charge(50);
+                        a.force_charge(50);
                         check();
                     }
                 }
@@ -122,7 +122,7 @@ fn a_smaller_batch_bounds_what_is_stocked() {
         beside(
             2,
             || {
-                counter.charge(1_000);
+                counter.force_charge(1_000);
                 counter.uncharge(1_000);
             },
             || {
@@ -179,7 +179,7 @@ fn a_counter_goes_with_its_credit_while_a_sibling_charges() {
         || {
             let child = far.child();
             child.set_batch(64);
-            child.charge(1);
+            child.force_charge(1);
         },
         || {
             let mut in_transit = 0;
@@ -244,7 +244,7 @@ fn a_window_reset_never_misses_a_charge() {
         }
     };
     let counter = PageCounter::root(CounterConfig::new().batch(0));
-    counter.charge(1_000);
+    counter.force_charge(1_000);
     counter.uncharge(1_000);
     // A reset has something to do for each of the others, and the next one waits for it.
     let windows: Vec<_> = (0..64).map(|_| counter.peak_window()).collect();
@@ -260,12 +260,12 @@ fn a_window_reset_never_misses_a_charge() {
         scope.spawn(|| {
             other(&|round| {
                 (0..round % 64).for_each(|_| std::hint::spin_loop());
-                counter.charge(80);
+                counter.force_charge(80);
             });
         });
         scope.spawn(|| other(&|_| windows[0].reset()));
         for round in 0..ROUNDS {
-            counter.charge(1_000);
+            counter.force_charge(1_000);
             counter.uncharge(1_000);
             started.store(round + 1, Ordering::Release);
             windows[1].reset();

@@ -134,10 +134,10 @@ fn what_a_counter_still_holds_leaves_its_ancestors() {
         let job = machine.child();
         let below = job.child();
         std::thread::scope(|scope| {
-            scope.spawn(|| below.charge(30));
-            scope.spawn(|| below.charge(200));
+            scope.spawn(|| below.force_charge(30));
+            scope.spawn(|| below.force_charge(200));
         });
-        below.charge(1);
+        below.force_charge(1);
         assert_eq!(machine.live(), 231);
         drop(job);
         assert_eq!(machine.live(), 231, "a child keeps its parent");
@@ -194,7 +194,7 @@ fn a_pressure_hook_serves_a_counter_with_statistics() {
         send.send(pressure.want()).expect("the test waits");
         0
     }));
-    machine.charge(90);
+    machine.force_charge(90);
     machine.stat_add(asked, 1);
     assert!(machine.try_charge(30).is_err());
     assert_eq!((freed.recv(), machine.failcnt()), (Ok(20), 1));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use memcg::expert::FixedBatch;
 use memcg::{
-    Bytes, Charge, ChargeError, Counter, CounterConfig, Group, Limit, Limits, OomPolicy, PageCounter, Priority,
+    Bytes, Charge, ChargeError, Counter, CounterConfig, Group, Limit, Limits, OnFull, OomPolicy, PageCounter, Priority,
     Runtime, Unit,
 };
 
@@ -82,7 +82,7 @@ fn behind_those_in_line() {
     // The first in line lets others barge past it for as much as it asks for itself.
     (0..3).for_each(|_| drop(charge(&acme, KIB)));
     let text = "/acme refused 1 KiB for /acme: it fits, usage 8 KiB of max 10 KiB, behind those in line; \
-                to fit, wait in line (charge_timeout, charge_async)";
+                to fit, wait in line (OnFull::Wait, charge_async)";
     assert_prints(&refused(&acme, KIB), text);
     let text = "/acme refused 4 KiB for /acme: short by 2 KiB, usage 8 KiB of max 10 KiB, behind those in line; \
                 to fit, release memory in /acme, register a reclaimer there or raise max of /acme";
@@ -155,14 +155,15 @@ fn a_further_counter_of_things() {
 fn charges_that_do_not_wait_and_that_have() {
     let runtime = build(bare());
     let (acme, query, held) = full(&runtime);
-    let text = query.charge_timeout(Bytes(3 * KIB), Duration::from_millis(1)).expect_err("no room").to_string();
+    let text =
+        query.try_charge_with(Bytes(3 * KIB), OnFull::Wait(Duration::from_millis(1))).expect_err("no room").to_string();
     let helps =
         "ms in line; to fit, wait longer, release memory in /acme, register a reclaimer there or raise max of /acme";
     assert!(text.starts_with(&format!("{FULL}; after ")) && text.ends_with(helps), "{text}");
     let registration = empty_handed(&acme);
-    let error = query.try_charge_now(Bytes(3 * KIB)).expect_err("no room");
+    let error = query.try_charge_with(Bytes(3 * KIB), OnFull::Now).expect_err("no room");
     assert!(matches!(error, ChargeError::WouldBlock(_)));
-    let helps = "memory may come, and this charge does not wait for it; to fit, wait in line (charge_timeout, \
+    let helps = "memory may come, and this charge does not wait for it; to fit, wait in line (OnFull::Wait, \
                  charge_async), release memory in /acme or raise max of /acme";
     assert_prints(&error, &format!("{FULL}; {helps}"));
     drop((registration, error, held, query, acme));
@@ -249,14 +250,14 @@ fn counters() {
     let text = format!("{at} refused 120 for {of}: short by 20, max 100; to fit, raise its max or charge less");
     assert_prints(&refused, &text);
     assert_eq!(refused.want(), 20);
-    job.charge(90);
+    job.force_charge(90);
     let text =
         format!("{at} refused 12 for {of}: short by 2, usage 90 of max 100; to fit, uncharge there or raise its max");
     assert_prints(&job.try_charge(12).expect_err("no room"), &text);
     let text = format!("{at} is busy: usage 90 is 30 above the new max 60; uncharge there");
     assert_prints(&top.set_max(60).expect_err("busy"), &text);
     let unlimited = PageCounter::root(CounterConfig::new().batch(0));
-    unlimited.charge(5);
+    unlimited.force_charge(5);
     let of = unlimited.id();
     let most = PageCounter::USAGE_MAX;
     let text =

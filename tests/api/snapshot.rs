@@ -51,7 +51,7 @@ fn all_columns() {
     let limits = Limits::new().max(Limit::kib(10)).high(Limit::kib(9)).low(Limit::kib(4));
     let acme = runtime.root().create("acme", limits).expect("a name");
     let idle = create(&runtime.root(), "idle");
-    let forced = acme.charge(Bytes(12 * KIB));
+    let forced = acme.force_charge(Bytes(12 * KIB));
     let waiters = [in_line(&acme, KIB), in_line(&acme, KIB)];
     let text = "\
 path     live  %max     max   high    low  forced  waiting  events
@@ -74,7 +74,7 @@ fn it_fits_a_terminal() {
     let limits = Limits::new().max(odd(1_000)).high(odd(999)).low(odd(998));
     let long = runtime.root().create("a-tenant-whose-name-is-rather-long-for-a-terminal", limits).expect("a name");
     let query = create(&long, "query-17");
-    let held = [query.charge(Bytes(1_000 * MIB)), query.charge(Bytes(100 * MIB))];
+    let held = [query.force_charge(Bytes(1_000 * MIB)), query.force_charge(Bytes(100 * MIB))];
     assert!(query.try_charge(Bytes(500 * MIB)).is_err());
     let waiter = in_line(&query, 3 * MIB);
     let text = runtime.snapshot().to_string();
@@ -95,7 +95,7 @@ fn percent_of_max() {
     assert_eq!(percent(), Some(0));
     let mut held = charge(&group, 999);
     assert_eq!(percent(), Some(99), "rounded down");
-    held.grow(11);
+    held.force_grow(11);
     assert_eq!(percent(), Some(101));
     group.set_max(0).expect("a number");
     assert_eq!(percent(), None);
@@ -175,7 +175,7 @@ fn each_figure_is_the_groups() {
         let queries = ["a", "b"].map(|name| create(&acme, name));
         let held = queries.each_ref().map(|query| charge(query, 20 * KIB));
         assert!(queries[0].try_charge(Bytes(40 * KIB)).is_err());
-        let forced = queries[1].charge(Bytes(30 * KIB));
+        let forced = queries[1].force_charge(Bytes(30 * KIB));
         let groups = [runtime.root(), acme.clone(), queries[0].clone(), queries[1].clone()];
         for (row, group) in runtime.snapshot().rows().iter().zip(&groups) {
             assert_eq!(row.path, group.path());

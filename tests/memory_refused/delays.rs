@@ -16,7 +16,7 @@ fn without_a_thread_no_thread_is_delayed() {
     alone("delays::without_a_thread_no_thread_is_delayed", || {
         let runtime = Runtime::builder().delay_max(Duration::from_secs(600)).build().expect("defaults hold");
         let group = runtime.root().create("q", Limits::new().high(1 << 20)).expect("a name");
-        let held = group.charge(8 << 20);
+        let held = group.force_charge(8 << 20);
         let denied = Other::spawn();
         if !denied.run(|| [libc::SYS_clone3, libc::SYS_clone].into_iter().all(|call| deny(call, libc::EAGAIN))) {
             println!("no seccomp filter here: nothing is refused");

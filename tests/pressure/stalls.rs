@@ -4,7 +4,7 @@ use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use memcg::{Bytes, Group, GroupPressure, Limit, Limits, OomPolicy, Priority, Runtime};
+use memcg::{Bytes, Group, GroupPressure, Limit, Limits, OnFull, OomPolicy, Priority, Runtime};
 
 use crate::support::reclaimers::call;
 use crate::support::trees::{assert_empty, build, create, kinds, limited};
@@ -47,7 +47,7 @@ fn a_thread_in_line_counts_at_each_level() {
         let runtime = build(builder);
         let top = limited(&runtime.root(), "top", 100);
         let (group, beside) = (create(&top, "q"), create(&top, "beside"));
-        let held = group.charge(100);
+        let held = group.force_charge(100);
         assert_eq!(group.pressure(), GroupPressure::default());
         let waiter = blocked(&group, 10, &top);
         stands_still(&group);
@@ -70,7 +70,7 @@ fn a_thread_in_line_counts_at_each_level() {
 fn chargers_at_once_count_once() {
     let (runtime, top, group) = three();
     let other = create(&top, "other");
-    let held = group.charge(100);
+    let held = group.force_charge(100);
     let begun = Instant::now();
     let waiters = [in_line(&group, 10), in_line(&group, 10), in_line(&other, 10)];
     stands_still(&group);
@@ -87,7 +87,7 @@ fn chargers_at_once_count_once() {
 #[test]
 fn a_future_counts_until_it_goes_on_or_is_dropped() {
     let (runtime, top, group) = three();
-    let held = group.charge(100);
+    let held = group.force_charge(100);
     let waiter = in_line(&group, 10);
     stands_still(&group);
     drop(waiter);
@@ -106,7 +106,7 @@ fn a_future_counts_until_it_goes_on_or_is_dropped() {
 #[test]
 fn a_future_that_times_out_goes_on() {
     let (runtime, top, group) = three();
-    let held = group.charge(100);
+    let held = group.force_charge(100);
     let mut waiter = Polled::new(group.charge_async(10).timeout(NAP));
     assert!(waiter.finish().is_err());
     nothing_stands_still(&[&group, &top]);
@@ -119,7 +119,7 @@ fn a_future_that_times_out_goes_on() {
 #[test]
 fn a_forgotten_future_stands_still() {
     let (_runtime, _top, group) = three();
-    let _held = group.charge(100);
+    let _held = group.force_charge(100);
     std::mem::forget(in_line(&group, 10));
     stands_still(&group);
     stands_still(&group);
@@ -128,7 +128,7 @@ fn a_forgotten_future_stands_still() {
 #[test]
 fn a_group_that_goes_offline_turns_its_chargers_away() {
     let (runtime, top, group) = three();
-    let held = top.charge(100);
+    let held = top.force_charge(100);
     let waiter = blocked(&group, 10, &top);
     let mut future = in_line(&group, 10);
     stands_still(&group);
@@ -147,7 +147,7 @@ fn reclaim_counts_for_the_level_that_is_full() {
         let runtime = build(builder);
         let top = limited(&runtime.root(), "top", 100);
         let group = create(&top, "q");
-        let held = group.charge(100);
+        let held = group.force_charge(100);
         let registration = group.register_reclaimer(
             call(|_, _| {
                 thread::sleep(NAP);
@@ -174,7 +174,7 @@ fn reclaim_counts_for_the_level_that_is_full() {
 #[test]
 fn a_reclaimer_that_panics_leaves_nothing_behind() {
     let (runtime, top, group) = three();
-    let held = group.charge(100);
+    let held = group.force_charge(100);
     let registration = group.register_reclaimer(call(|_, _| panic!("on purpose")), Priority::NORMAL);
     assert!(group.try_charge(1).is_err());
     nothing_stands_still(&[&group, &top]);
@@ -190,7 +190,7 @@ fn victims_are_waited_for() {
     top.set_oom_policy(OomPolicy::Choose);
     let (group, hog) = (create(&top, "q"), create(&top, "hog"));
     let hook = hog.on_cancel(|_| thread::sleep(NAP));
-    let held = hog.charge(100);
+    let held = hog.force_charge(100);
     assert!(group.try_charge(1).is_err());
     let [some, full] = totals(group.pressure());
     assert!(some >= NAP && full == some, "{some:?} {full:?}");
@@ -206,7 +206,7 @@ fn delays_above_high_count() {
         let runtime = build(builder.delay_max(4 * NAP));
         let top = runtime.root().create("top", Limits::new().high(Limit::Bytes(1 << 20))).expect("a free name");
         let group = create(&top, "q");
-        let held = group.charge(Bytes(8 << 20));
+        let held = group.force_charge(Bytes(8 << 20));
         assert_eq!(group.pressure(), GroupPressure::default(), "forced");
         drop(group.try_charge(Bytes(1 << 20)).expect("high refuses no charge"));
         let [some, full] = totals(group.pressure());
@@ -234,8 +234,8 @@ fn delays_above_high_count() {
 #[test]
 fn what_does_not_count() {
     let (runtime, top, group) = three();
-    let held = group.charge(100);
-    assert!(group.try_charge(1).is_err() && group.try_charge_now(1).is_err());
+    let held = group.force_charge(100);
+    assert!(group.try_charge(1).is_err() && group.try_charge_with(1, OnFull::Now).is_err());
     let registration = group.register_reclaimer(
         call(|_, _| {
             thread::sleep(Duration::from_millis(1));
@@ -258,7 +258,7 @@ fn stalls_that_overlap_count_once() {
     let (runtime, top, group) = three();
     let other = create(&top, "other");
     let groups = [&group, &other, &top];
-    let held = group.charge(100);
+    let held = group.force_charge(100);
     for looks in [false, true] {
         for first in [0, 1] {
             let before = groups.map(|group| group.pressure().some.total);
@@ -292,7 +292,7 @@ fn where_stalls_are_not_counted() {
     for builder in kinds() {
         let runtime = build(builder.count_stalls(false));
         let group = limited(&runtime.root(), "q", 100);
-        let held = group.charge(100);
+        let held = group.force_charge(100);
         let waiter = blocked(&group, 1, &group);
         drop(held);
         drop(join(waiter).expect("there is room"));
@@ -306,7 +306,7 @@ fn where_stalls_are_not_counted() {
 #[test]
 fn a_new_group_begins_with_nothing() {
     let (runtime, top, group) = three();
-    let held = top.charge(100);
+    let held = top.force_charge(100);
     drop(in_line(&group, 1));
     let before = top.pressure().some.total;
     assert!(before > Duration::ZERO);

@@ -149,10 +149,10 @@ fn wear(runtime: &Runtime, group: &Group, further: Counter) -> (Charge, Charge) 
     below.set_min(5).expect("a number");
     group.counter(further).expect("declared").set_max(10).expect("a number");
     group.set_batch(16);
-    let held = (group.charge(100_000), group.charge(3));
+    let held = (group.force_charge(100_000), group.force_charge(3));
     assert!(group.try_charge(1).is_err() && below.try_charge(1).is_err());
     let theirs = group.clone();
-    std::thread::spawn(move || drop(theirs.charge(40))).join().expect("no panic");
+    std::thread::spawn(move || drop(theirs.force_charge(40))).join().expect("no panic");
     assert!(group.try_charge_set(&[(further, 11)]).is_err());
     drop(group.try_charge_set(&[(further, 9)]).expect("room"));
     drop(group.peak_window());

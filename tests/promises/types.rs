@@ -12,7 +12,7 @@ use memcg::expert::Verdict;
 use memcg::{
     BuildError, Bytes, Charge, ChargeError, ChargeFuture, Checkpoint, Counter, Counts, CreateError, Event, EventFuture,
     Events, FlusherError, Group, GroupCounter, GroupId, Grouped, Item, Limit, LimitError, Limits, MergeError,
-    NameError, OfflineError, OnExhausted, OomPolicy, OverLimitError, PageCounter, ParseOnExhaustedError, PeakWindow,
+    NameError, OfflineError, OnFull, OomPolicy, OverLimitError, PageCounter, ParseOnFullError, PeakWindow,
     Registration, Runtime, RuntimeBuilder, Snapshot, SnapshotRow, SplitError, Stat, Stats, Unit,
 };
 
@@ -62,9 +62,9 @@ const _: () = {
     send::<Registration>();
     send::<Registration>();
     plain::<Event>();
-    plain::<OnExhausted>();
+    plain::<OnFull>();
     plain::<OomPolicy>();
-    error::<ParseOnExhaustedError>();
+    error::<ParseOnFullError>();
     // Whatever is refused can be reported from any thread.
     error::<ChargeError>();
     error::<OverLimitError>();

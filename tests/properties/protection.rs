@@ -83,7 +83,7 @@ impl Tree {
         for (counter, node) in counters.iter().zip(&self.nodes) {
             counter.set_min(node.setting);
             counter.set_low(node.setting);
-            counter.charge(node.own);
+            counter.force_charge(node.own);
         }
         counters
     }

@@ -136,7 +136,7 @@ proptest! {
                     }
                 }
                 Step::Charge(at, bytes) => held.extend(group(at).try_charge(Bytes(bytes)).ok()),
-                Step::Force(at, bytes) => held.push(group(at).charge(Bytes(bytes))),
+                Step::Force(at, bytes) => held.push(group(at).force_charge(Bytes(bytes))),
                 Step::Soft(at, soft) => {
                     let limit = if soft == u64::MAX { Limit::Unlimited } else { Limit::Bytes(soft) };
                     group(at).set_soft(limit).expect("a number");

@@ -14,8 +14,8 @@ fn hits_of_amounts_that_add_up_to_2_64_hide_no_guard() {
     let mut guard = None;
     while rounds > 0 {
         let n = BATCH.min(u64::try_from(rounds).unwrap_or(BATCH));
-        let held = group.charge(Bytes(n));
-        group.uncharge(Bytes(n));
+        let held = group.force_charge(Bytes(n));
+        group.raw().uncharge(Bytes(n));
         rounds -= u128::from(n);
         guard.replace(held).map(Charge::forget);
     }

@@ -265,7 +265,7 @@ impl Lane {
             }
             30..50 => {
                 let units = self.units();
-                stress.forced.run(|| node.counter.charge(units));
+                stress.forced.run(|| node.counter.force_charge(units));
                 self.keep(stress, node, index, units);
             }
             50..70 => self.passing(stress, tree),

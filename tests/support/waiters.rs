@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use memcg::{Bytes, Charge, ChargeError, ChargeFuture, Group};
+use memcg::{Bytes, Charge, ChargeError, ChargeFuture, Group, OnFull};
 
 /// No test is over because time is; but one that hangs says so.
 pub(crate) const WATCHDOG: Duration = Duration::from_secs(60);
@@ -157,7 +157,7 @@ pub(crate) fn assert_woken(waiter: &Waiter, whether: bool) {
 #[track_caller]
 pub(crate) fn blocked(group: &Group, bytes: u64, level: &Group) -> thread::JoinHandle<Result<Charge, ChargeError>> {
     let (before, group) = (level.waiting_count(), group.clone());
-    let thread = thread::spawn(move || group.charge_timeout(Bytes(bytes), WATCHDOG));
+    let thread = thread::spawn(move || group.try_charge_with(Bytes(bytes), OnFull::Wait(WATCHDOG)));
     until("a thread in line", || level.waiting_count() > before || thread.is_finished());
     thread
 }

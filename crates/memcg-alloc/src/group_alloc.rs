@@ -58,7 +58,7 @@ impl<A> GroupAlloc<A> {
     /// Charges `bytes`, which are given back where `allocate` fails.
     fn charged<T>(&self, bytes: usize, allocate: impl FnOnce() -> Result<T, AllocError>) -> Result<T, AllocError> {
         if bytes > 0 {
-            self.group.try_charge_raw(bytes).map_err(|_| AllocError)?;
+            self.group.raw().try_charge(bytes).map_err(|_| AllocError)?;
         }
         allocate().inspect_err(|_| self.uncharge(bytes))
     }

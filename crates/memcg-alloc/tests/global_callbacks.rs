@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use memcg::{Event, Group, InGroup, Limits, OomPolicy, Priority, Reclaim, ReclaimContext, Runtime};
+use memcg::{Event, Group, InGroup, Limits, OnFull, OomPolicy, Priority, Reclaim, ReclaimContext, Runtime};
 use memcg_alloc::{EVERY_OBJECT, MemcgAlloc};
 use support::{alone, bytes};
 
@@ -50,7 +50,7 @@ fn use_every_part(tenant: &Group) {
     for waits in &mut waiting {
         assert!(waits.as_mut().poll(&mut context).is_pending());
     }
-    assert!(full.charge_timeout(10_usize, Duration::from_millis(1)).is_err());
+    assert!(full.try_charge_with(10_usize, OnFull::Wait(Duration::from_millis(1))).is_err());
     drop(waiting.split_off(25));
     drop(held);
     for waits in &mut waiting {

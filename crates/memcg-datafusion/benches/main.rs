@@ -111,8 +111,8 @@ fn raw_pair(runtime: &Runtime, pairs: u32) -> f64 {
     let tenant = runtime.root().scope(GroupName::Unnamed, Limits::new().max(MAX)).expect("a tenant");
     let query = tenant.scope(GroupName::Unnamed, Limits::new()).expect("a query");
     let pair = || {
-        query.try_charge_raw(std::hint::black_box(BYTES)).expect("it fits");
-        query.uncharge(std::hint::black_box(BYTES));
+        query.raw().try_charge(std::hint::black_box(BYTES)).expect("it fits");
+        query.raw().uncharge(std::hint::black_box(BYTES));
     };
     (0..1_000).for_each(|_| pair());
     let begun = Instant::now();

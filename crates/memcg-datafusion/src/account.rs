@@ -4,7 +4,7 @@
 use std::sync::{Arc, OnceLock};
 
 use datafusion_execution::memory_pool::MemoryConsumer;
-use memcg::{Bytes, ChargeError, CreateError, Group, GroupName, GroupScope, Limits, Priority, Registration};
+use memcg::{Bytes, ChargeError, CreateError, Group, GroupName, GroupScope, Limits, OnFull, Priority, Registration};
 
 use crate::config::PoolConfig;
 use crate::consumer::{Kind, Part, SORTER, is_as_it_says};
@@ -39,24 +39,24 @@ impl Account {
     /// Charges where the bytes fit at once, else does nothing.
     #[inline]
     pub(crate) fn charge_if_room(&self, bytes: u64) -> bool {
-        self.group.charge_raw_if_room(Bytes(bytes))
+        self.group.raw().try_charge_with(Bytes(bytes), OnFull::IfRoom).is_ok()
     }
 
     /// Charges, and never waits.
     #[inline]
     pub(crate) fn try_charge_now(&self, bytes: u64) -> Result<(), ChargeError> {
-        self.group.try_charge_raw_now(Bytes(bytes))
+        self.group.raw().try_charge_with(Bytes(bytes), OnFull::Now)
     }
 
     /// The same. Where it does not fit, others begin to give.
     #[inline]
     pub(crate) fn try_charge_or_start(&self, bytes: u64) -> Result<(), ChargeError> {
-        self.group.try_charge_raw_or_start(Bytes(bytes))
+        self.group.raw().try_charge_with(Bytes(bytes), OnFull::Start)
     }
 
     #[inline]
     pub(crate) fn charge(&self, bytes: u64) {
-        self.group.charge_raw(Bytes(bytes));
+        self.group.raw().force_charge(Bytes(bytes));
     }
 
     #[inline]

@@ -50,7 +50,7 @@ impl ArrowPool {
 impl MemoryPool for ArrowPool {
     fn reserve(&self, size: usize) -> Box<dyn MemoryReservation> {
         let group = self.group.clone();
-        group.charge_raw(size);
+        group.raw().force_charge(size);
         Box::new(ArrowReservation { group, size })
     }
 
@@ -85,9 +85,9 @@ impl MemoryReservation for ArrowReservation {
 
     fn resize(&mut self, new_size: usize) {
         if new_size > self.size {
-            self.group.charge_raw(new_size - self.size);
+            self.group.raw().force_charge(new_size - self.size);
         } else {
-            self.group.uncharge(self.size - new_size);
+            self.group.raw().uncharge(self.size - new_size);
         }
         self.size = new_size;
     }
@@ -95,6 +95,6 @@ impl MemoryReservation for ArrowReservation {
 
 impl Drop for ArrowReservation {
     fn drop(&mut self) {
-        self.group.uncharge(self.size);
+        self.group.raw().uncharge(self.size);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use memcg::{ChargeError, Group};
+use memcg::{ChargeError, Group, OnFull};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::account::Account;
@@ -88,9 +88,9 @@ impl Patience {
         let (mut moved, mut least) = (begun, level.usage());
         for look in 1_u32.. {
             let charged = if look.is_multiple_of(ASK_AGAIN) {
-                account.try_charge_or_start(bytes)
+                account.try_charge_with(bytes, OnFull::Start)
             } else {
-                account.try_charge_now(bytes)
+                account.try_charge_with(bytes, OnFull::Now)
             };
             match charged {
                 // A refusal: it may fit later.

@@ -18,7 +18,7 @@ use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::Stream;
 use futures::task::AtomicWaker;
-use memcg::Bytes;
+use memcg::{Bytes, OnFull};
 
 use crate::ended::Life;
 use crate::pool::failed;
@@ -210,7 +210,7 @@ impl InGroupStream {
         }
         // What is allocated pays for a reservation of as much: one byte more adds to usage.
         let beyond = Bytes(group.usage().saturating_sub(group.ledger().reserved()).saturating_add(1));
-        match group.try_charge_raw_now(beyond) {
+        match group.raw().try_charge_with(beyond, OnFull::Now) {
             Ok(()) => group.uncharge(beyond),
             Err(error) => return failed("query", &error),
         }

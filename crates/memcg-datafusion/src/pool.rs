@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use datafusion_common::{DataFusionError, Result};
 use datafusion_execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
-use memcg::{Bytes, ChargeError, CreateError, Group, OverLimitError, Registration};
+use memcg::{Bytes, ChargeError, CreateError, Group, OnFull, OverLimitError, Registration};
 
 use crate::account::{Account, Accounts, Quick};
 use crate::config::PoolConfig;
@@ -144,7 +144,7 @@ impl GroupPool {
         let account = self.accounts.of(consumer, kind);
         let is_plain =
             !has_no_room && account.is_plain(kind) && !self.reaches_reserve(account, reservation, kind, bytes);
-        if is_plain && account.charge_if_room(bytes) {
+        if is_plain && account.try_charge_with(bytes, OnFull::IfRoom).ok() {
             return Ok(());
         }
         self.try_grow_slow(account, reservation, kind, bytes)
@@ -198,7 +198,11 @@ impl GroupPool {
         bytes: u64,
         helps_itself: bool,
     ) -> Result<()> {
-        let charged = if helps_itself { account.try_charge_now(bytes) } else { account.try_charge_or_start(bytes) };
+        let charged = if helps_itself {
+            account.try_charge_with(bytes, OnFull::Now)
+        } else {
+            account.try_charge_with(bytes, OnFull::Start)
+        };
         charged.or_else(|error| self.refused(account, reservation, bytes, helps_itself, error))
     }
 
@@ -284,7 +288,7 @@ impl GroupPool {
         if helps_itself {
             return if is_poor(group, refusal) {
                 // Others hold much more: they begin to give, for the growths that follow.
-                account.try_charge_or_start(additional).or_else(|error| failed(consumer.name(), &error))
+                account.try_charge_with(additional, OnFull::Start).or_else(|error| failed(consumer.name(), &error))
             } else {
                 failed(consumer.name(), &error)
             };
@@ -318,7 +322,7 @@ fn shrink_slow(account: &Account, consumer: &MemoryConsumer, kind: Kind, bytes: 
 fn drain_and_retry(account: &Account, additional: u64, refused: ChargeError) -> Option<ChargeError> {
     let has_credit = |refusal: &OverLimitError| refusal.stocked_bound() > 0 && refusal.group().drain() > 0;
     if refused.over_limit().is_some_and(has_credit) {
-        return account.try_charge_now(additional).err();
+        return account.try_charge_with(additional, OnFull::Now).err();
     }
     Some(refused)
 }
@@ -407,7 +411,7 @@ impl MemoryPool for GroupPool {
     #[inline]
     fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
         match self.quick.of(reservation.consumer()) {
-            Some(group) if reservation.size() > 0 => group.uncharge(shrink),
+            Some(group) if reservation.size() > 0 => group.raw().uncharge(shrink),
             _ => self.shrink_by_kind(reservation, shrink as u64),
         }
     }
@@ -418,7 +422,7 @@ impl MemoryPool for GroupPool {
         let (consumer, bytes) = (reservation.consumer(), additional as u64);
         match self.quick.of(consumer) {
             Some(group) if !consumer.can_spill() || self.leaves_reserve(group, bytes) => {
-                match group.charge_raw_if_room(additional) {
+                match group.raw().try_charge_with(additional, OnFull::IfRoom).is_ok() {
                     true => Ok(()),
                     false => self.try_grow_by_kind(reservation, bytes, true),
                 }

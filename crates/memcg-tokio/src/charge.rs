@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use memcg::{Bytes, Charge, ChargeError, Group, Runtime};
+use memcg::{Bytes, Charge, ChargeError, Group, OnFull, Runtime};
 use tokio::time::{Instant, sleep_until};
 
 /// Charges `bytes` to `group`, and waits in line for at most `time` by tokio's clock, which tests can pause.
@@ -36,7 +36,7 @@ use tokio::time::{Instant, sleep_until};
 /// ```
 pub async fn charge_timeout(group: &Group, bytes: impl Into<Bytes>, time: Duration) -> Result<Charge, ChargeError> {
     let bytes = bytes.into();
-    match group.charge_if_room(bytes) {
+    match group.try_charge_with(bytes, OnFull::IfRoom).ok() {
         Some(charge) => Ok(charge),
         None => group.charge_async(bytes).until(tokio::time::sleep(time)).await,
     }
@@ -70,7 +70,7 @@ pub async fn charge_timeout(group: &Group, bytes: impl Into<Bytes>, time: Durati
 /// ```
 pub async fn charge_until(group: &Group, bytes: impl Into<Bytes>, deadline: Instant) -> Result<Charge, ChargeError> {
     let bytes = bytes.into();
-    match group.charge_if_room(bytes) {
+    match group.try_charge_with(bytes, OnFull::IfRoom).ok() {
         Some(charge) => Ok(charge),
         None => group.charge_async(bytes).until(sleep_until(deadline)).await,
     }

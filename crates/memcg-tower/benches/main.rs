@@ -21,7 +21,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt, Full};
-use memcg::{Charge, Group, GroupName, Limit, Limits, Runtime};
+use memcg::{Charge, Group, GroupName, Limit, Limits, OnFull, Runtime};
 use memcg_tower::{AdmissionLayer, RequestBody};
 use tower::limit::ConcurrencyLimitLayer;
 use tower::load_shed::LoadShedLayer;
@@ -96,7 +96,7 @@ fn per_turn(turns: u32, mut turn: impl FnMut()) -> f64 {
 
 fn raw_pair(group: &Group) -> f64 {
     per_turn(PAIRS, || {
-        let charged = group.try_charge_raw(black_box(1024));
+        let charged = group.raw().try_charge(black_box(1024));
         assert!(charged.is_ok(), "it fits");
         group.uncharge(black_box(1024));
     })
@@ -187,7 +187,7 @@ impl<S: Service<Request<Read<B>>, Response = Response<R>>, B, R> Service<Request
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let group = self.1.clone();
-        let charge = group.charge_if_room(memcg::Bytes(81 << 10));
+        let charge = group.try_charge_with(memcg::Bytes(81 << 10), OnFull::IfRoom).ok();
         assert!(charge.is_some(), "it fits");
         let request = request.map(|inner| Read { inner, bytes: 0 });
         let inner = group.run(|| self.0.call(request));

@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Buf;
 use http::StatusCode;
 use http_body::Frame;
-use memcg::{Bytes, Charge, ChargeError, ChargeFuture, Group, GroupScope};
+use memcg::{Bytes, Charge, ChargeError, ChargeFuture, Group, GroupScope, OnFull};
 
 use crate::body::{BodyError, len};
 use crate::ledger::{Ledger, Promise};
@@ -220,7 +220,7 @@ impl Account {
                 }
             }
         } else {
-            match self.group.charge_if_room(Bytes(due)) {
+            match self.group.try_charge_with(Bytes(due), OnFull::IfRoom).ok() {
                 Some(charge) => self.add_for_request(charge, due),
                 None => {
                     let due = Due { charge: self.waits_for(due), of_request: Some(due), promise };
@@ -242,8 +242,8 @@ impl Account {
         let Some(mut beyond) = ledger.promise_beyond(unpromised) else {
             return Err(ledger.refuses(&self.group, due));
         };
-        let charge = match self.group.try_charge_now(Bytes(due)) {
-            Err(ChargeError::WouldBlock(_)) => self.group.try_charge_undelayed(Bytes(due)).map(|(charge, _)| charge),
+        let charge = match self.group.try_charge_with(Bytes(due), OnFull::Now) {
+            Err(ChargeError::WouldBlock(_)) => self.group.try_charge_with(Bytes(due), OnFull::Reclaim),
             charged => charged,
         };
         let charge = charge.map_err(|refused| refused.to_string())?;
@@ -254,7 +254,7 @@ impl Account {
     #[cold]
     fn comes_alone<D: Buf>(&self, frame: Frame<D>) -> Came<D> {
         let bytes = len(&frame);
-        match self.group.charge_if_room(Bytes(bytes)) {
+        match self.group.try_charge_with(Bytes(bytes), OnFull::IfRoom).ok() {
             Some(charge) => Came::Alone(frame, charge),
             None => {
                 let due = Due { charge: self.waits_for(bytes), of_request: None, promise: None };

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
-use memcg::{Charge, ChargeError, ChargeFuture};
+use memcg::{Charge, ChargeError, ChargeFuture, OnFull};
 use pin_project_lite::pin_project;
 
 use crate::account::Account;
@@ -132,7 +132,7 @@ fn hand_on_large(sends: &mut Option<Sends>, frame: Frame<Bytes>) -> Option<Frame
     let lacks = len(&frame).saturating_sub(sent.reserved);
     if lacks > 0 {
         let group = sent.hold.group();
-        match group.charge_if_room(memcg::Bytes(lacks)) {
+        match group.try_charge_with(memcg::Bytes(lacks), OnFull::IfRoom).ok() {
             Some(charge) => sent.add(charge),
             None => {
                 let charge = group.charge_async(memcg::Bytes(lacks)).timeout(sent.hold.patience());

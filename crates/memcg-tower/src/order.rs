@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::header::{CONTENT_ENCODING, UPGRADE};
 use http::{Method, Request};
 use http_body::Body;
-use memcg::{Bytes, Charge, ChargeFuture, Group, GroupName, GroupScope};
+use memcg::{Bytes, Charge, ChargeFuture, Group, GroupName, GroupScope, OnFull};
 use tower_service::Service;
 
 use crate::account::{Account, Admitted, Expected};
@@ -106,7 +106,7 @@ impl Order {
     #[inline(always)]
     pub(crate) fn charge_if_room(&self) -> Result<(Charge, Option<Promise>), Option<Arc<Ledger>>> {
         match self.ledger() {
-            None => match self.group().charge_if_room(Bytes(self.own)) {
+            None => match self.group().try_charge_with(Bytes(self.own), OnFull::IfRoom).ok() {
                 Some(charge) => Ok((charge, None)),
                 None => Err(None),
             },
@@ -119,7 +119,7 @@ impl Order {
         let is_never = self.scope.is_some() && self.total() > self.group().effective_max();
         let promise = if is_never { None } else { ledger.promise(self.total()) };
         let Some(mut promise) = promise else { return Err(Some(ledger)) };
-        match self.group().charge_if_room(Bytes(self.own)) {
+        match self.group().try_charge_with(Bytes(self.own), OnFull::IfRoom).ok() {
             Some(charge) => {
                 promise.is_charged(self.own);
                 Ok((charge, Some(promise)))
@@ -134,7 +134,7 @@ impl Order {
         if total <= self.group().effective_max() && !self.tenant.is_offline() {
             return None;
         }
-        match self.group().try_charge_undelayed(Bytes(total)) {
+        match self.group().try_charge_with(Bytes(total), OnFull::Reclaim) {
             // The max was raised.
             Ok(_) => None,
             Err(refused) => Some(Refusal::of_charge(&refused, &self.tenant, total, Duration::ZERO)),
@@ -153,8 +153,8 @@ impl Order {
                 None => return Err(self.no_room_beside(ledger, Duration::ZERO)),
             },
         };
-        match self.group().try_charge_undelayed(Bytes(self.own)) {
-            Ok((charge, _)) => {
+        match self.group().try_charge_with(Bytes(self.own), OnFull::Reclaim) {
+            Ok(charge) => {
                 if let Some(promise) = &mut promise {
                     promise.is_charged(self.own);
                 }

@@ -48,7 +48,7 @@ struct Tenant {
 
 /// Fills the tenant's cache until the tenant goes offline.
 fn work(group: &Group, cache: &Cache, stop: &AtomicBool) {
-    let _pinned = group.charge(PINNED);
+    let _pinned = group.force_charge(PINNED);
     while !stop.load(Relaxed) {
         match group.try_charge(ENTRY) {
             Ok(charge) => cache.0.lock().unwrap().push_back((vec![0; ENTRY], charge)),

@@ -155,7 +155,7 @@ fn the_most_groups() {
         refused("d");
         // One that is dying counts until it is gone, whichever of its counters is the last.
         let last = groups.pop().expect("three");
-        let held = last.charge(0);
+        let held = last.force_charge(0);
         let spilt = counters.last().map(|&spill| last.try_charge_set(&[(spill, 5)]).expect("room"));
         last.offline().expect("no children");
         drop(last);
@@ -285,7 +285,7 @@ fn the_largest_sizes() {
         assert!(held.charge.split(31).is_err());
         let mut part = held.charge.split(30).expect("all of it");
         assert_eq!((part.shrink(Bytes(u64::MAX)), part.bytes()), (30, 0));
-        held.charge.grow(30);
+        held.charge.force_grow(30);
         drop(part);
         held.assert_whole();
     }
@@ -295,11 +295,11 @@ fn the_largest_sizes() {
 #[test]
 fn the_largest_forced_charges() {
     let mut held = Held::new();
-    let all = held.query.charge(Bytes(u64::MAX));
+    let all = held.query.force_charge(Bytes(u64::MAX));
     assert_eq!((all.bytes(), held.query.usage()), (USAGE_MAX - 30, USAGE_MAX));
-    let none = held.query.charge(Bytes(u64::MAX));
+    let none = held.query.force_charge(Bytes(u64::MAX));
     assert_eq!(none.bytes(), 0);
-    held.charge.grow(Bytes(u64::MAX));
+    held.charge.force_grow(Bytes(u64::MAX));
     assert_eq!((held.charge.bytes(), held.runtime.counts().overflows), (30, 3));
     assert!(held.runtime.verify().is_ok());
     let root = held.runtime.root();

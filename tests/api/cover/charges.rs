@@ -1,4 +1,4 @@
-use memcg::{Bytes, Charge, ChargeError, Group, Limits};
+use memcg::{Bytes, Charge, ChargeError, Group, Limits, OnFull};
 
 use super::{Object, assert_figures, assert_verified, covering, group, runtime};
 
@@ -11,7 +11,7 @@ fn usage_is_the_larger_of_reserved_and_allocated() {
     assert_figures(&query, [100, 100, 60, 0]);
     object.grow(70);
     assert_figures(&query, [130, 100, 130, 30]);
-    charge.grow(10);
+    charge.force_grow(10);
     assert_figures(&query, [130, 110, 130, 20]);
     charge.try_grow(40).unwrap();
     assert_figures(&query, [150, 150, 130, 0]);
@@ -101,27 +101,30 @@ fn each_verb_reserves() {
     let object = Object::of(&query, 10);
     let charge: [fn(&Group) -> Charge; 7] = [
         |group| group.try_charge(7).unwrap(),
-        |group| group.charge(7),
-        |group| group.try_charge_now(7).unwrap(),
-        |group| group.try_charge_or_start(7).unwrap(),
-        |group| group.charge_if_room(7).unwrap(),
-        |group| group.try_charge_undelayed(7).map(|(charge, _)| charge).unwrap(),
-        |group| group.charge_timeout(7, std::time::Duration::ZERO).unwrap(),
+        |group| group.force_charge(7),
+        |group| group.try_charge_with(7, OnFull::Now).unwrap(),
+        |group| group.try_charge_with(7, OnFull::Start).unwrap(),
+        |group| group.try_charge_with(7, OnFull::IfRoom).ok().unwrap(),
+        |group| group.try_charge_with(7, OnFull::Reclaim).unwrap(),
+        |group| group.try_charge_with(7, OnFull::Wait(std::time::Duration::ZERO)).unwrap(),
     ];
     let held: Vec<Charge> = charge.iter().map(|charge| charge(&query)).collect();
     assert_figures(&query, [49, 49, 10, 0]);
-    query.try_charge_raw(7).unwrap();
-    query.try_charge_raw_now(7).unwrap();
-    query.try_charge_raw_or_start(7).unwrap();
-    assert!(query.charge_raw_if_room(7) && !query.charge_raw_if_room(1_000));
-    assert_eq!(query.charge_raw(7), 7);
+    query.raw().try_charge(7).unwrap();
+    query.raw().try_charge_with(7, OnFull::Now).unwrap();
+    query.raw().try_charge_with(7, OnFull::Start).unwrap();
+    assert!(
+        query.raw().try_charge_with(7, OnFull::IfRoom).is_ok()
+            && !query.raw().try_charge_with(1_000, OnFull::IfRoom).is_ok()
+    );
+    assert_eq!(query.raw().force_charge(7), 7);
     assert_figures(&query, [84, 84, 10, 0]);
     assert_verified(&runtime);
-    query.uncharge(35);
+    query.raw().uncharge(35);
     drop(held);
     assert_figures(&query, [10, 0, 10, 10]);
     let empty = query.try_charge(0).unwrap();
-    assert!(query.charge_raw_if_room(0));
+    assert!(query.raw().try_charge_with(0, OnFull::IfRoom).is_ok());
     drop((object, empty));
     assert_figures(&query, [0; 4]);
     assert_verified(&runtime);
@@ -133,8 +136,8 @@ fn more_is_given_back_than_was_reserved() {
     let runtime = runtime();
     let query = covering(&runtime.root(), "q");
     let object = Object::of(&query, 60);
-    query.charge_raw(20);
-    query.uncharge(50); // a bug
+    query.raw().force_charge(20);
+    query.raw().uncharge(50); // a bug
     assert_figures(&query, [60, 0, 60, 60]);
     assert_eq!(runtime.counts().underflows, 1);
     assert!(runtime.verify().to_string().ends_with("/q: 30 uncharged that were never charged"));

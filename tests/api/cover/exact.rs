@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use memcg::expert::FixedBatch;
-use memcg::{Bytes, Event, Group, Limits, Runtime};
+use memcg::{Bytes, Event, Group, Limits, OnFull, Runtime};
 
 use super::{Object, assert_verified, covering};
 
@@ -23,12 +23,12 @@ fn what_was_given_back_is_there_at_once() {
     let runtime = runtime();
     let query = runtime.root().create("q", Limits::new().max(64 * KIB).cover_allocations()).unwrap();
     for round in 0..3 {
-        query.try_charge_raw_now(60 * KIB).unwrap();
-        query.uncharge(60 * KIB);
+        query.raw().try_charge_with(60 * KIB, OnFull::Now).unwrap();
+        query.raw().uncharge(60 * KIB);
         assert_eq!((query.usage(), query.live(), query.stocked()), (0, 0, 0), "round {round}");
         drop(query.try_charge(60 * KIB).unwrap());
-        drop(query.try_charge_now(60 * KIB).unwrap());
-        drop(query.charge_timeout(60 * KIB, Duration::ZERO).unwrap());
+        drop(query.try_charge_with(60 * KIB, OnFull::Now).unwrap());
+        drop(query.try_charge_with(60 * KIB, OnFull::Wait(Duration::ZERO)).unwrap());
     }
     assert_eq!(query.events().get(Event::Oom), 0);
 }
@@ -38,14 +38,15 @@ fn what_was_given_back_is_there_at_once() {
 fn a_waiter_gets_what_is_given_back() {
     let runtime = runtime();
     let query = runtime.root().create("q", Limits::new().max(64 * KIB).cover_allocations()).unwrap();
-    query.try_charge_raw_now(50 * KIB).unwrap();
+    query.raw().try_charge_with(50 * KIB, OnFull::Now).unwrap();
     thread::scope(|scope| {
-        let waits =
-            scope.spawn(|| query.charge_timeout(60 * KIB, Duration::from_secs(60)).map(|charge| charge.bytes()));
+        let waits = scope.spawn(|| {
+            query.try_charge_with(60 * KIB, OnFull::Wait(Duration::from_secs(60))).map(|charge| charge.bytes())
+        });
         while query.waiting_count() == 0 {
             thread::yield_now();
         }
-        query.uncharge(50 * KIB);
+        query.raw().uncharge(50 * KIB);
         assert_eq!(waits.join().unwrap().unwrap(), 60 << 10);
     });
     assert_eq!((query.usage(), query.live()), (0, 0));
@@ -60,8 +61,9 @@ fn a_waiter_gets_what_is_freed() {
     let objects: Vec<Object> = (0..1_024).map(|_| Object::of(&query, KIB)).collect();
     assert_eq!(query.ledger().unpaid(), 1 << 20);
     thread::scope(|scope| {
-        let waits =
-            scope.spawn(|| tenant.charge_timeout(1_000 * KIB, Duration::from_secs(60)).map(|held| held.bytes()));
+        let waits = scope.spawn(|| {
+            tenant.try_charge_with(1_000 * KIB, OnFull::Wait(Duration::from_secs(60))).map(|held| held.bytes())
+        });
         while tenant.waiting_count() == 0 {
             thread::yield_now();
         }
@@ -80,9 +82,9 @@ fn idle_groups_hold_nothing_of_their_tenant() {
     let queries: Vec<Group> = (0..1_000_u64)
         .map(|number| {
             let query = tenant.create(number, Limits::new().cover_allocations()).unwrap();
-            query.try_charge_raw_now(63 * KIB).unwrap();
+            query.raw().try_charge_with(63 * KIB, OnFull::Now).unwrap();
             let object = Object::of(&query, 3 * KIB);
-            query.uncharge(63 * KIB);
+            query.raw().uncharge(63 * KIB);
             drop(object);
             query
         })
@@ -136,8 +138,8 @@ fn no_neighbour_is_admitted_while_unpaid_bytes_are_taken_over() {
             for _ in 0..2 {
                 scope.spawn(|| {
                     while !ends.load(Ordering::Relaxed) {
-                        if charged.try_charge_raw_now(4 * MIB).is_ok() {
-                            charged.uncharge(4 * MIB);
+                        if charged.raw().try_charge_with(4 * MIB, OnFull::Now).is_ok() {
+                            charged.raw().uncharge(4 * MIB);
                             taken.fetch_add(1, Ordering::Relaxed);
                         }
                     }
@@ -150,7 +152,7 @@ fn no_neighbour_is_admitted_while_unpaid_bytes_are_taken_over() {
                 }
             });
             for _ in 0..3_000 {
-                assert!(neighbour.try_charge_now(8 * MIB).is_err(), "of an operator: {by_operator}");
+                assert!(neighbour.try_charge_with(8 * MIB, OnFull::Now).is_err(), "of an operator: {by_operator}");
             }
             while taken.load(Ordering::Relaxed) < 100 {
                 thread::yield_now();
@@ -223,9 +225,9 @@ fn a_waiter_needs_no_room_for_what_is_unpaid() {
     assert_eq!((query.live(), tenant.live()), (90, 110));
     drop((charge, beside));
     // 40 beside 90; what pays for 50 of these is given back.
-    query.try_charge_raw(50).unwrap();
+    query.raw().try_charge(50).unwrap();
     let beside = tenant.try_charge(10).unwrap();
-    let charge = waits(60, &|| query.uncharge(50));
+    let charge = waits(60, &|| query.raw().uncharge(50));
     assert_eq!((query.live(), tenant.live(), query.ledger().unpaid()), (90, 100, 30));
     drop((charge, object, more, beside));
     assert_eq!(tenant.live(), 0);
@@ -233,7 +235,7 @@ fn a_waiter_needs_no_room_for_what_is_unpaid() {
 }
 
 fn query_charge(query: &Group, bytes: usize) -> memcg::Charge {
-    query.charge_timeout(bytes, Duration::from_secs(60)).unwrap()
+    query.try_charge_with(bytes, OnFull::Wait(Duration::from_secs(60))).unwrap()
 }
 
 /// A refusal says what is missing, less what the group is charged for already.

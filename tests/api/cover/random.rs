@@ -40,7 +40,7 @@ impl Scene {
                 let charge = self.groups[at].try_charge(bytes);
                 held.charges.extend(charge.ok().map(|charge| (at, charge)));
             }
-            2 => held.charges.push((at, self.groups[at].charge(bytes / 4))),
+            2 => held.charges.push((at, self.groups[at].force_charge(bytes / 4))),
             3 | 4 => held.objects.push((at, bytes as u64 / 2, Object::of(&self.groups[at], bytes / 2))),
             5 if !held.charges.is_empty() => drop(held.charges.swap_remove(last(held.charges.len(), random))),
             6 | 7 if !held.objects.is_empty() => drop(held.objects.swap_remove(last(held.objects.len(), random))),

@@ -1,6 +1,6 @@
 //! A refusal names the groups that hold the memory: children of the group that refused, the largest first.
 
-use memcg::{Bytes, ChargeError, Group, OverLimitError};
+use memcg::{Bytes, ChargeError, Group, OnFull, OverLimitError};
 
 use super::{KIB, MIB, assert_empty, build, charge, create, kinds, limited, refused};
 
@@ -113,7 +113,8 @@ fn in_every_refusal() {
         let group = limited(&runtime.root(), "a", 100 * MIB);
         let hog = create(&group, "hog");
         let held = charge(&hog, 100 * MIB);
-        let error = group.charge_timeout(Bytes(MIB), std::time::Duration::from_millis(1)).expect_err("full");
+        let error =
+            group.try_charge_with(Bytes(MIB), OnFull::Wait(std::time::Duration::from_millis(1))).expect_err("full");
         let ChargeError::TimedOut { refusal, .. } = &error else { panic!("{error}") };
         assert_holders(refusal, &[(&hog, 100 * MIB)]);
         assert!(error.to_string().contains("most in /a/hog 100 MiB"), "{error}");

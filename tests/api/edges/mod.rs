@@ -46,7 +46,7 @@ struct AtExit(PageCounter);
 impl Drop for AtExit {
     fn drop(&mut self) {
         self.0.try_charge(10).expect("unlimited");
-        self.0.charge(5);
+        self.0.force_charge(5);
         self.0.uncharge(14);
         self.0.drain();
         drop(self.0.child());
@@ -161,7 +161,7 @@ fn the_pressure_hook_uses_the_tree() {
             assert!(pressure.want() > 0 && pressure.want() <= pressure.refused().requested());
             counter.uncharge(2);
             counter.try_charge(1).expect("two were freed");
-            counter.charge(1);
+            counter.force_charge(1);
             counter.try_charge(1_000).expect_err("refused inside the hook, which is not called again for it");
             counter.uncharge(2);
             let child = counter.child();
@@ -214,13 +214,13 @@ fn nothing_is_no_charge() {
     for config in configs() {
         let (root, a) = with_child(config);
         a.try_charge(0).expect("nothing always fits");
-        a.charge(0);
+        a.force_charge(0);
         a.uncharge(0);
         a.cancel(0);
         assert_eq!((a.usage(), a.stocked(), root.usage(), root.peak()), (0, 0, 0, 0));
         a.set_max(0).expect("nothing is charged");
         a.try_charge(0).expect("nothing always fits");
-        a.charge(5);
+        a.force_charge(5);
         a.try_charge(0).expect("even above the limit");
         assert_eq!((a.live(), a.forced()), (5, 5));
         a.uncharge(5);
@@ -238,7 +238,7 @@ fn max_0_refuses_everything() {
             assert_eq!((a.usage(), root.usage(), root.peak()), (0, 0, 0));
         }
         assert_eq!(a.try_charge(1).expect_err("0 means zero").level(), root.id());
-        a.charge(3);
+        a.force_charge(3);
         assert_eq!((root.usage(), root.forced()), (3, 3));
         a.uncharge(3);
         assert_sound(&root, 0);
@@ -271,11 +271,11 @@ fn the_largest_charges_are_refused_or_fit() {
 fn usage_does_not_overflow() {
     for config in configs() {
         let (root, a) = with_child(config);
-        a.charge(u64::MAX);
+        a.force_charge(u64::MAX);
         assert_eq!((a.usage(), root.usage()), (PageCounter::USAGE_MAX, PageCounter::USAGE_MAX));
         assert!(root.counts().overflows > 0, "not all of it could be counted");
         let before = root.counts().overflows;
-        a.charge(u64::MAX);
+        a.force_charge(u64::MAX);
         assert_eq!((a.usage(), root.usage()), (PageCounter::USAGE_MAX, PageCounter::USAGE_MAX));
         assert!(root.counts().overflows > before);
         a.try_charge(1).expect_err("full");

@@ -117,7 +117,7 @@ fn barrier_fails_later(config: CounterConfig) {
     assert_eq!(root.usage(), root.live() + root.stocked());
     denied.with(&a, |a| a.try_charge(1_000)).expect_err("1001 of 1000, whatever the barrier does");
     assert!(root.usage() <= 1_000, "limits hold");
-    denied.with(&a, |a| a.charge(5_000));
+    denied.with(&a, |a| a.force_charge(5_000));
     assert_eq!(a.live(), 5_001 + charged);
     assert!(a.usage() - a.forced() <= 1_000);
     denied.with(&a, move |a| a.uncharge(5_000 + charged));

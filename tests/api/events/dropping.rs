@@ -161,7 +161,7 @@ fn after_the_runtime() {
         let events = runtime.root().events();
         drop(runtime);
         // Force still is.
-        drop(group.charge(1));
+        drop(group.force_charge(1));
         assert_eq!(recorder.times(), 1);
         assert!(events.wait(Event::Overcharge, Duration::ZERO));
         drop((subscription, events, group));

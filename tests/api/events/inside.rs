@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use memcg::{ChargeError, Event, Limits, Registration};
+use memcg::{ChargeError, Event, Limits, OnFull, Registration};
 
 use super::{Polled, Recorder, assert_empty, assert_sound, build, create, full, kinds, lock, oom};
 
@@ -18,8 +18,8 @@ fn charge_and_give_back() {
             let (other, kept) = (other.clone(), Arc::clone(&kept));
             recorder.and(&group, Event::Oom, move |happened| {
                 lock(&kept).push(other.try_charge(1_000).expect("no limit there"));
-                drop(other.charge(10_000));
-                drop(other.charge_timeout(10, Duration::from_secs(1)).expect("no limit there"));
+                drop(other.force_charge(10_000));
+                drop(other.try_charge_with(10, OnFull::Wait(Duration::from_secs(1))).expect("no limit there"));
                 // Here there is no room: refused, and told again.
                 if happened.count() < 3 {
                     oom(&happened.group());
@@ -87,7 +87,7 @@ fn make_room() {
     for builder in kinds() {
         let runtime = build(builder);
         let group = runtime.root().create("q", Limits::new().max(100)).expect("a free name");
-        let held = Arc::new(Mutex::new(Some(group.charge(100))));
+        let held = Arc::new(Mutex::new(Some(group.force_charge(100))));
         let recorder = Recorder::default();
         let subscription = {
             let held = Arc::clone(&held);
@@ -137,12 +137,12 @@ fn wait_with_a_limit() {
         let runtime = build(builder);
         let group = full(&runtime.root(), "q");
         let small = runtime.root().create("small", Limits::new().max(10)).expect("a free name");
-        let held = small.charge(10);
+        let held = small.force_charge(10);
         let (recorder, waited) = (Recorder::default(), Arc::new(AtomicU64::new(0)));
         let subscription = {
             let (small, waited) = (small.clone(), Arc::clone(&waited));
             recorder.and(&group, Event::Oom, move |_| {
-                match small.charge_timeout(1, Duration::from_millis(5)) {
+                match small.try_charge_with(1, OnFull::Wait(Duration::from_millis(5))) {
                     Err(ChargeError::TimedOut { .. } | ChargeError::Limit(_)) => waited.fetch_add(1, Ordering::SeqCst),
                     other => panic!("{other:?}"),
                 };
@@ -170,7 +170,7 @@ fn after_the_slow_path() {
                 lock(&seen).push((group.live(), group.forced()));
             })
         };
-        let held = group.charge(130);
+        let held = group.force_charge(130);
         assert_eq!(*lock(&seen), [(130, 30)]);
         drop((held, subscription, group));
         assert_empty(&runtime);

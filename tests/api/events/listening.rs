@@ -47,7 +47,7 @@ fn of_its_event() {
             let subscription = recorder.listen(&group, event);
             (event, recorder, subscription)
         });
-        drop(group.charge(1));
+        drop(group.force_charge(1));
         oom(&group);
         for (event, recorder, _) in &recorders {
             let notified = recorder.take();
@@ -129,7 +129,7 @@ fn at_a_group_that_is_offline() {
         let subscriptions =
             [recorder.listen(&group, Event::Overcharge), above.listen(&runtime.root(), Event::Overcharge)];
         group.offline().expect("no children");
-        drop(group.charge(1));
+        drop(group.force_charge(1));
         assert_eq!((recorder.times(), above.times()), (1, 1));
         drop(subscriptions);
         drop(group);

@@ -4,7 +4,7 @@ use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use memcg::Event;
+use memcg::{Event, OnFull};
 
 use super::{Polled, WATCHDOG, Wakes, assert_empty, block_on, build, create, full, join, kinds, oom};
 
@@ -70,7 +70,7 @@ fn a_future() {
         let group = full(&runtime.root(), "q");
         let mut future = Polled::new(group.events().changed(Event::Oom));
         assert!(future.poll().is_pending());
-        drop(group.charge(1));
+        drop(group.force_charge(1));
         assert_eq!(future.wakes(), 0, "another event");
         assert!(future.poll().is_pending());
         oom(&group);
@@ -207,19 +207,19 @@ fn everything(root: &memcg::Group) {
     domain.set_oom_policy(OomPolicy::Choose);
     domain.set_oom_group(true);
     let hook = domain.on_cancel(|_| ());
-    let held = domain.charge(101);
+    let held = domain.force_charge(101);
     assert!(domain.try_charge(1).is_err());
     drop((held, hook));
     let observed = root.create("observed", max).expect("a free name");
     observed.set_observe_only(true);
     drop(observed.try_charge(101).expect("no thread is refused"));
     let waits = root.create("waits", max).expect("a free name");
-    let held = waits.charge(100);
-    assert!(waits.charge_timeout(1, Duration::ZERO).is_err());
+    let held = waits.force_charge(100);
+    assert!(waits.try_charge_with(1, OnFull::Wait(Duration::ZERO)).is_err());
     drop(held);
     let panics = root.create("panics", Limits::new()).expect("a free name");
     let registration = panics.register_reclaimer(super::call(|_, _| panic!("on purpose")), Priority::NORMAL);
-    let held = panics.charge(1);
+    let held = panics.force_charge(1);
     assert_eq!(panics.reclaim(1).expect("not inside a reclaimer").panics, 1);
     drop((registration, held));
 }

@@ -90,9 +90,9 @@ fn it_may_be_read() {
 #[test]
 fn it_may_be_charged_by_force() {
     with_a_dying_group(|group| {
-        let mut forced = group.charge(100);
+        let mut forced = group.force_charge(100);
         assert_eq!((forced.bytes(), group.live()), (100, 130));
-        forced.grow(20);
+        forced.force_grow(20);
         forced.shrink(30);
         assert_eq!(group.live(), 120);
     });
@@ -102,7 +102,7 @@ fn it_may_be_charged_by_force() {
 fn it_may_be_charged_by_force_above_its_max() {
     with_a_dying_group(|group| {
         group.set_max(40).expect("a number");
-        let forced = group.charge(100);
+        let forced = group.force_charge(100);
         assert_eq!((group.usage(), group.forced()), (130, 90));
         drop(forced);
         assert_eq!((group.usage(), group.forced()), (30, 0));

@@ -36,7 +36,7 @@ fn a_max_below_usage_is_stored_and_reports_the_excess() {
         assert!(below.try_charge(5).is_err());
         drop(charge(&below, 4));
         // By force it rises again.
-        held.grow(100);
+        held.force_grow(100);
         assert_eq!((group.usage(), group.forced()), (186, 96));
         assert_eq!(group.set_max(Limit::Unlimited).expect("none"), 0);
         assert_eq!((group.forced(), group.max()), (0, u64::MAX));
@@ -57,7 +57,7 @@ fn what_is_forced_stands_apart() {
         for step in 0..400_u64 {
             match step * 7 % 11 {
                 0..=3 => held.extend(leaf.try_charge(Bytes(step % 90)).ok()),
-                4 | 5 => held.push(leaf.charge(Bytes(step % 50))),
+                4 | 5 => held.push(leaf.force_charge(Bytes(step % 50))),
                 6 => drop(groups[1].set_max(Limit::Bytes(step * 13 % 700)).expect("a number")),
                 7 => drop(runtime.root().set_max(Limit::Bytes(step * 17 % 900)).expect("a number")),
                 _ if held.is_empty() => {}

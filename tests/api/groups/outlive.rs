@@ -76,7 +76,7 @@ fn a_handle_outlives_its_runtime() {
         }
         assert_eq!(query.path(), "/acme/q17");
         // Memory that exists is charged all the same.
-        let mut held = query.charge(7);
+        let mut held = query.force_charge(7);
         assert_eq!((root.usage(), root.forced()), (7, 2));
         drop((root, acme, query));
         held.shrink(3);
@@ -89,7 +89,7 @@ fn a_guard_of_zero_bytes_keeps_its_group() {
     type Make = fn(&Group) -> memcg::Charge;
     let ways: [(&str, Make); 6] = [
         ("try_charge(0)", |group| group.try_charge(0).expect("zero bytes fit")),
-        ("charge(0)", |group| group.charge(0)),
+        ("charge(0)", |group| group.force_charge(0)),
         ("shrink to 0", |group| {
             let mut charge = charge(group, 9);
             assert_eq!(charge.shrink(Bytes(u64::MAX)), 9);
@@ -127,11 +127,11 @@ fn a_guard_of_zero_bytes_keeps_its_group() {
             guard = zero;
             drop(none);
             // With bytes again: from here on those keep it.
-            guard.grow(5);
+            guard.force_grow(5);
             assert_eq!((runtime.dying_count(), runtime.root().live()), (1, 5), "{way}");
             assert_eq!(guard.shrink(5), 5);
             assert_eq!(runtime.dying_count(), 1, "{way}");
-            guard.grow(3);
+            guard.force_grow(3);
             drop(guard);
             assert_eq!((runtime.dying_count(), runtime.find(id)), (0, None), "{way}");
             assert_empty(&runtime);
@@ -148,7 +148,7 @@ fn a_change_by_nothing_keeps_nothing() {
             let group = create(&runtime.root(), "q");
             let mut held = charge(&group, bytes);
             held.try_grow(0).expect("nothing fits");
-            held.grow(0);
+            held.force_grow(0);
             held.resize(Bytes(bytes)).expect("as it is");
             assert_eq!(held.shrink(0), 0);
             drop(held.split(0).expect("nothing of it"));

@@ -121,7 +121,7 @@ fn a_guard_that_turns_over_keeps_its_group() {
             groups.send(group).expect("the other thread takes it");
             for _ in 0..round % 16 {
                 guard.shrink(1);
-                guard.grow(1);
+                guard.force_grow(1);
             }
             assert_eq!((guard.group().usage(), guard.group().path().as_str()), (1, "/q"));
         }
@@ -280,7 +280,7 @@ fn everything_at_once_on_one_group() {
                             None => continue,
                         },
                     };
-                    let mut held = group.charge(Bytes(thread + round % 70));
+                    let mut held = group.force_charge(Bytes(thread + round % 70));
                     let mut none = held.take();
                     std::mem::swap(&mut held, &mut none);
                     drop(held.transfer(stay));

@@ -22,15 +22,15 @@ fn an_amount_is_charged_refused_and_given_back_as_a_guard_is() {
     for builder in kinds() {
         let runtime = build(builder.max(1_000));
         let group = create(&runtime.root(), "q");
-        group.try_charge_raw(600).expect("room");
+        group.raw().try_charge(600).expect("room");
         let guard = charge(&group, 400);
-        let Err(ChargeError::Limit(refusal)) = group.try_charge_raw(1) else { panic!("1 of 0 left") };
+        let Err(ChargeError::Limit(refusal)) = group.raw().try_charge(1) else { panic!("1 of 0 left") };
         assert_eq!((refusal.group(), refusal.requested(), refusal.usage()), (&runtime.root(), 1, 1_000));
         drop(refusal);
-        assert_eq!(group.charge_raw(50), 50);
+        assert_eq!(group.raw().force_charge(50), 50);
         assert_eq!((group.live(), runtime.root().live(), runtime.root().forced()), (1_050, 1_050, 50));
         thread::scope(|scope| {
-            scope.spawn(|| group.uncharge(650));
+            scope.spawn(|| group.raw().uncharge(650));
         });
         assert_eq!((group.live(), guard.bytes()), (400, 400));
         drop(guard);
@@ -48,9 +48,9 @@ fn many_small_amounts_on_many_threads_leave_nothing() {
                 let group = &group;
                 scope.spawn(move || {
                     for step in 0..500 {
-                        group.try_charge_raw(Bytes(step % 7 + worker)).expect("no limit");
+                        group.raw().try_charge(Bytes(step % 7 + worker)).expect("no limit");
                         let guard = charge(group, step % 5);
-                        group.uncharge(Bytes(step % 7));
+                        group.raw().uncharge(Bytes(step % 7));
                         drop(guard);
                     }
                 });
@@ -58,7 +58,7 @@ fn many_small_amounts_on_many_threads_leave_nothing() {
         });
         // What the workers charged more than they gave back: 0, 1 and 2 bytes in each step.
         assert_eq!(group.live(), 1_500);
-        group.uncharge(1_500);
+        group.raw().uncharge(1_500);
         assert_goes(&runtime, group);
     }
 }
@@ -69,18 +69,18 @@ fn an_amount_keeps_its_group_and_no_amount_keeps_none() {
         let runtime = build(builder);
         let group = create(&runtime.root(), "q");
         let id = group.id();
-        group.try_charge_raw(0).expect("online");
-        group.try_charge_raw(10).expect("room");
+        group.raw().try_charge(0).expect("online");
+        group.raw().try_charge(10).expect("room");
         group.offline().expect("no children");
-        assert!(matches!(group.try_charge_raw(0), Err(ChargeError::Offline { requested: 0, .. })));
-        assert!(matches!(group.try_charge_raw(1), Err(ChargeError::Offline { requested: 1, .. })));
-        assert_eq!(group.charge_raw(5), 5, "by force, also offline");
+        assert!(matches!(group.raw().try_charge(0), Err(ChargeError::Offline { requested: 0, .. })));
+        assert!(matches!(group.raw().try_charge(1), Err(ChargeError::Offline { requested: 1, .. })));
+        assert_eq!(group.raw().force_charge(5), 5, "by force, also offline");
         drop(group);
         runtime.settle();
         let group = runtime.find(id).expect("15 bytes keep it");
         assert_eq!((group.live(), runtime.dying_count()), (15, 1));
-        group.uncharge(0);
-        group.uncharge(15);
+        group.raw().uncharge(0);
+        group.raw().uncharge(15);
         drop(group);
         runtime.settle();
         assert_eq!((runtime.find(id), runtime.dying_count()), (None, 0));
@@ -134,7 +134,7 @@ fn bytes_of_a_guard_that_was_given_up_may_be_given_back_by_amount() {
     let runtime = build(fixed());
     let group = create(&runtime.root(), "q");
     let (_, bytes) = charge(&group, 100).into_raw();
-    group.uncharge(Bytes(bytes));
+    group.raw().uncharge(Bytes(bytes));
     assert_goes(&runtime, group);
 }
 
@@ -146,18 +146,18 @@ fn too_much_given_back_is_counted_and_taken_from_no_other_group() {
         let root = runtime.root();
         let [group, other] = ["q", "other"].map(|name| create(&root, name));
         let theirs = charge(&other, 500);
-        group.try_charge_raw(10).expect("room");
-        group.uncharge(1_000);
+        group.raw().try_charge(10).expect("room");
+        group.raw().uncharge(1_000);
         assert_eq!((group.live(), other.live(), root.live()), (0, 500, 500));
         assert_eq!(runtime.counts().underflows, 1);
         let verdict = runtime.verify();
         let fault = verdict.faults().iter().find(|fault| fault.kind == FaultKind::Underflow).expect("one fault");
         assert_eq!(fault.path.as_deref(), Some("/q"));
         // It goes on without stock, and exactly.
-        group.try_charge_raw(7).expect("room");
+        group.raw().try_charge(7).expect("room");
         assert_eq!((group.usage(), group.live()), (7, 7));
-        group.uncharge(7);
-        group.uncharge(Bytes(u64::MAX));
+        group.raw().uncharge(7);
+        group.raw().uncharge(Bytes(u64::MAX));
         assert_eq!((group.usage(), other.live()), (0, 500));
         drop(theirs);
     }
@@ -171,8 +171,8 @@ fn a_guard_whose_bytes_were_given_back_by_amount_finds_its_own_group() {
         let root = runtime.root();
         let group = create(&root, "q");
         let guard = charge(&group, 40);
-        group.try_charge_raw(60).expect("room");
-        group.uncharge(100);
+        group.raw().try_charge(60).expect("room");
+        group.raw().uncharge(100);
         group.offline().expect("no children");
         drop(group);
         runtime.settle();
@@ -195,10 +195,10 @@ fn a_guard_holds_no_more_than_a_counter_counts() {
     let runtime = build(bare().audit(false));
     let root = runtime.root();
     let group = create(&root, "q");
-    let mut guards = [group.charge(Bytes(HALF)), group.charge(Bytes(0)), group.charge(Bytes(0))];
+    let mut guards = [group.force_charge(Bytes(HALF)), group.force_charge(Bytes(0)), group.force_charge(Bytes(0))];
     let more = || {
-        group.uncharge(Bytes(group.usage()));
-        group.charge(Bytes(HALF))
+        group.raw().uncharge(Bytes(group.usage()));
+        group.force_charge(Bytes(HALF))
     };
     for expected in [MOST, MOST] {
         guards[0].merge(more()).expect("one group");
@@ -207,12 +207,12 @@ fn a_guard_holds_no_more_than_a_counter_counts() {
         guards[1].merge(more()).expect("one group");
         guards[2].merge(more()).expect("one group");
     }
-    group.uncharge(Bytes(group.usage()));
-    guards[1].grow(Bytes(HALF));
-    group.uncharge(Bytes(group.usage()));
+    group.raw().uncharge(Bytes(group.usage()));
+    guards[1].force_grow(Bytes(HALF));
+    group.raw().uncharge(Bytes(group.usage()));
     guards[2].try_grow(Bytes(HALF)).expect("no limit");
     assert_eq!(guards.each_ref().map(Charge::bytes), [MOST; 3]);
-    group.uncharge(Bytes(group.usage()));
+    group.raw().uncharge(Bytes(group.usage()));
     let id = group.id();
     group.offline().expect("no children");
     drop(group);
@@ -232,8 +232,8 @@ fn guards_of_any_amounts_keep_their_group() {
         let group = create(&root, "q");
         let n = Bytes(1 << 62);
         let make = || {
-            let guard = group.charge(n);
-            group.uncharge(n);
+            let guard = group.force_charge(n);
+            group.raw().uncharge(n);
             guard
         };
         let guards: Vec<Charge> = thread::scope(|scope| {
@@ -259,8 +259,8 @@ fn a_guard_finds_its_own_group_after_amounts_in_another_runtime() {
     let other = build(fixed());
     let others: Vec<Group> = (0..300).map(|number| create(&other.root(), &format!("other{number}"))).collect();
     for group in &others {
-        group.try_charge_raw(1).expect("room");
-        group.uncharge(1);
+        group.raw().try_charge(1).expect("room");
+        group.raw().uncharge(1);
     }
     let runtime = build(fixed().audit(false));
     // The objects of these go to the groups that come, and with them places whose pages the thread has.
@@ -269,7 +269,7 @@ fn a_guard_finds_its_own_group_after_amounts_in_another_runtime() {
     for (at, group) in groups.into_iter().enumerate() {
         drop(charge(&group, 64)); // there is credit: what follows hits
         let guard = charge(&group, 40);
-        group.uncharge(40);
+        group.raw().uncharge(40);
         group.offline().expect("no children");
         let path = group.path();
         drop(group);
@@ -288,7 +288,7 @@ fn a_group_that_gave_back_too_much_and_has_no_guards_goes() {
     let runtime = build(Runtime::builder().batch(Bytes(0)));
     let group = create(&runtime.root(), "q");
     let guard = charge(&group, 40);
-    group.uncharge(45);
+    group.raw().uncharge(45);
     drop(guard);
     assert_eq!((runtime.counts().underflows, group.live()), (2, 0));
     group.offline().expect("no children");
@@ -305,10 +305,10 @@ fn a_pool_of_amounts_holds_the_limit() {
     }
     impl Pool for Group {
         fn try_grow(&self, bytes: usize) -> bool {
-            self.try_charge_raw(Bytes(bytes as u64)).is_ok()
+            self.raw().try_charge(Bytes(bytes as u64)).is_ok()
         }
         fn shrink(&self, bytes: usize) {
-            self.uncharge(Bytes(bytes as u64));
+            self.raw().uncharge(Bytes(bytes as u64));
         }
     }
     let runtime = build(Runtime::builder());

@@ -22,11 +22,11 @@ fn the_least_above_decides() {
         assert_eq!([&a, &inner, &b].map(memcg::Group::effective_max), [60 * KIB, 60 * KIB, 200 * KIB]);
         top.set_max(Limit::Bytes(100 * KIB)).expect("a number");
         assert_eq!(b.effective_max(), 100 * KIB);
-        let held = inner.charge(Bytes(50 * KIB));
+        let held = inner.force_charge(Bytes(50 * KIB));
         root.drain();
         assert_eq!([&inner, &a, &b, &top].map(memcg::Group::headroom), [10, 10, 50, 50].map(|kib| kib * KIB));
         assert_eq!(root.headroom(), i64::MAX as u64 - 50 * KIB);
-        let more = inner.charge(Bytes(30 * KIB));
+        let more = inner.force_charge(Bytes(30 * KIB));
         root.drain();
         assert_eq!((inner.headroom(), b.headroom()), (0, 20 * KIB), "above max there is none");
         a.set_observe_only(true);

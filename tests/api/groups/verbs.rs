@@ -16,7 +16,7 @@ fn every_verb_keeps_the_sum() {
             assert_eq!((group.live(), runtime.root().live()), (sum, sum), "{what}");
             assert_sound(&runtime);
         };
-        held.grow(20);
+        held.force_grow(20);
         check(&[&held], "grow");
         held.try_grow(30).expect("room");
         check(&[&held], "try_grow");
@@ -41,7 +41,7 @@ fn every_verb_keeps_the_sum() {
         let part = other.run(move || {
             let mut part = part;
             part.shrink(17);
-            part.grow(4);
+            part.force_grow(4);
             part
         });
         check(&[&held, &part], "on another thread");

@@ -37,7 +37,7 @@ fn on_while_usage_is_above_max() {
     for builder in kinds() {
         let runtime = build(builder);
         let group = limited(&runtime.root(), "q", 10 * KIB);
-        let forced = group.charge(Bytes(30 * KIB));
+        let forced = group.force_charge(Bytes(30 * KIB));
         assert!(group.try_charge(1).is_err());
         let before = locals(&group);
         group.set_observe_only(true);

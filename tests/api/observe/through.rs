@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use memcg::expert::FixedBatch;
-use memcg::{Bytes, Event, Limit, Limits, OnExhausted};
+use memcg::{Bytes, Event, Limit, Limits, OnFull};
 
 use super::{KIB, assert_empty, assert_sound, block_on, build, charge, create, kinds, limited, locals, stocked};
 
@@ -49,16 +49,16 @@ fn in_every_form() {
         let long = Duration::from_secs(600);
         let mut held = vec![
             charge(&group, 11 * KIB),
-            group.charge_timeout(Bytes(11 * KIB), long).expect("let through"),
+            group.try_charge_with(Bytes(11 * KIB), OnFull::Wait(long)).expect("let through"),
             block_on(group.charge_async(Bytes(11 * KIB))).expect("let through"),
-            group.charge_with(Bytes(11 * KIB), OnExhausted::Fail).expect("let through"),
-            group.charge_with(Bytes(11 * KIB), OnExhausted::Wait(long)).expect("let through"),
-            group.try_charge_undelayed(Bytes(11 * KIB)).expect("let through").0,
+            group.try_charge_with(Bytes(11 * KIB), OnFull::Refuse).expect("let through"),
+            group.try_charge_with(Bytes(11 * KIB), OnFull::Wait(long)).expect("let through"),
+            group.try_charge_with(Bytes(11 * KIB), OnFull::Reclaim).expect("let through"),
         ];
         held[0].try_grow(Bytes(11 * KIB)).expect("let through");
         assert_eq!((group.live(), locals(&group)), (77 * KIB, [7, 7, 0]));
         assert_eq!((group.waiting_count(), group.events().get(Event::OomKill)), (0, 0));
-        let mut moved = create(&runtime.root(), "elsewhere").charge(Bytes(5 * KIB));
+        let mut moved = create(&runtime.root(), "elsewhere").force_charge(Bytes(5 * KIB));
         moved.transfer(&group).expect("let through");
         assert_eq!((group.live(), locals(&group)[1]), (82 * KIB, 8));
         drop((held, moved, group));
@@ -75,7 +75,8 @@ fn above_high() {
         group.set_observe_only(true);
         let started = Instant::now();
         let held: Vec<_> = (0..10).map(|_| charge(&group, 1_024 * KIB)).collect();
-        let (more, delay) = group.try_charge_undelayed(Bytes(1_024 * KIB)).expect("no max");
+        let more = group.try_charge_with(Bytes(1_024 * KIB), OnFull::Reclaim).expect("no max");
+        let delay = group.high_delay(Bytes(1_024 * KIB));
         assert_eq!(delay, Duration::ZERO);
         drop(block_on(group.charge_async(Bytes(1_024 * KIB))).expect("no max"));
         assert!(started.elapsed() < Duration::from_secs(500));

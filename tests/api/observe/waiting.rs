@@ -1,7 +1,7 @@
 //! Charges that wait when observing begins are made; no charge waits while it lasts.
 
 use super::{KIB, WATCHDOG, admitted, assert_empty, blocked, build, charge, create, in_line, join, kinds, limited};
-use memcg::Bytes;
+use memcg::{Bytes, OnFull};
 
 #[test]
 fn a_charge_that_waits_is_let_through() {
@@ -72,7 +72,7 @@ fn on_and_off_while_threads_wait() {
                 .map(|_| {
                     scope.spawn(|| {
                         for _ in 0..200 {
-                            drop(group.charge_timeout(Bytes(6 * KIB), WATCHDOG).expect("its turn"));
+                            drop(group.try_charge_with(Bytes(6 * KIB), OnFull::Wait(WATCHDOG)).expect("its turn"));
                         }
                     })
                 })

@@ -76,7 +76,7 @@ twins! {
 
 fn forced_charge_exceeds_max(config: CounterConfig) {
     let (r, a, b) = limited(config);
-    b.charge(150);
+    b.force_charge(150);
     assert_eq!([b.live(), a.live(), r.live()], [150; 3]);
     assert_eq!((a.usage(), a.forced(), a.forced_total()), (150, 50, 50));
     assert_eq!((b.forced(), r.forced()), (0, 0), "only A has a limit to exceed");

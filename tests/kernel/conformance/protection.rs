@@ -145,7 +145,7 @@ fn s028_of_page_counters() {
             leaf.set_low(setting);
             leaf
         });
-        leaves[..3].iter().for_each(|leaf| leaf.charge(50));
+        leaves[..3].iter().for_each(|leaf| leaf.force_charge(50));
         assert_eq!((a.effective_min(&a), b.effective_min(&a)), (0, 50));
         assert_eq!(leaves.each_ref().map(|leaf| leaf.effective_min(&a)), [33, 16, 0, 0]);
         assert_eq!(leaves.each_ref().map(|leaf| leaf.effective_low(&a)), [33, 16, 0, 0]);
@@ -226,7 +226,7 @@ fn s032_surplus_goes_by_use() {
             let child = parent.child();
             child.set_min(setting);
             child.set_low(setting);
-            child.charge(50);
+            child.force_charge(50);
             child
         });
         assert_eq!(children.each_ref().map(|child| child.effective_min(&r)), shares);
@@ -342,7 +342,7 @@ fn s038_products_do_not_wrap() {
         parent.set_low(u64::MAX);
         parent.set_min(u64::MAX);
         let child = parent.child();
-        child.charge(usage);
+        child.force_charge(usage);
         assert!(child.effective_low(&r) >= usage, "{} of {usage}", child.effective_low(&r));
         assert!(child.effective_min(&r) >= usage, "{} of {usage}", child.effective_min(&r));
     }
@@ -356,7 +356,7 @@ fn s039_offline_group_protects_nothing() {
         let parent = create(&runtime.root(), "parent", Kind::Min.limits(60));
         let limits = Limits::new().min(60).low(50);
         let [gone, stays] = ["gone", "stays"].map(|name| create(&parent, name, limits));
-        let held = [gone.charge(60), stays.charge(60)];
+        let held = [gone.force_charge(60), stays.force_charge(60)];
         // 120 are to share 60.
         assert_eq!((parent.children_min_usage(), stays.effective_min(&runtime.root())), (120, 30));
         gone.offline().expect("no children");

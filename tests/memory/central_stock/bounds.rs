@@ -38,7 +38,7 @@ fn a_charge_far_above_the_batch_goes_up() {
     fill(&stock, 100);
     stock.give_back(held);
     assert_eq!((queue.usage(), queue.live(), queue.stocked()), (100, 0, 100));
-    let forced = queue.charge(Bytes(1 << 62));
+    let forced = queue.force_charge(Bytes(1 << 62));
     stock.give_back(forced);
     assert_eq!(queue.live(), 0);
     drop((stock, queue));

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use memcg::{Bytes, Limit, Priority};
+use memcg::{Bytes, Limit, OnFull, Priority};
 
 use super::{MAX, PUTS_WHILE_CLOSED, Scene, audited, create, fill, is_kept, take};
 use crate::support::reclaimers::{call, lock};
@@ -12,7 +12,7 @@ fn a_forced_charge_leaves_nothing_to_take() {
     for at_parent in [false, true] {
         let scene = Scene::with_credit(600);
         let group = if at_parent { &scene.parent } else { &scene.queue };
-        let forced = group.charge(2_000);
+        let forced = group.force_charge(2_000);
         assert_eq!((scene.stock.credit(), scene.parent.usage(), scene.parent.forced()), (0, 2_000, MAX));
         assert!(scene.stock.charge_if_room(1).is_none());
         drop(forced);
@@ -24,7 +24,7 @@ fn a_forced_charge_leaves_nothing_to_take() {
 #[test]
 fn a_forced_charge_takes_the_credit_first() {
     let scene = Scene::with_credit(600);
-    let forced = scene.parent.charge(900);
+    let forced = scene.parent.force_charge(900);
     assert_eq!((scene.figures(), scene.parent.forced()), ([0, 0, 900, 900, 0], 0));
     drop(forced);
     scene.end();
@@ -33,7 +33,7 @@ fn a_forced_charge_takes_the_credit_first() {
 #[test]
 fn above_max_nothing_is_kept() {
     let scene = Scene::with_credit(600);
-    let mut forced = scene.queue.charge(2_000);
+    let mut forced = scene.queue.force_charge(2_000);
     for _ in 0..5 * PUTS_WHILE_CLOSED {
         scene.stock.give_back(forced.split(Bytes(10)).expect("a part"));
         assert_eq!((scene.stock.credit(), scene.queue.usage()), (0, forced.bytes()));
@@ -49,7 +49,7 @@ fn above_a_high_nothing_is_kept() {
         let scene = Scene::new();
         let level = if at_parent { &scene.parent } else { &scene.queue };
         assert_eq!(level.set_high(Limit::Bytes(300)).expect("a number"), 0);
-        let mut held = scene.queue.try_charge_undelayed(900).expect("below max").0;
+        let mut held = scene.queue.try_charge_with(900, OnFull::Reclaim).expect("below max");
         for _ in 0..5 * PUTS_WHILE_CLOSED {
             scene.stock.give_back(held.split(Bytes(10)).expect("a part"));
             assert_eq!((scene.stock.credit(), scene.queue.usage()), (0, held.bytes()));
@@ -85,7 +85,7 @@ fn no_credit_is_taken_above_a_high() {
         let level = if at_parent { &scene.parent } else { &scene.queue };
         assert_eq!(level.set_high(Limit::Bytes(300)).expect("a number"), 0);
         let beside = create(if at_parent { &scene.parent } else { &scene.queue }, "beside");
-        let held = beside.try_charge_undelayed(900).expect("below max").0;
+        let held = beside.try_charge_with(900, OnFull::Reclaim).expect("below max");
         assert!(level.usage() > level.high());
         assert!(scene.stock.charge_if_room(10).is_none(), "above high, with {} of credit", scene.stock.credit());
         drop((held, beside));
@@ -101,7 +101,7 @@ fn an_open_stock_takes_nothing_above_a_high() {
     let part = take(&scene.stock, 30);
     assert_eq!(scene.parent.set_high(Limit::Bytes(300)).expect("a number"), 0);
     let beside = create(&scene.parent, "beside");
-    let held = beside.try_charge_undelayed(900).expect("below max").0;
+    let held = beside.try_charge_with(900, OnFull::Reclaim).expect("below max");
     let before = scene.stock.credit();
     scene.stock.give_back(part);
     assert_eq!((scene.stock.credit(), scene.parent.live()), (before, 900));

@@ -1,6 +1,6 @@
 //! What others see of the credit: charges that never block, limits that only count, and users that uncharge too much.
 
-use memcg::{Bytes, Event, Limit, OomPolicy};
+use memcg::{Bytes, Event, Limit, OnFull, OomPolicy};
 
 use super::{MAX, PUTS_WHILE_CLOSED, Scene, create, fill, kinds, open, take};
 
@@ -10,12 +10,12 @@ fn a_charge_that_never_blocks_takes_it() {
         let scene = Scene::of(builder);
         fill(&scene.stock, 600);
         let other = create(&scene.parent, "other");
-        let charge = other.try_charge_now(900).expect("nothing is held");
+        let charge = other.try_charge_with(900, OnFull::Now).expect("nothing is held");
         assert_eq!(scene.figures(), [0, 0, 900, 900, 0]);
         drop(charge);
         assert!(open(&scene.stock));
         fill(&scene.stock, 600);
-        assert!(other.charge_if_room(900).is_some(), "nothing is held");
+        assert!(other.try_charge_with(900, OnFull::IfRoom).is_ok(), "nothing is held");
         drop(other);
         scene.end();
     }
@@ -32,7 +32,7 @@ fn a_charge_that_never_blocks_takes_that_of_each_level() {
         assert!(open(&beside));
         fill(&beside, 700);
         assert_eq!(scene.figures(), [300, 0, MAX, 0, 300]);
-        let charge = scene.queue.try_charge_now(450).expect("nothing is held");
+        let charge = scene.queue.try_charge_with(450, OnFull::Now).expect("nothing is held");
         assert_eq!((scene.figures(), beside.credit()), ([450, 450, 450, 450, 0], 0));
         drop((charge, beside));
         scene.end();
@@ -78,7 +78,7 @@ fn a_release_reserves_nothing() {
 #[test]
 fn credit_without_usage_pays_for_nothing() {
     let scene = Scene::with_credit(500);
-    scene.queue.uncharge(501);
+    scene.queue.raw().uncharge(501);
     assert_eq!(scene.queue.usage(), 0);
     let charge = take(&scene.stock, 500);
     assert_eq!((scene.queue.usage(), scene.parent.usage()), (500, 500));
@@ -91,7 +91,7 @@ fn credit_without_usage_pays_for_nothing() {
 fn a_channel_goes_on_after_a_forced_charge() {
     let scene = Scene::new();
     let held = scene.queue.try_charge(Bytes(MAX - 10)).expect("it fits");
-    drop(scene.queue.charge(100));
+    drop(scene.queue.force_charge(100));
     assert!(open(&scene.stock), "usage is within the limit");
     drop(held);
     scene.end();

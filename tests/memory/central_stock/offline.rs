@@ -45,7 +45,7 @@ fn nothing_is_kept_after_many_puts_offline() {
         scene.stock.give_back(held.split(Bytes(10)).expect("a part"));
         assert_eq!((scene.stock.credit(), scene.parent.usage()), (0, held.bytes()));
     }
-    let mut forced = scene.queue.charge(100);
+    let mut forced = scene.queue.force_charge(100);
     scene.stock.give_back(forced.split(Bytes(50)).expect("a part"));
     assert_eq!((scene.stock.credit(), scene.parent.usage()), (0, held.bytes() + 50));
     drop((held, forced));

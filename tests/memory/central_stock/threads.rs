@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use memcg::{Bytes, CentralStock, Charge};
+use memcg::{Bytes, CentralStock, Charge, OnFull};
 
 use super::{MAX, Scene, assert_adds_up, assert_empty, audited, build, create, kinds};
 use crate::support::waiters::WATCHDOG;
@@ -77,7 +77,8 @@ fn two_channels_below_one_max() {
                 for number in 0..MESSAGES {
                     let bytes = Bytes(bytes_of(number));
                     let charge = stock.charge_if_room(bytes);
-                    let charge = charge.map_or_else(|| stock.group().charge_timeout(bytes, WATCHDOG), Ok);
+                    let charge =
+                        charge.map_or_else(|| stock.group().try_charge_with(bytes, OnFull::Wait(WATCHDOG)), Ok);
                     to.send(charge.expect("its turn comes")).expect("the consumer listens");
                 }
             });

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Instant;
 
-use memcg::{Bytes, Event, Priority};
+use memcg::{Bytes, Event, OnFull, Priority};
 
 use super::{
     Cache, KIB, Log, MIB, QUICK, assert_empty, bare, blocking, build, call, charge, charged_in_the_end, limited, local,
@@ -23,16 +23,16 @@ fn a_reclaimer_that_blocks_holds_up_no_charge() {
     let log = Log::default();
     let (cache, of_cache) = Cache::of(&other, 10 * KIB, &log);
     let started = Instant::now();
-    would_block(group.try_charge_or_start(1));
+    would_block(group.try_charge_with(1, OnFull::Start));
     until("it is called", || calls.load(Ordering::SeqCst) == 1);
     for _ in 0..1_000 {
-        would_block(group.try_charge_or_start(1));
-        would_block(other.try_charge_or_start(1));
+        would_block(group.try_charge_with(1, OnFull::Start));
+        would_block(other.try_charge_with(1, OnFull::Start));
     }
     assert!(started.elapsed() < QUICK && log.is_empty());
     assert_eq!(calls.load(Ordering::SeqCst), 1, "one at a time");
     held.shrink(Bytes(KIB));
-    drop(group.try_charge_or_start(Bytes(KIB)).expect("given back"));
+    drop(group.try_charge_with(Bytes(KIB), OnFull::Start).expect("given back"));
     drop(go_on);
     drop(charged_in_the_end(&other, 1));
     assert!(cache.bytes() < 10 * KIB, "asked afterwards");
@@ -57,7 +57,7 @@ fn a_listener_that_blocks_holds_up_no_reclaim() {
         all.fetch_add(happened.times(), Ordering::SeqCst);
         let _ = lock(&blocks).recv();
     });
-    would_block(group.try_charge_or_start(1));
+    would_block(group.try_charge_with(1, OnFull::Start));
     until("it is called", || calls.load(Ordering::SeqCst) == 1);
     for (group, cache) in [(&group, &cache), (&other, &of_other), (&group, &cache)] {
         drop(charged_in_the_end(group, KIB));
@@ -83,7 +83,7 @@ fn a_reclaimer_that_blocks_holds_up_no_listener() {
     let listener = group.on_event(Event::Max, move |_| {
         count.fetch_add(1, Ordering::SeqCst);
     });
-    would_block(group.try_charge_or_start(1));
+    would_block(group.try_charge_with(1, OnFull::Start));
     until("both are called", || blocked.load(Ordering::SeqCst) == 1 && calls.load(Ordering::SeqCst) == 1);
     assert_eq!(blocked.load(Ordering::SeqCst), 1, "it is in its first call");
     drop(go_on);
@@ -113,13 +113,13 @@ fn the_runtime_goes_meanwhile() {
     let held = charge(&group, 10 * KIB);
     let (go_on, calls, reclaimer) = blocking();
     let registration = group.register_reclaimer(reclaimer, Priority::NORMAL);
-    would_block(group.try_charge_or_start(1));
+    would_block(group.try_charge_with(1, OnFull::Start));
     until("it is called", || calls.load(Ordering::SeqCst) == 1);
-    would_block(group.try_charge_or_start(1));
+    would_block(group.try_charge_with(1, OnFull::Start));
     let started = Instant::now();
     drop(runtime);
     assert!(started.elapsed() < QUICK);
-    assert!(matches!(group.try_charge_or_start(1), Err(memcg::ChargeError::Offline { .. })));
+    assert!(matches!(group.try_charge_with(1, OnFull::Start), Err(memcg::ChargeError::Offline { .. })));
     drop(go_on);
     drop(registration);
     assert_eq!(calls.load(Ordering::SeqCst), 1, "what was left to it is not begun");

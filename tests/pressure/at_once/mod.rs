@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use memcg::{Bytes, Charge, ChargeError, Event, Group, OverLimitError, Reclaim, Runtime};
+use memcg::{Bytes, Charge, ChargeError, Event, Group, OnFull, OverLimitError, Reclaim, Runtime};
 
 use crate::support::trees;
 
@@ -69,7 +69,7 @@ pub(crate) fn local(group: &Group, event: Event) -> u64 {
 #[track_caller]
 pub(crate) fn charged_in_the_end(group: &Group, bytes: u64) -> Charge {
     let mut charge = None;
-    until("there is room", || match group.try_charge_or_start(Bytes(bytes)) {
+    until("there is room", || match group.try_charge_with(Bytes(bytes), OnFull::Start) {
         Ok(made) => {
             charge = Some(made);
             true

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use memcg::expert::FixedBatch;
-use memcg::{Bytes, ChargeError, Event, Limit, OomPolicy, Priority};
+use memcg::{Bytes, ChargeError, Event, Limit, OnFull, OomPolicy, Priority};
 
 use super::{
     Cache, KIB, Log, MIB, assert_empty, bare, build, call, charge, create, credit_elsewhere, kinds, limited, local,
@@ -19,16 +19,16 @@ fn it_starts_nothing() {
         let group = limited(&runtime.root(), "q", 100 * KIB);
         let log = Log::default();
         let (cache, registration) = Cache::of(&group, 80 * KIB, &log);
-        let refusal = would_block(group.try_charge_now(Bytes(30 * KIB)));
+        let refusal = would_block(group.try_charge_with(Bytes(30 * KIB), OnFull::Now));
         assert_eq!((refusal.group(), refusal.requested(), refusal.want()), (&group, 30 * KIB, 10 * KIB));
-        let held = group.try_charge_now(Bytes(20 * KIB)).expect("it fits");
-        would_block(group.try_charge_now(1));
+        let held = group.try_charge_with(Bytes(20 * KIB), OnFull::Now).expect("it fits");
+        would_block(group.try_charge_with(1, OnFull::Now));
         assert!(log.is_empty());
         assert_eq!([Event::Max, Event::Oom].map(|event| local(&group, event)), [0, 0]);
         assert_eq!((group.refused_count(), held.bytes(), group.live()), (2, 20 * KIB, 100 * KIB));
-        refused(group.try_charge_now(Bytes(101 * KIB)));
+        refused(group.try_charge_with(Bytes(101 * KIB), OnFull::Now));
         drop(registration);
-        not_made(group.try_charge_now(1));
+        not_made(group.try_charge_with(1, OnFull::Now));
         drop((refusal, held, cache, group));
         assert_empty(&runtime);
     }
@@ -46,7 +46,7 @@ fn no_group_is_cancelled() {
         let hook = group.on_cancel(move |_| {
             count.fetch_add(1, Ordering::SeqCst);
         });
-        would_block(group.try_charge_now(1));
+        would_block(group.try_charge_with(1, OnFull::Now));
         assert_eq!((cancelled.load(Ordering::SeqCst), group.waiting_count()), (0, 0));
         drop((hook, held, group));
         assert_empty(&runtime);
@@ -62,8 +62,8 @@ fn where_there_is_room_alone() {
         let group = create(&top, "q");
         let log = Log::default();
         let (cache, registration) = Cache::of(&group, 80 * KIB, &log);
-        let held = group.charge_if_room(Bytes(20 * KIB)).expect("it fits");
-        assert!(group.charge_if_room(1).is_none() && top.charge_if_room(1).is_none());
+        let held = group.try_charge_with(Bytes(20 * KIB), OnFull::IfRoom).expect("it fits");
+        assert!(group.try_charge_with(1, OnFull::IfRoom).is_err() && top.try_charge_with(1, OnFull::IfRoom).is_err());
         assert_eq!((held.bytes(), group.live(), top.live(), log.is_empty()), (20 * KIB, 100 * KIB, 100 * KIB, true));
         assert_eq!([Event::Max, Event::Oom].map(|event| local(&top, event)), [0, 0]);
         assert_eq!((top.refused_count(), group.refused_count()), (0, 0));
@@ -73,13 +73,13 @@ fn where_there_is_room_alone() {
         log.take();
         let before = group.live();
         let started = std::time::Instant::now();
-        assert!(group.charge_if_room(Bytes(MIB / 64)).is_none());
+        assert!(group.try_charge_with(Bytes(MIB / 64), OnFull::IfRoom).is_err());
         assert!(started.elapsed() < super::WATCHDOG / 2, "it has slept");
         assert_eq!((group.live(), local(&group, Event::High)), (before, 0));
-        let none = group.charge_if_room(0).expect("nothing always fits");
+        let none = group.try_charge_with(0, OnFull::IfRoom).expect("nothing always fits");
         drop((registration, cache, none));
         group.offline().expect("no children");
-        assert!(group.charge_if_room(1).is_none() && group.charge_if_room(0).is_none());
+        assert!(group.try_charge_with(1, OnFull::IfRoom).is_err() && group.try_charge_with(0, OnFull::IfRoom).is_err());
         drop((group, top));
         assert_empty(&runtime);
     }
@@ -92,16 +92,16 @@ fn it_is_a_charge() {
         let runtime = build(builder);
         let top = limited(&runtime.root(), "top", 10 * KIB);
         let group = limited(&top, "q", 8 * KIB);
-        let mut held = group.try_charge_now(Bytes(6 * KIB)).expect("it fits");
-        held.merge(group.try_charge_now(Bytes(2 * KIB)).expect("it fits")).expect("of the same group");
-        drop(group.try_charge_now(0).expect("nothing always fits"));
+        let mut held = group.try_charge_with(Bytes(6 * KIB), OnFull::Now).expect("it fits");
+        held.merge(group.try_charge_with(Bytes(2 * KIB), OnFull::Now).expect("it fits")).expect("of the same group");
+        drop(group.try_charge_with(0, OnFull::Now).expect("nothing always fits"));
         assert_eq!((held.bytes(), group.live(), top.live()), (8 * KIB, 8 * KIB, 8 * KIB));
-        assert_eq!(not_made(group.try_charge_now(1)).group(), &group);
-        assert_eq!(not_made(top.try_charge_now(Bytes(3 * KIB))).group(), &top);
-        let none = group.try_charge_now(0).expect("nothing always fits");
+        assert_eq!(not_made(group.try_charge_with(1, OnFull::Now)).group(), &group);
+        assert_eq!(not_made(top.try_charge_with(Bytes(3 * KIB), OnFull::Now)).group(), &top);
+        let none = group.try_charge_with(0, OnFull::Now).expect("nothing always fits");
         group.offline().expect("no children");
         for bytes in [0, 1] {
-            assert!(matches!(group.try_charge_now(bytes), Err(ChargeError::Offline { .. })));
+            assert!(matches!(group.try_charge_with(bytes, OnFull::Now), Err(ChargeError::Offline { .. })));
         }
         drop((none, held, group, top));
         assert_empty(&runtime);
@@ -115,26 +115,26 @@ fn it_is_a_charge_without_a_guard() {
         let runtime = build(builder);
         let top = limited(&runtime.root(), "top", 10 * KIB);
         let group = limited(&top, "q", 8 * KIB);
-        group.try_charge_raw_now(Bytes(6 * KIB)).expect("it fits");
-        group.try_charge_raw_or_start(Bytes(2 * KIB)).expect("it fits");
-        group.try_charge_raw_now(0).expect("nothing always fits");
+        group.raw().try_charge_with(Bytes(6 * KIB), OnFull::Now).expect("it fits");
+        group.raw().try_charge_with(Bytes(2 * KIB), OnFull::Start).expect("it fits");
+        group.raw().try_charge_with(0, OnFull::Now).expect("nothing always fits");
         assert_eq!((group.live(), top.live()), (8 * KIB, 8 * KIB));
         let refused_by = |ended: Result<(), ChargeError>| {
             ended.expect_err("it does not fit").over_limit().expect("a limit").group().clone()
         };
-        assert_eq!(refused_by(group.try_charge_raw_now(1)), group);
-        assert_eq!(refused_by(top.try_charge_raw_or_start(Bytes(3 * KIB))), top);
+        assert_eq!(refused_by(group.raw().try_charge_with(1, OnFull::Now)), group);
+        assert_eq!(refused_by(top.raw().try_charge_with(Bytes(3 * KIB), OnFull::Start)), top);
         assert_eq!((group.live(), top.live(), group.refused_count(), top.refused_count()), (8 * KIB, 8 * KIB, 1, 1));
         std::thread::scope(|scope| {
-            scope.spawn(|| group.uncharge(Bytes(3 * KIB)));
+            scope.spawn(|| group.raw().uncharge(Bytes(3 * KIB)));
         });
         group.offline().expect("no children");
         for bytes in [0, 1] {
-            assert!(matches!(group.try_charge_raw_now(bytes), Err(ChargeError::Offline { .. })));
-            assert!(matches!(group.try_charge_raw_or_start(bytes), Err(ChargeError::Offline { .. })));
+            assert!(matches!(group.raw().try_charge_with(bytes, OnFull::Now), Err(ChargeError::Offline { .. })));
+            assert!(matches!(group.raw().try_charge_with(bytes, OnFull::Start), Err(ChargeError::Offline { .. })));
         }
         assert_eq!((group.live(), top.live()), (5 * KIB, 5 * KIB));
-        group.uncharge(Bytes(5 * KIB));
+        group.raw().uncharge(Bytes(5 * KIB));
         drop((group, top));
         assert_eq!(runtime.counts().underflows, 0);
         assert_empty(&runtime);
@@ -149,16 +149,16 @@ fn without_a_guard_it_starts_reclaim() {
         let group = limited(&runtime.root(), "q", 100 * KIB);
         let log = Log::default();
         let (cache, registration) = Cache::of(&group, 80 * KIB, &log);
-        assert!(matches!(group.try_charge_raw_now(Bytes(30 * KIB)), Err(ChargeError::WouldBlock(_))));
+        assert!(matches!(group.raw().try_charge_with(Bytes(30 * KIB), OnFull::Now), Err(ChargeError::WouldBlock(_))));
         assert!(log.is_empty());
         let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
-        while let Err(refused) = group.try_charge_raw_or_start(Bytes(30 * KIB)) {
+        while let Err(refused) = group.raw().try_charge_with(Bytes(30 * KIB), OnFull::Start) {
             assert!(matches!(refused, ChargeError::WouldBlock(_)) && std::time::Instant::now() < end);
             std::thread::yield_now();
         }
         // The reclaimer frees first, and logs then.
         crate::support::waiters::until("the reclaimer has logged", || !log.is_empty());
-        group.uncharge(Bytes(30 * KIB));
+        group.raw().uncharge(Bytes(30 * KIB));
         drop((registration, cache, group));
         assert_empty(&runtime);
     }
@@ -170,8 +170,8 @@ fn its_own_credit_is_room() {
     for builder in [stocked(), stocked().adaptive(false), stocked().adaptive(false).audit(false)] {
         let runtime = build(builder);
         let group = limited(&runtime.root(), "q", 8 * KIB);
-        let one = group.try_charge_now(1).expect("it fits");
-        let rest = group.try_charge_now(Bytes(8 * KIB - 1)).expect("all else is credit of this thread");
+        let one = group.try_charge_with(1, OnFull::Now).expect("it fits");
+        let rest = group.try_charge_with(Bytes(8 * KIB - 1), OnFull::Now).expect("all else is credit of this thread");
         assert_eq!((group.live(), group.usage()), (8 * KIB, 8 * KIB));
         drop((one, rest, group));
         runtime.root().drain();
@@ -187,7 +187,7 @@ fn others_credit_is_not_drained() {
     let other = credit_elsewhere(&group);
     let before = (group.stocked(), group.live(), runtime.counts().barriers);
     assert_eq!((before.0, before.1), (4 * KIB, 0));
-    would_block(group.try_charge_now(Bytes(8 * KIB)));
+    would_block(group.try_charge_with(Bytes(8 * KIB), OnFull::Now));
     assert_eq!((group.stocked(), group.live(), runtime.counts().barriers), before);
     drop(charge(&group, 8 * KIB));
     drop((other, group));
@@ -205,9 +205,9 @@ fn a_high_does_not_hold_it_up() {
         group.set_high(Limit::Bytes(MIB)).expect("a number");
         log.take();
         cache.evict(u64::MAX);
-        let more = group.charge(Bytes(8 * MIB));
+        let more = group.force_charge(Bytes(8 * MIB));
         let started = std::time::Instant::now();
-        let held = group.try_charge_now(Bytes(8 * MIB)).expect("high refuses no charge");
+        let held = group.try_charge_with(Bytes(8 * MIB), OnFull::Now).expect("high refuses no charge");
         assert!(started.elapsed() < super::QUICK);
         assert!(log.is_empty() && !group.high_delay(Bytes(MIB)).is_zero());
         drop((held, more, registration, cache, group));
@@ -224,7 +224,7 @@ fn inside_a_reclaimer() {
     let inside = Arc::new(AtomicU64::new(0));
     let (count, again) = (Arc::clone(&inside), group.clone());
     let reclaimer = call(move |_, _| {
-        let asks = [again.try_charge_now(1), again.try_charge_or_start(1)];
+        let asks = [again.try_charge_with(1, OnFull::Now), again.try_charge_with(1, OnFull::Start)];
         let told = asks.iter().filter(|ended| matches!(ended, Err(ChargeError::InReclaim(_)))).count();
         count.fetch_add(told as u64, Ordering::SeqCst);
         0

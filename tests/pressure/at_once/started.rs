@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 
 use memcg::expert::FixedBatch;
-use memcg::{Bytes, Event, Limit, OomPolicy, Priority, ReclaimCause};
+use memcg::{Bytes, Event, Limit, OnFull, OomPolicy, Priority, ReclaimCause};
 
 use super::{
     Cache, KIB, Log, MIB, assert_empty, assert_sound, bare, build, call, charge, charged_in_the_end, create,
@@ -32,7 +32,7 @@ fn reclaimers_are_asked_elsewhere() {
             evicts.evict(want)
         });
         let registration = group.register_reclaimer(reclaimer, Priority::LOW);
-        would_block(group.try_charge_or_start(Bytes(30 * KIB)));
+        would_block(group.try_charge_with(Bytes(30 * KIB), OnFull::Start));
         let held = charged_in_the_end(&group, 30 * KIB);
         let on = std::mem::take(&mut *lock(&on));
         let is_elsewhere = |(id, name): &On| *id != thread::current().id() && name.as_deref() == Some("memcg-reclaim");
@@ -70,9 +70,9 @@ fn nothing_to_start() {
     for builder in [bare(), stocked()] {
         let runtime = build(builder);
         let group = limited(&runtime.root(), "q", 10 * KIB);
-        let mut held = group.try_charge_or_start(Bytes(4 * KIB)).expect("it fits");
-        held.merge(group.try_charge_or_start(Bytes(6 * KIB)).expect("it fits")).expect("of the same group");
-        refused(group.try_charge_or_start(1));
+        let mut held = group.try_charge_with(Bytes(4 * KIB), OnFull::Start).expect("it fits");
+        held.merge(group.try_charge_with(Bytes(6 * KIB), OnFull::Start).expect("it fits")).expect("of the same group");
+        refused(group.try_charge_with(1, OnFull::Start));
         assert_eq!((held.bytes(), local(&group, Event::Max)), (10 * KIB, 0));
         drop((held, group));
         assert_empty(&runtime);
@@ -85,7 +85,7 @@ fn credit_is_drained() {
     let runtime = build(stocked().adaptive(false));
     let group = limited(&runtime.root(), "q", 8 * KIB);
     let other = credit_elsewhere(&group);
-    would_block(group.try_charge_or_start(Bytes(8 * KIB)));
+    would_block(group.try_charge_with(Bytes(8 * KIB), OnFull::Start));
     drop(charged_in_the_end(&group, 8 * KIB));
     drop((other, group));
     assert_empty(&runtime);
@@ -106,7 +106,7 @@ fn a_victim_is_cancelled_elsewhere() {
             lock(&seen).push(thread::current().id());
             drop(lock(&gives).take());
         });
-        would_block(group.try_charge_or_start(Bytes(10 * KIB)));
+        would_block(group.try_charge_with(Bytes(10 * KIB), OnFull::Start));
         let held = charged_in_the_end(&group, 10 * KIB);
         let on = std::mem::take(&mut *lock(&on));
         assert!(on.len() == 1 && on[0] != thread::current().id());
@@ -125,7 +125,7 @@ fn what_is_above_high_is_reclaimed() {
         let log = Log::default();
         let (cache, registration) = Cache::of(&group, MIB, &log);
         group.set_high(Limit::Bytes(4 * MIB)).expect("a number");
-        let held = group.try_charge_or_start(Bytes(7 * MIB / 2)).expect("high refuses no charge");
+        let held = group.try_charge_with(Bytes(7 * MIB / 2), OnFull::Start).expect("high refuses no charge");
         until("it is reclaimed", || group.usage() <= 4 * MIB);
         assert!(log.take().iter().all(|asked| asked.cause == ReclaimCause::High));
         assert!(local(&group, Event::High) > 0);
@@ -149,7 +149,7 @@ fn all_ways_at_once() {
                     for round in 0..60 {
                         let bytes = (number * 7 + round * 3) % 40 * KIB + 1;
                         let _held = match round % 3 {
-                            0 => group.try_charge_now(Bytes(bytes)).ok(),
+                            0 => group.try_charge_with(Bytes(bytes), OnFull::Now).ok(),
                             1 => Some(charged_in_the_end(&group, bytes)),
                             _ => group.try_charge(Bytes(bytes)).ok(),
                         };

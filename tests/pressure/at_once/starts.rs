@@ -6,8 +6,8 @@ use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use memcg::{
-    Bytes, Charge, ChargeError, Event, Group, Later, OomPolicy, Priority, Reclaim, ReclaimCause, ReclaimContext,
-    Registration, Runtime,
+    Bytes, Charge, ChargeError, Event, Group, Later, OnFull, OomPolicy, Priority, Reclaim, ReclaimCause,
+    ReclaimContext, Registration, Runtime,
 };
 
 use super::{
@@ -95,7 +95,7 @@ fn it_begins_on_the_chargers_thread() {
             promise(context);
         });
         for _ in 0..3 {
-            would_block(group.try_charge_or_start(Bytes(30 * KIB)));
+            would_block(group.try_charge_with(Bytes(30 * KIB), OnFull::Start));
         }
         let expected = Called { start: true, on: thread::current().id(), want: 10 * KIB };
         assert_eq!(*lock(&reclaimer.calls), [expected]);
@@ -115,19 +115,19 @@ fn only_charges_that_start_call_it() {
     let group = limited(&runtime.root(), "q", 100 * KIB);
     let held = charge(&group, 100 * KIB);
     let (reclaimer, registration) = register(&group, |_| ());
-    would_block(group.try_charge_now(1));
+    would_block(group.try_charge_with(1, OnFull::Now));
     group.try_charge(1).expect_err("nothing comes");
     assert_eq!((reclaimer.count(true), reclaimer.count(false) > 0), (0, true));
     let before = reclaimer.count(false);
     // It has freed nothing: it is spared until its group grows, and then begins again.
-    group.charge(Bytes(KIB)).forget();
-    would_block(group.try_charge_or_start(Bytes(KIB)));
+    group.force_charge(Bytes(KIB)).forget();
+    would_block(group.try_charge_with(Bytes(KIB), OnFull::Start));
     assert_eq!(reclaimer.count(true), 1);
     until("what it has not promised is asked elsewhere", || reclaimer.count(false) > before);
     let elsewhere = lock(&reclaimer.calls).last().cloned().expect("asked");
     assert!(!elsewhere.start && elsewhere.on != thread::current().id());
     drop((held, registration, reclaimer, runtime));
-    group.uncharge(Bytes(KIB));
+    group.raw().uncharge(Bytes(KIB));
 }
 
 /// A panic ends in the call. The charge is refused as ever, and the reclaimer is asked elsewhere.
@@ -137,7 +137,7 @@ fn a_panic_is_contained() {
     let group = limited(&runtime.root(), "q", 100 * KIB);
     let held = charge(&group, 100 * KIB);
     let (reclaimer, registration) = register(&group, |_| panic!("on purpose"));
-    would_block(group.try_charge_or_start(1));
+    would_block(group.try_charge_with(1, OnFull::Start));
     assert!(local(&group, Event::Panic) > 0);
     until("it is asked", || reclaimer.count(false) > 0);
     drop((held, registration, reclaimer, group));
@@ -158,9 +158,9 @@ fn a_promise_stands_for_reclaim_and_for_a_victim() {
     let promises = Promises::default();
     let (reclaimer, registration) = register(&promises_too_much, promise_in(&promises));
     let group = create(&domain, "q");
-    would_block(group.try_charge_or_start(Bytes(10 * KIB)));
+    would_block(group.try_charge_with(Bytes(10 * KIB), OnFull::Start));
     until("the thread counts", || local(&domain, Event::Max) > 0);
-    until("it is done", || domain.refused_count() == 1 && group.try_charge_now(1).is_err());
+    until("it is done", || domain.refused_count() == 1 && group.try_charge_with(1, OnFull::Now).is_err());
     assert!(lock(&gives).is_some(), "no victim");
     // Dropped, the promise has freed nothing.
     lock(&promises).clear();
@@ -180,10 +180,10 @@ fn a_promise_that_is_late_does_not_count() {
     let promises = Promises::default();
     let (slow, of_slow) = register(&group, promise_in(&promises));
     let (other, of_other) = register(&group, |_| ());
-    would_block(group.try_charge_or_start(Bytes(KIB)));
+    would_block(group.try_charge_with(Bytes(KIB), OnFull::Start));
     assert_eq!((slow.count(true), other.count(true), lock(&promises).len()), (1, 0, 1));
     until("the other is asked", || {
-        would_block(group.try_charge_or_start(Bytes(KIB)));
+        would_block(group.try_charge_with(Bytes(KIB), OnFull::Start));
         other.count(true) > 0 && other.count(false) > 0
     });
     assert_eq!((slow.count(true), slow.count(false)), (1, 0));
@@ -203,7 +203,7 @@ fn each_for_what_is_missing() {
     let held = [(&protected, 40), (&small, 10), (&large, 50)].map(|(group, kib)| charge(group, kib * KIB));
     let promises = Promises::default();
     let all = [&protected, &small, &large].map(|group| register(group, promise_in(&promises)));
-    would_block(top.try_charge_or_start(Bytes(30 * KIB)));
+    would_block(top.try_charge_with(Bytes(30 * KIB), OnFull::Start));
     let wants = all.each_ref().map(|(reclaimer, _)| {
         lock(&reclaimer.calls).iter().filter(|called| called.start).map(|called| called.want).sum::<u64>()
     });
@@ -223,14 +223,14 @@ fn inside_it_nothing_starts() {
     let inside = Arc::new(AtomicU64::new(0));
     let (seen, of) = (Arc::clone(&inside), group.clone());
     let (reclaimer, registration) = register(&group, move |_| {
-        let refused = of.try_charge_or_start(Bytes(10 * KIB));
+        let refused = of.try_charge_with(Bytes(10 * KIB), OnFull::Start);
         assert!(matches!(refused, Err(ChargeError::InReclaim(_))));
         drop(lock(&held).take());
         seen.fetch_add(1, Ordering::SeqCst);
     });
-    would_block(group.try_charge_or_start(Bytes(10 * KIB)));
+    would_block(group.try_charge_with(Bytes(10 * KIB), OnFull::Start));
     assert_eq!((inside.load(Ordering::SeqCst), reclaimer.count(true), group.live()), (1, 1, 40 * KIB));
-    drop(group.try_charge_or_start(Bytes(60 * KIB)).expect("it was given back"));
+    drop(group.try_charge_with(Bytes(60 * KIB), OnFull::Start).expect("it was given back"));
     assert_eq!(local(&group, Event::Panic), 0);
     drop((rest, registration, reclaimer, group));
     assert_empty(&runtime);
@@ -245,11 +245,11 @@ fn its_registration_goes_meanwhile() {
         let held = charge(&group, 10 * KIB);
         let (reclaimer, registration) = register(&group, |_| thread::yield_now());
         thread::scope(|scope| {
-            scope.spawn(|| drop(group.try_charge_or_start(1)));
+            scope.spawn(|| drop(group.try_charge_with(1, OnFull::Start)));
             drop(registration);
         });
         let after = lock(&reclaimer.calls).len();
-        let _ = group.try_charge_or_start(1);
+        let _ = group.try_charge_with(1, OnFull::Start);
         assert_eq!(lock(&reclaimer.calls).len(), after, "gone");
         drop((held, group));
         assert_empty(&runtime);

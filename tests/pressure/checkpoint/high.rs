@@ -21,7 +21,7 @@ fn with_high(builder: RuntimeBuilder, delay_max: Duration) -> (memcg::Runtime, G
 fn the_thread_is_delayed() {
     for builder in kinds() {
         let (runtime, top, query) = with_high(builder, Duration::from_millis(50));
-        let held = query.charge(Bytes(8 * MIB));
+        let held = query.force_charge(Bytes(8 * MIB));
         assert_eq!(top.events().get(Event::High), 0, "what is forced is not delayed");
         let started = Instant::now();
         query.run(Group::checkpoint).expect("high refuses nothing");
@@ -40,7 +40,7 @@ fn the_thread_is_delayed() {
 fn the_delay_ends_with_its_reason() {
     for builder in kinds() {
         let (runtime, top, query) = with_high(builder, LONG);
-        let mut held = Some(query.charge(Bytes(8 * MIB)));
+        let mut held = Some(query.force_charge(Bytes(8 * MIB)));
         for turn in 0..2 {
             let delayed = thread::spawn({
                 let query = query.clone();
@@ -67,7 +67,7 @@ fn a_task_is_delayed_and_blocks_nobody() {
     for builder in kinds() {
         let (runtime, top, query) = with_high(builder, LONG);
         let free = create(&runtime.root(), "free");
-        let held = query.charge(Bytes(8 * MIB));
+        let held = query.force_charge(Bytes(8 * MIB));
         let mut delayed = Polled::new(query.run(Group::checkpoint_async));
         for _ in 0..100 {
             assert!(delayed.poll().is_pending());
@@ -78,7 +78,7 @@ fn a_task_is_delayed_and_blocks_nobody() {
         until("it is woken", || delayed.wakes() == 1);
         assert!(delayed.poll().is_ready());
         // Dropped while it is delayed, it leaves nothing.
-        let held = query.charge(Bytes(8 * MIB));
+        let held = query.force_charge(Bytes(8 * MIB));
         let mut dropped = Polled::new(query.run(Group::checkpoint_async));
         assert!(dropped.poll().is_pending());
         drop((dropped, delayed, held, free, query, top));
@@ -91,7 +91,7 @@ fn a_task_is_delayed_and_blocks_nobody() {
 fn a_little_is_not_felt() {
     for builder in kinds() {
         let (runtime, top, query) = with_high(builder, LONG);
-        let held = query.charge(Bytes(MIB + KIB));
+        let held = query.force_charge(Bytes(MIB + KIB));
         query.run(Group::checkpoint).unwrap();
         assert!(Polled::new(query.run(Group::checkpoint_async)).poll().is_ready());
         drop((held, query, top));

@@ -16,7 +16,7 @@ fn below_the_group_that_is_above_its_max() {
         let [hog, query, other] = [create(&acme, "hog"), create(&acme, "query"), create(&runtime.root(), "other")];
         let all = [&runtime.root(), &acme, &hog, &query, &other];
         assert!(all.iter().all(|group| group.run(Group::checkpoint).is_ok()));
-        let mut held = hog.charge(Bytes(MIB + KIB));
+        let mut held = hog.force_charge(Bytes(MIB + KIB));
         assert!([&acme, &hog, &query].iter().all(|group| refused_by(group) == "/acme"));
         assert!([&runtime.root(), &other].iter().all(|group| group.run(Group::checkpoint).is_ok()));
         assert!(other.run(|| (0..100).all(|_| Group::checkpoint().is_ok())));
@@ -31,10 +31,10 @@ fn below_the_group_that_is_above_its_max() {
 #[test]
 fn where_nothing_is_wrong() {
     let [full, runtime] = [0, 1].map(|_| build(memcg::Runtime::builder()));
-    let _over = limited(&full.root(), "over", 0).charge(Bytes(10));
+    let _over = limited(&full.root(), "over", 0).force_charge(Bytes(10));
     assert!(Group::checkpoint().is_ok());
     let free = create(&runtime.root(), "free");
-    let _held = free.charge(Bytes(MIB));
+    let _held = free.force_charge(Bytes(MIB));
     assert!(free.run(Group::checkpoint).is_ok());
 }
 
@@ -44,7 +44,7 @@ fn a_refused_checkpoint_is_counted() {
     for builder in kinds() {
         let runtime = build(builder);
         let query = limited(&runtime.root(), "query", KIB);
-        let held = query.charge(Bytes(2 * KIB));
+        let held = query.force_charge(Bytes(2 * KIB));
         for times in 1..=3 {
             assert_eq!(query.run(Group::checkpoint).unwrap_err().group(), &query);
             assert_eq!((query.refused_count(), query.events().get(Event::Oom)), (times, times));
@@ -64,7 +64,7 @@ fn credit_is_drained_first() {
         let [idle, query] = ["idle", "query"].map(|name| create(&acme, name));
         // Leaves credit in the stock of `idle`, where that has one.
         drop(charge(&idle, 100));
-        let held = query.charge(Bytes(64 * KIB));
+        let held = query.force_charge(Bytes(64 * KIB));
         acme.set_max(Bytes(64 * KIB)).unwrap();
         assert!(query.run(Group::checkpoint).is_ok(), "{}", acme.usage());
         assert_eq!(acme.usage(), 64 * KIB);
@@ -82,13 +82,13 @@ fn reclaimers_are_asked_first() {
         let [cached, query] = ["cached", "query"].map(|name| create(&acme, name));
         let log = Log::default();
         let (cache, registration) = Cache::of(&cached, 60 * KIB, &log);
-        let held = query.charge(Bytes(90 * KIB));
+        let held = query.force_charge(Bytes(90 * KIB));
         assert!(acme.forced() > 0 && log.is_empty(), "a forced charge asks no reclaimer");
         assert!(query.run(Group::checkpoint).is_ok());
         assert!(log.freed("/acme/cached") >= 50 * KIB, "{log:?}");
         assert_eq!(acme.forced(), 0);
         // With 90 of 100 KiB and nothing to give, it is refused.
-        let more = query.charge(Bytes(80 * KIB));
+        let more = query.force_charge(Bytes(80 * KIB));
         assert_eq!(refused_by(&query), "/acme");
         drop((held, more, cache, registration, query, cached, acme));
         assert_empty(&runtime);
@@ -110,7 +110,7 @@ fn a_checkpoint_inside_reclaim() {
     let query = limited(&runtime.root(), "query", KIB);
     let asks = Arc::new(Asks(query.clone(), Mutex::default()));
     let _registration = query.register_reclaimer(Arc::clone(&asks) as Arc<dyn Reclaim>, Priority::NORMAL);
-    let _held = query.charge(Bytes(2 * KIB));
+    let _held = query.force_charge(Bytes(2 * KIB));
     assert_eq!(refused_by(&query), "/query");
     let inside = asks.1.lock().unwrap();
     assert!(!inside.is_empty() && inside.iter().all(|&refused| refused), "{inside:?}");
@@ -123,12 +123,12 @@ fn after_the_group_went_offline() {
         let runtime = build(builder);
         let acme = limited(&runtime.root(), "acme", 10 * KIB);
         let query = limited(&acme, "query", KIB);
-        let held = query.charge(Bytes(2 * KIB));
+        let held = query.force_charge(Bytes(2 * KIB));
         query.run(|| {
             assert_eq!(Group::checkpoint().unwrap_err().group(), &query);
             query.offline().unwrap();
             assert!(Group::checkpoint().is_ok());
-            let more = acme.charge(Bytes(20 * KIB));
+            let more = acme.force_charge(Bytes(20 * KIB));
             assert_eq!(Group::checkpoint().unwrap_err().group(), &acme);
             drop(more);
             assert!(Group::checkpoint().is_ok());
@@ -142,7 +142,7 @@ fn after_the_group_went_offline() {
 fn allocate(steps: usize, kept: usize) -> Result<(), Box<(usize, ChargeError)>> {
     let mut held = Vec::new();
     for step in 0..steps {
-        held.push(Group::current().unwrap().charge(Bytes(10 * KIB)));
+        held.push(Group::current().unwrap().force_charge(Bytes(10 * KIB)));
         held.drain(..held.len().saturating_sub(kept));
         Group::checkpoint().map_err(|error| Box::new((step, error)))?;
     }

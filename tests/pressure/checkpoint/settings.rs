@@ -9,7 +9,7 @@ fn a_max_that_moves() {
     for builder in kinds() {
         let runtime = build(builder);
         let query = create(&runtime.root(), "query");
-        let mut held = query.charge(Bytes(10 * KIB));
+        let mut held = query.force_charge(Bytes(10 * KIB));
         assert!(query.run(Group::checkpoint).is_ok());
         query.set_max(Bytes(5 * KIB)).unwrap();
         assert_eq!(refused_by(&query), "/query");
@@ -21,7 +21,7 @@ fn a_max_that_moves() {
         assert!(query.run(Group::checkpoint).is_ok());
         // A percentage follows the max above.
         let part = query.create("part", memcg::Limits::new().max("50%".parse::<memcg::Limit>().unwrap())).unwrap();
-        let taken = part.charge(Bytes(4 * KIB));
+        let taken = part.force_charge(Bytes(4 * KIB));
         held.shrink(Bytes(4 * KIB));
         assert!(part.run(Group::checkpoint).is_ok());
         query.set_max(Bytes(7 * KIB)).unwrap();
@@ -42,7 +42,7 @@ fn limits_that_only_count() {
         let runtime = build(builder);
         let query = limited(&runtime.root(), "query", KIB);
         query.set_observe_only(true);
-        let held = query.charge(Bytes(2 * KIB));
+        let held = query.force_charge(Bytes(2 * KIB));
         assert!(query.run(Group::checkpoint).is_ok());
         query.set_observe_only(false);
         assert_eq!(refused_by(&query), "/query");

@@ -11,7 +11,7 @@ use super::{KIB, MIB, Polled, WATCHDOG, assert_empty, block_on, build, charge, c
 async fn allocate_for_ever() -> Result<Vec<Charge>, ChargeError> {
     let mut held = Vec::new();
     loop {
-        held.push(Group::current().expect("a task in a group").charge(Bytes(10 * KIB)));
+        held.push(Group::current().expect("a task in a group").force_charge(Bytes(10 * KIB)));
         yield_now().await;
         Group::checkpoint_async().await?;
     }
@@ -51,7 +51,7 @@ async fn a_neighbour_waits_for_a_victim() {
         let [hog, query] = ["hog", "query"].map(|name| create(&domain, name));
         let hook = hog.on_cancel(|_| {});
         let small = charge(&query, 10 * KIB);
-        let held = hog.charge(Bytes(2 * MIB));
+        let held = hog.force_charge(Bytes(2 * MIB));
         let waits = tokio::spawn(async { Group::checkpoint_async().await }.in_group(&query));
         yield_now().await;
         assert!(!waits.is_finished());
@@ -73,7 +73,7 @@ fn a_victim_that_gives_nothing() {
         domain.set_oom_policy(OomPolicy::Choose);
         let [hog, query] = ["hog", "query"].map(|name| create(&domain, name));
         let hook = hog.on_cancel(|_| {});
-        let held = hog.charge(Bytes(2 * MIB));
+        let held = hog.force_charge(Bytes(2 * MIB));
         let error = block_on(query.run(Group::checkpoint_async)).expect_err("nothing came");
         assert_eq!(error.over_limit().map(|refusal| refusal.group()), Some(&domain), "{error}");
         drop((error, held, hook, hog, query, domain));
@@ -87,7 +87,7 @@ fn the_group_of_a_future() {
     let runtime = build(memcg::Runtime::builder().audit(true));
     let query = limited(&runtime.root(), "query", 10);
     let mut quiet = Polled::new(query.run(Group::checkpoint_async));
-    let held = query.charge(20);
+    let held = query.force_charge(20);
     assert!(matches!(quiet.poll(), Poll::Ready(Ok(()))), "nothing was wrong when it was made");
     let mut refused = Polled::new(query.run(Group::checkpoint_async));
     assert!(matches!(refused.poll(), Poll::Ready(Err(ChargeError::Limit(_)))));

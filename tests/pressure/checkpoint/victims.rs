@@ -24,7 +24,7 @@ fn the_victim_is_told_and_its_neighbour_goes_on() {
         let inner = create(&hog, "inner");
         let _hooks = [&hog, &part, &query].map(|group| group.on_cancel(|_| {}));
         let small = charge(&query, 10 * KIB);
-        let held = inner.charge(Bytes(2 * MIB));
+        let held = inner.force_charge(Bytes(2 * MIB));
         let neighbour = thread::spawn({
             let query = query.clone();
             move || query.run(Group::checkpoint)
@@ -54,7 +54,7 @@ fn the_hog_asks_first() {
         let [hog, query] = ["hog", "query"].map(|name| create(&domain, name));
         let hooks = [&hog, &query].map(|group| group.on_cancel(|_| {}));
         let small = charge(&query, 10 * KIB);
-        let held = hog.charge(Bytes(2 * MIB));
+        let held = hog.force_charge(Bytes(2 * MIB));
         let error = hog.run(Group::checkpoint).unwrap_err();
         assert!(matches!(&error, ChargeError::Cancelled { group, .. } if *group == hog), "{error}");
         drop(held);
@@ -97,7 +97,7 @@ fn a_victim_that_gives_nothing() {
             let told = std::sync::Arc::clone(&told);
             move |_| told.store(true, Ordering::SeqCst)
         });
-        let held = hog.charge(Bytes(2 * MIB));
+        let held = hog.force_charge(Bytes(2 * MIB));
         assert!(matches!(query.run(Group::checkpoint), Err(ChargeError::Limit(refusal)) if refusal.group() == &domain));
         assert!(told.load(Ordering::SeqCst));
         domain.set_max(Bytes(4 * MIB)).unwrap();

@@ -1,6 +1,6 @@
 //! Charges on threads that drive futures: none of them waits for a victim whose task needs that thread.
 
-use memcg::Bytes;
+use memcg::{Bytes, OnFull};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ fn undelayed_does_not_wait_for_a_victim() {
         let hook = victims.stubborn(&victim);
         let started = Instant::now();
         for _ in 0..3 {
-            let error = group.try_charge_undelayed(Bytes(10 * KIB)).expect_err("nothing is given back yet");
+            let error = group.try_charge_with(Bytes(10 * KIB), OnFull::Reclaim).expect_err("nothing is given back yet");
             let ChargeError::WouldBlock(refusal) = &error else { panic!("{error}") };
             assert_eq!((refusal.group(), refusal.requester(), refusal.want()), (&domain, &group, 10 * KIB));
             assert!(error.to_string().contains("does not wait"), "{error}");
@@ -32,7 +32,7 @@ fn undelayed_does_not_wait_for_a_victim() {
         assert!(started.elapsed() < QUICK, "{:?}", started.elapsed());
         assert_eq!((victims.paths(), domain.waiting_count()), (vec!["/domain/victim".to_string()], 0));
         drop(held);
-        drop(group.try_charge_undelayed(Bytes(10 * KIB)).expect("given back"));
+        drop(group.try_charge_with(Bytes(10 * KIB), OnFull::Reclaim).expect("given back"));
         drop((hook, victim, group, domain));
         assert_empty(&runtime);
     }
@@ -47,10 +47,11 @@ fn undelayed_has_what_a_victim_gives_at_once() {
         let (victim, group) = (create(&domain, "victim"), create(&domain, "q"));
         let victims = Victims::default();
         let hook = victims.obedient(&victim, 100 * KIB);
-        let (held, _) = group.try_charge_undelayed(Bytes(10 * KIB)).expect("the victim has given its memory back");
+        let held =
+            group.try_charge_with(Bytes(10 * KIB), OnFull::Reclaim).expect("the victim has given its memory back");
         assert_eq!((victims.paths(), domain.live()), (vec!["/domain/victim".to_string()], 10 * KIB));
         // No group is left to be asked: an ordinary refusal.
-        assert!(matches!(group.try_charge_undelayed(Bytes(91 * KIB)), Err(ChargeError::Limit(_))));
+        assert!(matches!(group.try_charge_with(Bytes(91 * KIB), OnFull::Reclaim), Err(ChargeError::Limit(_))));
         drop((held, hook, victim, group, domain));
         assert_empty(&runtime);
     }
@@ -79,7 +80,7 @@ fn a_current_thread_runtime_goes_on() {
                     drop(lock(&held).take());
                 })
             };
-            let refused = group.try_charge_undelayed(Bytes(10 * KIB));
+            let refused = group.try_charge_with(Bytes(10 * KIB), OnFull::Reclaim);
             assert!(matches!(refused, Err(ChargeError::WouldBlock(_))), "{refused:?}");
             assert!(lock(&held).is_some(), "the victim's task has not run yet");
             let charge = group.charge_async(Bytes(10 * KIB)).await.expect("the victim's task runs meanwhile");

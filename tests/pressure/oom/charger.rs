@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use memcg::{Bytes, ChargeError, Event, OnExhausted};
+use memcg::{Bytes, ChargeError, Event, OnFull};
 
 use super::{
     HASTY, KIB, MIB, Process, Victims, WATCHDOG, admitted, all, assert_empty, block_on, blocked, build, charge, create,
@@ -83,10 +83,10 @@ fn in_every_form() {
             process.allocate(10 * MIB).expect("room");
             let held = match form {
                 0 => charger.try_charge(Bytes(MIB)),
-                1 => charger.charge_timeout(Bytes(MIB), WATCHDOG),
+                1 => charger.try_charge_with(Bytes(MIB), OnFull::Wait(WATCHDOG)),
                 2 => block_on(charger.charge_async(Bytes(MIB))),
-                3 => charger.charge_with(Bytes(MIB), OnExhausted::Fail),
-                _ => charger.charge_with(Bytes(MIB), OnExhausted::Wait(WATCHDOG)),
+                3 => charger.try_charge_with(Bytes(MIB), OnFull::Refuse),
+                _ => charger.try_charge_with(Bytes(MIB), OnFull::Wait(WATCHDOG)),
             };
             assert_eq!(held.expect("the process is stopped").bytes(), MIB, "form {form}");
             process.wait_until_dead();
@@ -110,7 +110,9 @@ fn when_no_group_is_left() {
         let victims = Victims::default();
         let hook = victims.stubborn(&group);
         assert!(matches!(domain.try_charge(Bytes(KIB)), Err(ChargeError::Limit(_))));
-        let error = domain.charge_timeout(Bytes(KIB), Duration::from_millis(50)).expect_err("no group gives anything");
+        let error = domain
+            .try_charge_with(Bytes(KIB), OnFull::Wait(Duration::from_millis(50)))
+            .expect_err("no group gives anything");
         assert!(matches!(error, ChargeError::TimedOut { .. } | ChargeError::Limit(_)), "{error}");
         assert_eq!(victims.paths(), ["/domain/q"; 2]);
         drop((hook, held, error, group, domain));
@@ -156,7 +158,7 @@ fn a_time_limit_is_one() {
         let hooks = groups.each_ref().map(|group| victims.stubborn(group));
         let started = std::time::Instant::now();
         let time = Duration::from_millis(20);
-        let error = domain.charge_timeout(Bytes(KIB), time).expect_err("no group gives anything");
+        let error = domain.try_charge_with(Bytes(KIB), OnFull::Wait(time)).expect_err("no group gives anything");
         let took = started.elapsed();
         assert!(matches!(error, ChargeError::TimedOut { waited, .. } if waited >= time && waited <= took), "{error}");
         assert!(took < super::PATIENT / 2, "{took:?}, and a victim may take {:?}", super::PATIENT);

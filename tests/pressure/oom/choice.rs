@@ -32,7 +32,7 @@ fn assert_order(candidates: &[Candidate], order: &[&str]) {
             let group = domain.create(name, limits).expect("a free name");
             made.push((charge(&group, bytes * KIB), victims.stubborn(&group)));
         }
-        let rest = domain.charge(Bytes(100 * KIB - domain.live()));
+        let rest = domain.force_charge(Bytes(100 * KIB - domain.live()));
         let error = domain.try_charge(Bytes(KIB)).expect_err("no group gives anything");
         assert!(matches!(error, ChargeError::Limit(_)), "{error}");
         let paths: Vec<String> = order.iter().map(|name| format!("/domain/{name}")).collect();
@@ -139,7 +139,7 @@ fn within_the_domain() {
         let domain = limited(&runtime.root(), "domain", 100 * KIB);
         let outside = create(&runtime.root(), "outside");
         let inside = create(&domain, "inside");
-        let held = [charge(&outside, 100 * MIB), charge(&inside, KIB), domain.charge(Bytes(99 * KIB))];
+        let held = [charge(&outside, 100 * MIB), charge(&inside, KIB), domain.force_charge(Bytes(99 * KIB))];
         let victims = Victims::default();
         let hooks = [&runtime.root(), &outside, &inside].map(|group| victims.stubborn(group));
         assert!(domain.try_charge(Bytes(KIB)).is_err());

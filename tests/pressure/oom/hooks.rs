@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use memcg::{Bytes, ChargeError, Event, Limits, Registration};
+use memcg::{Bytes, ChargeError, Event, Limits, OnFull, Registration};
 
 use super::{
     HASTY, KIB, Victims, WATCHDOG, all, assert_empty, assert_sound, build, charge, create, kinds, limited, local, lock,
@@ -207,7 +207,7 @@ fn it_may_do_anything() {
                 assert_eq!((domain.live(), group.live()), (100 * KIB, 100 * KIB));
                 // What does not fit is refused, and chooses no group: not from in here.
                 assert!(domain.try_charge(Bytes(KIB)).is_err());
-                drop(domain.charge(Bytes(KIB)));
+                drop(domain.force_charge(Bytes(KIB)));
                 let new = domain.create("new", Limits::new()).expect("a free name");
                 new.offline().expect("no children");
                 drop(group.on_cancel(|_| ()));
@@ -262,7 +262,7 @@ fn one_that_is_offline() {
         gone.offline().expect("no children");
         drop(charge(&domain, 10 * KIB));
         assert_eq!(victims.paths().last().map(String::as_str), Some("/domain/stays"));
-        assert!(domain.charge_timeout(Bytes(61 * KIB), HASTY.min(WATCHDOG)).is_err());
+        assert!(domain.try_charge_with(Bytes(61 * KIB), OnFull::Wait(HASTY.min(WATCHDOG))).is_err());
         drop((hooks, held, gone, stays, domain));
         assert_empty(&runtime);
     }

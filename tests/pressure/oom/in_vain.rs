@@ -4,7 +4,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use memcg::{Bytes, ChargeError, Event, Group, Limit, Limits, Priority};
+use memcg::{Bytes, ChargeError, Event, Group, Limit, Limits, OnFull, Priority};
 
 use super::{
     KIB, MIB, Victims, all, assert_empty, assert_sound, bare, block_on, build, call, charge, create, kinds, limited,
@@ -16,8 +16,8 @@ type Form = fn(&memcg::Group, u64) -> Result<memcg::Charge, ChargeError>;
 /// As each form of charging asks: `Err` where it was refused at once.
 const FORMS: [Form; 4] = [
     |group, bytes| group.try_charge(Bytes(bytes)),
-    |group, bytes| group.try_charge_undelayed(Bytes(bytes)).map(|(charge, _)| charge),
-    |group, bytes| group.charge_timeout(Bytes(bytes), Duration::from_millis(1)),
+    |group, bytes| group.try_charge_with(Bytes(bytes), OnFull::Reclaim),
+    |group, bytes| group.try_charge_with(Bytes(bytes), OnFull::Wait(Duration::from_millis(1))),
     |group, bytes| block_on(group.charge_async(Bytes(bytes)).timeout(Duration::from_millis(1))),
 ];
 
@@ -55,7 +55,7 @@ fn a_checkpoint_whose_group_is_far_above() {
     let (asks, other) = (create(&domain, "asks"), create(&domain, "other"));
     let victims = Victims::default();
     let hook = victims.obedient(&other, 10 * KIB);
-    let mut held = asks.charge(Bytes(100 * KIB + 1));
+    let mut held = asks.force_charge(Bytes(100 * KIB + 1));
     asks.run(Group::checkpoint).expect_err("10 KiB of 10 KiB and a byte");
     assert_eq!(victims.paths(), Vec::<String>::new());
     held.shrink(Bytes(1));
@@ -83,7 +83,7 @@ fn with_what_is_promised() {
             0
         });
         let registration = asks.register_reclaimer(reclaimer, Priority::NORMAL);
-        let charged = asks.try_charge_undelayed(Bytes(20 * KIB));
+        let charged = asks.try_charge_with(Bytes(20 * KIB), OnFull::Reclaim);
         assert_eq!((charged.is_ok(), victims.paths().len()), (false, usize::from(promises)));
         drop((registration, hook, held, charged, asks, other, domain));
     }
@@ -131,7 +131,7 @@ fn a_charge_that_does_not_wait_comes_again() {
         acme.set_oom_policy(memcg::OomPolicy::Choose);
         let mut charged = None;
         until("a charge of the second", || {
-            charged = two.try_charge_or_start(Bytes(3 * MIB / 2)).ok();
+            charged = two.try_charge_with(Bytes(3 * MIB / 2), OnFull::Start).ok();
             charged.is_some()
         });
         assert_eq!(victims.paths(), ["/acme/1"]);

@@ -92,7 +92,7 @@ impl Victims {
 
     /// One that gives all of this up, at once and on the charger's thread.
     pub(crate) fn obedient(&self, group: &Group, bytes: u64) -> Registration {
-        let held = Mutex::new(Some(group.charge(Bytes(bytes))));
+        let held = Mutex::new(Some(group.force_charge(Bytes(bytes))));
         self.hook(group, move || drop(lock(&held).take()))
     }
 

@@ -135,7 +135,7 @@ fn not_for_force() {
         let group = limited(&runtime.root(), "q", 10 * KIB);
         let (victims, victim) = (Victims::default(), create(&group, "victim"));
         let hook = victims.obedient(&victim, 8 * KIB);
-        drop(group.charge(Bytes(100 * KIB)));
+        drop(group.force_charge(Bytes(100 * KIB)));
         assert!(victims.take().is_empty());
         drop((hook, victim, group));
         assert_empty(&runtime);
@@ -170,7 +170,7 @@ fn not_for_an_overcharge() {
         let group = limited(&runtime.root(), "q", 10 * KIB);
         let (victims, victim) = (Victims::default(), create(&group, "victim"));
         let hook = victims.obedient(&victim, 10 * KIB);
-        let held = group.charge_with(Bytes(8 * KIB), memcg::OnExhausted::Overcharge).expect("by force");
+        let held = group.try_charge_with(Bytes(8 * KIB), memcg::OnFull::Force).expect("by force");
         assert_eq!((victims.paths().len(), group.forced()), (0, 8 * KIB));
         drop((held, hook, victim, group));
         assert_empty(&runtime);

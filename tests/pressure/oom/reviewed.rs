@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use memcg::{ChargeError, Limit, OomPolicy, Runtime};
+use memcg::{ChargeError, Limit, OnFull, OomPolicy, Runtime};
 
 use super::{bare, build, create};
 
@@ -42,7 +42,7 @@ fn a_hook_may_join_a_thread_that_waits_in_its_group() {
     let waits = std::thread::spawn({
         let hog = hog.clone();
         move || {
-            let ended = hog.charge_timeout(50, Duration::from_secs(600));
+            let ended = hog.try_charge_with(50, OnFull::Wait(Duration::from_secs(600)));
             drop(held);
             ended.map(drop)
         }

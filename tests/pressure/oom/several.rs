@@ -1,6 +1,6 @@
 //! Several chargers at once: one victim at a time in a domain.
 
-use memcg::Bytes;
+use memcg::{Bytes, OnFull};
 use std::sync::Barrier;
 use std::thread;
 
@@ -82,7 +82,11 @@ fn many_rounds() {
                 scope.spawn(move || {
                     let charger = create(domain, &format!("charger {number}"));
                     for _ in 0..100 {
-                        drop(charger.charge_timeout(Bytes(2 * MIB), WATCHDOG).expect("room, or a group to stop"));
+                        drop(
+                            charger
+                                .try_charge_with(Bytes(2 * MIB), OnFull::Wait(WATCHDOG))
+                                .expect("room, or a group to stop"),
+                        );
                     }
                 });
             }
@@ -119,7 +123,7 @@ fn hooks_that_free_at_once() {
                     let (domain, start) = (&domain, &start);
                     scope.spawn(move || {
                         start.wait();
-                        drop(domain.charge_timeout(Bytes(60 * KIB), WATCHDOG).expect("a group to stop"));
+                        drop(domain.try_charge_with(Bytes(60 * KIB), OnFull::Wait(WATCHDOG)).expect("a group to stop"));
                     });
                 }
             });

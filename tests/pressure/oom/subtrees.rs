@@ -50,7 +50,7 @@ fn compared_as_one() {
             let victims = Victims::default();
             let hold = [(&members[0], 20), (&members[1], 20), (&members[2], 0), (&single, 30)];
             let held = tasks(&victims, hold);
-            let rest = domain.charge(Bytes(30 * KIB));
+            let rest = domain.force_charge(Bytes(30 * KIB));
             assert!(domain.try_charge(Bytes(KIB)).is_err());
             let mut paths = victims.paths();
             if grouped {
@@ -86,7 +86,7 @@ fn the_highest_within_the_domain() {
         }
         let victims = Victims::default();
         let held = tasks(&victims, [(&task, 80), (&beside, 0), (&alone, 0), (&far, 100)]);
-        let rest = domain.charge(Bytes(20 * KIB));
+        let rest = domain.force_charge(Bytes(20 * KIB));
         assert_kills(&domain, &victims, &["/above/domain/outer/beside", "/above/domain/outer/inner/task"]);
         let kills = [&above, &domain, &outer, &inner].map(|group| local(group, Event::OomGroupKill));
         assert_eq!(kills, [0, 0, 1, 0]);
@@ -105,7 +105,7 @@ fn the_whole_domain() {
         let groups = ["a", "b"].map(|name| create(&domain, name));
         let victims = Victims::default();
         let held = tasks(&victims, [(&groups[0], 99), (&groups[1], 0)]);
-        let rest = domain.charge(Bytes(KIB));
+        let rest = domain.force_charge(Bytes(KIB));
         let error = groups[1].try_charge(Bytes(KIB)).expect_err("a victim itself");
         assert!(matches!(error, ChargeError::Cancelled { .. }), "{error}");
         let mut paths = victims.paths();
@@ -127,7 +127,7 @@ fn exempt_is_never_chosen() {
         exempt.set_oom_exempt(true);
         let victims = Victims::default();
         let held = tasks(&victims, [(&exempt, 40), (&below, 40), (&plain, 10)]);
-        let rest = domain.charge(Bytes(10 * KIB));
+        let rest = domain.force_charge(Bytes(10 * KIB));
         assert_kills(&domain, &victims, &["/domain/plain"]);
         exempt.set_oom_exempt(false);
         assert!(domain.try_charge(Bytes(KIB)).is_err());

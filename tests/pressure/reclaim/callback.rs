@@ -18,12 +18,12 @@ fn everything(runtime: &Runtime, group: &Group, target: &Group, round: u64) {
     let name = format!("made{round}");
     for parent in [group, &root] {
         let made = parent.create(&name, Limits::new().soft(0).min(1)).expect("a name");
-        let held = made.charge(1);
+        let held = made.force_charge(1);
         assert!(made.is_in_excess() && made.descendants_in_excess() == 0);
         let _registration = made.register_reclaimer(call(|_, _| 0), Priority::LOW);
         assert_eq!(runtime.group(&made.path()).as_ref(), Some(&made));
         assert_eq!(runtime.find(made.id()).as_ref(), Some(&made));
-        let mut moved = root.charge(3);
+        let mut moved = root.force_charge(3);
         drop((moved.take(), moved.transfer(&made)));
         made.offline_tree();
         drop(held);
@@ -180,7 +180,7 @@ fn charges_inside_do_not_start_reclaim() {
             let (cache, seen, other) = (Arc::clone(&cache), Arc::clone(&seen), other.clone());
             let reclaimer = call(move |want, context| {
                 for full in [&other, &context.group()] {
-                    let mut held = full.charge(0);
+                    let mut held = full.force_charge(0);
                     let refused = [
                         full.try_charge(Bytes(MIB)).expect_err("it is full"),
                         held.try_grow(Bytes(MIB)).expect_err("too"),

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use memcg::{Bytes, Charge, ChargeError, Event, Group, Limit, Limits, Priority, Reclaim, ReclaimContext};
+use memcg::{Bytes, Charge, ChargeError, Event, Group, Limit, Limits, OnFull, Priority, Reclaim, ReclaimContext};
 
 use super::{Cache, KIB, Log, assert_empty, bare, build, call, charge, create, create_with};
 use crate::support::waiters::Polled;
@@ -121,7 +121,7 @@ fn undelayed_does_not_wait_for_a_round_of_others() {
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| charge(&busy, KIB));
         begun.wait();
-        let refused = busy.try_charge_undelayed(Bytes(KIB));
+        let refused = busy.try_charge_with(Bytes(KIB), OnFull::Reclaim);
         assert!(matches!(refused, Err(ChargeError::WouldBlock(_))), "{refused:?}");
         let mut future = std::pin::pin!(busy.charge_async(Bytes(KIB)));
         let mut context = Context::from_waker(Waker::noop());

@@ -73,11 +73,11 @@ fn overcharge_at_the_level_that_is_passed() {
         let runtime = build(builder);
         let top = create_with(&runtime.root(), "top", Limits::new().max(Limit::Bytes(8 * MIB)));
         let leaf = create(&top, "leaf");
-        let mut held = leaf.charge(Bytes(8 * MIB));
+        let mut held = leaf.force_charge(Bytes(8 * MIB));
         assert_eq!(top.events().get(Event::Overcharge), 0, "it fits");
-        held.grow(Bytes(MIB));
+        held.force_grow(Bytes(MIB));
         assert_eq!(top.events().local().get(Event::Overcharge), 1);
-        drop(leaf.charge(1));
+        drop(leaf.force_charge(1));
         assert_eq!(top.events().local().get(Event::Overcharge), 2);
         assert_eq!((figures(&leaf.events()), top.forced()), ([0; 6], MIB));
         assert_eq!(top.events().get(Event::Oom), 0);
@@ -131,7 +131,7 @@ fn they_only_grow() {
         for step in 0..120_usize {
             let group = &groups[step * 7 % groups.len()];
             match step % 9 {
-                0 => held.push(group.charge(Bytes(20 * MIB))),
+                0 => held.push(group.force_charge(Bytes(20 * MIB))),
                 1..=4 => held.extend(group.try_charge(Bytes(2 * MIB)).ok()),
                 5 => drop(group.reclaim(Bytes(MIB))),
                 6 => drop(caches[step % caches.len()].0.add(MIB)),

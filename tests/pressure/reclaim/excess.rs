@@ -17,7 +17,7 @@ fn never_by_default() {
         let runtime = build(builder);
         let group = create(&runtime.root(), "q");
         assert_eq!((group.soft(), group.limits().soft), (u64::MAX, Some(Limit::Unlimited)));
-        let held = group.charge(1 << 50);
+        let held = group.force_charge(1 << 50);
         assert!(!group.is_in_excess() && !runtime.root().is_in_excess());
         assert_eq!(runtime.root().descendants_in_excess(), 0);
         assert_sound(&runtime);
@@ -45,7 +45,7 @@ fn above_it_not_at_it() {
         assert_eq!(counted(), (true, 1, 1));
         held.shrink(1);
         assert_eq!(counted(), (false, 0, 0));
-        held.grow(1);
+        held.force_grow(1);
         assert_eq!(counted(), (true, 1, 1), "by force, too");
         // The limit moves over usage and back.
         group.set_soft(Limit::Bytes(limit + 1)).expect("a number");

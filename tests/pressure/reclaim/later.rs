@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use memcg::{Bytes, ChargeError, Group, Later, Limit, Limits, Priority, Reclaim, ReclaimContext, Registration};
+use memcg::{Bytes, ChargeError, Group, Later, Limit, Limits, OnFull, Priority, Reclaim, ReclaimContext, Registration};
 
 use super::{
     Cache, KIB, Log, MIB, assert_empty, assert_sound, bare, build, call, charge, create, create_with, lock, soft,
@@ -121,16 +121,19 @@ fn undelayed_does_not_wait_for_an_answer() {
     let group = create_with(&runtime.root(), "q", Limits::new().max(Limit::Bytes(8 * MIB)));
     let made = asynchronous(&group, 8 * MIB, 1);
     let question = loop {
-        let error = group.try_charge_undelayed(Bytes(MIB)).expect_err("nothing is freed yet");
+        let error = group.try_charge_with(Bytes(MIB), OnFull::Reclaim).expect_err("nothing is freed yet");
         let ChargeError::WouldBlock(refusal) = &error else { panic!("{error}") };
         assert_eq!(refusal.group(), &group);
         if let Ok(question) = made.questions.try_recv() {
             break question;
         }
     };
-    assert!(matches!(group.try_charge_undelayed(Bytes(MIB)), Err(ChargeError::WouldBlock(_))), "the answer is due");
+    assert!(
+        matches!(group.try_charge_with(Bytes(MIB), OnFull::Reclaim), Err(ChargeError::WouldBlock(_))),
+        "the answer is due"
+    );
     question.report(made.cache.evict(MIB));
-    drop(group.try_charge_undelayed(Bytes(MIB)).expect("freed"));
+    drop(group.try_charge_with(Bytes(MIB), OnFull::Reclaim).expect("freed"));
     assert_sound(&runtime);
 }
 

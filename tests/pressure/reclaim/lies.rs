@@ -175,7 +175,7 @@ fn what_it_charged_itself_is_nothing_freed() {
                 let cache = Arc::clone(&cache);
                 let reclaimer = call(move |want, context| {
                     let group = context.group();
-                    let buffer = if forced { group.charge(Bytes(2 * MIB)) } else { charge(&group, MIB) };
+                    let buffer = if forced { group.force_charge(Bytes(2 * MIB)) } else { charge(&group, MIB) };
                     let freed = cache.evict(want / 64);
                     drop(buffer);
                     freed

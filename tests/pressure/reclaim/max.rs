@@ -125,7 +125,7 @@ fn a_charge_makes_up_for_what_is_above() {
         let log = Log::default();
         let group = create_with(&runtime.root(), "q", Limits::new().max(Limit::Bytes(16 * MIB)));
         let (cache, _registration) = Cache::of(&group, 15 * MIB, &log);
-        let forced = group.charge(Bytes(8 * MIB));
+        let forced = group.force_charge(Bytes(8 * MIB));
         let held = charge(&group, 1);
         assert!(cache.bytes() <= 8 * MIB && cache.bytes() >= 7 * MIB, "{}", cache.bytes());
         assert_eq!(group.forced(), 0);

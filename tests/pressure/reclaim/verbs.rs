@@ -64,8 +64,8 @@ fn what_is_forced_asks_no_group() {
         let runtime = build(builder);
         let (full, log) = (Full::below(&runtime.root()), Log::default());
         let (cache, _registration) = Cache::of(&full.top, 16 * MIB, &log);
-        let mut held = full.leaf.charge(Bytes(MIB));
-        held.grow(Bytes(MIB));
+        let mut held = full.leaf.force_charge(Bytes(MIB));
+        held.force_grow(Bytes(MIB));
         assert_eq!((cache.bytes(), log.len(), full.top.forced()), (16 * MIB, 0, 2 * MIB));
         assert!(full.top.events().local().get(Event::Overcharge) > 0);
         assert_eq!(full.top.events().local().get(Event::Oom), 0);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use memcg::{Bytes, Group, Limit, Priority};
+use memcg::{Bytes, Group, Limit, OnFull, Priority};
 
 use super::{BATCH, Cache, KIB, Log, MIB, WATCHDOG, assert_empty, build, call, charge, create, kinds, with_high};
 
@@ -23,14 +23,14 @@ fn a_charge_above_high_takes_its_time() {
     for builder in kinds() {
         let runtime = build(builder.delay_max(Duration::from_millis(150)));
         let group = with_high(&runtime.root(), "q", 10 * MIB);
-        let held = group.charge(Bytes(20 * MIB - BATCH));
+        let held = group.force_charge(Bytes(20 * MIB - BATCH));
         let (more, took) = timed(|| charge(&group, BATCH));
         assert!(took >= Duration::from_millis(150), "{took:?}");
         assert_eq!(group.live(), 20 * MIB);
         // By the formula, where that is less: 4 of 100 is 102 ms.
         drop((held, more));
         group.set_high(Limit::Bytes(100 * MIB)).expect("a number");
-        let held = group.charge(Bytes(104 * MIB - BATCH));
+        let held = group.force_charge(Bytes(104 * MIB - BATCH));
         let (more, took) = timed(|| charge(&group, BATCH));
         assert!(took >= Duration::from_millis(102), "{took:?}");
         drop((held, more, group));
@@ -45,7 +45,7 @@ fn for_a_level_above_as_well() {
         let runtime = build(builder.delay_max(Duration::from_millis(100)));
         let top = with_high(&runtime.root(), "top", MIB);
         let (one, other) = (create(&top, "one"), create(&top, "other"));
-        let held = one.charge(Bytes(8 * MIB));
+        let held = one.force_charge(Bytes(8 * MIB));
         let (more, took) = timed(|| charge(&other, BATCH));
         assert!(took >= Duration::from_millis(100), "{took:?}");
         drop((held, more, one, other, top));
@@ -79,7 +79,7 @@ fn not_below_and_not_without() {
         let group = with_high(&runtime.root(), "q", 10 * MIB);
         let beside = create(&runtime.root(), "beside");
         let over = with_high(&runtime.root(), "over", MIB);
-        let forced = over.charge(Bytes(10 * MIB));
+        let forced = over.force_charge(Bytes(10 * MIB));
         let (_, took) = timed(|| {
             drop(charge(&group, 10 * MIB));
             drop(charge(&beside, 100 * MIB));
@@ -97,8 +97,8 @@ fn not_by_force() {
         let runtime = build(builder.delay_max(LONG));
         let group = with_high(&runtime.root(), "q", 0);
         let (mut held, took) = timed(|| {
-            let mut held = group.charge(Bytes(100 * MIB));
-            held.grow(Bytes(100 * MIB));
+            let mut held = group.force_charge(Bytes(100 * MIB));
+            held.force_grow(Bytes(100 * MIB));
             held
         });
         assert!(took < QUICK && group.live() == 200 * MIB, "{took:?}");
@@ -119,7 +119,7 @@ fn not_for_nothing() {
     for builder in kinds() {
         let runtime = build(builder.delay_max(LONG));
         let group = with_high(&runtime.root(), "q", 0);
-        let held = group.charge(Bytes(100 * MIB));
+        let held = group.force_charge(Bytes(100 * MIB));
         let (_, took) = timed(|| drop(charge(&group, 0)));
         assert!(took < QUICK, "{took:?}");
         drop((held, group));
@@ -143,7 +143,7 @@ fn not_inside_a_reclaimer() {
             });
             group.register_reclaimer(reclaimer, Priority::NORMAL)
         };
-        let held = group.charge(Bytes(10 * MIB));
+        let held = group.force_charge(Bytes(10 * MIB));
         let (report, took) = timed(|| group.reclaim(Bytes(MIB)).expect("not inside a reclaimer"));
         assert!(report.freed == 0 && asked.load(Ordering::SeqCst) && took < QUICK, "{took:?}");
         drop((registration, held, group));
@@ -176,7 +176,7 @@ fn a_cap_of_nothing() {
     for builder in kinds() {
         let runtime = build(builder.delay_max(Duration::ZERO));
         let group = with_high(&runtime.root(), "q", 0);
-        let held = group.charge(Bytes(1_000 * MIB));
+        let held = group.force_charge(Bytes(1_000 * MIB));
         let (_, took) = timed(|| {
             for _ in 0..1_000 {
                 drop(charge(&group, MIB));
@@ -195,7 +195,7 @@ fn a_thread_that_sleeps_is_in_no_charges_way() {
     for builder in kinds() {
         let runtime = build(builder.delay_max(Duration::from_millis(300)));
         let group = with_high(&runtime.root(), "q", MIB);
-        let held = group.charge(Bytes(10 * MIB));
+        let held = group.force_charge(Bytes(10 * MIB));
         let done = AtomicU64::new(0);
         std::thread::scope(|scope| {
             let (group, done) = (&group, &done);
@@ -206,7 +206,7 @@ fn a_thread_that_sleeps_is_in_no_charges_way() {
             super::until("it has charged", || group.live() > 10 * MIB || done.load(Ordering::SeqCst) == 1);
             group.set_high(Limit::Bytes(5 * MIB)).expect("a number");
             let other = create(group, "other");
-            drop(other.charge(Bytes(MIB)));
+            drop(other.force_charge(Bytes(MIB)));
             other.offline().expect("no children");
             drop(held);
         });
@@ -222,10 +222,11 @@ fn a_charge_that_grows_is_delayed_too() {
     for builder in kinds() {
         let runtime = build(builder.delay_max(Duration::from_millis(100)));
         let group: Group = with_high(&runtime.root(), "q", MIB);
-        let mut held = group.charge(Bytes(4 * MIB));
+        let mut held = group.force_charge(Bytes(4 * MIB));
         let (_, took) = timed(|| held.try_grow(Bytes(BATCH)).expect("high refuses no charge"));
         assert!(took >= Duration::from_millis(100), "{took:?}");
-        let (more, took) = timed(|| group.charge_timeout(Bytes(BATCH), WATCHDOG).expect("high refuses no charge"));
+        let (more, took) =
+            timed(|| group.try_charge_with(Bytes(BATCH), OnFull::Wait(WATCHDOG)).expect("high refuses no charge"));
         assert!(took >= Duration::from_millis(100), "{took:?}");
         drop((held, more, group));
         assert_empty(&runtime);
@@ -239,7 +240,7 @@ pub(super) fn beside_credit(group: &Group, work: impl FnOnce()) -> bool {
     std::thread::scope(|scope| {
         scope.spawn(move || {
             // The second walk opens an adaptive stock.
-            (0..2).for_each(|_| drop(group.try_charge_undelayed(1).expect("high refuses no charge")));
+            (0..2).for_each(|_| drop(group.try_charge_with(1, OnFull::Reclaim).expect("high refuses no charge")));
             left.send(group.stocked() > 0).expect("the test waits");
             assert!(ended.recv().is_err(), "nothing is sent");
         });
@@ -257,7 +258,7 @@ fn credit_delays_no_charge() {
     for builder in kinds() {
         let runtime = build(builder.delay_max(LONG));
         let group = with_high(&runtime.root(), "q", MIB);
-        let held = group.charge(Bytes(8 * MIB));
+        let held = group.force_charge(Bytes(8 * MIB));
         let thread = {
             let group = group.clone();
             std::thread::spawn(move || group.try_charge(Bytes(MIB - 4 * KIB)))
@@ -283,7 +284,7 @@ fn a_charge_that_waited_is_delayed_by_its_own() {
         let limits = memcg::Limits::new().high(Limit::Bytes(MIB)).max(Limit::Bytes(10 * MIB));
         let group = runtime.root().create("q", limits).expect("a free name");
         let other = with_high(&runtime.root(), "other", 100 * MIB);
-        let (mut held, above) = (group.charge(Bytes(10 * MIB)), other.charge(Bytes(120 * MIB)));
+        let (mut held, above) = (group.force_charge(Bytes(10 * MIB)), other.force_charge(Bytes(120 * MIB)));
         let thread = crate::support::waiters::blocked(&group, MIB, &group);
         held.shrink(Bytes(2 * MIB));
         // Handed over, by this thread or by the other one at the end of its way into line: as this thread's own charge

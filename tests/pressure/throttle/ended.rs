@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
-use memcg::{Bytes, Charge, ChargeError, Event, Group, OomPolicy, Runtime};
+use memcg::{Bytes, Charge, ChargeError, Event, Group, OnFull, OomPolicy, Runtime};
 
 use super::{LONG, MIB, WATCHDOG, assert_empty, bare, build, charge, create, until, with_high};
 use crate::support::waiters::{block_on, join};
@@ -13,7 +13,7 @@ type Way = fn(&Group) -> Result<Option<Charge>, ChargeError>;
 
 const WAYS: [Way; 6] = [
     |group| group.try_charge(Bytes(MIB)).map(Some),
-    |group| group.charge_timeout(Bytes(MIB), LONG).map(Some),
+    |group| group.try_charge_with(Bytes(MIB), OnFull::Wait(LONG)).map(Some),
     |group| block_on(group.charge_async(Bytes(MIB))).map(Some),
     |group| group.run(Group::checkpoint).map(|()| None),
     |group| group.run(Group::checkpoint).map(|()| None),
@@ -32,7 +32,7 @@ fn scene(way: Way) -> Scene {
     let runtime = build(bare().max(memcg::Limit::Bytes(100 * MIB)).delay_max(LONG).oom_time(LONG));
     runtime.root().set_oom_policy(OomPolicy::Choose);
     let group = with_high(&runtime.root(), "v", 10 * MIB);
-    let held = group.charge(Bytes(60 * MIB));
+    let held = group.force_charge(Bytes(60 * MIB));
     let delayed = thread::spawn({
         let group = group.clone();
         move || {
@@ -76,7 +76,7 @@ fn below_a_victim() {
     root.set_oom_policy(OomPolicy::Choose);
     let top = with_high(&root, "top", MIB);
     let below = create(&top, "below");
-    let held = below.charge(Bytes(60 * MIB));
+    let held = below.force_charge(Bytes(60 * MIB));
     let hook = top.on_cancel(|_| ());
     let delayed = thread::spawn({
         let below = below.clone();
@@ -111,7 +111,7 @@ fn it_does_not_begin_in_a_victim() {
     let root = runtime.root();
     root.set_oom_policy(OomPolicy::Choose);
     let (group, asks) = (with_high(&root, "v", 10 * MIB), create(&root, "asks"));
-    let held = group.charge(Bytes(60 * MIB));
+    let held = group.force_charge(Bytes(60 * MIB));
     let (told, tell) = std::sync::mpsc::channel();
     let hook = group.on_cancel(move |_| told.send(()).expect("it is awaited"));
     let thread = thread::spawn(move || asks.try_charge(Bytes(50 * MIB)));

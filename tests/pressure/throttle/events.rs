@@ -1,6 +1,6 @@
 //! Which level counts that usage is above high: each that is above, once for a charge, and none for a forced charge.
 
-use memcg::{Bytes, Event, Group};
+use memcg::{Bytes, Event, Group, OnFull};
 
 use super::{BATCH, MIB, assert_empty, bare, build, charge, create, undelayed, with_high};
 
@@ -55,18 +55,18 @@ fn once_with_reclaim_too() {
 fn in_every_form_but_by_force() {
     let runtime = build(bare().delay_max(std::time::Duration::ZERO));
     let group = with_high(&runtime.root(), "q", MIB);
-    let mut held = group.charge(Bytes(8 * MIB));
-    held.grow(Bytes(MIB));
+    let mut held = group.force_charge(Bytes(8 * MIB));
+    held.force_grow(Bytes(MIB));
     assert_eq!(local(&group), 0);
     held.try_grow(Bytes(BATCH)).expect("high refuses no charge");
     assert_eq!(local(&group), 1);
-    drop(group.try_charge_undelayed(Bytes(BATCH)).expect("high refuses no charge"));
+    drop(group.try_charge_with(Bytes(BATCH), OnFull::Reclaim).expect("high refuses no charge"));
     assert_eq!(local(&group), 2);
-    drop(group.charge_timeout(Bytes(BATCH), super::WATCHDOG).expect("high refuses no charge"));
+    drop(group.try_charge_with(Bytes(BATCH), OnFull::Wait(super::WATCHDOG)).expect("high refuses no charge"));
     assert_eq!(local(&group), 3);
     drop(crate::support::waiters::block_on(group.charge_async(Bytes(BATCH))).expect("high refuses no charge"));
     assert_eq!(local(&group), 4);
-    drop(group.charge_with(Bytes(BATCH), memcg::OnExhausted::Fail).expect("high refuses no charge"));
+    drop(group.try_charge_with(Bytes(BATCH), memcg::OnFull::Refuse).expect("high refuses no charge"));
     assert_eq!(local(&group), 5);
     drop((held, group));
     assert_empty(&runtime);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use memcg::{Bytes, ChargeError, Limit, Limits};
+use memcg::{Bytes, ChargeError, Limit, Limits, OnFull};
 
 use super::{BATCH, KIB, MIB, assert_empty, bare, build, create, kinds, with_high};
 
@@ -20,7 +20,7 @@ fn by_the_formula() {
         let runtime = build(bare());
         let group = with_high(&runtime.root(), "q", high);
         for percent in [0, 50, 99, 100, 101, 102, 103, 104, 105, 107, 110, 113, 115, 117, 118, 150, 1_000] {
-            let held = group.charge(Bytes(high * percent / 100));
+            let held = group.force_charge(Bytes(high * percent / 100));
             let told = group.high_delay(Bytes(BATCH)).as_millis();
             let formula = u128::from(penalty(group.usage(), high));
             // Whole milliseconds in the kernel; here perhaps parts of one.
@@ -37,10 +37,10 @@ fn by_the_formula() {
 fn it_only_grows() {
     let runtime = build(bare().delay_max(Duration::from_secs(5)));
     let group = with_high(&runtime.root(), "q", 100 * MIB);
-    let mut held = group.charge(Bytes(100 * MIB));
+    let mut held = group.force_charge(Bytes(100 * MIB));
     let mut last = Duration::ZERO;
     for _ in 0..60 {
-        held.grow(Bytes(MIB));
+        held.force_grow(Bytes(MIB));
         let delay = group.high_delay(Bytes(BATCH));
         assert!(delay >= last && delay <= Duration::from_secs(5), "{delay:?} after {last:?}");
         last = delay;
@@ -59,11 +59,11 @@ fn at_the_ends_of_what_can_be_counted() {
         let runtime = build(builder);
         let group = with_high(&runtime.root(), "q", 0);
         assert_eq!(group.high_delay(Bytes(u64::MAX)), Duration::ZERO, "nothing is above nothing");
-        let one = group.charge(1);
+        let one = group.force_charge(1);
         // The whole of it is above: (2^20)^2 >> 34, in seconds, and more.
         assert_eq!(group.high_delay(Bytes(BATCH)), Duration::from_secs(2));
         drop(one);
-        let all = group.charge(1 << 62);
+        let all = group.force_charge(1 << 62);
         for bytes in [1, KIB, MIB, 1 << 62, u64::MAX] {
             assert_eq!(group.high_delay(Bytes(bytes)), Duration::from_secs(2), "{bytes}");
         }
@@ -83,12 +83,15 @@ fn left_to_the_caller() {
         // A charge that sleeps here sleeps too long for the test.
         let runtime = build(builder.delay_max(Duration::from_secs(600)));
         let group = with_high(&runtime.root(), "q", MIB);
-        let (below, none) = group.try_charge_undelayed(Bytes(MIB)).expect("room");
+        let below = group.try_charge_with(Bytes(MIB), OnFull::Reclaim).expect("room");
+        let none = group.high_delay(Bytes(MIB));
         assert_eq!((below.bytes(), none), (MIB, Duration::ZERO));
-        let (above, delay) = group.try_charge_undelayed(Bytes(7 * MIB)).expect("high refuses no charge");
+        let above = group.try_charge_with(Bytes(7 * MIB), OnFull::Reclaim).expect("high refuses no charge");
+        let delay = group.high_delay(Bytes(7 * MIB));
         assert_eq!((above.bytes(), delay), (7 * MIB, Duration::from_secs(600)));
         assert_eq!(group.live(), 8 * MIB);
-        let (nothing, none) = group.try_charge_undelayed(0).expect("nothing");
+        let nothing = group.try_charge_with(0, OnFull::Reclaim).expect("nothing");
+        let none = group.high_delay(0);
         assert_eq!((nothing.bytes(), none), (0, Duration::ZERO));
         drop((below, above, nothing, group));
         assert_empty(&runtime);
@@ -102,10 +105,10 @@ fn refused_as_any_charge_is() {
         let limits = Limits::new().high(Limit::Bytes(MIB)).max(Limit::Bytes(8 * MIB));
         let group = runtime.root().create("q", limits).expect("a free name");
         let below = create(&group, "below");
-        let error = below.try_charge_undelayed(Bytes(9 * MIB)).expect_err("max refuses");
+        let error = below.try_charge_with(Bytes(9 * MIB), OnFull::Reclaim).expect_err("max refuses");
         assert!(matches!(&error, ChargeError::Limit(refusal) if refusal.group() == &group), "{error}");
         below.offline().expect("no children");
-        assert!(matches!(below.try_charge_undelayed(1), Err(ChargeError::Offline { .. })));
+        assert!(matches!(below.try_charge_with(1, OnFull::Reclaim), Err(ChargeError::Offline { .. })));
         drop((error, below, group));
         assert_empty(&runtime);
     }

@@ -20,7 +20,7 @@ fn it_is_woken_once_when_the_delay_is_over() {
         let delay = Duration::from_millis(150);
         let runtime = build(builder.delay_max(delay));
         let group = with_high(&runtime.root(), "q", MIB);
-        let held = group.charge(Bytes(8 * MIB));
+        let held = group.force_charge(Bytes(8 * MIB));
         let mut polls = 0;
         let mut charged = Box::pin(group.charge_async(Bytes(BATCH)));
         let mut future = Polled::new(std::future::poll_fn(|context| {
@@ -46,7 +46,7 @@ fn others_on_the_thread_go_on() {
         let runtime = build(builder.delay_max(LONG));
         let group = with_high(&runtime.root(), "q", MIB);
         let free = super::create(&runtime.root(), "free");
-        let held = group.charge(Bytes(8 * MIB));
+        let held = group.force_charge(Bytes(8 * MIB));
         let mut delayed = Polled::new(group.charge_async(Bytes(BATCH)));
         for _ in 0..100 {
             assert!(delayed.poll().is_pending());
@@ -87,7 +87,7 @@ fn undelayed_is_ready_as_soon_as_it_is_charged() {
         let runtime = build(builder.delay_max(LONG));
         let limits = Limits::new().high(Limit::Bytes(MIB)).max(Limit::Bytes(8 * MIB));
         let group = runtime.root().create("q", limits).expect("a free name");
-        let mut held = group.charge(Bytes(4 * MIB));
+        let mut held = group.force_charge(Bytes(4 * MIB));
         let Poll::Ready(more) = Polled::new(group.charge_async(Bytes(4 * MIB)).undelayed()).poll() else {
             panic!("it fits")
         };
@@ -110,7 +110,7 @@ fn it_ends_when_usage_is_below_again() {
     for builder in kinds() {
         let runtime = build(builder.delay_max(LONG));
         let group = with_high(&runtime.root(), "q", MIB);
-        let held = group.charge(Bytes(8 * MIB));
+        let held = group.force_charge(Bytes(8 * MIB));
         let mut future = Polled::new(group.charge_async(Bytes(BATCH)));
         assert!(future.poll().is_pending());
         drop(held);
@@ -118,7 +118,7 @@ fn it_ends_when_usage_is_below_again() {
         assert_eq!((charge.bytes(), group.live()), (BATCH, BATCH));
         drop((charge, future));
         // Or high is raised.
-        let held = group.charge(Bytes(8 * MIB));
+        let held = group.force_charge(Bytes(8 * MIB));
         let mut future = Polled::new(group.charge_async(Bytes(BATCH)));
         assert!(future.poll().is_pending());
         group.set_high(Limit::Unlimited).expect("no number");
@@ -134,7 +134,7 @@ fn what_is_short_is_ready_at_once() {
     for builder in kinds() {
         let runtime = build(builder.delay_max(LONG));
         let group = with_high(&runtime.root(), "q", 100 * MIB);
-        let held = group.charge(Bytes(101 * MIB - BATCH));
+        let held = group.force_charge(Bytes(101 * MIB - BATCH));
         let Poll::Ready(charge) = Polled::new(group.charge_async(Bytes(BATCH))).poll() else { panic!("6 ms are none") };
         drop((charge.expect("high refuses no charge"), held, group));
         assert_empty(&runtime);
@@ -147,7 +147,7 @@ fn offline_meanwhile() {
     for builder in kinds() {
         let runtime = build(builder.delay_max(Duration::from_millis(50)));
         let group = with_high(&runtime.root(), "q", MIB);
-        let held = group.charge(Bytes(8 * MIB));
+        let held = group.force_charge(Bytes(8 * MIB));
         let mut future = Polled::new(group.charge_async(Bytes(BATCH)));
         assert!(future.poll().is_pending());
         group.offline().expect("no children");
@@ -168,7 +168,7 @@ fn credit_delays_no_future() {
     for builder in kinds() {
         let runtime = build(builder.delay_max(LONG));
         let group = with_high(&runtime.root(), "q", MIB);
-        let held = group.charge(Bytes(8 * MIB));
+        let held = group.force_charge(Bytes(8 * MIB));
         let mut future = Polled::new(group.charge_async(Bytes(MIB - 4 * KIB)));
         assert!(future.poll().is_pending(), "delayed");
         stocked += u32::from(super::delay::beside_credit(&group, || {
@@ -188,7 +188,7 @@ fn after_it_has_waited() {
         let runtime = build(builder.delay_max(LONG));
         let limits = memcg::Limits::new().high(memcg::Limit::Bytes(MIB)).max(memcg::Limit::Bytes(8 * MIB));
         let group = runtime.root().create("q", limits).expect("a free name");
-        let mut held = group.charge(Bytes(8 * MIB));
+        let mut held = group.force_charge(Bytes(8 * MIB));
         let mut future = crate::support::waiters::in_line(&group, BATCH);
         held.shrink(Bytes(MIB));
         assert_eq!((future.wakes(), group.waiting_count(), group.live()), (1, 0, 7 * MIB + BATCH));
@@ -213,7 +213,7 @@ fn delayed(group: &Group) -> Polled<memcg::ChargeFuture> {
 fn many_are_woken_once_each() {
     let runtime = build(trees::stocked().delay_max(Duration::from_millis(300)));
     let group = with_high(&runtime.root(), "q", MIB);
-    let held = group.charge(Bytes(8 * MIB));
+    let held = group.force_charge(Bytes(8 * MIB));
     let futures: Vec<_> = (0..1_000).map(|_| delayed(&group)).collect();
     super::until("each is woken", || futures.iter().all(|future| future.wakes() > 0));
     std::thread::sleep(Duration::from_millis(50));
@@ -228,7 +228,7 @@ fn what_is_dropped_leaves_nothing() {
     for builder in kinds() {
         let runtime = build(builder.delay_max(LONG));
         let group = with_high(&runtime.root(), "q", MIB);
-        let held = group.charge(Bytes(8 * MIB));
+        let held = group.force_charge(Bytes(8 * MIB));
         let mut future = delayed(&group);
         let old = future.renew();
         assert!(Arc::strong_count(&old) > 1, "it is to be woken");
@@ -266,7 +266,7 @@ impl Drop for Bad {
 fn a_waker_that_panics() {
     let runtime = build(trees::stocked().delay_max(LONG));
     let group = with_high(&runtime.root(), "q", MIB);
-    let held = group.charge(Bytes(8 * MIB));
+    let held = group.force_charge(Bytes(8 * MIB));
     let bad = || {
         let mut future = Polled::new(group.charge_async(Bytes(BATCH)));
         let waker = Waker::from(Arc::new(Bad));
@@ -295,7 +295,7 @@ fn a_waker_that_panics() {
 fn on_a_current_thread_runtime() {
     let runtime = build(trees::stocked().delay_max(Duration::from_millis(100)));
     let group = with_high(&runtime.root(), "q", MIB);
-    let held = group.charge(Bytes(8 * MIB));
+    let held = group.force_charge(Bytes(8 * MIB));
     let tasks = tokio::runtime::Builder::new_current_thread().build().expect("a runtime of one thread");
     tasks.block_on(async {
         let started = Instant::now();

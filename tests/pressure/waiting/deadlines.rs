@@ -7,7 +7,7 @@ use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use memcg::{Bytes, ChargeError, Event, Group};
+use memcg::{Bytes, ChargeError, Event, Group, OnFull};
 
 use super::{
     KIB, Polled, SHORT, WATCHDOG, assert_empty, assert_sound, block_on, build, charge, create, kinds, limited,
@@ -48,7 +48,7 @@ fn a_blocking_charge_counts_the_same() {
     let runtime = build(super::bare());
     let group = limited(&runtime.root(), "q", 10 * KIB);
     let held = charge(&group, 8 * KIB);
-    timed_out(group.charge_timeout(Bytes(3 * KIB), Duration::from_millis(1)));
+    timed_out(group.try_charge_with(Bytes(3 * KIB), OnFull::Wait(Duration::from_millis(1))));
     assert_eq!((counted(&group), group.events().local().get(Event::Oom)), (1, 1));
     group.try_charge(Bytes(3 * KIB)).expect_err("no room");
     assert_eq!(counted(&group), 1, "it did not wait");
@@ -171,12 +171,12 @@ fn a_delay_ends_in_time() {
     let runtime = build(super::bare().delay_max(WATCHDOG * 10));
     let group = create(&runtime.root(), "q");
     group.set_high(memcg::Limit::Bytes(MIB)).expect("a number");
-    let held = group.charge(Bytes(8 * MIB));
+    let held = group.force_charge(Bytes(8 * MIB));
     for time in [Duration::ZERO, Duration::from_millis(5)] {
         let more = [
             block_on(group.charge_async(Bytes(MIB)).timeout(time)).expect("high refuses no charge"),
-            group.charge_timeout(Bytes(MIB), time).expect("high refuses no charge"),
-            group.charge_with(Bytes(MIB), memcg::OnExhausted::Wait(time)).expect("high refuses no charge"),
+            group.try_charge_with(Bytes(MIB), OnFull::Wait(time)).expect("high refuses no charge"),
+            group.try_charge_with(Bytes(MIB), memcg::OnFull::Wait(time)).expect("high refuses no charge"),
             block_on(group.charge_async(Bytes(MIB)).until(std::future::ready(()))).expect("as before"),
         ];
         assert_eq!(group.live(), 12 * MIB);
@@ -205,7 +205,7 @@ fn no_reclaimer_is_asked_after_it() {
     };
     let _registrations: Vec<_> =
         groups.iter().map(|group| group.register_reclaimer(slow.clone(), memcg::Priority::NORMAL)).collect();
-    domain.charge_timeout(Bytes(50), time).expect_err("nothing is freed");
+    domain.try_charge_with(Bytes(50), OnFull::Wait(time)).expect_err("nothing is freed");
     assert_eq!(asked.load(Ordering::SeqCst), 1);
     block_on(domain.charge_async(Bytes(50)).timeout(time)).expect_err("nothing is freed");
     assert_eq!(asked.load(Ordering::SeqCst), 2);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use memcg::{Bytes, ChargeError, OnExhausted};
+use memcg::{Bytes, ChargeError, OnFull};
 
 use super::{
     KIB, Polled, WATCHDOG, Waiter, admitted, assert_empty, build, charge, create, in_line, kinds, limited, turned_away,
@@ -19,12 +19,12 @@ fn zero_bytes_wait_for_no_charge() {
         let waiter = in_line(&group, KIB);
         for group in [&group, &full] {
             let charges = [
-                group.charge_timeout(0, Duration::ZERO).expect("nothing"),
-                group.charge_timeout(0, WATCHDOG).expect("nothing"),
+                group.try_charge_with(0, OnFull::Wait(Duration::ZERO)).expect("nothing"),
+                group.try_charge_with(0, OnFull::Wait(WATCHDOG)).expect("nothing"),
                 admitted(&mut Polled::new(group.charge_async(0))),
-                group.charge_with(0, OnExhausted::Fail).expect("nothing"),
-                group.charge_with(0, OnExhausted::Wait(WATCHDOG)).expect("nothing"),
-                group.charge_with(0, OnExhausted::Overcharge).expect("nothing"),
+                group.try_charge_with(0, OnFull::Refuse).expect("nothing"),
+                group.try_charge_with(0, OnFull::Wait(WATCHDOG)).expect("nothing"),
+                group.try_charge_with(0, OnFull::Force).expect("nothing"),
             ];
             assert!(charges.iter().all(|charge| charge.bytes() == 0 && charge.group() == *group));
         }
@@ -43,9 +43,11 @@ fn more_than_there_can_be() {
         for group in [&limited, &free] {
             for bytes in [u64::MAX, u64::MAX - 1, 1 << 63] {
                 let errors = [
-                    group.charge_timeout(Bytes(bytes), Duration::MAX).expect_err("more than can be counted"),
+                    group
+                        .try_charge_with(Bytes(bytes), OnFull::Wait(Duration::MAX))
+                        .expect_err("more than can be counted"),
                     turned_away(&mut Polled::new(group.charge_async(Bytes(bytes)))),
-                    group.charge_with(Bytes(bytes), OnExhausted::Wait(Duration::MAX)).expect_err("the same"),
+                    group.try_charge_with(Bytes(bytes), OnFull::Wait(Duration::MAX)).expect_err("the same"),
                 ];
                 for error in errors {
                     assert!(matches!(&error, ChargeError::Limit(by) if by.requested() == bytes), "{error}");

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use memcg::{Bytes, ChargeError, OnExhausted, Priority};
+use memcg::{Bytes, ChargeError, OnFull, Priority};
 
 use super::{KIB, Polled, WATCHDOG, assert_empty, build, call, charge, kinds, limited, lock, turned_away};
 
@@ -19,14 +19,14 @@ fn refused_at_once() {
                 let group = context.group();
                 asked.fetch_add(1, Ordering::SeqCst);
                 let mut future = Polled::new(group.charge_async(Bytes(5 * KIB)));
-                let wait = OnExhausted::Wait(WATCHDOG * 10);
+                let wait = OnFull::Wait(WATCHDOG * 10);
                 lock(&errors).extend([
-                    group.charge_timeout(Bytes(5 * KIB), WATCHDOG * 10).expect_err("no room"),
+                    group.try_charge_with(Bytes(5 * KIB), OnFull::Wait(WATCHDOG * 10)).expect_err("no room"),
                     turned_away(&mut future),
-                    group.charge_with(Bytes(5 * KIB), wait).expect_err("no room"),
+                    group.try_charge_with(Bytes(5 * KIB), wait).expect_err("no room"),
                 ]);
                 // What fits is charged, whatever the form.
-                drop(group.charge_timeout(1, WATCHDOG).expect("room for one"));
+                drop(group.try_charge_with(1, OnFull::Wait(WATCHDOG)).expect("room for one"));
                 drop(super::block_on(group.charge_async(1)).expect("room for one"));
                 0
             });

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use memcg::{Bytes, Charge, ChargeError, Group, RuntimeBuilder};
+use memcg::{Bytes, Charge, ChargeError, Group, OnFull, RuntimeBuilder};
 
 use super::{KIB, MIB, WATCHDOG, assert_empty, build, create, in_line, kinds, limited, until};
 
@@ -24,7 +24,7 @@ enum Small {
 fn small(group: &Group, kind: Small) -> Option<Charge> {
     let charged = match kind {
         Small::Try => group.try_charge(Bytes(KIB)),
-        Small::Wait => group.charge_timeout(Bytes(KIB), Duration::from_millis(1)),
+        Small::Wait => group.try_charge_with(Bytes(KIB), OnFull::Wait(Duration::from_millis(1))),
     };
     match charged {
         Ok(charge) => Some(charge),
@@ -94,7 +94,7 @@ fn large_and_small_threads_all_end() {
                 let (bytes, times) = if number == 0 { (LARGE, 20) } else { (KIB, 2_000) };
                 scope.spawn(move || {
                     for _ in 0..times {
-                        let charge = group.charge_timeout(Bytes(bytes), WATCHDOG).expect("its turn");
+                        let charge = group.try_charge_with(Bytes(bytes), OnFull::Wait(WATCHDOG)).expect("its turn");
                         assert_eq!(charge.bytes(), bytes);
                     }
                 });

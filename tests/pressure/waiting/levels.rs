@@ -1,7 +1,7 @@
 //! More than one level that is full: a charge waits at the level that refused it, and goes on to the next.
 
-use memcg::Bytes;
 use memcg::Limit;
+use memcg::{Bytes, OnFull};
 
 use super::{
     Cache, KIB, Log, WATCHDOG, admitted, assert_empty, assert_woken, blocked, build, charge, create, in_line, join,
@@ -40,7 +40,7 @@ fn from_one_to_the_next() {
         beside.shrink(Bytes(KIB));
         let again = charge(&other, KIB);
         assert_woken(&waiter, false);
-        let all = other.charge(Bytes(5 * KIB));
+        let all = other.force_charge(Bytes(5 * KIB));
         drop(below);
         // 5 KiB of room below, and none above.
         assert_eq!((inner.waiting_count(), top.waiting_count()), (0, 2));
@@ -65,7 +65,7 @@ fn and_back_again() {
         let mut waiter = in_line(&inner, 4 * KIB);
         assert_eq!((inner.waiting_count(), top.waiting_count()), (0, 1));
         // By force: there was no room.
-        let forced = inner.charge(Bytes(5 * KIB));
+        let forced = inner.force_charge(Bytes(5 * KIB));
         drop(held);
         assert_eq!((inner.waiting_count(), top.waiting_count()), (1, 0));
         assert_woken(&waiter, false);
@@ -86,7 +86,7 @@ fn never_at_a_level_above() {
         let inner = limited(&top, "inner", 100 * KIB);
         let held = charge(&inner, 5 * KIB);
         inner.set_max(Limit::Bytes(20 * KIB)).expect("a number");
-        let error = inner.charge_timeout(Bytes(15 * KIB), WATCHDOG * 10).expect_err("more than top has");
+        let error = inner.try_charge_with(Bytes(15 * KIB), OnFull::Wait(WATCHDOG * 10)).expect_err("more than top has");
         assert!(matches!(&error, memcg::ChargeError::Limit(refusal) if refusal.group() == &top), "{error}");
         drop(error);
         // It waits below, or it does not; when there is room below, it does not any more.
@@ -139,7 +139,7 @@ fn passed_once() {
         let below = charge(&inner, 40 * KIB);
         let mut waiter = in_line(&inner, 70 * KIB);
         drop(charge(&inner, 10 * KIB));
-        let forced = other.charge(Bytes(80 * KIB));
+        let forced = other.force_charge(Bytes(80 * KIB));
         drop(below);
         assert_eq!((inner.waiting_count(), top.waiting_count(), top.live()), (0, 1, 80 * KIB));
         for _ in 0..3 {
@@ -169,7 +169,7 @@ fn passed_once_though_a_charge_older_comes() {
             drop(charge(&other, 10 * KIB));
         }
         // Room below for the older one, and none above.
-        let forced = other.charge(Bytes(45 * KIB));
+        let forced = other.force_charge(Bytes(45 * KIB));
         drop(below);
         assert_eq!((inner.waiting_count(), top.waiting_count(), top.live()), (0, 2, 85 * KIB));
         drop(charge(&other, 15 * KIB));
@@ -199,14 +199,14 @@ fn older_than_the_first_of_two_lines() {
         let above = in_line(&other, 90 * KIB);
         (0..9).for_each(|_| drop(charge(&other, 10 * KIB)));
         // Up, and back again.
-        let mut forced = other.charge(Bytes(120 * KIB));
+        let mut forced = other.force_charge(Bytes(120 * KIB));
         drop(below);
         assert_eq!((inner.waiting_count(), top.waiting_count()), (0, 2));
-        let held = inner.charge(Bytes(50 * KIB));
+        let held = inner.force_charge(Bytes(50 * KIB));
         let younger = in_line(&inner, 60 * KIB);
         forced.shrink(Bytes(70 * KIB));
         (0..5).for_each(|_| drop(charge(&inner, 10 * KIB)));
-        let more = inner.charge(Bytes(20 * KIB));
+        let more = inner.force_charge(Bytes(20 * KIB));
         drop(forced);
         assert_eq!((inner.waiting_count(), top.waiting_count()), (2, 1));
         assert!(other.try_charge(Bytes(KIB)).is_err(), "no charge passes at the one");
@@ -234,7 +234,7 @@ fn many_at_all_levels() {
                     for round in 0..400 {
                         let bytes = (1 + (number + round) as u64 % 4) * KIB;
                         let charge = match round % 2 {
-                            0 => group.charge_timeout(Bytes(bytes), WATCHDOG),
+                            0 => group.try_charge_with(Bytes(bytes), OnFull::Wait(WATCHDOG)),
                             _ => super::block_on(group.charge_async(Bytes(bytes))),
                         };
                         let charge = charge.expect("its turn");
@@ -261,7 +261,7 @@ fn at_the_next_level_a_charge_may_have_something() {
         let (cache, registration) = Cache::of(&other, 5 * KIB, &Log::default());
         let mut waiter = in_line(&inner, 3 * KIB);
         let thread = blocked(&inner, 2 * KIB, &inner);
-        let forced = other.charge(Bytes(5 * KIB));
+        let forced = other.force_charge(Bytes(5 * KIB));
         assert!(cache.bytes() == 5 * KIB && inner.waiting_count() == 2);
         drop(below);
         let charges = [waiter.finish(), join(thread)].map(|charge| charge.expect("the cache gives"));

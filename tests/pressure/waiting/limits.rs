@@ -1,6 +1,6 @@
 //! Limits that move while a thread waits, and charges that can never fit.
 
-use memcg::{Bytes, ChargeError, Group, Limit, Limits};
+use memcg::{Bytes, ChargeError, Group, Limit, Limits, OnFull};
 
 use super::{
     KIB, Polled, WATCHDOG, Waiter, admitted, assert_empty, assert_sound, assert_woken, blocked, build, charge, create,
@@ -87,7 +87,11 @@ fn what_can_never_fit_does_not_wait() {
         let group = create(&top, "q");
         let held = charge(&group, 5 * KIB);
         for bytes in [10 * KIB + 1, 11 * KIB, u64::MAX] {
-            assert_never(group.charge_timeout(Bytes(bytes), WATCHDOG * 10).expect_err("it is too large"), &top, bytes);
+            assert_never(
+                group.try_charge_with(Bytes(bytes), OnFull::Wait(WATCHDOG * 10)).expect_err("it is too large"),
+                &top,
+                bytes,
+            );
             assert_never(turned_away(&mut Polled::new(group.charge_async(Bytes(bytes)))), &top, bytes);
         }
         assert_eq!((top.waiting_count(), group.waiting_count()), (0, 0));
@@ -156,7 +160,7 @@ fn up_and_down() {
                 scope.spawn(move || {
                     for round in 0..300 {
                         let bytes = (1 + (number + round) % 4) * KIB;
-                        drop(group.charge_timeout(Bytes(bytes), WATCHDOG).expect("its turn"));
+                        drop(group.try_charge_with(Bytes(bytes), OnFull::Wait(WATCHDOG)).expect("its turn"));
                     }
                     done.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
                 });

@@ -7,11 +7,10 @@
 //! * `stock`: what other threads have in stock is room; `levels`: more than one level that is full;
 //! * `model`: any sequence of verbs against a model of the line;
 //! * `inside`: a reclaimer does not wait; `reclaim`: a waiter asks for more; `panics`: wakers that panic;
-//! * `exhausted`: what is to happen, as text; `extremes`: nothing, everything, for ever.
+//! * `on_full`: what is to happen, as text; `extremes`: nothing, everything, for ever.
 
 mod cancel;
 mod deadlines;
-mod exhausted;
 mod extremes;
 mod holding;
 mod inside;
@@ -20,6 +19,7 @@ mod levels;
 mod limits;
 mod model;
 mod offline;
+mod on_full;
 mod order;
 mod panics;
 mod passing;

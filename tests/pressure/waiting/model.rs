@@ -171,7 +171,7 @@ fn step(world: &mut World, model: &mut Model, rng: &mut SmallRng) -> String {
             format!("{bytes} tried")
         }
         9 if rng.random_bool(0.3) => {
-            world.held.push(world.groups[below].charge(Bytes(bytes)));
+            world.held.push(world.groups[below].force_charge(Bytes(bytes)));
             // What fits is an ordinary charge, and counted as one that passes.
             if !model.newcomer(bytes) {
                 model.usage += bytes;

@@ -1,6 +1,6 @@
 //! A group that goes offline wakes a charge that waits for it, and no other charge.
 
-use memcg::{Bytes, ChargeError, Group};
+use memcg::{Bytes, ChargeError, Group, OnFull};
 
 use super::{
     KIB, Polled, WATCHDOG, admitted, assert_empty, assert_sound, assert_woken, blocked, build, charge, create, in_line,
@@ -109,7 +109,11 @@ fn no_charge_waits_for_one_that_is_offline() {
         let top = limited(&runtime.root(), "top", 10 * KIB);
         let gone = create(&top, "gone");
         gone.offline().expect("no children");
-        assert_offline(gone.charge_timeout(Bytes(KIB), WATCHDOG).expect_err("it is offline"), &gone, KIB);
+        assert_offline(
+            gone.try_charge_with(Bytes(KIB), OnFull::Wait(WATCHDOG)).expect_err("it is offline"),
+            &gone,
+            KIB,
+        );
         assert_offline(turned_away(&mut Polled::new(gone.charge_async(Bytes(KIB)))), &gone, KIB);
         // One that was made before, and is polled for the first time afterwards.
         let going = create(&top, "going");

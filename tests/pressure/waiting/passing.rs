@@ -3,7 +3,7 @@
 use std::sync::Barrier;
 use std::thread;
 
-use memcg::{Bytes, Charge, ChargeError, Group};
+use memcg::{Bytes, Charge, ChargeError, Group, OnFull};
 
 use super::{KIB, Waiter, admitted, assert_empty, assert_woken, build, charge, create, in_line, kinds, limited};
 
@@ -55,7 +55,7 @@ fn force_passes_every_charge() {
         let first = in_line(&group, 64 * KIB);
         pass(&group, KIB);
         for _ in 0..100 {
-            let forced = group.charge(Bytes(10 * KIB));
+            let forced = group.force_charge(Bytes(10 * KIB));
             assert_eq!((forced.bytes(), group.forced()), (10 * KIB, 0));
         }
         assert_woken(&first, false);
@@ -228,8 +228,8 @@ fn in_every_verb() {
         }
         assert_eq!((group.live(), pass(&group, 1)), (40 * KIB, 0));
         assert!(held.try_grow(1).is_err() && held.resize(Bytes(41 * KIB)).is_err() && moved.transfer(&group).is_err());
-        assert!(group.try_charge_set(&[(memory, 1)]).is_err() && group.try_charge_undelayed(1).is_err());
-        assert!(group.charge_with(1, memcg::OnExhausted::Fail).is_err());
+        assert!(group.try_charge_set(&[(memory, 1)]).is_err() && group.try_charge_with(1, OnFull::Reclaim).is_err());
+        assert!(group.try_charge_with(1, memcg::OnFull::Refuse).is_err());
         assert_eq!((held.bytes(), moved.group(), group.live()), (40 * KIB, other.clone(), 40 * KIB));
         drop((held, moved, first, group, other));
         assert_empty(&runtime);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use memcg::{Bytes, ChargeError, Group, Priority, Registration};
+use memcg::{Bytes, ChargeError, Group, OnFull, Priority, Registration};
 
 use super::{
     Cache, KIB, Log, Polled, admitted, assert_empty, assert_woken, blocked, build, call, in_line, join, kinds, limited,
@@ -41,7 +41,7 @@ fn first_every_charge_is_asked() {
         let group = limited(&runtime.root(), "q", 100 * KIB);
         let (cache, registration) = Cache::of(&group, 100 * KIB, &Log::default());
         let charges = [
-            group.charge_timeout(Bytes(20 * KIB), Duration::ZERO).expect("the cache gives"),
+            group.try_charge_with(Bytes(20 * KIB), OnFull::Wait(Duration::ZERO)).expect("the cache gives"),
             super::block_on(group.charge_async(Bytes(30 * KIB))).expect("the cache gives"),
         ];
         assert_eq!((charges[0].bytes(), charges[1].bytes(), group.waiting_count()), (20 * KIB, 30 * KIB, 0));
@@ -187,7 +187,7 @@ fn what_was_promised_does_not_help_a_charge_above_max() {
     for builder in kinds() {
         let runtime = build(builder);
         let group = limited(&runtime.root(), "q", 100 * KIB);
-        let held = group.charge(Bytes(100 * KIB));
+        let held = group.force_charge(Bytes(100 * KIB));
         let (asked, promises) = std::sync::mpsc::channel();
         let registration = {
             let reclaimer = call(move |_, context| {

@@ -4,7 +4,7 @@ use std::sync::Barrier;
 use std::sync::mpsc::channel;
 use std::thread;
 
-use memcg::{Bytes, RuntimeBuilder};
+use memcg::{Bytes, OnFull, RuntimeBuilder};
 
 use super::{KIB, admitted, assert_empty, assert_woken, build, charge, create, in_line, kinds, limited};
 
@@ -81,10 +81,10 @@ fn a_put_and_a_waiter_at_once() {
                 for group in &groups {
                     let start = &start;
                     scope.spawn(move || {
-                        let held = group.charge(Bytes(KIB));
+                        let held = group.force_charge(Bytes(KIB));
                         start.wait();
                         for _ in 0..round % 10 {
-                            drop(group.charge(10));
+                            drop(group.force_charge(10));
                         }
                         drop(held);
                     });
@@ -112,13 +112,13 @@ fn several_that_need_everything() {
                 scope.spawn(move || {
                     for round in 0..200 {
                         let charge = match round % 2 {
-                            0 => group.charge_timeout(Bytes(300 * KIB), super::WATCHDOG),
+                            0 => group.try_charge_with(Bytes(300 * KIB), OnFull::Wait(super::WATCHDOG)),
                             _ => super::block_on(group.charge_async(Bytes(300 * KIB))),
                         };
                         assert_eq!(charge.expect("its turn").bytes(), 300 * KIB);
                         // On the hit path where there is one.
                         for _ in 0..3 {
-                            drop(group.charge(100));
+                            drop(group.force_charge(100));
                         }
                     }
                 });

@@ -4,7 +4,7 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use memcg::{Bytes, ChargeError, Event, Group};
+use memcg::{Bytes, ChargeError, Event, Group, OnFull};
 
 use super::{
     KIB, SHORT, WATCHDOG, admitted, assert_empty, assert_sound, build, charge, in_line, join, kinds, limited,
@@ -17,7 +17,7 @@ fn it_names_the_group_that_refused_and_the_time_waited() {
         let runtime = build(builder);
         let (top, group, held) = nearly_full(&runtime);
         let started = Instant::now();
-        let (refusal, waited) = timed_out(group.charge_timeout(Bytes(3 * KIB), SHORT));
+        let (refusal, waited) = timed_out(group.try_charge_with(Bytes(3 * KIB), OnFull::Wait(SHORT)));
         assert!(waited >= SHORT && started.elapsed() >= waited, "{waited:?}");
         assert_eq!((refusal.group(), refusal.requester()), (&top, &group));
         assert_eq!((refusal.requested(), refusal.usage(), refusal.max()), (3 * KIB, 8 * KIB, 10 * KIB));
@@ -33,7 +33,7 @@ fn it_reads_as_one_line() {
     let runtime = build(super::bare());
     let group = limited(&runtime.root(), "q", 10 * KIB);
     let _held = charge(&group, 8 * KIB);
-    let error = group.charge_timeout(Bytes(3 * KIB), SHORT).expect_err("no room");
+    let error = group.try_charge_with(Bytes(3 * KIB), OnFull::Wait(SHORT)).expect_err("no room");
     let text = error.to_string();
     let start = "/q refused 3 KiB for /q: short by 1 KiB, usage 8 KiB of max 10 KiB; after ";
     let end = "in line; to fit, wait longer, release memory in /q, register a reclaimer there or raise max of /q";
@@ -46,8 +46,8 @@ fn no_time_is_one_try() {
     for builder in kinds() {
         let runtime = build(builder);
         let group = limited(&runtime.root(), "q", 10 * KIB);
-        let held = group.charge_timeout(Bytes(10 * KIB), Duration::ZERO).expect("it fits");
-        let (refusal, _) = timed_out(group.charge_timeout(1, Duration::ZERO));
+        let held = group.try_charge_with(Bytes(10 * KIB), OnFull::Wait(Duration::ZERO)).expect("it fits");
+        let (refusal, _) = timed_out(group.try_charge_with(1, OnFull::Wait(Duration::ZERO)));
         assert_eq!((refusal.group(), group.waiting_count()), (&group, 0));
         drop((held, refusal, group));
         assert_empty(&runtime);
@@ -80,7 +80,7 @@ fn the_next_in_line_moves_up() {
         let held = charge(&group, 50 * KIB);
         let first = {
             let group = group.clone();
-            thread::spawn(move || group.charge_timeout(Bytes(64 * KIB), Duration::from_millis(500)))
+            thread::spawn(move || group.try_charge_with(Bytes(64 * KIB), OnFull::Wait(Duration::from_millis(500))))
         };
         until("one in line", || group.waiting_count() == 1);
         // Until no charge may pass, or the time is over.
@@ -120,7 +120,7 @@ fn the_last_moment() {
                 let (start, group) = (&start, &group);
                 let waits = scope.spawn(move || {
                     start.wait();
-                    group.charge_timeout(Bytes(10 * KIB), Duration::from_micros(100))
+                    group.try_charge_with(Bytes(10 * KIB), OnFull::Wait(Duration::from_micros(100)))
                 });
                 start.wait();
                 let freed = Instant::now() + Duration::from_micros(micros);
@@ -152,11 +152,11 @@ fn for_ever() {
     for time in [Duration::MAX, Duration::from_secs(u64::MAX), Duration::from_secs(1 << 40)] {
         let runtime = build(super::bare());
         let group = limited(&runtime.root(), "q", 10 * KIB);
-        drop(group.charge_timeout(Bytes(10 * KIB), time).expect("it fits"));
+        drop(group.try_charge_with(Bytes(10 * KIB), OnFull::Wait(time)).expect("it fits"));
         let held = charge(&group, 10 * KIB);
         let waits = {
             let group = group.clone();
-            thread::spawn(move || group.charge_timeout(Bytes(KIB), time))
+            thread::spawn(move || group.try_charge_with(Bytes(KIB), OnFull::Wait(time)))
         };
         until("one in line", || group.waiting_count() == 1 || waits.is_finished());
         drop(held);
@@ -176,7 +176,7 @@ fn others_in_line_are_as_they_were() {
         let mut before = in_line(&group, KIB);
         let gives_up = {
             let group = group.clone();
-            thread::spawn(move || group.charge_timeout(Bytes(KIB), SHORT))
+            thread::spawn(move || group.try_charge_with(Bytes(KIB), OnFull::Wait(SHORT)))
         };
         until("two in line", || group.waiting_count() == 2 || gives_up.is_finished());
         let mut after = in_line(&group, KIB);
@@ -184,7 +184,7 @@ fn others_in_line_are_as_they_were() {
         assert_eq!(group.waiting_count(), 2);
         held.shrink(Bytes(2 * KIB));
         let charges = [admitted(&mut before), admitted(&mut after)];
-        assert!(group.charge_timeout(Bytes(KIB), WATCHDOG.min(SHORT)).is_err());
+        assert!(group.try_charge_with(Bytes(KIB), OnFull::Wait(WATCHDOG.min(SHORT))).is_err());
         drop((charges, held, before, after, group));
         assert_empty(&runtime);
     }
@@ -205,7 +205,7 @@ fn what_is_counted() {
         let charges = (admitted(&mut waiter), join(thread).expect("its turn"));
         assert_eq!(counts(), (0, 0));
         assert!(group.events().local().get(Event::Max) >= 2, "met it was");
-        drop(timed_out(group.charge_timeout(Bytes(KIB), Duration::from_millis(1))));
+        drop(timed_out(group.try_charge_with(Bytes(KIB), OnFull::Wait(Duration::from_millis(1)))));
         assert_eq!(counts(), (1, 1));
         drop(in_line(&group, KIB));
         assert_eq!(counts(), (1, 1), "given up is not refused");

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
 
-use memcg::{Bytes, Charge, Limit, Limits, Runtime};
+use memcg::{Bytes, Charge, Limit, Limits, OnFull, Runtime};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -49,7 +49,7 @@ fn each_charge_that_waits_gets_its_turn() {
                         let bytes = Bytes(rng.random_range(1..=most));
                         let charge = stock.charge_if_room(bytes).unwrap_or_else(|| {
                             waits.fetch_add(1, Ordering::Relaxed);
-                            stock.group().charge_timeout(bytes, 2 * PATIENCE).expect("its turn comes")
+                            stock.group().try_charge_with(bytes, OnFull::Wait(2 * PATIENCE)).expect("its turn comes")
                         });
                         to.send(charge).expect("the consumer listens");
                     }

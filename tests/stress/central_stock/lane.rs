@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use memcg::{Bytes, CentralStock, Charge, ChargeError, Limit};
+use memcg::{Bytes, CentralStock, Charge, ChargeError, Limit, OnFull};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -65,7 +65,9 @@ impl Lane {
         let (stock, bytes) = (queue.stock(), Bytes(self.bytes()));
         let charge = match stock.charge_if_room(bytes) {
             Some(charge) => Some(charge),
-            None if self.rng.random_bool(0.1) => self.checked(bytes, stock.group().charge_timeout(bytes, WAIT)),
+            None if self.rng.random_bool(0.1) => {
+                self.checked(bytes, stock.group().try_charge_with(bytes, OnFull::Wait(WAIT)))
+            }
             None => None,
         };
         self.taken += u64::from(charge.is_some());
@@ -127,7 +129,7 @@ impl Lane {
             }
             20..30 => {
                 let all = Bytes(self.rng.random_range(0..MAX));
-                drop(self.checked(all, group.charge_timeout(all, WAIT)));
+                drop(self.checked(all, group.try_charge_with(all, OnFull::Wait(WAIT))));
             }
             30..36 => self.poll_once(&group, bytes),
             36..60 => drop(self.pick()),
@@ -148,7 +150,7 @@ impl Lane {
             91..94 => (0..2).for_each(|_| _ = world.runtime.release_idle_credit()),
             94..96 => drop(std::hint::black_box((group.live(), group.stocked(), world.runtime.snapshot()))),
             96..98 => self.set_high(stock.group()),
-            _ if world.forces => self.held.push(group.charge(bytes)),
+            _ if world.forces => self.held.push(group.force_charge(bytes)),
             _ => {}
         }
         self.trim();

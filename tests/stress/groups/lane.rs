@@ -44,7 +44,7 @@ impl Lane {
             320..400 => self.raw(world),
             400..420 => {
                 let (group, bytes) = (world.any_group(&mut self.rng), self.bytes());
-                self.held.push(world.forced.run(|| group.charge(Bytes(bytes))));
+                self.held.push(world.forced.run(|| group.force_charge(Bytes(bytes))));
             }
             420..460 => {
                 let group = world.any_group(&mut self.rng);
@@ -160,14 +160,14 @@ impl Lane {
         match self.rng.random_range(0..16) {
             0..6 => {
                 let group = world.any_group(&mut self.rng);
-                match group.try_charge_raw(Bytes(bytes)) {
+                match group.raw().try_charge(Bytes(bytes)) {
                     Ok(()) => self.raw.push((group, bytes)),
                     Err(error) => self.refused(&error),
                 }
             }
             6 => {
                 let group = world.any_group(&mut self.rng);
-                let charged = world.forced.run(|| group.charge_raw(Bytes(bytes)));
+                let charged = world.forced.run(|| group.raw().force_charge(Bytes(bytes)));
                 self.raw.push((group, charged));
             }
             7 | 8 => {
@@ -183,19 +183,19 @@ impl Lane {
                 let at = self.rng.random_range(0..self.raw.len());
                 let (group, held) = &mut self.raw[at];
                 let part = bytes.min(*held);
-                group.uncharge(Bytes(part));
+                group.raw().uncharge(Bytes(part));
                 *held -= part;
             }
             _ => {
                 let at = self.rng.random_range(0..self.raw.len());
                 let (group, held) = self.raw.swap_remove(at);
-                group.uncharge(Bytes(held));
+                group.raw().uncharge(Bytes(held));
             }
         }
     }
 
     pub(crate) fn uncharge_raw(&mut self) {
-        self.raw.drain(..).for_each(|(group, held)| group.uncharge(Bytes(held)));
+        self.raw.drain(..).for_each(|(group, held)| group.raw().uncharge(Bytes(held)));
     }
 
     /// To another thread, or what others have sent to this one.
@@ -216,7 +216,7 @@ impl Lane {
             0 => charge.try_grow(Bytes(bytes)),
             1 => charge.resize(Bytes(bytes)),
             2 => {
-                world.forced.run(|| charge.grow(Bytes(bytes)));
+                world.forced.run(|| charge.force_grow(Bytes(bytes)));
                 Ok(())
             }
             3 => {

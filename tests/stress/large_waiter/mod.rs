@@ -5,7 +5,7 @@
 
 mod scene;
 
-use memcg::Bytes;
+use memcg::{Bytes, OnFull};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
@@ -29,7 +29,9 @@ enum Form {
 
 fn wait(scene: &Scene, form: Form) -> Charge {
     match form {
-        Form::Blocking => scene.large.charge_timeout(Bytes(LARGE), WITHIN).expect("others have to leave it room"),
+        Form::Blocking => {
+            scene.large.try_charge_with(Bytes(LARGE), OnFull::Wait(WITHIN)).expect("others have to leave it room")
+        }
         Form::Async => match poll_for(&mut scene.large.charge_async(Bytes(LARGE)), WITHIN) {
             Poll::Ready(charge) => charge.expect("it fits"),
             Poll::Pending => panic!("others have to leave it room"),

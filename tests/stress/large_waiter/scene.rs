@@ -4,7 +4,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use memcg::{Bytes, Charge, ChargeError, Group, Limit, Limits, Runtime};
+use memcg::{Bytes, Charge, ChargeError, Group, Limit, Limits, OnFull, Runtime};
 
 pub(crate) const SMALL: u64 = 1 << 10;
 pub(crate) const LARGE: u64 = if cfg!(debug_assertions) { 32 << 20 } else { 64 << 20 };
@@ -100,8 +100,11 @@ impl Scene {
             }
             let counts = self.counts.load(Ordering::SeqCst);
             let queues = queues && turn.is_multiple_of(1_024) && self.line.load(Ordering::SeqCst);
-            let result =
-                if queues { group.charge_timeout(Bytes(SMALL), QUEUES_FOR) } else { group.try_charge(Bytes(SMALL)) };
+            let result = if queues {
+                group.try_charge_with(Bytes(SMALL), OnFull::Wait(QUEUES_FOR))
+            } else {
+                group.try_charge(Bytes(SMALL))
+            };
             let Some(charge) = self.admitted(result) else { continue };
             if counts && !self.large_is_in() {
                 let passed = self.passed.fetch_add(SMALL, Ordering::SeqCst) + SMALL;

@@ -170,7 +170,7 @@ impl Scene {
         let bytes = rng.random_range(0..300);
         Some(match rng.random_range(0..24) {
             0..5 => Thing::Charge(group.try_charge(Bytes(bytes)).ok()?),
-            5 => Thing::Charge(group.charge(Bytes(bytes))),
+            5 => Thing::Charge(group.force_charge(Bytes(bytes))),
             6..9 => Thing::Group(group),
             9 => Thing::Window(group.peak_window()),
             10 => Thing::Waits(group.charge_async(Bytes(TIGHT - bytes))),

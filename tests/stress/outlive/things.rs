@@ -122,7 +122,7 @@ impl Thing {
                 let group = scene.runtime().root();
                 // Of another runtime, or offline by now.
                 let _ = member.mover().move_to(&group);
-                heap.put(Thing::Charge(member.group().charge(3)));
+                heap.put(Thing::Charge(member.group().force_charge(3)));
                 Thing::Member(member)
             }
             Thing::Mover(mover) => {
@@ -158,7 +158,7 @@ fn turn(mut charge: Charge, heap: &Heap, rng: &mut SmallRng) -> Option<Charge> {
     let group = charge.group();
     assert!(group.path().starts_with('/'));
     match rng.random_range(0..9) {
-        0 => charge.grow(Bytes(bytes)),
+        0 => charge.force_grow(Bytes(bytes)),
         1 => drop(charge.try_grow(Bytes(bytes))),
         2 => assert_eq!(charge.shrink(Bytes(bytes)), bytes.min(had)),
         3 => heap.put(Thing::Charge(charge.split(Bytes(bytes.min(had))).expect("as much is there"))),
@@ -199,7 +199,7 @@ fn use_group(group: &Group, scene: &Scene, heap: &Heap, rng: &mut SmallRng) {
             Err(ChargeError::Offline { .. }) => assert!(group.is_offline()),
             Err(refused) => heap.put(Thing::Refused(Box::new(refused))),
         },
-        3 => heap.put(Thing::Charge(group.charge(bytes))),
+        3 => heap.put(Thing::Charge(group.force_charge(bytes))),
         4 => match group.create("below", Limits::new()) {
             Ok(below) => heap.put(Thing::Group(below)),
             Err(CreateError::Offline { parent, .. }) => assert!(parent == *group && group.is_offline()),

@@ -51,7 +51,7 @@ impl Lane {
             90..100 => world.register(&mut self.rng),
             100..110 => {
                 let (group, bytes) = (world.any_group(&mut self.rng), self.bytes() / 4);
-                self.held.push(world.forced.run(|| group.charge(Bytes(bytes))));
+                self.held.push(world.forced.run(|| group.force_charge(Bytes(bytes))));
             }
             110..120 => self.look(world),
             120..500 => {

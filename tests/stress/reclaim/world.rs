@@ -141,7 +141,7 @@ struct Kept {
 
 impl Kept {
     fn new(world: &Shared, group: &Group, character: Character) -> Self {
-        let held = Mutex::new(group.charge(0));
+        let held = Mutex::new(group.force_charge(0));
         let shelf = Arc::new(Shelf { held, gone: AtomicBool::new(false), late: Arc::clone(&world.late) });
         let cache = Cache { shelf: Arc::clone(&shelf), character, due: Arc::clone(&world.due) };
         let registration = group.register_reclaimer(Arc::new(cache), Priority::NORMAL);

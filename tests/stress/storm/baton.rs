@@ -10,7 +10,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use memcg::expert::Inspect;
-use memcg::{Bytes, Charge, ChargeError, Group, Limit, Limits, Runtime};
+use memcg::{Bytes, Charge, ChargeError, Group, Limit, Limits, OnFull, Runtime};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -89,12 +89,12 @@ impl Course {
 
     fn take(&self, query: &Group, bytes: u64, rng: &mut SmallRng) -> Option<Charge> {
         let result = match rng.random_range(0..10) {
-            0..4 => query.charge_timeout(Bytes(bytes), EVER),
+            0..4 => query.try_charge_with(Bytes(bytes), OnFull::Wait(EVER)),
             4..8 => match poll_for(&mut query.charge_async(Bytes(bytes)), EVER) {
                 Poll::Ready(result) => result,
                 Poll::Pending => panic!("{bytes} in {}: the watchdog sleeps", query.path()),
             },
-            8 => query.charge_timeout(Bytes(bytes), Duration::from_micros(rng.random_range(0..100))),
+            8 => query.try_charge_with(Bytes(bytes), OnFull::Wait(Duration::from_micros(rng.random_range(0..100)))),
             _ => {
                 let patience = Duration::from_micros(rng.random_range(0..100));
                 match poll_for(&mut query.charge_async(Bytes(bytes)), patience) {

@@ -79,7 +79,7 @@ pub(crate) struct Cache {
 
 impl Cache {
     pub(crate) fn new(group: &Group, character: Character, nap_max: u64, due: &Due) -> Self {
-        let shelf = Arc::new(Shelf { held: Mutex::new(group.charge(0)) });
+        let shelf = Arc::new(Shelf { held: Mutex::new(group.force_charge(0)) });
         let (held, due, naps) = (Arc::clone(&shelf), Arc::clone(due), AtomicU64::new(nap_max));
         let reclaimer = Reclaimer { shelf: held, character, due, nap_max, naps };
         let registration = group.register_reclaimer(Arc::new(reclaimer), Priority::NORMAL);

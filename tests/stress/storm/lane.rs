@@ -64,7 +64,7 @@ impl<'a> Lane<'a> {
             60..80 => {
                 let target = world.any(&mut self.rng);
                 let bytes = self.bytes() / 4;
-                let charge = world.force(&target, || target.group.charge(Bytes(bytes)));
+                let charge = world.force(&target, || target.group.force_charge(Bytes(bytes)));
                 self.keep(target, charge);
             }
             80..180 => self.fill(world),

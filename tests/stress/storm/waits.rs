@@ -3,7 +3,7 @@
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use memcg::{Bytes, Charge, ChargeError, OnExhausted};
+use memcg::{Bytes, Charge, ChargeError, OnFull};
 
 use super::lane::Lane;
 use super::tally::{End, Form};
@@ -77,14 +77,14 @@ impl Lane<'_> {
         let group = &target.group;
         Some(match attempt {
             Attempt::Try => group.try_charge(Bytes(bytes)),
-            Attempt::Undelayed => group.try_charge_undelayed(Bytes(bytes)).map(|(charge, _)| charge),
-            Attempt::Timeout(time) => group.charge_timeout(Bytes(bytes), time),
-            Attempt::Fail => group.charge_with(Bytes(bytes), OnExhausted::Fail),
+            Attempt::Undelayed => group.try_charge_with(Bytes(bytes), OnFull::Reclaim),
+            Attempt::Timeout(time) => group.try_charge_with(Bytes(bytes), OnFull::Wait(time)),
+            Attempt::Fail => group.try_charge_with(Bytes(bytes), OnFull::Refuse),
             Attempt::Wait(time) => {
                 let text = format!("wait({}us)", time.as_micros());
-                group.charge_with(Bytes(bytes), text.parse().expect("a form that there is"))
+                group.try_charge_with(Bytes(bytes), text.parse().expect("a form that there is"))
             }
-            Attempt::Overcharge => world.force(target, || group.charge_with(Bytes(bytes), OnExhausted::Overcharge)),
+            Attempt::Overcharge => world.force(target, || group.try_charge_with(Bytes(bytes), OnFull::Force)),
             Attempt::Async(time) => match poll_for(&mut group.charge_async(Bytes(bytes)), time) {
                 Poll::Ready(result) => result,
                 Poll::Pending => return None,

@@ -107,7 +107,7 @@ fn what_a_sort_frees_is_for_its_merge() {
     merge.try_grow(4 * BATCH).unwrap();
     sorter.try_grow(20 * BATCH).unwrap();
     let take = || {
-        while rest.try_charge_raw(1 << 10).is_ok() {}
+        while rest.raw().try_charge(1 << 10).is_ok() {}
         rest.live()
     };
     let taken = take();
@@ -130,7 +130,7 @@ fn what_a_sort_frees_is_for_its_merge() {
     merge.try_grow(4 * BATCH).unwrap();
     sorter.try_grow(BATCH).expect("the growth that was refused");
     assert_eq!(query.live(), 5 * BATCH as u64);
-    rest.uncharge(Bytes(rest.live()));
+    rest.raw().uncharge(Bytes(rest.live()));
     drop((sorter, merge, pool, query, rest));
     acme.offline_tree();
     drop(acme);
@@ -150,7 +150,7 @@ async fn a_spill_does_not_lose_what_it_frees() {
         let rest = rest.clone();
         async move {
             loop {
-                while rest.try_charge_raw(1 << 10).is_ok() {}
+                while rest.raw().try_charge(1 << 10).is_ok() {}
                 next_turn().await;
             }
         }
@@ -162,7 +162,7 @@ async fn a_spill_does_not_lose_what_it_frees() {
     takes.abort();
     assert!(takes.await.is_err_and(|error| error.is_cancelled()));
     assert!(rest.live() > MAX / 4, "it has taken {}", rest.live());
-    rest.uncharge(Bytes(rest.live()));
+    rest.raw().uncharge(Bytes(rest.live()));
     assert!(sort.end().await > 1, "it has spilled more than once");
     drop(rest);
     end(&runtime, acme);

@@ -78,10 +78,10 @@ async fn late_beside(late_sql: &'static str) {
     let (runtime, session) = (runtime(), session(30));
     let acme = runtime.root().create("acme", limit(MAX)).unwrap();
     let rest = acme.create("rest", Limits::new()).unwrap();
-    rest.try_charge_raw(Bytes(MAX)).unwrap();
+    rest.raw().try_charge(Bytes(MAX)).unwrap();
     let error = late(session, acme.clone(), late_sql, PoolConfig::new()).await.unwrap_err();
     assert!(error.to_string().contains("/acme refused"), "{error}");
-    rest.uncharge(Bytes(MAX));
+    rest.raw().uncharge(Bytes(MAX));
     drop(rest);
     acme.offline_tree();
     drop(acme);

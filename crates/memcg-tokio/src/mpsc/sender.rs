@@ -260,7 +260,7 @@ impl<T: Weigh> Sender<T> {
     /// # Errors
     ///
     /// As [`send`](Self::send); [`SendError::Refused`] where the bytes do not fit now, as
-    /// [`Group::try_charge_now`] says it.
+    /// [`OnFull::Now`] says it.
     pub fn try_send(&self, message: T) -> Result<(), SendError<T>> {
         if self.is_closed() {
             return Err(SendError::Closed(message));

@@ -180,7 +180,7 @@ impl Run {
         if units > PageCounter::USAGE_MAX / 2 - self.oracle.node(0).live.min(PageCounter::USAGE_MAX / 2) {
             return;
         }
-        self.on(op, index, move |counter| counter.charge(units));
+        self.on(op, index, move |counter| counter.force_charge(units));
         self.oracle.charge(index, units);
     }
 

@@ -76,7 +76,7 @@ impl Run {
 
     pub(super) fn charge(&mut self, op: &Op, group: usize, bytes: u64) {
         if self.charges.len() < CHARGES_MAX && bytes <= FORCED_MAX && self.twin.live(0, 0) <= FORCED_MAX {
-            let charge = self.on(op, group, move |group| group.charge(Bytes(bytes)));
+            let charge = self.on(op, group, move |group| group.force_charge(Bytes(bytes)));
             self.hold(charge, group, 0, bytes);
         }
     }
@@ -130,7 +130,7 @@ impl Run {
         match op.action {
             Action::Grow(bytes) => {
                 if bytes <= FORCED_MAX && self.twin.live(0, counter) <= FORCED_MAX {
-                    self.with_charge(op, at, move |charge| charge.grow(Bytes(bytes)));
+                    self.with_charge(op, at, move |charge| charge.force_grow(Bytes(bytes)));
                     self.twin.held[at].bytes += bytes;
                 }
             }

@@ -23,7 +23,7 @@ impl Run {
             return;
         }
         let bytes = self.bytes(group, 0, size);
-        let found = self.on(op, group, move |group| group.try_charge_raw(Bytes(bytes)));
+        let found = self.on(op, group, move |group| group.raw().try_charge(Bytes(bytes)));
         let expected = self.twin.admit(group, 0, bytes, None);
         if self.agree(found, expected, (group, 0, bytes)).is_some() && bytes > 0 {
             self.hold_raw(Held { group, counter: 0, bytes }, None);
@@ -32,7 +32,7 @@ impl Run {
 
     pub(super) fn charge_raw(&mut self, op: &Op, group: usize, bytes: u64) {
         if !self.is_full() && bytes <= FORCED_MAX && self.twin.live(0, 0) <= FORCED_MAX {
-            let charged = self.on(op, group, move |group| group.charge_raw(Bytes(bytes)));
+            let charged = self.on(op, group, move |group| group.raw().force_charge(Bytes(bytes)));
             assert_eq!(charged, bytes, "{}", self.at);
             if bytes > 0 {
                 self.hold_raw(Held { group, counter: 0, bytes }, None);
@@ -79,7 +79,7 @@ impl Run {
             return;
         }
         let bytes = bytes.min(held);
-        self.on(op, group, move |group| group.uncharge(Bytes(bytes)));
+        self.on(op, group, move |group| group.raw().uncharge(Bytes(bytes)));
         self.twin.raw[at].bytes -= bytes;
         if bytes == held {
             self.twin.raw.swap_remove(at);
@@ -107,7 +107,7 @@ impl Run {
                 Some(word) => self.workers[2].run(move || drop(guard(word, bytes))),
                 None => {
                     let group = self.handle(group).clone();
-                    self.workers[2].run(move || group.uncharge(Bytes(bytes)));
+                    self.workers[2].run(move || group.raw().uncharge(Bytes(bytes)));
                 }
             }
         }

@@ -119,7 +119,7 @@ impl Actor {
             }
         }
         if let Ok(made) = group.create("made", Limits::new().soft(0)) {
-            let held = made.charge(1);
+            let held = made.force_charge(1);
             if !made.is_in_excess() {
                 self.fault("1 byte is not above 0".into());
             }

@@ -174,7 +174,7 @@ impl Run {
             }
             Action::Charge(bytes) => {
                 if bytes <= FORCED_MAX && self.books.held.len() < HELD_MAX {
-                    let charge = self.on(op, group, move |group| group.charge(Bytes(bytes)));
+                    let charge = self.on(op, group, move |group| group.force_charge(Bytes(bytes)));
                     self.books.held.push((charge, group));
                 }
             }

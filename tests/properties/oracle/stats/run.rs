@@ -197,7 +197,7 @@ impl Run {
             }
             Action::Hold(bytes) => {
                 if self.charges.len() < CHARGES_MAX {
-                    let charge = self.on(op, group, move |group| group.charge(Bytes(bytes)));
+                    let charge = self.on(op, group, move |group| group.force_charge(Bytes(bytes)));
                     let thread = self.worker(op).1;
                     self.twin.pairs.insert((thread, group));
                     self.charges.push((charge, group));

@@ -2,21 +2,25 @@
 
 use std::time::{Duration, Instant};
 
-use memcg::{Bytes, ChargeError, Event, OnExhausted, ParseOnExhaustedError};
+use memcg::{Bytes, ChargeError, Event, OnFull, ParseOnFullError};
 
 use super::{Cache, KIB, Log, WATCHDOG, assert_empty, blocked, build, charge, create, join, kinds, limited, until};
 
-const FORMS: [(&str, OnExhausted); 10] = [
-    ("fail", OnExhausted::Fail),
-    ("overcharge", OnExhausted::Overcharge),
-    ("wait(10s)", OnExhausted::Wait(Duration::from_secs(10))),
-    ("wait(250ms)", OnExhausted::Wait(Duration::from_millis(250))),
-    ("wait(100us)", OnExhausted::Wait(Duration::from_micros(100))),
-    ("wait(7ns)", OnExhausted::Wait(Duration::from_nanos(7))),
-    ("wait(5m)", OnExhausted::Wait(Duration::from_secs(5 * 60))),
-    ("wait(2h)", OnExhausted::Wait(Duration::from_secs(2 * 3_600))),
-    ("wait(0s)", OnExhausted::Wait(Duration::ZERO)),
-    ("wait(1500ms)", OnExhausted::Wait(Duration::from_millis(1_500))),
+const FORMS: [(&str, OnFull); 14] = [
+    ("refuse", OnFull::Refuse),
+    ("force", OnFull::Force),
+    ("reclaim", OnFull::Reclaim),
+    ("start", OnFull::Start),
+    ("now", OnFull::Now),
+    ("if_room", OnFull::IfRoom),
+    ("wait(10s)", OnFull::Wait(Duration::from_secs(10))),
+    ("wait(250ms)", OnFull::Wait(Duration::from_millis(250))),
+    ("wait(100us)", OnFull::Wait(Duration::from_micros(100))),
+    ("wait(7ns)", OnFull::Wait(Duration::from_nanos(7))),
+    ("wait(5m)", OnFull::Wait(Duration::from_secs(5 * 60))),
+    ("wait(2h)", OnFull::Wait(Duration::from_secs(2 * 3_600))),
+    ("wait(0s)", OnFull::Wait(Duration::ZERO)),
+    ("wait(1500ms)", OnFull::Wait(Duration::from_millis(1_500))),
 ];
 
 #[test]
@@ -39,7 +43,7 @@ fn whatever_is_printed_is_read() {
         Duration::from_secs(u64::MAX),
         Duration::MAX,
     ];
-    for value in durations.map(OnExhausted::Wait) {
+    for value in durations.map(OnFull::Wait) {
         let text = value.to_string();
         assert_eq!(text.parse(), Ok(value), "{text}");
     }
@@ -67,15 +71,15 @@ fn anything_else_is_refused() {
         "wait(1m30s)",
         "wait(99999999999999999999999s)",
         "wait(18446744073709551615h)",
-        "fail()",
-        "failure",
-        "overcharge(1s)",
+        "refuse()",
+        "refused",
+        "force(1s)",
         "block",
         "10s",
         "wait(１０s)",
     ];
     for text in texts {
-        let error: ParseOnExhaustedError = text.parse::<OnExhausted>().expect_err(text);
+        let error: ParseOnFullError = text.parse::<OnFull>().expect_err(text);
         let said = error.to_string();
         assert!(!said.is_empty() && !said.contains('\n'), "{text:?}: {said:?}");
         // Clear: it gives the text back, or says what would have been right.
@@ -90,21 +94,21 @@ fn in_a_configuration_it_is_text() {
     for (text, value) in FORMS {
         let json = serde_json::to_string(&value).expect("a text");
         assert_eq!(json, format!("{text:?}"));
-        assert_eq!(serde_json::from_str::<OnExhausted>(&json).expect("what was written"), value);
+        assert_eq!(serde_json::from_str::<OnFull>(&json).expect("what was written"), value);
     }
     for json in ["10", "\"wait\"", "null", "{\"wait\":10}"] {
-        let error = serde_json::from_str::<OnExhausted>(json).expect_err(json);
+        let error = serde_json::from_str::<OnFull>(json).expect_err(json);
         assert!(!error.to_string().is_empty());
     }
 }
 
 #[test]
-fn fail_is_as_ever() {
+fn refuse_is_as_ever() {
     for builder in kinds() {
         let runtime = build(builder);
         let group = limited(&runtime.root(), "q", 10 * KIB);
-        let held = group.charge_with(Bytes(10 * KIB), OnExhausted::Fail).expect("room");
-        let error = group.charge_with(1, OnExhausted::Fail).expect_err("no room");
+        let held = group.try_charge_with(Bytes(10 * KIB), OnFull::Refuse).expect("room");
+        let error = group.try_charge_with(1, OnFull::Refuse).expect_err("no room");
         assert!(matches!(&error, ChargeError::Limit(refusal) if refusal.group() == &group), "{error}");
         assert_eq!((group.waiting_count(), group.forced()), (0, 0));
         drop((held, error, group));
@@ -117,17 +121,17 @@ fn wait_waits() {
     for builder in kinds() {
         let runtime = build(builder);
         let group = limited(&runtime.root(), "q", 10 * KIB);
-        let held = group.charge_with(Bytes(10 * KIB), OnExhausted::Wait(WATCHDOG)).expect("room");
+        let held = group.try_charge_with(Bytes(10 * KIB), OnFull::Wait(WATCHDOG)).expect("room");
         let started = Instant::now();
         let time = Duration::from_millis(20);
-        let error = group.charge_with(1, OnExhausted::Wait(time)).expect_err("no room");
+        let error = group.try_charge_with(1, OnFull::Wait(time)).expect_err("no room");
         assert!(matches!(&error, ChargeError::TimedOut { waited, .. } if *waited >= time), "{error}");
         assert!(started.elapsed() >= time);
         // Behind another. It may barge, so its thread lets go by itself what the other may wait for.
         let before = blocked(&group, 10 * KIB, &group);
         let waits = {
             let group = group.clone();
-            std::thread::spawn(move || group.charge_with(Bytes(KIB), OnExhausted::Wait(WATCHDOG)).map(drop))
+            std::thread::spawn(move || group.try_charge_with(Bytes(KIB), OnFull::Wait(WATCHDOG)).map(drop))
         };
         until("two in line", || group.waiting_count() == 2);
         drop(held);
@@ -140,21 +144,21 @@ fn wait_waits() {
 
 /// Never refused; but others give first what they have.
 #[test]
-fn overcharge_asks_before_it_exceeds() {
+fn force_asks_before_it_exceeds() {
     for builder in kinds() {
         let runtime = build(builder);
         let top = limited(&runtime.root(), "top", 100 * KIB);
         let group = create(&top, "q");
         let (cache, registration) = Cache::of(&top, 60 * KIB, &Log::default());
         let held = charge(&group, 40 * KIB);
-        let first = group.charge_with(Bytes(50 * KIB), OnExhausted::Overcharge).expect("the cache gives");
+        let first = group.try_charge_with(Bytes(50 * KIB), OnFull::Force).expect("the cache gives");
         assert_eq!((first.bytes(), top.forced(), top.events().get(Event::Overcharge)), (50 * KIB, 0, 0));
         assert!(cache.bytes() <= 10 * KIB, "{}", cache.bytes());
-        let second = group.charge_with(Bytes(50 * KIB), OnExhausted::Overcharge).expect("by force");
+        let second = group.try_charge_with(Bytes(50 * KIB), OnFull::Force).expect("by force");
         assert_eq!((second.bytes(), top.live()), (50 * KIB, 140 * KIB + cache.bytes()));
         assert_eq!((top.forced(), top.events().local().get(Event::Overcharge)), (40 * KIB + cache.bytes(), 1));
         // Not even what can never fit.
-        let third = group.charge_with(Bytes(500 * KIB), OnExhausted::Overcharge).expect("by force");
+        let third = group.try_charge_with(Bytes(500 * KIB), OnFull::Force).expect("by force");
         assert_eq!((third.bytes(), group.waiting_count()), (500 * KIB, 0));
         drop((first, second, third, held, registration, cache, group, top));
         assert_empty(&runtime);

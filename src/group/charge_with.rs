@@ -1,0 +1,188 @@
+//! Charges whose caller says what becomes of them where they do not fit.
+
+use super::charge::{Charge, charge_undelayed, hold};
+use super::error::ChargeError;
+use super::handle::Group;
+use super::on_full::OnFull;
+use crate::admission::at_once::{self, Starts};
+use crate::admission::attempt::ChargeFailure;
+use crate::admission::plain::{LineTime, WaitFor};
+use crate::admission::steps;
+use crate::pressure::throttle;
+use crate::thread::context;
+use crate::thread::directory::Header;
+use crate::thread::slot::Consume;
+use crate::units::Bytes;
+
+/// # Charges that say what to do without room
+impl Group {
+    /// Charges `bytes` here and at all ancestors, or nowhere. It may block, where `full` lets it. Where the bytes do not
+    /// fit at once, it does what `full` says:
+    ///
+    /// | | it sleeps, or waits for others | foreign code on this thread | before it refuses |
+    /// |---|---|---|---|
+    /// | [`Refuse`](OnFull::Refuse), as [`try_charge`](Self::try_charge) | above high, for victims and promises | reclaimers, hooks, listeners | drains, reclaims, cancels |
+    /// | [`Wait`](OnFull::Wait) | the same, and in line | the same | the same, and waits |
+    /// | [`Force`](OnFull::Force) | above high, for promises | reclaimers, listeners | drains, reclaims, then goes above max |
+    /// | [`Reclaim`](OnFull::Reclaim), a poll of [`charge_async`](Self::charge_async) | no | reclaimers, hooks of one victim, listeners | drains, reclaims, cancels one; the future waits in line |
+    /// | [`Start`](OnFull::Start) | no | [`start`](crate::Reclaim::start) of reclaimers | has other threads drain, reclaim, cancel one |
+    /// | [`Now`](OnFull::Now), [`IfRoom`](OnFull::IfRoom) | no | no; after `IfRoom` wakers | nothing |
+    ///
+    /// The first three are for threads, the fourth is for tasks. The last three are for code that may never block: an
+    /// allocator, an event loop, a holder of locks. Where a charge fits, all cost what `try_charge` costs. Where it does
+    /// not, the last two cost one walk. Each is exact: from a success on usage is within max at every level, but for
+    /// `Force`.
+    ///
+    /// * `Wait`: the charge waits in line at the group whose max is met, behind those that came before. A thread that
+    ///   gives bytes back there charges them for the first in line, and wakes it with the charge made. A charge that
+    ///   waits holds nothing. Reclaimers are asked again from time to time. Other charges may barge past the first, until
+    ///   together they have been admitted as many bytes as the first asks for. (They exceed this only by what other
+    ///   threads had in flight at the moment in which the charge became first.) The time bounds all that the call waits
+    ///   for: the line, victims, reclaim, and the delay above a [high](crate::Limits::high), at whose end the charge
+    ///   returns. A reclaimer at work is not interrupted. With no time at all reclaimers are asked as by `Refuse`. Do not
+    ///   wait while you hold memory that other charges wait for.
+    /// * `Force`: [`forced`](Self::forced) counts what goes above max. The charge is smaller than `bytes` only where usage
+    ///   would pass 2^63.
+    /// * `Reclaim`: what reclaimers and the victim's hooks give at once is this charge's. It does not wait for memory that
+    ///   comes later. Above a high it is made without its delay: [`high_delay`](Self::high_delay) says it.
+    /// * `Start`: reclaimers below the level that has refused learn it by [`Reclaim::start`](crate::Reclaim::start), which
+    ///   must not block. Where what they promise does not cover what is missing, the thread `memcg-reclaim` of the
+    ///   runtime does once what `Refuse` does. It starts when it is needed and ends a second after the last work. What is
+    ///   freed belongs to no charge: try again a little later. Above a high the charge is made, and that thread reclaims
+    ///   what is above.
+    /// * `Now`: the call takes no lock that another thread holds over a drain, a barrier, or foreign code. It allocates
+    ///   where the thread charges for the first time. Credit of other threads is not drained. What it finds to wake or to
+    ///   notify, a thread of the crate does; only where the system gives no thread, this one does.
+    /// * `IfRoom`: it is the first step of a charge that goes on otherwise. No event and no
+    ///   [`refused_count`](Self::refused_count) counts its refusal, and [`ChargeError::NoRoom`] has no figures.
+    ///
+    /// Source: `try_charge_memcg` in `mm/memcontrol.c`; `Now` is a charge without `__GFP_DIRECT_RECLAIM`.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_charge`](Self::try_charge), and:
+    ///
+    /// * `Wait`: [`ChargeError::TimedOut`] after the time; [`Event::TimedOut`](crate::Event::TimedOut) counts it.
+    ///   [`ChargeError::Limit`] at once, for a charge that could never fit.
+    /// * `Force`: only [`ChargeError::Offline`].
+    /// * `Reclaim`, `Start`, `Now`: [`ChargeError::WouldBlock`] where memory may come. Then try again later, or wait. The
+    ///   refusals of `Start` and `Now` are counted by `refused_count` and by no event, as in the kernel.
+    /// * `IfRoom`: [`ChargeError::NoRoom`], whatever stands in the way.
+    ///
+    /// ```
+    /// # use memcg::{ChargeError, OnFull, Runtime};
+    /// # use std::time::Duration;
+    /// let runtime = Runtime::builder().max(100).build()?;
+    /// let root = runtime.root();
+    /// let held = root.try_charge_with(80, OnFull::Now)?;
+    /// assert!(matches!(root.try_charge_with(30, OnFull::IfRoom), Err(ChargeError::NoRoom { .. })));
+    /// let refused = root.try_charge_with(30, OnFull::Wait(Duration::from_millis(1))).unwrap_err();
+    /// assert!(matches!(refused, ChargeError::TimedOut { .. }));
+    /// let giver = std::thread::spawn(move || drop(held));
+    /// let charge = root.try_charge_with(30, OnFull::Wait(Duration::from_secs(10)))?;
+    /// let above = root.try_charge_with(100, "force".parse()?)?;
+    /// assert_eq!((charge.bytes(), above.bytes(), root.forced()), (30, 100, 30));
+    /// # giver.join().unwrap();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// A thread that may not block lets others make room:
+    ///
+    /// ```
+    /// # use memcg::{Bytes, Charge, ChargeError, OnFull, Priority, Reclaim, ReclaimContext, Runtime};
+    /// # use std::sync::{Arc, Mutex};
+    /// # use std::time::Duration;
+    /// struct Cache(Mutex<Option<Charge>>);
+    /// impl Reclaim for Cache {
+    ///     fn reclaim(&self, want: u64, _context: &ReclaimContext<'_>) -> u64 {
+    ///         self.0.lock().unwrap().as_mut().map_or(0, |held| held.shrink(Bytes(want)))
+    ///     }
+    /// }
+    ///
+    /// let runtime = Runtime::builder().max(100).build()?;
+    /// let root = runtime.root();
+    /// let cache = Arc::new(Cache(Mutex::new(Some(root.try_charge(80)?))));
+    /// let _registration = root.register_reclaimer(cache, Priority::NORMAL);
+    /// let charge = loop {
+    ///     match root.try_charge_with(30, OnFull::Start) {
+    ///         Err(ChargeError::WouldBlock(_)) => std::thread::sleep(Duration::from_millis(1)), // or do something else
+    ///         ended => break ended?,
+    ///     }
+    /// };
+    /// assert_eq!((charge.bytes(), root.live()), (30, 100));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn try_charge_with(&self, bytes: impl Into<Bytes>, full: OnFull) -> Result<Charge, ChargeError> {
+        let Bytes(bytes) = bytes.into();
+        let charged = match self.header.consume_open(bytes) {
+            Consume::Hit => bytes,
+            missed => charge_slow(self.header, bytes, missed, full)?,
+        };
+        Ok(Charge::new(self.header, charged))
+    }
+}
+
+/// Makes a charge that did not hit. Returns the bytes charged, fewer only by force. A charge of 0 bytes takes a handle.
+#[cold]
+#[inline(never)]
+pub(super) fn charge_slow(
+    header: &'static Header,
+    bytes: u64,
+    missed: Consume,
+    full: OnFull,
+) -> Result<u64, ChargeError> {
+    let counter = header.counter();
+    let (charged, end) = match full {
+        OnFull::Refuse => (charge_undelayed(header, bytes, missed, WaitFor::Others)?, None),
+        OnFull::Wait(time) => {
+            let wait_for = WaitFor::Until(LineTime::begin(time));
+            (charge_undelayed(header, bytes, missed, wait_for)?, wait_for.end())
+        }
+        OnFull::Force => match steps::charge_without_victims(counter, bytes, missed) {
+            Ok(charged) => (charged, None),
+            Err(ChargeFailure::Offline) => return Err(ChargeError::new(ChargeFailure::Offline, counter, bytes)),
+            Err(_) => {
+                let charged = counter.force_slow(bytes, Consume::Miss);
+                if charged == 0 {
+                    hold(counter);
+                }
+                return Ok(charged);
+            }
+        },
+        OnFull::Reclaim => {
+            let charged = charge_undelayed(header, bytes, missed, WaitFor::Nothing)?;
+            // What is above a high is reclaimed, and the caller asks for the delay that remains.
+            let _ = throttle::delay_after(counter, charged, false, None);
+            return Ok(bytes);
+        }
+        OnFull::Start => return charge_at_once(header, bytes, missed, Starts::Reclaim),
+        OnFull::Now => return charge_at_once(header, bytes, missed, Starts::Nothing),
+        OnFull::IfRoom => return charge_if_room(header, bytes, missed),
+    };
+    // The charge keeps the group.
+    throttle::sleep_after(counter, charged, end);
+    Ok(bytes)
+}
+
+/// The caller asks for the delay.
+fn charge_at_once(header: &'static Header, bytes: u64, missed: Consume, starts: Starts) -> Result<u64, ChargeError> {
+    let counter = header.counter();
+    context::without_foreign(|| match at_once::charge(counter, bytes, missed, starts) {
+        Ok(_) => Ok(bytes),
+        Err(failure) => Err(ChargeError::new(failure, counter, bytes)),
+    })
+}
+
+/// It has no edge of its own: the walk is that of `OnFull::Now`, and what is above a high is given back as any charge is,
+/// which serves a waiter that came meanwhile (E25).
+fn charge_if_room(header: &'static Header, bytes: u64, missed: Consume) -> Result<u64, ChargeError> {
+    let counter = header.counter();
+    match at_once::charge_uncounted(counter, bytes, missed) {
+        Some(charged) if charged.over_high == 0 => return Ok(bytes),
+        // Above a high it is given back: the caller's next step makes it, with its delay.
+        Some(_) => drop(Charge::new(header, bytes)),
+        None => {}
+    }
+    Err(ChargeError::NoRoom { group: Group::pinned(counter.first()), requested: bytes })
+}
