@@ -177,18 +177,11 @@ pub(crate) fn memcg_probe_raw_uncharge(group: &Group, n: u64) {
     group.raw().uncharge(Bytes(n));
 }
 
-/// A charge of two counters in another crate.
+/// A charge of two counters in another crate. Its end is that of two charges.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) fn memcg_probe_set_charge(group: &Group, amounts: &[(Counter, u64); 2]) -> Result<[Charge; 2], ChargeError> {
     group.try_charge_set(amounts)
-}
-
-/// Its end.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub(crate) fn memcg_probe_set_uncharge(set: [Charge; 2]) {
-    drop(set);
 }
 
 /// What a query engine asks its pool: amounts, and no value that it keeps.
@@ -428,7 +421,7 @@ pub(crate) fn main() -> ExitCode {
         memcg_probe_raw_charge(&group, black_box(1)).expect("no limit is set");
         memcg_probe_raw_uncharge(&group, black_box(1));
         let both = [(Counter::MEMORY, 1); 2];
-        memcg_probe_set_uncharge(memcg_probe_set_charge(&group, black_box(&both)).expect("no limit is set"));
+        drop(memcg_probe_set_charge(&group, black_box(&both)).expect("no limit is set"));
     }
     let mut tasks = [(); 2].map(|()| Never.in_group(&group));
     assert!(tasks.iter_mut().all(|task| memcg_probe_switch(Pin::new(task))));
