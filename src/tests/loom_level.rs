@@ -1,7 +1,7 @@
 //! One level: limits, protection, sets.
 
 use super::{beside, model, model_without_pair, race, stocked};
-use crate::expert::Protected as _;
+use crate::expert::ProtectionFigures as _;
 use crate::{CounterConfig, CounterSet, PageCounter, SetStock};
 
 pub(super) fn unstocked() -> CounterConfig {
