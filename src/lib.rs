@@ -118,7 +118,7 @@ pub mod allocator {
 /// * [`BarrierMode`]: the answer for processors that must not be interrupted; [`BarrierState`] says what is in use.
 ///   [`litmus`](expert::litmus) has the two sides of the barrier alone, to test a machine with.
 /// * [`PoolAlign`]: how the objects of groups lie in memory. [`PoolTable`] and [`OwnBytes`] say what they take.
-/// * [`Inspect`]: figures and settings that no program needs to run. [`Protected`]: what min and low protect.
+/// * [`Inspect`]: figures and settings that no program needs to run. [`ProtectionFigures`]: what min and low protect.
 /// * [`FixedBatch`]: the kernel's stock, which is always open and takes whole batches.
 /// * [`Verdict`]: what [`PageCounter::verify`] found. Each [`Fault`] names a figure that contradicts another.
 ///
@@ -128,7 +128,7 @@ pub mod allocator {
 /// [`PoolTable`]: expert::PoolTable
 /// [`OwnBytes`]: expert::OwnBytes
 /// [`Inspect`]: expert::Inspect
-/// [`Protected`]: expert::Protected
+/// [`ProtectionFigures`]: expert::ProtectionFigures
 /// [`FixedBatch`]: expert::FixedBatch
 /// [`Verdict`]: expert::Verdict
 /// [`Fault`]: expert::Fault
@@ -137,7 +137,7 @@ pub mod expert {
     pub use crate::counter::verify::{Fault, FaultKind, Verdict};
     pub use crate::group::inspect::Inspect;
     pub use crate::lifecycle::own_bytes::OwnBytes;
-    pub use crate::page_counter::protected::Protected;
+    pub use crate::page_counter::reading::ProtectionFigures;
     pub use crate::pool::{PoolAlign, PoolRow, PoolTable};
     pub use crate::sync::barrier::{BarrierMode, BarrierState, litmus};
 }

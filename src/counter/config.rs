@@ -193,7 +193,7 @@ impl CounterConfig {
     /// Source: the mount option `memory_recursiveprot`.
     ///
     /// ```
-    /// # use memcg::expert::Protected as _;
+    /// # use memcg::expert::ProtectionFigures as _;
     /// # use memcg::{CounterConfig, PageCounter};
     /// let protected = |recursive| {
     ///     let machine = PageCounter::root(CounterConfig::new().batch(0).recursive_protection(recursive));

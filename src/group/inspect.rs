@@ -1,4 +1,4 @@
-//! Figures that no program needs in order to run: the kernel's own readers, for tests and for who compares.
+//! Figures that no program needs in order to run: the kernel's own readers, for tests and comparisons.
 
 use std::iter;
 
@@ -6,7 +6,7 @@ use super::handle::Group;
 use crate::counter::protection::Protection;
 use crate::counter::{children, credit, effective, marks};
 use crate::hierarchy::stats;
-use crate::page_counter::protected::{Protected, Sealed};
+use crate::page_counter::reading::{ProtectionFigures, Sealed};
 use crate::pressure::victims;
 use crate::reclaim::excess;
 use crate::state::oom::{EXEMPT, OomPolicy, TOGETHER};
@@ -218,7 +218,7 @@ impl Inspect for Group {
     }
 }
 
-impl Protected for Group {
+impl ProtectionFigures for Group {
     fn children_min_usage(&self) -> u64 {
         marks::children_protected(self.first(), Protection::Min)
     }

@@ -62,7 +62,7 @@ impl Group {
     /// As [`set_max`](Self::set_max).
     ///
     /// ```
-    /// # use memcg::expert::Protected as _;
+    /// # use memcg::expert::ProtectionFigures as _;
     /// # let runtime = memcg::Runtime::builder().build()?;
     /// let acme = runtime.root().create("acme", memcg::Limits::new())?;
     /// acme.set_min(100)?;
@@ -82,7 +82,7 @@ impl Group {
     /// As [`set_max`](Self::set_max).
     ///
     /// ```
-    /// # use memcg::expert::Protected as _;
+    /// # use memcg::expert::ProtectionFigures as _;
     /// # let runtime = memcg::Runtime::builder().max(1_000).build()?;
     /// let acme = runtime.root().create("acme", memcg::Limits::new())?;
     /// acme.set_low("25%".parse::<memcg::Limit>()?)?;

@@ -368,7 +368,7 @@ impl PageCounter {
     /// ([`children_min_usage`](Self::children_min_usage)) for the code that reclaims; charges do not look at it.
     ///
     /// ```
-    /// # use memcg::expert::Protected as _;
+    /// # use memcg::expert::ProtectionFigures as _;
     /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().batch(0));
     /// let index = machine.child();
@@ -385,7 +385,7 @@ impl PageCounter {
     /// ([`children_low_usage`](Self::children_low_usage)) for the code that reclaims; charges do not look at it.
     ///
     /// ```
-    /// # use memcg::expert::Protected as _;
+    /// # use memcg::expert::ProtectionFigures as _;
     /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().batch(0));
     /// let cache = machine.child();

@@ -6,7 +6,6 @@
 pub(crate) mod declared;
 pub(crate) mod handle;
 pub(crate) mod node_stats;
-pub(crate) mod protected;
 pub(crate) mod reading;
 mod stats;
 

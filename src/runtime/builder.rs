@@ -357,7 +357,7 @@ impl RuntimeBuilder {
     /// Source: the mount option `memory_recursiveprot`.
     ///
     /// ```
-    /// # use memcg::expert::Protected as _;
+    /// # use memcg::expert::ProtectionFigures as _;
     /// for (recursive, protected) in [(true, 50), (false, 0)] {
     ///     let runtime = memcg::Runtime::builder().recursive_protection(recursive).build()?;
     ///     let tenant = runtime.root().create("tenant", memcg::Limits::new().low(50))?;

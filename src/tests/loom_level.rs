@@ -1,7 +1,7 @@
 //! One level: limits, protection.
 
 use super::{beside, model, model_without_pair, race};
-use crate::expert::Protected as _;
+use crate::expert::ProtectionFigures as _;
 use crate::{CounterConfig, PageCounter};
 
 pub(super) fn unstocked() -> CounterConfig {

@@ -8,7 +8,7 @@ use super::schedules::EVER;
 use super::{beside, large_model_without_pair, model, model_without_pair, race, with_group};
 use crate::counter::incarnation::State;
 use crate::expert::FixedBatch as _;
-use crate::expert::Protected as _;
+use crate::expert::ProtectionFigures as _;
 use crate::lifecycle::unowned;
 use crate::thread;
 use crate::{Bytes, Charge, Counter, Group, Limits, Runtime, RuntimeBuilder};

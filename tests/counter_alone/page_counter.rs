@@ -2,8 +2,6 @@
 
 #[path = "../../src/page_counter/handle.rs"]
 pub(crate) mod handle;
-#[path = "../../src/page_counter/protected.rs"]
-pub(crate) mod protected;
 #[path = "../../src/page_counter/reading.rs"]
 pub(crate) mod reading;
 

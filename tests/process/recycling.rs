@@ -3,7 +3,7 @@
 //! Pools are the process's: what is live in them is back where it was once all is given up. A group's number, which its
 //! id shows, is that of its object. Each test counts what is live, so it starts this program again for itself alone.
 
-use memcg::expert::{BarrierMode, FixedBatch, Protected};
+use memcg::expert::{BarrierMode, FixedBatch, ProtectionFigures};
 use memcg::{Bytes, Charge, Counter, Group, GroupId, Limit, Limits, Runtime, RuntimeBuilder};
 
 use crate::support::alone::alone;

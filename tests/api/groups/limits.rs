@@ -1,6 +1,6 @@
 //! What a group may hold: a max below usage, percentages that follow, protection that leaves with its group.
 
-use memcg::expert::{FixedBatch, Protected};
+use memcg::expert::{FixedBatch, ProtectionFigures};
 use memcg::{Bytes, Group, Limit, LimitError, Limits, Runtime};
 
 use super::{Other, assert_empty, assert_sound, bare, build, charge, create, kinds};

@@ -1,6 +1,6 @@
 //! Offline: admission stops, the name is free, what is charged stays charged, and one barrier serves many.
 
-use memcg::expert::{FixedBatch, Inspect, Protected};
+use memcg::expert::{FixedBatch, Inspect, ProtectionFigures};
 use memcg::{Bytes, ChargeError, CreateError, Group, Limit, Limits, Runtime};
 
 use super::{Other, assert_empty, assert_sound, build, charge, create, fixed, kinds};

@@ -1,6 +1,6 @@
 //! A setting that holds for a subtree, and a group that is made in it meanwhile: it holds for that group, too.
 
-use memcg::expert::{Inspect, Protected};
+use memcg::expert::{Inspect, ProtectionFigures};
 use memcg::{Bytes, Event, Group, Limit, Limits};
 
 use super::{assert_empty, assert_sound, build, charge, create, fixed};

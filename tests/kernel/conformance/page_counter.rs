@@ -3,7 +3,7 @@
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use memcg::expert::Protected;
+use memcg::expert::ProtectionFigures;
 use memcg::{Bytes, CounterConfig, Limit, PageCounter};
 
 use super::{adaptive, assert_sound, bare, fixed};

@@ -1,6 +1,6 @@
 //! Statements 27 to 39: what min and low protect, and what they add up to in the parent.
 
-use memcg::expert::{Inspect, Protected};
+use memcg::expert::{Inspect, ProtectionFigures};
 use memcg::{
     Bytes, Charge, CounterConfig, Event, Group, Limit, Limits, PageCounter, ReclaimPass, Registration, Runtime,
     RuntimeBuilder,

@@ -1,6 +1,6 @@
 //! `test_memcg_min` and `test_memcg_low`: what protects page cache from a neighbour, and what does not.
 
-use memcg::expert::Protected;
+use memcg::expert::ProtectionFigures;
 use memcg::{Event, Group, Limit, Limits};
 
 use super::pages::PageCache;

@@ -1,6 +1,6 @@
 //! Which group is chosen: the one furthest above its share that has a hook.
 
-use memcg::expert::Protected;
+use memcg::expert::ProtectionFigures;
 use memcg::{Bytes, ChargeError, Event, Group, Limit, Limits};
 
 use super::{

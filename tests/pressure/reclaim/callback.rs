@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 
-use memcg::expert::{Inspect, Protected};
+use memcg::expert::{Inspect, ProtectionFigures};
 use memcg::{
     Bytes, ChargeError, Event, Freshness, Group, Limit, Limits, Priority, ReclaimCause, ReclaimError, Registration,
     Runtime, Stat,

@@ -1,6 +1,6 @@
 //! What one thread does.
 
-use memcg::expert::{Inspect, Protected};
+use memcg::expert::{Inspect, ProtectionFigures};
 use memcg::{Bytes, Charge, ChargeError, CreateError, Limit, Limits, ReclaimError};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};

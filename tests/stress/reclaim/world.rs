@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use memcg::expert::{BarrierMode, FixedBatch, Inspect, Protected};
+use memcg::expert::{BarrierMode, FixedBatch, Inspect, ProtectionFigures};
 use memcg::{
     Bytes, Charge, ChargeError, Group, GroupId, Later, Limit, Limits, Priority, Reclaim, ReclaimContext, Registration,
     Runtime,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use memcg::expert::Protected;
+use memcg::expert::ProtectionFigures;
 use memcg::{Group, Runtime};
 
 use super::run::{Run, limit, pools_of};

@@ -1,6 +1,6 @@
 //! What must hold after each step, whatever the reclaimers are like.
 
-use memcg::expert::{Inspect, Protected};
+use memcg::expert::{Inspect, ProtectionFigures};
 use memcg::{Event, OverLimitError, PageCounter};
 
 use super::lock;
