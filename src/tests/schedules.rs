@@ -13,7 +13,7 @@ pub(super) use checker::model;
 /// The same without the barrier pair: neither *light* nor *heavy* is a fence. For edges that hold without either, see
 /// `docs::orderings`. All that happens with the pair happens here, too.
 pub(super) use checker::model_without_pair;
-pub(super) use checker::{Condvar, Mutex, in_one_go, loads_are_exchanges, yield_now};
+pub(super) use checker::{Condvar, Mutex, in_one_go, loads_are_exchanges};
 use checker::{JoinHandle, spawn};
 
 use crate::expert::FixedBatch as _;

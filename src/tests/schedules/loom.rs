@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use loom::model::Builder;
 pub(crate) use loom::sync::{Condvar, Mutex};
-pub(crate) use loom::thread::{JoinHandle, spawn, yield_now};
+pub(crate) use loom::thread::{JoinHandle, spawn};
 
 pub(crate) use crate::sync::checker::loads_are_exchanges;
 use crate::sync::set_paired;

@@ -3,7 +3,7 @@
 //! of the standard library; the barrier pair is a fence in each model.
 
 pub(crate) use std::sync::{Condvar, Mutex};
-pub(crate) use std::thread::{JoinHandle, spawn, yield_now};
+pub(crate) use std::thread::{JoinHandle, spawn};
 
 pub(crate) fn model(f: impl FnOnce()) {
     f();
