@@ -53,14 +53,14 @@ impl Known {
     fn change_charges(&mut self, random: &mut StdRng) {
         let bytes = size(random);
         if self.charges.is_empty() || random.random_range(0..4) == 0 {
-            self.charges.push(self.group.charge(bytes));
+            self.charges.push(self.group.force_charge(bytes));
             self.covers.push(false);
             return;
         }
         let at = random.random_range(0..self.charges.len());
         match random.random_range(0..7) {
             0 => drop((self.charges.swap_remove(at), self.covers.swap_remove(at))),
-            1 => self.charges[at].grow(bytes),
+            1 => self.charges[at].force_grow(bytes),
             2 => drop(self.charges[at].shrink(bytes)),
             3 => {
                 let part = self.charges[at].bytes() / 2;
@@ -258,7 +258,7 @@ fn threads_cover_and_free_what_others_have_allocated() {
                 for _ in 0..2_000 {
                     let owner = random.random_range(0..GROUPS);
                     let of = &groups[owner];
-                    let charge = of.group.charge(random.random_range(0..20_000_usize));
+                    let charge = of.group.force_charge(random.random_range(0..20_000_usize));
                     let covers = random.random();
                     if covers {
                         of.held.came.during(charge.bytes(), || charge.cover(|| {}));

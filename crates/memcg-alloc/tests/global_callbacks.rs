@@ -58,7 +58,7 @@ fn use_every_part(tenant: &Group) {
     }
     drop(waiting);
     // Covers, and what is unpaid afterwards.
-    let charge = tenant.charge(10_000);
+    let charge = tenant.force_charge(10_000);
     let object = charge.cover(|| bytes(1, 20_000));
     drop(charge);
     let ledger = tenant.ledger();
@@ -84,14 +84,14 @@ fn the_crates_own_memory_is_no_groups() {
                 for name in 0..300 {
                     let query = tenant.create(&format!("query{name}"), Limits::new()).unwrap();
                     drop(query.try_charge(1_000).unwrap());
-                    drop(query.charge(5_000));
+                    drop(query.force_charge(5_000));
                     query.stat_add(memcg::Stat::ANON, 1);
                     query.stat_add(memcg::Stat::ANON, -1);
                     assert!(query.run(Group::checkpoint).is_ok());
                     query.offline().unwrap();
                 }
                 assert!(tenant.try_charge(2 << 20).is_err());
-                drop(tenant.charge(2 << 20));
+                drop(tenant.force_charge(2 << 20));
                 drop(tenant.snapshot(3));
                 use_every_part(&tenant);
                 tenant.offline().unwrap();
@@ -113,7 +113,7 @@ fn a_guards_memory_is_no_groups() {
     watched(|| {
         let runtime = Runtime::builder().build().unwrap();
         let [outer, inner] = ["outer", "inner"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
-        let charge = inner.charge(100);
+        let charge = inner.force_charge(100);
         let of_groups = outer.run(|| {
             let groups = (inner.enter(), inner.enter());
             let covers = (charge.enter_cover(), charge.enter_cover());

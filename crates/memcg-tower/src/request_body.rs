@@ -31,7 +31,7 @@ impl HoldBack {
         if self.0.is_some() {
             return self.poll_on(context);
         }
-        let mut check = account.group().check_async();
+        let mut check = account.group().run(memcg::Group::checkpoint_async);
         match Pin::new(&mut check).poll(context) {
             Poll::Ready(Ok(())) => Poll::Ready(Ok(())),
             Poll::Ready(Err(refused)) => Poll::Ready(Err(Box::new(refused))),

@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use memcg::{Bytes, CentralStock, Charge, ChargeError, Group};
+use memcg::{Bytes, CentralStock, Charge, ChargeError, Group, OnFull};
 use tokio::sync::mpsc::{UnboundedSender, WeakUnboundedSender};
 use tokio::task::coop::consume_budget;
 use tokio::task::yield_now;
@@ -198,7 +198,8 @@ impl<T: Weigh> Sender<T> {
             return Err(SendError::Closed(message));
         }
         let bytes = cost(&message);
-        let charged = self.stock.charge_if_room(bytes).map_or_else(|| self.group().try_charge_now(bytes), Ok);
+        let charged =
+            self.stock.charge_if_room(bytes).map_or_else(|| self.group().try_charge_with(bytes, OnFull::Now), Ok);
         match charged {
             Ok(charge) => self.send_charged(message, charge),
             Err(refusal) => Err(SendError::Refused(message, refusal)),
