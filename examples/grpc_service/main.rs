@@ -70,7 +70,7 @@ async fn run(address: SocketAddr, budget: &Runtime) -> Result<(), Box<dyn Error>
     let acme = budget.group("/acme").expect("it was created");
     for (held, tenant) in [(0, "acme"), (7 << 20, "acme"), (7 << 20, "globex"), (0, "acme"), (0, "initech"), (0, "")] {
         // What other calls of the tenant hold.
-        let busy = acme.charge(held);
+        let busy = acme.force_charge(held);
         let answer = check(&mut client, tenant).await;
         let is_known = ["acme", "globex"].contains(&tenant);
         assert_eq!(answer.as_ref().is_err_and(|status| status.code() == Code::PermissionDenied), !is_known);

@@ -1,5 +1,7 @@
 //! Charges whose caller says what becomes of them where they do not fit.
 
+use std::mem::ManuallyDrop;
+
 use super::charge::{Charge, charge_undelayed, hold};
 use super::error::ChargeError;
 use super::handle::Group;
@@ -120,6 +122,48 @@ impl Group {
             missed => charge_slow(self.header, bytes, missed, full)?,
         };
         Ok(Charge::new(self.header, charged))
+    }
+}
+
+impl Charge {
+    /// Charges `bytes` more, as [`Group::charge_async`] does: it waits in line and blocks no thread. A future that is
+    /// dropped before it is done leaves the charge as it was. A charge of a counter beside memory does not wait: there it
+    /// is refused where [`OnFull::Reclaim`] is.
+    ///
+    /// # Errors
+    ///
+    /// [`ChargeError`]; the charge is as it was.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let runtime = memcg::Runtime::builder().max(100).build()?;
+    /// let root = runtime.root();
+    /// let held = root.try_charge(60)?;
+    /// let mut charge = root.try_charge(30)?;
+    /// let grows = tokio::spawn(async move { charge.grow_async(20).await.map(|()| charge) });
+    /// tokio::task::yield_now().await;
+    /// assert_eq!((root.waiting_count(), root.live()), (1, 90));
+    /// drop(held);
+    /// assert_eq!(grows.await??.bytes(), 50);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn grow_async(&mut self, bytes: impl Into<Bytes>) -> Result<(), ChargeError> {
+        let Bytes(bytes) = bytes.into();
+        let group = self.group();
+        // To grow by 0 bytes needs no admission, and the charge has its handle or its bytes already.
+        if bytes == 0 {
+            return Ok(());
+        }
+        if std::ptr::eq(self.header, group.header) {
+            let more = group.charge_async(Bytes(bytes)).await?;
+            self.grown(ManuallyDrop::new(more).bytes());
+        } else {
+            charge_slow(self.header, bytes, Consume::Miss, OnFull::Reclaim)?;
+            self.grown(bytes);
+        }
+        Ok(())
     }
 }
 

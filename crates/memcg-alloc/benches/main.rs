@@ -132,7 +132,7 @@ fn rows_over<A: GlobalAlloc + Send + Sync + 'static>(inner: &str, value: fn() ->
 fn raw_pairs(group: &Group, count: usize) {
     for _ in 0..count {
         group.raw().try_charge(black_box(64_usize)).expect("no limit");
-        group.uncharge(black_box(64_usize));
+        group.raw().uncharge(black_box(64_usize));
     }
 }
 
@@ -204,7 +204,7 @@ fn above_max(case: &str, count: usize) {
     for _ in 0..count {
         if case == "forced" {
             group.raw().force_charge(black_box(64_usize));
-            group.uncharge(black_box(64_usize));
+            group.raw().uncharge(black_box(64_usize));
         } else {
             let owner = black_box(Owner::charge_to(&group, black_box(64)));
             // SAFETY: charged above.

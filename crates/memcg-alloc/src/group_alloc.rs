@@ -65,7 +65,7 @@ impl<A> GroupAlloc<A> {
 
     fn uncharge(&self, bytes: usize) {
         if bytes > 0 {
-            self.group.uncharge(bytes);
+            self.group.raw().uncharge(bytes);
         }
     }
 }

@@ -86,14 +86,14 @@ fn the_crates_own_memory_is_no_groups() {
                 for name in 0..300 {
                     let query = tenant.create(&format!("query{name}"), Limits::new()).unwrap();
                     drop(query.try_charge(1_000).unwrap());
-                    drop(query.charge(5_000));
+                    drop(query.force_charge(5_000));
                     query.stat_add(memcg::Stat::ANON, 1);
                     query.stat_add(memcg::Stat::ANON, -1);
                     assert!(query.run(Group::checkpoint).is_ok());
                     query.offline().unwrap();
                 }
                 assert!(tenant.try_charge(2 << 20).is_err());
-                drop(tenant.charge(2 << 20));
+                drop(tenant.force_charge(2 << 20));
                 drop(tenant.snapshot(3));
                 use_every_part(&tenant);
                 tenant.offline().unwrap();

@@ -160,7 +160,7 @@ fn anonymous_memory_is_reclaimed() {
 fn charged_beside_resident() {
     let layout = Layout::new("docker_v2");
     let runtime = Runtime::builder().build().expect("no odd setting");
-    let _held = runtime.root().charge(Bytes(50 * MIB));
+    let _held = runtime.root().force_charge(Bytes(50 * MIB));
     let host = Host::at(layout.root());
     let now = Reconciler::new(&runtime.root()).host(host.clone()).allocated(|| 45 * MIB).read().expect("a status");
     assert_eq!((now.charged, now.anon, now.swapped, now.resident), (50 * MIB, 40 * MIB, 2 * MIB, 60 * MIB));

@@ -153,7 +153,7 @@ fn gives() {
     input.next();
     let runtime = Runtime::builder().batch(Bytes(0)).build().expect("no odd setting");
     let root = runtime.root();
-    let block = || (vec![1_u8; MIB as usize], root.charge(Bytes(MIB)));
+    let block = || (vec![1_u8; MIB as usize], root.force_charge(Bytes(MIB)));
     let cache = Arc::new(Cache(Mutex::new((0..100).map(|_| block()).collect())));
     let _registration = root.register_reclaimer(cache, Priority::NORMAL);
     // Held memory alone decides: time that the kernel loses to its own reclaim asks for nothing.

@@ -21,7 +21,7 @@ fn each_file_has_its_figure() {
     let limits = Limits::new().max(64 << 10).high(60 << 10).soft(50 << 10).low(8 << 10).min(4 << 10);
     let acme = root.create("acme", limits).expect("a free name");
     let query = acme.create("q17", Limits::new()).expect("a free name");
-    let held = [query.charge(Bytes(10 * KIB)), acme.charge(Bytes(KIB))];
+    let held = [query.force_charge(Bytes(10 * KIB)), acme.force_charge(Bytes(KIB))];
     assert!(query.try_charge(Bytes(64 * KIB)).is_err());
     query.stat_add(Stat::ANON, 4_096);
     let expected = [
@@ -166,7 +166,7 @@ fn a_snapshot_as_json() {
     let spill = builder.counter("spill").independent();
     let runtime = builder.build().expect("no odd setting");
     let acme = runtime.root().create("a\"b", Limits::new().max(100)).expect("a free name");
-    let held = (acme.charge(Bytes(130)), acme.try_charge_counter(spill, 7).expect("no limit"));
+    let held = (acme.force_charge(Bytes(130)), acme.try_charge_counter(spill, 7).expect("no limit"));
     let json: serde_json::Value = serde_json::from_str(&json(&runtime.snapshot())).expect("JSON");
     assert_eq!(json["format"], 1);
     assert!(["membarrier", "fence"].contains(&json["barrier"].as_str().expect("a text")));

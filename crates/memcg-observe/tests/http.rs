@@ -55,7 +55,7 @@ fn files_and_metrics() {
     let runtime = Runtime::builder().batch(Bytes(0)).build().expect("no odd setting");
     let acme = runtime.root().create("acme", Limits::new().max(64 << 10)).expect("a free name");
     let odd = acme.create("a b%", Limits::new()).expect("a free name");
-    let held = odd.charge(Bytes(3 * KIB));
+    let held = odd.force_charge(Bytes(3 * KIB));
     served(&runtime, |address| {
         for (path, body) in [
             ("/memcg/memory.current", "3072\n"),
@@ -97,7 +97,7 @@ fn files_and_metrics() {
 fn plain_text_where_only_that_is_accepted() {
     let runtime = Runtime::builder().batch(Bytes(0)).build().expect("no odd setting");
     let acme = runtime.root().create("acme", Limits::new().max(64 << 10)).expect("a free name");
-    let held = acme.charge(Bytes(3 * KIB));
+    let held = acme.force_charge(Bytes(3 * KIB));
     served(&runtime, |address| {
         let of = |accept: &str| ask_with(address, "GET", "/metrics", accept);
         let plain = of("Accept: text/plain\r\n");

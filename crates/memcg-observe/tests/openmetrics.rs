@@ -56,7 +56,7 @@ fn runtime() -> Runtime {
 
 fn filled(parent: &Group, name: &str, kib: u64) -> (Group, Charge) {
     let group = parent.create(name, Limits::new()).expect("a free name");
-    let charge = group.charge(Bytes(kib * KIB));
+    let charge = group.force_charge(Bytes(kib * KIB));
     (group, charge)
 }
 
@@ -265,7 +265,7 @@ fn odd_names() {
         .iter()
         .filter_map(|name| {
             let group = runtime.root().create(*name, Limits::new()).ok()?;
-            Some((group.charge(Bytes(KIB)), group))
+            Some((group.force_charge(Bytes(KIB)), group))
         })
         .collect();
     assert!(held.len() > 3, "names that groups may have");

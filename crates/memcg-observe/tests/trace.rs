@@ -46,7 +46,7 @@ fn what_happens_is_reported() {
             "WARN memcg event=\"oom\" group=\"/acme\" count=1 times=1",
         ];
         assert_eq!(lines, expected);
-        drop(acme.charge(120));
+        drop(acme.force_charge(120));
         assert!(said().contains(&"INFO memcg event=\"overcharge\" group=\"/acme\" count=1 times=1".to_string()));
         assert!(other.try_charge(101).is_err());
         assert_eq!(said(), [""; 0], "another group's");

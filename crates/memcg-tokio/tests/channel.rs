@@ -200,7 +200,7 @@ async fn a_send_above_high_is_delayed() {
     let runtime = Runtime::builder().build().unwrap();
     let group = runtime.root().create("queue", Limits::new().high(1 << 20)).unwrap();
     let (sender, mut receiver) = channel(&group);
-    let held = group.charge(1 << 20);
+    let held = group.force_charge(1 << 20);
     sender.try_send(vec![0_u8; 1000]).unwrap();
     assert_eq!(group.pressure(), GroupPressure::default(), "a send that does not wait is not delayed");
     let delayed = tokio::spawn(async move { sender.send(vec![1_u8; 1 << 19]).await.is_ok() });

@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     loop {
         for _ in 0..changes.min(more.len()) {
             let at = rand::rng().random_range(0..more.len());
-            held[at] = more[at].charge(rand::rng().random_range(4_096..64 << 10));
+            held[at] = more[at].force_charge(rand::rng().random_range(4_096..64 << 10));
         }
         for (group, max, held) in &mut tenants {
             step(group, *max, held);

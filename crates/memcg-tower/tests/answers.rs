@@ -89,7 +89,7 @@ async fn a_request_of_no_tenant_passes() {
     let service = scene.layer().layer(service_fn(|request: Request<InBody>| async move {
         ok(request.into_body().collect().await.unwrap().to_bytes())
     }));
-    let held = scene.runtime.root().charge(150 * KIB);
+    let held = scene.runtime.root().force_charge(150 * KIB);
     assert_eq!(text(service.oneshot(request("health", "fine")).await.unwrap()).await, (200, "fine".to_owned()));
     drop(held);
     scene.assert_given_back();
@@ -112,11 +112,11 @@ async fn each_refusal_has_its_status() {
     assert_eq!((status, retry), (413, None), "{text}");
     assert!(text.starts_with("/acme refused 103 KiB"), "{text}");
     // With the overhead and the response exactly the max: it fits once the byte has gone.
-    let byte = scene.acme.charge(1);
+    let byte = scene.acme.force_charge(1);
     let (status, retry, text) = answer(sized("acme", 97 * KIB)).await;
     assert_eq!((status, retry), (429, Some(1)), "{text}");
     drop(byte);
-    let held = scene.acme.charge(90 * KIB);
+    let held = scene.acme.force_charge(90 * KIB);
     let (status, retry, text) = answer(sized("acme", 20 * KIB)).await;
     assert_eq!((status, retry), (429, Some(1)), "{text}");
     assert!(text.starts_with("/acme refused 23 KiB"), "{text}");
@@ -137,7 +137,7 @@ async fn a_request_waits_for_its_tenant_in_its_future() {
     let scene = Scene::new();
     let layer = scene.layer().patience(Duration::from_secs(60));
     let mut service = layer.layer(service_fn(|_: Request<InBody>| async { ok("done") }));
-    let held = scene.acme.charge(100 * KIB);
+    let held = scene.acme.force_charge(100 * KIB);
     // Ready, though the tenant is full; and it takes nothing, however often it is asked, cloned or dropped.
     for _ in 0..3 {
         service.ready().await.unwrap();
@@ -161,7 +161,7 @@ async fn lines_hold_no_permit<S>(scene: &Scene, service: S, is_refused: bool)
 where
     S: Service<Request<Body>, Response: Send, Error: std::fmt::Debug + Send, Future: Send + 'static> + Clone,
 {
-    let held = scene.acme.charge(100 * KIB);
+    let held = scene.acme.force_charge(100 * KIB);
     let mut clones = [service.clone(), service.clone(), service];
     let mut waiting = Vec::new();
     for service in &mut clones {
@@ -219,7 +219,7 @@ async fn an_inner_service_that_fails_after_the_wait_gives_back() {
     };
     let handler = tower::buffer::Buffer::new(service_fn(panics), 1);
     let mut service = scene.layer().patience(Duration::from_secs(60)).layer(handler);
-    let held = scene.acme.charge(100 * KIB);
+    let held = scene.acme.force_charge(100 * KIB);
     let mut waits = Box::pin(service.ready().await.unwrap().call(sized("acme", 10)));
     assert!(waits.as_mut().now_or_never().is_none());
     // The worker of the buffer ends with its service.
@@ -237,7 +237,7 @@ async fn a_wait_that_is_cut_short_leaves_nothing() {
     let scene = Scene::new();
     let layer = scene.layer().patience(Duration::from_secs(60));
     let service = layer.layer(service_fn(|_: Request<InBody>| async { ok("done") }));
-    let held = scene.acme.charge(100 * KIB);
+    let held = scene.acme.force_charge(100 * KIB);
     let timed = tower::timeout::Timeout::new(service.clone(), Duration::from_millis(5));
     assert!(timed.oneshot(sized("acme", 1000)).await.is_err());
     assert_eq!(scene.acme.waiting_count(), 0, "the timer has dropped it");
@@ -261,7 +261,7 @@ async fn a_wait_in_vain_is_answered_with_what_it_waited() {
     let scene = Scene::new();
     let layer = scene.layer().patience(Duration::from_millis(1100));
     let service = layer.layer(service_fn(|_: Request<InBody>| async { ok("done") }));
-    let held = scene.acme.charge(100 * KIB);
+    let held = scene.acme.force_charge(100 * KIB);
     let response = service.oneshot(sized("acme", 1000)).await.unwrap();
     let seconds: u64 = response.headers()[RETRY_AFTER].to_str().unwrap().parse().unwrap();
     assert!(response.status() == StatusCode::TOO_MANY_REQUESTS && (2..=7).contains(&seconds), "{seconds}");
@@ -438,7 +438,7 @@ async fn a_response_of_known_length_is_charged_before_its_head() {
         ("acme", 80 * KIB, sized("acme", 10), 429, Some(1)),
         ("globex", 135 * KIB, sized("globex", 10), 503, Some(1)),
     ] {
-        let held = (status != 200 && status != 413).then(|| scene.acme.charge(20 * KIB));
+        let held = (status != 200 && status != 413).then(|| scene.acme.force_charge(20 * KIB));
         let response = layer().layer(long(bytes)).oneshot(asks).await.unwrap();
         let said = support::retry(&response);
         let (is, text) = text(response).await;
@@ -447,7 +447,7 @@ async fn a_response_of_known_length_is_charged_before_its_head() {
         scene.assert_given_back();
     }
     // It waits for room, and its client may go meanwhile.
-    let held = scene.acme.charge(50 * KIB);
+    let held = scene.acme.force_charge(50 * KIB);
     let service = scene.layer().patience(Duration::from_secs(60)).layer(long(60 * KIB));
     for goes in [true, false] {
         let mut waits = Box::pin(service.clone().oneshot(sized("acme", 10)));
@@ -566,7 +566,7 @@ async fn reading_is_held_back_above_high() {
     let mut response = Box::pin(service.oneshot(sized("globex", 1000)));
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     scene.globex.set_high(10 * KIB).unwrap();
-    let held = scene.globex.charge(100 * KIB);
+    let held = scene.globex.force_charge(100 * KIB);
     assert!(response.as_mut().poll(&mut context).is_pending(), "the body is there, and is not read");
     drop(held);
     assert_eq!(text(response.await.unwrap()).await.1.len(), 1000);

@@ -76,7 +76,7 @@ async fn a_classifier_may_say_it_later() {
         assert_eq!(said, right.map(|(status, text)| (status, text.to_owned())));
         assert_eq!(figures.refused(Kind::Classifier), 1);
         // One that does not fit is refused, or waits.
-        let held = scene.acme.charge(90 * KIB);
+        let held = scene.acme.force_charge(90 * KIB);
         let mut full = Box::pin(service.ready().await.unwrap().call(sized("acme", 20 * KIB)));
         let refused = full.as_mut().now_or_never();
         assert_eq!(refused.map(|response| response.unwrap().status().as_u16()), patience.is_zero().then_some(429));
@@ -180,13 +180,13 @@ async fn each_refusal_moves_its_figure() {
     is(request("acme?200000", ""), 413, Kind::ResponseTooLarge).await;
     let never = StreamBody::new(futures_util::stream::pending::<Result<Frame<Bytes>, std::convert::Infallible>>());
     is(request("acme", Body::new(never)), 408, Kind::TooSlow).await;
-    let held = scene.acme.charge(99 * KIB);
+    let held = scene.acme.force_charge(99 * KIB);
     is(request("acme", ""), 429, Kind::TenantFull).await;
     is(sized("acme", 50 * KIB), 429, Kind::TenantFull).await;
     is(request("globex", vec![1; 50 * KIB]), 503, Kind::AboveFull).await;
     is(request("globex?61440", ""), 503, Kind::AboveFull).await;
     drop(held);
-    let held = scene.acme.charge(60 * KIB);
+    let held = scene.acme.force_charge(60 * KIB);
     is(request("acme?51200", ""), 429, Kind::TenantFull).await;
     drop(held);
     scene.acme.offline().unwrap();
@@ -237,7 +237,7 @@ async fn waits_are_in_a_histogram() {
     let service = layer.layer(service_fn(|_: Request<InBody>| async { ok("") }));
     assert!(service.clone().oneshot(request("acme", "")).await.is_ok());
     assert_eq!(figures.waits().count, 0, "it has not waited");
-    let held = scene.acme.charge(100 * KIB);
+    let held = scene.acme.force_charge(100 * KIB);
     assert_eq!(service.clone().oneshot(request("acme", "")).await.unwrap().status(), StatusCode::TOO_MANY_REQUESTS);
     let mut goes = Box::pin(service.clone().oneshot(request("acme", "")));
     assert!(goes.as_mut().now_or_never().is_none());
@@ -265,7 +265,7 @@ async fn waits_are_in_a_histogram() {
 async fn the_time_to_come_back_is_spread() {
     let scene = Scene::new();
     let service = scene.layer().layer(service_fn(|_: Request<InBody>| async { ok("") }));
-    let _held = scene.acme.charge(100 * KIB);
+    let _held = scene.acme.force_charge(100 * KIB);
     let mut seconds = BTreeSet::new();
     for _ in 0..50 {
         let response = service.clone().oneshot(request("acme", "")).await.unwrap();

@@ -47,7 +47,7 @@ async fn grpc_gets_a_status_with_details() {
     use base64::Engine;
     let scene = Scene::new();
     let service = scene.layer().layer(service_fn(|_: Request<InBody>| async { ok("") }));
-    let held = scene.acme.charge(100 * KIB);
+    let held = scene.acme.force_charge(100 * KIB);
     let mut call = sized("acme", 10);
     call.headers_mut().insert(CONTENT_TYPE, "application/grpc+proto".parse().unwrap());
     let response = service.clone().oneshot(call).await.unwrap();

@@ -72,7 +72,7 @@ async fn a_promise_reclaims_of_its_own_tenant_alone() {
     for patience in [Duration::ZERO, Duration::from_secs(60)] {
         let scene = Scene::new();
         let [of_acme, of_globex] = [&scene.acme, &scene.globex].map(|tenant| {
-            let cache = Arc::new(Cache(Mutex::new(Some(tenant.charge(60 * KIB)))));
+            let cache = Arc::new(Cache(Mutex::new(Some(tenant.force_charge(60 * KIB)))));
             (tenant.register_reclaimer(cache.clone(), Priority::NORMAL), cache)
         });
         let service = scene.layer().patience(patience).layer(service_fn(reads));
@@ -95,7 +95,7 @@ async fn a_promise_reclaims_of_its_own_tenant_alone() {
 async fn the_first_in_line_sees_what_others_give_back() {
     let scene = Scene::new();
     let service = scene.layer().patience(Duration::from_secs(60)).layer(service_fn(reads));
-    let held = scene.acme.charge(50 * KIB);
+    let held = scene.acme.force_charge(50 * KIB);
     let waits = tokio::spawn(service.clone().oneshot(sized("acme", 60 * KIB)));
     let behind = tokio::spawn(service.oneshot(sized("acme", 60 * KIB)));
     while Promised::to(&scene.acme).waiting < 2 {

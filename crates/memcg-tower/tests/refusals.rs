@@ -79,7 +79,7 @@ where
     let service = layer.layer(service_fn(move |request: Request<InBody>| {
         let group = group.clone();
         async move {
-            let _forced = group.charge(bytes);
+            let _forced = group.force_charge(bytes);
             let mut body = request.into_body();
             let failed = body.frame().await.unwrap().unwrap_err();
             assert!(matches!(failed, BodyError::Refused(_)), "{failed}");
@@ -150,7 +150,7 @@ async fn drained(
 #[tokio::test]
 async fn a_refused_body_is_drained_up_to_the_bound() {
     let scene = Scene::new();
-    let held = scene.acme.charge(100 * KIB);
+    let held = scene.acme.force_charge(100 * KIB);
     let bound = 10 * KIB;
     for (bytes, of_known_length, of_unknown) in [
         (bound - 1, bound - 1, bound - 1),
@@ -170,7 +170,7 @@ async fn a_refused_body_is_drained_up_to_the_bound() {
 #[tokio::test]
 async fn no_body_is_drained_that_its_client_does_not_send_yet() {
     let scene = Scene::new();
-    let held = scene.acme.charge(100 * KIB);
+    let held = scene.acme.force_charge(100 * KIB);
     let waits = |asks: &mut Request<Body>| {
         asks.headers_mut().insert(EXPECT, "100-continue".parse().unwrap());
     };
@@ -276,7 +276,7 @@ async fn a_request_for_which_there_is_no_group_is_503() {
 #[tokio::test]
 async fn the_delay_above_a_high_is_a_part_of_the_time_to_come_back() {
     let scene = Scene::new();
-    let held = scene.acme.charge(100 * KIB);
+    let held = scene.acme.force_charge(100 * KIB);
     scene.acme.set_high(10 * KIB).unwrap();
     // Of the request with its overhead and its response; the most that a charge is delayed.
     assert_eq!(scene.acme.high_delay(20 * KIB + 3 * KIB), Duration::from_secs(2));
@@ -296,7 +296,7 @@ async fn the_delay_above_a_high_is_a_part_of_the_time_to_come_back() {
 #[tokio::test]
 async fn the_size_of_a_body_counts_the_frame_that_waits() {
     let scene = Scene::new();
-    let held = scene.acme.charge(95 * KIB);
+    let held = scene.acme.force_charge(95 * KIB);
     for says_its_length in [true, false] {
         let layer = scene.layer().body_window(0).response(0).patience(Duration::from_secs(60));
         let service = layer.layer(service_fn(move |_: Request<InBody>| async move {

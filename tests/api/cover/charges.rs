@@ -115,7 +115,7 @@ fn each_verb_reserves() {
     query.raw().try_charge_with(7, OnFull::Start).unwrap();
     assert!(
         query.raw().try_charge_with(7, OnFull::IfRoom).is_ok()
-            && !query.raw().try_charge_with(1_000, OnFull::IfRoom).is_ok()
+            && query.raw().try_charge_with(1_000, OnFull::IfRoom).is_err()
     );
     assert_eq!(query.raw().force_charge(7), 7);
     assert_figures(&query, [84, 84, 10, 0]);

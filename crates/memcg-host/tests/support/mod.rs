@@ -66,7 +66,7 @@ pub(crate) struct Cache(Mutex<Vec<Charge>>);
 impl Cache {
     /// Charges of a MiB each.
     pub(crate) fn of_mib(group: &Group, count: usize) -> Arc<Cache> {
-        Arc::new(Cache(Mutex::new((0..count).map(|_| group.charge(Bytes(1 << 20))).collect())))
+        Arc::new(Cache(Mutex::new((0..count).map(|_| group.force_charge(Bytes(1 << 20))).collect())))
     }
 }
 

@@ -30,7 +30,7 @@ fn a_limit_that_takes_long() {
     let service = Service::new(true);
     let group = |name: &str| service.runtime.root().create(name, Limits::new()).expect("a free name");
     let (full, other) = (group("full"), group("other"));
-    let held = full.charge(Bytes(1_000));
+    let held = full.force_charge(Bytes(1_000));
     let (begun, begins) = mpsc::channel();
     let (goes, go) = mpsc::channel();
     let _registration = full.register_reclaimer(Arc::new(Blocks { begun, go: Mutex::new(go) }), Priority::NORMAL);

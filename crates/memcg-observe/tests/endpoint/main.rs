@@ -105,7 +105,7 @@ fn questions_and_answers() {
     let held: Vec<_> = (0..5)
         .map(|number: u64| {
             let query = acme.create(number, Limits::new()).expect("a free name");
-            query.charge(Bytes(number * KIB))
+            query.force_charge(Bytes(number * KIB))
         })
         .collect();
     let mut client = service.client();

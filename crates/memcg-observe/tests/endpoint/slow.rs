@@ -151,7 +151,7 @@ fn dear_questions_delay_no_other() {
         scope.spawn(|| {
             let mut held = Vec::new();
             while !done.load(Ordering::Relaxed) {
-                held.push(root.charge(Bytes(1)));
+                held.push(root.force_charge(Bytes(1)));
                 thread::sleep(Duration::from_micros(100));
             }
         });

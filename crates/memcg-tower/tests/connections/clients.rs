@@ -119,7 +119,7 @@ async fn a_client_that_expects_100_sends_no_body_that_is_refused() {
         stream.read_exact(&mut first).await.unwrap();
         String::from_utf8(first.to_vec()).unwrap()
     };
-    let held = server.acme.charge(MAX);
+    let held = server.acme.force_charge(MAX);
     let mut refused = TcpStream::connect(server.address).await.unwrap();
     refused.write_all(&head).await.unwrap();
     assert_eq!(first_of_answer(&mut refused).await, "HTTP/1.1 429");

@@ -261,7 +261,7 @@ async fn a_body_that_makes_progress_does_not_end() {
 async fn a_refused_body_that_makes_no_progress_is_answered() {
     let short = |layer: Layer| layer.body_timeout(Duration::from_millis(100)).patience(Duration::ZERO);
     let service = Service::start(Limits::new(), short).await;
-    let held = service.tenants[1].charge(1023 << 10);
+    let held = service.tenants[1].force_charge(1023 << 10);
     let mut silent = service.declares("a", 10 * KIB, b"1").await;
     assert_eq!(status(&mut silent).await, "503");
     drop(held);
@@ -274,7 +274,7 @@ async fn a_body_waits_for_room_above_its_tenant() {
     for goes_on in [true, false] {
         let patience = if goes_on { TIME } else { Duration::from_millis(50) };
         let service = Service::start(Limits::new(), |layer| layer.patience(patience)).await;
-        let held = service.tenants[1].charge(600 << 10);
+        let held = service.tenants[1].force_charge(600 << 10);
         let mut upload = service.declares("a", 700 * KIB, &[1; 500 << 10]).await;
         let root = service.runtime.root();
         if goes_on {

@@ -111,7 +111,7 @@ async fn an_answer_that_does_not_fit_has_a_status() {
         ] {
             server.acme.set_max(acme).unwrap();
             let is_full = [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE].contains(&status);
-            let held = is_full.then(|| server.acme.charge(6 * MIB));
+            let held = is_full.then(|| server.acme.force_charge(6 * MIB));
             root.set_max(all).unwrap();
             let mut asks = server.request("acme", 10);
             *asks.method_mut() = http::Method::GET;
