@@ -189,7 +189,7 @@ impl Policy {
     pub(crate) async fn connect(&self, patience: Duration) -> Option<Charge> {
         match self {
             Policy::Ours(ours) => ours.connections.charge_async(CONNECTION).timeout(patience).await.ok(),
-            Policy::Peer(_) => Some(Group::charge(&unlimited().root(), 0)),
+            Policy::Peer(_) => Some(Group::force_charge(&unlimited().root(), 0)),
         }
     }
 

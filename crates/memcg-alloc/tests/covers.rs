@@ -58,13 +58,13 @@ impl Known {
     fn change_charges(&mut self, random: &mut StdRng) {
         let bytes = size(random);
         if self.charges.is_empty() || random.random_range(0..4) == 0 {
-            self.charges.push(self.group.charge(bytes));
+            self.charges.push(self.group.force_charge(bytes));
             return;
         }
         let at = random.random_range(0..self.charges.len());
         match random.random_range(0..6) {
             0 => drop(self.charges.swap_remove(at)),
-            1 => self.charges[at].grow(bytes),
+            1 => self.charges[at].force_grow(bytes),
             2 => drop(self.charges[at].shrink(bytes)),
             3 => {
                 let part = self.charges[at].bytes() / 2;
@@ -239,7 +239,7 @@ fn threads_free_what_others_have_allocated() {
                     let owner = random.random_range(0..GROUPS);
                     let of = &groups[owner];
                     let bytes = random.random_range(0..20_000_usize);
-                    let charge = of.reserved.came.during(bytes as u64, || of.group.charge(bytes));
+                    let charge = of.reserved.came.during(bytes as u64, || of.group.force_charge(bytes));
                     for _ in 0..random.random_range(1..4) {
                         let size = size(&mut random);
                         let allocate = || Object::allocate(&EVERY, size, 8, owner, false);

@@ -59,7 +59,7 @@ fn use_every_part(tenant: &Group) {
     drop(waiting);
     // What is unpaid in a group that covers.
     let covers = tenant.create("covers", Limits::new().cover_allocations()).unwrap();
-    let charge = covers.charge(10_000);
+    let charge = covers.force_charge(10_000);
     let object = covers.run(|| bytes(1, 20_000));
     drop(charge);
     let ledger = tenant.ledger();

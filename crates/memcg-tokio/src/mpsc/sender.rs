@@ -18,6 +18,7 @@ use tokio::time::sleep;
 use super::blocking::block_on;
 use super::queue::{QueueSender, WeakQueueSender};
 use super::{Message, SendError, message_overhead};
+use crate::OnFull;
 use crate::weigh::Weigh;
 
 /// How often a send that finds no room lets the other tasks of its worker run before it goes into line.
@@ -138,7 +139,7 @@ impl<T> Sender<T> {
 
     /// Charges what fits at once.
     fn charge_now(&self, bytes: Bytes) -> Result<Charge, ChargeError> {
-        self.stock.charge_if_room(bytes).map_or_else(|| self.group().try_charge_now(bytes), Ok)
+        self.stock.charge_if_room(bytes).map_or_else(|| self.group().try_charge_with(bytes, OnFull::Now), Ok)
     }
 
     /// Charges what has found no room: after the other tasks of this worker have run, or else in line. Where the receiver
