@@ -10,7 +10,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use memcg::{Bytes, CentralStock, Charge, ChargeError, Group};
+use memcg::{Bytes, CentralStock, Charge, ChargeError, Group, OnFull};
 use tokio::task::coop::consume_budget;
 use tokio::task::yield_now;
 use tokio::time::sleep;
@@ -18,7 +18,6 @@ use tokio::time::sleep;
 use super::blocking::block_on;
 use super::queue::{QueueSender, WeakQueueSender};
 use super::{Message, SendError, message_overhead};
-use crate::OnFull;
 use crate::weigh::Weigh;
 
 /// How often a send that finds no room lets the other tasks of its worker run before it goes into line.
