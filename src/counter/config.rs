@@ -313,7 +313,7 @@ impl Pressure<'_> {
 /// assert_eq!(runtime.root().usage(), 262_144, "the first charge takes a batch");
 ///
 /// let job = PageCounter::root(CounterConfig::new().adaptive(false));
-/// job.charge(10);
+/// job.force_charge(10);
 /// assert_eq!(job.usage(), 64);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -48,7 +48,7 @@ impl Events {
     /// # use memcg::{Event, Limits};
     /// # let runtime = memcg::Runtime::builder().build()?;
     /// let acme = runtime.root().create("acme", Limits::new().max(10))?;
-    /// let _held = acme.charge(11);
+    /// let _held = acme.force_charge(11);
     /// assert_eq!(acme.events().local().get(Event::Overcharge), 1);
     /// assert_eq!(runtime.root().events().local().get(Event::Overcharge), 0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -312,8 +312,8 @@ pub(crate) fn counts(tree: &Tree) -> Counts {
 /// let machine = PageCounter::root(CounterConfig::new().batch(0));
 /// let tenants = [machine.child(), machine.child()];
 /// tenants.each_ref().map(|tenant| tenant.set_min(10));
-/// tenants[0].charge(4);
-/// tenants[1].charge(40);
+/// tenants[0].force_charge(4);
+/// tenants[1].force_charge(40);
 /// assert_eq!((machine.children_min_usage(), tenants[1].effective_min(&machine)), (4 + 10, 10));
 /// ```
 pub trait ProtectionFigures: Sealed {

@@ -1,7 +1,6 @@
 //! The forms of send and receive that tokio's channel has beside the usual ones, with charges.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use memcg::{Group, Limits, Runtime};

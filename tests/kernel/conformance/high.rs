@@ -1,9 +1,11 @@
 //! Statements 41 to 46: high, which slows down and never refuses.
 
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use memcg::expert::FixedBatch;
-use memcg::{Bytes, Event, Group, Limit, Limits, OnFull, Runtime, RuntimeBuilder};
+use memcg::{Bytes, Charge, ChargeError, ChargeFuture, Event, Group, Limit, Limits, Runtime, RuntimeBuilder};
 
 use super::{adaptive_groups, assert_groups_sound, bare_groups, create};
 use crate::support::reclaimers::{Cache, KIB, Log, MIB};
@@ -107,7 +109,7 @@ const PENALTIES: [(u64, u64); 12] = [
 ];
 
 /// With `mib` charged by force, which is not delayed.
-fn over(builder: RuntimeBuilder, bytes: u64) -> (Runtime, Group, memcg::Charge) {
+fn over(builder: RuntimeBuilder, bytes: u64) -> (Runtime, Group, Charge) {
     let runtime = builder.build().expect("a configuration");
     let group = create(&runtime.root(), "q", high(100 * MIB));
     let held = group.force_charge(Bytes(bytes));
@@ -118,21 +120,22 @@ fn over(builder: RuntimeBuilder, bytes: u64) -> (Runtime, Group, memcg::Charge) 
 fn penalties(builder: &RuntimeBuilder) {
     for (mib, millis) in PENALTIES {
         let (runtime, group, _held) = over(builder.clone(), mib * MIB);
-        // Ten milliseconds and less are left out.
-        let delay = Some(group.high_delay(Bytes(BATCH))).filter(|delay| delay.as_millis() > 10).unwrap_or_default();
-        assert_eq!(delay.as_millis(), u128::from(millis), "{mib} MiB");
-        // Below 10 ms no group sleeps.
-        let slept = if millis > 10 { delay } else { Duration::ZERO };
+        assert_eq!(group.high_delay(Bytes(BATCH)).as_millis(), u128::from(millis), "{mib} MiB");
         drop(runtime);
         let (runtime, group, held) = over(builder.clone(), mib * MIB - BATCH);
-        let charge = group.try_charge_with(Bytes(BATCH), OnFull::Reclaim).expect("high refuses no charge");
-        // Ten milliseconds and less are left out.
-        let delay = Some(group.high_delay(Bytes(BATCH))).filter(|delay| delay.as_millis() > 10).unwrap_or_default();
-        assert_eq!((charge.bytes(), group.usage(), delay), (BATCH, mib * MIB, slept), "{mib} MiB");
+        let mut future = group.charge_async(Bytes(BATCH));
+        let charge = polled(&mut future);
+        // Below 10 ms no group sleeps.
+        assert_eq!((charge.is_ready(), group.usage()), (millis <= 10, mib * MIB), "{mib} MiB");
         assert_eq!(group.events().local().get(Event::High), u64::from(mib > 100), "{mib} MiB");
         assert_groups_sound(&runtime);
-        drop((charge, held));
+        drop((charge, future, held));
     }
+}
+
+/// What the first poll returns. A charge that is delayed is made, and the future has it.
+fn polled(future: &mut ChargeFuture) -> Poll<Result<Charge, ChargeError>> {
+    Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
 }
 
 #[test]
@@ -197,9 +200,8 @@ fn s044_of_all_ancestors_the_greatest() {
 fn s044_below_ten_milliseconds_is_ignored() {
     for builder in [bare_groups(), adaptive_groups()] {
         let (_runtime, group, held) = over(builder, 101 * MIB - BATCH);
-        let charge = group.try_charge_with(Bytes(BATCH), OnFull::Reclaim).expect("high refuses no charge");
-        let delay = group.high_delay(Bytes(BATCH));
-        assert_eq!((delay, group.high_delay(Bytes(BATCH)).as_millis()), (Duration::ZERO, 6));
+        let charge = polled(&mut group.charge_async(Bytes(BATCH)));
+        assert_eq!((charge.is_ready(), group.high_delay(Bytes(BATCH)).as_millis()), (true, 6));
         assert_eq!(group.events().local().get(Event::High), 1, "noticed all the same");
         drop((charge, held));
     }
