@@ -33,14 +33,14 @@ fn loom_taken_over_vs_given_back() {
         let object = allocate(&group, 2);
         group.raw().try_charge_with(Bytes(2), OnFull::Now).unwrap();
         let gives_back = |(runtime, group): (Runtime, Group)| {
-            group.uncharge(Bytes(2));
+            group.raw().uncharge(Bytes(2));
             assert!(group.usage() >= 2 && runtime.root().usage() >= 2, "2 are allocated");
         };
         let other = beside((runtime.clone(), group.clone()), gives_back);
         group.raw().try_charge_with(Bytes(2), OnFull::Now).unwrap();
         other.join().unwrap();
         assert_eq!((group.usage(), runtime.root().usage()), (2, 2), "paid once");
-        group.uncharge(Bytes(2));
+        group.raw().uncharge(Bytes(2));
         free(object, 2);
         assert_eq!(runtime.root().usage(), 0);
     });

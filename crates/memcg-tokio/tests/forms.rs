@@ -1,5 +1,7 @@
 //! The forms of send and receive that tokio's channel has beside the usual ones, with charges.
 
+#![allow(clippy::result_large_err, reason = "an error has the message and why")]
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll, Waker};
 
