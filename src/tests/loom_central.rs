@@ -118,7 +118,13 @@ fn loom_central_closing_vs_release() {
         let (runtime, queue, stock) = queue(4);
         with_credit(&stock, 1);
         drop(stock);
-        race(queue, |queue| queue.offline().unwrap(), || drop(runtime.root().drain()));
+        race(
+            queue,
+            |queue| queue.offline().unwrap(),
+            || {
+                runtime.root().drain();
+            },
+        );
         assert_eq!((runtime.group_count(), runtime.dying_count(), runtime.root().usage()), (1, 0, 0));
     });
 }

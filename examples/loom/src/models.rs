@@ -53,7 +53,7 @@ fn the_model_sees_a_unit_that_goes_back_first() {
 fn the_model_sees_a_look_before_a_forced_charge() {
     race(|arena| {
         let fits = arena.group().headroom() >= 1;
-        fits.then(|| (arena.group().charge(1), arena.lease()))
+        fits.then(|| (arena.group().force_charge(1), arena.lease()))
     });
 }
 
