@@ -140,8 +140,8 @@ pub trait Inspect: Sealed {
     /// ```
     fn descendants(&self) -> Box<dyn Iterator<Item = Group>>;
 
-    /// Does what [`flush`](Group::flush) does where more than [`Freshness::Threshold`](crate::Freshness::Threshold) allows may be missing, and only
-    /// while the periodic flush is more than one full cycle late. Returns whether it flushed.
+    /// Does what [`flush`](Group::flush) does where more than [`Freshness::Threshold`](crate::Freshness::Threshold) allows
+    /// may be missing, and only while the periodic flush is more than one full cycle late. Returns whether it flushed.
     ///
     /// Source: `mem_cgroup_flush_stats_ratelimited` in `mm/memcontrol.c`.
     ///

@@ -365,7 +365,8 @@ impl PageCounter {
     }
 
     /// Sets the units that reclaim never touches. The parent sums what its children protect
-    /// ([`children_min_usage`](crate::expert::ProtectionFigures::children_min_usage)) for the code that reclaims; charges do not look at it.
+    /// ([`children_min_usage`](crate::expert::ProtectionFigures::children_min_usage)) for the code that reclaims; charges do
+    /// not look at it.
     ///
     /// ```
     /// # use memcg::expert::ProtectionFigures as _;
@@ -382,7 +383,8 @@ impl PageCounter {
     }
 
     /// Sets the units that reclaim touches last. The parent sums what its children protect
-    /// ([`children_low_usage`](crate::expert::ProtectionFigures::children_low_usage)) for the code that reclaims; charges do not look at it.
+    /// ([`children_low_usage`](crate::expert::ProtectionFigures::children_low_usage)) for the code that reclaims; charges do
+    /// not look at it.
     ///
     /// ```
     /// # use memcg::expert::ProtectionFigures as _;
