@@ -225,7 +225,7 @@ mod polled {
         let mut sink = PollSender::new(sender);
         let mut context = Context::from_waker(Waker::noop());
         let is_ready = |sink: &mut PollSender<u64>, context: &mut Context<'_>| {
-            matches!(futures_util::Sink::poll_ready(Pin::new(sink), context), Poll::Ready(Ok(())))
+            matches!(futures_util::Sink::poll_ready(std::pin::Pin::new(sink), context), Poll::Ready(Ok(())))
         };
         for number in 0..2 {
             assert!(is_ready(&mut sink, &mut context));
