@@ -17,6 +17,8 @@ mod replays;
 mod session;
 mod sorts;
 #[cfg(feature = "session")]
+mod state;
+#[cfg(feature = "session")]
 mod tracer;
 #[cfg(feature = "session")]
 mod unreserved;

@@ -21,27 +21,23 @@ use futures::task::AtomicWaker;
 use memcg::Bytes;
 
 use crate::ended::Life;
-use crate::pool::failed;
+use crate::pool::{GroupPool, failed};
+use crate::state::with_pool;
 use crate::unreserved::Unreserved;
 
 /// The last rule: it puts the whole plan into a group.
 #[derive(Debug)]
 pub(crate) struct RunInGroup {
-    pub(crate) life: Arc<Life>,
-    pub(crate) unreserved: Option<Arc<Unreserved>>,
-}
-
-impl RunInGroup {
-    pub(crate) const NAME: &'static str = "run_in_group";
+    pub(crate) pool: Arc<GroupPool>,
 }
 
 impl PhysicalOptimizerRule for RunInGroup {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(Arc::new(InGroupExec { input: plan, life: Arc::clone(&self.life), unreserved: self.unreserved.clone() }))
+        Ok(put_in_group(plan, &self.pool))
     }
 
     fn name(&self) -> &str {
-        RunInGroup::NAME
+        "run_in_group"
     }
 
     fn schema_check(&self) -> bool {
@@ -49,19 +45,27 @@ impl PhysicalOptimizerRule for RunInGroup {
     }
 }
 
+/// The plan in the group of `pool`, but where it is there already. The plan that EXPLAIN ANALYZE runs is below its root.
+pub(crate) fn put_in_group(plan: Arc<dyn ExecutionPlan>, pool: &Arc<GroupPool>) -> Arc<dyn ExecutionPlan> {
+    let is_there = plan.is::<InGroupExec>() || plan.children().first().is_some_and(|input| input.is::<InGroupExec>());
+    if is_there { plan } else { Arc::new(InGroupExec { input: plan, pool: Arc::clone(pool) }) }
+}
+
 /// Passes on what its input gives. The input runs in the group, and the stream ends with an error when the group is
 /// cancelled or offline, also while it waits, and where it has allocated too much that is not reserved. The drop of the
 /// input then ends the tasks below.
+///
+/// The group is that of the pool, whatever pool a session has been given since. Where another group's session runs the
+/// plan, it is that one's group.
 #[derive(Debug)]
 struct InGroupExec {
     input: Arc<dyn ExecutionPlan>,
-    life: Arc<Life>,
-    unreserved: Option<Arc<Unreserved>>,
+    pool: Arc<GroupPool>,
 }
 
 impl DisplayAs for InGroupExec {
     fn fmt_as(&self, _kind: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "InGroupExec: group={}", self.life.group().path())
+        write!(f, "InGroupExec: group={}", self.pool.group().path())
     }
 }
 
@@ -99,9 +103,7 @@ impl ExecutionPlan for InGroupExec {
         _options: ReplaceChildrenOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         match (children.pop(), children.is_empty()) {
-            (Some(input), true) => {
-                Ok(Arc::new(InGroupExec { input, life: Arc::clone(&self.life), unreserved: self.unreserved.clone() }))
-            }
+            (Some(input), true) => Ok(Arc::new(InGroupExec { input, pool: Arc::clone(&self.pool) })),
             _ => internal_err!("InGroupExec has one child"),
         }
     }
@@ -111,16 +113,22 @@ impl ExecutionPlan for InGroupExec {
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        if let Some(ended) = self.life.ended() {
+        let context = match context.memory_pool().is::<GroupPool>() {
+            true => context,
+            false => Arc::new(context_in(&context, &self.pool)?),
+        };
+        let pool = context.memory_pool().downcast_ref().unwrap_or(&*self.pool);
+        let (life, unreserved) = (Arc::clone(pool.life()), pool.unreserved());
+        if let Some(ended) = life.ended() {
             return Err(ended.into_error());
         }
-        let input = self.life.scope().run(|| self.input.execute(partition, context))?;
+        let input = life.scope().run(|| self.input.execute(partition, context))?;
         Ok(Box::pin(InGroupStream {
             schema: input.schema(),
             input: Some(input),
-            waker: self.life.waker(),
-            life: Arc::clone(&self.life),
-            unreserved: self.unreserved.clone(),
+            waker: life.waker(),
+            life,
+            unreserved,
             excess: None,
         }))
     }
@@ -147,6 +155,20 @@ impl ExecutionPlan for InGroupExec {
     fn cardinality_effect(&self) -> CardinalityEffect {
         CardinalityEffect::Equal
     }
+}
+
+/// What `context` has, with `pool` as its memory pool.
+fn context_in(context: &TaskContext, pool: &Arc<GroupPool>) -> Result<TaskContext> {
+    Ok(TaskContext::new(
+        context.task_id(),
+        context.session_id(),
+        context.session_config().clone(),
+        context.scalar_functions().clone(),
+        context.higher_order_functions().clone(),
+        context.aggregate_functions().clone(),
+        context.window_functions().clone(),
+        with_pool(&context.runtime_env(), pool)?,
+    ))
 }
 
 struct InGroupStream {

@@ -15,6 +15,8 @@ use crate::ended::{Ended, Life};
 use crate::patience::Patience;
 use crate::replays::Replays;
 use crate::sorts::Step;
+#[cfg(feature = "session")]
+use crate::unreserved::Unreserved;
 
 /// A DataFusion memory pool that charges a group: `try_grow` fits below the max of the group and of each group above
 /// it.
@@ -60,6 +62,9 @@ pub struct GroupPool {
     patience: Option<Patience>,
     replays: Replays,
     life: Arc<Life>,
+    /// Looks at what the session's plans allocate.
+    #[cfg(feature = "session")]
+    unreserved: Option<Arc<Unreserved>>,
     _cancelled: Registration,
 }
 
@@ -104,6 +109,8 @@ impl GroupPool {
             patience: Patience::new(config.patience_or_default()),
             replays: Replays::default(),
             life,
+            #[cfg(feature = "session")]
+            unreserved: None,
             _cancelled: cancelled,
         }
     }
@@ -134,6 +141,20 @@ impl GroupPool {
     #[cfg(feature = "session")]
     pub(crate) fn life(&self) -> &Arc<Life> {
         &self.life
+    }
+
+    /// A pool of a session: what its plans allocate is looked at, where `config` says so.
+    #[cfg(feature = "session")]
+    pub(crate) fn of_session(group: &Group, config: &PoolConfig) -> Result<Arc<GroupPool>> {
+        let external = |error: CreateError| DataFusionError::External(error.into());
+        let mut pool = GroupPool::with_config(group, config).map_err(external)?;
+        pool.unreserved = config.max_unreserved.map(|max| Unreserved::watch(&pool.life, max)).transpose()?;
+        Ok(Arc::new(pool))
+    }
+
+    #[cfg(feature = "session")]
+    pub(crate) fn unreserved(&self) -> Option<Arc<Unreserved>> {
+        self.unreserved.clone()
     }
 
     /// Charges the growth of a reservation to the account of its consumer. `has_no_room`: it did not fit a moment ago.
