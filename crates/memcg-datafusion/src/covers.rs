@@ -18,7 +18,7 @@ fn covers() -> MutexGuard<'static, Option<HashMap<GroupId, Weak<RawCover>>>> {
 }
 
 /// Whether the process's allocator charges groups: it is asked once, with a group of a runtime of its own.
-fn an_allocator_charges() -> bool {
+pub(crate) fn an_allocator_charges() -> bool {
     static CHARGES: OnceLock<bool> = OnceLock::new();
     *CHARGES.get_or_init(|| {
         Runtime::builder().build().is_ok_and(|runtime| {

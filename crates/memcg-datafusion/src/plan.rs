@@ -18,12 +18,11 @@ use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::Stream;
 use futures::task::AtomicWaker;
-use memcg::Bytes;
 
 use crate::ended::Life;
-use crate::pool::{GroupPool, failed};
+use crate::pool::GroupPool;
 use crate::state::with_pool;
-use crate::unreserved::Unreserved;
+use crate::unreserved::{Excess, Unreserved};
 
 /// The last rule: it puts the whole plan into a group.
 #[derive(Debug)]
@@ -178,8 +177,8 @@ struct InGroupStream {
     waker: Arc<AtomicWaker>,
     life: Arc<Life>,
     unreserved: Option<Arc<Unreserved>>,
-    /// By how much the group was above its max at the last batch.
-    excess: Option<u64>,
+    /// What was above its max at the last batch.
+    excess: Option<Excess>,
 }
 
 impl Stream for InGroupStream {
@@ -203,41 +202,18 @@ impl Stream for InGroupStream {
         if let Poll::Ready(None | Some(Err(_))) = polled {
             this.end();
         }
-        if let Poll::Ready(Some(Ok(_))) = polled
-            && let Err(error) = this.check()
-        {
-            this.end();
-            return Poll::Ready(Some(Err(error)));
+        if let (Poll::Ready(Some(Ok(_))), Some(unreserved)) = (&polled, &this.unreserved) {
+            unreserved.look_at_batch(&mut this.excess);
+            if let Some(error) = unreserved.error() {
+                this.end();
+                return Poll::Ready(Some(Err(error)));
+            }
         }
         polled
     }
 }
 
 impl InGroupStream {
-    /// The refusal of a query that allocates above its group's max and reserves nothing: no growth of it is refused. It
-    /// ends where the group is above max at two batches, and no less at the second.
-    fn check(&mut self) -> Result<()> {
-        let scope = self.life.scope();
-        if scope.cover().is_none() {
-            return Ok(());
-        }
-        let before = self.excess.take();
-        let excess = scope.group().forced();
-        if excess == 0 {
-            return Ok(());
-        }
-        self.excess = Some(excess);
-        if before.is_none_or(|before| excess < before) {
-            return Ok(());
-        }
-        scope.group().flush();
-        match scope.group().try_charge_raw_now(Bytes(1)) {
-            Ok(()) => scope.group().uncharge(Bytes(1)),
-            Err(error) => return failed("query", &error),
-        }
-        Ok(())
-    }
-
     fn end(&mut self) {
         self.life.scope().run(|| self.input = None);
     }

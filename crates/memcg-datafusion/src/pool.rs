@@ -10,6 +10,8 @@ use memcg::{Bytes, ChargeError, CreateError, Group, OverLimitError, Registration
 use crate::account::{Account, Accounts, Quick};
 use crate::config::PoolConfig;
 use crate::consumer::Kind;
+#[cfg(feature = "session")]
+use crate::covers::an_allocator_charges;
 use crate::covers::{Scope, cover_of};
 use crate::ended::{Ended, Life};
 use crate::patience::Patience;
@@ -143,12 +145,14 @@ impl GroupPool {
         &self.life
     }
 
-    /// A pool of a session: what its plans allocate is looked at, where `config` says so.
+    /// A pool of a session: what its plans allocate is looked at, where that is known.
     #[cfg(feature = "session")]
     pub(crate) fn of_session(group: &Group, config: &PoolConfig) -> Result<Arc<GroupPool>> {
         let external = |error: CreateError| DataFusionError::External(error.into());
         let mut pool = GroupPool::with_config(group, config).map_err(external)?;
-        pool.unreserved = config.max_unreserved.map(|max| Unreserved::watch(&pool.life, max)).transpose()?;
+        if an_allocator_charges() || config.max_unreserved.is_some() {
+            pool.unreserved = Some(Unreserved::watch(&pool.life, config.max_unreserved)?);
+        }
         Ok(Arc::new(pool))
     }
 
@@ -371,7 +375,7 @@ fn give_back(account: &Account, step: Step) {
 }
 
 /// What DataFusion is told of a charge that was not made.
-pub(crate) fn failed(consumer: &str, error: &ChargeError) -> Result<()> {
+fn failed(consumer: &str, error: &ChargeError) -> Result<()> {
     match Ended::from_charge(error) {
         Some(ended) => Err(ended.into_error()),
         None => exhausted(consumer, format_args!("{error}")),

@@ -125,16 +125,18 @@ async fn a_plan_is_charged_to_a_group_whoever_runs_it() {
     let [a, b] = ["a", "b"].map(|name| runtime.root().create(name, limit(MIB)).unwrap());
     let of_a = base.with_group(&a, &PoolConfig::new()).unwrap();
     let plan = of_a.sql(JOIN).await.unwrap().create_physical_plan().await.unwrap();
+    // A join keeps how its first run ended.
+    let kept = of_a.sql(JOIN).await.unwrap().create_physical_plan().await.unwrap();
     let greedy = Arc::new(GreedyMemoryPool::new(usize::MAX >> 1));
     let env = RuntimeEnvBuilder::new().with_memory_pool(greedy).build_arc().unwrap();
     let of_none = base.task_ctx().session_config().clone();
     let of_none = SessionContext::new_with_config_rt(of_none, env).task_ctx();
-    let refused = collect(Arc::clone(&plan), of_none).await.unwrap_err().to_string();
+    let refused = collect(plan, of_none).await.unwrap_err().to_string();
     assert!(refused.contains("/a refused ") && a.refused_count() > 0, "{refused}");
     let before = a.peak();
     let query = base.for_query(&b, 17, Limits::new(), &PoolConfig::new()).unwrap();
     a.offline().unwrap();
-    let refused = collect(plan, query.task_ctx()).await.unwrap_err().to_string();
+    let refused = collect(kept, query.task_ctx()).await.unwrap_err().to_string();
     assert!(refused.contains("/b refused ") && refused.contains("for /b/17") && a.peak() == before, "{refused}");
     drop((query, of_a, a));
     b.offline_tree();
