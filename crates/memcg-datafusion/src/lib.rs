@@ -16,6 +16,7 @@ mod replays;
 #[cfg(feature = "session")]
 mod session;
 mod sorts;
+mod spilling;
 #[cfg(feature = "session")]
 mod state;
 #[cfg(feature = "session")]

@@ -17,6 +17,7 @@ use crate::ended::{Ended, Life};
 use crate::patience::Patience;
 use crate::replays::Replays;
 use crate::sorts::Step;
+use crate::spilling::Spilling;
 #[cfg(feature = "session")]
 use crate::unreserved::Unreserved;
 
@@ -63,6 +64,7 @@ pub struct GroupPool {
     reserve: u64,
     patience: Option<Patience>,
     replays: Replays,
+    spilling: Spilling,
     life: Arc<Life>,
     /// Looks at what the session's plans allocate.
     #[cfg(feature = "session")]
@@ -110,6 +112,7 @@ impl GroupPool {
             reserve: config.reserve,
             patience: Patience::new(config.patience_or_default()),
             replays: Replays::default(),
+            spilling: Spilling::default(),
             life,
             #[cfg(feature = "session")]
             unreserved: None,
@@ -167,12 +170,17 @@ impl GroupPool {
         let consumer = reservation.consumer();
         let kind = Kind::of(consumer);
         let account = self.accounts.of(consumer, kind);
+        let helps_itself = self.helps_itself(reservation, kind) && !self.spilling.needs(reservation, kind, bytes);
         let is_plain =
-            !has_no_room && account.is_plain(kind) && !self.reaches_reserve(account, reservation, kind, bytes);
+            !has_no_room && account.is_plain(kind) && !(helps_itself && !self.leaves_reserve(&account.group, bytes));
         if is_plain && account.charge_if_room(bytes) {
             return Ok(());
         }
-        self.try_grow_slow(account, reservation, kind, bytes)
+        let grown = self.try_grow_slow(account, reservation, kind, bytes, helps_itself);
+        if grown.is_err() && helps_itself {
+            self.spilling.begins(reservation, kind);
+        }
+        grown
     }
 
     /// Returns bytes of a reservation to the account of its consumer.
@@ -196,11 +204,12 @@ impl GroupPool {
         reservation: &MemoryReservation,
         kind: Kind,
         additional: u64,
+        helps_itself: bool,
     ) -> Result<()> {
         if let Some(charged) = self.try_charge_sort(account, reservation, kind, additional) {
             return charged;
         }
-        self.try_charge(account, reservation, kind, additional, self.helps_itself(reservation, kind))
+        self.try_charge(account, reservation, additional, helps_itself)
     }
 
     /// Charges the growth of a reservation. `helps_itself`: refused, the consumer makes the room.
@@ -208,11 +217,12 @@ impl GroupPool {
         &self,
         account: &Account,
         reservation: &MemoryReservation,
-        kind: Kind,
         bytes: u64,
         helps_itself: bool,
     ) -> Result<()> {
-        self.refuse_early(account, reservation, kind, bytes)?;
+        if helps_itself {
+            self.refuse_early(account, reservation, bytes)?;
+        }
         self.charge_or_wait(account, reservation, bytes, helps_itself)
     }
 
@@ -243,7 +253,7 @@ impl GroupPool {
         let charged = match step.charge {
             0 => Ok(()),
             bytes if step.is_spilling => self.charge_or_wait(account, reservation, bytes, helps_itself),
-            bytes => self.try_charge(account, reservation, kind, bytes, helps_itself),
+            bytes => self.try_charge(account, reservation, bytes, helps_itself),
         };
         if charged.is_err() {
             sorts.undo(part, consumer.id(), additional, step.charge, helps_itself);
@@ -251,25 +261,18 @@ impl GroupPool {
         Some(charged)
     }
 
-    /// Makes a refusal before the group is asked, where the consumer is to spill.
-    fn refuse_early(
-        &self,
-        account: &Account,
-        reservation: &MemoryReservation,
-        kind: Kind,
-        additional: u64,
-    ) -> Result<()> {
+    /// Makes a refusal before the group is asked, where the consumer, which makes the room, is to spill.
+    fn refuse_early(&self, account: &Account, reservation: &MemoryReservation, additional: u64) -> Result<()> {
         let consumer = reservation.consumer();
-        if let Some(demand) = account.demand.as_ref().filter(|demand| demand.is_open() && consumer.can_spill())
-            && !self.replays.has(consumer, kind)
+        if let Some(demand) = account.demand.as_ref().filter(|demand| demand.is_open())
             && let Some(wanted) = demand.refuses(consumer.id(), reservation.size() as u64)
         {
             let (path, wanted) = (account.group.path(), Bytes(wanted));
             return exhausted(consumer.name(), format_args!("{path} is asked for {wanted}; to go on, spill"));
         }
-        if self.reaches_reserve(account, reservation, kind, additional) {
+        if !self.leaves_reserve(&account.group, additional) {
             let (path, additional) = (account.group.path(), Bytes(additional));
-            let [headroom, reserve] = [account.group.headroom(), self.reserve].map(Bytes);
+            let [headroom, reserve] = [account.group.headroom(), self.reserve_of(&account.group)].map(Bytes);
             return exhausted(
                 consumer.name(),
                 format_args!(
@@ -281,16 +284,18 @@ impl GroupPool {
         Ok(())
     }
 
-    /// Whether a growth would take of what is kept for consumers that cannot spill, and its consumer can.
-    #[inline]
-    fn reaches_reserve(&self, account: &Account, reservation: &MemoryReservation, kind: Kind, additional: u64) -> bool {
-        !self.leaves_reserve(&account.group, additional) && self.helps_itself(reservation, kind)
-    }
-
     /// Whether a growth leaves what is kept for consumers that cannot spill.
     #[inline]
     fn leaves_reserve(&self, group: &Group, additional: u64) -> bool {
-        self.reserve == 0 || group.headroom() >= self.reserve.saturating_add(additional)
+        self.reserve == 0
+            || group.headroom() >= self.reserve.saturating_add(additional)
+            || group.headroom() >= self.reserve_of(group).saturating_add(additional)
+    }
+
+    /// What is kept for consumers that cannot spill: at most half of all there is.
+    #[cold]
+    fn reserve_of(&self, group: &Group) -> u64 {
+        self.reserve.min(group.effective_max() / 2)
     }
 
     /// What is done for a growth that its group has refused, before DataFusion is told.
@@ -403,6 +408,7 @@ impl MemoryPool for GroupPool {
 
     fn unregister(&self, consumer: &MemoryConsumer) {
         self.replays.end(consumer);
+        self.spilling.end(consumer);
         let kind = Kind::of(consumer);
         let account = self.accounts.of(consumer, kind);
         if let Some((sorts, part)) = account.sorts(kind) {
