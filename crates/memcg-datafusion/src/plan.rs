@@ -14,6 +14,7 @@ use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskCo
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::execution_plan::{CardinalityEffect, ChildrenPropertiesMode, ReplaceChildrenOptions};
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::Stream;
@@ -63,8 +64,12 @@ struct InGroupExec {
 }
 
 impl DisplayAs for InGroupExec {
-    fn fmt_as(&self, _kind: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "InGroupExec: group={}", self.pool.group().path())
+    fn fmt_as(&self, kind: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.pool.group().path();
+        match kind {
+            DisplayFormatType::TreeRender => writeln!(f, "group={path}"),
+            _ => write!(f, "InGroupExec: group={path}"),
+        }
     }
 }
 
@@ -132,6 +137,17 @@ impl ExecutionPlan for InGroupExec {
         }))
     }
 
+    /// The figures of the group, and what the plan has spilled.
+    fn metrics(&self) -> Option<MetricsSet> {
+        let (group, metrics) = (self.pool.group(), ExecutionPlanMetricsSet::new());
+        let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        MetricBuilder::new(&metrics).gauge("group_peak_bytes", 0).set(bytes(group.peak()));
+        MetricBuilder::new(&metrics).gauge("group_refusals", 0).set(bytes(group.refused_count()));
+        MetricBuilder::new(&metrics).gauge("group_waits", 0).set(self.pool.waits());
+        MetricBuilder::new(&metrics).gauge("plan_spilled_bytes", 0).set(spilled(&self.input));
+        Some(metrics.clone_inner())
+    }
+
     fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
         vec![ChildStats::At(partition)]
     }
@@ -154,6 +170,12 @@ impl ExecutionPlan for InGroupExec {
     fn cardinality_effect(&self) -> CardinalityEffect {
         CardinalityEffect::Equal
     }
+}
+
+/// Bytes that the operators of a plan have spilled.
+fn spilled(plan: &Arc<dyn ExecutionPlan>) -> usize {
+    let own = plan.metrics().and_then(|metrics| metrics.spilled_bytes()).unwrap_or(0);
+    own + plan.children().into_iter().map(spilled).sum::<usize>()
 }
 
 /// What `context` has, with `pool` as its memory pool.

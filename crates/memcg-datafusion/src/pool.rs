@@ -159,6 +159,12 @@ impl GroupPool {
         Ok(Arc::new(pool))
     }
 
+    /// How often consumers have waited.
+    #[cfg(feature = "session")]
+    pub(crate) fn waits(&self) -> usize {
+        self.patience.as_ref().map_or(0, Patience::waits)
+    }
+
     #[cfg(feature = "session")]
     pub(crate) fn unreserved(&self) -> Option<Arc<Unreserved>> {
         self.unreserved.clone()

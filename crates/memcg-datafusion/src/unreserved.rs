@@ -106,8 +106,7 @@ impl Unreserved {
         if unreserved(ledger) > max {
             let max = Bytes(max);
             self.end(format!(
-                "{}: more than {max} beyond what is reserved; to go on, read fewer rows at once or raise \
-                 PoolConfig::max_unreserved",
+                "{}: more than {max} beyond what is reserved; to go on, read fewer rows at once",
                 self.has(ledger)
             ));
         }

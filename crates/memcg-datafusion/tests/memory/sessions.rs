@@ -14,7 +14,7 @@ use datafusion::prelude::SessionContext;
 use memcg::{GroupName, Limits};
 use memcg_datafusion::{InGroupSession, PoolConfig};
 
-use crate::data::{MIB, assert_empty, limit, runtime, session, text};
+use crate::data::{MIB, assert_empty, limit, runtime, session, session_of, text};
 
 /// It holds some 4 MiB that it cannot spill.
 const JOIN: &str = "SELECT count(*) FROM rows a JOIN rows b ON a.key = b.key";
@@ -142,4 +142,26 @@ async fn a_plan_is_charged_to_a_group_whoever_runs_it() {
     b.offline_tree();
     drop(b);
     assert_empty(&runtime);
+}
+
+/// What a query has taken of its group is said where its people look: the root's metrics, EXPLAIN ANALYZE, the tree.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plan_says_what_it_has_taken() {
+    let (base, runtime) = (session_of(1, 60), runtime());
+    let sort = "SELECT text FROM rows ORDER BY text";
+    let query = base.for_query(&runtime.root(), 17, limit(3 * MIB), &PoolConfig::new()).unwrap();
+    let plan = query.sql(sort).await.unwrap().create_physical_plan().await.unwrap();
+    collect(Arc::clone(&plan), query.task_ctx()).await.unwrap();
+    let metrics = plan.metrics().unwrap();
+    let figure = |name| metrics.sum_by_name(name).unwrap_or_else(|| panic!("no {name}")).as_usize();
+    assert_eq!(figure("group_peak_bytes") as u64, query.group().peak());
+    assert!(
+        figure("group_refusals") > 0 && figure("plan_spilled_bytes") > 0 && figure("group_waits") == 0,
+        "{metrics}"
+    );
+    let analyzed = run(&query, &format!("EXPLAIN ANALYZE {sort}")).await.unwrap();
+    assert_eq!(analyzed.matches("InGroupExec: group=/17, metrics=[").count(), 1, "{analyzed}");
+    assert!(analyzed.contains("group_peak_bytes=") && analyzed.contains("plan_spilled_bytes="), "{analyzed}");
+    let tree = run(&query, &format!("EXPLAIN FORMAT TREE {sort}")).await.unwrap();
+    assert!(tree.contains("InGroupExec") && tree.contains("group: /17"), "{tree}");
 }
