@@ -12,6 +12,7 @@ mod patience;
 #[cfg(feature = "session")]
 mod plan;
 mod pool;
+mod refusal;
 mod replays;
 #[cfg(feature = "session")]
 mod session;

@@ -15,6 +15,7 @@ use crate::covers::an_allocator_charges;
 use crate::covers::{Scope, cover_of};
 use crate::ended::{Ended, Life};
 use crate::patience::Patience;
+use crate::refusal::Words;
 use crate::replays::Replays;
 use crate::sorts::Step;
 use crate::spilling::Spilling;
@@ -387,9 +388,10 @@ fn give_back(account: &Account, step: Step) {
 
 /// What DataFusion is told of a charge that was not made.
 fn failed(consumer: &str, error: &ChargeError) -> Result<()> {
-    match Ended::from_charge(error) {
-        Some(ended) => Err(ended.into_error()),
-        None => exhausted(consumer, format_args!("{error}")),
+    match (Ended::from_charge(error), error.over_limit()) {
+        (Some(ended), _) => Err(ended.into_error()),
+        (None, Some(refusal)) => exhausted(consumer, format_args!("{}", Words(refusal))),
+        (None, None) => exhausted(consumer, format_args!("{error}")),
     }
 }
 

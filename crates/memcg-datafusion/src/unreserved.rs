@@ -11,6 +11,7 @@ use datafusion::common::{DataFusionError, Result};
 use memcg::{Bytes, Group, GroupId, Ledger};
 
 use crate::ended::Life;
+use crate::refusal::Words;
 
 /// How often the thread looks.
 const PERIOD: Duration = Duration::from_millis(10);
@@ -130,8 +131,11 @@ impl Unreserved {
         match group.try_charge_raw_now(Bytes(1)) {
             Ok(()) => group.uncharge(Bytes(1)),
             // One whose group has ended is told so by its stream.
-            Err(error) if error.over_limit().is_some() => self.end(format!("query: {error}; {}", self.has(ledger))),
-            Err(_) => {}
+            Err(error) => {
+                if let Some(refusal) = error.over_limit() {
+                    self.end(format!("query: {}; {}", Words(refusal), self.has(ledger)));
+                }
+            }
         }
     }
 }
