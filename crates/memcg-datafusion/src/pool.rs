@@ -178,8 +178,8 @@ impl GroupPool {
         let kind = Kind::of(consumer);
         let account = self.accounts.of(consumer, kind);
         let helps_itself = self.helps_itself(reservation, kind) && !self.spilling.needs(reservation, kind, bytes);
-        let is_plain =
-            !has_no_room && account.is_plain(kind) && !(helps_itself && !self.leaves_reserve(&account.group, bytes));
+        let leaves_reserve = || !helps_itself || self.leaves_reserve(&account.group, bytes);
+        let is_plain = !has_no_room && account.is_plain(kind) && leaves_reserve();
         if is_plain && account.charge_if_room(bytes) {
             return Ok(());
         }
