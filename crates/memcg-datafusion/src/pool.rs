@@ -127,9 +127,9 @@ impl GroupPool {
     }
 
     /// Runs `work` in the group. Where the group [covers](memcg::Limits::cover_allocations), the pool's reservations pay for
-    /// what `work` allocates. What a session of [`InGroupSession`](crate::InGroupSession) runs
-    /// is run so, with what it spawns where a [`GroupTracer`](crate::GroupTracer) is installed. An engine that polls plans
-    /// itself runs each poll so.
+    /// what `work` allocates. What a session of [`InGroupSession`](crate::InGroupSession) runs is run so, with what it
+    /// spawns where a [`GroupTracer`](crate::GroupTracer) is installed. An engine that polls plans itself runs each poll
+    /// so.
     ///
     /// ```
     /// use memcg::{Group, Runtime};
