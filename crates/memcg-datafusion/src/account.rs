@@ -61,7 +61,7 @@ impl Account {
 
     #[inline]
     pub(crate) fn uncharge(&self, bytes: u64) {
-        self.group.uncharge(Bytes(bytes));
+        self.group.raw().uncharge(Bytes(bytes));
     }
 
     /// The sorts of the account, and which part of one the consumer is.

@@ -9,7 +9,7 @@ use memcg::{Limits, Runtime};
 const OBJECT: usize = 64 << 10;
 
 /// It is asked once, with a group of a runtime of its own.
-fn an_allocator_charges() -> bool {
+pub(crate) fn an_allocator_charges() -> bool {
     static CHARGES: OnceLock<bool> = OnceLock::new();
     *CHARGES.get_or_init(|| {
         Runtime::builder().build().is_ok_and(|runtime| {

@@ -38,6 +38,9 @@ impl PoolConfig {
     /// Keeps `bytes` of headroom for consumers that cannot spill. One that has something to spill is refused, and
     /// spills, where the group or one above it would have less [headroom](memcg::Group::headroom) after its growth. The
     /// headroom is an estimate; to read it takes a few loads a level for each growth of such a consumer.
+    ///
+    /// A reserve of more than half of the least max on the way up counts as that half. A grouped aggregate that was refused
+    /// grows in order to spill: up to what it held it takes of the reserve.
     pub fn unspillable_reserve(mut self, bytes: impl Into<Bytes>) -> PoolConfig {
         Bytes(self.reserve) = bytes.into();
         self

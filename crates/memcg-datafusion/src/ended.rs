@@ -128,6 +128,13 @@ impl Life {
         Some(Ended { path: self.group().path(), reason })
     }
 
+    /// Whether a stream of it has not been dropped.
+    #[cfg(feature = "session")]
+    pub(crate) fn is_running(&self) -> bool {
+        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.iter().any(|waker| waker.strong_count() > 0)
+    }
+
     /// The group is a victim: its queries end.
     pub(crate) fn cancel(&self) {
         self.cancelled.store(true, Ordering::Release);

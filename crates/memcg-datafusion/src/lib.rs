@@ -13,10 +13,14 @@ mod patience;
 #[cfg(feature = "session")]
 mod plan;
 mod pool;
+mod refusal;
 mod replays;
 #[cfg(feature = "session")]
 mod session;
 mod sorts;
+mod spilling;
+#[cfg(feature = "session")]
+mod state;
 #[cfg(feature = "session")]
 mod tracer;
 #[cfg(feature = "session")]

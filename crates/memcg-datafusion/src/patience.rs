@@ -1,11 +1,12 @@
 //! Waiting for memory on an async worker: short, and only as long as something moves.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use memcg::{ChargeError, Group, OnFull};
+use memcg::{ChargeError, Group};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::account::Account;
@@ -27,6 +28,8 @@ const ASK_AGAIN: u32 = 16;
 #[derive(Debug)]
 pub(crate) struct Patience {
     most: Duration,
+    /// How many there were.
+    waits: AtomicUsize,
     vain: Mutex<VainWaits>,
 }
 
@@ -42,7 +45,12 @@ impl Patience {
     /// `None` where there is none.
     pub(crate) fn new(most: Duration) -> Option<Patience> {
         let vain = Mutex::new(VainWaits { count: 0, last: Instant::now(), never: false });
-        (!most.is_zero()).then_some(Patience { most, vain })
+        (!most.is_zero()).then_some(Patience { most, waits: AtomicUsize::new(0), vain })
+    }
+
+    #[cfg(feature = "session")]
+    pub(crate) fn waits(&self) -> usize {
+        self.waits.load(Ordering::Relaxed)
     }
 
     /// Waits in vain that count against the next one. `None`: there were too many.
@@ -71,6 +79,7 @@ impl Patience {
         if !may_wait() {
             return None;
         }
+        self.waits.fetch_add(1, Ordering::Relaxed);
         // Tokio refuses to block a local task by a panic, and has no way to ask.
         let waited =
             catch_unwind(AssertUnwindSafe(|| tokio::task::block_in_place(|| self.charge(account, bytes, level, vain))));
@@ -88,9 +97,9 @@ impl Patience {
         let (mut moved, mut least) = (begun, level.usage());
         for look in 1_u32.. {
             let charged = if look.is_multiple_of(ASK_AGAIN) {
-                account.try_charge_with(bytes, OnFull::Start)
+                account.try_charge_or_start(bytes)
             } else {
-                account.try_charge_with(bytes, OnFull::Now)
+                account.try_charge_now(bytes)
             };
             match charged {
                 // A refusal: it may fit later.

@@ -14,34 +14,30 @@ use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskCo
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::execution_plan::{CardinalityEffect, ChildrenPropertiesMode, ReplaceChildrenOptions};
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::Stream;
 use futures::task::AtomicWaker;
-use memcg::{Bytes, OnFull};
 
 use crate::ended::Life;
-use crate::pool::failed;
-use crate::unreserved::Unreserved;
+use crate::pool::GroupPool;
+use crate::state::with_pool;
+use crate::unreserved::{Excess, Unreserved};
 
 /// The last rule: it puts the whole plan into a group.
 #[derive(Debug)]
 pub(crate) struct RunInGroup {
-    pub(crate) life: Arc<Life>,
-    pub(crate) unreserved: Option<Arc<Unreserved>>,
-}
-
-impl RunInGroup {
-    pub(crate) const NAME: &'static str = "run_in_group";
+    pub(crate) pool: Arc<GroupPool>,
 }
 
 impl PhysicalOptimizerRule for RunInGroup {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(Arc::new(InGroupExec { input: plan, life: Arc::clone(&self.life), unreserved: self.unreserved.clone() }))
+        Ok(put_in_group(plan, &self.pool))
     }
 
     fn name(&self) -> &str {
-        RunInGroup::NAME
+        "run_in_group"
     }
 
     fn schema_check(&self) -> bool {
@@ -49,19 +45,31 @@ impl PhysicalOptimizerRule for RunInGroup {
     }
 }
 
+/// The plan in the group of `pool`, but where it is there already. The plan that EXPLAIN ANALYZE runs is below its root.
+pub(crate) fn put_in_group(plan: Arc<dyn ExecutionPlan>, pool: &Arc<GroupPool>) -> Arc<dyn ExecutionPlan> {
+    let is_there = plan.is::<InGroupExec>() || plan.children().first().is_some_and(|input| input.is::<InGroupExec>());
+    if is_there { plan } else { Arc::new(InGroupExec { input: plan, pool: Arc::clone(pool) }) }
+}
+
 /// Passes on what its input gives. The input runs in the group, and the stream ends with an error when the group is
 /// cancelled or offline, also while it waits, and where it has allocated too much that is not reserved. The drop of the
 /// input then ends the tasks below.
+///
+/// The group is that of the pool, whatever pool a session has been given since. Where another group's session runs the
+/// plan, it is that one's group.
 #[derive(Debug)]
 struct InGroupExec {
     input: Arc<dyn ExecutionPlan>,
-    life: Arc<Life>,
-    unreserved: Option<Arc<Unreserved>>,
+    pool: Arc<GroupPool>,
 }
 
 impl DisplayAs for InGroupExec {
-    fn fmt_as(&self, _kind: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "InGroupExec: group={}", self.life.group().path())
+    fn fmt_as(&self, kind: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.pool.group().path();
+        match kind {
+            DisplayFormatType::TreeRender => writeln!(f, "group={path}"),
+            _ => write!(f, "InGroupExec: group={path}"),
+        }
     }
 }
 
@@ -99,9 +107,7 @@ impl ExecutionPlan for InGroupExec {
         _options: ReplaceChildrenOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         match (children.pop(), children.is_empty()) {
-            (Some(input), true) => {
-                Ok(Arc::new(InGroupExec { input, life: Arc::clone(&self.life), unreserved: self.unreserved.clone() }))
-            }
+            (Some(input), true) => Ok(Arc::new(InGroupExec { input, pool: Arc::clone(&self.pool) })),
             _ => internal_err!("InGroupExec has one child"),
         }
     }
@@ -111,18 +117,35 @@ impl ExecutionPlan for InGroupExec {
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        if let Some(ended) = self.life.ended() {
+        let context = match context.memory_pool().is::<GroupPool>() {
+            true => context,
+            false => Arc::new(context_in(&context, &self.pool)?),
+        };
+        let pool = context.memory_pool().downcast_ref().unwrap_or(&*self.pool);
+        let (life, unreserved) = (Arc::clone(pool.life()), pool.unreserved());
+        if let Some(ended) = life.ended() {
             return Err(ended.into_error());
         }
-        let input = self.life.group().run(|| self.input.execute(partition, context))?;
+        let input = life.group().run(|| self.input.execute(partition, context))?;
         Ok(Box::pin(InGroupStream {
             schema: input.schema(),
             input: Some(input),
-            waker: self.life.waker(),
-            life: Arc::clone(&self.life),
-            unreserved: self.unreserved.clone(),
+            waker: life.waker(),
+            life,
+            unreserved,
             excess: None,
         }))
+    }
+
+    /// The figures of the group, and what the plan has spilled.
+    fn metrics(&self) -> Option<MetricsSet> {
+        let (group, metrics) = (self.pool.group(), ExecutionPlanMetricsSet::new());
+        let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        MetricBuilder::new(&metrics).gauge("group_peak_bytes", 0).set(bytes(group.peak()));
+        MetricBuilder::new(&metrics).gauge("group_refusals", 0).set(bytes(group.refused_count()));
+        MetricBuilder::new(&metrics).gauge("group_waits", 0).set(self.pool.waits());
+        MetricBuilder::new(&metrics).gauge("plan_spilled_bytes", 0).set(spilled(&self.input));
+        Some(metrics.clone_inner())
     }
 
     fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
@@ -149,6 +172,26 @@ impl ExecutionPlan for InGroupExec {
     }
 }
 
+/// Bytes that the operators of a plan have spilled.
+fn spilled(plan: &Arc<dyn ExecutionPlan>) -> usize {
+    let own = plan.metrics().and_then(|metrics| metrics.spilled_bytes()).unwrap_or(0);
+    own + plan.children().into_iter().map(spilled).sum::<usize>()
+}
+
+/// What `context` has, with `pool` as its memory pool.
+fn context_in(context: &TaskContext, pool: &Arc<GroupPool>) -> Result<TaskContext> {
+    Ok(TaskContext::new(
+        context.task_id(),
+        context.session_id(),
+        context.session_config().clone(),
+        context.scalar_functions().clone(),
+        context.higher_order_functions().clone(),
+        context.aggregate_functions().clone(),
+        context.window_functions().clone(),
+        with_pool(&context.runtime_env(), pool)?,
+    ))
+}
+
 struct InGroupStream {
     schema: SchemaRef,
     /// `None`: it has ended.
@@ -156,8 +199,8 @@ struct InGroupStream {
     waker: Arc<AtomicWaker>,
     life: Arc<Life>,
     unreserved: Option<Arc<Unreserved>>,
-    /// By how much the group was above its max at the last batch.
-    excess: Option<u64>,
+    /// What was above its max at the last batch.
+    excess: Option<Excess>,
 }
 
 impl Stream for InGroupStream {
@@ -181,42 +224,18 @@ impl Stream for InGroupStream {
         if let Poll::Ready(None | Some(Err(_))) = polled {
             this.end();
         }
-        if let Poll::Ready(Some(Ok(_))) = polled
-            && let Err(error) = this.check()
-        {
-            this.end();
-            return Poll::Ready(Some(Err(error)));
+        if let (Poll::Ready(Some(Ok(_))), Some(unreserved)) = (&polled, &this.unreserved) {
+            unreserved.look_at_batch(&mut this.excess);
+            if let Some(error) = unreserved.error() {
+                this.end();
+                return Poll::Ready(Some(Err(error)));
+            }
         }
         polled
     }
 }
 
 impl InGroupStream {
-    /// The refusal of a query that allocates above its group's max and reserves nothing: no growth of it is refused. It
-    /// ends where the group is above max at two batches, and no less at the second.
-    fn check(&mut self) -> Result<()> {
-        let group = self.life.group();
-        if !group.limits().cover_allocations {
-            return Ok(());
-        }
-        let before = self.excess.take();
-        let excess = group.forced();
-        if excess == 0 {
-            return Ok(());
-        }
-        self.excess = Some(excess);
-        if before.is_none_or(|before| excess < before) {
-            return Ok(());
-        }
-        // What is allocated pays for a reservation of as much: one byte more adds to usage.
-        let beyond = Bytes(group.usage().saturating_sub(group.ledger().reserved()).saturating_add(1));
-        match group.raw().try_charge_with(beyond, OnFull::Now) {
-            Ok(()) => group.uncharge(beyond),
-            Err(error) => return failed("query", &error),
-        }
-        Ok(())
-    }
-
     fn end(&mut self) {
         self.life.group().run(|| self.input = None);
     }

@@ -8,12 +8,18 @@ use datafusion_execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool,
 use memcg::{Bytes, ChargeError, CreateError, Group, OnFull, OverLimitError, Registration};
 
 use crate::account::{Account, Accounts, Quick};
+#[cfg(feature = "session")]
+use crate::allocates::an_allocator_charges;
 use crate::config::PoolConfig;
 use crate::consumer::Kind;
 use crate::ended::{Ended, Life};
 use crate::patience::Patience;
+use crate::refusal::Words;
 use crate::replays::Replays;
 use crate::sorts::Step;
+use crate::spilling::Spilling;
+#[cfg(feature = "session")]
+use crate::unreserved::Unreserved;
 
 /// A DataFusion memory pool that charges a group: `try_grow` fits below the max of the group and of each group above
 /// it.
@@ -61,7 +67,11 @@ pub struct GroupPool {
     reserve: u64,
     patience: Option<Patience>,
     replays: Replays,
+    spilling: Spilling,
     life: Arc<Life>,
+    /// Looks at what the session's plans allocate.
+    #[cfg(feature = "session")]
+    unreserved: Option<Arc<Unreserved>>,
     _cancelled: Registration,
 }
 
@@ -103,7 +113,10 @@ impl GroupPool {
             reserve: config.reserve,
             patience: Patience::new(config.patience_or_default()),
             replays: Replays::default(),
+            spilling: Spilling::default(),
             life,
+            #[cfg(feature = "session")]
+            unreserved: None,
             _cancelled: cancelled,
         }
     }
@@ -114,9 +127,9 @@ impl GroupPool {
     }
 
     /// Runs `work` in the group. Where the group [covers](memcg::Limits::cover_allocations), the pool's reservations pay for
-    /// what `work` allocates. What a session of [`InGroupSession`](crate::InGroupSession) runs
-    /// is run so, with what it spawns where a [`GroupTracer`](crate::GroupTracer) is installed. An engine that polls plans
-    /// itself runs each poll so.
+    /// what `work` allocates. What a session of [`InGroupSession`](crate::InGroupSession) runs is run so, with what it
+    /// spawns where a [`GroupTracer`](crate::GroupTracer) is installed. An engine that polls plans itself runs each poll
+    /// so.
     ///
     /// ```
     /// use memcg::{Group, Runtime};
@@ -136,18 +149,45 @@ impl GroupPool {
         &self.life
     }
 
+    /// A pool of a session: what its plans allocate is looked at, where that is known.
+    #[cfg(feature = "session")]
+    pub(crate) fn of_session(group: &Group, config: &PoolConfig) -> Result<Arc<GroupPool>> {
+        let external = |error: CreateError| DataFusionError::External(error.into());
+        let mut pool = GroupPool::with_config(group, config).map_err(external)?;
+        if an_allocator_charges() || config.max_unreserved.is_some() {
+            pool.unreserved = Some(Unreserved::watch(&pool.life, config.max_unreserved)?);
+        }
+        Ok(Arc::new(pool))
+    }
+
+    /// How often consumers have waited.
+    #[cfg(feature = "session")]
+    pub(crate) fn waits(&self) -> usize {
+        self.patience.as_ref().map_or(0, Patience::waits)
+    }
+
+    #[cfg(feature = "session")]
+    pub(crate) fn unreserved(&self) -> Option<Arc<Unreserved>> {
+        self.unreserved.clone()
+    }
+
     /// Charges the growth of a reservation to the account of its consumer. `has_no_room`: it did not fit a moment ago.
     #[inline(never)]
     fn try_grow_by_kind(&self, reservation: &MemoryReservation, bytes: u64, has_no_room: bool) -> Result<()> {
         let consumer = reservation.consumer();
         let kind = Kind::of(consumer);
         let account = self.accounts.of(consumer, kind);
-        let is_plain =
-            !has_no_room && account.is_plain(kind) && !self.reaches_reserve(account, reservation, kind, bytes);
-        if is_plain && account.try_charge_with(bytes, OnFull::IfRoom).ok() {
+        let helps_itself = self.helps_itself(reservation, kind) && !self.spilling.needs(reservation, kind, bytes);
+        let leaves_reserve = || !helps_itself || self.leaves_reserve(&account.group, bytes);
+        let is_plain = !has_no_room && account.is_plain(kind) && leaves_reserve();
+        if is_plain && account.charge_if_room(bytes) {
             return Ok(());
         }
-        self.try_grow_slow(account, reservation, kind, bytes)
+        let grown = self.try_grow_slow(account, reservation, kind, bytes, helps_itself);
+        if grown.is_err() && helps_itself {
+            self.spilling.begins(reservation, kind);
+        }
+        grown
     }
 
     /// Returns bytes of a reservation to the account of its consumer.
@@ -171,11 +211,12 @@ impl GroupPool {
         reservation: &MemoryReservation,
         kind: Kind,
         additional: u64,
+        helps_itself: bool,
     ) -> Result<()> {
         if let Some(charged) = self.try_charge_sort(account, reservation, kind, additional) {
             return charged;
         }
-        self.try_charge(account, reservation, kind, additional, self.helps_itself(reservation, kind))
+        self.try_charge(account, reservation, additional, helps_itself)
     }
 
     /// Charges the growth of a reservation. `helps_itself`: refused, the consumer makes the room.
@@ -183,11 +224,12 @@ impl GroupPool {
         &self,
         account: &Account,
         reservation: &MemoryReservation,
-        kind: Kind,
         bytes: u64,
         helps_itself: bool,
     ) -> Result<()> {
-        self.refuse_early(account, reservation, kind, bytes)?;
+        if helps_itself {
+            self.refuse_early(account, reservation, bytes)?;
+        }
         self.charge_or_wait(account, reservation, bytes, helps_itself)
     }
 
@@ -198,11 +240,7 @@ impl GroupPool {
         bytes: u64,
         helps_itself: bool,
     ) -> Result<()> {
-        let charged = if helps_itself {
-            account.try_charge_with(bytes, OnFull::Now)
-        } else {
-            account.try_charge_with(bytes, OnFull::Start)
-        };
+        let charged = if helps_itself { account.try_charge_now(bytes) } else { account.try_charge_or_start(bytes) };
         charged.or_else(|error| self.refused(account, reservation, bytes, helps_itself, error))
     }
 
@@ -222,7 +260,7 @@ impl GroupPool {
         let charged = match step.charge {
             0 => Ok(()),
             bytes if step.is_spilling => self.charge_or_wait(account, reservation, bytes, helps_itself),
-            bytes => self.try_charge(account, reservation, kind, bytes, helps_itself),
+            bytes => self.try_charge(account, reservation, bytes, helps_itself),
         };
         if charged.is_err() {
             sorts.undo(part, consumer.id(), additional, step.charge, helps_itself);
@@ -230,25 +268,18 @@ impl GroupPool {
         Some(charged)
     }
 
-    /// Makes a refusal before the group is asked, where the consumer is to spill.
-    fn refuse_early(
-        &self,
-        account: &Account,
-        reservation: &MemoryReservation,
-        kind: Kind,
-        additional: u64,
-    ) -> Result<()> {
+    /// Makes a refusal before the group is asked, where the consumer, which makes the room, is to spill.
+    fn refuse_early(&self, account: &Account, reservation: &MemoryReservation, additional: u64) -> Result<()> {
         let consumer = reservation.consumer();
-        if let Some(demand) = account.demand.as_ref().filter(|demand| demand.is_open() && consumer.can_spill())
-            && !self.replays.has(consumer, kind)
+        if let Some(demand) = account.demand.as_ref().filter(|demand| demand.is_open())
             && let Some(wanted) = demand.refuses(consumer.id(), reservation.size() as u64)
         {
             let (path, wanted) = (account.group.path(), Bytes(wanted));
             return exhausted(consumer.name(), format_args!("{path} is asked for {wanted}; to go on, spill"));
         }
-        if self.reaches_reserve(account, reservation, kind, additional) {
+        if !self.leaves_reserve(&account.group, additional) {
             let (path, additional) = (account.group.path(), Bytes(additional));
-            let [headroom, reserve] = [account.group.headroom(), self.reserve].map(Bytes);
+            let [headroom, reserve] = [account.group.headroom(), self.reserve_of(&account.group)].map(Bytes);
             return exhausted(
                 consumer.name(),
                 format_args!(
@@ -260,16 +291,18 @@ impl GroupPool {
         Ok(())
     }
 
-    /// Whether a growth would take of what is kept for consumers that cannot spill, and its consumer can.
-    #[inline]
-    fn reaches_reserve(&self, account: &Account, reservation: &MemoryReservation, kind: Kind, additional: u64) -> bool {
-        !self.leaves_reserve(&account.group, additional) && self.helps_itself(reservation, kind)
-    }
-
     /// Whether a growth leaves what is kept for consumers that cannot spill.
     #[inline]
     fn leaves_reserve(&self, group: &Group, additional: u64) -> bool {
-        self.reserve == 0 || group.headroom() >= self.reserve.saturating_add(additional)
+        self.reserve == 0
+            || group.headroom() >= self.reserve.saturating_add(additional)
+            || group.headroom() >= self.reserve_of(group).saturating_add(additional)
+    }
+
+    /// What is kept for consumers that cannot spill: at most half of all there is.
+    #[cold]
+    fn reserve_of(&self, group: &Group) -> u64 {
+        self.reserve.min(group.effective_max() / 2)
     }
 
     /// What is done for a growth that its group has refused, before DataFusion is told.
@@ -288,7 +321,7 @@ impl GroupPool {
         if helps_itself {
             return if is_poor(group, refusal) {
                 // Others hold much more: they begin to give, for the growths that follow.
-                account.try_charge_with(additional, OnFull::Start).or_else(|error| failed(consumer.name(), &error))
+                account.try_charge_or_start(additional).or_else(|error| failed(consumer.name(), &error))
             } else {
                 failed(consumer.name(), &error)
             };
@@ -322,7 +355,7 @@ fn shrink_slow(account: &Account, consumer: &MemoryConsumer, kind: Kind, bytes: 
 fn drain_and_retry(account: &Account, additional: u64, refused: ChargeError) -> Option<ChargeError> {
     let has_credit = |refusal: &OverLimitError| refusal.stocked_bound() > 0 && refusal.group().drain() > 0;
     if refused.over_limit().is_some_and(has_credit) {
-        return account.try_charge_with(additional, OnFull::Now).err();
+        return account.try_charge_now(additional).err();
     }
     Some(refused)
 }
@@ -353,10 +386,11 @@ fn give_back(account: &Account, step: Step) {
 }
 
 /// What DataFusion is told of a charge that was not made.
-pub(crate) fn failed(consumer: &str, error: &ChargeError) -> Result<()> {
-    match Ended::from_charge(error) {
-        Some(ended) => Err(ended.into_error()),
-        None => exhausted(consumer, format_args!("{error}")),
+fn failed(consumer: &str, error: &ChargeError) -> Result<()> {
+    match (Ended::from_charge(error), error.over_limit()) {
+        (Some(ended), _) => Err(ended.into_error()),
+        (None, Some(refusal)) => exhausted(consumer, format_args!("{}", Words(refusal))),
+        (None, None) => exhausted(consumer, format_args!("{error}")),
     }
 }
 
@@ -381,6 +415,7 @@ impl MemoryPool for GroupPool {
 
     fn unregister(&self, consumer: &MemoryConsumer) {
         self.replays.end(consumer);
+        self.spilling.end(consumer);
         let kind = Kind::of(consumer);
         let account = self.accounts.of(consumer, kind);
         if let Some((sorts, part)) = account.sorts(kind) {

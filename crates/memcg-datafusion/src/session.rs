@@ -5,24 +5,24 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use datafusion::common::{DataFusionError, Result};
-use datafusion::execution::SessionStateBuilder;
-use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::SessionContext;
 use memcg::{Group, GroupName, GroupScope, Limits};
 
 use crate::allocates::covering;
 use crate::config::PoolConfig;
-use crate::plan::RunInGroup;
 use crate::pool::GroupPool;
-use crate::unreserved::Unreserved;
+use crate::state::session_in;
 
 /// Puts the queries of a `SessionContext` into groups.
 ///
-/// What these calls return shares catalogs, tables, functions, disk manager and caches with the session that they are
-/// made from, and has its settings. Its memory pool is a [`GroupPool`], its plans run in the group ([`Group::current`];
-/// with a [`GroupTracer`](crate::GroupTracer) the tasks that they spawn do, too), and they end with
-/// [`Ended`](crate::Ended) when the group is chosen as a victim or goes offline. A call copies the session's state:
-/// some tens of microseconds.
+/// What these calls return has all that the session has that they are made from: catalogs, tables, disk manager and
+/// caches are shared, its settings, functions, prepared statements and id are as they were at the call. Its memory pool
+/// is a [`GroupPool`], its plans run in the group ([`Group::current`]; with a [`GroupTracer`](crate::GroupTracer) the
+/// tasks that they spawn do, too), and they end with [`Ended`](crate::Ended) when the group is chosen as a victim or
+/// goes offline. A call copies the session's state: some tens of microseconds.
+///
+/// SQL does not leave the group. `SET` and `RESET` of `datafusion.runtime.memory_limit` end with an error where their
+/// (empty) result is read, and the session keeps its pool, whether it is read or not.
 pub trait InGroupSession {
     /// Returns a session of `group`: for all queries of a tenant together.
     ///
@@ -80,8 +80,7 @@ pub trait InGroupSession {
 
 impl InGroupSession for SessionContext {
     fn with_group(&self, group: &Group, config: &PoolConfig) -> Result<SessionContext> {
-        let pool = GroupPool::with_config(group, config).map_err(|error| DataFusionError::External(error.into()))?;
-        session_of(self, &Arc::new(pool), config)
+        session_in(self, &GroupPool::of_session(group, config)?)
     }
 
     fn for_query<'a>(
@@ -91,27 +90,11 @@ impl InGroupSession for SessionContext {
         limits: Limits,
         config: &PoolConfig,
     ) -> Result<QuerySession> {
-        let external = |error: memcg::CreateError| DataFusionError::External(error.into());
-        let group = parent.scope(name, covering(limits)).map_err(external)?;
-        let pool = Arc::new(GroupPool::with_config(&group, config).map_err(external)?);
-        let context = session_of(self, &pool, config)?;
+        let group = parent.scope(name, covering(limits)).map_err(|error| DataFusionError::External(error.into()))?;
+        let pool = GroupPool::of_session(&group, config)?;
+        let context = session_in(self, &pool)?;
         Ok(QuerySession { context, group: Some(group), pool })
     }
-}
-
-fn session_of(session: &SessionContext, pool: &Arc<GroupPool>, config: &PoolConfig) -> Result<SessionContext> {
-    let env = RuntimeEnvBuilder::from_runtime_env(&session.runtime_env());
-    let state = session.state();
-    // A session of a group that is made from another one leaves that group.
-    let rules = state.physical_optimizers().iter().filter(|rule| rule.name() != RunInGroup::NAME).cloned();
-    let unreserved = config.max_unreserved.map(|max| Unreserved::watch(pool.life(), max)).transpose()?;
-    let runs_in_group = RunInGroup { life: Arc::clone(pool.life()), unreserved };
-    let rules = rules.chain([Arc::new(runs_in_group) as _]).collect();
-    let state = SessionStateBuilder::new_from_existing(state)
-        .with_physical_optimizer_rules(rules)
-        .with_runtime_env(env.with_memory_pool(Arc::clone(pool) as _).build_arc()?)
-        .build();
-    Ok(SessionContext::new_with_state(state))
 }
 
 /// A session for one query: [`InGroupSession::for_query`] makes it, and it derefs to its `SessionContext`.

@@ -1,17 +1,23 @@
-//! What the tasks of a query allocate beyond what its operators have reserved: a thread looks at it, because the operator
-//! that allocates may be the only one that runs.
+//! What the tasks of a query allocate beyond what its operators have reserved: no growth is refused for it. So each batch
+//! that a plan gives is a look at it, and a thread looks, because an operator that gives its batches at its end may be the
+//! only one that runs.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
 use datafusion::common::{DataFusionError, Result};
-use memcg::Bytes;
+use memcg::{Bytes, Group, GroupId, Ledger, OnFull};
 
 use crate::ended::Life;
+use crate::refusal::Words;
 
 /// How often the thread looks.
 const PERIOD: Duration = Duration::from_millis(10);
+/// A query that has allocated less beyond what it has reserved is not ended for a level that others share: its end would
+/// give back little.
+const WORTH: u64 = 1 << 20;
 
 /// The queries that the thread looks at. The thread is there while there are any.
 static WATCHED: Mutex<Watched> = Mutex::new(Watched { queries: Vec::new(), has_thread: false });
@@ -25,14 +31,27 @@ struct Watched {
 #[derive(Debug)]
 pub(crate) struct Unreserved {
     life: Arc<Life>,
-    max: u64,
-    /// Why the query ends, once it has allocated more.
+    max: Option<u64>,
+    /// Why the query ends, once it has allocated more, or most where a level is above its max.
     why: OnceLock<String>,
+}
+
+/// A level above its max, and by how much. Where it is so at two looks, and no less at the second, a query ends.
+#[derive(Clone, Debug)]
+pub(crate) struct Excess {
+    level: Group,
+    bytes: u64,
+}
+
+impl Excess {
+    fn is_no_less_than(&self, before: &Excess) -> bool {
+        self.level == before.level && self.bytes >= before.bytes
+    }
 }
 
 impl Unreserved {
     /// Has the thread look at a query for as long as the caller keeps the value.
-    pub(crate) fn watch(life: &Arc<Life>, max: u64) -> Result<Arc<Unreserved>> {
+    pub(crate) fn watch(life: &Arc<Life>, max: Option<u64>) -> Result<Arc<Unreserved>> {
         let query = Arc::new(Unreserved { life: Arc::clone(life), max, why: OnceLock::new() });
         let mut watched = lock();
         if !watched.has_thread {
@@ -46,50 +65,157 @@ impl Unreserved {
         Ok(query)
     }
 
-    /// The error of a query that has allocated more.
+    /// The error of a query that is to end.
     pub(crate) fn error(&self) -> Option<DataFusionError> {
         self.why.get().cloned().map(DataFusionError::ResourcesExhausted)
     }
 
-    fn look(&self) {
+    /// A batch of the query: the end of one of the queries where a level is above its max, and was so at the last batch.
+    /// Some loads for each level, where none is.
+    pub(crate) fn look_at_batch(&self, last: &mut Option<Excess>) {
+        let before = last.take();
+        *last = self.excess();
+        if let (Some(before), Some(now)) = (before, last)
+            && now.is_no_less_than(&before)
+        {
+            now.end_one(&watched());
+        }
+    }
+
+    /// The lowest level above its max.
+    fn excess(&self) -> Option<Excess> {
+        self.levels().find_map(|level| match level.forced() {
+            0 => None,
+            bytes => Some(Excess { level, bytes }),
+        })
+    }
+
+    /// How much more has to be reserved for usage of the level to rise: where a group covers, what is allocated pays for a
+    /// reservation of as much.
+    fn beyond(&self, level: &Group) -> u64 {
+        let mut beyond = 0;
+        for group in self.levels() {
+            if group.limits().cover_allocations {
+                beyond = group.usage().saturating_sub(group.ledger().reserved()).max(beyond);
+            }
+            if &group == level {
+                break;
+            }
+        }
+        beyond.saturating_add(1)
+    }
+
+    /// The query's group and those above it.
+    fn levels(&self) -> impl Iterator<Item = Group> {
         let group = self.life.group();
-        if group.usage() <= self.max || self.why.get().is_some() {
+        std::iter::once(group.clone()).chain(group.ancestors())
+    }
+
+    fn is_below(&self, level: &Group) -> bool {
+        self.levels().any(|group| &group == level)
+    }
+
+    /// The thread's look at the query alone.
+    fn look(&self) {
+        let Some(max) = self.max else { return };
+        let group = self.life.group();
+        if group.usage() <= max || self.why.get().is_some() {
             return;
         }
         let ledger = group.ledger();
-        if ledger.allocated().saturating_sub(ledger.reserved()) <= self.max {
-            return;
+        if unreserved(ledger) > max {
+            let max = Bytes(max);
+            self.end(format!(
+                "{}: more than {max} beyond what is reserved; to go on, read fewer rows at once",
+                self.has(ledger)
+            ));
         }
-        let [allocated, reserved, max] = [ledger.allocated(), ledger.reserved(), self.max].map(Bytes);
-        let why = format!(
-            "{} has allocated {allocated} and reserved {reserved}: more than {max} beyond what is reserved; \
-             to go on, read fewer rows at once or raise PoolConfig::max_unreserved",
-            group.path()
-        );
+    }
+
+    fn has(&self, ledger: Ledger) -> String {
+        let [allocated, reserved] = [ledger.allocated(), ledger.reserved()].map(Bytes);
+        format!("{} has allocated {allocated} and reserved {reserved}", self.life.group().path())
+    }
+
+    fn end(&self, why: String) {
         if self.why.set(why).is_ok() {
             self.life.wake();
         }
     }
+
+    /// The end with the refusal of the level, where it refuses.
+    fn end_refused(&self, level: &Group, ledger: Ledger) {
+        let group = self.life.group();
+        let beyond = Bytes(self.beyond(level));
+        match group.raw().try_charge_with(beyond, OnFull::Now) {
+            Ok(()) => group.raw().uncharge(beyond),
+            // One whose group has ended is told so by its stream.
+            Err(error) => {
+                if let Some(refusal) = error.over_limit() {
+                    self.end(format!("query: {}; {}", Words(refusal), self.has(ledger)));
+                }
+            }
+        }
+    }
+}
+
+impl Excess {
+    /// Ends the query that has allocated most beyond what it has reserved, of those that run below the level. One at a
+    /// time: none, while one that was ended still has what it had allocated.
+    fn end_one(&self, watched: &[Arc<Unreserved>]) {
+        let below = || watched.iter().filter(|query| query.is_below(&self.level));
+        let is_going =
+            |query: &&Arc<Unreserved>| query.why.get().is_some() && unreserved(query.life.group().ledger()) > WORTH;
+        if below().any(|query| is_going(&query)) {
+            return;
+        }
+        let running = below().filter(|query| query.why.get().is_none() && query.life.is_running());
+        let ledgers = running.map(|query| (query, query.life.group().ledger()));
+        let worth = ledgers.filter(|(query, ledger)| query.life.group() == &self.level || unreserved(*ledger) > WORTH);
+        if let Some((query, ledger)) = worth.max_by_key(|(_, ledger)| unreserved(*ledger)) {
+            query.end_refused(&self.level, ledger);
+        }
+    }
+}
+
+fn unreserved(ledger: Ledger) -> u64 {
+    ledger.allocated().saturating_sub(ledger.reserved())
 }
 
 fn lock() -> MutexGuard<'static, Watched> {
     WATCHED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The queries that are looked at.
+fn watched() -> Vec<Arc<Unreserved>> {
+    lock().queries.iter().filter_map(Weak::upgrade).collect()
+}
+
 /// The thread.
 fn watch() {
+    let mut before = HashMap::<GroupId, Excess>::new();
     loop {
         thread::sleep(PERIOD);
-        let queries: Vec<_> = {
+        {
             let mut watched = lock();
             watched.queries.retain(|query| query.strong_count() > 0);
             if watched.queries.is_empty() {
                 watched.has_thread = false;
                 return;
             }
-            watched.queries.iter().filter_map(Weak::upgrade).collect()
-        };
+        }
         // Without the lock: wakers are called.
+        let queries = watched();
         queries.iter().for_each(|query| query.look());
+        let mut now = HashMap::new();
+        for excess in queries.iter().filter(|query| query.life.is_running()).filter_map(|query| query.excess()) {
+            now.entry(excess.level.id()).or_insert(excess);
+        }
+        for (level, excess) in &now {
+            if before.get(level).is_some_and(|before| excess.is_no_less_than(before)) {
+                excess.end_one(&queries);
+            }
+        }
+        before = now;
     }
 }

@@ -2,6 +2,7 @@
 
 use std::alloc::System;
 use std::hint::black_box;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -160,5 +161,37 @@ async fn a_query_that_allocates_what_it_does_not_reserve_is_stopped() {
         drop((query, beside, hoard));
     }
     drop(tenants);
+    assert_empty(&runtime);
+}
+
+/// A max of the tenant stops the query that reserves nothing: where it keeps all rows for a table, and where a window
+/// gives its rows at its end. The query beside it, of the same tenant, goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_max_of_the_tenant_stops_what_reserves_nothing() {
+    const WIDE: &str = "repeat('x', 200) || look(value) AS text";
+    let runtime = Runtime::builder().build().unwrap();
+    let table = format!("CREATE TABLE kept AS SELECT {WIDE} FROM {SERIES}");
+    let window = format!("SELECT count(*) OVER (), text FROM (SELECT {WIDE} FROM {SERIES})");
+    // A tenant that covers, too, is paid for by what any of its queries reserves.
+    let both = [&table, &window].into_iter().flat_map(|sql| [(sql, limit(MAX)), (sql, limit(MAX).cover_allocations())]);
+    for (number, (sql, limits)) in both.enumerate() {
+        let heavy = runtime.root().create("heavy", limits).unwrap();
+        let looks = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&looks);
+        let look = move || _ = counted.fetch_add(1, Ordering::Relaxed);
+        let query = session(look).for_query(&heavy, number as u64, Limits::new(), &PoolConfig::new()).unwrap();
+        let beside = session(|| {}).for_query(&heavy, "beside", Limits::new(), &PoolConfig::new()).unwrap();
+        let passes_on = format!("SELECT count(look(value)) FROM {SERIES}");
+        let (kept, counted) = tokio::join!(rows(&query, sql), rows(&beside, &passes_on));
+        let line = kept.unwrap_err().to_string();
+        assert!(line.contains("/heavy refused ") && line.contains(&format!(" for /heavy/{number}: ")), "{line}");
+        assert!(line.contains(&format!("/heavy/{number} has allocated ")), "{line}");
+        let looks = looks.load(Ordering::Relaxed);
+        assert!((20..122).contains(&looks), "stopped before its end: {looks} batches");
+        assert_eq!(counted.unwrap(), 1);
+        assert!(query.table_provider("kept").await.is_err());
+        drop((query, beside));
+        heavy.offline_tree();
+    }
     assert_empty(&runtime);
 }

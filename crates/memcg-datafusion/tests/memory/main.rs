@@ -6,6 +6,7 @@ mod demand;
 mod ends;
 mod pool;
 mod queries;
+mod sessions;
 mod sorts;
 mod sql;
 mod tenants;

@@ -1,6 +1,7 @@
 //! The pool as DataFusion's operators call it.
 
 use std::sync::{Arc, Barrier};
+use std::time::Duration;
 
 use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool};
 use memcg::{Bytes, Limits};
@@ -169,6 +170,46 @@ fn a_reserve_is_for_what_cannot_spill() {
     assert!(line.contains("/acme/q17 has 30 KiB of headroom for 1 B, and keeps 30 KiB"), "{line}");
     join.try_grow(30 << 10).unwrap();
     exhausted(join.try_grow(1));
+}
+
+/// An aggregate that is refused grows in order to spill: up to what it held it takes of what is kept for others, twice.
+#[test]
+fn an_aggregate_grows_to_spill() {
+    let runtime = runtime();
+    let query = runtime.root().create("q17", limit(100 * KIB)).unwrap();
+    let on_demand = PoolConfig::new().spill_on_demand();
+    for config in [PoolConfig::new(), on_demand.patience(Duration::ZERO), PoolConfig::new().by_operator()] {
+        let config = config.unspillable_reserve(Bytes(40 * KIB));
+        let pool: Arc<dyn MemoryPool> = Arc::new(GroupPool::with_config(&query, &config).unwrap());
+        let (grouped, join) = (spillable("GroupedHashAggregateStream[0] (median)", &pool), unspillable("Join", &pool));
+        grouped.try_grow(60 << 10).unwrap();
+        exhausted(grouped.try_grow(1));
+        grouped.try_resize(1 << 10).unwrap();
+        join.try_grow(60 << 10).unwrap();
+        grouped.try_grow(30 << 10).unwrap(); // to sort
+        grouped.shrink(30 << 10);
+        grouped.try_resize(20 << 10).unwrap(); // to go on
+        exhausted(grouped.try_grow(1));
+        grouped.try_resize(1 << 10).unwrap();
+        exhausted(grouped.try_grow(20 << 10)); // more than it held
+        drop((grouped, join, pool));
+        assert_eq!(query.live(), 0);
+    }
+}
+
+/// However large, a reserve leaves what can spill a half.
+#[test]
+fn a_reserve_is_at_most_half_of_max() {
+    let runtime = runtime();
+    let acme = runtime.root().create("acme", limit(100 * KIB)).unwrap();
+    let query = acme.create("q17", limit(MIB)).unwrap();
+    let config = PoolConfig::new().unspillable_reserve(Bytes(MIB));
+    let pool: Arc<dyn MemoryPool> = Arc::new(GroupPool::with_config(&query, &config).unwrap());
+    let sorter = spillable("Sorter", &pool);
+    sorter.try_grow(1 << 10).unwrap();
+    sorter.try_grow(49 << 10).unwrap();
+    let line = exhausted(sorter.try_grow(1));
+    assert!(line.contains("/acme/q17 has 50 KiB of headroom for 1 B, and keeps 50 KiB"), "{line}");
 }
 
 /// An aggregate that reads back what it has spilled fails where it is refused, and so does one of sorted rows: neither is

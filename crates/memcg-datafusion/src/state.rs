@@ -1,0 +1,196 @@
+//! A session's state in a group: all that the session has, but for the memory pool and the planner.
+//!
+//! DataFusion's `SessionStateBuilder` forgets prepared statements and the session's id, and a `SessionState` has no way
+//! to set its runtime or its planner. So the state is cloned, and these two fields of the clone are exchanged in place.
+
+use std::any::type_name;
+use std::fmt;
+use std::mem::size_of;
+use std::pin::Pin;
+use std::ptr;
+use std::sync::{Arc, OnceLock};
+
+use datafusion::catalog::Session;
+use datafusion::common::{DataFusionError, Result, internal_err};
+use datafusion::execution::context::QueryPlanner;
+use datafusion::execution::memory_pool::MemoryPool;
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use datafusion::execution::{SessionState, SessionStateBuilder};
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::prelude::SessionContext;
+use memcg::Bytes;
+
+use crate::plan::{RunInGroup, put_in_group};
+use crate::pool::GroupPool;
+
+/// A session with all that `session` has, whose memory pool is `pool` and whose plans run in the pool's group.
+pub(crate) fn session_in(session: &SessionContext, pool: &Arc<GroupPool>) -> Result<SessionContext> {
+    let mut state = session.state();
+    let env = with_pool(state.runtime_env(), pool)?;
+    let planner = Arc::new(InGroupPlanner {
+        // A session of a group that is made from another one leaves that group.
+        inner: base_planner(state.query_planner()),
+        pool: Arc::clone(pool),
+        restore: OnceLock::new(),
+    });
+    let own = Arc::clone(&planner);
+    // SAFETY: both calls are plain readers of DataFusion that return a field of the state.
+    #[allow(unsafe_code)]
+    unsafe {
+        drop(exchange(&mut state, |state| state.runtime_env(), env)?);
+        drop(exchange(&mut state, |state| state.query_planner(), own as _)?);
+    }
+    let context = SessionContext::new_with_state(state);
+    let state = context.state_weak_ref();
+    let restore = move |env: Arc<RuntimeEnv>| {
+        let Some(state) = state.upgrade() else { return };
+        // Where the session is in use, a later statement finds the other pool again.
+        let Some(mut state) = state.try_write() else { return };
+        // SAFETY: as above.
+        #[allow(unsafe_code)]
+        let replaced = unsafe { exchange(&mut *state, |state| state.runtime_env(), env) };
+        // Without the lock: what drops a runtime drops foreign pools.
+        drop(state);
+        drop(replaced);
+    };
+    // It is set here alone.
+    let _ = planner.restore.set(Box::new(restore));
+    Ok(context)
+}
+
+/// What `env` has, with `pool` as its memory pool.
+pub(crate) fn with_pool(env: &RuntimeEnv, pool: &Arc<GroupPool>) -> Result<Arc<RuntimeEnv>> {
+    RuntimeEnvBuilder::from_runtime_env(env).with_memory_pool(Arc::clone(pool) as _).build_arc()
+}
+
+/// Puts `new` in the place of a field of the state. Returns what was there, or an error where the field is not stored in
+/// the state itself.
+///
+/// # Safety
+///
+/// `field` returns a field of the state, which may hold any value of its type.
+#[allow(unsafe_code)]
+unsafe fn exchange<S, F>(state: &mut S, field: impl Fn(&S) -> &F, new: F) -> Result<F> {
+    let offset = ptr::from_ref(field(state)).addr().wrapping_sub(ptr::from_ref(&*state).addr());
+    if offset.checked_add(size_of::<F>()).is_none_or(|end| end > size_of::<S>()) {
+        return internal_err!("{} has no {} of its own", type_name::<S>(), type_name::<F>());
+    }
+    // SAFETY: the bytes are those of a field of this type by the caller's word, within the state as was looked at, and
+    // the state is borrowed mutably, so nothing else refers to them.
+    let place = unsafe { &mut *ptr::from_mut(state).cast::<u8>().add(offset).cast::<F>() };
+    Ok(std::mem::replace(place, new))
+}
+
+type Planner = Arc<dyn QueryPlanner + Send + Sync>;
+type Plan = Arc<dyn ExecutionPlan>;
+
+/// The planner below those of groups.
+fn base_planner(planner: &Planner) -> Planner {
+    let any: &dyn std::any::Any = &**planner;
+    any.downcast_ref::<InGroupPlanner>().map_or_else(|| Arc::clone(planner), |planner| Arc::clone(&planner.inner))
+}
+
+/// Plans as the session's planner does, and puts the plans into a group. It sees each statement that runs, so it finds a
+/// memory pool that SQL has set.
+struct InGroupPlanner {
+    inner: Planner,
+    pool: Arc<GroupPool>,
+    /// Gives the session its runtime back.
+    restore: OnceLock<Box<dyn Fn(Arc<RuntimeEnv>) + Send + Sync>>,
+}
+
+impl InGroupPlanner {
+    async fn plan(&self, plan: &LogicalPlan, session: &dyn Session) -> Result<Plan> {
+        let mut env = Arc::clone(session.runtime_env());
+        let pool = Arc::clone(&self.pool) as Arc<dyn MemoryPool>;
+        if !Arc::ptr_eq(&env.memory_pool, &pool) {
+            env = with_pool(&env, &self.pool)?;
+            if let Some(restore) = self.restore.get() {
+                restore(Arc::clone(&env));
+            }
+            if is_of_a_command(plan) {
+                return Err(self.kept());
+            }
+        }
+        let Some(state) = session.as_any().downcast_ref::<SessionState>() else {
+            return Ok(put_in_group(self.inner.create_physical_plan(plan, session).await?, &self.pool));
+        };
+        let mut rules = state.physical_optimizers().to_vec();
+        rules.push(Arc::new(RunInGroup { pool: Arc::clone(&self.pool) }));
+        // This state lives as long as the planner plans.
+        let state = SessionStateBuilder::new_from_existing(state.clone())
+            .with_session_id(state.session_id().to_string())
+            .with_query_planner(Arc::clone(&self.inner))
+            .with_physical_optimizer_rules(rules)
+            .with_runtime_env(env)
+            .build();
+        Ok(put_in_group(self.inner.create_physical_plan(plan, &state).await?, &self.pool))
+    }
+
+    /// What is said to who sets the memory limit of the session.
+    fn kept(&self) -> DataFusionError {
+        let group = self.pool.group();
+        let max = match group.effective_max() {
+            u64::MAX => "no max".to_string(),
+            max => format!("a max of {}", Bytes(max)),
+        };
+        DataFusionError::Configuration(format!(
+            "the memory limit of this session is that of {}, with {max}: SET and RESET of \
+             datafusion.runtime.memory_limit do not change it",
+            group.path()
+        ))
+    }
+}
+
+/// Whether the plan is what SET and RESET leave to be planned: no rows and no columns.
+fn is_of_a_command(plan: &LogicalPlan) -> bool {
+    matches!(plan, LogicalPlan::EmptyRelation(empty) if !empty.produce_one_row && empty.schema.fields().is_empty())
+}
+
+impl QueryPlanner for InGroupPlanner {
+    fn create_physical_plan<'a, 'b, 'c, 'd>(
+        &'a self,
+        logical_plan: &'b LogicalPlan,
+        session: &'c dyn Session,
+    ) -> Pin<Box<dyn Future<Output = Result<Plan>> + Send + 'd>>
+    where
+        'a: 'd,
+        'b: 'd,
+        'c: 'd,
+        Self: 'd,
+    {
+        Box::pin(self.plan(logical_plan, session))
+    }
+}
+
+impl fmt::Debug for InGroupPlanner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InGroupPlanner").field("group", self.pool.group()).field("inner", &self.inner).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct State {
+        before: u8,
+        name: Box<str>,
+        apart: Box<u64>,
+        after: Vec<u8>,
+    }
+
+    #[test]
+    #[allow(unsafe_code)]
+    fn a_field_is_exchanged_in_place() {
+        let mut state = State { before: 1, name: "a".into(), apart: Box::new(3), after: vec![2] };
+        // SAFETY: it is a field.
+        let replaced = unsafe { exchange(&mut state, |state| &state.name, "c".into()) };
+        assert_eq!((&*replaced.unwrap(), &*state.name), ("a", "c"));
+        // SAFETY: it is a field of another object.
+        let refused = unsafe { exchange(&mut state, |state| &*state.apart, 4) };
+        assert!(refused.unwrap_err().to_string().contains("has no"));
+        assert_eq!((state.before, *state.apart, &*state.after), (1, 3, &[2][..]));
+    }
+}
