@@ -10,6 +10,7 @@ use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, Statistics, internal_err};
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
@@ -22,7 +23,6 @@ use futures::task::AtomicWaker;
 
 use crate::ended::Life;
 use crate::pool::GroupPool;
-use crate::state::with_pool;
 use crate::unreserved::{Excess, Unreserved};
 
 /// The last rule: it puts the whole plan into a group.
@@ -178,7 +178,7 @@ fn spilled(plan: &Arc<dyn ExecutionPlan>) -> usize {
     own + plan.children().into_iter().map(spilled).sum::<usize>()
 }
 
-/// What `context` has, with `pool` as its memory pool.
+/// A copy of `context` with `pool` as its memory pool.
 fn context_in(context: &TaskContext, pool: &Arc<GroupPool>) -> Result<TaskContext> {
     Ok(TaskContext::new(
         context.task_id(),
@@ -192,6 +192,11 @@ fn context_in(context: &TaskContext, pool: &Arc<GroupPool>) -> Result<TaskContex
     ))
 }
 
+/// A copy of `env` with `pool` as its memory pool.
+pub(crate) fn with_pool(env: &RuntimeEnv, pool: &Arc<GroupPool>) -> Result<Arc<RuntimeEnv>> {
+    RuntimeEnvBuilder::from_runtime_env(env).with_memory_pool(Arc::clone(pool) as _).build_arc()
+}
+
 struct InGroupStream {
     schema: SchemaRef,
     /// `None`: it has ended.
@@ -199,7 +204,7 @@ struct InGroupStream {
     waker: Arc<AtomicWaker>,
     life: Arc<Life>,
     unreserved: Option<Arc<Unreserved>>,
-    /// What was above its max at the last batch.
+    /// The excess at the last batch.
     excess: Option<Excess>,
 }
 

@@ -14,14 +14,14 @@ use datafusion::catalog::Session;
 use datafusion::common::{DataFusionError, Result, internal_err};
 use datafusion::execution::context::QueryPlanner;
 use datafusion::execution::memory_pool::MemoryPool;
-use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionContext;
 use memcg::Bytes;
 
-use crate::plan::{RunInGroup, put_in_group};
+use crate::plan::{RunInGroup, put_in_group, with_pool};
 use crate::pool::GroupPool;
 
 /// A session with all that `session` has, whose memory pool is `pool` and whose plans run in the pool's group.
@@ -57,11 +57,6 @@ pub(crate) fn session_in(session: &SessionContext, pool: &Arc<GroupPool>) -> Res
     // It is set here alone.
     let _ = planner.restore.set(Box::new(restore));
     Ok(context)
-}
-
-/// What `env` has, with `pool` as its memory pool.
-pub(crate) fn with_pool(env: &RuntimeEnv, pool: &Arc<GroupPool>) -> Result<Arc<RuntimeEnv>> {
-    RuntimeEnvBuilder::from_runtime_env(env).with_memory_pool(Arc::clone(pool) as _).build_arc()
 }
 
 /// Puts `new` in the place of a field of the state. Returns what was there, or an error where the field is not stored in
@@ -128,7 +123,7 @@ impl InGroupPlanner {
         Ok(put_in_group(self.inner.create_physical_plan(plan, &state).await?, &self.pool))
     }
 
-    /// What is said to who sets the memory limit of the session.
+    /// The error of a statement that sets the memory limit of the session.
     fn kept(&self) -> DataFusionError {
         let group = self.pool.group();
         let max = match group.effective_max() {
@@ -143,7 +138,7 @@ impl InGroupPlanner {
     }
 }
 
-/// Whether the plan is what SET and RESET leave to be planned: no rows and no columns.
+/// True for the plan that SET and RESET leave to be planned: it has no rows and no columns.
 fn is_of_a_command(plan: &LogicalPlan) -> bool {
     matches!(plan, LogicalPlan::EmptyRelation(empty) if !empty.produce_one_row && empty.schema.fields().is_empty())
 }
