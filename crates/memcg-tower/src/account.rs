@@ -14,7 +14,7 @@ use http::StatusCode;
 use http_body::Frame;
 use memcg::{Bytes, Charge, ChargeError, ChargeFuture, Group, GroupScope, OnFull};
 
-use crate::body::{BodyError, len};
+use crate::frame::{BodyError, len};
 use crate::ledger::{Ledger, Promise};
 use crate::protocol::Protocol;
 use crate::refusal::Refusal;

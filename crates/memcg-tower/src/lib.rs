@@ -11,6 +11,7 @@ mod answer;
 mod body;
 mod clock;
 mod figures;
+mod frame;
 mod future;
 mod grpc;
 mod hold;
@@ -29,8 +30,9 @@ mod upgrade;
 mod verdict;
 
 pub use account::Admitted;
-pub use body::{BodyError, ResponseBody};
+pub use body::ResponseBody;
 pub use figures::{Figures, Kind, Waits};
+pub use frame::BodyError;
 pub use future::ResponseFuture;
 pub use layer::AdmissionLayer;
 pub use ledger::Promised;

@@ -12,7 +12,8 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::account::{Admitted, Came, Waiting};
-use crate::body::{BodyError, len, with_frame};
+use crate::body::with_frame;
+use crate::frame::{BodyError, len};
 
 /// A layer that charges what a body of a request becomes: inside of a layer that decompresses it, which is inside of
 /// [`AdmissionLayer`](crate::AdmissionLayer).

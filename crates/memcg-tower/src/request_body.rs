@@ -15,7 +15,8 @@ use memcg::{Charge, ChargeError, Checkpoint};
 use pin_project_lite::pin_project;
 
 use crate::account::{Account, Came, Waiting};
-use crate::body::{BodyError, len, with_frame};
+use crate::body::with_frame;
+use crate::frame::{BodyError, len};
 use crate::pace::{Pace, TooSlow};
 use crate::refusal::Refusal;
 use crate::settings::Settings;

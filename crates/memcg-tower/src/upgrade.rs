@@ -31,7 +31,7 @@ use hyper::upgrade::{OnUpgrade, Upgraded};
 
 use crate::account::{Account, Admitted};
 
-/// What a connection of ours asks hyper for.
+/// Request of a connection of ours to hyper.
 const HEAD: &[u8] = b"GET / HTTP/1.1\r\nconnection: upgrade\r\nupgrade: kept\r\n\r\n";
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -89,7 +89,7 @@ impl Upgrade {
         Some(Arc::new(Upgrade { is_connect, state: Mutex::new(State { waits, is_woken: false }) }))
     }
 
-    /// Whether the connection goes on after this answer.
+    /// True if the connection goes on after this answer.
     pub(crate) fn is_by(&self, status: StatusCode) -> bool {
         status == StatusCode::SWITCHING_PROTOCOLS || self.is_connect && status.is_success()
     }
@@ -200,7 +200,7 @@ pub struct KeptConnection {
     /// The connection is first: it goes before what its request holds. `None` until its user has it.
     kept: Option<(Upgraded, Arc<Account>)>,
     opened: Arc<Opened>,
-    /// What hyper has not read of the head.
+    /// The rest of the head, which hyper has not read yet.
     head: &'static [u8],
 }
 

@@ -53,7 +53,7 @@ fn known(length: u64) -> (mpsc::UnboundedSender<Bytes>, Request<Body>) {
     (frames, request("acme", Body::new(Known { length, inner: Box::pin(inner) })))
 }
 
-/// What a request that runs is worth, until its handler is dropped.
+/// Weight of a request that runs, until its handler is dropped.
 struct Runs(Arc<AtomicU64>, u64);
 
 impl Drop for Runs {
