@@ -164,3 +164,58 @@ fn force_asks_before_it_exceeds() {
         assert_empty(&runtime);
     }
 }
+
+const ALL: [OnFull; 7] = [
+    OnFull::Refuse,
+    OnFull::Wait(Duration::from_millis(1)),
+    OnFull::Force,
+    OnFull::Reclaim,
+    OnFull::Start,
+    OnFull::Now,
+    OnFull::IfRoom,
+];
+
+/// Each form makes and refuses the same charges with a guard and without.
+#[test]
+fn without_a_guard_as_with_one() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", 10 * KIB);
+        for full in ALL {
+            group.raw().try_charge_with(Bytes(10 * KIB), full).expect("room");
+            let (guard, raw) = (group.try_charge_with(1, full), group.raw().try_charge_with(1, full));
+            assert_eq!((guard.is_ok(), raw.is_ok()), (full == OnFull::Force, full == OnFull::Force), "{full}");
+            assert_eq!(group.live(), 10 * KIB + 2 * u64::from(raw.is_ok()), "{full}");
+            if full == OnFull::IfRoom {
+                assert!(matches!(&raw, Err(ChargeError::NoRoom { requested: 1, .. })), "{raw:?}");
+            }
+            group.raw().uncharge(Bytes(10 * KIB + u64::from(raw.is_ok())));
+            drop((guard, raw));
+            assert_eq!(group.live(), 0, "{full}");
+            group.raw().try_charge_with(0, full).expect("nothing");
+        }
+        group.offline().expect("no children");
+        for full in ALL {
+            let error = group.raw().try_charge_with(1, full).expect_err("offline");
+            assert_eq!(matches!(error, ChargeError::Offline { .. }), full != OnFull::IfRoom, "{full}: {error}");
+        }
+        drop(group);
+        // A thread that was started for a charge keeps the group until it is through.
+        until("no group is dying", || runtime.dying_count() == 0);
+        assert_empty(&runtime);
+    }
+}
+
+/// A guard holds fewer bytes than were asked for; an amount alone cannot say so, and is refused.
+#[test]
+fn beyond_what_a_level_counts() {
+    let runtime = build(super::bare());
+    let group = limited(&runtime.root(), "q", 10 * KIB);
+    let held = group.try_charge_with(Bytes(u64::MAX), OnFull::Force).expect("by force");
+    assert_eq!(held.bytes(), (1 << 63) - 1);
+    let error = group.raw().try_charge_with(1, OnFull::Force).expect_err("usage would pass 2^63");
+    assert!(matches!(error, ChargeError::NoRoom { requested: 1, .. }), "{error}");
+    assert_eq!(group.live(), held.bytes());
+    drop((held, error, group));
+    assert_empty(&runtime);
+}
