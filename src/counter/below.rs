@@ -11,7 +11,7 @@ use crate::counter::spare::Side;
 use crate::counter::walk::Amount;
 use crate::counter::{at_limit, counted};
 
-/// What the side that takes a charge has been charged.
+/// Bytes that the side which takes a charge has been charged.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Taken {
     /// At the highest level below the common one.
@@ -21,7 +21,7 @@ pub(crate) struct Taken {
 }
 
 /// Charge `n` to a counter and its ancestors below `common`, which holds it already for `from`: exactly, or not at all.
-/// Where a group that covers is left or entered, `common` may have to hold more.
+/// `common` may have to hold more if the transfer leaves or enters a group that covers.
 #[cold]
 pub(crate) fn charge_slow<'a>(
     counter: &'a Counter,

@@ -25,14 +25,14 @@ fn covering_below<'a>(counter: &'a Counter, end: Option<&'a Counter>) -> impl It
     covering(counter).take_while(move |&level| end.is_none_or(|end| !ptr::eq(level, end)))
 }
 
-/// What `n` reserved bytes of a counter add to usage of a level of its path.
+/// Bytes by which `n` reserved bytes of a counter raise usage of a level of its path.
 pub(crate) fn rise_at(counter: &Counter, n: u64, level: &Counter) -> u64 {
     let mut covers = covering(counter);
     let at = covers.find(|covering| ptr::eq(*covering, level)).or_else(|| top(counter));
     at.and_then(Counter::cover).map_or(n, |cover| Side::Reserved.come(cover.spare(), n).1)
 }
 
-/// What of the `credit` below a counter is in its usage.
+/// The part of the `credit` below a counter that is in its usage.
 pub(crate) fn counted_credit(counter: &Counter, credit: u64) -> u64 {
     counter.cover().map_or(credit, |cover| credit.min(cover.unpaid()))
 }
@@ -92,7 +92,7 @@ pub(crate) fn note_charged(level: &Counter, n: u64, above: Option<&Counter>) {
 
 // === Bytes that go ===
 
-/// What the level below a common one would fall by if so many bytes went: a hint where other threads charge.
+/// Bytes by which the level below a common one would fall if so many went: a hint where other threads charge.
 pub(super) fn would_fall(counter: &Counter, n: u64) -> u64 {
     match top(counter).and_then(Counter::cover) {
         Some(top) => above_zero(top.spare()).min(n),
@@ -115,7 +115,7 @@ pub(super) fn take_reserved(counter: &Counter, n: u64, end: Option<&Counter>) ->
     if taken < n {
         counter.count_underflow(n - taken);
     }
-    // What a group has reserved its parents have.
+    // Bytes that are reserved in a group are reserved in its parents.
     covers.for_each(|cover| _ = cover.reserved.fetch_sub(taken, Ordering::Relaxed));
     taken
 }

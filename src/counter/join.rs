@@ -30,7 +30,7 @@ impl Init {
 
     pub(crate) fn below(parent: &'static Counter) -> Self {
         let config = CounterConfig { batch: parent.batch(), max: u64::MAX, budget: None, ..CounterConfig::new() };
-        // What is created below a group that covers does so, too.
+        // A group that is created below one that covers does so, too.
         let covers = parent.cover().map_or(Covers::No, |_| Covers::Below);
         Init { parent: Some(parent), covers, ..Init::of(parent.incarnation().tree.below(), &config) }
     }

@@ -17,7 +17,7 @@ pub(crate) struct LedgerSums {
     pub(crate) paid: u64,
     /// Allocated beyond what is reserved, in groups that cover.
     pub(crate) unpaid: u64,
-    /// What each of these may be off by.
+    /// The most by which each of these may be wrong.
     pub(crate) error: u64,
 }
 
@@ -51,7 +51,8 @@ impl ObjectCounts {
     }
 }
 
-/// What is allocated in a counter's group alone. It visits each thread's counts twice. The caller keeps the counter.
+/// Bytes that are allocated in a counter's group alone. It visits each thread's counts twice. The caller keeps the
+/// counter.
 pub(crate) fn own(counter: &Counter) -> LedgerSums {
     if !counter.is_memory() {
         return LedgerSums::default();

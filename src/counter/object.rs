@@ -323,7 +323,7 @@ impl Counter {
         self.incarnation().tree.get()
     }
 
-    /// What a counter has whose group covers what is allocated in it.
+    /// Words of a counter whose group covers.
     #[inline(always)]
     pub(crate) fn cover(&self) -> Option<&Cover> {
         let Incarnation { cover, covers, .. } = self.incarnation();

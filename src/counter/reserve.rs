@@ -13,7 +13,7 @@ use crate::counter::{at_limit, counted};
 use crate::sync::Ordering;
 use crate::thread::slow_path::Entered;
 
-/// What a charge may do where it does not fit.
+/// Means of a charge that does not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Room {
     /// Drain what is stranded.

@@ -5,7 +5,7 @@
 use crate::sync::stat_atomic::AtomicU64 as StatU64;
 use crate::sync::{AtomicI64, Ordering};
 
-/// Whether what is reserved pays for what is allocated.
+/// Says if reserved bytes pay for allocated ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Covers {
     No,
@@ -15,7 +15,7 @@ pub(crate) enum Covers {
     Below,
 }
 
-/// What a covering counter has beside its usage.
+/// Words of a covering counter beside its usage.
 #[derive(Default)]
 pub(crate) struct Cover {
     /// Reserved less allocated, of the subtree. Below zero: so many bytes are unpaid.
@@ -30,7 +30,7 @@ pub(crate) enum Side {
     Allocated,
 }
 
-/// What the larger of the two sums has above what is allocated.
+/// Bytes by which the larger of the two sums exceeds the allocated ones.
 pub(super) fn above_zero(spare: i64) -> u64 {
     spare.max(0).cast_unsigned()
 }
@@ -50,7 +50,7 @@ impl Side {
         }
     }
 
-    /// What the larger sum falls by where spare was that, and `n` bytes go.
+    /// Bytes by which the larger sum falls if spare was that and `n` bytes go.
     pub(super) fn fall(self, spare: i64, n: u64) -> u64 {
         match self {
             Side::Reserved => above_zero(spare) - above_zero(spare.wrapping_sub(n.cast_signed())),
@@ -70,7 +70,7 @@ impl Cover {
         self.spare.load(Ordering::SeqCst)
     }
 
-    /// What is allocated beyond what is reserved, with credit.
+    /// Bytes that are allocated beyond the reserved ones, with credit.
     pub(crate) fn unpaid(&self) -> u64 {
         self.spare().min(0).unsigned_abs()
     }

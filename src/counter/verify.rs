@@ -245,7 +245,7 @@ pub(crate) fn verify(tree: &Tree, top: &Counter, known: &Known<'_>) -> Verdict {
             let above = &mut sums[above];
             above.live = above.live.wrapping_add(sum.live);
             above.credit = above.credit.saturating_add(sum.credit);
-            // What one child has reserved another may have allocated.
+            // One child may have allocated the bytes that another has reserved.
             above.children = if covers { above.children.max(usage) } else { above.children.saturating_add(usage) };
             above.min = above.min.saturating_add(usage.min(marks::protection(counter, Protection::Min)));
             above.low = above.low.saturating_add(usage.min(marks::protection(counter, Protection::Low)));
@@ -301,7 +301,7 @@ impl Sums {
         }
     }
 
-    /// What a group that covers is for its parent, which does not.
+    /// The group covers and its parent does not.
     fn of_top(self, counter: &Counter) -> Sums {
         if counter.cover().is_none() {
             return self;

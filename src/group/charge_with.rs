@@ -196,7 +196,7 @@ pub(super) fn charge_slow(
         },
         OnFull::Reclaim => {
             let charged = charge_undelayed(header, bytes, missed, WaitFor::Nothing)?;
-            // What is above a high is reclaimed, and the caller asks for the delay that remains.
+            // Reclaim takes the excess above a high, and the caller asks for the delay that remains.
             let _ = throttle::delay_after(counter, charged, false, None);
             return Ok(bytes);
         }

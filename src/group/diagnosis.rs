@@ -1,4 +1,4 @@
-//! Where a group's memory is: its largest children.
+//! Finds the largest children of a group.
 
 use super::handle::Group;
 use crate::counter::children;

@@ -59,7 +59,7 @@ pub enum OnFull {
 pub enum ParseOnFullError {
     /// None of the forms.
     Unknown(String),
-    /// What it should wait for is no time.
+    /// The text in its brackets is no time.
     Time(String),
 }
 

@@ -49,7 +49,7 @@ pub struct OverLimitError {
     /// The number of the counter that refused; memory is 0.
     pub(crate) counter: u16,
     pub(crate) requested: u64,
-    /// What of that comes on top of usage.
+    /// The part of that by which usage would rise.
     pub(crate) adds: u64,
     pub(crate) usage: u64,
     pub(crate) max: u64,

@@ -1,4 +1,4 @@
-//! What memory on nodes takes from the engine below, and what its owners ask of a group's runtime.
+//! The engine below, as memory on nodes uses it, and questions of its owners to a group's runtime.
 
 use crate::group::{Charge, ChargeError, Group};
 use crate::hierarchy::{group_tree, stats};
@@ -30,8 +30,8 @@ impl Topology {
     }
 }
 
-/// What finds the nodes of pages for a group's runtime: [`Runtime::node_of`](crate::Runtime::node_of), where only a
-/// group is at hand, and to be kept beyond the runtime. Costs a few loads.
+/// Returns the finder of the nodes of pages for a group's runtime: [`Runtime::node_of`](crate::Runtime::node_of), where
+/// only a group is at hand, and to be kept beyond the runtime. Costs a few loads.
 ///
 /// ```
 /// let runtime = memcg::Runtime::builder().build()?;

@@ -169,7 +169,7 @@ impl fmt::Debug for PackedKmem {
     }
 }
 
-/// Whether the number of an item is enough to name it.
+/// True if the number of an item is enough to name it.
 #[inline]
 fn knows(header: &Header, stat: Stat) -> bool {
     let items = &stats::coordinator(header.counter()).items;

@@ -70,7 +70,7 @@ impl Near {
         self.word.get()
     }
 
-    /// What is kept for the group that a thread's word points to.
+    /// The part for the group that a thread's word points to.
     #[inline(always)]
     #[allow(unsafe_code)]
     pub(crate) fn group(&self, current: *const Header) -> Option<Kept<'_>> {
@@ -78,7 +78,7 @@ impl Near {
         ptr::eq(current, self.header.get()).then(|| unsafe { self.kept() })
     }
 
-    /// What is kept for the owner of an object.
+    /// The part for the owner of an object.
     #[inline(always)]
     #[allow(unsafe_code)]
     pub(crate) fn owner(&self, word: u32) -> Option<Kept<'_>> {

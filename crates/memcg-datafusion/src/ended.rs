@@ -128,7 +128,7 @@ impl Life {
         Some(Ended { path: self.group().path(), reason })
     }
 
-    /// Whether a stream of it has not been dropped.
+    /// True until its last stream is dropped.
     #[cfg(feature = "session")]
     pub(crate) fn is_running(&self) -> bool {
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);

@@ -28,7 +28,7 @@ const ASK_AGAIN: u32 = 16;
 #[derive(Debug)]
 pub(crate) struct Patience {
     most: Duration,
-    /// How many there were.
+    /// The number of them.
     waits: AtomicUsize,
     vain: Mutex<VainWaits>,
 }

@@ -160,7 +160,7 @@ impl GroupPool {
         Ok(Arc::new(pool))
     }
 
-    /// How often consumers have waited.
+    /// The number of waits of consumers.
     #[cfg(feature = "session")]
     pub(crate) fn waits(&self) -> usize {
         self.patience.as_ref().map_or(0, Patience::waits)

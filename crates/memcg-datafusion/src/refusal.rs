@@ -1,11 +1,12 @@
-//! What whoever writes SQL is told of a growth that does not fit: which level was full, by how much, who holds most, and
+//! Text of the refusal of a growth, for the author of a query: which level was full, by how much, who holds most, and
 //! what they can do themselves.
 
 use std::fmt;
 
 use memcg::{Bytes, OverLimitError};
 
-/// A refusal in words for whoever writes SQL: no call of a library, and no limit that is not theirs to raise.
+/// A refusal in words for the author of a query: it names no call of a library, and no limit that others alone may
+/// raise.
 pub(crate) struct Words<'a>(pub(crate) &'a OverLimitError);
 
 impl fmt::Display for Words<'_> {

@@ -16,7 +16,7 @@ pub(crate) fn page_size() -> usize {
     OneNode::new(NodeId::new(0)).page_size()
 }
 
-/// What a change of size does to the pages.
+/// Effect of a change of size on the pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resized {
     Kept,

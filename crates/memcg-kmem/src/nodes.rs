@@ -1,4 +1,4 @@
-//! Where pages lie, as a group's runtime says.
+//! Looks up the nodes of pages by a group's runtime.
 
 use memcg::kmem::{NodeId, NodeOf, PageNode, Placement, Topology};
 use memcg::{Bytes, ChargeError, Group};

@@ -160,7 +160,7 @@ async fn counts_and_room() {
     assert!(weak.upgrade().is_none() && weak.strong_count() == 0);
 }
 
-/// What is larger than a place of the queue goes the same way.
+/// A message that is larger than a place of the queue goes the same way.
 #[tokio::test]
 async fn a_large_message_is_as_any_other() {
     struct Large([u64; 100]);

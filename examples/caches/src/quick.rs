@@ -25,7 +25,7 @@ impl Weighter<u64, Arc<Entry>> for ByCharge {
 struct Spared(Arc<AtomicU64>);
 
 impl Lifecycle<u64, Arc<Entry>> for Spared {
-    /// What was evicted. It is dropped without a lock: wakers may run then.
+    /// The evicted entries. They are dropped without a lock: wakers may run then.
     type RequestState = Vec<Arc<Entry>>;
 
     fn is_pinned(&self, _: &u64, entry: &Arc<Entry>) -> bool {

@@ -111,7 +111,7 @@ fn credit_of_others_is_drained_before_a_refusal() {
         assert!(query.stocked() > 0, "credit");
         assert_eq!(query.live(), 0);
         assert_eq!(beside.try_charge(16 * MIB).unwrap().bytes(), 16 << 20);
-        // Where reserved bytes are more, the credit is in no usage.
+        // The credit is in no usage if more bytes are reserved.
         drop(Object::of(&query, KIB));
         let charge = query.try_charge(4 * MIB).unwrap();
         assert_eq!((query.usage(), query.live(), query.stocked()), (4 << 20, 4 << 20, 0));

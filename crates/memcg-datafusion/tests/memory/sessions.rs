@@ -1,4 +1,4 @@
-//! What a session of a group has of the session that it is made from, and what SQL cannot change in it.
+//! A session of a group has all of the session that it is made from, and SQL cannot change its group.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

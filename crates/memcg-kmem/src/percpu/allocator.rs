@@ -99,7 +99,7 @@ impl PerCpuAllocator {
         }
     }
 
-    /// Whether anything but the allocator itself has what finds its pages' nodes: its runtime, as long as that exists.
+    /// True while the runtime exists: then it, too, has the finder of the pages' nodes.
     fn has_runtime(&self) -> bool {
         Arc::strong_count(&self.pool.node_of) > 1
     }

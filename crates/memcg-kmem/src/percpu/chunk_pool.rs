@@ -318,7 +318,7 @@ impl Chunks {
         None
     }
 
-    /// Whether a chunk can join without an allocation.
+    /// True if a chunk can join without an allocation.
     fn has_room(&self) -> bool {
         self.chunks.len() < self.chunks.capacity() || self.chunks.iter().any(Option::is_none)
     }

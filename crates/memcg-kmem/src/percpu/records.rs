@@ -31,7 +31,7 @@ pub(super) struct Records {
     vacant: u32,
 }
 
-/// What a thread drops without the lock.
+/// Values that a thread drops without the lock.
 #[derive(Default)]
 pub(super) struct LeftOver {
     pub(super) account: Option<ObjectAccount>,
@@ -39,7 +39,7 @@ pub(super) struct LeftOver {
 }
 
 impl Records {
-    /// Whether a number is free without an allocation.
+    /// True if a number is free without an allocation.
     #[inline]
     pub(super) fn has_room(&self) -> bool {
         self.vacant > 0 || self.records.len() < self.records.capacity()

@@ -26,7 +26,7 @@ const CLASSES: usize = 64;
 /// Pages of a list that a search tries: a pinned one may have too little room behind its last object.
 const TRIES: usize = 4;
 
-/// What stands before an object in its page. It moves with the object and is never dropped in place.
+/// Head of an object in its page. It moves with the object and is never dropped in place.
 pub(super) struct ObjectHeader {
     /// `None` while a thread makes or moves the account.
     owner: Option<PackedKmem>,

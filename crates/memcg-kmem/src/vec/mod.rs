@@ -75,7 +75,7 @@ pub struct KmemVec<T> {
     /// `None` without pages.
     kmem: Option<Kmem>,
     group: Group,
-    /// What finds the nodes of pages; `None` with one node.
+    /// The finder of the nodes of pages; `None` with one node.
     node_of: Option<Arc<dyn NodeOf>>,
     len: usize,
     /// The most elements that the vector has ever had: their pages are touched.

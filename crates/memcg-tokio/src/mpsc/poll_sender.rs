@@ -40,7 +40,7 @@ impl<T: Weigh + Send + 'static> PollSender<T> {
         self.sender.as_ref()
     }
 
-    /// Whether the receiver or [`close`](Self::close) has closed it.
+    /// True once the receiver or [`close`](Self::close) has closed it.
     pub fn is_closed(&self) -> bool {
         self.sender.as_ref().is_none_or(Sender::is_closed)
     }
@@ -58,7 +58,7 @@ impl<T: Weigh + Send + 'static> PollSender<T> {
     ///
     /// # Panics
     ///
-    /// Where a message waits: `poll_ready` has said so.
+    /// A message waits, as `poll_ready` has said.
     pub fn send_item(&mut self, message: T) -> Result<(), SendError<Option<T>>> {
         assert!(!self.is_sending, "a message waits: `poll_ready` comes first");
         let Some(sender) = &self.sender else { return Err(SendError::Closed(Some(message))) };

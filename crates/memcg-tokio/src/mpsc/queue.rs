@@ -20,7 +20,7 @@ const fn is_large<T>() -> bool {
     size_of::<Message<T>>() > PLACE
 }
 
-/// What a message has in the queue, beside its weight.
+/// Bytes that a message has in the queue, beside its weight.
 pub(super) const fn message_size<T>() -> usize {
     let pointer = if is_large::<T>() { size_of::<Box<Message<T>>>() } else { 0 };
     size_of::<Message<T>>() + pointer

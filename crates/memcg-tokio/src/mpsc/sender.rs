@@ -90,7 +90,7 @@ impl<T> Sender<T> {
         self.messages.is_closed()
     }
 
-    /// Whether the other one sends to the same receiver.
+    /// True if the other one sends to the same receiver.
     pub fn same_channel(&self, other: &Self) -> bool {
         self.messages.same_channel(&other.messages)
     }

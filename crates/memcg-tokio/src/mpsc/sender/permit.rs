@@ -37,12 +37,12 @@ impl<T> OwnedPermit<T> {
         self.charge.bytes()
     }
 
-    /// Whether both are for the same receiver.
+    /// True if both are for the same receiver.
     pub fn same_channel(&self, other: &Self) -> bool {
         self.sender.same_channel(&other.sender)
     }
 
-    /// Whether the other one sends to the same receiver.
+    /// True if the other one sends to the same receiver.
     pub fn same_channel_as_sender(&self, sender: &Sender<T>) -> bool {
         self.sender.same_channel(sender)
     }
