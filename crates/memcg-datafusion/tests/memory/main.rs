@@ -6,6 +6,7 @@ mod demand;
 mod ends;
 mod pool;
 mod queries;
+mod queue;
 mod sessions;
 mod sorts;
 mod sql;
