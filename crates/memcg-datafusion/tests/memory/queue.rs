@@ -213,8 +213,8 @@ fn register_stop(session: &SessionContext) -> Arc<AtomicBool> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn after_its_first_row_a_query_waits_in_its_place() {
     const UNION: &str = "SELECT id FROM rows UNION ALL SELECT a.id FROM \
-                         (SELECT stop(id) AS id, key, text FROM rows) a JOIN rows b ON a.key = b.key \
-                         WHERE a.text <> b.text || 'x'";
+                         (SELECT stop(id) AS id, text FROM rows) a JOIN (SELECT stop(id) AS id, text FROM rows) b \
+                         ON a.id = b.id WHERE a.text <> b.text || 'x'";
     for patience in [LONG, Duration::from_millis(300)] {
         let mut held = held(3, patience).await;
         let goes_on = register_stop(&held.session);
