@@ -220,18 +220,14 @@ async fn shared_caches_are_not_the_first_readers() {
             rows(&query, "SELECT a FROM files").await.unwrap()
         };
         assert_eq!(work.in_group(query.group()).await, 500);
-        query.deregister_table("files").unwrap();
         drop(query);
         let held = sessions.runtime_env().cache_manager.get_list_files_cache().unwrap();
         assert_eq!(held.len(), 1);
         runtime.settle();
         let [of_tenant, of_caches] = [&tenant, &caches].map(|group| group.ledger().allocated());
-        // The names of the files alone.
+        // The names of the files alone; the table itself has less.
         let least = 500 * 200;
         assert_eq!((of_tenant > least, of_caches > least), (!has_group, has_group), "{of_tenant}, {of_caches}");
-        if has_group {
-            assert!(of_tenant < 16 << 10, "{of_tenant}");
-        }
         drop((held, sessions));
         drop((tenant, caches));
         assert_empty(&runtime);
