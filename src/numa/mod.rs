@@ -16,6 +16,6 @@ pub(crate) mod topology;
 
 pub use move_pages::{MovePages, MovePagesError};
 pub use node_cache::NodeCache;
-pub use node_of::{NodeOf, OneNode, PageNode};
+pub use node_of::{NodeOf, OneNode, PageNode, look_up_each};
 pub use node_table::NodeTable;
 pub use topology::{NodeId, Topology, TopologyError};
