@@ -278,6 +278,7 @@ impl Drop for Alarm {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::sync::this_thread;
     use crate::thread::helper::LINGER;
     use crate::{Group, Limits, Runtime};
 
@@ -288,7 +289,7 @@ mod tests {
         let runtime = Runtime::builder().build().unwrap();
         let group = runtime.root().create("q", Limits::new().high(1 << 20)).unwrap();
         let (held, begun) = (group.force_charge(8 << 20), Instant::now());
-        let mut delays = Delays { helper: Helper::idle_in(std::process::id()), ..Delays::default() };
+        let mut delays = Delays { helper: Helper::idle_in(std::process::id(), this_thread()), ..Delays::default() };
         let delay = Delay {
             group: Some(group.first()),
             begun,
@@ -350,7 +351,7 @@ mod tests {
     fn a_thread_of_another_process_is_none() {
         let (_groups, _held, _, mut delays) = far_above();
         let other = std::process::id().wrapping_add(1);
-        delays.helper = Helper::idle_in(other);
+        delays.helper = Helper::idle_in(other, this_thread());
         let delay = delays.all.remove(&1).unwrap();
         assert_eq!(delays.insert(delay).ok(), Some(2));
         let (process, thread) = delays.helper.running().unwrap();

@@ -281,7 +281,7 @@ mod tests {
 
     /// A thread of the tree that takes nothing of what is left for it.
     fn idle() -> Running {
-        Running { helper: Helper::idle_in(std::process::id()), is_busy: false }
+        Running { helper: Helper::idle_in(std::process::id(), thread::current()), is_busy: false }
     }
 
     fn job(level: &'static Counter, bytes: u64) -> Job {

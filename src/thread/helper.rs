@@ -1,7 +1,7 @@
 //! A thread of the crate that comes with work, and ends when there has been none for a second.
 //!
-//! The lock of the work guards the helper, too. So who leaves work starts the thread, or finds it running, and then the
-//! thread sees the work. The thread decides to end under the lock.
+//! The lock of the work guards the helper, too. So a charge that leaves work starts the thread, or finds it running, and
+//! then the thread sees the work. The thread decides to end under the lock.
 
 use std::time::{Duration, Instant};
 
@@ -47,11 +47,12 @@ impl Helper {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[allow(dead_code, reason = "no model asks")]
 impl Helper {
     /// One whose thread is in that process, and does nothing.
-    pub(crate) fn idle_in(process: u32) -> Helper {
-        Helper { thread: Some((process, crate::sync::this_thread())), idle: None }
+    pub(crate) fn idle_in(process: u32, thread: Thread) -> Helper {
+        Helper { thread: Some((process, thread)), idle: None }
     }
 
     pub(crate) fn running(&self) -> Option<&(u32, Thread)> {
