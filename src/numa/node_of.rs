@@ -155,7 +155,7 @@ impl NodeOf for OneNode {
 }
 
 /// Pages in one look-up. The batch lies on the stack.
-pub(crate) const BATCH: usize = 64;
+const BATCH: usize = 64;
 
 /// Looks up the page of each address, in batches, and calls `each` with the answers in turn.
 ///

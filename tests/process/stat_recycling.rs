@@ -1,9 +1,8 @@
 //! Objects and cells are used again: the next group in the same memory has counted nothing, and what the last one
 //! counted is with its parent.
 //!
-//! The pool is the process's and hands out the lowest number first, so a group's number, which its id shows, tells
-//! whether an object has come back. Each test looks at which numbers are free, so it starts this program again for itself
-//! alone.
+//! The pool is the process's, and a group's number, which its id shows, tells whether an object has come back. Each test
+//! looks at which numbers are free, so it starts this program again for itself alone.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::mpsc::sync_channel;

@@ -11,9 +11,9 @@ use std::process::Command;
 use memcg::expert::Verdict;
 use memcg::{
     BuildError, Bytes, Charge, ChargeError, ChargeFuture, Checkpoint, Counter, Counts, CreateError, Event, EventFuture,
-    Events, FlusherError, Group, GroupCounter, GroupId, Grouped, Item, Limit, LimitError, Limits, MergeError,
-    NameError, OfflineError, OnFull, OomPolicy, OverLimitError, PageCounter, ParseOnFullError, PeakWindow,
-    Registration, Runtime, RuntimeBuilder, Snapshot, SnapshotRow, SplitError, Stat, Stats, Unit,
+    Events, Group, GroupCounter, GroupId, Grouped, Item, Limit, LimitError, Limits, MergeError, NameError,
+    OfflineError, OnFull, OomPolicy, OverLimitError, PageCounter, ParseOnFullError, PeakWindow, Registration, Runtime,
+    RuntimeBuilder, Snapshot, SnapshotRow, SplitError, Stat, Stats, Unit,
 };
 
 const fn send<T: Send + 'static>() {}
@@ -75,7 +75,6 @@ const _: () = {
     error::<SplitError>();
     error::<MergeError>();
     error::<BuildError>();
-    error::<FlusherError>();
     // A panic beside them leaves them as they are.
     unwinds::<Group>();
     unwinds::<Charge>();

@@ -86,9 +86,9 @@ const PARTS: &[(&[&str], &[&str])] = &[
     (&["PAGE_SLOTS", "PAGES_MAX"], &["thread"]),
     // Time and other threads: what waits.
     (&["park", "this_thread", "sleep"], &["group", "pressure"]),
-    (&["Thread"], &["pressure", "state"]),
+    (&["Thread"], &["pressure", "thread"]),
     (&["TIME_PASSES"], &["pressure"]),
-    (&["start_thread"], &["pressure"]),
+    (&["start_thread"], &["thread"]),
     (&["pause", "is_over"], &["group", "admission", "pressure", "reclaim", "thread"]),
     (&["rest", "IDLE_VISITS"], &["stat"]),
     (&["SLICE"], &["stat", "counter"]),
@@ -97,7 +97,7 @@ const PARTS: &[(&[&str], &[&str])] = &[
     (&["PENDING_CLOSE_MAX"], &["lifecycle"]),
     (&["PUTS_WHILE_CLOSED"], &["counter"]),
     (&["NameHasher", "SHARDS"], &["hierarchy", "counter"]),
-    (&["prefetch"], &["hierarchy", "counter"]),
+    (&["prefetch"], &["counter"]),
     (&["processor"], &["kmem", "numa"]),
     // For tests: a model says why it fails, a test stops a thread.
     (&["model_failed"], EVERY),
