@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use memcg::kmem::{NodeCache, NodeId, NodeOf, NodeTable, PageNode};
@@ -269,47 +269,4 @@ fn no_other_thread_fills_what_is_being_asked_for() {
         }
     });
     assert_eq!((found, known), (vec![on(6), on(6), on(0), on(0)], 2));
-}
-
-/// Where every page lies: one number, which a thread changes.
-struct World(AtomicU16);
-
-impl NodeOf for World {
-    fn page_size(&self) -> usize {
-        PAGE
-    }
-
-    fn look_up(&self, pages: &[usize], found: &mut [PageNode]) {
-        for found in found.iter_mut().take(pages.len()) {
-            *found = on(self.0.load(Ordering::Relaxed));
-        }
-    }
-}
-
-#[test]
-fn look_ups_beside_invalidations() {
-    const MOVES: u16 = 3_000;
-    let cache = NodeCache::new(page(0)..page(PAGES), World(AtomicU16::new(0)));
-    let moved = AtomicU16::new(0);
-    thread::scope(|scope| {
-        for _ in 0..3 {
-            scope.spawn(|| {
-                while moved.load(Ordering::Relaxed) < MOVES {
-                    // A thread that knows that the pages have moved finds no older place.
-                    let at_least = moved.load(Ordering::Acquire);
-                    for found in ask(&cache, &pages()) {
-                        assert!(found.node().is_some_and(|node| node.get() >= at_least), "{found:?} after {at_least}");
-                    }
-                }
-            });
-        }
-        for node in 1..=MOVES {
-            cache.inner().0.store(node, Ordering::Relaxed);
-            cache.invalidate(page(0)..page(PAGES));
-            assert_eq!(ask(&cache, &[page(usize::from(node) % PAGES)]), [on(node)]);
-            moved.store(node, Ordering::Release);
-        }
-    });
-    assert_eq!(ask(&cache, &pages()), [on(MOVES); PAGES]);
-    assert_eq!(cache.known_count(), PAGES);
 }
