@@ -94,6 +94,8 @@ fn sizes() {
 fn handles_print_what_they_are() {
     let runtime = Runtime::builder().build().expect("defaults hold");
     let scope = runtime.root().scope("s1", memcg::Limits::new()).expect("a name");
+    let charge = scope.try_charge(5).expect("no limit");
+    assert_eq!(format!("{charge:?}"), r#"Charge { group: "/s1", bytes: 5 }"#);
     let printed = format!("{scope:?}");
     assert!(printed.starts_with("GroupScope(") && printed.contains("/s1"), "{printed}");
 }
