@@ -28,8 +28,6 @@ const ASK_AGAIN: u32 = 16;
 #[derive(Debug)]
 pub(crate) struct Patience {
     most: Duration,
-    /// The number of them.
-    waits: AtomicUsize,
     vain: Mutex<VainWaits>,
 }
 
@@ -45,12 +43,7 @@ impl Patience {
     /// `None` where there is none.
     pub(crate) fn new(most: Duration) -> Option<Patience> {
         let vain = Mutex::new(VainWaits { count: 0, last: Instant::now(), never: false });
-        (!most.is_zero()).then_some(Patience { most, waits: AtomicUsize::new(0), vain })
-    }
-
-    #[cfg(feature = "session")]
-    pub(crate) fn waits(&self) -> usize {
-        self.waits.load(Ordering::Relaxed)
+        (!most.is_zero()).then_some(Patience { most, vain })
     }
 
     /// Waits in vain that count against the next one. `None`: there were too many.
@@ -73,13 +66,20 @@ impl Patience {
         vain.last = Instant::now();
     }
 
-    /// Charges `bytes` without a guard, where `level` has refused them. `None`: they did not come in time.
-    pub(crate) fn wait(&self, account: &Account, bytes: u64, level: &Group) -> Option<Result<(), ChargeError>> {
+    /// Charges `bytes` without a guard, where `level` has refused them. `None`: they did not come in time. `waits` counts
+    /// waits.
+    pub(crate) fn wait(
+        &self,
+        account: &Account,
+        bytes: u64,
+        level: &Group,
+        waits: &AtomicUsize,
+    ) -> Option<Result<(), ChargeError>> {
         let vain = self.vain()?;
         if !may_wait() {
             return None;
         }
-        self.waits.fetch_add(1, Ordering::Relaxed);
+        waits.fetch_add(1, Ordering::Relaxed);
         // Tokio refuses to block a local task by a panic, and has no way to ask.
         let waited =
             catch_unwind(AssertUnwindSafe(|| tokio::task::block_in_place(|| self.charge(account, bytes, level, vain))));

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use datafusion_common::{DataFusionError, Result};
 use datafusion_execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
@@ -13,6 +14,8 @@ use crate::allocates::an_allocator_charges;
 use crate::config::PoolConfig;
 use crate::consumer::Kind;
 use crate::ended::{Ended, Life};
+#[cfg(feature = "session")]
+use crate::files::Files;
 use crate::patience::Patience;
 use crate::refusal::Words;
 use crate::replays::Replays;
@@ -72,6 +75,9 @@ pub struct GroupPool {
     /// Looks at what the session's plans allocate.
     #[cfg(feature = "session")]
     unreserved: Option<Arc<Unreserved>>,
+    /// Counts the spill files of the session.
+    #[cfg(feature = "session")]
+    files: Option<Files>,
     _cancelled: Registration,
 }
 
@@ -117,6 +123,8 @@ impl GroupPool {
             life,
             #[cfg(feature = "session")]
             unreserved: None,
+            #[cfg(feature = "session")]
+            files: None,
             _cancelled: cancelled,
         }
     }
@@ -157,13 +165,13 @@ impl GroupPool {
         if an_allocator_charges() || config.max_unreserved.is_some() {
             pool.unreserved = Some(Unreserved::watch(&pool.life, config.max_unreserved)?);
         }
+        pool.files = config.spill_counter.map(|counter| Files::new(group, counter)).transpose()?;
         Ok(Arc::new(pool))
     }
 
-    /// The number of waits of consumers.
     #[cfg(feature = "session")]
-    pub(crate) fn waits(&self) -> usize {
-        self.patience.as_ref().map_or(0, Patience::waits)
+    pub(crate) fn files(&self) -> Option<&Files> {
+        self.files.as_ref()
     }
 
     #[cfg(feature = "session")]
@@ -184,8 +192,11 @@ impl GroupPool {
             return Ok(());
         }
         let grown = self.try_grow_slow(account, reservation, kind, bytes, helps_itself);
-        if grown.is_err() && helps_itself {
-            self.spilling.begins(reservation, kind);
+        if grown.is_err() {
+            self.life.refusals.fetch_add(1, Ordering::Relaxed);
+            if helps_itself {
+                self.spilling.begins(reservation, kind);
+            }
         }
         grown
     }
@@ -326,7 +337,8 @@ impl GroupPool {
                 failed(consumer.name(), &error)
             };
         }
-        let waited = self.patience.as_ref().and_then(|patience| patience.wait(account, additional, refusal.group()));
+        let wait = |patience: &Patience| patience.wait(account, additional, refusal.group(), &self.life.waits);
+        let waited = self.patience.as_ref().and_then(wait);
         waited.unwrap_or(Err(error)).or_else(|error| failed(consumer.name(), &error))
     }
 
@@ -389,7 +401,7 @@ fn give_back(account: &Account, step: Step) {
 fn failed(consumer: &str, error: &ChargeError) -> Result<()> {
     match (Ended::from_charge(error), error.over_limit()) {
         (Some(ended), _) => Err(ended.into_error()),
-        (None, Some(refusal)) => exhausted(consumer, format_args!("{}", Words(refusal))),
+        (None, Some(refusal)) => exhausted(consumer, format_args!("{}", Words::of(refusal))),
         (None, None) => exhausted(consumer, format_args!("{error}")),
     }
 }
