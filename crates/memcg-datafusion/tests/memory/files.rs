@@ -87,6 +87,7 @@ async fn sql_does_not_leave_the_quota() {
         drop(answer);
     }
     acme.offline_tree();
+    drop(acme);
     assert_empty(&runtime);
 }
 
@@ -110,6 +111,7 @@ async fn a_byte_counts_once() {
     assert_eq!(none.group().counter(spill).unwrap().peak(), 0);
     drop((none, query, of_acme, plan));
     acme.offline_tree();
+    drop(acme);
     assert_empty(&runtime);
 }
 

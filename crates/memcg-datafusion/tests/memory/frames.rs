@@ -44,7 +44,7 @@ async fn a_join_with_rows_of_a_query_is_charged_or_refused() {
     let frame = query.table("rows").await.unwrap();
     let refused = join(frame, base.table("rows").await.unwrap()).unwrap().collect().await.unwrap_err().to_string();
     assert!(refused.contains("/acme refused ") && refused.contains(" for /acme/17: "), "{refused}");
-    drop((query, of_other));
+    drop((query, of_other, acme, other));
     end(&runtime);
 }
 
