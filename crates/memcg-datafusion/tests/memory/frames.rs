@@ -4,7 +4,7 @@ use datafusion::common::{DataFusionError, Result};
 use datafusion::dataframe::DataFrame;
 use datafusion::logical_expr::JoinType;
 use datafusion::prelude::col;
-use memcg::{Limits, Runtime};
+use memcg::{Group, Limits, Runtime};
 use memcg_datafusion::{InGroupSession, PoolConfig};
 
 use crate::data::{MIB, assert_empty, limit, runtime, session, text};
@@ -68,6 +68,6 @@ async fn a_frame_of_a_query_is_as_any_other() {
 }
 
 fn end(runtime: &Runtime) {
-    runtime.root().children().iter().for_each(|tenant| _ = tenant.offline_tree());
+    runtime.root().children().iter().for_each(Group::offline_tree);
     assert_empty(runtime);
 }
