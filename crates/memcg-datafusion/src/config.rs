@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use memcg::Bytes;
+use memcg::{Bytes, Counter};
 
 #[cfg(feature = "session")]
 use crate::queue::Queue;
@@ -29,6 +29,9 @@ pub struct PoolConfig {
     /// Only sessions look at it.
     #[cfg_attr(not(feature = "session"), allow(dead_code))]
     pub(crate) max_unreserved: Option<u64>,
+    /// As that.
+    #[cfg_attr(not(feature = "session"), allow(dead_code))]
+    pub(crate) spill_counter: Option<Counter>,
     patience: Option<Duration>,
     #[cfg(feature = "session")]
     pub(crate) queue: Option<Queue>,
@@ -99,6 +102,33 @@ impl PoolConfig {
     /// ```
     pub fn max_unreserved(mut self, bytes: impl Into<Bytes>) -> PoolConfig {
         self.max_unreserved = Some(bytes.into().as_u64());
+        self
+    }
+
+    /// Counts the bytes of spill files by a counter of the group beside memory, so that its max is a quota: of a query, of
+    /// its tenant, of the process. A query whose files do not fit ends with a `ResourcesExhausted` that names the group
+    /// that was full. It concerns the plans of [sessions](crate::InGroupSession), whatever SQL sets of the runtime. A write
+    /// to a file costs a charge; files that the service's disk manager refuses are refused as before.
+    ///
+    /// Making a session is an error where the runtime has no such counter.
+    ///
+    /// ```
+    /// use datafusion::prelude::SessionContext;
+    /// use memcg::{Limits, Runtime};
+    /// use memcg_datafusion::{InGroupSession, PoolConfig};
+    ///
+    /// let mut builder = Runtime::builder();
+    /// let spill = builder.counter("spill").independent();
+    /// let runtime = builder.build()?;
+    /// let acme = runtime.root().create("acme", Limits::new().max(256 << 20))?;
+    /// acme.counter(spill)?.set_max(10 << 30)?; // all files of all its queries
+    /// let config = PoolConfig::new().spill_on_demand().spill_counter(spill);
+    /// let query = SessionContext::new().for_query(&acme, 17, Limits::new(), &config)?;
+    /// # let _ = query;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn spill_counter(mut self, counter: Counter) -> PoolConfig {
+        self.spill_counter = Some(counter);
         self
     }
 

@@ -11,6 +11,12 @@ mod config;
 mod consumer;
 mod demand;
 mod ended;
+#[cfg(feature = "session")]
+mod files;
+#[cfg(feature = "session")]
+mod frames;
+#[cfg(all(test, feature = "session"))]
+mod names;
 mod patience;
 #[cfg(feature = "session")]
 mod plan;

@@ -30,8 +30,6 @@ const ASK_AGAIN: u32 = 16;
 #[derive(Debug)]
 pub(crate) struct Patience {
     most: Duration,
-    /// The number of them.
-    waits: AtomicUsize,
     vain: Mutex<VainWaits>,
 }
 
@@ -47,12 +45,7 @@ impl Patience {
     /// `None` where there is none.
     pub(crate) fn new(most: Duration) -> Option<Patience> {
         let vain = Mutex::new(VainWaits { count: 0, last: Instant::now(), never: false });
-        (!most.is_zero()).then_some(Patience { most, waits: AtomicUsize::new(0), vain })
-    }
-
-    #[cfg(feature = "session")]
-    pub(crate) fn waits(&self) -> usize {
-        self.waits.load(Ordering::Relaxed)
+        (!most.is_zero()).then_some(Patience { most, vain })
     }
 
     /// Waits in vain that count against the next one. `None`: there were too many.
@@ -76,19 +69,20 @@ impl Patience {
     }
 
     /// Charges `bytes` without a guard, where `level` has refused them. `None`: they did not come in time, or the query
-    /// `gives_up`.
+    /// `gives_up`. `waits` counts waits.
     pub(crate) fn wait(
         &self,
         account: &Account,
         bytes: u64,
         level: &Group,
+        waits: &AtomicUsize,
         gives_up: impl Fn() -> bool,
     ) -> Option<Result<(), ChargeError>> {
         let vain = self.vain()?;
         if !may_wait() {
             return None;
         }
-        self.waits.fetch_add(1, Ordering::Relaxed);
+        waits.fetch_add(1, Ordering::Relaxed);
         let goes_on = |moved: Duration, stage: Option<Stage>| {
             let still = self.most / if stage.is_some() { ASKED_PART } else { STILL_PART };
             moved < still / (1 << vain) && !gives_up()

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use datafusion_common::{DataFusionError, Result};
 use datafusion_execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
@@ -13,6 +14,8 @@ use crate::allocates::an_allocator_charges;
 use crate::config::PoolConfig;
 use crate::consumer::Kind;
 use crate::ended::{Ended, Life};
+#[cfg(feature = "session")]
+use crate::files::Files;
 use crate::patience::Patience;
 #[cfg(feature = "session")]
 use crate::patience::wait_in_place;
@@ -79,6 +82,9 @@ pub struct GroupPool {
     /// Has the session's queries wait in line.
     #[cfg(feature = "session")]
     queued: Option<Arc<Queued>>,
+    /// Counts the spill files of the session.
+    #[cfg(feature = "session")]
+    files: Option<Files>,
     _cancelled: Registration,
 }
 
@@ -131,6 +137,8 @@ impl GroupPool {
             unreserved: None,
             #[cfg(feature = "session")]
             queued: None,
+            #[cfg(feature = "session")]
+            files: None,
             _cancelled: cancelled,
         }
     }
@@ -171,6 +179,7 @@ impl GroupPool {
             pool.unreserved = Some(Unreserved::watch(&pool.life, config.max_unreserved)?);
         }
         pool.queued = config.queue.clone().map(Queued::new);
+        pool.files = config.spill_counter.map(|counter| Files::new(group, counter)).transpose()?;
         Ok(Arc::new(pool))
     }
 
@@ -179,10 +188,9 @@ impl GroupPool {
         self.queued.clone()
     }
 
-    /// The number of waits of consumers.
     #[cfg(feature = "session")]
-    pub(crate) fn waits(&self) -> usize {
-        self.patience.as_ref().map_or(0, Patience::waits)
+    pub(crate) fn files(&self) -> Option<&Files> {
+        self.files.as_ref()
     }
 
     #[cfg(feature = "session")]
@@ -203,8 +211,11 @@ impl GroupPool {
             return Ok(());
         }
         let grown = self.try_grow_slow(account, reservation, kind, bytes, helps_itself);
-        if grown.is_err() && helps_itself {
-            self.spilling.begins(reservation, kind);
+        if grown.is_err() {
+            self.life.refusals.fetch_add(1, Ordering::Relaxed);
+            if helps_itself {
+                self.spilling.begins(reservation, kind);
+            }
         }
         grown
     }
@@ -359,9 +370,9 @@ impl GroupPool {
             if let Some(place) = queued.wait_in_place(level) {
                 return wait_in_place(account, bytes, level, queued.queue().patience(), &place);
             }
-            return self.patience.as_ref()?.wait(account, bytes, level, || queued.gives_back());
+            return self.patience.as_ref()?.wait(account, bytes, level, &self.life.waits, || queued.gives_back());
         }
-        self.patience.as_ref()?.wait(account, bytes, level, || false)
+        self.patience.as_ref()?.wait(account, bytes, level, &self.life.waits, || false)
     }
 
     /// A refusal as the operator is told it. `refusal`: that of the group; else the pool made it before the group was asked,
@@ -437,7 +448,7 @@ fn give_back(account: &Account, step: Step) {
 fn failed(consumer: &str, error: &ChargeError) -> Result<()> {
     match (Ended::from_charge(error), error.over_limit()) {
         (Some(ended), _) => Err(ended.into_error()),
-        (None, Some(refusal)) => exhausted(consumer, format_args!("{}", Words(refusal))),
+        (None, Some(refusal)) => exhausted(consumer, format_args!("{}", Words::of(refusal))),
         (None, None) => exhausted(consumer, format_args!("{error}")),
     }
 }

@@ -17,10 +17,12 @@ use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::LogicalPlan;
+use datafusion::optimizer::AnalyzerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionContext;
 use memcg::Bytes;
 
+use crate::frames::TakeMarksOff;
 use crate::plan::{RunInGroup, put_in_group, with_pool};
 use crate::pool::GroupPool;
 use crate::queued::{Again, put_in_queue};
@@ -28,7 +30,11 @@ use crate::queued::{Again, put_in_queue};
 /// A session with all that `session` has, whose memory pool is `pool` and whose plans run in the pool's group.
 pub(crate) fn session_in(session: &SessionContext, pool: &Arc<GroupPool>) -> Result<SessionContext> {
     let mut state = session.state();
-    let env = with_pool(state.runtime_env(), pool)?;
+    let dynamic = Arc::clone(pool) as Arc<dyn MemoryPool>;
+    let env = with_pool(state.runtime_env(), &dynamic)?.unwrap_or_else(|| Arc::clone(state.runtime_env()));
+    if !state.analyzer().rules.iter().any(|rule| rule.name() == TakeMarksOff.name()) {
+        state.add_analyzer_rule(Arc::new(TakeMarksOff));
+    }
     let planner = Arc::new(InGroupPlanner {
         // A session of a group that is made from another one leaves that group.
         inner: base_planner(state.query_planner()),
@@ -100,12 +106,12 @@ impl InGroupPlanner {
     async fn plan(&self, plan: &LogicalPlan, session: &dyn Session) -> Result<Plan> {
         let mut env = Arc::clone(session.runtime_env());
         let pool = Arc::clone(&self.pool) as Arc<dyn MemoryPool>;
-        if !Arc::ptr_eq(&env.memory_pool, &pool) {
-            env = with_pool(&env, &self.pool)?;
+        if let Some(own) = with_pool(&env, &pool)? {
+            let before = std::mem::replace(&mut env, own);
             if let Some(restore) = self.restore.get() {
                 restore(Arc::clone(&env));
             }
-            if is_of_a_command(plan) {
+            if !Arc::ptr_eq(&before.memory_pool, &pool) && is_of_a_command(plan) {
                 return Err(self.kept());
             }
         }

@@ -4,6 +4,8 @@ mod arrow;
 mod data;
 mod demand;
 mod ends;
+mod files;
+mod frames;
 mod pool;
 mod queries;
 mod queue;
