@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use memcg::{Bytes, Counter};
 
+#[cfg(feature = "session")]
+use crate::queue::Queue;
+
 /// How long a consumer waits by default where its pool spills on demand.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -30,6 +33,8 @@ pub struct PoolConfig {
     #[cfg_attr(not(feature = "session"), allow(dead_code))]
     pub(crate) spill_counter: Option<Counter>,
     patience: Option<Duration>,
+    #[cfg(feature = "session")]
+    pub(crate) queue: Option<Queue>,
 }
 
 impl PoolConfig {
@@ -42,7 +47,8 @@ impl PoolConfig {
     /// spills, where the group or one above it would have less [headroom](memcg::Group::headroom) after its growth. The
     /// headroom is an estimate; to read it takes a few loads a level for each growth of such a consumer.
     ///
-    /// A reserve of more than half of the least max on the way up counts as that half. A grouped aggregate that was refused
+    /// A reserve of more than half of the least max on the way up counts as that half; a pool whose reserve is as large as
+    /// that max is not made. A grouped aggregate that was refused
     /// grows in order to spill: up to what it held it takes of the reserve.
     pub fn unspillable_reserve(mut self, bytes: impl Into<Bytes>) -> PoolConfig {
         Bytes(self.reserve) = bytes.into();
@@ -141,6 +147,16 @@ impl PoolConfig {
     /// zero.
     pub fn patience(mut self, time: Duration) -> PoolConfig {
         self.patience = Some(time);
+        self
+    }
+
+    /// Has queries that are refused for room that others hold wait in line, and run again: see [`Queue`]. It concerns the
+    /// plans of [sessions](crate::InGroupSession), but for `EXPLAIN ANALYZE`.
+    ///
+    /// A plan then gives its rows in one partition. While no query waits, a query takes the queue's lock twice.
+    #[cfg(feature = "session")]
+    pub fn queue(mut self, queue: &Queue) -> PoolConfig {
+        self.queue = Some(queue.clone());
         self
     }
 

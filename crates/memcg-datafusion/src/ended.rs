@@ -171,7 +171,7 @@ impl Life {
 }
 
 /// Runs foreign code. What a panic carries is foreign, too: where its drop panics, what that carries is leaked.
-fn contain(work: impl FnOnce()) {
+pub(crate) fn contain(work: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(work))
         && let Err(next) = catch_unwind(AssertUnwindSafe(|| drop(payload)))
     {

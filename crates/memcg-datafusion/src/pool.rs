@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use datafusion_common::{DataFusionError, Result};
 use datafusion_execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
-use memcg::{Bytes, ChargeError, CreateError, Group, OnFull, OverLimitError, Registration};
+use memcg::{Bytes, ChargeError, Group, OnFull, OverLimitError, Registration};
 
 use crate::account::{Account, Accounts, Quick};
 #[cfg(feature = "session")]
@@ -17,7 +17,11 @@ use crate::ended::{Ended, Life};
 #[cfg(feature = "session")]
 use crate::files::Files;
 use crate::patience::Patience;
-use crate::refusal::Words;
+#[cfg(feature = "session")]
+use crate::patience::wait_in_place;
+#[cfg(feature = "session")]
+use crate::queued::Queued;
+use crate::refusal::{PoolError, Words};
 use crate::replays::Replays;
 use crate::sorts::Step;
 use crate::spilling::Spilling;
@@ -78,6 +82,9 @@ pub struct GroupPool {
     /// Counts the spill files of the session.
     #[cfg(feature = "session")]
     files: Option<Files>,
+    /// Has the session's queries wait in line.
+    #[cfg(feature = "session")]
+    queued: Option<Arc<Queued>>,
     _cancelled: Registration,
 }
 
@@ -92,7 +99,8 @@ impl GroupPool {
     ///
     /// # Errors
     ///
-    /// [`CreateError`]: where the configuration asks for groups below this one, and they cannot be made.
+    /// [`PoolError`]: where the configuration asks for groups below this one, and they cannot be made; where its reserve is
+    /// as large as the least max on the way up, or larger.
     ///
     /// ```
     /// use memcg::{Limits, Runtime};
@@ -104,7 +112,11 @@ impl GroupPool {
     /// assert_eq!(query.children().len(), 2, "one for what can spill, and one for the rest");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn with_config(group: &Group, config: &PoolConfig) -> std::result::Result<GroupPool, CreateError> {
+    pub fn with_config(group: &Group, config: &PoolConfig) -> std::result::Result<GroupPool, PoolError> {
+        let max = group.effective_max();
+        if config.reserve > 0 && config.reserve >= max {
+            return Err(PoolError::Reserve { path: group.path(), reserve: config.reserve, max });
+        }
         let accounts = Accounts::new(group, config)?;
         Ok(GroupPool::of_accounts(group, accounts, config))
     }
@@ -125,6 +137,7 @@ impl GroupPool {
             unreserved: None,
             #[cfg(feature = "session")]
             files: None,
+            queued: None,
             _cancelled: cancelled,
         }
     }
@@ -160,13 +173,18 @@ impl GroupPool {
     /// A pool of a session: what its plans allocate is looked at, where that is known.
     #[cfg(feature = "session")]
     pub(crate) fn of_session(group: &Group, config: &PoolConfig) -> Result<Arc<GroupPool>> {
-        let external = |error: CreateError| DataFusionError::External(error.into());
-        let mut pool = GroupPool::with_config(group, config).map_err(external)?;
+        let mut pool = GroupPool::with_config(group, config)?;
         if an_allocator_charges() || config.max_unreserved.is_some() {
             pool.unreserved = Some(Unreserved::watch(&pool.life, config.max_unreserved)?);
         }
         pool.files = config.spill_counter.map(|counter| Files::new(group, counter)).transpose()?;
+        pool.queued = config.queue.clone().map(Queued::new);
         Ok(Arc::new(pool))
+    }
+
+    #[cfg(feature = "session")]
+    pub(crate) fn queued(&self) -> Option<Arc<Queued>> {
+        self.queued.clone()
     }
 
     #[cfg(feature = "session")]
@@ -286,18 +304,20 @@ impl GroupPool {
             && let Some(wanted) = demand.refuses(consumer.id(), reservation.size() as u64)
         {
             let (path, wanted) = (account.group.path(), Bytes(wanted));
-            return exhausted(consumer.name(), format_args!("{path} is asked for {wanted}; to go on, spill"));
+            let told = exhausted(consumer.name(), format_args!("{path} is asked for {wanted}; to go on, spill"));
+            return self.noted(told, None);
         }
         if !self.leaves_reserve(&account.group, additional) {
             let (path, additional) = (account.group.path(), Bytes(additional));
             let [headroom, reserve] = [account.group.headroom(), self.reserve_of(&account.group)].map(Bytes);
-            return exhausted(
+            let told = exhausted(
                 consumer.name(),
                 format_args!(
                     "{path} has {headroom} of headroom for {additional}, and keeps {reserve} for what cannot \
                      spill; to go on, spill"
                 ),
             );
+            return self.noted(told, None);
         }
         Ok(())
     }
@@ -329,17 +349,44 @@ impl GroupPool {
         let (consumer, group) = (reservation.consumer(), &account.group);
         let Some(error) = drain_and_retry(account, additional, refused) else { return Ok(()) };
         let Some(refusal) = error.over_limit() else { return failed(consumer.name(), &error) };
+        let told = |error: ChargeError| self.noted(failed(consumer.name(), &error), error.over_limit());
         if helps_itself {
             return if is_poor(group, refusal) {
                 // Others hold much more: they begin to give, for the growths that follow.
-                account.try_charge_or_start(additional).or_else(|error| failed(consumer.name(), &error))
+                account.try_charge_or_start(additional).or_else(told)
             } else {
-                failed(consumer.name(), &error)
+                told(error)
             };
         }
-        let wait = |patience: &Patience| patience.wait(account, additional, refusal.group(), &self.life.waits);
-        let waited = self.patience.as_ref().and_then(wait);
-        waited.unwrap_or(Err(error)).or_else(|error| failed(consumer.name(), &error))
+        let waited = self.wait(account, additional, refusal.group());
+        waited.unwrap_or(Err(error)).or_else(told)
+    }
+
+    /// Waits for memory that `level` has refused. `None`: it does not come.
+    fn wait(&self, account: &Account, bytes: u64, level: &Group) -> Option<std::result::Result<(), ChargeError>> {
+        let waits = &self.life.waits;
+        #[cfg(feature = "session")]
+        if let Some(queued) = &self.queued {
+            if let Some(place) = queued.wait_in_place(level) {
+                return wait_in_place(account, bytes, level, queued.queue().patience(), &place, waits);
+            }
+            return self.patience.as_ref()?.wait(account, bytes, level, waits, || queued.gives_back());
+        }
+        self.patience.as_ref()?.wait(account, bytes, level, waits, || false)
+    }
+
+    /// A refusal as the operator is told it. `refusal`: that of the group; else the pool made it before the group was asked,
+    /// for what others want.
+    #[cfg_attr(not(feature = "session"), allow(clippy::unused_self))]
+    fn noted(&self, told: Result<()>, refusal: Option<&OverLimitError>) -> Result<()> {
+        #[cfg(feature = "session")]
+        if let Some(queued) = &self.queued {
+            let level = refusal.map(|refusal| refusal.group().clone()).or_else(|| self.group().parent());
+            queued.note(&told, &level.unwrap_or_else(|| self.group().clone()));
+        }
+        #[cfg(not(feature = "session"))]
+        let _ = refusal;
+        told
     }
 
     /// Whether a consumer that is refused makes the room itself: it spills or passes on what it has. The size is that of

@@ -33,7 +33,8 @@ pub trait InGroupSession {
     /// # Errors
     ///
     /// `DataFusionError::External` with a [`CreateError`](memcg::CreateError), where the configuration asks for groups
-    /// below and they cannot be made.
+    /// below and they cannot be made. `DataFusionError::Configuration`, where its reserve is as large as the least max on
+    /// the way up.
     ///
     /// ```
     /// use datafusion::prelude::SessionContext;
@@ -54,6 +55,7 @@ pub trait InGroupSession {
     /// # Errors
     ///
     /// `DataFusionError::External` with a [`CreateError`](memcg::CreateError), where the group cannot be made.
+    /// `DataFusionError::Configuration`, where the reserve is as large as the least max on the way up.
     ///
     /// ```
     /// use datafusion::prelude::SessionContext;

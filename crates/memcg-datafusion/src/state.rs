@@ -25,6 +25,7 @@ use memcg::Bytes;
 use crate::frames::TakeMarksOff;
 use crate::plan::{RunInGroup, put_in_group, with_pool};
 use crate::pool::GroupPool;
+use crate::queued::{Again, put_in_queue};
 
 /// A session with all that `session` has, whose memory pool is `pool` and whose plans run in the pool's group.
 pub(crate) fn session_in(session: &SessionContext, pool: &Arc<GroupPool>) -> Result<SessionContext> {
@@ -117,16 +118,25 @@ impl InGroupPlanner {
         let Some(state) = session.as_any().downcast_ref::<SessionState>() else {
             return Ok(put_in_group(self.inner.create_physical_plan(plan, session).await?, &self.pool));
         };
+        let is_queued =
+            self.pool.queued().is_some() && !matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_));
         let mut rules = state.physical_optimizers().to_vec();
-        rules.push(Arc::new(RunInGroup { pool: Arc::clone(&self.pool) }));
-        // This state lives as long as the planner plans.
+        if !is_queued {
+            rules.push(Arc::new(RunInGroup { pool: Arc::clone(&self.pool) }));
+        }
+        // This state lives as long as the planner plans, or the plan that may be made again.
         let state = SessionStateBuilder::new_from_existing(state.clone())
             .with_session_id(state.session_id().to_string())
             .with_query_planner(Arc::clone(&self.inner))
             .with_physical_optimizer_rules(rules)
             .with_runtime_env(env)
             .build();
-        Ok(put_in_group(self.inner.create_physical_plan(plan, &state).await?, &self.pool))
+        let mut planned = self.inner.create_physical_plan(plan, &state).await?;
+        if is_queued {
+            let again = Again { planner: Arc::clone(&self.inner), plan: plan.clone(), state };
+            planned = put_in_queue(planned, again)?;
+        }
+        Ok(put_in_group(planned, &self.pool))
     }
 
     /// The error of a statement that sets the memory limit of the session.

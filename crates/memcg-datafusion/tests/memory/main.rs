@@ -8,6 +8,7 @@ mod files;
 mod frames;
 mod pool;
 mod queries;
+mod queue;
 mod sessions;
 mod sorts;
 mod sql;
