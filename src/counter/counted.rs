@@ -12,29 +12,27 @@ pub(crate) fn charged(counter: &Counter, block: Option<&Block>, n: u64) {
 }
 
 #[inline]
-pub(crate) fn audit_charged(counter: &Counter, block: Option<&Block>, n: u64) {
-    if counter.tree().audited {
-        match block.and_then(|block| block.audit.get_or_make(counter.index, AuditCell::default)) {
-            Some(cell) => cell.charged(n),
-            None => counter.usage.audit_shared.charged(n),
-        }
-    }
-}
-
-#[inline]
 pub(crate) fn uncharged(counter: &Counter, block: Option<&Block>, n: u64) {
     uncharged_without_audit(counter, n);
     audit_uncharged(counter, block, n);
 }
 
 #[inline]
+pub(crate) fn audit_charged(counter: &Counter, block: Option<&Block>, n: u64) {
+    if counter.tree().audited {
+        cell(counter, block).map_or_else(|| counter.usage.audit_shared.charged(n), |cell| cell.charged(n));
+    }
+}
+
+#[inline]
 pub(crate) fn audit_uncharged(counter: &Counter, block: Option<&Block>, n: u64) {
     if counter.tree().audited {
-        match block.and_then(|block| block.audit.get_or_make(counter.index, AuditCell::default)) {
-            Some(cell) => cell.uncharged(n),
-            None => counter.usage.audit_shared.uncharged(n),
-        }
+        cell(counter, block).map_or_else(|| counter.usage.audit_shared.uncharged(n), |cell| cell.uncharged(n));
     }
+}
+
+fn cell<'a>(counter: &Counter, block: Option<&'a Block>) -> Option<&'a AuditCell> {
+    block?.audit.get_or_make(counter.index, AuditCell::default)
 }
 
 #[inline(always)]

@@ -345,6 +345,7 @@ mod tests {
     use super::*;
     use crate::counter::object::Counter;
     use crate::counter::slow_path::SlowPath;
+    use crate::counter::walk::How;
     use crate::error::USAGE_MAX;
     use crate::{Limits, Runtime};
 
@@ -365,7 +366,7 @@ mod tests {
     #[test]
     fn a_level_that_could_not_count_all_keeps_its_object() {
         assert_kept(|counter| {
-            counter.force(USAGE_MAX);
+            assert!(counter.walk(USAGE_MAX, How::Force, None).is_ok());
             counter.uncharge_levels(USAGE_MAX);
         });
     }

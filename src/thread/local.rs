@@ -54,14 +54,18 @@ impl Local {
 /// One more slow path on the thread's stack, until the value is dropped. It stays on its thread, and such values drop in
 /// the reverse order of their making.
 pub(super) struct Deeper {
-    /// The depth outside of it.
+    /// The depth outside of it, and whether one of the slow paths there is an allocator's.
     pub(super) outside: u32,
+    quiet: bool,
 }
 
 impl Deeper {
     #[inline]
-    pub(super) fn enter() -> Deeper {
-        Deeper { outside: with_local(|local| local.slow.replace(local.slow.get() + 1)) }
+    pub(super) fn enter(quiet: bool) -> Deeper {
+        with_local(|local| Deeper {
+            outside: local.slow.replace(local.slow.get() + 1),
+            quiet: local.quiet.replace(quiet || local.quiet.get()),
+        })
     }
 }
 
@@ -70,7 +74,10 @@ impl Drop for Deeper {
     fn drop(&mut self) {
         // A model that has failed is past its thread-locals.
         if !model_failed() {
-            with_local(|local| local.slow.set(self.outside));
+            with_local(|local| {
+                local.slow.set(self.outside);
+                local.quiet.set(self.quiet);
+            });
         }
     }
 }

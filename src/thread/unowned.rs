@@ -23,7 +23,7 @@ use crate::thread::gross::{self, GrossCell};
 use crate::thread::left::{UNOWNED, left};
 use crate::thread::local::with_local;
 use crate::thread::owner::{Named, named};
-use crate::thread::slow_path::Quiet;
+use crate::thread::slow_path::Entered;
 use crate::thread::{current, registry};
 
 /// A thread asks for a comparison with what is charged where, at a visit, it has moved the sum by so much.
@@ -110,7 +110,7 @@ fn count_slow(which: Which, bytes: u64) {
         return;
     }
     if registry::is_made() {
-        drop(Quiet::enter());
+        drop(Entered::quiet());
         if visited() {
             return;
         }

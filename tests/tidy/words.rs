@@ -39,7 +39,7 @@ const WORDS: &[(&str, Pattern, &str)] = &[
     ("hear", Words(&["hear", "hears", "heard", "hearing", "hearings"]), "wait, collect; a listener is notified"),
     ("heir", Words(&["heir", "heirs"]), "nearest live ancestor"),
     ("is_free", Defined("is_free"), "may_call_out"),
-    ("keep", DefinedIn("keep", &["counter"]), "recheck_limit"),
+    ("keep", DefinedIn("keep", &["counter"]), "recheck"),
     ("keeper", Words(&["keeper", "keepers"]), "first"),
     ("knob", Words(&["knob", "knobs"]), "LimitKind, limit"),
     (
