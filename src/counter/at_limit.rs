@@ -28,6 +28,8 @@ const PATIENCE_MAX: usize = 64;
 pub(crate) enum Room {
     /// Drain what is stranded.
     Drain,
+    /// The same, and then the caller calls the pressure hook: for a counter that is no group, for which nothing else asks.
+    Hook,
     /// Take what is at hand: the charge may not wait.
     Own,
 }
@@ -43,8 +45,8 @@ pub(crate) fn retry<'a>(
     room: Room,
 ) -> Result<Walked<'a>, LevelRefusal<'a>> {
     match (path.outermost(), room) {
-        (Some(outermost), Room::Drain) => drain_and_retry(counter, n, top, refusal, outermost),
-        (None, Room::Drain) => {
+        (Some(outermost), Room::Drain | Room::Hook) => drain_and_retry(counter, n, top, refusal, outermost),
+        (None, Room::Drain | Room::Hook) => {
             counter.tree().counts.refused_in_transit.fetch_add(1, Ordering::Relaxed);
             Err(refusal)
         }

@@ -216,8 +216,7 @@ impl Counter {
             }
             Some(Err(refusal)) => match at_limit::retry(self, path, n, None, refusal, room) {
                 Ok(walked) => walked.into(),
-                // Counters that are no groups, for which nothing else asks.
-                Err(refusal) if how == How::Admit && self.tree().policies().is_none() => {
+                Err(refusal) if room == Room::Hook => {
                     self.call_hook(path, n, refusal).inspect_err(|refusal| refusal.level.count_refusal())?;
                     Charged::QUIETLY
                 }
@@ -262,7 +261,7 @@ impl Counter {
         }
         // The first walk of a counter opens no stock: many are charged once. To close one takes a barrier and a wait for
         // threads in transit.
-        if !first && (!open || room == Room::Drain) {
+        if !first && (!open || room != Room::Own) {
             at_limit::adapt(self, open, walked.margin, outermost);
         }
     }

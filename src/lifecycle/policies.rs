@@ -14,7 +14,7 @@ use crate::pressure::{line, service};
 use crate::reclaim::excess;
 use crate::stat::Stat;
 use crate::state::events::Event;
-use crate::thread::slow_path::{Entered, Outermost};
+use crate::thread::slow_path::{self, Entered, Outermost};
 
 impl Policies for GroupTree {
     fn may_barge(&self, counter: &Counter, n: u64) -> bool {
@@ -31,7 +31,11 @@ impl Policies for GroupTree {
     }
 
     fn forced(&self, counter: &Counter) {
-        events::count_and_notify(counter, Event::Overcharge);
+        if slow_path::is_running() {
+            events::count(counter, Event::Overcharge);
+        } else {
+            events::count_and_notify(counter, Event::Overcharge);
+        }
     }
 
     fn set_soft(&self, counter: &'static Counter, soft: u64) -> Result<(), NoMemory> {

@@ -270,7 +270,7 @@ impl PageCounter {
     #[cold]
     #[inline(never)]
     fn charge_or_refuse_slow(&self, n: u64, missed: Consume) -> Result<(), CounterChargeError> {
-        let charged = self.counter().charge_slow(n, missed, How::Admit, Room::Drain);
+        let charged = self.counter().charge_slow(n, missed, How::Admit, Room::Hook);
         charged.map(drop).map_err(|refusal| refusal.refused(self.counter(), n))
     }
 
