@@ -21,7 +21,6 @@ use crate::error::USAGE_MAX;
 use crate::pool::PoolAlign;
 use crate::sync::stat_atomic::{AtomicBool, AtomicPtr as StatPtr, AtomicU32 as StatU32, AtomicU64 as StatU64};
 use crate::sync::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering, PlainCell};
-use crate::thread::audit::SharedCell;
 use crate::thread::directory::{Header, SlotIndex};
 
 /// The steps of `LimitWords::open`: one open stock more or less below a level, and one transition.
@@ -176,8 +175,8 @@ pub(crate) struct Usage {
     pub(crate) mark: StatU32,
     pub(crate) failcnt: StatU64,
     pub(crate) underflowed: StatU64,
-    /// The audit of threads that have no block.
-    pub(crate) audit_shared: SharedCell,
+    /// The audit of threads that have no block, and of charges inside a slow path: charged and not uncharged, wraps.
+    pub(crate) audit_shared: StatU64,
     /// What the same threads have charged without a guard and not uncharged: see `raw`.
     pub(crate) raw_shared: AtomicI64,
     /// Units drained and not yet uncharged, within one drain.
@@ -255,9 +254,9 @@ impl Counter {
     pub(crate) fn begin(&self, incarnation: Incarnation, batch: u64, max: u64) {
         debug_assert!(self.is_clean(), "a thread has written to an object in the pool");
         let shown = if incarnation.careful { SlotIndex::NONE } else { self.index };
-        self.header.set_index(if incarnation.covers != Covers::No { SlotIndex::NONE } else { shown });
-        self.header.set_objects_index(shown);
-        self.header.set_cells_index(if incarnation.fenced { SlotIndex::NONE } else { self.index });
+        self.header.slots.show(if incarnation.covers != Covers::No { SlotIndex::NONE } else { shown });
+        self.header.objects.show(shown);
+        self.header.cells.show(if incarnation.fenced { SlotIndex::NONE } else { self.index });
         self.header.set_tree(incarnation.tree.get().number);
         self.batch.store(batch, Ordering::Relaxed);
         self.begin_max(max);
@@ -316,7 +315,7 @@ impl Counter {
         for word in [open, in_excess, charger, bound] {
             word.store(0, Ordering::Relaxed);
         }
-        for word in [touched, failcnt, underflows, underflowed, settled, forced_total] {
+        for word in [touched, failcnt, underflows, underflowed, settled, forced_total, audit_shared] {
             word.store(0, Ordering::Relaxed);
         }
         for word in [units, raw_shared] {
@@ -332,7 +331,6 @@ impl Counter {
         low.reset();
         watched.reset();
         children.reset();
-        audit_shared.reset();
         self.central().into_iter().for_each(CentralWord::end_wait);
         // SAFETY: see `Sync`.
         unsafe { incarnation.replace(None) }
