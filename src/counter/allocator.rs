@@ -7,8 +7,9 @@
 use std::ptr;
 
 use crate::counter::credit::online_or_above;
+use crate::counter::level::How;
 use crate::counter::object::Counter;
-use crate::counter::walk::{How, Walked};
+use crate::counter::walk::Walked;
 use crate::counter::watch::NOTED;
 use crate::counter::{at_limit, counted, make, noted};
 use crate::error::USAGE_MAX;

@@ -6,12 +6,13 @@
 use std::ptr;
 
 use crate::counter::drain::Stuck;
+use crate::counter::level::How;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::{Stocks, Tree};
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::stocks::{self, Scope};
-use crate::counter::walk::{How, Walked};
+use crate::counter::walk::Walked;
 use crate::counter::{central, exceeded, marks, noted};
 use crate::sync::Ordering;
 use crate::thread::slow_path::{Entered, Outermost};

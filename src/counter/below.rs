@@ -5,12 +5,12 @@ use std::ptr;
 use crate::counter::at_limit::Room;
 use crate::counter::counted;
 use crate::counter::cover;
+use crate::counter::level::How;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::reserve;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::spare::Side;
-use crate::counter::walk::How;
 
 /// Bytes that the side which takes a charge has been charged.
 #[derive(Clone, Copy, Default)]

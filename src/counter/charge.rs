@@ -4,13 +4,14 @@
 
 use crate::counter::at_limit::{self, Room};
 use crate::counter::config::Pressure;
+use crate::counter::level::How;
 use crate::counter::object::tree::StockMove;
 use crate::counter::object::{Counter, SHARED};
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::reserve;
 use crate::counter::slow_path::{Lazily, SlowPath};
 use crate::counter::spare::Side;
-use crate::counter::walk::{Charged, How, Walked};
+use crate::counter::walk::{Charged, Walked};
 use crate::counter::{counted, stocks};
 use crate::error::USAGE_MAX;
 use crate::sync::{Ordering, fence_after_exchange};

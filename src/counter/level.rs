@@ -8,15 +8,28 @@ use crate::counter::object::Counter;
 use crate::counter::peak::Peaks;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::Lazily;
-use crate::counter::walk::How;
 use crate::counter::watch::{EXCEEDED, NOT_OF_WALKS, OBSERVED, WAITING};
 use crate::counter::{claim, exceeded, marks, raw};
 use crate::error::USAGE_MAX;
 use crate::sync::{Ordering, fence_after_exchange};
 
+/// Says what a walk does at a level that has no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    /// It is refused.
+    Admit,
+    /// It is refused, also where charges wait and where it would leave an observed level above its max. The charge needs
+    /// less, for which its caller walks then.
+    Batch,
+    /// It goes above max where no drain makes room, and is refused where one may.
+    AdmitOrForce,
+    /// It goes above max, and is never refused.
+    Force,
+}
+
 /// A level that a walk has taken.
 #[derive(Clone, Copy)]
-pub(crate) struct Taken {
+pub(crate) struct TakenLevel {
     /// Usage as the walk has left it.
     pub(crate) usage: u64,
     /// Units that fit above that usage.
@@ -36,7 +49,7 @@ impl Counter {
     /// Adds `n` as a walk does. Here is all that most charges take: one try, at a level that has room and that nothing
     /// looks at.
     #[inline(always)]
-    pub(crate) fn take(&self, n: u64, how: How, path: &Lazily) -> Result<Taken, LevelRefusal<'_>> {
+    pub(crate) fn take(&self, n: u64, how: How, path: &Lazily) -> Result<TakenLevel, LevelRefusal<'_>> {
         // Acquire (E1): max is read after usage, as in `take_slow`.
         let usage = self.usage.units.load(Ordering::Acquire);
         let max = self.limits.max.load(Ordering::Acquire).min(USAGE_MAX);
@@ -54,7 +67,7 @@ impl Counter {
 
     #[cold]
     #[inline(never)]
-    fn take_slow(&self, n: u64, how: How, path: &Lazily) -> Result<Taken, LevelRefusal<'_>> {
+    fn take_slow(&self, n: u64, how: How, path: &Lazily) -> Result<TakenLevel, LevelRefusal<'_>> {
         // Acquire (E10): read before usage, compared after the refusal. Without an open stock below, a usage above max is as
         // good as a refusal: a stock that opens in between is closed by `at_limit::close_crossed`.
         let open = self.limits.open.load(Ordering::Acquire);
@@ -105,7 +118,7 @@ impl Counter {
 
     /// The units are added: read max again. `new` is within it, or this subtracts `n` and returns the max as an error.
     #[inline(always)]
-    fn recheck(&self, new: u64, n: u64, how: How, path: &Lazily) -> Result<Taken, u64> {
+    fn recheck(&self, new: u64, n: u64, how: How, path: &Lazily) -> Result<TakenLevel, u64> {
         fence_after_exchange();
         // SeqCst (E1): after the exchange on usage; pairs with `store_max`.
         // Mutation: e1-charge-does-not-look-again
@@ -114,12 +127,12 @@ impl Counter {
         if new > max || watched != 0 || self.limits.tight.load(Ordering::Relaxed) {
             return self.recheck_slow(new, max, n, how, path);
         }
-        Ok(Taken { usage: new, room: max - new, is_above: false, is_seen: self.peaks().rises(new) })
+        Ok(TakenLevel { usage: new, room: max - new, is_above: false, is_seen: self.peaks().rises(new) })
     }
 
     #[cold]
     #[inline(never)]
-    fn recheck_slow(&self, new: u64, max: u64, n: u64, how: How, path: &Lazily) -> Result<Taken, u64> {
+    fn recheck_slow(&self, new: u64, max: u64, n: u64, how: How, path: &Lazily) -> Result<TakenLevel, u64> {
         let watched = self.limits.watched.bits();
         let waits = watched & WAITING != 0;
         let may_stay = match how {
@@ -136,7 +149,7 @@ impl Counter {
         let room = max.saturating_sub(new);
         self.loosen(room);
         let is_seen = watched & !NOT_OF_WALKS != 0 || self.peaks().rises(new);
-        Ok(Taken { usage: new, room, is_above: false, is_seen })
+        Ok(TakenLevel { usage: new, room, is_above: false, is_seen })
     }
 
     /// Whether a walk that has added `n` passes those that wait here.
@@ -182,7 +195,7 @@ impl Counter {
     }
 
     /// Add `n` whatever max says.
-    fn add_forced(&self, n: u64) -> Taken {
+    fn add_forced(&self, n: u64) -> TakenLevel {
         let mut usage = self.usage.units.load(Ordering::Relaxed);
         let new = loop {
             let new = checked_add(usage, n).unwrap_or_else(|| {
@@ -205,7 +218,7 @@ impl Counter {
             self.limits.forced_total.fetch_add(above, Ordering::Relaxed);
         }
         let is_seen = above > 0 || self.limits.watched.is_for(!NOT_OF_WALKS) || self.peaks().rises(new);
-        Taken { usage: new, room: max.saturating_sub(new), is_above: above > 0, is_seen }
+        TakenLevel { usage: new, room: max.saturating_sub(new), is_above: above > 0, is_seen }
     }
 
     /// Subtract `n` from this level. Returns what was there to subtract: less than `n` is an underflow, counted and

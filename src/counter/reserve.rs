@@ -6,11 +6,12 @@ use crate::counter::at_limit::{self, Room};
 use crate::counter::counted;
 use crate::counter::cover::{come, go_below, note_charged, serve_waiters, take_reserved};
 use crate::counter::handle::Handle;
+use crate::counter::level::How;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::spare::Side;
-use crate::counter::walk::{Charged, How, Walked};
+use crate::counter::walk::{Charged, Walked};
 use crate::thread::slow_path::Entered;
 
 /// Charges `n` bytes to a covering counter, which the caller keeps.

@@ -10,7 +10,7 @@ use std::ptr;
 use smallvec::SmallVec;
 
 use crate::counter::cover;
-use crate::counter::level::Taken;
+use crate::counter::level::{How, TakenLevel};
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Policies;
 use crate::counter::refusal::LevelRefusal;
@@ -38,20 +38,6 @@ impl<'a> Iterator for Levels<'a> {
         self.0 = level.incarnation().parent;
         Some(level)
     }
-}
-
-/// Says what a walk does at a level that has no room.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum How {
-    /// It is refused.
-    Admit,
-    /// It is refused, also where charges wait and where it would leave an observed level above its max. The charge needs
-    /// less, for which its caller walks then.
-    Batch,
-    /// It goes above max where no drain makes room, and is refused where one may.
-    AdmitOrForce,
-    /// It goes above max, and is never refused.
-    Force,
 }
 
 /// Result of a walk that got through.
@@ -110,11 +96,11 @@ struct Walk<'a, 'w> {
 
 /// Levels that a walk looks at again once it is through, so that a doomed walk leaves no trace at them: in frames of the
 /// thread's stack. An allocator of the program may charge inside each allocation, which the walk would call again.
-struct Frame<'a, 'below> {
+struct PassedLevels<'a, 'below> {
     /// The frame of the levels further down, and how many there are.
-    below: Option<&'below Frame<'a, 'below>>,
+    below: Option<&'below PassedLevels<'a, 'below>>,
     frames_below: usize,
-    passed: SmallVec<[(&'a Counter, Taken); PASSED_MAX]>,
+    passed: SmallVec<[(&'a Counter, TakenLevel); PASSED_MAX]>,
 }
 
 impl Counter {
@@ -223,11 +209,11 @@ impl<'a> Walk<'a, '_> {
         &self,
         mut level: Option<&'a Counter>,
         top: Option<&Counter>,
-        below: Option<&Frame<'a, '_>>,
+        below: Option<&PassedLevels<'a, '_>>,
         mut margin: u64,
     ) -> Result<Walked<'a>, LevelRefusal<'a>> {
         let frames_below = below.map_or(0, |below| below.frames_below + 1);
-        let mut frame = Frame { below, frames_below, passed: SmallVec::new() };
+        let mut frame = PassedLevels { below, frames_below, passed: SmallVec::new() };
         while let Some(at) = level.filter(|&at| top.is_none_or(|top| !ptr::eq(at, top))) {
             // Read before the exchange, which delays all loads that follow it.
             level = at.incarnation().parent;
@@ -254,7 +240,7 @@ impl<'a> Walk<'a, '_> {
         &self,
         level: Option<&'a Counter>,
         top: Option<&Counter>,
-        below: &Frame<'a, '_>,
+        below: &PassedLevels<'a, '_>,
         margin: u64,
     ) -> Result<Walked<'a>, LevelRefusal<'a>> {
         self.climb(level, top, Some(below), margin)
@@ -277,7 +263,7 @@ impl<'a> Walk<'a, '_> {
     /// The walk is through: compares marks and peaks of the levels that it has passed with the usage that it left there.
     #[cold]
     #[inline(never)]
-    fn look_slow(&self, last: &Frame<'a, '_>, mut walked: Walked<'a>) -> Walked<'a> {
+    fn look_slow(&self, last: &PassedLevels<'a, '_>, mut walked: Walked<'a>) -> Walked<'a> {
         let mut next = Some(last);
         while let Some(frame) = next {
             for (level, taken) in &frame.passed {

@@ -343,9 +343,9 @@ fn uncharge_missed(header: &'static Header, bytes: u64, missed: Put) {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
+    use crate::counter::level::How;
     use crate::counter::object::Counter;
     use crate::counter::slow_path::SlowPath;
-    use crate::counter::walk::How;
     use crate::error::USAGE_MAX;
     use crate::{Limits, Runtime};
 

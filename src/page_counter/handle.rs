@@ -4,10 +4,10 @@ use std::fmt;
 
 use crate::counter::at_limit::{self, Room};
 use crate::counter::config::{BATCH_MAX, CounterConfig, Extension};
+use crate::counter::level::How;
 use crate::counter::object::Counter;
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::{Lazily, SlowPath};
-use crate::counter::walk::How;
 use crate::counter::{join, marks, retire};
 use crate::error::{CounterChargeError, CounterId, CounterLimitError, USAGE_MAX};
 use crate::sync::{Arc, model_failed};

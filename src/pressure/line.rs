@@ -14,12 +14,13 @@ use smallvec::SmallVec;
 
 use crate::counter::cover;
 use crate::counter::handle::Handle;
+use crate::counter::level::How;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::spare::Side;
-use crate::counter::walk::{Charged, How};
+use crate::counter::walk::Charged;
 use crate::counter::watch::WAITING;
 use crate::hierarchy::service::{self, WAITS};
 use crate::hierarchy::{group_object, group_tree};

@@ -363,9 +363,9 @@ fn path_of(counter: &'static Counter) -> String {
 mod tests {
     use super::*;
     use crate::Limits;
+    use crate::counter::level::How;
     use crate::counter::slow_path::Lazily;
     use crate::counter::verify::FaultKind;
-    use crate::counter::walk::How;
 
     /// No call of a user brings a fault about, so the test takes bytes off a level.
     #[test]

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::ptr;
 
-use crate::sync::{follow, model_failed, per_thread};
+use crate::sync::{TIME_PASSES, follow, model_failed, per_thread};
 use crate::thread::block::{Block, no_block};
 use crate::thread::near::Near;
 use crate::thread::slot::Slot;
@@ -84,6 +84,11 @@ impl Drop for Deeper {
 
 pub(crate) fn with_block<R>(read: impl FnOnce(Option<&Block>) -> R) -> R {
     with_local(|local| read(local.block()))
+}
+
+/// Whether this thread moves credit. For assertions: a model does not ask, each load would be one more point of its schedules.
+pub(crate) fn is_in_transit() -> bool {
+    TIME_PASSES && with_block(|block| block.is_some_and(|block| !block.transit.is_over()))
 }
 
 /// The number of this thread's block, given out again when the thread has ended; 0 where it has none.
