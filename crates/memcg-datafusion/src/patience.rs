@@ -105,11 +105,16 @@ pub(crate) fn wait_in_place(
     level: &Group,
     most: Duration,
     place: &InPlace,
+    waits: &AtomicUsize,
 ) -> Option<Result<(), ChargeError>> {
     // Where all that run below the level wait so, nothing comes but by what others spill.
     let goes_on =
         |moved: Duration, _| !place.is_over() && moved < if place.others_go_on() { most } else { most / STILL_PART };
-    if may_wait() { block(|| charge(account, bytes, level, most, goes_on))? } else { None }
+    if !may_wait() {
+        return None;
+    }
+    waits.fetch_add(1, Ordering::Relaxed);
+    block(|| charge(account, bytes, level, most, goes_on))?
 }
 
 /// Runs work that sleeps. `None`: tokio refuses to block a local task, by a panic, and has no way to ask.

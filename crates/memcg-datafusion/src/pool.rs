@@ -79,12 +79,12 @@ pub struct GroupPool {
     /// Looks at what the session's plans allocate.
     #[cfg(feature = "session")]
     unreserved: Option<Arc<Unreserved>>,
-    /// Has the session's queries wait in line.
-    #[cfg(feature = "session")]
-    queued: Option<Arc<Queued>>,
     /// Counts the spill files of the session.
     #[cfg(feature = "session")]
     files: Option<Files>,
+    /// Has the session's queries wait in line.
+    #[cfg(feature = "session")]
+    queued: Option<Arc<Queued>>,
     _cancelled: Registration,
 }
 
@@ -136,9 +136,8 @@ impl GroupPool {
             #[cfg(feature = "session")]
             unreserved: None,
             #[cfg(feature = "session")]
-            queued: None,
-            #[cfg(feature = "session")]
             files: None,
+            queued: None,
             _cancelled: cancelled,
         }
     }
@@ -178,8 +177,8 @@ impl GroupPool {
         if an_allocator_charges() || config.max_unreserved.is_some() {
             pool.unreserved = Some(Unreserved::watch(&pool.life, config.max_unreserved)?);
         }
-        pool.queued = config.queue.clone().map(Queued::new);
         pool.files = config.spill_counter.map(|counter| Files::new(group, counter)).transpose()?;
+        pool.queued = config.queue.clone().map(Queued::new);
         Ok(Arc::new(pool))
     }
 
@@ -365,14 +364,15 @@ impl GroupPool {
 
     /// Waits for memory that `level` has refused. `None`: it does not come.
     fn wait(&self, account: &Account, bytes: u64, level: &Group) -> Option<std::result::Result<(), ChargeError>> {
+        let waits = &self.life.waits;
         #[cfg(feature = "session")]
         if let Some(queued) = &self.queued {
             if let Some(place) = queued.wait_in_place(level) {
-                return wait_in_place(account, bytes, level, queued.queue().patience(), &place);
+                return wait_in_place(account, bytes, level, queued.queue().patience(), &place, waits);
             }
-            return self.patience.as_ref()?.wait(account, bytes, level, &self.life.waits, || queued.gives_back());
+            return self.patience.as_ref()?.wait(account, bytes, level, waits, || queued.gives_back());
         }
-        self.patience.as_ref()?.wait(account, bytes, level, &self.life.waits, || false)
+        self.patience.as_ref()?.wait(account, bytes, level, waits, || false)
     }
 
     /// A refusal as the operator is told it. `refusal`: that of the group; else the pool made it before the group was asked,

@@ -1,5 +1,5 @@
-//! Text of a refusal, for the author of a query: which level was full, by how much, who holds most, and what they can do
-//! themselves. And why a pool is not made.
+//! Text of the refusal of a growth, for the author of a query: which level was full, by how much, who holds most, and
+//! what they can do themselves. And why a pool is not made.
 
 use std::error::Error;
 use std::fmt;
@@ -53,6 +53,50 @@ impl fmt::Display for Words<'_> {
         }
         Ok(())
     }
+}
+
+/// What a write to a spill file was refused for. It is in the `io::Error` of the write.
+#[cfg(feature = "session")]
+#[derive(Debug)]
+pub(crate) struct WriteRefused(pub(crate) String);
+
+#[cfg(feature = "session")]
+impl fmt::Display for WriteRefused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(feature = "session")]
+impl Error for WriteRefused {}
+
+/// What DataFusion advises to raise: a tenant's SQL does not raise what its group has.
+#[cfg(feature = "session")]
+const RUNTIME: &str = "datafusion.runtime.";
+
+/// The error of a plan, as its reader is told: a refusal as such, without DataFusion's advice to raise a limit of the
+/// runtime.
+#[cfg(feature = "session")]
+pub(crate) fn told(error: DataFusionError) -> DataFusionError {
+    let refused = match error.find_root() {
+        DataFusionError::ResourcesExhausted(text) if error.to_string().contains(RUNTIME) => Some(text.clone()),
+        _ => write_refused(&error),
+    };
+    refused.map_or(error, DataFusionError::ResourcesExhausted)
+}
+
+/// The refusal of a write, which DataFusion and Arrow have passed on as an error of the system.
+#[cfg(feature = "session")]
+fn write_refused(error: &DataFusionError) -> Option<String> {
+    let mut next = Some(error as &(dyn Error + 'static));
+    while let Some(error) = next {
+        let of_system = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        if let Some(WriteRefused(text)) = of_system.and_then(|error| error.downcast_ref()) {
+            return Some(text.clone());
+        }
+        next = error.source();
+    }
+    None
 }
 
 /// Why a pool was not made.
@@ -109,50 +153,6 @@ impl From<PoolError> for DataFusionError {
             reserve => DataFusionError::Configuration(reserve.to_string()),
         }
     }
-}
-
-/// What a write to a spill file was refused for. It is in the `io::Error` of the write.
-#[cfg(feature = "session")]
-#[derive(Debug)]
-pub(crate) struct WriteRefused(pub(crate) String);
-
-#[cfg(feature = "session")]
-impl fmt::Display for WriteRefused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-#[cfg(feature = "session")]
-impl Error for WriteRefused {}
-
-/// What DataFusion advises to raise: a tenant's SQL does not raise what its group has.
-#[cfg(feature = "session")]
-const RUNTIME: &str = "datafusion.runtime.";
-
-/// The error of a plan, as its reader is told: a refusal as such, without DataFusion's advice to raise a limit of the
-/// runtime.
-#[cfg(feature = "session")]
-pub(crate) fn told(error: DataFusionError) -> DataFusionError {
-    let refused = match error.find_root() {
-        DataFusionError::ResourcesExhausted(text) if error.to_string().contains(RUNTIME) => Some(text.clone()),
-        _ => write_refused(&error),
-    };
-    refused.map_or(error, DataFusionError::ResourcesExhausted)
-}
-
-/// The refusal of a write, which DataFusion and Arrow have passed on as an error of the system.
-#[cfg(feature = "session")]
-fn write_refused(error: &DataFusionError) -> Option<String> {
-    let mut next = Some(error as &(dyn Error + 'static));
-    while let Some(error) = next {
-        let of_system = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-        if let Some(WriteRefused(text)) = of_system.and_then(|error| error.downcast_ref()) {
-            return Some(text.clone());
-        }
-        next = error.source();
-    }
-    None
 }
 
 #[cfg(all(test, feature = "session"))]

@@ -198,6 +198,25 @@ async fn a_max_of_the_tenant_stops_what_reserves_nothing() {
     assert_empty(&runtime);
 }
 
+/// The refusal names the level that is full, also where the query has less room than is unpaid there: another query of
+/// the tenant has allocated most of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_level_that_is_full_is_named() {
+    let runtime = Runtime::builder().build().unwrap();
+    let heavy = runtime.root().create("heavy", limit(MAX).cover_allocations()).unwrap();
+    let neighbour = heavy.create("neighbour", Limits::new()).unwrap();
+    let hoard = neighbour.run(|| black_box(vec![1_u8; MAX as usize * 3 / 4]));
+    let query = session(|| {}).for_query(&heavy, 1, limit(MAX), &PoolConfig::new()).unwrap();
+    let table = format!("CREATE TABLE kept AS SELECT repeat('x', 200) || value AS text FROM {SERIES}");
+    let line = rows(&query, &table).await.unwrap_err().to_string();
+    assert!(line.contains("query: /heavy refused 1 B for /heavy/1: ") && line.contains(" of max 64 MiB"), "{line}");
+    assert!(query.group().peak() < MAX, "{}", query.group().peak());
+    neighbour.run(|| drop(hoard));
+    drop((query, neighbour));
+    heavy.offline_tree();
+    assert_empty(&runtime);
+}
+
 /// What a query reads into a cache that all share is the first reader's, long after its query. Caches of a group keep it
 /// there, and the tenant holds nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -237,23 +256,4 @@ async fn shared_caches_are_not_the_first_readers() {
         assert_empty(&runtime);
     }
     std::fs::remove_dir_all(folder).unwrap();
-}
-
-/// The refusal names the level that is full, also where the query has less room than is unpaid there: another query of
-/// the tenant has allocated most of it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_level_that_is_full_is_named() {
-    let runtime = Runtime::builder().build().unwrap();
-    let heavy = runtime.root().create("heavy", limit(MAX).cover_allocations()).unwrap();
-    let neighbour = heavy.create("neighbour", Limits::new()).unwrap();
-    let hoard = neighbour.run(|| black_box(vec![1_u8; MAX as usize * 3 / 4]));
-    let query = session(|| {}).for_query(&heavy, 1, limit(MAX), &PoolConfig::new()).unwrap();
-    let table = format!("CREATE TABLE kept AS SELECT repeat('x', 200) || value AS text FROM {SERIES}");
-    let line = rows(&query, &table).await.unwrap_err().to_string();
-    assert!(line.contains("query: /heavy refused 1 B for /heavy/1: ") && line.contains(" of max 64 MiB"), "{line}");
-    assert!(query.group().peak() < MAX, "{}", query.group().peak());
-    neighbour.run(|| drop(hoard));
-    drop((query, neighbour));
-    heavy.offline_tree();
-    assert_empty(&runtime);
 }
