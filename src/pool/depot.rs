@@ -1,14 +1,15 @@
 //! The chunks of a cache, and the objects of them that lie in no stash.
 //!
-//! The depot gives out returned objects first, the last one first, and only then fresh ones, in order. So no thread has
-//! touched memory above the first fresh object.
+//! The depot gives out the lowest returned objects first, and only then fresh ones, in order. So live objects lie close
+//! together, and no thread has touched memory above the first fresh object.
 
 use std::ops::Range;
 use std::ptr::NonNull;
 
 use smallvec::SmallVec;
 
-use super::directory::{directory, number};
+use super::directory::{directory, number, parts};
+use super::lowest::Lowest;
 use super::pages::PageVec;
 use super::shape::Shape;
 use crate::numa::mapping::{Mapping, NoMemory};
@@ -18,8 +19,8 @@ pub(super) struct Depot {
     shape: Shape,
     /// By age. Only a model gives chunks back.
     chunks: PageVec<PoolChunk>,
-    /// Numbers of the objects that have been returned, with room for all.
-    back: PageVec<u32>,
+    /// Places of the objects that have been returned.
+    back: Lowest,
     /// Objects that have had a user, or lie in a stash: the first ones of all.
     pub(super) fresh: usize,
     unmake: Unmake,
@@ -35,17 +36,17 @@ struct PoolChunk {
 
 impl Depot {
     pub(super) fn new(shape: Shape, unmake: Unmake) -> Depot {
-        Depot { shape, chunks: PageVec::new(), back: PageVec::new(), fresh: 0, unmake }
+        Depot { shape, chunks: PageVec::new(), back: Lowest::new(), fresh: 0, unmake }
     }
 
     pub(super) fn fill(&mut self, stash: &mut Stash) -> Result<(), NoMemory> {
         let objects = self.shape.objects_per_chunk();
         while stash.back.len() < BATCH
-            && let Some(number) = self.back.pop()
+            && let Some(place) = self.back.take()
         {
-            stash.back.push(number);
+            stash.back.push(number(self.chunks[place / objects].number, place % objects));
         }
-        // The last one that came back lies on top.
+        // The lowest lies on top.
         stash.back.reverse();
         if !stash.back.is_empty() {
             return Ok(());
@@ -67,14 +68,21 @@ impl Depot {
 
     /// Takes back objects of these chunks.
     pub(super) fn put(&mut self, numbers: &[u32]) {
-        numbers.iter().for_each(|&number| self.back.push(number));
+        let objects = self.shape.objects_per_chunk();
+        for &number in numbers {
+            let (chunk, index) = parts(number);
+            // Numbers of chunks rise.
+            if let Ok(at) = self.chunks.binary_search_by_key(&chunk, |chunk| chunk.number) {
+                self.back.insert(at * objects + index);
+            }
+        }
     }
 
     /// Adds a chunk. If the system refuses it, nothing has changed.
     fn grow(&mut self) -> Result<(), NoMemory> {
         let shape = self.shape;
         let (objects, bytes) = (shape.objects_per_chunk(), shape.chunk());
-        self.back.reserve((self.chunks.len() + 1) * objects - self.back.len())?;
+        self.back.reserve((self.chunks.len() + 1) * objects)?;
         self.chunks.reserve(1)?;
         let pages = Mapping::new(bytes)?;
         if let Some(node) = shape.node {

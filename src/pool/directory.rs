@@ -43,6 +43,11 @@ pub(super) fn number(chunk: u32, index: usize) -> u32 {
     chunk << INDEX | index as u32
 }
 
+/// The chunk of an object, and the object's index in it.
+pub(super) fn parts(number: u32) -> (u32, usize) {
+    (number >> INDEX, (number & ((1 << INDEX) - 1)) as usize)
+}
+
 impl ChunkDirectory {
     fn new() -> Self {
         let pages = std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut()));
@@ -93,11 +98,12 @@ impl ChunkDirectory {
     /// The object of a number, whether or not it is in use; `None` where no chunk has it.
     #[allow(unsafe_code)]
     pub(crate) fn object(&self, number: u32) -> Option<NonNull<u8>> {
-        let entry = self.entry((number >> INDEX) as usize)?;
+        let (chunk, index) = parts(number);
+        let entry = self.entry(chunk as usize)?;
         // Acquire (E30): pairs with `add`.
         let start = NonNull::new(entry.start.load(Ordering::Acquire))?;
-        let (index, given) = (number & ((1 << INDEX) - 1), entry.given.load(Ordering::Relaxed) as usize);
+        let given = entry.given.load(Ordering::Relaxed) as usize;
         // SAFETY: the chunk has more objects than `index`, of `given` bytes each, and its memory never goes back.
-        (index < entry.objects.load(Ordering::Relaxed)).then(|| unsafe { start.add(index as usize * given) })
+        (index < entry.objects.load(Ordering::Relaxed) as usize).then(|| unsafe { start.add(index * given) })
     }
 }

@@ -1,7 +1,7 @@
 //! Dedicated caches: memory for objects of one type, shared by the process, straight from the system.
 //!
 //! ```text
-//! take ──> the thread's stash ── empty ──> depot: the last returned, else fresh ones ── none ──> a new chunk
+//! take ──> the thread's stash ── empty ──> depot: the lowest returned, else fresh ones ── none ──> a new chunk
 //! put  ──> the thread's stash ── full ───> depot: half of the stash                     refused ──> other stashes
 //! ```
 //!
@@ -22,6 +22,7 @@
 pub(crate) mod cache;
 mod depot;
 mod directory;
+mod lowest;
 pub(crate) mod pages;
 pub(crate) mod shape;
 mod table;

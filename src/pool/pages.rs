@@ -38,15 +38,6 @@ impl<T> PageVec<T> {
         self.len += 1;
     }
 
-    pub(super) fn pop(&mut self) -> Option<T>
-    where
-        T: Copy,
-    {
-        let last = self.last().copied()?;
-        self.len -= 1;
-        Some(last)
-    }
-
     fn start(&self) -> NonNull<T> {
         self.pages.first()
     }
@@ -108,6 +99,5 @@ mod tests {
         assert!(array.reserve(usize::MAX).is_err());
         assert!(array.reserve(isize::MAX as usize / 8).is_err());
         assert_eq!(*array, [7]);
-        assert_eq!((array.pop(), array.pop()), (Some(7), None));
     }
 }
