@@ -50,7 +50,7 @@ pub(crate) fn take(counter: &Counter, stock: &CentralWord, n: u64) -> bool {
 /// Usage of a level is above a limit, so that a charge is to walk, which delays it or asks for reclaim. Or more was
 /// uncharged than charged here, so that there may be no usage behind the credit.
 #[inline]
-fn has_to_walk(counter: &Counter) -> bool {
+pub(crate) fn has_to_walk(counter: &Counter) -> bool {
     // E43: a charge above a limit has counted and set its mark when it returns.
     let is_above = |level: &Counter| exceeded::is_marked(level) && exceeded::is_exceeded(level);
     let is_poisoned = counter.poisoned.load(Ordering::Relaxed);

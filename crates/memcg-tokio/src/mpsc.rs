@@ -10,6 +10,8 @@ mod poll_sender;
 mod queue;
 mod receiver;
 mod sender;
+mod slots;
+mod waiters;
 
 pub use error::SendError;
 #[cfg(feature = "tokio-util")]
@@ -18,6 +20,9 @@ pub use receiver::Receiver;
 pub use sender::OwnedPermit;
 pub use sender::{Sender, WeakSender};
 
+use std::sync::Arc;
+
+use self::waiters::Waiters;
 use crate::weigh::Weigh;
 use memcg::{Charge, Group};
 
@@ -89,7 +94,8 @@ pub(crate) struct Message<T> {
 pub fn channel<T: Weigh>(group: &Group) -> (Sender<T>, Receiver<T>) {
     let (sender, receiver) = queue::queue();
     let stock = group.central_stock();
-    (Sender::new(sender, stock.clone()), Receiver::new(receiver, stock))
+    let waiters = Waiters::new();
+    (Sender::new(sender, stock.clone(), Arc::clone(&waiters)), Receiver::new(receiver, stock, waiters))
 }
 
 /// Returns the bytes that a message of this type costs beside its [weight](Weigh): its place in the queue. A message above
