@@ -96,6 +96,7 @@ impl InLine {
         let ended = decided(decision, false).map_err(ChargeFailure::count);
         let next = next.filter(|_| !registrations::any_below(level) && !victims::chooses(level));
         if let Some((bytes, waker)) = next {
+            // Mutation: the-next-of-a-queue-is-not-woken
             let waker = Foreign::new(waker.clone());
             self.ticket = line::enqueue_with(self.ticket.group(), bytes, level, Some(waker));
             (self.bytes, self.asked) = (bytes, level);

@@ -27,6 +27,7 @@ use crate::hierarchy::{group_object, group_tree};
 use crate::pressure::wakers::Wakers;
 use crate::reclaim::registrations;
 use crate::state::waiting::{Decision, FirstInLine, Waiter, Waiting};
+use crate::sync::Ordering;
 use crate::sync::lock::Lock;
 use crate::sync::{fence_after_exchange, model_failed};
 use crate::thread::block::Block;
@@ -162,7 +163,9 @@ impl Waiting {
 
     /// Another number of bytes for a waiter that keeps its place. False: it is decided.
     fn resize(&mut self, ticket: u64, bytes: u64) -> bool {
-        let Some(waiter) = self.waiters.get_mut(&ticket).filter(|waiter| waiter.decided.is_none()) else { return false };
+        let Some(waiter) = self.waiters.get_mut(&ticket).filter(|waiter| waiter.decided.is_none()) else {
+            return false;
+        };
         (waiter.bytes, waiter.budget) = (bytes, waiter.budget.min(bytes));
         let (group, level) = (waiter.group, waiter.level);
         let Some(line) = self.lines.get_mut(&level.key()) else { return false };
@@ -413,7 +416,8 @@ impl Ticket {
     /// next waiter. Loads alone: who comes into line meanwhile has come later.
     pub(crate) fn is_served_by(&self, bytes: u64) -> bool {
         let group = self.group.counter();
-        if bytes < self.bytes || context::in_reclaim() || group.state().is_offline() || central::has_to_walk(group) {
+        let goes_up = context::in_reclaim() || group.poisoned.load(Ordering::Relaxed) || central::is_to_walk(group);
+        if bytes < self.bytes || goes_up || group.state().is_offline() {
             return false;
         }
         let mut place = None;

@@ -152,9 +152,8 @@ fn two_channels_of_a_group_take_turns() {
         sender.try_send(Message { number: 0, bytes: SIZE }).unwrap();
     }
     let senders = [channels[0].0.clone(), channels[1].0.clone()];
-    let mut sends = [0, 1].map(|at| {
-        (1..20).map(|number| (number, waits(&senders[at], number, SIZE))).collect::<Vec<_>>()
-    });
+    let mut sends =
+        [0, 1].map(|at| (1..20).map(|number| (number, waits(&senders[at], number, SIZE))).collect::<Vec<_>>());
     assert_eq!(group.waiting_count(), 2);
     let mut sent = [0, 0];
     for _ in 0..10 {

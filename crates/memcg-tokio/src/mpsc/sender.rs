@@ -155,7 +155,8 @@ impl<T> Sender<T> {
         }
         match self.waiters.wait(&self.stock, bytes).await? {
             Room::Charged(charge) => Ok(charge),
-            Room::Delayed(charge) => self.or_closed(charge).await,
+            // On the heap, so that a task that sends is small.
+            Room::Delayed(charge) => Box::pin(self.or_closed(charge)).await,
         }
     }
 

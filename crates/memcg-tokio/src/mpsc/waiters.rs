@@ -71,7 +71,7 @@ enum Place {
 pub(super) enum Room {
     Charged(Charge),
     /// Charged above a high: the delay is the sender's.
-    Delayed(ChargeFuture),
+    Delayed(Box<ChargeFuture>),
 }
 
 /// One that was served.
@@ -86,7 +86,8 @@ struct Handed {
 impl State {
     /// Hands the charge to the first one (rule 2). `Err`: it is not for those that wait.
     fn hand_over(&mut self, mut charge: Charge) -> Result<Handed, Charge> {
-        let (Some(bytes), Place::InLine { charge: waits, bytes: asked }) = (self.slots.first_bytes(), &self.place) else {
+        let (Some(bytes), Place::InLine { charge: waits, bytes: asked }) = (self.slots.first_bytes(), &self.place)
+        else {
             return Err(charge);
         };
         if *asked != bytes || !waits.is_served_by(&charge) {
@@ -348,8 +349,7 @@ impl<'a> Out<'a> {
             let put = self.waiters.with(|state| match state.slots.first_bytes() {
                 Some(first) if first == bytes && !state.is_closed => {
                     let is_woken = state.take_note();
-                    state.place =
-                        if is_woken { Place::Due { charge, bytes } } else { Place::InLine { charge, bytes } };
+                    state.place = if is_woken { Place::Due { charge, bytes } } else { Place::InLine { charge, bytes } };
                     Ok(if is_woken { state.first_sees_to_it() } else { None })
                 }
                 first => Err((charge, first.filter(|_| !state.is_closed))),
@@ -497,7 +497,7 @@ impl Future for Wait<'_> {
                     continue;
                 }
                 Look::Ended(Fate::Served(charge)) => Ok(Room::Charged(charge)),
-                Look::Ended(Fate::Delayed(charge)) => Ok(Room::Delayed(*charge)),
+                Look::Ended(Fate::Delayed(charge)) => Ok(Room::Delayed(charge)),
                 Look::Ended(Fate::Refused(refusal)) => Err(SendError::Refused((), *refusal)),
                 Look::Ended(Fate::Closed | Fate::Waits | Fate::Free) => Err(SendError::Closed(())),
             });
