@@ -209,8 +209,8 @@ impl ChargeFuture {
     /// let held = root.try_charge(80)?;
     /// let mut waits = root.charge_async(80);
     /// assert!(Pin::new(&mut waits).poll(&mut Context::from_waker(Waker::noop())).is_pending());
-    /// assert!(waits.is_served_by(&held)); // so `held` is the charge of who waits first
-    /// assert!(waits.wait_for(30)); // and the future stands for who waits next
+    /// assert!(waits.is_served_by(&held)); // so `held` is the charge of the first of a queue
+    /// assert!(waits.wait_for(30)); // and the future stands for the next one
     /// drop(held);
     /// assert_eq!((root.live(), root.waiting_count()), (30, 0));
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -411,9 +411,9 @@ impl Ticket {
         level.unwrap_or(self.group.counter())
     }
 
-    /// Whether `bytes` of the group that come back now would be this waiter's and no other's, and fit at once: nobody else
+    /// Whether `bytes` of the group that come back now would be this waiter's and no other's, and fit at once: no other charge
     /// waits on its path, and no level is above a limit, or only counts. If so, others may barge past it anew, as past the
-    /// next waiter. Loads alone: who comes into line meanwhile has come later.
+    /// next waiter. Loads alone: a charge that comes into line meanwhile has come later.
     pub(crate) fn is_served_by(&self, bytes: u64) -> bool {
         let group = self.group.counter();
         let goes_up = context::in_reclaim() || group.poisoned.load(Ordering::Relaxed) || central::is_to_walk(group);

@@ -55,7 +55,7 @@ impl FirstInLine {
         self.budget.load(Ordering::Relaxed)
     }
 
-    /// The waiter is first, and nobody is behind it.
+    /// The waiter is first, and none is behind it.
     pub(crate) fn is_alone(&self, ticket: u64) -> bool {
         self.ticket() == ticket && self.length.load(Ordering::Relaxed) == 1
     }
