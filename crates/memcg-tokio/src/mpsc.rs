@@ -47,7 +47,7 @@ pub(crate) struct Message<T> {
 /// [`waiting_count`](Group::waiting_count) is 1. The bytes of a received message go to the first of them at once, as long
 /// as no other charge waits at the group or above; else the channel has its turn among these charges, one message at a
 /// time. A message that finds room before it waits may pass the first one, until together as many bytes have passed as
-/// that one asks for, as with all charges. Where nobody waits yet, a send that finds no room lets other tasks run twice
+/// that one asks for, as with all charges. Where none waits yet, a send that finds no room lets other tasks run twice
 /// before it does. The messages of one sender arrive in their order.
 ///
 /// **Cancel-safe**: a send that is dropped before it is done leaves the line, and its message is dropped, as with tokio's

@@ -7,7 +7,7 @@ use std::task::Waker;
 
 use memcg::{Charge, ChargeError, ChargeFuture};
 
-/// Places that stay while nobody waits.
+/// Places that stay while none waits.
 const KEPT: usize = 16;
 
 /// No place.
@@ -24,7 +24,7 @@ pub(super) enum Fate {
     Refused(Box<ChargeError>),
     /// The channel is closed.
     Closed,
-    /// Nobody has this place.
+    /// The place is free.
     Free,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct Slots {
     free: u32,
     /// Those in the list.
     waiting: usize,
-    /// Places that somebody has.
+    /// Places that are not free.
     used: usize,
 }
 
@@ -73,7 +73,7 @@ impl Slots {
         larger
     }
 
-    /// Returns memory that is not needed while nobody has a place.
+    /// Returns memory that is not needed while all places are free.
     pub(super) fn spare(&mut self) -> Option<Vec<Slot>> {
         let is_spare = self.used == 0 && self.slots.capacity() > KEPT;
         is_spare.then(|| mem::replace(self, Slots::new()).slots)

@@ -5,27 +5,27 @@
 //! One lock holds the list of those that wait, and the channel's *place* in the group's line: a [`ChargeFuture`] for the
 //! bytes of the first. The rules:
 //!
-//! 1. **One place.** While the list has anybody, the place is in line for the bytes of the first, or a thread has it out,
+//! 1. **One place.** While the list has senders, the place is in line for the bytes of the first, or a thread has it out,
 //!    or a sender is woken that has to see to it.
-//! 2. **From hand to hand.** A receiver that gives bytes back, and finds the place in line with nobody else in the way
+//! 2. **From hand to hand.** A receiver that gives bytes back, and finds the place in line with no other charge in the way
 //!    ([`ChargeFuture::is_served_by`]), gives them to the first. The usage does not move. The place then stands for the
-//!    next one, where it is. Else the bytes go back to the group, as those of any charge, and the line serves whose turn it
+//!    next one, where there is one. Else the bytes go back to the group, as those of any charge, and the line serves whose turn it
 //!    is.
 //! 3. **By the line.** The line decides, and wakes the place on the thread that gave the bytes back. That thread gives
 //!    them to the first, and the place goes behind all that wait, for the next one. So a channel has one turn at a time
-//!    among the charges of its group. Nobody needs to poll for that.
+//!    among the charges of its group. No task is polled for that.
 //! 4. **By a sender.** Where reclaimers have to be asked or a victim chosen, or a delay follows, a sender has to see to it:
 //!    the thread wakes the first. Any sender that is polled meanwhile, or comes, does it as well.
 //! 5. **Out.** A future that is polled may run reclaimers, and one that changes or is dropped may run wakers. So a thread
 //!    takes the place out of the lock for that, and no other thread does the same meanwhile. What wakes it meanwhile leaves
-//!    a note. The thread puts it back for who is first by then.
-//! 6. **Leaving.** Who is dropped leaves the list. The first one leaves the place to the next one. One that was served gives
+//!    a note. The thread puts it back for the sender that is first by then.
+//! 6. **Leaving.** A send that is dropped leaves the list. The first one leaves the place to the next one. One that was served gives
 //!    its bytes to the first of those that still wait, by rule 2.
 //! 7. **The end.** The receiver that closes ends all waits, and the place. Those that come later end at once. A refusal
 //!    that is of the group, as offline, ends all waits, too; one for its number of bytes that of the first alone.
 //!
 //! No wake-up is lost. Bytes that go back to the group reach the place, as any future in line: by rule 1 it is there, or
-//! somebody is about to take it. The receiver's look whether anybody waits may miss one that comes just now: then the bytes
+//! a thread is about to take it. The receiver's look whether a sender waits may miss one that comes just now: then the bytes
 //! go back to the group. So the look orders nothing, and all else is under the lock.
 //!
 //! Under the lock no thread allocates, frees memory, drops a charge or a future, clones or wakes a waker: any of that may
@@ -79,7 +79,7 @@ struct Handed {
     waker: Option<Waker>,
     /// What is left of the charge.
     rest: Option<Charge>,
-    /// The place, where it is to stand for another number of bytes, or for nobody.
+    /// The place, where it is to stand for another number of bytes, or for none.
     place: Option<(ChargeFuture, u64)>,
 }
 
@@ -146,7 +146,7 @@ impl Waiters {
         Arc::new(Waiters { waiting: AtomicUsize::new(0), state: Mutex::new(state) })
     }
 
-    /// Whether nobody waits, as it seems.
+    /// Whether no sender waits, as it seems.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) == 0
@@ -224,7 +224,7 @@ impl Waiters {
         }
     }
 
-    /// Gives what the place has got, for `bytes`, to the first; what nobody wants goes back.
+    /// Gives what the place has got, for `bytes`, to the first; what none wants goes back.
     fn deliver(&self, bytes: u64, ended: Result<Fate, ChargeError>) {
         let fate = match ended {
             Ok(fate) => fate,
@@ -342,7 +342,7 @@ impl<'a> Out<'a> {
         !self.is_out
     }
 
-    /// Puts it back for the first; where it was woken, a sender sees to it. It is dropped where nobody waits, or where the
+    /// Puts it back for the first; where it was woken, a sender sees to it. It is dropped where none waits, or where the
     /// line has decided about another number of bytes.
     fn put_back(mut self) {
         while let Some((charge, bytes)) = self.place.take() {
