@@ -4,9 +4,9 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::Poll;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use memcg::{Bytes, ChargeError, Group, Limits, OomPolicy, Priority, Reclaim, ReclaimContext, Runtime};
@@ -295,6 +295,44 @@ fn a_send_that_is_not_polled_holds_up_no_other() {
     }
     assert_eq!(sent, [1, 2, 3, 4]);
     drop((sends, unpolled, receiver));
+    assert_sound(&runtime, &group);
+}
+
+/// Drops a send when it is woken.
+struct Drops(Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>);
+
+impl Wake for Drops {
+    fn wake(self: Arc<Self>) {
+        drop(self.0.lock().unwrap().take());
+    }
+}
+
+/// The waker of one that is served drops the next one, for which the place is in line by then: those behind are served.
+#[test]
+fn a_waker_may_drop_the_next_send() {
+    let (runtime, group) = queue(4 * SIZE);
+    let (sender, receiver) = channel::<Message>(&group);
+    let held = group.try_charge(4 * SIZE).unwrap();
+    let sending = |number, bytes| {
+        let sender = sender.clone();
+        Box::pin(async move { assert!(sender.send(Message { number, bytes }).await.is_ok()) })
+    };
+    let (mut first, mut next) = (sending(0, SIZE), sending(1, 300));
+    let drops = Arc::new(Drops(Mutex::new(None)));
+    let waker = Waker::from(Arc::clone(&drops));
+    for _ in 0..3 {
+        assert!(first.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    }
+    for _ in 0..3 {
+        assert!(next.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    }
+    let mut sends: Vec<_> = [(2, 400), (3, 500)].map(|(number, bytes)| (number, waits(&sender, number, bytes))).into();
+    *drops.0.lock().unwrap() = Some(next);
+    drop(held);
+    assert_eq!(settle(&mut sends), [2, 3]);
+    assert!(first.as_mut().poll(&mut Context::from_waker(&waker)).is_ready());
+    assert_eq!(group.live(), SIZE as u64 + 900);
+    drop((sends, first, receiver));
     assert_sound(&runtime, &group);
 }
 

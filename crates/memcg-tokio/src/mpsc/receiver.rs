@@ -25,7 +25,7 @@ pub struct Receiver<T> {
     has_ended: bool,
 }
 
-/// Takes a message out. Its bytes are those of who waits, or credit for the next send.
+/// Takes a message out. Its bytes go to a sender that waits, or are credit for the next send.
 #[inline]
 fn uncharge<T>(stock: &CentralStock, waiters: &Waiters, Message { value, charge }: Message<T>) -> T {
     waiters.give_back(stock, charge);

@@ -313,8 +313,12 @@ impl<'a> Out<'a> {
     /// Gives what the line has decided to the first. The place is in line for the next one then, or nowhere. False: a
     /// sender has to see to it.
     fn take_decided(&mut self, waker: &Waker) -> bool {
-        let next = self.waiters.with(|state| state.slots.second_bytes());
         let Some((charge, bytes)) = &mut self.place else { return false };
+        // Where the first has other bytes by now, the place is for it.
+        let next = self.waiters.with(|state| match state.slots.first_bytes() {
+            Some(first) if first == *bytes => state.slots.second_bytes(),
+            first => first,
+        });
         let Some(ended) = charge.take_decided(next.map(|bytes| (Bytes(bytes), waker))) else {
             self.waiters.with(|state| state.place = Place::Out { is_woken: true });
             return false;
@@ -346,26 +350,23 @@ impl<'a> Out<'a> {
     /// line has decided about another number of bytes.
     fn put_back(mut self) {
         while let Some((charge, bytes)) = self.place.take() {
-            let put = self.waiters.with(|state| match state.slots.first_bytes() {
-                Some(first) if first == bytes && !state.is_closed => {
-                    let is_woken = state.take_note();
-                    state.place = if is_woken { Place::Due { charge, bytes } } else { Place::InLine { charge, bytes } };
-                    Ok(if is_woken { state.first_sees_to_it() } else { None })
+            let (waker, wanted) = self.waiters.with(|state| {
+                let wanted = if state.is_closed { None } else { state.slots.first_bytes() };
+                if wanted != Some(bytes) {
+                    self.place = Some((charge, bytes));
+                    return (None, wanted);
                 }
-                first => Err((charge, first.filter(|_| !state.is_closed))),
+                let is_woken = state.take_note();
+                state.place = if is_woken { Place::Due { charge, bytes } } else { Place::InLine { charge, bytes } };
+                self.is_out = false;
+                (if is_woken { state.first_sees_to_it() } else { None }, None)
             });
-            match put {
-                Ok(waker) => {
-                    self.is_out = false;
-                    return wake(waker);
-                }
-                Err((charge, wanted)) => {
-                    let (charge, bytes) = self.place.insert((charge, wanted.unwrap_or_default()));
-                    if wanted.is_none() || !charge.wait_for(Bytes(*bytes)) {
-                        return;
-                    }
-                }
+            wake(waker);
+            let (Some(wanted), Some((charge, bytes))) = (wanted, &mut self.place) else { return };
+            if !charge.wait_for(Bytes(wanted)) {
+                return;
             }
+            *bytes = wanted;
         }
     }
 }
