@@ -46,8 +46,8 @@ pub(crate) struct Message<T> {
 /// **Fair**: senders that wait are served first come, first served. All of them have one place in the group's line, so
 /// [`waiting_count`](Group::waiting_count) is 1. The bytes of a received message go to the first of them at once, as long
 /// as no other charge waits at the group or above; else the channel has its turn among these charges, one message at a
-/// time. A message that finds room before it waits may pass the first one, until together as many bytes have passed as
-/// that one asks for, as with all charges. Where none waits yet, a send that finds no room lets other tasks run twice
+/// time. A [`try_send`](Sender::try_send) and other charges may pass the first one, until together as many bytes have
+/// passed as that one asks for. Where none waits yet, a send that finds no room lets other tasks run twice
 /// before it does. The messages of one sender arrive in their order.
 ///
 /// **Cancel-safe**: a send that is dropped before it is done leaves the line, and its message is dropped, as with tokio's

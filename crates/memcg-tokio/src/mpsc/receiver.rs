@@ -27,7 +27,7 @@ pub struct Receiver<T> {
 
 /// Takes a message out. Its bytes go to a sender that waits, or are credit for the next send.
 #[inline]
-fn uncharge<T>(stock: &CentralStock, waiters: &Waiters, Message { value, charge }: Message<T>) -> T {
+fn uncharge<T>(stock: &CentralStock, waiters: &Arc<Waiters>, Message { value, charge }: Message<T>) -> T {
     waiters.give_back(stock, charge);
     value
 }
@@ -100,7 +100,7 @@ impl<T> Receiver<T> {
 
     /// Polls for messages, as [`recv_many`](Self::recv_many).
     pub fn poll_recv_many(&mut self, context: &mut Context<'_>, buffer: &mut Vec<T>, limit: usize) -> Poll<usize> {
-        let (stock, waiters) = (&self.stock, &*self.waiters);
+        let (stock, waiters) = (&self.stock, &self.waiters);
         let take = |message| buffer.push(uncharge(stock, waiters, message));
         let received = self.messages.poll_recv_many(context, limit, take);
         received.map(|received| self.received_many(received, limit))

@@ -66,7 +66,7 @@ impl<T> Sender<T> {
         if self.is_closed() {
             return Err(SendError::Closed(()));
         }
-        match self.stock.charge_if_room(bytes) {
+        match self.charge_if_first(bytes) {
             Some(charge) => Ok(charge),
             None => self.charge_missed(bytes).await,
         }
@@ -141,6 +141,12 @@ impl<T> Sender<T> {
             stock: self.stock.clone(),
             waiters: Arc::clone(&self.waiters),
         }
+    }
+
+    /// Charges what finds room, unless others wait for that already.
+    #[inline]
+    fn charge_if_first(&self, bytes: Bytes) -> Option<Charge> {
+        if self.waiters.is_empty() { self.stock.charge_if_room(bytes) } else { None }
     }
 
     /// Charges what fits at once.
@@ -236,7 +242,7 @@ impl<T: Weigh> Sender<T> {
     pub async fn send(&self, message: T) -> Result<(), SendError<T>> {
         consume_budget().await;
         let bytes = cost(&message);
-        let charge = match self.stock.charge_if_room(bytes) {
+        let charge = match self.charge_if_first(bytes) {
             Some(charge) => charge,
             None => match self.charge_missed(bytes).await {
                 Ok(charge) => charge,
@@ -287,7 +293,7 @@ impl<T: Weigh> Sender<T> {
     pub async fn send_timeout(&self, message: T, time: Duration) -> Result<(), SendError<T>> {
         consume_budget().await;
         let bytes = cost(&message);
-        let charge = match self.stock.charge_if_room(bytes) {
+        let charge = match self.charge_if_first(bytes) {
             Some(charge) => charge,
             None => match self.charge_in_time(bytes, time).await {
                 Ok(charge) => charge,

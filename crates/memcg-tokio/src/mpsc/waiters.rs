@@ -11,11 +11,12 @@
 //!    ([`ChargeFuture::is_served_by`]), gives them to the first. The usage does not move. The place then stands for the
 //!    next one, where there is one. Else the bytes go back to the group, as those of any charge, and the line serves whose turn it
 //!    is.
-//! 3. **By the line.** The line decides, and wakes the place on the thread that gave the bytes back. That thread gives
-//!    them to the first, and the place goes behind all that wait, for the next one. So a channel has one turn at a time
-//!    among the charges of its group. No task is polled for that.
-//! 4. **By a sender.** Where reclaimers have to be asked or a victim chosen, or a delay follows, a sender has to see to it:
-//!    the thread wakes the first. Any sender that is polled meanwhile, or comes, does it as well.
+//! 3. **By the line.** The line decides, and wakes the place: that wakes the first, and does no more, for it may be on any
+//!    thread. The first takes its bytes, and the place goes behind all that wait, for the next one. So a channel has one
+//!    turn at a time among the charges of its group. Any sender that is polled meanwhile, or comes, does it for the first,
+//!    and so does a receiver that gives bytes back.
+//! 4. **By a sender.** Where reclaimers have to be asked or a victim chosen, or a delay follows, a sender alone sees to it,
+//!    in the same way.
 //! 5. **Out.** A future that is polled may run reclaimers, and one that changes or is dropped may run wakers. So a thread
 //!    takes the place out of the lock for that, and no other thread does the same meanwhile. What wakes it meanwhile leaves
 //!    a note. The thread puts it back for the sender that is first by then.
@@ -171,11 +172,31 @@ impl Waiters {
 
     /// Gives a charge to those that wait, or back.
     #[inline]
-    pub(super) fn give_back(&self, stock: &CentralStock, charge: Charge) {
-        let left = if self.is_empty() { Some(charge) } else { self.hand_over(charge) };
-        if let Some(charge) = left {
+    pub(super) fn give_back(self: &Arc<Self>, stock: &CentralStock, charge: Charge) {
+        if self.is_empty() {
+            return stock.give_back(charge);
+        }
+        if let Some(charge) = self.hand_over(charge) {
+            self.take_turn();
             stock.give_back(charge);
         }
+    }
+
+    /// Gives the first what the line has decided, where that has not looked yet (rule 3).
+    fn take_turn(self: &Arc<Self>) {
+        let due = self.with(|state| if let Place::Due { .. } = state.place { state.take_place() } else { None });
+        let Some((charge, bytes)) = due else { return };
+        let waker = Waker::from(Arc::clone(self));
+        let mut out = Out::new(self, charge, bytes);
+        self.with(State::take_note);
+        while out.take_decided(&waker) {
+            if !self.with(State::take_note) {
+                return out.put_back();
+            }
+        }
+        // A sender sees to it.
+        self.with(|state| state.place = Place::Out { is_woken: true });
+        out.put_back();
     }
 
     /// Returns what those that wait do not get.
@@ -251,6 +272,12 @@ impl Waiters {
                 if state.is_closed { None } else { state.slots.first_bytes() }
             });
             let Some(bytes) = first else { return };
+            if out.take_decided(&waker) {
+                if out.put() {
+                    return;
+                }
+                continue;
+            }
             let kept = out.place.take().and_then(|(mut charge, asked)| {
                 let is_for_it = asked == bytes || charge.wait_for(Bytes(bytes));
                 is_for_it.then_some(charge)
@@ -279,22 +306,28 @@ fn wake(waker: Option<Waker>) {
     }
 }
 
-/// The waker of the place in line (rule 3).
+/// The waker of the place in line (rule 3). It holds no bytes, so a send that is dropped meanwhile gives back what it has
+/// got.
 impl Wake for Waiters {
     fn wake(self: Arc<Self>) {
-        let place = self.with(|state| match &mut state.place {
-            Place::Out { is_woken } => {
-                *is_woken = true;
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        wake(self.with(|state| match mem::replace(&mut state.place, Place::Nowhere) {
+            Place::InLine { charge, bytes } => {
+                state.place = Place::Due { charge, bytes };
+                state.first_sees_to_it()
+            }
+            Place::Out { .. } => {
+                state.place = Place::Out { is_woken: true };
                 None
             }
-            Place::InLine { .. } => state.take_place(),
-            Place::Nowhere | Place::Due { .. } => None,
-        });
-        let Some((charge, bytes)) = place else { return };
-        let waker = Waker::from(Arc::clone(&self));
-        let mut out = Out::new(&self, charge, bytes);
-        while out.take_decided(&waker) && self.with(State::take_note) {}
-        out.put_back();
+            other => {
+                state.place = other;
+                None
+            }
+        }));
     }
 }
 
@@ -319,10 +352,7 @@ impl<'a> Out<'a> {
             Some(first) if first == *bytes => state.slots.second_bytes(),
             first => first,
         });
-        let Some(ended) = charge.take_decided(next.map(|bytes| (Bytes(bytes), waker))) else {
-            self.waiters.with(|state| state.place = Place::Out { is_woken: true });
-            return false;
-        };
+        let Some(ended) = charge.take_decided(next.map(|bytes| (Bytes(bytes), waker))) else { return false };
         let served = mem::replace(bytes, next.unwrap_or_default());
         if !charge.waits_in_line() {
             self.place = None;
@@ -476,7 +506,7 @@ impl Wait<'_> {
             Out::new(self.waiters, charge, bytes).put_back();
         }
         if let Fate::Served(charge) = fate {
-            self.waiters.give_back(self.stock, charge);
+            drop(self.waiters.hand_over(charge));
         }
     }
 }
