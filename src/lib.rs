@@ -94,7 +94,7 @@ pub use group::{
 pub use page_counter::{Counts, PageCounter, PeakWindow};
 pub use reclaim::report::ReclaimReport;
 pub use runtime::counters::NewCounter;
-pub use runtime::{BuildError, FlusherError, Runtime, RuntimeBuilder};
+pub use runtime::{BuildError, Runtime, RuntimeBuilder};
 pub use stat::reading::Freshness;
 pub use stat::{Item, Stat, Stats, Unit};
 pub use state::events::Event;

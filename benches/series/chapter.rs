@@ -23,7 +23,7 @@
 //! | `src/counter/drain.rs` | a file |
 
 //! To add a chapter: write the page; name it in `docs/src/SUMMARY.md` as `(series/NAME.md)`; add a constant to `SERIES`
-//! in `tests/tidy/series/expected.rs`, whose headings and figures the page has to have; list its commands in
+//! in `tests/tidy/series/expected.rs`, whose headings the page has to have; list its commands in
 //! `.ci/readme.txt` as `COMMAND | series |`; have its programs print the claims (`benches/common/claims.rs`). Then
 //! `cargo test --test tidy series` says what is missing, and `.ci/series --series NAME` runs it.
 

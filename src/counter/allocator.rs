@@ -17,12 +17,12 @@ use crate::error::USAGE_MAX;
 use crate::sync::Ordering;
 use crate::thread::block::Block;
 use crate::thread::directory::Header;
-use crate::thread::ledger::OwnedCell;
 use crate::thread::left::{LISTS, left};
 use crate::thread::local::with_local;
 use crate::thread::owner::{self, Named};
 use crate::thread::slot::{Consume, Put, Slot};
 use crate::thread::slow_path::{Quiet, exchange_release_queue};
+use crate::thread::tally::Tally;
 use crate::thread::{context, slow_path, unowned};
 
 /// Levels of a walk for a batch: below a deeper path an allocator charges nothing in advance.
@@ -61,7 +61,7 @@ impl Header {
             return Consume::Miss;
         }
         with_local(|local| {
-            let consume = |slot: &Slot, counted: &OwnedCell| {
+            let consume = |slot: &Slot, counted: &Tally| {
                 let consumed = consume_and_count(slot, counted, n);
                 if keeps && consumed == Consume::Hit {
                     local.near.keep(self, slot, counted);
@@ -77,8 +77,8 @@ impl Header {
     #[inline(always)]
     fn put_allocated(&self, n: u64) -> Option<Put> {
         with_local(|local| {
-            let put = |slot: &Slot, counted: &OwnedCell| {
-                counted.freed(n);
+            let put = |slot: &Slot, counted: &Tally| {
+                counted.take(n);
                 slot.put(n, &self.capacity, false)
             };
             local.fast_block().and_then(|block| block.owned_behind(self, put))
@@ -87,10 +87,10 @@ impl Header {
 }
 
 #[inline(always)]
-pub(super) fn consume_and_count(slot: &Slot, counted: &OwnedCell, n: u64) -> Consume {
+pub(super) fn consume_and_count(slot: &Slot, counted: &Tally, n: u64) -> Consume {
     let consumed = slot.consume_within_capacity(n, false);
     if consumed == Consume::Hit {
-        counted.allocated(n);
+        counted.add(n);
     }
     consumed
 }
@@ -255,8 +255,8 @@ pub(super) fn uncharge_slow(header: &Header, n: u64, missed: Put) {
 fn uncharge_uncounted_slow(header: &Header, n: u64) {
     let path = AllocatorPath::enter();
     match owned_cell(header.counter(), &path) {
-        Some(cell) => cell.freed(n),
-        None => header.count_freed(n),
+        Some(cell) => cell.take(n),
+        None => header.owned.take_shared(n),
     }
     uncharge_allocated(header, n, header.put(n), &path);
 }
@@ -273,7 +273,7 @@ fn uncharge_allocated(header: &Header, n: u64, missed: Put, path: &AllocatorPath
 }
 
 /// The thread's cell of owned bytes; `None` where it has no block, and where the counter has no index.
-fn owned_cell<'a>(counter: &Counter, path: &'a AllocatorPath) -> Option<&'a OwnedCell> {
+fn owned_cell<'a>(counter: &Counter, path: &'a AllocatorPath) -> Option<&'a Tally> {
     path.block()?.owned_or_make(counter.index)
 }
 
@@ -323,8 +323,8 @@ pub(crate) fn charge_owned(counter: &Counter, n: u64, missed: Consume) {
     let path = AllocatorPath::enter();
     charge_allocated(counter, n, missed, &path);
     match owned_cell(counter, &path) {
-        Some(cell) => cell.allocated(n),
-        None => counter.header.count_allocated(n),
+        Some(cell) => cell.add(n),
+        None => counter.header.owned.add_shared(n),
     }
 }
 

@@ -31,7 +31,7 @@ const VISITED_MAX: usize = 4_096;
 pub(crate) fn put(counter: &'static Counter, stock: &CentralWord, n: u64) -> bool {
     let kept = !has_to_walk(counter) && (stock.put(n) || (stock.is_due(n) && open(counter, stock) && stock.put(n)));
     if kept && counter.tree().audited {
-        counter.usage.audit_shared.uncharged(n);
+        counter.usage.audit_shared.fetch_sub(n, Ordering::Relaxed);
     }
     kept
 }
@@ -42,7 +42,7 @@ pub(crate) fn take(counter: &Counter, stock: &CentralWord, n: u64) -> bool {
     // Mutation: central-credit-is-taken-above-high
     let taken = !has_to_walk(counter) && stock.take(n);
     if taken && counter.tree().audited {
-        counter.usage.audit_shared.charged(n);
+        counter.usage.audit_shared.fetch_add(n, Ordering::Relaxed);
     }
     taken
 }

@@ -23,9 +23,9 @@ use smallvec::SmallVec;
 
 use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
-use crate::counter::object::tree::ShardPlace;
+use crate::counter::object::tree::Shard;
 use crate::counter::slow_path::SlowPath;
-use crate::sync::lock::LockGuards;
+use crate::sync::lock::{Lock, LockGuards};
 use crate::sync::{CachePadded, SHARDS, SLICE, pause_point, prefetch};
 
 /// Handles on the children of `parent` that are online, in no order. The caller keeps the parent and holds no lock.
@@ -88,7 +88,7 @@ const TOGETHER: usize = if SHARDS < 4 { SHARDS } else { 4 };
 /// The children of a parent in a few shards, from the next one on.
 struct Listing<'a> {
     parent: &'static Counter,
-    shards: &'a [CachePadded<ShardPlace>],
+    shards: &'a [CachePadded<Lock<Shard>>],
     next: [NextChild; TOGETHER],
 }
 
@@ -117,7 +117,7 @@ impl Listing<'_> {
     /// Calls `found` for the next few children, under the locks of their shards. Returns whether there are more.
     fn step(&mut self, found: impl FnMut(&'static Counter)) -> bool {
         let _path = SlowPath::enter();
-        let mut shards = LockGuards::lock(self.shards.iter().map(|place| &place.shard));
+        let mut shards = LockGuards::lock(self.shards.iter().map(|shard| &**shard));
         let mut heads = [None; TOGETHER];
         for (at, head) in heads.iter_mut().enumerate().take(self.shards.len()) {
             *head = match self.next[at] {
@@ -150,7 +150,7 @@ impl Listing<'_> {
 pub(crate) fn each_dying(top: &'static Counter, mut found: impl FnMut(&Counter)) {
     for place in top.tree().hierarchy.places() {
         let _path = SlowPath::enter();
-        let shard = place.shard.lock();
+        let shard = place.lock();
         let mut next = shard.dying;
         while let Some(group) = next {
             if group.path_to_root().skip(1).any(|level| std::ptr::eq(level, top)) {

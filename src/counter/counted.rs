@@ -1,9 +1,10 @@
 //! What a slow path counts beside usage: for a round of reclaim what this thread has uncharged, and the audit.
 
 use crate::counter::object::Counter;
-use crate::thread::audit::Cell as AuditCell;
+use crate::sync::Ordering;
 use crate::thread::block::Block;
 use crate::thread::freed;
+use crate::thread::tally::Tally;
 
 #[inline]
 pub(crate) fn charged(counter: &Counter, block: Option<&Block>, n: u64) {
@@ -14,9 +15,9 @@ pub(crate) fn charged(counter: &Counter, block: Option<&Block>, n: u64) {
 #[inline]
 pub(crate) fn audit_charged(counter: &Counter, block: Option<&Block>, n: u64) {
     if counter.tree().audited {
-        match block.and_then(|block| block.audit.get_or_make(counter.index, AuditCell::default)) {
-            Some(cell) => cell.charged(n),
-            None => counter.usage.audit_shared.charged(n),
+        match block.and_then(|block| block.audit.get_or_make(counter.index, Tally::default)) {
+            Some(cell) => cell.add(n),
+            None => _ = counter.usage.audit_shared.fetch_add(n, Ordering::Relaxed),
         }
     }
 }
@@ -29,12 +30,7 @@ pub(crate) fn uncharged(counter: &Counter, block: Option<&Block>, n: u64) {
 
 #[inline]
 pub(crate) fn audit_uncharged(counter: &Counter, block: Option<&Block>, n: u64) {
-    if counter.tree().audited {
-        match block.and_then(|block| block.audit.get_or_make(counter.index, AuditCell::default)) {
-            Some(cell) => cell.uncharged(n),
-            None => counter.usage.audit_shared.uncharged(n),
-        }
-    }
+    audit_charged(counter, block, n.wrapping_neg());
 }
 
 #[inline(always)]

@@ -76,7 +76,7 @@ impl LedgerSums {
 
 fn counts(counter: &Counter) -> ObjectCounts {
     let mut owned = ObjectCounts::default();
-    owned.add(counter.header.owned_counts());
+    owned.add(counter.header.owned.counts());
     let blocks = counter.tree().registry.blocks();
     blocks.filter_map(|block| block.owned(counter.index)).for_each(|cell| owned.add(cell.counts()));
     owned

@@ -16,12 +16,11 @@ use std::hash::BuildHasher;
 use hashbrown::TryReserveError;
 
 use crate::counter::handle::Handle;
-use crate::counter::index::Hint;
 use crate::counter::make::group;
-use crate::counter::object::tree::{Children, Cursor, Hierarchy, Shard, ShardPlace};
+use crate::counter::object::tree::{Children, Cursor, Hierarchy, NamedGroup, Shard};
 use crate::counter::object::{Counter, Links};
 use crate::pool::NoMemory;
-use crate::sync::lock::{LockGuard, LockGuards};
+use crate::sync::lock::{Lock, LockGuard, LockGuards};
 use crate::sync::stat_atomic::{AtomicPtr as StatPtr, AtomicU64 as StatU64};
 use crate::sync::{Ordering, SHARDS};
 
@@ -55,11 +54,6 @@ impl Links {
     }
 }
 
-/// The hash of a group that is linked, or was.
-pub(crate) fn hash_of(group: &Counter) -> Hash {
-    Hash(group.links().hash())
-}
-
 /// Take the group out of its parent's count: the last step of leaving it. The parent may go offline then.
 pub(crate) fn leave_parent(group: &Counter) {
     if let Some(parent) = group.incarnation().parent {
@@ -72,28 +66,14 @@ impl Hierarchy {
         Hash(self.hasher.hash_one((parent.number, name)))
     }
 
-    fn place(&self, hash: u64) -> &ShardPlace {
-        &self.shards[shard_of(hash)]
-    }
-
     fn lock_shard(&self, hash: u64) -> LockGuard<'_, Shard> {
-        self.place(hash).shard.lock()
-    }
-
-    /// Prefetch the bucket that the search for a name reads. Takes no lock.
-    pub(crate) fn expect(&self, Hash(hash): Hash) {
-        self.place(hash).hint.fetch(hash);
+        self.shards[shard_of(hash)].lock()
     }
 
     /// The shard of a group that is in its incarnation but not linked yet, by the hash of its name.
     pub(crate) fn lock_for(&self, group: &Counter, Hash(hash): Hash) -> LockGuard<'_, Shard> {
         group.links().hash.store(hash, Ordering::Relaxed);
         self.lock_shard(hash)
-    }
-
-    /// Reserve room for one more in the shard of a group, which the caller has locked; no step after this allocates.
-    pub(crate) fn reserve(&self, shard: &mut Shard, group: &Counter) -> Result<(), NoMemory> {
-        shard.reserve(&self.place(group.links().hash()).hint)
     }
 
     /// The shard of a group that is linked, or was.
@@ -110,9 +90,9 @@ impl Hierarchy {
 
     /// Groups that are online or dying, and bytes of the tables. Takes the locks of the shards one after the other.
     pub(crate) fn sizes(&self) -> (u64, u64) {
-        let sizes = self.shards.iter().map(|place| {
-            let shard = place.shard.lock();
-            let tables = shard.names.bytes() + shard.parents.allocation_size();
+        let sizes = self.places().map(|place| {
+            let shard = place.lock();
+            let tables = shard.names.allocation_size() + shard.parents.allocation_size();
             (u64::from(shard.online + shard.dead), tables as u64)
         });
         sizes.fold((0, 0), |(groups, bytes), shard| (groups + shard.0, bytes + shard.1))
@@ -120,24 +100,24 @@ impl Hierarchy {
 
     /// No group is linked or unlinked for as long as the result lives.
     pub(crate) fn snapshot(&self) -> HierarchySnapshot<'_> {
-        HierarchySnapshot(LockGuards::lock(self.shards.iter().map(|place| &place.shard)))
+        HierarchySnapshot(LockGuards::lock(self.places()))
     }
 
     /// No listing of children is between two steps.
     #[cfg(test)]
     #[allow(dead_code)]
     pub(crate) fn has_no_cursors(&self) -> bool {
-        self.places().all(|place| place.shard.lock().cursors.is_empty())
+        self.places().all(|place| place.lock().cursors.is_empty())
     }
 
     /// All shards, each behind its lock.
-    pub(in crate::counter) fn places(&self) -> impl Iterator<Item = &ShardPlace> {
+    pub(in crate::counter) fn places(&self) -> impl Iterator<Item = &Lock<Shard>> + Clone {
         self.shards.iter().map(|place| &**place)
     }
 
     /// `None` where another thread holds a shard just now.
     pub(crate) fn try_snapshot(&self) -> Option<HierarchySnapshot<'_>> {
-        LockGuards::try_lock(self.shards.iter().map(|place| &place.shard)).map(HierarchySnapshot)
+        LockGuards::try_lock(self.places()).map(HierarchySnapshot)
     }
 }
 
@@ -153,14 +133,16 @@ impl Hash {
     }
 }
 
-/// A hash of a number that no user chooses (Fibonacci hashing).
+/// A hash of a number that no user chooses, or of a part of a hash (Fibonacci hashing).
 fn spread(number: u32) -> u64 {
     u64::from(number).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
 impl Shard {
     fn child(&self, hash: u64, the_one: impl Fn(&Counter) -> bool) -> Option<&'static Counter> {
-        self.names.find(hash, |number| group(number).is_some_and(&the_one)).and_then(group)
+        let low = hash as u32;
+        let is_it = |named: &NamedGroup| named.hash == low && group(named.number).is_some_and(&the_one);
+        group(self.names.find(spread(low), is_it)?.number)
     }
 
     /// Whether the shard of a new group has a group of its hash that is `the_one`.
@@ -187,10 +169,11 @@ impl Shard {
         self.cursors.swap_remove(at).at
     }
 
-    fn reserve(&mut self, hint: &Hint) -> Result<(), NoMemory> {
-        self.names.reserve(hint)?;
-        let parents = self.parents.try_reserve(1, |children| spread(children.of.number));
-        parents.map_err(|refused| match refused {
+    /// Reserve room for one more group; no step after this allocates.
+    pub(crate) fn reserve(&mut self) -> Result<(), NoMemory> {
+        let names = self.names.try_reserve(1, |named| spread(named.hash));
+        let both = names.and_then(|()| self.parents.try_reserve(1, |children| spread(children.of.number)));
+        both.map_err(|refused| match refused {
             TryReserveError::AllocError { layout } => NoMemory { bytes: layout.size() },
             TryReserveError::CapacityOverflow => NoMemory { bytes: usize::MAX },
         })
@@ -207,7 +190,8 @@ impl Shard {
             Handle::pin(parent).into_raw();
             self.push(group, parent.first());
             if named {
-                self.names.insert(group.links().hash(), group.number);
+                let new = NamedGroup { hash: group.links().hash() as u32, number: group.number };
+                self.names.insert_unique(spread(new.hash), new, |named| spread(named.hash));
             }
         }
         self.online += 1;
@@ -235,7 +219,10 @@ impl Shard {
             // Mutation: a-listing-is-not-moved-on
             cursor.at = group.links().next();
         }
-        self.names.remove(group.links().hash(), group.number);
+        let hash = spread(group.links().hash() as u32);
+        if let Ok(named) = self.names.find_entry(hash, |named| named.number == group.number) {
+            named.remove();
+        }
         if let Some(next) = unlink(group)
             && let Ok(mut children) =
                 self.parents.find_entry(spread(parent.number), |children| std::ptr::eq(children.of, parent))

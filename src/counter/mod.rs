@@ -37,7 +37,6 @@ pub(crate) mod gross;
 pub(crate) mod handle;
 pub(crate) mod idle;
 pub(crate) mod incarnation;
-pub(crate) mod index;
 pub(crate) mod join;
 pub(crate) mod ledger;
 pub(crate) mod level;

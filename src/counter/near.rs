@@ -89,7 +89,7 @@ pub(crate) unsafe fn undo_grow(word: u32, n: u64) {
 pub(crate) fn uncharge(word: u32, n: u64) -> Result<(), Rest> {
     with_local(|local| {
         let near = local.near.owner(word).ok_or(Rest::All)?;
-        near.counted.freed(n);
+        near.counted.take(n);
         Rest::of_put(near.slot.put(n, &near.header.capacity, false))
     })
 }

@@ -22,7 +22,6 @@ use crate::error::USAGE_MAX;
 use crate::pool::PoolAlign;
 use crate::sync::stat_atomic::{AtomicBool, AtomicPtr as StatPtr, AtomicU32 as StatU32, AtomicU64 as StatU64};
 use crate::sync::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use crate::thread::audit::SharedCell;
 use crate::thread::directory::{Header, SlotIndex};
 
 /// The steps of `LimitWords::open`: one open stock more or less below a level, and one transition.
@@ -177,8 +176,8 @@ pub(crate) struct Usage {
     pub(crate) mark: StatU32,
     pub(crate) failcnt: StatU64,
     pub(crate) underflowed: StatU64,
-    /// The audit of threads that have no block.
-    pub(crate) audit_shared: SharedCell,
+    /// The audit of threads that have no block, and of charges inside a slow path: charged and not uncharged, wraps.
+    pub(crate) audit_shared: StatU64,
     /// What the same threads have charged without a guard and not uncharged: see `raw`.
     pub(crate) raw_shared: AtomicI64,
     /// Units drained and not yet uncharged, within one drain.
@@ -256,9 +255,9 @@ impl Counter {
     pub(crate) fn begin(&self, incarnation: Incarnation, batch: u64, max: u64) {
         debug_assert!(self.is_clean(), "a thread has written to an object in the pool");
         let shown = if incarnation.careful { SlotIndex::NONE } else { self.index };
-        self.header.set_index(if incarnation.covers != Covers::No { SlotIndex::NONE } else { shown });
-        self.header.set_objects_index(shown);
-        self.header.set_cells_index(if incarnation.fenced { SlotIndex::NONE } else { self.index });
+        self.header.slots.show(if incarnation.covers != Covers::No { SlotIndex::NONE } else { shown });
+        self.header.objects.show(shown);
+        self.header.cells.show(if incarnation.fenced { SlotIndex::NONE } else { self.index });
         self.header.set_tree(incarnation.tree.get().number);
         self.batch.store(batch, Ordering::Relaxed);
         self.begin_max(max);
@@ -300,11 +299,10 @@ impl Counter {
         self.child_count().reset();
         self.stuck.store(false, Ordering::Relaxed);
         let figures = [&self.usage.touched, &self.usage.failcnt, &self.usage.underflows, &self.usage.underflowed];
-        for figure in figures.into_iter().chain([&self.limits.forced_total]) {
+        for figure in figures.into_iter().chain([&self.limits.forced_total, &self.usage.audit_shared]) {
             figure.store(0, Ordering::Relaxed);
         }
         self.central().into_iter().for_each(CentralWord::end_wait);
-        self.usage.audit_shared.reset();
         self.usage.raw_shared.store(0, Ordering::Relaxed);
         // SAFETY: see `Sync`.
         unsafe { (*self.incarnation.get()).take() }

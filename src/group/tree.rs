@@ -63,8 +63,6 @@ impl Group {
         if let Some(length) = fault_of_length(name) {
             return Err(fault(length));
         }
-        // First, because it prefetches the name's bucket: in a table of a million groups that takes a while.
-        let hash = names::expect(group, name);
         if let Some(char) = fault_of_chars(name) {
             return Err(CreateError::Name { parent: parent(), name: name.to_string(), fault: char });
         }
@@ -76,7 +74,7 @@ impl Group {
             (LimitKind::Soft, soft),
             (LimitKind::High, high),
         ];
-        let create = || create::create(group, name, hash, &wanted, cover_allocations);
+        let create = || create::create(group, name, &wanted, cover_allocations);
         let mut created = create();
         if let Err(NotCreated::Full(_)) = created {
             // The groups that are in the way may hold nothing but credit. This slow path releases them at its end.

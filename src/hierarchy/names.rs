@@ -79,16 +79,8 @@ fn add_to(path: &mut String, level: &Counter) {
     };
 }
 
-/// The hash of a child to be created. Prefetches the bucket that the search for its name reads. Takes no lock. `None`
-/// for a child without a name.
-pub(crate) fn expect(parent: &Counter, name: GroupName<'_>) -> Option<Hash> {
-    let hierarchy = &parent.tree().hierarchy;
-    let hash = hash(&parent.tree().hierarchy, parent.first(), name)?;
-    hierarchy.expect(hash);
-    Some(hash)
-}
-
-fn hash(hierarchy: &Hierarchy, parent: &Counter, name: GroupName<'_>) -> Option<Hash> {
+/// The hash of a child's name; `None` for a child without a name.
+pub(crate) fn hash(hierarchy: &Hierarchy, parent: &Counter, name: GroupName<'_>) -> Option<Hash> {
     match name {
         GroupName::Text(text) => Some(hierarchy.hash_name(parent, text)),
         GroupName::Number(number) => Some(hierarchy.hash_name(parent, number)),

@@ -21,7 +21,7 @@ mod tiers;
 
 pub use crate::group::NumaTable;
 pub use crate::numa::{
-    MovePages, MovePagesError, NodeCache, NodeId, NodeOf, NodeTable, OneNode, PageNode, Topology, TopologyError,
+    MovePages, MovePagesError, NodeId, NodeOf, NodeTable, OneNode, PageNode, Topology, TopologyError, look_up_each,
 };
 pub use crate::page_counter::NodeStats;
 pub use account::Kmem;

@@ -57,11 +57,10 @@ pub(crate) fn root_group(groups: GroupConfig, configs: &[CounterConfig]) -> Resu
 }
 
 /// Create a group below `parent` with the limits that are `wanted`, in their order. `covers`: what is reserved in the group
-/// pays for what is allocated. The caller has [expected](crate::hierarchy::names::expect) its name, which gave the hash.
+/// pays for what is allocated.
 pub(crate) fn create(
     parent: &'static Counter,
     name: GroupName<'_>,
-    hash: Option<Hash>,
     wanted: &[(LimitKind, Option<Limit>)],
     covers: bool,
 ) -> Result<Handle, NotCreated> {
@@ -79,8 +78,8 @@ pub(crate) fn create(
     // A thread that moves a max finds the group linked, or this thread finds the max moved.
     let percents = wanted.iter().any(|(_, limit)| matches!(limit, Some(Limit::Percent(_))));
     let stocks = percents.then(|| tree.stocks.lock());
-    let hash = hash.unwrap_or_else(|| Hash::of_unnamed(group));
-    let linked = link(tree, groups, &mut tree.hierarchy.lock_for(group, hash), group, wanted);
+    let hash = names::hash(&tree.hierarchy, parent.first(), name).unwrap_or_else(|| Hash::of_unnamed(group));
+    let linked = link(groups, &mut tree.hierarchy.lock_for(group, hash), group, wanted);
     if let Some(mut stocks) = stocks {
         stocks.percents |= linked.is_ok();
     }
@@ -108,7 +107,6 @@ pub(crate) fn create(
 
 /// Link a group into the tree, with its limits. Returns whether it is its parent's first child.
 fn link(
-    tree: &Tree,
     groups: &GroupTree,
     shard: &mut Shard,
     group: &'static Counter,
@@ -118,7 +116,7 @@ fn link(
     if names::is_taken(shard, group) {
         return Err(NotCreated::Taken);
     }
-    tree.hierarchy.reserve(shard, group)?;
+    shard.reserve()?;
     // Under the lock: a thread that observes a subtree or changes its batch finds the group linked, or this thread
     // finds the parent's values.
     for counter in group.group() {

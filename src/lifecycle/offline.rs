@@ -20,7 +20,6 @@ use crate::sync::{PENDING_CLOSE_MAX, fence_after_exchange};
 /// handle. Takes the tree's lock only where the group has an open stock.
 pub(crate) fn offline(tree: &Tree, group: &'static Counter) -> Result<(), HasChildren> {
     let _path = SlowPath::enter();
-    tree.hierarchy.expect(links::hash_of(group));
     // Mutation: offline-before-its-stock-is-closed
     group.child_count().bar()?;
     // E35: barred, then a check whether a stock is open; a thread that opens one now sees the bar.

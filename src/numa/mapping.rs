@@ -3,8 +3,8 @@
 //! A mapping is a range of whole pages: anonymous, private, zeroed. Its drop gives the pages back. On Linux the kernel
 //! maps the pages, and a mapping grows by moving them without a copy. Elsewhere they come from the allocator.
 
+use std::alloc::Layout;
 use std::io;
-use std::ops::Range;
 use std::ptr::NonNull;
 
 use super::system::page_size;
@@ -32,28 +32,36 @@ pub(crate) const fn assert_page_aligns<T>() {
     assert!(align_of::<T>() <= PAGE_MIN, "the type is aligned for more than a page");
 }
 
-/// The system does not map so many bytes, or no address space has so many.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct NoPages {
+/// The system does not give so many bytes, or no address space has so many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NoMemory {
     pub(crate) bytes: usize,
 }
 
-fn pages_for(bytes: usize) -> Result<usize, NoPages> {
+impl NoMemory {
+    /// Ends the process, where the caller has no way to return an error.
+    pub(crate) fn abort(self) -> ! {
+        let words = self.bytes.div_ceil(size_of::<u64>()).max(1);
+        std::alloc::handle_alloc_error(Layout::array::<u64>(words).unwrap_or(Layout::new::<u64>()))
+    }
+}
+
+fn pages_for(bytes: usize) -> Result<usize, NoMemory> {
     let max = isize::MAX.unsigned_abs() & !(page_size() - 1);
     match bytes.checked_next_multiple_of(page_size()) {
         Some(whole) if whole <= max => Ok(whole),
-        _ => Err(NoPages { bytes }),
+        _ => Err(NoMemory { bytes }),
     }
 }
 
 impl Mapping {
     /// Maps whole pages for so many bytes. Zero bytes take no pages and no system call.
-    pub(crate) fn new(bytes: usize) -> Result<Mapping, NoPages> {
+    pub(crate) fn new(bytes: usize) -> Result<Mapping, NoMemory> {
         let len = pages_for(bytes)?;
         if len == 0 {
             return Ok(Mapping::empty());
         }
-        let start = calls::map(len).map_err(|_: io::Error| NoPages { bytes: len })?;
+        let start = calls::map(len).map_err(|_: io::Error| NoMemory { bytes: len })?;
         Ok(Mapping { start, len })
     }
 
@@ -78,33 +86,20 @@ impl Mapping {
         self.len
     }
 
-    pub(crate) fn range(&self) -> Range<usize> {
-        let start = self.start.addr().get();
-        start..start + self.len
+    /// Asks the system to place the pages, which no thread has touched, on a node. The system may place them elsewhere.
+    /// Where it has no such node, nothing happens.
+    pub(crate) fn bind(&self, node: NodeId) {
+        calls::bind(self.start, self.len, node);
     }
 
-    /// Asks the system to place the untouched pages of a range on a node. The system may place them elsewhere: an owner
-    /// that must know looks the pages up. Where the system has no such node, nothing happens.
-    pub(crate) fn bind(&self, range: Range<usize>, node: NodeId) {
-        let own = self.range();
-        let start = range.start.max(own.start).next_multiple_of(page_size());
-        let end = range.end.min(own.end) / page_size() * page_size();
-        if start < end {
-            calls::bind(start..end, node);
-        }
-    }
-
-    /// Resizes to whole pages for so many bytes. What fits both sizes keeps its content, new pages are zeroed.
-    pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), NoPages> {
+    /// Grows to whole pages for so many bytes, at least as many as now. What there is stays, new pages are zeroed.
+    pub(crate) fn grow(&mut self, bytes: usize) -> Result<(), NoMemory> {
         let len = pages_for(bytes)?;
-        if len == self.len {
-            return Ok(());
-        }
-        if self.len == 0 || len == 0 {
+        if self.len == 0 {
             *self = Mapping::new(len)?;
             return Ok(());
         }
-        let failed = |_: io::Error| NoPages { bytes: len };
+        let failed = |_: io::Error| NoMemory { bytes: len };
         self.start = calls::remap(self.start, self.len, len).map_err(failed)?;
         self.len = len;
         Ok(())
@@ -132,7 +127,6 @@ impl Drop for Mapping {
 #[allow(unsafe_code, reason = "system calls")]
 mod calls {
     use std::io;
-    use std::ops::Range;
     use std::ptr::{NonNull, null_mut};
 
     use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap_anonymous, mremap, munmap};
@@ -153,7 +147,7 @@ mod calls {
         NonNull::new(start.cast()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
     }
 
-    pub(super) fn bind(pages: Range<usize>, node: NodeId) {
+    pub(super) fn bind(start: NonNull<u8>, len: usize, node: NodeId) {
         const WORD: usize = libc::c_ulong::BITS as usize;
         let node = usize::from(node.get());
         let mut mask: [libc::c_ulong; NODES / WORD] = [0; NODES / WORD];
@@ -164,8 +158,8 @@ mod calls {
         unsafe {
             libc::syscall(
                 libc::SYS_mbind,
-                pages.start,
-                pages.end - pages.start,
+                start.as_ptr(),
+                len,
                 libc::MPOL_PREFERRED as libc::c_ulong,
                 mask.as_ptr(),
                 NODES as libc::c_ulong,
@@ -192,7 +186,6 @@ mod calls {
 mod calls {
     use std::alloc::{Layout, alloc_zeroed, dealloc};
     use std::io;
-    use std::ops::Range;
     use std::ptr::NonNull;
 
     use crate::numa::topology::NodeId;
@@ -207,7 +200,7 @@ mod calls {
     }
 
     /// This system does not place memory.
-    pub(super) fn bind(_: Range<usize>, _: NodeId) {}
+    pub(super) fn bind(_: NonNull<u8>, _: usize, _: NodeId) {}
 
     pub(super) fn remap(start: NonNull<u8>, len: usize, new_len: usize) -> io::Result<NonNull<u8>> {
         let new = map(new_len)?;

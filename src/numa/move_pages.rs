@@ -29,7 +29,6 @@ const BATCH: usize = 512;
 /// Asks the kernel with `move_pages(2)`, which needs no privilege for this process and moves nothing.
 ///
 /// It asks in batches of 512 pages and does not allocate. A call costs about 0.5 µs, and each page in it 0.15 µs more.
-/// Where look-ups are frequent, put a [`NodeCache`](crate::kmem::NodeCache) in front.
 ///
 /// ```
 /// use memcg::kmem::{MovePages, NodeOf, PageNode};

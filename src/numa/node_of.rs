@@ -155,15 +155,22 @@ impl NodeOf for OneNode {
 }
 
 /// Pages in one look-up. The batch lies on the stack.
-pub(crate) const BATCH: usize = 64;
+const BATCH: usize = 64;
 
-/// Looks up the page of each address, in batches, and calls `each` with the answers in turn. Calls foreign code: the
-/// thread holds no lock.
-pub(crate) fn look_up_each(
-    node_of: &dyn NodeOf,
-    mut addresses: impl Iterator<Item = usize>,
-    mut each: impl FnMut(PageNode),
-) {
+/// Looks up the page of each address, in batches, and calls `each` with the answers in turn.
+///
+/// It calls [`NodeOf::look_up`] once for 64 addresses, and does not allocate. It blocks as long as those calls do. The
+/// answer is that of the moment: the system may move a page afterwards.
+///
+/// ```
+/// use memcg::kmem::{NodeId, OneNode, look_up_each};
+///
+/// let bytes = vec![0_u8; 10_000];
+/// let mut found = Vec::new();
+/// look_up_each(&OneNode::new(NodeId::new(0)), [bytes.as_ptr().addr()].into_iter(), |page| found.push(page.node()));
+/// assert_eq!(found, [Some(NodeId::new(0))]);
+/// ```
+pub fn look_up_each(node_of: &dyn NodeOf, mut addresses: impl Iterator<Item = usize>, mut each: impl FnMut(PageNode)) {
     let size = node_of.page_size().max(1);
     loop {
         let (mut pages, mut found) = ([0; BATCH], [PageNode::Untouched; BATCH]);

@@ -1,7 +1,7 @@
 //! The chunks of a cache, and the objects of them that lie in no stash.
 //!
-//! The depot gives out the lowest returned objects first, and only then fresh ones, in order. So live objects lie close
-//! together, and no thread has touched memory above the first fresh object.
+//! The depot gives out returned objects first, the last one first, and only then fresh ones, in order. So no thread has
+//! touched memory above the first fresh object.
 
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -9,19 +9,18 @@ use std::ptr::NonNull;
 use smallvec::SmallVec;
 
 use super::directory::{directory, number};
-use super::lowest::Lowest;
-use super::pages::{NoMemory, PageVec};
+use super::pages::PageVec;
 use super::shape::Shape;
-use crate::numa::mapping::Mapping;
+use crate::numa::mapping::{Mapping, NoMemory};
 use crate::sync::{POOL_STASH, model_failed};
 
 pub(super) struct Depot {
     shape: Shape,
     /// By age. Only a model gives chunks back.
     chunks: PageVec<PoolChunk>,
-    /// Places of the objects that have been returned.
-    back: Lowest,
-    /// Place of the first object that has never had a user.
+    /// Numbers of the objects that have been returned, with room for all.
+    back: PageVec<u32>,
+    /// Objects that have had a user, or lie in a stash: the first ones of all.
     pub(super) fresh: usize,
     unmake: Unmake,
 }
@@ -36,17 +35,17 @@ struct PoolChunk {
 
 impl Depot {
     pub(super) fn new(shape: Shape, unmake: Unmake) -> Depot {
-        Depot { shape, chunks: PageVec::new(), back: Lowest::new(), fresh: 0, unmake }
+        Depot { shape, chunks: PageVec::new(), back: PageVec::new(), fresh: 0, unmake }
     }
 
     pub(super) fn fill(&mut self, stash: &mut Stash) -> Result<(), NoMemory> {
         let objects = self.shape.objects_per_chunk();
         while stash.back.len() < BATCH
-            && let Some(place) = self.back.take()
+            && let Some(number) = self.back.pop()
         {
-            stash.back.push(number(self.chunks[place / objects].number, place % objects));
+            stash.back.push(number);
         }
-        // The lowest lies on top.
+        // The last one that came back lies on top.
         stash.back.reverse();
         if !stash.back.is_empty() {
             return Ok(());
@@ -68,26 +67,20 @@ impl Depot {
 
     /// Takes back objects of these chunks.
     pub(super) fn put(&mut self, numbers: &[u32]) {
-        let directory = directory();
-        for &number in numbers {
-            if let Some(place) = directory.place(number) {
-                self.back.insert(place);
-            }
-        }
+        numbers.iter().for_each(|&number| self.back.push(number));
     }
 
     /// Adds a chunk. If the system refuses it, nothing has changed.
     fn grow(&mut self) -> Result<(), NoMemory> {
         let shape = self.shape;
         let (objects, bytes) = (shape.objects_per_chunk(), shape.chunk());
-        let first = self.chunks.len() * objects;
-        self.back.reserve(first + objects)?;
+        self.back.reserve((self.chunks.len() + 1) * objects - self.back.len())?;
         self.chunks.reserve(1)?;
         let pages = Mapping::new(bytes)?;
         if let Some(node) = shape.node {
-            pages.bind(pages.range(), node);
+            pages.bind(node);
         }
-        let number = directory().add(pages.start(), shape.given(), objects, first)?;
+        let number = directory().add(pages.start(), shape.given(), objects)?;
         self.chunks.push(PoolChunk { pages, number });
         Ok(())
     }

@@ -5,8 +5,8 @@
 
 use std::ptr::{self, NonNull};
 
-use super::pages::{NoMemory, PageVec};
-use crate::numa::mapping::Mapping;
+use super::pages::PageVec;
+use crate::numa::mapping::{Mapping, NoMemory};
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::AtomicU32 as StatU32;
 use crate::sync::{AtomicPtr, AtomicU64, Ordering, POOL_PAGE, POOL_PAGES, process_wide};
@@ -35,16 +35,6 @@ struct ChunkEntry {
     /// Bytes from one object to the next.
     given: AtomicU64,
     objects: StatU32,
-    /// Place of the chunk's first object among those of its cache.
-    first: StatU32,
-}
-
-/// Where the object of a number lies.
-struct ObjectPlace {
-    start: NonNull<u8>,
-    given: usize,
-    first: usize,
-    index: usize,
 }
 
 process_wide!(directory: ChunkDirectory = ChunkDirectory::new);
@@ -61,7 +51,7 @@ impl ChunkDirectory {
 
     /// Gives a chunk its number. The caller never gives the chunk back.
     #[allow(unsafe_code)]
-    pub(super) fn add(&self, start: NonNull<u8>, given: usize, objects: usize, first: usize) -> Result<u32, NoMemory> {
+    pub(super) fn add(&self, start: NonNull<u8>, given: usize, objects: usize) -> Result<u32, NoMemory> {
         let mut made = self.made.lock();
         let chunk = made.chunks;
         let refused = NoMemory { bytes: POOL_PAGE * size_of::<ChunkEntry>() };
@@ -82,8 +72,7 @@ impl ChunkDirectory {
         let Some(entry) = self.entry(chunk) else { return Err(refused) };
         entry.given.store(given as u64, Ordering::Relaxed);
         entry.objects.store(objects as u32, Ordering::Relaxed);
-        entry.first.store(first as u32, Ordering::Relaxed);
-        // Release (E30): after all other fields of the chunk; pairs with `find`.
+        // Release (E30): after all other fields of the chunk; pairs with `object`.
         // Mutation: e30-chunk-is-published-relaxed
         entry.start.store(start.as_ptr(), Ordering::Release);
         made.chunks += 1;
@@ -101,29 +90,14 @@ impl ChunkDirectory {
         Some(unsafe { &*page.add(chunk % POOL_PAGE) })
     }
 
-    fn find(&self, number: u32) -> Option<ObjectPlace> {
-        let entry = self.entry((number >> INDEX) as usize)?;
-        // Acquire (E30): pairs with `add`.
-        let start = NonNull::new(entry.start.load(Ordering::Acquire))?;
-        let index = number & ((1 << INDEX) - 1);
-        (index < entry.objects.load(Ordering::Relaxed)).then(|| ObjectPlace {
-            start,
-            given: entry.given.load(Ordering::Relaxed) as usize,
-            first: entry.first.load(Ordering::Relaxed) as usize,
-            index: index as usize,
-        })
-    }
-
     /// The object of a number, whether or not it is in use; `None` where no chunk has it.
     #[allow(unsafe_code)]
     pub(crate) fn object(&self, number: u32) -> Option<NonNull<u8>> {
-        let ObjectPlace { start, given, index, .. } = self.find(number)?;
+        let entry = self.entry((number >> INDEX) as usize)?;
+        // Acquire (E30): pairs with `add`.
+        let start = NonNull::new(entry.start.load(Ordering::Acquire))?;
+        let (index, given) = (number & ((1 << INDEX) - 1), entry.given.load(Ordering::Relaxed) as usize);
         // SAFETY: the chunk has more objects than `index`, of `given` bytes each, and its memory never goes back.
-        Some(unsafe { start.add(index * given) })
-    }
-
-    /// The place of an object among all objects of its cache.
-    pub(super) fn place(&self, number: u32) -> Option<usize> {
-        self.find(number).map(|found| found.first + found.index)
+        (index < entry.objects.load(Ordering::Relaxed)).then(|| unsafe { start.add(index as usize * given) })
     }
 }

@@ -1,7 +1,7 @@
 //! Dedicated caches: memory for objects of one type, shared by the process, straight from the system.
 //!
 //! ```text
-//! take ──> the thread's stash ── empty ──> depot: the lowest returned, else fresh ones ── none ──> a new chunk
+//! take ──> the thread's stash ── empty ──> depot: the last returned, else fresh ones ── none ──> a new chunk
 //! put  ──> the thread's stash ── full ───> depot: half of the stash                     refused ──> other stashes
 //! ```
 //!
@@ -22,7 +22,6 @@
 pub(crate) mod cache;
 mod depot;
 mod directory;
-mod lowest;
 pub(crate) mod pages;
 pub(crate) mod shape;
 mod table;
@@ -30,6 +29,7 @@ mod table;
 pub use shape::PoolAlign;
 pub use table::{PoolRow, PoolTable};
 
+pub(crate) use crate::numa::mapping::NoMemory;
 pub(crate) use cache::{Cache, cache};
 pub(crate) use directory::directory;
-pub(crate) use pages::NoMemory;
+pub(crate) use pages::PageVec;

@@ -1,61 +1,50 @@
 //! An array that grows, in pages of the system. It never calls the process's allocator.
 
-use std::alloc::Layout;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
 use std::slice;
 
-use crate::numa::mapping::{Mapping, NoPages};
+use crate::numa::mapping::{Mapping, NoMemory};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NoMemory {
-    pub(crate) bytes: usize,
-}
-
-impl NoMemory {
-    /// Ends the process, where the caller has no way to return an error.
-    pub(crate) fn abort(self) -> ! {
-        let words = self.bytes.div_ceil(size_of::<u64>()).max(1);
-        std::alloc::handle_alloc_error(Layout::array::<u64>(words).unwrap_or(Layout::new::<u64>()))
-    }
-}
-
-pub(super) struct PageVec<T> {
+pub(crate) struct PageVec<T> {
     pages: Mapping,
     len: usize,
     of: PhantomData<T>,
 }
 
-impl From<NoPages> for NoMemory {
-    fn from(NoPages { bytes }: NoPages) -> Self {
-        NoMemory { bytes }
-    }
-}
-
 impl<T> PageVec<T> {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         const { assert!(size_of::<T>() > 0) };
         PageVec { pages: Mapping::empty(), len: 0, of: PhantomData }
     }
 
     /// Makes room for so many more values. If the system refuses it, nothing has changed.
-    pub(super) fn reserve(&mut self, more: usize) -> Result<(), NoMemory> {
+    pub(crate) fn reserve(&mut self, more: usize) -> Result<(), NoMemory> {
         let bytes = self.len.saturating_add(more).saturating_mul(size_of::<T>());
         if bytes > self.pages.len() {
             // The values may move: the borrow proves that no other reference to them exists.
-            self.pages.resize(bytes.max(self.pages.len().saturating_mul(2)))?;
+            self.pages.grow(bytes.max(self.pages.len().saturating_mul(2)))?;
         }
         Ok(())
     }
 
     /// Adds a value that the array has room for.
     #[allow(unsafe_code)]
-    pub(super) fn push(&mut self, value: T) {
+    pub(crate) fn push(&mut self, value: T) {
         assert!((self.len + 1) * size_of::<T>() <= self.pages.len(), "room is reserved before");
         // SAFETY: the place is within the mapping, at a multiple of the size from its start, and holds no value.
         unsafe { self.start().add(self.len).write(value) };
         self.len += 1;
+    }
+
+    pub(super) fn pop(&mut self) -> Option<T>
+    where
+        T: Copy,
+    {
+        let last = self.last().copied()?;
+        self.len -= 1;
+        Some(last)
     }
 
     fn start(&self) -> NonNull<T> {
@@ -119,5 +108,6 @@ mod tests {
         assert!(array.reserve(usize::MAX).is_err());
         assert!(array.reserve(isize::MAX as usize / 8).is_err());
         assert_eq!(*array, [7]);
+        assert_eq!((array.pop(), array.pop()), (Some(7), None));
     }
 }

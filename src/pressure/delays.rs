@@ -34,17 +34,15 @@ use crate::pressure::high::{LOOK, drain_credit, is_delayed, is_delayed_by_credit
 use crate::pressure::wakers::Wakers;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::AtomicU64 as StatU64;
-use crate::sync::{Ordering, Thread, model_failed, park, process_wide, start_thread};
+use crate::sync::{Ordering, model_failed, park, process_wide};
 use crate::thread::foreign::Foreign;
+use crate::thread::helper::Helper;
 
 /// A delay is looked at again when it has become older by this part.
 const OLDER: u32 = 4;
 
 /// The thread sleeps so long at least: many delays share a look.
 const REST: Duration = Duration::from_millis(1);
-
-/// The thread stays so long after the last delay.
-const LINGER: Duration = Duration::from_secs(1);
 
 /// Delays that are looked at under one hold of the lock.
 const SLICE: usize = 64;
@@ -63,10 +61,7 @@ pub(crate) struct Delays {
     sleeps: BTreeMap<u64, ThreadDelay>,
     /// When each is looked at next.
     looks: BTreeSet<(Instant, u64)>,
-    /// The thread, as long as it runs, and the process that it runs in: a fork copies the table and not the thread.
-    thread: Option<(u32, Thread)>,
-    /// Since when there has been none.
-    idle: Option<Instant>,
+    helper: Helper,
 }
 
 /// One charge that is delayed, or is to ask again. Its future keeps the group.
@@ -105,7 +100,9 @@ impl Delays {
     /// Those whose end has come leave the table, [`SLICE`] at most.
     fn look(&mut self, now: Instant, found: &mut DelaysFound) -> Next {
         for _ in 0..SLICE {
-            let Some(&(look, number)) = self.looks.first() else { return self.rest(now) };
+            let Some(&(look, number)) = self.looks.first() else {
+                return self.helper.rest(now, false).map_or(Next::End, Next::Sleep);
+            };
             if look > now {
                 return Next::Sleep(look.saturating_duration_since(now).max(REST));
             }
@@ -127,28 +124,15 @@ impl Delays {
         Next::Look
     }
 
-    fn rest(&mut self, now: Instant) -> Next {
-        let idle = now.saturating_duration_since(*self.idle.get_or_insert(now));
-        if idle < LINGER {
-            return Next::Sleep(LINGER - idle);
-        }
-        self.thread = None;
-        Next::End
-    }
-
     /// `Err`: the system has no thread. The caller drops the waker, which is foreign code, without the lock.
     fn insert(&mut self, delay: Delay) -> Result<u64, Delay> {
-        let process = std::process::id();
-        self.thread.take_if(|(started_in, _)| *started_in != process);
-        if self.thread.is_none() {
-            self.thread = start_thread("memcg-delays", run).ok().map(|thread| (process, thread));
+        if !self.helper.start("memcg-delays", run) {
+            return Err(delay);
         }
-        let Some((_, thread)) = &self.thread else { return Err(delay) };
-        self.idle = None;
         self.numbers += 1;
         self.looks.insert((delay.look, self.numbers));
         if self.looks.first() == Some(&(delay.look, self.numbers)) {
-            thread.unpark();
+            self.helper.wake();
         }
         self.all.insert(self.numbers, delay);
         Ok(self.numbers)
@@ -169,8 +153,8 @@ impl Delays {
                 any = true;
             }
         }
-        if let Some((_, thread)) = self.thread.as_ref().filter(|_| any) {
-            thread.unpark();
+        if any {
+            self.helper.wake();
         }
     }
 
@@ -295,6 +279,7 @@ impl Drop for Alarm {
 mod tests {
     use super::*;
     use crate::sync::this_thread;
+    use crate::thread::helper::LINGER;
     use crate::{Group, Limits, Runtime};
 
     const TIME: Duration = Duration::from_secs(2);
@@ -304,7 +289,7 @@ mod tests {
         let runtime = Runtime::builder().build().unwrap();
         let group = runtime.root().create("q", Limits::new().high(1 << 20)).unwrap();
         let (held, begun) = (group.force_charge(8 << 20), Instant::now());
-        let mut delays = Delays { thread: Some((std::process::id(), this_thread())), ..Delays::default() };
+        let mut delays = Delays { helper: Helper::idle_in(std::process::id(), this_thread()), ..Delays::default() };
         let delay = Delay {
             group: Some(group.first()),
             begun,
@@ -366,11 +351,11 @@ mod tests {
     fn a_thread_of_another_process_is_none() {
         let (_groups, _held, _, mut delays) = far_above();
         let other = std::process::id().wrapping_add(1);
-        delays.thread = Some((other, this_thread()));
+        delays.helper = Helper::idle_in(other, this_thread());
         let delay = delays.all.remove(&1).unwrap();
         assert_eq!(delays.insert(delay).ok(), Some(2));
-        let (process, thread) = delays.thread.unwrap();
-        assert_eq!((process, thread.name()), (std::process::id(), Some("memcg-delays")));
+        let (process, thread) = delays.helper.running().unwrap();
+        assert_eq!((*process, thread.name()), (std::process::id(), Some("memcg-delays")));
     }
 
     /// What is taken out is not looked at, and a thread without work ends.
@@ -382,6 +367,6 @@ mod tests {
         let mut found = DelaysFound::default();
         assert!(matches!(delays.look(begun, &mut found), Next::Sleep(LINGER)));
         assert!(matches!(delays.look(begun + LINGER, &mut found), Next::End));
-        assert!(delays.thread.is_none() && found.ended.is_empty());
+        assert!(delays.helper.running().is_none() && found.ended.is_empty());
     }
 }

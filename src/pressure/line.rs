@@ -29,7 +29,7 @@ use crate::reclaim::registrations;
 use crate::state::waiting::{Decision, FirstInLine, Waiter, Waiting};
 use crate::sync::Ordering;
 use crate::sync::lock::Lock;
-use crate::sync::{fence_after_exchange, model_failed};
+use crate::sync::{Ordering, fence_after_exchange, model_failed};
 use crate::thread::block::Block;
 use crate::thread::context;
 use crate::thread::foreign::Foreign;
@@ -113,7 +113,7 @@ fn charge_for<'a>(group: &'a Counter, block: Option<&Block>, n: u64, ticket: u64
     let charged = charged?;
     // Not this thread's own charge: what it has freed for others it has freed.
     if group.tree().audited {
-        group.usage.audit_shared.charged(n);
+        group.usage.audit_shared.fetch_add(n, Ordering::Relaxed);
     }
     Ok(charged)
 }

@@ -31,12 +31,9 @@ use crate::reclaim::repeat::{close_below, deadline, shrink, spare};
 use crate::reclaim::round::Request;
 use crate::state::events::Event;
 use crate::state::reclaimer::ReclaimCause;
-use crate::state::started::{Duty, Job, LeftService, Listened, Running, Started};
-use crate::sync::{Arc, park, start_thread};
+use crate::state::started::{Duty, Job, LeftService, Listened, Started};
+use crate::sync::{Arc, park};
 use crate::thread::context;
-
-/// The thread stays so long after the last job.
-const LINGER: Duration = Duration::from_secs(1);
 
 enum NextJob {
     Work(Job),
@@ -110,7 +107,7 @@ pub(crate) fn leave_listeners(listened: Listened) -> Result<(), Listened> {
 pub(crate) fn end(tree: &Tree) {
     let jobs = with(tree, |started| {
         started.over = true;
-        started.threads.iter().flatten().for_each(|running| running.thread.unpark());
+        started.threads.iter().for_each(|running| running.helper.wake());
         std::mem::take(&mut started.jobs)
     });
     // Their handles are dropped without the lock.
@@ -124,23 +121,14 @@ impl Started {
         if self.over {
             return false;
         }
-        let process = std::process::id();
-        let running = &mut self.threads[duty as usize];
-        running.take_if(|running| running.process != process);
-        if running.is_none() {
-            let (name, tree) = (name(duty), Arc::clone(tree));
-            let started = start_thread(name, move || run(&tree, duty)).ok();
-            *running = started.map(|thread| Running { process, thread, is_busy: false, idle: None });
-        }
-        if let Some(running) = running {
-            running.idle = None;
-            running.thread.unpark();
-        }
-        running.is_some()
+        let (helper, tree) = (&mut self.threads[duty as usize].helper, Arc::clone(tree));
+        let runs = helper.start(name(duty), move || run(&tree, duty));
+        helper.wake();
+        runs
     }
 
     fn is_busy(&self, duty: Duty) -> bool {
-        self.threads[duty as usize].as_ref().is_some_and(|running| running.is_busy)
+        self.threads[duty as usize].is_busy
     }
 
     /// What the thread does next. When it runs foreign code it has left no service that the other thread waits for.
@@ -153,17 +141,9 @@ impl Started {
                 Duty::Listeners => self.listened.next().map(NextJob::Call),
             }
         };
-        let Some(running) = &mut self.threads[duty as usize] else { return next.unwrap_or(NextJob::End) };
+        let running = &mut self.threads[duty as usize];
         running.is_busy = next.is_some();
-        if let Some(next) = next {
-            return next;
-        }
-        let idle = now.saturating_duration_since(*running.idle.get_or_insert(now));
-        if idle < LINGER && !self.over {
-            return NextJob::Sleep(LINGER - idle);
-        }
-        self.threads[duty as usize] = None;
-        NextJob::End
+        next.unwrap_or_else(|| running.helper.rest(now, self.over).map_or(NextJob::End, NextJob::Sleep))
     }
 }
 
@@ -238,7 +218,9 @@ mod tests {
     use std::thread::{self, ThreadId};
 
     use super::*;
+    use crate::state::started::Running;
     use crate::thread::context;
+    use crate::thread::helper::{Helper, LINGER};
     use crate::{Limit, Limits, Runtime};
 
     /// Notes the threads that wake it.
@@ -283,8 +265,8 @@ mod tests {
         let group = runtime.root().create("q", Limits::new()).unwrap();
         let tree = group.first().incarnation().tree.counted();
         make_room(group.first(), 1, false);
-        let is_idle = || with(&tree, |started| started.threads[0].is_none() && started.jobs.is_empty());
-        assert!(with(&tree, |started| started.threads[0].is_some()));
+        let is_idle = || with(&tree, |started| !is_running(started) && started.jobs.is_empty());
+        assert!(with(&tree, |started| is_running(started)));
         drop(runtime);
         until(is_idle);
         make_room(group.first(), 1, false);
@@ -293,9 +275,13 @@ mod tests {
         assert!(leave_listeners(Listened { level: Handle::pin(group.first()), call: drop }).is_err());
     }
 
+    fn is_running(started: &Started) -> bool {
+        started.threads[0].helper.running().is_some()
+    }
+
     /// A thread of the tree that takes nothing of what is left for it.
-    fn idle() -> Option<Running> {
-        Some(Running { process: std::process::id(), thread: thread::current(), is_busy: false, idle: None })
+    fn idle() -> Running {
+        Running { helper: Helper::idle_in(std::process::id(), thread::current()), is_busy: false }
     }
 
     fn job(level: &'static Counter, bytes: u64) -> Job {
@@ -307,13 +293,13 @@ mod tests {
     fn a_level_is_listed_once() {
         let runtime = Runtime::builder().build().unwrap();
         let group = runtime.root().create("q", Limits::new()).unwrap();
-        let mut started = Started { threads: [idle(), None], ..Started::default() };
+        let mut started = Started { threads: [idle(), Running::default()], ..Started::default() };
         started.jobs.add(group.first().key(), job(group.first(), 1), |_| ());
         let begun = Instant::now();
         assert!(matches!(started.next(Duty::Jobs, begun), NextJob::Work(Job { bytes: 1, .. })));
         assert!(matches!(started.next(Duty::Jobs, begun), NextJob::Sleep(LINGER)));
         assert!(matches!(started.next(Duty::Jobs, begun + LINGER), NextJob::End));
-        assert!(started.threads[0].is_none());
+        assert!(!is_running(&started));
         let tree = group.first().incarnation().tree.counted();
         with(&tree, |started| started.threads[0] = idle());
         for (bytes, promised) in [(3, false), (7, true), (5, false)] {
@@ -323,7 +309,7 @@ mod tests {
         let listed = with(&tree, |started| [started.jobs.next(), started.jobs.next()]);
         let listed = listed.iter().map(|job| job.as_ref().map(|job| (job.bytes, job.promised, job.above_high)));
         assert_eq!(listed.collect::<Vec<_>>(), [Some((7, true, true)), None]);
-        with(&tree, |started| started.threads[0] = None);
+        with(&tree, |started| started.threads[0] = Running::default());
     }
 
     /// A level that is refused again while the thread works for it comes behind the others, whichever is older.
@@ -332,7 +318,7 @@ mod tests {
         let runtime = Runtime::builder().build().unwrap();
         let groups = ["old", "new"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
         for [busy, other] in [[&groups[0], &groups[1]], [&groups[1], &groups[0]]] {
-            let mut started = Started { threads: [idle(), None], ..Started::default() };
+            let mut started = Started { threads: [idle(), Running::default()], ..Started::default() };
             let leave = |started: &mut Started, group: &crate::Group| {
                 drop(started.jobs.add(group.first().key(), job(group.first(), 1), |_| ()));
             };
@@ -366,6 +352,6 @@ mod tests {
         }
         assert!(matches!(&taken[..], [(NextJob::Serve(_), false), (NextJob::Work(_), true), (NextJob::Call(_), true)]));
         drop(taken);
-        with(&tree, |started| started.threads = [None, None]);
+        with(&tree, |started| started.threads = Default::default());
     }
 }

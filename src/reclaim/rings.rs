@@ -1,4 +1,4 @@
-//! Groups and their rings: which group has which ring, and the room for them.
+//! Groups and their rings: which group has which ring.
 //!
 //! Which ring a group stands in, and when its turn comes: see `turns`.
 
@@ -29,41 +29,33 @@ pub(crate) fn number(of: &Counter) -> u32 {
     if of.is_memory() { place(of).number() } else { NO_RING }
 }
 
-/// Under this lock nothing is allocated or freed.
+/// Under this lock no thread calls the process's allocator.
 pub(crate) fn lock(tree: &Tree) -> LockGuard<'_, Rings<RingGroup>> {
     group_tree::shared(tree).rings.lock()
 }
 
-/// Makes a ring for a group and for each above it. Allocates, outside of the lock of the rings.
+/// Makes a ring for a group and for each above it.
 pub(crate) fn make(group: &'static Counter) -> Result<(), NoMemory> {
-    let without = |level: &'static Counter| number(level) == NO_RING;
-    let above = || group.path_to_root().take_while(|&level| without(level));
-    let mut levels: Vec<&'static Counter> = room_for(above().count())?;
-    levels.extend(above());
-    if levels.is_empty() {
+    if number(group) != NO_RING {
         return Ok(());
     }
-    // Room is freed after the lock is, and so is `levels`: the allocator may uncharge.
-    let mut room = Vec::new();
-    loop {
-        let mut rings = lock(group.tree());
-        let needed = rings.all.len() + levels.len();
-        if rings.all.capacity() < needed {
-            if room.capacity() < needed {
-                drop(rings);
-                room = room_for(2 * needed.max(16))?;
-                continue;
-            }
-            room.append(&mut rings.all);
-            std::mem::swap(&mut rings.all, &mut room);
+    let mut rings = lock(group.tree());
+    rings.all.reserve(group.path_to_root().take_while(|level| number(level) == NO_RING).count())?;
+    let mut below = NO_RING;
+    for level in group.path_to_root() {
+        let known = number(level);
+        let member = (level, level.state().generation());
+        let ring = if known == NO_RING { rings.add(member, NO_RING) } else { known };
+        if below != NO_RING {
+            rings.all[below as usize].parent = ring;
         }
-        for &level in levels.iter().rev().filter(|&&level| without(level)) {
-            let parent = level.incarnation().parent.map_or(NO_RING, number);
-            let ring = rings.add((level, level.state().generation()), parent);
-            place(level).set(ring);
+        if known != NO_RING {
+            break;
         }
-        return Ok(());
+        place(level).set(ring);
+        below = ring;
     }
+    Ok(())
 }
 
 /// A thread that takes one of these groups offline from here on finds its ring (E47).
@@ -77,10 +69,4 @@ pub(crate) fn release(group: &Counter) {
     if ring != NO_RING {
         lock(group.tree()).remove(ring);
     }
-}
-
-fn room_for<T>(many: usize) -> Result<Vec<T>, NoMemory> {
-    let mut room = Vec::new();
-    room.try_reserve_exact(many).map_err(|_| NoMemory { bytes: many.saturating_mul(size_of::<T>()) })?;
-    Ok(room)
 }

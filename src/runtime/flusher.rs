@@ -1,6 +1,5 @@
 //! The periodic flush: a thread for each runtime that starts one. It also takes idle credit home.
 
-use std::fmt;
 use std::io;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::{Builder, JoinHandle, current};
@@ -13,49 +12,6 @@ use crate::lifecycle::unowned;
 use crate::thread::context;
 use crate::thread::foreign::Foreign;
 
-/// Why the runtime has started no flusher.
-///
-/// ```
-/// use std::time::Duration;
-///
-/// let runtime = memcg::Runtime::builder().build()?;
-/// let refused = runtime.start_flusher(Duration::ZERO).unwrap_err();
-/// assert_eq!(refused.to_string(), "a flusher needs a period longer than nothing");
-/// # Ok::<(), memcg::BuildError>(())
-/// ```
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum FlusherError {
-    /// The flusher would never rest.
-    NoPeriod,
-    /// The system has no thread for the flusher.
-    Thread(io::Error),
-}
-
-impl fmt::Display for FlusherError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoPeriod => f.write_str("a flusher needs a period longer than nothing"),
-            Self::Thread(inner) => write!(f, "no thread for the flusher: {inner}"),
-        }
-    }
-}
-
-impl std::error::Error for FlusherError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Thread(inner) => Some(inner),
-            _ => None,
-        }
-    }
-}
-
-impl From<io::Error> for FlusherError {
-    fn from(inner: io::Error) -> FlusherError {
-        FlusherError::Thread(inner)
-    }
-}
-
 /// A running flusher. Its drop stops it.
 pub(super) struct Flusher {
     /// Its drop wakes the thread for the last time.
@@ -64,9 +20,9 @@ pub(super) struct Flusher {
 }
 
 impl Flusher {
-    pub(super) fn start(root: Group, period: Duration) -> Result<Flusher, FlusherError> {
+    pub(super) fn start(root: Group, period: Duration) -> io::Result<Flusher> {
         if period.is_zero() {
-            return Err(FlusherError::NoPeriod);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a flusher needs a period longer than nothing"));
         }
         let (stop, stopped) = channel();
         let flush = move || {

@@ -7,7 +7,6 @@ mod idle;
 mod nodes;
 
 pub use builder::{BuildError, RuntimeBuilder};
-pub use flusher::FlusherError;
 
 use std::fmt;
 use std::time::Duration;
@@ -218,15 +217,18 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// [`FlusherError`]; the flusher that ran before goes on.
+    /// The system has no thread for it, or the period is zero ([`InvalidInput`](std::io::ErrorKind::InvalidInput)); the
+    /// flusher that ran before goes on.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().build()?;
     /// runtime.start_flusher(std::time::Duration::from_secs(2))?;
     /// runtime.stop_flusher();
+    /// let refused = runtime.start_flusher(std::time::Duration::ZERO).unwrap_err();
+    /// assert_eq!(refused.to_string(), "a flusher needs a period longer than nothing");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn start_flusher(&self, period: Duration) -> Result<(), FlusherError> {
+    pub fn start_flusher(&self, period: Duration) -> std::io::Result<()> {
         let new = Flusher::start(self.root(), period)?;
         let mut flusher = self.owned.flusher.lock();
         stats::coordinator(self.owned.root.first()).set_period(period);

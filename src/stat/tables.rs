@@ -79,12 +79,7 @@ impl StatTables {
 
     /// Makes a place for a group, with its published statistics.
     pub(super) fn add_group(&mut self, parent: Option<&PublishedStats>, published: OwnedStats) -> &OwnedStats {
-        let number = self.free_groups.pop().unwrap_or_else(|| {
-            self.groups.push(WrittenGroup::FREE);
-            // A release allocates nothing.
-            self.free_groups.reserve(self.groups.len());
-            (self.groups.len() - 1) as u32
-        });
+        let number = place(&mut self.groups, &mut self.free_groups, || WrittenGroup::FREE);
         published.init(parent, number);
         let group = &mut self.groups[number as usize];
         *group = WrittenGroup { parent: parent.map_or(NONE, PublishedStats::number), ..WrittenGroup::FREE };
@@ -99,12 +94,7 @@ impl StatTables {
         quantum: u64,
         new: impl FnOnce() -> CellsEntry,
     ) -> u32 {
-        let number = self.free_entries.pop().unwrap_or_else(|| {
-            self.entries.push(new());
-            // A release allocates nothing.
-            self.free_entries.reserve(self.entries.len());
-            (self.entries.len() - 1) as u32
-        });
+        let number = place(&mut self.entries, &mut self.free_entries, new);
         let entry = &mut self.entries[number as usize];
         entry.cells.init(builder, entry.seen.len(), number, quantum);
         entry.seen.fill(0);
@@ -209,6 +199,16 @@ impl StatTables {
         let WrittenGroup { listed, idle, .. } = self.groups[group as usize];
         listed.first().map(|entry| (entry, true)).or_else(|| idle.first().map(|entry| (entry, false)))
     }
+}
+
+/// A free place of a table, or a new one at its end.
+fn place<T>(all: &mut Vec<T>, free: &mut Vec<u32>, new: impl FnOnce() -> T) -> u32 {
+    free.pop().unwrap_or_else(|| {
+        all.push(new());
+        // A release allocates nothing.
+        free.reserve(all.len());
+        (all.len() - 1) as u32
+    })
 }
 
 impl WrittenGroup {

@@ -91,9 +91,9 @@ impl Event {
 
 /// How often each event has happened: to a group itself, or to the groups below it.
 #[derive(Default)]
-pub(crate) struct Tally([AtomicU64; Event::ALL.len()]);
+pub(crate) struct EventTally([AtomicU64; Event::ALL.len()]);
 
-impl Tally {
+impl EventTally {
     pub(crate) fn count(&self, event: Event) {
         // SeqCst (E26): before the thread looks for listeners; pairs with `get`.
         self.0[event as usize].fetch_add(1, Ordering::SeqCst);
@@ -108,8 +108,8 @@ impl Tally {
 /// The counts of a group, and of all below it, and how long chargers stood still there: an object of a pool.
 #[derive(Default)]
 pub(crate) struct EventCounts {
-    pub(crate) local: Tally,
-    pub(crate) below: Tally,
+    pub(crate) local: EventTally,
+    pub(crate) below: EventTally,
     pub(crate) stalls: StallsPlace,
     /// The object's number in its pool.
     pub(crate) number: u32,

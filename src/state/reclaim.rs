@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::counter::incarnation::Generation;
 use crate::counter::object::Counter;
+use crate::pool::PageVec;
 use crate::state::reclaimer::Reclaimer;
 use crate::sync::{Arc, AtomicU32, Ordering, fence_after_exchange};
 
@@ -61,14 +62,14 @@ pub(crate) type Registered = Vec<Vec<Arc<Reclaimer>>>;
 /// All rings of a tree, by number. Each group that has ever had a soft limit or a reclaimer has one, and so have all
 /// groups above it. `M` is a group.
 pub(crate) struct Rings<M> {
-    pub(crate) all: Vec<Ring<M>>,
+    pub(crate) all: PageVec<Ring<M>>,
     /// The first of the free ones, which are linked by `parent`.
     pub(crate) free: Option<u32>,
 }
 
 impl<M> Default for Rings<M> {
     fn default() -> Self {
-        Rings { all: Vec::new(), free: None }
+        Rings { all: PageVec::new(), free: None }
     }
 }
 

@@ -2,10 +2,9 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Instant;
 
 use crate::counter::handle::Handle;
-use crate::sync::Thread;
+use crate::thread::helper::Helper;
 
 #[derive(Default)]
 pub(crate) struct Started {
@@ -15,7 +14,7 @@ pub(crate) struct Started {
     /// Levels whose listeners are to be called.
     pub(crate) listened: Turns<Listened>,
     /// By [`Duty`].
-    pub(crate) threads: [Option<Running>; 2],
+    pub(crate) threads: [Running; 2],
     /// The runtime is gone: no thread begins a further job.
     pub(crate) over: bool,
 }
@@ -27,14 +26,11 @@ pub(crate) enum Duty {
     Listeners,
 }
 
+#[derive(Default)]
 pub(crate) struct Running {
-    /// The process that the thread runs in: a fork copies this and not the thread.
-    pub(crate) process: u32,
-    pub(crate) thread: Thread,
+    pub(crate) helper: Helper,
     /// Foreign code may hold the thread up.
     pub(crate) is_busy: bool,
-    /// Since when there has been nothing to do.
-    pub(crate) idle: Option<Instant>,
 }
 
 pub(crate) struct Job {

@@ -8,14 +8,13 @@ use std::ptr;
 use crate::numa::mapping::map_for_ever;
 use crate::sync::stat_atomic::{AtomicBool, AtomicPtr as StatPtr, AtomicU32 as StatU32, AtomicU64};
 use crate::sync::{AtomicU32, Ordering, place_zeroed, stand_in};
-use crate::thread::audit::Cell as AuditCell;
 use crate::thread::cells::{CellsPlace, CellsRow, ThreadStats};
 use crate::thread::counts::UnownedCounts;
-use crate::thread::directory::{BesideSlot, Directory, Header, SlotIndex, SlotPlace};
-use crate::thread::gross::GrossCell;
-use crate::thread::ledger::OwnedCell;
+use crate::thread::directory::{Directory, EntryPlace, Header, SlotIndex};
+use crate::thread::pace::Paces;
 use crate::thread::raw::RawCell;
 use crate::thread::slot::Slot;
+use crate::thread::tally::Tally;
 use crate::thread::transit::Transit;
 
 #[repr(C)]
@@ -33,15 +32,15 @@ pub(crate) struct Block {
     ended: AtomicBool,
     /// Where a sweep has found credit last, as halves of an index.
     credit_at: [StatU32; 2],
-    pub(crate) slots: Directory<Slot>,
-    pub(crate) audit: Directory<AuditCell>,
+    pub(crate) slots: Directory<Slot, Paces>,
+    pub(crate) audit: Directory<Tally>,
     /// What the thread has charged and uncharged without a guard. A page is made after the page of `slots` that has the
     /// same indices.
     raw: Directory<RawCell>,
     /// What an allocator has counted of small objects.
-    pub(crate) gross: Directory<GrossCell>,
+    pub(crate) gross: Directory<Tally>,
     /// Bytes of owned objects. A page is made after the page of `slots` that has the same indices.
-    owned: Directory<OwnedCell>,
+    owned: Directory<Tally>,
     /// Where the cells of a group are found.
     pub(crate) cells: Directory<CellsPlace>,
     rows: Directory<CellsRow>,
@@ -179,12 +178,12 @@ impl Block {
 
     #[inline(always)]
     pub(crate) fn slot_behind(&self, header: &Header) -> Option<&Slot> {
-        self.slots.behind(header)
+        self.slots.at(&header.slots.get())
     }
 
     /// The slot behind a header as allocators see it.
     pub(crate) fn objects_slot_behind(&self, header: &Header) -> Option<&Slot> {
-        self.slots.behind_objects(header)
+        self.slots.at(&header.objects.get())
     }
 
     /// Units for a refill that charges `n` of them: a batch, or less while the thread has refilled the slot seldom. Owner
@@ -201,13 +200,13 @@ impl Block {
     /// The owner calls, and makes a page of such cells after the page of the slots.
     #[inline(always)]
     #[allow(unsafe_code)]
-    unsafe fn both_at<T: BesideSlot, R>(
+    unsafe fn both_at<T, R>(
         &self,
         cells: &Directory<T>,
-        place: SlotPlace,
+        place: &EntryPlace<Slot>,
         with: impl FnOnce(&Slot, &T) -> R,
     ) -> Option<R> {
-        let cell = cells.at_slot(place)?;
+        let cell = cells.at(place)?;
         // SAFETY: the page of the cell is there, so that of the slot is, says the caller.
         Some(with(unsafe { self.slots.at_made(place) }, cell))
     }
@@ -218,7 +217,7 @@ impl Block {
     #[allow(unsafe_code)]
     pub(crate) fn raw_behind<R>(&self, header: &Header, with: impl FnOnce(&Slot, &RawCell) -> R) -> Option<R> {
         // SAFETY: `raw_or_make` makes the page of the slots first.
-        unsafe { self.both_at(&self.raw, header.place(), with) }
+        unsafe { self.both_at(&self.raw, &header.slots.get(), with) }
     }
 
     /// The cell of charges without a guard, if its page exists.
@@ -235,31 +234,31 @@ impl Block {
     /// As [`raw_behind`](Self::raw_behind), with the cell of owned bytes.
     #[inline(always)]
     #[allow(unsafe_code)]
-    pub(crate) fn owned_behind<R>(&self, header: &Header, with: impl FnOnce(&Slot, &OwnedCell) -> R) -> Option<R> {
+    pub(crate) fn owned_behind<R>(&self, header: &Header, with: impl FnOnce(&Slot, &Tally) -> R) -> Option<R> {
         // SAFETY: `owned_or_make` makes the page of the slots first.
-        unsafe { self.both_at(&self.owned, header.objects_place(), with) }
+        unsafe { self.both_at(&self.owned, &header.objects.get(), with) }
     }
 
     /// The cell of owned bytes, if its page exists.
-    pub(crate) fn owned(&self, index: SlotIndex) -> Option<&OwnedCell> {
+    pub(crate) fn owned(&self, index: SlotIndex) -> Option<&Tally> {
         self.owned.get(index)
     }
 
     /// Returns the cell of owned bytes, and makes its page where there is none. Owner only.
-    pub(crate) fn owned_or_make(&self, index: SlotIndex) -> Option<&OwnedCell> {
+    pub(crate) fn owned_or_make(&self, index: SlotIndex) -> Option<&Tally> {
         self.slots.get_or_make(index, Slot::vacant)?;
-        self.owned.get_or_make(index, OwnedCell::default)
+        self.owned.get_or_make(index, Tally::default)
     }
 
     #[inline(always)]
     pub(crate) fn cells_behind(&self, header: &Header) -> Option<ThreadStats> {
-        self.cells.behind(header)?.cells()
+        self.cells.at(&header.cells.get())?.cells()
     }
 
     /// This thread's cells for memory on a node of the group behind a header, if it has any.
     #[inline(always)]
     pub(crate) fn cells_on_behind(&self, header: &Header, node: usize) -> Option<ThreadStats> {
-        self.rows.behind(header)?.places()?.get(node)?.cells()
+        self.rows.at(&header.cells.get())?.places()?.get(node)?.cells()
     }
 
     /// Where the cells for a group's memory on nodes are found, if this thread has a page for them.

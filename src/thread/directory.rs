@@ -1,17 +1,15 @@
 //! Where slots lie: indices, pages of entries for each thread, and the header of each index.
 
+use std::marker::PhantomData;
 use std::ptr;
 
 use crate::numa::mapping::map_for_ever;
-use crate::sync::stat_atomic::{AtomicPtr as StatPtr, AtomicU32, AtomicU64 as StatU64};
+use crate::sync::stat_atomic::{AtomicPtr as StatPtr, AtomicU32};
 use crate::sync::{AtomicPtr, AtomicU64, Ordering, PAGE_SLOTS, PAGES_MAX, displace, place, process_const};
-use crate::thread::audit::Cell as AuditCell;
-use crate::thread::cells::{CellsPlace, CellsRow};
-use crate::thread::gross::GrossCell;
-use crate::thread::ledger::OwnedCell;
+use crate::thread::cells::CellsPlace;
 use crate::thread::pace::{Pace, Paces};
-use crate::thread::raw::RawCell;
 use crate::thread::slot::Slot;
+use crate::thread::tally::Tally;
 
 /// Where a counter's slots lie in every thread's block. An index has two halves, because the hit path needs them apart.
 /// Only this file makes one, so that the halves stay within their bounds.
@@ -81,13 +79,10 @@ const IN_PAGE: u32 = (1 << PAGE_SHIFT) - 1;
 pub(crate) struct Header {
     /// Twice the batch while the stock is open, 0 while it is closed: the published state of the stock.
     pub(crate) capacity: AtomicU64,
-    /// The slot index as the hit path sees it: `NONE` where every operation goes through the slow path. Written when a
-    /// counter is made; the second half in bytes, which saves the hit path a shift.
-    page: AtomicU32,
-    offset: AtomicU32,
+    /// Where the slots are: nowhere where every operation goes through the slow path.
+    pub(crate) slots: ShownPlace<Slot>,
     /// The same for the cells of the statistics.
-    cells_page: AtomicU32,
-    cells_offset: AtomicU32,
+    pub(crate) cells: ShownPlace<CellsPlace>,
     /// The number of the tree that the counter is in. Written when a counter is made.
     tree: AtomicU32,
     /// What an allocator keeps behind an object that the counter is charged for; 0: no such word exists. Written once, as
@@ -96,12 +91,10 @@ pub(crate) struct Header {
     /// The counter that has this header: a slow path starts from it. Written once, before any other thread sees the
     /// header.
     owner: StatPtr<()>,
-    /// The slot index as allocators see it: the same, but where a group covers. Its charges take no credit.
-    objects_page: AtomicU32,
-    objects_offset: AtomicU32,
-    /// What threads without a block have allocated of owned bytes, and freed.
-    allocated: StatU64,
-    freed: StatU64,
+    /// Where allocators see the slots: the same, but where a group covers. Its charges take no credit.
+    pub(crate) objects: ShownPlace<Slot>,
+    /// What threads without a block have counted of owned objects.
+    pub(crate) owned: Tally,
 }
 
 const _: () = assert!(PAGE_SLOTS < 252 || size_of::<Header>() == 64);
@@ -109,24 +102,16 @@ const _: () = assert!(PAGE_SLOTS < 252 || size_of::<Header>() == 64);
 impl Header {
     /// Closed, and bound to no counter.
     pub(crate) fn new() -> Self {
-        let header = Header {
+        Header {
             capacity: AtomicU64::new(0),
-            page: AtomicU32::new(0),
-            offset: AtomicU32::new(0),
-            cells_page: AtomicU32::new(0),
-            cells_offset: AtomicU32::new(0),
+            slots: ShownPlace::new(),
+            cells: ShownPlace::new(),
             tree: AtomicU32::new(0),
             word: AtomicU32::new(0),
             owner: StatPtr::new(ptr::null_mut()),
-            objects_page: AtomicU32::new(0),
-            objects_offset: AtomicU32::new(0),
-            allocated: StatU64::new(0),
-            freed: StatU64::new(0),
-        };
-        header.set_index(SlotIndex::NONE);
-        header.set_objects_index(SlotIndex::NONE);
-        header.set_cells_index(SlotIndex::NONE);
-        header
+            objects: ShownPlace::new(),
+            owned: Tally::default(),
+        }
     }
 
     /// Ties the header to its owner and to a word for allocators, for ever.
@@ -147,21 +132,6 @@ impl Header {
         self.owner.load(Ordering::Relaxed)
     }
 
-    /// Counts owned bytes for a thread without a block.
-    pub(crate) fn count_allocated(&self, n: u64) {
-        self.allocated.fetch_add(n, Ordering::Relaxed);
-    }
-
-    pub(crate) fn count_freed(&self, n: u64) {
-        self.freed.fetch_add(n, Ordering::Relaxed);
-    }
-
-    /// Owned bytes that threads without a block have freed, then what they have allocated.
-    pub(crate) fn owned_counts(&self) -> (u64, u64) {
-        let freed = self.freed.load(Ordering::Relaxed);
-        (freed, self.allocated.load(Ordering::Relaxed))
-    }
-
     /// The number of the tree that the counter is in, or was in before it was released.
     #[inline]
     pub(crate) fn tree(&self) -> u32 {
@@ -171,47 +141,39 @@ impl Header {
     pub(crate) fn set_tree(&self, number: u32) {
         self.tree.store(number, Ordering::Relaxed);
     }
-
-    /// Shows an index to the hit path.
-    pub(crate) fn set_index(&self, index: SlotIndex) {
-        self.page.store(index.page, Ordering::Relaxed);
-        self.offset.store(index.slot * size_of::<Slot>() as u32, Ordering::Relaxed);
-    }
-
-    /// Shows an index to the hit path of allocators.
-    pub(crate) fn set_objects_index(&self, index: SlotIndex) {
-        self.objects_page.store(index.page, Ordering::Relaxed);
-        self.objects_offset.store(index.slot * size_of::<Slot>() as u32, Ordering::Relaxed);
-    }
-
-    /// Where a slot lies as the hit path of allocators sees it.
-    #[inline(always)]
-    pub(crate) fn objects_place(&self) -> SlotPlace {
-        SlotPlace {
-            page: self.objects_page.load(Ordering::Relaxed),
-            offset: self.objects_offset.load(Ordering::Relaxed),
-        }
-    }
-
-    /// Where a slot lies as the hit path sees it.
-    #[inline(always)]
-    pub(crate) fn place(&self) -> SlotPlace {
-        SlotPlace { page: self.page.load(Ordering::Relaxed), offset: self.offset.load(Ordering::Relaxed) }
-    }
-
-    /// Shows an index of cells to the hit path.
-    pub(crate) fn set_cells_index(&self, index: SlotIndex) {
-        self.cells_page.store(index.page, Ordering::Relaxed);
-        self.cells_offset.store(index.slot * size_of::<CellsPlace>() as u32, Ordering::Relaxed);
-    }
 }
 
-/// The halves of an index, the second in bytes. Only a [`Header`] makes one, so the halves are within their bounds.
-/// A hit that needs two entries reads the header once.
-#[derive(Clone, Copy)]
-pub(crate) struct SlotPlace {
+/// An index as the hit path sees it: the second half in bytes of entries of that type, which saves the hit path a shift.
+/// Written when a counter is made.
+pub(crate) struct ShownPlace<E> {
+    page: AtomicU32,
+    offset: AtomicU32,
+    of: PhantomData<fn() -> E>,
+}
+
+/// The halves of a shown index. A hit that needs two entries reads the header once.
+pub(crate) struct EntryPlace<E> {
     page: u32,
     offset: u32,
+    of: PhantomData<fn() -> E>,
+}
+
+impl<E> ShownPlace<E> {
+    fn new() -> Self {
+        let nowhere = SlotIndex::NONE;
+        ShownPlace { page: AtomicU32::new(nowhere.page), offset: AtomicU32::new(nowhere.slot), of: PhantomData }
+    }
+
+    pub(crate) fn show(&self, index: SlotIndex) {
+        self.page.store(index.page, Ordering::Relaxed);
+        self.offset.store(index.slot * size_of::<E>() as u32, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    pub(crate) fn get(&self) -> EntryPlace<E> {
+        let (page, offset) = (self.page.load(Ordering::Relaxed), self.offset.load(Ordering::Relaxed));
+        EntryPlace { page, offset, of: PhantomData }
+    }
 }
 
 process_const!(pub(super) headers: Headers = Headers::new());
@@ -259,56 +221,19 @@ impl Headers {
     }
 }
 
-/// Cells and rows of cells are found by the same offset.
-const _: () = assert!(size_of::<CellsPlace>() == size_of::<CellsRow>());
-
-/// What lies in pages.
-pub(crate) trait PageEntry {
-    /// What a page has behind its entries.
-    type Behind: Default;
-}
-
-impl PageEntry for Slot {
-    type Behind = Paces;
-}
-
-impl PageEntry for AuditCell {
-    type Behind = ();
-}
-
-impl PageEntry for RawCell {
-    type Behind = ();
-}
-
-impl PageEntry for GrossCell {
-    type Behind = ();
-}
-
-impl PageEntry for OwnedCell {
-    type Behind = ();
-}
-
-impl PageEntry for CellsPlace {
-    type Behind = ();
-}
-
-impl PageEntry for CellsRow {
-    type Behind = ();
-}
-
 /// Aligned so that no two threads share a line, nor a pair of lines. The entries come first.
 #[repr(C, align(128))]
-struct Page<T: PageEntry> {
+struct Page<T, B> {
     entries: [T; PAGE_SLOTS],
-    behind: T::Behind,
+    behind: B,
 }
 
 /// As large as a page of the system's, where it is not small for a model.
-const _: () = assert!(PAGE_SLOTS < 252 || size_of::<Page<Slot>>() == 4_096);
+const _: () = assert!(PAGE_SLOTS < 252 || size_of::<Page<Slot, Paces>>() == 4_096);
 
-/// The pages of one thread, by index. All zero when empty.
-pub(crate) struct Directory<T: PageEntry> {
-    pages: [AtomicPtr<Page<T>>; PAGES_MAX],
+/// The pages of one thread, by index; `B` is what a page has behind its entries. All zero when empty.
+pub(crate) struct Directory<T, B = ()> {
+    pages: [AtomicPtr<Page<T, B>>; PAGES_MAX],
     /// How many pages there are. The owner stores it, and what follows.
     made: AtomicU32,
     /// Which parts of `pages` have been written to, a bit each: the others are address space only.
@@ -318,7 +243,7 @@ pub(crate) struct Directory<T: PageEntry> {
 /// Pointers that share a bit of `touched`: as many as fit into a page of the system's, of 4 KiB.
 const PART: usize = PAGES_MAX.div_ceil(u32::BITS as usize);
 
-impl<T: PageEntry> Directory<T> {
+impl<T, B: Default> Directory<T, B> {
     pub(crate) fn new() -> Self {
         Directory {
             pages: std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
@@ -328,9 +253,9 @@ impl<T: PageEntry> Directory<T> {
     }
 
     pub(crate) fn bytes(&self) -> u64 {
-        let pages = u64::from(self.made.load(Ordering::Relaxed)) * size_of::<Page<T>>() as u64;
+        let pages = u64::from(self.made.load(Ordering::Relaxed)) * size_of::<Page<T, B>>() as u64;
         let parts = u64::from(self.touched.load(Ordering::Relaxed).count_ones());
-        pages + parts * (PART * size_of::<*const Page<T>>()) as u64
+        pages + parts * (PART * size_of::<*const Page<T, B>>()) as u64
     }
 
     /// The entry of an index, if its page exists.
@@ -373,9 +298,9 @@ impl<T: PageEntry> Directory<T> {
         let pointer = self.pages.get(index.page as usize)?;
         // Relaxed: only the owner stores the pointer.
         if pointer.load(Ordering::Relaxed).is_null() {
-            let make = || Page { entries: std::array::from_fn(|_| fill()), behind: T::Behind::default() };
+            let make = || Page { entries: std::array::from_fn(|_| fill()), behind: B::default() };
             // SAFETY: the map gives whole pages of the system, zeroed and for ever.
-            let page = unsafe { place(map_for_ever::<Page<T>>, make) }?;
+            let page = unsafe { place(map_for_ever::<Page<T, B>>, make) }?;
             // Release (E7): pairs with `get`.
             // Mutation: e7-page-published-relaxed
             pointer.store(page, Ordering::Release);
@@ -385,19 +310,29 @@ impl<T: PageEntry> Directory<T> {
         }
         self.get(index)
     }
+
+    /// The entry at a place that is shown for entries of that size.
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    pub(crate) fn at<E>(&self, &EntryPlace { page, offset, .. }: &EntryPlace<E>) -> Option<&T> {
+        const { assert!(PAGE_SLOTS < 252 || size_of::<T>() == size_of::<E>()) };
+        let (offset, shown) = (offset as usize, size_of::<E>());
+        // The entries of a checker may differ in size.
+        let offset = if size_of::<T>() == shown { offset } else { offset / shown * size_of::<T>() };
+        // SAFETY: `ShownPlace::show` alone writes places, and stores the halves of an index, which are within their bounds.
+        let place = unsafe { self.pages.get_unchecked(page as usize) };
+        // Acquire (E7): as in `get`.
+        let page = place.load(Ordering::Acquire);
+        if page.is_null() {
+            return None;
+        }
+        // SAFETY: a page once read is published initialised and lives as long as its directory; the offset is that of an
+        // entry, as above.
+        Some(unsafe { &*page.cast::<T>().byte_add(offset) })
+    }
 }
 
-impl Directory<Slot> {
-    /// The slot behind a header as allocators see it.
-    pub(crate) fn behind_objects(&self, header: &Header) -> Option<&Slot> {
-        let SlotPlace { page, offset } = header.objects_place();
-        // SAFETY: as in `behind`, with `Header::set_objects_index`.
-        #[allow(unsafe_code)]
-        unsafe {
-            self.at(page, offset)
-        }
-    }
-
+impl Directory<Slot, Paces> {
     /// How much the next refill of a slot takes, if its page exists.
     #[allow(unsafe_code)]
     pub(crate) fn pace(&self, index: SlotIndex) -> Option<Pace<'_>> {
@@ -407,23 +342,15 @@ impl Directory<Slot> {
         unsafe { Some(page.as_ref()?.behind.of(index.slot as usize)) }
     }
 
-    #[inline(always)]
-    #[allow(unsafe_code)]
-    pub(crate) fn behind(&self, header: &Header) -> Option<&Slot> {
-        // SAFETY: `Header::set_index` is the only writer and stores the halves of an index, which are within their
-        // bounds.
-        unsafe { self.at(header.page.load(Ordering::Relaxed), header.offset.load(Ordering::Relaxed)) }
-    }
-
-    /// [`behind`](Self::behind) without the test whether there is a page.
+    /// [`at`](Self::at) without the test whether there is a page.
     ///
     /// # Safety
     ///
     /// The caller is the owner, which has made the page.
     #[inline(always)]
     #[allow(unsafe_code)]
-    pub(crate) unsafe fn at_made(&self, place: SlotPlace) -> &Slot {
-        // SAFETY: as above; the page is there, says the caller. Relaxed: the owner made it.
+    pub(crate) unsafe fn at_made(&self, place: &EntryPlace<Slot>) -> &Slot {
+        // SAFETY: as in `at`; the page is there, says the caller. Relaxed: the owner made it.
         unsafe {
             let page = self.pages.get_unchecked(place.page as usize).load(Ordering::Relaxed);
             &*page.cast::<Slot>().byte_add(place.offset as usize)
@@ -431,62 +358,7 @@ impl Directory<Slot> {
     }
 }
 
-/// Cells of this kind are found by the offset of the slot.
-pub(crate) trait BesideSlot: PageEntry {}
-
-impl BesideSlot for RawCell {}
-impl BesideSlot for OwnedCell {}
-
-impl<T: BesideSlot> Directory<T> {
-    /// The cell with the index of the slot at a place.
-    #[inline(always)]
-    #[allow(unsafe_code)]
-    pub(crate) fn at_slot(&self, SlotPlace { page, offset }: SlotPlace) -> Option<&T> {
-        const { assert!(PAGE_SLOTS < 252 || size_of::<T>() == size_of::<Slot>()) };
-        // SAFETY: as above; a cell is as large as a slot.
-        unsafe { self.at(page, offset) }
-    }
-}
-
-impl Directory<CellsPlace> {
-    #[inline(always)]
-    #[allow(unsafe_code)]
-    pub(crate) fn behind(&self, header: &Header) -> Option<&CellsPlace> {
-        // SAFETY: as above, with `Header::set_cells_index`.
-        unsafe { self.at(header.cells_page.load(Ordering::Relaxed), header.cells_offset.load(Ordering::Relaxed)) }
-    }
-}
-
-impl Directory<CellsRow> {
-    #[inline(always)]
-    #[allow(unsafe_code)]
-    pub(crate) fn behind(&self, header: &Header) -> Option<&CellsRow> {
-        // SAFETY: as above; a row is as large as a place of cells.
-        unsafe { self.at(header.cells_page.load(Ordering::Relaxed), header.cells_offset.load(Ordering::Relaxed)) }
-    }
-}
-
-impl<T: PageEntry> Directory<T> {
-    /// # Safety
-    ///
-    /// The halves are those of an index, the second in bytes.
-    #[inline(always)]
-    #[allow(unsafe_code)]
-    unsafe fn at(&self, page: u32, offset: u32) -> Option<&T> {
-        // SAFETY: within its bounds, says the caller.
-        let place = unsafe { self.pages.get_unchecked(page as usize) };
-        // Acquire (E7): as in `get`.
-        let page = place.load(Ordering::Acquire);
-        if page.is_null() {
-            return None;
-        }
-        // SAFETY: a page once read is published initialised and lives as long as its directory; the offset is that of
-        // an entry, says the caller.
-        Some(unsafe { &*page.cast::<T>().byte_add(offset as usize) })
-    }
-}
-
-impl<T: PageEntry> Drop for Directory<T> {
+impl<T, B> Drop for Directory<T, B> {
     /// Runs in models only; the process's registry is never dropped.
     #[allow(unsafe_code)]
     fn drop(&mut self) {

@@ -1,12 +1,11 @@
 //! What one thread owns. `README.md` explains how the parts work together.
 //!
-//! Files import in this order, each only from those before it: `audit`, `raw`, `gross`, `ledger`, `cells`, `slot`, `pace`,
-//! `transit`, `left`, then `directory`, `counts`, `block`, `near`, `local`, `registry`, `slow_path`. `context` imports
+//! Files import in this order, each only from those before it: `tally`, `raw`, `cells`, `slot`, `pace`, `transit`,
+//! `left`, then `directory`, `counts`, `block`, `near`, `local`, `registry`, `slow_path`. `context` imports
 //! `local`, `reports` imports `context`, `objects` imports `local` and `reports`,
 //! `current` and `owner` import `directory`, `unowned` imports `registry`. A file whose words no other file reads has a
 //! thread-local of its own.
 
-pub(crate) mod audit;
 pub(crate) mod block;
 pub(crate) mod cells;
 pub(crate) mod context;
@@ -15,9 +14,8 @@ pub(crate) mod current;
 pub(crate) mod directory;
 pub(crate) mod foreign;
 pub(crate) mod freed;
-pub(crate) mod gross;
+pub(crate) mod helper;
 pub(crate) mod ids;
-pub(crate) mod ledger;
 pub(crate) mod left;
 pub(crate) mod left_wakers;
 pub(crate) mod local;
@@ -31,5 +29,6 @@ pub(crate) mod reports;
 mod shelf;
 pub(crate) mod slot;
 pub(crate) mod slow_path;
+pub(crate) mod tally;
 pub(crate) mod transit;
 pub(crate) mod unowned;

@@ -18,8 +18,8 @@ use std::cell::Cell;
 use std::ptr;
 
 use crate::thread::directory::Header;
-use crate::thread::ledger::OwnedCell;
 use crate::thread::slot::Slot;
+use crate::thread::tally::Tally;
 
 /// No owner's word: words have free bits.
 const NO_WORD: u32 = u32::MAX;
@@ -28,7 +28,7 @@ pub(crate) struct Near {
     /// No header, and not null either, where nothing is kept: a thread without a group has null.
     header: Cell<*const Header>,
     slot: Cell<*const Slot>,
-    counted: Cell<*const OwnedCell>,
+    counted: Cell<*const Tally>,
     /// The word of the header's counter.
     word: Cell<u32>,
 }
@@ -37,7 +37,7 @@ pub(crate) struct Near {
 pub(crate) struct Kept<'a> {
     pub(crate) header: &'static Header,
     pub(crate) slot: &'a Slot,
-    pub(crate) counted: &'a OwnedCell,
+    pub(crate) counted: &'a Tally,
 }
 
 impl Near {
@@ -52,7 +52,7 @@ impl Near {
 
     /// The slot and the cell are this thread's, found by the header's place.
     #[inline(always)]
-    pub(crate) fn keep(&self, header: &'static Header, slot: &Slot, counted: &OwnedCell) {
+    pub(crate) fn keep(&self, header: &'static Header, slot: &Slot, counted: &Tally) {
         self.header.set(header);
         self.slot.set(slot);
         self.counted.set(counted);

@@ -4,8 +4,8 @@
 use super::local;
 #[cfg(feature = "tracing")]
 use super::reports::note_object;
+use crate::pool::NoMemory;
 use crate::pool::cache::{Cache, Object};
-use crate::pool::pages::NoMemory;
 
 /// Takes an object that no other thread has, as its last user has left it.
 #[inline]

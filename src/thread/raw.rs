@@ -1,6 +1,6 @@
 //! What one thread has charged and uncharged without a guard: see `counter::raw`.
 //!
-//! The cells look like those of `audit`. But the thread that claims an object decides by them whether it may go, so they
+//! The cells look like tallies. But the thread that claims an object decides by them whether it may go, so they
 //! are words of a protocol.
 
 use crate::sync::{AtomicI64, AtomicU64, Ordering};

@@ -15,15 +15,15 @@
 use std::cell::Cell;
 use std::ptr;
 
-use crate::sync::stat_atomic::{AtomicU32, AtomicU64};
+use crate::sync::stat_atomic::{AtomicBool, AtomicU32, AtomicU64};
 use crate::sync::{CachePadded, Ordering, per_thread};
 use crate::thread::block::Block;
 use crate::thread::counts::{UnownedCounts, Which};
-use crate::thread::gross::{self, GrossCell};
 use crate::thread::left::{UNOWNED, left};
 use crate::thread::local::with_local;
 use crate::thread::owner::{Named, named};
 use crate::thread::slow_path::Quiet;
+use crate::thread::tally::Tally;
 use crate::thread::{current, registry};
 
 /// A thread asks for a comparison with what is charged where, at a visit, it has moved the sum by so much.
@@ -31,6 +31,9 @@ pub(crate) const STEP: u64 = 64 << 10;
 
 /// Words of threads without a block: such threads rarely write one at a time.
 const WORDS: usize = 64;
+
+/// A thread has counted small objects for a group: one that is released may have counts.
+static ANY: AtomicBool = AtomicBool::new(false);
 
 static ELSEWHERE: [CachePadded<AtomicU64>; WORDS] = [const { CachePadded::new(AtomicU64::new(0)) }; WORDS];
 
@@ -87,7 +90,8 @@ fn hand_over(block: &Block) {
     counts.handed.store(counts.small.bytes(), Ordering::Relaxed);
     let next = current::header();
     if next.is_some() {
-        gross::expect_counts();
+        // Relaxed: the thread has the group, whose handle goes before the release looks.
+        ANY.store(true, Ordering::Relaxed);
     }
     let before =
         counts.group.swap(next.map_or(ptr::null_mut(), |next| ptr::from_ref(next).cast_mut()), Ordering::Relaxed);
@@ -95,7 +99,7 @@ fn hand_over(block: &Block) {
     #[allow(unsafe_code)]
     let named = unsafe { before.as_ref().map(|before| named(before.word())) };
     if let Some(Named::Index(index)) = named
-        && let Some(cell) = block.gross.get_or_make(index, GrossCell::default)
+        && let Some(cell) = block.gross.get_or_make(index, Tally::default)
     {
         cell.add(bytes);
     }
@@ -141,6 +145,11 @@ fn word_of_thread() -> &'static AtomicU64 {
         word.get() - 1
     });
     &ELSEWHERE[at as usize]
+}
+
+/// Whether a group may have counts of small objects.
+pub(crate) fn any_of_groups() -> bool {
+    ANY.load(Ordering::Relaxed)
 }
 
 /// Bytes that all threads have counted. Exact where no thread counts meanwhile.

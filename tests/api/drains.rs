@@ -86,34 +86,6 @@ fn configs() -> [CounterConfig; 2] {
 }
 
 #[test]
-fn charging_within_the_limit_drains_nothing() {
-    for tree in configs().map(Tree::new) {
-        tree.assert_quiet("a thread's first charge", |t| t.b.try_charge(1).expect("room"));
-        tree.assert_quiet("another thread's first charge", |t| t.other.with(&t.b, |b| b.try_charge(1).expect("room")));
-        tree.assert_quiet("a hit", |t| t.b.try_charge(1).expect("room"));
-        tree.assert_quiet("a refill", |t| (0..3 * BATCH).for_each(|_| t.b.try_charge(1).expect("room")));
-        tree.assert_quiet("a charge of a batch", |t| t.b.try_charge(BATCH).expect("room"));
-        tree.assert_quiet("a charge above the batch", |t| t.b.try_charge(10 * BATCH).expect("room"));
-        tree.assert_quiet("a charge of nothing", |t| t.b.try_charge(0).expect("room"));
-        tree.assert_quiet("a forced charge within the limit", |t| t.b.force_charge(10));
-        tree.assert_quiet("a forced charge of nothing", |t| t.b.force_charge(0));
-        tree.assert_quiet("a charge of a counter with children", |t| t.a.try_charge(1).expect("room"));
-    }
-}
-
-#[test]
-fn uncharging_drains_nothing() {
-    for tree in configs().map(Tree::new) {
-        tree.b.try_charge(20 * BATCH).expect("room");
-        tree.assert_quiet("an uncharge", |t| t.b.uncharge(1));
-        tree.assert_quiet("an uncharge of nothing", |t| t.b.uncharge(0));
-        tree.assert_quiet("uncharges above two batches", |t| (0..3 * BATCH).for_each(|_| t.b.uncharge(1)));
-        tree.assert_quiet("one uncharge above two batches", |t| t.b.uncharge(3 * BATCH));
-        tree.assert_quiet("an uncharge by another thread", |t| t.other.with(&t.b, |b| b.uncharge(3 * BATCH)));
-    }
-}
-
-#[test]
 fn settings_that_take_nothing_away_drain_nothing() {
     for tree in configs().map(Tree::new) {
         tree.stock_up();

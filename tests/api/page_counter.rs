@@ -149,43 +149,6 @@ fn what_a_counter_still_holds_leaves_its_ancestors() {
 }
 
 #[test]
-fn counters_come_and_go_while_others_charge() {
-    const ROUNDS: usize = 400;
-    let machine = PageCounter::root(declared().max(100_000));
-    let lasting = machine.child();
-    std::thread::scope(|scope| {
-        for _ in 0..3 {
-            scope.spawn(|| {
-                for round in 0..ROUNDS {
-                    let job = machine.child();
-                    job.stat_add(Stat::SOCK, 3);
-                    job.try_charge(5).expect("far from the limit");
-                    let held = job.precharge(50).expect("far from the limit").account(&Placement::on(FAR, 40));
-                    lasting.try_charge(7).expect("far from the limit");
-                    if round % 2 == 0 {
-                        job.uncharge(5);
-                    }
-                    drop((job, held));
-                    lasting.uncharge(7);
-                }
-            });
-        }
-        scope.spawn(|| {
-            for _ in 0..ROUNDS / 4 {
-                machine.drain();
-                machine.set_batch(32);
-                machine.set_batch(64);
-                machine.flush();
-            }
-        });
-    });
-    assert_eq!((machine.live(), on_node(&machine, FAR)), (0, 0));
-    assert_eq!(machine.read(Freshness::Exact).get(Stat::SOCK), (3 * 3 * ROUNDS) as i64);
-    let verdict = machine.verify();
-    assert!(verdict.is_ok() && verdict.counter_count() == 2, "{verdict}");
-}
-
-#[test]
 fn a_pressure_hook_serves_a_counter_with_statistics() {
     let mut config = CounterConfig::new().max(100);
     let asked = config.stat("asked", Unit::Events);

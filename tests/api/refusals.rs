@@ -11,7 +11,7 @@ use memcg::{
 };
 
 use crate::support::reclaimers::{KIB, call, lock};
-use crate::support::trees::{assert_empty, bare, build, charge, create, limited, stocked};
+use crate::support::trees::{bare, build, charge, create, left_empty, limited, stocked};
 use crate::support::waiters::in_line;
 
 #[track_caller]
@@ -43,8 +43,8 @@ const FULL: &str =
 
 #[test]
 fn a_group_that_is_full() {
-    let runtime = build(bare());
-    let (acme, query, held) = full(&runtime);
+    let runtime = left_empty(build(bare()));
+    let (acme, query, _held) = full(&runtime);
     let helps = "to fit, release memory in /acme, register a reclaimer there or raise max of /acme";
     assert_prints(&refused(&query, 3 * KIB), &format!("{FULL}; {helps}"));
     // One that is there need not be registered. Below is as good as there.
@@ -54,13 +54,11 @@ fn a_group_that_is_full() {
         assert_prints(&refused(&query, 3 * KIB), &format!("{FULL}; {helps}"));
         drop(registration);
     }
-    drop((held, query, acme));
-    assert_empty(&runtime);
 }
 
 #[test]
 fn more_than_the_max() {
-    let runtime = build(bare());
+    let runtime = left_empty(build(bare()));
     let acme = limited(&runtime.root(), "acme", 10 * KIB);
     let text = "/acme refused 12 KiB for /acme: short by 2 KiB, max 10 KiB; to fit, raise max of /acme or charge less";
     assert_prints(&refused(&acme, 12 * KIB), text);
@@ -69,16 +67,14 @@ fn more_than_the_max() {
     let text = "/acme/nothing refused 1 B for /acme/nothing: short by 1 B, max 0 B; to fit, raise max of \
                 /acme/nothing or charge less";
     assert_eq!(refused(&nothing, 1).to_string(), text);
-    drop((nothing, acme));
-    assert_empty(&runtime);
 }
 
 #[test]
 fn behind_those_in_line() {
-    let runtime = build(bare());
+    let runtime = left_empty(build(bare()));
     let acme = limited(&runtime.root(), "acme", 10 * KIB);
-    let held = charge(&acme, 8 * KIB);
-    let waiter = in_line(&acme, 3 * KIB);
+    let _held = charge(&acme, 8 * KIB);
+    let _waiter = in_line(&acme, 3 * KIB);
     // The first in line lets others barge past it for as much as it asks for itself.
     (0..3).for_each(|_| drop(charge(&acme, KIB)));
     let text = "/acme refused 1 KiB for /acme: it fits, usage 8 KiB of max 10 KiB, behind those in line; \
@@ -87,27 +83,23 @@ fn behind_those_in_line() {
     let text = "/acme refused 4 KiB for /acme: short by 2 KiB, usage 8 KiB of max 10 KiB, behind those in line; \
                 to fit, release memory in /acme, register a reclaimer there or raise max of /acme";
     assert_prints(&refused(&acme, 4 * KIB), text);
-    drop((waiter, held, acme));
-    assert_empty(&runtime);
 }
 
 #[test]
 fn a_further_counter() {
     let mut builder = bare();
     let swap = builder.counter("swap").independent();
-    let runtime = build(builder);
+    let runtime = left_empty(build(builder));
     let acme = create(&runtime.root(), "acme");
     acme.counter(swap).expect("declared").set_max(10).expect("a number");
     let text = "/acme refused 12 B of swap for /acme: short by 2 B, max 10 B; to fit, raise max of swap of /acme or \
                 charge less";
     let set = |bytes| acme.try_charge_set(&[(Counter::MEMORY, 5), (swap, bytes)]);
     assert_prints(&set(12).expect_err("no room"), text);
-    let held = set(8).expect("room");
+    let _held = set(8).expect("room");
     let text = "/acme refused 4 B of swap for /acme: short by 2 B, usage 8 B of max 10 B; to fit, uncharge some of \
                 swap in /acme or raise max of swap of /acme";
     assert_prints(&set(4).expect_err("no room"), text);
-    drop((held, acme));
-    assert_empty(&runtime);
 }
 
 /// Descriptors are not bytes.
@@ -116,7 +108,7 @@ fn a_further_counter_of_things() {
     let mut builder = bare();
     let descriptors = builder.counter("descriptors").unit(Unit::Events).independent();
     let delays = builder.counter("delays").unit(Unit::Nanoseconds).independent();
-    let runtime = build(builder);
+    let runtime = left_empty(build(builder));
     let acme = create(&runtime.root(), "acme");
     let query = create(&acme, "q17");
     let of = |group: &Group, counter| group.counter(counter).expect("declared");
@@ -146,36 +138,32 @@ fn a_further_counter_of_things() {
     let gone = unlimited.try_charge_counter(descriptors, 2).expect_err("offline");
     assert_prints(&gone, "/q18 is offline: 2 of descriptors refused; charge a group that is online");
     assert!(matches!(gone, ChargeError::Offline { counter, requested: 2, .. } if counter == descriptors));
-    drop((error, gone, unlimited, query, acme));
-    assert_empty(&runtime);
 }
 
 /// What may come is waited for; what has been waited for is waited for longer.
 #[test]
 fn charges_that_do_not_wait_and_that_have() {
-    let runtime = build(bare());
-    let (acme, query, held) = full(&runtime);
+    let runtime = left_empty(build(bare()));
+    let (acme, query, _held) = full(&runtime);
     let text =
         query.try_charge_with(Bytes(3 * KIB), OnFull::Wait(Duration::from_millis(1))).expect_err("no room").to_string();
     let helps =
         "ms in line; to fit, wait longer, release memory in /acme, register a reclaimer there or raise max of /acme";
     assert!(text.starts_with(&format!("{FULL}; after ")) && text.ends_with(helps), "{text}");
-    let registration = empty_handed(&acme);
+    let _registration = empty_handed(&acme);
     let error = query.try_charge_with(Bytes(3 * KIB), OnFull::Now).expect_err("no room");
     assert!(matches!(error, ChargeError::WouldBlock(_)));
     let helps = "memory may come, and this charge does not wait for it; to fit, wait in line (OnFull::Wait, \
                  charge_async), release memory in /acme or raise max of /acme";
     assert_prints(&error, &format!("{FULL}; {helps}"));
-    drop((registration, error, held, query, acme));
-    assert_empty(&runtime);
 }
 
 #[test]
 fn inside_reclaim() {
-    let runtime = build(bare());
-    let (acme, query, held) = full(&runtime);
+    let runtime = left_empty(build(bare()));
+    let (acme, query, _held) = full(&runtime);
     let said = Arc::new(Mutex::new(String::new()));
-    let registration = {
+    let _registration = {
         let (query, said) = (query.clone(), Arc::clone(&said));
         let asks = call(move |_, _| {
             *lock(&said) = query.try_charge(Bytes(3 * KIB)).expect_err("no room").to_string();
@@ -186,48 +174,42 @@ fn inside_reclaim() {
     refused(&query, 3 * KIB);
     let helps = "inside reclaim, which does not nest; to fit, release memory in /acme or raise max of /acme";
     assert_eq!(*lock(&said), format!("{FULL}; {helps}"));
-    drop((registration, held, query, acme));
-    assert_empty(&runtime);
 }
 
 /// Where no level has a limit, it is the largest number that refuses.
 #[test]
 fn without_any_limit() {
-    let runtime = build(bare());
+    let runtime = left_empty(build(bare()));
     let query = create(&runtime.root(), "q17");
-    let held = charge(&query, KIB);
+    let _held = charge(&query, KIB);
     let text =
         "/q17 refused 16 EiB for /q17: short by 8 EiB, usage 1 KiB; charge less: no group counts more than 8 EiB";
     assert_prints(&refused(&query, u64::MAX), text);
-    drop((held, query));
-    assert_empty(&runtime);
 }
 
 #[test]
 fn groups_that_take_no_charges() {
-    let runtime = build(bare());
+    let runtime = left_empty(build(bare()));
     let domain = limited(&runtime.root(), "domain", 10 * KIB);
     domain.set_oom_policy(OomPolicy::Choose);
     let victim = create(&domain, "victim");
-    let held = charge(&victim, 10 * KIB);
+    let _held = charge(&victim, 10 * KIB);
     // It is the victim of its own charge, and gives nothing back.
-    let hook = victim.on_cancel(|_| ());
+    let _hook = victim.on_cancel(|_| ());
     let text = "/domain/victim is cancelled to make room: 1 KiB refused; release what it holds";
     assert_prints(&refused(&victim, KIB), text);
     let query = create(&domain, "q17");
     query.offline().expect("no children");
     assert_prints(&refused(&query, KIB), "/domain/q17 is offline: 1 KiB refused; charge a group that is online");
-    drop((hook, held, query, victim, domain));
-    assert_empty(&runtime);
 }
 
 /// Credit is drained before a refusal, unless the charge is above max: it would not fit beside none.
 #[test]
 fn a_stock_is_named_where_it_may_have_credit() {
-    let runtime = build(stocked().adaptive(false));
+    let runtime = left_empty(build(stocked().adaptive(false)));
     let acme = runtime.root().create("acme", Limits::new().max(Limit::kib(10))).expect("a name");
     let queries = ["a", "b"].map(|name| create(&acme, name));
-    let held = queries.each_ref().map(|query| charge(query, KIB));
+    let _held = queries.each_ref().map(|query| charge(query, KIB));
     let (usage, open) = (acme.usage(), refused(&queries[0], 11 * KIB).to_string());
     assert_eq!((usage, acme.usage()), (8 * KIB, 8 * KIB), "a refusal that drains nothing");
     let start = "/acme refused 11 KiB for /acme/a: short by 9 KiB, usage 8 KiB of max 10 KiB";
@@ -235,8 +217,6 @@ fn a_stock_is_named_where_it_may_have_credit() {
     let drained = refused(&queries[0], 9 * KIB).to_string();
     let start = "/acme refused 9 KiB for /acme/a: short by 1 KiB, usage 2 KiB of max 10 KiB";
     assert!(drained.starts_with(&format!("{start}; most in")), "{drained}");
-    drop((held, queries, acme));
-    assert_empty(&runtime);
 }
 
 // === Counters alone ===

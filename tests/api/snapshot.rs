@@ -7,7 +7,7 @@ use memcg::expert::Inspect;
 use memcg::{Bytes, Charge, Event, Group, GroupName, Limit, Limits, Snapshot, SnapshotRow, Unit};
 
 use crate::support::reclaimers::{KIB, MIB};
-use crate::support::trees::{assert_empty, bare, build, charge, create, kinds, limited};
+use crate::support::trees::{assert_empty, bare, build, charge, create, kinds, left_empty, limited, runtimes};
 use crate::support::waiters::in_line;
 
 fn paths(snapshot: &Snapshot) -> Vec<&str> {
@@ -69,27 +69,25 @@ path     live  %max     max   high    low  forced  waiting  events
 /// Columns of limits go first, then the beginning of a path, then the end of the events.
 #[test]
 fn it_fits_a_terminal() {
-    let runtime = build(bare().max(Limit::Bytes(1_023 * MIB + 900 * KIB)));
+    let runtime = left_empty(build(bare().max(Limit::Bytes(1_023 * MIB + 900 * KIB))));
     let odd = |mib: u64| Limit::Bytes(mib * MIB + 900 * KIB);
     let limits = Limits::new().max(odd(1_000)).high(odd(999)).low(odd(998));
     let long = runtime.root().create("a-tenant-whose-name-is-rather-long-for-a-terminal", limits).expect("a name");
     let query = create(&long, "query-17");
-    let held = [query.force_charge(Bytes(1_000 * MIB)), query.force_charge(Bytes(100 * MIB))];
+    let _held = [query.force_charge(Bytes(1_000 * MIB)), query.force_charge(Bytes(100 * MIB))];
     assert!(query.try_charge(Bytes(500 * MIB)).is_err());
-    let waiter = in_line(&query, 3 * MIB);
+    let _waiter = in_line(&query, 3 * MIB);
     let text = runtime.snapshot().to_string();
     let lines: Vec<&str> = text.lines().collect();
     assert!(lines.iter().all(|line| line.chars().count() <= 80), "\n{text}");
     let head: Vec<&str> = lines[0].split_whitespace().collect();
     assert_eq!(head, ["path", "live", "%max", "forced", "waiting", "events"], "\n{text}");
     assert!(lines[3].starts_with('…') && lines[3].contains("/query-17 "), "\n{text}");
-    drop((waiter, held, query, long));
-    assert_empty(&runtime);
 }
 
 #[test]
 fn percent_of_max() {
-    let runtime = build(bare());
+    let runtime = left_empty(build(bare()));
     let group = limited(&runtime.root(), "q", 1_000);
     let percent = || group.snapshot(0).rows()[0].percent_of_max;
     assert_eq!(percent(), Some(0));
@@ -104,15 +102,13 @@ fn percent_of_max() {
     assert!(group.snapshot(0).to_string().contains(">999%"));
     group.set_max(Limit::Unlimited).expect("none");
     assert_eq!(percent(), None);
-    drop((held, group));
-    assert_empty(&runtime);
 }
 
 // === The groups ===
 
 #[test]
 fn parents_first_and_siblings_by_name() {
-    let runtime = build(bare());
+    let runtime = left_empty(build(bare()));
     let root = runtime.root();
     let name = |parent: &Group, name: GroupName<'_>| parent.create(name, Limits::new()).expect("a free name");
     let (b, a) = (create(&root, "b"), create(&root, "a"));
@@ -128,19 +124,16 @@ fn parents_first_and_siblings_by_name() {
     let unnamed = groups[0].path();
     assert_eq!(paths(&snapshot), ["/", "/9", "/10", "/a", "/a/10a", "/a/z", "/b", "/b/y", &unnamed]);
     assert_eq!(snapshot.rows().iter().map(|row| row.depth).collect::<Vec<_>>(), [0, 1, 1, 1, 2, 2, 1, 2, 1]);
-    drop((groups, a, b));
-    assert_empty(&runtime);
 }
 
 /// Groups below the depth have no rows, and what they hold is in the rows above.
 #[test]
 fn to_a_depth() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let acme = create(&runtime.root(), "acme");
         let query = create(&acme, "q17");
         let [part, gone] = ["part", "gone"].map(|name| create(&query, name));
-        let held = [charge(&part, 3 * KIB), charge(&query, 5 * KIB), charge(&gone, 7 * KIB)];
+        let _held = [charge(&part, 3 * KIB), charge(&query, 5 * KIB), charge(&gone, 7 * KIB)];
         gone.offline().expect("no children");
         let expected = ["/acme", "/acme/q17", "/acme/q17/part"];
         for depth in [0, 1, 2, 3, usize::MAX] {
@@ -159,8 +152,6 @@ fn to_a_depth() {
             }
         }
         assert_eq!(part.snapshot(9).rows()[0].depth, 0, "counted from where it begins");
-        drop((held, part, gone, query, acme));
-        assert_empty(&runtime);
     }
 }
 
@@ -168,14 +159,14 @@ fn to_a_depth() {
 #[test]
 fn each_figure_is_the_groups() {
     for builder in kinds() {
-        let runtime = build(builder.max(Limit::mib(100)));
+        let runtime = left_empty(build(builder.max(Limit::mib(100))));
         let limits = Limits::new().max(Limit::kib(64)).high(Limit::kib(60)).low(Limit::percent(25));
         let limits = limits.soft(Limit::kib(30)).min(Limit::kib(2));
         let acme = runtime.root().create("acme", limits).expect("a name");
         let queries = ["a", "b"].map(|name| create(&acme, name));
-        let held = queries.each_ref().map(|query| charge(query, 20 * KIB));
+        let _held = queries.each_ref().map(|query| charge(query, 20 * KIB));
         assert!(queries[0].try_charge(Bytes(40 * KIB)).is_err());
-        let forced = queries[1].force_charge(Bytes(30 * KIB));
+        let _forced = queries[1].force_charge(Bytes(30 * KIB));
         let groups = [runtime.root(), acme.clone(), queries[0].clone(), queries[1].clone()];
         for (row, group) in runtime.snapshot().rows().iter().zip(&groups) {
             assert_eq!(row.path, group.path());
@@ -196,21 +187,18 @@ fn each_figure_is_the_groups() {
                 row.path
             );
         }
-        drop((forced, held, queries, acme, groups));
-        assert_empty(&runtime);
     }
 }
 
 /// Each group's own bytes, and who holds most of them.
 #[test]
 fn own_bytes_and_holders() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let root = runtime.root();
         let [a, b] = ["a", "b"].map(|name| create(&root, name));
         let below = create(&a, "below");
         let gone = create(&a, "gone");
-        let held = [charge(&a, 5 * KIB), charge(&b, 7 * KIB), charge(&below, 3 * KIB), charge(&gone, KIB)];
+        let _held = [charge(&a, 5 * KIB), charge(&b, 7 * KIB), charge(&below, 3 * KIB), charge(&gone, KIB)];
         gone.offline().expect("no children");
         let snapshot = runtime.snapshot();
         let own: Vec<_> = snapshot.rows().iter().map(|row| (row.path.as_str(), row.own)).collect();
@@ -222,8 +210,6 @@ fn own_bytes_and_holders() {
             let top: Vec<_> = snapshot.top(n).into_iter().map(|row| row.path.as_str()).collect();
             assert_eq!(top, holders, "the first {n}");
         }
-        drop((held, gone, below, a, b));
-        assert_empty(&runtime);
     }
 }
 
@@ -233,11 +219,11 @@ fn counters_beside_memory() {
     let mut builder = bare();
     let spill = builder.counter("spill").independent();
     let files = builder.counter("files").unit(Unit::Events).independent();
-    let runtime = build(builder);
+    let runtime = left_empty(build(builder));
     let root = runtime.root();
     let acme = create(&root, "acme");
     acme.counter(files).expect("declared").set_max(3).expect("a number");
-    let held = [
+    let _held = [
         acme.try_charge_counter(files, 2).expect("two of three"),
         root.try_charge_counter(spill, 500).expect("no limit"),
     ];
@@ -262,23 +248,18 @@ fn counters_beside_memory() {
     }
     let row = &snapshot.rows()[1];
     assert_eq!((row.counters["files"].usage, row.counters["files"].refused, row.counters.len()), (2, 1, 2));
-    drop((held, acme));
-    assert_empty(&runtime);
 }
 
 /// Of a group that is offline there is what it still holds.
 #[test]
 fn of_a_group_that_is_offline() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let gone = create(&runtime.root(), "gone");
-        let held = charge(&gone, 5);
+        let _held = charge(&gone, 5);
         gone.offline().expect("no children");
         let snapshot = gone.snapshot(usize::MAX);
         assert_eq!((paths(&snapshot), snapshot.rows()[0].live), (vec!["/gone"], 5));
         assert_eq!(paths(&runtime.snapshot()), ["/"]);
-        drop((held, gone));
-        assert_empty(&runtime);
     }
 }
 
@@ -319,12 +300,12 @@ const MOST_GROUPS: u64 = 90 * GROUPS;
 fn while_groups_come_and_go() {
     const STAY: usize = 60;
     for (is_bare, builder) in [true, false, false].into_iter().zip(kinds()) {
-        let runtime = build(builder);
+        let runtime = left_empty(build(builder));
         let root = runtime.root();
         let tenants = ["a", "b"].map(|name| create(&root, name));
         let stays: Vec<Group> =
             (0..STAY).map(|number| create(&tenants[number % 2], &format!("stay{number}"))).collect();
-        let held: Vec<_> = stays.iter().map(|group| charge(group, 100)).collect();
+        let _held: Vec<_> = stays.iter().map(|group| charge(group, 100)).collect();
         let (next, at_work, seen) = (AtomicU64::new(1), AtomicUsize::new(4), AtomicBool::new(false));
         let (mut charged, mut meanwhile) = (0, 0);
         std::thread::scope(|scope| {
@@ -348,8 +329,6 @@ fn while_groups_come_and_go() {
         });
         assert!(meanwhile > 0, "no group was created during a snapshot");
         assert!(charged > 0, "no snapshot has such a group with its charge");
-        drop((held, stays, tenants));
-        assert_empty(&runtime);
     }
 }
 

@@ -1,11 +1,10 @@
 //! Objects and cells are used again: the next group in the same memory has counted nothing, and what the last one
 //! counted is with its parent.
 //!
-//! The pool is the process's and hands out the lowest number first, so a group's number, which its id shows, tells
-//! whether an object has come back. Each test looks at which numbers are free, so it starts this program again for itself
-//! alone.
+//! The pool is the process's, and a group's number, which its id shows, tells whether an object has come back. Each test
+//! looks at which numbers are free, so it starts this program again for itself alone.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::mpsc::sync_channel;
 
 use memcg::expert::BarrierMode;
@@ -105,80 +104,6 @@ fn the_next_group_in_the_same_memory_reads_zero() {
             let now = root.read(Freshness::Exact);
             assert_eq!((now.get(rows), now.local(rows)), (sum, 0));
             assert_eq!(now.get(Stat::ANON), 100 << 40);
-        }
-    });
-}
-
-/// Runtimes have items of their own: what one left in a cell is no other's item, whichever takes the memory next.
-#[test]
-fn runtimes_share_the_pool() {
-    alone("stat_recycling::runtimes_share_the_pool", &[], || {
-        for round in 0..200_i64 {
-            let mut builder = kinds()[round as usize % 4].clone();
-            // Cells of one length, and of another.
-            let stats: Vec<Stat> =
-                (0..round * 7 % 50).map(|number| builder.stat(&number.to_string(), Unit::Events)).collect();
-            let runtime = builder.build().expect("a configuration");
-            let root = runtime.root();
-            assert_zero(&runtime, &root);
-            let group = create(&root, "q");
-            assert_zero(&runtime, &group);
-            for group in [&root, &group] {
-                stats.iter().chain(&[Stat::ANON, Stat::SOCK]).for_each(|&stat| group.stat_add(stat, round + 1));
-            }
-            let theirs = group.clone();
-            let other = std::thread::spawn(move || theirs.stat_add(Stat::ANON, 5));
-            other.join().expect("no panic");
-            let now = root.read(Freshness::Exact);
-            assert!(stats.iter().all(|&stat| (now.get(stat), now.local(stat)) == (2 * round + 2, round + 1)));
-            assert_eq!(now.get(Stat::ANON), 2 * round + 7);
-            if round % 2 == 0 {
-                // Not read, and not flushed either.
-                stats.iter().for_each(|&stat| group.stat_add(stat, 1));
-                drop(runtime);
-            }
-        }
-    });
-}
-
-/// A long life of one place: every group's counts are with the parent, to the unit.
-#[test]
-fn a_hundred_thousand_groups_lose_nothing() {
-    const GROUPS: i64 = 100_000;
-    alone("stat_recycling::a_hundred_thousand_groups_lose_nothing", &[], || {
-        for builder in [Runtime::builder(), Runtime::builder().audit(true).stat_batch(4)] {
-            let runtime = builder.build().expect("a configuration");
-            let parent = create(&runtime.root(), "parent");
-            parent.stat_add(Stat::SLAB, 77);
-            let mut numbers = BTreeSet::new();
-            let (groups, inbox) = sync_channel::<Group>(64);
-            std::thread::scope(|scope| {
-                // The last of some of them is another thread, which counts before it lets go.
-                scope.spawn(move || inbox.into_iter().for_each(|group| group.stat_add(Stat::SLAB, 5)));
-                for round in 0..GROUPS {
-                    let group = create(&parent, &(round % 100).to_string());
-                    numbers.insert(number(&group));
-                    group.stat_add(Stat::SLAB, round);
-                    group.stat_add(Stat::FILE, if round % 2 == 0 { 1 } else { -1 });
-                    group.offline().expect("no children");
-                    if round % 4 == 0 {
-                        groups.send(group).expect("the thread takes them");
-                    }
-                    if round % 10_000 == 9_999 {
-                        std::hint::black_box((parent.read(Freshness::Stale), parent.read(Freshness::Exact)));
-                    }
-                }
-                drop(groups);
-            });
-            runtime.settle();
-            assert_eq!((runtime.dying_count(), runtime.group_count()), (0, 2));
-            assert!(numbers.len() < 5_000, "{} objects for groups that went", numbers.len());
-            let sum = GROUPS * (GROUPS - 1) / 2 + 5 * GROUPS / 4 + 77;
-            for (group, local) in [(&parent, 77), (&runtime.root(), 0)] {
-                let now = group.read(Freshness::Exact);
-                assert_eq!((now.get(Stat::SLAB), now.local(Stat::SLAB)), (sum, local), "{group:?}");
-                assert_eq!(now.get(Stat::FILE), 0, "{group:?}");
-            }
         }
     });
 }

@@ -11,9 +11,9 @@ use std::process::Command;
 use memcg::expert::Verdict;
 use memcg::{
     BuildError, Bytes, Charge, ChargeError, ChargeFuture, Checkpoint, Counter, Counts, CreateError, Event, EventFuture,
-    Events, FlusherError, Group, GroupCounter, GroupId, Grouped, Item, Limit, LimitError, Limits, MergeError,
-    NameError, OfflineError, OnFull, OomPolicy, OverLimitError, PageCounter, ParseOnFullError, PeakWindow,
-    Registration, Runtime, RuntimeBuilder, Snapshot, SnapshotRow, SplitError, Stat, Stats, Unit,
+    Events, Group, GroupCounter, GroupId, Grouped, Item, Limit, LimitError, Limits, MergeError, NameError,
+    OfflineError, OnFull, OomPolicy, OverLimitError, PageCounter, ParseOnFullError, PeakWindow, Registration, Runtime,
+    RuntimeBuilder, Snapshot, SnapshotRow, SplitError, Stat, Stats, Unit,
 };
 
 const fn send<T: Send + 'static>() {}
@@ -75,7 +75,6 @@ const _: () = {
     error::<SplitError>();
     error::<MergeError>();
     error::<BuildError>();
-    error::<FlusherError>();
     // A panic beside them leaves them as they are.
     unwinds::<Group>();
     unwinds::<Charge>();
@@ -95,6 +94,8 @@ fn sizes() {
 fn handles_print_what_they_are() {
     let runtime = Runtime::builder().build().expect("defaults hold");
     let scope = runtime.root().scope("s1", memcg::Limits::new()).expect("a name");
+    let charge = scope.try_charge(5).expect("no limit");
+    assert_eq!(format!("{charge:?}"), r#"Charge { group: "/s1", bytes: 5 }"#);
     let printed = format!("{scope:?}");
     assert!(printed.starts_with("GroupScope(") && printed.contains("/s1"), "{printed}");
 }

@@ -9,7 +9,7 @@
 //! `MEMCG_STRESS_OPS=1000000000 cargo test --release --test stress counters:: -- --nocapture` is the long form.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Instant;
 
 use memcg::expert::{BarrierMode, FixedBatch};
@@ -18,7 +18,8 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use crate::forced::Forced;
-use crate::stretches::{stretches, watched};
+use crate::support::reclaimers::lock;
+use crate::support::stretches::{stretches, watched};
 use crate::support::turns::turn;
 
 const THREADS: usize = 4;
@@ -32,11 +33,6 @@ const COUNTERS: usize = 20;
 /// The first counters stay for the life of their tree; the others are leaves and are replaced.
 const PERMANENT: usize = 12;
 const SAMPLES_MIN: u64 = 1_000;
-
-/// A poisoned lock only says that the test is failing already.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 // === impl Node ===
 

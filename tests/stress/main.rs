@@ -24,7 +24,6 @@ mod reclaim;
 mod scale;
 mod statistics;
 mod storm;
-mod stretches;
 
 /// How many operations a test makes: `MEMCG_STRESS_OPS`, or else its own number.
 pub(crate) fn ops(usually: u64) -> u64 {

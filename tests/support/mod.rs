@@ -9,6 +9,7 @@ pub(crate) mod executor;
 pub(crate) mod payloads;
 pub(crate) mod processes;
 pub(crate) mod reclaimers;
+pub(crate) mod stretches;
 pub(crate) mod swapping;
 pub(crate) mod trees;
 pub(crate) mod turns;

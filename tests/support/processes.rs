@@ -102,24 +102,6 @@ impl Process {
         self.run(work).expect("alive when it was asked to")
     }
 
-    /// The same without waiting for the end of it.
-    pub(crate) fn allocate_later(&self, bytes: u64) -> impl FnOnce() -> Option<Result<(), ChargeError>> + use<> {
-        let (answer, result) = channel();
-        let group = self.group.clone();
-        let work = move |held: &mut Vec<Charge>| {
-            let mut charge = || {
-                for _ in 0..bytes / MIB {
-                    held.push(group.try_charge(Bytes(MIB))?);
-                }
-                Ok(())
-            };
-            let _ = answer.send(charge());
-        };
-        // One that has ended does nothing more.
-        let _ = self.orders.send(Order::Work(Box::new(work)));
-        move || result.recv().ok()
-    }
-
     /// Its hook has been called so often.
     pub(crate) fn kills(&self) -> u64 {
         self.kills.load(Ordering::SeqCst)

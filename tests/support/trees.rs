@@ -1,5 +1,8 @@
 //! Small trees to test with: every kind of stock, groups with and without a max, and what must hold at the end.
 
+use std::ops::Deref;
+use std::thread;
+
 use memcg::expert::{FixedBatch, Inspect};
 use memcg::{Bytes, Charge, Group, Limit, Limits, Runtime, RuntimeBuilder};
 
@@ -61,4 +64,49 @@ pub(crate) fn assert_empty(runtime: &Runtime) {
     root.drain();
     assert_eq!((root.usage(), root.forced(), runtime.dying_count()), (0, 0, 0));
     assert_sound(runtime);
+}
+
+// === impl LeftEmpty ===
+
+/// A runtime that the test leaves empty, which is looked at when the test drops it.
+pub(crate) struct LeftEmpty {
+    runtime: Runtime,
+    assert_empty: fn(&Runtime),
+}
+
+impl LeftEmpty {
+    pub(crate) fn by(assert_empty: fn(&Runtime), runtime: Runtime) -> LeftEmpty {
+        LeftEmpty { runtime, assert_empty }
+    }
+
+    /// Drops the runtime with what is left in it.
+    pub(crate) fn drop_as_it_is(mut self) {
+        self.assert_empty = |_| ();
+    }
+}
+
+impl Deref for LeftEmpty {
+    type Target = Runtime;
+
+    fn deref(&self) -> &Runtime {
+        &self.runtime
+    }
+}
+
+impl Drop for LeftEmpty {
+    fn drop(&mut self) {
+        // A test that has failed leaves what it will.
+        if !thread::panicking() {
+            (self.assert_empty)(&self.runtime);
+        }
+    }
+}
+
+pub(crate) fn left_empty(runtime: Runtime) -> LeftEmpty {
+    LeftEmpty::by(assert_empty, runtime)
+}
+
+/// One after the other, a runtime with each kind of stock.
+pub(crate) fn runtimes() -> impl Iterator<Item = LeftEmpty> {
+    kinds().into_iter().map(|builder| left_empty(build(builder)))
 }

@@ -7,66 +7,53 @@ use crate::graph::is_aside;
 use crate::names::Crate;
 use crate::rules::{Finding, hold};
 
+/// Folders of `src`.
+#[derive(Clone, Copy)]
+enum Folders {
+    Only(&'static [&'static str]),
+    /// And without the face and the files beside it.
+    AllBut(&'static [&'static str]),
+}
+
+use Folders::{AllBut, Only};
+
+impl Folders {
+    fn have(self, folder: &str) -> bool {
+        match self {
+            Only(folders) => folders.contains(&folder),
+            AllBut(others) => !["", "error", "units"].contains(&folder) && !others.contains(&folder),
+        }
+    }
+}
+
 /// Parts of `sync`, each with the folders that may use it. A row of a module holds for all of it, unless a name of the
 /// module has a row of its own.
-const PARTS: &[(&[&str], &[&str])] = &[
+const PARTS: &[(&[&str], Folders)] = &[
     // Words of protocols.
-    (&["Ordering"], EVERY),
+    (&["Ordering"], AllBut(&[])),
     (
         &["AtomicI64", "AtomicPtr", "AtomicU32", "AtomicU64"],
-        &["kmem", "lifecycle", "reclaim", "hierarchy", "state", "stat", "counter", "thread", "pool", "numa"],
+        Only(&["kmem", "lifecycle", "reclaim", "hierarchy", "state", "stat", "counter", "thread", "pool", "numa"]),
     ),
-    (&["fence_after_exchange"], &["lifecycle", "pressure", "reclaim", "hierarchy", "state", "counter"]),
-    (&["fence"], &[]),
-    (&["CachePadded"], &["hierarchy", "counter", "thread", "pool"]),
+    (&["fence_after_exchange"], Only(&["lifecycle", "pressure", "reclaim", "hierarchy", "state", "counter"])),
+    (&["fence"], Only(&[])),
+    (&["CachePadded"], Only(&["hierarchy", "counter", "thread", "pool"])),
     // Figures that no protocol depends on.
-    (
-        &["stat_atomic"],
-        &[
-            "runtime",
-            "page_counter",
-            "lifecycle",
-            "pressure",
-            "reclaim",
-            "hierarchy",
-            "state",
-            "stat",
-            "counter",
-            "thread",
-            "pool",
-            "numa",
-        ],
-    ),
+    (&["stat_atomic"], AllBut(&["kmem", "group", "admission"])),
     // The barrier pair: the light side is the thread's, the heavy side the drainer's and the flush's.
-    (&["barrier::light_side"], &["thread"]),
-    (&["barrier::Barrier"], &["stat", "counter"]),
-    (&["barrier::BarrierFailed"], &["counter"]),
+    (&["barrier::light_side"], Only(&["thread"])),
+    (&["barrier::Barrier"], Only(&["stat", "counter"])),
+    (&["barrier::BarrierFailed"], Only(&["counter"])),
     (
         &["barrier::BarrierMode", "barrier::BarrierState"],
-        &["", "runtime", "group", "page_counter", "hierarchy", "counter"],
+        Only(&["", "runtime", "group", "page_counter", "hierarchy", "counter"]),
     ),
-    (&["barrier::litmus"], &[""]),
+    (&["barrier::litmus"], Only(&[""])),
     // Locks, each with its rank. Handles and attempts hold none of their own.
-    (
-        &["lock"],
-        &[
-            "kmem",
-            "runtime",
-            "lifecycle",
-            "pressure",
-            "reclaim",
-            "hierarchy",
-            "state",
-            "stat",
-            "counter",
-            "thread",
-            "pool",
-            "numa",
-        ],
-    ),
-    (&["Arc", "Shared"], EVERY),
-    (&["process_wide"], &["lifecycle", "pressure", "thread", "pool"]),
-    (&["share", "pool_stashes"], &["pressure", "pool"]),
+    (&["lock"], AllBut(&["group", "page_counter", "admission"])),
+    (&["Arc", "Shared"], AllBut(&[])),
+    (&["process_wide"], Only(&["lifecycle", "pressure", "thread", "pool"])),
+    (&["share", "pool_stashes"], Only(&["pressure", "pool"])),
     // What a thread owns.
     (
         &[
@@ -79,56 +66,37 @@ const PARTS: &[(&[&str], &[&str])] = &[
             "stand_in",
             "follow",
         ],
-        &["thread"],
+        Only(&["thread"]),
     ),
-    (&["place", "place_zeroed", "displace", "process_const"], &["thread"]),
-    (&["Patience"], &["lifecycle", "thread"]),
-    (&["PAGE_SLOTS", "PAGES_MAX"], &["thread"]),
+    (&["place", "place_zeroed", "displace", "process_const"], Only(&["thread"])),
+    (&["Patience"], Only(&["lifecycle", "thread"])),
+    (&["PAGE_SLOTS", "PAGES_MAX"], Only(&["thread"])),
     // Time and other threads: what waits.
-    (&["park", "this_thread", "sleep"], &["group", "pressure"]),
-    (&["Thread"], &["pressure", "state"]),
-    (&["TIME_PASSES"], &["pressure"]),
-    (&["start_thread"], &["pressure"]),
-    (&["pause", "is_over"], &["group", "admission", "pressure", "reclaim", "thread"]),
-    (&["rest", "IDLE_VISITS"], &["stat"]),
-    (&["SLICE"], &["stat", "counter"]),
+    (&["park", "this_thread", "sleep"], Only(&["group", "pressure"])),
+    (&["Thread"], Only(&["pressure", "thread"])),
+    (&["TIME_PASSES"], Only(&["pressure"])),
+    (&["start_thread"], Only(&["thread"])),
+    (&["pause", "is_over"], Only(&["group", "admission", "pressure", "reclaim", "thread"])),
+    (&["rest", "IDLE_VISITS"], Only(&["stat"])),
+    (&["SLICE"], Only(&["stat", "counter"])),
     // Sizes that models make small, and other things of one place.
-    (&["POOL_OBJECTS", "POOL_PAGE", "POOL_PAGES", "POOL_STASH"], &["pool"]),
-    (&["PENDING_CLOSE_MAX"], &["lifecycle"]),
-    (&["PUTS_WHILE_CLOSED"], &["counter"]),
-    (&["NameHasher", "SHARDS"], &["hierarchy", "counter"]),
-    (&["prefetch"], &["hierarchy", "counter"]),
-    (&["processor"], &["kmem", "numa"]),
+    (&["POOL_OBJECTS", "POOL_PAGE", "POOL_PAGES", "POOL_STASH"], Only(&["pool"])),
+    (&["PENDING_CLOSE_MAX"], Only(&["lifecycle"])),
+    (&["PUTS_WHILE_CLOSED"], Only(&["counter"])),
+    (&["NameHasher", "SHARDS"], Only(&["hierarchy", "counter"])),
+    (&["prefetch"], Only(&["counter"])),
+    (&["processor"], Only(&["kmem", "numa"])),
     // For tests: a model says why it fails, a test stops a thread.
-    (&["model_failed"], EVERY),
-    (&["pause_point"], &["counter"]),
-    (&["at", "checker", "many", "set_paired"], &[]),
-];
-
-/// Every folder but the face.
-const EVERY: &[&str] = &[
-    "kmem",
-    "runtime",
-    "group",
-    "page_counter",
-    "lifecycle",
-    "admission",
-    "pressure",
-    "reclaim",
-    "hierarchy",
-    "state",
-    "stat",
-    "counter",
-    "thread",
-    "pool",
-    "numa",
+    (&["model_failed"], AllBut(&[])),
+    (&["pause_point"], Only(&["counter"])),
+    (&["at", "checker", "many", "set_paired"], Only(&[])),
 ];
 
 /// Modules of `sync` that its own root passes on.
 const INSIDE: &[&str] = &["real", "model", "pause"];
 
 /// The folders that may use a part, if it has a row.
-fn allowed(part: &str) -> Option<&'static [&'static str]> {
+fn allowed(part: &str) -> Option<Folders> {
     let row = |part: &str| PARTS.iter().find(|(parts, _)| parts.contains(&part)).map(|(_, folders)| *folders);
     row(part).or_else(|| row(part.split("::").next()?))
 }
@@ -163,7 +131,7 @@ pub(crate) fn findings(of: &Crate) -> Vec<Finding> {
     let mut findings = Vec::new();
     for ((folder, part), lines) in uses(of) {
         let folders = allowed(&part);
-        if folders.is_some_and(|folders| folders.contains(&folder.as_str())) {
+        if folders.is_some_and(|folders| folders.have(&folder)) {
             continue;
         }
         let lines = Vec::from_iter(lines).join("\n    ");

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::reader::{Lines, Source, is_name, split, starts_with_path, tokens_at};
+use crate::reader::{Lines, Source, is_name, split, tokens_at};
 use crate::rules::{Finding, hold};
 
 /// What is looked for.
@@ -10,36 +10,24 @@ enum Pattern {
     /// Any of these words, or of these rows of words: in comments, in literals, and as parts of names, `snake_case` and
     /// `CamelCase` taken apart.
     Words(&'static [&'static str]),
-    /// A function or type of this name.
-    Defined(&'static str),
-    /// The same, in these modules alone: elsewhere the name is the right one.
-    DefinedIn(&'static str, &'static [&'static str]),
-    /// The same, outside of these modules.
-    DefinedOutside(&'static str, &'static [&'static str]),
     /// `who` without a noun before it, where no question is asked.
     Who,
 }
 
-use Pattern::{Defined, DefinedIn, DefinedOutside, Who, Words};
+use Pattern::{Who, Words};
 
 /// Name of the row, what it looks for, and what to write in its place.
 const WORDS: &[(&str, Pattern, &str)] = &[
     ("allowance", Words(&["allowance", "allowances"]), "barging budget"),
     ("birth", Words(&["birth", "births", "born", "bear", "bears", "bore"]), "init, create; a number is carried"),
     ("bury", Words(&["bury", "buries", "buried", "burying", "burial", "burials"]), "release, release queue"),
-    ("Came", Defined("Came"), "RoundOutcome"),
-    ("Cells", Defined("Cells"), "ThreadStats"),
     ("death", Words(&["death", "deaths"]), "pending close; the exit of a thread"),
     ("ear", Words(&["ear", "ears"]), "listener"),
-    ("Frozen", Defined("Frozen"), "HierarchySnapshot"),
     ("funeral", Words(&["funeral", "funerals", "grave", "graves"]), "release, release queue"),
-    ("Further", Defined("Further"), "CounterDecl"),
     ("gate", Words(&["gate", "gates"]), "the counter's hot header"),
     ("he", Words(&["he", "him", "himself", "his", "she"]), "the subject: the thread, the group, the charge"),
     ("hear", Words(&["hear", "hears", "heard", "hearing", "hearings"]), "wait, collect; a listener is notified"),
     ("heir", Words(&["heir", "heirs"]), "nearest live ancestor"),
-    ("is_free", Defined("is_free"), "may_call_out"),
-    ("keep", DefinedIn("keep", &["counter"]), "recheck_limit"),
     ("keeper", Words(&["keeper", "keepers"]), "first"),
     ("knob", Words(&["knob", "knobs"]), "LimitKind, limit"),
     (
@@ -47,26 +35,14 @@ const WORDS: &[(&str, Pattern, &str)] = &[
         Words(&["the letter", "a letter", "this letter", "that letter", "limit letter"]),
         "the patch series, by author and year",
     ),
-    ("levels", DefinedIn("levels", &["counter"]), "path_to_root"),
-    ("Life", Defined("Life"), "Incarnation"),
-    ("list", DefinedIn("list", &["counter", "pressure"]), "schedule_service"),
-    ("look", DefinedIn("look", &["counter", "lifecycle"]), "sync_self_charge"),
-    ("Node", DefinedOutside("Node", &["numa"]), "Counter: a node is a memory node"),
     (
         "nobody",
         Words(&["nobody", "somebody", "anybody", "everybody", "someone", "anyone", "everyone"]),
         "the subject: no thread, another thread, each group",
     ),
-    ("part", DefinedIn("part", &["counter"]), "try_release_last"),
-    ("Part", Defined("Part"), "PublishedStats"),
-    ("press", Defined("press"), "close_below, reclaim_and_retry"),
     ("seat", Words(&["seat", "seats", "seated"]), "waiter"),
-    ("Shape", DefinedIn("Shape", &["counter", "hierarchy"]), "Hierarchy"),
     ("spine", Words(&["spine", "spines"]), "StatScope"),
     ("stand in line", Words(&["stand in line", "stands in line", "stood in line"]), "enqueue, wait in line"),
-    ("tell", DefinedIn("tell", &["pressure"]), "dispatch"),
-    ("Told", Defined("Told"), "Notification"),
-    ("Tried", Defined("Tried"), "excluded"),
     ("unmet", Words(&["unmet"]), "ChargeFailure"),
     ("who", Who, "the subject: the thread that waits, the group that charges"),
     ("whoever", Words(&["whoever", "whomever"]), "the subject: the thread that, each group that"),
@@ -115,14 +91,6 @@ fn rows(words: &[(usize, String)], rows: &[&str]) -> Vec<usize> {
     (0..words.len()).filter(starts).map(|at| words[at].0).collect()
 }
 
-/// The functions and types that code defines, with the line of each.
-fn definitions(code: &str) -> Vec<(usize, String)> {
-    let (tokens, lines) = (tokens_at(code), Lines::of(code));
-    let defines = |kind: &str| matches!(kind, "fn" | "struct" | "enum" | "trait" | "type");
-    let pairs = tokens.windows(2).filter(|pair| defines(pair[0].1));
-    pairs.map(|pair| (lines.number(pair[1].0), pair[1].1.to_owned())).collect()
-}
-
 /// Lines where `who` begins a sentence or follows a word that it cannot be about, and the sentence is no question.
 fn bare_who(comments: &str) -> Vec<usize> {
     let lines = Lines::of(comments);
@@ -150,7 +118,6 @@ fn bare_who(comments: &str) -> Vec<usize> {
 struct Text<'a> {
     source: &'a Source,
     words: Vec<(usize, String)>,
-    definitions: Vec<(usize, String)>,
     bare_who: Vec<usize>,
 }
 
@@ -158,22 +125,16 @@ impl Text<'_> {
     fn of(source: &Source) -> Text<'_> {
         let words = words(&source.text);
         // A page of text is all comment.
-        let (code, comments) =
-            if source.path.ends_with(".rs") { split(&source.text) } else { (String::new(), source.text.clone()) };
-        Text { source, words, definitions: definitions(&code), bare_who: bare_who(&comments) }
+        let comments = if source.path.ends_with(".rs") { split(&source.text).1 } else { source.text.clone() };
+        Text { source, words, bare_who: bare_who(&comments) }
     }
 
     /// Lines where a pattern is found.
     fn found(&self, pattern: &Pattern) -> Vec<usize> {
-        let is_in = |modules: &[&str]| modules.iter().any(|module| starts_with_path(&self.source.module, module));
-        let wanted = match pattern {
-            Words(wanted) => return rows(&self.words, wanted),
-            Who => return self.bare_who.clone(),
-            DefinedIn(_, modules) if !is_in(modules) => return Vec::new(),
-            DefinedOutside(_, modules) if is_in(modules) => return Vec::new(),
-            Defined(name) | DefinedIn(name, _) | DefinedOutside(name, _) => name,
-        };
-        self.definitions.iter().filter(|(_, name)| name == wanted).map(|(line, _)| *line).collect()
+        match pattern {
+            Words(wanted) => rows(&self.words, wanted),
+            Who => self.bare_who.clone(),
+        }
     }
 }
 
@@ -223,7 +184,7 @@ fn names_are_taken_apart() {
 /// A file with each word of a row, and the row's name.
 #[test]
 fn each_word_is_found_and_nothing_else() {
-    let in_module = |module: &str, text: &str| Source::new(&format!("src/{module}/x.rs"), text);
+    let in_stat = |text: &str| Source::new("src/stat/x.rs", text);
     for (name, pattern, _) in WORDS {
         let planted: Vec<Source> = match pattern {
             Words(all) => {
@@ -235,20 +196,16 @@ fn each_word_is_found_and_nothing_else() {
                         format!("f(\"{}\")", word.to_uppercase()),
                     ]
                 });
-                each.map(|text| in_module("stat", &text)).collect()
+                each.map(|text| in_stat(&text)).collect()
             }
-            Defined(name) => vec![in_module("stat", &format!("pub(crate) struct {name};"))],
-            DefinedIn(name, modules) => modules.iter().map(|of| in_module(of, &format!("fn {name}() {{}}"))).collect(),
-            DefinedOutside(name, _) => vec![in_module("stat", &format!("enum {name} {{}}"))],
-            Who => vec![in_module("stat", "/// Who charges waits.")],
+            Who => vec![in_stat("/// Who charges waits.")],
         };
         let found = findings(&planted);
         let told: Vec<(&str, usize)> = found.iter().map(|found| (found.key.as_str(), found.count)).collect();
         assert_eq!(told, [(*name, planted.len())]);
     }
     let good = [
-        in_module("numa", "struct Node; fn levels() {} fn keep() {}"),
-        in_module("stat", "// The letters of a name, a bearing, nobody_s. The node keeps a list.\nf(Node, Part)"),
+        in_stat("// The letters of a name, a bearing, nobody_s. The node keeps a list.\nf(Node, Part)"),
         Source::new("src/stat/README.md", "A word says who owns a page; struct Node."),
     ];
     let found = findings(&good);

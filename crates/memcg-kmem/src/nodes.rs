@@ -1,34 +1,11 @@
 //! Looks up the nodes of pages by a group's runtime.
 
-use memcg::kmem::{NodeId, NodeOf, PageNode, Placement, Topology};
+use memcg::kmem::{NodeId, Placement, Topology, look_up_each};
 use memcg::{Bytes, ChargeError, Group};
 use smallvec::SmallVec;
 
-/// Pages in one look-up. The batch lies on the stack.
+/// Pages that are looked up at a time. Their nodes lie on the stack.
 pub(crate) const BATCH: usize = 64;
-
-/// Looks up the page of each address, in batches, and calls `each` with the answers in turn. Calls foreign code: the
-/// thread holds no lock.
-pub(crate) fn look_up_each(
-    node_of: &dyn NodeOf,
-    mut addresses: impl Iterator<Item = usize>,
-    mut each: impl FnMut(PageNode),
-) {
-    let size = node_of.page_size().max(1);
-    loop {
-        let (mut pages, mut found) = ([0; BATCH], [PageNode::Untouched; BATCH]);
-        let mut many = 0;
-        for (page, address) in pages.iter_mut().zip(&mut addresses) {
-            *page = address - address % size;
-            many += 1;
-        }
-        if many == 0 {
-            return;
-        }
-        node_of.look_up(&pages[..many], &mut found[..many]);
-        found[..many].iter().copied().for_each(&mut each);
-    }
-}
 
 /// The nodes of pages, at most [`BATCH`] of them. Calls foreign code: the thread holds no lock, and the pages stay.
 pub(crate) fn look_up(group: &Group, addresses: impl Iterator<Item = usize>) -> SmallVec<[Option<NodeId>; BATCH]> {

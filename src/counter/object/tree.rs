@@ -10,7 +10,6 @@ use smallvec::SmallVec;
 
 use crate::counter::alerts::Alerts;
 use crate::counter::config::CounterConfig;
-use crate::counter::index::{Hint, Names};
 use crate::counter::object::{Counter, Incarnation};
 use crate::counter::peak::Windows;
 use crate::counter::seen::IdleVisits;
@@ -19,10 +18,10 @@ use crate::sync::barrier::Barrier;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::{AtomicU32 as StatU32, AtomicU64};
 use crate::sync::{Arc, CachePadded, NameHasher, Ordering, SHARDS, Shared};
-use crate::thread::audit::Cell as AuditCell;
 use crate::thread::registry::{Registrar, registry};
 use crate::thread::slot::Slot;
 use crate::thread::slow_path::Outermost;
+use crate::thread::tally::Tally;
 
 pub(crate) struct Tree {
     /// Named in transit words: two trees with one number only wait for each other's transits.
@@ -86,9 +85,10 @@ impl Tree {
 
     /// Audited live charge of one counter, over all threads.
     pub(crate) fn audited_live(&self, counter: &Counter) -> i64 {
-        let cells = self.registry.blocks().filter_map(|block| block.audit.get(counter.index)).map(AuditCell::live);
-        // Cumulative counts wrap, and so do their sums: the difference is right.
-        cells.fold(counter.usage.audit_shared.live(), i64::wrapping_add)
+        let cells = self.registry.blocks().filter_map(|block| block.audit.get(counter.index)).map(Tally::net);
+        // Cumulative counts wrap, and so do their sums: the difference is right. `verify` compares it only where no thread
+        // charges, and its caller orders itself after all threads that did.
+        cells.fold(counter.usage.audit_shared.load(Ordering::Relaxed), u64::wrapping_add).cast_signed()
     }
 
     /// Credit of one counter, over all threads.
@@ -237,28 +237,21 @@ unsafe impl Send for Claim {}
 /// All groups of a tree by name, and by parent: see `links`.
 pub(crate) struct Hierarchy {
     /// `SHARDS` of them.
-    pub(in crate::counter) shards: Box<[CachePadded<ShardPlace>]>,
+    pub(in crate::counter) shards: Box<[CachePadded<Lock<Shard>>]>,
     pub(in crate::counter) hasher: NameHasher,
 }
 
 impl Hierarchy {
     fn new() -> Hierarchy {
-        let shard = || Lock::new(Rank::Hierarchy, Shard::default());
-        let place = |_| CachePadded::new(ShardPlace { shard: shard(), hint: CachePadded::new(Hint::new()) });
-        Hierarchy { shards: (0..SHARDS).map(place).collect(), hasher: NameHasher::default() }
+        let shard = |_| CachePadded::new(Lock::new(Rank::Hierarchy, Shard::default()));
+        Hierarchy { shards: (0..SHARDS).map(shard).collect(), hasher: NameHasher::default() }
     }
-}
-
-pub(in crate::counter) struct ShardPlace {
-    pub(in crate::counter) shard: Lock<Shard>,
-    /// Not on a line of the lock: a thread reads it before it waits for the lock.
-    pub(in crate::counter) hint: CachePadded<Hint>,
 }
 
 /// The groups of one shard.
 #[derive(Default)]
 pub(crate) struct Shard {
-    pub(in crate::counter) names: Names,
+    pub(in crate::counter) names: HashTable<NamedGroup>,
     /// Parents that have children here, and the youngest of these.
     pub(in crate::counter) parents: HashTable<Children>,
     /// Where listings of children go on: see `children`.
@@ -267,6 +260,15 @@ pub(crate) struct Shard {
     pub(in crate::counter) dying: Option<&'static Counter>,
     pub(in crate::counter) online: u32,
     pub(crate) dead: u32,
+}
+
+/// A group that a search finds by its name.
+pub(in crate::counter) struct NamedGroup {
+    /// The low half of the name's hash. So a search reads a group only where the hashes are the same, and the table grows
+    /// without reading any group.
+    pub(in crate::counter) hash: u32,
+    /// The number of its object.
+    pub(in crate::counter) number: u32,
 }
 
 /// Where a listing of a group's children goes on. A thread that unlinks the child moves the cursor on.

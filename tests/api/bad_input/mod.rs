@@ -371,18 +371,6 @@ fn taking_the_root_offline() {
     assert_says(&error, "no group \"c\" in /b: its runtime is gone, and it is offline");
 }
 
-/// The audit finds what the crate loses. What a caller forgets is live.
-#[test]
-fn forgetting_a_charge() {
-    let runtime = Runtime::builder().audit(true).build().expect("a configuration");
-    let group = runtime.root().create("q", Limits::new()).expect("a name");
-    std::mem::forget(group.try_charge(Bytes(10)).expect("no limit"));
-    group.offline().expect("no children");
-    drop(group);
-    assert_eq!((runtime.root().live(), runtime.dying_count()), (10, 1));
-    assert!(runtime.verify().is_ok(), "{}", runtime.verify());
-}
-
 #[test]
 fn merging_charges_of_two_groups() {
     let mut builder = Runtime::builder().audit(true);

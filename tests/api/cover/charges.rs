@@ -3,35 +3,12 @@ use memcg::{Bytes, Charge, ChargeError, Group, Limits, OnFull};
 use super::{Object, assert_figures, assert_verified, covering, group, runtime};
 
 #[test]
-fn usage_is_the_larger_of_reserved_and_allocated() {
-    let runtime = runtime();
-    let query = covering(&runtime.root(), "q");
-    let mut charge = query.try_charge(100).unwrap();
-    let mut object = Object::of(&query, 60);
-    assert_figures(&query, [100, 100, 60, 0]);
-    object.grow(70);
-    assert_figures(&query, [130, 100, 130, 30]);
-    charge.force_grow(10);
-    assert_figures(&query, [130, 110, 130, 20]);
-    charge.try_grow(40).unwrap();
-    assert_figures(&query, [150, 150, 130, 0]);
-    assert_eq!(charge.shrink(40), 40);
-    std::thread::spawn(move || drop(object)).join().unwrap();
-    assert_figures(&query, [110, 110, 0, 0]);
-    drop(charge);
-    assert_figures(&query, [0; 4]);
-    assert_verified(&runtime);
-}
-
-#[test]
 fn a_group_that_has_not_asked_has_the_sum() {
     let runtime = runtime();
     let query = group(&runtime, "q");
     assert!(!query.limits().cover_allocations);
-    let (charge, object) = (query.try_charge(100).unwrap(), Object::of(&query, 60));
+    let (_charge, _object) = (query.try_charge(100).unwrap(), Object::of(&query, 60));
     assert_figures(&query, [160, 100, 60, 0]);
-    drop((charge, object));
-    assert_verified(&runtime);
 }
 
 #[test]
@@ -52,7 +29,6 @@ fn what_is_not_reserved_is_forced_and_goes_back() {
     assert_figures(&query, [150, 0, 150, 150]);
     drop(object);
     assert_figures(&query, [0; 4]);
-    assert_verified(&runtime);
 }
 
 #[test]
@@ -68,7 +44,6 @@ fn a_charge_that_goes_first_leaves_what_is_allocated() {
     assert_figures(&query, [100, 100, 40, 0]);
     drop((object, all));
     assert_figures(&query, [0; 4]);
-    assert_verified(&runtime);
 }
 
 #[test]
@@ -90,7 +65,6 @@ fn parts_of_a_charge() {
     assert_figures(&query, [80, 0, 80, 80]);
     drop((charge, other, object));
     assert_figures(&query, [0; 4]);
-    assert_verified(&runtime);
 }
 
 /// Each way to charge and to give back.
@@ -127,13 +101,12 @@ fn each_verb_reserves() {
     assert!(query.raw().try_charge_with(0, OnFull::IfRoom).is_ok());
     drop((object, empty));
     assert_figures(&query, [0; 4]);
-    assert_verified(&runtime);
 }
 
 /// Nothing that others hold goes with it, and no later charge is free.
 #[test]
 fn more_is_given_back_than_was_reserved() {
-    let runtime = runtime();
+    let runtime = memcg::Runtime::builder().audit(true).build().unwrap();
     let query = covering(&runtime.root(), "q");
     let object = Object::of(&query, 60);
     query.raw().force_charge(20);
@@ -148,22 +121,6 @@ fn more_is_given_back_than_was_reserved() {
 }
 
 #[test]
-fn an_object_that_outlives_its_charge_is_none_of_the_next_one() {
-    let runtime = runtime();
-    let query = covering(&runtime.root(), "q");
-    let objects: Vec<Object> = (0..10)
-        .map(|_| {
-            let _charge = query.try_charge(5).unwrap();
-            Object::of(&query, 5)
-        })
-        .collect();
-    assert_figures(&query, [50, 0, 50, 50]);
-    drop(objects);
-    assert_figures(&query, [0; 4]);
-    assert_verified(&runtime);
-}
-
-#[test]
 fn a_charge_becomes_raw_and_a_guard_again() {
     let runtime = runtime();
     let query = covering(&runtime.root(), "q");
@@ -175,7 +132,6 @@ fn a_charge_becomes_raw_and_a_guard_again() {
     let charge = unsafe { Charge::from_raw(word, bytes) };
     drop((charge, object));
     assert_figures(&query, [0; 4]);
-    assert_verified(&runtime);
 }
 
 /// A charge that is refused, cancelled, or lost in a panic leaves nothing.
@@ -217,20 +173,17 @@ fn what_is_not_charged_leaves_nothing() {
     assert_figures(&tenant, [30, 0, 30, 30]);
     drop(object);
     assert_figures(&tenant, [0; 4]);
-    assert_verified(&runtime);
 }
 
 #[test]
 fn a_max_that_is_set_below_usage() {
     let runtime = runtime();
     let query = covering(&runtime.root(), "q");
-    let (charge, object) = (query.try_charge(100).unwrap(), Object::of(&query, 60));
+    let (charge, _object) = (query.try_charge(100).unwrap(), Object::of(&query, 60));
     query.set_max(80).unwrap();
     assert_eq!(query.forced(), 20, "100 are reserved");
     drop(charge);
     assert_eq!((query.live(), query.forced()), (60, 0));
     assert!(query.try_charge(81).is_err());
     assert_eq!(query.try_charge(Bytes(80)).unwrap().bytes(), 80);
-    drop(object);
-    assert_verified(&runtime);
 }

@@ -9,12 +9,13 @@ use memcg::expert::FixedBatch;
 use memcg::{Bytes, Event, Group, Limits, OnFull, Runtime};
 
 use super::{Object, assert_verified, covering};
+use crate::support::trees::LeftEmpty;
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
-fn runtime() -> Runtime {
-    Runtime::builder().build().unwrap()
+fn runtime() -> LeftEmpty {
+    LeftEmpty::by(assert_verified, Runtime::builder().build().unwrap())
 }
 
 /// 60 of 64 KiB are reserved by amount and given back: all of it is there.
@@ -165,38 +166,6 @@ fn no_neighbour_is_admitted_while_unpaid_bytes_are_taken_over() {
         drop(object);
         assert_eq!(tenant.live(), 0);
     }
-}
-
-/// Threads reserve, allocate and free at the limit, each with a neighbour beside it: usage is never below what is reserved
-/// or allocated, and what is left at the end is nothing.
-#[test]
-fn threads_reserve_and_free_at_the_limit() {
-    let runtime = runtime();
-    let tenant = runtime.root().create("t", Limits::new().max(MIB)).unwrap();
-    let query = covering(&tenant, "q");
-    let neighbour = tenant.create("n", Limits::new()).unwrap();
-    let kept = (query.try_charge(200 * KIB).unwrap(), Object::of(&query, 100 * KIB));
-    thread::scope(|scope| {
-        for worker in 0..3_usize {
-            let (query, tenant, neighbour) = (&query, &tenant, &neighbour);
-            scope.spawn(move || {
-                for round in 0..2_000_usize {
-                    let bytes = (round * 7 + worker * 13) % 300 * KIB;
-                    match (round + worker) % 3 {
-                        0 => drop(query.try_charge(bytes)),
-                        1 => drop(Object::of(query, bytes % 5_000)),
-                        _ => drop(neighbour.try_charge(bytes)),
-                    }
-                    assert!(query.usage() >= 200 << 10 && tenant.usage() >= 200 << 10);
-                }
-            });
-        }
-    });
-    memcg::allocator::settle();
-    assert_eq!((query.live(), tenant.live(), neighbour.live()), (200 << 10, 200 << 10, 0));
-    drop(kept);
-    assert_eq!(tenant.live(), 0);
-    assert_verified(&runtime);
 }
 
 /// A charge in line needs less room once more is unpaid in its group, though usage has not fallen.

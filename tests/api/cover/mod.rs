@@ -14,6 +14,8 @@ mod shown;
 use memcg::allocator::Owner;
 use memcg::{Group, Limits, Runtime};
 
+use crate::support::trees::LeftEmpty;
+
 /// What an allocator keeps of an object, which is freed with the value.
 #[derive(Debug)]
 pub(crate) struct Object {
@@ -55,8 +57,9 @@ impl Drop for Object {
     }
 }
 
-pub(crate) fn runtime() -> Runtime {
-    Runtime::builder().audit(true).build().unwrap()
+/// In the end it adds up.
+pub(crate) fn runtime() -> LeftEmpty {
+    LeftEmpty::by(assert_verified, Runtime::builder().audit(true).build().unwrap())
 }
 
 /// A group that does not cover.

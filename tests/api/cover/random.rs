@@ -2,15 +2,16 @@
 
 use std::thread;
 
-use memcg::{Charge, Group, Limits, Runtime};
+use memcg::{Charge, Group, Limits};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use super::{Object, assert_verified, covering};
+use crate::support::trees::LeftEmpty;
 
 /// A tenant, a query below it that covers, and two operators below that.
 struct Scene {
-    runtime: Runtime,
+    runtime: LeftEmpty,
     tenant: Group,
     groups: [Group; 3],
 }

@@ -1,7 +1,7 @@
 use memcg::expert::{FaultKind, Inspect};
 use memcg::{BuildError, Freshness, Group, Limits, Runtime, Stat, Unit};
 
-use super::{Object, assert_figures, assert_verified, covering, group, runtime};
+use super::{Object, assert_figures, covering, group, runtime};
 
 #[test]
 fn a_subtree_has_what_its_groups_have() {
@@ -101,7 +101,7 @@ fn no_thread_adds_to_the_ledger() {
     let runtime = runtime();
     let query = covering(&runtime.root(), "q");
     let charge = query.try_charge(100).unwrap();
-    let object = Object::of(&query, 60);
+    let _object = Object::of(&query, 60);
     for (number, (name, stat)) in (1..).zip(LEDGER) {
         // On cells that are not there yet, and on cells that are.
         query.stat_add(stat, 1_000);
@@ -115,8 +115,6 @@ fn no_thread_adds_to_the_ledger() {
         assert_eq!(format!("{stat:?}"), format!("Stat({name})"));
     }
     assert_figures(&query, [100, 100, 60, 0]);
-    drop((object, charge));
-    assert_verified(&runtime);
 }
 
 /// What is allocated beyond what is reserved is charged at once: the next checkpoint refuses.
@@ -124,7 +122,7 @@ fn no_thread_adds_to_the_ledger() {
 fn a_checkpoint_sees_what_is_unpaid() {
     let runtime = runtime();
     let query = runtime.root().create("q", Limits::new().max(1 << 20).cover_allocations()).unwrap();
-    let charge = query.try_charge(1 << 20).unwrap();
+    let _charge = query.try_charge(1 << 20).unwrap();
     let mut objects = Vec::new();
     query.run(|| {
         for allocated in (1..=400_u64).map(|count| count * 10_000) {
@@ -138,8 +136,6 @@ fn a_checkpoint_sees_what_is_unpaid() {
     drop(objects);
     assert!(query.run(Group::checkpoint).is_ok());
     assert_eq!(query.live(), 1 << 20);
-    drop(charge);
-    assert_verified(&runtime);
 }
 
 #[test]

@@ -11,18 +11,6 @@ use rand::{RngExt, SeedableRng};
 use super::{groups, here, runtime};
 
 #[test]
-fn nested_scopes_end_where_they_began() {
-    let runtime = runtime();
-    let [a, b] = groups(&runtime, ["a", "b"]);
-    let seen = a.run(|| {
-        let _b = b.enter();
-        let inner = a.run(|| b.run(here));
-        (inner, here())
-    });
-    assert_eq!((seen, here()), (("/b".into(), "/b".into()), String::new()));
-}
-
-#[test]
 fn a_panic_leaves_the_thread_as_it_was() {
     let runtime = runtime();
     let [a, b] = groups(&runtime, ["a", "b"]);
@@ -36,24 +24,6 @@ fn a_panic_leaves_the_thread_as_it_was() {
     };
     catch_unwind(AssertUnwindSafe(panics)).expect_err("it panics");
     assert_eq!(here(), "/a");
-}
-
-/// A guard may end inside of a closure that began after it, or after a closure that it was made in.
-#[test]
-fn guards_cross_closures() {
-    let runtime = runtime();
-    let [a, b, c] = groups(&runtime, ["a", "b", "c"]);
-    let outer = a.enter();
-    b.run(|| {
-        drop(outer);
-        assert_eq!(here(), "/b");
-    });
-    assert_eq!(here(), "", "the guard is gone, and is not restored");
-    let late = b.run(|| (c.enter(), here()));
-    assert_eq!((&*late.1, &*here()), ("/c", ""), "the closure ends what was entered in it");
-    let _a = a.enter();
-    drop(late);
-    assert_eq!(here(), "/a", "a guard that has ended changes nothing");
 }
 
 /// The thread stays in the group, and the group keeps its object: no next group is taken for it.

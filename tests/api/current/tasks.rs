@@ -1,7 +1,7 @@
 //! Futures that run in groups, on the executors of tokio: each poll and each drop is in the task's own group.
 
 use std::collections::BTreeMap;
-use std::future::{pending, ready};
+use std::future::pending;
 use std::mem;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
@@ -100,27 +100,6 @@ async fn what_a_task_spawns_has_no_group() {
     assert_eq!(work.in_group(&a).await, ["", "/a", "", "/a"]);
 }
 
-#[tokio::test]
-async fn the_losers_of_a_select_are_dropped_in_their_groups() {
-    let runtime = runtime();
-    let [a, b, c] = groups(&runtime, ["a", "b", "c"]);
-    let drops = Drops::default();
-    let waits = |held: Dropped| async move {
-        let _held = held;
-        pending::<()>().await
-    };
-    let select = async {
-        tokio::select! {
-            biased;
-            () = waits(drops.one()).in_group(&a) => unreachable!("it waits"),
-            () = waits(drops.one()).in_group(&b) => unreachable!("it waits"),
-            () = ready(()) => here(),
-        }
-    };
-    assert_eq!(select.in_group(&c).await, "/c");
-    drops.assert(&[("/a", 1), ("/b", 1)]);
-}
-
 /// A task that polls many futures of many groups in one poll, as `FuturesUnordered` does, and itself is in a group.
 #[test]
 fn many_groups_in_one_poll() {
@@ -145,34 +124,6 @@ fn many_groups_in_one_poll() {
     let mut paths: Vec<String> = all.iter().map(Group::path).collect();
     paths.sort();
     drops.assert(&paths.iter().map(|path| (path.as_str(), 1)).collect::<Vec<_>>());
-}
-
-/// Aborted tasks are dropped by the executor, on whatever thread, outside of any poll.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn aborted_tasks_are_dropped_in_their_groups() {
-    let runtime = runtime();
-    let [a, b] = groups(&runtime, ["a", "b"]);
-    let drops = Drops::default();
-    let tasks: Vec<_> = (0..200)
-        .map(|task| {
-            let (group, held) = ([&a, &b][task % 2], drops.one());
-            let charge = group.try_charge(1_000).unwrap();
-            let work = async move {
-                let _held = (held, charge);
-                loop {
-                    yield_now().await;
-                }
-            };
-            tokio::spawn(work.in_group(group))
-        })
-        .collect();
-    assert_eq!(runtime.root().live(), 200_000);
-    for task in tasks {
-        task.abort();
-        assert!(task.await.unwrap_err().is_cancelled());
-    }
-    drops.assert(&[("/a", 100), ("/b", 100)]);
-    assert_eq!(runtime.root().live(), 0);
 }
 
 #[test]

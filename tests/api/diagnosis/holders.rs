@@ -2,7 +2,7 @@
 
 use memcg::{Bytes, ChargeError, Group, OnFull, OverLimitError};
 
-use super::{KIB, MIB, assert_empty, build, charge, create, kinds, limited, refused};
+use super::{KIB, MIB, build, charge, create, kinds, left_empty, limited, refused, runtimes};
 
 #[track_caller]
 fn assert_holders(refusal: &OverLimitError, expected: &[(&Group, u64)]) {
@@ -12,12 +12,11 @@ fn assert_holders(refusal: &OverLimitError, expected: &[(&Group, u64)]) {
 
 #[test]
 fn the_largest_three() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = limited(&runtime.root(), "a", 100 * MIB);
         let sizes = [("small", 1), ("hog", 60), ("middle", 20), ("large", 15), ("idle", 0)];
         let children = sizes.map(|(name, _)| create(&group, name));
-        let held: Vec<_> = children.iter().zip(sizes).map(|(child, (_, mib))| charge(child, mib * MIB)).collect();
+        let _held: Vec<_> = children.iter().zip(sizes).map(|(child, (_, mib))| charge(child, mib * MIB)).collect();
         let refusal = refused(&children[4], 8 * MIB);
         let [_, hog, middle, large, _] = &children;
         assert_holders(&refusal, &[(hog, 60 * MIB), (middle, 20 * MIB), (large, 15 * MIB)]);
@@ -26,35 +25,29 @@ fn the_largest_three() {
         let most = "; most in /a/hog 60 MiB, /a/middle 20 MiB, /a/large 15 MiB; ";
         assert!(text.starts_with(start) && text.contains(most), "{text}");
         assert!(!text.contains('\n'));
-        drop((held, refusal, children, group));
-        assert_empty(&runtime);
     }
 }
 
 /// What a child's own children hold is what the child holds; the group's own charges are no group's.
 #[test]
 fn with_all_that_is_below_them() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = limited(&runtime.root(), "a", 100 * MIB);
-        let (child, other) = (create(&group, "child"), create(&group, "other"));
+        let (child, _other) = (create(&group, "child"), create(&group, "other"));
         let grandchild = create(&child, "grandchild");
-        let held = [charge(&grandchild, 30 * MIB), charge(&child, 10 * MIB), charge(&group, 60 * MIB)];
+        let _held = [charge(&grandchild, 30 * MIB), charge(&child, 10 * MIB), charge(&group, 60 * MIB)];
         let refusal = refused(&grandchild, MIB);
         assert_holders(&refusal, &[(&child, 40 * MIB)]);
         assert!(refusal.to_string().contains("; most in /a/child 40 MiB; "), "{refusal}");
-        drop((held, refusal, grandchild, child, other, group));
-        assert_empty(&runtime);
     }
 }
 
 /// No group below holds anything: no group is named.
 #[test]
 fn no_group() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = limited(&runtime.root(), "a", 100 * MIB);
-        let held = charge(&group, 100 * MIB);
+        let _held = charge(&group, 100 * MIB);
         let without_children = refused(&group, MIB);
         let idle = create(&group, "idle");
         let with_idle = refused(&idle, MIB);
@@ -62,16 +55,13 @@ fn no_group() {
             assert_eq!(refusal.holders().count(), 0);
             assert!(!refusal.to_string().contains("most in"), "{refusal}");
         }
-        drop((held, without_children, with_idle, idle, group));
-        assert_empty(&runtime);
     }
 }
 
 /// As it was when it was refused: it stays true of that moment.
 #[test]
 fn as_of_that_moment() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = limited(&runtime.root(), "a", 100 * MIB);
         let hog = create(&group, "hog");
         let held = charge(&hog, 90 * MIB);
@@ -81,8 +71,6 @@ fn as_of_that_moment() {
         drop(hog);
         let (holder, usage) = refusal.holders().next().expect("one child");
         assert_eq!((holder.path().as_str(), usage, holder.is_offline()), ("/a/hog", 90 * MIB, true));
-        drop((refusal, group));
-        assert_empty(&runtime);
     }
 }
 
@@ -91,16 +79,14 @@ fn as_of_that_moment() {
 fn not_of_very_many() {
     for builder in kinds() {
         for (count, named) in [(256, 3), (257, 0)] {
-            let runtime = build(builder.clone());
+            let runtime = left_empty(build(builder.clone()));
             let group = limited(&runtime.root(), "a", 100 * MIB);
             let children: Vec<_> = (0..count).map(|number| create(&group, &number.to_string())).collect();
-            let held: Vec<_> = children.iter().map(|child| charge(child, KIB)).collect();
-            let more = charge(&children[7], MIB);
+            let _held: Vec<_> = children.iter().map(|child| charge(child, KIB)).collect();
+            let _more = charge(&children[7], MIB);
             let refusal = refused(&group, 100 * MIB);
             assert_eq!(refusal.holders().count(), named, "of {count}");
             assert_eq!(group.top(1), [(children[7].clone(), MIB + KIB)]);
-            drop((held, more, refusal, children, group));
-            assert_empty(&runtime);
         }
     }
 }
@@ -108,18 +94,15 @@ fn not_of_very_many() {
 /// In every error that carries a refusal.
 #[test]
 fn in_every_refusal() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = limited(&runtime.root(), "a", 100 * MIB);
         let hog = create(&group, "hog");
-        let held = charge(&hog, 100 * MIB);
+        let _held = charge(&hog, 100 * MIB);
         let error =
             group.try_charge_with(Bytes(MIB), OnFull::Wait(std::time::Duration::from_millis(1))).expect_err("full");
         let ChargeError::TimedOut { refusal, .. } = &error else { panic!("{error}") };
         assert_holders(refusal, &[(&hog, 100 * MIB)]);
         assert!(error.to_string().contains("most in /a/hog 100 MiB"), "{error}");
-        drop((held, error, hog, group));
-        assert_empty(&runtime);
     }
 }
 
@@ -127,14 +110,12 @@ fn in_every_refusal() {
 #[test]
 fn of_the_level_that_refused() {
     for builder in kinds() {
-        let runtime = build(builder.max(memcg::Limit::Bytes(100 * MIB)));
+        let runtime = left_empty(build(builder.max(memcg::Limit::Bytes(100 * MIB))));
         let (top, other) = (create(&runtime.root(), "top"), create(&runtime.root(), "other"));
         let inner = create(&top, "inner");
-        let held = [charge(&inner, 30 * MIB), charge(&other, 70 * MIB)];
+        let _held = [charge(&inner, 30 * MIB), charge(&other, 70 * MIB)];
         let refusal = refused(&inner, MIB);
         assert_holders(&refusal, &[(&other, 70 * MIB), (&top, 30 * MIB)]);
-        drop((held, refusal, inner, top, other));
-        assert_empty(&runtime);
     }
 }
 
@@ -143,13 +124,11 @@ fn of_the_level_that_refused() {
 fn a_further_counter() {
     let mut builder = memcg::Runtime::builder().audit(true);
     let swap = builder.counter("swap").independent();
-    let runtime = build(builder);
+    let runtime = left_empty(build(builder));
     let group = create(&runtime.root(), "a");
     group.counter(swap).expect("declared").set_max(10).expect("a number");
     let child = create(&group, "child");
-    let held = charge(&child, MIB);
+    let _held = charge(&child, MIB);
     let Err(ChargeError::Limit(refusal)) = child.try_charge_set(&[(swap, 11)]) else { panic!("refused") };
     assert!(refusal.holders().all(|(_, usage)| usage <= 10), "{refusal}");
-    drop((held, refusal, child, group));
-    assert_empty(&runtime);
 }

@@ -8,7 +8,7 @@ mod top;
 use memcg::{Bytes, ChargeError, Group, OverLimitError};
 
 pub(crate) use crate::support::reclaimers::{KIB, MIB};
-pub(crate) use crate::support::trees::{assert_empty, build, charge, create, kinds, limited};
+pub(crate) use crate::support::trees::{build, charge, create, kinds, left_empty, limited, runtimes};
 
 /// The refusal of a charge that does not fit.
 #[track_caller]

@@ -118,33 +118,6 @@ fn the_last_handle_goes_in_a_thread_local_destructor() {
     assert_sound(&root, 0);
 }
 
-#[test]
-fn a_thousand_short_lived_threads() {
-    for config in configs() {
-        let root = PageCounter::root(config);
-        let counters: Vec<PageCounter> = (0..3).map(|_| root.child()).collect();
-        for wave in 0..125_u64 {
-            std::thread::scope(|scope| {
-                for thread in 0..8_u64 {
-                    let counters = &counters;
-                    scope.spawn(move || {
-                        let counter = &counters[(wave + thread) as usize % 3];
-                        counter.try_charge(thread + 1).expect("unlimited");
-                        counter.uncharge(thread);
-                    });
-                }
-            });
-        }
-        assert_eq!(root.live(), 1_000);
-        assert!(root.stocked() <= root.stocked_bound());
-        let live: Vec<u64> = counters.iter().map(PageCounter::live).collect();
-        for (counter, live) in counters.iter().zip(live) {
-            counter.uncharge(live);
-        }
-        assert_sound(&root, 0);
-    }
-}
-
 // === Callbacks ===
 
 /// Everything that a program may do with the tree, done inside the pressure hook.
@@ -208,84 +181,6 @@ fn a_hook_that_panics_leaves_the_tree_whole() {
 }
 
 // === Numbers that do not fit ===
-
-#[test]
-fn nothing_is_no_charge() {
-    for config in configs() {
-        let (root, a) = with_child(config);
-        a.try_charge(0).expect("nothing always fits");
-        a.force_charge(0);
-        a.uncharge(0);
-        a.cancel(0);
-        assert_eq!((a.usage(), a.stocked(), root.usage(), root.peak()), (0, 0, 0, 0));
-        a.set_max(0).expect("nothing is charged");
-        a.try_charge(0).expect("nothing always fits");
-        a.force_charge(5);
-        a.try_charge(0).expect("even above the limit");
-        assert_eq!((a.live(), a.forced()), (5, 5));
-        a.uncharge(5);
-        assert_sound(&root, 0);
-    }
-}
-
-#[test]
-fn max_0_refuses_everything() {
-    for config in configs() {
-        let (root, a) = with_child(config.max(0));
-        for units in [1, 64, u64::MAX] {
-            let refused = a.try_charge(units).expect_err("0 means zero");
-            assert_eq!(refused.requested(), units);
-            assert_eq!((a.usage(), root.usage(), root.peak()), (0, 0, 0));
-        }
-        assert_eq!(a.try_charge(1).expect_err("0 means zero").level(), root.id());
-        a.force_charge(3);
-        assert_eq!((root.usage(), root.forced()), (3, 3));
-        a.uncharge(3);
-        assert_sound(&root, 0);
-    }
-}
-
-#[test]
-fn the_largest_charges_are_refused_or_fit() {
-    for config in configs() {
-        let (root, a) = with_child(config);
-        for _ in 0..2 {
-            // With and without a stock to hit.
-            assert_eq!(a.try_charge(u64::MAX).expect_err("no counter holds that").level(), a.id());
-            assert_eq!(a.try_charge(PageCounter::USAGE_MAX + 1).expect_err("one too many").level(), a.id());
-            a.try_charge(1).expect("unlimited");
-            a.uncharge(1);
-        }
-        a.try_charge(PageCounter::USAGE_MAX).expect("exactly what a counter holds");
-        let refused = a.try_charge(1).expect_err("one too many");
-        assert_eq!((refused.level(), refused.usage()), (a.id(), PageCounter::USAGE_MAX));
-        let b = root.child();
-        assert_eq!(b.try_charge(1).expect_err("the root is full").level(), root.id());
-        a.uncharge(PageCounter::USAGE_MAX);
-        assert_eq!(root.counts().overflows, 0);
-        assert_sound(&root, 0);
-    }
-}
-
-#[test]
-fn usage_does_not_overflow() {
-    for config in configs() {
-        let (root, a) = with_child(config);
-        a.force_charge(u64::MAX);
-        assert_eq!((a.usage(), root.usage()), (PageCounter::USAGE_MAX, PageCounter::USAGE_MAX));
-        assert!(root.counts().overflows > 0, "not all of it could be counted");
-        let before = root.counts().overflows;
-        a.force_charge(u64::MAX);
-        assert_eq!((a.usage(), root.usage()), (PageCounter::USAGE_MAX, PageCounter::USAGE_MAX));
-        assert!(root.counts().overflows > before);
-        a.try_charge(1).expect_err("full");
-        assert!(format!("{a:?} {}", root.verify()).len() > 1, "reports do not overflow either");
-        a.uncharge(u64::MAX);
-        assert_eq!((a.live(), root.live()), (0, 0));
-        a.try_charge(7).expect("the tree goes on");
-        assert_eq!((a.live(), root.live()), (7, 7));
-    }
-}
 
 #[test]
 fn the_largest_settings_are_taken() {

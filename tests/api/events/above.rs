@@ -2,12 +2,11 @@
 
 use memcg::{Event, Group};
 
-use super::{Notified, Recorder, assert_empty, build, create, full, kinds, oom};
+use super::{Notified, Recorder, create, full, oom, runtimes};
 
 #[test]
 fn each_level_in_its_own_name() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let root = runtime.root();
         let top = create(&root, "top");
         let [one, other] = ["one", "other"].map(|name| full(&top, name));
@@ -29,19 +28,16 @@ fn each_level_in_its_own_name() {
                 .collect();
             assert_eq!(recorder.take(), all);
         }
-        drop((recorders, one, other, top));
-        assert_empty(&runtime);
     }
 }
 
 /// Groups that are made afterwards, and that have gone, are below it as well.
 #[test]
 fn a_thread_that_is_below() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let top = create(&runtime.root(), "top");
         let recorder = Recorder::default();
-        let subscription = recorder.listen(&top, Event::Oom);
+        let _subscription = recorder.listen(&top, Event::Oom);
         for round in 0..20 {
             let inner = create(&top, &round.to_string());
             let group: Group = full(&inner, "q");
@@ -49,16 +45,13 @@ fn a_thread_that_is_below() {
             inner.offline_tree();
         }
         assert_eq!((recorder.times(), top.events().local().get(Event::Oom)), (20, 0));
-        drop((subscription, top));
-        assert_empty(&runtime);
     }
 }
 
 /// Where nothing is below the limit that is met, nothing is told.
 #[test]
 fn no_thread_beside_or_below() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let top = full(&runtime.root(), "top");
         let (below, beside) = (create(&top, "below"), create(&runtime.root(), "beside"));
         let recorders = [&below, &beside].map(|group| {
@@ -69,7 +62,5 @@ fn no_thread_beside_or_below() {
         oom(&below);
         assert!(recorders.iter().all(|(recorder, _)| recorder.take().is_empty()));
         assert_eq!(top.events().local().get(Event::Oom), 1);
-        drop((recorders, below, beside, top));
-        assert_empty(&runtime);
     }
 }

@@ -6,15 +6,14 @@ use std::time::Duration;
 
 use memcg::{ChargeError, Event, Limits, OnFull, Registration};
 
-use super::{Polled, Recorder, assert_empty, assert_sound, build, create, full, kinds, lock, oom};
+use super::{Polled, Recorder, assert_sound, create, full, lock, oom, runtimes};
 
 #[test]
 fn charge_and_give_back() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let (group, other) = (full(&runtime.root(), "q"), create(&runtime.root(), "other"));
         let (recorder, kept) = (Recorder::default(), Arc::new(Mutex::new(Vec::new())));
-        let subscription = {
+        let _subscription = {
             let (other, kept) = (other.clone(), Arc::clone(&kept));
             recorder.and(&group, Event::Oom, move |happened| {
                 lock(&kept).push(other.try_charge(1_000).expect("no limit there"));
@@ -31,16 +30,13 @@ fn charge_and_give_back() {
         assert_eq!(group.events().get(Event::Panic), 0);
         assert_sound(&runtime);
         lock(&kept).clear();
-        drop((subscription, group, other));
-        assert_empty(&runtime);
     }
 }
 
 /// One that makes its own event happen each time does not run for ever.
 #[test]
 fn one_that_feeds_itself() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = full(&runtime.root(), "q");
         let recorder = Recorder::default();
         let subscription = recorder.and(&group, Event::Oom, |happened| oom(&happened.group()));
@@ -50,18 +46,15 @@ fn one_that_feeds_itself() {
         drop(subscription);
         oom(&group);
         assert!(recorder.take().is_empty());
-        drop(group);
-        assert_empty(&runtime);
     }
 }
 
 #[test]
 fn change_the_tree_and_its_limits() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let (root, group) = (runtime.root(), full(&runtime.root(), "q"));
         let recorder = Recorder::default();
-        let subscription = {
+        let _subscription = {
             let root = root.clone();
             recorder.and(&group, Event::Oom, move |happened| {
                 let new = root.create("new", Limits::new().low(1)).expect("a free name");
@@ -76,20 +69,17 @@ fn change_the_tree_and_its_limits() {
         oom(&group);
         assert_eq!((recorder.times(), group.max(), group.events().get(Event::Panic)), (1, 100, 0));
         drop(group.try_charge(100).expect("it has been raised"));
-        drop((subscription, group));
-        assert_empty(&runtime);
     }
 }
 
 /// Make room for a thread that has just been refused, so that the next is not; wake the charges that wait.
 #[test]
 fn make_room() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = runtime.root().create("q", Limits::new().max(100)).expect("a free name");
         let held = Arc::new(Mutex::new(Some(group.force_charge(100))));
         let recorder = Recorder::default();
-        let subscription = {
+        let _subscription = {
             let held = Arc::clone(&held);
             recorder.and(&group, Event::Max, move |_| drop(lock(&held).take()))
         };
@@ -97,16 +87,13 @@ fn make_room() {
         // Refused, told, and there is room: at once, or as soon as it is woken.
         drop(waiter.finish().expect("there is room"));
         assert!(lock(&held).is_none() && recorder.times() >= 1);
-        drop((waiter, subscription, group));
-        assert_empty(&runtime);
     }
 }
 
 /// Listen to more, and end listening, oneself included.
 #[test]
 fn subscribe_and_end() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = full(&runtime.root(), "q");
         let own: Arc<Mutex<Option<Registration>>> = Arc::default();
         let more: Arc<Mutex<Vec<Registration>>> = Arc::default();
@@ -125,21 +112,18 @@ fn subscribe_and_end() {
         }
         assert_eq!((recorder.take().len(), lock(&more).len(), later.times()), (1, 1, 2));
         lock(&more).clear();
-        drop(group);
-        assert_empty(&runtime);
     }
 }
 
 /// Wait: it is no reclaimer, so it may. But not for what it stands in the way of itself.
 #[test]
 fn wait_with_a_limit() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = full(&runtime.root(), "q");
         let small = runtime.root().create("small", Limits::new().max(10)).expect("a free name");
-        let held = small.force_charge(10);
+        let _held = small.force_charge(10);
         let (recorder, waited) = (Recorder::default(), Arc::new(AtomicU64::new(0)));
-        let subscription = {
+        let _subscription = {
             let (small, waited) = (small.clone(), Arc::clone(&waited));
             recorder.and(&group, Event::Oom, move |_| {
                 match small.try_charge_with(1, OnFull::Wait(Duration::from_millis(5))) {
@@ -151,28 +135,23 @@ fn wait_with_a_limit() {
         oom(&group);
         assert_eq!((recorder.times(), waited.load(Ordering::SeqCst), small.waiting_count()), (1, 1, 0));
         assert_eq!(group.events().get(Event::Panic), 0);
-        drop((subscription, held, small, group));
-        assert_empty(&runtime);
     }
 }
 
 /// It runs after the slow path of the charge: what that did is done.
 #[test]
 fn after_the_slow_path() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = runtime.root().create("q", Limits::new().max(100)).expect("a free name");
         let (recorder, seen) = (Recorder::default(), Arc::new(Mutex::new(Vec::new())));
-        let subscription = {
+        let _subscription = {
             let seen = Arc::clone(&seen);
             recorder.and(&group, Event::Overcharge, move |happened| {
                 let group = happened.group();
                 lock(&seen).push((group.live(), group.forced()));
             })
         };
-        let held = group.force_charge(130);
+        let _held = group.force_charge(130);
         assert_eq!(*lock(&seen), [(130, 30)]);
-        drop((held, subscription, group));
-        assert_empty(&runtime);
     }
 }

@@ -6,16 +6,15 @@ use std::thread;
 
 use memcg::Event;
 
-use super::{Notified, Recorder, assert_empty, build, full, kinds, oom};
+use super::{Notified, Recorder, full, oom, runtimes};
 
 #[test]
 fn by_the_thread_that_counted() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = full(&runtime.root(), "q");
         let recorder = Recorder::default();
         let thread_of_calls = Arc::new(std::sync::Mutex::new(Vec::new()));
-        let subscription = {
+        let _subscription = {
             let calls = Arc::clone(&thread_of_calls);
             recorder.and(&group, Event::Oom, move |_| super::lock(&calls).push(thread::current().id()))
         };
@@ -31,16 +30,13 @@ fn by_the_thread_that_counted() {
         super::join(other);
         assert_eq!(recorder.take(), [notified(2, 1)]);
         assert_eq!(*super::lock(&thread_of_calls), [thread::current().id(), id]);
-        drop((subscription, group));
-        assert_empty(&runtime);
     }
 }
 
 /// Of its own event, and of no other.
 #[test]
 fn of_its_event() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = full(&runtime.root(), "q");
         let recorders = Event::ALL.map(|event| {
             let recorder = Recorder::default();
@@ -55,34 +51,28 @@ fn of_its_event() {
             assert_eq!(told, group.events().get(*event), "{event:?}");
             assert!(notified.iter().all(|notified| notified.event == *event));
         }
-        drop((recorders, group));
-        assert_empty(&runtime);
     }
 }
 
 /// What happened before is none of it.
 #[test]
 fn from_now_on() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = full(&runtime.root(), "q");
         oom(&group);
         let recorder = Recorder::default();
-        let subscription = recorder.listen(&group, Event::Oom);
+        let _subscription = recorder.listen(&group, Event::Oom);
         oom(&group);
         let notified = recorder.take();
         assert_eq!(notified.len(), 1);
         assert_eq!((notified[0].count, notified[0].times), (2, 1));
-        drop((subscription, group));
-        assert_empty(&runtime);
     }
 }
 
 /// Each of several, as long as it is there.
 #[test]
 fn several() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = full(&runtime.root(), "q");
         let recorders: Vec<Recorder> = (0..10).map(|_| Recorder::default()).collect();
         let subscriptions: Vec<_> = recorders.iter().map(|recorder| recorder.listen(&group, Event::Oom)).collect();
@@ -93,19 +83,16 @@ fn several() {
             }
             drop(subscription);
         }
-        drop(group);
-        assert_empty(&runtime);
     }
 }
 
 /// One that listens for panics, and panics, is told of its own; that ends all the same.
 #[test]
 fn one_that_panics_about_panics() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = full(&runtime.root(), "q");
         let recorder = Recorder::default();
-        let subscriptions = [
+        let _subscriptions = [
             recorder.and(&group, Event::Panic, |_| panic!("on purpose, about a panic")),
             Recorder::default().and(&group, Event::Oom, |_| panic!("on purpose")),
         ];
@@ -114,16 +101,13 @@ fn one_that_panics_about_panics() {
         assert!((1..=64).contains(&notified.len()), "{}", notified.len());
         oom(&group);
         assert!(group.events().get(Event::Panic) >= 3);
-        drop((subscriptions, group));
-        assert_empty(&runtime);
     }
 }
 
 /// A group that has gone offline is still listened to: what happens there happens.
 #[test]
 fn at_a_group_that_is_offline() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = full(&runtime.root(), "q");
         let (recorder, above) = (Recorder::default(), Recorder::default());
         let subscriptions =
@@ -132,19 +116,16 @@ fn at_a_group_that_is_offline() {
         drop(group.force_charge(1));
         assert_eq!((recorder.times(), above.times()), (1, 1));
         drop(subscriptions);
-        drop(group);
-        assert_empty(&runtime);
     }
 }
 
 /// All is told in the end, in as many calls as it may be.
 #[test]
 fn several_happenings_in_one_call() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = full(&runtime.root(), "q");
         let (recorder, nested) = (Recorder::default(), Arc::new(AtomicU64::new(0)));
-        let subscription = {
+        let _subscription = {
             let (inner, nested) = (group.clone(), Arc::clone(&nested));
             recorder.and(&group, Event::Oom, move |_| {
                 // What happens in here is told as well, once: here or with the next.
@@ -160,7 +141,5 @@ fn several_happenings_in_one_call() {
         let notified = recorder.take();
         assert_eq!(notified.iter().map(|notified| notified.times).sum::<u64>(), 12, "{notified:?}");
         assert_eq!(group.events().get(Event::Oom), 12);
-        drop((subscription, group));
-        assert_empty(&runtime);
     }
 }

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 use memcg::{Event, Group, Happened, Limits, Registration};
 
 pub(crate) use crate::support::reclaimers::{Cache, Log, call, lock};
-pub(crate) use crate::support::trees::{assert_empty, assert_sound, build, create, kinds};
+pub(crate) use crate::support::trees::{assert_sound, build, create, kinds, left_empty, runtimes};
 pub(crate) use crate::support::waiters::{Polled, WATCHDOG, Wakes, block_on, join, until};
 
 /// Where nothing fits: each charge that is refused is one *oom*.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use memcg::{Event, Group, Registration};
 
-use super::{Polled, Recorder, assert_empty, build, create, full, kinds, lock, oom, until};
+use super::{Polled, Recorder, create, full, lock, oom, runtimes, until};
 use crate::support::payloads::{DEPTHS, panic_with};
 
 struct Calls(u64);
@@ -43,8 +43,7 @@ fn assert_waits_for_calls(group: &Group) {
 #[test]
 fn a_listener_that_panics() {
     for depth in DEPTHS {
-        for builder in kinds() {
-            let runtime = build(builder);
+        for runtime in runtimes() {
             let top = create(&runtime.root(), "top");
             let group = full(&top, "q");
             let (bad, good) = (Recorder::default(), Recorder::default());
@@ -57,8 +56,6 @@ fn a_listener_that_panics() {
             }
             drop(subscriptions);
             assert_waits_for_calls(&group);
-            drop((group, top));
-            assert_empty(&runtime);
         }
     }
 }
@@ -66,16 +63,13 @@ fn a_listener_that_panics() {
 #[test]
 fn a_waker_that_panics() {
     for depth in DEPTHS {
-        for builder in kinds() {
-            let runtime = build(builder);
+        for runtime in runtimes() {
             let group = full(&runtime.root(), "q");
             let mut changed = Polled::new(group.events().changed(Event::Oom));
             assert!(changed.poll_with(&Waker::from(Arc::new(Calls(depth)))).is_pending());
             oom(&group);
             assert!(changed.poll().is_ready());
             assert_waits_for_calls(&group);
-            drop((changed, group));
-            assert_empty(&runtime);
         }
     }
 }
@@ -97,8 +91,7 @@ impl Wake for Drops {
 #[test]
 fn a_listener_whose_drop_panics() {
     for depth in DEPTHS {
-        for builder in kinds() {
-            let runtime = build(builder);
+        for runtime in runtimes() {
             let group = full(&runtime.root(), "q");
             let (captured, notified) = (Drops(depth), Arc::new(AtomicBool::new(false)));
             let subscription = {
@@ -112,8 +105,6 @@ fn a_listener_whose_drop_panics() {
             drop(subscription);
             assert!(notified.load(Ordering::SeqCst));
             assert_eq!(runtime.root().events().get(Event::Panic), 1, "{depth}");
-            drop(group);
-            assert_empty(&runtime);
         }
     }
 }
@@ -122,8 +113,7 @@ fn a_listener_whose_drop_panics() {
 #[test]
 fn a_drop_that_panics_in_the_last_call() {
     for depth in DEPTHS {
-        for builder in kinds() {
-            let runtime = build(builder);
+        for runtime in runtimes() {
             let group = full(&runtime.root(), "q");
             let own: Arc<Mutex<Option<Registration>>> = Arc::default();
             let captured = Drops(depth);
@@ -138,8 +128,6 @@ fn a_drop_that_panics_in_the_last_call() {
             oom(&group);
             assert_eq!(group.events().local().get(Event::Panic), 1, "{depth}");
             assert_waits_for_calls(&group);
-            drop(group);
-            assert_empty(&runtime);
         }
     }
 }
@@ -148,16 +136,13 @@ fn a_drop_that_panics_in_the_last_call() {
 #[test]
 fn a_waker_whose_drop_panics() {
     for depth in DEPTHS {
-        for builder in kinds() {
-            let runtime = build(builder);
+        for runtime in runtimes() {
             let group = full(&runtime.root(), "q");
             let waker = Waker::from(Arc::new(Drops(depth)));
             let mut changed = Polled::new(group.events().changed(Event::Oom));
             assert!(changed.poll_with(&waker).is_pending());
             // From here on the listener's place has the last clone of the waker.
             drop(waker);
-            drop((changed, group));
-            assert_empty(&runtime);
         }
     }
 }

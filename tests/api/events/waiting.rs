@@ -6,30 +6,26 @@ use std::time::{Duration, Instant};
 
 use memcg::{Event, OnFull};
 
-use super::{Polled, WATCHDOG, Wakes, assert_empty, block_on, build, create, full, join, kinds, oom};
+use super::{Polled, WATCHDOG, Wakes, block_on, build, create, full, join, kinds, left_empty, oom, runtimes};
 
 const SHORT: Duration = Duration::from_millis(30);
 
 #[test]
 fn nothing_happens() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = full(&runtime.root(), "q");
         let events = group.events();
         let started = Instant::now();
         assert!(!events.wait(Event::Oom, SHORT));
         assert!(started.elapsed() >= SHORT, "{:?}", started.elapsed());
         assert!(!events.wait(Event::Oom, Duration::ZERO));
-        drop((events, group));
-        assert_empty(&runtime);
     }
 }
 
 /// Between the snapshot and the call: seen, as often as one asks.
 #[test]
 fn what_has_happened_already() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = full(&runtime.root(), "q");
         let events = group.events();
         oom(&group);
@@ -39,15 +35,12 @@ fn what_has_happened_already() {
         }
         assert!(!events.wait(Event::Overcharge, Duration::ZERO), "another event");
         assert!(!group.events().wait(Event::Oom, Duration::ZERO), "a newer snapshot");
-        drop((events, group));
-        assert_empty(&runtime);
     }
 }
 
 #[test]
 fn a_thread_that_waits() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = full(&runtime.root(), "q");
         for time in [WATCHDOG, Duration::MAX] {
             let (events, later) = (group.events(), group.events());
@@ -58,15 +51,12 @@ fn a_thread_that_waits() {
             assert!(join(waits));
             assert!(later.wait(Event::Oom, Duration::ZERO));
         }
-        drop(group);
-        assert_empty(&runtime);
     }
 }
 
 #[test]
 fn a_future() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = full(&runtime.root(), "q");
         let mut future = Polled::new(group.events().changed(Event::Oom));
         assert!(future.poll().is_pending());
@@ -82,16 +72,13 @@ fn a_future() {
             oom(&group);
         }
         assert_eq!((next.wakes(), next.poll()), (1, Poll::Ready(4)));
-        drop((future, next, group));
-        assert_empty(&runtime);
     }
 }
 
 /// The last waker counts; one that is given again and again is one.
 #[test]
 fn a_future_that_is_polled_by_others() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = full(&runtime.root(), "q");
         let mut future = Polled::new(group.events().changed(Event::Oom));
         for _ in 0..10 {
@@ -103,16 +90,13 @@ fn a_future_that_is_polled_by_others() {
         assert_eq!((old.count(), future.wakes()), (0, 1));
         let ends = thread::spawn(move || future.finish());
         assert_eq!(join(ends), 1);
-        drop(group);
-        assert_empty(&runtime);
     }
 }
 
 /// Dropped, it is gone: at whatever moment.
 #[test]
 fn a_future_that_is_dropped() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = full(&runtime.root(), "q");
         drop(group.events().changed(Event::Oom));
         let mut future = Polled::new(group.events().changed(Event::Oom));
@@ -125,16 +109,13 @@ fn a_future_that_is_dropped() {
         let mut future = Polled::new(group.events().changed(Event::Oom));
         assert!(future.poll().is_pending());
         oom(&group);
-        drop((future, group));
-        assert_empty(&runtime);
     }
 }
 
 /// Of the subtree, or of the group alone.
 #[test]
 fn local_or_not() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let root = runtime.root();
         let top = create(&root, "top");
         let group = full(&top, "q");
@@ -145,16 +126,13 @@ fn local_or_not() {
         assert_eq!(all.each_mut().map(Polled::poll), [Poll::Ready(1); 3]);
         assert_eq!(local.each_mut().map(Polled::poll), [Poll::Ready(1), Poll::Pending, Poll::Pending]);
         assert_eq!(local.each_ref().map(Polled::wakes), [1, 0, 0]);
-        drop((all, local, group, top));
-        assert_empty(&runtime);
     }
 }
 
 /// Many at once, threads and futures, all woken by one.
 #[test]
 fn many_at_once() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = full(&runtime.root(), "q");
         let mut futures: Vec<_> = (0..100).map(|_| Polled::new(group.events().changed(Event::Oom))).collect();
         assert!(futures.iter_mut().all(|future| future.poll().is_pending()));
@@ -167,8 +145,6 @@ fn many_at_once() {
         oom(&group);
         assert!(futures.iter_mut().all(|future| (future.wakes(), future.poll()) == (1, Poll::Ready(1))));
         assert!(threads.into_iter().all(join));
-        drop((futures, group));
-        assert_empty(&runtime);
     }
 }
 
@@ -176,7 +152,7 @@ fn many_at_once() {
 #[test]
 fn every_event() {
     for builder in kinds() {
-        let runtime = build(builder.delay_max(Duration::ZERO).oom_time(Duration::ZERO));
+        let runtime = left_empty(build(builder.delay_max(Duration::ZERO).oom_time(Duration::ZERO)));
         let root = runtime.root();
         let futures = Event::ALL.map(|event| {
             let mut future = Polled::new(root.events().changed(event));
@@ -188,7 +164,6 @@ fn every_event() {
             assert_eq!((future.wakes(), future.poll().is_ready()), (1, true), "{event:?}: {:?}", root.events());
         }
         root.children().iter().for_each(memcg::Group::offline_tree);
-        assert_empty(&runtime);
     }
 }
 

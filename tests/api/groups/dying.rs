@@ -4,7 +4,7 @@
 use memcg::expert::Inspect;
 use memcg::{Charge, Group, Limit, Runtime};
 
-use super::{Other, assert_empty, assert_sound, build, charge, create, kinds};
+use super::{Other, assert_sound, charge, create, runtimes};
 
 /// A group of which two threads have a charge and credit, offline; its handle; its charges.
 fn dying(runtime: &Runtime, other: &Other) -> (Group, [Charge; 2]) {
@@ -15,66 +15,24 @@ fn dying(runtime: &Runtime, other: &Other) -> (Group, [Charge; 2]) {
     (group, held)
 }
 
-/// Does `what` to such a group and looks whether all figures are still sane.
-fn with_a_dying_group(what: impl Fn(&Group)) {
-    for builder in kinds() {
-        let runtime = build(builder);
-        let root = runtime.root();
-        // A group beside it, with credit and a bound that must stay what they are.
-        let stays = create(&root, "stays");
-        let held_there = charge(&stays, 5);
-        let other = Other::spawn();
-        let (group, held) = dying(&runtime, &other);
-        what(&group);
-        what(&group);
-        let bounds = [group.stocked_bound(), root.stocked_bound()];
-        assert!(bounds[0] <= 256 && bounds[1] <= 3 * 256, "{bounds:?}");
-        assert_eq!((group.live(), root.live(), group.path().as_str()), (30, 35, "/q"));
-        assert!(root.stocked() <= root.stocked_bound());
-        assert!(group.try_charge(1).is_err());
-        assert_sound(&runtime);
-        drop((held, group));
-        runtime.settle();
-        assert_eq!((runtime.dying_count(), root.live(), stays.usage()), (0, 5, root.usage()));
-        assert_eq!(stays.stocked_bound(), root.stocked_bound());
-        // A limit still finds all credit.
-        root.set_max(100).expect("a number");
-        let rest = charge(&stays, 95);
-        assert!(stays.try_charge(1).is_err());
-        drop((rest, held_there));
-        assert_empty(&runtime);
-        assert_eq!(runtime.counts().refused_in_transit, 0);
-    }
-}
+/// What is done to such a group.
+type Act = fn(&Group);
 
-#[test]
-fn its_max_may_change() {
-    with_a_dying_group(|group| {
+const ACTS: [(&str, Act); 8] = [
+    ("its max changes", |group| {
         assert_eq!(group.set_max(10).expect("a number"), 20);
         assert_eq!((group.max(), group.forced()), (10, 20));
         assert_eq!(group.set_max(Limit::Unlimited).expect("none"), 0);
-    });
-}
-
-#[test]
-fn its_batch_may_change() {
-    with_a_dying_group(|group| {
+    }),
+    ("its batch changes", |group| {
         group.set_batch(0);
         group.set_batch(64);
-    });
-}
-
-#[test]
-fn it_may_be_drained() {
-    with_a_dying_group(|group| {
+    }),
+    ("it is drained", |group| {
         group.drain();
         assert_eq!(group.usage(), 30);
-    });
-}
-
-#[test]
-fn it_may_be_read() {
-    with_a_dying_group(|group| {
+    }),
+    ("it is read", |group| {
         // Its credit may not be settled yet. To read it settles nothing.
         let stocked = group.stocked();
         assert_eq!((group.live(), group.usage()), (30, 30 + stocked));
@@ -84,48 +42,64 @@ fn it_may_be_read() {
         window.reset();
         assert_eq!(window.peak(), 30 + stocked);
         assert_eq!(group.usage(), 30 + stocked);
-    });
-}
-
-#[test]
-fn it_may_be_charged_by_force() {
-    with_a_dying_group(|group| {
+    }),
+    ("it is charged by force", |group| {
         let mut forced = group.force_charge(100);
         assert_eq!((forced.bytes(), group.live()), (100, 130));
         forced.force_grow(20);
         forced.shrink(30);
         assert_eq!(group.live(), 120);
-    });
-}
-
-#[test]
-fn it_may_be_charged_by_force_above_its_max() {
-    with_a_dying_group(|group| {
+    }),
+    ("it is charged by force above its max", |group| {
         group.set_max(40).expect("a number");
         let forced = group.force_charge(100);
         assert_eq!((group.usage(), group.forced()), (130, 90));
         drop(forced);
         assert_eq!((group.usage(), group.forced()), (30, 0));
-    });
-}
-
-#[test]
-fn it_may_go_offline_again() {
-    with_a_dying_group(|group| {
+    }),
+    ("it goes offline again", |group| {
         group.offline().expect("it is");
         group.offline_tree();
-    });
-}
-
-/// Another counts its release in between.
-#[test]
-fn it_may_lie_beside_others() {
-    with_a_dying_group(|group| {
+    }),
+    ("another counts its release in between", |group| {
         let root = group.parent().expect("the root");
         let beside = create(&root, "beside");
         let held = charge(&beside, 10);
         beside.offline().expect("no children");
         assert_eq!(root.live(), 45);
         drop(held);
-    });
+    }),
+];
+
+/// After each act all figures are still sane.
+#[test]
+fn what_may_still_be_done() {
+    for (what, act) in ACTS {
+        for runtime in runtimes() {
+            let root = runtime.root();
+            // A group beside it, with credit and a bound that must stay what they are.
+            let stays = create(&root, "stays");
+            let held_there = charge(&stays, 5);
+            let other = Other::spawn();
+            let (group, held) = dying(&runtime, &other);
+            act(&group);
+            act(&group);
+            let bounds = [group.stocked_bound(), root.stocked_bound()];
+            assert!(bounds[0] <= 256 && bounds[1] <= 3 * 256, "{what}: {bounds:?}");
+            assert_eq!((group.live(), root.live(), group.path().as_str()), (30, 35, "/q"), "{what}");
+            assert!(root.stocked() <= root.stocked_bound(), "{what}");
+            assert!(group.try_charge(1).is_err(), "{what}");
+            assert_sound(&runtime);
+            drop((held, group));
+            runtime.settle();
+            assert_eq!((runtime.dying_count(), root.live(), stays.usage()), (0, 5, root.usage()), "{what}");
+            assert_eq!(stays.stocked_bound(), root.stocked_bound(), "{what}");
+            // A limit still finds all credit.
+            root.set_max(100).expect("a number");
+            let rest = charge(&stays, 95);
+            assert!(stays.try_charge(1).is_err(), "{what}");
+            drop((rest, held_there));
+            assert_eq!(runtime.counts().refused_in_transit, 0, "{what}");
+        }
+    }
 }

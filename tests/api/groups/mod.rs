@@ -1,4 +1,4 @@
-//! Groups as a program that embeds them meets them: where a group is, when it goes, what a charge may become.
+//! Groups as a program that embeds them meets them: where a group is, when it goes, whose a charge may become.
 //!
 //! * `tree`: which group is found where, while others come and go;
 //! * `offline`: admission stops, names are free, barriers are few;
@@ -8,7 +8,7 @@
 //! * `first_use`: what a group has from its first use on;
 //! * `most`: many threads and the configured most groups;
 //! * `races`: a group that goes offline under a group's hands;
-//! * `raw`: charges without a guard; `verbs`: what a charge may become; `transfer`: whose it may become;
+//! * `raw`: charges without a guard; `transfer`: whose a charge may become;
 //! * `room`: the least max and the least room above a group;
 //! * `scope`: groups that go offline with a value, and what a runtime's handles keep;
 //! * `limits`, `counters`: what a group may hold, of memory and of the rest.
@@ -28,12 +28,11 @@ mod scope;
 mod settings;
 mod transfer;
 mod tree;
-mod verbs;
 
 use memcg::expert::{BarrierMode, FixedBatch};
 use memcg::{Bytes, Runtime, RuntimeBuilder};
 
-pub(crate) use crate::support::trees::{build, charge, create};
+pub(crate) use crate::support::trees::{LeftEmpty, build, charge, create};
 pub(crate) use crate::support::workers::Other;
 
 /// No stock: usage is what is live.
@@ -75,4 +74,13 @@ pub(crate) fn assert_empty(runtime: &Runtime) {
     root.drain();
     assert_eq!((root.usage(), root.forced(), runtime.dying_count()), (0, 0, 0));
     assert_sound(runtime);
+}
+
+pub(crate) fn left_empty(runtime: Runtime) -> LeftEmpty {
+    LeftEmpty::by(assert_empty, runtime)
+}
+
+/// One after the other, a runtime of each kind.
+pub(crate) fn runtimes() -> impl Iterator<Item = LeftEmpty> {
+    kinds().into_iter().map(|builder| left_empty(build(builder)))
 }

@@ -3,7 +3,7 @@
 use memcg::expert::{FixedBatch, Inspect, ProtectionFigures};
 use memcg::{Bytes, ChargeError, CreateError, Group, Limit, Limits, Runtime};
 
-use super::{Other, assert_empty, assert_sound, build, charge, create, fixed, kinds};
+use super::{Other, assert_empty, assert_sound, build, charge, create, fixed, left_empty, runtimes};
 
 #[track_caller]
 fn assert_refused(group: &Group, bytes: u64) {
@@ -15,56 +15,10 @@ fn assert_refused(group: &Group, bytes: u64) {
     }
 }
 
-#[test]
-fn a_group_with_children_stays_online() {
-    let runtime = build(fixed());
-    let acme = create(&runtime.root(), "acme");
-    let queries = ["q1", "q2"].map(|name| create(&acme, name));
-    let refused = acme.offline().expect_err("it has children");
-    assert_eq!((refused.group(), refused.children()), (&acme, 2));
-    assert!(!acme.is_offline() && acme.try_charge(1).is_ok());
-    let held = charge(&queries[0], 1);
-    for query in &queries {
-        query.offline().expect("no children");
-    }
-    acme.offline().expect("children that are offline do not count, held or not");
-    acme.offline().expect("and again does nothing");
-    assert!(runtime.root().children().is_empty());
-    drop((refused, acme, queries));
-    assert_eq!(runtime.root().live(), 1);
-    drop(held);
-    assert_empty(&runtime);
-}
-
-#[test]
-fn its_name_is_free_at_once() {
-    let runtime = build(fixed());
-    let root = runtime.root();
-    let mut old = Vec::new();
-    for round in 1..=100_u64 {
-        let group = create(&root, "q");
-        assert_eq!(runtime.group("/q").as_ref(), Some(&group));
-        assert!(root.create("q", Limits::new()).is_err(), "taken while it is online");
-        old.push((charge(&group, round), group.clone()));
-        group.offline().expect("no children");
-        assert_eq!(runtime.group("/q"), None);
-    }
-    let ids: std::collections::BTreeSet<_> = old.iter().map(|(_, group)| group.id()).collect();
-    assert_eq!((ids.len(), runtime.dying_count(), runtime.group_count()), (100, 100, 1));
-    assert_eq!(root.live(), 5_050, "what is charged stays charged");
-    assert_sound(&runtime);
-    for (held, group) in old {
-        assert_eq!((group.path().as_str(), group.live()), ("/q", held.bytes()));
-        assert_eq!(runtime.find(group.id()).as_ref(), Some(&group), "a group has a handle");
-    }
-    assert_empty(&runtime);
-}
-
 /// The statement: a charge that begins after `offline` has returned is refused, also on a thread that has credit.
 #[test]
 fn no_group_is_admitted_afterwards() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = create(&runtime.root(), "q");
         let others = [Other::spawn(), Other::spawn()];
         // Twice: an adaptive stock opens with the first charge and is filled by the next.
@@ -90,15 +44,12 @@ fn no_group_is_admitted_afterwards() {
         }
         assert_eq!((group.live(), runtime.root().live()), (4, 4));
         assert_sound(&runtime);
-        drop((held, group));
-        assert_empty(&runtime);
     }
 }
 
 #[test]
 fn by_its_only_charger_it_needs_no_barrier() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let root = runtime.root();
         // The first child makes the root give its stock up.
         create(&root, "first").offline().expect("no children");
@@ -120,7 +71,6 @@ fn by_its_only_charger_it_needs_no_barrier() {
             assert_eq!(runtime.dying_count(), 0);
         }
         assert_eq!(runtime.counts().barriers, before.barriers);
-        assert_empty(&runtime);
     }
 }
 
@@ -130,7 +80,7 @@ fn one_barrier_serves_many() {
         let mut builder = Runtime::builder().batch(memcg::Bytes(64)).adaptive(false);
         let counters: Vec<_> =
             (0..further).map(|number| builder.counter(&format!("c{number}")).independent()).collect();
-        let runtime = build(builder);
+        let runtime = left_empty(build(builder));
         let root = runtime.root();
         let other = Other::spawn();
         let charged = |root: &Group| {
@@ -182,15 +132,13 @@ fn one_barrier_serves_many() {
         let before = runtime.counts().barriers;
         top.offline_tree();
         assert_eq!((runtime.counts().barriers - before, root.usage()), (1, 0));
-        drop(top);
-        assert_empty(&runtime);
     }
 }
 
 /// Credit that waits for its barrier stands in no group's way.
 #[test]
 fn a_limit_settles_what_it_needs() {
-    let runtime = build(fixed().max(200).budget(memcg::Bytes(200)));
+    let runtime = left_empty(build(fixed().max(200).budget(memcg::Bytes(200))));
     let root = runtime.root();
     let other = Other::spawn();
     for _ in 0..3 {
@@ -200,18 +148,16 @@ fn a_limit_settles_what_it_needs() {
         group.offline().expect("no children");
     }
     let group = create(&root, "all");
-    let held = charge(&group, 200);
+    let _held = charge(&group, 200);
     assert!(group.try_charge(1).is_err());
-    drop((held, group));
-    assert_empty(&runtime);
 }
 
 #[test]
 fn it_protects_no_group_and_takes_no_children() {
-    let runtime = build(fixed());
+    let runtime = left_empty(build(fixed()));
     let root = runtime.root();
     let acme = root.create("acme", Limits::new().min(50).low(90)).expect("a name");
-    let held = charge(&acme, 70);
+    let _held = charge(&acme, 70);
     assert_eq!((root.children_min_usage(), root.children_low_usage()), (50, acme.usage().min(90)));
     acme.offline().expect("no children");
     assert_eq!((root.children_min_usage(), root.children_low_usage()), (0, 0));
@@ -223,34 +169,11 @@ fn it_protects_no_group_and_takes_no_children() {
         other => panic!("{other:?}"),
     }
     assert_sound(&runtime);
-    drop((held, acme));
-    assert_empty(&runtime);
-}
-
-/// No group has a handle, nothing is charged: the tree alone kept them.
-#[test]
-fn idle_groups_go_with_their_tree() {
-    let mut builder = fixed();
-    let spill = builder.counter("spill").independent();
-    let runtime = build(builder);
-    let acme = create(&runtime.root(), "acme");
-    let mut ids = vec![acme.id()];
-    for number in 0..10 {
-        let group = create(&acme, &number.to_string());
-        let below = create(&group, "below");
-        drop(below.try_charge_set(&[(memcg::Counter::MEMORY, 3), (spill, 3)]).expect("room"));
-        ids.extend([group.id(), below.id()]);
-    }
-    acme.offline_tree();
-    drop(acme);
-    assert_eq!(ids.iter().filter(|&&id| runtime.find(id).is_some()).count(), 0, "of {}", ids.len());
-    assert_empty(&runtime);
 }
 
 #[test]
 fn a_tree_goes_as_one() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let root = runtime.root();
         let other = Other::spawn();
         let acme = create(&root, "acme");
@@ -273,7 +196,6 @@ fn a_tree_goes_as_one() {
         drop(groups);
         drop(acme);
         other.run(move || drop(held));
-        assert_empty(&runtime);
     }
 }
 
@@ -322,17 +244,4 @@ fn at_most_64_groups_are_unsettled() {
             assert_eq!((runtime.dying_count(), barriers), (number % 64, number as u64 / 64), "{further} further");
         }
     }
-}
-
-/// No group is refused a group because others have left credit behind.
-#[test]
-fn the_most_groups_do_not_count_those_that_hold_only_credit() {
-    let runtime = Runtime::builder().adaptive(false).groups_max(2).build().expect("a configuration");
-    for number in 0..10 {
-        let group = create(&runtime.root(), &number.to_string());
-        drop(charge(&group, 10));
-        std::thread::scope(|scope| scope.spawn(|| drop(charge(&group, 10))).join().expect("charged"));
-        group.offline().expect("no children");
-    }
-    assert_eq!(runtime.dying_count(), 1, "the last one, which is not settled");
 }

@@ -1,72 +1,16 @@
 //! Charges without a guard: figures as of guards, what they keep, and what giving back too much does.
 
-use std::sync::Arc;
 use std::thread;
 
 use memcg::expert::{FaultKind, FixedBatch};
-use memcg::{Bytes, Charge, ChargeError, Group, Limits, Runtime};
+use memcg::{Bytes, Charge, ChargeError, Group, Runtime};
 
-use super::{assert_empty, assert_sound, bare, build, charge, create, fixed, kinds};
-
-/// Nothing was given back too much, and the group goes with its last handle.
-#[track_caller]
-fn assert_goes(runtime: &Runtime, group: Group) {
-    group.offline().expect("no children");
-    drop(group);
-    assert_eq!(runtime.counts().underflows, 0);
-    assert_empty(runtime);
-}
-
-#[test]
-fn an_amount_is_charged_refused_and_given_back_as_a_guard_is() {
-    for builder in kinds() {
-        let runtime = build(builder.max(1_000));
-        let group = create(&runtime.root(), "q");
-        group.raw().try_charge(600).expect("room");
-        let guard = charge(&group, 400);
-        let Err(ChargeError::Limit(refusal)) = group.raw().try_charge(1) else { panic!("1 of 0 left") };
-        assert_eq!((refusal.group(), refusal.requested(), refusal.usage()), (&runtime.root(), 1, 1_000));
-        drop(refusal);
-        assert_eq!(group.raw().force_charge(50), 50);
-        assert_eq!((group.live(), runtime.root().live(), runtime.root().forced()), (1_050, 1_050, 50));
-        thread::scope(|scope| {
-            scope.spawn(|| group.raw().uncharge(650));
-        });
-        assert_eq!((group.live(), guard.bytes()), (400, 400));
-        drop(guard);
-        assert_goes(&runtime, group);
-    }
-}
-
-#[test]
-fn many_small_amounts_on_many_threads_leave_nothing() {
-    for builder in kinds() {
-        let runtime = build(builder);
-        let group = create(&runtime.root(), "q");
-        thread::scope(|scope| {
-            for worker in 0..3_u64 {
-                let group = &group;
-                scope.spawn(move || {
-                    for step in 0..500 {
-                        group.raw().try_charge(Bytes(step % 7 + worker)).expect("no limit");
-                        let guard = charge(group, step % 5);
-                        group.raw().uncharge(Bytes(step % 7));
-                        drop(guard);
-                    }
-                });
-            }
-        });
-        // What the workers charged more than they gave back: 0, 1 and 2 bytes in each step.
-        assert_eq!(group.live(), 1_500);
-        group.raw().uncharge(1_500);
-        assert_goes(&runtime, group);
-    }
-}
+use super::{bare, build, charge, create, fixed, left_empty};
 
 #[test]
 fn an_amount_keeps_its_group_and_no_amount_keeps_none() {
     for builder in [bare(), fixed(), Runtime::builder().batch(Bytes(64))] {
-        let runtime = build(builder);
+        let runtime = left_empty(build(builder));
         let group = create(&runtime.root(), "q");
         let id = group.id();
         group.raw().try_charge(0).expect("online");
@@ -84,7 +28,6 @@ fn an_amount_keeps_its_group_and_no_amount_keeps_none() {
         drop(group);
         runtime.settle();
         assert_eq!((runtime.find(id), runtime.dying_count()), (None, 0));
-        assert_empty(&runtime);
     }
 }
 
@@ -93,7 +36,7 @@ fn an_amount_keeps_its_group_and_no_amount_keeps_none() {
 fn a_guard_becomes_a_word_and_a_number_and_a_guard_again() {
     let mut builder = Runtime::builder().batch(Bytes(64));
     let spill = builder.counter("spill").independent();
-    let runtime = build(builder);
+    let runtime = left_empty(build(builder));
     let group = create(&runtime.root(), "q");
     let id = group.id();
     let mut guards = Vec::from(group.try_charge_set(&[(spill, 30)]).expect("room"));
@@ -126,16 +69,6 @@ fn a_guard_becomes_a_word_and_a_number_and_a_guard_again() {
     };
     thread::spawn(back).join().expect("no panic");
     assert_eq!(runtime.find(id), None);
-    assert_empty(&runtime);
-}
-
-#[test]
-fn bytes_of_a_guard_that_was_given_up_may_be_given_back_by_amount() {
-    let runtime = build(fixed());
-    let group = create(&runtime.root(), "q");
-    let (_, bytes) = charge(&group, 100).into_raw();
-    group.raw().uncharge(Bytes(bytes));
-    assert_goes(&runtime, group);
 }
 
 /// More than the group has: its usage ends at zero, the others keep theirs, and the verdict names it.
@@ -294,37 +227,4 @@ fn a_group_that_gave_back_too_much_and_has_no_guards_goes() {
     group.offline().expect("no children");
     drop(group);
     assert_eq!(runtime.dying_count(), 0);
-}
-
-/// As a memory pool has it: nothing but amounts, behind a trait object, from several threads.
-#[test]
-fn a_pool_of_amounts_holds_the_limit() {
-    trait Pool: Send + Sync {
-        fn try_grow(&self, bytes: usize) -> bool;
-        fn shrink(&self, bytes: usize);
-    }
-    impl Pool for Group {
-        fn try_grow(&self, bytes: usize) -> bool {
-            self.raw().try_charge(Bytes(bytes as u64)).is_ok()
-        }
-        fn shrink(&self, bytes: usize) {
-            self.raw().uncharge(Bytes(bytes as u64));
-        }
-    }
-    let runtime = build(Runtime::builder());
-    let group = runtime.root().create("q", Limits::new().max(1_000)).expect("a name");
-    let pool: Arc<dyn Pool> = Arc::new(group.clone());
-    thread::scope(|scope| {
-        for _ in 0..3 {
-            let pool = Arc::clone(&pool);
-            scope.spawn(move || {
-                let grown = (0..300).filter(|_| pool.try_grow(10)).count();
-                (0..grown).for_each(|_| pool.shrink(10));
-            });
-        }
-    });
-    assert!(group.peak() <= 1_000 && !pool.try_grow(1_001) && pool.try_grow(1_000));
-    pool.shrink(1_000);
-    assert_sound(&runtime);
-    assert_eq!(group.live(), 0);
 }

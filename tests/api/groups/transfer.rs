@@ -2,7 +2,7 @@
 
 use memcg::{ChargeError, Group, Runtime};
 
-use super::{Other, assert_empty, assert_sound, bare, build, charge, create, fixed, kinds};
+use super::{Other, assert_empty, assert_sound, bare, build, charge, create, fixed, kinds, left_empty, runtimes};
 
 /// R{A{B, C}, D}
 fn tree(runtime: &Runtime) -> [Group; 5] {
@@ -17,75 +17,15 @@ fn live(groups: &[Group; 5]) -> [u64; 5] {
 }
 
 #[test]
-fn it_changes_what_lies_between_and_nothing_else() {
-    for builder in kinds() {
-        let runtime = build(builder);
-        let groups = tree(&runtime);
-        let [root, a, b, c, d] = &groups;
-        let other = Other::spawn();
-        let mut held = charge(b, 10);
-        for (to, expected) in [
-            (c, [10, 10, 0, 10, 0]),
-            (c, [10, 10, 0, 10, 0]),
-            (a, [10, 10, 0, 0, 0]),
-            (b, [10, 10, 10, 0, 0]),
-            (d, [10, 0, 0, 0, 10]),
-            (root, [10, 0, 0, 0, 0]),
-            (c, [10, 10, 0, 10, 0]),
-            (root, [10, 0, 0, 0, 0]),
-            (d, [10, 0, 0, 0, 10]),
-            (b, [10, 10, 10, 0, 0]),
-        ] {
-            held.transfer(to).expect("no limits");
-            assert_eq!((live(&groups), held.group()), (expected, to.clone()));
-            assert_sound(&runtime);
-        }
-        // On a thread that never charged either of them.
-        let to = c.clone();
-        let held = other.run(move || {
-            held.transfer(&to).expect("no limits");
-            held
-        });
-        assert_eq!(live(&groups), [10, 10, 0, 10, 0]);
-        drop(held);
-        drop(groups);
-        assert_empty(&runtime);
-    }
-}
-
-#[test]
-fn a_full_common_ancestor_does_not_matter() {
-    for builder in kinds() {
-        let runtime = build(builder.max(100));
-        let groups = tree(&runtime);
-        let [root, a, b, c, d] = &groups;
-        a.set_max(100).expect("a number");
-        let mut held = charge(b, 100);
-        for to in [c, a, b, d, root, a, c] {
-            let refused = root.refused_count();
-            held.transfer(to).expect("the root's share does not change");
-            assert!(b.try_charge(1).is_err() && root.live() == 100);
-            assert_eq!(root.peak(), 100, "never above, not for an instant");
-            assert!(root.refused_count() + a.refused_count() > refused);
-            assert_sound(&runtime);
-        }
-        drop(held);
-        drop(groups);
-        assert_empty(&runtime);
-    }
-}
-
-#[test]
 fn a_refusal_leaves_all_as_it_was() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let groups = tree(&runtime);
         let [_, a, _, c, d] = &groups;
         let other = Other::spawn();
         for group in [a, c] {
             group.set_max(50).expect("a number");
         }
-        let beside = other.with(c, |c| charge(c, 30));
+        let _beside = other.with(c, |c| charge(c, 30));
         let mut held = charge(d, 21);
         let before = live(&groups);
         let Err(ChargeError::Limit(refusal)) = held.transfer(c) else { panic!("30 + 21 > 50") };
@@ -98,34 +38,14 @@ fn a_refusal_leaves_all_as_it_was() {
         held.shrink(1);
         held.transfer(c).expect("30 + 20 = 50");
         assert_eq!(live(&groups), [50, 50, 0, 50, 0]);
-        drop((held, beside, groups));
-        assert_empty(&runtime);
     }
-}
-
-/// Credit below the target is found, in whosever stock it lies.
-#[test]
-fn no_credit_stands_in_its_way() {
-    let runtime = build(fixed());
-    let groups = tree(&runtime);
-    let [_, a, b, c, d] = &groups;
-    let other = Other::spawn();
-    let mut held = charge(d, 95);
-    let beside = [charge(b, 1), other.with(b, |b| charge(b, 1)), other.with(c, |c| charge(c, 3))];
-    a.set_max(256).expect("a number");
-    assert_eq!(a.usage(), 192);
-    a.set_max(100).expect("a number");
-    held.transfer(c).expect("5 + 95 = 100");
-    assert!(b.try_charge(1).is_err());
-    drop((held, beside, groups));
-    assert_empty(&runtime);
 }
 
 #[test]
 fn not_to_a_group_that_is_offline() {
     for builder in kinds() {
         for bytes in [0, 10] {
-            let runtime = build(builder.clone());
+            let runtime = left_empty(build(builder.clone()));
             let groups = tree(&runtime);
             let [root, a, b, c, _] = &groups;
             let mut held = charge(b, bytes);
@@ -145,8 +65,6 @@ fn not_to_a_group_that_is_offline() {
             drop(groups);
             assert_eq!(runtime.dying_count(), 0, "nothing is left in them");
             assert_sound(&runtime);
-            drop((held, gone));
-            assert_empty(&runtime);
         }
     }
 }
@@ -172,8 +90,7 @@ fn not_to_another_runtime() {
 
 #[test]
 fn zero_bytes_take_their_handle_along() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let groups = tree(&runtime);
         let [_, a, b, c, d] = groups.clone();
         let mut held = charge(&b, 0);
@@ -190,8 +107,6 @@ fn zero_bytes_take_their_handle_along() {
         assert_eq!(runtime.dying_count(), 0);
         held.try_grow(5).expect("no limit there");
         assert_eq!((d.live(), a.live()), (5, 0));
-        drop((held, a, d));
-        assert_empty(&runtime);
     }
 }
 
@@ -199,7 +114,7 @@ fn zero_bytes_take_their_handle_along() {
 fn of_a_further_counter_to_the_same_one() {
     let mut builder = fixed();
     let spill = builder.counter("spill").independent();
-    let runtime = build(builder);
+    let runtime = left_empty(build(builder));
     let groups = tree(&runtime);
     let [root, _, b, _, d] = &groups;
     let mut charges = b.try_charge_set(&[(memcg::Counter::MEMORY, 5), (spill, 7)]).expect("room");
@@ -215,6 +130,4 @@ fn of_a_further_counter_to_the_same_one() {
     let [mut memory, spilt] = charges;
     assert!(memory.merge(spilt).is_err(), "two counters");
     drop(memory);
-    drop(groups);
-    assert_empty(&runtime);
 }

@@ -13,7 +13,9 @@ mod waiting;
 use memcg::{Event, Group};
 
 pub(crate) use crate::support::reclaimers::{Cache, KIB, Log};
-pub(crate) use crate::support::trees::{assert_empty, assert_sound, build, charge, create, kinds, limited, stocked};
+pub(crate) use crate::support::trees::{
+    assert_sound, build, charge, create, kinds, left_empty, limited, runtimes, stocked,
+};
 pub(crate) use crate::support::waiters::{WATCHDOG, admitted, block_on, blocked, in_line, join};
 
 /// *max*, *observed*, *oom* of the group alone.

@@ -5,26 +5,25 @@ use std::time::{Duration, Instant};
 use memcg::expert::FixedBatch;
 use memcg::{Bytes, Event, Limit, Limits, OnFull};
 
-use super::{KIB, assert_empty, assert_sound, block_on, build, charge, create, kinds, limited, locals, stocked};
+use super::{
+    KIB, assert_sound, block_on, build, charge, create, kinds, left_empty, limited, locals, runtimes, stocked,
+};
 
 #[test]
 fn above_max() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = limited(&runtime.root(), "q", 10 * KIB);
         let below = create(&group, "below");
         group.set_observe_only(true);
-        let first = charge(&below, 8 * KIB);
+        let _first = charge(&below, 8 * KIB);
         assert_eq!(locals(&group), [0; 3], "it fits");
-        let second = charge(&below, 8 * KIB);
+        let _second = charge(&below, 8 * KIB);
         assert_eq!((locals(&group), locals(&below)), ([1, 1, 0], [0; 3]));
-        let third = charge(&group, 100 * KIB);
+        let _third = charge(&group, 100 * KIB);
         assert_eq!((locals(&group), group.live(), group.refused_count()), ([2, 2, 0], 116 * KIB, 0));
         assert_eq!(runtime.root().events().get(Event::Observed), 2);
         assert_eq!(group.max(), 10 * KIB, "the limit is what it was");
         assert_sound(&runtime);
-        drop((first, second, third, below, group));
-        assert_empty(&runtime);
     }
 }
 
@@ -42,12 +41,11 @@ fn a_batch_is_not_counted() {
 /// In every form, at once, whatever it would have waited for.
 #[test]
 fn in_every_form() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = limited(&runtime.root(), "q", 10 * KIB);
         group.set_observe_only(true);
         let long = Duration::from_secs(600);
-        let mut held = vec![
+        let mut held = [
             charge(&group, 11 * KIB),
             group.try_charge_with(Bytes(11 * KIB), OnFull::Wait(long)).expect("let through"),
             block_on(group.charge_async(Bytes(11 * KIB))).expect("let through"),
@@ -61,8 +59,6 @@ fn in_every_form() {
         let mut moved = create(&runtime.root(), "elsewhere").force_charge(Bytes(5 * KIB));
         moved.transfer(&group).expect("let through");
         assert_eq!((group.live(), locals(&group)[1]), (82 * KIB, 8));
-        drop((held, moved, group));
-        assert_empty(&runtime);
     }
 }
 
@@ -70,52 +66,44 @@ fn in_every_form() {
 #[test]
 fn above_high() {
     for builder in kinds() {
-        let runtime = build(builder.delay_max(Duration::from_secs(600)));
+        let runtime = left_empty(build(builder.delay_max(Duration::from_secs(600))));
         let group = runtime.root().create("q", Limits::new().high(Limit::Bytes(KIB))).expect("a free name");
         group.set_observe_only(true);
         let started = Instant::now();
-        let held: Vec<_> = (0..10).map(|_| charge(&group, 1_024 * KIB)).collect();
-        let more = group.try_charge_with(Bytes(1_024 * KIB), OnFull::Reclaim).expect("no max");
+        let _held: Vec<_> = (0..10).map(|_| charge(&group, 1_024 * KIB)).collect();
+        let _more = group.try_charge_with(Bytes(1_024 * KIB), OnFull::Reclaim).expect("no max");
         let delay = group.high_delay(Bytes(1_024 * KIB));
         assert_eq!(delay, Duration::ZERO);
         drop(block_on(group.charge_async(Bytes(1_024 * KIB))).expect("no max"));
         assert!(started.elapsed() < Duration::from_secs(500));
         assert!(group.events().local().get(Event::High) >= 10);
         assert_eq!(locals(&group), [0; 3]);
-        drop((held, more, group));
-        assert_empty(&runtime);
     }
 }
 
 /// What can never be counted is refused even so.
 #[test]
 fn more_than_can_be_counted() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = limited(&runtime.root(), "q", 10 * KIB);
         group.set_observe_only(true);
         assert!(group.try_charge(Bytes(u64::MAX)).is_err());
         assert_eq!(group.usage(), 0);
         drop(charge(&group, 1 << 50));
-        drop(group);
-        assert_empty(&runtime);
     }
 }
 
 /// Peaks and usage are what they are.
 #[test]
 fn everything_is_counted() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let root = runtime.root();
         let group = limited(&root, "q", 10 * KIB);
         group.set_observe_only(true);
         drop(charge(&group, 100 * KIB));
         assert!(group.peak() >= 100 * KIB && root.peak() >= 100 * KIB);
-        let held = charge(&group, 50 * KIB);
+        let _held = charge(&group, 50 * KIB);
         assert_eq!((group.live(), root.live()), (50 * KIB, 50 * KIB));
         assert!(runtime.snapshot().to_string().contains("50 KiB"));
-        drop((held, group));
-        assert_empty(&runtime);
     }
 }

@@ -1,14 +1,13 @@
-//! Statements 75 to 82: kernel memory, which here is what a service keeps about its own work, by node.
+//! Statements 76 to 80: kernel memory, which here is what a service keeps about its own work, by node.
 //!
 //! The kernel charges pages and parks the rest of a page with a processor; here every object is charged and accounted to
 //! the byte, and only the stock is in batches. So nothing is approximate where the statements allow an error.
 
 use std::alloc::Layout;
-use std::thread::available_parallelism;
 
 use memcg::expert::FixedBatch;
 use memcg::kmem::{Bound, Kmem, NodeId, Placement, Topology};
-use memcg::{Bytes, Freshness, Group, Limits, Runtime, Stat, Unit};
+use memcg::{Bytes, Freshness, Group, Limits, Runtime, Stat};
 
 use super::{Other, adaptive_groups, assert_groups_sound, bare_groups, create};
 
@@ -27,58 +26,6 @@ fn hold(group: &Group, stat: Stat, of: u16, bytes: u64) -> Kmem {
 /// A batch of a page, which stays open.
 fn paged() -> Runtime {
     adaptive_groups().batch(Bytes(PAGE)).adaptive(false).nodes(2).build().expect("a configuration")
-}
-
-/// 2 x processors threads allocate in 100 children, which are then deleted: in the kernel the parent's statistics are off
-/// its usage by at most a page x 64 for each processor. Here by nothing, once credit is drained.
-#[test]
-fn s075_the_items_sum_to_the_usage() {
-    let threads = 2 * available_parallelism().map_or(2, |processors| processors.get().min(16));
-    let runtime = adaptive_groups().nodes(2).build().expect("a configuration");
-    let parent = create(&runtime.root(), "p", Limits::new());
-    let children: Vec<Group> = (0..100).map(|number| create(&parent, &number.to_string(), Limits::new())).collect();
-    let sum = || {
-        let now = parent.read(Freshness::Exact);
-        let items = [Stat::ANON, Stat::FILE, Stat::KERNEL, Stat::SOCK];
-        items.into_iter().map(|stat| now.get(stat)).sum::<i64>()
-    };
-    let held: Vec<_> = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads as u64)
-            .map(|thread| {
-                let children = &children;
-                scope.spawn(move || {
-                    let mut held = Vec::new();
-                    for (number, child) in (0_u64..).zip(children) {
-                        let of = [0, 1][((number + thread) % 2) as usize];
-                        let other = [Stat::ANON, Stat::FILE, Stat::SOCK][(number % 3) as usize];
-                        for (stat, bytes) in [(Stat::KERNEL, 100 + number * 37), (other, 1 + thread)] {
-                            // Deleted before this thread came.
-                            let Ok(precharge) = child.precharge(Bytes(bytes)) else { continue };
-                            held.push(precharge.account_as(stat, &Placement::on(node(of), Bytes(bytes))));
-                        }
-                        if number % 2 == 0 && !held.is_empty() {
-                            drop(held.swap_remove(held.len() / 2));
-                        }
-                    }
-                    held
-                })
-            })
-            .collect();
-        for child in &children[..50] {
-            child.offline().expect("no children");
-        }
-        workers.into_iter().flat_map(|worker| worker.join().expect("no panic")).collect()
-    });
-    children.iter().for_each(Group::offline_tree);
-    drop(children);
-    parent.drain();
-    assert_eq!((sum(), parent.usage()), (parent.live().cast_signed(), parent.live()));
-    assert_eq!(parent.live(), held.iter().map(Kmem::bytes).sum::<u64>());
-    drop(held);
-    runtime.settle();
-    parent.drain();
-    assert_eq!((sum(), parent.usage(), runtime.dying_count()), (0, 0, 0));
-    assert_groups_sound(&runtime);
 }
 
 /// 41 objects of 100 bytes and a pointer each, by one thread: the kernel has charged 2 pages, the rest of the second one
@@ -212,81 +159,4 @@ fn s080_a_node_with_metadata_alone() {
         assert_eq!(of.numa_stat(Stat::KERNEL, Freshness::Exact).to_string(), "N0=0 N1=0 N4=0");
     }
     assert_groups_sound(&runtime);
-}
-
-/// 1,000 children with copies for each processor and small objects: in the kernel usage is off percpu + slab by at most an
-/// error for each processor. Here by nothing, and neither is any child's.
-#[test]
-fn s082_percpu_basic() {
-    let runtime = adaptive_groups().nodes(2).build().expect("a configuration");
-    let parent = create(&runtime.root(), "p", Limits::new());
-    let held: Vec<(Group, [Kmem; 2])> = (0..1_000_u64)
-        .map(|number| {
-            let child = create(&parent, &number.to_string(), Limits::new());
-            let of = [0, 1][(number % 2) as usize];
-            let kmem = [hold(&child, Stat::PERCPU, of, 4 * 64), hold(&child, Stat::SLAB, 1 - of, 32 + number % 7)];
-            (child, kmem)
-        })
-        .collect();
-    let both =
-        |group: &Group| group.read(Freshness::Exact).get(Stat::PERCPU) + group.read(Freshness::Exact).get(Stat::SLAB);
-    parent.drain();
-    assert_eq!((both(&parent), parent.usage()), (parent.live().cast_signed(), parent.live()));
-    for (child, kmem) in held.iter().step_by(97) {
-        let bytes = kmem.iter().map(Kmem::bytes).sum::<u64>();
-        assert_eq!((both(child), child.live()), (bytes.cast_signed(), bytes));
-    }
-    assert_eq!(parent.numa_stat(Stat::PERCPU, Freshness::Exact).get(node(0)), 500 * 256);
-    drop(held);
-    parent.drain();
-    assert_eq!((both(&parent), parent.usage()), (0, 0));
-    assert_groups_sound(&runtime);
-}
-
-/// 1,000 threads have a stack of a page each: they show, each accounted by a thread of its own, and go.
-#[test]
-fn s082_kernel_stacks() {
-    let mut builder = adaptive_groups().nodes(2);
-    let stacks = builder.stat_per_node("kernel_stack", Unit::Bytes);
-    let runtime = builder.build().expect("a configuration");
-    let group = create(&runtime.root(), "q", Limits::new());
-    let mut held: Vec<Kmem> = Vec::new();
-    for round in 0..40_u16 {
-        std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..25).map(|_| scope.spawn(|| hold(&group, stacks, round % 2, PAGE))).collect();
-            held.extend(threads.into_iter().map(|thread| thread.join().expect("no panic")));
-        });
-    }
-    let now = group.numa_stat(stacks, Freshness::Exact);
-    assert_eq!((now.get(node(0)), now.get(node(1))), (500 * PAGE.cast_signed(), 500 * PAGE.cast_signed()));
-    assert_eq!(group.live(), 1_000 * PAGE);
-    drop(held);
-    assert_eq!((group.numa_stat(stacks, Freshness::Exact).sum(), group.live()), (0, 0));
-    assert_groups_sound(&runtime);
-}
-
-/// A socket's buffers: usage grows by just what the item says, and both go back when it is closed.
-#[test]
-fn s082_sock() {
-    let runtime = bare_groups().nodes(2).build().expect("a configuration");
-    let group = create(&runtime.root(), "q", Limits::new());
-    let beside = hold(&group, Stat::KERNEL, 0, 12_345);
-    let base = group.usage();
-    // Where they lie is no group's question: the item is of the group.
-    let buffers: Vec<Kmem> = (1..=100)
-        .map(|bytes| group.precharge(Bytes(bytes)).expect("no limits").account_as(Stat::SOCK, &unplaced(bytes)))
-        .collect();
-    assert_eq!(group.usage() - base, group.read(Freshness::Exact).get(Stat::SOCK).cast_unsigned());
-    assert_eq!(group.read(Freshness::Exact).get(Stat::SOCK), 5_050);
-    drop(buffers);
-    assert_eq!((group.read(Freshness::Exact).get(Stat::SOCK), group.usage()), (0, base));
-    drop(beside);
-    assert_eq!(group.usage(), 0);
-    assert_groups_sound(&runtime);
-}
-
-fn unplaced(bytes: u64) -> Placement {
-    let mut placement = Placement::new();
-    placement.add(None, Bytes(bytes));
-    placement
 }

@@ -1,5 +1,4 @@
-//! Statements 47 to 49 and 56 to 61: max with a policy that chooses, which groups are killed together, and which are
-//! notified.
+//! Statements 47, 49, 56, 60 and 61: max with a policy that chooses, which level counts a kill, and which are notified.
 //!
 //! A kill is a call of the cancel hook of a group, which is a process; where the kernel frees the memory itself, the
 //! process gives its charges up. The root counts as every other group does; the kernel's shows no events.
@@ -69,27 +68,6 @@ twins! {
     s047_adaptive(adaptive_groups()),
 }
 
-fn one_oom_one_kill(builder: RuntimeBuilder) {
-    let runtime = build(builder);
-    let group = create(&runtime.root(), "q", max(30 * MIB));
-    let process = Process::below(&group, "process");
-    assert_cancelled(process.allocate(100 * MIB), process.group());
-    process.wait_until_dead();
-    assert_eq!((count(&group, Event::Oom), count(&group, Event::OomKill)), (1, 1));
-    assert_eq!((local(&group, Event::Oom), local(process.group(), Event::OomKill)), (1, 1));
-    process.exit().offline().expect("no children");
-    assert!(group.children().is_empty(), "cgroup.procs");
-    runtime.settle();
-    assert_eq!((group.live(), runtime.dying_count()), (0, 0));
-    assert_groups_sound(&runtime);
-}
-
-twins! {
-    one_oom_one_kill:
-    s048_one_oom_one_kill(bare_groups()),
-    s048_adaptive(adaptive_groups()),
-}
-
 /// 50M that are pinned, and a max of 30M.
 fn writing_max_below_pinned_memory(builder: RuntimeBuilder) {
     let runtime = build(builder);
@@ -143,89 +121,6 @@ twins! {
     hierarchical_and_local:
     s056_hierarchical_and_local(bare_groups()),
     s056_adaptive(adaptive_groups()),
-}
-
-/// The parent has the limit, the child is one group to be killed: it is killed as a whole, and no group beside it.
-fn the_whole_child_dies(builder: RuntimeBuilder) {
-    let runtime = build(builder);
-    let parent = create(&runtime.root(), "parent", max(50 * MIB));
-    let child = create(&parent, "child", Limits::new());
-    child.set_oom_group(true);
-    let survivor = Process::below(&parent, "survivor");
-    survivor.allocate(MIB).expect("room");
-    let sleepers = ["sleeper", "second sleeper"].map(|name| Process::below(&child, name));
-    let hog = Process::below(&child, "hog");
-    assert_cancelled(hog.allocate(100 * MIB), hog.group());
-    for process in sleepers.iter().chain([&hog]) {
-        process.wait_until_dead();
-        assert_eq!((process.kills(), local(process.group(), Event::OomKill)), (1, 1));
-    }
-    assert_eq!((survivor.kills(), survivor.is_dead()), (0, false));
-    survivor.allocate(MIB).expect("it lives");
-    assert_eq!((local(&parent, Event::Oom), local(&child, Event::OomGroupKill)), (1, 1));
-    assert_eq!((count(&child, Event::OomKill), count(&parent, Event::OomKill)), (3, 3));
-    assert_eq!((local(&child, Event::Oom), local(&parent, Event::OomGroupKill)), (0, 0));
-    assert_eq!(parent.live(), 2 * MIB);
-    assert_groups_sound(&runtime);
-}
-
-twins! {
-    the_whole_child_dies:
-    s057_the_whole_child_dies(bare_groups()),
-    s057_adaptive(adaptive_groups()),
-}
-
-/// The same one level up: all die, at whatever depth.
-fn all_below_the_parent_die(builder: RuntimeBuilder) {
-    let runtime = build(builder);
-    let parent = create(&runtime.root(), "parent", max(50 * MIB));
-    parent.set_oom_group(true);
-    let child = create(&parent, "child", Limits::new());
-    let grandchild = create(&child, "grandchild", Limits::new());
-    let processes = [&parent, &child, &grandchild].map(|group| Process::below(group, "sleeper"));
-    let hog = Process::below(&child, "hog");
-    let outside = Process::below(&runtime.root(), "outside");
-    assert_cancelled(hog.allocate(100 * MIB), hog.group());
-    for process in processes.iter().chain([&hog]) {
-        process.wait_until_dead();
-        assert_eq!(process.kills(), 1, "{}", process.group().path());
-    }
-    assert_eq!((count(&parent, Event::OomKill), local(&parent, Event::OomGroupKill)), (4, 1));
-    assert_eq!((outside.kills(), parent.live()), (0, 0));
-    assert_groups_sound(&runtime);
-}
-
-twins! {
-    all_below_the_parent_die:
-    s058_all_below_the_parent_die(bare_groups()),
-    s058_adaptive(adaptive_groups()),
-}
-
-/// oom_score_adj -1000 is an exempt group.
-fn an_exempt_group_survives(builder: RuntimeBuilder) {
-    let runtime = build(builder);
-    let group = create(&runtime.root(), "q", max(50 * MIB));
-    group.set_oom_group(true);
-    let sleepers = ["first", "second"].map(|name| Process::below(&group, name));
-    let exempt = Process::below(&group, "exempt");
-    exempt.group().set_oom_exempt(true);
-    exempt.allocate(20 * MIB).expect("room");
-    let hog = Process::below(&group, "hog");
-    assert_cancelled(hog.allocate(100 * MIB), hog.group());
-    for process in sleepers.iter().chain([&hog]) {
-        process.wait_until_dead();
-        assert_eq!(process.kills(), 1);
-    }
-    assert_eq!((count(&group, Event::OomKill), exempt.kills()), (3, 0));
-    exempt.allocate(MIB).expect("it lives");
-    assert_eq!(group.live(), 21 * MIB);
-    assert_groups_sound(&runtime);
-}
-
-twins! {
-    an_exempt_group_survives:
-    s059_who_is_exempt_survives(bare_groups()),
-    s059_adaptive(adaptive_groups()),
 }
 
 /// A listener at each level above, and a thread that waits there: all are notified of what moved the count they read.

@@ -1,10 +1,6 @@
 //! Statements 83 to 91: statistics and their flush.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use memcg::{Freshness, Group, Limits, Runtime, Stat};
-use rand::rngs::SmallRng;
-use rand::{RngExt, SeedableRng};
 
 use super::Other;
 
@@ -145,107 +141,4 @@ fn s087_updates_of_a_flushable_child_reach_the_parent() {
     child.flush();
     assert!(parent.read(Freshness::Stale).get(STAT) >= 1_126);
     assert_eq!(parent.read(Freshness::Exact).get(STAT), 1_127);
-}
-
-/// The kernel visits what was updated and its ancestors up to the target, for each processor. Here it is the updated
-/// cells alone, whatever is above, beside or below them.
-#[test]
-fn s088_idle_groups_are_not_visited() {
-    let runtime = runtime();
-    let root = runtime.root();
-    let mut chain = vec![create(&root, "chain")];
-    for depth in 0..100 {
-        chain.push(create(&chain[depth], "below"));
-    }
-    let wide: Vec<Group> = (0..1_000).map(|number| create(&root, &number.to_string())).collect();
-    let visits = |group: &Group| {
-        let before = runtime.counts().flush_visits;
-        group.flush();
-        runtime.counts().flush_visits - before
-    };
-    assert_eq!(visits(&root), 0, "no group has written anything");
-    let other = Other::spawn();
-    let writers = [&chain[100], &chain[0], &wide[0], &wide[999]];
-    for (updated, group) in (1..).zip(writers) {
-        group.stat_add(STAT, 1);
-        assert_eq!(visits(&root), updated);
-    }
-    writers.iter().for_each(|group| group.stat_add(STAT, 1));
-    let theirs = chain[100].clone();
-    other.run(move || theirs.stat_add(STAT, 1));
-    assert_eq!([&root, &chain[0], &chain[1], &wide[0], &wide[1]].map(visits), [5, 3, 2, 1, 0]);
-    // Those that stay idle are left out after a while, if they are many or the periodic flush comes by, and then a flush
-    // looks at nothing.
-    wide[..100].iter().for_each(|group| group.stat_add(STAT, 1));
-    let before = runtime.counts().flush_visits;
-    while visits(&root) > 0 {
-        assert!(runtime.counts().flush_visits - before < 10 * 105, "idle cells are visited for ever");
-    }
-    let counts = runtime.counts();
-    assert_eq!(counts.stat_lists, counts.stat_unlists);
-    chain[50].stat_add(STAT, 1);
-    assert_eq!([&root, &chain[51], &wide[0]].map(visits), [1, 0, 0]);
-    assert_eq!(root.read(Freshness::Stale).get(STAT), 110);
-}
-
-/// N threads update M groups at random, K flushers flush subtrees at random: when all are done every group is exact,
-/// its own figure and its subtree's.
-#[test]
-fn s091_every_update_is_counted_once() {
-    const WRITERS: u64 = 4;
-    const FLUSHERS: u64 = 3;
-    const GROUPS: usize = 30;
-    const UPDATES: usize = if cfg!(debug_assertions) { 10_000 } else { 200_000 };
-    let runtime = Runtime::builder().stat_batch(8).build().expect("a configuration");
-    let mut rng = SmallRng::seed_from_u64(91);
-    let (mut groups, mut parents) = (vec![runtime.root()], vec![None]);
-    while groups.len() < GROUPS {
-        let parent = rng.random_range(0..groups.len());
-        groups.push(create(&groups[parent], &groups.len().to_string()));
-        parents.push(Some(parent));
-    }
-    let done = AtomicBool::new(false);
-    let own: Vec<i64> = std::thread::scope(|scope| {
-        let (groups, done) = (&groups, &done);
-        for seed in 0..FLUSHERS {
-            scope.spawn(move || {
-                let mut rng = SmallRng::seed_from_u64(seed);
-                while !done.load(Ordering::Relaxed) {
-                    let group = &groups[rng.random_range(0..GROUPS)];
-                    match rng.random_range(0..4) {
-                        0 => drop(group.read(Freshness::Exact)),
-                        1 => drop(group.read(Freshness::Threshold)),
-                        _ => group.flush(),
-                    }
-                }
-            });
-        }
-        let writers: Vec<_> = (0..WRITERS)
-            .map(|seed| {
-                scope.spawn(move || {
-                    let mut rng = SmallRng::seed_from_u64(100 + seed);
-                    let mut own = [0; GROUPS];
-                    for _ in 0..UPDATES {
-                        let (at, delta) = (rng.random_range(0..GROUPS), rng.random_range(-50..60));
-                        groups[at].stat_add(STAT, delta);
-                        own[at] += delta;
-                    }
-                    own
-                })
-            })
-            .collect();
-        let sums: Vec<[i64; GROUPS]> = writers.into_iter().map(|writer| writer.join().expect("no panic")).collect();
-        done.store(true, Ordering::Relaxed);
-        (0..GROUPS).map(|at| sums.iter().map(|sum| sum[at]).sum()).collect()
-    });
-    let mut subtree = own.clone();
-    for at in (1..GROUPS).rev() {
-        subtree[parents[at].expect("no root")] += subtree[at];
-    }
-    runtime.root().flush();
-    for (at, group) in groups.iter().enumerate() {
-        let stats = group.read(Freshness::Stale);
-        assert_eq!((stats.get(STAT), stats.local(STAT)), (subtree[at], own[at]), "{}", group.path());
-        assert_eq!(group.read(Freshness::Exact).get(STAT), subtree[at], "{}", group.path());
-    }
 }

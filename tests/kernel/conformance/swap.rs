@@ -1,4 +1,4 @@
-//! Statements 65 to 67: swap, which is a further counter that the owner of the memory charges when it spills.
+//! Statements 66 and 67: swap, which is a further counter that the owner of the memory charges when it spills.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,61 +21,6 @@ fn build(mut builder: RuntimeBuilder) -> (Runtime, Counter) {
 
 fn set_swap_max(group: &Group, swap: Counter, bytes: u64) {
     group.counter(swap).expect("declared").set_max(Limit::Bytes(bytes)).expect("a number");
-}
-
-/// `got` is `expected` as `values_close(got, expected, 3)` has it.
-#[track_caller]
-fn assert_close(got: u64, expected: u64) {
-    assert!(got.abs_diff(expected) <= (got + expected) / 100 * 3, "{got}, expected {expected}");
-}
-
-fn both_full_then_both_enough(builder: RuntimeBuilder) {
-    let (runtime, swap) = build(builder);
-    let group = create(&runtime.root(), "q", Limits::new().max(Limit::Bytes(30 * MIB)));
-    set_swap_max(&group, swap, 30 * MIB);
-    let swap_of = group.counter(swap).expect("declared");
-    let windows = [group.peak_window(), swap_of.peak_window()];
-    windows.iter().for_each(memcg::PeakWindow::reset);
-    let process = create(&group, "process", Limits::new());
-    let (anon, registration) = Anon::of(&process, swap, MIB);
-    let kills = Arc::new(AtomicU64::new(0));
-    let hook = {
-        let kills = Arc::clone(&kills);
-        process.on_cancel(move |_| {
-            kills.fetch_add(1, Ordering::SeqCst);
-        })
-    };
-    let killed = anon.allocate(100 * MIB).expect_err("60 is all there is");
-    assert!(matches!(&killed, ChargeError::Cancelled { group, .. } if *group == process), "{killed}");
-    anon.exit();
-    assert_eq!(kills.load(Ordering::SeqCst), 1);
-    assert_eq!((group.events().get(Event::Oom), group.events().get(Event::OomKill)), (1, 1));
-    for peak in [group.peak(), swap_of.peak(), windows[0].peak(), windows[1].peak()] {
-        assert!(peak >= 29 * MIB, "{peak}");
-    }
-    group.drain();
-    windows.iter().for_each(memcg::PeakWindow::reset);
-    // Another of another group, opened, reset and closed meanwhile.
-    let others = [group.peak_window(), swap_of.peak_window()];
-    others.iter().for_each(memcg::PeakWindow::reset);
-    drop(others);
-    assert!(windows[0].peak() <= MIB && windows[1].peak() <= 10 * MIB);
-    assert!(group.peak() >= 29 * MIB && swap_of.peak() >= 29 * MIB);
-    anon.allocate(50 * MIB).expect("30 in memory, 20 in swap");
-    assert_close(group.live(), 30 * MIB);
-    assert_close(group.live() + swap_of.live(), 50 * MIB);
-    assert!(windows[0].peak() >= 29 * MIB && windows[1].peak() >= 19 * MIB);
-    assert_eq!(kills.load(Ordering::SeqCst), 1, "it survives");
-    assert!(group.events().get(Event::Max) > 0);
-    anon.exit();
-    drop((hook, registration));
-    assert_groups_sound(&runtime);
-}
-
-twins! {
-    both_full_then_both_enough:
-    s065_both_full_then_both_enough(bare_groups()),
-    s065_adaptive(adaptive_groups()),
 }
 
 /// No swap at all: what is above max is an OOM, and each attempt to swap is counted with the counter.

@@ -2,7 +2,7 @@
 
 use memcg::{Bytes, Limits};
 
-use super::{MAX, Scene, assert_adds_up, assert_empty, audited, build, fill, take};
+use super::{MAX, Scene, assert_adds_up, audited, build, fill, left_empty, take};
 
 #[test]
 fn no_more_than_a_batch_is_kept() {
@@ -15,7 +15,6 @@ fn no_more_than_a_batch_is_kept() {
     scene.stock.give_back(large);
     assert_eq!(scene.figures(), [0; 5], "it goes up the tree");
     fill_to(&scene, 128);
-    scene.end();
 }
 
 /// The stock takes what fits.
@@ -29,7 +28,7 @@ fn fill_to(scene: &Scene, credit: u64) {
 
 #[test]
 fn a_charge_far_above_the_batch_goes_up() {
-    let runtime = build(audited().batch(Bytes(128)));
+    let runtime = left_empty(build(audited().batch(Bytes(128))));
     let queue = runtime.root().create("queue", Limits::new().max(Bytes(1 << 40))).expect("a name");
     // The threads' stock would be open so far from the limit.
     let held = queue.try_charge(Bytes((1 << 40) - 100)).expect("room");
@@ -41,8 +40,6 @@ fn a_charge_far_above_the_batch_goes_up() {
     let forced = queue.force_charge(Bytes(1 << 62));
     stock.give_back(forced);
     assert_eq!(queue.live(), 0);
-    drop((stock, queue));
-    assert_empty(&runtime);
 }
 
 #[test]
@@ -54,7 +51,6 @@ fn batch_zero_keeps_nothing() {
         assert_eq!(scene.figures(), [0; 5]);
     }
     assert_eq!((scene.stock.release(), scene.queue.stocked_bound()), (0, 0));
-    scene.end();
 }
 
 #[test]
@@ -74,7 +70,6 @@ fn batch_zero_later_empties_it() {
         group.set_batch(1_000);
         drop(group);
         assert!(super::open(&scene.stock), "after eight puts at most");
-        scene.end();
     }
 }
 
@@ -87,7 +82,6 @@ fn a_smaller_batch_is_the_next_bound() {
     let charges = [take(&scene.stock, 1), take(&scene.stock, 200), take(&scene.stock, 199)];
     charges.into_iter().for_each(|charge| scene.stock.give_back(charge));
     assert_eq!(scene.figures(), [200, 0, 200, 0, 200], "the second one found a byte there");
-    scene.end();
 }
 
 #[test]
@@ -98,7 +92,6 @@ fn a_quarter_of_the_budget_is_kept() {
     charges.into_iter().for_each(|charge| scene.stock.give_back(charge));
     assert_eq!(scene.figures(), [100, 0, 100, 0, 100]);
     assert_eq!(scene.runtime.root().stocked_bound(), 100);
-    scene.end();
 }
 
 /// By default the budget is a sixteenth of the root's max.
@@ -115,13 +108,12 @@ fn the_budget_follows_the_max_of_the_root() {
     assert_eq!(root.set_max(Bytes(64 * 20)).expect("a number"), 0);
     assert!(root.stocked_bound() <= 64 * 20 / 16, "{}", root.stocked_bound());
     assert!(scene.stock.credit() <= root.stocked_bound());
-    scene.end();
 }
 
 #[test]
 fn all_stocks_together_stay_within_the_budget() {
     const BUDGET: u64 = 400;
-    let runtime = build(audited().budget(Bytes(BUDGET)));
+    let runtime = left_empty(build(audited().budget(Bytes(BUDGET))));
     let root = runtime.root();
     let create =
         |number: u64| root.create(number, Limits::new().max(Bytes(MAX))).expect("a free number").central_stock();
@@ -147,6 +139,4 @@ fn all_stocks_together_stay_within_the_budget() {
     assert!(super::open(&stocks[9]));
     fill(&stocks[9], 100);
     check();
-    drop(stocks);
-    assert_empty(&runtime);
 }

@@ -9,34 +9,28 @@ fn a_charge_of_another_group_drains_it() {
     for builder in kinds() {
         let scene = Scene::of(builder);
         fill(&scene.stock, 900);
-        let held = take(&scene.stock, 100);
+        let _held = take(&scene.stock, 100);
         let sibling = create(&scene.parent, "sibling");
-        let all = sibling.try_charge(900).expect("the credit is room");
+        let _all = sibling.try_charge(900).expect("the credit is room");
         assert_eq!(scene.figures(), [100, 100, MAX, MAX, 0]);
         let refused = sibling.try_charge(1).expect_err("one more than there is");
         assert!(matches!(refused, ChargeError::Limit(_)), "{refused}");
-        drop((held, all, refused, sibling));
-        scene.end();
     }
 }
 
 #[test]
 fn a_charge_of_its_own_group_drains_it() {
     let scene = Scene::with_credit(900);
-    let all = scene.queue.try_charge(1_000).expect("the credit is room");
+    let _all = scene.queue.try_charge(1_000).expect("the credit is room");
     assert_eq!(scene.figures(), [MAX, MAX, MAX, MAX, 0]);
-    drop(all);
-    scene.end();
 }
 
 #[test]
 fn a_charge_that_finds_room_leaves_it() {
     let scene = Scene::with_credit(600);
     let sibling = create(&scene.parent, "sibling");
-    let held = sibling.try_charge(400).expect("room beside the credit");
+    let _held = sibling.try_charge(400).expect("room beside the credit");
     assert_eq!((scene.stock.credit(), scene.parent.usage()), (600, MAX));
-    drop((held, sibling));
-    scene.end();
 }
 
 #[test]
@@ -45,21 +39,17 @@ fn a_charge_refused_elsewhere_leaves_it() {
     let beside = super::limited(&scene.runtime.root(), "beside", 10);
     assert!(beside.try_charge(11).is_err());
     assert_eq!(scene.stock.credit(), 600);
-    drop(beside);
-    scene.end();
 }
 
 #[test]
 fn a_lower_max_drains_it() {
     for at_parent in [false, true] {
         let scene = Scene::with_credit(900);
-        let held = take(&scene.stock, 200);
+        let _held = take(&scene.stock, 200);
         let level = if at_parent { &scene.parent } else { &scene.queue };
         assert_eq!(level.set_max(Limit::Bytes(500)).expect("a number"), 0, "what is live fits");
         assert_eq!(scene.figures(), [200, 200, 200, 200, 0]);
         assert_eq!(level.forced(), 0);
-        drop(held);
-        scene.end();
     }
 }
 
@@ -71,7 +61,6 @@ fn a_max_below_what_is_live_drains_it_too() {
     assert_eq!(scene.figures(), [200, 200, 200, 200, 0]);
     scene.stock.give_back(held);
     assert_eq!(scene.figures(), [0; 5]);
-    scene.end();
 }
 
 #[test]
@@ -84,8 +73,6 @@ fn a_drain_takes_it_home_and_the_next_put_opens_it() {
         assert_eq!(scene.figures(), [200, 200, 200, 200, 0]);
         scene.stock.give_back(held);
         assert_eq!(scene.figures(), [200, 0, 200, 0, 200]);
-        drop(group);
-        scene.end();
     }
 }
 
@@ -94,8 +81,6 @@ fn a_drain_elsewhere_leaves_it() {
     let scene = Scene::with_credit(600);
     let sibling = create(&scene.parent, "sibling");
     assert_eq!((sibling.drain(), scene.stock.credit()), (0, 600));
-    drop(sibling);
-    scene.end();
 }
 
 #[test]
@@ -103,21 +88,18 @@ fn reclaim_drains_it() {
     let scene = Scene::with_credit(600);
     let report = scene.parent.reclaim(100).expect("outside of a reclaimer");
     assert_eq!((scene.figures(), report.requested), ([0; 5], 100));
-    scene.end();
 }
 
 #[test]
 fn a_refusal_drains_it() {
     let scene = Scene::with_credit(600);
-    let held = take(&scene.stock, 500);
+    let _held = take(&scene.stock, 500);
     assert!(scene.parent.try_charge(550).is_err());
     assert_eq!(scene.parent.live(), 500);
     // Where all credit would be too little, the charge is refused at once, or the credit is home.
     assert!([0, 100].contains(&scene.stock.credit()), "{}", scene.stock.credit());
-    let rest = scene.parent.try_charge(500).expect("what is left");
+    let _rest = scene.parent.try_charge(500).expect("what is left");
     assert_eq!((scene.stock.credit(), scene.parent.usage()), (0, MAX));
-    drop((held, rest));
-    scene.end();
 }
 
 #[test]
@@ -130,7 +112,6 @@ fn after_a_drain_eight_go_up_the_tree() {
             assert_eq!(scene.figures(), [0; 5], "round {round}");
             assert_opens_after_eight(&scene.stock);
         }
-        scene.end();
     }
 }
 
@@ -142,5 +123,4 @@ fn a_second_drain_counts_anew() {
     // Closed already: this one finds nothing to drain.
     drop(scene.parent.try_charge(1_000).expect("all of it"));
     assert!(is_kept(&scene.stock));
-    scene.end();
 }

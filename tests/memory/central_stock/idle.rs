@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use memcg::{Bytes, Group, Limits};
 
-use super::{Scene, assert_empty, audited, build, fill, kinds, take};
+use super::{Scene, audited, build, fill, kinds, left_empty, take};
 use crate::support::waiters::until;
 
 fn visit(scene: &Scene) -> u64 {
@@ -22,7 +22,6 @@ fn credit_that_does_not_move_goes_home() {
         assert_eq!(scene.figures(), [200, 200, 200, 200, 0]);
         scene.stock.give_back(held);
         assert_eq!(scene.figures(), [200, 0, 200, 0, 200], "it opens at once");
-        scene.end();
     }
 }
 
@@ -39,7 +38,6 @@ fn credit_that_moves_stays() {
         scene.stock.give_back(charge);
     }
     assert_eq!(scene.figures(), [600, 0, 600, 0, 600]);
-    scene.end();
 }
 
 /// Credit that comes in after a visit is as new, whatever the visits before have seen.
@@ -52,24 +50,21 @@ fn as_much_credit_as_before_is_not_idle() {
         assert_eq!(visit(&scene), 0, "round {round}: no visit has found this credit before");
         assert_eq!(scene.stock.release(), 600);
     }
-    scene.end();
 }
 
 #[test]
 fn a_visit_takes_no_live_charge() {
     let scene = Scene::with_credit(600);
-    let all = take(&scene.stock, 600);
+    let _all = take(&scene.stock, 600);
     assert_eq!([(); 4].map(|()| visit(&scene)), [0; 4]);
     assert_eq!(scene.figures(), [600, 600, 600, 600, 0]);
-    drop(all);
-    scene.end();
 }
 
 /// With or without credit: an open stock has a part of the budget, which a stock that is used may lack.
 #[test]
 fn a_stock_that_stands_gives_its_part_of_the_budget_back() {
     for credit in [true, false] {
-        let runtime = build(audited().budget(Bytes(400)));
+        let runtime = left_empty(build(audited().budget(Bytes(400))));
         let limited = |number: u64| runtime.root().create(number, Limits::new().max(1_000)).expect("a free number");
         let stocks: Vec<_> = (0..5).map(|number| limited(number).central_stock()).collect();
         let (stands, lacks) = stocks.split_at(4);
@@ -83,14 +78,12 @@ fn a_stock_that_stands_gives_its_part_of_the_budget_back() {
         assert_eq!((released, runtime.root().stocked_bound()), (if credit { 400 } else { 0 }, 0));
         assert!(super::open(&lacks[0]), "they stood for so long");
         held.into_iter().zip(stands).for_each(|(charge, stock)| stock.give_back(charge));
-        drop(stocks);
-        assert_empty(&runtime);
     }
 }
 
 #[test]
 fn a_visit_reaches_each_group() {
-    let runtime = build(audited());
+    let runtime = left_empty(build(audited()));
     let groups: Vec<Group> = (0..5)
         .map(|number: usize| runtime.root().create(number as u64, Limits::new().max(1_000)).expect("a free number"))
         .collect();
@@ -99,20 +92,16 @@ fn a_visit_reaches_each_group() {
     stocks.iter().zip(1..).for_each(|(stock, number)| fill(stock, 10 * number));
     let sum: u64 = (0..4).map(|_| runtime.release_idle_credit().0).sum();
     assert_eq!((sum, runtime.root().usage()), (10 + 20 + 30 + 40 + 50, 0));
-    drop((stocks, groups));
-    assert_empty(&runtime);
 }
 
 #[test]
 fn the_flusher_takes_it_home() {
     let scene = Scene::with_credit(600);
-    let held = take(&scene.stock, 200);
+    let _held = take(&scene.stock, 200);
     scene.runtime.start_flusher(Duration::from_millis(5)).expect("a thread");
     until("the flusher visits", || scene.queue.usage() == 200);
     scene.runtime.stop_flusher();
     assert_eq!(scene.figures(), [200, 200, 200, 200, 0]);
-    drop(held);
-    scene.end();
 }
 
 #[test]
@@ -120,5 +109,4 @@ fn a_thread_that_gives_its_own_back_leaves_it() {
     let scene = Scene::with_credit(600);
     assert_eq!(scene.runtime.release_thread_credit(), Bytes(0));
     assert_eq!(scene.stock.credit(), 600);
-    scene.end();
 }

@@ -1,7 +1,5 @@
 //! A charge that waits gets what is given back later: nothing is kept while it is in line.
 
-use std::thread;
-
 use memcg::Bytes;
 
 use super::{MAX, PUTS_WHILE_CLOSED, Scene, assert_opens_after_eight, create, fill, kinds, take};
@@ -25,8 +23,6 @@ fn a_future_gets_what_is_given_back() {
         assert_woken(&waiter, true);
         let charge = admitted(&mut waiter);
         assert_eq!((charge.bytes(), scene.stock.credit(), scene.parent.usage()), (500, 0, 500));
-        drop((charge, waiter));
-        scene.end();
     }
 }
 
@@ -48,7 +44,6 @@ fn a_future_of_a_sibling_gets_it_piece_by_piece() {
         }
         assert_woken(&waiter, true);
         drop((admitted(&mut waiter), waiter, all, sibling));
-        scene.end();
     }
 }
 
@@ -62,8 +57,6 @@ fn a_thread_gets_what_is_given_back() {
         scene.stock.give_back(all);
         let charge = join(waiter).expect("it fits now");
         assert_eq!((charge.bytes(), scene.parent.usage()), (500, 500));
-        drop((charge, sibling));
-        scene.end();
     }
 }
 
@@ -76,7 +69,6 @@ fn credit_is_taken_before_a_charge_waits() {
     assert!(scene.stock.charge_if_room(701).is_none());
     scene.stock.give_back(held);
     drop((admitted(&mut waiter), waiter));
-    scene.end();
 }
 
 #[test]
@@ -97,7 +89,6 @@ fn a_line_leaves_nothing_behind() {
             scene.stock.credit() > before
         });
         assert!(puts.is_some(), "credit is kept again");
-        scene.end();
     }
 }
 
@@ -108,37 +99,4 @@ fn eight_go_up_after_the_last_in_line() {
     drop(all);
     drop((admitted(&mut waiter), waiter));
     assert_opens_after_eight(&scene.stock);
-    scene.end();
-}
-
-/// Puts and takes on another thread at the moment when a charge gets in line for all there is.
-#[test]
-fn a_put_and_a_waiter_at_once() {
-    for builder in kinds() {
-        let scene = Scene::of(builder);
-        for round in 0..300 {
-            fill_again(&scene);
-            let held = take(&scene.stock, 100);
-            thread::scope(|scope| {
-                let stock = &scene.stock;
-                scope.spawn(move || {
-                    (0..round % 20).filter_map(|_| stock.charge_if_room(10)).for_each(|charge| stock.give_back(charge));
-                    stock.give_back(held);
-                });
-                let all = crate::support::waiters::block_on(scene.parent.charge_async(Bytes(MAX)));
-                assert_eq!(all.expect("all is given back in the end").bytes(), MAX);
-            });
-            assert_eq!((scene.parent.live(), scene.parent.waiting_count()), (0, 0));
-        }
-        scene.end();
-    }
-}
-
-/// Until the stock is open again.
-fn fill_again(scene: &Scene) {
-    let opens = (0..=PUTS_WHILE_CLOSED).any(|_| {
-        scene.stock.give_back(take(&scene.stock, 200));
-        scene.stock.credit() > 0
-    });
-    assert!(opens, "{:?}", scene.stock);
 }

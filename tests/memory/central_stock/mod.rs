@@ -3,7 +3,7 @@
 //! * here: small trees near a limit; `credit`: what is kept and what is dropped; `bounds`: how much;
 //! * `drained`: what takes the credit home; `limits`: above a limit nothing is kept; `line`: nor while a charge waits;
 //! * `neighbours`: what others see of it; `idle`: credit that does not move; `offline`: groups that come and go;
-//! * `threads`: producers and consumers.
+//! * `threads`: a batch that shrinks beside puts.
 
 mod bounds;
 mod credit;
@@ -18,7 +18,7 @@ mod threads;
 use memcg::expert::{BarrierMode, Inspect};
 use memcg::{Bytes, CentralStock, Charge, Group, Runtime, RuntimeBuilder};
 
-pub(crate) use crate::support::trees::{build, create, limited};
+pub(crate) use crate::support::trees::{LeftEmpty, build, create, limited};
 
 /// Far below one batch: the stocks of threads stay closed.
 pub(crate) const MAX: u64 = 1_000;
@@ -35,24 +35,24 @@ pub(crate) fn kinds() -> [RuntimeBuilder; 3] {
     [audited(), Runtime::builder(), audited().barrier(BarrierMode::Fence)]
 }
 
-/// A group with a central stock below a parent that has the max.
+/// A group with a central stock below a parent that has the max. What is not charged is home in the end.
 pub(crate) struct Scene {
-    pub(crate) runtime: Runtime,
-    pub(crate) parent: Group,
-    pub(crate) queue: Group,
     pub(crate) stock: CentralStock,
+    pub(crate) queue: Group,
+    pub(crate) parent: Group,
+    pub(crate) runtime: LeftEmpty,
 }
 
 impl Scene {
     /// The stock opens with its next put, where there is a batch.
     #[track_caller]
     pub(crate) fn of(builder: RuntimeBuilder) -> Scene {
-        let runtime = build(builder);
+        let runtime = left_empty(build(builder));
         let parent = limited(&runtime.root(), "parent", MAX);
         let queue = create(&parent, "queue");
         let stock = queue.central_stock();
         open(&stock);
-        Scene { runtime, parent, queue, stock }
+        Scene { stock, queue, parent, runtime }
     }
 
     #[track_caller]
@@ -72,16 +72,6 @@ impl Scene {
     pub(crate) fn figures(&self) -> [u64; 5] {
         let Scene { parent, queue, stock, .. } = self;
         [queue.usage(), queue.live(), parent.usage(), parent.live(), stock.credit()]
-    }
-
-    /// All charges are gone: nothing is left once the credit is home.
-    #[track_caller]
-    pub(crate) fn end(self) {
-        let Scene { runtime, parent, queue, stock } = self;
-        assert_adds_up(&runtime);
-        stock.release();
-        drop((stock, queue, parent));
-        assert_empty(&runtime);
     }
 }
 
@@ -139,13 +129,23 @@ pub(crate) fn assert_adds_up(runtime: &Runtime) {
     assert_eq!((counts.underflows, counts.overflows, counts.discarded), (0, 0, 0));
 }
 
-/// No charge is left: neither usage nor a group.
+/// No charge is left: neither usage nor a group, once the credit is home.
 #[track_caller]
 pub(crate) fn assert_empty(runtime: &Runtime) {
+    assert_adds_up(runtime);
     let root = runtime.root();
     root.children().iter().for_each(Group::offline_tree);
     runtime.settle();
     root.drain();
     assert_eq!((root.usage(), root.forced(), runtime.dying_count(), root.stocked_bound()), (0, 0, 0, 0));
     assert_adds_up(runtime);
+}
+
+pub(crate) fn left_empty(runtime: Runtime) -> LeftEmpty {
+    LeftEmpty::by(assert_empty, runtime)
+}
+
+/// One after the other, a runtime of each kind.
+pub(crate) fn runtimes() -> impl Iterator<Item = LeftEmpty> {
+    kinds().into_iter().map(|builder| left_empty(build(builder)))
 }

@@ -3,8 +3,8 @@
 use memcg::{Bytes, ChargeError, Group};
 
 use super::{
-    MAX, PUTS_WHILE_CLOSED, Scene, assert_adds_up, assert_empty, audited, build, create, fill, is_kept, kinds, limited,
-    take,
+    MAX, PUTS_WHILE_CLOSED, Scene, assert_adds_up, assert_empty, audited, build, create, fill, is_kept, kinds,
+    left_empty, limited, runtimes, take,
 };
 
 #[test]
@@ -21,7 +21,6 @@ fn a_group_offline_keeps_none() {
         assert_eq!(scene.parent.usage(), 200);
         scene.stock.give_back(held);
         assert_eq!((scene.parent.usage(), scene.stock.credit(), scene.stock.release()), (0, 0, 0));
-        scene.end();
     }
 }
 
@@ -33,7 +32,6 @@ fn a_tree_offline_keeps_none() {
     assert_eq!((scene.runtime.root().usage(), scene.stock.credit()), (200, 0));
     scene.stock.give_back(held);
     assert_eq!((scene.runtime.root().usage(), scene.stock.credit()), (0, 0));
-    scene.end();
 }
 
 #[test]
@@ -48,8 +46,6 @@ fn nothing_is_kept_after_many_puts_offline() {
     let mut forced = scene.queue.force_charge(100);
     scene.stock.give_back(forced.split(Bytes(50)).expect("a part"));
     assert_eq!((scene.stock.credit(), scene.parent.usage()), (0, held.bytes() + 50));
-    drop((held, forced));
-    scene.end();
 }
 
 #[test]
@@ -62,8 +58,6 @@ fn a_stock_made_offline_keeps_none() {
     assert!(stock.charge_if_room(1).is_none());
     stock.give_back(held);
     assert_eq!((stock.credit(), scene.parent.usage()), (0, 0));
-    drop((stock, late));
-    scene.end();
 }
 
 #[test]
@@ -104,7 +98,7 @@ fn a_stock_outlives_the_runtime() {
         let scene = Scene::with_credit(900);
         let Scene { runtime, parent, queue, stock } = scene;
         let held = take(&stock, if is_empty { 900 } else { 200 });
-        drop(runtime);
+        runtime.drop_as_it_is();
         assert_eq!((stock.credit(), parent.usage(), queue.usage()), (0, held.bytes(), held.bytes()));
         assert!(stock.charge_if_room(1).is_none());
         stock.give_back(held);
@@ -115,8 +109,7 @@ fn a_stock_outlives_the_runtime() {
 /// Each group takes over the object of the one before, whose stock was open and empty, or full, or held a charge.
 #[test]
 fn the_next_group_begins_without_credit() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let parent = limited(&runtime.root(), "parent", MAX);
         for round in 0..600 {
             let queue = create(&parent, "queue");
@@ -143,15 +136,13 @@ fn the_next_group_begins_without_credit() {
             late.into_iter().for_each(|charge| stock.give_back(charge));
             assert_eq!((parent.usage(), parent.stocked_bound()), (0, 0), "round {round}");
         }
-        drop(parent);
-        assert_empty(&runtime);
     }
 }
 
 /// What happened to the group before, which had the object, is nothing to this one.
 #[test]
 fn the_next_group_keeps_its_first_put() {
-    let runtime = build(audited());
+    let runtime = left_empty(build(audited()));
     for round in 0..20 {
         let group: Group = limited(&runtime.root(), "queue", MAX);
         assert!(is_kept(&group.central_stock()), "round {round}: no charge has drained this group");
@@ -159,5 +150,4 @@ fn the_next_group_keeps_its_first_put() {
         drop(group);
         runtime.settle();
     }
-    assert_empty(&runtime);
 }

@@ -1,50 +1,16 @@
 //! What was precharged is accounted to the nodes where it lies; what is freed is taken off where it was accounted.
 
-use memcg::expert::BarrierMode;
-use memcg::{Freshness, Limits, Runtime, Stat};
+use memcg::{Freshness, Limits, Stat};
 
-use super::{Other, assert_empty, assert_sums, hold, local, machine, node, on, placed, scattered};
-use crate::support::trees::{assert_sound, build, create};
-
-#[test]
-fn the_rest_goes_back() {
-    for builder in super::kinds(3) {
-        let runtime = build(builder);
-        let root = runtime.root();
-        let group = create(&root, "q");
-        for used in [0_u64, 1, 99, 100] {
-            let kmem = group.precharge(100).expect("room").account(&scattered(&[(0, used / 2)], used - used / 2));
-            assert_eq!((kmem.bytes(), group.live(), root.live()), (used, used, used));
-            assert_eq!(on(&root), [(used / 2).cast_signed(), 0, 0]);
-            assert_sums(&runtime);
-        }
-        assert_eq!((group.live(), group.forced()), (0, 0));
-        drop(group);
-        assert_empty(&runtime);
-    }
-}
-
-/// A bound that did not hold: the memory is there, so it is charged whatever the limits say.
-#[test]
-fn more_than_the_bound_goes_by_force() {
-    for builder in super::kinds(2) {
-        let runtime = build(builder.max(100));
-        let root = runtime.root();
-        let kmem = root.precharge(60).expect("room").account(&placed(&[(0, 80), (1, 50)]));
-        assert_eq!((kmem.bytes(), root.live(), root.forced()), (130, 130, 30));
-        assert_eq!(on(&root), [80, 50]);
-        assert_sound(&runtime);
-        drop(kmem);
-        assert_empty(&runtime);
-    }
-}
+use super::{Other, assert_sums, hold, left_empty, on, placed, runtimes, scattered};
+use crate::support::trees::{build, create};
 
 /// Usage ends at 2^63. What does not fit is neither charged nor accounted: the account is never more than the charge.
 #[test]
 fn never_more_than_is_charged() {
     for placement in [placed(&[(0, u64::MAX)]), placed(&[(0, 7), (1, u64::MAX)]), scattered(&[(1, 1 << 63)], 1 << 63)] {
         for nodes in [1, 2] {
-            let runtime = build(crate::support::trees::bare().nodes(nodes));
+            let runtime = left_empty(build(crate::support::trees::bare().nodes(nodes)));
             let root = runtime.root();
             let kmem = root.precharge(10).expect("room").account(&placement);
             assert_eq!(kmem.placement().bytes(), kmem.bytes());
@@ -52,16 +18,13 @@ fn never_more_than_is_charged() {
                 (root.numa_stat(Stat::KERNEL, Freshness::Exact).sum(), root.live()),
                 (kmem.bytes().cast_signed(), kmem.bytes())
             );
-            drop(kmem);
-            assert_empty(&runtime);
         }
     }
 }
 
 #[test]
 fn freed_elsewhere_it_leaves_the_nodes_where_it_lay() {
-    for builder in super::kinds(4) {
-        let runtime = build(builder);
+    for runtime in runtimes(4) {
         let root = runtime.root();
         let groups = ["a", "b"].map(|name| create(&root, name));
         let others = [Other::spawn(), Other::spawn(), Other::spawn()];
@@ -84,51 +47,6 @@ fn freed_elsewhere_it_leaves_the_nodes_where_it_lay() {
             assert_eq!([on(&groups[0]), on(&groups[1])], expected);
         }
         assert_eq!(expected, [[0; 4]; 2]);
-        drop(groups);
-        assert_empty(&runtime);
-    }
-}
-
-#[test]
-fn ancestors_see_what_is_below() {
-    for builder in super::kinds(2) {
-        let runtime = build(builder.barrier(BarrierMode::Fence));
-        let root = runtime.root();
-        let a = create(&root, "a");
-        let [b, c] = ["b", "c"].map(|name| create(&a, name));
-        let held =
-            [hold(&b, &placed(&[(0, 5)])), hold(&c, &placed(&[(1, 7)])), hold(&a, &placed(&[(0, 100), (1, 1_000)]))];
-        assert_eq!((on(&root), local(&root)), ([105, 1_007], [0, 0]));
-        assert_eq!((on(&a), local(&a)), ([105, 1_007], [100, 1_000]));
-        assert_eq!([on(&b), local(&b), on(&c), local(&c)], [[5, 0], [5, 0], [0, 7], [0, 7]]);
-        assert_sums(&runtime);
-        drop(held);
-        drop((a, b, c));
-        assert_empty(&runtime);
-    }
-}
-
-/// With one node there is one place for everything, wherever it is said to lie.
-#[test]
-fn one_node_has_it_all() {
-    for (number, builder) in super::kinds(1).chain([Runtime::builder().topology(machine(&[3]))]).enumerate() {
-        let runtime = build(builder);
-        let root = runtime.root();
-        let only = node(if number == 3 { 3 } else { 0 });
-        let mut kmem = hold(&root, &scattered(&[(0, 10), (3, 20), (9, 30)], 40));
-        let now = root.numa_stat(Stat::KERNEL, Freshness::Exact);
-        assert_eq!((now.get(only), now.local(only), now.unplaced(), now.iter().count()), (100, 100, 0, 1));
-        assert_eq!(kmem.placement(), placed(&[(only.get(), 100)]));
-        assert_eq!(kmem.migrate(Some(only), Some(node(7)), 60), 60);
-        assert_eq!(kmem.migrate(None, Some(only), 1_000), 100);
-        kmem.relocate(&placed(&[(1, 30), (2, 30)]));
-        assert_eq!((kmem.bytes(), root.numa_stat(Stat::KERNEL, Freshness::Exact).get(only)), (100, 100));
-        assert_eq!(kmem.shrink(&scattered(&[(5, 15)], 15)), 30);
-        assert_eq!((kmem.bytes(), root.live(), root.numa_stat(Stat::KERNEL, Freshness::Exact).get(only)), (70, 70, 70));
-        assert_sums(&runtime);
-        drop(kmem);
-        assert!(root.numa_stat(Stat::KERNEL, Freshness::Exact).iter().all(|(_, bytes)| bytes == 0));
-        assert_eq!(root.live(), 0);
     }
 }
 
@@ -160,4 +78,21 @@ fn it_says_what_it_is() {
     assert!(format!("{kmem:?}").contains("placement"));
     assert_eq!(on(&group), [0, 0], "an item of its own");
     assert_eq!(group.numa_stat(Stat::PERCPU, Freshness::Exact).to_string(), "N0=0 N1=10");
+}
+
+/// What is another group's, or accounted as another item, comes back as it was.
+#[test]
+fn strangers_do_not_become_one() {
+    for runtime in runtimes(2) {
+        let root = runtime.root();
+        let [group, beside] = ["q", "beside"].map(|name| create(&root, name));
+        let mut all = hold(&group, &scattered(&[(0, 10), (1, 20)], 5));
+        let as_slab = group.precharge(7).expect("room").account_as(Stat::SLAB, &placed(&[(0, 7)]));
+        for stranger in [hold(&beside, &placed(&[(0, 7)])), as_slab] {
+            let (whose, what) = (stranger.group(), stranger.stat());
+            let back = all.merge(stranger).expect_err("a stranger");
+            assert_eq!((back.group(), back.stat(), back.placement()), (whose, what, placed(&[(0, 7)])));
+            assert_eq!(all.bytes(), 35);
+        }
+    }
 }

@@ -1,10 +1,9 @@
 //! What is read of memory on nodes: sums, by which readers, how exactly, on which nodes.
 
 use memcg::expert::Inspect;
-use memcg::kmem::NodeStats;
 use memcg::{BuildError, Freshness, Group, Runtime, Stat};
 
-use super::{Other, assert_empty, assert_sums, hold, machine, node, placed, scattered};
+use super::{Other, assert_sums, hold, left_empty, machine, node, placed, runtimes, scattered};
 use crate::support::trees::{bare, build, create, stocked};
 
 /// What the root has on each node is what all groups have there for themselves.
@@ -21,8 +20,7 @@ fn assert_machine_wide(runtime: &Runtime, stat: Stat) {
 
 #[test]
 fn the_root_has_what_all_groups_have() {
-    for builder in super::kinds(8) {
-        let runtime = build(builder);
+    for runtime in runtimes(8) {
         let root = runtime.root();
         let others = [Other::spawn(), Other::spawn()];
         let mut groups = vec![root.clone()];
@@ -44,44 +42,7 @@ fn the_root_has_what_all_groups_have() {
         assert_sums(&runtime);
         let expected: u64 = held.iter().map(memcg::kmem::Kmem::bytes).sum();
         assert_eq!(root.numa_stat(Stat::KERNEL, Freshness::Exact).sum(), expected.cast_signed());
-    }
-}
-
-/// A stale read is off by no more than it says, over all nodes together; an exact one by nothing.
-#[test]
-fn stale_reads_say_how_stale() {
-    for builder in super::kinds(4) {
-        let runtime = build(builder.stat_batch(64));
-        let root = runtime.root();
-        let groups = ["a", "b", "c"].map(|name| create(&root, name));
-        let others = [Other::spawn(), Other::spawn()];
-        let grain = 4_096;
-        let check = |now: &NodeStats, truth: [i64; 4]| {
-            let off: u64 = (0..4).map(|at| truth[at].abs_diff(now.get(node(at as u16)))).sum();
-            assert!(off <= now.max_error() * grain, "{now} for {truth:?}, {} grains", now.max_error());
-        };
-        let (mut held, mut truth, mut was_off) = (Vec::new(), [0_i64; 4], false);
-        for round in 0..400_usize {
-            let (at, bytes) = (round % 4, 1 + round as u64 * 977 % 20_000);
-            held.push((others[round % 2].hold(&groups[round % 3], &placed(&[(at as u16, bytes)])), at, bytes));
-            truth[at] += bytes.cast_signed();
-            if round % 5 == 4 {
-                let (kmem, at, bytes) = held.swap_remove(round * 31 % held.len());
-                truth[at] -= bytes.cast_signed();
-                others[(round + 1) % 2].run(move || drop(kmem));
-            }
-            let stale = root.numa_stat(Stat::KERNEL, Freshness::Stale);
-            check(&stale, truth);
-            was_off |= (0..4).any(|at| stale.get(node(at as u16)) != truth[at]);
-            if round % 50 == 0 {
-                let exact = root.numa_stat(Stat::KERNEL, Freshness::Exact);
-                assert_eq!(exact.max_error(), 0);
-                check(&exact, truth);
-            }
-        }
-        assert!(was_off, "nothing was held back");
-        drop((held, groups));
-        assert_empty(&runtime);
+        groups[..40].iter().for_each(|group| group.stat_add(Stat::ANON, -5));
     }
 }
 
@@ -89,7 +50,7 @@ fn stale_reads_say_how_stale() {
 #[test]
 fn nodes_are_numbered_as_the_system_numbers_them() {
     let numbers = [0, 2, 7, 60, 300, u16::MAX];
-    let runtime = build(stocked().topology(machine(&numbers)));
+    let runtime = left_empty(build(stocked().topology(machine(&numbers))));
     let root = runtime.root();
     let group = create(&root, "q");
     assert!(runtime.topology().nodes().eq(numbers.map(node)));
@@ -108,14 +69,12 @@ fn nodes_are_numbered_as_the_system_numbers_them() {
         "N0=1 N2=3 N7=65544 N60=61 N300=301 N65535=0"
     );
     assert_sums(&runtime);
-    drop((kmem, group));
-    assert_empty(&runtime);
 }
 
 /// As many nodes as there may be.
 #[test]
 fn all_the_nodes_there_may_be() {
-    let runtime = build(stocked().nodes(64));
+    let runtime = left_empty(build(stocked().nodes(64)));
     let group = create(&runtime.root(), "q");
     let everywhere: Vec<(u16, u64)> = (0..64).map(|number| (number, u64::from(number) + 1)).collect();
     let kmem = hold(&group, &placed(&everywhere));
@@ -123,36 +82,31 @@ fn all_the_nodes_there_may_be() {
     for (of, bytes) in runtime.root().numa_stat(Stat::KERNEL, Freshness::Exact).iter() {
         assert_eq!(bytes, i64::from(of.get()) + 1);
     }
-    drop((kmem, group));
-    assert_empty(&runtime);
 }
 
 /// What says not where it lies is on no node, and part of the sum.
 #[test]
 fn what_was_added_without_a_node() {
-    for builder in super::kinds(2) {
-        let runtime = build(builder);
+    for runtime in runtimes(2) {
         let root = runtime.root();
         let group = create(&root, "q");
         group.stat_add(Stat::KERNEL, 100);
-        let kmem = hold(&group, &placed(&[(1, 10)]));
+        let _kmem = hold(&group, &placed(&[(1, 10)]));
         let now = group.numa_stat(Stat::KERNEL, Freshness::Exact);
         assert_eq!((now.get(node(1)), now.unplaced(), now.sum()), (10, 100, 110));
         assert_eq!(group.read(Freshness::Exact).get(Stat::KERNEL), 110);
         assert_eq!(group.live(), 10, "a statistic is no charge");
         group.stat_add(Stat::KERNEL, -100);
-        drop((kmem, group));
-        assert_empty(&runtime);
     }
 }
 
 /// The flusher flushes the nodes as well: a stale read becomes exact by waiting.
 #[test]
 fn the_flusher_comes_by_the_nodes() {
-    let runtime = build(stocked().nodes(3));
+    let runtime = left_empty(build(stocked().nodes(3)));
     let root = runtime.root();
     let group = create(&root, "q");
-    let kmem = hold(&group, &placed(&[(0, 5), (2, 7)]));
+    let _kmem = hold(&group, &placed(&[(0, 5), (2, 7)]));
     runtime.start_flusher(std::time::Duration::from_millis(1)).expect("a period");
     let begin = std::time::Instant::now();
     loop {
@@ -165,8 +119,6 @@ fn the_flusher_comes_by_the_nodes() {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
     runtime.stop_flusher();
-    drop((kmem, group));
-    assert_empty(&runtime);
 }
 
 /// More than there may be, and none.
@@ -182,8 +134,7 @@ fn machines_that_there_are_not() {
 /// The columns of the tree, and every other read, have what lies on all nodes.
 #[test]
 fn other_reads_have_all_nodes() {
-    for builder in super::kinds(4) {
-        let runtime = build(builder);
+    for runtime in runtimes(4) {
         let root = runtime.root();
         let group = create(&root, "q");
         let other = Other::spawn();
@@ -204,7 +155,5 @@ fn other_reads_have_all_nodes() {
         assert!(4_321_u64.abs_diff(read.get(Stat::KERNEL).cast_unsigned()) <= read.max_error_of(Stat::KERNEL));
         other.run(move || drop(kmem));
         assert!(runtime.snapshot().rows().iter().all(|row| !row.stats.contains_key("kernel")));
-        drop(group);
-        assert_empty(&runtime);
     }
 }

@@ -6,13 +6,12 @@ use std::sync::mpsc::channel;
 use memcg::kmem::Kmem;
 use memcg::{ChargeError, Group};
 
-use super::{Other, assert_empty, hold, local, on, placed};
+use super::{Other, hold, left_empty, local, on, placed, runtimes};
 use crate::support::trees::{build, create};
 
 #[test]
 fn what_was_charged_stays() {
-    for builder in super::kinds(2) {
-        let runtime = build(builder);
+    for runtime in runtimes(2) {
         let root = runtime.root();
         let [a, b] = ["a", "b"].map(|name| create(&root, name));
         let mut member = a.join();
@@ -29,14 +28,12 @@ fn what_was_charged_stays() {
         }
         assert_eq!(*member.group(), a);
         drop((first, second));
-        drop((a, b, member, mover));
-        assert_empty(&runtime);
     }
 }
 
 #[test]
 fn where_it_may_not_go() {
-    let runtime = build(crate::support::trees::bare().nodes(2));
+    let runtime = left_empty(build(crate::support::trees::bare().nodes(2)));
     let elsewhere = build(crate::support::trees::bare().nodes(2));
     let root = runtime.root();
     let [a, gone] = ["a", "gone"].map(|name| create(&root, name));
@@ -58,14 +55,12 @@ fn where_it_may_not_go() {
     drop(member);
     mover.move_to(&root).expect("online");
     assert!(format!("{mover:?}").contains("Mover"));
-    drop((mover, a, gone));
-    assert_empty(&runtime);
 }
 
 /// A member keeps the group that it has taken up last, and no other.
 #[test]
 fn it_keeps_one_group() {
-    let runtime = build(crate::support::trees::bare().nodes(2));
+    let runtime = left_empty(build(crate::support::trees::bare().nodes(2)));
     let root = runtime.root();
     let [a, b] = ["a", "b"].map(|name| create(&root, name));
     let mut member = a.join();
@@ -80,8 +75,6 @@ fn it_keeps_one_group() {
     assert_eq!(*member.group(), root);
     runtime.settle();
     assert_eq!(runtime.dying_count(), 0);
-    drop((member, mover));
-    assert_empty(&runtime);
 }
 
 /// Moved by others while it charges: what it charges after a move has returned, and it knows, is the new group's.
@@ -89,8 +82,7 @@ fn it_keeps_one_group() {
 fn moved_while_it_charges() {
     const MOVES: usize = if cfg!(debug_assertions) { 5_000 } else { 50_000 };
     const MEMBERS: usize = 2;
-    for builder in super::kinds(3) {
-        let runtime = build(builder);
+    for runtime in runtimes(3) {
         let root = runtime.root();
         let groups: Vec<Group> = (0..4).map(|number| create(&root, &number.to_string())).collect();
         // The last move that has returned, by member, and the one that is under way.
@@ -152,7 +144,5 @@ fn moved_while_it_charges() {
             }
             assert_eq!((local(group), group.live().cast_signed()), (expected, expected.iter().sum()));
         }
-        drop((held, groups));
-        assert_empty(&runtime);
     }
 }

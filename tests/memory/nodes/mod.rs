@@ -2,7 +2,7 @@
 //! where it was accounted.
 //!
 //! * `gather`: where the bytes of a range lie; `precharge`: admission; `account`: what becomes of it;
-//! * `moving`: migration, and a part that goes; `transfer`: another group's;
+//! * `transfer`: another group's;
 //! * `figures`: what is read, by which readers, how exactly; `items`: which items; `updates`: how much is written for
 //!   it;
 //! * `offline`: groups that go meanwhile; `released`: what released groups leave to the next groups in their objects;
@@ -16,7 +16,6 @@ mod gather;
 mod items;
 mod members;
 mod model;
-mod moving;
 mod offline;
 mod precharge;
 mod reclaim;
@@ -32,6 +31,7 @@ use memcg::kmem::{Kmem, NodeId, NodeStats, Placement, Topology};
 use memcg::{Bytes, Freshness, Group, Runtime, RuntimeBuilder, Stat};
 
 use crate::support::trees;
+use crate::support::trees::LeftEmpty;
 pub(crate) use crate::support::workers::Other;
 
 pub(crate) const fn node(number: u16) -> NodeId {
@@ -130,4 +130,13 @@ impl Other {
         let (group, placement) = (group.clone(), placement.clone());
         self.run(move || hold(&group, &placement))
     }
+}
+
+pub(crate) fn left_empty(runtime: Runtime) -> LeftEmpty {
+    LeftEmpty::by(assert_empty, runtime)
+}
+
+/// One after the other, a runtime of each kind.
+pub(crate) fn runtimes(nodes: usize) -> impl Iterator<Item = LeftEmpty> {
+    kinds(nodes).map(|builder| left_empty(trees::build(builder)))
 }

@@ -2,13 +2,12 @@
 
 use memcg::{Freshness, Group, Runtime, Stat};
 
-use super::{Other, assert_empty, assert_sums, hold, local, machine, on, placed};
+use super::{Other, assert_sums, hold, left_empty, local, machine, on, placed, runtimes};
 use crate::support::trees::{bare, build, create, stocked};
 
 #[test]
 fn ancestors_keep_what_the_dead_left() {
-    for builder in super::kinds(3) {
-        let runtime = build(builder);
+    for runtime in runtimes(3) {
         let root = runtime.root();
         let parent = create(&root, "p");
         let other = Other::spawn();
@@ -40,8 +39,6 @@ fn ancestors_keep_what_the_dead_left() {
         runtime.settle();
         assert_eq!((on(&parent), runtime.dying_count()), ([0; 3], 0));
         root.stat_add(Stat::KERNEL, -200);
-        drop(parent);
-        assert_empty(&runtime);
     }
 }
 
@@ -53,7 +50,7 @@ fn runtimes_with_other_nodes_come_into_their_objects() {
         let nodes = [1_u16, 8, 2, 16, 3, 1, 64, 5, 9][round % 9];
         let numbers: Vec<u16> = (0..nodes).map(|number| number * 3).collect();
         let batch = [0, 64, 1_024][round % 3];
-        let runtime = build(stocked().topology(machine(&numbers)).stat_batch(batch));
+        let runtime = left_empty(build(stocked().topology(machine(&numbers)).stat_batch(batch)));
         let root = runtime.root();
         let groups: Vec<Group> = (0..20).map(|number| create(&root, &number.to_string())).collect();
         for group in &groups {
@@ -74,7 +71,7 @@ fn runtimes_with_other_nodes_come_into_their_objects() {
         assert_eq!((all.sum(), all.iter().count()), (20 * 17, usize::from(nodes)));
         // The runtime first, what they hold first, or the handles.
         if round % 3 == 2 {
-            drop(runtime);
+            runtime.drop_as_it_is();
             others[0].run(move || drop(held));
             assert!(root.numa_stat(Stat::KERNEL, Freshness::Exact).iter().all(|(_, bytes)| bytes == 0));
             continue;
@@ -85,7 +82,6 @@ fn runtimes_with_other_nodes_come_into_their_objects() {
         } else {
             drop((held, groups));
         }
-        assert_empty(&runtime);
     }
 }
 
@@ -93,8 +89,7 @@ fn runtimes_with_other_nodes_come_into_their_objects() {
 /// alone.
 #[test]
 fn the_next_one_begins_without_parts() {
-    for builder in super::kinds(8) {
-        let runtime = build(builder);
+    for runtime in runtimes(8) {
         let root = runtime.root();
         let parent = create(&root, "p");
         let everywhere: Vec<(u16, u64)> = (0..8).map(|number| (number, 10)).collect();
@@ -119,34 +114,7 @@ fn the_next_one_begins_without_parts() {
                 group.offline().expect("no children");
             }
         }
-        drop(parent);
-        assert_empty(&runtime);
     }
-}
-
-/// Threads that end leave their cells to threads that begin, of whatever runtime.
-#[test]
-fn threads_end_and_begin() {
-    let runtimes = [build(bare().nodes(2)), build(bare().nodes(5).stat_batch(0)), build(stocked())];
-    let groups: Vec<Group> = runtimes.iter().map(|runtime| create(&runtime.root(), "q")).collect();
-    let mut held = Vec::new();
-    for round in 0..60_usize {
-        let group = groups[round % 3].clone();
-        let of = round as u16 % 2;
-        let kmem = std::thread::spawn(move || hold(&group, &placed(&[(of, 10), (4, 5)])));
-        held.push(kmem.join().expect("no panic"));
-        if round % 4 == 3 {
-            let old = held.swap_remove(round % held.len());
-            std::thread::spawn(move || drop(old)).join().expect("no panic");
-        }
-    }
-    for (runtime, group) in runtimes.iter().zip(&groups) {
-        let bytes: u64 = held.iter().filter(|kmem| kmem.group() == *group).map(memcg::kmem::Kmem::bytes).sum();
-        assert_eq!((group.live(), group.numa_stat(Stat::KERNEL, Freshness::Exact).sum()), (bytes, bytes.cast_signed()));
-        assert_sums(runtime);
-    }
-    drop((held, groups));
-    runtimes.iter().for_each(assert_empty);
 }
 
 /// A thread that is past its destructors has no cells: what it accounts is counted all the same.

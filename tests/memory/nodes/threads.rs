@@ -4,9 +4,8 @@
 //! `MEMCG_STRESS_OPS` sets the number of operations, as for the test program `stress`.
 
 use std::collections::HashMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Barrier, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 use memcg::expert::FixedBatch;
 use memcg::kmem::{Bound, Kmem, NodeId, Placement};
@@ -14,7 +13,9 @@ use memcg::{Bytes, Counter, Freshness, Group, GroupId, Limit, Runtime, Stat};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use super::{assert_empty, assert_sums, machine, node};
+use super::{assert_empty, assert_sums, left_empty, machine, node};
+use crate::support::reclaimers::lock;
+use crate::support::stretches::stretches;
 use crate::support::trees::{assert_sound, build, create, limited};
 
 const THREADS: usize = 3;
@@ -24,10 +25,6 @@ const POINTS: u64 = 10;
 const HELD_MAX: usize = 24;
 /// The root's max in bytes.
 const MAX: u64 = 2_000_000;
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// A tree in which leaves come and go.
 struct World {
@@ -227,36 +224,13 @@ fn epoch(seed: u64, ops: u64) {
     let mut rng = SmallRng::seed_from_u64(seed);
     let world = world(&mut rng);
     let lanes: Vec<Mutex<Vec<Kmem>>> = (0..THREADS).map(|_| Mutex::default()).collect();
-    let (start, stop) = (Barrier::new(THREADS + 1), Barrier::new(THREADS + 1));
-    let failed = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        for (thread, lane) in lanes.iter().enumerate() {
-            let (world, start, stop, failed) = (&world, &start, &stop, &failed);
-            let mut rng = SmallRng::seed_from_u64(seed * 100 + thread as u64 + 1);
-            scope.spawn(move || {
-                for _ in 0..POINTS {
-                    start.wait();
-                    let mut held = lock(lane);
-                    let work = || (0..ops).for_each(|_| world.step(thread, &mut held, &mut rng));
-                    if catch_unwind(AssertUnwindSafe(work)).is_err() {
-                        failed.store(true, Ordering::SeqCst);
-                    }
-                    drop(held);
-                    stop.wait();
-                }
-            });
-        }
-        for _ in 0..POINTS {
-            start.wait();
-            stop.wait();
-            // What has failed once is not looked at again, but the workers wait for the next point.
-            let check = || world.check(&lanes.iter().map(lock).collect::<Vec<_>>());
-            if !failed.load(Ordering::SeqCst) && catch_unwind(AssertUnwindSafe(check)).is_err() {
-                failed.store(true, Ordering::SeqCst);
-            }
-        }
-    });
-    assert!(!failed.load(Ordering::SeqCst), "seed {seed}, see above");
+    let seeds = seed * 100 + 1..;
+    let rngs: Vec<_> = seeds.take(THREADS).map(|seed| Mutex::new(SmallRng::seed_from_u64(seed))).collect();
+    let work = |thread: usize| {
+        let (mut held, mut rng) = (lock(&lanes[thread]), lock(&rngs[thread]));
+        (0..ops).for_each(|_| world.step(thread, &mut held, &mut rng));
+    };
+    stretches(THREADS, POINTS, seed, work, || world.check(&lanes.iter().map(lock).collect::<Vec<_>>()));
     drop(lanes);
     let World { runtime, parents, leaves, inboxes, toptier, .. } = world;
     drop((parents, leaves, inboxes));
@@ -272,13 +246,13 @@ fn epoch(seed: u64, ops: u64) {
 fn a_reader_beside_writers() {
     const ROUNDS: u64 = if cfg!(debug_assertions) { 4_000 } else { 40_000 };
     for builder in super::kinds(3) {
-        let runtime = build(builder.stat_batch(8));
+        let runtime = left_empty(build(builder.stat_batch(8)));
         let root = runtime.root();
         let group = create(&root, "q");
         // Bytes by node, before they are accounted and after.
         let (begun, done) = ([(); 3].map(|()| AtomicI64::new(0)), [(); 3].map(|()| AtomicI64::new(0)));
         let over = AtomicBool::new(false);
-        let held: Vec<Kmem> = std::thread::scope(|scope| {
+        let _held: Vec<Kmem> = std::thread::scope(|scope| {
             let writers: Vec<_> = (0..2_u64)
                 .map(|seed| {
                     let (begun, done, group) = (&begun, &done, &group);
@@ -329,7 +303,5 @@ fn a_reader_beside_writers() {
             held
         });
         assert_eq!(super::on::<3>(&root), done.map(AtomicI64::into_inner));
-        drop((held, group));
-        assert_empty(&runtime);
     }
 }

@@ -8,7 +8,7 @@ use memcg::expert::FixedBatch;
 use memcg::kmem::{Kmem, NodeOf, PageNode, Placement};
 use memcg::{Bytes, Freshness, Group, Runtime, Stat};
 
-use super::{Other, assert_empty, hold, machine, node, on, placed, scattered};
+use super::{Other, hold, left_empty, machine, node, on, placed, scattered};
 use crate::support::trees::{bare, build, create};
 
 /// Additions to items of the group since the last flush: of those that come to at most a grain each.
@@ -42,7 +42,7 @@ fn runtime(nodes: u16) -> Runtime {
 #[test]
 fn one_addition_for_each_node_that_is_touched() {
     for nodes in [1, 2, 3, 8, 64] {
-        let runtime = runtime(nodes);
+        let runtime = left_empty(runtime(nodes));
         let group = create(&runtime.root(), "q");
         for touched in [1, 2, 3, 8, 64].into_iter().filter(|&touched| touched <= nodes) {
             for warm in [false, true] {
@@ -59,14 +59,12 @@ fn one_addition_for_each_node_that_is_touched() {
                 assert_eq!(additions(&group, || drop(kmem)), u64::from(touched), "freed");
             }
         }
-        drop(group);
-        assert_empty(&runtime);
     }
 }
 
 #[test]
 fn untouched_pages_are_one_more() {
-    let runtime = runtime(4);
+    let runtime = left_empty(runtime(4));
     let group = create(&runtime.root(), "q");
     let mut kmem = None;
     assert_eq!(additions(&group, || kmem = Some(hold(&group, &scattered(&[(1, 10), (3, 20)], 30)))), 3);
@@ -79,8 +77,6 @@ fn untouched_pages_are_one_more() {
     assert_eq!(additions(&group, || kmem.relocate(&scattered(&[(2, 15), (3, 20)], 25))), 2);
     assert_eq!(additions(&group, || kmem.relocate(&scattered(&[(2, 15), (3, 20)], 25))), 0);
     assert_eq!(additions(&group, || assert_eq!(kmem.shrink(&placed(&[(3, 1)])), 1)), 1);
-    drop((kmem, group));
-    assert_empty(&runtime);
 }
 
 /// With a stock and a batch, an allocation is paid from the thread's own credit: no walk of any counter, no lock, no
@@ -110,7 +106,7 @@ fn from_credit_nothing_shared_is_touched() {
 /// A flush looks at the cells of the nodes that were written, of the threads that wrote them.
 #[test]
 fn a_flush_visits_what_was_written() {
-    let runtime = build(bare().nodes(8));
+    let runtime = left_empty(build(bare().nodes(8)));
     let root = runtime.root();
     let group = create(&root, "q");
     let visits = |group: &Group| {
@@ -119,14 +115,12 @@ fn a_flush_visits_what_was_written() {
         runtime.counts().flush_visits - before
     };
     assert_eq!(visits(&root), 0);
-    let kmem = hold(&group, &placed(&[(2, 1), (7, 1)]));
+    let _kmem = hold(&group, &placed(&[(2, 1), (7, 1)]));
     assert_eq!((visits(&root), visits(&group)), (2, 2));
     let other = Other::spawn();
-    let theirs = other.hold(&group, &scattered(&[(2, 1)], 1));
+    let _theirs = other.hold(&group, &scattered(&[(2, 1)], 1));
     assert_eq!(visits(&root), 4);
     assert_eq!(on(&group), [0, 0, 2, 0, 0, 0, 0, 1]);
     let beside = create(&root, "beside");
     assert_eq!(visits(&beside), 0);
-    drop((kmem, theirs, group, beside));
-    assert_empty(&runtime);
 }

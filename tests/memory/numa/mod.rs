@@ -1,6 +1,5 @@
-//! Which nodes there are, where a page lies, and which cache remembers it.
+//! Which nodes there are, and where a page lies.
 
-mod cache;
 mod fixture;
 #[cfg(target_os = "linux")]
 mod mapping;

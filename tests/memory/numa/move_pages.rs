@@ -1,6 +1,6 @@
 //! What the kernel says about pages that the test maps and touches itself.
 
-use memcg::kmem::{MovePages, MovePagesError, NodeCache, NodeOf, PageNode, Topology};
+use memcg::kmem::{MovePages, MovePagesError, NodeOf, PageNode, Topology};
 
 use super::ask;
 use super::mapping::{Mapping, page_size};
@@ -140,30 +140,6 @@ fn sizes_of_pages() {
         assert_eq!(kernel.page_size(), expected, "{bytes}");
     }
     assert_eq!(kernel.with_page_size(usize::MAX).page_size(), 1 << (usize::BITS - 1));
-}
-
-#[test]
-fn behind_a_cache() {
-    let Some(kernel) = kernel() else { return };
-    let map = Mapping::of_pages(4);
-    let cache = NodeCache::new(map.page(0)..map.page(3) + page_size(), kernel);
-    let pages = map.pages();
-    map.write(0);
-    assert_eq!(map.read(1), 0);
-    let found = ask(&cache, &pages);
-    assert_placed(found[0]);
-    assert_eq!(found[1..], [PageNode::Zero, PageNode::Untouched, PageNode::Untouched]);
-    assert_eq!(cache.known_count(), 1, "pages without a node are not remembered");
-    // So that they are found as soon as they have one.
-    map.write(1);
-    map.write(2);
-    assert_placed(ask(&cache, &pages)[1]);
-    assert_eq!(cache.known_count(), 3);
-    // Given back: until that is said, the cache knows better.
-    map.release(0);
-    assert_placed(ask(&cache, &pages)[0]);
-    cache.invalidate(pages[0]..pages[0] + page_size());
-    assert_eq!(ask(&cache, &pages)[0], PageNode::Untouched);
 }
 
 #[test]

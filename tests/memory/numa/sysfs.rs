@@ -24,73 +24,51 @@ fn nodes_of_processors(machine: &Topology) -> Vec<Option<u16>> {
 
 // === machines ===
 
+/// Nodes that may be there, those that are, the processors of each, processors that may be there; and what is read.
+type Machine = (&'static str, &'static str, &'static [(u16, &'static str)], &'static str, &'static str);
+
+const MACHINES: [Machine; 7] = [
+    ("0", "0", &[(0, "0-3")], "0-3", r#"Topology {0: "0-3"}"#),
+    ("0-1", "0-1", &[(0, "0-1,4-5"), (1, "2-3,6-7")], "0-7", r#"Topology {0: "0-1,4-5", 1: "2-3,6-7"}"#),
+    // Node 1 is to come; so are processors 2 and 3, which no file names yet.
+    ("0-2", "0,2", &[(0, "0"), (2, "1")], "0-3", r#"Topology {0: "0,2-3", 1 (offline): "", 2: "1"}"#),
+    ("0-2", "1-2", &[(1, "0"), (2, "1")], "0-2", r#"Topology {0 (offline): "", 1: "0,2", 2: "1"}"#),
+    // What is online is possible.
+    ("0", "0-1", &[(0, "0"), (1, "1")], "0-1", r#"Topology {0: "0", 1: "1"}"#),
+    // The folder of a node that is offline is read.
+    ("0-1", "0", &[(0, "0"), (1, "1")], "0-1", r#"Topology {0: "0", 1 (offline): "1"}"#),
+    (
+        "0,8,252-253",
+        "0,8,252-253",
+        &[(0, "0"), (8, "4"), (252, ""), (253, "")],
+        "0,4",
+        r#"Topology {0: "0", 8: "4", 252: "", 253: ""}"#,
+    ),
+];
+
 #[test]
-fn one_node() {
-    let machine = read(&Sysfs::machine("0", "0", &[(0, "0-3")], "0-3"));
-    assert_eq!(format!("{machine:?}"), r#"Topology {0: "0-3"}"#);
-    assert!(machine.is_one_node() && machine.is_online(NodeId::new(0)));
-    assert_eq!(machine.current_node(), NodeId::new(0));
+fn machines_are_read() {
+    for (possible, online, nodes, processors, expected) in MACHINES {
+        let machine = read(&Sysfs::machine(possible, online, nodes, processors));
+        assert_eq!(format!("{machine:?}"), expected);
+    }
 }
 
 #[test]
-fn two_nodes() {
-    let machine = read(&Sysfs::machine("0-1", "0-1", &[(0, "0-1,4-5"), (1, "2-3,6-7")], "0-7"));
-    assert_eq!(format!("{machine:?}"), r#"Topology {0: "0-1,4-5", 1: "2-3,6-7"}"#);
-    assert!(!machine.is_one_node());
-    assert_eq!((machine.nodes().len(), machine.processor_count()), (2, 8));
-    assert_eq!(nodes_of_processors(&machine), [0, 0, 1, 1, 0, 0, 1, 1].map(Some));
-    assert_eq!(machine.node_of_processor(8), None);
-}
-
-#[test]
-fn eight_nodes_of_which_six_have_no_processor() {
+fn what_a_machine_says() {
+    let one = read(&Sysfs::machine("0", "0", &[(0, "0-3")], "0-3"));
+    assert!(one.is_one_node() && one.is_online(NodeId::new(0)) && one.current_node() == NodeId::new(0));
     let none = [2, 3, 4, 5, 6, 7].map(|node| (node, ""));
     let nodes = [[(0, "0-87"), (1, "88-175")].as_slice(), &none].concat();
-    let machine = read(&Sysfs::machine("0-7", "0-7", &nodes, "0-175"));
-    assert_eq!((numbers(&machine).len(), machine.processor_count()), (8, 176));
-    let with = |has| machine.nodes().filter(|&node| machine.has_processors(node) == has).count();
+    let eight = read(&Sysfs::machine("0-7", "0-7", &nodes, "0-175"));
+    assert_eq!((eight.is_one_node(), numbers(&eight).len(), eight.processor_count()), (false, 8, 176));
+    let with = |has| eight.nodes().filter(|&node| eight.has_processors(node) == has).count();
     assert_eq!((with(true), with(false)), (2, 6));
-    assert!(machine.nodes().all(|node| machine.is_online(node)));
-    assert_eq!(machine.node_of_processor(88), Some(NodeId::new(1)));
-}
-
-#[test]
-fn sparse_numbers() {
-    let machine =
-        read(&Sysfs::machine("0,8,252-253", "0,8,252-253", &[(0, "0"), (8, "4"), (252, ""), (253, "")], "0,4"));
-    assert_eq!(numbers(&machine), [0, 8, 252, 253]);
-    assert_eq!(machine.processor_count(), 5);
-    assert_eq!(nodes_of_processors(&machine), [Some(0), None, None, None, Some(8)]);
-    assert!(!machine.is_online(NodeId::new(1)) && !machine.has_processors(NodeId::new(9)));
-}
-
-#[test]
-fn offline_nodes_and_processors() {
-    // Node 1 is to come; so are processors 2 and 3, which no file names yet.
-    let machine = read(&Sysfs::machine("0-2", "0,2", &[(0, "0"), (2, "1")], "0-3"));
-    assert_eq!(numbers(&machine), [0, 1, 2]);
-    assert_eq!([0, 1, 2].map(|node| machine.is_online(NodeId::new(node))), [true, false, true]);
-    assert!(!machine.has_processors(NodeId::new(1)));
-    assert_eq!(nodes_of_processors(&machine), [0, 2, 0, 0].map(Some));
-    assert_eq!(format!("{machine:?}"), r#"Topology {0: "0,2-3", 1 (offline): "", 2: "1"}"#);
-}
-
-#[test]
-fn the_first_node_may_be_offline() {
-    let machine = read(&Sysfs::machine("0-2", "1-2", &[(1, "0"), (2, "1")], "0-2"));
-    assert_eq!(nodes_of_processors(&machine), [1, 2, 1].map(Some));
-}
-
-#[test]
-fn what_is_online_is_possible() {
-    let machine = read(&Sysfs::machine("0", "0-1", &[(0, "0"), (1, "1")], "0-1"));
-    assert_eq!(numbers(&machine), [0, 1]);
-}
-
-#[test]
-fn a_directory_of_an_offline_node_is_read() {
-    let machine = read(&Sysfs::machine("0-1", "0", &[(0, "0"), (1, "1")], "0-1"));
-    assert!(machine.has_processors(NodeId::new(1)) && !machine.is_online(NodeId::new(1)));
+    assert!(eight.nodes().all(|node| eight.is_online(node)));
+    assert_eq!([88, 176].map(|processor| eight.node_of_processor(processor)), [Some(NodeId::new(1)), None]);
+    let sparse = read(&Sysfs::machine("0,8", "0,8", &[(0, "0"), (8, "4")], "0,4"));
+    assert_eq!(nodes_of_processors(&sparse), [Some(0), None, None, None, Some(8)]);
+    assert!(!sparse.is_online(NodeId::new(1)) && !sparse.has_processors(NodeId::new(9)));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::time::Instant;
 use memcg::{Bytes, Event, OnFull, Priority};
 
 use super::{
-    Cache, KIB, Log, MIB, QUICK, assert_empty, bare, blocking, build, call, charge, charged_in_the_end, limited, local,
+    Cache, KIB, Log, MIB, QUICK, bare, blocking, build, call, charge, charged_in_the_end, left_empty, limited, local,
     lock, until, would_block,
 };
 
@@ -15,13 +15,13 @@ use super::{
 /// was left meanwhile is done afterwards.
 #[test]
 fn a_reclaimer_that_blocks_holds_up_no_charge() {
-    let runtime = build(bare());
+    let runtime = left_empty(build(bare()));
     let [group, other] = ["q", "other"].map(|name| limited(&runtime.root(), name, 10 * KIB));
     let mut held = charge(&group, 10 * KIB);
     let (go_on, calls, reclaimer) = blocking();
-    let registration = group.register_reclaimer(reclaimer, Priority::NORMAL);
+    let _registration = group.register_reclaimer(reclaimer, Priority::NORMAL);
     let log = Log::default();
-    let (cache, of_cache) = Cache::of(&other, 10 * KIB, &log);
+    let (cache, _of_cache) = Cache::of(&other, 10 * KIB, &log);
     let started = Instant::now();
     would_block(group.try_charge_with(1, OnFull::Start));
     until("it is called", || calls.load(Ordering::SeqCst) == 1);
@@ -36,23 +36,21 @@ fn a_reclaimer_that_blocks_holds_up_no_charge() {
     drop(go_on);
     drop(charged_in_the_end(&other, 1));
     assert!(cache.bytes() < 10 * KIB, "asked afterwards");
-    drop((held, cache, of_cache, registration, group, other));
-    assert_empty(&runtime);
 }
 
 /// A listener that blocks holds up no reclaim, neither that of its own group nor that of others. Later it learns all.
 #[test]
 fn a_listener_that_blocks_holds_up_no_reclaim() {
-    let runtime = build(bare());
+    let runtime = left_empty(build(bare()));
     let [group, other] = ["q", "other"].map(|name| limited(&runtime.root(), name, 10 * KIB));
     let log = Log::default();
-    let (cache, registration) = Cache::of(&group, 10 * KIB, &log);
-    let (of_other, other_registration) = Cache::of(&other, 10 * KIB, &log);
+    let (cache, _registration) = Cache::of(&group, 10 * KIB, &log);
+    let (of_other, _other_registration) = Cache::of(&other, 10 * KIB, &log);
     let (go_on, blocks) = mpsc::channel::<()>();
     let (blocks, calls) = (Mutex::new(blocks), Arc::new(AtomicU64::new(0)));
     let (count, times) = (Arc::clone(&calls), Arc::new(AtomicU64::new(0)));
     let all = Arc::clone(&times);
-    let listener = group.on_event(Event::Max, move |happened| {
+    let _listener = group.on_event(Event::Max, move |happened| {
         count.fetch_add(1, Ordering::SeqCst);
         all.fetch_add(happened.times(), Ordering::SeqCst);
         let _ = lock(&blocks).recv();
@@ -66,43 +64,37 @@ fn a_listener_that_blocks_holds_up_no_reclaim() {
     assert_eq!(calls.load(Ordering::SeqCst), 1, "it is in its first call");
     drop(go_on);
     until("it knows all", || times.load(Ordering::SeqCst) == local(&group, Event::Max));
-    drop((listener, cache, of_other, registration, other_registration, group, other));
-    assert_empty(&runtime);
 }
 
 /// A reclaimer that blocks holds up no listener.
 #[test]
 fn a_reclaimer_that_blocks_holds_up_no_listener() {
-    let runtime = build(bare());
+    let runtime = left_empty(build(bare()));
     let group = limited(&runtime.root(), "q", 10 * KIB);
-    let held = charge(&group, 10 * KIB);
+    let _held = charge(&group, 10 * KIB);
     let (go_on, blocked, reclaimer) = blocking();
-    let registration = group.register_reclaimer(reclaimer, Priority::NORMAL);
+    let _registration = group.register_reclaimer(reclaimer, Priority::NORMAL);
     let calls = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&calls);
-    let listener = group.on_event(Event::Max, move |_| {
+    let _listener = group.on_event(Event::Max, move |_| {
         count.fetch_add(1, Ordering::SeqCst);
     });
     would_block(group.try_charge_with(1, OnFull::Start));
     until("both are called", || blocked.load(Ordering::SeqCst) == 1 && calls.load(Ordering::SeqCst) == 1);
     assert_eq!(blocked.load(Ordering::SeqCst), 1, "it is in its first call");
     drop(go_on);
-    drop((held, listener, registration, group));
-    assert_empty(&runtime);
 }
 
 /// A panic ends in the thread, which goes on.
 #[test]
 fn a_reclaimer_that_panics() {
-    let runtime = build(bare());
+    let runtime = left_empty(build(bare()));
     let group = limited(&runtime.root(), "q", 100 * KIB);
-    let panics = group.register_reclaimer(call(|_, _| panic!("on purpose")), Priority::LOW);
+    let _panics = group.register_reclaimer(call(|_, _| panic!("on purpose")), Priority::LOW);
     let log = Log::default();
-    let (cache, registration) = Cache::of(&group, 100 * KIB, &log);
+    let (_cache, _registration) = Cache::of(&group, 100 * KIB, &log);
     drop(charged_in_the_end(&group, 10 * KIB));
     assert!(local(&group, Event::Panic) > 0);
-    drop((panics, cache, registration, group));
-    assert_empty(&runtime);
 }
 
 /// The drop of the runtime does not wait for a reclaimer that blocks there, and nothing is started any more.
@@ -130,10 +122,10 @@ fn the_runtime_goes_meanwhile() {
 /// A burst, then none for so long that the thread has ended, then another: it starts again.
 #[test]
 fn it_starts_again() {
-    let runtime = build(bare());
+    let runtime = left_empty(build(bare()));
     let group = limited(&runtime.root(), "q", MIB);
     let log = Log::default();
-    let (cache, registration) = Cache::of(&group, MIB, &log);
+    let (cache, _registration) = Cache::of(&group, MIB, &log);
     for wait in [0, 0, 1_200] {
         std::thread::sleep(std::time::Duration::from_millis(wait));
         log.take();
@@ -141,6 +133,4 @@ fn it_starts_again() {
         drop(held);
         cache.add(group.headroom()).expect("it fits");
     }
-    drop((cache, registration, group));
-    assert_empty(&runtime);
 }

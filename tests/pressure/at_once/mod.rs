@@ -17,7 +17,7 @@ use memcg::{Bytes, Charge, ChargeError, Event, Group, OnFull, OverLimitError, Re
 use crate::support::trees;
 
 pub(crate) use crate::support::reclaimers::{Cache, KIB, Log, MIB, call, lock};
-pub(crate) use crate::support::trees::{assert_sound, bare, build, charge, create, kinds, limited, stocked};
+pub(crate) use crate::support::trees::{LeftEmpty, bare, build, charge, create, kinds, limited, stocked};
 pub(crate) use crate::support::waiters::{WATCHDOG, until};
 pub(crate) use crate::support::workers::Other;
 
@@ -98,4 +98,13 @@ pub(crate) fn blocking() -> (mpsc::Sender<()>, Arc<AtomicU64>, Arc<dyn Reclaim>)
         0
     });
     (go_on, calls, reclaimer)
+}
+
+pub(crate) fn left_empty(runtime: Runtime) -> LeftEmpty {
+    LeftEmpty::by(assert_empty, runtime)
+}
+
+/// One after the other, a runtime of each kind.
+pub(crate) fn runtimes() -> impl Iterator<Item = LeftEmpty> {
+    kinds().into_iter().map(|builder| left_empty(build(builder)))
 }

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use memcg::{
     Bytes, Charge, ChargeError, Event, Group, Later, OnFull, OomPolicy, Priority, Reclaim, ReclaimCause,
-    ReclaimContext, Registration, Runtime,
+    ReclaimContext, Registration,
 };
 
 use super::{
-    KIB, assert_empty, bare, build, charge, charged_in_the_end, create, kinds, limited, local, lock, until, would_block,
+    KIB, bare, build, charge, charged_in_the_end, create, kinds, left_empty, limited, local, lock, until, would_block,
 };
 
 /// What it was called for, and where.
@@ -84,12 +84,12 @@ fn patient() -> memcg::RuntimeBuilder {
 #[test]
 fn it_begins_on_the_chargers_thread() {
     for builder in kinds() {
-        let runtime = build(builder.reclaim_time(super::WATCHDOG));
+        let runtime = left_empty(build(builder.reclaim_time(super::WATCHDOG)));
         let group = limited(&runtime.root(), "q", 100 * KIB);
         let mut held = charge(&group, 80 * KIB);
         let promises = Promises::default();
         let promise = promise_in(&promises);
-        let (reclaimer, registration) = register(&group, move |context| {
+        let (reclaimer, _registration) = register(&group, move |context| {
             assert_eq!((context.cause(), context.target().path().as_str()), (ReclaimCause::Full, "/q"));
             assert_eq!(context.group(), context.target());
             promise(context);
@@ -101,10 +101,8 @@ fn it_begins_on_the_chargers_thread() {
         assert_eq!(*lock(&reclaimer.calls), [expected]);
         until("the thread counts", || local(&group, Event::Max) > 0);
         keep(&promises, &mut held);
-        let more = charged_in_the_end(&group, 30 * KIB);
+        let _more = charged_in_the_end(&group, 30 * KIB);
         assert_eq!((held.bytes(), reclaimer.count(false), local(&group, Event::Panic)), (70 * KIB, 0, 0));
-        drop((held, more, registration, reclaimer, group));
-        assert_empty(&runtime);
     }
 }
 
@@ -133,30 +131,28 @@ fn only_charges_that_start_call_it() {
 /// A panic ends in the call. The charge is refused as ever, and the reclaimer is asked elsewhere.
 #[test]
 fn a_panic_is_contained() {
-    let runtime = build(bare());
+    let runtime = left_empty(build(bare()));
     let group = limited(&runtime.root(), "q", 100 * KIB);
-    let held = charge(&group, 100 * KIB);
-    let (reclaimer, registration) = register(&group, |_| panic!("on purpose"));
+    let _held = charge(&group, 100 * KIB);
+    let (reclaimer, _registration) = register(&group, |_| panic!("on purpose"));
     would_block(group.try_charge_with(1, OnFull::Start));
     assert!(local(&group, Event::Panic) > 0);
     until("it is asked", || reclaimer.count(false) > 0);
-    drop((held, registration, reclaimer, group));
-    assert_empty(&runtime);
 }
 
 /// A promise keeps others from being asked and from being cancelled: until it is broken.
 #[test]
 fn a_promise_stands_for_reclaim_and_for_a_victim() {
-    let runtime = build(patient());
+    let runtime = left_empty(build(patient()));
     let domain = limited(&runtime.root(), "domain", 100 * KIB);
     domain.set_oom_policy(OomPolicy::Choose);
     let [victim, promises_too_much] = ["victim", "promises"].map(|name| create(&domain, name));
     let gives = Arc::new(Mutex::new(Some(charge(&victim, 50 * KIB))));
     let given = Arc::clone(&gives);
-    let hook = victim.on_cancel(move |_| drop(lock(&given).take()));
-    let held = charge(&promises_too_much, 50 * KIB);
+    let _hook = victim.on_cancel(move |_| drop(lock(&given).take()));
+    let _held = charge(&promises_too_much, 50 * KIB);
     let promises = Promises::default();
-    let (reclaimer, registration) = register(&promises_too_much, promise_in(&promises));
+    let (reclaimer, _registration) = register(&promises_too_much, promise_in(&promises));
     let group = create(&domain, "q");
     would_block(group.try_charge_with(Bytes(10 * KIB), OnFull::Start));
     until("the thread counts", || local(&domain, Event::Max) > 0);
@@ -164,22 +160,20 @@ fn a_promise_stands_for_reclaim_and_for_a_victim() {
     assert!(lock(&gives).is_some(), "no victim");
     // Dropped, the promise has freed nothing.
     lock(&promises).clear();
-    let charged = charged_in_the_end(&group, 10 * KIB);
+    let _charged = charged_in_the_end(&group, 10 * KIB);
     assert!(lock(&gives).is_none(), "the victim");
     assert_eq!(reclaimer.count(true), 1, "spared");
-    drop((charged, held, hook, registration, reclaimer, victim, promises_too_much, group, domain));
-    assert_empty(&runtime);
 }
 
 /// A promise that is not kept counts for the time of reclaim.
 #[test]
 fn a_promise_that_is_late_does_not_count() {
-    let runtime = build(bare().reclaim_time(Duration::from_millis(20)));
+    let runtime = left_empty(build(bare().reclaim_time(Duration::from_millis(20))));
     let group = limited(&runtime.root(), "q", 100 * KIB);
-    let held = charge(&group, 100 * KIB);
+    let _held = charge(&group, 100 * KIB);
     let promises = Promises::default();
-    let (slow, of_slow) = register(&group, promise_in(&promises));
-    let (other, of_other) = register(&group, |_| ());
+    let (slow, _of_slow) = register(&group, promise_in(&promises));
+    let (other, _of_other) = register(&group, |_| ());
     would_block(group.try_charge_with(Bytes(KIB), OnFull::Start));
     assert_eq!((slow.count(true), other.count(true), lock(&promises).len()), (1, 0, 1));
     until("the other is asked", || {
@@ -188,19 +182,17 @@ fn a_promise_that_is_late_does_not_count() {
     });
     assert_eq!((slow.count(true), slow.count(false)), (1, 0));
     lock(&promises).clear();
-    drop((held, of_slow, of_other, slow, other, group));
-    assert_empty(&runtime);
 }
 
 /// One after the other, for what is still missing; none in a group that is protected.
 #[test]
 fn each_for_what_is_missing() {
-    let runtime = build(patient());
+    let runtime = left_empty(build(patient()));
     let top = limited(&runtime.root(), "top", 100 * KIB);
     let [protected, small, large] = ["protected", "small", "large"].map(|name| create(&top, name));
     top.set_min(Bytes(100 * KIB)).expect("memory");
     protected.set_min(Bytes(40 * KIB)).expect("memory");
-    let held = [(&protected, 40), (&small, 10), (&large, 50)].map(|(group, kib)| charge(group, kib * KIB));
+    let _held = [(&protected, 40), (&small, 10), (&large, 50)].map(|(group, kib)| charge(group, kib * KIB));
     let promises = Promises::default();
     let all = [&protected, &small, &large].map(|group| register(group, promise_in(&promises)));
     would_block(top.try_charge_with(Bytes(30 * KIB), OnFull::Start));
@@ -209,20 +201,18 @@ fn each_for_what_is_missing() {
     });
     assert_eq!(wants, [0, 10 * KIB, 20 * KIB]);
     lock(&promises).clear();
-    drop((all, held, protected, small, large, top));
-    assert_empty(&runtime);
 }
 
 /// Inside it nothing starts: it charges as a reclaimer does, and what it gives back is there afterwards.
 #[test]
 fn inside_it_nothing_starts() {
-    let runtime = build(patient());
+    let runtime = left_empty(build(patient()));
     let group = limited(&runtime.root(), "q", 100 * KIB);
     let held = Mutex::new(Some(charge(&group, 60 * KIB)));
-    let rest = charge(&group, 40 * KIB);
+    let _rest = charge(&group, 40 * KIB);
     let inside = Arc::new(AtomicU64::new(0));
     let (seen, of) = (Arc::clone(&inside), group.clone());
-    let (reclaimer, registration) = register(&group, move |_| {
+    let (reclaimer, _registration) = register(&group, move |_| {
         let refused = of.try_charge_with(Bytes(10 * KIB), OnFull::Start);
         assert!(matches!(refused, Err(ChargeError::InReclaim(_))));
         drop(lock(&held).take());
@@ -232,17 +222,15 @@ fn inside_it_nothing_starts() {
     assert_eq!((inside.load(Ordering::SeqCst), reclaimer.count(true), group.live()), (1, 1, 40 * KIB));
     drop(group.try_charge_with(Bytes(60 * KIB), OnFull::Start).expect("it was given back"));
     assert_eq!(local(&group, Event::Panic), 0);
-    drop((rest, registration, reclaimer, group));
-    assert_empty(&runtime);
 }
 
 /// Its registration goes while it begins: no call is under way afterwards.
 #[test]
 fn its_registration_goes_meanwhile() {
     for _ in 0..50 {
-        let runtime: Runtime = build(bare());
+        let runtime = left_empty(build(bare()));
         let group = limited(&runtime.root(), "q", 10 * KIB);
-        let held = charge(&group, 10 * KIB);
+        let _held = charge(&group, 10 * KIB);
         let (reclaimer, registration) = register(&group, |_| thread::yield_now());
         thread::scope(|scope| {
             scope.spawn(|| drop(group.try_charge_with(1, OnFull::Start)));
@@ -251,7 +239,5 @@ fn its_registration_goes_meanwhile() {
         let after = lock(&reclaimer.calls).len();
         let _ = group.try_charge_with(1, OnFull::Start);
         assert_eq!(lock(&reclaimer.calls).len(), after, "gone");
-        drop((held, group));
-        assert_empty(&runtime);
     }
 }

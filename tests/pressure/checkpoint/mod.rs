@@ -12,7 +12,9 @@ mod victims;
 use memcg::{ChargeError, Group};
 
 pub(crate) use crate::support::reclaimers::{Cache, KIB, Log, MIB};
-pub(crate) use crate::support::trees::{assert_empty, assert_sound, build, charge, create, kinds, limited};
+pub(crate) use crate::support::trees::{
+    assert_empty, assert_sound, build, charge, create, kinds, left_empty, limited, runtimes,
+};
 pub(crate) use crate::support::waiters::{Polled, WATCHDOG, block_on, join, until};
 
 /// The path of the group that is above its max.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use memcg::ChargeError;
 use tokio::sync::Notify;
 
-use super::{KIB, PATIENT, Victims, assert_empty, build, charge, create, kinds, limited, lock};
+use super::{KIB, PATIENT, charge, create, domain, limited, lock, runtimes};
 
 /// Far less than a victim may take, and more than a machine stands still.
 const QUICK: Duration = Duration::from_secs(PATIENT.as_secs() / 2);
@@ -15,13 +15,11 @@ const QUICK: Duration = Duration::from_secs(PATIENT.as_secs() / 2);
 /// The victim's memory comes later: refused at once, and says so. The victim is told once.
 #[test]
 fn undelayed_does_not_wait_for_a_victim() {
-    for builder in kinds() {
-        let runtime = build(builder);
-        let domain = limited(&runtime.root(), "domain", 100 * KIB);
+    for runtime in runtimes() {
+        let (domain, victims) = domain(&runtime);
         let (victim, group) = (create(&domain, "victim"), create(&domain, "q"));
         let held = charge(&victim, 100 * KIB);
-        let victims = Victims::default();
-        let hook = victims.stubborn(&victim);
+        let _hook = victims.stubborn(&victim);
         let started = Instant::now();
         for _ in 0..3 {
             let error = group.try_charge_with(Bytes(10 * KIB), OnFull::Reclaim).expect_err("nothing is given back yet");
@@ -33,35 +31,28 @@ fn undelayed_does_not_wait_for_a_victim() {
         assert_eq!((victims.paths(), domain.waiting_count()), (vec!["/domain/victim".to_string()], 0));
         drop(held);
         drop(group.try_charge_with(Bytes(10 * KIB), OnFull::Reclaim).expect("given back"));
-        drop((hook, victim, group, domain));
-        assert_empty(&runtime);
     }
 }
 
 /// A group that gives all on the spot is no reason to be refused.
 #[test]
 fn undelayed_has_what_a_victim_gives_at_once() {
-    for builder in kinds() {
-        let runtime = build(builder);
-        let domain = limited(&runtime.root(), "domain", 100 * KIB);
+    for runtime in runtimes() {
+        let (domain, victims) = domain(&runtime);
         let (victim, group) = (create(&domain, "victim"), create(&domain, "q"));
-        let victims = Victims::default();
-        let hook = victims.obedient(&victim, 100 * KIB);
-        let held =
+        let _hook = victims.obedient(&victim, 100 * KIB);
+        let _held =
             group.try_charge_with(Bytes(10 * KIB), OnFull::Reclaim).expect("the victim has given its memory back");
         assert_eq!((victims.paths(), domain.live()), (vec!["/domain/victim".to_string()], 10 * KIB));
         // No group is left to be asked: an ordinary refusal.
         assert!(matches!(group.try_charge_with(Bytes(91 * KIB), OnFull::Reclaim), Err(ChargeError::Limit(_))));
-        drop((held, hook, victim, group, domain));
-        assert_empty(&runtime);
     }
 }
 
 /// One thread for all tasks: the victim's task gives back when it runs, and it runs when the charge has not blocked.
 #[test]
 fn a_current_thread_runtime_goes_on() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let domain = limited(&runtime.root(), "domain", 100 * KIB);
         let (victim, group) = (create(&domain, "victim"), create(&domain, "q"));
         let tasks = tokio::runtime::Builder::new_current_thread().build().expect("a runtime of one thread");
@@ -89,7 +80,5 @@ fn a_current_thread_runtime_goes_on() {
             drop(hook);
         });
         assert!(started.elapsed() < QUICK, "{:?}", started.elapsed());
-        drop((tasks, victim, group, domain));
-        assert_empty(&runtime);
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use memcg::{Bytes, ChargeError, Event, OnFull};
 
 use super::{
-    HASTY, KIB, MIB, Process, Victims, WATCHDOG, admitted, all, assert_empty, block_on, blocked, build, charge, create,
-    in_line, join, kinds, limited, local, turned_away,
+    HASTY, KIB, MIB, Process, WATCHDOG, admitted, all, block_on, blocked, build, charge, create, domain, in_line, join,
+    kinds, left_empty, limited, local, runtimes, turned_away,
 };
 
 #[track_caller]
@@ -17,40 +17,15 @@ fn assert_cancelled(error: ChargeError, of: &memcg::Group, bytes: u64) {
     }
 }
 
-/// The largest group is the one that charges: its hook is called, and its charge is refused as cancelled.
-#[test]
-fn one_that_is_the_victim_itself() {
-    for builder in kinds() {
-        let runtime = build(builder);
-        let domain = limited(&runtime.root(), "domain", 100 * KIB);
-        let (group, small) = (create(&domain, "q"), create(&domain, "small"));
-        let below = create(&group, "below");
-        let held = [charge(&below, 80 * KIB), charge(&small, 20 * KIB)];
-        let victims = Victims::default();
-        let hooks = [&group, &small].map(|group| victims.stubborn(group));
-        // At once: no thread waits for itself.
-        assert_cancelled(below.try_charge(Bytes(KIB)).expect_err("it is the victim"), &below, KIB);
-        assert_eq!((victims.paths(), domain.live()), (vec!["/domain/q".to_string()], 100 * KIB));
-        assert_eq!((local(&domain, Event::Oom), local(&group, Event::OomKill)), (1, 1));
-        let error = group.try_charge(Bytes(KIB)).expect_err("it is the victim");
-        let text = error.to_string();
-        assert!(text.contains("/domain/q") && !text.contains('\n'), "{text}");
-        drop((hooks, held, error, below, small, group, domain));
-        assert_empty(&runtime);
-    }
-}
-
 /// Charges that wait in the victim's subtree are refused as cancelled, too. Others are not.
 #[test]
 fn charges_that_wait_in_the_victim() {
-    for builder in kinds() {
-        let runtime = build(builder);
-        let domain = limited(&runtime.root(), "domain", 100 * KIB);
+    for runtime in runtimes() {
+        let (domain, victims) = domain(&runtime);
         domain.set_oom_policy(memcg::OomPolicy::Refuse);
         let (victim, other) = (create(&domain, "victim"), create(&domain, "other"));
         let below = create(&victim, "below");
-        let victims = Victims::default();
-        let hook = victims.obedient(&victim, 60 * KIB);
+        let _hook = victims.obedient(&victim, 60 * KIB);
         let held = charge(&other, 40 * KIB);
         let mut inside = [in_line(&victim, 70 * KIB), in_line(&below, 71 * KIB)];
         let mut outside = in_line(&other, 72 * KIB);
@@ -66,16 +41,13 @@ fn charges_that_wait_in_the_victim() {
         assert_eq!((outside.wakes(), domain.waiting_count()), (0, 1));
         drop((held, charge));
         drop(admitted(&mut outside));
-        drop((inside, outside, hook, below, victim, other, domain));
-        assert_empty(&runtime);
     }
 }
 
 /// Each form of charging that fails chooses; the ones that wait are in line meanwhile.
 #[test]
 fn in_every_form() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let domain = limited(&runtime.root(), "domain", 10 * MIB);
         let charger = create(&domain, "charger");
         for form in 0..5 {
@@ -94,8 +66,6 @@ fn in_every_form() {
             process.exit().offline().expect("no children");
         }
         assert_eq!((local(&domain, Event::Oom), all(&domain, Event::OomKill)), (5, 5));
-        drop((charger, domain));
-        assert_empty(&runtime);
     }
 }
 
@@ -103,20 +73,17 @@ fn in_every_form() {
 #[test]
 fn when_no_group_is_left() {
     for builder in kinds() {
-        let runtime = build(builder.oom_time(HASTY));
-        let domain = limited(&runtime.root(), "domain", 100 * KIB);
+        let runtime = left_empty(build(builder.oom_time(HASTY)));
+        let (domain, victims) = domain(&runtime);
         let group = create(&domain, "q");
-        let held = charge(&group, 100 * KIB);
-        let victims = Victims::default();
-        let hook = victims.stubborn(&group);
+        let _held = charge(&group, 100 * KIB);
+        let _hook = victims.stubborn(&group);
         assert!(matches!(domain.try_charge(Bytes(KIB)), Err(ChargeError::Limit(_))));
         let error = domain
             .try_charge_with(Bytes(KIB), OnFull::Wait(Duration::from_millis(50)))
             .expect_err("no group gives anything");
         assert!(matches!(error, ChargeError::TimedOut { .. } | ChargeError::Limit(_)), "{error}");
         assert_eq!(victims.paths(), ["/domain/q"; 2]);
-        drop((hook, held, error, group, domain));
-        assert_empty(&runtime);
     }
 }
 
@@ -124,13 +91,12 @@ fn when_no_group_is_left() {
 #[test]
 fn not_from_inside_a_reclaimer() {
     for builder in kinds() {
-        let runtime = build(builder.oom_time(HASTY));
-        let domain = limited(&runtime.root(), "domain", 100 * KIB);
+        let runtime = left_empty(build(builder.oom_time(HASTY)));
+        let (domain, victims) = domain(&runtime);
         let group = create(&domain, "q");
-        let held = charge(&group, 100 * KIB);
-        let victims = Victims::default();
-        let hook = victims.stubborn(&group);
-        let registration = {
+        let _held = charge(&group, 100 * KIB);
+        let _hook = victims.stubborn(&group);
+        let _registration = {
             let reclaimer = super::call(|_, context| {
                 let error = context.group().try_charge(Bytes(KIB)).expect_err("full");
                 assert!(matches!(error, ChargeError::InReclaim(_)), "{error}");
@@ -141,21 +107,17 @@ fn not_from_inside_a_reclaimer() {
         domain.reclaim(Bytes(KIB)).expect("not inside a reclaimer");
         assert!(victims.take().is_empty());
         assert_eq!((all(&domain, Event::OomKill), all(&domain, Event::Panic)), (0, 0));
-        drop((registration, hook, held, group, domain));
-        assert_empty(&runtime);
     }
 }
 
 /// What it is willing to wait is for all of it, however long a victim may take.
 #[test]
 fn a_time_limit_is_one() {
-    for builder in kinds() {
-        let runtime = build(builder);
-        let domain = limited(&runtime.root(), "domain", 100 * KIB);
+    for runtime in runtimes() {
+        let (domain, victims) = domain(&runtime);
         let groups = ["a", "b"].map(|name| create(&domain, name));
-        let held = groups.each_ref().map(|group| charge(group, 50 * KIB));
-        let victims = Victims::default();
-        let hooks = groups.each_ref().map(|group| victims.stubborn(group));
+        let _held = groups.each_ref().map(|group| charge(group, 50 * KIB));
+        let _hooks = groups.each_ref().map(|group| victims.stubborn(group));
         let started = std::time::Instant::now();
         let time = Duration::from_millis(20);
         let error = domain.try_charge_with(Bytes(KIB), OnFull::Wait(time)).expect_err("no group gives anything");
@@ -163,7 +125,5 @@ fn a_time_limit_is_one() {
         assert!(matches!(error, ChargeError::TimedOut { waited, .. } if waited >= time && waited <= took), "{error}");
         assert!(took < super::PATIENT / 2, "{took:?}, and a victim may take {:?}", super::PATIENT);
         assert_eq!(domain.waiting_count(), 0);
-        drop((hooks, held, error, groups, domain));
-        assert_empty(&runtime);
     }
 }

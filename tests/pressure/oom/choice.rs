@@ -4,7 +4,8 @@ use memcg::expert::ProtectionFigures;
 use memcg::{Bytes, ChargeError, Event, Group, Limit, Limits};
 
 use super::{
-    HASTY, KIB, MIB, Told, Victims, all, assert_empty, assert_sound, bare, build, charge, create, kinds, limited,
+    HASTY, KIB, MIB, Told, Victims, all, assert_sound, bare, build, charge, create, domain, kinds, left_empty, limited,
+    runtimes,
 };
 
 /// In a domain of 100 KiB, which is full when all have charged what they have.
@@ -22,9 +23,8 @@ const fn candidate(name: &'static str, bytes: u64, low: u64, soft: Option<u64>) 
 #[track_caller]
 fn assert_order(candidates: &[Candidate], order: &[&str]) {
     for builder in kinds() {
-        let runtime = build(builder.oom_time(HASTY));
-        let domain = limited(&runtime.root(), "domain", 100 * KIB);
-        let victims = Victims::default();
+        let runtime = left_empty(build(builder.oom_time(HASTY)));
+        let (domain, victims) = domain(&runtime);
         let mut made = Vec::new();
         for Candidate { name, bytes, low, soft } in candidates {
             let mut limits = Limits::new().low(Limit::Bytes(low * KIB));
@@ -32,15 +32,13 @@ fn assert_order(candidates: &[Candidate], order: &[&str]) {
             let group = domain.create(name, limits).expect("a free name");
             made.push((charge(&group, bytes * KIB), victims.stubborn(&group)));
         }
-        let rest = domain.force_charge(Bytes(100 * KIB - domain.live()));
+        let _rest = domain.force_charge(Bytes(100 * KIB - domain.live()));
         let error = domain.try_charge(Bytes(KIB)).expect_err("no group gives anything");
         assert!(matches!(error, ChargeError::Limit(_)), "{error}");
         let paths: Vec<String> = order.iter().map(|name| format!("/domain/{name}")).collect();
         assert_eq!(victims.paths(), paths, "each once, the largest overrun first");
         assert_eq!(all(&domain, Event::OomKill), order.len() as u64);
         assert_sound(&runtime);
-        drop((made, rest, error, domain));
-        assert_empty(&runtime);
     }
 }
 
@@ -88,15 +86,14 @@ fn the_larger_of_both() {
 #[test]
 fn low_as_it_takes_effect() {
     for builder in kinds() {
-        let runtime = build(builder.oom_time(HASTY));
-        let domain = limited(&runtime.root(), "domain", 100 * KIB);
+        let runtime = left_empty(build(builder.oom_time(HASTY)));
+        let (domain, victims) = domain(&runtime);
         let bare_parent = create(&domain, "bare");
         let boasts = bare_parent.create("boasts", Limits::new().low(Limit::Unlimited)).expect("a free name");
         let plain = create(&domain, "plain");
-        let held = [charge(&boasts, 60 * KIB), charge(&plain, 40 * KIB)];
+        let _held = [charge(&boasts, 60 * KIB), charge(&plain, 40 * KIB)];
         assert_eq!(boasts.effective_low(&domain), 0, "its parent has none");
-        let victims = Victims::default();
-        let hooks = [&boasts, &plain].map(|group| victims.stubborn(group));
+        let _hooks = [&boasts, &plain].map(|group| victims.stubborn(group));
         assert!(domain.try_charge(Bytes(KIB)).is_err());
         let told = victims.take();
         let expected = [("/domain/bare/boasts", 60), ("/domain/plain", 40)].map(|(group, overrun)| Told {
@@ -106,28 +103,22 @@ fn low_as_it_takes_effect() {
             overrun: overrun * KIB,
         });
         assert_eq!(told, expected);
-        drop((hooks, held, boasts, bare_parent, plain, domain));
-        assert_empty(&runtime);
     }
 }
 
 /// What the hook is told.
 #[test]
 fn it_is_told_why() {
-    for builder in kinds() {
-        let runtime = build(builder);
-        let domain = limited(&runtime.root(), "domain", 100 * KIB);
+    for runtime in runtimes() {
+        let (domain, victims) = domain(&runtime);
         let inner = limited(&domain, "inner", 200 * KIB);
         let group = inner.create("q", Limits::new().soft(Limit::Bytes(10 * KIB))).expect("a free name");
-        let victims = Victims::default();
-        let hook = victims.obedient(&group, 90 * KIB);
+        let _hook = victims.obedient(&group, 90 * KIB);
         drop(charge(&inner, 30 * KIB));
         let told = victims.take();
         let [Told { group: path, domain: level, wanted, overrun }] = &told[..] else { panic!("{told:?}") };
         assert_eq!((path.as_str(), level.as_str(), *overrun), ("/domain/inner/q", "/domain", 80 * KIB));
         assert!((20 * KIB..=30 * KIB).contains(wanted), "{wanted} of 20 that are missing and 30 asked for");
-        drop((hook, group, inner, domain));
-        assert_empty(&runtime);
     }
 }
 
@@ -135,17 +126,14 @@ fn it_is_told_why() {
 #[test]
 fn within_the_domain() {
     for builder in kinds() {
-        let runtime = build(builder.oom_time(HASTY));
-        let domain = limited(&runtime.root(), "domain", 100 * KIB);
+        let runtime = left_empty(build(builder.oom_time(HASTY)));
+        let (domain, victims) = domain(&runtime);
         let outside = create(&runtime.root(), "outside");
         let inside = create(&domain, "inside");
-        let held = [charge(&outside, 100 * MIB), charge(&inside, KIB), domain.force_charge(Bytes(99 * KIB))];
-        let victims = Victims::default();
-        let hooks = [&runtime.root(), &outside, &inside].map(|group| victims.stubborn(group));
+        let _held = [charge(&outside, 100 * MIB), charge(&inside, KIB), domain.force_charge(Bytes(99 * KIB))];
+        let _hooks = [&runtime.root(), &outside, &inside].map(|group| victims.stubborn(group));
         assert!(domain.try_charge(Bytes(KIB)).is_err());
         assert_eq!(victims.paths(), ["/domain/inside"]);
-        drop((hooks, held, inside, outside, domain));
-        assert_empty(&runtime);
     }
 }
 
@@ -153,59 +141,50 @@ fn within_the_domain() {
 #[test]
 fn the_innermost_of_nested_hooks() {
     for builder in kinds() {
-        let runtime = build(builder.oom_time(HASTY));
-        let domain = limited(&runtime.root(), "domain", 100 * KIB);
+        let runtime = left_empty(build(builder.oom_time(HASTY)));
+        let (domain, victims) = domain(&runtime);
         let outer = create(&domain, "outer");
         let inner = create(&outer, "inner");
         let leaf = create(&inner, "leaf");
-        let held = charge(&leaf, 100 * KIB);
-        let victims = Victims::default();
-        let hooks = [&outer, &inner].map(|group| victims.stubborn(group));
+        let _held = charge(&leaf, 100 * KIB);
+        let _hooks = [&outer, &inner].map(|group| victims.stubborn(group));
         assert!(domain.try_charge(Bytes(KIB)).is_err());
         // Both have the same usage: the inner one is chosen, and after it the outer one, if at all.
         let paths = victims.paths();
         assert_eq!(paths.first().map(String::as_str), Some("/domain/outer/inner"), "{paths:?}");
         assert!(paths.len() <= 2);
-        drop((hooks, held, leaf, inner, outer, domain));
-        assert_empty(&runtime);
     }
 }
 
 /// The domain itself may be the task.
 #[test]
 fn the_domain_itself() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let domain: Group = limited(&runtime.root(), "domain", 100 * KIB);
         let victims = Victims::default();
-        let hook = victims.obedient(&domain, 80 * KIB);
+        let _hook = victims.obedient(&domain, 80 * KIB);
         let error = domain.try_charge(Bytes(50 * KIB)).expect_err("it is its own victim");
         assert!(matches!(error, ChargeError::Cancelled { .. }), "{error}");
         assert_eq!((victims.paths(), domain.live()), (vec!["/domain".to_string()], 0));
         drop(charge(&domain, 100 * KIB));
-        drop((hook, error, domain));
-        assert_empty(&runtime);
     }
 }
 
 /// Counters decide: what was charged this moment by another thread, and is in no flushed statistics, counts.
 #[test]
 fn decided_on_counters() {
-    let runtime = build(bare());
-    let domain = limited(&runtime.root(), "domain", 100 * KIB);
+    let runtime = left_empty(build(bare()));
+    let (domain, victims) = domain(&runtime);
     let (old, new) = (create(&domain, "old"), create(&domain, "new"));
     // As the statistics have it, the one has everything and the other nothing.
     old.stat_add(memcg::Stat::ANON, 1 << 40);
     domain.flush();
-    let victims = Victims::default();
-    let held = charge(&old, 10 * KIB);
-    let hooks = std::thread::scope(|scope| {
+    let _held = charge(&old, 10 * KIB);
+    let _hooks = std::thread::scope(|scope| {
         let charged = scope.spawn(|| victims.obedient(&new, 80 * KIB));
         [charged.join().expect("no panic"), victims.stubborn(&old)]
     });
     drop(charge(&domain, 50 * KIB));
     assert_eq!(victims.paths(), ["/domain/new"]);
     old.stat_add(memcg::Stat::ANON, -(1 << 40));
-    drop((hooks, held, old, new, domain));
-    assert_empty(&runtime);
 }

@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use memcg::{Bytes, ChargeError, Event, Limits, OnFull, Registration};
+use memcg::{Bytes, ChargeError, Event, Limits, OnFull};
 
 use super::{
-    HASTY, KIB, Victims, WATCHDOG, all, assert_empty, assert_sound, build, charge, create, kinds, limited, local, lock,
-    until,
+    HASTY, KIB, WATCHDOG, all, assert_sound, build, charge, create, domain, kinds, left_empty, limited, local, lock,
+    runtimes, until,
 };
 use crate::support::payloads::{DEPTHS, panic_with};
 
@@ -17,12 +17,11 @@ use crate::support::payloads::{DEPTHS, panic_with};
 fn one_that_does_nothing() {
     for builder in kinds() {
         let time = Duration::from_millis(60);
-        let runtime = build(builder.oom_time(time));
-        let domain = limited(&runtime.root(), "domain", 100 * KIB);
+        let runtime = left_empty(build(builder.oom_time(time)));
+        let (domain, victims) = domain(&runtime);
         let groups = ["a", "b"].map(|name| create(&domain, name));
-        let held = [charge(&groups[0], 40 * KIB), charge(&groups[1], 60 * KIB)];
-        let victims = Victims::default();
-        let hooks = groups.each_ref().map(|group| victims.stubborn(group));
+        let _held = [charge(&groups[0], 40 * KIB), charge(&groups[1], 60 * KIB)];
+        let _hooks = groups.each_ref().map(|group| victims.stubborn(group));
         let started = Instant::now();
         let error = domain.try_charge(Bytes(KIB)).expect_err("no group gives anything");
         assert!(matches!(&error, ChargeError::Limit(refusal) if refusal.group() == &domain), "{error}");
@@ -32,29 +31,23 @@ fn one_that_does_nothing() {
         // The next charge begins anew.
         assert!(domain.try_charge(Bytes(KIB)).is_err());
         assert_eq!(victims.paths().len(), 2);
-        drop((hooks, held, error, groups, domain));
-        assert_empty(&runtime);
     }
 }
 
 /// One that gives enough is the last.
 #[test]
 fn enough_is_enough() {
-    for builder in kinds() {
-        let runtime = build(builder);
-        let domain = limited(&runtime.root(), "domain", 100 * KIB);
-        let victims = Victims::default();
+    for runtime in runtimes() {
+        let (domain, victims) = domain(&runtime);
         let sizes = [("a", 20), ("b", 50), ("c", 30)];
         let groups = sizes.map(|(name, _)| create(&domain, name));
-        let hooks: Vec<_> =
+        let _hooks: Vec<_> =
             groups.iter().zip(sizes).map(|(group, (_, kib))| victims.obedient(group, kib * KIB)).collect();
         drop(charge(&domain, 40 * KIB));
         assert_eq!((victims.paths(), domain.live()), (vec!["/domain/b".to_string()], 50 * KIB));
         // And one that does not give enough is not.
         drop(charge(&domain, 90 * KIB));
         assert_eq!(victims.paths(), ["/domain/c", "/domain/a"]);
-        drop((hooks, groups, domain));
-        assert_empty(&runtime);
     }
 }
 
@@ -68,15 +61,12 @@ fn one_whose_drop_panics() {
         }
     }
     for depth in DEPTHS {
-        for builder in kinds() {
-            let runtime = build(builder);
+        for runtime in runtimes() {
             let group = create(&runtime.root(), "q");
             let captured = Drops(depth);
             let hook = group.on_cancel(move |_| _ = &captured);
             drop(hook);
             assert_eq!(local(&group, Event::Panic), 1);
-            drop(group);
-            assert_empty(&runtime);
         }
     }
 }
@@ -85,55 +75,44 @@ fn one_whose_drop_panics() {
 #[test]
 fn one_that_panics() {
     for builder in kinds() {
-        let runtime = build(builder.oom_time(HASTY));
-        let domain = limited(&runtime.root(), "domain", 100 * KIB);
+        let runtime = left_empty(build(builder.oom_time(HASTY)));
+        let (domain, victims) = domain(&runtime);
         let (bad, good) = (create(&domain, "bad"), create(&domain, "good"));
-        let held = charge(&bad, 60 * KIB);
-        let victims = Victims::default();
-        let hooks = [victims.hook(&bad, || panic!("on purpose")), victims.obedient(&good, 40 * KIB)];
+        let _held = charge(&bad, 60 * KIB);
+        let _hooks = [victims.hook(&bad, || panic!("on purpose")), victims.obedient(&good, 40 * KIB)];
         drop(charge(&domain, 10 * KIB));
         assert_eq!(victims.paths(), ["/domain/bad", "/domain/good"]);
         assert_eq!((local(&bad, Event::Panic), all(&domain, Event::Panic)), (1, 1));
         // Nothing is left behind.
         drop(charge(&domain, 40 * KIB));
         assert_sound(&runtime);
-        drop((hooks, held, bad, good, domain));
-        assert_empty(&runtime);
     }
 }
 
 #[test]
 fn dropped_it_is_gone() {
-    for builder in kinds() {
-        let runtime = build(builder);
-        let domain = limited(&runtime.root(), "domain", 100 * KIB);
+    for runtime in runtimes() {
+        let (domain, victims) = domain(&runtime);
         let group = create(&domain, "q");
-        let held = charge(&group, 100 * KIB);
-        let victims = Victims::default();
+        let _held = charge(&group, 100 * KIB);
         let hook = victims.stubborn(&group);
         drop(hook);
         assert!(matches!(domain.try_charge(Bytes(KIB)), Err(ChargeError::Limit(_))));
         assert!(victims.take().is_empty());
         assert_eq!(all(&domain, Event::OomKill), 0, "no group is there to be stopped");
-        drop((held, group, domain));
-        assert_empty(&runtime);
     }
 }
 
 /// Several at one group are all called, and are one task.
 #[test]
 fn several_at_one_group() {
-    for builder in kinds() {
-        let runtime = build(builder);
-        let domain = limited(&runtime.root(), "domain", 100 * KIB);
+    for runtime in runtimes() {
+        let (domain, victims) = domain(&runtime);
         let group = create(&domain, "q");
-        let victims = Victims::default();
-        let hooks = [victims.stubborn(&group), victims.obedient(&group, 50 * KIB), victims.obedient(&group, 50 * KIB)];
+        let _hooks = [victims.stubborn(&group), victims.obedient(&group, 50 * KIB), victims.obedient(&group, 50 * KIB)];
         drop(charge(&domain, 100 * KIB));
         assert_eq!(victims.paths(), ["/domain/q"; 3]);
         assert_eq!(domain.live(), 0);
-        drop((hooks, group, domain));
-        assert_empty(&runtime);
     }
 }
 
@@ -141,10 +120,10 @@ fn several_at_one_group() {
 #[test]
 fn a_drop_waits_for_a_call() {
     for builder in kinds() {
-        let runtime = build(builder.oom_time(HASTY));
+        let runtime = left_empty(build(builder.oom_time(HASTY)));
         let domain = limited(&runtime.root(), "domain", 100 * KIB);
         let group = create(&domain, "q");
-        let held = charge(&group, 100 * KIB);
+        let _held = charge(&group, 100 * KIB);
         let (began, ended) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let hook = {
             let (began, ended) = (Arc::clone(&began), Arc::clone(&ended));
@@ -161,47 +140,17 @@ fn a_drop_waits_for_a_call() {
             drop(hook);
             assert_eq!(ended.load(Ordering::SeqCst), 1);
         });
-        drop((held, group, domain));
-        assert_empty(&runtime);
-    }
-}
-
-/// It drops itself.
-#[test]
-fn one_that_ends_its_own_registration() {
-    for builder in kinds() {
-        let runtime = build(builder);
-        let domain = limited(&runtime.root(), "domain", 100 * KIB);
-        let group = create(&domain, "q");
-        let victims = Victims::default();
-        let own: Arc<Mutex<Option<Registration>>> = Arc::default();
-        let held = Arc::new(Mutex::new(Some(charge(&group, 100 * KIB))));
-        let hook = {
-            let (own, held) = (Arc::clone(&own), Arc::clone(&held));
-            victims.hook(&group, move || {
-                let own = lock(&own).take();
-                drop(own);
-                drop(lock(&held).take());
-            })
-        };
-        *lock(&own) = Some(hook);
-        drop(charge(&domain, 100 * KIB));
-        assert_eq!((victims.paths().len(), lock(&own).is_none()), (1, true));
-        drop((held, group, domain));
-        assert_empty(&runtime);
     }
 }
 
 /// No lock is held: it may use the whole crate.
 #[test]
 fn it_may_do_anything() {
-    for builder in kinds() {
-        let runtime = build(builder);
-        let domain = limited(&runtime.root(), "domain", 100 * KIB);
+    for runtime in runtimes() {
+        let (domain, victims) = domain(&runtime);
         let group = create(&domain, "q");
-        let victims = Victims::default();
         let held = Mutex::new(Some(charge(&group, 100 * KIB)));
-        let hook = {
+        let _hook = {
             let (domain, group) = (domain.clone(), group.clone());
             victims.hook(&group.clone(), move || {
                 assert_eq!((domain.live(), group.live()), (100 * KIB, 100 * KIB));
@@ -220,32 +169,6 @@ fn it_may_do_anything() {
         };
         drop(charge(&domain, 50 * KIB));
         assert_eq!((victims.paths().len(), local(&group, Event::Panic)), (1, 0));
-        drop((hook, group, domain));
-        assert_empty(&runtime);
-    }
-}
-
-/// One that gives up its memory only later, on another thread: the charge waits for it.
-#[test]
-fn memory_that_comes_later_is_waited_for() {
-    for builder in kinds() {
-        let runtime = build(builder);
-        let domain = limited(&runtime.root(), "domain", 100 * KIB);
-        let group = create(&domain, "q");
-        let (stop, stopped) = std::sync::mpsc::channel();
-        let held = charge(&group, 100 * KIB);
-        let worker = std::thread::spawn(move || {
-            stopped.recv().expect("a group stops it");
-            std::thread::sleep(Duration::from_millis(30));
-            drop(held);
-        });
-        let victims = Victims::default();
-        let hook = victims.hook(&group, move || stop.send(()).expect("it listens"));
-        let charge = charge(&domain, 60 * KIB);
-        super::join(worker);
-        assert_eq!((charge.bytes(), domain.waiting_count(), victims.paths().len()), (60 * KIB, 0, 1));
-        drop((charge, hook, group, domain));
-        assert_empty(&runtime);
     }
 }
 
@@ -253,17 +176,14 @@ fn memory_that_comes_later_is_waited_for() {
 #[test]
 fn one_that_is_offline() {
     for builder in kinds() {
-        let runtime = build(builder.oom_time(HASTY));
-        let domain = limited(&runtime.root(), "domain", 100 * KIB);
+        let runtime = left_empty(build(builder.oom_time(HASTY)));
+        let (domain, victims) = domain(&runtime);
         let (gone, stays) = (create(&domain, "gone"), create(&domain, "stays"));
-        let held = charge(&gone, 60 * KIB);
-        let victims = Victims::default();
-        let hooks = [victims.stubborn(&gone), victims.obedient(&stays, 40 * KIB)];
+        let _held = charge(&gone, 60 * KIB);
+        let _hooks = [victims.stubborn(&gone), victims.obedient(&stays, 40 * KIB)];
         gone.offline().expect("no children");
         drop(charge(&domain, 10 * KIB));
         assert_eq!(victims.paths().last().map(String::as_str), Some("/domain/stays"));
         assert!(domain.try_charge_with(Bytes(61 * KIB), OnFull::Wait(HASTY.min(WATCHDOG))).is_err());
-        drop((hooks, held, gone, stays, domain));
-        assert_empty(&runtime);
     }
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use memcg::{Bytes, ChargeError, Event, Group, Limit, Limits, OnFull, Priority};
 
 use super::{
-    KIB, MIB, Victims, all, assert_empty, assert_sound, bare, block_on, build, call, charge, create, kinds, limited,
-    lock, until,
+    KIB, MIB, Victims, all, assert_sound, bare, block_on, build, call, charge, create, domain, left_empty, limited,
+    lock, runtimes, until,
 };
 
 type Form = fn(&memcg::Group, u64) -> Result<memcg::Charge, ChargeError>;
@@ -23,14 +23,12 @@ const FORMS: [Form; 4] = [
 
 #[test]
 fn all_candidates_together_hold_too_little() {
-    for builder in kinds() {
-        let runtime = build(builder);
-        let domain = limited(&runtime.root(), "domain", 100 * KIB);
+    for runtime in runtimes() {
+        let (domain, victims) = domain(&runtime);
         let asks = create(&domain, "asks");
-        let held = charge(&asks, 80 * KIB);
-        let victims = Victims::default();
+        let _held = charge(&asks, 80 * KIB);
         let queries: Vec<_> = (0..5).map(|number| create(&domain, &number.to_string())).collect();
-        let hooks: Vec<_> = queries.iter().map(|group| victims.obedient(group, 2 * KIB)).collect();
+        let _hooks: Vec<_> = queries.iter().map(|group| victims.obedient(group, 2 * KIB)).collect();
         for form in FORMS {
             form(&asks, 20 * KIB + 1).expect_err("all have 20 KiB with what is free");
         }
@@ -39,30 +37,25 @@ fn all_candidates_together_hold_too_little() {
         assert_eq!((victims.paths(), all(&domain, Event::OomKill)), (vec![], 0));
         // One byte less is worth it.
         assert_eq!(domain.set_max(Limit::Bytes(100 * KIB)).expect("a number"), 0);
-        let more = asks.try_charge(Bytes(20 * KIB)).expect("all five give what they have");
+        let _more = asks.try_charge(Bytes(20 * KIB)).expect("all five give what they have");
         assert_eq!(victims.paths().len(), 5);
         assert_sound(&runtime);
-        drop((hooks, queries, held, more, asks, domain));
-        assert_empty(&runtime);
     }
 }
 
 /// A checkpoint asks as well, for what is above max.
 #[test]
 fn a_checkpoint_whose_group_is_far_above() {
-    let runtime = build(bare());
-    let domain = limited(&runtime.root(), "domain", 100 * KIB);
+    let runtime = left_empty(build(bare()));
+    let (domain, victims) = domain(&runtime);
     let (asks, other) = (create(&domain, "asks"), create(&domain, "other"));
-    let victims = Victims::default();
-    let hook = victims.obedient(&other, 10 * KIB);
+    let _hook = victims.obedient(&other, 10 * KIB);
     let mut held = asks.force_charge(Bytes(100 * KIB + 1));
     asks.run(Group::checkpoint).expect_err("10 KiB of 10 KiB and a byte");
     assert_eq!(victims.paths(), Vec::<String>::new());
     held.shrink(Bytes(1));
     asks.run(Group::checkpoint).expect("the other one gives what it has");
     assert_eq!(victims.paths(), ["/domain/other"]);
-    drop((hook, held, asks, other, domain));
-    assert_empty(&runtime);
 }
 
 /// What a reclaimer has promised counts: here all that is short.
@@ -70,10 +63,9 @@ fn a_checkpoint_whose_group_is_far_above() {
 fn with_what_is_promised() {
     for promises in [false, true] {
         let runtime = build(bare());
-        let domain = limited(&runtime.root(), "domain", 100 * KIB);
+        let (domain, victims) = domain(&runtime);
         let (asks, other) = (create(&domain, "asks"), create(&domain, "other"));
         let held = charge(&asks, 90 * KIB);
-        let victims = Victims::default();
         let hook = victims.obedient(&other, 10 * KIB);
         let promise = Mutex::new(None);
         let reclaimer = call(move |_, context| {
@@ -92,13 +84,11 @@ fn with_what_is_promised() {
 /// A group that holds little and asks for much is the victim itself.
 #[test]
 fn what_is_asked_for_counts_as_held() {
-    for builder in kinds() {
-        let runtime = build(builder);
-        let domain = limited(&runtime.root(), "domain", 100 * KIB);
+    for runtime in runtimes() {
+        let (domain, victims) = domain(&runtime);
         let (asks, other) = (create(&domain, "asks"), create(&domain, "other"));
-        let victims = Victims::default();
         let held = charge(&asks, 5 * KIB);
-        let hooks = [victims.stubborn(&asks), victims.obedient(&other, 10 * KIB)];
+        let _hooks = [victims.stubborn(&asks), victims.obedient(&other, 10 * KIB)];
         let error = asks.try_charge(Bytes(90 * KIB)).expect_err("it is the victim");
         assert!(matches!(error, ChargeError::Cancelled { .. }), "{error}");
         let told = victims.take();
@@ -111,8 +101,6 @@ fn what_is_asked_for_counts_as_held() {
         let below = create(&other, "below");
         below.try_charge(Bytes(95 * KIB)).expect_err("its tenant is the victim");
         assert_eq!(victims.paths(), ["/domain/other"]);
-        drop((hooks, error, below, asks, other, domain));
-        assert_empty(&runtime);
     }
 }
 
@@ -121,13 +109,13 @@ fn what_is_asked_for_counts_as_held() {
 #[test]
 fn a_charge_that_does_not_wait_comes_again() {
     for waits in [false, true] {
-        let runtime = build(bare());
+        let runtime = left_empty(build(bare()));
         let acme = limited(&runtime.root(), "acme", 2 * MIB);
         let (one, two) = (create(&acme, "1"), acme.create("2", Limits::new()).expect("a free name"));
         let victims = Victims::default();
-        let hook = victims.obedient(&one, 11 * MIB / 10);
+        let _hook = victims.obedient(&one, 11 * MIB / 10);
         acme.set_oom_policy(memcg::OomPolicy::Refuse);
-        let waiter = waits.then(|| super::in_line(&one, 2 * MIB));
+        let _waiter = waits.then(|| super::in_line(&one, 2 * MIB));
         acme.set_oom_policy(memcg::OomPolicy::Choose);
         let mut charged = None;
         until("a charge of the second", || {
@@ -135,23 +123,18 @@ fn a_charge_that_does_not_wait_comes_again() {
             charged.is_some()
         });
         assert_eq!(victims.paths(), ["/acme/1"]);
-        drop((waiter, hook, charged, one, two, acme));
-        assert_empty(&runtime);
     }
 }
 
 /// Who is spared is no part of what comes.
 #[test]
 fn an_exempt_asker_is_not_its_own_victim() {
-    let runtime = build(bare());
-    let domain = limited(&runtime.root(), "domain", 100 * KIB);
+    let runtime = left_empty(build(bare()));
+    let (domain, victims) = domain(&runtime);
     let (asks, other) = (create(&domain, "asks"), create(&domain, "other"));
     asks.set_oom_exempt(true);
-    let victims = Victims::default();
-    let hooks = [victims.stubborn(&asks), victims.obedient(&other, 10 * KIB)];
-    let held = charge(&asks, 5 * KIB);
-    let more = asks.try_charge(Bytes(90 * KIB)).expect("the other one gives what it has");
+    let _hooks = [victims.stubborn(&asks), victims.obedient(&other, 10 * KIB)];
+    let _held = charge(&asks, 5 * KIB);
+    let _more = asks.try_charge(Bytes(90 * KIB)).expect("the other one gives what it has");
     assert_eq!(victims.paths(), ["/domain/other"]);
-    drop((hooks, held, more, asks, other, domain));
-    assert_empty(&runtime);
 }

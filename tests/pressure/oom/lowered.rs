@@ -3,13 +3,13 @@
 use memcg::{Event, Limit, OomPolicy};
 
 use super::{
-    Cache, HASTY, KIB, Log, MIB, Process, Victims, all, assert_empty, build, charge, create, kinds, limited, local,
+    Cache, HASTY, KIB, Log, MIB, Process, Victims, all, build, charge, create, kinds, left_empty, limited, local,
+    runtimes,
 };
 
 #[test]
 fn one_victim_after_the_other_until_it_fits() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let domain = create(&runtime.root(), "domain");
         let processes = [(0, 40), (1, 30), (2, 20)].map(|(number, mib)| {
             let process = Process::below(&domain, &format!("process {number}"));
@@ -26,8 +26,6 @@ fn one_victim_after_the_other_until_it_fits() {
         for process in processes {
             process.exit();
         }
-        drop(domain);
-        assert_empty(&runtime);
     }
 }
 
@@ -35,67 +33,58 @@ fn one_victim_after_the_other_until_it_fits() {
 #[test]
 fn what_no_group_gives_is_told() {
     for builder in kinds() {
-        let runtime = build(builder.oom_time(HASTY));
+        let runtime = left_empty(build(builder.oom_time(HASTY)));
         let domain = create(&runtime.root(), "domain");
         let (stubborn, obedient) = (create(&domain, "stubborn"), create(&domain, "obedient"));
         let victims = Victims::default();
-        let held = charge(&stubborn, 60 * KIB);
-        let hooks = [victims.stubborn(&stubborn), victims.obedient(&obedient, 30 * KIB)];
+        let _held = charge(&stubborn, 60 * KIB);
+        let _hooks = [victims.stubborn(&stubborn), victims.obedient(&obedient, 30 * KIB)];
         assert_eq!(domain.set_max(Limit::Bytes(50 * KIB)).expect("a number"), 40 * KIB);
         assert_eq!(victims.paths(), ["/domain/stubborn"]);
         assert_eq!((domain.live(), domain.forced(), domain.max()), (90 * KIB, 40 * KIB, 50 * KIB));
         assert_eq!(domain.set_max(Limit::Bytes(60 * KIB)).expect("a number"), 0);
         assert_eq!(victims.paths(), ["/domain/stubborn", "/domain/obedient"]);
-        drop((hooks, held, stubborn, obedient, domain));
-        assert_empty(&runtime);
     }
 }
 
 #[test]
 fn reclaim_comes_first() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let domain = create(&runtime.root(), "domain");
         let victims = Victims::default();
         let task = create(&domain, "task");
-        let hook = victims.obedient(&task, 40 * KIB);
-        let (cache, registration) = Cache::of(&domain, 60 * KIB, &Log::default());
+        let _hook = victims.obedient(&task, 40 * KIB);
+        let (cache, _registration) = Cache::of(&domain, 60 * KIB, &Log::default());
         assert_eq!(domain.set_max(Limit::Bytes(50 * KIB)).expect("a number"), 0);
         assert!(victims.take().is_empty() && cache.bytes() <= 10 * KIB);
         assert_eq!((local(&domain, Event::Oom), all(&domain, Event::OomKill)), (0, 0));
-        drop((hook, registration, cache, task, domain));
-        assert_empty(&runtime);
     }
 }
 
 /// Without a policy that chooses, as ever: reported, and no event.
 #[test]
 fn refuse_stops_no_group() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let domain = create(&runtime.root(), "domain");
         domain.set_oom_policy(OomPolicy::Refuse);
         let victims = Victims::default();
         let task = create(&domain, "task");
-        let hook = victims.obedient(&task, 40 * KIB);
+        let _hook = victims.obedient(&task, 40 * KIB);
         assert_eq!(domain.set_max(Limit::Bytes(10 * KIB)).expect("a number"), 30 * KIB);
         assert!(victims.take().is_empty());
         assert_eq!((local(&domain, Event::Oom), all(&domain, Event::OomKill)), (0, 0));
-        drop((hook, task, domain));
-        assert_empty(&runtime);
     }
 }
 
 /// Stored, and no group is asked for anything.
 #[test]
 fn now_is_now() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let (domain, log) = (create(&runtime.root(), "domain"), Log::default());
         let victims = Victims::default();
         let task = create(&domain, "task");
-        let hook = victims.obedient(&task, 40 * KIB);
-        let (cache, registration) = Cache::of(&domain, 60 * KIB, &log);
+        let _hook = victims.obedient(&task, 40 * KIB);
+        let (cache, _registration) = Cache::of(&domain, 60 * KIB, &log);
         assert_eq!(domain.set_max_now(Limit::Bytes(50 * KIB)).expect("a number"), 50 * KIB);
         assert_eq!((domain.live(), domain.max(), domain.forced()), (100 * KIB, 50 * KIB, 50 * KIB));
         assert!(victims.take().is_empty() && log.is_empty());
@@ -110,22 +99,17 @@ fn now_is_now() {
         assert_eq!(below.max(), 512 * KIB);
         let refused = domain.set_max_now(Limit::percent(50)).expect_err("of nothing");
         assert_eq!(refused.to_string(), "no 50% of a max for max of /domain: no ancestor has one");
-        drop((hook, registration, cache, refused, task, domain, half, below));
-        assert_empty(&runtime);
     }
 }
 
 /// The thread that lowers the max may work for a group below: it makes none of the charges.
 #[test]
 fn by_a_thread_of_the_victim() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let domain = create(&runtime.root(), "domain");
         let victims = Victims::default();
-        let hook = victims.obedient(&domain, 40 * KIB);
+        let _hook = victims.obedient(&domain, 40 * KIB);
         assert_eq!(domain.set_max(Limit::Bytes(10 * KIB)).expect("a number"), 0);
         assert_eq!((victims.paths(), domain.live()), (vec!["/domain".to_string()], 0));
-        drop((hook, domain));
-        assert_empty(&runtime);
     }
 }

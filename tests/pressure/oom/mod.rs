@@ -28,7 +28,7 @@ use crate::support::trees;
 
 pub(crate) use crate::support::processes::Process;
 pub(crate) use crate::support::reclaimers::{Cache, KIB, Log, MIB, call, lock};
-pub(crate) use crate::support::trees::{assert_empty, assert_sound, charge, create, limited};
+pub(crate) use crate::support::trees::{LeftEmpty, assert_sound, charge, create, left_empty, limited};
 pub(crate) use crate::support::waiters::{WATCHDOG, admitted, block_on, blocked, in_line, join, turned_away, until};
 
 /// For victims that give up what they have: a slow machine is no reason to take the next one.
@@ -52,6 +52,12 @@ pub(crate) fn build(builder: RuntimeBuilder) -> Runtime {
     let runtime = trees::build(builder);
     runtime.root().set_oom_policy(OomPolicy::Choose);
     runtime
+}
+
+/// A domain of 100 KiB, and who is told to stop there.
+#[track_caller]
+pub(crate) fn domain(runtime: &Runtime) -> (Group, Victims) {
+    (limited(&runtime.root(), "domain", 100 * KIB), Victims::default())
 }
 
 pub(crate) fn local(group: &Group, event: Event) -> u64 {
@@ -108,4 +114,9 @@ impl Victims {
             then();
         })
     }
+}
+
+/// One after the other, a runtime of each kind.
+pub(crate) fn runtimes() -> impl Iterator<Item = LeftEmpty> {
+    kinds().into_iter().map(|builder| left_empty(build(builder)))
 }

@@ -3,7 +3,7 @@
 use memcg::expert::Inspect;
 use memcg::{Bytes, Charge, ChargeError, Event, Group, Registration};
 
-use super::{HASTY, KIB, Victims, all, assert_empty, build, charge, create, kinds, limited, local};
+use super::{HASTY, KIB, Victims, all, build, charge, create, domain, kinds, left_empty, limited, local, runtimes};
 
 /// Groups with hooks that note the call only.
 fn tasks<const N: usize>(victims: &Victims, groups: [(&Group, u64); N]) -> Vec<(Charge, Registration)> {
@@ -42,15 +42,14 @@ fn the_flags() {
 fn compared_as_one() {
     for builder in kinds() {
         for grouped in [false, true] {
-            let runtime = build(builder.clone().oom_time(HASTY));
-            let domain = limited(&runtime.root(), "domain", 100 * KIB);
+            let runtime = left_empty(build(builder.clone().oom_time(HASTY)));
+            let (domain, victims) = domain(&runtime);
             let (team, single) = (create(&domain, "team"), create(&domain, "single"));
             let members = ["a", "b", "c"].map(|name| create(&team, name));
             team.set_oom_group(grouped);
-            let victims = Victims::default();
             let hold = [(&members[0], 20), (&members[1], 20), (&members[2], 0), (&single, 30)];
-            let held = tasks(&victims, hold);
-            let rest = domain.force_charge(Bytes(30 * KIB));
+            let _held = tasks(&victims, hold);
+            let _rest = domain.force_charge(Bytes(30 * KIB));
             assert!(domain.try_charge(Bytes(KIB)).is_err());
             let mut paths = victims.paths();
             if grouped {
@@ -64,8 +63,6 @@ fn compared_as_one() {
                 assert_eq!(paths, ["/domain/team/a", "/domain/team/b"]);
             }
             assert_eq!(local(&team, Event::OomGroupKill), u64::from(grouped));
-            drop((held, rest, members, team, single, domain));
-            assert_empty(&runtime);
         }
     }
 }
@@ -74,7 +71,7 @@ fn compared_as_one() {
 #[test]
 fn the_highest_within_the_domain() {
     for builder in kinds() {
-        let runtime = build(builder.oom_time(HASTY));
+        let runtime = left_empty(build(builder.oom_time(HASTY)));
         let above = create(&runtime.root(), "above");
         let domain = limited(&above, "domain", 100 * KIB);
         let outer = create(&domain, "outer");
@@ -85,91 +82,40 @@ fn the_highest_within_the_domain() {
             group.set_oom_group(true);
         }
         let victims = Victims::default();
-        let held = tasks(&victims, [(&task, 80), (&beside, 0), (&alone, 0), (&far, 100)]);
-        let rest = domain.force_charge(Bytes(20 * KIB));
+        let _held = tasks(&victims, [(&task, 80), (&beside, 0), (&alone, 0), (&far, 100)]);
+        let _rest = domain.force_charge(Bytes(20 * KIB));
         assert_kills(&domain, &victims, &["/above/domain/outer/beside", "/above/domain/outer/inner/task"]);
         let kills = [&above, &domain, &outer, &inner].map(|group| local(group, Event::OomGroupKill));
         assert_eq!(kills, [0, 0, 1, 0]);
-        drop((held, rest, task, beside, alone, far, inner, outer, domain, above));
-        assert_empty(&runtime);
-    }
-}
-
-/// The domain itself may be such a group.
-#[test]
-fn the_whole_domain() {
-    for builder in kinds() {
-        let runtime = build(builder.oom_time(HASTY));
-        let domain = limited(&runtime.root(), "domain", 100 * KIB);
-        domain.set_oom_group(true);
-        let groups = ["a", "b"].map(|name| create(&domain, name));
-        let victims = Victims::default();
-        let held = tasks(&victims, [(&groups[0], 99), (&groups[1], 0)]);
-        let rest = domain.force_charge(Bytes(KIB));
-        let error = groups[1].try_charge(Bytes(KIB)).expect_err("a victim itself");
-        assert!(matches!(error, ChargeError::Cancelled { .. }), "{error}");
-        let mut paths = victims.paths();
-        paths.sort();
-        assert_eq!(paths, ["/domain/a", "/domain/b"]);
-        assert_eq!((local(&domain, Event::OomGroupKill), all(&domain, Event::OomKill)), (1, 2));
-        drop((held, rest, error, groups, domain));
-        assert_empty(&runtime);
     }
 }
 
 #[test]
 fn exempt_is_never_chosen() {
     for builder in kinds() {
-        let runtime = build(builder.oom_time(HASTY));
-        let domain = limited(&runtime.root(), "domain", 100 * KIB);
+        let runtime = left_empty(build(builder.oom_time(HASTY)));
+        let (domain, victims) = domain(&runtime);
         let (exempt, plain) = (create(&domain, "exempt"), create(&domain, "plain"));
         let below = create(&exempt, "below");
         exempt.set_oom_exempt(true);
-        let victims = Victims::default();
-        let held = tasks(&victims, [(&exempt, 40), (&below, 40), (&plain, 10)]);
-        let rest = domain.force_charge(Bytes(10 * KIB));
+        let _held = tasks(&victims, [(&exempt, 40), (&below, 40), (&plain, 10)]);
+        let _rest = domain.force_charge(Bytes(10 * KIB));
         assert_kills(&domain, &victims, &["/domain/plain"]);
         exempt.set_oom_exempt(false);
         assert!(domain.try_charge(Bytes(KIB)).is_err());
         assert!(victims.paths().contains(&"/domain/exempt/below".to_string()), "not exempt any more");
-        drop((held, rest, below, exempt, plain, domain));
-        assert_empty(&runtime);
     }
 }
 
 /// With no other group there the charge is refused.
 #[test]
 fn all_exempt_is_no_group() {
-    for builder in kinds() {
-        let runtime = build(builder);
-        let domain = limited(&runtime.root(), "domain", 100 * KIB);
+    for runtime in runtimes() {
+        let (domain, victims) = domain(&runtime);
         domain.set_oom_exempt(true);
         let group = create(&domain, "q");
-        let victims = Victims::default();
-        let held = tasks(&victims, [(&group, 100)]);
+        let _held = tasks(&victims, [(&group, 100)]);
         assert_kills(&domain, &victims, &[]);
         assert_eq!((local(&domain, Event::Oom), all(&domain, Event::OomKill)), (1, 0));
-        drop((held, group, domain));
-        assert_empty(&runtime);
-    }
-}
-
-/// Inside a subtree that goes as a whole, and what it holds is not counted against the others.
-#[test]
-fn exempt_survives_its_subtree() {
-    for builder in kinds() {
-        let runtime = build(builder.oom_time(HASTY));
-        let domain = limited(&runtime.root(), "domain", 100 * KIB);
-        let team = create(&domain, "team");
-        team.set_oom_group(true);
-        let (member, exempt) = (create(&team, "member"), create(&team, "exempt"));
-        let below = create(&exempt, "below");
-        exempt.set_oom_exempt(true);
-        let victims = Victims::default();
-        let held = tasks(&victims, [(&member, 20), (&exempt, 40), (&below, 40)]);
-        assert_kills(&domain, &victims, &["/domain/team/member"]);
-        assert_eq!((all(&team, Event::OomKill), local(&team, Event::OomGroupKill)), (1, 1));
-        drop((held, below, member, exempt, team, domain));
-        assert_empty(&runtime);
     }
 }

@@ -2,15 +2,14 @@
 
 use memcg::{Bytes, Event, Limit, Limits, ReclaimCause};
 
-use super::{Cache, Log, MIB, assert_empty, assert_sound, bare, build, charge, create, create_with, kinds};
+use super::{Cache, Log, MIB, assert_sound, bare, build, charge, create, create_with, kinds, left_empty, runtimes};
 
 #[test]
 fn it_frees_what_was_asked_for() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let (root, log) = (runtime.root(), Log::default());
         let groups = ["x", "y", "z"].map(|name| create(&root, name));
-        let caches = groups.each_ref().map(|group| Cache::of(group, 10 * MIB, &log));
+        let _caches = groups.each_ref().map(|group| Cache::of(group, 10 * MIB, &log));
         let pinned = charge(&groups[0], 5 * MIB);
         let report = root.reclaim(Bytes(12 * MIB)).expect("not inside a reclaimer");
         assert_eq!((report.requested, report.freed, report.pending), (12 * MIB, 12 * MIB, 0));
@@ -31,14 +30,12 @@ fn it_frees_what_was_asked_for() {
             }
         }
         assert_sound(&runtime);
-        drop((caches, pinned));
     }
 }
 
 #[test]
 fn nothing_is_nothing() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let (group, log) = (create(&runtime.root(), "q"), Log::default());
         let (cache, _registration) = Cache::of(&group, MIB, &log);
         let report = group.reclaim(0).expect("not inside a reclaimer");
@@ -52,8 +49,7 @@ fn nothing_is_nothing() {
 /// All of it: min alone stays.
 #[test]
 fn all_of_it() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let (root, log) = (runtime.root(), Log::default());
         let kept = create_with(&root, "kept", Limits::new().min(Limit::Bytes(2 * MIB)));
         let low = create_with(&root, "low", Limits::new().low(Limit::Unlimited));
@@ -71,14 +67,12 @@ fn all_of_it() {
 /// Of a group that is offline there is no group left to ask.
 #[test]
 fn of_a_group_that_is_offline() {
-    let runtime = build(bare());
+    let runtime = left_empty(build(bare()));
     let (group, log) = (create(&runtime.root(), "q"), Log::default());
-    let (cache, registration) = Cache::of(&group, MIB, &log);
+    let (cache, _registration) = Cache::of(&group, MIB, &log);
     group.offline().expect("no children");
     assert_eq!(group.reclaim(Bytes(MIB)).expect("not inside a reclaimer").freed, 0);
     assert!(log.is_empty() && cache.bytes() == MIB);
-    drop((registration, cache, group));
-    assert_empty(&runtime);
 }
 
 /// A limit that refuses is not what is asked for here: a full group is reclaimed like any other.

@@ -3,7 +3,7 @@
 use memcg::expert::Inspect;
 use memcg::{Bytes, Group, Limit, Limits, ReclaimPass};
 
-use super::{Cache, Log, MIB, assert_sound, bare, build, charge, create, create_with, kinds, soft};
+use super::{Cache, Log, MIB, assert_sound, bare, build, charge, create, create_with, runtimes, soft};
 
 fn max(bytes: u64) -> Limits {
     Limits::new().max(Limit::Bytes(bytes))
@@ -12,8 +12,7 @@ fn max(bytes: u64) -> Limits {
 /// Each level of a chain is full in turn: what gives lies below it, and the target is that level.
 #[test]
 fn any_level_may_be_the_target() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let (root, log) = (runtime.root(), Log::default());
         let mut chain = vec![root.clone()];
         for name in ["a", "b", "c", "d"] {
@@ -61,8 +60,7 @@ fn the_target_is_asked_itself() {
 /// A target without children is asked itself, and the walk ends.
 #[test]
 fn a_target_without_children() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let root = runtime.root();
         assert_eq!(root.reclaim(Bytes(MIB)).expect("not inside a reclaimer").freed, 0, "nothing at all");
         let alone = create_with(&root, "alone", max(8 * MIB));
@@ -84,8 +82,7 @@ fn a_target_without_children() {
 /// The excess of the target itself makes all below it eligible, that of a group above it no group.
 #[test]
 fn excess_counts_up_to_the_target() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let log = Log::default();
         let above = create_with(&runtime.root(), "above", soft(MIB));
         let target = create_with(&above, "target", soft(100 * MIB).max(Limit::Bytes(20 * MIB)));

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use memcg::{Bytes, Charge, ChargeError, Event, Group, Limit, Limits, OnFull, Priority, Reclaim, ReclaimContext};
 
-use super::{Cache, KIB, Log, assert_empty, bare, build, call, charge, create, create_with};
+use super::{Cache, KIB, Log, bare, build, call, charge, create, create_with, left_empty};
 use crate::support::waiters::Polled;
 
 const THREADS: usize = 4;
@@ -32,10 +32,10 @@ fn at_once(work: impl Fn(usize) + Sync) {
 fn min_is_kept_a_group_that_asks() {
     let (usage, min) = (1_000 * KIB, 900 * KIB);
     for _ in 0..20 {
-        let runtime = build(bare().max(Limit::Bytes(usage)));
+        let runtime = left_empty(build(bare().max(Limit::Bytes(usage))));
         let kept = create_with(&runtime.root(), "kept", Limits::new().min(Limit::Bytes(min)));
         let busy = create(&runtime.root(), "busy");
-        let (cache, registration) = {
+        let (_cache, _registration) = {
             let cache = Cache::alone(&kept, usage, &Log::default());
             let slow = Arc::clone(&cache);
             let reclaimer = call(move |want, _| {
@@ -46,8 +46,6 @@ fn min_is_kept_a_group_that_asks() {
         };
         at_once(|_| drop(busy.try_charge(Bytes(95 * KIB))));
         assert!(kept.usage() >= min, "{} of {min} left", kept.usage());
-        drop((registration, cache, kept, busy));
-        assert_empty(&runtime);
     }
 }
 
@@ -75,13 +73,13 @@ fn tries(group: &Group, entries: u64) -> Arc<Tries> {
 /// A charge that finds the cache at work waits for what comes of it. It is not refused, and low is not broken for it.
 #[test]
 fn a_cache_at_work_is_not_one_without_memory() {
-    let runtime = build(bare().max(Limit::Bytes(2_100 * KIB)));
+    let runtime = left_empty(build(bare().max(Limit::Bytes(2_100 * KIB))));
     let root = runtime.root();
     let protected = create_with(&root, "protected", Limits::new().low(Limit::Bytes(100 * KIB)));
-    let (kept, kept_registration) = Cache::of(&protected, 100 * KIB, &Log::default());
+    let (kept, _kept_registration) = Cache::of(&protected, 100 * KIB, &Log::default());
     let (open, busy) = (create(&root, "open"), create(&root, "busy"));
     let cache = tries(&open, 2_000);
-    let registration = open.register_reclaimer(cache.clone(), Priority::NORMAL);
+    let _registration = open.register_reclaimer(cache.clone(), Priority::NORMAL);
     let refused = AtomicU64::new(0);
     at_once(|_| {
         let held: Vec<_> = (0..100).map(|_| busy.try_charge(Bytes(KIB))).collect();
@@ -89,24 +87,22 @@ fn a_cache_at_work_is_not_one_without_memory() {
     });
     assert_eq!((refused.into_inner(), root.events().get(Event::Low)), (0, 0));
     assert_eq!(kept.bytes(), 100 * KIB);
-    drop((registration, kept_registration, kept, cache, protected, open, busy));
-    assert_empty(&runtime);
 }
 
 /// A charge that waits for no thread does not wait for a round on another one: it is refused, or in line, at once. Low
 /// is not broken for it.
 #[test]
 fn undelayed_does_not_wait_for_a_round_of_others() {
-    let runtime = build(bare().max(Limit::Bytes(200 * KIB)).reclaim_time(Duration::from_secs(600)));
+    let runtime = left_empty(build(bare().max(Limit::Bytes(200 * KIB)).reclaim_time(Duration::from_secs(600))));
     let root = runtime.root();
     let protected = create_with(&root, "protected", Limits::new().low(Limit::Bytes(100 * KIB)));
-    let (kept, kept_registration) = Cache::of(&protected, 100 * KIB, &Log::default());
+    let (kept, _kept_registration) = Cache::of(&protected, 100 * KIB, &Log::default());
     let (open, busy) = (create(&root, "open"), create(&root, "busy"));
     let cache = Cache::alone(&open, 100 * KIB, &Log::default());
     let (begun, end) = (Barrier::new(2), Barrier::new(2));
     let (begun, end) = (Arc::new(begun), Arc::new(end));
     let entered = AtomicU64::new(0);
-    let registration = {
+    let _registration = {
         let (cache, begun, end) = (Arc::clone(&cache), Arc::clone(&begun), Arc::clone(&end));
         let reclaimer = call(move |want, _| {
             if entered.fetch_add(1, Ordering::SeqCst) > 0 {
@@ -131,22 +127,20 @@ fn undelayed_does_not_wait_for_a_round_of_others() {
         drop(waits.join().expect("the cache gives"));
         assert!(future.poll(&mut context).is_ready(), "what was given back is for the charge in line");
     });
-    drop((registration, kept_registration, kept, cache, protected, open, busy));
-    assert_empty(&runtime);
 }
 
 /// A future that came while another thread was asking waits in line, and asks again: that round brings nothing.
 #[test]
 fn a_future_asks_again_when_others_have() {
-    let runtime = build(bare().max(Limit::Bytes(200 * KIB)).reclaim_time(Duration::from_secs(600)));
+    let runtime = left_empty(build(bare().max(Limit::Bytes(200 * KIB)).reclaim_time(Duration::from_secs(600))));
     let root = runtime.root();
     let protected = create_with(&root, "protected", Limits::new().low(Limit::Bytes(100 * KIB)));
-    let (kept, kept_registration) = Cache::of(&protected, 100 * KIB, &Log::default());
+    let (kept, _kept_registration) = Cache::of(&protected, 100 * KIB, &Log::default());
     let full = create_with(&root, "full", Limits::new().max(Limit::Bytes(100 * KIB)));
-    let (held, busy) = (charge(&full, 100 * KIB), create(&root, "busy"));
+    let (_held, busy) = (charge(&full, 100 * KIB), create(&root, "busy"));
     let (begun, end) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
     let entered = AtomicU64::new(0);
-    let registration = {
+    let _registration = {
         let (begun, end) = (Arc::clone(&begun), Arc::clone(&end));
         let reclaimer = call(move |_, _| {
             if entered.fetch_add(1, Ordering::SeqCst) == 0 {
@@ -169,6 +163,4 @@ fn a_future_asks_again_when_others_have() {
         drop(future.finish().expect("what low protects is all that is left"));
         assert!(root.events().get(Event::Low) > 0 && future.wakes() <= 2);
     });
-    drop((registration, kept_registration, kept, held, protected, full, busy));
-    assert_empty(&runtime);
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use memcg::{Bytes, Group, Limit, Priority, Registration};
 
-use super::{Cache, KIB, Log, MIB, assert_sound, bare, build, call, charge, create, create_with, kinds, soft};
+use super::{Cache, KIB, Log, MIB, assert_sound, bare, build, call, charge, create, create_with, runtimes, soft};
 
 /// Frees nothing, or, once it is told to, what it is asked for.
 struct Dud {
@@ -43,32 +43,6 @@ fn turn(root: &Group, cache: &Cache) {
     cache.add(missing).expect("no max");
 }
 
-/// Beside one that gives: asked now and then, not each time.
-#[test]
-fn skipped_and_asked_again() {
-    for builder in kinds() {
-        let runtime = build(builder);
-        let (root, log) = (runtime.root(), Log::default());
-        let dud = Dud::of(&create(&root, "dud"), 64 * MIB);
-        let (cache, _registration) = Cache::of(&create(&root, "cache"), 64 * MIB, &log);
-        let calls: Vec<u64> = (0..400)
-            .map(|_| {
-                turn(&root, &cache);
-                dud.calls()
-            })
-            .collect();
-        let asked = calls[calls.len() - 1];
-        assert!(asked < 400 / 4, "asked {asked} times in 400 calls");
-        assert!(asked > calls[0], "asked once and never again");
-        assert!(calls[399] > calls[200], "not asked in 200 calls");
-        // It has come to its senses: soon it gives its share.
-        dud.useful.store(true, Ordering::SeqCst);
-        (0..100).for_each(|_| turn(&root, &cache));
-        assert!(dud.cache.bytes() < 64 * MIB, "not asked in 100 calls");
-        assert_sound(&runtime);
-    }
-}
-
 /// Each time in a row that it frees nothing it is left alone for longer, up to a bound.
 #[test]
 fn for_longer_each_time_up_to_a_bound() {
@@ -96,8 +70,7 @@ fn for_longer_each_time_up_to_a_bound() {
 /// What was skipped is no reason to say no: before a charge is refused every group has been asked.
 #[test]
 fn no_group_is_refused_for_a_memory() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let root = runtime.root();
         let group = create_with(&root, "q", memcg::Limits::new().max(Limit::Bytes(16 * MIB)));
         let dud = Dud::of(&group, 16 * MIB);
@@ -107,18 +80,16 @@ fn no_group_is_refused_for_a_memory() {
         let fruitless = dud.calls();
         assert!(fruitless > 0);
         dud.useful.store(true, Ordering::SeqCst);
-        let held = charge(&group, MIB);
+        let _held = charge(&group, MIB);
         assert!(dud.calls() > fruitless && dud.cache.bytes() <= 15 * MIB);
         assert_sound(&runtime);
-        drop(held);
     }
 }
 
 /// Where nothing else is left: at each refusal, and after six fruitless calls in a row at each eighth.
 #[test]
 fn one_that_never_frees_anything() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = create_with(&runtime.root(), "q", memcg::Limits::new().max(Limit::Bytes(16 * MIB)));
         let dud = Dud::of(&group, 16 * MIB);
         let asked: Vec<u64> = (0..40)

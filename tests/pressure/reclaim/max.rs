@@ -1,15 +1,12 @@
 //! A max that is lowered below usage: drained, reclaimed at once, and what is still above is told.
 
-use memcg::{Bytes, Event, Group, Limit, Limits, ReclaimCause, ReclaimPass};
+use memcg::{Bytes, Event, Limit, Limits, ReclaimCause};
 
-use super::{
-    Cache, Crowded, Log, MIB, assert_empty, assert_sound, bare, build, charge, create, create_with, kinds, soft,
-};
+use super::{Cache, Crowded, Log, MIB, assert_sound, bare, build, charge, create, create_with, left_empty, runtimes};
 
 #[test]
 fn written_below_usage_it_reclaims() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let crowded = Crowded::below(&runtime.root());
         let asked = crowded.lowered_to(16, |group, to| group.set_max(to).expect("a number"));
         assert!(asked.iter().all(|asked| asked.cause == ReclaimCause::Lowered), "{asked:?}");
@@ -30,44 +27,10 @@ fn written_below_usage_it_reclaims() {
     }
 }
 
-/// The order is that of any other reclaim.
-#[test]
-fn in_the_order_of_any_reclaim() {
-    for builder in kinds() {
-        let runtime = build(builder);
-        let log = Log::default();
-        let group = create(&runtime.root(), "q");
-        let limits = [
-            ("over", soft(0)),
-            ("plain", Limits::new()),
-            ("low", Limits::new().low(Limit::Unlimited)),
-            ("min", Limits::new().min(Limit::Unlimited)),
-        ];
-        let groups = limits.map(|(name, limits)| create_with(&group, name, limits));
-        let _caches = groups.each_ref().map(|group| Cache::of(group, 8 * MIB, &log));
-        let steps = [
-            (28, [4, 8, 8, 8], ReclaimPass::Soft),
-            (20, [0, 4, 8, 8], ReclaimPass::Unprotected),
-            (12, [0, 0, 4, 8], ReclaimPass::Low),
-        ];
-        for (max, left, pass) in steps {
-            assert_eq!(group.set_max(Limit::Bytes(max * MIB)).expect("a number"), 0);
-            assert_eq!(groups.each_ref().map(Group::live), left.map(|left| left * MIB));
-            assert!(log.take().iter().any(|asked| asked.pass == pass));
-        }
-        assert_eq!(group.set_max(0).expect("a number"), 8 * MIB, "min stays");
-        assert_eq!(groups[2].live(), 0);
-        assert_eq!(groups[2].events().local().get(Event::Low), groups[2].events().get(Event::Low));
-        assert!(groups[2].events().get(Event::Low) > 0);
-        assert_sound(&runtime);
-    }
-}
-
 /// No kernel of ours kills for it; no group is refused either.
 #[test]
 fn it_is_no_oom() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = create(&runtime.root(), "q");
         let held = charge(&group, MIB);
         assert_eq!(group.set_max(0).expect("a number"), MIB);
@@ -78,31 +41,10 @@ fn it_is_no_oom() {
     }
 }
 
-/// Charges at the max that is left, after it was lowered: each is paid for.
-#[test]
-fn charges_go_on_below_the_new_one() {
-    for builder in kinds() {
-        let runtime = build(builder);
-        let log = Log::default();
-        let group = create(&runtime.root(), "q");
-        let (cache, _registration) = Cache::of(&group, 32 * MIB, &log);
-        let mut held = Vec::new();
-        for max in (16..32).rev() {
-            assert_eq!(group.set_max(Limit::Bytes(max * MIB)).expect("a number"), 0);
-            held.push(charge(&group, MIB / 2));
-            assert!(group.usage() <= max * MIB);
-        }
-        assert!(cache.bytes() <= 8 * MIB && cache.bytes() >= 7 * MIB, "{}", cache.bytes());
-        assert_sound(&runtime);
-        drop(held);
-    }
-}
-
 /// More than a level could ever hold: no group gives anything up for what cannot be.
 #[test]
 fn what_can_never_fit_evicts_no_group() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let log = Log::default();
         let group = create_with(&runtime.root(), "q", Limits::new().max(Limit::Bytes(16 * MIB)));
         let (cache, _registration) = Cache::of(&group, 15 * MIB, &log);
@@ -120,25 +62,22 @@ fn what_can_never_fit_evicts_no_group() {
 /// The next charge makes up for what was forced in, in one go.
 #[test]
 fn a_charge_makes_up_for_what_is_above() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let log = Log::default();
         let group = create_with(&runtime.root(), "q", Limits::new().max(Limit::Bytes(16 * MIB)));
         let (cache, _registration) = Cache::of(&group, 15 * MIB, &log);
-        let forced = group.force_charge(Bytes(8 * MIB));
-        let held = charge(&group, 1);
+        let _forced = group.force_charge(Bytes(8 * MIB));
+        let _held = charge(&group, 1);
         assert!(cache.bytes() <= 8 * MIB && cache.bytes() >= 7 * MIB, "{}", cache.bytes());
         assert_eq!(group.forced(), 0);
         assert_sound(&runtime);
-        drop((held, forced));
     }
 }
 
 /// A percentage that follows it below is a max that was lowered, too.
 #[test]
 fn a_percentage_below_shrinks_too() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let log = Log::default();
         let top = create_with(&runtime.root(), "top", Limits::new().max(Limit::Bytes(64 * MIB)));
         let half = create_with(&top, "half", Limits::new().max(Limit::percent(50)));
@@ -154,12 +93,10 @@ fn a_percentage_below_shrinks_too() {
 /// The same where there is no max at all, and nothing that long can be waited for.
 #[test]
 fn what_cannot_be_counted_evicts_no_group() {
-    let runtime = build(bare().reclaim_time(std::time::Duration::MAX));
+    let runtime = left_empty(build(bare().reclaim_time(std::time::Duration::MAX)));
     let group = create(&runtime.root(), "q");
-    let (cache, registration) = Cache::of(&group, MIB, &Log::default());
+    let (cache, _registration) = Cache::of(&group, MIB, &Log::default());
     group.try_charge(Bytes(u64::MAX)).expect_err("more than can be counted");
     assert_eq!(cache.bytes(), MIB);
     assert_eq!(group.reclaim(1).expect("not inside a reclaimer").freed, 1, "time without end is no fault");
-    drop((cache, registration, group));
-    assert_empty(&runtime);
 }

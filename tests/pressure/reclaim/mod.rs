@@ -40,7 +40,7 @@ use memcg::expert::{BarrierMode, FixedBatch, Inspect};
 use memcg::{Bytes, Charge, Group, Limit, Limits, Runtime, RuntimeBuilder};
 
 pub(crate) use crate::support::reclaimers::{Cache, Crowded, KIB, Log, MIB, call, call_of, lock};
-pub(crate) use crate::support::trees::{build, create};
+pub(crate) use crate::support::trees::{LeftEmpty, build, create};
 
 /// Long enough for a machine that stands still now and then: no test is over because time is.
 const UNTIMED: Duration = Duration::from_secs(600);
@@ -108,4 +108,13 @@ pub(crate) fn assert_empty(runtime: &Runtime) {
     root.drain();
     assert_eq!((root.usage(), root.forced(), root.descendants_in_excess(), runtime.dying_count()), (0, 0, 0, 0));
     assert_sound(runtime);
+}
+
+pub(crate) fn left_empty(runtime: Runtime) -> LeftEmpty {
+    LeftEmpty::by(assert_empty, runtime)
+}
+
+/// One after the other, a runtime of each kind.
+pub(crate) fn runtimes() -> impl Iterator<Item = LeftEmpty> {
+    kinds().into_iter().map(|builder| left_empty(build(builder)))
 }

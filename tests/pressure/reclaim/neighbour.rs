@@ -37,29 +37,18 @@ fn neighbour_takes_half(builder: &RuntimeBuilder, sizes: &[u64], bytes: u64, lim
     assert_sound(&runtime);
 }
 
+/// Two that are equal, four tenants, and some of which the large give more; with requests of every size.
 #[test]
-fn equals_are_left_with_equal_parts() {
+fn below_low_each_is_left_with_half() {
+    let (equal, tenants, unequal) = ([20 * MIB; 2], [256 * MIB; 4], [4 * MIB, 36 * MIB, 8 * MIB, 16 * MIB]);
+    let cases: [(&[u64], &[u64]); 3] = [
+        (&equal, &[4 * KIB, 64 * KIB, MIB]),
+        (&tenants, &[64 * KIB, 256 * KIB, MIB, 16 * MIB, 64 * MIB]),
+        (&unequal, &[4 * KIB, 64 * KIB, MIB, 16 * MIB]),
+    ];
     for builder in stocks() {
-        for bytes in [4 * KIB, 64 * KIB, MIB] {
-            neighbour_takes_half(&builder, &[20 * MIB; 2], bytes, low);
-        }
-    }
-}
-
-#[test]
-fn four_tenants_with_requests_of_every_size() {
-    for builder in stocks() {
-        for bytes in [64 * KIB, 256 * KIB, MIB, 16 * MIB, 64 * MIB] {
-            neighbour_takes_half(&builder, &[256 * MIB; 4], bytes, low);
-        }
-    }
-}
-
-#[test]
-fn the_large_give_more() {
-    for builder in stocks() {
-        for bytes in [4 * KIB, 64 * KIB, MIB, 16 * MIB] {
-            neighbour_takes_half(&builder, &[4 * MIB, 36 * MIB, 8 * MIB, 16 * MIB], bytes, low);
+        for (sizes, requests) in cases {
+            requests.iter().for_each(|&bytes| neighbour_takes_half(&builder, sizes, bytes, low));
         }
     }
 }

@@ -4,7 +4,9 @@
 use memcg::expert::Inspect;
 use memcg::{Bytes, Event, Group, Limit, Limits, ReclaimPass};
 
-use super::{Cache, KIB, Log, MIB, assert_sound, assert_within, bare, build, charge, create, create_with, kinds, soft};
+use super::{
+    Cache, KIB, Log, MIB, assert_sound, assert_within, bare, build, charge, create, create_with, kinds, runtimes, soft,
+};
 
 fn low(bytes: u64) -> Limits {
     Limits::new().low(Limit::Bytes(bytes))
@@ -57,8 +59,7 @@ fn soft_then_everyone_then_low_and_min_never() {
 /// In one call, too, and no more of the later than the earlier leave.
 #[test]
 fn one_call_goes_through_all() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let (root, log) = (runtime.root(), Log::default());
         let made = [("pinned", min(10 * MIB)), ("low", low(10 * MIB)), ("plain", Limits::new()), ("over", soft(0))];
         let groups = made.map(|(name, limits)| create_with(&root, name, limits));
@@ -135,8 +136,7 @@ fn excess_that_has_nothing_to_give_is_no_obstacle() {
 /// visited, and every group is asked in the same call.
 #[test]
 fn excess_with_no_group_to_ask_is_no_obstacle() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let (root, log) = (runtime.root(), Log::default());
         let over = create_with(&root, "over", soft(0));
         let inner = create_with(&over, "inner", soft(0));

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use memcg::{Bytes, Event, Group, Limit, Limits, Priority, Reclaim, ReclaimContext, Registration};
 
-use super::{Cache, Log, MIB, assert_empty, assert_sound, build, call, charge, create, create_with, kinds, lock};
+use super::{Cache, Log, MIB, assert_sound, call, charge, create_with, lock, runtimes};
 
 /// Where it panics.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -71,8 +71,7 @@ fn panics(group: &Group, bytes: u64, at: Where) -> Made {
 #[test]
 fn contained_and_counted() {
     for at in [Where::First, Where::AfterFreeing, Where::Estimate] {
-        for builder in kinds() {
-            let runtime = build(builder);
+        for runtime in runtimes() {
             let root = runtime.root();
             let group = create_with(&root, "q", Limits::new().max(Limit::Bytes(16 * MIB)));
             let made = panics(&group, 16 * MIB, at);
@@ -97,33 +96,6 @@ fn contained_and_counted() {
             let bytes = 16 * MIB - group.live() + MIB;
             drop(charge(&group, bytes));
             assert_sound(&runtime);
-            let Made { cache, registration, .. } = made;
-            drop((registration, cache, group));
-            assert_empty(&runtime);
-        }
-    }
-}
-
-/// The report counts them; others give what is asked for.
-#[test]
-fn others_are_asked_all_the_same() {
-    for at in [Where::First, Where::Estimate] {
-        for builder in kinds() {
-            let runtime = build(builder);
-            let (root, log) = (runtime.root(), Log::default());
-            let made: Vec<Made> = (0..3).map(|n| panics(&create(&root, &n.to_string()), 8 * MIB, at)).collect();
-            let (cache, _registration) = Cache::of(&create(&root, "honest"), 8 * MIB, &log);
-            let mut panics = 0;
-            for _ in 0..6 {
-                let report = root.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
-                assert_eq!(report.freed, MIB);
-                panics += report.panics;
-            }
-            assert_eq!(cache.bytes(), 2 * MIB);
-            let calls: u64 = made.iter().map(|made| made.calls.load(Ordering::SeqCst)).sum();
-            assert_eq!((panics, root.events().get(Event::Panic)), (calls, calls), "{at:?}");
-            assert!(panics >= 3, "each was asked");
-            assert_sound(&runtime);
         }
     }
 }
@@ -131,8 +103,7 @@ fn others_are_asked_all_the_same() {
 /// A drop that panics ends where the registration is dropped.
 #[test]
 fn a_drop_that_panics() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let root = runtime.root();
         let group = create_with(&root, "q", Limits::new().max(Limit::Bytes(16 * MIB)));
         let made = panics(&group, 16 * MIB, Where::Gone);
@@ -165,8 +136,7 @@ fn a_drop_that_panics_while_it_is_asked() {
             panic!("on purpose: the last one has gone");
         }
     }
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let root = runtime.root();
         let group = create_with(&root, "q", Limits::new().max(Limit::Bytes(16 * MIB)));
         let cache = Cache::alone(&group, 16 * MIB, &Log::default());

@@ -1,33 +1,12 @@
 //! Registered is asked; dropped is gone; a group that goes offline leaves its reclaimers to its parent.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use memcg::{Bytes, Priority, Reclaim, ReclaimPass, Registration};
+use memcg::{Bytes, Priority, Reclaim};
 
-use super::{Cache, KIB, Log, MIB, assert_empty, assert_sound, bare, build, call, charge, create, kinds, lock};
-
-const ROUNDS: u64 = if cfg!(debug_assertions) { 2_000 } else { 20_000 };
-
-#[test]
-fn dropped_is_gone() {
-    for builder in kinds() {
-        let runtime = build(builder.max(memcg::Limit::Bytes(10 * MIB)));
-        let (group, log) = (create(&runtime.root(), "q"), Log::default());
-        let (cache, registration) = Cache::of(&group, 8 * MIB, &log);
-        let held = charge(&group, 4 * MIB);
-        assert!(!log.take().is_empty());
-        drop(registration);
-        assert_eq!(Arc::strong_count(&cache), 1, "no other group has it");
-        assert!(group.try_charge(Bytes(8 * MIB)).is_err());
-        assert_eq!(runtime.root().reclaim(Bytes(MIB)).expect("not inside a reclaimer").freed, 0);
-        assert!(log.is_empty());
-        assert_sound(&runtime);
-        drop((cache, held, group));
-        assert_empty(&runtime);
-    }
-}
+use super::{Cache, Log, MIB, assert_sound, bare, build, call, charge, create, left_empty, lock, runtimes};
 
 /// The same one twice is two, each with an end of its own.
 #[test]
@@ -46,81 +25,10 @@ fn registered_twice_is_asked_until_both_are_gone() {
     assert_sound(&runtime);
 }
 
-/// Many in one group, dropped from the middle: those that are left are asked, and only those.
-#[test]
-fn each_registration_is_its_own() {
-    let runtime = build(bare());
-    let group = create(&runtime.root(), "q");
-    let mut all: Vec<(Arc<Cache>, Registration, Log)> = (0..20)
-        .map(|_| {
-            let log = Log::default();
-            let (cache, registration) = Cache::of(&group, MIB, &log);
-            (cache, registration, log)
-        })
-        .collect();
-    let mut gone = Vec::new();
-    for at in [7, 0, 17, 3, 3, 9] {
-        let (cache, registration, log) = all.remove(at);
-        drop(registration);
-        log.take();
-        gone.push((cache.bytes(), cache, log));
-        let report = group.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
-        assert_eq!(report.freed, MIB);
-        assert!(gone.iter().all(|(bytes, cache, log)| cache.bytes() == *bytes && log.is_empty()));
-    }
-    let left: u64 = all.iter().map(|(cache, ..)| cache.bytes()).sum();
-    assert_eq!(group.reclaim(Bytes(left)).expect("not inside a reclaimer").freed, left);
-    assert_eq!(group.live(), gone.iter().map(|(bytes, ..)| bytes).sum::<u64>(), "theirs is left, and no more");
-    assert_sound(&runtime);
-}
-
-/// Threads ask again and again, another drops the registration: once the drop has returned no call begins, and none is
-/// under way.
-#[test]
-fn no_call_after_the_drop() {
-    let runtime = build(bare());
-    let group = create(&runtime.root(), "q");
-    let _held = charge(&group, MIB);
-    let (stop, late, calls) = (AtomicBool::new(false), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-    std::thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
-                while !stop.load(Ordering::SeqCst) {
-                    let report = group.reclaim(Bytes(KIB)).expect("not inside a reclaimer");
-                    assert_eq!(report.freed, 0);
-                }
-            });
-        }
-        for round in 0..ROUNDS {
-            let gone = Arc::new(AtomicBool::new(false));
-            let (seen, late, calls) = (Arc::clone(&gone), Arc::clone(&late), Arc::clone(&calls));
-            let registration = group.register_reclaimer(
-                call(move |_, _| {
-                    calls.fetch_add(1, Ordering::SeqCst);
-                    for _ in 0..50 {
-                        late.fetch_add(u64::from(seen.load(Ordering::SeqCst)), Ordering::SeqCst);
-                    }
-                    0
-                }),
-                Priority::NORMAL,
-            );
-            // It is being asked, or was just now, when it goes; now and then at once.
-            (0..round % 7 * 100).for_each(|_| std::hint::spin_loop());
-            drop(registration);
-            gone.store(true, Ordering::SeqCst);
-        }
-        stop.store(true, Ordering::SeqCst);
-    });
-    assert_eq!(late.load(Ordering::SeqCst), 0, "seen after the drop, in {calls:?} calls");
-    assert!(calls.load(Ordering::SeqCst) > 0);
-    assert_sound(&runtime);
-}
-
 /// A call that has begun is over before the drop returns.
 #[test]
 fn the_drop_waits_for_a_call() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = create(&runtime.root(), "q");
         let _held = charge(&group, MIB);
         let flags = [(); 3].map(|()| Arc::new(AtomicBool::new(false)));
@@ -155,8 +63,7 @@ fn the_drop_waits_for_a_call() {
 /// What it has charged stays charged to the group that went, and its parent is asked for it.
 #[test]
 fn the_parent_inherits() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let (root, log) = (runtime.root(), Log::default());
         let a = create(&root, "a");
         let b = create(&a, "b");
@@ -180,8 +87,6 @@ fn the_parent_inherits() {
         assert_eq!(root.reclaim(Bytes(MIB)).expect("not inside a reclaimer").freed, 0);
         assert!(log.is_empty());
         assert_sound(&runtime);
-        drop((cache, a, b, c));
-        assert_empty(&runtime);
     }
 }
 
@@ -211,16 +116,14 @@ fn the_nearest_that_is_online_inherits_from_a_tree() {
 /// A group that is offline already hands on what is registered with it.
 #[test]
 fn registered_with_a_group_that_is_offline() {
-    let runtime = build(bare());
+    let runtime = left_empty(build(bare()));
     let (root, log) = (runtime.root(), Log::default());
     let group = create(&root, "q");
     let cache = Cache::alone(&group, 2 * MIB, &log);
     group.offline().expect("no children");
-    let registration = group.register_reclaimer(Arc::clone(&cache) as Arc<dyn Reclaim>, Priority::NORMAL);
+    let _registration = group.register_reclaimer(Arc::clone(&cache) as Arc<dyn Reclaim>, Priority::NORMAL);
     assert_eq!(root.reclaim(Bytes(MIB)).expect("not inside a reclaimer").freed, MIB);
     assert_eq!(log.order(), ["/"]);
-    drop((registration, group, cache));
-    assert_empty(&runtime);
 }
 
 /// The name is free at once: the next group of it does not inherit.
@@ -262,8 +165,7 @@ fn a_registration_outlives_what_it_was_made_with() {
 /// with those, and a group that has gone is not asked.
 #[test]
 fn the_tree_may_go_under_the_walk() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let (root, log) = (runtime.root(), Log::default());
         let top = create(&root, "top");
         let made = Arc::new(Mutex::new(Vec::new()));
@@ -297,50 +199,5 @@ fn the_tree_may_go_under_the_walk() {
         assert_sound(&runtime);
         drop(gone);
         lock(&made).clear();
-        assert_empty(&runtime);
     }
-}
-
-/// Reclaimers and groups come and go while others are reclaimed: all adds up, and nothing is left.
-#[test]
-fn they_come_and_go_under_the_walk() {
-    let runtime = build(bare().max(memcg::Limit::Bytes(64 * MIB)));
-    let root = runtime.root();
-    let (stop, start) = (AtomicBool::new(false), Barrier::new(3));
-    let log = Log::default();
-    std::thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
-                start.wait();
-                let charger = create(&root, &format!("{:?}", std::thread::current().id()));
-                while !stop.load(Ordering::SeqCst) {
-                    drop(charger.try_charge(Bytes(4 * MIB)));
-                    root.reclaim(Bytes(64 * KIB)).expect("not inside a reclaimer");
-                }
-                charger.offline().expect("no children");
-            });
-        }
-        start.wait();
-        for round in 0..ROUNDS / 4 {
-            let parent = create(&root, "parent");
-            let child = create(&parent, "child");
-            let caches = [&child, &child, &parent].map(|group| {
-                let cache = Cache::alone(group, MIB, &log);
-                let registration = group.register_reclaimer(Arc::clone(&cache) as Arc<dyn Reclaim>, Priority::NORMAL);
-                (cache, registration)
-            });
-            match round % 3 {
-                0 => parent.offline_tree(),
-                1 => child.offline().expect("no children"),
-                _ => {}
-            }
-            let [one, two, three] = caches;
-            drop((one.1, two, three.1));
-            parent.offline_tree();
-            drop((one.0, three.0));
-        }
-        stop.store(true, Ordering::SeqCst);
-    });
-    assert!(log.in_pass(ReclaimPass::Unprotected).len() == log.len());
-    assert_empty(&runtime);
 }

@@ -2,7 +2,7 @@
 
 use memcg::{Bytes, Charge, Counter, Event, Group, Limit, Limits};
 
-use super::{Cache, Log, MIB, assert_sound, build, charge, create, create_with, kinds};
+use super::{Cache, Log, MIB, assert_sound, build, charge, create, create_with, kinds, runtimes};
 
 /// A group below a full one, and the cache that fills it.
 struct Full {
@@ -33,8 +33,7 @@ const VERBS: [Verb; 5] = [
 #[test]
 fn what_may_be_refused_reclaims() {
     for (name, verb) in VERBS {
-        for builder in kinds() {
-            let runtime = build(builder);
+        for runtime in runtimes() {
             let (full, log) = (Full::below(&runtime.root()), Log::default());
             let mut ours = charge(&full.leaf, MIB);
             let mut theirs = charge(&full.beside, 2 * MIB);
@@ -60,8 +59,7 @@ fn what_may_be_refused_reclaims() {
 /// It goes above, is counted, and no group is asked: the memory exists already.
 #[test]
 fn what_is_forced_asks_no_group() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let (full, log) = (Full::below(&runtime.root()), Log::default());
         let (cache, _registration) = Cache::of(&full.top, 16 * MIB, &log);
         let mut held = full.leaf.force_charge(Bytes(MIB));

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use memcg::{Bytes, Group, Limit, OnFull, Priority};
 
-use super::{BATCH, Cache, KIB, Log, MIB, WATCHDOG, assert_empty, build, call, charge, create, kinds, with_high};
+use super::{BATCH, Cache, KIB, Log, MIB, WATCHDOG, build, call, charge, create, kinds, left_empty, with_high};
 
 /// So long that no test mistakes a slow machine for it, but no longer than a test may take to fail.
 const LONG: Duration = Duration::from_secs(60);
@@ -21,7 +21,7 @@ fn timed<R>(work: impl FnOnce() -> R) -> (R, Duration) {
 #[test]
 fn a_charge_above_high_takes_its_time() {
     for builder in kinds() {
-        let runtime = build(builder.delay_max(Duration::from_millis(150)));
+        let runtime = left_empty(build(builder.delay_max(Duration::from_millis(150))));
         let group = with_high(&runtime.root(), "q", 10 * MIB);
         let held = group.force_charge(Bytes(20 * MIB - BATCH));
         let (more, took) = timed(|| charge(&group, BATCH));
@@ -30,11 +30,9 @@ fn a_charge_above_high_takes_its_time() {
         // By the formula, where that is less: 4 of 100 is 102 ms.
         drop((held, more));
         group.set_high(Limit::Bytes(100 * MIB)).expect("a number");
-        let held = group.force_charge(Bytes(104 * MIB - BATCH));
-        let (more, took) = timed(|| charge(&group, BATCH));
+        let _held = group.force_charge(Bytes(104 * MIB - BATCH));
+        let (_more, took) = timed(|| charge(&group, BATCH));
         assert!(took >= Duration::from_millis(102), "{took:?}");
-        drop((held, more, group));
-        assert_empty(&runtime);
     }
 }
 
@@ -42,14 +40,12 @@ fn a_charge_above_high_takes_its_time() {
 #[test]
 fn for_a_level_above_as_well() {
     for builder in kinds() {
-        let runtime = build(builder.delay_max(Duration::from_millis(100)));
+        let runtime = left_empty(build(builder.delay_max(Duration::from_millis(100))));
         let top = with_high(&runtime.root(), "top", MIB);
         let (one, other) = (create(&top, "one"), create(&top, "other"));
-        let held = one.force_charge(Bytes(8 * MIB));
-        let (more, took) = timed(|| charge(&other, BATCH));
+        let _held = one.force_charge(Bytes(8 * MIB));
+        let (_more, took) = timed(|| charge(&other, BATCH));
         assert!(took >= Duration::from_millis(100), "{took:?}");
-        drop((held, more, one, other, top));
-        assert_empty(&runtime);
     }
 }
 
@@ -57,7 +53,7 @@ fn for_a_level_above_as_well() {
 #[test]
 fn not_for_credit() {
     for builder in kinds() {
-        let runtime = build(builder.budget(Bytes(1 << 30)).delay_max(LONG));
+        let runtime = left_empty(build(builder.budget(Bytes(1 << 30)).delay_max(LONG)));
         let tenant = with_high(&runtime.root(), "tenant", MIB);
         let idle: Vec<Group> = (0..1_000).map(|number| create(&tenant, &number.to_string())).collect();
         let warm = || idle.iter().for_each(|group| (0..3).for_each(|_| drop(charge(group, BATCH / 2))));
@@ -65,28 +61,24 @@ fn not_for_credit() {
         assert_eq!(tenant.high_delay(Bytes(MIB)), Duration::ZERO, "{} B of credit", tenant.stocked());
         let (_, took) = timed(warm);
         assert!(took < QUICK, "{took:?}");
-        let (held, took) = timed(|| charge(&tenant, MIB / 2));
+        let (_held, took) = timed(|| charge(&tenant, MIB / 2));
         assert!(took < QUICK, "{took:?}");
-        drop((held, idle, tenant));
-        assert_empty(&runtime);
     }
 }
 
 #[test]
 fn not_below_and_not_without() {
     for builder in kinds() {
-        let runtime = build(builder.delay_max(LONG));
+        let runtime = left_empty(build(builder.delay_max(LONG)));
         let group = with_high(&runtime.root(), "q", 10 * MIB);
         let beside = create(&runtime.root(), "beside");
         let over = with_high(&runtime.root(), "over", MIB);
-        let forced = over.force_charge(Bytes(10 * MIB));
+        let _forced = over.force_charge(Bytes(10 * MIB));
         let (_, took) = timed(|| {
             drop(charge(&group, 10 * MIB));
             drop(charge(&beside, 100 * MIB));
         });
         assert!(took < QUICK, "{took:?}");
-        drop((forced, over, group, beside));
-        assert_empty(&runtime);
     }
 }
 
@@ -94,7 +86,7 @@ fn not_below_and_not_without() {
 #[test]
 fn not_by_force() {
     for builder in kinds() {
-        let runtime = build(builder.delay_max(LONG));
+        let runtime = left_empty(build(builder.delay_max(LONG)));
         let group = with_high(&runtime.root(), "q", 0);
         let (mut held, took) = timed(|| {
             let mut held = group.force_charge(Bytes(100 * MIB));
@@ -108,8 +100,6 @@ fn not_by_force() {
             held
         });
         assert!(took < QUICK, "{took:?}");
-        drop(group);
-        assert_empty(&runtime);
     }
 }
 
@@ -117,13 +107,11 @@ fn not_by_force() {
 #[test]
 fn not_for_nothing() {
     for builder in kinds() {
-        let runtime = build(builder.delay_max(LONG));
+        let runtime = left_empty(build(builder.delay_max(LONG)));
         let group = with_high(&runtime.root(), "q", 0);
-        let held = group.force_charge(Bytes(100 * MIB));
+        let _held = group.force_charge(Bytes(100 * MIB));
         let (_, took) = timed(|| drop(charge(&group, 0)));
         assert!(took < QUICK, "{took:?}");
-        drop((held, group));
-        assert_empty(&runtime);
     }
 }
 
@@ -131,10 +119,10 @@ fn not_for_nothing() {
 #[test]
 fn not_inside_a_reclaimer() {
     for builder in kinds() {
-        let runtime = build(builder.delay_max(LONG));
+        let runtime = left_empty(build(builder.delay_max(LONG)));
         let group = with_high(&runtime.root(), "q", MIB);
         let asked = Arc::new(AtomicBool::new(false));
-        let registration = {
+        let _registration = {
             let asked = Arc::clone(&asked);
             let reclaimer = call(move |_, context| {
                 drop(charge(&context.group(), 4 * MIB));
@@ -143,11 +131,9 @@ fn not_inside_a_reclaimer() {
             });
             group.register_reclaimer(reclaimer, Priority::NORMAL)
         };
-        let held = group.force_charge(Bytes(10 * MIB));
+        let _held = group.force_charge(Bytes(10 * MIB));
         let (report, took) = timed(|| group.reclaim(Bytes(MIB)).expect("not inside a reclaimer"));
         assert!(report.freed == 0 && asked.load(Ordering::SeqCst) && took < QUICK, "{took:?}");
-        drop((registration, held, group));
-        assert_empty(&runtime);
     }
 }
 
@@ -155,9 +141,9 @@ fn not_inside_a_reclaimer() {
 #[test]
 fn not_while_reclaim_gets_somewhere() {
     for builder in kinds() {
-        let runtime = build(builder.delay_max(LONG));
+        let runtime = left_empty(build(builder.delay_max(LONG)));
         let group = with_high(&runtime.root(), "q", 10 * MIB);
-        let (cache, registration) = Cache::of(&group, 8 * MIB, &Log::default());
+        let (cache, _registration) = Cache::of(&group, 8 * MIB, &Log::default());
         let (_, took) = timed(|| {
             for _ in 0..64 {
                 cache.add(MIB).expect("high refuses no charge");
@@ -165,8 +151,6 @@ fn not_while_reclaim_gets_somewhere() {
         });
         assert!(took < QUICK, "{took:?}");
         assert!(group.live() <= 10 * MIB + MIB, "{}", group.live());
-        drop((registration, cache, group));
-        assert_empty(&runtime);
     }
 }
 
@@ -174,9 +158,9 @@ fn not_while_reclaim_gets_somewhere() {
 #[test]
 fn a_cap_of_nothing() {
     for builder in kinds() {
-        let runtime = build(builder.delay_max(Duration::ZERO));
+        let runtime = left_empty(build(builder.delay_max(Duration::ZERO)));
         let group = with_high(&runtime.root(), "q", 0);
-        let held = group.force_charge(Bytes(1_000 * MIB));
+        let _held = group.force_charge(Bytes(1_000 * MIB));
         let (_, took) = timed(|| {
             for _ in 0..1_000 {
                 drop(charge(&group, MIB));
@@ -184,8 +168,6 @@ fn a_cap_of_nothing() {
         });
         assert!(took < QUICK, "{took:?}");
         assert_eq!(group.high_delay(Bytes(MIB)), Duration::ZERO);
-        drop((held, group));
-        assert_empty(&runtime);
     }
 }
 
@@ -193,7 +175,7 @@ fn a_cap_of_nothing() {
 #[test]
 fn a_thread_that_sleeps_is_in_no_charges_way() {
     for builder in kinds() {
-        let runtime = build(builder.delay_max(Duration::from_millis(300)));
+        let runtime = left_empty(build(builder.delay_max(Duration::from_millis(300))));
         let group = with_high(&runtime.root(), "q", MIB);
         let held = group.force_charge(Bytes(10 * MIB));
         let done = AtomicU64::new(0);
@@ -211,8 +193,6 @@ fn a_thread_that_sleeps_is_in_no_charges_way() {
             drop(held);
         });
         assert_eq!(group.live(), 0);
-        drop(group);
-        assert_empty(&runtime);
     }
 }
 
@@ -220,16 +200,14 @@ fn a_thread_that_sleeps_is_in_no_charges_way() {
 #[test]
 fn a_charge_that_grows_is_delayed_too() {
     for builder in kinds() {
-        let runtime = build(builder.delay_max(Duration::from_millis(100)));
+        let runtime = left_empty(build(builder.delay_max(Duration::from_millis(100))));
         let group: Group = with_high(&runtime.root(), "q", MIB);
         let mut held = group.force_charge(Bytes(4 * MIB));
         let (_, took) = timed(|| held.try_grow(Bytes(BATCH)).expect("high refuses no charge"));
         assert!(took >= Duration::from_millis(100), "{took:?}");
-        let (more, took) =
+        let (_more, took) =
             timed(|| group.try_charge_with(Bytes(BATCH), OnFull::Wait(WATCHDOG)).expect("high refuses no charge"));
         assert!(took >= Duration::from_millis(100), "{took:?}");
-        drop((held, more, group));
-        assert_empty(&runtime);
     }
 }
 
@@ -256,7 +234,7 @@ pub(super) fn beside_credit(group: &Group, work: impl FnOnce()) -> bool {
 fn credit_delays_no_charge() {
     let mut stocked = 0;
     for builder in kinds() {
-        let runtime = build(builder.delay_max(LONG));
+        let runtime = left_empty(build(builder.delay_max(LONG)));
         let group = with_high(&runtime.root(), "q", MIB);
         let held = group.force_charge(Bytes(8 * MIB));
         let thread = {
@@ -270,8 +248,6 @@ fn credit_delays_no_charge() {
             drop(charged.expect("high refuses no charge"));
             assert!(took < QUICK, "{took:?}");
         }));
-        drop(group);
-        assert_empty(&runtime);
     }
     assert!(stocked > 0, "no kind of stock has credit here");
 }
@@ -280,11 +256,11 @@ fn credit_delays_no_charge() {
 #[test]
 fn a_charge_that_waited_is_delayed_by_its_own() {
     for builder in kinds() {
-        let runtime = build(builder.delay_max(LONG));
+        let runtime = left_empty(build(builder.delay_max(LONG)));
         let limits = memcg::Limits::new().high(Limit::Bytes(MIB)).max(Limit::Bytes(10 * MIB));
         let group = runtime.root().create("q", limits).expect("a free name");
         let other = with_high(&runtime.root(), "other", 100 * MIB);
-        let (mut held, above) = (group.force_charge(Bytes(10 * MIB)), other.force_charge(Bytes(120 * MIB)));
+        let (mut held, _above) = (group.force_charge(Bytes(10 * MIB)), other.force_charge(Bytes(120 * MIB)));
         let thread = crate::support::waiters::blocked(&group, MIB, &group);
         held.shrink(Bytes(2 * MIB));
         // Handed over, by this thread or by the other one at the end of its way into line: as this thread's own charge
@@ -298,7 +274,5 @@ fn a_charge_that_waited_is_delayed_by_its_own() {
         drop(held);
         let waited = crate::support::waiters::join(thread).expect("admitted");
         assert_eq!((waited.bytes(), group.events().local().get(memcg::Event::High)), (MIB, 1));
-        drop((waited, above, group, other));
-        assert_empty(&runtime);
     }
 }

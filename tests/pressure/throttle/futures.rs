@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use memcg::expert::FixedBatch;
 use memcg::{Bytes, Event, Group, Limit, Limits};
 
-use super::{BATCH, KIB, MIB, Polled, assert_empty, build, charge, kinds, with_high};
+use super::{BATCH, MIB, Polled, build, charge, kinds, left_empty, with_high};
 use crate::support::trees;
 
 /// It would be the end of the test.
@@ -18,9 +18,9 @@ const LONG: Duration = Duration::from_secs(600);
 fn it_is_woken_once_when_the_delay_is_over() {
     for builder in kinds() {
         let delay = Duration::from_millis(150);
-        let runtime = build(builder.delay_max(delay));
+        let runtime = left_empty(build(builder.delay_max(delay)));
         let group = with_high(&runtime.root(), "q", MIB);
-        let held = group.force_charge(Bytes(8 * MIB));
+        let _held = group.force_charge(Bytes(8 * MIB));
         let mut polls = 0;
         let mut charged = Box::pin(group.charge_async(Bytes(BATCH)));
         let mut future = Polled::new(std::future::poll_fn(|context| {
@@ -34,8 +34,6 @@ fn it_is_woken_once_when_the_delay_is_over() {
         assert_eq!(future.wakes(), 1);
         drop(future);
         assert_eq!(polls, 2);
-        drop((charge, charged, held, group));
-        assert_empty(&runtime);
     }
 }
 
@@ -43,7 +41,7 @@ fn it_is_woken_once_when_the_delay_is_over() {
 #[test]
 fn others_on_the_thread_go_on() {
     for builder in kinds() {
-        let runtime = build(builder.delay_max(LONG));
+        let runtime = left_empty(build(builder.delay_max(LONG)));
         let group = with_high(&runtime.root(), "q", MIB);
         let free = super::create(&runtime.root(), "free");
         let held = group.force_charge(Bytes(8 * MIB));
@@ -57,8 +55,6 @@ fn others_on_the_thread_go_on() {
         }
         drop((delayed, held));
         assert_eq!(group.live(), 0, "dropped while it was delayed, its charge is gone");
-        drop((free, group));
-        assert_empty(&runtime);
     }
 }
 
@@ -84,14 +80,14 @@ fn a_hit_is_ready_at_once() {
 #[test]
 fn undelayed_is_ready_as_soon_as_it_is_charged() {
     for builder in kinds() {
-        let runtime = build(builder.delay_max(LONG));
+        let runtime = left_empty(build(builder.delay_max(LONG)));
         let limits = Limits::new().high(Limit::Bytes(MIB)).max(Limit::Bytes(8 * MIB));
         let group = runtime.root().create("q", limits).expect("a free name");
         let mut held = group.force_charge(Bytes(4 * MIB));
         let Poll::Ready(more) = Polled::new(group.charge_async(Bytes(4 * MIB)).undelayed()).poll() else {
             panic!("it fits")
         };
-        let more = more.expect("high refuses no charge");
+        let _more = more.expect("high refuses no charge");
         assert_eq!(group.high_delay(Bytes(BATCH)), LONG, "it is the caller's to serve");
         let mut waiter = Polled::new(group.charge_async(Bytes(MIB)).undelayed());
         assert!(waiter.poll().is_pending() && group.waiting_count() == 1);
@@ -99,8 +95,6 @@ fn undelayed_is_ready_as_soon_as_it_is_charged() {
         let Poll::Ready(last) = waiter.poll() else { panic!("it was served, and is far above high") };
         assert_eq!((last.expect("room").bytes(), waiter.wakes()), (MIB, 1), "it has not woken itself");
         assert_eq!(group.events().local().get(Event::High), 2);
-        drop((waiter, more, held, group));
-        assert_empty(&runtime);
     }
 }
 
@@ -108,7 +102,7 @@ fn undelayed_is_ready_as_soon_as_it_is_charged() {
 #[test]
 fn it_ends_when_usage_is_below_again() {
     for builder in kinds() {
-        let runtime = build(builder.delay_max(LONG));
+        let runtime = left_empty(build(builder.delay_max(LONG)));
         let group = with_high(&runtime.root(), "q", MIB);
         let held = group.force_charge(Bytes(8 * MIB));
         let mut future = Polled::new(group.charge_async(Bytes(BATCH)));
@@ -118,13 +112,11 @@ fn it_ends_when_usage_is_below_again() {
         assert_eq!((charge.bytes(), group.live()), (BATCH, BATCH));
         drop((charge, future));
         // Or high is raised.
-        let held = group.force_charge(Bytes(8 * MIB));
+        let _held = group.force_charge(Bytes(8 * MIB));
         let mut future = Polled::new(group.charge_async(Bytes(BATCH)));
         assert!(future.poll().is_pending());
         group.set_high(Limit::Unlimited).expect("no number");
         drop(future.finish().expect("high refuses no charge"));
-        drop((future, held, group));
-        assert_empty(&runtime);
     }
 }
 
@@ -132,60 +124,19 @@ fn it_ends_when_usage_is_below_again() {
 #[test]
 fn what_is_short_is_ready_at_once() {
     for builder in kinds() {
-        let runtime = build(builder.delay_max(LONG));
+        let runtime = left_empty(build(builder.delay_max(LONG)));
         let group = with_high(&runtime.root(), "q", 100 * MIB);
         let held = group.force_charge(Bytes(101 * MIB - BATCH));
         let Poll::Ready(charge) = Polled::new(group.charge_async(Bytes(BATCH))).poll() else { panic!("6 ms are none") };
         drop((charge.expect("high refuses no charge"), held, group));
-        assert_empty(&runtime);
     }
-}
-
-/// Offline while it is delayed: it has its charge, which is one like any other.
-#[test]
-fn offline_meanwhile() {
-    for builder in kinds() {
-        let runtime = build(builder.delay_max(Duration::from_millis(50)));
-        let group = with_high(&runtime.root(), "q", MIB);
-        let held = group.force_charge(Bytes(8 * MIB));
-        let mut future = Polled::new(group.charge_async(Bytes(BATCH)));
-        assert!(future.poll().is_pending());
-        group.offline().expect("no children");
-        match future.finish() {
-            Ok(charge) => assert_eq!(charge.bytes(), BATCH),
-            Err(error) => assert!(matches!(error, memcg::ChargeError::Offline { .. }), "{error}"),
-        }
-        assert_eq!(group.live(), 8 * MIB);
-        drop((future, held, group));
-        assert_empty(&runtime);
-    }
-}
-
-/// The same as for a thread: see `delay`.
-#[test]
-fn credit_delays_no_future() {
-    let mut stocked = 0;
-    for builder in kinds() {
-        let runtime = build(builder.delay_max(LONG));
-        let group = with_high(&runtime.root(), "q", MIB);
-        let held = group.force_charge(Bytes(8 * MIB));
-        let mut future = Polled::new(group.charge_async(Bytes(MIB - 4 * KIB)));
-        assert!(future.poll().is_pending(), "delayed");
-        stocked += u32::from(super::delay::beside_credit(&group, || {
-            drop(held);
-            drop(future.finish().expect("high refuses no charge"));
-        }));
-        drop((future, group));
-        assert_empty(&runtime);
-    }
-    assert!(stocked > 0, "no kind of stock has credit here");
 }
 
 /// One that waited for room first.
 #[test]
 fn after_it_has_waited() {
     for builder in kinds() {
-        let runtime = build(builder.delay_max(LONG));
+        let runtime = left_empty(build(builder.delay_max(LONG)));
         let limits = memcg::Limits::new().high(memcg::Limit::Bytes(MIB)).max(memcg::Limit::Bytes(8 * MIB));
         let group = runtime.root().create("q", limits).expect("a free name");
         let mut held = group.force_charge(Bytes(8 * MIB));
@@ -197,8 +148,6 @@ fn after_it_has_waited() {
         }
         drop(held);
         drop(future.finish().expect("below high again"));
-        drop((future, group));
-        assert_empty(&runtime);
     }
 }
 
@@ -211,24 +160,22 @@ fn delayed(group: &Group) -> Polled<memcg::ChargeFuture> {
 /// A thousand at once: each is woken once.
 #[test]
 fn many_are_woken_once_each() {
-    let runtime = build(trees::stocked().delay_max(Duration::from_millis(300)));
+    let runtime = left_empty(build(trees::stocked().delay_max(Duration::from_millis(300))));
     let group = with_high(&runtime.root(), "q", MIB);
-    let held = group.force_charge(Bytes(8 * MIB));
+    let _held = group.force_charge(Bytes(8 * MIB));
     let futures: Vec<_> = (0..1_000).map(|_| delayed(&group)).collect();
     super::until("each is woken", || futures.iter().all(|future| future.wakes() > 0));
     std::thread::sleep(Duration::from_millis(50));
     assert!(futures.iter().all(|future| future.wakes() == 1));
-    drop((futures, held, group));
-    assert_empty(&runtime);
 }
 
 /// Dropped, or polled with another waker: nothing refers to the old one any more, and it is not woken.
 #[test]
 fn what_is_dropped_leaves_nothing() {
     for builder in kinds() {
-        let runtime = build(builder.delay_max(LONG));
+        let runtime = left_empty(build(builder.delay_max(LONG)));
         let group = with_high(&runtime.root(), "q", MIB);
-        let held = group.force_charge(Bytes(8 * MIB));
+        let _held = group.force_charge(Bytes(8 * MIB));
         let mut future = delayed(&group);
         let old = future.renew();
         assert!(Arc::strong_count(&old) > 1, "it is to be woken");
@@ -238,8 +185,6 @@ fn what_is_dropped_leaves_nothing() {
         drop(future);
         assert_eq!((Arc::strong_count(&new), new.count(), old.count()), (1, 0, 0));
         assert_eq!(group.live(), 8 * MIB);
-        drop((held, group));
-        assert_empty(&runtime);
     }
 }
 
@@ -264,9 +209,9 @@ impl Drop for Bad {
 /// on.
 #[test]
 fn a_waker_that_panics() {
-    let runtime = build(trees::stocked().delay_max(LONG));
+    let runtime = left_empty(build(trees::stocked().delay_max(LONG)));
     let group = with_high(&runtime.root(), "q", MIB);
-    let held = group.force_charge(Bytes(8 * MIB));
+    let _held = group.force_charge(Bytes(8 * MIB));
     let bad = || {
         let mut future = Polled::new(group.charge_async(Bytes(BATCH)));
         let waker = Waker::from(Arc::new(Bad));
@@ -286,27 +231,4 @@ fn a_waker_that_panics() {
     let mut last = delayed(&group);
     group.set_high(Limit::Unlimited).expect("no number");
     drop(last.finish().expect("high refuses no charge"));
-    drop((last, held, group));
-    assert_empty(&runtime);
-}
-
-/// No thread of its own waits in it: tasks of a runtime of one thread go on, and so does the charge.
-#[test]
-fn on_a_current_thread_runtime() {
-    let runtime = build(trees::stocked().delay_max(Duration::from_millis(100)));
-    let group = with_high(&runtime.root(), "q", MIB);
-    let held = group.force_charge(Bytes(8 * MIB));
-    let tasks = tokio::runtime::Builder::new_current_thread().build().expect("a runtime of one thread");
-    tasks.block_on(async {
-        let started = Instant::now();
-        let other = tokio::spawn(std::future::ready(()));
-        let charges = (0..8).map(|_| tokio::spawn(group.charge_async(Bytes(BATCH)))).collect::<Vec<_>>();
-        other.await.expect("no panic there");
-        for charge in charges {
-            drop(charge.await.expect("no panic there").expect("high refuses no charge"));
-        }
-        assert!(started.elapsed() >= Duration::from_millis(100));
-    });
-    drop((tasks, held, group));
-    assert_empty(&runtime);
 }

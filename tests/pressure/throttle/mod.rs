@@ -20,7 +20,7 @@ use memcg::{Group, Limit, Limits, RuntimeBuilder};
 use crate::support::trees;
 
 pub(crate) use crate::support::reclaimers::{Cache, Crowded, KIB, Log, MIB, call, call_of};
-pub(crate) use crate::support::trees::{assert_empty, assert_sound, build, charge, create};
+pub(crate) use crate::support::trees::{LeftEmpty, assert_empty, assert_sound, build, charge, create, left_empty};
 pub(crate) use crate::support::waiters::{Polled, WATCHDOG, until};
 
 /// The 64 pages for which a delay is told.
@@ -50,4 +50,9 @@ pub(crate) fn undelayed() -> impl Iterator<Item = RuntimeBuilder> {
 #[track_caller]
 pub(crate) fn with_high(parent: &Group, name: &str, high: u64) -> Group {
     parent.create(name, Limits::new().high(Limit::Bytes(high))).expect("a name that is free")
+}
+
+/// One after the other, a runtime of each kind.
+pub(crate) fn runtimes() -> impl Iterator<Item = LeftEmpty> {
+    kinds().into_iter().map(|builder| left_empty(build(builder)))
 }

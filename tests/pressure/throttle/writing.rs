@@ -2,12 +2,11 @@
 
 use memcg::{Event, Limit, Limits, ReclaimCause};
 
-use super::{Crowded, MIB, assert_empty, assert_sound, build, charge, create, kinds, undelayed, with_high};
+use super::{Crowded, MIB, assert_sound, build, charge, create, left_empty, runtimes, undelayed, with_high};
 
 #[test]
 fn at_creation_or_later() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = with_high(&runtime.root(), "q", 8 * MIB);
         assert_eq!((group.high(), group.limits().high), (8 * MIB, Some(Limit::Bytes(8 * MIB))));
         assert_eq!(group.set_high(Limit::Unlimited).expect("no number"), 0);
@@ -17,16 +16,13 @@ fn at_creation_or_later() {
         assert_eq!((runtime.root().high(), create(&runtime.root(), "new").high()), (u64::MAX, u64::MAX));
         assert_eq!(runtime.root().set_high(1).expect("a number"), 0);
         assert_eq!(runtime.root().high(), 1);
-        drop(group);
-        assert_empty(&runtime);
     }
 }
 
 /// A percentage of the nearest max above, which follows it.
 #[test]
 fn as_a_percentage() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let top = runtime.root().create("top", Limits::new().max(Limit::Bytes(100 * MIB))).expect("a free name");
         let group = top.create("q", Limits::new().high(Limit::percent(80))).expect("a free name");
         assert_eq!(group.high(), 80 * MIB);
@@ -36,15 +32,12 @@ fn as_a_percentage() {
         let refused = free.set_high(Limit::percent(10)).expect_err("of nothing");
         assert_eq!(refused.to_string(), "no 10% of a max for high of /free: no ancestor has one");
         assert_eq!(free.high(), u64::MAX);
-        drop((refused, group, top, free));
-        assert_empty(&runtime);
     }
 }
 
 #[test]
 fn written_below_usage_it_reclaims() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let crowded = Crowded::below(&runtime.root());
         let asked = crowded.lowered_to(10, |group, to| group.set_high(to).expect("a number"));
         assert!(asked.iter().all(|asked| asked.cause != ReclaimCause::Full), "{asked:?}");
@@ -61,26 +54,22 @@ fn written_below_usage_it_reclaims() {
 /// Credit is usage, and the first that is given back.
 #[test]
 fn written_below_usage_it_drains() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = create(&runtime.root(), "q");
-        let held = charge(&group, 100);
+        let _held = charge(&group, 100);
         assert_eq!(group.set_high(100).expect("a number"), 0);
         assert_eq!((group.usage(), group.stocked()), (100, 0));
-        drop((held, group));
-        assert_empty(&runtime);
     }
 }
 
 /// One that frees nothing is asked a few times and no more.
 #[test]
 fn it_comes_back_in_the_end() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = create(&runtime.root(), "q");
-        let held = charge(&group, MIB);
+        let _held = charge(&group, MIB);
         let asked = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
-        let registration = {
+        let _registration = {
             let asked = std::sync::Arc::clone(&asked);
             let reclaimer = super::call(move |_, _| {
                 asked.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
@@ -91,8 +80,6 @@ fn it_comes_back_in_the_end() {
         assert_eq!(group.set_high(0).expect("a number"), MIB);
         let asked = asked.load(std::sync::atomic::Ordering::SeqCst);
         assert!((1..=64).contains(&asked), "{asked}");
-        drop((registration, held, group));
-        assert_empty(&runtime);
     }
 }
 
@@ -100,13 +87,11 @@ fn it_comes_back_in_the_end() {
 #[test]
 fn above_max_it_does_nothing() {
     for builder in undelayed() {
-        let runtime = build(builder);
+        let runtime = left_empty(build(builder));
         let limits = Limits::new().high(Limit::Bytes(20 * MIB)).max(Limit::Bytes(10 * MIB));
         let group = runtime.root().create("q", limits).expect("a free name");
-        let held = charge(&group, 10 * MIB);
+        let _held = charge(&group, 10 * MIB);
         assert!(group.try_charge(1).is_err());
         assert_eq!(group.events().get(Event::High), 0);
-        drop((held, group));
-        assert_empty(&runtime);
     }
 }

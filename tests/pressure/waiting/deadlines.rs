@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use memcg::{Bytes, ChargeError, Event, Group, OnFull};
 
 use super::{
-    KIB, Polled, SHORT, WATCHDOG, assert_empty, assert_sound, block_on, build, charge, create, kinds, limited,
-    nearly_full, timed_out,
+    KIB, Polled, SHORT, WATCHDOG, assert_sound, block_on, build, charge, create, full, left_empty, limited,
+    nearly_full, runtimes, timed_out,
 };
 
 const MIB: u64 = 1024 * KIB;
@@ -23,9 +23,8 @@ fn counted(group: &Group) -> u64 {
 /// It names what was asked for where, and is counted once: at the group that refused, and above.
 #[test]
 fn it_leaves_a_trace_and_nothing_else() {
-    for builder in kinds() {
-        let runtime = build(builder);
-        let (top, group, held) = nearly_full(&runtime);
+    for runtime in runtimes() {
+        let (top, group, _held) = nearly_full(&runtime);
         let started = Instant::now();
         let mut future = Polled::new(group.charge_async(Bytes(3 * KIB)).timeout(SHORT));
         assert!(future.poll().is_pending());
@@ -37,29 +36,12 @@ fn it_leaves_a_trace_and_nothing_else() {
         assert_eq!((top.waiting_count(), top.live(), top.refused_count()), (0, 8 * KIB, 1));
         assert_eq!(future.wakes(), 1, "one wake-up for the whole wait");
         assert!(future.poll().is_pending(), "it is done");
-        drop((future, refusal, held, group, top));
-        assert_empty(&runtime);
     }
-}
-
-/// A charge that blocks counts the same.
-#[test]
-fn a_blocking_charge_counts_the_same() {
-    let runtime = build(super::bare());
-    let group = limited(&runtime.root(), "q", 10 * KIB);
-    let held = charge(&group, 8 * KIB);
-    timed_out(group.try_charge_with(Bytes(3 * KIB), OnFull::Wait(Duration::from_millis(1))));
-    assert_eq!((counted(&group), group.events().local().get(Event::Oom)), (1, 1));
-    group.try_charge(Bytes(3 * KIB)).expect_err("no room");
-    assert_eq!(counted(&group), 1, "it did not wait");
-    drop((held, group));
-    assert_empty(&runtime);
 }
 
 #[test]
 fn any_timer_ends_it() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = limited(&runtime.root(), "q", 10 * KIB);
         let held = charge(&group, 8 * KIB);
         let mut future = Polled::new(group.charge_async(Bytes(3 * KIB)).until(ready("whatever")));
@@ -70,16 +52,13 @@ fn any_timer_ends_it() {
         drop(held);
         let Poll::Ready(Ok(charge)) = future.poll() else { panic!("there is room") };
         assert_eq!((charge.bytes(), counted(&group)), (3 * KIB, 1));
-        drop((future, charge, group));
-        assert_empty(&runtime);
     }
 }
 
 /// Where the charge need not wait no timer is asked: a panic would say so.
 #[test]
 fn without_a_wait_no_timer_is_asked() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = limited(&runtime.root(), "q", 10 * KIB);
         let asks = || std::future::poll_fn(|_| -> Poll<()> { panic!("asked") });
         drop(block_on(group.charge_async(Bytes(KIB)).until(asks())).expect("it fits"));
@@ -89,18 +68,14 @@ fn without_a_wait_no_timer_is_asked() {
         ];
         assert!(never.iter().all(|ended| matches!(ended, Err(ChargeError::Limit(_)))), "{never:?}");
         assert_eq!(counted(&group), 0);
-        drop((never, group));
-        assert_empty(&runtime);
     }
 }
 
 /// What was charged in time holds, however late the future is polled.
 #[test]
 fn what_came_in_time_holds() {
-    for builder in kinds() {
-        let runtime = build(builder);
-        let group = limited(&runtime.root(), "q", 10 * KIB);
-        let held = charge(&group, 10 * KIB);
+    for runtime in runtimes() {
+        let (group, held) = full(&runtime);
         let mut ours = Polled::new(group.charge_async(Bytes(4 * KIB)).timeout(SHORT));
         let mut theirs = Polled::new(group.charge_async(Bytes(4 * KIB)).until(tokio_like(SHORT)));
         assert!(ours.poll().is_pending() && theirs.poll().is_pending());
@@ -108,8 +83,6 @@ fn what_came_in_time_holds() {
         std::thread::sleep(2 * SHORT);
         let charges = [ours.finish(), theirs.finish()].map(|charge| charge.expect("charged long ago").bytes());
         assert_eq!((charges, counted(&group)), ([4 * KIB; 2], 0));
-        drop((ours, theirs, group));
-        assert_empty(&runtime);
     }
 }
 
@@ -122,10 +95,9 @@ fn tokio_like(time: Duration) -> impl Future<Output = ()> {
 /// No time is one try, and more time than there is has no end.
 #[test]
 fn extremes() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = limited(&runtime.root(), "q", 10 * KIB);
-        let held = block_on(group.charge_async(Bytes(10 * KIB)).timeout(Duration::ZERO)).expect("it fits");
+        let _held = block_on(group.charge_async(Bytes(10 * KIB)).timeout(Duration::ZERO)).expect("it fits");
         timed_out(block_on(group.charge_async(1).timeout(Duration::ZERO)));
         for time in [Duration::MAX, WATCHDOG] {
             let mut future = Polled::new(group.charge_async(1).timeout(time));
@@ -133,16 +105,13 @@ fn extremes() {
             drop(future);
         }
         assert_eq!((group.waiting_count(), counted(&group)), (0, 1), "one that is dropped leaves no trace");
-        drop((held, group));
-        assert_empty(&runtime);
     }
 }
 
 /// The time of many ends at once while others give memory back: each is charged or timed out, and it adds up.
 #[test]
 fn time_is_over_while_memory_comes() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = limited(&runtime.root(), "q", 64 * KIB);
         std::thread::scope(|scope| {
             for thread in 0..4 {
@@ -160,18 +129,16 @@ fn time_is_over_while_memory_comes() {
         });
         assert_eq!((group.waiting_count(), group.live(), counted(&group)), (0, 0, group.refused_count()));
         assert_sound(&runtime);
-        drop(group);
-        assert_empty(&runtime);
     }
 }
 
 /// Time is for the delay above a high, too: at its end a charge that was admitted returns.
 #[test]
 fn a_delay_ends_in_time() {
-    let runtime = build(super::bare().delay_max(WATCHDOG * 10));
+    let runtime = left_empty(build(super::bare().delay_max(WATCHDOG * 10)));
     let group = create(&runtime.root(), "q");
     group.set_high(memcg::Limit::Bytes(MIB)).expect("a number");
-    let held = group.force_charge(Bytes(8 * MIB));
+    let _held = group.force_charge(Bytes(8 * MIB));
     for time in [Duration::ZERO, Duration::from_millis(5)] {
         let more = [
             block_on(group.charge_async(Bytes(MIB)).timeout(time)).expect("high refuses no charge"),
@@ -182,8 +149,6 @@ fn a_delay_ends_in_time() {
         assert_eq!(group.live(), 12 * MIB);
         drop(more);
     }
-    drop((held, group));
-    assert_empty(&runtime);
 }
 
 /// Time is for reclaim, too: once it is over, no reclaimer is asked but the first.

@@ -5,18 +5,17 @@ use std::time::Duration;
 use memcg::{Bytes, ChargeError, OnFull};
 
 use super::{
-    KIB, Polled, WATCHDOG, Waiter, admitted, assert_empty, build, charge, create, in_line, kinds, limited, turned_away,
+    KIB, Polled, WATCHDOG, Waiter, admitted, build, charge, create, in_line, kinds, limited, runtimes, turned_away,
 };
 
 /// Nothing always fits, whichever charge is in line.
 #[test]
 fn zero_bytes_wait_for_no_charge() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = limited(&runtime.root(), "q", 10 * KIB);
         let full = limited(&runtime.root(), "full", 0);
-        let held = charge(&group, 10 * KIB);
-        let waiter = in_line(&group, KIB);
+        let _held = charge(&group, 10 * KIB);
+        let _waiter = in_line(&group, KIB);
         for group in [&group, &full] {
             let charges = [
                 group.try_charge_with(0, OnFull::Wait(Duration::ZERO)).expect("nothing"),
@@ -29,16 +28,13 @@ fn zero_bytes_wait_for_no_charge() {
             assert!(charges.iter().all(|charge| charge.bytes() == 0 && charge.group() == *group));
         }
         assert_eq!((group.waiting_count(), full.waiting_count(), group.live()), (1, 0, 10 * KIB));
-        drop((waiter, held, group, full));
-        assert_empty(&runtime);
     }
 }
 
 /// More than can be counted, with a limit and without.
 #[test]
 fn more_than_there_can_be() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let (limited, free) = (limited(&runtime.root(), "limited", KIB), create(&runtime.root(), "free"));
         for group in [&limited, &free] {
             for bytes in [u64::MAX, u64::MAX - 1, 1 << 63] {
@@ -55,31 +51,25 @@ fn more_than_there_can_be() {
             }
             assert_eq!((group.waiting_count(), group.usage()), (0, 0));
         }
-        drop((limited, free));
-        assert_empty(&runtime);
     }
 }
 
 /// The largest that can ever fit, to the byte.
 #[test]
 fn all_there_is() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = limited(&runtime.root(), "q", 1 << 40);
         let held = charge(&group, 1);
         let mut waiter = in_line(&group, 1 << 40);
         drop(held);
         assert_eq!(admitted(&mut waiter).bytes(), 1 << 40);
-        drop((waiter, group));
-        assert_empty(&runtime);
     }
 }
 
 /// A line of ten thousand, served from its first to its last, each by the one before.
 #[test]
 fn a_very_long_line() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = limited(&runtime.root(), "q", KIB);
         let groups: Vec<_> = (0..100).map(|number| create(&group, &number.to_string())).collect();
         let mut held = charge(&group, KIB);
@@ -90,8 +80,6 @@ fn a_very_long_line() {
             held = admitted(waiter);
         }
         assert!(line.iter().all(|waiter| waiter.wakes() == 1));
-        drop((held, line, groups, group));
-        assert_empty(&runtime);
     }
 }
 

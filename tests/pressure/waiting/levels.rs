@@ -4,41 +4,37 @@ use memcg::Limit;
 use memcg::{Bytes, OnFull};
 
 use super::{
-    Cache, KIB, Log, WATCHDOG, admitted, assert_empty, assert_woken, blocked, build, charge, create, in_line, join,
-    kinds, limited, turned_away,
+    Cache, KIB, Log, WATCHDOG, admitted, assert_woken, blocked, charge, create, in_line, join, limited, runtimes,
+    turned_away,
 };
 
 #[test]
 fn at_the_level_that_refused() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let root = runtime.root();
         let top = limited(&root, "top", 10 * KIB);
         let inner = limited(&top, "inner", 100 * KIB);
         let leaf = create(&inner, "leaf");
-        let held = charge(&leaf, 10 * KIB);
-        let waiter = in_line(&leaf, KIB);
+        let _held = charge(&leaf, 10 * KIB);
+        let _waiter = in_line(&leaf, KIB);
         assert_eq!([&root, &top, &inner, &leaf].map(|level| level.waiting_count()), [0, 1, 0, 0]);
-        drop((held, waiter, leaf, inner, top));
-        assert_empty(&runtime);
     }
 }
 
 /// There is room below, and none above: the waiter moves, once, and no thread wakes for that.
 #[test]
 fn from_one_to_the_next() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let top = limited(&runtime.root(), "top", 10 * KIB);
         let (inner, other) = (limited(&top, "inner", 5 * KIB), create(&top, "other"));
         let (below, mut beside) = (charge(&inner, 5 * KIB), charge(&other, KIB));
         let mut waiter = in_line(&inner, 3 * KIB);
         let thread = blocked(&inner, 2 * KIB, &inner);
         assert_eq!((inner.waiting_count(), top.waiting_count()), (2, 0));
-        let more = charge(&other, 4 * KIB);
+        let _more = charge(&other, 4 * KIB);
         // Its own level is still full.
         beside.shrink(Bytes(KIB));
-        let again = charge(&other, KIB);
+        let _again = charge(&other, KIB);
         assert_woken(&waiter, false);
         let all = other.force_charge(Bytes(5 * KIB));
         drop(below);
@@ -47,18 +43,15 @@ fn from_one_to_the_next() {
         assert_woken(&waiter, false);
         drop(all);
         assert_woken(&waiter, true);
-        let charges = (admitted(&mut waiter), join(thread).expect("its turn"));
+        let _charges = (admitted(&mut waiter), join(thread).expect("its turn"));
         assert_eq!((inner.live(), top.live()), (5 * KIB, 10 * KIB));
-        drop((charges, more, again, beside, waiter, inner, other, top));
-        assert_empty(&runtime);
     }
 }
 
 /// And down again: while it waits above, its own level fills up.
 #[test]
 fn and_back_again() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let top = limited(&runtime.root(), "top", 10 * KIB);
         let (inner, other) = (limited(&top, "inner", 5 * KIB), create(&top, "other"));
         let held = charge(&other, 10 * KIB);
@@ -72,16 +65,13 @@ fn and_back_again() {
         drop(forced);
         assert_woken(&waiter, true);
         drop(admitted(&mut waiter));
-        drop((waiter, inner, other, top));
-        assert_empty(&runtime);
     }
 }
 
 /// What can never fit at a level above is turned away when it comes there, if not before.
 #[test]
 fn never_at_a_level_above() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let top = limited(&runtime.root(), "top", 10 * KIB);
         let inner = limited(&top, "inner", 100 * KIB);
         let held = charge(&inner, 5 * KIB);
@@ -99,16 +89,13 @@ fn never_at_a_level_above() {
             assert!(matches!(&error, memcg::ChargeError::Limit(refusal) if refusal.group() == &top), "{error}");
         }
         assert_eq!((inner.waiting_count(), top.waiting_count()), (0, 0));
-        drop((waiter, inner, top));
-        assert_empty(&runtime);
     }
 }
 
 /// Room that a group of a subtree leaves goes to the first of the charges that wait for it, above and below.
 #[test]
 fn a_line_at_each_level() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let top = limited(&runtime.root(), "top", 10 * KIB);
         let (inner, other) = (limited(&top, "inner", 5 * KIB), create(&top, "other"));
         let (below, beside) = (charge(&inner, 5 * KIB), charge(&other, 5 * KIB));
@@ -123,8 +110,6 @@ fn a_line_at_each_level() {
         drop(beside);
         assert_woken(&within, true);
         drop((admitted(&mut above), admitted(&mut within)));
-        drop((above, within, inner, other, top));
-        assert_empty(&runtime);
     }
 }
 
@@ -132,8 +117,7 @@ fn a_line_at_each_level() {
 /// wait.
 #[test]
 fn passed_once() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let top = limited(&runtime.root(), "top", 100 * KIB);
         let (inner, other) = (limited(&top, "inner", 100 * KIB), create(&top, "other"));
         let below = charge(&inner, 40 * KIB);
@@ -149,15 +133,13 @@ fn passed_once() {
         assert!(matches!(&error, memcg::ChargeError::Limit(refusal) if refusal.is_behind()), "{error}");
         drop((error, forced));
         drop((admitted(&mut waiter), waiter, inner, other, top));
-        assert_empty(&runtime);
     }
 }
 
 /// The same for a waiter that was first until an older one came from another line.
 #[test]
 fn passed_once_though_a_charge_older_comes() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let top = limited(&runtime.root(), "top", 100 * KIB);
         let (inner, other) = (limited(&top, "inner", 100 * KIB), create(&top, "other"));
         let below = charge(&inner, 40 * KIB);
@@ -182,7 +164,6 @@ fn passed_once_though_a_charge_older_comes() {
         assert!(matches!(&error, memcg::ChargeError::Limit(refusal) if refusal.is_behind()), "{error}");
         drop((error, forced));
         drop((admitted(&mut younger), beside, younger, inner, other, top));
-        assert_empty(&runtime);
     }
 }
 
@@ -190,8 +171,7 @@ fn passed_once_though_a_charge_older_comes() {
 /// goes before them, and not from one line to the other for ever.
 #[test]
 fn older_than_the_first_of_two_lines() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let top = limited(&runtime.root(), "top", 200 * KIB);
         let (inner, other) = (limited(&top, "inner", 100 * KIB), create(&top, "other"));
         let (below, beside) = (charge(&inner, 60 * KIB), charge(&other, 80 * KIB));
@@ -216,36 +196,6 @@ fn older_than_the_first_of_two_lines() {
         assert_woken(&oldest, true);
         assert_eq!((inner.waiting_count(), top.waiting_count(), inner.live()), (1, 1, 100 * KIB));
         drop((admitted(&mut oldest), oldest, above, younger, held, beside, inner, other, top));
-        assert_empty(&runtime);
-    }
-}
-
-/// Threads at three levels, each with limits of its own, all of them full most of the time.
-#[test]
-fn many_at_all_levels() {
-    for builder in kinds() {
-        let runtime = build(builder);
-        let top = limited(&runtime.root(), "top", 10 * KIB);
-        let inner = limited(&top, "inner", 7 * KIB);
-        let groups = [top.clone(), inner.clone(), limited(&inner, "leaf", 4 * KIB), create(&inner, "free")];
-        std::thread::scope(|scope| {
-            for (number, group) in groups.iter().enumerate() {
-                scope.spawn(move || {
-                    for round in 0..400 {
-                        let bytes = (1 + (number + round) as u64 % 4) * KIB;
-                        let charge = match round % 2 {
-                            0 => group.try_charge_with(Bytes(bytes), OnFull::Wait(WATCHDOG)),
-                            _ => super::block_on(group.charge_async(Bytes(bytes))),
-                        };
-                        let charge = charge.expect("its turn");
-                        std::thread::yield_now();
-                        drop(charge);
-                    }
-                });
-            }
-        });
-        drop((groups, inner, top));
-        assert_empty(&runtime);
     }
 }
 
@@ -253,21 +203,18 @@ fn many_at_all_levels() {
 /// there is a reclaimer to ask.
 #[test]
 fn at_the_next_level_a_charge_may_have_something() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let top = limited(&runtime.root(), "top", 10 * KIB);
         let (inner, other) = (limited(&top, "inner", 5 * KIB), create(&top, "other"));
         let below = charge(&inner, 5 * KIB);
-        let (cache, registration) = Cache::of(&other, 5 * KIB, &Log::default());
+        let (cache, _registration) = Cache::of(&other, 5 * KIB, &Log::default());
         let mut waiter = in_line(&inner, 3 * KIB);
         let thread = blocked(&inner, 2 * KIB, &inner);
-        let forced = other.force_charge(Bytes(5 * KIB));
+        let _forced = other.force_charge(Bytes(5 * KIB));
         assert!(cache.bytes() == 5 * KIB && inner.waiting_count() == 2);
         drop(below);
-        let charges = [waiter.finish(), join(thread)].map(|charge| charge.expect("the cache gives"));
+        let _charges = [waiter.finish(), join(thread)].map(|charge| charge.expect("the cache gives"));
         assert!(waiter.wakes() <= 2 && cache.bytes() == 0, "{} and {}", waiter.wakes(), cache.bytes());
         assert_eq!((inner.live(), top.live()), (5 * KIB, 10 * KIB));
-        drop((charges, forced, registration, cache, waiter, inner, other, top));
-        assert_empty(&runtime);
     }
 }

@@ -1,7 +1,6 @@
 //! Charges that wait for room, as a program that embeds the library meets them: blocking with a time limit, as futures.
 //!
 //! * `order`: first come, first served; `passing`: which charges may barge past the first in line;
-//!   `large`: one that is large among many that are small;
 //! * `timeouts`, `deadlines`, `cancel`, `offline`, `limits`: the ends of waiting other than room;
 //! * `holding`: a charge that waits holds nothing; `wakes`: which waiter is woken, how often, through which waker;
 //! * `stock`: what other threads have in stock is room; `levels`: more than one level that is full;
@@ -14,7 +13,6 @@ mod deadlines;
 mod extremes;
 mod holding;
 mod inside;
-mod large;
 mod levels;
 mod limits;
 mod model;
@@ -35,8 +33,10 @@ use memcg::{Charge, ChargeError, Group, OverLimitError, Runtime, RuntimeBuilder}
 
 use crate::support::trees;
 
-pub(crate) use crate::support::reclaimers::{Cache, KIB, Log, MIB, call, lock};
-pub(crate) use crate::support::trees::{assert_empty, assert_sound, bare, build, charge, create, limited};
+pub(crate) use crate::support::reclaimers::{Cache, KIB, Log, call, lock};
+pub(crate) use crate::support::trees::{
+    LeftEmpty, assert_empty, assert_sound, bare, build, charge, create, left_empty, limited,
+};
 pub(crate) use crate::support::waiters::{
     Polled, WATCHDOG, Waiter, Wakes, admitted, assert_woken, block_on, blocked, in_line, join, turned_away, until,
 };
@@ -58,6 +58,14 @@ pub(crate) fn timed_out(ended: Result<Charge, ChargeError>) -> (OverLimitError, 
     }
 }
 
+/// A group of 10 KiB, and all of them.
+#[track_caller]
+pub(crate) fn full(runtime: &Runtime) -> (Group, Charge) {
+    let group = limited(&runtime.root(), "q", 10 * KIB);
+    let held = charge(&group, 10 * KIB);
+    (group, held)
+}
+
 /// A group with 2 of 10 KiB left, one below it, and the charge that the latter holds.
 #[track_caller]
 pub(crate) fn nearly_full(runtime: &Runtime) -> (Group, Group, Charge) {
@@ -65,4 +73,9 @@ pub(crate) fn nearly_full(runtime: &Runtime) -> (Group, Group, Charge) {
     let group = create(&top, "q");
     let held = charge(&group, 8 * KIB);
     (top, group, held)
+}
+
+/// One after the other, a runtime of each kind.
+pub(crate) fn runtimes() -> impl Iterator<Item = LeftEmpty> {
+    kinds().into_iter().map(|builder| left_empty(build(builder)))
 }

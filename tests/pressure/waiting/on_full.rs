@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use memcg::{Bytes, ChargeError, Event, OnFull, ParseOnFullError};
 
-use super::{Cache, KIB, Log, WATCHDOG, assert_empty, blocked, build, charge, create, join, kinds, limited, until};
+use super::{Cache, KIB, Log, WATCHDOG, blocked, build, charge, create, join, left_empty, limited, runtimes, until};
 
 const FORMS: [(&str, OnFull); 14] = [
     ("refuse", OnFull::Refuse),
@@ -104,22 +104,18 @@ fn in_a_configuration_it_is_text() {
 
 #[test]
 fn refuse_is_as_ever() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = limited(&runtime.root(), "q", 10 * KIB);
-        let held = group.try_charge_with(Bytes(10 * KIB), OnFull::Refuse).expect("room");
+        let _held = group.try_charge_with(Bytes(10 * KIB), OnFull::Refuse).expect("room");
         let error = group.try_charge_with(1, OnFull::Refuse).expect_err("no room");
         assert!(matches!(&error, ChargeError::Limit(refusal) if refusal.group() == &group), "{error}");
         assert_eq!((group.waiting_count(), group.forced()), (0, 0));
-        drop((held, error, group));
-        assert_empty(&runtime);
     }
 }
 
 #[test]
 fn wait_waits() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = limited(&runtime.root(), "q", 10 * KIB);
         let held = group.try_charge_with(Bytes(10 * KIB), OnFull::Wait(WATCHDOG)).expect("room");
         let started = Instant::now();
@@ -137,20 +133,17 @@ fn wait_waits() {
         drop(held);
         drop(join(before).expect("its turn"));
         join(waits).expect("room");
-        drop((error, group));
-        assert_empty(&runtime);
     }
 }
 
 /// Never refused; but others give first what they have.
 #[test]
 fn force_asks_before_it_exceeds() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let top = limited(&runtime.root(), "top", 100 * KIB);
         let group = create(&top, "q");
-        let (cache, registration) = Cache::of(&top, 60 * KIB, &Log::default());
-        let held = charge(&group, 40 * KIB);
+        let (cache, _registration) = Cache::of(&top, 60 * KIB, &Log::default());
+        let _held = charge(&group, 40 * KIB);
         let first = group.try_charge_with(Bytes(50 * KIB), OnFull::Force).expect("the cache gives");
         assert_eq!((first.bytes(), top.forced(), top.events().get(Event::Overcharge)), (50 * KIB, 0, 0));
         assert!(cache.bytes() <= 10 * KIB, "{}", cache.bytes());
@@ -160,8 +153,6 @@ fn force_asks_before_it_exceeds() {
         // Not even what can never fit.
         let third = group.try_charge_with(Bytes(500 * KIB), OnFull::Force).expect("by force");
         assert_eq!((third.bytes(), group.waiting_count()), (500 * KIB, 0));
-        drop((first, second, third, held, registration, cache, group, top));
-        assert_empty(&runtime);
     }
 }
 
@@ -178,8 +169,7 @@ const ALL: [OnFull; 7] = [
 /// Each form makes and refuses the same charges with a guard and without.
 #[test]
 fn without_a_guard_as_with_one() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = limited(&runtime.root(), "q", 10 * KIB);
         for full in ALL {
             group.raw().try_charge_with(Bytes(10 * KIB), full).expect("room");
@@ -202,20 +192,17 @@ fn without_a_guard_as_with_one() {
         drop(group);
         // A thread that was started for a charge keeps the group until it is through.
         until("no group is dying", || runtime.dying_count() == 0);
-        assert_empty(&runtime);
     }
 }
 
 /// A guard holds fewer bytes than were asked for; an amount alone cannot say so, and is refused.
 #[test]
 fn beyond_what_a_level_counts() {
-    let runtime = build(super::bare());
+    let runtime = left_empty(build(super::bare()));
     let group = limited(&runtime.root(), "q", 10 * KIB);
     let held = group.try_charge_with(Bytes(u64::MAX), OnFull::Force).expect("by force");
     assert_eq!(held.bytes(), (1 << 63) - 1);
     let error = group.raw().try_charge_with(1, OnFull::Force).expect_err("usage would pass 2^63");
     assert!(matches!(error, ChargeError::NoRoom { requested: 1, .. }), "{error}");
     assert_eq!(group.live(), held.bytes());
-    drop((held, error, group));
-    assert_empty(&runtime);
 }

@@ -5,57 +5,9 @@ use std::thread::JoinHandle;
 use memcg::{Bytes, Charge, ChargeError};
 
 use super::{
-    KIB, Waiter, admitted, assert_empty, assert_sound, assert_woken, blocked, build, charge, create, in_line, join,
-    kinds, limited, until,
+    KIB, Waiter, admitted, assert_sound, assert_woken, blocked, build, charge, create, in_line, join, kinds,
+    left_empty, limited, runtimes, until,
 };
-
-#[test]
-fn one_byte_after_the_other() {
-    for builder in kinds() {
-        let runtime = build(builder);
-        let group = limited(&runtime.root(), "q", 8 * KIB);
-        let mut held: Vec<Charge> = (0..8).map(|_| charge(&group, KIB)).collect();
-        let mut waiters: Vec<Waiter> = (0..8).map(|_| in_line(&group, KIB)).collect();
-        assert_eq!(group.waiting_count(), 8);
-        for first in 0..8 {
-            drop(held.pop());
-            for (number, waiter) in waiters.iter().enumerate() {
-                assert_woken(waiter, number <= first);
-            }
-            assert_eq!(group.waiting_count(), 7 - first);
-        }
-        let admitted: Vec<Charge> = waiters.iter_mut().map(admitted).collect();
-        assert_eq!(group.live(), 8 * KIB);
-        assert_sound(&runtime);
-        drop((admitted, waiters, group));
-        assert_empty(&runtime);
-    }
-}
-
-/// As many as fit, at once, and not one more.
-#[test]
-fn a_large_release_admits_several() {
-    for builder in kinds() {
-        let runtime = build(builder);
-        let group = limited(&runtime.root(), "q", 100);
-        let held = [charge(&group, 60), charge(&group, 40)];
-        let mut waiters = [20, 30, 15, 40].map(|bytes| in_line(&group, bytes));
-        let [large, small] = held;
-        drop(large);
-        // 20 and 30 fit; 15 does not, nor does 40.
-        for (waiter, woken) in waiters.iter().zip([true, true, false, false]) {
-            assert_woken(waiter, woken);
-        }
-        assert_eq!((group.live(), group.waiting_count()), (90, 2));
-        drop(small);
-        assert_eq!((group.live(), group.waiting_count()), (65, 1), "15 of the 50 that are left");
-        let rest = [0, 1, 2].map(|number| admitted(&mut waiters[number]));
-        drop(rest);
-        assert_eq!(admitted(&mut waiters[3]).bytes(), 40);
-        drop((waiters, group));
-        assert_empty(&runtime);
-    }
-}
 
 /// One line for all that wait for the same room, in whatever groups, in whatever way.
 #[test]
@@ -64,8 +16,7 @@ fn one_line_for_all_below() {
         Future(Waiter),
         Thread(JoinHandle<Result<Charge, ChargeError>>),
     }
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let top = limited(&runtime.root(), "top", 6 * KIB);
         let groups = [create(&top, "a"), create(&top, "b"), top.clone()];
         let mut held: Vec<Charge> = (0..6).map(|number| charge(&groups[number % 3], KIB)).collect();
@@ -93,16 +44,13 @@ fn one_line_for_all_below() {
             admitted_charges.push(charge);
         }
         assert_sound(&runtime);
-        drop((admitted_charges, groups, top));
-        assert_empty(&runtime);
     }
 }
 
 /// The thread that frees is not one that waits: another thread serves the threads in line, one by one.
 #[test]
 fn threads_in_the_order_in_which_they_came() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = limited(&runtime.root(), "q", 4 * KIB);
         let mut held = charge(&group, 4 * KIB);
         let threads: Vec<_> = (0..4).map(|_| blocked(&group, KIB, &group)).collect();
@@ -113,8 +61,6 @@ fn threads_in_the_order_in_which_they_came() {
             until("one less", || group.waiting_count() == 3 - number);
         }
         drop((held, charges));
-        drop(group);
-        assert_empty(&runtime);
     }
 }
 
@@ -127,7 +73,7 @@ fn whatever_is_given_back() {
     for builder in kinds() {
         let mut builder = builder;
         let swap = builder.counter("swap").independent();
-        let runtime = build(builder);
+        let runtime = left_empty(build(builder));
         let group = limited(&runtime.root(), "q", 8 * KIB);
         let (below, other) = (create(&group, "below"), create(&runtime.root(), "other"));
         let ways: [(&str, Way); 7] = [
@@ -162,7 +108,5 @@ fn whatever_is_given_back() {
         let mut waiter = in_line(&below, 5 * KIB);
         drop(held);
         drop(admitted(&mut waiter));
-        drop((waiter, group, below, other));
-        assert_empty(&runtime);
     }
 }

@@ -6,7 +6,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::task::{Poll, RawWaker, RawWakerVTable, Wake, Waker};
 
-use super::{KIB, Polled, admitted, assert_empty, assert_woken, build, charge, in_line, kinds, limited};
+use super::{KIB, Polled, admitted, assert_woken, full, in_line, runtimes};
 use crate::support::payloads::{DEPTHS, panic_with};
 
 /// Panics when it is called, with a payload of such a depth.
@@ -23,18 +23,14 @@ impl Wake for Calls {
 #[test]
 fn a_call_that_panics() {
     for depth in DEPTHS {
-        for builder in kinds() {
-            let runtime = build(builder);
-            let group = limited(&runtime.root(), "q", 10 * KIB);
-            let held = charge(&group, 10 * KIB);
+        for runtime in runtimes() {
+            let (group, held) = full(&runtime);
             let mut first = Polled::new(group.charge_async(Bytes(4 * KIB)));
             assert!(first.poll_with(&Waker::from(Arc::new(Calls(depth)))).is_pending());
             let mut behind = in_line(&group, 4 * KIB);
             drop(held);
             assert_woken(&behind, true);
             drop((admitted(&mut first), admitted(&mut behind)));
-            drop((first, behind, group));
-            assert_empty(&runtime);
         }
     }
 }
@@ -59,10 +55,8 @@ fn fragile(depth: &'static u64) -> ManuallyDrop<Waker> {
 #[test]
 fn a_drop_that_panics_in_the_last_poll() {
     for depth in &DEPTHS {
-        for builder in kinds() {
-            let runtime = build(builder);
-            let group = limited(&runtime.root(), "q", 10 * KIB);
-            let held = charge(&group, 10 * KIB);
+        for runtime in runtimes() {
+            let (group, held) = full(&runtime);
             let mut waiter = in_line(&group, 4 * KIB);
             drop(held);
             match waiter.poll_with(&fragile(depth)) {
@@ -70,8 +64,6 @@ fn a_drop_that_panics_in_the_last_poll() {
                 other => panic!("not admitted: {other:?}"),
             }
             assert_eq!(group.live(), 0, "it was dropped");
-            drop((waiter, group));
-            assert_empty(&runtime);
         }
     }
 }
@@ -80,18 +72,14 @@ fn a_drop_that_panics_in_the_last_poll() {
 #[test]
 fn a_drop_that_panics_in_an_exchange() {
     for depth in &DEPTHS {
-        for builder in kinds() {
-            let runtime = build(builder);
-            let group = limited(&runtime.root(), "q", 10 * KIB);
-            let held = charge(&group, 10 * KIB);
+        for runtime in runtimes() {
+            let (group, held) = full(&runtime);
             let mut waiter = Polled::new(group.charge_async(Bytes(4 * KIB)));
             assert!(waiter.poll_with(&fragile(depth)).is_pending());
             assert!(waiter.poll().is_pending());
             drop(held);
             assert_woken(&waiter, true);
             drop(admitted(&mut waiter));
-            drop((waiter, group));
-            assert_empty(&runtime);
         }
     }
 }
@@ -100,10 +88,8 @@ fn a_drop_that_panics_in_an_exchange() {
 #[test]
 fn a_drop_that_panics_out_of_the_line() {
     for depth in &DEPTHS {
-        for builder in kinds() {
-            let runtime = build(builder);
-            let group = limited(&runtime.root(), "q", 10 * KIB);
-            let held = charge(&group, 10 * KIB);
+        for runtime in runtimes() {
+            let (group, held) = full(&runtime);
             let mut first = Polled::new(group.charge_async(Bytes(8 * KIB)));
             assert!(first.poll_with(&fragile(depth)).is_pending());
             let mut behind = in_line(&group, 4 * KIB);
@@ -112,8 +98,6 @@ fn a_drop_that_panics_out_of_the_line() {
             drop(held);
             assert_woken(&behind, true);
             drop(admitted(&mut behind));
-            drop((behind, group));
-            assert_empty(&runtime);
         }
     }
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use memcg::{Bytes, ChargeError, Group, OnFull, Priority, Registration};
 
 use super::{
-    Cache, KIB, Log, Polled, admitted, assert_empty, assert_woken, blocked, build, call, in_line, join, kinds, limited,
-    until,
+    Cache, KIB, Log, Polled, admitted, assert_woken, blocked, build, call, in_line, join, kinds, left_empty, limited,
+    runtimes, until,
 };
 
 /// A cache that gives nothing until it is told to.
@@ -16,7 +16,7 @@ struct Later {
     cache: Arc<Cache>,
     gives: Arc<AtomicBool>,
     asked: Arc<AtomicU64>,
-    registration: Registration,
+    _registration: Registration,
 }
 
 fn later(group: &Group, bytes: u64) -> Later {
@@ -29,46 +29,41 @@ fn later(group: &Group, bytes: u64) -> Later {
             if gives.load(Ordering::SeqCst) { cache.evict(want) } else { 0 }
         })
     };
-    let registration = group.register_reclaimer(reclaimer, Priority::NORMAL);
-    Later { cache, gives, asked, registration }
+    let _registration = group.register_reclaimer(reclaimer, Priority::NORMAL);
+    Later { cache, gives, asked, _registration }
 }
 
 /// Before any charge gets in line, whichever charge has something gives it.
 #[test]
 fn first_every_charge_is_asked() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = limited(&runtime.root(), "q", 100 * KIB);
-        let (cache, registration) = Cache::of(&group, 100 * KIB, &Log::default());
+        let (cache, _registration) = Cache::of(&group, 100 * KIB, &Log::default());
         let charges = [
             group.try_charge_with(Bytes(20 * KIB), OnFull::Wait(Duration::ZERO)).expect("the cache gives"),
             super::block_on(group.charge_async(Bytes(30 * KIB))).expect("the cache gives"),
         ];
         assert_eq!((charges[0].bytes(), charges[1].bytes(), group.waiting_count()), (20 * KIB, 30 * KIB, 0));
         assert!(cache.bytes() <= 50 * KIB, "{}", cache.bytes());
-        drop((charges, registration, cache, group));
-        assert_empty(&runtime);
     }
 }
 
 /// A waiter that finds no reclaimer to ask when it comes into line asks the one that is registered later.
 #[test]
 fn a_waiter_asks_a_reclaimer_that_comes_later() {
-    let runtime = build(super::bare().reclaim_time(Duration::from_millis(2)));
+    let runtime = left_empty(build(super::bare().reclaim_time(Duration::from_millis(2))));
     let group = limited(&runtime.root(), "q", 100 * KIB);
     let cache = Cache::alone(&group, 100 * KIB, &Log::default());
     let thread = blocked(&group, 20 * KIB, &group);
-    let registration = group.register_reclaimer(cache.clone(), Priority::NORMAL);
+    let _registration = group.register_reclaimer(cache.clone(), Priority::NORMAL);
     let charge = join(thread).expect("the cache gives");
     assert_eq!((charge.bytes(), cache.bytes()), (20 * KIB, 80 * KIB));
-    drop((charge, registration, cache, group));
-    assert_empty(&runtime);
 }
 
 #[test]
 fn a_thread_asks_again() {
     for builder in kinds() {
-        let runtime = build(builder.reclaim_time(Duration::from_millis(2)));
+        let runtime = left_empty(build(builder.reclaim_time(Duration::from_millis(2))));
         let group = limited(&runtime.root(), "q", 100 * KIB);
         let later = later(&group, 100 * KIB);
         let thread = blocked(&group, 20 * KIB, &group);
@@ -76,16 +71,13 @@ fn a_thread_asks_again() {
         later.gives.store(true, Ordering::SeqCst);
         let charge = join(thread).expect("the cache gives, and no other charge comes by");
         assert_eq!(charge.bytes(), 20 * KIB);
-        drop((charge, later.registration, later.cache, group));
-        assert_empty(&runtime);
     }
 }
 
 /// Others that ask do so for a charge that is first.
 #[test]
 fn others_ask_for_a_future() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = limited(&runtime.root(), "q", 100 * KIB);
         let later = later(&group, 100 * KIB);
         let mut waiter = in_line(&group, 20 * KIB);
@@ -96,16 +88,13 @@ fn others_ask_for_a_future() {
             waiter.wakes() > 0
         });
         drop(admitted(&mut waiter));
-        drop((waiter, later.registration, later.cache, group));
-        assert_empty(&runtime);
     }
 }
 
 /// A future asks when it comes into line, and not at each poll: a task may poll it for other reasons.
 #[test]
 fn a_future_that_is_polled_again_asks_no_more() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = limited(&runtime.root(), "q", 100 * KIB);
         let later = later(&group, 100 * KIB);
         let mut waiter = in_line(&group, 20 * KIB);
@@ -114,16 +103,13 @@ fn a_future_that_is_polled_again_asks_no_more() {
             assert!(waiter.poll().is_pending());
         }
         assert_eq!(later.asked.load(Ordering::SeqCst), asked);
-        drop((waiter, later.registration, later.cache, group));
-        assert_empty(&runtime);
     }
 }
 
 /// Asked for by its owner, from outside.
 #[test]
 fn what_is_reclaimed_on_request_is_handed_over() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = limited(&runtime.root(), "q", 100 * KIB);
         let later = later(&group, 100 * KIB);
         let mut waiter = in_line(&group, 20 * KIB);
@@ -134,8 +120,6 @@ fn what_is_reclaimed_on_request_is_handed_over() {
         });
         assert_woken(&waiter, true);
         drop(admitted(&mut waiter));
-        drop((waiter, later.registration, later.cache, group));
-        assert_empty(&runtime);
     }
 }
 
@@ -143,27 +127,24 @@ fn what_is_reclaimed_on_request_is_handed_over() {
 #[test]
 fn several_threads_ask_again() {
     for builder in kinds() {
-        let runtime = build(builder.reclaim_time(Duration::from_millis(2)));
+        let runtime = left_empty(build(builder.reclaim_time(Duration::from_millis(2))));
         let group = limited(&runtime.root(), "q", 100 * KIB);
         let later = later(&group, 100 * KIB);
         let threads: Vec<_> = (0..4).map(|_| blocked(&group, 20 * KIB, &group)).collect();
         later.gives.store(true, Ordering::SeqCst);
         let charges: Vec<_> = threads.into_iter().map(|thread| join(thread).expect("the cache gives")).collect();
         assert_eq!(charges.len(), 4);
-        drop((charges, later.registration, later.cache, group));
-        assert_empty(&runtime);
     }
 }
 
 /// What was promised comes on another thread, and goes to a charge that is first.
 #[test]
 fn what_was_promised_is_handed_over() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = limited(&runtime.root(), "q", 100 * KIB);
         let cache = Cache::alone(&group, 100 * KIB, &Log::default());
         let (asked, to_free) = std::sync::mpsc::channel();
-        let registration = {
+        let _registration = {
             let reclaimer = call(move |_, context| {
                 asked.send(context.later()).expect("a thread frees");
                 0
@@ -176,20 +157,17 @@ fn what_was_promised_is_handed_over() {
         assert_woken(&waiter, true);
         later.report(freed);
         drop(admitted(&mut waiter));
-        drop((waiter, registration, cache, group));
-        assert_empty(&runtime);
     }
 }
 
 /// A reclaimer promises memory, and max is lowered below the charge: the future is refused for good.
 #[test]
 fn what_was_promised_does_not_help_a_charge_above_max() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = limited(&runtime.root(), "q", 100 * KIB);
-        let held = group.force_charge(Bytes(100 * KIB));
+        let _held = group.force_charge(Bytes(100 * KIB));
         let (asked, promises) = std::sync::mpsc::channel();
-        let registration = {
+        let _registration = {
             let reclaimer = call(move |_, context| {
                 context.group().set_max(Bytes(50 * KIB)).expect("bytes");
                 asked.send(context.later()).expect("the test keeps it");
@@ -200,20 +178,17 @@ fn what_was_promised_does_not_help_a_charge_above_max() {
         let ended = Polled::new(group.charge_async(Bytes(60 * KIB))).finish();
         assert!(matches!(ended, Err(ChargeError::Limit(_))), "{ended:?}");
         assert!(promises.try_recv().is_ok(), "it has promised");
-        drop((ended, registration, held, group));
-        assert_empty(&runtime);
     }
 }
 
 /// A reclaimer that needs a buffer to evict is not held up by the charges for which it evicts.
 #[test]
 fn a_reclaimer_need_not_stand_in_line() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = limited(&runtime.root(), "q", 100 * KIB);
         let cache = Cache::alone(&group, 80 * KIB, &Log::default());
         let gives = Arc::new(AtomicBool::new(false));
-        let registration = {
+        let _registration = {
             let (cache, gives) = (Arc::clone(&cache), Arc::clone(&gives));
             let reclaimer = call(move |want, context| {
                 if !gives.load(Ordering::SeqCst) {
@@ -235,7 +210,5 @@ fn a_reclaimer_need_not_stand_in_line() {
         }
         assert_woken(&waiter, true);
         drop(admitted(&mut waiter));
-        drop((waiter, registration, cache, group));
-        assert_empty(&runtime);
     }
 }

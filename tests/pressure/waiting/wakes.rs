@@ -10,15 +10,14 @@ use std::thread;
 use memcg::Group;
 
 use super::{
-    KIB, Polled, Waiter, Wakes, admitted, assert_empty, assert_woken, build, charge, create, in_line, kinds, limited,
-    lock, until,
+    KIB, Polled, Waiter, Wakes, admitted, assert_empty, assert_woken, build, charge, create, full, in_line, kinds,
+    limited, lock, runtimes, until,
 };
 
 /// Several threads, each with charges of its own as futures: a poll, and another when it has been woken.
 #[test]
 fn once_for_each_admission() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = limited(&runtime.root(), "q", 4 * KIB);
         let (waited, woken) = (AtomicU64::new(0), AtomicU64::new(0));
         let held = charge(&group, 4 * KIB);
@@ -48,8 +47,6 @@ fn once_for_each_admission() {
         let waited = waited.into_inner();
         assert!(waited >= 4);
         assert_eq!(woken.into_inner(), waited, "wake-ups, and charges that waited");
-        drop(group);
-        assert_empty(&runtime);
     }
 }
 
@@ -66,10 +63,8 @@ impl<F: Future> Polled<F> {
 
 #[test]
 fn through_the_last_waker() {
-    for builder in kinds() {
-        let runtime = build(builder);
-        let group = limited(&runtime.root(), "q", 10 * KIB);
-        let held = charge(&group, 10 * KIB);
+    for runtime in runtimes() {
+        let (group, held) = full(&runtime);
         let mut waiter = in_line(&group, KIB);
         let old: Vec<Arc<Wakes>> = (0..3)
             .map(|_| {
@@ -85,18 +80,14 @@ fn through_the_last_waker() {
         drop(admitted(&mut waiter));
         // No charge keeps a waker that it does not need.
         assert!(old.iter().all(|old| Arc::strong_count(old) == 1));
-        drop((waiter, group));
-        assert_empty(&runtime);
     }
 }
 
 /// Polled again and again, it keeps its place and wakes no charge.
 #[test]
 fn a_poll_too_many_is_none() {
-    for builder in kinds() {
-        let runtime = build(builder);
-        let group = limited(&runtime.root(), "q", 10 * KIB);
-        let held = charge(&group, 10 * KIB);
+    for runtime in runtimes() {
+        let (group, held) = full(&runtime);
         let (mut first, mut second) = (in_line(&group, 6 * KIB), in_line(&group, 6 * KIB));
         for _ in 0..100 {
             assert!(first.poll().is_pending() && second.poll().is_pending());
@@ -108,16 +99,13 @@ fn a_poll_too_many_is_none() {
         assert!(second.poll().is_pending(), "not its turn");
         drop(admitted(&mut first));
         drop(admitted(&mut second));
-        drop((first, second, group));
-        assert_empty(&runtime);
     }
 }
 
 /// Begun by one thread, ended by another.
 #[test]
 fn polled_by_another_thread() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = limited(&runtime.root(), "q", 10 * KIB);
         for _ in 0..50 {
             let held = charge(&group, 10 * KIB);
@@ -128,35 +116,6 @@ fn polled_by_another_thread() {
             let charge = super::join(ends);
             assert_eq!((charge.bytes(), group.live()), (KIB, KIB));
         }
-        drop(group);
-        assert_empty(&runtime);
-    }
-}
-
-/// A poll with another waker, at the moment of the admission: one of the two is woken, or it is ready.
-#[test]
-fn a_waker_that_changes_at_the_last_moment() {
-    for builder in kinds() {
-        let runtime = build(builder);
-        let group = limited(&runtime.root(), "q", 10 * KIB);
-        for _ in 0..500 {
-            let held = charge(&group, 10 * KIB);
-            let mut waiter = in_line(&group, KIB);
-            let start = std::sync::Barrier::new(2);
-            thread::scope(|scope| {
-                let start = &start;
-                scope.spawn(move || {
-                    start.wait();
-                    drop(held);
-                });
-                start.wait();
-                drop(waiter.renew());
-                let charge = waiter.finish().expect("its turn");
-                assert_eq!(charge.bytes(), KIB);
-            });
-        }
-        drop(group);
-        assert_empty(&runtime);
     }
 }
 
@@ -176,8 +135,7 @@ fn does(what: impl FnMut() + Send + 'static) -> Waker {
 /// Wakers are called with no lock held: they may use the whole crate.
 #[test]
 fn wakers_may_do_anything() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = limited(&runtime.root(), "q", 10 * KIB);
         let called = Arc::new(AtomicU64::new(0));
         let held = charge(&group, 10 * KIB);
@@ -204,8 +162,6 @@ fn wakers_may_do_anything() {
         drop(held);
         until("all have been called", || called.load(Ordering::SeqCst) == 3);
         drop(waiters.iter_mut().map(admitted).collect::<Vec<_>>());
-        drop((waiters, group));
-        assert_empty(&runtime);
     }
 }
 
@@ -232,8 +188,7 @@ fn from_one_runtime_to_another() {
 /// Whatever becomes of it, its waker is given back.
 #[test]
 fn wakers_are_given_back() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = limited(&runtime.root(), "q", 10 * KIB);
         let wakes = Wakes::new();
         let waker = Waker::from(Arc::clone(&wakes));
@@ -250,13 +205,11 @@ fn wakers_are_given_back() {
         drop(held);
         assert!(!kept(), "admitted");
         drop((admitted(&mut waiter), waiter));
-        let held = charge(&group, 10 * KIB);
-        let waiter = wait(&group);
+        let _held = charge(&group, 10 * KIB);
+        let _waiter = wait(&group);
         group.offline().expect("no children");
         assert!(!kept(), "offline");
         assert_eq!(wakes.count(), 2);
-        drop((held, waiter, group));
-        assert_empty(&runtime);
     }
 }
 
@@ -291,8 +244,7 @@ impl Wake for InPlace {
 /// Each waker gives back what the next waiter is in line for. The stack has room for few of them, and each comes.
 #[test]
 fn wakers_that_poll_in_place_do_not_nest_without_bound() {
-    for builder in kinds() {
-        let runtime = build(builder);
+    for runtime in runtimes() {
         let group = limited(&runtime.root(), "q", KIB);
         let held = charge(&group, KIB);
         let nested = Arc::new(Nested::default());
@@ -311,7 +263,5 @@ fn wakers_that_poll_in_place_do_not_nest_without_bound() {
         assert!(wakers.iter().all(|waker| lock(&waker.future).is_none()));
         let most = nested.most.load(Ordering::SeqCst);
         assert!(most <= 4, "{most} wakers are on one stack");
-        drop(group);
-        assert_empty(&runtime);
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 #[cfg(target_os = "linux")]
 use memcg::allocator::{charge_unowned, charge_unowned_to, uncharge_unowned};
-use memcg::expert::{BarrierMode, Inspect};
+use memcg::expert::Inspect;
 #[cfg(target_os = "linux")]
 use memcg::{Event, Limits};
 use memcg::{Freshness, Group, Runtime, Stat};
@@ -331,39 +331,4 @@ fn a_ratelimited_flush_steps_in_when_it_is_late() {
     // Of the root itself it is what was waited for.
     eventually("a flush of all", || runtime.root().flush_ratelimited());
     assert_eq!([&a, &b, &runtime.root()].map(published), [2 * ENOUGH + 1, ENOUGH, 3 * ENOUGH + 1]);
-}
-
-/// Writers, readers and starts and stops at once: whatever is published comes of what was written.
-#[test]
-fn the_flusher_runs_beside_everything() {
-    const WRITES: i64 = 20_000;
-    for builder in [Runtime::builder(), Runtime::builder().audit(true).barrier(BarrierMode::Fence).stat_batch(4)] {
-        let runtime = build(builder);
-        let root = runtime.root();
-        let groups: Vec<Group> = (0..8).map(|number| create(&root, &number.to_string())).collect();
-        std::thread::scope(|scope| {
-            for _ in 0..2 {
-                let groups = &groups;
-                scope.spawn(move || {
-                    for write in 0..WRITES {
-                        groups[write as usize % 8].stat_add(STAT, 1);
-                    }
-                });
-            }
-            let mut last = 0;
-            for round in 0..50 {
-                match round % 5 {
-                    0 => runtime.start_flusher(Duration::from_micros(50)).expect("a period"),
-                    3 => runtime.stop_flusher(),
-                    _ => std::thread::yield_now(),
-                }
-                let now = published(&root);
-                assert!((last..=2 * WRITES).contains(&now), "{now} after {last}");
-                last = now;
-            }
-        });
-        runtime.start_flusher(SOON).expect("a period");
-        eventually("the last flush", || published(&root) == 2 * WRITES);
-        assert_exact(&root, STAT, 2 * WRITES, 0);
-    }
 }

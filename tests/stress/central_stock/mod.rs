@@ -15,7 +15,7 @@ mod lane;
 mod world;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 use lane::Lane;
@@ -23,9 +23,11 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use world::World;
 
-use crate::stretches::{stretches, watched};
+use crate::support::stretches::{stretches, watched};
 use crate::support::turns::turn;
 use crate::support::watchdog::Watchdog;
+
+pub(crate) use crate::support::reclaimers::lock;
 
 /// Those that produce and consume, and those that do all else.
 pub(crate) const PAIRS: usize = 4;
@@ -40,11 +42,6 @@ const SAMPLES_MIN: u64 = 500;
 
 /// For a machine that is busy with other things: so long no thread makes a step.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A poisoned lock only says that the test is failing already.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 // === impl Stress ===
 

@@ -12,7 +12,7 @@
 mod lane;
 mod world;
 
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Instant;
 
 use lane::Lane;
@@ -21,8 +21,10 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use world::World;
 
-use crate::stretches::{stretches, watched};
+use crate::support::stretches::{stretches, watched};
 use crate::support::turns::turn;
+
+pub(crate) use crate::support::reclaimers::lock;
 
 pub(crate) const THREADS: usize = 4;
 const OPS: u64 = if cfg!(debug_assertions) { 1_000_000 } else { 5_000_000 };
@@ -32,11 +34,6 @@ const OPS_PER_POINT_MAX: u64 = 50_000;
 /// Quiescent points in the life of one tree and one set of threads.
 const POINTS_PER_TREE: u64 = 20;
 const SAMPLES_MIN: u64 = 1_000;
-
-/// A poisoned lock only says that the test is failing already.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 // === impl Stress ===
 

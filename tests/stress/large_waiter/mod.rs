@@ -12,7 +12,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use memcg::Charge;
-use scene::{LARGE, Place, SMALL, Scene, THREADS};
+use scene::{LARGE, Place, Scene, THREADS};
 
 use crate::support::executor::poll_for;
 use crate::support::turns::turn;
@@ -96,36 +96,4 @@ fn as_many_bytes_pass_it_as_it_asks_for() {
 
 fn mib(bytes: u64) -> f64 {
     bytes as f64 / (1 << 20) as f64
-}
-
-/// Two at a time, again and again: each becomes the first, and is admitted.
-#[test]
-fn large_ones_come_through_again_and_again() {
-    let _turn = turn(module_path!());
-    const TIMES: usize = if cfg!(debug_assertions) { 2 } else { 6 };
-    let scene = Arc::new(Scene::new(Place::Siblings, true));
-    let (watched, described) = (Arc::clone(&scene), Arc::clone(&scene));
-    let progress = move || watched.large_admitted.load(Ordering::Relaxed);
-    let describe = Arc::new(move || described.level.snapshot(usize::MAX).to_string());
-    let _watchdog = Watchdog::start("large waiters", WITHIN, progress, describe);
-    std::thread::scope(|scope| {
-        let scene = &scene;
-        let smalls: Vec<_> = (0..THREADS).map(|number| scope.spawn(move || scene.churn(number, true, true))).collect();
-        scene.full.wait();
-        scene.line.store(true, Ordering::SeqCst);
-        let large = |form| {
-            move || {
-                for _ in 0..TIMES {
-                    drop(wait(scene, form));
-                    scene.large_admitted.fetch_add(1, Ordering::Relaxed);
-                }
-            }
-        };
-        let larges = [scope.spawn(large(Form::Blocking)), scope.spawn(large(Form::Async))];
-        larges.into_iter().for_each(|large| large.join().expect("each is admitted"));
-        scene.over.store(true, Ordering::SeqCst);
-        smalls.into_iter().for_each(|small| small.join().expect("no thread counts"));
-    });
-    scene.check_end();
-    println!("{} large ones, {:.1} MiB of small ones", 2 * TIMES, mib(scene.steps.load(Ordering::SeqCst) * SMALL));
 }

@@ -45,7 +45,6 @@ pub(crate) struct Scene {
     held: AtomicU64,
     /// Small charges admitted.
     pub(crate) steps: AtomicU64,
-    pub(crate) large_admitted: AtomicU64,
 }
 
 impl Scene {
@@ -75,7 +74,6 @@ impl Scene {
             passed: count(),
             held: count(),
             steps: count(),
-            large_admitted: count(),
         }
     }
 

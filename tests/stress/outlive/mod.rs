@@ -15,7 +15,7 @@ mod scene;
 mod things;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rand::rngs::SmallRng;
@@ -26,6 +26,8 @@ use things::{Tally, Thing};
 
 use crate::support::turns::turn;
 use crate::support::watchdog::Watchdog;
+
+pub(crate) use crate::support::reclaimers::lock;
 
 const THREADS: u64 = 4;
 const OPS: u64 = if cfg!(debug_assertions) { 300_000 } else { 2_000_000 };
@@ -38,10 +40,6 @@ const HEAP: usize = 300;
 
 /// Nothing here waits for any thread.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// What lies around.
 #[derive(Default)]

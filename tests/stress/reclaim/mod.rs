@@ -20,7 +20,7 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use world::World;
 
-use crate::stretches::{stretches, watched};
+use crate::support::stretches::{stretches, watched};
 use crate::support::turns::turn;
 
 pub(crate) use crate::support::reclaimers::lock;

@@ -5,13 +5,12 @@
 //! after its child shows no less for what only grows, and no read is off by more than it says.
 //!
 //! * here: the threads; `world`: the groups, and what is true of them;
-//! * `own`: what a thread knows by itself; `idle`: cells that are written when they are about to be forgotten;
-//! * `asked`: reads that are as exact as was asked; `gauge`: exact reads of what goes up and down;
+//! * `own`: what a thread that ends reads, and what a flush shows; `idle`: cells that are written when they are about to be forgotten;
+//! * `gauge`: exact reads of what goes up and down;
 //! * `limit`: a limit kept on a statistic.
 //!
 //! `MEMCG_STRESS_OPS` sets the number of operations, as for `counters`.
 
-mod asked;
 mod gauge;
 mod idle;
 mod limit;

@@ -2,23 +2,20 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use memcg::expert::BarrierMode;
 use memcg::{Charge, CreateError, Freshness, Group, Limits, Runtime, Stat, Unit};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
+use crate::support::reclaimers::lock;
+
 /// Groups that stay for the life of their tree, and places for those that do not.
 const PERMANENT: usize = 6;
 const PASSING: usize = 24;
 /// Charges that a thread keeps.
 const HELD: usize = 40;
-
-/// A poisoned lock only says that the test is failing already.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// What was added to one group, for as long as any thread asks: it outlives the group.
 pub(crate) struct Truth {

@@ -25,8 +25,8 @@ mod waits;
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use lane::Lane;
@@ -37,6 +37,8 @@ use world::World;
 
 use crate::support::turns::turn;
 use crate::support::watchdog::{Describe, Watchdog};
+
+pub(crate) use crate::support::reclaimers::lock;
 
 const THREADS: u64 = 16;
 const SECONDS: u64 = 4;
@@ -51,11 +53,6 @@ const SAMPLES_MIN: u64 = 1_000;
 
 /// No thread is admitted for so long: the storm has stopped.
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// A poisoned lock only says that the test is failing already.
-pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Sets a flag when it goes, by a panic too: no thread waits for a thread that has failed.
 struct Done<'a>(&'a AtomicBool);

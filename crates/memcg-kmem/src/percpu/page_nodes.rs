@@ -6,11 +6,10 @@
 use std::ops::Range;
 
 use memcg::Bytes;
-use memcg::kmem::{NodeOf, PageNode, Placement, Topology};
+use memcg::kmem::{NodeOf, PageNode, Placement, Topology, look_up_each};
 use smallvec::{SmallVec, smallvec};
 
 use super::plan::Plan;
-use crate::nodes::look_up_each;
 
 /// Bytes of an object by the place of the node, and behind them those on no known node. The list is made before a thread
 /// takes the lock, so that nothing allocates under it.
