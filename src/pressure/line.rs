@@ -27,7 +27,6 @@ use crate::hierarchy::{group_object, group_tree};
 use crate::pressure::wakers::Wakers;
 use crate::reclaim::registrations;
 use crate::state::waiting::{Decision, FirstInLine, Waiter, Waiting};
-use crate::sync::Ordering;
 use crate::sync::lock::Lock;
 use crate::sync::{Ordering, fence_after_exchange, model_failed};
 use crate::thread::block::Block;
