@@ -12,8 +12,11 @@ use crate::counter::object::Counter;
 use crate::pressure::delays::Alarm;
 use crate::pressure::line::{self, Ticket};
 use crate::pressure::stalls::Stall;
+use crate::pressure::victims;
+use crate::reclaim::registrations;
 use crate::reclaim::repeat::may_call_out;
 use crate::state::waiting::Decision;
+use crate::thread::foreign::Foreign;
 use crate::thread::slot::Consume;
 
 pub(crate) enum Begun {
@@ -71,6 +74,34 @@ impl InLine {
     fn ask_again(&mut self, whether: bool, waker: &Waker) {
         let again = whether.then(|| Instant::now() + ask_again_after(self.asked));
         self.again = again.and_then(|again| Alarm::set(again, waker));
+    }
+
+    pub(crate) fn is_served_by(&self, bytes: u64) -> bool {
+        self.ticket.is_served_by(bytes)
+    }
+
+    /// False: the wait is decided.
+    pub(crate) fn resize(&mut self, bytes: u64) -> bool {
+        let resized = self.ticket.resize(bytes);
+        if resized {
+            self.bytes = bytes;
+        }
+        resized
+    }
+
+    /// How the wait ended, where nothing is left to do for that. It then takes a place anew, behind all that wait, for the
+    /// bytes of `next`; false, where it does not: reclaimers have to be asked before, or a victim chosen.
+    pub(crate) fn take_decided(&mut self, next: Option<(u64, &Waker)>) -> Option<(ChargeResult, bool)> {
+        let (decision, level) = self.ticket.take_decided()?;
+        let ended = decided(decision, false).map_err(ChargeFailure::count);
+        let next = next.filter(|_| !registrations::any_below(level) && !victims::chooses(level));
+        if let Some((bytes, waker)) = next {
+            // Mutation: the-next-of-a-queue-is-not-woken
+            let waker = Foreign::new(waker.clone());
+            self.ticket = line::enqueue_with(self.ticket.group(), bytes, level, Some(waker));
+            (self.bytes, self.asked) = (bytes, level);
+        }
+        Some((ended, next.is_some()))
     }
 
     pub(crate) fn poll(&mut self, waker: &Waker) -> Option<ChargeResult> {

@@ -47,20 +47,23 @@ pub(crate) fn take(counter: &Counter, stock: &CentralWord, n: u64) -> bool {
     taken
 }
 
-/// Usage of a level is above a limit, so that a charge is to walk, which delays it or asks for reclaim. Or more was
-/// uncharged than charged here, so that there may be no usage behind the credit.
+/// Each charge is to walk, or more was uncharged than charged here, so that there may be no usage behind the credit.
 #[inline]
 fn has_to_walk(counter: &Counter) -> bool {
-    // E43: a charge above a limit has counted and set its mark when it returns.
-    let is_above = |level: &Counter| exceeded::is_marked(level) && exceeded::is_exceeded(level);
     let is_poisoned = counter.poisoned.load(Ordering::Relaxed);
     if is_poisoned {
         close_poisoned(counter);
     }
+    is_poisoned || is_to_walk(counter)
+}
+
+/// Usage of a level is above a limit, so that a charge is to walk, which delays it or asks for reclaim.
+#[inline]
+pub(crate) fn is_to_walk(counter: &Counter) -> bool {
+    // E43: a charge above a limit has counted and set its mark when it returns.
+    let is_above = |level: &Counter| exceeded::is_marked(level) && exceeded::is_exceeded(level);
     // A group that covers takes no credit for charges.
-    is_poisoned
-        || counter.cover().is_some()
-        || (counter.tree().alerts.marks() > 0 && counter.path_to_root().any(is_above))
+    counter.cover().is_some() || (counter.tree().alerts.marks() > 0 && counter.path_to_root().any(is_above))
 }
 
 #[cold]

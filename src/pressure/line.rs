@@ -12,6 +12,7 @@ use std::task::Waker;
 
 use smallvec::SmallVec;
 
+use crate::counter::central;
 use crate::counter::cover;
 use crate::counter::handle::Handle;
 use crate::counter::level::How;
@@ -21,7 +22,7 @@ use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::spare::Side;
 use crate::counter::walk::Charged;
-use crate::counter::watch::WAITING;
+use crate::counter::watch::{OBSERVED, WAITING};
 use crate::hierarchy::service::{self, WAITS};
 use crate::hierarchy::{group_object, group_tree};
 use crate::pressure::wakers::Wakers;
@@ -137,6 +138,7 @@ impl Waiting {
     /// to its next turn.
     fn show_first(&mut self, level: &'static Counter) {
         let Some(line) = self.lines.get_mut(&level.key()) else { return };
+        first(level).show_length(line.tickets.len());
         let now = line.tickets.first().and_then(|ticket| Some((*ticket, self.waiters.get(ticket)?)));
         if now.is_some_and(|(ticket, _)| ticket == line.first) {
             return;
@@ -152,6 +154,30 @@ impl Waiting {
             self.lines.remove(&level.key());
             level.limits.watched.clear(WAITING);
         }
+    }
+
+    /// Another number of bytes for a waiter that keeps its place. False: it is decided.
+    fn resize(&mut self, ticket: u64, bytes: u64) -> bool {
+        let Some(waiter) = self.waiters.get_mut(&ticket).filter(|waiter| waiter.decided.is_none()) else {
+            return false;
+        };
+        (waiter.bytes, waiter.budget) = (bytes, waiter.budget.min(bytes));
+        let (group, level) = (waiter.group, waiter.level);
+        let Some(line) = self.lines.get_mut(&level.key()) else { return false };
+        if line.first == ticket {
+            first(level).show_bytes(bytes);
+        }
+        let admits = level.admits();
+        if bytes > admits {
+            line.admits = u64::MAX;
+        }
+        // E25: a thread that gives bytes back serves the level under this lock: before, and usage has fallen, or later,
+        // for the new number.
+        // Mutation: resized-in-line-without-a-look
+        if bytes > admits || cover::rise_at(group, bytes, level) <= level.room(admits) {
+            service::schedule(level);
+        }
+        true
     }
 
     fn decide(&mut self, ticket: u64, decision: Decision, wakers: &mut Wakers) {
@@ -298,13 +324,23 @@ pub(crate) fn expel(tree: &Tree, decision: Decision, is_meant: impl Fn(&Counter)
 
 /// Wait in line at `level`, which has refused `bytes`. The caller keeps the group meanwhile.
 pub(crate) fn enqueue(group: &'static Counter, bytes: u64, level: &'static Counter) -> Ticket {
+    enqueue_with(group, bytes, level, None)
+}
+
+/// The same with the waker that the end of the wait wakes.
+pub(crate) fn enqueue_with(
+    group: &'static Counter,
+    bytes: u64,
+    level: &'static Counter,
+    waker: Option<Foreign<Waker>>,
+) -> Ticket {
     let kept = Handle::pin(group);
     let _path = SlowPath::enter();
     let tree = group.tree();
     let mut waiting = table(tree).lock();
     waiting.tickets += 1;
     let number = waiting.tickets;
-    let waiter = Waiter { group, bytes, level, budget: bytes, decided: None, waker: None };
+    let waiter = Waiter { group, bytes, level, budget: bytes, decided: None, waker };
     waiting.waiters.insert(number, waiter);
     *waiting.groups.entry(group.key()).or_default() += 1;
     // E27: marked, then a look whether the group is offline.
@@ -370,6 +406,54 @@ impl Ticket {
         level.unwrap_or(self.group.counter())
     }
 
+    /// Whether `bytes` of the group that come back now would be this waiter's and no other's, and fit at once: no other charge
+    /// waits on its path, and no level is above a limit, or only counts. If so, others may barge past it anew, as past the
+    /// next waiter. Loads alone: a charge that comes into line meanwhile has come later.
+    pub(crate) fn is_served_by(&self, bytes: u64) -> bool {
+        let group = self.group.counter();
+        let goes_up = context::in_reclaim() || group.poisoned.load(Ordering::Relaxed) || central::is_to_walk(group);
+        if bytes < self.bytes || goes_up || group.state().is_offline() {
+            return false;
+        }
+        let mut place = None;
+        for level in group.path_to_root() {
+            let watched = level.limits.watched.bits();
+            // Mutation: a-charge-is-handed-over-past-others
+            if watched & OBSERVED != 0 || (watched & WAITING != 0 && !first(level).is_alone(self.number)) {
+                return false;
+            }
+            if watched & WAITING != 0 {
+                place = Some(first(level));
+            }
+        }
+        if let Some(place) = place.filter(|place| place.budget() < self.bytes) {
+            place.change_budget(|left| Some(left.saturating_add(self.bytes).min(place.bytes())));
+        }
+        place.is_some()
+    }
+
+    /// How the wait ended, and the level in whose line it was, where nothing is left to do for that: not where a delay
+    /// above a high follows. Once, as [`poll`](Self::poll).
+    pub(crate) fn take_decided(&mut self) -> Option<(Decision, &'static Counter)> {
+        let is_over = |decision: &Decision| !matches!(decision, Decision::Granted(charged) if charged.over_high > 0);
+        let left = self.with(|waiting| {
+            let waiter = waiting.waiters.get(&self.number)?;
+            waiter.decided.as_ref().filter(|decision| is_over(decision))?;
+            waiting.waiters.remove(&self.number)
+        })?;
+        self.over = true;
+        Some((left.decided?, left.level))
+    }
+
+    /// Waits for another number of bytes, at the same place in line. False: the wait is decided.
+    pub(crate) fn resize(&mut self, bytes: u64) -> bool {
+        let resized = self.with(|waiting| waiting.resize(self.number, bytes));
+        if resized {
+            self.bytes = bytes;
+        }
+        resized
+    }
+
     /// The group, which lives as long as the ticket.
     pub(crate) fn group(&self) -> &'static Counter {
         self.group.counter()
@@ -391,8 +475,10 @@ impl Ticket {
                 waiting.leave_line(self.number, waiter.level);
                 waiting.forget_one_of(&self.group);
                 // The next waiter may be first now, or fit.
-                // Mutation: a-waiter-leaves-and-schedules-no-level
-                service::schedule(waiter.level);
+                if waiting.lines.contains_key(&waiter.level.key()) {
+                    // Mutation: a-waiter-leaves-and-schedules-no-level
+                    service::schedule(waiter.level);
+                }
             }
             Some(waiter)
         });

@@ -31,6 +31,8 @@ pub(crate) struct FirstInLine {
     ticket: AtomicU64,
     bytes: AtomicU64,
     budget: AtomicU64,
+    /// How many wait.
+    length: AtomicU64,
 }
 
 impl FirstInLine {
@@ -51,6 +53,21 @@ impl FirstInLine {
     /// What other charges may take before the first in line has its bytes.
     pub(crate) fn budget(&self) -> u64 {
         self.budget.load(Ordering::Relaxed)
+    }
+
+    /// The waiter is first, and none is behind it.
+    pub(crate) fn is_alone(&self, ticket: u64) -> bool {
+        self.ticket() == ticket && self.length.load(Ordering::Relaxed) == 1
+    }
+
+    pub(crate) fn show_length(&self, length: usize) {
+        self.length.store(length as u64, Ordering::Relaxed);
+    }
+
+    /// The first waits for so many from here on: no more of others may come before it.
+    pub(crate) fn show_bytes(&self, bytes: u64) {
+        self.bytes.store(bytes, Ordering::Relaxed);
+        self.change_budget(|left| Some(left.min(bytes)));
     }
 
     /// False where `change` returns `None`.

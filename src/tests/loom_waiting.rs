@@ -2,8 +2,10 @@
 //! events wake their listeners, and a victim's memory reaches the charge that it was chosen for. A wake-up that is lost
 //! is a deadlock, which loom reports.
 
+use std::future::poll_fn;
+use std::mem;
 use std::sync::Arc;
-use std::task::Waker;
+use std::task::{Poll, Waker};
 
 use super::common::{block_on, end, group, waiting, waker};
 use super::loom_lifecycle::{self, assert_released_once};
@@ -14,7 +16,9 @@ use crate::expert::FixedBatch as _;
 use crate::hierarchy::events;
 use crate::state::waiting::FirstInLine;
 use crate::sync::{AtomicU64, Ordering};
-use crate::{Bytes, ChargeError, Event, Group, Limit, Limits, OnFull, OomPolicy, Priority, Runtime, RuntimeBuilder};
+use crate::{
+    Bytes, Charge, ChargeError, Event, Group, Limit, Limits, OnFull, OomPolicy, Priority, Runtime, RuntimeBuilder,
+};
 
 fn bare(max: u64) -> (Runtime, Group) {
     build(loom_lifecycle::bare().max(Limit::Bytes(max)))
@@ -80,6 +84,61 @@ fn loom_waiter_vs_two_uncharges() {
         others.into_iter().for_each(|other| other.join().unwrap());
         assert_eq!(root.usage(), 2);
         drop(charge);
+    });
+}
+
+/// A queue's place in line is for less from here on while bytes go up the tree.
+#[test]
+fn loom_resized_waiter_vs_uncharge() {
+    model_without_pair(|| {
+        let (_runtime, root) = bare(2);
+        let [held, kept] = [1, 1].map(|bytes| root.try_charge(bytes).unwrap());
+        let mut future = waiting(&root, 2, &waker());
+        race(held, drop, || assert!(future.wait_for(Bytes(1))));
+        let charge = block_on(future).unwrap();
+        assert_eq!((root.usage(), root.waiting_count()), (2, 0));
+        drop((kept, charge));
+    });
+}
+
+/// Bytes come back to a queue whose place in line is behind another charge: that one gets them, not the queue.
+#[test]
+fn loom_handed_over_vs_older_waiter() {
+    model_without_pair(|| {
+        let (_runtime, root) = bare(1);
+        let held = root.try_charge(1).unwrap();
+        let older = waiting(&root, 1, &waker());
+        let queue = waiting(&root, 1, Waker::noop());
+        // The queue would keep what it gets.
+        let other = beside((held, queue), |(held, queue)| queue.is_served_by(&held).then(|| mem::forget(held)));
+        let charge = block_on(older).unwrap();
+        other.join().unwrap();
+        assert_eq!((root.usage(), root.waiting_count()), (1, 0));
+        drop(charge);
+    });
+}
+
+/// A queue takes what the line has decided, and its place is the next one's, which is served and woken as the first was.
+#[test]
+fn loom_next_of_a_queue_vs_uncharge() {
+    model_without_pair(|| {
+        let (_runtime, root) = bare(1);
+        let held = root.try_charge(1).unwrap();
+        let mut place = waiting(&root, 1, &waker());
+        let mut next = |others: Charge| {
+            let other = beside(others, drop);
+            let taken = block_on(poll_fn(|context| {
+                let taken = place.take_decided(Some((Bytes(1), context.waker())));
+                taken.map_or(Poll::Pending, Poll::Ready)
+            }));
+            other.join().unwrap();
+            taken.unwrap()
+        };
+        let first = next(held);
+        let second = next(first);
+        assert_eq!((root.usage(), root.waiting_count()), (1, 1));
+        drop((place, second));
+        assert_eq!((root.usage(), root.waiting_count()), (0, 0));
     });
 }
 

@@ -23,7 +23,20 @@ const MESSAGES: usize = 200_000;
 const WEIGHT: usize = 1024;
 
 /// Senders, and how many messages fit at a time.
-const SHAPES: [(usize, usize); 6] = [(1, 16), (1, 128), (1, 4096), (4, 16), (4, 128), (4, 4096)];
+const SHAPES: [(usize, usize); 12] = [
+    (1, 16),
+    (1, 128),
+    (1, 4096),
+    (4, 16),
+    (4, 128),
+    (4, 4096),
+    (100, 16),
+    (100, 128),
+    (1000, 16),
+    (1000, 128),
+    (5000, 16),
+    (5000, 128),
+];
 
 struct Packet(u64);
 

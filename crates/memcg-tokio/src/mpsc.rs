@@ -1,7 +1,7 @@
 //! A channel bounded by the bytes of a group: tokio's unbounded channel carries the messages, and the group's charges are
-//! its semaphore. A message and its charge travel as one value. So whatever drops a message gives its bytes back, and
-//! this module has no protocol of its own. The bytes of a received message wait in the group's central stock for the next
-//! send.
+//! its semaphore. A message and its charge travel as one value. So whatever drops a message gives its bytes back. The
+//! bytes of a received message go to the first sender that waits, as `waiters` says, or wait in the group's central stock
+//! for the next send.
 
 mod blocking;
 mod error;
@@ -10,6 +10,8 @@ mod poll_sender;
 mod queue;
 mod receiver;
 mod sender;
+mod slots;
+mod waiters;
 
 pub use error::SendError;
 #[cfg(feature = "tokio-util")]
@@ -18,6 +20,9 @@ pub use receiver::Receiver;
 pub use sender::OwnedPermit;
 pub use sender::{Sender, WeakSender};
 
+use std::sync::Arc;
+
+use self::waiters::Waiters;
 use crate::weigh::Weigh;
 use memcg::{Charge, Group};
 
@@ -38,10 +43,12 @@ pub(crate) struct Message<T> {
 /// The bytes of a message that was received are [credit](memcg::CentralStock) for the next send: part of the group's
 /// usage, not of what it holds ([`live`](Group::live)). Every charge that lacks them gets them.
 ///
-/// **Fair**: a send that finds no room lets other tasks run twice, and then takes its place in line. Those in line are served
-/// first come, first served. A smaller message, or one that finds room before it is in line, may pass one that waits, until
-/// together as many bytes have passed as that one asks for, as with all charges. The messages of one sender arrive in
-/// their order.
+/// **Fair**: senders that wait are served first come, first served. All of them have one place in the group's line, so
+/// [`waiting_count`](Group::waiting_count) is 1. The bytes of a received message go to the first of them at once, as long
+/// as no other charge waits at the group or above; else the channel has its turn among these charges, one message at a
+/// time. A [`try_send`](Sender::try_send) and other charges may pass the first one, until together as many bytes have
+/// passed as that one asks for. Where none waits yet, a send that finds no room lets other tasks run twice
+/// before it does. The messages of one sender arrive in their order.
 ///
 /// **Cancel-safe**: a send that is dropped before it is done leaves the line, and its message is dropped, as with tokio's
 /// channel. With [`Sender::reserve`] the message stays with the caller. A receive that is dropped loses nothing.
@@ -54,6 +61,8 @@ pub(crate) struct Message<T> {
 /// The queue is made of blocks of 32 places, of which a channel that is empty keeps up to four. They are charged to no
 /// group: a place has at most 64 bytes, so they are at most 9 KiB. A message of which the value and its charge are larger
 /// is on the heap, which costs an allocation, and is charged whole from its send to its receive.
+///
+/// The list of senders that wait has 56 bytes for each, which no group pays for. It is freed when none waits.
 ///
 /// A sender that waits for room while it holds other bytes of the same group may wait for itself: use
 /// [`Sender::send_timeout`], or a group for the channel alone.
@@ -89,7 +98,8 @@ pub(crate) struct Message<T> {
 pub fn channel<T: Weigh>(group: &Group) -> (Sender<T>, Receiver<T>) {
     let (sender, receiver) = queue::queue();
     let stock = group.central_stock();
-    (Sender::new(sender, stock.clone()), Receiver::new(receiver, stock))
+    let waiters = Waiters::new();
+    (Sender::new(sender, stock.clone(), Arc::clone(&waiters)), Receiver::new(receiver, stock, waiters))
 }
 
 /// Returns the bytes that a message of this type costs beside its [weight](Weigh): its place in the queue. A message above

@@ -1,6 +1,7 @@
 //! What a channel holds beside its messages, by an allocator that counts: a program of its own, with one test at a time.
 
 use std::alloc::System;
+use std::future::Future as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use memcg::{Group, Limit, Limits, Runtime};
@@ -104,5 +105,29 @@ fn a_large_batch_leaves_no_room_behind() {
         });
         assert_eq!((received, buffer.len(), buffer[MESSAGES - 1]), (MESSAGES, MESSAGES, MESSAGES as u64 - 1));
     }
+    assert!(unowned_bytes() <= before + NOISE, "{} bytes are left", unowned_bytes() - before);
+}
+
+/// Nor does the list of senders that wait.
+#[test]
+fn senders_that_have_waited_leave_nothing_behind() {
+    let _turn = turn();
+    const SENDERS: usize = 20_000;
+    let (_runtime, group) = queue(1);
+    group.set_max(message_overhead::<u64>()).unwrap();
+    let (sender, _receiver) = channel::<u64>(&group);
+    sender.try_send(0).unwrap();
+    let before = unowned_bytes();
+    let executor = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    executor.block_on(async {
+        let mut sends: Vec<_> = (0..SENDERS as u64).map(|number| Box::pin(sender.send(number))).collect();
+        for _ in 0..3 {
+            for send in &mut sends {
+                let _ = std::future::poll_fn(|context| std::task::Poll::Ready(send.as_mut().poll(context))).await;
+            }
+        }
+        assert!(unowned_bytes() > before + 40 * SENDERS as u64, "they wait");
+    });
+    drop(executor);
     assert!(unowned_bytes() <= before + NOISE, "{} bytes are left", unowned_bytes() - before);
 }

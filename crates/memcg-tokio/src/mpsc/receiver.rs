@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::mem;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use memcg::{CentralStock, Charge};
@@ -10,6 +11,7 @@ use tokio::sync::mpsc::error::TryRecvError;
 
 use super::Message;
 use super::queue::QueueReceiver;
+use super::waiters::Waiters;
 
 /// Receives messages: see [`channel`](crate::channel). The drop drops all messages that are left, and gives their bytes
 /// back.
@@ -17,14 +19,16 @@ pub struct Receiver<T> {
     messages: QueueReceiver<T>,
     /// Where the bytes of a received message wait for the next send.
     stock: CentralStock,
+    /// Those that get the bytes before.
+    waiters: Arc<Waiters>,
     /// The receiver has learned that no message will come, or is gone.
     has_ended: bool,
 }
 
-/// Takes a message out. Its bytes are credit for the next send.
+/// Takes a message out. Its bytes go to a sender that waits, or are credit for the next send.
 #[inline]
-fn uncharge<T>(stock: &CentralStock, Message { value, charge }: Message<T>) -> T {
-    stock.give_back(charge);
+fn uncharge<T>(stock: &CentralStock, waiters: &Arc<Waiters>, Message { value, charge }: Message<T>) -> T {
+    waiters.give_back(stock, charge);
     value
 }
 
@@ -33,8 +37,8 @@ fn charged<T>(Message { value, charge }: Message<T>) -> (T, Charge) {
 }
 
 impl<T> Receiver<T> {
-    pub(super) fn new(messages: QueueReceiver<T>, stock: CentralStock) -> Self {
-        Receiver { messages, stock, has_ended: false }
+    pub(super) fn new(messages: QueueReceiver<T>, stock: CentralStock, waiters: Arc<Waiters>) -> Self {
+        Receiver { messages, stock, waiters, has_ended: false }
     }
 
     /// Gives the credit back, once: other channels of the group may go on.
@@ -50,7 +54,7 @@ impl<T> Receiver<T> {
         if message.is_none() {
             self.end();
         }
-        message.map(|message| uncharge(&self.stock, message))
+        message.map(|message| uncharge(&self.stock, &self.waiters, message))
     }
 
     /// Returns the next message, and gives its bytes back. Returns `None` where the channel is closed and empty.
@@ -96,8 +100,9 @@ impl<T> Receiver<T> {
 
     /// Polls for messages, as [`recv_many`](Self::recv_many).
     pub fn poll_recv_many(&mut self, context: &mut Context<'_>, buffer: &mut Vec<T>, limit: usize) -> Poll<usize> {
-        let stock = &self.stock;
-        let received = self.messages.poll_recv_many(context, limit, |message| buffer.push(uncharge(stock, message)));
+        let (stock, waiters) = (&self.stock, &self.waiters);
+        let take = |message| buffer.push(uncharge(stock, waiters, message));
+        let received = self.messages.poll_recv_many(context, limit, take);
         received.map(|received| self.received_many(received, limit))
     }
 
@@ -126,7 +131,7 @@ impl<T> Receiver<T> {
     /// [`TryRecvError::Empty`] where there is none yet, [`TryRecvError::Disconnected`] where none will come.
     pub fn try_recv(&mut self) -> Result<T, TryRecvError> {
         let received = self.try_receive();
-        received.map(|message| uncharge(&self.stock, message))
+        received.map(|message| uncharge(&self.stock, &self.waiters, message))
     }
 
     /// Returns the next message with its charge, where there is one.
@@ -177,6 +182,7 @@ impl<T> Receiver<T> {
     /// received.
     pub fn close(&mut self) {
         self.messages.close();
+        self.waiters.close();
     }
 
     /// Whether the channel is closed: by [`close`](Self::close), or because the last sender is gone.
@@ -222,6 +228,7 @@ impl<T> Unpin for Receiver<T> {}
 /// The group keeps no credit of a channel that is gone. Messages that are left give their own bytes back.
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
+        self.close();
         self.end();
     }
 }

@@ -5,10 +5,11 @@ mod permit;
 pub use permit::OwnedPermit;
 
 use std::fmt;
-use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::future::{Future, poll_fn, ready};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use memcg::{Bytes, CentralStock, Charge, ChargeError, Group, OnFull};
 use tokio::task::coop::consume_budget;
@@ -17,6 +18,7 @@ use tokio::time::sleep;
 
 use super::blocking::block_on;
 use super::queue::{QueueSender, WeakQueueSender};
+use super::waiters::{Room, Waiters};
 use super::{Message, SendError, message_overhead};
 use crate::weigh::Weigh;
 
@@ -27,11 +29,12 @@ const LOOKS: usize = 2;
 pub struct Sender<T> {
     messages: QueueSender<T>,
     stock: CentralStock,
+    waiters: Arc<Waiters>,
 }
 
 impl<T> Sender<T> {
-    pub(super) fn new(messages: QueueSender<T>, stock: CentralStock) -> Self {
-        Sender { messages, stock }
+    pub(super) fn new(messages: QueueSender<T>, stock: CentralStock, waiters: Arc<Waiters>) -> Self {
+        Sender { messages, stock, waiters }
     }
 
     /// Charges `bytes` for a message that is not made yet, and waits in line where they do not fit. Send it with
@@ -63,9 +66,9 @@ impl<T> Sender<T> {
         if self.is_closed() {
             return Err(SendError::Closed(()));
         }
-        match self.stock.charge_if_room(bytes) {
+        match self.charge_if_first(bytes) {
             Some(charge) => Ok(charge),
-            None => self.charge_missed(bytes, || self.group().charge_async(bytes)).await,
+            None => self.charge_missed(bytes).await,
         }
     }
 
@@ -133,7 +136,17 @@ impl<T> Sender<T> {
 
     /// Returns a handle that does not keep the channel open.
     pub fn downgrade(&self) -> WeakSender<T> {
-        WeakSender { messages: self.messages.downgrade(), stock: self.stock.clone() }
+        WeakSender {
+            messages: self.messages.downgrade(),
+            stock: self.stock.clone(),
+            waiters: Arc::clone(&self.waiters),
+        }
+    }
+
+    /// Charges what finds room, unless others wait for that already.
+    #[inline]
+    fn charge_if_first(&self, bytes: Bytes) -> Option<Charge> {
+        if self.waiters.is_empty() { self.stock.charge_if_room(bytes) } else { None }
     }
 
     /// Charges what fits at once.
@@ -141,19 +154,58 @@ impl<T> Sender<T> {
         self.stock.charge_if_room(bytes).map_or_else(|| self.group().try_charge_with(bytes, OnFull::Now), Ok)
     }
 
-    /// Charges what has found no room: after the other tasks of this worker have run, or else in line. Where the receiver
-    /// only lags a little it has made room by then, and that costs less than a place in line.
-    async fn charge_missed<F>(&self, bytes: Bytes, in_line: impl FnOnce() -> F) -> Result<Charge, SendError<()>>
-    where
-        F: Future<Output = Result<Charge, ChargeError>>,
-    {
+    /// Charges what has found no room: after the other tasks of this worker have run, or else behind those that wait.
+    async fn charge_missed(&self, bytes: Bytes) -> Result<Charge, SendError<()>> {
+        if let Some(charge) = self.charge_in_turn(bytes).await {
+            return Ok(charge);
+        }
+        match self.waiters.wait(&self.stock, bytes).await? {
+            Room::Charged(charge) => Ok(charge),
+            // On the heap, so that a task that sends is small.
+            Room::Delayed(charge) => Box::pin(self.or_closed(charge)).await,
+        }
+    }
+
+    /// The same, for at most `time`.
+    async fn charge_in_time(&self, bytes: Bytes, time: Duration) -> Result<Charge, SendError<()>> {
+        let (begun, mut over) = (Instant::now(), pin!(sleep(time)));
+        if let Some(charge) = self.charge_in_turn(bytes).await {
+            return Ok(charge);
+        }
+        let mut wait = self.waiters.wait(&self.stock, bytes);
+        let ended = poll_fn(|context| match Pin::new(&mut wait).poll(context) {
+            Poll::Ready(ended) => Poll::Ready(Some(ended)),
+            Poll::Pending => over.as_mut().poll(context).map(|()| None),
+        })
+        .await;
+        drop(wait);
+        let charged = match ended.transpose()? {
+            Some(Room::Charged(charge)) => return Ok(charge),
+            Some(Room::Delayed(charge)) => self.or_closed(charge.until(over)).await,
+            // Its refusal is counted, and says which group is full.
+            None => self.or_closed(self.group().charge_async(bytes).until(ready(()))).await,
+        };
+        charged.map_err(|refused| match refused {
+            SendError::Refused((), ChargeError::TimedOut { refusal, .. }) => {
+                SendError::Refused((), ChargeError::TimedOut { refusal, waited: begun.elapsed() })
+            }
+            refused => refused,
+        })
+    }
+
+    /// Lets the other tasks of this worker run, and looks for room. Where the receiver only lags a little it has made room
+    /// by then, and that costs less than a place in line. Where others wait already it does not lag a little.
+    async fn charge_in_turn(&self, bytes: Bytes) -> Option<Charge> {
         for _ in 0..LOOKS {
+            if !self.waiters.is_empty() {
+                break;
+            }
             yield_now().await;
             if let Some(charge) = self.stock.charge_if_room(bytes) {
-                return Ok(charge);
+                return Some(charge);
             }
         }
-        self.or_closed(in_line()).await
+        None
     }
 
     /// Waits for the charge, or until the channel closes. The drop of the charge's future leaves the line.
@@ -190,9 +242,9 @@ impl<T: Weigh> Sender<T> {
     pub async fn send(&self, message: T) -> Result<(), SendError<T>> {
         consume_budget().await;
         let bytes = cost(&message);
-        let charge = match self.stock.charge_if_room(bytes) {
+        let charge = match self.charge_if_first(bytes) {
             Some(charge) => charge,
-            None => match self.charge_missed(bytes, || self.group().charge_async(bytes)).await {
+            None => match self.charge_missed(bytes).await {
                 Ok(charge) => charge,
                 Err(refused) => return Err(refused.with(message)),
             },
@@ -241,15 +293,12 @@ impl<T: Weigh> Sender<T> {
     pub async fn send_timeout(&self, message: T, time: Duration) -> Result<(), SendError<T>> {
         consume_budget().await;
         let bytes = cost(&message);
-        let charge = match self.stock.charge_if_room(bytes) {
+        let charge = match self.charge_if_first(bytes) {
             Some(charge) => charge,
-            None => {
-                let over = sleep(time);
-                match self.charge_missed(bytes, || self.group().charge_async(bytes).until(over)).await {
-                    Ok(charge) => charge,
-                    Err(refused) => return Err(refused.with(message)),
-                }
-            }
+            None => match self.charge_in_time(bytes, time).await {
+                Ok(charge) => charge,
+                Err(refused) => return Err(refused.with(message)),
+            },
         };
         self.send_charged(message, charge)
     }
@@ -274,7 +323,7 @@ impl<T: Weigh> Sender<T> {
 
 impl<T> Clone for Sender<T> {
     fn clone(&self) -> Self {
-        Sender { messages: self.messages.clone(), stock: self.stock.clone() }
+        Sender { messages: self.messages.clone(), stock: self.stock.clone(), waiters: Arc::clone(&self.waiters) }
     }
 }
 
@@ -292,12 +341,14 @@ impl<T> fmt::Debug for Sender<T> {
 pub struct WeakSender<T> {
     messages: WeakQueueSender<T>,
     stock: CentralStock,
+    waiters: Arc<Waiters>,
 }
 
 impl<T> WeakSender<T> {
     /// Returns a sender, `None` where the last one is gone.
     pub fn upgrade(&self) -> Option<Sender<T>> {
-        Some(Sender { messages: self.messages.upgrade()?, stock: self.stock.clone() })
+        let (stock, waiters) = (self.stock.clone(), Arc::clone(&self.waiters));
+        Some(Sender { messages: self.messages.upgrade()?, stock, waiters })
     }
 
     /// Returns the number of senders.
@@ -313,7 +364,7 @@ impl<T> WeakSender<T> {
 
 impl<T> Clone for WeakSender<T> {
     fn clone(&self) -> Self {
-        WeakSender { messages: self.messages.clone(), stock: self.stock.clone() }
+        WeakSender { messages: self.messages.clone(), stock: self.stock.clone(), waiters: Arc::clone(&self.waiters) }
     }
 }
 

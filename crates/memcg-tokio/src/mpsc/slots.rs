@@ -1,0 +1,163 @@
+//! The list of those that wait: in the order in which they came, each at a number that stays its own.
+//!
+//! No call allocates or frees memory, and none runs a waker: the caller does so without its lock.
+
+use std::mem;
+use std::task::Waker;
+
+use memcg::{Charge, ChargeError, ChargeFuture};
+
+/// Places that stay while none waits.
+const KEPT: usize = 16;
+
+/// No place.
+const NONE: u32 = u32::MAX;
+
+/// How a wait stands.
+pub(super) enum Fate {
+    /// It is in the list.
+    Waits,
+    /// It has its bytes.
+    Served(Charge),
+    /// It has them, above a high: the delay is its own.
+    Delayed(Box<ChargeFuture>),
+    Refused(Box<ChargeError>),
+    /// The channel is closed.
+    Closed,
+    /// The place is free.
+    Free,
+}
+
+pub(super) struct Slot {
+    bytes: u64,
+    before: u32,
+    behind: u32,
+    /// `None`: it is woken, and has not looked yet.
+    waker: Option<Waker>,
+    fate: Fate,
+}
+
+pub(super) struct Slots {
+    slots: Vec<Slot>,
+    first: u32,
+    last: u32,
+    /// The first free place; the others are linked behind it.
+    free: u32,
+    /// Those in the list.
+    waiting: usize,
+    /// Places that are not free.
+    used: usize,
+}
+
+impl Slots {
+    pub(super) const fn new() -> Slots {
+        Slots { slots: Vec::new(), first: NONE, last: NONE, free: NONE, waiting: 0, used: 0 }
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// The capacity that one more needs, where there is no room for it.
+    pub(super) fn lacks(&self) -> Option<usize> {
+        let is_full = self.free == NONE && self.slots.len() == self.slots.capacity();
+        is_full.then(|| KEPT.max(2 * self.slots.len()))
+    }
+
+    /// Moves all into `larger`, where it is larger. Returns the vector that is not needed.
+    pub(super) fn grow(&mut self, mut larger: Vec<Slot>) -> Vec<Slot> {
+        if larger.capacity() > self.slots.capacity() {
+            larger.append(&mut self.slots);
+            mem::swap(&mut self.slots, &mut larger);
+        }
+        larger
+    }
+
+    /// Returns memory that is not needed while all places are free.
+    pub(super) fn spare(&mut self) -> Option<Vec<Slot>> {
+        let is_spare = self.used == 0 && self.slots.capacity() > KEPT;
+        is_spare.then(|| mem::replace(self, Slots::new()).slots)
+    }
+
+    /// Puts one behind all others. There is room for it.
+    pub(super) fn push(&mut self, bytes: u64, waker: Waker) -> u32 {
+        let slot = Slot { bytes, before: self.last, behind: NONE, waker: Some(waker), fate: Fate::Waits };
+        let at = if self.free == NONE {
+            self.slots.push(slot);
+            (self.slots.len() - 1) as u32
+        } else {
+            let at = self.free;
+            self.free = mem::replace(&mut self.slots[at as usize], slot).behind;
+            at
+        };
+        match self.last {
+            NONE => self.first = at,
+            last => self.slots[last as usize].behind = at,
+        }
+        self.last = at;
+        self.waiting += 1;
+        self.used += 1;
+        at
+    }
+
+    pub(super) fn first(&self) -> Option<u32> {
+        (self.first != NONE).then_some(self.first)
+    }
+
+    /// What the first one waits for.
+    pub(super) fn first_bytes(&self) -> Option<u64> {
+        self.first().map(|first| self.slots[first as usize].bytes)
+    }
+
+    /// What the one behind it waits for.
+    pub(super) fn second_bytes(&self) -> Option<u64> {
+        let second = self.slots[self.first()? as usize].behind;
+        (second != NONE).then(|| self.slots[second as usize].bytes)
+    }
+
+    pub(super) fn fate(&self, at: u32) -> &Fate {
+        &self.slots[at as usize].fate
+    }
+
+    /// The waker that is to be woken; `None` where it was.
+    pub(super) fn waker(&mut self, at: u32) -> &mut Option<Waker> {
+        &mut self.slots[at as usize].waker
+    }
+
+    /// Takes the waker of the first.
+    pub(super) fn first_waker(&mut self) -> Option<Waker> {
+        self.first().and_then(|first| self.waker(first).take())
+    }
+
+    /// Takes the first one out of the list, which keeps its place until it looks. Returns its waker.
+    pub(super) fn end_first(&mut self, fate: Fate) -> Option<Waker> {
+        let first = self.first()?;
+        self.unlink(first);
+        self.slots[first as usize].fate = fate;
+        self.waker(first).take()
+    }
+
+    fn unlink(&mut self, at: u32) {
+        let Slot { before, behind, .. } = self.slots[at as usize];
+        match before {
+            NONE => self.first = behind,
+            before => self.slots[before as usize].behind = behind,
+        }
+        match behind {
+            NONE => self.last = before,
+            behind => self.slots[behind as usize].before = before,
+        }
+        self.waiting -= 1;
+    }
+
+    /// Gives the place up, out of the list, where it is there. Returns how the wait stood, and its waker.
+    pub(super) fn leave(&mut self, at: u32) -> (Fate, Option<Waker>) {
+        if let Fate::Waits = self.fate(at) {
+            self.unlink(at);
+        }
+        let slot = &mut self.slots[at as usize];
+        slot.behind = mem::replace(&mut self.free, at);
+        self.used -= 1;
+        (mem::replace(&mut slot.fate, Fate::Free), slot.waker.take())
+    }
+}

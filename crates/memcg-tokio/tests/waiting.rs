@@ -1,0 +1,593 @@
+//! Senders that wait: first come, first served, in one place of the group's line, and in turns with other charges.
+
+#![allow(clippy::result_large_err, reason = "an error has the message and why")]
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use memcg::{Bytes, ChargeError, Group, Limits, OomPolicy, Priority, Reclaim, ReclaimContext, Runtime};
+use memcg_tokio::{Receiver, SendError, Sender, Weigh, channel, message_overhead};
+use tokio::time::timeout;
+use tokio_test::task::{Spawn, spawn};
+
+/// A message of so many bytes in all.
+struct Message {
+    number: usize,
+    bytes: usize,
+}
+
+impl Weigh for Message {
+    fn weigh(&self) -> usize {
+        self.bytes - message_overhead::<Message>()
+    }
+}
+
+const SIZE: usize = 1000;
+
+type Sending<'a> = Spawn<Pin<Box<dyn Future<Output = Result<(), SendError<Message>>> + Send + 'a>>>;
+
+fn queue(max: usize) -> (Runtime, Group) {
+    let runtime = Runtime::builder().audit(true).build().unwrap();
+    let group = runtime.root().create("queue", Limits::new().max(max)).unwrap();
+    (runtime, group)
+}
+
+/// A send that waits.
+fn waits(sender: &Sender<Message>, number: usize, bytes: usize) -> Sending<'_> {
+    let mut sending: Sending = spawn(Box::pin(sender.send(Message { number, bytes })));
+    loop {
+        assert!(sending.poll().is_pending(), "{number} finds room");
+        if !sending.is_woken() {
+            return sending;
+        }
+    }
+}
+
+/// Polls those that were woken, until none is. Returns the numbers of those that are through, in this order.
+fn settle(sends: &mut Vec<(usize, Sending<'_>)>) -> Vec<usize> {
+    let mut sent = Vec::new();
+    while let Some(at) = sends.iter().position(|(_, sending)| sending.is_woken()) {
+        if let Poll::Ready(ended) = sends[at].1.poll() {
+            ended.unwrap_or_else(|refused| panic!("{}: {refused}", sends[at].0));
+            sent.push(sends.remove(at).0);
+        }
+    }
+    sent
+}
+
+fn receive(receiver: &mut Receiver<Message>) -> Option<usize> {
+    receiver.try_recv().ok().map(|message| message.number)
+}
+
+#[track_caller]
+fn assert_sound(runtime: &Runtime, group: &Group) {
+    assert_eq!((group.live(), group.waiting_count()), (0, 0));
+    let verdict = runtime.verify().to_string();
+    assert!(verdict.ends_with("all add up"), "{verdict}");
+}
+
+/// However many wait, and of whatever sizes: one place in line, and the order in which they came.
+#[test]
+fn those_that_wait_are_served_in_their_order() {
+    for sizes in [&[SIZE][..], &[SIZE, 300, 700, 100, 1000, 100]] {
+        let (runtime, group) = queue(2 * SIZE);
+        let (sender, mut receiver) = channel::<Message>(&group);
+        for number in 0..2 {
+            sender.try_send(Message { number, bytes: SIZE }).unwrap();
+        }
+        let size = |number: usize| sizes[number % sizes.len()];
+        let mut sends: Vec<_> = (2..100).map(|number| (number, waits(&sender, number, size(number)))).collect();
+        assert_eq!(group.waiting_count(), 1);
+        let (mut received, mut sent) = (Vec::new(), vec![0, 1]);
+        while let Some(number) = receive(&mut receiver) {
+            received.push(number);
+            sent.extend(settle(&mut sends));
+            assert!(group.waiting_count() <= 1 && group.usage() <= 2 * SIZE as u64);
+        }
+        assert_eq!((received, sent), ((0..100).collect(), (0..100).collect()));
+        drop((sends, receiver));
+        assert_sound(&runtime, &group);
+    }
+}
+
+/// What a receiver gives back goes to the first at once: the usage does not move, and no other send finds room.
+#[test]
+fn bytes_go_from_hand_to_hand() {
+    let (runtime, group) = queue(2 * SIZE);
+    let (sender, mut receiver) = channel::<Message>(&group);
+    for number in 0..2 {
+        sender.try_send(Message { number, bytes: SIZE }).unwrap();
+    }
+    let mut sends: Vec<_> = (2..5).map(|number| (number, waits(&sender, number, SIZE))).collect();
+    for received in 0..3 {
+        assert_eq!(receive(&mut receiver), Some(received));
+        assert_eq!(group.live(), 2 * SIZE as u64);
+        assert!(sender.try_send(Message { number: 9, bytes: SIZE }).is_err());
+        assert_eq!(settle(&mut sends), [received + 2]);
+    }
+    assert_eq!(group.waiting_count(), 0);
+    drop((sends, receiver));
+    assert_sound(&runtime, &group);
+}
+
+/// The channel's place in line is that of any charge: who came before is served before, and then the channel has its turn.
+#[test]
+fn a_channel_takes_turns_with_other_charges() {
+    let (runtime, group) = queue(2 * SIZE);
+    let (sender, mut receiver) = channel::<Message>(&group);
+    for number in 0..2 {
+        sender.try_send(Message { number, bytes: SIZE }).unwrap();
+    }
+    let mut other = [(); 2].map(|()| spawn(group.charge_async(SIZE)));
+    assert!(other[0].poll().is_pending());
+    let mut sends: Vec<_> = (2..6).map(|number| (number, waits(&sender, number, SIZE))).collect();
+    assert!(other[1].poll().is_pending());
+    assert_eq!(group.waiting_count(), 3);
+    receive(&mut receiver);
+    assert!(sends.iter().all(|(_, sending)| !sending.is_woken()), "another one has come before");
+    assert!(other[0].is_woken() && !other[1].is_woken());
+    receive(&mut receiver);
+    assert_eq!(settle(&mut sends), [2]);
+    let Poll::Ready(Ok(charge)) = other[0].poll() else { panic!("it was served") };
+    drop(charge);
+    assert!(other[1].is_woken(), "the channel has had its turn");
+    let Poll::Ready(Ok(charge)) = other[1].poll() else { panic!("it was served") };
+    drop(charge);
+    assert_eq!(settle(&mut sends), [3]);
+    assert_eq!(receive(&mut receiver), Some(2));
+    assert_eq!(settle(&mut sends), [4], "alone in line again");
+    drop((sends, receiver));
+    assert_sound(&runtime, &group);
+}
+
+#[test]
+fn two_channels_of_a_group_take_turns() {
+    let (runtime, group) = queue(2 * SIZE);
+    let mut channels = [(); 2].map(|()| channel::<Message>(&group));
+    for (sender, _) in &channels {
+        sender.try_send(Message { number: 0, bytes: SIZE }).unwrap();
+    }
+    let senders = [channels[0].0.clone(), channels[1].0.clone()];
+    let mut sends =
+        [0, 1].map(|at| (1..20).map(|number| (number, waits(&senders[at], number, SIZE))).collect::<Vec<_>>());
+    assert_eq!(group.waiting_count(), 2);
+    let mut sent = [0, 0];
+    for _ in 0..10 {
+        for (_, receiver) in &mut channels {
+            receive(receiver);
+            for (sent, sends) in sent.iter_mut().zip(&mut sends) {
+                *sent += settle(sends).len();
+            }
+            assert!(sent[0].abs_diff(sent[1]) <= 1, "{sent:?}");
+        }
+    }
+    assert_eq!(sent, [10, 10]);
+    drop((sends, channels));
+    assert_sound(&runtime, &group);
+}
+
+/// Whoever leaves, waiting or served: the others are served, each once, and every byte is accounted for.
+#[test]
+fn a_send_that_is_dropped_anywhere_loses_nothing() {
+    const WAITING: usize = 5;
+    // Three kinds of bytes: from hand to hand, by the line, and by the line to a sender that sees to it.
+    for (way, sizes, at, received) in (0..3)
+        .flat_map(|way| [&[SIZE][..], &[300, 1000, 100]].map(|sizes| (way, sizes)))
+        .flat_map(|(way, sizes)| (0..WAITING).map(move |at| (way, sizes, at)))
+        .flat_map(|(way, sizes, at)| (0..3).map(move |received| (way, sizes, at, received)))
+    {
+        let (runtime, group) = queue(2 * SIZE);
+        let (sender, mut receiver) = channel::<Message>(&group);
+        let _registration = (way == 2).then(|| group.register_reclaimer(Arc::new(Empty::default()), Priority::NORMAL));
+        for number in 0..2 {
+            sender.try_send(Message { number, bytes: SIZE }).unwrap();
+        }
+        let size = |number: usize| sizes[number % sizes.len()];
+        let mut sends: Vec<_> = (0..WAITING).map(|number| (number, waits(&sender, number, size(number)))).collect();
+        let mut take = || match way {
+            0 => drop(receiver.try_recv()),
+            _ => drop(receiver.try_recv_charged()),
+        };
+        (0..received).for_each(|_| take());
+        drop(sends.remove(at));
+        let mut sent = settle(&mut sends);
+        for _ in 0..2 * WAITING {
+            take();
+            sent.extend(settle(&mut sends));
+        }
+        let expected: Vec<_> = (0..WAITING).filter(|&number| number != at).collect();
+        assert_eq!(sent, expected, "way {way}, {sizes:?}, {at} left after {received}");
+        drop((sends, receiver));
+        assert_sound(&runtime, &group);
+    }
+}
+
+/// A reclaimer with nothing to give, which counts how often it is asked.
+#[derive(Default)]
+struct Empty(AtomicU64);
+
+impl Reclaim for Empty {
+    fn reclaim(&self, _want: u64, _context: &ReclaimContext<'_>) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        0
+    }
+}
+
+/// Each sender that is the first by the line has the reclaimers asked, as any charge before it waits.
+#[test]
+fn the_first_asks_the_reclaimers() {
+    let (runtime, group) = queue(SIZE);
+    let (sender, mut receiver) = channel::<Message>(&group);
+    let empty = Arc::new(Empty::default());
+    let _registration = group.register_reclaimer(empty.clone(), Priority::NORMAL);
+    sender.try_send(Message { number: 0, bytes: SIZE }).unwrap();
+    let mut sends: Vec<_> = (1..4).map(|number| (number, waits(&sender, number, SIZE))).collect();
+    for number in 1..4 {
+        assert!(empty.0.swap(0, Ordering::Relaxed) > 0, "{number}");
+        drop(receiver.try_recv_charged());
+        assert_eq!(settle(&mut sends), [number]);
+    }
+    assert_eq!(empty.0.load(Ordering::Relaxed), 0);
+    drop((sends, receiver));
+    assert_sound(&runtime, &group);
+}
+
+/// Small messages come all the time, and a large one waits: it has its turn.
+#[test]
+fn a_large_message_is_not_starved() {
+    let (runtime, group) = queue(4 * SIZE);
+    let (sender, mut receiver) = channel::<Message>(&group);
+    for number in 0..4 {
+        sender.try_send(Message { number, bytes: SIZE }).unwrap();
+    }
+    let mut large = waits(&sender, 99, 4 * SIZE);
+    let mut sends = Vec::new();
+    for number in 4.. {
+        assert!(number < 20, "the large one is starved");
+        let mut small: Sending = spawn(Box::pin(sender.send(Message { number, bytes: SIZE })));
+        if small.poll().is_pending() {
+            sends.push((number, small));
+        }
+        settle(&mut sends);
+        receive(&mut receiver);
+        if large.is_woken() && large.poll().is_ready() {
+            break;
+        }
+    }
+    drop((sends, large, receiver));
+    assert_sound(&runtime, &group);
+}
+
+/// A first one that is not polled holds up none behind it.
+#[test]
+fn a_send_that_is_not_polled_holds_up_no_other() {
+    for sizes in [[SIZE, SIZE, SIZE], [SIZE, 700, 300]] {
+        let (runtime, group) = queue(SIZE);
+        let (sender, mut receiver) = channel::<Message>(&group);
+        let held = group.try_charge(SIZE).unwrap();
+        let mut sends: Vec<_> = (0..3).map(|number| (number, waits(&sender, number, sizes[number]))).collect();
+        let unpolled = sends.remove(0);
+        drop(held);
+        assert!(unpolled.1.is_woken(), "it has its bytes");
+        assert_eq!(settle(&mut sends), [], "they are its own");
+        drop(unpolled);
+        let mut sent = settle(&mut sends);
+        while receive(&mut receiver).is_some() {
+            sent.extend(settle(&mut sends));
+        }
+        assert_eq!(sent, [1, 2]);
+        drop((sends, receiver));
+        assert_sound(&runtime, &group);
+    }
+    let (runtime, group) = queue(2 * SIZE);
+    let (sender, mut receiver) = channel::<Message>(&group);
+    let held = group.try_charge(2 * SIZE).unwrap();
+    let mut sends: Vec<_> = (0..5).map(|number| (number, waits(&sender, number, SIZE))).collect();
+    let unpolled = sends.remove(0);
+    drop(held);
+    // The line has served the first. One that comes takes that for it, and a place for the next one.
+    sends.push((5, waits(&sender, 5, SIZE)));
+    let mut sent = settle(&mut sends);
+    while receive(&mut receiver).is_some() {
+        sent.extend(settle(&mut sends));
+    }
+    assert_eq!(sent, [1, 2, 3, 4, 5]);
+    drop((sends, unpolled, receiver));
+    assert_sound(&runtime, &group);
+}
+
+/// Drops a send when it is woken.
+struct Drops(Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>);
+
+impl Wake for Drops {
+    fn wake(self: Arc<Self>) {
+        drop(self.0.lock().unwrap().take());
+    }
+}
+
+/// The waker of one that is served drops the next one: those behind are served.
+#[test]
+fn a_waker_may_drop_the_next_send() {
+    let (runtime, group) = queue(4 * SIZE);
+    let (sender, receiver) = channel::<Message>(&group);
+    let held = group.try_charge(4 * SIZE).unwrap();
+    let sending = |number, bytes| {
+        let sender = sender.clone();
+        Box::pin(async move { assert!(sender.send(Message { number, bytes }).await.is_ok()) })
+    };
+    let (mut first, mut next) = (sending(0, SIZE), sending(1, 300));
+    let drops = Arc::new(Drops(Mutex::new(None)));
+    let waker = Waker::from(Arc::clone(&drops));
+    for _ in 0..3 {
+        assert!(first.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    }
+    for _ in 0..3 {
+        assert!(next.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    }
+    let mut sends: Vec<_> = [(2, 400), (3, 500)].map(|(number, bytes)| (number, waits(&sender, number, bytes))).into();
+    *drops.0.lock().unwrap() = Some(next);
+    drop(held);
+    assert!(first.as_mut().poll(&mut Context::from_waker(&waker)).is_ready());
+    assert_eq!(settle(&mut sends), [2, 3]);
+    assert_eq!(group.live(), SIZE as u64 + 900);
+    drop((sends, first, receiver));
+    assert_sound(&runtime, &group);
+}
+
+#[test]
+fn closing_returns_every_message() {
+    for goes in [false, true] {
+        let (runtime, group) = queue(SIZE);
+        let (sender, mut receiver) = channel::<Message>(&group);
+        sender.try_send(Message { number: 0, bytes: SIZE }).unwrap();
+        let mut sends: Vec<_> = (1..100).map(|number| (number, waits(&sender, number, SIZE))).collect();
+        if goes {
+            drop(receiver);
+        } else {
+            receiver.close();
+            assert_eq!((receive(&mut receiver), group.live()), (Some(0), 0));
+        }
+        assert_eq!(group.waiting_count(), 0);
+        for (number, sending) in &mut sends {
+            let Poll::Ready(Err(SendError::Closed(message))) = sending.poll() else { panic!("{number}") };
+            assert_eq!(message.number, *number);
+        }
+        let mut late = spawn(sender.send(Message { number: 100, bytes: SIZE }));
+        while late.is_woken() {
+            let _ = late.poll();
+        }
+        assert!(matches!(late.poll(), Poll::Ready(Err(SendError::Closed(_)))));
+        drop((sends, late));
+        assert_sound(&runtime, &group);
+    }
+}
+
+/// A group that goes offline, or has to give its memory back, ends every wait, whoever is polled.
+#[test]
+fn the_end_of_a_group_ends_all_waits() {
+    for cancels in [false, true] {
+        let (runtime, group) = queue(SIZE);
+        let (sender, mut receiver) = channel::<Message>(&group);
+        sender.try_send(Message { number: 0, bytes: SIZE }).unwrap();
+        let mut sends: Vec<_> = (1..100).map(|number| (number, waits(&sender, number, SIZE))).collect();
+        if cancels {
+            let root = runtime.root();
+            root.set_oom_policy(OomPolicy::Choose);
+            let _hook = group.on_cancel(|_| ());
+            root.set_max(2 * SIZE).unwrap();
+            let _ = root.try_charge(2 * SIZE);
+        } else {
+            group.offline().unwrap();
+        }
+        for (number, sending) in sends.iter_mut().rev() {
+            let Poll::Ready(Err(refused)) = sending.poll() else { panic!("{number} waits") };
+            assert!(
+                matches!(refused.refusal(), Some(ChargeError::Offline { .. } | ChargeError::Cancelled { .. })),
+                "{refused:?}"
+            );
+            assert_eq!(refused.into_message().number, *number);
+        }
+        assert_eq!(receive(&mut receiver), Some(0));
+        drop((sends, receiver));
+        assert_sound(&runtime, &group);
+    }
+}
+
+/// A max that is lowered takes effect while senders wait: usage falls to it, and what can never fit comes back.
+#[test]
+fn a_lowered_max_holds_while_senders_wait() {
+    let (runtime, group) = queue(4 * SIZE);
+    let (sender, mut receiver) = channel::<Message>(&group);
+    for number in 0..4 {
+        sender.try_send(Message { number, bytes: SIZE }).unwrap();
+    }
+    let mut large = waits(&sender, 4, 3 * SIZE);
+    let mut sends: Vec<_> = (5..9).map(|number| (number, waits(&sender, number, SIZE))).collect();
+    let _ = group.set_max(2 * SIZE);
+    assert!(large.is_woken());
+    let Poll::Ready(Err(refused)) = large.poll() else { panic!("it can never fit") };
+    assert!(matches!(refused.refusal(), Some(ChargeError::Limit(_))), "{refused:?}");
+    for left in (2..4).rev() {
+        receive(&mut receiver);
+        assert_eq!((settle(&mut sends), group.live()), (vec![], left * SIZE as u64));
+    }
+    for number in 5..9 {
+        receive(&mut receiver);
+        assert_eq!((settle(&mut sends), group.live()), (vec![number], 2 * SIZE as u64));
+    }
+    drop((sends, large, receiver));
+    assert_sound(&runtime, &group);
+}
+
+/// While bytes go from hand to hand, a neighbour still gets the little room that is too small for a message.
+#[test]
+fn a_neighbour_is_not_locked_out() {
+    let (runtime, group) = queue(2 * SIZE + 500);
+    let (sender, mut receiver) = channel::<Message>(&group);
+    let neighbour = group.create("neighbour", Limits::new()).unwrap();
+    for number in 0..2 {
+        sender.try_send(Message { number, bytes: SIZE }).unwrap();
+    }
+    let mut sends: Vec<_> = (2..50).map(|number| (number, waits(&sender, number, SIZE))).collect();
+    for round in 0..40 {
+        let charge = neighbour.try_charge(400);
+        assert!(charge.is_ok(), "round {round}");
+        receive(&mut receiver);
+        assert_eq!(settle(&mut sends).len(), 1);
+        drop(charge);
+    }
+    drop((sends, receiver));
+    assert_sound(&runtime, &group);
+}
+
+/// Room that comes from elsewhere reaches the first, also while messages lie in the channel.
+#[tokio::test]
+async fn room_from_elsewhere_reaches_the_first() {
+    let runtime = Runtime::builder().audit(true).build().unwrap();
+    let tenant = runtime.root().create("tenant", Limits::new().max(3 * SIZE)).unwrap();
+    let group = tenant.create("queue", Limits::new()).unwrap();
+    let (sender, receiver) = channel::<Message>(&group);
+    let held = tenant.try_charge(2 * SIZE).unwrap();
+    sender.try_send(Message { number: 0, bytes: SIZE }).unwrap();
+    let tasks: Vec<_> = (1..3)
+        .map(|number| {
+            let sender = sender.clone();
+            tokio::spawn(async move { sender.send(Message { number, bytes: SIZE }).await.is_ok() })
+        })
+        .collect();
+    while tenant.waiting_count() == 0 {
+        tokio::task::yield_now().await;
+    }
+    drop(held);
+    for task in tasks {
+        assert!(timeout(Duration::from_secs(60), task).await.unwrap().unwrap());
+    }
+    assert_eq!((receiver.len(), tenant.live()), (3, 3 * SIZE as u64));
+    drop(receiver);
+    assert_sound(&runtime, &tenant);
+}
+
+/// Time is over for one in the middle, and for the first: the refusal is counted and says for how long; the others go on.
+#[tokio::test(start_paused = true)]
+async fn time_is_over_for_each_by_itself() {
+    let (runtime, group) = queue(SIZE);
+    let (sender, mut receiver) = channel::<Message>(&group);
+    sender.try_send(Message { number: 0, bytes: SIZE }).unwrap();
+    let times = [Some(20), Some(10), None, Some(30), None];
+    let tasks: Vec<_> = (1..)
+        .zip(times)
+        .map(|(number, time)| {
+            let (sender, message) = (sender.clone(), Message { number, bytes: SIZE });
+            tokio::spawn(async move {
+                match time {
+                    Some(time) => sender.send_timeout(message, Duration::from_secs(time)).await,
+                    None => sender.send(message).await,
+                }
+            })
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    assert_eq!((group.waiting_count(), group.events().get(memcg::Event::TimedOut)), (1, 3));
+    for expected in [0, 3, 5] {
+        assert_eq!(receiver.recv().await.map(|message| message.number), Some(expected));
+    }
+    for (task, time) in tasks.into_iter().zip(times) {
+        let ended = task.await.unwrap();
+        assert_eq!(ended.is_err(), time.is_some());
+        assert!(ended.err().is_none_or(|late| matches!(late.refusal(), Some(ChargeError::TimedOut { .. }))));
+    }
+    drop(receiver);
+    assert_sound(&runtime, &group);
+}
+
+/// Above a high nothing goes from hand to hand: each send is charged, and delayed, by itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn senders_above_high_are_delayed() {
+    let runtime = Runtime::builder().audit(true).build().unwrap();
+    let limits = Limits::new().max(4 * SIZE).high(SIZE);
+    let group = runtime.root().create("queue", limits).unwrap();
+    let (sender, mut receiver) = channel::<Message>(&group);
+    for number in 0..4 {
+        sender.try_send(Message { number, bytes: SIZE }).unwrap();
+    }
+    let tasks: Vec<_> = (4..12)
+        .map(|number| {
+            let sender = sender.clone();
+            tokio::spawn(async move { sender.send(Message { number, bytes: SIZE }).await.is_ok() })
+        })
+        .collect();
+    drop(sender);
+    let mut received = 0;
+    while let Some(message) = timeout(Duration::from_secs(60), receiver.recv()).await.unwrap() {
+        received += usize::from(message.bytes == SIZE);
+    }
+    for task in tasks {
+        assert!(task.await.unwrap());
+    }
+    assert_eq!(received, 12);
+    drop(receiver);
+    assert_sound(&runtime, &group);
+}
+
+/// Senders of two channels, and charges beside them, on several threads: all of them are served.
+#[test]
+fn many_senders_and_neighbours_all_get_through() {
+    const SENDERS: usize = 64;
+    const EACH: usize = 30;
+    let (runtime, group) = queue(6 * SIZE);
+    let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_time().build().unwrap();
+    let through = async {
+        let mut receives = Vec::new();
+        for seed in 0..2 {
+            let (sender, mut receiver) = channel::<Message>(&group);
+            for number in 0..SENDERS {
+                let sender = sender.clone();
+                tokio::spawn(async move {
+                    for turn in 0..EACH {
+                        let bytes = 100 + (number * 37 + turn * 101 + seed) % (2 * SIZE);
+                        let message = Message { number, bytes };
+                        match turn % 5 {
+                            0 => drop(sender.send_timeout(message, Duration::from_micros(200)).await),
+                            1 => drop(timeout(Duration::from_micros(100), sender.send(message)).await),
+                            _ => assert!(sender.send(message).await.is_ok()),
+                        }
+                    }
+                });
+            }
+            receives.push(tokio::spawn(async move {
+                let mut received = 0;
+                loop {
+                    let message = match received % 3 {
+                        0 => receiver.recv_charged().await.map(|(message, _charge)| message),
+                        _ => receiver.recv().await,
+                    };
+                    if message.is_none() {
+                        return received;
+                    }
+                    received += 1;
+                }
+            }));
+        }
+        let beside = tokio::spawn({
+            let group = group.clone();
+            async move {
+                for turn in 0..200 {
+                    drop(group.charge_async(Bytes(1 + turn * 13 % (3 * SIZE as u64))).await.unwrap());
+                    tokio::task::yield_now().await;
+                }
+            }
+        });
+        beside.await.unwrap();
+        for receive in receives {
+            assert!(receive.await.unwrap() >= SENDERS * EACH * 3 / 5);
+        }
+    };
+    let ended = tokio.block_on(async { timeout(Duration::from_secs(120), through).await });
+    assert!(ended.is_ok(), "{} bytes, {} in line", group.live(), group.waiting_count());
+    drop(tokio);
+    assert_sound(&runtime, &group);
+}
