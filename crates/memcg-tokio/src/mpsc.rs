@@ -19,6 +19,7 @@ pub use sender::OwnedPermit;
 pub use sender::{Sender, WeakSender};
 
 use crate::weigh::Weigh;
+use memcg::expert::CentralStock;
 use memcg::{Charge, Group};
 
 /// A message on its way.
@@ -35,8 +36,8 @@ pub(crate) struct Message<T> {
 /// Give the channel a group of its own, with a max; several channels in one group share its bytes. A channel of a group
 /// without any max above it is unbounded.
 ///
-/// The bytes of a message that was received are [credit](memcg::CentralStock) for the next send: part of the group's
-/// usage, not of what it holds ([`live`](Group::live)). Every charge that lacks them gets them.
+/// The bytes of a message that was received are [credit](memcg::expert::CentralStock) for the next send: part of the
+/// group's usage, not of what it holds ([`live`](Group::live)). Every charge that lacks them gets them.
 ///
 /// **Fair**: a send that finds no room lets other tasks run twice, and then takes its place in line. Those in line are served
 /// first come, first served. A smaller message, or one that finds room before it is in line, may pass one that waits, until
@@ -58,8 +59,8 @@ pub(crate) struct Message<T> {
 /// A sender that waits for room while it holds other bytes of the same group may wait for itself: use
 /// [`Sender::send_timeout`], or a group for the channel alone.
 ///
-/// This call takes the tree's lock for the group's [central stock](Group::central_stock), and may wait for a drain. So
-/// does the receiver's drop, or its first answer that no message will come.
+/// This call takes the tree's lock for the group's [central stock](memcg::expert::CentralStock), and may wait for a
+/// drain. So does the receiver's drop, or its first answer that no message will come.
 ///
 /// ```
 /// use memcg::{Limit, Limits, Runtime};
@@ -88,7 +89,7 @@ pub(crate) struct Message<T> {
 /// ```
 pub fn channel<T: Weigh>(group: &Group) -> (Sender<T>, Receiver<T>) {
     let (sender, receiver) = queue::queue();
-    let stock = group.central_stock();
+    let stock = CentralStock::of(&group);
     (Sender::new(sender, stock.clone()), Receiver::new(receiver, stock))
 }
 

@@ -5,7 +5,8 @@ use std::future::poll_fn;
 use std::mem;
 use std::task::{Context, Poll};
 
-use memcg::{CentralStock, Charge};
+use memcg::Charge;
+use memcg::expert::CentralStock;
 use tokio::sync::mpsc::error::TryRecvError;
 
 use super::Message;
