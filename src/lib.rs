@@ -21,16 +21,18 @@
 //! | task | types |
 //! |---|---|
 //! | build a tree | [`Runtime`], [`RuntimeBuilder`]; [`Group`], [`GroupScope`] for one query or request; [`GroupName`], [`GroupId`] |
-//! | say what a group may hold | [`Limits`], [`Limit`], [`Percent`], [`Bytes`] |
+//! | say what a group may hold | [`Limits`] for [`Group::create`] and [`Group::set_limits`]; [`Limit`], [`Percent`], [`Bytes`] |
 //! | say whose work runs | [`Group::run`], [`Group::enter`] ([`EnterGuard`]); [`InGroup`] for futures ([`Grouped`]); [`Group::checkpoint`] stops it ([`Checkpoint`]) |
 //! | charge | [`Charge`]; [`ChargeFuture`] waits in async code; [`Counter`] for counters beside memory; [`OnFull`]; [`RawCharges`] keep no guard |
 //! | learn why not | [`ChargeError`], [`OverLimitError`] |
-//! | give memory back under pressure | [`Reclaim`], [`ReclaimContext`], [`Priority`], [`Later`], [`ReclaimReport`]; [`OomPolicy`], [`Cancel`] |
-//! | be told | [`Events`], [`Event`], [`EventFuture`], [`Happened`]; a [`Registration`] keeps what is registered; [`Incident`] is one of the last refusals and victims |
-//! | learn how long chargers stood still | [`Group::pressure`] ([`GroupPressure`], [`PressureShare`]) |
-//! | pay for allocations from charges | [`Limits::cover_allocations`]; [`Ledger`] shows both beside each other |
-//! | look at all groups | [`Snapshot`], [`SnapshotRow`], [`CounterRow`] |
-//! | count and read | [`Stat`], [`Item`], [`Unit`], [`Stats`], [`Freshness`]; [`Counts`], [`PeakWindow`] |
+//! | give memory back under pressure | [`Reclaim`], [`ReclaimContext`], [`Priority`], [`Later`]; [`OomPolicy`], [`Cancel`] |
+//! | be told | [`Event`], [`EventFuture`], [`Happened`]; a [`Registration`] keeps what is registered |
+//! | learn how long chargers stood still | [`Group::pressure`] |
+//! | pay for allocations from charges | [`Limits::cover_allocations`]; [`Group::ledger`] shows both beside each other |
+//! | look at all groups | [`Runtime::snapshot`] |
+//! | count and read | [`Stat`], [`Unit`], [`Freshness`] |
+//! | name what a reader returns | module [`figures`] |
+//! | tell apart why a call was refused | module [`errors`] |
 //! | count without groups | [`PageCounter`], [`CounterConfig`]; [`GroupCounter`] is that of a group |
 //! | place memory on nodes | module [`kmem`] |
 //! | look inside, or choose the barrier | module [`expert`] |
@@ -38,7 +40,7 @@
 //! An amount is a `usize` or a literal, or `Bytes(n)` for a `u64`; figures are `u64`. A [`PageCounter`] takes `u64`.
 //!
 //! A charge that does not fit has memory reclaimed, is refused, waits ([`Group::charge_async`]), or has another group
-//! cancelled: [`Group::try_charge_with`] says which. A charge above a high is delayed ([`Group::set_high`]).
+//! cancelled: [`Group::try_charge_with`] says which. A charge above a high is delayed ([`Limits::high`]).
 //! [`docs`] says how the crate works, what is exact and what it does not do.
 //!
 //! # Features
@@ -84,26 +86,42 @@ mod tests;
 mod tests;
 
 pub use counter::config::{CounterConfig, Pressure};
-pub use error::{CounterChargeError, CounterId, CounterLimitError};
+pub use error::CounterId;
 pub use group::{
-    CentralStock, Charge, ChargeError, ChargeFuture, Checkpoint, ContradictionError, Counter, CounterRow, CreateError,
-    EnterGuard, EventFuture, Events, Group, GroupCounter, GroupId, GroupPressure, GroupScope, Grouped, InGroup, Ledger,
-    LimitError, Limits, MergeError, NameError, OfflineError, OnFull, OverLimitError, ParseOnFullError, PressureShare,
-    RawCharges, ReclaimError, Registration, Snapshot, SnapshotRow, SplitError,
+    Charge, ChargeError, ChargeFuture, Checkpoint, Counter, EnterGuard, EventFuture, Group, GroupCounter, GroupId,
+    GroupScope, Grouped, InGroup, Limits, OnFull, OverLimitError, RawCharges, Registration,
 };
-pub use page_counter::{Counts, PageCounter, PeakWindow};
-pub use reclaim::report::ReclaimReport;
+pub use page_counter::PageCounter;
 pub use runtime::counters::NewCounter;
 pub use runtime::{BuildError, Runtime, RuntimeBuilder};
 pub use stat::reading::Freshness;
-pub use stat::{Item, Stat, Stats, Unit};
+pub use stat::{Stat, Unit};
 pub use state::events::Event;
-pub use state::incidents::{Incident, IncidentKind};
 pub use state::listeners::Happened;
 pub use state::name::GroupName;
 pub use state::oom::{Cancel, OomPolicy};
 pub use state::reclaimer::{Later, Priority, Reclaim, ReclaimCause, ReclaimContext, ReclaimPass};
-pub use units::{Bytes, Limit, ParseLimitError, ParseLimitErrorKind, Percent};
+pub use units::{Bytes, Limit, Percent};
+
+/// Why a call was refused. The errors of the first hour stand in the root: [`BuildError`], [`ChargeError`] with
+/// [`OverLimitError`].
+pub mod errors {
+    pub use crate::error::{CounterChargeError, CounterLimitError};
+    pub use crate::group::{
+        ContradictionError, CreateError, LimitError, MergeError, NameError, OfflineError, ParseOnFullError,
+        ReclaimError, SplitError,
+    };
+    pub use crate::units::{ParseLimitError, ParseLimitErrorKind};
+}
+
+/// What readers return: [`Runtime::snapshot`], [`Group::read`], [`Group::events`], [`Group::ledger`] and their like.
+pub mod figures {
+    pub use crate::group::{CounterRow, Events, GroupPressure, Ledger, PressureShare, Snapshot, SnapshotRow};
+    pub use crate::page_counter::{Counts, PeakWindow};
+    pub use crate::reclaim::report::ReclaimReport;
+    pub use crate::stat::{Item, Stats};
+    pub use crate::state::incidents::{Incident, IncidentKind};
+}
 
 /// For allocators that charge groups: the crate `memcg-alloc` is one. [`Owner`](allocator::Owner) has the rules.
 pub mod allocator {
@@ -118,7 +136,9 @@ pub mod allocator {
 /// * [`BarrierMode`]: the answer for processors that must not be interrupted; [`BarrierState`] says what is in use.
 ///   [`litmus`](expert::litmus) has the two sides of the barrier alone, to test a machine with.
 /// * [`PoolAlign`]: how the objects of groups lie in memory. [`PoolTable`] and [`OwnBytes`] say what they take.
-/// * [`Inspect`]: figures and settings that no program needs to run. [`ProtectionFigures`]: what min and low protect.
+/// * [`Inspect`]: figures and settings of a group that few programs need. [`ProtectionFigures`]: what min and low
+///   protect.
+/// * [`CentralStock`]: credit that all threads share, for a channel.
 /// * [`FixedBatch`]: the kernel's stock, which is always open and takes whole batches.
 /// * [`Verdict`]: what [`PageCounter::verify`] found. Each [`Fault`] names a figure that contradicts another.
 ///
@@ -128,6 +148,7 @@ pub mod allocator {
 /// [`PoolTable`]: expert::PoolTable
 /// [`OwnBytes`]: expert::OwnBytes
 /// [`Inspect`]: expert::Inspect
+/// [`CentralStock`]: expert::CentralStock
 /// [`ProtectionFigures`]: expert::ProtectionFigures
 /// [`FixedBatch`]: expert::FixedBatch
 /// [`Verdict`]: expert::Verdict
@@ -135,6 +156,7 @@ pub mod allocator {
 pub mod expert {
     pub use crate::counter::config::FixedBatch;
     pub use crate::counter::verify::{Fault, FaultKind, Verdict};
+    pub use crate::group::CentralStock;
     pub use crate::group::inspect::Inspect;
     pub use crate::lifecycle::own_bytes::OwnBytes;
     pub use crate::page_counter::reading::ProtectionFigures;

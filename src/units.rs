@@ -36,7 +36,7 @@ const PREFIX_BITS: u32 = 10;
 /// assert_eq!(Bytes(3 << 29).to_string(), "1.5 GiB");
 /// assert_eq!(format!("{:#}", Bytes(3 << 29)), "1536 MiB");
 /// assert_eq!(Bytes(u64::MAX).to_string(), "16 EiB");
-/// # Ok::<(), memcg::ParseLimitError>(())
+/// # Ok::<(), memcg::errors::ParseLimitError>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bytes(
@@ -79,7 +79,8 @@ pub struct Percent(
 /// a program that reads lines trims them. What `{}` prints is exact and parses back to the same limit.
 ///
 /// ```
-/// use memcg::{Limit, Limits, ParseLimitErrorKind};
+/// use memcg::errors::ParseLimitErrorKind;
+/// use memcg::{Limit, Limits};
 ///
 /// const BUDGET: Limit = Limit::gib(2);
 /// let limits = Limits::new().max(512 << 20).high(Limit::mib(500)).low(Limit::percent(25)).soft(BUDGET);
@@ -93,7 +94,7 @@ pub struct Percent(
 ///
 /// let fault = "64 mb".parse::<Limit>().unwrap_err();
 /// assert_eq!((fault.position(), fault.kind()), (3, ParseLimitErrorKind::UnknownUnit));
-/// # Ok::<(), memcg::ParseLimitError>(())
+/// # Ok::<(), memcg::errors::ParseLimitError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]

@@ -73,6 +73,6 @@ fn a_refused_allocation_asks_once() {
     assert!(ADMITTED.load(Ordering::Relaxed) > 1_000 && REFUSED.load(Ordering::Relaxed) > 1);
     assert_eq!((runtime.dying_count(), runtime.counts().underflows), (0, 0));
     assert!(runtime.verify().is_ok());
-    runtime.root().drain();
+    runtime.root().memory().drain();
     assert_eq!(runtime.root().usage(), 0);
 }

@@ -7,6 +7,7 @@ use std::cell::Cell;
 use std::sync::OnceLock;
 
 use memcg::expert::FixedBatch;
+use memcg::expert::Inspect as _;
 use memcg::{Bytes, Group, Limits, OnFull, Runtime};
 
 /// Charges what a thread allocates while it says so.

@@ -121,7 +121,7 @@ fn a_full_group_reclaims_inside_alloc() {
     assert_eq!(OTHERWISE.load(Ordering::Relaxed), 0);
     drop((registration, cache));
     runtime.settle();
-    full.drain();
+    full.memory().drain();
     assert_eq!((full.usage(), runtime.counts().underflows), (0, 0));
     assert!(runtime.verify().is_ok());
 }

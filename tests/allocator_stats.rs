@@ -8,6 +8,7 @@ use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use memcg::expert::Inspect as _;
 use memcg::{Freshness, Group, Limits, Runtime, Stat};
 
 /// Counts each allocation for a group, and each free.

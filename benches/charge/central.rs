@@ -5,7 +5,8 @@
 
 use std::hint::black_box;
 
-use memcg::{Bytes, CentralStock, Group, Limit, OnFull};
+use memcg::expert::CentralStock;
+use memcg::{Bytes, Group, Limit, OnFull};
 
 use super::group::{SIZE, TOUCHES, below, runtime};
 use crate::common::rows::Rows;
@@ -31,7 +32,7 @@ fn near(depth: usize, threads: usize, pair: impl Fn(&Group, &CentralStock) + Cop
     leaf.set_max(Limit::Bytes(FIT * SIZE)).expect("a number");
     Team::new(threads, move |station| {
         let _kept = &runtime;
-        let (leaf, stock) = (leaf.clone(), leaf.central_stock());
+        let (leaf, stock) = (leaf.clone(), CentralStock::of(&leaf));
         let pairs = |times| (0..times).for_each(|_| pair(&leaf, &stock));
         pairs(TOUCHES);
         station.serve(pairs);

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use memcg::{CounterConfig, Counts, PageCounter};
+use memcg::figures::Counts;
+use memcg::{CounterConfig, PageCounter};
 
 use crate::common::rows::Rows;
 use crate::common::team::{Station, Team};

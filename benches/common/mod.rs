@@ -25,7 +25,8 @@ pub(crate) mod team;
 pub(crate) mod tree;
 pub(crate) mod turns;
 
-use memcg::{CounterChargeError, PageCounter};
+use memcg::PageCounter;
+use memcg::errors::CounterChargeError;
 
 /// The kernel's MEMCG_CHARGE_BATCH, and the default of [`CounterConfig`](memcg::CounterConfig).
 pub(crate) const BATCH: u64 = 64;

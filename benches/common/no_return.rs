@@ -8,7 +8,8 @@
 
 use std::sync::atomic::AtomicU64;
 
-use memcg::{CounterChargeError, PageCounter};
+use memcg::PageCounter;
+use memcg::errors::CounterChargeError;
 
 use super::slot::Slot;
 use super::{BATCH, Policy};

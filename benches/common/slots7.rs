@@ -9,7 +9,8 @@
 
 #![cfg(not(loom))]
 
-use memcg::{CounterChargeError, PageCounter};
+use memcg::PageCounter;
+use memcg::errors::CounterChargeError;
 
 use super::{BATCH, Policy};
 

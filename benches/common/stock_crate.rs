@@ -7,7 +7,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memcg::{CounterChargeError, PageCounter};
+use memcg::PageCounter;
+use memcg::errors::CounterChargeError;
 use thread_local::ThreadLocal;
 
 use super::slot::Slot;

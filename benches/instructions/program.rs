@@ -12,10 +12,8 @@ use std::time::Instant;
 
 use clap::{Parser, ValueEnum};
 use memcg::allocator::Owner;
-use memcg::{
-    Bytes, Charge, ChargeError, Counter, CounterChargeError, CounterConfig, Group, Grouped, InGroup, PageCounter,
-    Runtime, Stat,
-};
+use memcg::errors::CounterChargeError;
+use memcg::{Bytes, Charge, ChargeError, Counter, CounterConfig, Group, Grouped, InGroup, PageCounter, Runtime, Stat};
 use memcg_bench_rows::{Bench, Choice, Chosen, Progress, parse};
 
 /// Instructions of one charge and one uncharge, both from the stock: 43 as measured on x86-64 with rustc 1.95, and a

@@ -9,7 +9,7 @@ mod read;
 
 use std::time::Duration;
 
-use memcg::Counts;
+use memcg::figures::Counts;
 use memcg_bench_rows::Bench;
 
 use crate::common::rows::{self, Rows};

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use memcg::Freshness;
+use memcg::expert::Inspect as _;
 
 use super::{ITEM, TOUCHES, print_counts};
 use crate::common::rows::Rows;

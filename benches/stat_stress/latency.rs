@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use memcg::{Counts, Freshness, Runtime};
+use memcg::figures::Counts;
+use memcg::{Freshness, Runtime};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Duration;
 
 use memcg::Group;
+use memcg::expert::Inspect as _;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 

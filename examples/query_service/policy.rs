@@ -13,7 +13,8 @@ use datafusion::execution::memory_pool::{
 };
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
-use memcg::{Bytes, Counter, Group, Limit, LimitError, Limits, Percent, Runtime};
+use memcg::errors::LimitError;
+use memcg::{Bytes, Counter, Group, Limit, Limits, Percent, Runtime};
 use memcg_datafusion::{GroupTracer, InGroupSession, PoolConfig, QuerySession};
 
 use crate::data::{PARTITIONS, Tables, batch};
@@ -173,7 +174,7 @@ impl Service {
                     let children = query.group().children();
                     let spillable = children.iter().find(|child| child.name() == "spillable");
                     let external = |error: LimitError| DataFusionError::External(error.into());
-                    spillable.map(|group| group.set_max_now(SPILLABLE)).transpose().map_err(external)?;
+                    spillable.map(|group| group.memory().set_max_now(SPILLABLE)).transpose().map_err(external)?;
                 }
                 Ok(Session::Own(query))
             }
@@ -201,7 +202,8 @@ impl Service {
         let Service::Groups(groups) = self else { return false };
         let max = groups.data.live() + memory;
         let heavy = &groups.tenants[Tenant::Heavy as usize];
-        heavy.set_max_now(most_of(memory)).is_ok() && groups.runtime.root().set_max_now(Limit::Bytes(max)).is_ok()
+        heavy.memory().set_max_now(most_of(memory)).is_ok()
+            && groups.runtime.root().memory().set_max_now(Limit::Bytes(max)).is_ok()
     }
 
     /// Ends the service.
@@ -226,7 +228,7 @@ impl Groups {
         let root = runtime.root();
         let data = root.create("data", Limits::new())?;
         tables.charge(&data);
-        data.set_min(Limit::Bytes(data.live()))?;
+        data.set_limits(Limits::new().min(Limit::Bytes(data.live())))?;
         root.set_max(Limit::Bytes(data.live() + memory))?;
         let gold = root.create("gold", Limits::new().low(Limit::Bytes(memory / 4)))?;
         let silver = root.create("silver", Limits::new().low(Limit::Bytes(memory / 4)))?;

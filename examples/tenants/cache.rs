@@ -8,6 +8,7 @@ use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use memcg::expert::Inspect as _;
 use memcg::{Bytes, Charge, ChargeError, Group, OnFull};
 use thiserror::Error;
 

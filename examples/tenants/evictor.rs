@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use memcg::expert::Inspect as _;
 use memcg::{Event, Group};
 
 use crate::service::{Service, Tenant};

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memcg::{RuntimeBuilder, Stat, Stats, Unit};
+use memcg::figures::Stats;
+use memcg::{RuntimeBuilder, Stat, Unit};
 use serde::Serialize;
 
 /// Figures that only grow: look-ups, those that hit, entries that had to go for others.

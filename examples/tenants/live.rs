@@ -6,7 +6,8 @@
 use std::time::{Duration, Instant};
 
 use indicatif::HumanCount;
-use memcg::{Bytes, Freshness, Group, Stat, Stats};
+use memcg::figures::Stats;
+use memcg::{Bytes, Freshness, Group, Stat};
 use memcg_report::table::{Column, Table};
 use memcg_report::terminal;
 

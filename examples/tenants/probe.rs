@@ -8,7 +8,8 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use memcg::{BuildError, Bytes, CreateError, Group, Limit, Limits, Runtime};
+use memcg::errors::CreateError;
+use memcg::{BuildError, Bytes, Group, Limit, Limits, Runtime};
 use thiserror::Error;
 
 /// From the start of one round to the start of the next.
@@ -57,7 +58,7 @@ impl Probe {
         let service = runtime.root().create("service", Limits::new())?;
         let tenant = service.create("tenant", Limits::new())?;
         let (stock, no_stock) = (tenant.create("stock", Limits::new())?, tenant.create("no_stock", Limits::new())?);
-        no_stock.set_batch(0);
+        no_stock.memory().set_batch(0);
         Ok(Self { runtime, stock, no_stock })
     }
 }

@@ -176,7 +176,7 @@ impl Report {
             // A run can be too short for the clock, and JSON knows no infinity.
             requests_per_second: sums.requests as f64 / measured.done.seconds.max(1e-9),
             live_bytes: root.live(),
-            stocked_bytes: root.stocked(),
+            stocked_bytes: root.memory().stocked(),
             usage_bytes: root.usage(),
             peak_bytes: root.peak(),
             rss_bytes,
@@ -292,7 +292,7 @@ fn empty(setup: &mut Setup, agreement: &mut Agreement) -> Vec<String> {
     }
     service.shelves.iter().for_each(|shelf| shelf.clear());
     runtime.settle();
-    runtime.root().drain();
+    runtime.root().memory().drain();
     exact::check_empty(agreement, runtime, service);
     let usage = runtime.root().usage();
     if usage > 0 {

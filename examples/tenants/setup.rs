@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use memcg::{
-    BuildError, Bytes, CreateError, Group, Limit, LimitError, Limits, OnFull, Priority, Reclaim, Registration, Runtime,
-};
+use memcg::errors::{CreateError, LimitError};
+use memcg::{BuildError, Bytes, Group, Limit, Limits, OnFull, Priority, Reclaim, Registration, Runtime};
 use rand::SeedableRng;
 use thiserror::Error;
 
@@ -163,18 +162,19 @@ fn register(group: &Group, shelf: &Arc<Shelf>) -> Registration {
 
 /// What the policy makes of a fair share.
 fn limit(group: &Group, candidate: &Candidate, share: u64, rule: Rule) -> Result<(), LimitError> {
+    let mut limits = Limits::new();
     if rule.policy == Policy::Memcg {
-        group.set_high(Limit::Bytes(rule.promise.high.of(share)))?;
+        limits = limits.high(Limit::Bytes(rule.promise.high.of(share)));
     }
-    match rule.policy {
-        // Nothing is charged yet, so that nothing is above.
-        Policy::Shared | Policy::Unlimited => drop(group.set_max(Limit::Unlimited)?),
-        Policy::Static => drop(group.set_max(Limit::Bytes(share))?),
+    let limits = match rule.policy {
+        Policy::Shared | Policy::Unlimited => limits.max(Limit::Unlimited),
+        Policy::Static => limits.max(Limit::Bytes(share)),
         Policy::Memcg | Policy::Waiting => {
             let low = if candidate.is_noisy() { 0 } else { rule.promise.low.of(share) };
-            group.set_low(Limit::Bytes(low))?;
-            group.set_soft(Limit::Bytes(rule.promise.soft.of(share)))?;
+            limits.low(Limit::Bytes(low)).soft(Limit::Bytes(rule.promise.soft.of(share)))
         }
-    }
+    };
+    // Nothing is charged yet, so that nothing is above.
+    group.set_limits(limits)?;
     Ok(())
 }

@@ -108,6 +108,7 @@ mod tests {
     use std::thread;
 
     use crate::counter::watch::EXCEEDED;
+    use crate::expert::Inspect as _;
     use crate::sync::many;
     use crate::{Bytes, Charge, Group, Limit, Limits, OomPolicy, Runtime};
 
@@ -148,7 +149,7 @@ mod tests {
                     0..3 => held.push(group.force_charge(Bytes(numbers.below(1 << 12)))),
                     3..6 if !held.is_empty() => drop(held.swap_remove(numbers.below(held.len() as u64) as usize)),
                     6 => _ = group.set_max(Limit::Bytes(numbers.below(1 << 15))).unwrap(),
-                    7 => _ = group.set_high(Limit::Bytes(numbers.below(1 << 15))).unwrap(),
+                    7 => _ = group.set_limits(Limits::new().high(Limit::Bytes(numbers.below(1 << 15)))).unwrap(),
                     _ => {}
                 }
             }
@@ -164,7 +165,7 @@ mod tests {
         assert_eq!(counted, marked(&groups));
         assert!(counted >= above && above > 0, "{counted} marked, {above} above");
         drop(held);
-        runtime.root().drain();
+        runtime.root().memory().drain();
         assert!(!is_alert(&groups[0]), "{} marked", marked(&groups));
     }
 

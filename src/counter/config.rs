@@ -167,7 +167,7 @@ impl CounterConfig {
     /// let machine = PageCounter::root(CounterConfig::new().max(1_000));
     /// machine.try_charge(1_000)?;
     /// assert!(machine.try_charge(1).is_err());
-    /// # Ok::<(), memcg::CounterChargeError>(())
+    /// # Ok::<(), memcg::errors::CounterChargeError>(())
     /// ```
     pub fn max(mut self, units: u64) -> Self {
         self.max = units;
@@ -229,7 +229,7 @@ impl CounterConfig {
     /// cache.try_charge(80)?;
     /// machine.child().try_charge(50)?;
     /// assert_eq!(cache.live(), 50);
-    /// # Ok::<(), memcg::CounterChargeError>(())
+    /// # Ok::<(), memcg::errors::CounterChargeError>(())
     /// ```
     pub fn on_pressure(mut self, hook: impl Fn(&Pressure<'_>) -> u64 + Send + Sync + 'static) -> Self {
         self.hook = Some(Arc::new(hook));
@@ -301,8 +301,9 @@ impl Pressure<'_> {
 /// room is 16; both grow with the number of threads above two. It also begins small: a thread charges a 64th of a batch in
 /// advance, four times as much with each further refill, up to the batch.
 /// [`Runtime::release_idle_credit`](crate::Runtime::release_idle_credit) has it begin again. So a thread that charged
-/// little and sleeps leaves little behind. The kernel's stock is always open and takes whole batches: figures of usage are
-/// round then, and a comparison with the kernel is fair. The [bound](crate::Group::stocked_bound) is the same.
+/// little and sleeps leaves little behind. The kernel's stock is always open and takes whole batches: figures of usage
+/// are round then, and a comparison with the kernel is fair. The [bound](crate::PageCounter::stocked_bound) is the
+/// same.
 ///
 /// ```
 /// use memcg::expert::FixedBatch;

@@ -24,12 +24,13 @@ use crate::units::Bytes;
 /// writes the usage of the group and of all groups above. Two threads that do so pay for each line that goes to and fro.
 /// Here the consumer leaves the bytes charged, as credit, and the producer takes them: one word goes to and fro.
 ///
-/// The credit is part of [`usage`](Group::usage) and [`stocked`](Group::stocked), not of [`live`](Group::live). No charge
-/// is refused for it: one that lacks it drains it, as all credit, and so do a lower max and a group that goes offline.
-/// A charge that never blocks ([`OnFull::Now`]) takes it, too, unless another thread has the tree's lock. While a
-/// charge waits at the group or above it, nothing is kept here. Neither is anything kept or taken where one of them is
-/// above a limit, or only [counts](Group::set_observe_only), and nothing is kept inside a reclaimer. After a charge or a
-/// limit has closed the stock, eight charges go up the tree before the next is kept.
+/// The credit is part of [`usage`](Group::usage) and [`stocked`](crate::PageCounter::stocked), not of
+/// [`live`](Group::live). No charge is refused for it: one that lacks it drains it, as all credit, and so do a lower
+/// max and a group that goes offline. A charge that never blocks ([`OnFull::Now`]) takes it, too, unless another thread
+/// has the tree's lock. While a charge waits at the group or above it, nothing is kept here. Neither is anything kept
+/// or taken where one of them is above a limit, or only [counts](crate::expert::Inspect::set_observe_only), and nothing
+/// is kept inside a reclaimer. After a charge or a limit has closed the stock, eight charges go up the tree before the
+/// next is kept.
 ///
 /// At most one batch lies here, or a quarter of the root's [budget](crate::RuntimeBuilder::budget) where that is less, and
 /// never more than 4 GiB. Where stocks are off, nothing does. All values of one group are the same stock. The value keeps
@@ -42,11 +43,12 @@ use crate::units::Bytes;
 /// Source: the transfer cache of TCMalloc, between the caches of threads.
 ///
 /// ```
+/// use memcg::expert::CentralStock;
 /// use memcg::{Limits, Runtime};
 ///
 /// let runtime = Runtime::builder().build()?;
 /// let queue = runtime.root().create("queue", Limits::new().max(1000))?;
-/// let stock = queue.central_stock();
+/// let stock = CentralStock::of(&queue);
 /// let message = stock.charge_if_room(600).ok_or("600 fit")?;
 /// std::thread::spawn({
 ///     let stock = stock.clone();
@@ -67,20 +69,17 @@ pub struct CentralStock {
     stock: &'static CentralWord,
 }
 
-/// # Charges that go from thread to thread
-impl Group {
-    /// Returns the group's central stock, for charges that one thread makes and another gives back: [`CentralStock`].
-    ///
-    /// The call takes the tree's lock, and may wait for a drain. The first one for a group allocates a line or two, which
-    /// the next groups take over: [`Runtime::own_bytes`](crate::Runtime::own_bytes) counts them.
-    pub fn central_stock(&self) -> CentralStock {
-        CentralStock { group: self.clone(), stock: central::get_or_make(self.first()) }
-    }
-}
-
 impl CentralStock {
-    /// Charges `bytes` where this thread's stock or this one has them, or else where there is room for them at each level.
-    /// It waits for no room. As with [`OnFull::IfRoom`], wakers of charges in line may run on this thread.
+    /// Returns the central stock of `group`.
+    ///
+    /// The call takes the tree's lock, and may wait for a drain. The first one for a group allocates a line or two,
+    /// which the next groups take over: [`Runtime::own_bytes`](crate::Runtime::own_bytes) counts them.
+    pub fn of(group: &Group) -> CentralStock {
+        CentralStock { group: group.clone(), stock: central::get_or_make(group.first()) }
+    }
+
+    /// Charges `bytes` where this thread's stock or this one has them, or else where there is room for them at each
+    /// level. It waits for no room. As with [`OnFull::IfRoom`], wakers of charges in line may run on this thread.
     ///
     /// Where a part of the bytes is here, it takes that, and walks for the rest. It need not look for credit elsewhere, so
     /// `None` says nothing more. A caller that has to go on does so with [`Group::try_charge`] or [`Group::charge_async`],

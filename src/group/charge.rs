@@ -235,9 +235,9 @@ impl Group {
     ///
     /// Before a refusal the charge drains all credit below the refusing level. It also asks the reclaimers there to
     /// give memory back ([`Reclaim`](crate::Reclaim)): foreign code runs on this thread, for at most
-    /// [`reclaim_time`](crate::RuntimeBuilder::reclaim_time). Above a [`high`](Self::set_high) the charge sleeps, and
-    /// where the [policy](crate::OomPolicy) chooses victims it waits for each of them. Both times are bounded. 0 bytes
-    /// always fit and hold the group's object.
+    /// [`reclaim_time`](crate::RuntimeBuilder::reclaim_time). Above a [`high`](crate::Limits::high) the charge sleeps,
+    /// and where the [policy](crate::OomPolicy) chooses victims it waits for each of them. Both times are bounded. 0
+    /// bytes always fit and hold the group's object.
     ///
     /// A charge costs about 1 ns where this thread has credit, else two or three read-modify-write instructions a
     /// level. It is exact: from a success on usage is within max at every level.

@@ -1,4 +1,4 @@
-//! Charges to several counters of a group at once: a charge for each, made as one.
+//! Charges to counters of a group: a charge for each, made as one.
 
 use std::{array, mem};
 
@@ -7,57 +7,20 @@ use super::counter::Counter;
 use super::error::ChargeError;
 use super::handle::Group;
 use crate::thread::slot::Consume;
-use crate::units::Bytes;
 
 /// # Charges to counters beside memory
 impl Group {
-    /// Charges one counter of this group. It may block where the counter is memory: in async code call it on a thread
-    /// for blocking work.
+    /// Charges one counter or several, the last one first: all or none. It may block where memory is among them: in
+    /// async code call it on a thread for blocking work.
     ///
-    /// The amount is in the counter's unit, and so are the charge's bytes. A counter beside memory refuses at once what
-    /// does not fit: it asks no reclaimer and waits in no line ([`Counter`]).
+    /// Returns a charge for each counter, in the order of the amounts. Each is a charge of its own, which the caller
+    /// may drop, grow or keep apart from the others. Each amount is in its counter's unit; the array has one type for
+    /// all of them, `u64`. Memory asks reclaimers and waits as [`try_charge`](Self::try_charge) does. A counter beside
+    /// memory refuses at once what does not fit ([`Counter`]). What was charged before a refusal goes back, the last
+    /// charged first.
     ///
-    /// # Errors
-    ///
-    /// As [`try_charge`](Self::try_charge); [`ChargeError::UnknownCounter`] where this runtime has no such counter.
-    ///
-    /// ```
-    /// use memcg::{Limits, Runtime, Unit};
-    /// use std::fs::File;
-    ///
-    /// let mut builder = Runtime::builder();
-    /// let descriptors = builder.counter("descriptors").unit(Unit::Events).independent();
-    /// let runtime = builder.build()?;
-    /// // No thread takes descriptors in advance.
-    /// runtime.root().counter(descriptors)?.set_batch(0);
-    /// let acme = runtime.root().create("acme", Limits::new())?;
-    /// acme.counter(descriptors)?.set_max(1)?;
-    /// let charge = acme.try_charge_counter(descriptors, 1)?;
-    /// let file = (File::open(std::env::current_exe()?)?, charge);
-    /// assert_eq!(acme.counter(descriptors)?.usage(), 1);
-    /// assert!(acme.try_charge_counter(descriptors, 1).is_err());
-    /// drop(file); // closes it, then gives the descriptor back
-    /// assert_eq!(acme.counter(descriptors)?.usage(), 0);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[inline]
-    pub fn try_charge_counter(&self, counter: Counter, amount: impl Into<Bytes>) -> Result<Charge, ChargeError> {
-        let Bytes(amount) = amount.into();
-        match self.header_of(counter) {
-            Some(header) => Charge::attempt(header, amount),
-            None => Err(self.unknown_counter_slow(counter)),
-        }
-    }
-
-    /// Charges bytes to several counters, the last one first: to all or to none. It may block: in async code call it on
-    /// a thread for blocking work.
-    ///
-    /// Returns a charge for each counter, in the order of the amounts. Each is a charge of its own, which the caller may
-    /// drop, grow or keep apart from the others. Each amount is in its counter's unit; the array has one type for all of
-    /// them, `u64`. Memory asks reclaimers and waits as [`try_charge`](Self::try_charge) does. A counter beside memory
-    /// refuses at once what does not fit ([`Counter`]). What was charged before a refusal goes back, the last charged first.
-    ///
-    /// Each counter has a stock of its own. A set costs what its charges cost, and a search for each counter: a few loads.
+    /// Each counter has a stock of its own. A set costs what its charges cost, and a search for each counter: a few
+    /// loads.
     ///
     /// # Errors
     ///
@@ -77,6 +40,28 @@ impl Group {
     /// let [memory, swapped] = root.try_charge_set(&[(memcg::Counter::MEMORY, 5), (swap, 10)])?;
     /// drop(memory); // it is swapped out
     /// assert_eq!((root.live(), swapped.bytes()), (0, 10));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// One counter alone:
+    ///
+    /// ```
+    /// use memcg::{Limits, Runtime, Unit};
+    /// use std::fs::File;
+    ///
+    /// let mut builder = Runtime::builder();
+    /// let descriptors = builder.counter("descriptors").unit(Unit::Events).independent();
+    /// let runtime = builder.build()?;
+    /// // No thread takes descriptors in advance.
+    /// runtime.root().counter(descriptors)?.set_batch(0);
+    /// let acme = runtime.root().create("acme", Limits::new())?;
+    /// acme.counter(descriptors)?.set_max(1)?;
+    /// let [charge] = acme.try_charge_set(&[(descriptors, 1)])?;
+    /// let file = (File::open(std::env::current_exe()?)?, charge);
+    /// assert_eq!(acme.counter(descriptors)?.usage(), 1);
+    /// assert!(acme.try_charge_set(&[(descriptors, 1)]).is_err());
+    /// drop(file); // closes it, then gives the descriptor back
+    /// assert_eq!(acme.counter(descriptors)?.usage(), 0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]

@@ -16,8 +16,24 @@ use crate::state::limits::LimitKind;
 use crate::thread::directory::Header;
 use crate::units::Limit;
 
-/// # Counters beside memory
+/// # Counters
 impl Group {
+    /// Returns the counter of memory, which each group has: to drain its stock, to set its batch, to open a peak of the
+    /// caller's own. [`GroupCounter`] says what it shows. The group's own figures and limits are those of this counter.
+    ///
+    /// ```
+    /// # use memcg::expert::FixedBatch as _;
+    /// # let runtime = memcg::Runtime::builder().adaptive(false).build()?;
+    /// let root = runtime.root();
+    /// let _held = root.try_charge(10)?;
+    /// assert_eq!((root.usage(), root.live(), root.memory().stocked()), (262_144, 10, 262_134));
+    /// assert_eq!((root.memory().drain(), root.usage()), (262_134, 10));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn memory(&self) -> GroupCounter {
+        GroupCounter::new(self.first(), OfGroup(self.clone()))
+    }
+
     /// Returns one counter of this group, to read and to limit.
     ///
     /// # Errors
@@ -85,14 +101,13 @@ impl Group {
         self.first().group().nth(counter).map_or(self.header, |counter| counter.header)
     }
 
-    /// Sets a limit of a counter of this group. Returns the usage above a max then.
-    pub(super) fn set_limit(
+    /// Sets limits of a counter of this group: all, or none. Returns the usage above a max then.
+    pub(super) fn set_kinds(
         &self,
         counter: &'static object::Counter,
-        kind: LimitKind,
-        limit: Limit,
+        wanted: &[(LimitKind, Option<Limit>)],
     ) -> Result<u64, LimitError> {
-        limits::set(counter, kind, limit).map_err(|none| self.limit_error(kind, none))
+        limits::set(counter, wanted).map_err(|(kind, none)| self.limit_error(kind, none))
     }
 }
 
@@ -111,13 +126,13 @@ pub struct OfGroup(Group);
 /// * its stock: [`batch`](PageCounter::batch), [`set_batch`](PageCounter::set_batch), [`drain`](PageCounter::drain),
 ///   [`stocked`](PageCounter::stocked), [`stocked_bound`](PageCounter::stocked_bound).
 ///
-/// Charges go through the group: [`Group::try_charge_counter`], [`Group::try_charge_set`].
+/// Charges go through the group: [`Group::try_charge_set`].
 ///
 /// ```
 /// # let runtime = memcg::Runtime::builder().build()?;
 /// let root = runtime.root();
 /// let _held = root.try_charge(10)?;
-/// let memory = root.counter(memcg::Counter::MEMORY)?;
+/// let memory = root.memory();
 /// assert_eq!((memory.name(), memory.live(), memory.peak()), ("memory", 10, 10));
 /// memory.set_max(20)?;
 /// assert_eq!(memory.max(), 20);
@@ -156,13 +171,24 @@ impl GroupCounter {
         Ok(if self.counter().is_memory() { lowered::shrink_to_max(self.counter()) } else { excess })
     }
 
-    /// Does what [`Group::set_max_now`] does.
+    /// Does what [`set_max`](Self::set_max) does, asks no reclaimer and cancels no group, and so returns at once. What
+    /// is above the max stays until it is given back.
+    ///
+    /// Source: a write to `memory.max` with `O_NONBLOCK`.
     ///
     /// # Errors
     ///
     /// [`LimitError::NoLimitedAncestor`]. The old max holds.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// # let root = runtime.root();
+    /// let _held = root.try_charge(10)?;
+    /// assert_eq!(root.memory().set_max_now(4)?, root.usage() - 4);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn set_max_now(&self, limit: impl Into<Limit>) -> Result<u64, LimitError> {
-        self.group().set_limit(self.counter(), LimitKind::Max, limit.into())
+        self.group().set_kinds(self.counter(), &[(LimitKind::Max, Some(limit.into()))])
     }
 
     /// Reads the events of this counter in the subtree, as [`Group::events`] does. Those of memory are the group's.

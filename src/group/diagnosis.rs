@@ -1,7 +1,6 @@
 //! Finds the largest children of a group.
 
 use super::handle::Group;
-use crate::counter::children;
 use crate::counter::object::Counter;
 use crate::counter::slow_path::SlowPath;
 use crate::thread::slow_path;
@@ -35,24 +34,4 @@ pub(crate) fn holders(level: &'static Counter) -> Holders {
     }
     // The lock keeps the children until this takes handles on them.
     most.map(|held| held.map(|(child, usage)| (Group::pinned(child), usage)))
-}
-
-/// # Where the memory is
-impl Group {
-    /// Returns the `n` children that hold most with the usage of each in bytes, the largest first. The call reads them one
-    /// after the other, under no lock that covers more than a few: a child that is created or goes offline meanwhile may be
-    /// missing. It keeps few of them at a time: of a million it takes some ten handles for each of the `n`.
-    ///
-    /// ```
-    /// # use memcg::Limits;
-    /// # let runtime = memcg::Runtime::builder().batch(memcg::Bytes(0)).build()?;
-    /// let [a, b] = ["a", "b"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
-    /// let _held = [a.try_charge(1)?, b.try_charge(2)?];
-    /// assert_eq!(runtime.root().top(1), [(b, 2)]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn top(&self, n: usize) -> Vec<(Group, u64)> {
-        let largest = children::largest(self.first(), n).into_iter();
-        largest.map(|(child, usage)| (Group::from_handle(child), usage)).collect()
-    }
 }

@@ -263,7 +263,8 @@ fn offline(group: &Group, counter: Counter, requested: u64) -> String {
 /// Why nothing was reclaimed.
 ///
 /// ```
-/// use memcg::{Bytes, Priority, Reclaim, ReclaimContext, ReclaimError, Runtime};
+/// use memcg::errors::ReclaimError;
+/// use memcg::{Bytes, Priority, Reclaim, ReclaimContext, Runtime};
 /// use std::sync::Arc;
 ///
 /// struct Nests;
@@ -306,7 +307,8 @@ impl std::error::Error for ReclaimError {}
 /// Why a group was not made. Nothing of it remains.
 ///
 /// ```
-/// use memcg::{CreateError, Limits, Runtime};
+/// use memcg::errors::CreateError;
+/// use memcg::{Limits, Runtime};
 ///
 /// let runtime = Runtime::builder().build()?;
 /// let root = runtime.root();
@@ -426,7 +428,8 @@ impl From<ContradictionError> for CreateError {
 /// What is wrong with a group's name.
 ///
 /// ```
-/// use memcg::{CreateError, Limits, NameError, Runtime};
+/// use memcg::errors::{CreateError, NameError};
+/// use memcg::{Limits, Runtime};
 ///
 /// let runtime = Runtime::builder().build()?;
 /// let Err(CreateError::Name { fault, .. }) = runtime.root().create("", Limits::new()) else { panic!() };
@@ -469,14 +472,14 @@ impl fmt::Display for NameError {
 
 impl std::error::Error for NameError {}
 
-/// Why a limit was not set. The old one holds.
+/// Why limits were not set. The old ones hold.
 ///
 /// ```
-/// use memcg::{Limit, Runtime};
+/// use memcg::{Limit, Limits, Runtime};
 ///
 /// let runtime = Runtime::builder().build()?;
 /// let root = runtime.root();
-/// let refused = root.set_low("10%".parse::<Limit>()?).unwrap_err();
+/// let refused = root.set_limits(Limits::new().max(100).low(Limit::percent(10))).unwrap_err();
 /// assert_eq!(refused.to_string(), "no 10% of a max for low of /: no ancestor has one");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -492,6 +495,12 @@ pub enum LimitError {
         /// The percentage.
         percent: Percent,
     },
+    /// The group was created without [`cover_allocations`](crate::Limits::cover_allocations), and it is too late to
+    /// ask.
+    CoversNot {
+        /// The group.
+        group: Group,
+    },
 }
 
 impl fmt::Display for LimitError {
@@ -499,6 +508,9 @@ impl fmt::Display for LimitError {
         match self {
             Self::NoLimitedAncestor { group, limit, percent } => {
                 write!(f, "no {percent} of a max for {limit} of {}: no ancestor has one", group.shown_path())
+            }
+            Self::CoversNot { group } => {
+                write!(f, "{} does not cover allocations: a group asks for that when it is created", group.shown_path())
             }
         }
     }

@@ -102,11 +102,10 @@ impl ChargeFuture {
     /// [`ChargeError::TimedOut`], and the group that refused counts [`Event::TimedOut`](crate::Event::TimedOut).
     ///
     /// A charge that was made in time holds, also where the future is polled later. The delay above a
-    /// [high](Group::set_high) ends with the time, too: a charge that was made then returns. Reclaimers are asked in that
-    /// time alone, and the one at work is waited for; with no time at all they are asked once, as
-    /// [`Group::try_charge`] asks. The thread of this crate that
-    /// ends delays wakes the future, within 1 ms where the processor is free. Where the system gives no thread, the
-    /// first poll in line gives the charge up.
+    /// [high](crate::Limits::high) ends with the time, too: a charge that was made then returns. Reclaimers are asked
+    /// in that time alone, and the one at work is waited for; with no time at all they are asked once, as
+    /// [`Group::try_charge`] asks. The thread of this crate that ends delays wakes the future, within 1 ms where the
+    /// processor is free. Where the system gives no thread, the first poll in line gives the charge up.
     ///
     /// ```
     /// # use memcg::{ChargeError, Event, Runtime};
@@ -165,10 +164,12 @@ impl ChargeFuture {
         .await
     }
 
-    /// Makes the future ready as soon as it is charged, also above a [high](Group::set_high). Use it where the caller
-    /// has a timer of its own, and asks [`Group::high_delay`] how long to wait, before this charge or after it.
+    /// Makes the future ready as soon as it is charged, also above a [high](crate::Limits::high). Use it where the
+    /// caller has a timer of its own, and asks [`high_delay`](crate::expert::Inspect::high_delay) how long to wait,
+    /// before this charge or after it.
     ///
     /// ```
+    /// # use memcg::expert::Inspect as _;
     /// # use memcg::{Limits, Runtime};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,17 +1,35 @@
-//! Figures that no program needs in order to run: the kernel's own readers, for tests and comparisons.
+//! Figures and settings that few programs need: the kernel's own readers, parts of a figure, and what an adapter shows.
 
 use std::iter;
+use std::time::Duration;
 
 use super::handle::Group;
+use super::ledger::Ledger;
+use crate::admission::lowered;
 use crate::counter::protection::Protection;
-use crate::counter::{children, credit, effective, marks};
+use crate::counter::{children, credit, effective, ledger, marks};
 use crate::hierarchy::stats;
 use crate::page_counter::reading::{ProtectionFigures, Sealed};
-use crate::pressure::victims;
+use crate::pressure::{incidents, observe, throttle, victims};
 use crate::reclaim::excess;
+use crate::stat::visits::Unlist;
+use crate::state::incidents::Incident;
 use crate::state::oom::{EXEMPT, OomPolicy, TOGETHER};
+use crate::units::Bytes;
 
-/// Readers of a group's settings and figures beside those that [`Group`] has.
+/// A group's figures and settings beside those that [`Group`] has. Names that end in `_local` are of what no child that
+/// is online accounts for.
+///
+/// | | |
+/// |---|---|
+/// | limits in bytes | [`min`](Self::min), [`low`](Self::low), [`high`](Self::high), [`soft`](Self::soft); [`high_delay`](Self::high_delay) says what a high costs |
+/// | limits that only count | [`set_observe_only`](Self::set_observe_only), [`is_observe_only`](Self::is_observe_only) |
+/// | soft limits | [`is_in_excess`](Self::is_in_excess), [`descendants_in_excess`](Self::descendants_in_excess), [`is_soft_eligible`](Self::is_soft_eligible) |
+/// | the group alone | [`usage_local`](Self::usage_local), [`stocked_local`](Self::stocked_local), [`live_local`](Self::live_local), [`ledger_local`](Self::ledger_local), [`allocated_local`](Self::allocated_local) |
+/// | victims | [`set_oom_group`](Self::set_oom_group), [`set_oom_exempt`](Self::set_oom_exempt), and what was set |
+/// | the groups below | [`descendants`](Self::descendants), [`top`](Self::top) |
+/// | what happened | [`incidents`](Self::incidents) |
+/// | statistics | [`flush`](Self::flush), [`flush_ratelimited`](Self::flush_ratelimited) |
 ///
 /// ```
 /// use memcg::expert::Inspect;
@@ -24,6 +42,75 @@ use crate::state::oom::{EXEMPT, OomPolicy, TOGETHER};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Inspect: Sealed {
+    /// Returns the bytes that reclaim never touches, 0 by default. One load.
+    fn min(&self) -> u64;
+
+    /// Returns the bytes that reclaim touches last, 0 by default. One load.
+    ///
+    /// ```
+    /// # use memcg::expert::{Inspect as _, ProtectionFigures as _};
+    /// # use memcg::{Limit, Limits};
+    /// # let runtime = memcg::Runtime::builder().max(1_000).build()?;
+    /// let acme = runtime.root().create("acme", Limits::new().low(Limit::percent(25)))?;
+    /// assert_eq!(acme.low(), 250);
+    /// runtime.root().set_max(2_000)?;
+    /// assert_eq!(acme.low(), 500, "worked out again");
+    /// assert_eq!(runtime.root().children_low_usage(), 0, "acme uses nothing");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn low(&self) -> u64;
+
+    /// Returns the high in bytes, `u64::MAX` where there is none. One load.
+    fn high(&self) -> u64;
+
+    /// Returns the soft limit in bytes, `u64::MAX` where there is none. One load.
+    fn soft(&self) -> u64;
+
+    /// Returns how long a charge of `bytes` that walks the tree would be delayed now: the greatest delay among this
+    /// group and its ancestors. Charges do not sleep for 10 ms or less. It costs a few loads a level. Where only credit
+    /// may be above a high, the call drains it first, which takes a barrier.
+    ///
+    /// Source: `calculate_high_delay` in `mm/memcontrol.c`.
+    ///
+    /// ```
+    /// # use memcg::expert::Inspect as _;
+    /// # use memcg::{Limits, Runtime};
+    /// let runtime = Runtime::builder().build()?;
+    /// let acme = runtime.root().create("acme", Limits::new().high(100 << 20))?;
+    /// let _held = acme.force_charge(102 << 20);
+    /// assert_eq!(acme.high_delay(64 * 4096).as_millis(), 25);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn high_delay(&self, bytes: impl Into<Bytes>) -> Duration;
+
+    /// Sets whether the limits here and below only count. It may block: in async code use a thread for blocking work.
+    ///
+    /// A charge that the max or high there would have refused or delayed is let through. For a max, the group whose max
+    /// it was counts [`Event::Max`](crate::Event::Max) and [`Event::Observed`](crate::Event::Observed). No group is
+    /// asked to give anything back for such charges. Limits above this group hold.
+    ///
+    /// Further counters are observed, too. Charges that wait here when observing begins are made at once. When the
+    /// limits act again, what is above a max counts as if it had been [forced](Group::forced), and reclaimers are asked
+    /// for it. The call takes the tree's lock and looks at all groups below.
+    ///
+    /// ```
+    /// # use memcg::expert::Inspect as _;
+    /// # use memcg::{Event, Limits, Runtime};
+    /// let runtime = Runtime::builder().build()?;
+    /// let acme = runtime.root().create("acme", Limits::new().max(100))?;
+    /// acme.set_observe_only(true);
+    /// assert!(acme.is_observe_only() && acme.create("q17", Limits::new())?.is_observe_only());
+    /// let _held = acme.try_charge(130)?;
+    /// assert_eq!((acme.usage(), acme.events().get(Event::Observed)), (130, 1));
+    /// acme.set_observe_only(false);
+    /// assert!(acme.try_charge(1).is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn set_observe_only(&self, observe: bool);
+
+    /// Returns whether this group, or an ancestor, is only observed. One load.
+    fn is_observe_only(&self) -> bool;
+
     /// Returns whether usage is above the soft limit. Pressure from here or above asks such a group, and all groups
     /// below it, first. One load; exact.
     ///
@@ -115,16 +202,58 @@ pub trait Inspect: Sealed {
     /// ```
     fn live_local(&self) -> u64;
 
-    /// Returns whether this group, or an ancestor, is only observed. One load.
-    fn is_observe_only(&self) -> bool;
+    /// Returns the [ledger](Group::ledger) of this group without the groups below that are online: of what is in
+    /// [`live_local`](Self::live_local). It costs what that costs, and visits the counts of each thread.
+    ///
+    /// ```
+    /// use memcg::allocator::Owner; // what an allocator does
+    /// use memcg::expert::Inspect as _;
+    /// use memcg::{Limits, Runtime};
+    ///
+    /// let runtime = Runtime::builder().build()?;
+    /// let acme = runtime.root().create("acme", Limits::new())?;
+    /// let query = acme.create("q17", Limits::new())?;
+    /// let (ours, theirs) = (acme.try_charge(100)?, query.try_charge(10)?);
+    /// let object = acme.run(|| Owner::charge(30));
+    /// let ledger = acme.ledger_local();
+    /// assert_eq!((ledger.reserved(), ledger.allocated(), acme.ledger().reserved()), (100, 30, 110));
+    /// # unsafe { object.uncharge(30) };
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn ledger_local(&self) -> Ledger;
+
+    /// Returns the bytes of the objects that this group owns, without those of any group below, also of one that went
+    /// offline. It allocates nothing.
+    fn allocated_local(&self) -> u64;
 
     /// Returns the group's own policy, as it was set.
     fn oom_policy(&self) -> OomPolicy;
 
-    /// Returns the setting of [`set_oom_group`](Group::set_oom_group).
+    /// Sets whether the whole subtree of this group is compared as one, and cancelled where any of its groups is
+    /// chosen.
+    ///
+    /// Source: `memory.oom.group`.
+    ///
+    /// ```
+    /// # use memcg::expert::Inspect as _;
+    /// let runtime = memcg::Runtime::builder().build()?;
+    /// let root = runtime.root();
+    /// root.set_oom_group(true);
+    /// root.set_oom_exempt(true);
+    /// assert!(root.oom_group() && root.oom_exempt());
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    fn set_oom_group(&self, together: bool);
+
+    /// Returns the setting of [`set_oom_group`](Self::set_oom_group).
     fn oom_group(&self) -> bool;
 
-    /// Returns the group's own setting of [`set_oom_exempt`](Group::set_oom_exempt).
+    /// Sets whether this group and all groups below it are never cancelled, not even with the subtree that they are in.
+    ///
+    /// Source: an `oom_score_adj` of -1000.
+    fn set_oom_exempt(&self, exempt: bool);
+
+    /// Returns the group's own setting of [`set_oom_exempt`](Self::set_oom_exempt).
     fn oom_exempt(&self) -> bool;
 
     /// Returns the groups below that are online, parents first. Groups may be created and go offline meanwhile: the
@@ -140,8 +269,56 @@ pub trait Inspect: Sealed {
     /// ```
     fn descendants(&self) -> Box<dyn Iterator<Item = Group>>;
 
-    /// Does what [`flush`](Group::flush) does where more than [`Freshness::Threshold`](crate::Freshness::Threshold) allows
-    /// may be missing, and only while the periodic flush is more than one full cycle late. Returns whether it flushed.
+    /// Returns the `n` children that hold most with the usage of each in bytes, the largest first. The call reads them
+    /// one after the other, under no lock that covers more than a few: a child that is created or goes offline
+    /// meanwhile may be missing. It keeps few of them at a time: of a million it takes some ten handles for each of the
+    /// `n`.
+    ///
+    /// ```
+    /// # use memcg::Limits;
+    /// # use memcg::expert::Inspect as _;
+    /// # let runtime = memcg::Runtime::builder().batch(memcg::Bytes(0)).build()?;
+    /// let [a, b] = ["a", "b"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
+    /// let _held = [a.try_charge(1)?, b.try_charge(2)?];
+    /// assert_eq!(runtime.root().top(1), [(b, 2)]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn top(&self, n: usize) -> Vec<(Group, u64)>;
+
+    /// Returns the last refusals and victims of this group and of the groups below it, the oldest first. A refusal is
+    /// also one of the group whose max was met. There are none unless
+    /// [`Runtime::keep_incidents`](crate::Runtime::keep_incidents) says so.
+    ///
+    /// Groups are found by their paths, so those of an earlier group of the same path are among them. The call takes
+    /// one lock and copies what it returns.
+    ///
+    /// ```
+    /// use memcg::expert::Inspect as _;
+    /// use memcg::figures::IncidentKind;
+    /// use memcg::{Limits, Runtime};
+    ///
+    /// let runtime = Runtime::builder().build()?;
+    /// runtime.keep_incidents(100);
+    /// let acme = runtime.root().create("acme", Limits::new().max(100))?;
+    /// let query = acme.create("q17", Limits::new())?;
+    /// assert!(query.try_charge(130).is_err());
+    /// let incidents = acme.incidents();
+    /// let last = incidents.last().unwrap();
+    /// assert_eq!((last.kind, last.group.as_str(), last.limited.as_str()), (IncidentKind::Refused, "/acme/q17", "/acme"));
+    /// assert_eq!((last.requested, last.usage, last.max), (130, 0, 100));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn incidents(&self) -> Vec<Incident>;
+
+    /// Publishes everything that was written in this subtree before the call. Costs half of an
+    /// [exact](crate::Freshness::Exact) read.
+    ///
+    /// Source: `do_flush_stats` in `mm/memcontrol.c`.
+    fn flush(&self);
+
+    /// Does what [`flush`](Self::flush) does where more than [`Freshness::Threshold`](crate::Freshness::Threshold)
+    /// allows may be missing, and only while the periodic flush is more than one full cycle late. Returns whether it
+    /// flushed.
     ///
     /// Source: `mem_cgroup_flush_stats_ratelimited` in `mm/memcontrol.c`.
     ///
@@ -157,6 +334,38 @@ pub trait Inspect: Sealed {
 }
 
 impl Inspect for Group {
+    fn min(&self) -> u64 {
+        marks::protection(self.first(), Protection::Min)
+    }
+
+    fn low(&self) -> u64 {
+        marks::protection(self.first(), Protection::Low)
+    }
+
+    fn high(&self) -> u64 {
+        marks::high(self.first())
+    }
+
+    fn soft(&self) -> u64 {
+        marks::soft(self.first())
+    }
+
+    fn high_delay(&self, bytes: impl Into<Bytes>) -> Duration {
+        let Bytes(bytes) = bytes.into();
+        throttle::delay_now(self.first(), bytes)
+    }
+
+    fn set_observe_only(&self, observe: bool) {
+        observe::set(self.first(), observe);
+        if !observe && !self.first().is_observed() {
+            lowered::shrink_all(self.first());
+        }
+    }
+
+    fn is_observe_only(&self) -> bool {
+        self.first().is_observed()
+    }
+
     fn is_in_excess(&self) -> bool {
         marks::is_in_excess(self.first())
     }
@@ -181,23 +390,35 @@ impl Inspect for Group {
 
     fn live_local(&self) -> u64 {
         if self.first().cover().is_some() {
-            let ledger = self.ledger_local();
+            let ledger = self.ledger_alone();
             return ledger.reserved().max(ledger.allocated());
         }
         let stocked = self.stocked_local();
         self.usage_local().saturating_sub(stocked)
     }
 
-    fn is_observe_only(&self) -> bool {
-        self.first().is_observed()
+    fn ledger_local(&self) -> Ledger {
+        self.ledger_alone()
+    }
+
+    fn allocated_local(&self) -> u64 {
+        ledger::own(self.first()).allocated
     }
 
     fn oom_policy(&self) -> OomPolicy {
         victims::marks(self.first()).policy()
     }
 
+    fn set_oom_group(&self, together: bool) {
+        victims::marks(self.first()).set(TOGETHER, together);
+    }
+
     fn oom_group(&self) -> bool {
         victims::marks(self.first()).has(TOGETHER)
+    }
+
+    fn set_oom_exempt(&self, exempt: bool) {
+        victims::marks(self.first()).set(EXEMPT, exempt);
     }
 
     fn oom_exempt(&self) -> bool {
@@ -211,6 +432,19 @@ impl Inspect for Group {
             next.extend(group.children());
             Some(group)
         }))
+    }
+
+    fn top(&self, n: usize) -> Vec<(Group, u64)> {
+        let largest = children::largest(self.first(), n).into_iter();
+        largest.map(|(child, usage)| (Group::from_handle(child), usage)).collect()
+    }
+
+    fn incidents(&self) -> Vec<Incident> {
+        incidents::of(self.first())
+    }
+
+    fn flush(&self) {
+        stats::flush(self.first(), Unlist::Many);
     }
 
     fn flush_ratelimited(&self) -> bool {

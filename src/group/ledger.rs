@@ -106,30 +106,14 @@ impl Group {
         if !ledger::any() || slow_path::is_running() {
             return stats;
         }
-        let (subtree, local) = (self.ledger(), self.ledger_local());
+        let (subtree, local) = (self.ledger(), self.ledger_alone());
         let items = subtree.items().zip(local.items());
         let items = items.map(|((_, stat, subtree), (_, _, local))| (stat, [subtree, local]));
         stats.with_ledger(items, subtree.max_error.max(local.max_error))
     }
 
-    /// Returns the [ledger](Self::ledger) of this group without the groups below that are online: of what is in
-    /// [`live_local`](Self::live_local). It costs what that costs, and visits the counts of each thread.
-    ///
-    /// ```
-    /// use memcg::allocator::Owner; // what an allocator does
-    /// use memcg::{Limits, Runtime};
-    ///
-    /// let runtime = Runtime::builder().build()?;
-    /// let acme = runtime.root().create("acme", Limits::new())?;
-    /// let query = acme.create("q17", Limits::new())?;
-    /// let (ours, theirs) = (acme.try_charge(100)?, query.try_charge(10)?);
-    /// let object = acme.run(|| Owner::charge(30));
-    /// let ledger = acme.ledger_local();
-    /// assert_eq!((ledger.reserved(), ledger.allocated(), acme.ledger().reserved()), (100, 30, 110));
-    /// # unsafe { object.uncharge(30) };
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn ledger_local(&self) -> Ledger {
+    /// The ledger without the groups below that are online.
+    pub(super) fn ledger_alone(&self) -> Ledger {
         let sums = preorder::ledger_local(self.first());
         match self.first().cover() {
             None => Ledger::of(self.first(), self.live_local(), sums),
@@ -141,11 +125,5 @@ impl Group {
                 Ledger::new(reserved, sums.compared_with(reserved))
             }
         }
-    }
-
-    /// Returns the bytes of the objects that this group owns, without those of any group below, also of one that went
-    /// offline. It allocates nothing.
-    pub fn allocated_local(&self) -> u64 {
-        ledger::own(self.first()).allocated
     }
 }

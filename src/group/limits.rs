@@ -1,9 +1,13 @@
 //! `Limits`: what a group may hold, as plain data, and whether that makes sense.
 
-use crate::units::Limit;
 use std::fmt;
 
-/// Limits of a group, to be set together. A limit that is not given keeps its default: none, and nothing protected.
+use crate::state::limits::LimitKind;
+use crate::units::Limit;
+
+/// Limits of a group, to be set together: by [`create`](crate::Group::create), or later by
+/// [`set_limits`](crate::Group::set_limits). A limit that is not named keeps its default there (none, and nothing
+/// protected), and here what it was.
 ///
 /// ```
 /// use memcg::{Limit, Limits};
@@ -13,7 +17,7 @@ use std::fmt;
 /// assert_eq!((tenant.low, tenant.min, tenant.soft), (Some("25%".parse()?), None, None));
 /// let kept = Limits::new().min(4096).soft(Limit::Unlimited);
 /// assert_eq!((kept.min, kept.soft), (Some(Limit::kib(4)), Some(Limit::Unlimited)));
-/// # Ok::<(), memcg::ParseLimitError>(())
+/// # Ok::<(), memcg::errors::ParseLimitError>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
@@ -34,42 +38,76 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Gives no limit: each keeps its default.
+    /// Names no limit.
     #[must_use]
     pub const fn new() -> Self {
         Limits { min: None, low: None, high: None, max: None, soft: None, cover_allocations: false }
     }
 
-    /// Sets the bytes that reclaim never touches.
+    /// Sets the bytes that reclaim never touches, 0 by default. The parent sums what its children protect; charges do
+    /// not look at it. A group that is offline protects nothing.
+    ///
+    /// ```
+    /// # use memcg::Limits;
+    /// # use memcg::expert::ProtectionFigures as _;
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// let acme = runtime.root().create("acme", Limits::new().min(100))?;
+    /// let _held = acme.try_charge(30)?;
+    /// assert_eq!(runtime.root().children_min_usage(), 30, "30 bytes need protection");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn min(mut self, limit: impl Into<Limit>) -> Self {
         self.min = Some(limit.into());
         self
     }
 
-    /// Sets the bytes that reclaim touches last.
+    /// Sets the bytes that reclaim touches last, 0 by default. The parent sums what its children protect; charges do
+    /// not look at it. A group that is offline protects nothing.
     #[must_use]
     pub fn low(mut self, limit: impl Into<Limit>) -> Self {
         self.low = Some(limit.into());
         self
     }
 
-    /// Sets the usage above which charges are slowed down, never refused.
+    /// Sets the usage in bytes above which charges slow down. The default is [`Limit::Unlimited`]: no charge slows
+    /// down.
+    ///
+    /// A charge that walks the tree and leaves the group above high, or finds it there, reclaims the excess and is
+    /// delayed. The kernel's formula gives the delay. It grows with the square of the part by which usage is above, to
+    /// at most [`delay_max`](crate::RuntimeBuilder::delay_max). That is the delay of each charge, where a single charge
+    /// is as large as high. A high never refuses a charge. Not delayed are a charge from the stock, one that cannot be
+    /// refused, one made inside reclaim, and a transfer.
+    ///
+    /// Source: `memory_high_write` and `mem_cgroup_handle_over_high` in `mm/memcontrol.c`.
+    ///
+    /// ```
+    /// # use memcg::{Event, Limits, Runtime};
+    /// let runtime = Runtime::builder().build()?;
+    /// let acme = runtime.root().create("acme", Limits::new().high(1_000_000))?;
+    /// let _held = acme.try_charge(1 << 20)?;
+    /// let _more = acme.try_charge(1 << 20)?; // delayed
+    /// assert!(acme.events().get(Event::High) > 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn high(mut self, limit: impl Into<Limit>) -> Self {
         self.high = Some(limit.into());
         self
     }
 
-    /// Sets the most bytes that charges may bring usage to.
+    /// Sets the most bytes that charges may bring usage to. The default is [`Limit::Unlimited`].
     #[must_use]
     pub fn max(mut self, limit: impl Into<Limit>) -> Self {
         self.max = Some(limit.into());
         self
     }
 
-    /// Sets the usage above which the group, and all groups below it, is reclaimed first. 0: whenever it holds
-    /// anything.
+    /// Sets the usage in bytes above which the group, and all groups below it, is reclaimed before others. 0: whenever
+    /// it holds anything. [`Limit::Unlimited`], the default: never. A group that is offline is in no excess.
+    ///
+    /// A charge that walks compares usage with it, and reports each crossing to the groups above. A charge from the
+    /// stock does not, because credit is usage already.
     #[must_use]
     pub fn soft(mut self, limit: impl Into<Limit>) -> Self {
         self.soft = Some(limit.into());
@@ -77,8 +115,9 @@ impl Limits {
     }
 
     /// Asks that what is reserved pays for what an allocator hands out: usage of the group is the larger of what is
-    /// [reserved](crate::Ledger::reserved) in it and below, and what is [allocated](crate::Ledger::allocated) there; else it
-    /// is their sum. What is allocated beyond what is reserved is [unpaid](crate::Ledger::unpaid), and charged by force.
+    /// [reserved](crate::figures::Ledger::reserved) in it and below, and what is
+    /// [allocated](crate::figures::Ledger::allocated) there; else it is their sum. What is allocated beyond what is
+    /// reserved is [unpaid](crate::figures::Ledger::unpaid), and charged by force.
     ///
     /// It is for a service that charges before it works, and for the memory pool of a query engine: neither pays twice where
     /// the process's allocator charges groups too. A group asks when it is created, and for as long as it lives. Each group
@@ -107,8 +146,20 @@ impl Limits {
         self
     }
 
-    /// Finds two limits that contradict each other, so that one of them cannot do what it is for. It compares bytes with
-    /// bytes and percentages with percentages.
+    /// Each limit that can be named, with what is named.
+    pub(super) fn kinds(&self) -> [(LimitKind, Option<Limit>); 5] {
+        let Limits { min, low, high, max, soft, cover_allocations: _ } = *self;
+        [
+            (LimitKind::Max, max),
+            (LimitKind::Min, min),
+            (LimitKind::Low, low),
+            (LimitKind::Soft, soft),
+            (LimitKind::High, high),
+        ]
+    }
+
+    /// Finds two limits that contradict each other, so that one of them cannot do what it is for. It compares bytes
+    /// with bytes and percentages with percentages.
     ///
     /// A group takes such limits all the same, as the kernel does, unless its runtime is
     /// [strict](crate::RuntimeBuilder::strict_limits): a program that changes one limit after the other passes through

@@ -12,7 +12,6 @@ mod charge_set;
 mod charge_with;
 mod checkpoint;
 mod future;
-mod high;
 mod on_full;
 mod raw;
 mod waiting;
@@ -30,7 +29,6 @@ mod reading;
 
 mod diagnosis;
 mod events;
-mod incidents;
 pub(crate) mod inspect;
 mod ledger;
 mod numa;

@@ -11,11 +11,11 @@ use crate::stat::{Item, Stat, Unit};
 /// All items of a group that are counted by node. It prints as `memory.numa_stat` does.
 ///
 /// ```
-/// use memcg::kmem::{NodeId, Placement};
+/// use memcg::kmem::{NodeId, NumaTable, Placement};
 ///
 /// let runtime = memcg::Runtime::builder().nodes(2).build()?;
 /// let _kmem = runtime.root().precharge(4_096)?.account(&Placement::on(NodeId::new(1), 4_096));
-/// let table = runtime.root().numa_table();
+/// let table = NumaTable::of(&runtime.root());
 /// assert!(table.rows().any(|(name, row)| name == "kernel" && row.sum() == 4_096));
 /// assert!(table.to_string().lines().any(|line| line == "kernel N0=0 N1=4096"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -24,6 +24,18 @@ use crate::stat::{Item, Stat, Unit};
 pub struct NumaTable(Vec<(String, NodeStats)>);
 
 impl NumaTable {
+    /// Reads all items per node of `group` that are counted in bytes, exactly, in the form of `memory.numa_stat`. It
+    /// costs an exact [`Group::numa_stat`], and a look at each item and node.
+    pub fn of(group: &Group) -> NumaTable {
+        let items = stats::coordinator(group.first()).items.iter();
+        let mut freshness = Freshness::Exact;
+        // Only the first row flushes. The other rows read what it published.
+        let row = |item: Item<'_>| {
+            (item.name.to_owned(), group.numa_stat(item.stat, std::mem::replace(&mut freshness, Freshness::Stale)))
+        };
+        NumaTable(items.filter(|item| item.per_node && item.unit == Unit::Bytes).map(row).collect())
+    }
+
     /// Returns the items with their names.
     pub fn rows(&self) -> impl Iterator<Item = (&str, &NodeStats)> {
         self.0.iter().map(|(name, row)| (name.as_str(), row))
@@ -53,17 +65,5 @@ impl Group {
     /// ```
     pub fn numa_stat(&self, stat: Stat, freshness: Freshness) -> NodeStats {
         NodeStats::read(self.first(), stat, freshness)
-    }
-
-    /// Reads all items per node that are counted in bytes, exactly, in the form of `memory.numa_stat`. See
-    /// [`NumaTable`] for an example.
-    pub fn numa_table(&self) -> NumaTable {
-        let items = stats::coordinator(self.first()).items.iter();
-        let mut freshness = Freshness::Exact;
-        // Only the first row flushes. The other rows read what it published.
-        let row = |item: Item<'_>| {
-            (item.name.to_owned(), self.numa_stat(item.stat, std::mem::replace(&mut freshness, Freshness::Stale)))
-        };
-        NumaTable(items.filter(|item| item.per_node && item.unit == Unit::Bytes).map(row).collect())
     }
 }

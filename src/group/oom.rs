@@ -3,7 +3,7 @@
 use super::handle::Group;
 use super::registration::Registration;
 use crate::pressure::victims::{self, marks};
-use crate::state::oom::{Cancel, EXEMPT, OomPolicy, TOGETHER};
+use crate::state::oom::{Cancel, OomPolicy};
 
 impl Cancel {
     /// Returns the group whose hook this is.
@@ -31,7 +31,8 @@ impl Group {
     ///
     /// Source: `mem_cgroup_out_of_memory` in `mm/memcontrol.c`.
     ///
-    /// See [`OomPolicy`] for an example.
+    /// [`Inspect::set_oom_group`](crate::expert::Inspect::set_oom_group) has a subtree go as one, and
+    /// [`set_oom_exempt`](crate::expert::Inspect::set_oom_exempt) spares one. See [`OomPolicy`] for an example.
     pub fn set_oom_policy(&self, policy: OomPolicy) {
         marks(self.first()).set_policy(policy);
     }
@@ -49,30 +50,5 @@ impl Group {
     /// See [`OomPolicy`] for an example.
     pub fn on_cancel(&self, hook: impl Fn(&Cancel) + Send + Sync + 'static) -> Registration {
         Registration::of_hook(victims::hook(self.first(), Box::new(hook)))
-    }
-
-    /// Sets whether the whole subtree of this group is compared as one, and cancelled where any of its groups is
-    /// chosen.
-    ///
-    /// Source: `memory.oom.group`.
-    ///
-    /// ```
-    /// # use memcg::expert::Inspect as _;
-    /// let runtime = memcg::Runtime::builder().build()?;
-    /// let root = runtime.root();
-    /// root.set_oom_group(true);
-    /// root.set_oom_exempt(true);
-    /// assert!(root.oom_group() && root.oom_exempt());
-    /// # Ok::<(), memcg::BuildError>(())
-    /// ```
-    pub fn set_oom_group(&self, together: bool) {
-        marks(self.first()).set(TOGETHER, together);
-    }
-
-    /// Sets whether this group and all groups below it are never cancelled, not even with the subtree that they are in.
-    ///
-    /// Source: an `oom_score_adj` of -1000.
-    pub fn set_oom_exempt(&self, exempt: bool) {
-        marks(self.first()).set(EXEMPT, exempt);
     }
 }

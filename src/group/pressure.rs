@@ -9,10 +9,11 @@ use crate::pressure::stalls::{self, StallFigures};
 /// For how long chargers of a group, or of groups below it, stood still for memory: see [`Group::pressure`].
 ///
 /// A charger is a thread or a future that charges. It stands still while it waits for a
-/// [reclaimer](crate::Reclaim), for a victim or in line, and while it is delayed above a [high](Group::set_high). A
-/// future stands still until it is polled again and goes on, or is dropped; one that is forgotten stands still for ever.
-/// These are no stalls: a charge that is refused at once, a drain of credit, delays that the caller makes itself
-/// ([`Group::high_delay`]), reclaim for a limit that is lowered, and reclaim by [`Group::reclaim`].
+/// [reclaimer](crate::Reclaim), for a victim or in line, and while it is delayed above a [high](crate::Limits::high). A
+/// future stands still until it is polled again and goes on, or is dropped; one that is forgotten stands still for
+/// ever. These are no stalls: a charge that is refused at once, a drain of credit, delays that the caller makes itself
+/// ([`high_delay`](crate::expert::Inspect::high_delay)), reclaim for a limit that is lowered, and reclaim by
+/// [`Group::reclaim`].
 ///
 /// It prints in the form of the kernel's `memory.pressure`, with a total in microseconds.
 ///

@@ -110,8 +110,8 @@ pub struct SnapshotRow {
     /// Live bytes of this group alone: what no child that is online accounts for, groups that went offline below
     /// included. `None` where the snapshot has not looked at the children, because they lie below its depth.
     pub own: Option<u64>,
-    /// The published bound on the credit in usage, in bytes: see [`Group::stocked_bound`]. Live bytes were between usage
-    /// less this and usage, stocks that open or close meanwhile aside.
+    /// The published bound on the credit in usage, in bytes: see [`stocked_bound`](crate::PageCounter::stocked_bound).
+    /// Live bytes were between usage less this and usage, stocks that open or close meanwhile aside.
     pub stocked_bound: u64,
     /// The highest usage, in bytes.
     pub peak: u64,
@@ -162,7 +162,7 @@ pub struct SnapshotRow {
 /// let spill = builder.counter("spill").independent();
 /// let runtime = builder.build()?;
 /// runtime.root().counter(spill)?.set_max(1_000)?;
-/// let _held = runtime.root().try_charge_counter(spill, 10)?;
+/// let _held = runtime.root().try_charge_set(&[(spill, 10)])?;
 /// let snapshot = runtime.snapshot();
 /// let row = snapshot.rows()[0].counters["spill"];
 /// assert!((10..=10 + row.stocked_bound).contains(&row.usage));
@@ -412,8 +412,8 @@ impl Snapshot {
         self.barrier
     }
 
-    /// Returns the same table with columns for items of the statistics, by their [names](crate::Item::name). Such
-    /// columns may make it wider than 80. An item that the runtime does not have is 0.
+    /// Returns the same table with columns for items of the statistics, by their [names](crate::figures::Item::name).
+    /// Such columns may make it wider than 80. An item that the runtime does not have is 0.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().build()?;

@@ -4,7 +4,6 @@ use super::charge::Charge;
 use super::handle::Group;
 use crate::hierarchy::stats;
 use crate::stat::reading::Freshness;
-use crate::stat::visits::Unlist;
 use crate::stat::{Stat, Stats};
 
 /// # Statistics
@@ -16,7 +15,7 @@ impl Group {
     /// Adding zero makes no writer, so no read is less exact for it.
     ///
     /// This works on a group that is offline too. An item of another runtime is counted in
-    /// [`Counts::foreign_stats`](crate::Counts::foreign_stats) only.
+    /// [`Counts::foreign_stats`](crate::figures::Counts::foreign_stats) only.
     ///
     /// Source: `mod_memcg_state` and `memcg_rstat_updated` in `mm/memcontrol.c`.
     ///
@@ -41,7 +40,7 @@ impl Group {
     /// that calls this inside another call of this crate gets what is published, with what may be missing.
     ///
     /// Where an allocator charges groups, an exact read has the items of the [ledger](Stat::RESERVED), too. They cost
-    /// what [`ledger`](Self::ledger) and [`ledger_local`](Self::ledger_local) cost.
+    /// what [`ledger`](Self::ledger) and [`ledger_local`](crate::expert::Inspect::ledger_local) cost.
     ///
     /// Source: `mem_cgroup_flush_stats` in `mm/memcontrol.c`.
     ///
@@ -63,14 +62,6 @@ impl Group {
             return stats::read(self.first(), freshness);
         }
         self.with_ledger(stats::read(self.first(), freshness))
-    }
-
-    /// Publishes everything that was written in this subtree before the call. Costs half of an [exact](Freshness::Exact)
-    /// read.
-    ///
-    /// Source: `do_flush_stats` in `mm/memcontrol.c`.
-    pub fn flush(&self) {
-        stats::flush(self.first(), Unlist::Many);
     }
 }
 

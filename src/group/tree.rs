@@ -66,15 +66,7 @@ impl Group {
         if let Some(char) = fault_of_chars(name) {
             return Err(CreateError::Name { parent: parent(), name: name.to_string(), fault: char });
         }
-        let Limits { min, low, high, max, soft, cover_allocations } = limits;
-        let wanted = [
-            (LimitKind::Max, max),
-            (LimitKind::Min, min),
-            (LimitKind::Low, low),
-            (LimitKind::Soft, soft),
-            (LimitKind::High, high),
-        ];
-        let create = || create::create(group, name, &wanted, cover_allocations);
+        let create = || create::create(group, name, &limits.kinds(), limits.cover_allocations);
         let mut created = create();
         if let Err(NotCreated::Full(_)) = created {
             // The groups that are in the way may hold nothing but credit. This slow path releases them at its end.
@@ -147,8 +139,8 @@ impl Group {
         std::iter::successors(self.parent(), Group::parent)
     }
 
-    /// Returns the groups directly below that are online at one moment, in no order. No group is created or goes offline
-    /// while the call lists them. [`top`](Self::top) holds up no thread.
+    /// Returns the groups directly below that are online at one moment, in no order. No group is created or goes
+    /// offline while the call lists them. [`top`](crate::expert::Inspect::top) holds up no thread.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;

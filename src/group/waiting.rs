@@ -25,7 +25,8 @@ impl Group {
     /// Above a high the future does not sleep. A thread of this crate wakes it once, when the delay is over or usage is
     /// not above high any more. That thread is one for the process. It starts with the first such delay and ends a
     /// second after the last. Where the system gives no thread, the charge is made without a delay.
-    /// [`undelayed`](ChargeFuture::undelayed) leaves the delay to the caller; [`high_delay`](Self::high_delay) says it.
+    /// [`undelayed`](ChargeFuture::undelayed) leaves the delay to the caller;
+    /// [`high_delay`](crate::expert::Inspect::high_delay) says it.
     ///
     /// # Errors
     ///

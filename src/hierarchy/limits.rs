@@ -74,16 +74,27 @@ pub(crate) fn set_unlinked(counter: &Counter, kind: LimitKind, limit: Limit) -> 
     Ok(())
 }
 
-/// Sets a limit, and every percentage below that follows it. Returns the usage above a max then, 0 for other limits.
-pub(crate) fn set(counter: &'static Counter, kind: LimitKind, limit: Limit) -> Result<u64, NoLimitedAncestor> {
+/// Sets limits in one step, and every percentage below that follows them: all, or none where one of them is refused.
+/// Returns the usage above a max that is among them, else 0.
+pub(crate) fn set(
+    counter: &'static Counter,
+    wanted: &[(LimitKind, Option<Limit>)],
+) -> Result<u64, (LimitKind, NoLimitedAncestor)> {
     let _path = SlowPath::enter();
     let mut stocks = counter.tree().lock();
-    let bytes = resolve(counter, limit)?;
-    note_percent(counter, kind, limit);
-    stocks.percents |= matches!(limit, Limit::Percent(_));
-    let excess = apply(&mut stocks, counter, kind, bytes);
-    if kind == LimitKind::Max && stocks.percents {
-        follow(&mut stocks, counter);
+    let named = || wanted.iter().filter_map(|&(kind, limit)| Some((kind, limit?)));
+    let mut bytes = [0; LimitKind::ALL.len()];
+    for (kind, limit) in named() {
+        bytes[kind as usize] = resolve(counter, limit).map_err(|none| (kind, none))?;
+    }
+    let mut excess = 0;
+    for (kind, limit) in named() {
+        note_percent(counter, kind, limit);
+        stocks.percents |= matches!(limit, Limit::Percent(_));
+        excess += apply(&mut stocks, counter, kind, bytes[kind as usize]);
+        if kind == LimitKind::Max && stocks.percents {
+            follow(&mut stocks, counter);
+        }
     }
     Ok(excess)
 }

@@ -31,7 +31,7 @@ struct Membership {
 ///
 /// let runtime = Runtime::builder().build()?;
 /// let (one, other) = (runtime.root().create("one", Limits::new())?, runtime.root().create("other", Limits::new())?);
-/// let mut member = one.join();
+/// let mut member = Member::of(&one);
 /// let mover = member.mover();
 /// std::thread::scope(|scope| {
 ///     scope.spawn(|| mover.move_to(&other)).join().unwrap() // the scheduler's thread
@@ -54,7 +54,7 @@ pub struct Member {
 ///
 /// let runtime = Runtime::builder().build()?;
 /// let [idle, busy] = ["idle", "busy"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
-/// let mut worker = idle.join();
+/// let mut worker = Member::of(&idle);
 /// let scheduler = worker.mover();
 /// scheduler.move_to(&busy)?;
 /// assert_eq!(worker.group(), &busy);
@@ -63,16 +63,13 @@ pub struct Member {
 #[derive(Clone)]
 pub struct Mover(Arc<Membership>);
 
-/// # Threads that move between groups
-impl Group {
-    /// Makes a member of this group, for a thread that other threads move from group to group.
-    pub fn join(&self) -> Member {
-        let shared = Membership { moves: AtomicU64::new(0), group: Lock::new(Rank::Bookkeeping, self.clone()) };
-        Member { shared: Arc::new(shared), seen: 0, group: self.clone() }
-    }
-}
-
 impl Member {
+    /// Makes a member of `group`, for a thread that other threads move from group to group.
+    pub fn of(group: &Group) -> Member {
+        let shared = Membership { moves: AtomicU64::new(0), group: Lock::new(Rank::Bookkeeping, group.clone()) };
+        Member { shared: Arc::new(shared), seen: 0, group: group.clone() }
+    }
+
     /// The group that the member was last moved to. Costs one load where it has not moved since.
     #[inline]
     pub fn group(&mut self) -> &Group {
@@ -98,7 +95,7 @@ impl Member {
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build().unwrap();
-    /// let mover = runtime.root().join().mover();
+    /// let mover = memcg::kmem::Member::of(&runtime.root()).mover();
     /// assert!(mover.move_to(&runtime.root()).is_ok(), "the member is gone");
     /// ```
     pub fn mover(&self) -> Mover {
@@ -116,7 +113,7 @@ impl Mover {
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
     /// let elsewhere = memcg::Runtime::builder().build()?;
-    /// assert!(runtime.root().join().mover().move_to(&elsewhere.root()).is_err());
+    /// assert!(memcg::kmem::Member::of(&runtime.root()).mover().move_to(&elsewhere.root()).is_err());
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn move_to(&self, group: &Group) -> Result<(), ChargeError> {

@@ -29,7 +29,7 @@ use crate::sync::model_failed;
 /// assert_eq!((now.get(near), now.get(far), memory.live()), (3_000, 1_000, 4_000));
 /// drop(held);
 /// assert_eq!((memory.numa_stat(Stat::KERNEL, memcg::Freshness::Exact).sum(), memory.live()), (0, 0));
-/// # Ok::<(), memcg::CounterChargeError>(())
+/// # Ok::<(), memcg::errors::CounterChargeError>(())
 /// ```
 #[must_use = "dropped at once it gives the units back at once"]
 pub struct NodeAccount {
@@ -79,7 +79,7 @@ impl NodeAccount {
     /// let memory = PageCounter::root(CounterConfig::bytes().nodes(2));
     /// let _held = memory.precharge(64)?.account_as(Stat::SLAB, &Placement::on(NodeId::new(0), 48));
     /// assert_eq!((memory.live(), memory.read(Freshness::Exact).get(Stat::SLAB)), (48, 48));
-    /// # Ok::<(), memcg::CounterChargeError>(())
+    /// # Ok::<(), memcg::errors::CounterChargeError>(())
     /// ```
     pub fn account_as(mut self, stat: Stat, placement: &Placement) -> NodeAccount {
         self.take_off();

@@ -102,8 +102,8 @@ impl Precharge {
         self.account_as(Stat::KERNEL, placement)
     }
 
-    /// [`account`](Self::account) as another item. Take one of those [per node](crate::Item::per_node); other items are
-    /// not shown by node.
+    /// [`account`](Self::account) as another item. Take one of those [per node](crate::figures::Item::per_node); other
+    /// items are not shown by node.
     ///
     /// ```
     /// use memcg::Stat;

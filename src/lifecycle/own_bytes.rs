@@ -122,7 +122,7 @@ mod tests {
         let nodes = [0, 1].map(|node| stats::published(query.first(), StatScope::On(node)).is_some());
         assert_eq!(nodes, [false, true], "on the node where there is memory");
         drop(held);
-        query.set_soft(0).unwrap();
+        query.set_limits(Limits::new().soft(0)).unwrap();
         let _held = query.try_charge(1).unwrap();
         assert_eq!(made(&query), [true; 4]);
         assert_eq!(made(&tenant), [true; 4]);

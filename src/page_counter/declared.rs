@@ -106,7 +106,7 @@ impl CounterConfig {
 
     /// Declares an item of the statistics. The tree then has the built-in items, too: 64 together at most. An item
     /// beyond those is no tree's: what is added to it is counted in
-    /// [`Counts::foreign_stats`](crate::Counts::foreign_stats) only.
+    /// [`Counts::foreign_stats`](crate::figures::Counts::foreign_stats) only.
     ///
     /// A clone of the configuration knows what was declared before it was made. What either declares later is known to
     /// its own trees only.

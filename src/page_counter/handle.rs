@@ -143,10 +143,10 @@ impl PageCounter {
     /// let counter = PageCounter::root(CounterConfig::new());
     /// counter.try_charge(PageCounter::USAGE_MAX)?;
     /// assert_eq!(counter.try_charge(1).unwrap_err().max(), PageCounter::UNLIMITED);
-    /// # Ok::<(), memcg::CounterChargeError>(())
+    /// # Ok::<(), memcg::errors::CounterChargeError>(())
     /// ```
     ///
-    /// [`Counts::overflows`]: crate::Counts::overflows
+    /// [`Counts::overflows`]: crate::figures::Counts::overflows
     pub const USAGE_MAX: u64 = USAGE_MAX;
 
     /// Creates a counter without a parent, the root of a new tree. A root has no stock as long as it has children.
@@ -255,10 +255,10 @@ impl PageCounter {
     /// assert_eq!(refused.level(), machine.id(), "the level that was full");
     /// assert_eq!((refused.usage(), refused.max()), (900, 1_000));
     /// assert_eq!(job.live(), 900);
-    /// # Ok::<(), memcg::CounterChargeError>(())
+    /// # Ok::<(), memcg::errors::CounterChargeError>(())
     /// ```
     ///
-    /// [`Counts::refused_in_transit`]: crate::Counts::refused_in_transit
+    /// [`Counts::refused_in_transit`]: crate::figures::Counts::refused_in_transit
     #[inline]
     pub fn try_charge(&self, n: u64) -> Result<(), CounterChargeError> {
         match self.header.consume(n) {
@@ -311,10 +311,10 @@ impl PageCounter {
     ///     scope.spawn(|| uploads.uncharge(100));
     /// });
     /// uploads.try_charge(100)?;
-    /// # Ok::<(), memcg::CounterChargeError>(())
+    /// # Ok::<(), memcg::errors::CounterChargeError>(())
     /// ```
     ///
-    /// [`Counts::underflows`]: crate::Counts::underflows
+    /// [`Counts::underflows`]: crate::figures::Counts::underflows
     #[inline]
     pub fn uncharge(&self, n: u64) {
         match self.header.put(n) {
@@ -336,7 +336,7 @@ impl PageCounter {
     /// assert_eq!((job.usage(), machine.usage()), (6, 10));
     /// ```
     ///
-    /// [`Counts::underflows`]: crate::Counts::underflows
+    /// [`Counts::underflows`]: crate::figures::Counts::underflows
     pub fn cancel(&self, n: u64) {
         self.counter().subtract(n.min(USAGE_MAX), &Lazily::outside());
     }
@@ -434,10 +434,10 @@ impl<K> PageCounter<K> {
     /// assert_eq!(job.usage(), 64);
     /// machine.set_batch(0);
     /// assert_eq!((job.batch(), job.usage(), job.stocked_bound()), (0, 10, 0));
-    /// # Ok::<(), memcg::CounterChargeError>(())
+    /// # Ok::<(), memcg::errors::CounterChargeError>(())
     /// ```
     ///
-    /// [`Counts::refused_in_transit`]: crate::Counts::refused_in_transit
+    /// [`Counts::refused_in_transit`]: crate::figures::Counts::refused_in_transit
     pub fn set_batch(&self, units: u64) {
         self.counter().tree().set_batch(self.counter(), units.min(BATCH_MAX));
     }
@@ -462,7 +462,7 @@ impl<K> PageCounter<K> {
     /// job.uncharge(10);
     /// assert_eq!(machine.usage(), 64);
     /// assert_eq!((machine.drain(), machine.usage()), (64, 0));
-    /// # Ok::<(), memcg::CounterChargeError>(())
+    /// # Ok::<(), memcg::errors::CounterChargeError>(())
     /// ```
     pub fn drain(&self) -> u64 {
         self.counter().tree().drain(self.counter())

@@ -83,7 +83,7 @@ impl NodeStats {
     }
 
     /// Returns by how much the figures together may be off from what had been written, in grains of the item's unit.
-    /// See [`Stats::max_error`](crate::Stats::max_error).
+    /// See [`Stats::max_error`](crate::figures::Stats::max_error).
     pub fn max_error(&self) -> u64 {
         self.max_error
     }

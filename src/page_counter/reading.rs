@@ -24,7 +24,7 @@ impl<K> PageCounter<K> {
     /// assert_eq!((job.usage(), job.live(), job.stocked()), (64, 10, 54));
     /// job.try_charge(10)?; // paid from it
     /// assert_eq!((job.usage(), job.live(), job.stocked()), (64, 20, 44));
-    /// # Ok::<(), memcg::CounterChargeError>(())
+    /// # Ok::<(), memcg::errors::CounterChargeError>(())
     /// ```
     pub fn usage(&self) -> u64 {
         self.counter().usage()
@@ -41,7 +41,7 @@ impl<K> PageCounter<K> {
     /// job.try_charge(10)?;
     /// job.drain();
     /// assert_eq!(job.live(), 10, "what is held does not drain");
-    /// # Ok::<(), memcg::CounterChargeError>(())
+    /// # Ok::<(), memcg::errors::CounterChargeError>(())
     /// ```
     pub fn live(&self) -> u64 {
         credit::live(self.counter())
@@ -65,7 +65,7 @@ impl<K> PageCounter<K> {
     /// assert_eq!(job.stocked_bound(), 0, "no thread has charged yet");
     /// job.try_charge(10)?;
     /// assert_eq!(job.stocked_bound(), 2 * 64);
-    /// # Ok::<(), memcg::CounterChargeError>(())
+    /// # Ok::<(), memcg::errors::CounterChargeError>(())
     /// ```
     pub fn stocked_bound(&self) -> u64 {
         self.counter().usage.bound.load(Ordering::Relaxed)
@@ -104,7 +104,7 @@ impl<K> PageCounter<K> {
     /// assert!(job.try_charge(21).is_err());
     /// job.uncharge(80);
     /// assert_eq!((job.peak(), job.usage()), (80, 0));
-    /// # Ok::<(), memcg::CounterChargeError>(())
+    /// # Ok::<(), memcg::errors::CounterChargeError>(())
     /// ```
     pub fn peak(&self) -> u64 {
         self.counter().peaks().ever()
@@ -174,7 +174,7 @@ impl PageCounter {
     /// let job = machine.child();
     /// job.try_charge(10)?;
     /// assert_eq!(machine.verify().to_string(), "2 counters verified against the audited count: all add up");
-    /// # Ok::<(), memcg::CounterChargeError>(())
+    /// # Ok::<(), memcg::errors::CounterChargeError>(())
     /// ```
     pub fn verify(&self) -> Verdict {
         verify(self.counter().tree(), self.counter(), &Known::NOTHING)

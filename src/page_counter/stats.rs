@@ -20,7 +20,7 @@ impl<K> PageCounter<K> {
     /// any depth. The first addition of a thread to a counter makes the thread's cells, which takes the lock of the
     /// statistics.
     ///
-    /// An item of another tree is counted in [`Counts::foreign_stats`](crate::Counts::foreign_stats) only.
+    /// An item of another tree is counted in [`Counts::foreign_stats`](crate::figures::Counts::foreign_stats) only.
     ///
     /// ```
     /// # use memcg::{CounterConfig, Freshness, PageCounter, Stat};
@@ -105,7 +105,7 @@ impl<K> PageCounter<K> {
     /// let memory = PageCounter::root(CounterConfig::bytes().nodes(2));
     /// let _held = memory.child().precharge(64)?.account(&Placement::on(NodeId::new(1), 64));
     /// assert_eq!(memory.numa_stat(Stat::KERNEL, memcg::Freshness::Exact).get(NodeId::new(1)), 64);
-    /// # Ok::<(), memcg::CounterChargeError>(())
+    /// # Ok::<(), memcg::errors::CounterChargeError>(())
     /// ```
     pub fn numa_stat(&self, stat: Stat, freshness: Freshness) -> NodeStats {
         NodeStats::read(self.counter().first(), stat, freshness)

@@ -65,7 +65,7 @@ pub struct RuntimeBuilder {
 ///
 /// let refused = Runtime::builder().max("50%".parse::<memcg::Limit>()?).build().unwrap_err();
 /// assert_eq!(refused, BuildError::PercentOfNothing);
-/// # Ok::<(), memcg::ParseLimitError>(())
+/// # Ok::<(), memcg::errors::ParseLimitError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -236,7 +236,7 @@ impl RuntimeBuilder {
     /// let budget = memcg::Bytes(512 << 10);
     /// let runtime = memcg::Runtime::builder().budget(budget).adaptive(false).build()?;
     /// let _held = runtime.root().try_charge(10)?;
-    /// assert!(runtime.root().stocked_bound() <= budget.0);
+    /// assert!(runtime.root().memory().stocked_bound() <= budget.0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn budget(mut self, bytes: impl Into<Bytes>) -> Self {
@@ -270,7 +270,7 @@ impl RuntimeBuilder {
     /// let runtime = memcg::Runtime::builder().groups_max(2).build()?;
     /// let _first = runtime.root().create("first", memcg::Limits::new()).unwrap();
     /// let refused = runtime.root().create("second", memcg::Limits::new()).unwrap_err();
-    /// assert!(matches!(refused, memcg::CreateError::Full { most: 2, .. }));
+    /// assert!(matches!(refused, memcg::errors::CreateError::Full { most: 2, .. }));
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn groups_max(mut self, most: u32) -> Self {
@@ -372,7 +372,7 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the time that one charge, one [`Group::set_max`](crate::Group::set_max) or one
+    /// Sets the time that one charge, one [`Group::set_limits`](crate::Group::set_limits) or one
     /// [`Group::reclaim`](crate::Group::reclaim) may spend in reclaim, 100 ms by default. After that time it asks no
     /// further reclaimer, and a charge is refused if it does not fit. It asks at least one reclaimer, and interrupts
     /// none that runs. A charge that waited for [a promise](crate::ReclaimContext::later) in vain has as much time
@@ -386,17 +386,17 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the longest delay of a charge above [high](crate::Group::set_high), 2 seconds by default. A charge does not
+    /// Sets the longest delay of a charge above [high](crate::Limits::high), 2 seconds by default. A charge does not
     /// sleep for 10 ms or less, so such a time means no delay.
     ///
     /// Source: `MEMCG_MAX_HIGH_DELAY_JIFFIES`.
     ///
     /// ```
+    /// # use memcg::expert::Inspect as _;
     /// let runtime = memcg::Runtime::builder().delay_max(std::time::Duration::from_millis(100)).build()?;
-    /// let root = runtime.root();
-    /// root.set_high(1)?;
-    /// let _held = root.force_charge(1 << 30);
-    /// assert_eq!(root.high_delay(1 << 20), std::time::Duration::from_millis(100));
+    /// let acme = runtime.root().create("acme", memcg::Limits::new().high(1))?;
+    /// let _held = acme.force_charge(1 << 30);
+    /// assert_eq!(acme.high_delay(1 << 20), std::time::Duration::from_millis(100));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn delay_max(mut self, time: Duration) -> Self {
@@ -411,7 +411,8 @@ impl RuntimeBuilder {
     /// Source: `cgroup.pressure`.
     ///
     /// ```
-    /// # use memcg::{GroupPressure, Runtime};
+    /// # use memcg::figures::GroupPressure;
+    /// # use memcg::Runtime;
     /// let root = Runtime::builder().count_stalls(false).build()?.root();
     /// assert_eq!(root.pressure(), GroupPressure::default());
     /// # Ok::<(), memcg::BuildError>(())

@@ -43,8 +43,8 @@ impl NewCounter<'_> {
     /// let runtime = builder.build()?;
     /// let acme = runtime.root().create("acme", Limits::new())?;
     /// acme.counter(descriptors)?.set_max(3)?;
-    /// let files = acme.try_charge_counter(descriptors, 3)?;
-    /// let refused = acme.try_charge_counter(descriptors, 1).unwrap_err();
+    /// let files = acme.try_charge_set(&[(descriptors, 3)])?;
+    /// let refused = acme.try_charge_set(&[(descriptors, 1)]).unwrap_err();
     /// let line = "/acme refused 1 of descriptors for /acme: short by 1, usage 3 of max 3; \
     ///             to fit, uncharge some of descriptors in /acme or raise max of descriptors of /acme";
     /// assert_eq!(refused.to_string(), line);

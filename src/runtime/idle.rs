@@ -14,10 +14,10 @@ impl Runtime {
     /// each of its own. Usage then comes down to [`live`](crate::Group::live) in each group whose threads sleep.
     ///
     /// No guarantee depends on it: a charge that needs the credit of a sleeping thread gets it without this. What it
-    /// changes is [`usage`](crate::Group::usage), and how often a limit has to drain. The stocks of threads stay open, and a
-    /// thread that wakes up refills its own with its next charge. A [central stock](crate::CentralStock) that has not changed
-    /// closes, and its part of the budget is free. A thread that charges and uncharges the same amount, over and over, may
-    /// look idle; it then refills once, in every third call at most.
+    /// changes is [`usage`](crate::Group::usage), and how often a limit has to drain. The stocks of threads stay open,
+    /// and a thread that wakes up refills its own with its next charge. A [central stock](crate::expert::CentralStock)
+    /// that has not changed closes, and its part of the budget is free. A thread that charges and uncharges the same
+    /// amount, over and over, may look idle; it then refills once, in every third call at most.
     ///
     /// The call looks at every slot of every thread. It runs one barrier for each 4,096 slots with idle credit, and
     /// none where no credit is idle. It holds the tree's lock for those 4,096 at most, or for as many central stocks.

@@ -265,13 +265,14 @@ impl Runtime {
         self.owned.tree.barrier.state()
     }
 
-    /// Keeps the last `most` refusals and victims from now on, for [`Group::incidents`]. 0, the default, keeps none.
-    /// More than 65,536 are not kept.
+    /// Keeps the last `most` refusals and victims from now on, for [`incidents`](crate::expert::Inspect::incidents). 0,
+    /// the default, keeps none. More than 65,536 are not kept.
     ///
     /// A charge that is refused then takes one lock more and makes two paths. Where an allocator charges inside another
     /// call of this crate, it keeps no incident.
     ///
     /// ```
+    /// # use memcg::expert::Inspect as _;
     /// let runtime = memcg::Runtime::builder().max(100).build()?;
     /// assert!(runtime.root().try_charge(101).is_err());
     /// runtime.keep_incidents(1);

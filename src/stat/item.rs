@@ -163,8 +163,8 @@ impl Stat {
     pub const STOCK_RETURN: Stat = Stat::built_in(10);
     /// Of the [ledger](crate::Group::ledger), as are those that follow: bytes that values and calls have charged. Only
     /// exact reads and snapshots have these items, once an allocator has charged a group. No thread adds to
-    /// them: an addition counts in [`Counts::foreign_stats`](crate::Counts::foreign_stats) only.
-    /// [`Stats::max_error_of`](crate::Stats::max_error_of) says how far each may be off.
+    /// them: an addition counts in [`Counts::foreign_stats`](crate::figures::Counts::foreign_stats) only.
+    /// [`Stats::max_error_of`](crate::figures::Stats::max_error_of) says how far each may be off.
     ///
     /// ```
     /// use memcg::allocator::Owner; // what an allocator does

@@ -176,7 +176,7 @@ impl Stats {
     }
 
     /// Returns [`max_error`](Self::max_error) in the unit of an item. For an item of the [ledger](Stat::RESERVED) it is
-    /// [`Ledger::max_error`](crate::Ledger::max_error), or `u64::MAX` where the read has no such items.
+    /// [`Ledger::max_error`](crate::figures::Ledger::max_error), or `u64::MAX` where the read has no such items.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build().unwrap();

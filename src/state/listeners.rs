@@ -36,7 +36,7 @@ impl Happened {
         self.event
     }
 
-    /// How often it has happened by now: as [`Events::get`](crate::Events::get).
+    /// How often it has happened by now: as [`Events::get`](crate::figures::Events::get).
     pub fn count(&self) -> u64 {
         self.count
     }

@@ -34,7 +34,7 @@ fn loom_allocated_vs_drain() {
         // The allocator holds a unit at most, and the three fit beside it.
         assert!(charge.is_ok(), "the credit is stranded");
         drop(charge);
-        root.drain();
+        root.memory().drain();
         assert_eq!((root.usage(), root.forced(), runtime.counts().underflows), (0, 0, 0));
     });
 }
@@ -44,7 +44,8 @@ fn loom_allocated_vs_drain() {
 fn loom_allocator_refills_vs_close() {
     model(|| {
         let (_runtime, group) = with_group(stocked(), "g");
-        let owner = race(group.clone(), |group| allocate(&group, 1), || group.set_batch(Bytes(0))).0;
+        let memory = group.memory();
+        let owner = race(group.clone(), |group| allocate(&group, 1), || memory.set_batch(0)).0;
         assert_eq!(group.usage(), 1, "credit in a closed stock");
         free(owner, 1);
         assert_eq!(group.usage(), 0);
@@ -73,7 +74,7 @@ fn loom_allocated_vs_offline() {
         race(gone.clone(), allocates, || end(gone));
         runtime.settle();
         settle();
-        root.drain();
+        root.memory().drain();
         assert_eq!((root.usage(), runtime.counts().underflows), (0, 0));
         assert_released_once(&runtime);
     });
@@ -189,7 +190,7 @@ fn loom_allocators_register() {
         beside(group.clone(), allocates).join().unwrap();
         let threads = [(); 2].map(|()| beside(group.clone(), allocates));
         threads.into_iter().for_each(|thread| thread.join().unwrap());
-        group.drain();
+        group.memory().drain();
         assert_eq!(group.usage(), 0);
     });
 }

@@ -2,13 +2,14 @@
 
 use super::schedules::EVER;
 use super::{beside, build, model_without_pair, race};
-use crate::{Bytes, CentralStock, Charge, Group, Limit, Limits, OnFull, Runtime};
+use crate::expert::CentralStock;
+use crate::{Bytes, Charge, Group, Limit, Limits, OnFull, Runtime};
 
 /// The limit is near, so the stocks of threads stay closed.
 fn queue(max: u64) -> (Runtime, Group, CentralStock) {
     let (runtime, root) = build(Runtime::builder().batch(Bytes(4)).budget(Bytes(64)));
     let queue = root.create("queue", Limits::new().max(Limit::Bytes(max))).unwrap();
-    let stock = queue.central_stock();
+    let stock = CentralStock::of(&queue);
     (runtime, queue, stock)
 }
 
@@ -29,7 +30,8 @@ fn loom_central_take_vs_close() {
     model_without_pair(|| {
         let (runtime, queue, stock) = queue(4);
         with_credit(&stock, 2);
-        let charge = race(stock, |stock| stock.charge_if_room(2), || queue.set_batch(Bytes(0))).0;
+        let memory = queue.memory();
+        let charge = race(stock, |stock| stock.charge_if_room(2), || memory.set_batch(0)).0;
         assert_eq!(queue.usage(), charge.map_or(0, |charge| charge.forget()));
         assert_eq!(runtime.counts().underflows, 0, "no byte is returned twice");
     });
@@ -79,8 +81,11 @@ fn loom_central_closing_vs_refusal() {
     model_without_pair(|| {
         let (_runtime, queue, stock) = queue(2);
         with_credit(&stock, 2);
-        let close = |queue: Group| queue.set_batch(Bytes(0));
-        race(queue.clone(), close, || drop(queue.try_charge(1).expect("all that is charged is credit")));
+        race(
+            queue.memory(),
+            |memory| memory.set_batch(0),
+            || drop(queue.try_charge(1).expect("all that is charged is credit")),
+        );
         assert_eq!(queue.usage(), 0);
     });
 }
@@ -118,13 +123,9 @@ fn loom_central_closing_vs_release() {
         let (runtime, queue, stock) = queue(4);
         with_credit(&stock, 1);
         drop(stock);
-        race(
-            queue,
-            |queue| queue.offline().unwrap(),
-            || {
-                runtime.root().drain();
-            },
-        );
+        let memory = runtime.root().memory();
+        race(queue, |queue| queue.offline().unwrap(), || memory.drain());
+        drop(memory);
         assert_eq!((runtime.group_count(), runtime.dying_count(), runtime.root().usage()), (1, 0, 0));
     });
 }
@@ -134,7 +135,7 @@ fn loom_central_closing_vs_release() {
 fn loom_central_put_vs_high() {
     model_without_pair(|| {
         let (_runtime, queue, stock) = queue(8);
-        queue.set_high(Limit::Bytes(2)).unwrap();
+        queue.set_limits(Limits::new().high(Limit::Bytes(2))).unwrap();
         with_credit(&stock, 1);
         let held = stock.charge_if_room(1).unwrap();
         let above = race((stock.clone(), held), give_back, || queue.try_charge_with(3, OnFull::Now).unwrap()).1;
@@ -150,7 +151,7 @@ fn loom_central_opening_vs_forced() {
         let (_runtime, queue, stock) = queue(4);
         let held = queue.try_charge(1).unwrap();
         let forced = race((stock.clone(), held), give_back, || queue.force_charge(6)).1;
-        assert_eq!((queue.usage(), queue.stocked_bound()), (6, 0), "credit above max");
+        assert_eq!((queue.usage(), queue.memory().stocked_bound()), (6, 0), "credit above max");
         assert!(stock.charge_if_room(1).is_none(), "above max");
         drop(forced);
     });

@@ -69,9 +69,10 @@ fn loom_mark_vs_high() {
     model_without_pair(|| {
         let (_runtime, root) = build(bare());
         let group = root.create("group", Limits::new().high(Limit::Bytes(4))).unwrap();
-        let held = race(group.clone(), |group| group.set_high(1).unwrap(), || group.force_charge(2)).1;
+        let held =
+            race(group.clone(), |group| group.set_limits(Limits::new().high(1)).unwrap(), || group.force_charge(2)).1;
         assert!(is_marked(&group) && is_alert(&group));
-        race(group.clone(), |group| group.set_high(4).unwrap(), || drop(held));
+        race(group.clone(), |group| group.set_limits(Limits::new().high(4)).unwrap(), || drop(held));
         assert!(!is_marked(&group) && !is_alert(&group));
     });
 }

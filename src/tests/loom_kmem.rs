@@ -7,7 +7,7 @@ use super::{beside, build, model, model_without_pair, race};
 use crate::counter::slow_path::SlowPath;
 use crate::expert::FixedBatch as _;
 use crate::group::Group;
-use crate::kmem::{Kmem, NodeId, Placement};
+use crate::kmem::{Kmem, Member, NodeId, Placement};
 use crate::{Bytes, Freshness, Runtime, Stat};
 
 const NEAR: NodeId = NodeId::new(0);
@@ -28,8 +28,8 @@ fn loom_precharge_vs_drain() {
     model(|| {
         let (_runtime, root) = build(Runtime::builder().batch(Bytes(4)).adaptive(false).max(64));
         let held = root.try_charge(60).unwrap();
-        let other = beside(root.clone(), |root| {
-            root.drain();
+        let other = beside((root.clone(), root.memory()), |(root, memory)| {
+            memory.drain();
             root.try_charge(4).ok()
         });
         let precharge = root.precharge(4);
@@ -108,7 +108,7 @@ fn loom_move_vs_refresh() {
     model_without_pair(|| {
         let (_runtime, root) = build(bare());
         let [first, second] = ["first", "second"].map(|name| group(&root, name));
-        let mut member = root.join();
+        let mut member = Member::of(&root);
         let mover = member.mover();
         mover.move_to(&first).unwrap();
         let to = second.clone();

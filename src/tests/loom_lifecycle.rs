@@ -229,8 +229,8 @@ fn loom_offline_vs_third_charger() {
         gone.offline().unwrap();
         drop(chargers.map(|charger| charger.join().unwrap()));
         runtime.settle();
-        assert_eq!((gone.stocked(), gone.stocked_bound()), (0, 0));
-        assert_eq!(runtime.root().stocked_bound(), 0, "the bound goes with the stock");
+        assert_eq!((gone.memory().stocked(), gone.memory().stocked_bound()), (0, 0));
+        assert_eq!(runtime.root().memory().stocked_bound(), 0, "the bound goes with the stock");
         drop(gone);
         assert_released_once(&runtime);
     });
@@ -284,8 +284,8 @@ fn object_reuse(first: fn(&Group)) {
     runtime.settle();
     let next = group(&runtime.root(), "next");
     let (there, here) = race(next.clone(), |next| next.try_charge(1).unwrap(), || next.try_charge(1).unwrap());
-    assert_eq!(next.usage(), 2 + next.stocked());
-    assert!(next.stocked() <= next.stocked_bound(), "each thread has set its share aside");
+    assert_eq!(next.usage(), 2 + next.memory().stocked());
+    assert!(next.memory().stocked() <= next.memory().stocked_bound(), "each thread has set its share aside");
     drop((here, there));
     end(next);
     runtime.settle();

@@ -40,7 +40,12 @@ fn loom_crossing_vs_crossing() {
 fn loom_crossing_vs_soft_limit() {
     model_without_pair(|| {
         let (_runtime, root, group) = with_soft("group", 4);
-        let held = race(group.clone(), |group| group.set_soft(1).unwrap(), || group.try_charge(2).unwrap()).1;
+        let held = race(
+            group.clone(),
+            |group| group.set_limits(Limits::new().soft(1)).unwrap(),
+            || group.try_charge(2).unwrap(),
+        )
+        .1;
         assert_eq!((group.is_in_excess(), root.descendants_in_excess()), (true, 1));
         drop(held);
         assert_eq!(root.descendants_in_excess(), 0);

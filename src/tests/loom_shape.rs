@@ -21,7 +21,7 @@ fn loom_offline_vs_opening() {
         drop(gone);
         runtime.settle();
         assert_released_once(&runtime);
-        assert_eq!(runtime.root().stocked_bound(), 0);
+        assert_eq!(runtime.root().memory().stocked_bound(), 0);
     });
 }
 
@@ -37,7 +37,7 @@ fn loom_settle_vs_release() {
         gone.offline().unwrap();
         race(gone, drop, || runtime.settle());
         assert_released_once(&runtime);
-        assert_eq!(runtime.root().stocked_bound(), 0);
+        assert_eq!(runtime.root().memory().stocked_bound(), 0);
     });
 }
 

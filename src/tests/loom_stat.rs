@@ -3,6 +3,7 @@
 
 use super::common::{end, group};
 use super::{beside, build, large_model_without_pair, model, model_without_pair, race, with_group};
+use crate::expert::Inspect as _;
 use crate::group::Group;
 use crate::hierarchy::stats;
 use crate::stat::published::StatScope;

@@ -17,7 +17,8 @@ use crate::hierarchy::events;
 use crate::state::waiting::FirstInLine;
 use crate::sync::{AtomicU64, Ordering};
 use crate::{
-    Bytes, Charge, ChargeError, Event, Group, Limit, Limits, OnFull, OomPolicy, Priority, Runtime, RuntimeBuilder,
+    Bytes, Charge, ChargeError, Event, Group, GroupCounter, Limit, Limits, OnFull, OomPolicy, Priority, Runtime,
+    RuntimeBuilder,
 };
 
 fn bare(max: u64) -> (Runtime, Group) {
@@ -60,13 +61,13 @@ fn loom_waiter_vs_put() {
         let (_runtime, root) = build(stocked(4));
         let tenant = root.create("tenant", Limits::new().max(2)).unwrap();
         let [waits, busy] = ["waits", "busy"].map(|name| group(&tenant, name));
-        tenant.set_batch(0);
+        tenant.memory().set_batch(0);
         let held = busy.try_charge(1).unwrap();
-        let puts = |busy: Group| {
+        let puts = |busy: GroupCounter| {
             busy.set_batch(1);
             drop(held);
         };
-        let charge = race(busy, puts, || waits.try_charge_with(2, OnFull::Wait(EVER)).unwrap()).1;
+        let charge = race(busy.memory(), puts, || waits.try_charge_with(2, OnFull::Wait(EVER)).unwrap()).1;
         assert_eq!((tenant.usage(), tenant.waiting_count()), (2, 0));
         drop(charge);
     });

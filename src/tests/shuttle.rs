@@ -47,10 +47,10 @@ fn assert_released_once(runtime: &Runtime, names: &[&str]) {
 fn assert_adds_up(runtime: &Runtime, held: &[(&Group, u64)]) {
     let live: u64 = held.iter().map(|(_, bytes)| bytes).sum();
     let root = runtime.root();
-    assert_eq!(root.usage(), live + root.stocked(), "usage is what is held and credit");
+    assert_eq!(root.usage(), live + root.memory().stocked(), "usage is what is held and credit");
     let verdict = runtime.verify();
     assert!(verdict.is_ok(), "{verdict}");
-    root.drain();
+    root.memory().drain();
     runtime.settle();
     assert_eq!(root.usage(), live, "a drain leaves no credit behind");
     for (group, bytes) in held {

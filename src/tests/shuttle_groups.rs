@@ -87,7 +87,7 @@ fn shuttle_groups_come_and_go() {
         }
         threads.add(runtime.clone(), move |walks| {
             for found in walks.root().descendants() {
-                assert!(found.usage() <= 20 + found.stocked_bound());
+                assert!(found.usage() <= 20 + found.memory().stocked_bound());
                 let same = walks.find(found.id());
                 assert_eq!(same, Some(found));
             }

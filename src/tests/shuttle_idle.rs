@@ -30,7 +30,7 @@ fn shuttle_idle_credit_goes_home_beside_charges() {
         threads.add(runtime.clone(), |runtime| (0..4).for_each(|_| _ = runtime.release_idle_credit()));
         threads.add((runtime.clone(), tenant.clone()), |(runtime, tenant)| {
             let group = tenant.create("c", Limits::new()).unwrap();
-            group.drain();
+            group.memory().drain();
             end(group);
             runtime.release_idle_credit();
         });

@@ -2,6 +2,7 @@
 
 use super::{Threads, assert_adds_up, check, runtime};
 use crate::Limits;
+use crate::kmem::Member;
 
 /// Threads that other threads move between groups charge the group that they are in. Once all moves are over, each
 /// thread is in the group of its last move.
@@ -13,7 +14,7 @@ fn shuttle_members_are_moved() {
         let [first, second] = ["first", "second"].map(|name| root.create(name, Limits::new()).unwrap());
         let mut threads = Threads::new();
         for _ in 0..3 {
-            let mut member = root.join();
+            let mut member = Member::of(&root);
             let (mover, to) = (member.mover(), second.clone());
             threads.add((), move |()| {
                 for _ in 0..2 {

@@ -31,7 +31,7 @@ fn shuttle_a_lowered_max_holds_at_once() {
         });
         threads.join();
         assert!(root.verify().is_ok(), "{}", root.verify());
-        root.drain();
+        root.memory().drain();
         assert_eq!((root.usage(), child.usage(), root.counts().underflows), (0, 0, 0));
     });
 }
@@ -90,7 +90,7 @@ fn shuttle_no_charge_is_refused_beside_credit() {
                 }
             });
         }
-        threads.add(runtime.root(), move |drains| assert!(drains.drain() <= 6));
+        threads.add(runtime.root(), move |drains| assert!(drains.memory().drain() <= 6));
         threads.join();
         assert_eq!(runtime.counts().refused_in_transit, 0);
         assert_adds_up(&runtime, &[]);

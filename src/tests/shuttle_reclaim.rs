@@ -54,7 +54,7 @@ fn full_caches(batch: u64) {
     threads.add(extra.register_reclaimer(ChargeCache::full(&extra, 1), Priority::NORMAL), drop);
     threads.add((), move |()| assert!(extra.reclaim(1).is_ok()));
     threads.join();
-    assert_eq!(kept.usage(), 2 + kept.stocked(), "a protected group keeps what it has");
+    assert_eq!(kept.usage(), 2 + kept.memory().stocked(), "a protected group keeps what it has");
     let mut held: Vec<(&Group, u64)> =
         caches.iter().map(|(group, cache, _)| (group, cache.0.lock().len() as u64)).collect();
     held.push((&kept, 2));

@@ -83,7 +83,7 @@ impl Hand {
             14 => match bytes {
                 1 => world.runtime.settle(),
                 2 => drop(world.runtime.snapshot()),
-                _ => assert!(tenant.drain() < 1 << 20),
+                _ => assert!(tenant.memory().drain() < 1 << 20),
             },
             _ => drop(self.charges.pop()),
         }

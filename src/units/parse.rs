@@ -8,7 +8,8 @@ use super::{Limit, PREFIXES, Percent};
 /// Why a text is no [`Bytes`](super::Bytes) or no [`Limit`], and where.
 ///
 /// ```
-/// use memcg::{Bytes, Limit, ParseLimitErrorKind};
+/// use memcg::errors::ParseLimitErrorKind;
+/// use memcg::{Bytes, Limit};
 ///
 /// let fault = "0.3KiB".parse::<Bytes>().unwrap_err();
 /// assert_eq!((fault.input(), fault.position(), fault.kind()), ("0.3KiB", 1, ParseLimitErrorKind::NotWhole));
@@ -49,7 +50,8 @@ pub(super) enum ReadAs {
 /// The ways in which a text fails to be a limit.
 ///
 /// ```
-/// use memcg::{Limit, ParseLimitErrorKind};
+/// use memcg::errors::ParseLimitErrorKind;
+/// use memcg::Limit;
 ///
 /// let kind_of = |text: &str| text.parse::<Limit>().unwrap_err().kind();
 /// assert_eq!(kind_of(""), ParseLimitErrorKind::Empty);

@@ -5,7 +5,8 @@
 //! child, an explicit call. `counts()` is read before and after each of many operations.
 
 use memcg::expert::{FixedBatch, ProtectionFigures};
-use memcg::{CounterConfig, Counts, PageCounter};
+use memcg::figures::Counts;
+use memcg::{CounterConfig, PageCounter};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 

@@ -3,7 +3,9 @@
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use memcg::{Bytes, ChargeError, Group, Incident, IncidentKind, Limits, OnFull, OomPolicy, Runtime, Unit};
+use memcg::expert::Inspect as _;
+use memcg::figures::{Incident, IncidentKind};
+use memcg::{Bytes, ChargeError, Group, Limits, OnFull, OomPolicy, Runtime, Unit};
 
 const MOST: usize = 64;
 
@@ -88,7 +90,7 @@ fn a_counter_beside_memory_is_named() {
     runtime.keep_incidents(MOST);
     let acme = create(&runtime.root(), "acme");
     acme.counter(files).unwrap().set_max(3).unwrap();
-    assert!(acme.try_charge_counter(files, 4).is_err());
+    assert!(acme.try_charge_set(&[(files, 4)]).is_err());
     let kept = acme.incidents();
     assert_eq!(kept.iter().map(of).collect::<Vec<_>>(), [(IncidentKind::Refused, "/acme", "/acme", 4)]);
     assert_eq!((kept[0].counter.as_deref(), kept[0].max), (Some("files"), 3));

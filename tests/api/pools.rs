@@ -48,7 +48,7 @@ impl Subscriber for Listens {
         if let Some(runtime) = &self.runtime {
             let group = runtime.root().create("its own", Limits::new()).unwrap();
             drop(group.try_charge(10).unwrap());
-            group.drain();
+            group.memory().drain();
             group.offline().unwrap();
         }
         assert!(!self.panics, "on purpose");
@@ -127,8 +127,8 @@ fn each_drain_is_an_event() {
     drop(root.try_charge(10).unwrap());
     let mut drained = 0;
     let events = reported(Listens { of_drains: true, ..Listens::default() }, || {
-        drained = root.drain();
-        root.set_batch(500);
+        drained = root.memory().drain();
+        root.memory().set_batch(500);
     });
     assert!(drained >= 10, "{drained}");
     let field = |event: usize, name: &str| events[event][name].clone();
@@ -150,7 +150,7 @@ fn a_subscriber_may_drain_and_panic() {
     let events = reported(listens, || {
         for _ in 0..2 {
             drop(root.try_charge(10).unwrap());
-            root.drain();
+            root.memory().drain();
         }
     });
     assert_eq!(events.len(), 2, "what it drains itself is not reported: {events:?}");

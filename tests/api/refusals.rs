@@ -116,12 +116,12 @@ fn a_further_counter_of_things() {
     assert_eq!(units, [Unit::Events, Unit::Nanoseconds, Unit::Bytes]);
     of(&acme, descriptors).set_max(3).expect("a number");
     of(&acme, delays).set_max(5_000).expect("a number");
-    let refused = |counter, amount: usize| query.try_charge_counter(counter, amount).expect_err("no room");
+    let refused = |counter, amount: u64| query.try_charge_set(&[(counter, amount)]).expect_err("no room");
     let text = "/acme refused 2048 of descriptors for /acme/q17: short by 2045, max 3; to fit, raise max of \
                 descriptors of /acme or charge less";
     assert_prints(&refused(descriptors, 2_048), text);
-    let held = [acme.try_charge_counter(descriptors, 2), query.try_charge_counter(descriptors, 1)];
-    let error = acme.try_charge_counter(descriptors, 1).expect_err("no room");
+    let held = [acme.try_charge_set(&[(descriptors, 2)]), query.try_charge_set(&[(descriptors, 1)])];
+    let error = acme.try_charge_set(&[(descriptors, 1)]).expect_err("no room");
     let text = "/acme refused 1 of descriptors for /acme: short by 1, usage 3 of max 3; to fit, uncharge some of \
                 descriptors in /acme or raise max of descriptors of /acme";
     assert_prints(&error, text);
@@ -132,10 +132,10 @@ fn a_further_counter_of_things() {
     let text = "/q18 refused 18446744073709551615 of descriptors for /q18: short by 9223372036854775808; \
                 charge less: no group counts more than 9223372036854775807";
     let unlimited = create(&runtime.root(), "q18");
-    assert_prints(&unlimited.try_charge_counter(descriptors, Bytes(u64::MAX)).expect_err("too much"), text);
+    assert_prints(&unlimited.try_charge_set(&[(descriptors, u64::MAX)]).expect_err("too much"), text);
     drop(held);
     unlimited.offline().expect("no children");
-    let gone = unlimited.try_charge_counter(descriptors, 2).expect_err("offline");
+    let gone = unlimited.try_charge_set(&[(descriptors, 2)]).expect_err("offline");
     assert_prints(&gone, "/q18 is offline: 2 of descriptors refused; charge a group that is online");
     assert!(matches!(gone, ChargeError::Offline { counter, requested: 2, .. } if counter == descriptors));
 }

@@ -4,7 +4,8 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use memcg::expert::Inspect;
-use memcg::{Bytes, Charge, Event, Group, GroupName, Limit, Limits, Snapshot, SnapshotRow, Unit};
+use memcg::figures::{Snapshot, SnapshotRow};
+use memcg::{Bytes, Charge, Event, Group, GroupName, Limit, Limits, Unit};
 
 use crate::support::reclaimers::{KIB, MIB};
 use crate::support::trees::{assert_empty, bare, build, charge, create, kinds, left_empty, limited, runtimes};
@@ -173,7 +174,12 @@ fn each_figure_is_the_groups() {
             assert_eq!((row.live, row.usage, row.peak), (group.live(), group.usage(), group.peak()), "{}", row.path);
             assert_eq!((row.max, row.high, row.low), (group.max(), group.high(), group.low()), "{}", row.path);
             assert_eq!((row.soft, row.min), (group.soft(), group.min()), "{}", row.path);
-            assert_eq!((row.own, row.stocked_bound), (Some(group.live_local()), group.stocked_bound()), "{}", row.path);
+            assert_eq!(
+                (row.own, row.stocked_bound),
+                (Some(group.live_local()), group.memory().stocked_bound()),
+                "{}",
+                row.path
+            );
             assert!(row.usage - row.live <= row.stocked_bound, "{}: the bound", row.path);
             assert_eq!(
                 (row.forced, row.refused, row.waiting),
@@ -224,10 +230,10 @@ fn counters_beside_memory() {
     let acme = create(&root, "acme");
     acme.counter(files).expect("declared").set_max(3).expect("a number");
     let _held = [
-        acme.try_charge_counter(files, 2).expect("two of three"),
-        root.try_charge_counter(spill, 500).expect("no limit"),
+        acme.try_charge_set(&[(files, 2)]).expect("two of three"),
+        root.try_charge_set(&[(spill, 500)]).expect("no limit"),
     ];
-    assert!(acme.try_charge_counter(files, 2).is_err());
+    assert!(acme.try_charge_set(&[(files, 2)]).is_err());
     let snapshot = runtime.snapshot();
     assert_eq!(snapshot.counters().collect::<Vec<_>>(), [("spill", Unit::Bytes), ("files", Unit::Events)]);
     for (row, group) in snapshot.rows().iter().zip([&root, &acme]) {

@@ -21,7 +21,8 @@ mod pages;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use memcg::{CreateError, Group, Runtime};
+use memcg::errors::CreateError;
+use memcg::{Group, Runtime};
 
 #[global_allocator]
 static ALLOCATOR: Refusing = Refusing;

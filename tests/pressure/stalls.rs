@@ -4,7 +4,8 @@ use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use memcg::{Bytes, Group, GroupPressure, Limit, Limits, OnFull, OomPolicy, Priority, Runtime};
+use memcg::figures::GroupPressure;
+use memcg::{Bytes, Group, Limit, Limits, OnFull, OomPolicy, Priority, Runtime};
 
 use crate::support::reclaimers::call;
 use crate::support::trees::{assert_empty, build, create, kinds, left_empty, limited, runtimes};

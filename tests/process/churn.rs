@@ -194,7 +194,7 @@ fn charged_by_two() {
     let (barriers, releases) = (runtime.counts().barriers, flat.groups.div_ceil(2));
     println!("{:.2} barriers for {RELEASES} releases", (barriers * RELEASES) as f64 / releases as f64);
     assert!(barriers > 0 && barriers <= releases / RELEASES + 1, "{barriers} barriers for {releases} releases");
-    assert_eq!((runtime.dying_count(), root.usage(), root.stocked_bound()), (0, 0, 0));
+    assert_eq!((runtime.dying_count(), root.usage(), root.memory().stocked_bound()), (0, 0, 0));
     let verdict = runtime.verify();
     assert!(verdict.is_ok(), "{verdict}");
 }

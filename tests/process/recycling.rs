@@ -3,6 +3,7 @@
 //! Pools are the process's: what is live in them is back where it was once all is given up. A group's number, which its
 //! id shows, is that of its object. Each test counts what is live, so it starts this program again for itself alone.
 
+use memcg::expert::Inspect as _;
 use memcg::expert::{BarrierMode, FixedBatch, ProtectionFigures};
 use memcg::{Bytes, Charge, Counter, Group, GroupId, Limit, Limits, Runtime, RuntimeBuilder};
 
@@ -144,18 +145,18 @@ fn the_order_of_drops_does_not_matter() {
 fn wear(runtime: &Runtime, group: &Group, further: Counter) -> (Charge, Charge) {
     let below = create(group, "below");
     group.set_max("50%".parse::<Limit>().expect("a percentage")).expect("the root has a max");
-    group.set_min("10%".parse::<Limit>().expect("a percentage")).expect("the root has a max");
-    group.set_low(77).expect("a number");
-    below.set_min(5).expect("a number");
+    group.set_limits(Limits::new().min("10%".parse::<Limit>().expect("a percentage"))).expect("the root has a max");
+    group.set_limits(Limits::new().low(77)).expect("a number");
+    below.set_limits(Limits::new().min(5)).expect("a number");
     group.counter(further).expect("declared").set_max(10).expect("a number");
-    group.set_batch(16);
+    group.memory().set_batch(16);
     let held = (group.force_charge(100_000), group.force_charge(3));
     assert!(group.try_charge(1).is_err() && below.try_charge(1).is_err());
     let theirs = group.clone();
     std::thread::spawn(move || drop(theirs.force_charge(40))).join().expect("no panic");
     assert!(group.try_charge_set(&[(further, 11)]).is_err());
     drop(group.try_charge_set(&[(further, 9)]).expect("room"));
-    drop(group.peak_window());
+    drop(group.memory().peak_window());
     below.offline().expect("no children");
     assert!(
         group.forced() > 0 && group.peak() > 0 && group.refused_count() == 2 && runtime.root().children_min_usage() > 0
@@ -197,8 +198,8 @@ fn an_object_comes_back_clean() {
                     Limits::new().max(Limit::Unlimited).min(0).low(0).soft(Limit::Unlimited).high(Limit::Unlimited),
                     "no percentage is left"
                 );
-                assert_eq!((group.usage(), group.live(), group.stocked(), group.forced()), (0, 0, 0, 0));
-                assert_eq!((group.peak(), group.peak_window().peak(), group.refused_count()), (0, 0, 0));
+                assert_eq!((group.usage(), group.live(), group.memory().stocked(), group.forced()), (0, 0, 0, 0));
+                assert_eq!((group.peak(), group.memory().peak_window().peak(), group.refused_count()), (0, 0, 0));
                 assert_eq!(
                     (group.children_min_usage(), group.children_low_usage(), group.children()),
                     (0, 0, Vec::new())

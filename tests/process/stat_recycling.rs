@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::mpsc::sync_channel;
 
 use memcg::expert::BarrierMode;
+use memcg::expert::Inspect as _;
 use memcg::{Freshness, Group, Limits, Runtime, RuntimeBuilder, Stat, Unit};
 
 use crate::support::alone::alone;

@@ -67,7 +67,7 @@ fn a_group_goes_that_an_allocator_has_left() {
         let owner = Owner::charge_to(&group, 1 << 20);
         group.offline().unwrap();
         drop(group);
-        runtime.root().drain();
+        runtime.root().memory().drain();
         assert_eq!(runtime.dying_count(), 1);
         let freed = Barrier::new(2);
         let left = std::thread::scope(|scope| {

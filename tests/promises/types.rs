@@ -8,12 +8,13 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use memcg::errors::{CreateError, LimitError, MergeError, NameError, OfflineError, ParseOnFullError, SplitError};
 use memcg::expert::Verdict;
+use memcg::figures::{Counts, Events, Item, PeakWindow, Snapshot, SnapshotRow, Stats};
 use memcg::{
-    BuildError, Bytes, Charge, ChargeError, ChargeFuture, Checkpoint, Counter, Counts, CreateError, Event, EventFuture,
-    Events, Group, GroupCounter, GroupId, Grouped, Item, Limit, LimitError, Limits, MergeError, NameError,
-    OfflineError, OnFull, OomPolicy, OverLimitError, PageCounter, ParseOnFullError, PeakWindow, Registration, Runtime,
-    RuntimeBuilder, Snapshot, SnapshotRow, SplitError, Stat, Stats, Unit,
+    BuildError, Bytes, Charge, ChargeError, ChargeFuture, Checkpoint, Counter, Event, EventFuture, Group, GroupCounter,
+    GroupId, Grouped, Limit, Limits, OnFull, OomPolicy, OverLimitError, PageCounter, Registration, Runtime,
+    RuntimeBuilder, Stat, Unit,
 };
 
 const fn send<T: Send + 'static>() {}

@@ -139,17 +139,17 @@ proptest! {
                 Step::Force(at, bytes) => held.push(group(at).force_charge(Bytes(bytes))),
                 Step::Soft(at, soft) => {
                     let limit = if soft == u64::MAX { Limit::Unlimited } else { Limit::Bytes(soft) };
-                    group(at).set_soft(limit).expect("a number");
+                    group(at).set_limits(Limits::new().soft(limit)).expect("a number");
                 }
                 Step::SoftOfMax(at, max) => {
                     root.set_max(Limit::Bytes(max)).expect("a number");
                     let of = group(at);
                     if of != root {
-                        of.set_soft("40%".parse::<memcg::Limit>().expect("a percentage")).expect("the root has a max");
+                        of.set_limits(Limits::new().soft(Limit::percent(40))).expect("the root has a max");
                     }
                 }
-                Step::Drain(at) => drop(group(at).drain()),
-                Step::Batch(bytes) => root.set_batch(Bytes(bytes)),
+                Step::Drain(at) => drop(group(at).memory().drain()),
+                Step::Batch(bytes) => root.memory().set_batch(bytes),
                 Step::Uncharge(..) | Step::Transfer(..) if held.is_empty() => {}
                 Step::Uncharge(at, bytes) => {
                     let at = usize::from(at) % held.len();
@@ -170,7 +170,7 @@ proptest! {
             }
         }
         drop(held);
-        root.drain();
+        root.memory().drain();
         recount(&groups);
         prop_assert_eq!(root.descendants_in_excess(), 0);
         prop_assert!(runtime.verify().is_ok());

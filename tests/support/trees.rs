@@ -61,7 +61,7 @@ pub(crate) fn assert_empty(runtime: &Runtime) {
     }
     root.children().iter().for_each(Group::offline_tree);
     runtime.settle();
-    root.drain();
+    root.memory().drain();
     assert_eq!((root.usage(), root.forced(), runtime.dying_count()), (0, 0, 0));
     assert_sound(runtime);
 }

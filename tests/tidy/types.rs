@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::names::Crate;
+use crate::reader::{read, sources};
 use crate::rules::{Finding, hold};
 
 /// Files that may have `impl` blocks of one type, of its own functions or of traits.
@@ -63,4 +64,20 @@ fn a_name_stands_for_one_type() {
 #[test]
 fn types_are_implemented_in_few_files() {
     hold("type", "a type of the engine has `impl` blocks in four files at most");
+}
+
+/// The face of the crate: public methods of `Group`, and names at the root, modules among them.
+#[test]
+fn the_face_of_the_crate_fits_a_reader() {
+    let sources = sources();
+    let blocks = sources.iter().flat_map(|source| source.production().split("\nimpl Group {\n").skip(1));
+    let lines = blocks.flat_map(|block| block.split("\n}\n").next().unwrap_or_default().lines());
+    let methods = lines.filter(|line| line.starts_with("    pub fn ") || line.starts_with("    pub async fn ")).count();
+    assert!((1..=50).contains(&methods), "`Group` has {methods} public methods: 50 at most");
+    let lib = read("src/lib.rs");
+    let exported = lib.split("\npub use ").skip(1).filter_map(|used| used.split(';').next());
+    let words = exported.flat_map(|used| used.split(|char: char| !char.is_alphanumeric()));
+    let types = words.filter(|word| word.starts_with(|first: char| first.is_ascii_uppercase())).count();
+    let names = types + lib.lines().filter(|line| line.starts_with("pub mod ")).count();
+    assert!((1..=55).contains(&names), "the root of the crate has {names} names: 55 at most");
 }

@@ -2,6 +2,7 @@
 
 #![cfg(not(loom))]
 
+use memcg::expert::Inspect as _;
 use memcg::{Freshness, Group, Limits, Runtime, RuntimeBuilder, Stat};
 
 use super::shape::Shape;

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
+use memcg::expert::Inspect as _;
 use memcg::{Event, Group, InGroup, Limits, OnFull, OomPolicy, Priority, Reclaim, ReclaimContext, Runtime};
 use memcg_alloc::{EVERY_OBJECT, MemcgAlloc};
 use support::{alone, bytes};
@@ -102,7 +103,7 @@ fn the_crates_own_memory_is_no_groups() {
         .join()
         .unwrap();
         runtime.settle();
-        runtime.root().drain();
+        runtime.root().memory().drain();
         memcg_alloc::settle();
         assert_eq!((group.live(), runtime.root().live(), runtime.counts().underflows), (0, 0, 0));
         assert!(runtime.verify().is_ok());

@@ -27,7 +27,7 @@ fn settle(runtime: &Runtime) {
 #[track_caller]
 fn assert_nothing_is_left(runtime: &Runtime, tenant: &Group) {
     settle(runtime);
-    tenant.drain();
+    tenant.memory().drain();
     assert_eq!((tenant.live(), tenant.usage(), tenant.ledger().allocated()), (0, 0, 0));
     assert_eq!((runtime.dying_count(), tenant.children().len(), runtime.counts().underflows), (0, 0, 0));
     assert!(runtime.verify().is_ok(), "{}", runtime.verify());

@@ -13,7 +13,9 @@ use datafusion::execution::TaskContext;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::prelude::SessionContext;
-use memcg::{CreateError, Group, GroupName, Limits};
+use memcg::errors::CreateError;
+use memcg::expert::Inspect as _;
+use memcg::{Group, GroupName, Limits};
 use memcg_datafusion::{GroupPool, InGroupSession, PoolConfig, QuerySession};
 
 use crate::plan::Shared;

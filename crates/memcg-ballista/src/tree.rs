@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use memcg::{CreateError, Group, GroupId, GroupName, Limits};
+use memcg::errors::CreateError;
+use memcg::{Group, GroupId, GroupName, Limits};
 
 /// The groups of sessions, jobs and stages that have tasks.
 #[derive(Debug, Default)]

@@ -5,7 +5,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 
 use datafusion_execution::memory_pool::MemoryConsumer;
-use memcg::{Bytes, ChargeError, CreateError, Group, GroupName, GroupScope, Limits, OnFull, Priority, Registration};
+use memcg::errors::CreateError;
+use memcg::{Bytes, ChargeError, Group, GroupName, GroupScope, Limits, OnFull, Priority, Registration};
 
 use crate::config::PoolConfig;
 use crate::consumer::{Kind, Part, SORTER, is_as_it_says};

@@ -3,6 +3,7 @@
 use std::hint::black_box;
 use std::sync::OnceLock;
 
+use memcg::expert::Inspect as _;
 use memcg::{Limits, Runtime};
 
 /// An object that each allocator which charges groups owns.

@@ -412,7 +412,7 @@ fn shrink_slow(account: &Account, consumer: &MemoryConsumer, kind: Kind, bytes: 
 
 /// Charges again where threads have credit below the level that refused, which costs a barrier. `None`: it fits.
 fn drain_and_retry(account: &Account, additional: u64, refused: ChargeError) -> Option<ChargeError> {
-    let has_credit = |refusal: &OverLimitError| refusal.stocked_bound() > 0 && refusal.group().drain() > 0;
+    let has_credit = |refusal: &OverLimitError| refusal.stocked_bound() > 0 && refusal.group().memory().drain() > 0;
     if refused.over_limit().is_some_and(has_credit) {
         return account.try_charge_now(additional).err();
     }

@@ -7,7 +7,8 @@ use std::fmt;
 use std::io;
 
 use datafusion_common::DataFusionError;
-use memcg::{Bytes, CreateError, Group, OverLimitError};
+use memcg::errors::CreateError;
+use memcg::{Bytes, Group, OverLimitError};
 
 /// A refusal in words for the author of a query: it names no call of a library, and no limit that others alone may
 /// raise.

@@ -32,7 +32,7 @@ pub trait InGroupSession {
     ///
     /// # Errors
     ///
-    /// `DataFusionError::External` with a [`CreateError`](memcg::CreateError), where the configuration asks for groups
+    /// `DataFusionError::External` with a [`CreateError`](memcg::errors::CreateError), where the configuration asks for groups
     /// below and they cannot be made. `DataFusionError::Configuration`, where its reserve is as large as the least max on
     /// the way up.
     ///
@@ -54,7 +54,7 @@ pub trait InGroupSession {
     ///
     /// # Errors
     ///
-    /// `DataFusionError::External` with a [`CreateError`](memcg::CreateError), where the group cannot be made.
+    /// `DataFusionError::External` with a [`CreateError`](memcg::errors::CreateError), where the group cannot be made.
     /// `DataFusionError::Configuration`, where the reserve is as large as the least max on the way up.
     ///
     /// ```

@@ -8,7 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use datafusion::common::{DataFusionError, Result};
-use memcg::{Bytes, Group, GroupId, Ledger, OnFull};
+use memcg::figures::Ledger;
+use memcg::{Bytes, Group, GroupId, OnFull};
 
 use crate::ended::Life;
 use crate::refusal::Words;

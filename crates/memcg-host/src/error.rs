@@ -3,7 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
-use memcg::{BuildError, LimitError};
+use memcg::BuildError;
+use memcg::errors::LimitError;
 
 /// Why the host's limits could not be read or followed.
 ///

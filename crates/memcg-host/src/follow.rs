@@ -205,7 +205,7 @@ impl HostFollower {
         }
         if now.max != before.max {
             // The old max is no longer shown as soon as the new one holds: reclaim may take a while after that.
-            match group.set_max_now(Limit::Bytes(now.max)) {
+            match group.memory().set_max_now(Limit::Bytes(now.max)) {
                 Ok(_) => now.changes += 1,
                 Err(fault) => {
                     now.fault = Some(format!("max {}: {fault}", Bytes(now.max)));

@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use clap::{Parser, ValueEnum};
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
+use memcg::kmem::NumaTable;
 use memcg::kmem::{NodeId, NodeOf, PageNode, Topology};
 use memcg::{Bytes, Freshness, Group, Limits, Runtime, Stat};
 use memcg_kmem::{KmemSlab, KmemStore, KmemVec, PerCpu};
@@ -80,7 +81,7 @@ fn compressed(number: u64) -> Result<Vec<u8>, std::io::Error> {
 
 fn show(step: &str, runtime: &Runtime) {
     println!("\n{}", State::Name.paint(step));
-    let table = runtime.root().numa_table();
+    let table = NumaTable::of(&runtime.root());
     for (name, row) in table.rows().filter(|(_, row)| row.sum() != 0) {
         let nodes = row.iter().filter(|(_, bytes)| *bytes != 0);
         let nodes: Vec<String> = nodes.map(|(node, bytes)| format!("N{node}={}", size(bytes))).collect();
@@ -163,9 +164,9 @@ fn run(runtime: &Runtime) -> Result<(), Box<dyn Error>> {
     globex.offline()?;
     drop((acme, globex));
     runtime.settle();
-    root.drain();
+    root.memory().drain();
     let verdict = runtime.verify();
-    let left: i64 = root.numa_table().rows().map(|(_, row)| row.sum()).sum();
+    let left: i64 = NumaTable::of(&root).rows().map(|(_, row)| row.sum()).sum();
     if !verdict.is_ok() || root.usage() != 0 || left != 0 {
         return Err(format!("{verdict}; {} charged, {left} accounted", root.usage()).into());
     }

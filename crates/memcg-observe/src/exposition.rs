@@ -7,7 +7,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use memcg::{Event, Freshness, Group, GroupCounter, Item, Ledger, Runtime, Unit};
+use memcg::expert::Inspect as _;
+use memcg::figures::{Item, Ledger};
+use memcg::{Event, Freshness, Group, GroupCounter, Runtime, Unit};
 
 use crate::names::Names;
 use crate::protocol::{CounterRow, Row, Rows};
@@ -229,7 +231,7 @@ fn row(group: &Group, usage: u64, depth: usize, items: &[Item<'_>]) -> Row {
         path: group.path(),
         depth,
         usage,
-        stocked_bound: group.stocked_bound(),
+        stocked_bound: group.memory().stocked_bound(),
         peak: group.peak(),
         forced: group.forced(),
         max: group.max(),

@@ -2,8 +2,11 @@
 
 use std::fmt::Write;
 
+use memcg::errors::{LimitError, ParseLimitError};
 use memcg::expert::Inspect;
-use memcg::{Events, Group, Limit, LimitError, ParseLimitError, Runtime};
+use memcg::figures::Events;
+use memcg::kmem::NumaTable;
+use memcg::{Group, Limit, Limits, Runtime};
 
 /// Why a file of a group was not read or written.
 ///
@@ -175,20 +178,20 @@ impl File {
             File::Max => number(group.max()),
             File::Soft => number(group.soft()),
             File::Stat => stat(group),
-            File::NumaStat => group.numa_table().to_string(),
+            File::NumaStat => NumaTable::of(group).to_string(),
             File::Events => events(&group.events()),
             File::EventsLocal => events(&group.events().local()),
             File::Pressure => group.pressure().to_string(),
             File::Live => number(group.live()),
             File::Own => number(group.live_local()),
-            File::StockedBound => number(group.stocked_bound()),
+            File::StockedBound => number(group.memory().stocked_bound()),
             File::Waiting => number(group.waiting_count() as u64),
             File::Refused => number(group.refused_count()),
         }
     }
 
     /// Sets a limit: `max`, a size or a percentage, as [`Limit`] understands them. Blanks and line feeds around it are
-    /// left out. A max is set as [`Group::set_max`] sets it, so the call may reclaim, and block.
+    /// left out. The limit is set as [`Group::set_limits`] sets it, so the call may reclaim, and block.
     ///
     /// # Errors
     ///
@@ -205,14 +208,15 @@ impl File {
     /// ```
     pub fn write(self, group: &Group, text: &str) -> Result<(), FileError> {
         let limit = || text.trim().parse::<Limit>().map_err(|source| self.fault(group, source));
-        match self {
-            File::Min => group.set_min(limit()?)?,
-            File::Low => group.set_low(limit()?)?,
-            File::High => drop(group.set_high(limit()?)?),
-            File::Max => drop(group.set_max(limit()?)?),
-            File::Soft => group.set_soft(limit()?)?,
+        let limits = match self {
+            File::Min => Limits::new().min(limit()?),
+            File::Low => Limits::new().low(limit()?),
+            File::High => Limits::new().high(limit()?),
+            File::Max => Limits::new().max(limit()?),
+            File::Soft => Limits::new().soft(limit()?),
             _ => return Err(FileError::ReadOnly { path: group.path(), name: self.name() }),
-        }
+        };
+        group.set_limits(limits)?;
         Ok(())
     }
 
@@ -266,6 +270,8 @@ pub fn read(runtime: &Runtime, path: &str, name: &str) -> Result<String, FileErr
 /// [`FileError`]. The old limit holds.
 ///
 /// ```
+/// use memcg::expert::Inspect as _;
+///
 /// let runtime = memcg::Runtime::builder().build()?;
 /// memcg_observe::write(&runtime, "/", "memory.high", "64M")?;
 /// assert_eq!(runtime.root().high(), 64 << 20);

@@ -1,7 +1,7 @@
 //! A snapshot as JSON.
 
 use memcg::expert::BarrierState;
-use memcg::{Snapshot, SnapshotRow};
+use memcg::figures::{Snapshot, SnapshotRow};
 use serde::Serialize;
 
 #[derive(Serialize)]

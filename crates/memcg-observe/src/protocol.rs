@@ -176,7 +176,8 @@ mod limit {
     }
 }
 
-/// For how long charges of a group, the groups below it included, stood still for memory: [`memcg::GroupPressure`].
+/// For how long charges of a group, the groups below it included, stood still for memory:
+/// [`memcg::figures::GroupPressure`].
 ///
 /// ```
 /// use memcg_observe::protocol::Pressure;
@@ -208,9 +209,9 @@ pub struct PressureShare {
     pub total_us: u64,
 }
 
-impl From<memcg::GroupPressure> for Pressure {
-    fn from(pressure: memcg::GroupPressure) -> Pressure {
-        let share = |share: memcg::PressureShare| {
+impl From<memcg::figures::GroupPressure> for Pressure {
+    fn from(pressure: memcg::figures::GroupPressure) -> Pressure {
+        let share = |share: memcg::figures::PressureShare| {
             let total_us = u64::try_from(share.total.as_micros()).unwrap_or(u64::MAX);
             PressureShare { avg10: share.avg10, avg60: share.avg60, avg300: share.avg300, total_us }
         };
@@ -245,7 +246,7 @@ pub struct CounterRow {
     pub refused: u64,
 }
 
-/// A charge that was refused, or a group that was cancelled, as [`memcg::Incident`] says.
+/// A charge that was refused, or a group that was cancelled, as [`memcg::figures::Incident`] says.
 ///
 /// ```
 /// use memcg_observe::protocol::Incident;
@@ -278,9 +279,10 @@ pub struct Incident {
     pub max: u64,
 }
 
-impl From<memcg::Incident> for Incident {
-    fn from(incident: memcg::Incident) -> Incident {
-        let memcg::Incident { number, at, kind, group, limited, counter, requested, usage, max, .. } = incident;
+impl From<memcg::figures::Incident> for Incident {
+    fn from(incident: memcg::figures::Incident) -> Incident {
+        let memcg::figures::Incident { number, at, kind, group, limited, counter, requested, usage, max, .. } =
+            incident;
         let at = at.duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX));
         let kind = kind.name().to_string();
         Incident { number, at, kind, group, limited, counter, requested, usage, max }

@@ -5,6 +5,7 @@ use std::task::{Context, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use memcg::expert::Inspect as _;
 use memcg::{Bytes, Event, Limits, Runtime, Stat};
 use memcg_observe::{File, FileError, json, read, write};
 
@@ -166,7 +167,7 @@ fn a_snapshot_as_json() {
     let spill = builder.counter("spill").independent();
     let runtime = builder.build().expect("no odd setting");
     let acme = runtime.root().create("a\"b", Limits::new().max(100)).expect("a free name");
-    let held = (acme.force_charge(Bytes(130)), acme.try_charge_counter(spill, 7).expect("no limit"));
+    let held = (acme.force_charge(Bytes(130)), acme.try_charge_set(&[(spill, 7)]).expect("no limit"));
     let json: serde_json::Value = serde_json::from_str(&json(&runtime.snapshot())).expect("JSON");
     assert_eq!(json["format"], 1);
     assert!(["membarrier", "fence"].contains(&json["barrier"].as_str().expect("a text")));

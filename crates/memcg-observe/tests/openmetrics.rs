@@ -7,6 +7,7 @@ use std::pin::pin;
 use std::task::{Context, Waker};
 
 use memcg::allocator::Owner;
+use memcg::expert::Inspect as _;
 use memcg::{Bytes, Charge, Group, Limit, Limits, Runtime, Stat, Unit};
 use memcg_observe::Exposition;
 use openmetrics_parser::openmetrics::parse_openmetrics;
@@ -206,9 +207,9 @@ fn counters_beside_memory() {
     let held = [(files, 2), (spill, 4_096), (cpu, 1_500_000_000)].map(|(counter, amount)| {
         let group = acme.counter(counter).expect("its own");
         group.set_batch(0);
-        acme.try_charge_counter(counter, Bytes(amount)).expect("room")
+        acme.try_charge_set(&[(counter, amount)]).expect("room")
     });
-    assert!(acme.try_charge_counter(files, 2).is_err());
+    assert!(acme.try_charge_set(&[(files, 2)]).is_err());
     let exposition = Exposition::new(&runtime);
     let samples = parsed(&exposition);
     let of = |counter: &'static str| [("group", "/acme"), ("counter", counter)];

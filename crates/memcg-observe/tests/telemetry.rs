@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::pin::pin;
 use std::task::{Context, Waker};
 
+use memcg::expert::Inspect as _;
 use memcg::{Bytes, Limits, Runtime, Stat, Unit};
 use memcg_observe::Exposition;
 use opentelemetry::KeyValue;
@@ -78,7 +79,7 @@ fn every_metric_is_an_instrument() {
     let acme = runtime.root().create("acme", Limits::new().max(1_000)).expect("a free name");
     acme.counter(files).expect("its own").set_max(3).expect("no ancestor is in the way");
     let held = acme.try_charge(Bytes(600)).expect("room");
-    assert!(acme.try_charge(Bytes(500)).is_err() && acme.try_charge_counter(files, 4).is_err());
+    assert!(acme.try_charge(Bytes(500)).is_err() && acme.try_charge_set(&[(files, 4)]).is_err());
     acme.stat_add(Stat::ANON, 4_096);
     acme.flush();
     {

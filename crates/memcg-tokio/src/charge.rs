@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep_until};
 /// Charges `bytes` to `group`, and waits in line for at most `time` by tokio's clock, which tests can pause.
 ///
 /// It does what [`Group::charge_async`] does. A charge that hits the thread's stock arms no timer. The delay above a
-/// [high](Group::set_high) goes by the system's clock, and ends with `time`, too.
+/// [high](memcg::Limits::high) goes by the system's clock, and ends with `time`, too.
 ///
 /// # Errors
 ///

@@ -24,6 +24,7 @@ use std::sync::Arc;
 
 use self::waiters::Waiters;
 use crate::weigh::Weigh;
+use memcg::expert::CentralStock;
 use memcg::{Charge, Group};
 
 /// A message on its way.
@@ -40,8 +41,8 @@ pub(crate) struct Message<T> {
 /// Give the channel a group of its own, with a max; several channels in one group share its bytes. A channel of a group
 /// without any max above it is unbounded.
 ///
-/// The bytes of a message that was received are [credit](memcg::CentralStock) for the next send: part of the group's
-/// usage, not of what it holds ([`live`](Group::live)). Every charge that lacks them gets them.
+/// The bytes of a message that was received are [credit](memcg::expert::CentralStock) for the next send: part of the
+/// group's usage, not of what it holds ([`live`](Group::live)). Every charge that lacks them gets them.
 ///
 /// **Fair**: senders that wait are served first come, first served. All of them have one place in the group's line, so
 /// [`waiting_count`](Group::waiting_count) is 1. The bytes of a received message go to the first of them at once, as long
@@ -67,8 +68,8 @@ pub(crate) struct Message<T> {
 /// A sender that waits for room while it holds other bytes of the same group may wait for itself: use
 /// [`Sender::send_timeout`], or a group for the channel alone.
 ///
-/// This call takes the tree's lock for the group's [central stock](Group::central_stock), and may wait for a drain. So
-/// does the receiver's drop, or its first answer that no message will come.
+/// This call takes the tree's lock for the group's [central stock](memcg::expert::CentralStock), and may wait for a
+/// drain. So does the receiver's drop, or its first answer that no message will come.
 ///
 /// ```
 /// use memcg::{Limit, Limits, Runtime};
@@ -97,7 +98,7 @@ pub(crate) struct Message<T> {
 /// ```
 pub fn channel<T: Weigh>(group: &Group) -> (Sender<T>, Receiver<T>) {
     let (sender, receiver) = queue::queue();
-    let stock = group.central_stock();
+    let stock = CentralStock::of(group);
     let waiters = Waiters::new();
     (Sender::new(sender, stock.clone(), Arc::clone(&waiters)), Receiver::new(receiver, stock, waiters))
 }

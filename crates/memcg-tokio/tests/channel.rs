@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use memcg::{Bytes, ChargeError, Event, Group, GroupPressure, Limits, Runtime};
+use memcg::figures::GroupPressure;
+use memcg::{Bytes, ChargeError, Event, Group, Limits, Runtime};
 use memcg_tokio::{SendError, Weigh, channel, message_overhead};
 use rand::RngExt;
 use tokio::time::{Instant, sleep, timeout};

@@ -94,9 +94,9 @@ fn no_charge_of_a_neighbour_is_refused_for_credit() {
         for _ in 0..IN_FLIGHT {
             receiver.recv().await.unwrap();
         }
-        assert_eq!(queue.stocked(), u64::from(IN_FLIGHT) * MESSAGE as u64);
+        assert_eq!(queue.memory().stocked(), u64::from(IN_FLIGHT) * MESSAGE as u64);
         drop(beside().expect("what is not held"));
-        assert_eq!(queue.stocked(), 0, "it had to drain the credit");
+        assert_eq!(queue.memory().stocked(), 0, "it had to drain the credit");
         for _ in 0..4 {
             let (sender, in_flight) = (sender.clone(), Arc::clone(&in_flight));
             tokio::spawn(async move {
@@ -173,10 +173,10 @@ async fn a_channel_that_has_ended_leaves_the_credit_of_another() {
     for _ in 0..3 {
         assert!(of_ended.try_recv().is_err());
         assert_eq!(of_ended.recv().await, None);
-        assert_eq!(queue.stocked(), MESSAGE as u64);
+        assert_eq!(queue.memory().stocked(), MESSAGE as u64);
     }
     drop(of_ended);
-    assert_eq!(queue.stocked(), MESSAGE as u64);
+    assert_eq!(queue.memory().stocked(), MESSAGE as u64);
     drop(receiver);
     assert_eq!(queue.usage(), 0);
 }

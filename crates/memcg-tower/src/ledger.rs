@@ -102,7 +102,7 @@ impl Ledger {
             return Ok(());
         }
         // Credit is usage that a charge can have. The exact figure of it costs a lock, so the bound is looked at first.
-        if above(usage.saturating_sub(self.tenant.stocked_bound())) > 0 {
+        if above(usage.saturating_sub(self.tenant.memory().stocked_bound())) > 0 {
             return Err(above(usage));
         }
         match above(self.tenant.live()) {

@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::StatusCode;
-use memcg::{ChargeError, CreateError, Group};
+use memcg::errors::CreateError;
+use memcg::expert::Inspect as _;
+use memcg::{ChargeError, Group};
 
 use crate::figures::Kind;
 use crate::pace::TooSlow;

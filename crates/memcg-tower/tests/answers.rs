@@ -565,7 +565,7 @@ async fn reading_is_held_back_above_high() {
     }));
     let mut response = Box::pin(service.oneshot(sized("globex", 1000)));
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-    scene.globex.set_high(10 * KIB).unwrap();
+    scene.globex.set_limits(Limits::new().high(10 * KIB)).unwrap();
     let held = scene.globex.force_charge(100 * KIB);
     assert!(response.as_mut().poll(&mut context).is_pending(), "the body is there, and is not read");
     drop(held);

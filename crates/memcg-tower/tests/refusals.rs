@@ -16,6 +16,7 @@ use http::header::{EXPECT, RETRY_AFTER};
 use http::{Request, Response, StatusCode, Version};
 use http_body_util::BodyExt;
 use hyper::body::{Body as _, Frame, SizeHint};
+use memcg::expert::Inspect as _;
 use memcg::{Group, Limits, OomPolicy, Runtime};
 use memcg_tower::{AdmissionLayer, BodyError, Refusal};
 use tower::limit::ConcurrencyLimitLayer;
@@ -277,7 +278,7 @@ async fn a_request_for_which_there_is_no_group_is_503() {
 async fn the_delay_above_a_high_is_a_part_of_the_time_to_come_back() {
     let scene = Scene::new();
     let held = scene.acme.force_charge(100 * KIB);
-    scene.acme.set_high(10 * KIB).unwrap();
+    scene.acme.set_limits(Limits::new().high(10 * KIB)).unwrap();
     // Of the request with its overhead and its response; the most that a charge is delayed.
     assert_eq!(scene.acme.high_delay(20 * KIB + 3 * KIB), Duration::from_secs(2));
     for (patience, seconds) in [(Duration::ZERO, 2), (Duration::from_millis(10), 3)] {

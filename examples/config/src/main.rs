@@ -61,16 +61,18 @@ fn work(group: &Group, cache: &Cache, stop: &AtomicBool) {
 }
 
 // ANCHOR: apply
-/// Sets all five limits: one that the file does not name gets its default.
+/// Sets all five limits, or none: one that the file does not name gets its default.
 fn apply(group: &Group, limits: &Limits) -> Result<(), Box<dyn Error>> {
-    group.set_min(limits.min.unwrap_or(Limit::Bytes(0)))?;
-    group.set_low(limits.low.unwrap_or(Limit::Bytes(0)))?;
-    group.set_soft(limits.soft.unwrap_or(Limit::Unlimited))?;
-    group.set_high(limits.high.unwrap_or(Limit::Unlimited))?;
-    let above = group.set_max(limits.max.unwrap_or(Limit::Unlimited))?; // has memory reclaimed
+    let whole = Limits::new()
+        .min(limits.min.unwrap_or(Limit::Bytes(0)))
+        .low(limits.low.unwrap_or(Limit::Bytes(0)))
+        .soft(limits.soft.unwrap_or(Limit::Unlimited))
+        .high(limits.high.unwrap_or(Limit::Unlimited))
+        .max(limits.max.unwrap_or(Limit::Unlimited));
+    let above = group.set_limits(whole)?; // has memory reclaimed
     if above > 0 {
         let (path, max) = (group.path(), Bytes(group.max()));
-        println!("{path} holds {} above its max {max}: it gets nothing until it gives them back", Bytes(above));
+        println!("{path} holds {} above its limits, max {max}: it waits until it gives them back", Bytes(above));
     }
     Ok(())
 }

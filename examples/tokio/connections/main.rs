@@ -28,6 +28,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
+use memcg::expert::Inspect as _;
 use memcg::{Bytes, Event, Freshness, Limit};
 use memcg_report::table::{Cell, Column, Table};
 use memcg_report::terminal::{self, State};

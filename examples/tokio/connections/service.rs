@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use memcg::{Bytes, Charge, ChargeError, CreateError, Group, Limit, Limits, OfflineError, Runtime, Stat, Unit};
+use memcg::errors::{CreateError, OfflineError};
+use memcg::expert::Inspect as _;
+use memcg::{Bytes, Charge, ChargeError, Group, Limit, Limits, Runtime, Stat, Unit};
 use thiserror::Error;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};

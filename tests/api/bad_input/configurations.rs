@@ -139,7 +139,7 @@ fn the_largest_configuration() {
         assert_eq!(root.live(), (1 << 41) + 5);
         assert!(runtime.verify().is_ok());
         drop(held);
-        root.drain();
+        root.memory().drain();
         assert_eq!(root.usage(), 0);
         assert!(runtime.verify().is_ok());
     }

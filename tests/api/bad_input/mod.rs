@@ -5,7 +5,9 @@ mod configurations;
 
 use std::error::Error;
 
-use memcg::{Bytes, Charge, ChargeError, Counter, CreateError, Group, Limit, LimitError, Limits, NameError, Runtime};
+use memcg::errors::{CreateError, LimitError, NameError};
+use memcg::expert::Inspect as _;
+use memcg::{Bytes, Charge, ChargeError, Counter, Group, Limit, Limits, Runtime};
 
 const USAGE_MAX: u64 = (1 << 63) - 1;
 
@@ -184,10 +186,10 @@ fn a_percentage_of_nothing() {
     let acme = runtime.root().create("acme", Limits::new().max(10)).expect("a name");
     let tenth: Limit = "10%".parse().expect("a percentage");
     for (error, name) in [
-        (acme.set_max(tenth).map(drop), "max"),
-        (acme.set_min(tenth), "min"),
-        (acme.set_low(tenth), "low"),
-        (acme.set_soft(tenth), "soft"),
+        (acme.set_max(tenth), "max"),
+        (acme.set_limits(Limits::new().min(tenth)), "min"),
+        (acme.set_limits(Limits::new().low(tenth)), "low"),
+        (acme.set_limits(Limits::new().soft(tenth)), "soft"),
     ] {
         let error = error.expect_err("no ancestor has a max");
         assert_says(&error, &format!("no 10% of a max for {name} of /acme: no ancestor has one"));
@@ -249,8 +251,8 @@ fn the_largest_limits() {
     for group in [&held.runtime.root(), &held.query] {
         for limit in [Limit::Bytes(u64::MAX), Limit::Unlimited, Limit::Bytes(USAGE_MAX), Limit::Bytes(USAGE_MAX + 1)] {
             assert_eq!(group.set_max(limit).expect("a number"), 0);
-            group.set_min(limit).expect("a number");
-            group.set_low(limit).expect("a number");
+            group.set_limits(Limits::new().min(limit)).expect("a number");
+            group.set_limits(Limits::new().low(limit)).expect("a number");
             held.assert_whole();
         }
         assert_eq!(group.set_max(0).expect("a number"), 30);
@@ -258,8 +260,8 @@ fn the_largest_limits() {
         group.set_max(Limit::Unlimited).expect("none");
         held.assert_whole();
     }
-    held.query.set_batch(Bytes(u64::MAX));
-    held.query.set_batch(0);
+    held.query.memory().set_batch(u64::MAX);
+    held.query.memory().set_batch(0);
     held.assert_whole();
 }
 

@@ -26,7 +26,7 @@ fn what_was_given_back_is_there_at_once() {
     for round in 0..3 {
         query.raw().try_charge_with(60 * KIB, OnFull::Now).unwrap();
         query.raw().uncharge(60 * KIB);
-        assert_eq!((query.usage(), query.live(), query.stocked()), (0, 0, 0), "round {round}");
+        assert_eq!((query.usage(), query.live(), query.memory().stocked()), (0, 0, 0), "round {round}");
         drop(query.try_charge(60 * KIB).unwrap());
         drop(query.try_charge_with(60 * KIB, OnFull::Now).unwrap());
         drop(query.try_charge_with(60 * KIB, OnFull::Wait(Duration::ZERO)).unwrap());
@@ -109,13 +109,13 @@ fn credit_of_others_is_drained_before_a_refusal() {
             ends.wait();
         });
         held.wait();
-        assert!(query.stocked() > 0, "credit");
+        assert!(query.memory().stocked() > 0, "credit");
         assert_eq!(query.live(), 0);
         assert_eq!(beside.try_charge(16 * MIB).unwrap().bytes(), 16 << 20);
         // The credit is in no usage if more bytes are reserved.
         drop(Object::of(&query, KIB));
         let charge = query.try_charge(4 * MIB).unwrap();
-        assert_eq!((query.usage(), query.live(), query.stocked()), (4 << 20, 4 << 20, 0));
+        assert_eq!((query.usage(), query.live(), query.memory().stocked()), (4 << 20, 4 << 20, 0));
         drop(charge);
         ends.wait();
     });

@@ -6,6 +6,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 
 use memcg::allocator::settle;
+use memcg::expert::Inspect as _;
 use memcg::{EnterGuard, Group};
 
 use super::{groups, here, runtime};
@@ -111,7 +112,7 @@ fn a_destructor_allocates_beside_the_next_thread() {
             // The second time the stock is open.
             allocate(&a, 1);
             allocate(&a, 10);
-            assert!(a.stocked() > 0, "no slot to keep");
+            assert!(a.memory().stocked() > 0, "no slot to keep");
         })
     };
     let next = {
@@ -126,7 +127,7 @@ fn a_destructor_allocates_beside_the_next_thread() {
     ends.join().unwrap();
     next.join().unwrap();
     settle();
-    a.drain();
+    a.memory().drain();
     assert_eq!((a.usage(), a.allocated_local(), runtime.counts().underflows), (0, 0, 0));
     let verdict = runtime.verify();
     assert!(verdict.is_ok(), "{verdict}");

@@ -1,5 +1,6 @@
 //! A refusal names the groups that hold the memory: children of the group that refused, the largest first.
 
+use memcg::expert::Inspect as _;
 use memcg::{Bytes, ChargeError, Group, OnFull, OverLimitError};
 
 use super::{KIB, MIB, build, charge, create, kinds, left_empty, limited, refused, runtimes};

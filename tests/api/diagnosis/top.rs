@@ -1,6 +1,7 @@
 //! The children that hold most, on request.
 
 use super::{KIB, charge, create, runtimes};
+use memcg::expert::Inspect as _;
 
 #[test]
 fn the_largest_first() {

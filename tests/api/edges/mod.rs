@@ -307,10 +307,10 @@ fn handles_and_errors_cross_threads() {
     cloned::<PageCounter>();
     cloned::<CounterConfig>();
     cloned::<memcg::expert::Verdict>();
-    shared::<memcg::PeakWindow>();
-    shared::<memcg::Counts>();
+    shared::<memcg::figures::PeakWindow>();
+    shared::<memcg::figures::Counts>();
     shared::<memcg::CounterId>();
-    error::<memcg::CounterChargeError>();
-    error::<memcg::CounterLimitError>();
-    error::<memcg::ParseLimitError>();
+    error::<memcg::errors::CounterChargeError>();
+    error::<memcg::errors::CounterLimitError>();
+    error::<memcg::errors::ParseLimitError>();
 }

@@ -4,6 +4,7 @@ use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use memcg::expert::Inspect as _;
 use memcg::{Event, OnFull};
 
 use super::{Polled, WATCHDOG, Wakes, block_on, build, create, full, join, kinds, left_empty, oom, runtimes};

@@ -2,7 +2,9 @@
 
 use std::sync::Mutex;
 
-use memcg::{Charge, CreateError, Group, Limits};
+use memcg::errors::CreateError;
+use memcg::expert::Inspect as _;
+use memcg::{Charge, Group, Limits};
 
 use super::{build, charge, create, fixed, left_empty};
 use crate::support::crowds::{crowd, pair};
@@ -127,7 +129,7 @@ fn a_runtime_goes_while_a_group_is_made() {
             let bytes = held.as_ref().map_or(0, Charge::bytes);
             assert_eq!((group.live(), root.live()), (bytes, bytes), "round {round}");
             drop((group, held));
-            assert_eq!((root.usage(), root.stocked_bound()), (0, 0), "round {round}");
+            assert_eq!((root.usage(), root.memory().stocked_bound()), (0, 0), "round {round}");
         },
     );
     assert!(made.iter().all(|&rounds| rounds > 0), "{made:?}: they never met");

@@ -127,11 +127,11 @@ fn a_counter_of_another_builder_is_unknown() {
     let (spill, swap) = (ours.counter("spill").independent(), theirs.counter("swap").independent());
     let [ours, theirs] = [ours, theirs].map(|builder| builder.build().expect("a configuration"));
     assert_eq!(ours.root().counter(spill).expect("declared").name(), "spill");
-    for unknown in [ours.root().counter(swap).map(drop), ours.root().try_charge_counter(swap, 1).map(drop)] {
+    for unknown in [ours.root().counter(swap).map(drop), ours.root().try_charge_set(&[(swap, 1)]).map(drop)] {
         assert!(matches!(unknown, Err(ChargeError::UnknownCounter { counter: 1, .. })));
     }
-    let held = [spill, Counter::MEMORY].map(|counter| ours.root().try_charge_counter(counter, 7).expect("room"));
-    assert_eq!((held.map(|charge| charge.bytes()), ours.root().live()), ([7, 7], 0));
+    let held = [spill, Counter::MEMORY].map(|counter| ours.root().try_charge_set(&[(counter, 7)]).expect("room"));
+    assert_eq!((held.map(|[charge]| charge.bytes()), ours.root().live()), ([7, 7], 0));
     assert!(matches!(ours.root().counter(swap), Err(ChargeError::UnknownCounter { counter: 1, .. })));
     assert!(theirs.root().try_charge_set(&[(Counter::MEMORY, 1), (spill, 1)]).is_err());
     assert_eq!(theirs.root().live(), 0);

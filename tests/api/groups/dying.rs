@@ -25,20 +25,20 @@ const ACTS: [(&str, Act); 8] = [
         assert_eq!(group.set_max(Limit::Unlimited).expect("none"), 0);
     }),
     ("its batch changes", |group| {
-        group.set_batch(0);
-        group.set_batch(64);
+        group.memory().set_batch(0);
+        group.memory().set_batch(64);
     }),
     ("it is drained", |group| {
-        group.drain();
+        group.memory().drain();
         assert_eq!(group.usage(), 30);
     }),
     ("it is read", |group| {
         // Its credit may not be settled yet. To read it settles nothing.
-        let stocked = group.stocked();
+        let stocked = group.memory().stocked();
         assert_eq!((group.live(), group.usage()), (30, 30 + stocked));
         assert_eq!((group.usage_local(), group.stocked_local(), group.live_local()), (30 + stocked, stocked, 30));
         assert!(group.peak() >= 30 && group.is_offline() && group.children().is_empty());
-        let window = group.peak_window();
+        let window = group.memory().peak_window();
         window.reset();
         assert_eq!(window.peak(), 30 + stocked);
         assert_eq!(group.usage(), 30 + stocked);
@@ -84,16 +84,16 @@ fn what_may_still_be_done() {
             let (group, held) = dying(&runtime, &other);
             act(&group);
             act(&group);
-            let bounds = [group.stocked_bound(), root.stocked_bound()];
+            let bounds = [group.memory().stocked_bound(), root.memory().stocked_bound()];
             assert!(bounds[0] <= 256 && bounds[1] <= 3 * 256, "{what}: {bounds:?}");
             assert_eq!((group.live(), root.live(), group.path().as_str()), (30, 35, "/q"), "{what}");
-            assert!(root.stocked() <= root.stocked_bound(), "{what}");
+            assert!(root.memory().stocked() <= root.memory().stocked_bound(), "{what}");
             assert!(group.try_charge(1).is_err(), "{what}");
             assert_sound(&runtime);
             drop((held, group));
             runtime.settle();
             assert_eq!((runtime.dying_count(), root.live(), stays.usage()), (0, 5, root.usage()), "{what}");
-            assert_eq!(stays.stocked_bound(), root.stocked_bound(), "{what}");
+            assert_eq!(stays.memory().stocked_bound(), root.memory().stocked_bound(), "{what}");
             // A limit still finds all credit.
             root.set_max(100).expect("a number");
             let rest = charge(&stays, 95);

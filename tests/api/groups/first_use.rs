@@ -1,5 +1,6 @@
 //! What a group has from its first use on, and not before.
 
+use memcg::expert::Inspect as _;
 use memcg::{Event, Freshness, Group, Limits, Runtime, RuntimeBuilder, Stat, Unit};
 
 use super::{build, left_empty};

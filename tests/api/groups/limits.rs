@@ -1,12 +1,42 @@
 //! What a group may hold: a max below usage, percentages that follow, protection that leaves with its group.
 
+use memcg::errors::LimitError;
+use memcg::expert::Inspect as _;
 use memcg::expert::{FixedBatch, ProtectionFigures};
-use memcg::{Bytes, Group, Limit, LimitError, Limits, Runtime};
+use memcg::{Bytes, Group, Limit, Limits, Runtime};
 
 use super::{Other, assert_sound, bare, build, charge, create, kinds, left_empty};
 
 fn percent(text: &str) -> Limit {
     text.parse().expect("a percentage")
+}
+
+/// All that is named is set or nothing, whichever of them is refused. What is not named stays.
+#[test]
+fn limits_are_set_together_or_not_at_all() {
+    for builder in kinds() {
+        let runtime = left_empty(build(builder));
+        let group = create(&runtime.root(), "q");
+        let held = charge(&group, 50);
+        let set = Limits::new().min(1).low(2).soft(5).high(30).max(40);
+        assert_eq!(group.set_limits(set).expect("numbers"), 20, "more is above high than above max");
+        assert_eq!(group.limits(), set);
+        let (other, part) = (Limits::new().min(6).low(7).soft(8).high(90).max(100), Limit::percent(10));
+        for refused in [other.min(part), other.low(part), other.soft(part), other.high(part), other.max(part)] {
+            let error = group.set_limits(refused).expect_err("of nothing");
+            assert!(matches!(error, LimitError::NoLimitedAncestor { .. }), "{error}");
+            assert_eq!(group.limits(), set);
+        }
+        let error = group.set_limits(other.cover_allocations()).expect_err("too late");
+        assert_eq!(error.to_string(), "/q does not cover allocations: a group asks for that when it is created");
+        assert_eq!(group.limits(), set);
+        assert_eq!(group.set_limits(Limits::new()).expect("nothing is named"), 0);
+        assert_eq!(group.set_limits(Limits::new().max(45)).expect("a number"), 5);
+        assert_eq!(group.limits(), set.max(45));
+        let covers = runtime.root().create("covers", other.cover_allocations()).expect("a free name");
+        assert_eq!(covers.set_limits(covers.limits()).expect("as they are"), 0);
+        drop((held, group, covers));
+    }
 }
 
 /// `usage - forced <= max` at every level after every step.
@@ -101,21 +131,21 @@ fn a_percentage_without_a_limited_ancestor() {
     let quarter = percent("25%");
     refuse(&root, root.set_max(quarter).expect_err("nothing above"), "max");
     refuse(&acme, acme.set_max(quarter).expect_err("no max above"), "max");
-    refuse(&acme, acme.set_min(quarter).expect_err("no max above"), "min");
-    refuse(&acme, acme.set_low(quarter).expect_err("no max above"), "low");
+    refuse(&acme, acme.set_limits(Limits::new().min(quarter)).expect_err("no max above"), "min");
+    refuse(&acme, acme.set_limits(Limits::new().low(quarter)).expect_err("no max above"), "low");
     assert_eq!((acme.max(), acme.min(), acme.low()), (u64::MAX, 0, 0));
     assert_eq!(
         acme.limits(),
         Limits::new().max(Limit::Unlimited).min(0).low(0).soft(Limit::Unlimited).high(Limit::Unlimited)
     );
     match acme.create("q", Limits::new().low(quarter)) {
-        Err(memcg::CreateError::Limit(error)) => refuse(&acme, error, "low"),
+        Err(memcg::errors::CreateError::Limit(error)) => refuse(&acme, error, "low"),
         other => panic!("{other:?}"),
     }
     assert_eq!((runtime.group("/acme/q"), runtime.group_count()), (None, 2), "nothing was made");
     // Its own max is no help; one above is.
     acme.set_max(100).expect("a number");
-    refuse(&acme, acme.set_low(quarter).expect_err("its own does not count"), "low");
+    refuse(&acme, acme.set_limits(Limits::new().low(quarter)).expect_err("its own does not count"), "low");
     root.set_max(400).expect("a number");
     acme.set_max(quarter).expect("the root's");
     // The max goes: what it made stays.
@@ -136,11 +166,11 @@ fn protection_is_told_to_the_parent() {
         assert_eq!(told(), (50, acme.usage().min(90)));
         root.set_max(400).expect("a number");
         assert_eq!((told().0, acme.min()), (20, 20));
-        acme.set_min(Limit::Unlimited).expect("all of it");
+        acme.set_limits(Limits::new().min(Limit::Unlimited)).expect("all of it");
         assert_eq!((told().0, acme.min()), (acme.usage(), u64::MAX));
         assert_sound(&runtime);
         drop(held);
-        root.drain();
+        root.memory().drain();
         assert_eq!(told(), (0, 0));
     }
 }
@@ -159,14 +189,14 @@ fn a_budget_bounds_what_is_stranded() {
             if number % 3 == 0 {
                 group.offline().expect("no children");
             }
-            let (stocked, bound) = (root.stocked(), root.stocked_bound());
+            let (stocked, bound) = (root.memory().stocked(), root.memory().stocked_bound());
             assert!(stocked <= bound && bound <= budget, "{stocked} of {bound} of {budget}");
         }
         assert_sound(&runtime);
         assert_eq!(root.live(), 180);
-        assert_eq!(root.stocked() > 0, budget >= 128);
+        assert_eq!(root.memory().stocked() > 0, budget >= 128);
         others[0].run(move || drop(held));
         root.offline_tree();
-        assert_eq!((root.usage(), root.stocked_bound()), (0, 0));
+        assert_eq!((root.usage(), root.memory().stocked_bound()), (0, 0));
     }
 }

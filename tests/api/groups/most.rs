@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use memcg::{CreateError, Group, Limits, Runtime, RuntimeBuilder};
+use memcg::errors::CreateError;
+use memcg::{Group, Limits, Runtime, RuntimeBuilder};
 
 use super::{Other, assert_empty, build, create, fixed, kinds};
 use crate::support::crowds::crowd;

@@ -1,7 +1,8 @@
 //! Offline: admission stops, the name is free, what is charged stays charged, and one barrier serves many.
 
+use memcg::errors::CreateError;
 use memcg::expert::{FixedBatch, Inspect, ProtectionFigures};
-use memcg::{Bytes, ChargeError, CreateError, Group, Limit, Limits, Runtime};
+use memcg::{Bytes, ChargeError, Group, Limit, Limits, Runtime};
 
 use super::{Other, assert_empty, assert_sound, build, charge, create, fixed, left_empty, runtimes};
 
@@ -65,7 +66,7 @@ fn by_its_only_charger_it_needs_no_barrier() {
                 assert_eq!(root.live(), 103);
                 drop(held);
             }
-            assert_eq!((root.usage(), root.stocked_bound()), (0, 0), "its credit is back at once");
+            assert_eq!((root.usage(), root.memory().stocked_bound()), (0, 0), "its credit is back at once");
             assert_eq!(runtime.dying_count(), 1, "for want of the handle");
             drop(group);
             assert_eq!(runtime.dying_count(), 0);
@@ -87,7 +88,7 @@ fn one_barrier_serves_many() {
             let group = create(root, "q");
             let counters: Vec<_> = counters.iter().copied().chain([memcg::Counter::MEMORY]).collect();
             let charge_all = move |group: &Group| {
-                counters.iter().for_each(|&counter| drop(group.try_charge_counter(counter, 3).expect("room")));
+                counters.iter().for_each(|&counter| drop(group.try_charge_set(&[(counter, 3)]).expect("room")));
             };
             charge_all(&group);
             other.with(&group, charge_all);
@@ -161,8 +162,8 @@ fn it_protects_no_group_and_takes_no_children() {
     assert_eq!((root.children_min_usage(), root.children_low_usage()), (50, acme.usage().min(90)));
     acme.offline().expect("no children");
     assert_eq!((root.children_min_usage(), root.children_low_usage()), (0, 0));
-    acme.set_min(60).expect("does nothing");
-    acme.set_low("max".parse::<Limit>().expect("a limit")).expect("does nothing");
+    acme.set_limits(Limits::new().min(60)).expect("does nothing");
+    acme.set_limits(Limits::new().low("max".parse::<Limit>().expect("a limit"))).expect("does nothing");
     assert_eq!((acme.min(), acme.low(), root.children_min_usage(), root.children_low_usage()), (0, 0, 0, 0));
     match acme.create("late", Limits::new()) {
         Err(CreateError::Offline { parent, name }) => assert_eq!((parent, name.as_str()), (acme.clone(), "late")),
@@ -212,13 +213,13 @@ fn a_reader_runs_no_barrier() {
         drop(charge(&group, 10));
         std::thread::scope(|scope| scope.spawn(|| drop(charge(&group, 10))).join().expect("charged"));
         group.offline().expect("no children");
-        assert_eq!((root.live(), root.usage()), (0, root.stocked()));
+        assert_eq!((root.live(), root.usage()), (0, root.memory().stocked()));
         assert_eq!((root.live_local(), root.usage_local()), (0, root.stocked_local()));
         assert_eq!(runtime.snapshot().rows()[0].live, 0);
     }
     assert!(runtime.verify().is_ok());
     assert_eq!(runtime.counts().barriers, before);
-    assert!(root.usage() > 0 && root.usage() <= root.stocked_bound());
+    assert!(root.usage() > 0 && root.usage() <= root.memory().stocked_bound());
     runtime.settle();
     assert_eq!((runtime.counts().barriers, root.usage(), runtime.dying_count()), (before + 1, 0, 0));
 }

@@ -1,5 +1,6 @@
 //! Charges and handles that outlive their group and their runtime, and what is left when the last of them goes.
 
+use memcg::expert::Inspect as _;
 use memcg::{Bytes, ChargeError, Group};
 
 use super::{Other, assert_sound, build, charge, create, fixed, kinds, left_empty, runtimes};
@@ -38,7 +39,7 @@ fn a_charge_outlives_its_runtime() {
         let query = held[0].group();
         assert_eq!((query.path().as_str(), query.live()), ("/acme/q17", 60));
         let root = query.ancestors().last().expect("the root");
-        assert_eq!((root.usage(), root.live(), root.stocked_bound()), (60, 60, 0), "all credit is back");
+        assert_eq!((root.usage(), root.live(), root.memory().stocked_bound()), (60, 60, 0), "all credit is back");
         let mut last = held.pop().expect("three");
         let part = last.split(12).expect("of 30");
         other.run(move || drop(held));

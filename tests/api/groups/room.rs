@@ -1,5 +1,6 @@
 //! What a charge could ask for: the least max and the least room above a group.
 
+use memcg::expert::Inspect as _;
 use memcg::{Bytes, Limit, Limits};
 
 use super::{build, create, kinds, runtimes};
@@ -22,11 +23,11 @@ fn the_least_above_decides() {
         top.set_max(Limit::Bytes(100 * KIB)).expect("a number");
         assert_eq!(b.effective_max(), 100 * KIB);
         let _held = inner.force_charge(Bytes(50 * KIB));
-        root.drain();
+        root.memory().drain();
         assert_eq!([&inner, &a, &b, &top].map(memcg::Group::headroom), [10, 10, 50, 50].map(|kib| kib * KIB));
         assert_eq!(root.headroom(), i64::MAX as u64 - 50 * KIB);
         let _more = inner.force_charge(Bytes(30 * KIB));
-        root.drain();
+        root.memory().drain();
         assert_eq!((inner.headroom(), b.headroom()), (0, 20 * KIB), "above max there is none");
         a.set_observe_only(true);
         assert_eq!(inner.effective_max(), 100 * KIB, "an observed max refuses no charge");
@@ -41,7 +42,7 @@ fn it_is_exact_where_no_thread_charges() {
         let runtime = build(builder.max(Limit::Bytes(100 * KIB)));
         let group = create(&runtime.root(), "q");
         let held = group.try_charge(Bytes(33 * KIB)).expect("it fits");
-        runtime.root().drain();
+        runtime.root().memory().drain();
         let room = group.headroom();
         assert_eq!(room, 67 * KIB);
         let rest = group.try_charge(Bytes(room)).expect("it said so");

@@ -3,7 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 
-use memcg::{CreateError, GroupName, Limits, Runtime};
+use memcg::errors::CreateError;
+use memcg::{GroupName, Limits, Runtime};
 
 use super::{build, charge, create, fixed, left_empty, runtimes};
 

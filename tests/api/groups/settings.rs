@@ -64,11 +64,11 @@ fn a_batch_holds_for_a_group_that_is_made_meanwhile() {
                 let parent = if levels == 1 { top.clone() } else { create(&top, "parent") };
                 (top, parent)
             },
-            |(top, _)| top.set_batch(0),
+            |(top, _)| top.memory().set_batch(0),
             |(_, parent)| create(parent, "child"),
             |round, (top, _), (), child| {
                 let held = charge(&child, 10);
-                assert_eq!((child.usage(), child.stocked_bound()), (10, 0), "round {round}: it has no stock");
+                assert_eq!((child.usage(), child.memory().stocked_bound()), (10, 0), "round {round}: it has no stock");
                 drop(held);
                 top.offline_tree();
             },

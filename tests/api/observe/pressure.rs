@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use memcg::expert::Inspect as _;
 use memcg::{Bytes, Limit, Limits, OomPolicy};
 
 use super::{Cache, KIB, Log, charge, create, limited, locals, runtimes};
@@ -17,7 +18,7 @@ fn no_group_is_asked() {
         group.set_observe_only(true);
         let _held = charge(&group, 100 * KIB);
         group.set_max(Limit::Bytes(KIB)).expect("a number");
-        group.set_high(Limit::Bytes(KIB)).expect("a number");
+        group.set_limits(Limits::new().high(Limit::Bytes(KIB))).expect("a number");
         assert!(log.is_empty() && cache.bytes() == 4 * KIB);
         // A group that asks for itself is answered, and a limit above is another matter.
         assert_eq!(group.reclaim(Bytes(KIB)).expect("not inside a reclaimer").freed, KIB);

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use memcg::expert::FixedBatch;
+use memcg::expert::Inspect as _;
 use memcg::{Bytes, Event, Limit, Limits, OnFull};
 
 use super::{

@@ -5,6 +5,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use memcg::expert::FixedBatch;
+use memcg::expert::Inspect as _;
 use memcg::{Bytes, Charge, ChargeError, ChargeFuture, Event, Group, Limit, Limits, Runtime, RuntimeBuilder};
 
 use super::{adaptive_groups, assert_groups_sound, bare_groups, create};

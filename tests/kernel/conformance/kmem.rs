@@ -41,7 +41,7 @@ fn s076_bytes_are_paid_from_a_stock() {
     assert_eq!((group.live(), group.numa_stat(Stat::KERNEL, Freshness::Exact).get(node(1))), (2_160, 2_160));
     drop(held);
     assert_eq!((group.live(), group.numa_stat(Stat::KERNEL, Freshness::Exact).sum()), (0, 0));
-    group.drain();
+    group.memory().drain();
     assert_eq!((group.usage(), runtime.root().usage()), (0, 0));
     assert_groups_sound(&runtime);
 }
@@ -54,7 +54,7 @@ fn s076_adaptive() {
         let held: Vec<Kmem> = (0..41).map(|_| hold(&group, Stat::KERNEL, 1, 100 + POINTER)).collect();
         assert_eq!((group.live(), group.numa_stat(Stat::KERNEL, Freshness::Exact).get(node(1))), (4_428, 4_428));
         drop(held);
-        runtime.root().drain();
+        runtime.root().memory().drain();
         assert_eq!(
             (group.live(), group.numa_stat(Stat::KERNEL, Freshness::Exact).sum(), runtime.root().usage()),
             (0, 0, 0)
@@ -82,13 +82,13 @@ fn s077_parked_remainders_are_found() {
         };
         let held = park(&group);
         assert_eq!((group.usage(), group.live()), (2 * PAGE, PAGE));
-        group.drain();
+        group.memory().drain();
         assert_eq!(
             (group.usage(), group.numa_stat(Stat::KERNEL, Freshness::Exact).get(node(0))),
             (PAGE, PAGE.cast_signed())
         );
         drop(held);
-        group.drain();
+        group.memory().drain();
         assert_eq!((group.usage(), root.usage()), (0, 0));
         // The same, released instead of drained, the guards freed by neither of the two.
         let held = park(&group);

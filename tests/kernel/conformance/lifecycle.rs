@@ -71,7 +71,7 @@ fn delete_30_that_two_threads_charged(builder: RuntimeBuilder) {
     // Credit of two threads is what is left: one barrier is all that it takes.
     let before = runtime.counts().barriers;
     runtime.settle();
-    assert_eq!((runtime.dying_count(), root.usage(), root.stocked_bound()), (0, 0, 0));
+    assert_eq!((runtime.dying_count(), root.usage(), root.memory().stocked_bound()), (0, 0, 0));
     assert!(runtime.counts().barriers <= before + 1);
     assert_groups_sound(&runtime);
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use memcg::expert::Inspect as _;
 use memcg::{Bytes, ChargeError, Event, Group, Limit, Limits, OomPolicy, Runtime, RuntimeBuilder};
 
 use super::{adaptive_groups, assert_groups_sound, bare_groups, create};
@@ -75,7 +76,7 @@ fn writing_max_below_pinned_memory(builder: RuntimeBuilder) {
     let process = Process::below(&group, "process");
     process.allocate(50 * MIB).expect("no limit yet");
     // O_NONBLOCK: written, and nothing else.
-    assert_eq!(group.set_max_now(Limit::Bytes(40 * MIB)).expect("a number"), 10 * MIB);
+    assert_eq!(group.memory().set_max_now(Limit::Bytes(40 * MIB)).expect("a number"), 10 * MIB);
     assert_eq!((group.max(), group.live(), process.kills()), (40 * MIB, 50 * MIB, 0));
     assert_eq!((count(&group, Event::Oom), count(&group, Event::OomKill)), (0, 0));
     // The other form comes back when it holds.

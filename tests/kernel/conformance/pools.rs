@@ -1,6 +1,7 @@
 //! Statements 101 and 102: objects of groups and of their parts, and where they come from. The sizes of the patch
 //! series are reckoned in `src/pool/shape.rs`.
 
+use memcg::expert::Inspect as _;
 use memcg::expert::{PoolAlign, PoolRow};
 use memcg::kmem::NodeId;
 use memcg::{Freshness, Group, Limits, Runtime, RuntimeBuilder, Stat};
@@ -57,12 +58,12 @@ fn s101_what_is_taken_again_is_as_new() {
             let new = (group.max(), group.min(), group.low(), group.high(), group.live(), group.peak());
             let stats = group.read(Freshness::Exact);
             assert!(runtime.items().all(|item| stats.get(item.stat) == 0), "{stats:?}");
-            assert_eq!(group.stocked(), 0);
+            assert_eq!(group.memory().stocked(), 0);
             // Everything that can be said of a group is changed.
             group.set_max(1 << 20).expect("nothing is charged");
-            group.set_min(100).expect("a number");
-            group.set_low(200).expect("a number");
-            group.set_high(1 << 19).expect("a number");
+            group.set_limits(Limits::new().min(100)).expect("a number");
+            group.set_limits(Limits::new().low(200)).expect("a number");
+            group.set_limits(Limits::new().high(1 << 19)).expect("a number");
             group.stat_add(Stat::ANON, 5_000);
             let held = group.try_charge(300_000).expect("room");
             assert!(group.try_charge(1 << 20).is_err());

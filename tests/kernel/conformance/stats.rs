@@ -1,5 +1,6 @@
 //! Statements 83 to 91: statistics and their flush.
 
+use memcg::expert::Inspect as _;
 use memcg::{Freshness, Group, Limits, Runtime, Stat};
 
 use super::Other;

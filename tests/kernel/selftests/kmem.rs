@@ -82,7 +82,7 @@ fn test_kmem_basic(cell: Cell) {
     let before = stat(&group, Stat::SLAB);
     assert!(before >= MIB, "{before}");
     // No group has to wait for RCU.
-    group.set_high(Limit::Bytes(MIB)).expect("a number");
+    group.set_limits(Limits::new().high(Limit::Bytes(MIB))).expect("a number");
     for after in [stat(&group, Stat::SLAB), group.usage(), group.live()] {
         assert!(after < before / 2, "{after} of {before}");
     }
@@ -119,8 +119,8 @@ fn test_kmem_memcg_deletion(cell: Cell) {
     let assert_near = |current: u64| assert!(current.abs_diff(sum) < max_vmstat_error(), "{current}, not {sum}");
     assert_near(parent.live());
     let credit = parent.usage() - sum;
-    assert!(credit <= parent.stocked_bound(), "{credit}");
-    parent.drain();
+    assert!(credit <= parent.memory().stocked_bound(), "{credit}");
+    parent.memory().drain();
     assert_near(parent.usage());
     assert_sound(&runtime);
     drop(left);

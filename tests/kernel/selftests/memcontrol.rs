@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
+use memcg::expert::Inspect as _;
 use memcg::{Bytes, Event, Group, Limit, Limits, Registration, Stat};
 
 use super::pages::{Page, PageCache};
@@ -56,13 +57,14 @@ fn test_memcg_current_peak(cell: Cell) {
     alloc_anon_50m_check(&group);
     assert!(group.peak() >= 50 * MIB);
 
-    let [first, second, third] = [group.peak_window(), group.peak_window(), group.peak_window()];
+    let [first, second, third] =
+        [group.memory().peak_window(), group.memory().peak_window(), group.memory().peak_window()];
     for window in [&first, &second, &third] {
         window.reset();
     }
     assert!(group.peak() >= 50 * MIB, "a window is no other group's");
     drop(second);
-    let fourth = group.peak_window();
+    let fourth = group.memory().peak_window();
     fourth.reset();
     assert!(first.peak() <= 30 * MIB, "{}", first.peak());
 
@@ -82,7 +84,7 @@ fn test_memcg_high(cell: Cell) {
     let runtime = cell.build();
     let group = create(&runtime.root(), "memcg_test", Limits::new());
     assert_eq!(group.high(), u64::MAX);
-    group.set_high(Limit::Bytes(30 * MIB)).expect("a number");
+    group.set_limits(Limits::new().high(Limit::Bytes(30 * MIB))).expect("a number");
     assert!(alloc_anon(&group, 31 * MIB), "high refuses no charge");
     assert!(!alloc_pagecache_50m_check(&group), "never 50M");
     drop(alloc_pagecache_max_30m(&group));
@@ -116,7 +118,7 @@ fn alloc_anon_mlock(group: &Group, killed: &AtomicBool, delayed: Sender<()>) {
 fn test_memcg_high_sync(cell: Cell) {
     let runtime = cell.build();
     let group = create(&runtime.root(), "memcg_test", Limits::new());
-    group.set_high(Limit::Bytes(30 * MIB)).expect("a number");
+    group.set_limits(Limits::new().high(Limit::Bytes(30 * MIB))).expect("a number");
     group.set_max(Limit::Bytes(140 * MIB)).expect("a number");
     let before = group.events();
     let (killed, (delayed, says_so)) = (AtomicBool::new(false), channel());

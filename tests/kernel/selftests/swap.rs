@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memcg::{ChargeError, Event, Limit, Limits, PeakWindow};
+use memcg::figures::PeakWindow;
+use memcg::{ChargeError, Event, Limit, Limits};
 
 use super::{Cell, PAGE, assert_current, assert_sound, build, count, create, values_close};
 use crate::support::reclaimers::MIB;
@@ -18,7 +19,7 @@ fn test_memcg_swap_max_peak(cell: Cell) {
     let runtime = build(builder);
     let group = create(&runtime.root(), "memcg_test", Limits::new());
     let swap_of = group.counter(swap).expect("declared");
-    let windows = [group.peak_window(), swap_of.peak_window()];
+    let windows = [group.memory().peak_window(), swap_of.peak_window()];
     let peaks = || [group.peak(), swap_of.peak(), windows[0].peak(), windows[1].peak()];
     assert_eq!((peaks(), swap_of.usage()), ([0; 4], 0));
     windows.iter().for_each(PeakWindow::reset);
@@ -44,7 +45,7 @@ fn test_memcg_swap_max_peak(cell: Cell) {
     assert!(peaks().iter().all(|&peak| peak >= 29 * MIB), "{:?}", peaks());
 
     // What is left of the process are a few pages: the credit of its thread.
-    for window in [group.peak_window(), swap_of.peak_window()].iter().chain(&windows) {
+    for window in [group.memory().peak_window(), swap_of.peak_window()].iter().chain(&windows) {
         window.reset();
     }
     let [memory, swapped] = windows.each_ref().map(PeakWindow::peak);

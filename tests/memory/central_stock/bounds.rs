@@ -1,5 +1,6 @@
 //! How much is kept: one batch, and a quarter of the budget.
 
+use memcg::expert::CentralStock;
 use memcg::{Bytes, Limits};
 
 use super::{MAX, Scene, assert_adds_up, audited, build, fill, left_empty, take};
@@ -32,11 +33,11 @@ fn a_charge_far_above_the_batch_goes_up() {
     let queue = runtime.root().create("queue", Limits::new().max(Bytes(1 << 40))).expect("a name");
     // The threads' stock would be open so far from the limit.
     let held = queue.try_charge(Bytes((1 << 40) - 100)).expect("room");
-    let stock = queue.central_stock();
+    let stock = CentralStock::of(&queue);
     assert!(super::open(&stock));
     fill(&stock, 100);
     stock.give_back(held);
-    assert_eq!((queue.usage(), queue.live(), queue.stocked()), (100, 0, 100));
+    assert_eq!((queue.usage(), queue.live(), queue.memory().stocked()), (100, 0, 100));
     let forced = queue.force_charge(Bytes(1 << 62));
     stock.give_back(forced);
     assert_eq!(queue.live(), 0);
@@ -50,7 +51,7 @@ fn batch_zero_keeps_nothing() {
         scene.stock.give_back(charge);
         assert_eq!(scene.figures(), [0; 5]);
     }
-    assert_eq!((scene.stock.release(), scene.queue.stocked_bound()), (0, 0));
+    assert_eq!((scene.stock.release(), scene.queue.memory().stocked_bound()), (0, 0));
 }
 
 #[test]
@@ -59,15 +60,15 @@ fn batch_zero_later_empties_it() {
         let scene = Scene::with_credit(600);
         let held = take(&scene.stock, 100);
         let group = if above { scene.runtime.root() } else { scene.queue.clone() };
-        group.set_batch(0);
+        group.memory().set_batch(0);
         assert_eq!(scene.figures(), [100, 100, 100, 100, 0]);
-        assert_eq!(scene.queue.stocked_bound(), 0);
+        assert_eq!(scene.queue.memory().stocked_bound(), 0);
         scene.stock.give_back(held);
         for _ in 0..20 {
             scene.stock.give_back(take(&scene.stock, 10));
             assert_eq!(scene.figures(), [0; 5]);
         }
-        group.set_batch(1_000);
+        group.memory().set_batch(1_000);
         drop(group);
         assert!(super::open(&scene.stock), "after eight puts at most");
     }
@@ -76,7 +77,7 @@ fn batch_zero_later_empties_it() {
 #[test]
 fn a_smaller_batch_is_the_next_bound() {
     let scene = Scene::with_credit(600);
-    scene.queue.set_batch(200);
+    scene.queue.memory().set_batch(200);
     assert_eq!(scene.figures(), [0; 5]);
     super::assert_opens_after_eight(&scene.stock);
     let charges = [take(&scene.stock, 1), take(&scene.stock, 200), take(&scene.stock, 199)];
@@ -91,7 +92,7 @@ fn a_quarter_of_the_budget_is_kept() {
     let charges = [take(&scene.stock, 100), take(&scene.stock, 101)];
     charges.into_iter().for_each(|charge| scene.stock.give_back(charge));
     assert_eq!(scene.figures(), [100, 0, 100, 0, 100]);
-    assert_eq!(scene.runtime.root().stocked_bound(), 100);
+    assert_eq!(scene.runtime.root().memory().stocked_bound(), 100);
 }
 
 /// By default the budget is a sixteenth of the root's max.
@@ -106,8 +107,8 @@ fn the_budget_follows_the_max_of_the_root() {
     assert_eq!(scene.stock.credit(), 100);
     let root = scene.runtime.root();
     assert_eq!(root.set_max(Bytes(64 * 20)).expect("a number"), 0);
-    assert!(root.stocked_bound() <= 64 * 20 / 16, "{}", root.stocked_bound());
-    assert!(scene.stock.credit() <= root.stocked_bound());
+    assert!(root.memory().stocked_bound() <= 64 * 20 / 16, "{}", root.memory().stocked_bound());
+    assert!(scene.stock.credit() <= root.memory().stocked_bound());
 }
 
 #[test]
@@ -116,11 +117,12 @@ fn all_stocks_together_stay_within_the_budget() {
     let runtime = left_empty(build(audited().budget(Bytes(BUDGET))));
     let root = runtime.root();
     let create =
-        |number: u64| root.create(number, Limits::new().max(Bytes(MAX))).expect("a free number").central_stock();
+        |number: u64| CentralStock::of(&root.create(number, Limits::new().max(Bytes(MAX))).expect("a free number"));
     let stocks: Vec<_> = (0..10).map(create).collect();
     // One after the other: as many as the budget has room for stay open.
     stocks.iter().for_each(|stock| _ = super::open(stock));
-    let check = || assert!(root.stocked() <= root.stocked_bound() && root.stocked_bound() <= BUDGET);
+    let check =
+        || assert!(root.memory().stocked() <= root.memory().stocked_bound() && root.memory().stocked_bound() <= BUDGET);
     for round in 0..10 {
         for stock in &stocks {
             let charges = [60, 40, 30].map(|bytes| take(stock, bytes));
@@ -130,12 +132,12 @@ fn all_stocks_together_stay_within_the_budget() {
             });
         }
         let open = stocks.iter().filter(|stock| stock.credit() > 0).count();
-        assert_eq!((open, root.stocked()), (4, BUDGET), "round {round}: as many as the budget has room for");
+        assert_eq!((open, root.memory().stocked()), (4, BUDGET), "round {round}: as many as the budget has room for");
     }
     assert_adds_up(&runtime);
     // One closes, and another one opens.
-    stocks[0].group().set_batch(0);
-    assert_eq!((root.stocked(), root.stocked_bound()), (BUDGET - 100, BUDGET - 100));
+    stocks[0].group().memory().set_batch(0);
+    assert_eq!((root.memory().stocked(), root.memory().stocked_bound()), (BUDGET - 100, BUDGET - 100));
     assert!(super::open(&stocks[9]));
     fill(&stocks[9], 100);
     check();

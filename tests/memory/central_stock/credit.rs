@@ -1,5 +1,6 @@
 //! What is kept, what is dropped, and that the figures add up with it.
 
+use memcg::expert::CentralStock;
 use memcg::expert::Inspect;
 use memcg::{Bytes, Counter, Limits};
 
@@ -13,8 +14,11 @@ fn what_is_given_back_is_credit() {
         assert_eq!(scene.figures(), [600, 600, 600, 600, 0]);
         scene.stock.give_back(charge);
         assert_eq!(scene.figures(), [600, 0, 600, 0, 600]);
-        assert_eq!((scene.queue.stocked(), scene.queue.stocked_local(), scene.parent.stocked()), (600, 600, 600));
-        assert_eq!((scene.parent.stocked_local(), scene.runtime.root().stocked()), (0, 600));
+        assert_eq!(
+            (scene.queue.memory().stocked(), scene.queue.stocked_local(), scene.parent.memory().stocked()),
+            (600, 600, 600)
+        );
+        assert_eq!((scene.parent.stocked_local(), scene.runtime.root().memory().stocked()), (0, 600));
     }
 }
 
@@ -52,17 +56,20 @@ fn what_the_stock_lacks_comes_from_the_tree() {
 #[test]
 fn two_values_of_a_group_are_one_stock() {
     let scene = Scene::new();
-    let [again, copy] = [scene.queue.central_stock(), scene.stock.clone()];
+    let [again, copy] = [CentralStock::of(&scene.queue), scene.stock.clone()];
     scene.stock.give_back(take(&again, 600));
-    assert_eq!([&scene.stock, &again, &copy].map(memcg::CentralStock::credit), [600; 3]);
+    assert_eq!([&scene.stock, &again, &copy].map(memcg::expert::CentralStock::credit), [600; 3]);
     let _charge = take(&copy, 600);
-    assert_eq!(([&scene.stock, &again, &copy].map(memcg::CentralStock::credit), scene.queue.usage()), ([0; 3], 600));
+    assert_eq!(
+        ([&scene.stock, &again, &copy].map(memcg::expert::CentralStock::credit), scene.queue.usage()),
+        ([0; 3], 600)
+    );
 }
 
 #[test]
 fn two_groups_have_two_stocks() {
     let scene = Scene::with_credit(300);
-    let other = create(&scene.parent, "other").central_stock();
+    let other = CentralStock::of(&create(&scene.parent, "other"));
     assert!(super::open(&other));
     fill(&other, 200);
     assert_eq!((scene.stock.credit(), other.credit(), scene.parent.usage()), (300, 200, 500));
@@ -131,7 +138,7 @@ fn a_charge_of_another_counter_is_dropped() {
     let spill = builder.counter("spill").independent();
     let scene = Scene::of(builder);
     fill(&scene.stock, 100);
-    let charge = scene.queue.try_charge_counter(spill, 200).expect("no max");
+    let [charge] = scene.queue.try_charge_set(&[(spill, 200)]).expect("no max");
     scene.stock.give_back(charge);
     let spilt = scene.queue.counter(spill).expect("declared");
     assert_eq!((spilt.live(), scene.stock.credit(), scene.queue.usage()), (0, 100, 100));
@@ -186,7 +193,7 @@ fn a_charge_outside_the_stock_may_come_in() {
 fn the_root_has_one() {
     for builder in kinds() {
         let runtime = left_empty(build(builder.max(Bytes(MAX)).budget(Bytes(MAX))));
-        let stock = runtime.root().central_stock();
+        let stock = CentralStock::of(&runtime.root());
         assert!(super::open(&stock));
         fill(&stock, 200);
         let group = runtime.root().create("first", Limits::new()).expect("a name");

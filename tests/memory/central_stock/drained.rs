@@ -69,7 +69,7 @@ fn a_drain_takes_it_home_and_the_next_put_opens_it() {
         let scene = Scene::with_credit(900);
         let held = take(&scene.stock, 200);
         let group = [&scene.queue, &scene.parent, &scene.runtime.root()][level].clone();
-        assert_eq!((group.drain(), group.drain()), (700, 0));
+        assert_eq!((group.memory().drain(), group.memory().drain()), (700, 0));
         assert_eq!(scene.figures(), [200, 200, 200, 200, 0]);
         scene.stock.give_back(held);
         assert_eq!(scene.figures(), [200, 0, 200, 0, 200]);
@@ -80,7 +80,7 @@ fn a_drain_takes_it_home_and_the_next_put_opens_it() {
 fn a_drain_elsewhere_leaves_it() {
     let scene = Scene::with_credit(600);
     let sibling = create(&scene.parent, "sibling");
-    assert_eq!((sibling.drain(), scene.stock.credit()), (0, 600));
+    assert_eq!((sibling.memory().drain(), scene.stock.credit()), (0, 600));
 }
 
 #[test]

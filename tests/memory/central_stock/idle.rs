@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use memcg::expert::CentralStock;
 use memcg::{Bytes, Group, Limits};
 
 use super::{Scene, audited, build, fill, kinds, left_empty, take};
@@ -66,7 +67,7 @@ fn a_stock_that_stands_gives_its_part_of_the_budget_back() {
     for credit in [true, false] {
         let runtime = left_empty(build(audited().budget(Bytes(400))));
         let limited = |number: u64| runtime.root().create(number, Limits::new().max(1_000)).expect("a free number");
-        let stocks: Vec<_> = (0..5).map(|number| limited(number).central_stock()).collect();
+        let stocks: Vec<_> = (0..5).map(|number| CentralStock::of(&limited(number))).collect();
         let (stands, lacks) = stocks.split_at(4);
         for stock in stands {
             assert!(super::open(stock));
@@ -75,7 +76,7 @@ fn a_stock_that_stands_gives_its_part_of_the_budget_back() {
         assert!(!super::open(&lacks[0]), "four have all of the budget");
         let held: Vec<_> = stands.iter().filter(|_| !credit).map(|stock| take(stock, 100)).collect();
         let released: u64 = (0..4).map(|_| runtime.release_idle_credit().0).sum();
-        assert_eq!((released, runtime.root().stocked_bound()), (if credit { 400 } else { 0 }, 0));
+        assert_eq!((released, runtime.root().memory().stocked_bound()), (if credit { 400 } else { 0 }, 0));
         assert!(super::open(&lacks[0]), "they stood for so long");
         held.into_iter().zip(stands).for_each(|(charge, stock)| stock.give_back(charge));
     }
@@ -87,7 +88,7 @@ fn a_visit_reaches_each_group() {
     let groups: Vec<Group> = (0..5)
         .map(|number: usize| runtime.root().create(number as u64, Limits::new().max(1_000)).expect("a free number"))
         .collect();
-    let stocks: Vec<_> = groups.iter().map(Group::central_stock).collect();
+    let stocks: Vec<_> = groups.iter().map(CentralStock::of).collect();
     assert!(stocks.iter().all(super::open));
     stocks.iter().zip(1..).for_each(|(stock, number)| fill(stock, 10 * number));
     let sum: u64 = (0..4).map(|_| runtime.release_idle_credit().0).sum();

@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use memcg::{Bytes, Limit, OnFull, Priority};
+use memcg::expert::Inspect as _;
+use memcg::{Bytes, Limit, Limits, OnFull, Priority};
 
 use super::{MAX, PUTS_WHILE_CLOSED, Scene, audited, create, fill, is_kept, take};
 use crate::support::reclaimers::{call, lock};
@@ -44,7 +45,7 @@ fn above_a_high_nothing_is_kept() {
     for at_parent in [false, true] {
         let scene = Scene::new();
         let level = if at_parent { &scene.parent } else { &scene.queue };
-        assert_eq!(level.set_high(Limit::Bytes(300)).expect("a number"), 0);
+        assert_eq!(level.set_limits(Limits::new().high(Limit::Bytes(300))).expect("a number"), 0);
         let mut held = scene.queue.try_charge_with(900, OnFull::Reclaim).expect("below max");
         for _ in 0..5 * PUTS_WHILE_CLOSED {
             scene.stock.give_back(held.split(Bytes(10)).expect("a part"));
@@ -63,7 +64,7 @@ fn a_high_below_usage_drains_it() {
         let scene = Scene::with_credit(900);
         let _held = take(&scene.stock, 400);
         let level = if at_parent { &scene.parent } else { &scene.queue };
-        assert_eq!(level.set_high(Limit::Bytes(300)).expect("a number"), 100);
+        assert_eq!(level.set_limits(Limits::new().high(Limit::Bytes(300))).expect("a number"), 100);
         assert_eq!(scene.figures(), [400, 400, 400, 400, 0]);
         assert!(scene.stock.charge_if_room(1).is_none());
     }
@@ -76,7 +77,7 @@ fn no_credit_is_taken_above_a_high() {
         let scene = Scene::of(audited().batch(Bytes(100)));
         fill(&scene.stock, 80);
         let level = if at_parent { &scene.parent } else { &scene.queue };
-        assert_eq!(level.set_high(Limit::Bytes(300)).expect("a number"), 0);
+        assert_eq!(level.set_limits(Limits::new().high(Limit::Bytes(300))).expect("a number"), 0);
         let beside = create(if at_parent { &scene.parent } else { &scene.queue }, "beside");
         let _held = beside.try_charge_with(900, OnFull::Reclaim).expect("below max");
         assert!(level.usage() > level.high());
@@ -90,7 +91,7 @@ fn an_open_stock_takes_nothing_above_a_high() {
     let scene = Scene::of(audited().batch(Bytes(100)));
     fill(&scene.stock, 80);
     let part = take(&scene.stock, 30);
-    assert_eq!(scene.parent.set_high(Limit::Bytes(300)).expect("a number"), 0);
+    assert_eq!(scene.parent.set_limits(Limits::new().high(Limit::Bytes(300))).expect("a number"), 0);
     let beside = create(&scene.parent, "beside");
     let _held = beside.try_charge_with(900, OnFull::Reclaim).expect("below max");
     let before = scene.stock.credit();

@@ -10,7 +10,7 @@ fn full() -> (Scene, memcg::Charge) {
     let scene = Scene::with_credit(MAX);
     let all = take(&scene.stock, MAX);
     assert_eq!(scene.figures(), [MAX, MAX, MAX, MAX, 0]);
-    assert!(scene.queue.stocked_bound() > 0, "the stock is open");
+    assert!(scene.queue.memory().stocked_bound() > 0, "the stock is open");
     (scene, all)
 }
 

@@ -15,8 +15,9 @@ mod neighbours;
 mod offline;
 mod threads;
 
+use memcg::expert::CentralStock;
 use memcg::expert::{BarrierMode, Inspect};
-use memcg::{Bytes, CentralStock, Charge, Group, Runtime, RuntimeBuilder};
+use memcg::{Bytes, Charge, Group, Runtime, RuntimeBuilder};
 
 pub(crate) use crate::support::trees::{LeftEmpty, build, create, limited};
 
@@ -50,7 +51,7 @@ impl Scene {
         let runtime = left_empty(build(builder));
         let parent = limited(&runtime.root(), "parent", MAX);
         let queue = create(&parent, "queue");
-        let stock = queue.central_stock();
+        let stock = CentralStock::of(&queue);
         open(&stock);
         Scene { stock, queue, parent, runtime }
     }
@@ -122,8 +123,8 @@ pub(crate) fn assert_adds_up(runtime: &Runtime) {
     assert!(verdict.is_ok(), "{verdict}");
     let root = runtime.root();
     for group in root.descendants().chain([root.clone()]) {
-        assert_eq!(group.usage(), group.live() + group.stocked(), "{}", group.path());
-        assert!(group.stocked() <= group.stocked_bound(), "{}", group.path());
+        assert_eq!(group.usage(), group.live() + group.memory().stocked(), "{}", group.path());
+        assert!(group.memory().stocked() <= group.memory().stocked_bound(), "{}", group.path());
     }
     let counts = runtime.counts();
     assert_eq!((counts.underflows, counts.overflows, counts.discarded), (0, 0, 0));
@@ -136,8 +137,8 @@ pub(crate) fn assert_empty(runtime: &Runtime) {
     let root = runtime.root();
     root.children().iter().for_each(Group::offline_tree);
     runtime.settle();
-    root.drain();
-    assert_eq!((root.usage(), root.forced(), runtime.dying_count(), root.stocked_bound()), (0, 0, 0, 0));
+    root.memory().drain();
+    assert_eq!((root.usage(), root.forced(), runtime.dying_count(), root.memory().stocked_bound()), (0, 0, 0, 0));
     assert_adds_up(runtime);
 }
 

@@ -1,5 +1,7 @@
 //! What others see of the credit: charges that never block, limits that only count, and users that uncharge too much.
 
+use memcg::expert::CentralStock;
+use memcg::expert::Inspect as _;
 use memcg::{Bytes, Event, Limit, OnFull, OomPolicy};
 
 use super::{MAX, PUTS_WHILE_CLOSED, Scene, create, fill, kinds, open, take};
@@ -26,7 +28,7 @@ fn a_charge_that_never_blocks_takes_that_of_each_level() {
         let scene = Scene::of(builder);
         scene.queue.set_max(500).expect("a number");
         fill(&scene.stock, 300);
-        let beside = create(&scene.parent, "beside").central_stock();
+        let beside = CentralStock::of(&create(&scene.parent, "beside"));
         assert!(open(&beside));
         fill(&beside, 700);
         assert_eq!(scene.figures(), [300, 0, MAX, 0, 300]);
@@ -92,7 +94,7 @@ fn any_amount_is_taken_or_dropped() {
         let charge = scene.stock.charge_if_room(Bytes(bytes)).expect("without a limit");
         assert_eq!(charge.bytes(), bytes);
         scene.stock.give_back(charge);
-        assert_eq!((scene.queue.live(), scene.queue.usage()), (0, scene.queue.stocked()));
+        assert_eq!((scene.queue.live(), scene.queue.usage()), (0, scene.queue.memory().stocked()));
     }
     assert!(scene.stock.charge_if_room(Bytes(u64::MAX)).is_none());
 }

@@ -1,5 +1,6 @@
 //! Groups that go offline keep none, and leave nothing to the groups that come after them.
 
+use memcg::expert::CentralStock;
 use memcg::{Bytes, ChargeError, Group};
 
 use super::{
@@ -15,7 +16,7 @@ fn a_group_offline_keeps_none() {
         let held = take(&scene.stock, 200);
         scene.queue.offline().expect("no children");
         assert_eq!((scene.parent.usage(), scene.parent.live(), scene.stock.credit()), (200, 200, 0));
-        assert_eq!(scene.parent.stocked_bound(), 0);
+        assert_eq!(scene.parent.memory().stocked_bound(), 0);
         assert!(scene.stock.charge_if_room(1).is_none());
         assert!(matches!(scene.queue.try_charge(1), Err(ChargeError::Offline { .. })));
         assert_eq!(scene.parent.usage(), 200);
@@ -54,7 +55,7 @@ fn a_stock_made_offline_keeps_none() {
     let late = create(&scene.parent, "late");
     let held = late.try_charge(100).expect("room");
     late.offline().expect("no children");
-    let stock = late.central_stock();
+    let stock = CentralStock::of(&late);
     assert!(stock.charge_if_room(1).is_none());
     stock.give_back(held);
     assert_eq!((stock.credit(), scene.parent.usage()), (0, 0));
@@ -82,7 +83,7 @@ fn credit_outlives_the_last_handle() {
     let Scene { runtime, parent, queue, stock } = scene;
     drop((queue, stock));
     assert_eq!((parent.usage(), parent.live()), (300, 0));
-    let again = parent.children().first().expect("it is online").central_stock();
+    let again = CentralStock::of(parent.children().first().expect("it is online"));
     assert_eq!(again.credit(), 300);
     drop(again);
     assert_adds_up(&runtime);
@@ -113,8 +114,8 @@ fn the_next_group_begins_without_credit() {
         let parent = limited(&runtime.root(), "parent", MAX);
         for round in 0..600 {
             let queue = create(&parent, "queue");
-            let stock = queue.central_stock();
-            assert_eq!((stock.credit(), queue.usage(), queue.stocked_bound()), (0, 0, 0), "round {round}");
+            let stock = CentralStock::of(&queue);
+            assert_eq!((stock.credit(), queue.usage(), queue.memory().stocked_bound()), (0, 0, 0), "round {round}");
             let opens = (0..=PUTS_WHILE_CLOSED).any(|_| {
                 let charge = take(&stock, 600);
                 assert_eq!((queue.usage(), queue.live()), (600, 600));
@@ -134,7 +135,7 @@ fn the_next_group_begins_without_credit() {
             queue.offline().expect("no children");
             drop(queue);
             late.into_iter().for_each(|charge| stock.give_back(charge));
-            assert_eq!((parent.usage(), parent.stocked_bound()), (0, 0), "round {round}");
+            assert_eq!((parent.usage(), parent.memory().stocked_bound()), (0, 0), "round {round}");
         }
     }
 }
@@ -145,7 +146,7 @@ fn the_next_group_keeps_its_first_put() {
     let runtime = left_empty(build(audited()));
     for round in 0..20 {
         let group: Group = limited(&runtime.root(), "queue", MAX);
-        assert!(is_kept(&group.central_stock()), "round {round}: no charge has drained this group");
+        assert!(is_kept(&CentralStock::of(&group)), "round {round}: no charge has drained this group");
         group.offline().expect("no children");
         drop(group);
         runtime.settle();

@@ -5,6 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use memcg::Bytes;
+use memcg::expert::CentralStock;
 
 use super::{assert_adds_up, audited, build, left_empty};
 
@@ -17,7 +18,7 @@ fn a_smaller_batch_holds_at_once() {
     // The threads' stocks stay closed.
     let runtime = left_empty(build(audited().batch(Bytes(SMALL))));
     let queue = super::limited(&runtime.root(), "queue", 15 * SMALL);
-    let stock = queue.central_stock();
+    let stock = CentralStock::of(&queue);
     for round in 0..60 {
         let over = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -31,7 +32,7 @@ fn a_smaller_batch_holds_at_once() {
                 });
             }
             for batch in [LARGE, SMALL].into_iter().cycle().take(40) {
-                queue.set_batch(Bytes(batch));
+                queue.memory().set_batch(batch);
                 thread::sleep(Duration::from_micros(50));
             }
             over.store(true, Ordering::Relaxed);

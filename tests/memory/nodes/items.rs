@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use memcg::kmem::NumaTable;
 use memcg::{Bytes, Freshness, Group, Runtime, Stat, Unit};
 
 use super::{assert_empty, assert_sums, assert_zero, hold, left_empty, node, placed, scattered};
@@ -41,7 +42,7 @@ fn the_table_is_numa_stat() {
         account_as(&group, rows, &placed(&[(5, 3)])),
     ];
     group.stat_add(calls, 9);
-    let table = group.numa_table();
+    let table = NumaTable::of(&group);
     let parsed = parse(&table.to_string());
     assert_eq!(parsed["kernel"], [(0, 4_096), (1, 0), (5, 1)]);
     assert_eq!(parsed["slab"], [(0, 0), (1, 77), (5, 0)]);

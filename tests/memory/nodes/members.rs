@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 
 use memcg::kmem::Kmem;
+use memcg::kmem::Member;
 use memcg::{ChargeError, Group};
 
 use super::{Other, hold, left_empty, local, on, placed, runtimes};
@@ -14,7 +15,7 @@ fn what_was_charged_stays() {
     for runtime in runtimes(2) {
         let root = runtime.root();
         let [a, b] = ["a", "b"].map(|name| create(&root, name));
-        let mut member = a.join();
+        let mut member = Member::of(&a);
         let mover = member.mover();
         let other = Other::spawn();
         let first = hold(member.group(), &placed(&[(0, 10), (1, 20)]));
@@ -38,7 +39,7 @@ fn where_it_may_not_go() {
     let root = runtime.root();
     let [a, gone] = ["a", "gone"].map(|name| create(&root, name));
     gone.offline().expect("no children");
-    let mut member = a.join();
+    let mut member = Member::of(&a);
     let mover = member.mover();
     match mover.move_to(&elsewhere.root()) {
         Err(ChargeError::OtherRuntime { from, to }) => assert_eq!((from, to), (a.clone(), elsewhere.root())),
@@ -63,7 +64,7 @@ fn it_keeps_one_group() {
     let runtime = left_empty(build(crate::support::trees::bare().nodes(2)));
     let root = runtime.root();
     let [a, b] = ["a", "b"].map(|name| create(&root, name));
-    let mut member = a.join();
+    let mut member = Member::of(&a);
     let mover = member.mover();
     for group in [&a, &b] {
         group.offline().expect("no children");
@@ -95,7 +96,7 @@ fn moved_while_it_charges() {
                 .map(|at| {
                     let (groups, known, begun, done, movers) = (&groups, &known[at], &begun[at], &done, movers.clone());
                     scope.spawn(move || {
-                        let mut member = groups[0].join();
+                        let mut member = Member::of(&groups[0]);
                         movers.send((at, member.mover())).expect("the mover waits");
                         let mut held = Vec::new();
                         let mut number = 0_u16;

@@ -48,8 +48,8 @@ fn a_drain_does_not_take_it() {
         let (theirs, ours) = (group.clone(), root.clone());
         other.run(move || {
             for _ in 0..10 {
-                theirs.drain();
-                ours.drain();
+                theirs.memory().drain();
+                ours.memory().drain();
             }
             // A charge that needs it is refused, whatever its thread drains.
             assert!(theirs.try_charge(4_001).is_err());

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 use memcg::expert::FixedBatch;
+use memcg::kmem::NumaTable;
 use memcg::kmem::{Bound, Kmem, NodeId, Placement};
 use memcg::{Bytes, Counter, Freshness, Group, GroupId, Limit, Runtime, Stat};
 use rand::rngs::SmallRng;
@@ -163,7 +164,7 @@ impl World {
         match rng.random_range(0..4) {
             0 => drop(group.numa_stat(Stat::KERNEL, Freshness::Exact)),
             1 => drop(group.numa_stat(Stat::KERNEL, Freshness::Stale)),
-            2 => drop(group.numa_table()),
+            2 => drop(NumaTable::of(&group)),
             _ => drop(group.read(Freshness::Threshold)),
         }
     }

@@ -5,6 +5,7 @@
 //! at most a grain is a grain. Work on counters is seen in the walks that a missing stock asks for.
 
 use memcg::expert::FixedBatch;
+use memcg::expert::Inspect as _;
 use memcg::kmem::{Kmem, NodeOf, PageNode, Placement};
 use memcg::{Bytes, Freshness, Group, Runtime, Stat};
 

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use memcg::expert::FixedBatch;
-use memcg::{Bytes, ChargeError, Event, Limit, OnFull, OomPolicy, Priority};
+use memcg::expert::Inspect as _;
+use memcg::{Bytes, ChargeError, Event, Limit, Limits, OnFull, OomPolicy, Priority};
 
 use super::{
     Cache, KIB, Log, MIB, bare, build, call, charge, create, credit_elsewhere, kinds, left_empty, limited, local,
@@ -63,7 +64,7 @@ fn where_there_is_room_alone() {
         assert_eq!((top.refused_count(), group.refused_count()), (0, 0));
         drop(held);
         // Above a high nothing is charged: the caller's next step is the one that is delayed.
-        group.set_high(Limit::Bytes(0)).expect("a number");
+        group.set_limits(Limits::new().high(Limit::Bytes(0))).expect("a number");
         log.take();
         let before = group.live();
         let started = std::time::Instant::now();
@@ -107,7 +108,7 @@ fn its_own_credit_is_room() {
         let rest = group.try_charge_with(Bytes(8 * KIB - 1), OnFull::Now).expect("all else is credit of this thread");
         assert_eq!((group.live(), group.usage()), (8 * KIB, 8 * KIB));
         drop((one, rest, group));
-        runtime.root().drain();
+        runtime.root().memory().drain();
         assert_eq!(runtime.root().usage(), 0);
     }
 }
@@ -118,10 +119,10 @@ fn others_credit_is_not_drained() {
     let runtime = left_empty(build(stocked().adaptive(false)));
     let group = limited(&runtime.root(), "q", 8 * KIB);
     let _other = credit_elsewhere(&group);
-    let before = (group.stocked(), group.live(), runtime.counts().barriers);
+    let before = (group.memory().stocked(), group.live(), runtime.counts().barriers);
     assert_eq!((before.0, before.1), (4 * KIB, 0));
     would_block(group.try_charge_with(Bytes(8 * KIB), OnFull::Now));
-    assert_eq!((group.stocked(), group.live(), runtime.counts().barriers), before);
+    assert_eq!((group.memory().stocked(), group.live(), runtime.counts().barriers), before);
     drop(charge(&group, 8 * KIB));
 }
 
@@ -133,7 +134,7 @@ fn a_high_does_not_hold_it_up() {
         let group = create(&runtime.root(), "q");
         let log = Log::default();
         let (cache, _registration) = Cache::of(&group, 8 * MIB, &log);
-        group.set_high(Limit::Bytes(MIB)).expect("a number");
+        group.set_limits(Limits::new().high(Limit::Bytes(MIB))).expect("a number");
         log.take();
         cache.evict(u64::MAX);
         let _more = group.force_charge(Bytes(8 * MIB));

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 
 use memcg::expert::FixedBatch;
-use memcg::{Bytes, Event, Limit, OnFull, OomPolicy, Priority, ReclaimCause};
+use memcg::{Bytes, Event, Limit, Limits, OnFull, OomPolicy, Priority, ReclaimCause};
 
 use super::{
     Cache, KIB, Log, MIB, bare, build, call, charge, charged_in_the_end, create, credit_elsewhere, kinds, left_empty,
@@ -112,7 +112,7 @@ fn what_is_above_high_is_reclaimed() {
         let group = create(&runtime.root(), "q");
         let log = Log::default();
         let (_cache, _registration) = Cache::of(&group, MIB, &log);
-        group.set_high(Limit::Bytes(4 * MIB)).expect("a number");
+        group.set_limits(Limits::new().high(Limit::Bytes(4 * MIB))).expect("a number");
         let _held = group.try_charge_with(Bytes(7 * MIB / 2), OnFull::Start).expect("high refuses no charge");
         until("it is reclaimed", || group.usage() <= 4 * MIB);
         assert!(log.take().iter().all(|asked| asked.cause == ReclaimCause::High));

@@ -6,7 +6,7 @@ use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use memcg::{
-    Bytes, Charge, ChargeError, Event, Group, Later, OnFull, OomPolicy, Priority, Reclaim, ReclaimCause,
+    Bytes, Charge, ChargeError, Event, Group, Later, Limits, OnFull, OomPolicy, Priority, Reclaim, ReclaimCause,
     ReclaimContext, Registration,
 };
 
@@ -190,8 +190,8 @@ fn each_for_what_is_missing() {
     let runtime = left_empty(build(patient()));
     let top = limited(&runtime.root(), "top", 100 * KIB);
     let [protected, small, large] = ["protected", "small", "large"].map(|name| create(&top, name));
-    top.set_min(Bytes(100 * KIB)).expect("memory");
-    protected.set_min(Bytes(40 * KIB)).expect("memory");
+    top.set_limits(Limits::new().min(Bytes(100 * KIB))).expect("memory");
+    protected.set_limits(Limits::new().min(Bytes(40 * KIB))).expect("memory");
     let _held = [(&protected, 40), (&small, 10), (&large, 50)].map(|(group, kib)| charge(group, kib * KIB));
     let promises = Promises::default();
     let all = [&protected, &small, &large].map(|group| register(group, promise_in(&promises)));

@@ -49,12 +49,12 @@ fn the_delay_ends_with_its_reason() {
             until("it is delayed", || top.events().get(Event::High) > turn);
             assert!(!delayed.is_finished());
             if turn == 0 {
-                top.set_high(Bytes(16 * MIB)).unwrap();
+                top.set_limits(Limits::new().high(Bytes(16 * MIB))).unwrap();
             } else {
                 held = None;
             }
             super::join(delayed).unwrap();
-            top.set_high(Bytes(MIB)).unwrap();
+            top.set_limits(Limits::new().high(Bytes(MIB))).unwrap();
         }
         drop((held, query, top));
         assert_empty(&runtime);

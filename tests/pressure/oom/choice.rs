@@ -1,5 +1,6 @@
 //! Which group is chosen: the one furthest above its share that has a hook.
 
+use memcg::expert::Inspect as _;
 use memcg::expert::ProtectionFigures;
 use memcg::{Bytes, ChargeError, Event, Group, Limit, Limits};
 

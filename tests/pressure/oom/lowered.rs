@@ -85,19 +85,19 @@ fn now_is_now() {
         let task = create(&domain, "task");
         let _hook = victims.obedient(&task, 40 * KIB);
         let (cache, _registration) = Cache::of(&domain, 60 * KIB, &log);
-        assert_eq!(domain.set_max_now(Limit::Bytes(50 * KIB)).expect("a number"), 50 * KIB);
+        assert_eq!(domain.memory().set_max_now(Limit::Bytes(50 * KIB)).expect("a number"), 50 * KIB);
         assert_eq!((domain.live(), domain.max(), domain.forced()), (100 * KIB, 50 * KIB, 50 * KIB));
         assert!(victims.take().is_empty() && log.is_empty());
         assert_eq!(Event::ALL.map(|event| all(&domain, event)), [0; Event::ALL.len()]);
         // It holds for a group that charges from now on.
         drop(charge(&domain, KIB));
         assert!(cache.bytes() <= 9 * KIB, "{}", cache.bytes());
-        assert_eq!(domain.set_max_now(Limit::Unlimited).expect("no number"), 0);
+        assert_eq!(domain.memory().set_max_now(Limit::Unlimited).expect("no number"), 0);
         let half = limited(&runtime.root(), "half", MIB);
         let below = create(&half, "below");
-        below.set_max_now(Limit::percent(50)).expect("of half");
+        below.memory().set_max_now(Limit::percent(50)).expect("of half");
         assert_eq!(below.max(), 512 * KIB);
-        let refused = domain.set_max_now(Limit::percent(50)).expect_err("of nothing");
+        let refused = domain.memory().set_max_now(Limit::percent(50)).expect_err("of nothing");
         assert_eq!(refused.to_string(), "no 50% of a max for max of /domain: no ancestor has one");
     }
 }

@@ -92,7 +92,7 @@ fn excess_counts_up_to_the_target() {
         assert!(above.is_in_excess());
         drop(charge(&target, MIB));
         assert!(log.take().iter().all(|asked| asked.pass == ReclaimPass::Unprotected));
-        target.set_soft(Limit::Bytes(MIB)).expect("a number");
+        target.set_limits(Limits::new().soft(Limit::Bytes(MIB))).expect("a number");
         drop(charge(&target, 2 * MIB));
         let asked = log.take();
         assert!(!asked.is_empty() && asked.iter().all(|asked| asked.pass == ReclaimPass::Soft), "{asked:?}");
@@ -114,7 +114,7 @@ fn protection_counts_from_the_target() {
     let held = charge(&target, 5 * MIB);
     assert_eq!(cache.bytes(), 15 * MIB);
     assert_eq!(above.reclaim(Bytes(MIB)).expect("not inside a reclaimer").freed, 0, "from there it is protected");
-    leaf.set_min(Limit::Bytes(15 * MIB)).expect("a number");
+    leaf.set_limits(Limits::new().min(Limit::Bytes(15 * MIB))).expect("a number");
     assert!(target.try_charge(Bytes(MIB)).is_err());
     assert_eq!(cache.bytes(), 15 * MIB);
     assert_sound(&runtime);

@@ -4,10 +4,10 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 
+use memcg::errors::ReclaimError;
 use memcg::expert::{Inspect, ProtectionFigures};
 use memcg::{
-    Bytes, ChargeError, Event, Freshness, Group, Limit, Limits, Priority, ReclaimCause, ReclaimError, Registration,
-    Runtime, Stat,
+    Bytes, ChargeError, Event, Freshness, Group, Limit, Limits, Priority, ReclaimCause, Registration, Runtime, Stat,
 };
 
 use super::{
@@ -33,20 +33,26 @@ fn everything(runtime: &Runtime, group: &Group, target: &Group, round: u64) {
     let other = runtime.group("/other").expect("made before");
     drop(other.try_charge(10).expect("there is room"));
     for level in [group, target, &other, &root] {
-        level.set_soft(Limit::Bytes(MIB)).expect("a number");
-        level.set_soft(Limit::Unlimited).expect("none");
-        level.set_low(0).expect("a number");
-        level.set_min(0).expect("a number");
+        level.set_limits(Limits::new().soft(Limit::Bytes(MIB))).expect("a number");
+        level.set_limits(Limits::new().soft(Limit::Unlimited)).expect("none");
+        level.set_limits(Limits::new().low(0)).expect("a number");
+        level.set_limits(Limits::new().min(0)).expect("a number");
         level.set_max(level.limits().max.expect("always told")).expect("as it was");
-        level.set_batch(4_096);
-        level.drain();
+        level.memory().set_batch(4_096);
+        level.memory().drain();
         level.stat_add(Stat::FILE, 1);
         level.flush();
         level.flush_ratelimited();
-        drop((level.read(Freshness::Threshold), level.read(Freshness::Exact), level.peak_window()));
+        drop((level.read(Freshness::Threshold), level.read(Freshness::Exact), level.memory().peak_window()));
         assert_eq!(level.events().local().get(Event::Oom), 0);
-        let figures =
-            (level.usage(), level.live(), level.stocked(), level.forced(), level.peak(), level.refused_count());
+        let figures = (
+            level.usage(),
+            level.live(),
+            level.memory().stocked(),
+            level.forced(),
+            level.peak(),
+            level.refused_count(),
+        );
         std::hint::black_box((figures, level.effective_min(target), level.effective_low(&root), level.path()));
         assert!(level.descendants().count() >= level.children().len());
     }

@@ -1,6 +1,7 @@
 //! Events: which group counts what, in the group itself and above it, and that nothing is ever taken back.
 
-use memcg::{Bytes, Event, Events, Group, Limit, Limits};
+use memcg::figures::Events;
+use memcg::{Bytes, Event, Group, Limit, Limits};
 
 use super::{MIB, assert_sound, bare, build, charge, create, create_with, runtimes};
 

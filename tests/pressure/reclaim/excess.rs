@@ -2,14 +2,19 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use memcg::errors::LimitError;
 use memcg::expert::Inspect;
-use memcg::{Bytes, Group, Limit, LimitError, Limits};
+use memcg::{Bytes, Group, Limit, Limits};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use super::{KIB, MIB, assert_sound, bare, build, charge, create, create_with, kinds, left_empty, runtimes, soft};
 
 const ROUNDS: u64 = if cfg!(debug_assertions) { 40 } else { 400 };
+
+fn set_soft(group: &Group, limit: Limit) {
+    group.set_limits(Limits::new().soft(limit)).expect("no percentage");
+}
 
 #[test]
 fn never_by_default() {
@@ -46,13 +51,13 @@ fn above_it_not_at_it() {
         held.force_grow(1);
         assert_eq!(counted(), (true, 1, 1), "by force, too");
         // The limit moves over usage and back.
-        group.set_soft(Limit::Bytes(limit + 1)).expect("a number");
+        group.set_limits(Limits::new().soft(Limit::Bytes(limit + 1))).expect("a number");
         assert_eq!((counted(), group.soft()), ((false, 0, 0), limit + 1));
-        group.set_soft(Limit::Bytes(limit)).expect("a number");
+        group.set_limits(Limits::new().soft(Limit::Bytes(limit))).expect("a number");
         assert_eq!(counted(), (true, 1, 1));
-        group.set_soft(Limit::Unlimited).expect("none");
+        group.set_limits(Limits::new().soft(Limit::Unlimited)).expect("none");
         assert_eq!(counted(), (false, 0, 0));
-        group.set_soft(0).expect("a number");
+        group.set_limits(Limits::new().soft(0)).expect("a number");
         assert_eq!(counted(), (true, 1, 1));
         assert_sound(&runtime);
         group.offline().expect("no children");
@@ -74,12 +79,12 @@ fn every_level_counts_all_below() {
         let mut held = charge(&chain[6], MIB + 1);
         let counted: Vec<u64> = chain.iter().map(Group::descendants_in_excess).collect();
         assert_eq!(counted, [3, 2, 2, 1, 1, 0, 0]);
-        root.set_soft(0).expect("a number");
+        root.set_limits(Limits::new().soft(0)).expect("a number");
         assert!(root.is_in_excess());
         assert_eq!(root.descendants_in_excess(), 3, "not itself");
         assert_sound(&runtime);
         held.shrink(Bytes(MIB));
-        runtime.root().drain();
+        runtime.root().memory().drain();
         let counted: u64 = chain.iter().map(Group::descendants_in_excess).sum();
         assert_eq!(counted, 0);
         assert_sound(&runtime);
@@ -92,7 +97,9 @@ fn a_percentage_follows() {
     let root = runtime.root();
     let quarter = "25%".parse::<Limit>().expect("a percentage");
     match root.create("q", Limits::new().soft(quarter)) {
-        Err(memcg::CreateError::Limit(LimitError::NoLimitedAncestor { limit, .. })) => assert_eq!(limit, "soft"),
+        Err(memcg::errors::CreateError::Limit(LimitError::NoLimitedAncestor { limit, .. })) => {
+            assert_eq!(limit, "soft")
+        }
         other => panic!("{other:?}"),
     }
     root.set_max(Limit::Bytes(16 * MIB)).expect("a number");
@@ -150,9 +157,9 @@ fn work(leaves: &[Group], parents: &[Group], seed: u64) -> Vec<memcg::Charge> {
     for step in 0..400 {
         let leaf = &leaves[rng.random_range(0..leaves.len())];
         match rng.random_range(0..12) {
-            0 => leaf.set_soft(Limit::Bytes(rng.random_range(0..8) * 4 * KIB)).expect("a number"),
-            1 => leaf.set_soft(Limit::Unlimited).expect("none"),
-            2 => parents[step % 2].set_soft(Limit::Bytes(rng.random_range(0..20) * KIB)).expect("a number"),
+            0 => set_soft(&leaf, Limit::Bytes(rng.random_range(0..8) * 4 * KIB)),
+            1 => set_soft(&leaf, Limit::Unlimited),
+            2 => set_soft(&parents[step % 2], Limit::Bytes(rng.random_range(0..20) * KIB)),
             3 => {
                 let limits = soft(rng.random_range(0..2) * KIB);
                 if let Ok(passing) = leaf.create(&seed.to_string(), limits) {

@@ -47,7 +47,7 @@ fn a_claim_of_nothing_admits_no_group() {
             assert!(matches!(&refused, ChargeError::Limit(by) if by.group() == &group), "{refused}");
             assert!(calls.load(Ordering::SeqCst) > 0);
             assert_eq!((cache.bytes(), group.live(), group.events().get(Event::Oom)), (16 * MIB, 16 * MIB, 1));
-            let bound = group.stocked_bound();
+            let bound = group.memory().stocked_bound();
             let report = group.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
             assert!(report.freed <= bound, "{report:?}: no more than may have gone to a stock, {bound}");
             assert_eq!(group.events().get(Event::Oom), 1);

@@ -105,7 +105,7 @@ pub(crate) fn assert_empty(runtime: &Runtime) {
     runtime.settle();
     assert_sound(runtime);
     let root = runtime.root();
-    root.drain();
+    root.memory().drain();
     assert_eq!((root.usage(), root.forced(), root.descendants_in_excess(), runtime.dying_count()), (0, 0, 0, 0));
     assert_sound(runtime);
 }

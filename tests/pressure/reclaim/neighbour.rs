@@ -1,6 +1,7 @@
 //! A neighbour that grows takes from every group in proportion, whatever it asks for at a time: below low, where
 //! nothing else is left, as well as where nothing is protected.
 
+use memcg::expert::Inspect as _;
 use memcg::{Charge, Event, Group, Limit, Limits, Runtime, RuntimeBuilder};
 
 use super::{Cache, KIB, Log, MIB, assert_sound, assert_within, bare, build, charge, create, create_with, soft};

@@ -154,9 +154,9 @@ fn many_at_once_evict_hardly_more() {
             });
             let evicted = 240 * MIB - caches.iter().map(|(cache, _)| cache.bytes()).sum::<u64>();
             // A stock keeps some of it.
-            let spare = root.stocked_bound() + 4 * 16 * KIB;
+            let spare = root.memory().stocked_bound() + 4 * 16 * KIB;
             assert!(evicted <= held + held / 10 + spare, "{evicted} for {held}");
-            assert!(evicted + root.stocked_bound() >= held, "{evicted} for {held}");
+            assert!(evicted + root.memory().stocked_bound() >= held, "{evicted} for {held}");
             assert_sound(&runtime);
         }
     }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use memcg::{Bytes, Group, Limit, OnFull, Priority};
+use memcg::expert::Inspect as _;
+use memcg::{Bytes, Group, Limit, Limits, OnFull, Priority};
 
 use super::{BATCH, Cache, KIB, Log, MIB, WATCHDOG, build, call, charge, create, kinds, left_empty, with_high};
 
@@ -29,7 +30,7 @@ fn a_charge_above_high_takes_its_time() {
         assert_eq!(group.live(), 20 * MIB);
         // By the formula, where that is less: 4 of 100 is 102 ms.
         drop((held, more));
-        group.set_high(Limit::Bytes(100 * MIB)).expect("a number");
+        group.set_limits(Limits::new().high(Limit::Bytes(100 * MIB))).expect("a number");
         let _held = group.force_charge(Bytes(104 * MIB - BATCH));
         let (_more, took) = timed(|| charge(&group, BATCH));
         assert!(took >= Duration::from_millis(102), "{took:?}");
@@ -58,7 +59,7 @@ fn not_for_credit() {
         let idle: Vec<Group> = (0..1_000).map(|number| create(&tenant, &number.to_string())).collect();
         let warm = || idle.iter().for_each(|group| (0..3).for_each(|_| drop(charge(group, BATCH / 2))));
         warm();
-        assert_eq!(tenant.high_delay(Bytes(MIB)), Duration::ZERO, "{} B of credit", tenant.stocked());
+        assert_eq!(tenant.high_delay(Bytes(MIB)), Duration::ZERO, "{} B of credit", tenant.memory().stocked());
         let (_, took) = timed(warm);
         assert!(took < QUICK, "{took:?}");
         let (_held, took) = timed(|| charge(&tenant, MIB / 2));
@@ -186,7 +187,7 @@ fn a_thread_that_sleeps_is_in_no_charges_way() {
                 done.store(1, Ordering::SeqCst);
             });
             super::until("it has charged", || group.live() > 10 * MIB || done.load(Ordering::SeqCst) == 1);
-            group.set_high(Limit::Bytes(5 * MIB)).expect("a number");
+            group.set_limits(Limits::new().high(Limit::Bytes(5 * MIB))).expect("a number");
             let other = create(group, "other");
             drop(other.force_charge(Bytes(MIB)));
             other.offline().expect("no children");
@@ -219,7 +220,7 @@ pub(super) fn beside_credit(group: &Group, work: impl FnOnce()) -> bool {
         scope.spawn(move || {
             // The second walk opens an adaptive stock.
             (0..2).for_each(|_| drop(group.try_charge_with(1, OnFull::Reclaim).expect("high refuses no charge")));
-            left.send(group.stocked() > 0).expect("the test waits");
+            left.send(group.memory().stocked() > 0).expect("the test waits");
             assert!(ended.recv().is_err(), "nothing is sent");
         });
         let stocked = wait.recv().expect("no panic there");

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use memcg::expert::Inspect as _;
 use memcg::{Bytes, ChargeError, Limit, Limits, OnFull};
 
 use super::{BATCH, KIB, MIB, bare, build, create, kinds, left_empty, runtimes, with_high};
@@ -38,9 +39,9 @@ fn at_the_ends_of_what_can_be_counted() {
         for bytes in [1, KIB, MIB, 1 << 62, u64::MAX] {
             assert_eq!(group.high_delay(Bytes(bytes)), Duration::from_secs(2), "{bytes}");
         }
-        group.set_high(1 << 61).expect("a number");
+        group.set_limits(Limits::new().high(1 << 61)).expect("a number");
         assert_eq!(group.high_delay(Bytes(BATCH)), Duration::from_secs(2));
-        group.set_high(1 << 62).expect("a number");
+        group.set_limits(Limits::new().high(1 << 62)).expect("a number");
         assert_eq!(group.high_delay(Bytes(BATCH)), Duration::ZERO);
     }
 }

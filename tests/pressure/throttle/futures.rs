@@ -5,6 +5,7 @@ use std::task::{Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use memcg::expert::FixedBatch;
+use memcg::expert::Inspect as _;
 use memcg::{Bytes, Event, Group, Limit, Limits};
 
 use super::{BATCH, MIB, Polled, build, charge, kinds, left_empty, with_high};
@@ -115,7 +116,7 @@ fn it_ends_when_usage_is_below_again() {
         let _held = group.force_charge(Bytes(8 * MIB));
         let mut future = Polled::new(group.charge_async(Bytes(BATCH)));
         assert!(future.poll().is_pending());
-        group.set_high(Limit::Unlimited).expect("no number");
+        group.set_limits(Limits::new().high(Limit::Unlimited)).expect("no number");
         drop(future.finish().expect("high refuses no charge"));
     }
 }
@@ -222,13 +223,13 @@ fn a_waker_that_panics() {
     };
     let mut futures = [bad(), delayed(&group), bad(), delayed(&group), bad()];
     assert!(futures[4].poll().is_pending(), "the old waker's panic ends there");
-    group.set_high(Limit::Unlimited).expect("no number");
+    group.set_limits(Limits::new().high(Limit::Unlimited)).expect("no number");
     super::until("the others are woken", || [1, 3, 4].iter().all(|&at| futures[at].wakes() == 1));
     for mut future in futures {
         drop(future.finish().expect("high refuses no charge"));
     }
-    group.set_high(Limit::Bytes(MIB)).expect("a number");
+    group.set_limits(Limits::new().high(Limit::Bytes(MIB))).expect("a number");
     let mut last = delayed(&group);
-    group.set_high(Limit::Unlimited).expect("no number");
+    group.set_limits(Limits::new().high(Limit::Unlimited)).expect("no number");
     drop(last.finish().expect("high refuses no charge"));
 }

@@ -1,5 +1,6 @@
 //! Setting high: it never refuses; what is above is reclaimed at once, as far as that goes, and the rest is told.
 
+use memcg::expert::Inspect as _;
 use memcg::{Event, Limit, Limits, ReclaimCause};
 
 use super::{Crowded, MIB, assert_sound, build, charge, create, left_empty, runtimes, undelayed, with_high};
@@ -9,12 +10,12 @@ fn at_creation_or_later() {
     for runtime in runtimes() {
         let group = with_high(&runtime.root(), "q", 8 * MIB);
         assert_eq!((group.high(), group.limits().high), (8 * MIB, Some(Limit::Bytes(8 * MIB))));
-        assert_eq!(group.set_high(Limit::Unlimited).expect("no number"), 0);
+        assert_eq!(group.set_limits(Limits::new().high(Limit::Unlimited)).expect("no number"), 0);
         assert_eq!(group.high(), u64::MAX);
-        assert_eq!(group.set_high(0).expect("a number"), 0);
+        assert_eq!(group.set_limits(Limits::new().high(0)).expect("a number"), 0);
         assert_eq!(group.high(), 0);
         assert_eq!((runtime.root().high(), create(&runtime.root(), "new").high()), (u64::MAX, u64::MAX));
-        assert_eq!(runtime.root().set_high(1).expect("a number"), 0);
+        assert_eq!(runtime.root().set_limits(Limits::new().high(1)).expect("a number"), 0);
         assert_eq!(runtime.root().high(), 1);
     }
 }
@@ -29,7 +30,7 @@ fn as_a_percentage() {
         top.set_max(Limit::Bytes(50 * MIB)).expect("a number");
         assert_eq!(group.high(), 40 * MIB);
         let free = create(&runtime.root(), "free");
-        let refused = free.set_high(Limit::percent(10)).expect_err("of nothing");
+        let refused = free.set_limits(Limits::new().high(Limit::percent(10))).expect_err("of nothing");
         assert_eq!(refused.to_string(), "no 10% of a max for high of /free: no ancestor has one");
         assert_eq!(free.high(), u64::MAX);
     }
@@ -39,11 +40,11 @@ fn as_a_percentage() {
 fn written_below_usage_it_reclaims() {
     for runtime in runtimes() {
         let crowded = Crowded::below(&runtime.root());
-        let asked = crowded.lowered_to(10, |group, to| group.set_high(to).expect("a number"));
+        let asked = crowded.lowered_to(10, |group, to| group.set_limits(Limits::new().high(to)).expect("a number"));
         assert!(asked.iter().all(|asked| asked.cause != ReclaimCause::Full), "{asked:?}");
         let Crowded { group, outside, .. } = &crowded;
         // More than there is to give.
-        assert_eq!(group.set_high(Limit::Bytes(MIB)).expect("a number"), 3 * MIB);
+        assert_eq!(group.set_limits(Limits::new().high(Limit::Bytes(MIB))).expect("a number"), 3 * MIB);
         assert_eq!((group.usage(), group.forced(), group.high()), (4 * MIB, 0, MIB));
         assert_eq!(outside.bytes(), 8 * MIB, "a group that is not below is not asked");
         assert_eq!([Event::Max, Event::Oom].map(|event| group.events().get(event)), [0, 0]);
@@ -57,8 +58,8 @@ fn written_below_usage_it_drains() {
     for runtime in runtimes() {
         let group = create(&runtime.root(), "q");
         let _held = charge(&group, 100);
-        assert_eq!(group.set_high(100).expect("a number"), 0);
-        assert_eq!((group.usage(), group.stocked()), (100, 0));
+        assert_eq!(group.set_limits(Limits::new().high(100)).expect("a number"), 0);
+        assert_eq!((group.usage(), group.memory().stocked()), (100, 0));
     }
 }
 
@@ -77,7 +78,7 @@ fn it_comes_back_in_the_end() {
             });
             group.register_reclaimer(reclaimer, memcg::Priority::NORMAL)
         };
-        assert_eq!(group.set_high(0).expect("a number"), MIB);
+        assert_eq!(group.set_limits(Limits::new().high(0)).expect("a number"), MIB);
         let asked = asked.load(std::sync::atomic::Ordering::SeqCst);
         assert!((1..=64).contains(&asked), "{asked}");
     }

@@ -7,7 +7,7 @@ use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use memcg::{Bytes, ChargeError, Event, Group, OnFull};
+use memcg::{Bytes, ChargeError, Event, Group, Limits, OnFull};
 
 use super::{
     KIB, Polled, SHORT, WATCHDOG, assert_sound, block_on, build, charge, create, full, left_empty, limited,
@@ -137,7 +137,7 @@ fn time_is_over_while_memory_comes() {
 fn a_delay_ends_in_time() {
     let runtime = left_empty(build(super::bare().delay_max(WATCHDOG * 10)));
     let group = create(&runtime.root(), "q");
-    group.set_high(memcg::Limit::Bytes(MIB)).expect("a number");
+    group.set_limits(Limits::new().high(memcg::Limit::Bytes(MIB))).expect("a number");
     let _held = group.force_charge(Bytes(8 * MIB));
     for time in [Duration::ZERO, Duration::from_millis(5)] {
         let more = [

@@ -27,7 +27,7 @@ fn raised_without_asking_any_charge() {
     for runtime in runtimes() {
         let (group, _held) = full(&runtime);
         let mut waiter = in_line(&group, 5 * KIB);
-        assert_eq!(group.set_max_now(Limit::Bytes(15 * KIB)).expect("a number"), 0);
+        assert_eq!(group.memory().set_max_now(Limit::Bytes(15 * KIB)).expect("a number"), 0);
         assert_woken(&waiter, true);
         drop(admitted(&mut waiter));
     }
@@ -100,7 +100,7 @@ fn lowered_for_later_it_turns_away() {
     for runtime in runtimes() {
         let (group, _held) = full(&runtime);
         let mut waiter = in_line(&group, 6 * KIB);
-        assert_eq!(group.set_max_now(Limit::Bytes(5 * KIB)).expect("a number"), 5 * KIB);
+        assert_eq!(group.memory().set_max_now(Limit::Bytes(5 * KIB)).expect("a number"), 5 * KIB);
         assert_never(turned_away(&mut waiter), &group, 6 * KIB);
         assert_eq!(group.waiting_count(), 0);
     }

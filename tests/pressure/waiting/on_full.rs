@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use memcg::{Bytes, ChargeError, Event, OnFull, ParseOnFullError};
+use memcg::errors::ParseOnFullError;
+use memcg::{Bytes, ChargeError, Event, OnFull};
 
 use super::{Cache, KIB, Log, WATCHDOG, blocked, build, charge, create, join, left_empty, limited, runtimes, until};
 

@@ -71,13 +71,13 @@ fn afterwards_stocks_fill_again() {
         let group = limited(&runtime.root(), "q", 100 * 1_024 * KIB);
         let held = charge(&group, 100 * 1_024 * KIB);
         let mut waiter = in_line(&group, KIB);
-        assert_eq!(group.stocked(), 0);
+        assert_eq!(group.memory().stocked(), 0);
         drop(held);
         drop(admitted(&mut waiter));
         for _ in 0..1_000 {
             drop(charge(&group, 10));
         }
-        assert!(group.stocked() > 0, "credit is kept again");
+        assert!(group.memory().stocked() > 0, "credit is kept again");
     }
 }
 
@@ -105,7 +105,7 @@ fn credit_from_before_passes_no_charge() {
             go.wait();
             let held = charge(&top, 900 * KIB);
             let first = in_line(&top, 200 * KIB);
-            assert_eq!((group.stocked(), top.stocked()), (0, 0));
+            assert_eq!((group.memory().stocked(), top.memory().stocked()), (0, 0));
             gone.wait();
             assert_eq!(passed.join().expect("no panic"), 200);
             assert_woken(&first, false);

@@ -1,10 +1,11 @@
 //! Sizes and limits as text: the grammar, its faults with their positions, and what is printed.
 pub(crate) mod twin;
 
-use memcg::ParseLimitErrorKind::{
+use memcg::errors::ParseLimitErrorKind;
+use memcg::errors::ParseLimitErrorKind::{
     Empty, NotANumber, NotWhole, Overflow, PercentOutOfRange, TrailingInput, UnknownUnit,
 };
-use memcg::{Bytes, Limit, ParseLimitErrorKind, Percent};
+use memcg::{Bytes, Limit, Percent};
 use proptest::prelude::*;
 
 fn percent(percent: u8) -> Limit {

@@ -4,8 +4,9 @@
 //! (unit first, then number) where the library goes from the front, so the two are wrong in
 //! different places.
 
-use memcg::ParseLimitErrorKind::{Empty, NotWhole, Overflow, PercentOutOfRange};
-use memcg::{Bytes, Limit, ParseLimitError, Percent};
+use memcg::errors::ParseLimitError;
+use memcg::errors::ParseLimitErrorKind::{Empty, NotWhole, Overflow, PercentOutOfRange};
+use memcg::{Bytes, Limit, Percent};
 
 /// What `text` means, or `None`; the library must agree on every text.
 fn limit(text: &str) -> Option<Limit> {

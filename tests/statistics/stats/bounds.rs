@@ -4,7 +4,9 @@
 //! half a batch for each thread and group that are listed. `read()` flushes where that is above their number times the
 //! batch.
 
-use memcg::{Freshness, Group, Runtime, Stat, Stats, Unit};
+use memcg::expert::Inspect as _;
+use memcg::figures::Stats;
+use memcg::{Freshness, Group, Runtime, Stat, Unit};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 

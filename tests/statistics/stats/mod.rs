@@ -29,6 +29,7 @@ mod visits;
 use std::time::{Duration, Instant};
 
 use memcg::expert::BarrierMode;
+use memcg::expert::Inspect as _;
 use memcg::{Bytes, Freshness, Group, Runtime, RuntimeBuilder, Stat};
 
 pub(crate) use crate::support::trees::{build, charge, create};
@@ -58,7 +59,7 @@ pub(crate) fn assert_exact(group: &Group, stat: Stat, subtree: i64, local: i64) 
 
 /// How far a figure is from the truth is within what the read says.
 #[track_caller]
-pub(crate) fn assert_honest(stats: &memcg::Stats, stat: Stat, truth: i64) {
+pub(crate) fn assert_honest(stats: &memcg::figures::Stats, stat: Stat, truth: i64) {
     let (found, bound) = (stats.get(stat), stats.max_error_of(stat));
     assert!(truth.abs_diff(found) <= bound, "{stat:?}: {truth} was read as {found} with an error of at most {bound}");
 }

@@ -1,5 +1,6 @@
 //! The write path, and what the readers make of it.
 
+use memcg::expert::Inspect as _;
 use memcg::{Freshness, Runtime, Stat};
 
 use super::{Other, assert_exact, build, create, kinds, let_idle};

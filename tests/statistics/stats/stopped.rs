@@ -1,5 +1,6 @@
 //! Writers that stopped: without a flusher, a few reads or flushes, and they widen no thread's bound any more.
 
+use memcg::expert::Inspect as _;
 use memcg::{Freshness, Group, Runtime, RuntimeBuilder, Stat};
 
 use super::{Other, assert_exact, assert_honest, build, create};

@@ -1,6 +1,7 @@
 //! Statistics in a snapshot, and as columns of its table.
 
-use memcg::{Runtime, Snapshot, Stat, Unit};
+use memcg::figures::Snapshot;
+use memcg::{Runtime, Stat, Unit};
 
 use super::{Other, build, create, kinds};
 

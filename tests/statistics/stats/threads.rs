@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 
+use memcg::expert::Inspect as _;
 use memcg::{Freshness, Group, Stat};
 
 use super::{assert_exact, assert_honest, build, charge, create, kinds};

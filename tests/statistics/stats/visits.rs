@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use memcg::{Counts, Freshness, Group, Runtime, Stat};
+use memcg::expert::Inspect as _;
+use memcg::figures::Counts;
+use memcg::{Freshness, Group, Runtime, Stat};
 
 use super::{Other, assert_exact, build, create, eventually, kinds, let_idle};
 

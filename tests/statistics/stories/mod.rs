@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 
+use memcg::expert::Inspect as _;
 use memcg::{Freshness, Group, Limits, Runtime, Stat};
 use unified::UnifiedSkip;
 

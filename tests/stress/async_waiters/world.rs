@@ -80,7 +80,7 @@ impl World {
         assert_eq!((self.waiting_count(), root.waiting_count()), (0, 0));
         let verdict = self.runtime.verify();
         assert!(verdict.is_ok() && verdict.audited(), "{verdict}");
-        root.drain();
+        root.memory().drain();
         for group in root.descendants().chain([root.clone()]) {
             assert_eq!((group.usage(), group.forced()), (0, 0), "{}", group.path());
             assert!(group.peak() <= group.max(), "{}: peak {}", group.path(), group.peak());

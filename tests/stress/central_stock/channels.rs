@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
 
+use memcg::expert::CentralStock;
 use memcg::{Bytes, Charge, Limit, Limits, OnFull, Runtime};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -33,7 +34,7 @@ fn each_charge_that_waits_gets_its_turn() {
         let watchdog = Watchdog::start("channels", PATIENCE, move || progress.load(Ordering::Relaxed), describe);
         thread::scope(|scope| {
             for number in 0..QUEUES {
-                let stock = parent.create(number, Limits::new()).expect("a free number").central_stock();
+                let stock = CentralStock::of(&parent.create(number, Limits::new()).expect("a free number"));
                 let (to, from) = channel::<Charge>();
                 let (consumer, steps, waits) = (stock.clone(), &steps, &waits);
                 scope.spawn(move || {

@@ -4,7 +4,8 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use memcg::{Bytes, CentralStock, Charge, ChargeError, Limit, OnFull};
+use memcg::expert::CentralStock;
+use memcg::{Bytes, Charge, ChargeError, Limit, Limits, OnFull};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -138,17 +139,17 @@ impl Lane {
                     self.give_back(&stock, charge);
                 }
             }
-            66..70 => group.set_batch(Bytes(BATCHES[self.rng.random_range(0..5)])),
+            66..70 => group.memory().set_batch(BATCHES[self.rng.random_range(0..5)]),
             70..76 => self.set_max(world, stock.group()),
             76..82 => {
                 world.replace(queue);
                 self.offline += 1;
             }
-            82..85 => drop(group.drain()),
+            82..85 => drop(group.memory().drain()),
             85..88 => _ = stock.release(),
             88..91 => drop(group.reclaim(1)),
             91..94 => (0..2).for_each(|_| _ = world.runtime.release_idle_credit()),
-            94..96 => drop(std::hint::black_box((group.live(), group.stocked(), world.runtime.snapshot()))),
+            94..96 => drop(std::hint::black_box((group.live(), group.memory().stocked(), world.runtime.snapshot()))),
             96..98 => self.set_high(stock.group()),
             _ if world.forces => self.held.push(group.force_charge(bytes)),
             _ => {}
@@ -185,7 +186,7 @@ impl Lane {
     /// Most of the time there is none: charges above it are delayed.
     fn set_high(&mut self, queue: &memcg::Group) {
         let high = if self.rng.random_bool(0.2) { Limit::Bytes(queue.live()) } else { Limit::Unlimited };
-        queue.set_high(high).expect("a number");
-        queue.set_high(Limit::Unlimited).expect("a number");
+        queue.set_limits(Limits::new().high(high)).expect("a number");
+        queue.set_limits(Limits::new().high(Limit::Unlimited)).expect("a number");
     }
 }

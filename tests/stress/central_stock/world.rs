@@ -3,8 +3,9 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Mutex;
 
+use memcg::expert::CentralStock;
 use memcg::expert::{BarrierMode, Inspect};
-use memcg::{Bytes, CentralStock, Charge, Group, GroupId, Limit, Limits, Runtime};
+use memcg::{Bytes, Charge, Group, GroupId, Limit, Limits, Runtime};
 use rand::RngExt;
 use rand::rngs::SmallRng;
 
@@ -52,7 +53,7 @@ impl World {
         let parent = runtime.root().create("parent", Limits::new().max(Limit::Bytes(MAX))).expect("a name");
         let beside = parent.create("beside", Limits::new()).expect("a name");
         let queues = [0, 1].map(|number| {
-            let stock = create(&parent, number).central_stock();
+            let stock = CentralStock::of(&create(&parent, number));
             Queue { stock: Mutex::new(stock), messages: Mutex::default() }
         });
         World { runtime, parent, beside, queues, forces, budget }
@@ -63,14 +64,14 @@ impl World {
         let mut stock = lock(&self.queues[number].stock);
         let old = stock.group().clone();
         old.offline().expect("it has no children");
-        *stock = create(&self.parent, number).central_stock();
+        *stock = CentralStock::of(&create(&self.parent, number));
         assert_eq!((stock.credit(), old.is_offline()), (0, true));
         assert!(old.try_charge(1).is_err());
     }
 
     /// Looks once: how many looks were conclusive.
     pub(crate) fn sample(&self) -> u64 {
-        let (usage, bound) = (self.parent.usage(), self.runtime.root().stocked_bound());
+        let (usage, bound) = (self.parent.usage(), self.runtime.root().memory().stocked_bound());
         assert!(bound <= self.budget, "bound {bound}, budget {}", self.budget);
         assert!(self.forces || usage <= MAX, "usage {usage}");
         u64::from(!self.forces)
@@ -90,10 +91,10 @@ impl World {
         }
         let root = self.runtime.root();
         for group in root.descendants().chain([root.clone()]) {
-            let (expected, stocked) = (live.get(&group.id()).copied().unwrap_or(0), group.stocked());
+            let (expected, stocked) = (live.get(&group.id()).copied().unwrap_or(0), group.memory().stocked());
             let path = group.path();
             assert_eq!((group.live(), group.usage()), (expected, expected + stocked), "seed {seed}: {path}");
-            assert!(stocked <= group.stocked_bound(), "seed {seed}: {path}: {stocked} stocked");
+            assert!(stocked <= group.memory().stocked_bound(), "seed {seed}: {path}: {stocked} stocked");
             assert_eq!(group.waiting_count(), 0, "seed {seed}: {path}");
         }
         let counts = self.runtime.counts();
@@ -124,9 +125,9 @@ impl World {
         drop(parent);
         runtime.settle();
         let root = runtime.root();
-        root.drain();
+        root.memory().drain();
         assert_eq!((runtime.group_count(), runtime.dying_count()), (1, 0));
-        assert_eq!((root.usage(), root.forced(), root.stocked_bound()), (0, 0, 0));
+        assert_eq!((root.usage(), root.forced(), root.memory().stocked_bound()), (0, 0, 0));
         let verdict = runtime.verify();
         assert!(verdict.is_ok(), "{verdict}");
     }

@@ -2,8 +2,9 @@
 
 use std::sync::Mutex;
 
+use memcg::errors::CreateError;
 use memcg::expert::Inspect;
-use memcg::{Bytes, Charge, ChargeError, Counter, CreateError, Group, Limit, Limits};
+use memcg::{Bytes, Charge, ChargeError, Counter, Group, Limit, Limits};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -88,15 +89,15 @@ impl Lane {
             _ => Limit::Unlimited,
         };
         match self.rng.random_range(0..12) {
-            0 => stay.group.set_min(Limit::Bytes(self.bytes())).expect("a number"),
-            1 => stay.group.set_batch([0, 1, 2, 16, 64, 64, 200][self.rng.random_range(0..7)]),
+            0 => drop(stay.group.set_limits(Limits::new().min(Limit::Bytes(self.bytes()))).expect("a number")),
+            1 => stay.group.memory().set_batch([0, 1, 2, 16, 64, 64, 200][self.rng.random_range(0..7)]),
             2 => drop(stay.group.counter(world.spill).expect("declared").set_max(limit).expect("a number")),
             3 => {
                 // Nothing may stop a group that is offline by now, or about to be.
                 let passing = world.any_group(&mut self.rng);
                 if passing.parent().is_some() && !world.stays.iter().any(|stay| stay.group == passing) {
                     passing.set_max(limit).expect("a number");
-                    passing.set_low(Limit::Bytes(self.bytes())).expect("a number");
+                    passing.set_limits(Limits::new().low(Limit::Bytes(self.bytes()))).expect("a number");
                 }
             }
             _ => stay.set_max(limit),
@@ -108,7 +109,7 @@ impl Lane {
         match self.rng.random_range(0..10) {
             0 => drop(world.runtime().snapshot()),
             1 => world.runtime().settle(),
-            2 => drop(group.drain()),
+            2 => drop(group.memory().drain()),
             3 => assert!(group.descendants().all(|below| below.ancestors().any(|above| above == group))),
             4 => {
                 let id = lock(&world.ids).last().copied();

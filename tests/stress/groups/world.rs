@@ -160,7 +160,7 @@ impl World {
             root.children().iter().for_each(Group::offline_tree);
             runtime.settle();
             assert_eq!((runtime.group_count(), runtime.dying_count()), (1, 0));
-            root.drain();
+            root.memory().drain();
             let verdict = runtime.verify();
             assert!(verdict.is_ok(), "{verdict}");
             for &id in lock(&self.ids).iter() {

@@ -135,7 +135,7 @@ impl Scene {
     /// Nothing is held.
     pub(crate) fn check_end(&self) {
         assert_eq!(self.held.load(Ordering::SeqCst), 0);
-        self.level.drain();
+        self.level.memory().drain();
         assert_eq!((self.level.usage(), self.level.forced(), self.level.waiting_count()), (0, 0, 0));
         assert!(self.level.peak() <= MAX);
         let verdict = self.runtime.verify();

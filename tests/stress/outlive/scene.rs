@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use memcg::expert::{BarrierMode, FixedBatch, PoolAlign};
+use memcg::kmem::Member;
 use memcg::kmem::{NodeId, Placement};
 use memcg::{
     Bytes, Charge, Counter, Event, Freshness, Group, GroupId, Limit, Limits, OomPolicy, Priority, Reclaim,
@@ -172,7 +173,7 @@ impl Scene {
             0..5 => Thing::Charge(group.try_charge(Bytes(bytes)).ok()?),
             5 => Thing::Charge(group.force_charge(Bytes(bytes))),
             6..9 => Thing::Group(group),
-            9 => Thing::Window(group.peak_window()),
+            9 => Thing::Window(group.memory().peak_window()),
             10 => Thing::Waits(group.charge_async(Bytes(TIGHT - bytes))),
             11 => Thing::Hears(Box::pin(group.events().changed(Event::Max))),
             12 => Thing::Events(if bytes % 2 == 0 { group.events() } else { group.events().local() }),
@@ -199,8 +200,8 @@ impl Scene {
                 let registration = group.register_reclaimer(Arc::clone(&cache) as Arc<dyn Reclaim>, Priority::NORMAL);
                 Thing::Reclaimer((registration, cache))
             }
-            17 => Thing::Member(group.join()),
-            18 => Thing::Mover(group.join().mover()),
+            17 => Thing::Member(Member::of(&group)),
+            18 => Thing::Mover(Member::of(&group).mover()),
             19 => Thing::Precharge(group.precharge(Bytes(bytes)).ok()?),
             20 => {
                 let mut placement = Placement::new();
@@ -234,9 +235,12 @@ impl Scene {
         drop(now);
         for (root, further) in roots.into_inner().expect("no thread panics with it") {
             assert!(root.is_offline() && root.children().is_empty());
-            root.drain();
+            root.memory().drain();
             let counter = root.counter(further).expect("its own");
-            assert_eq!((root.usage(), root.forced(), root.stocked_bound(), root.waiting_count()), (0, 0, 0, 0));
+            assert_eq!(
+                (root.usage(), root.forced(), root.memory().stocked_bound(), root.waiting_count()),
+                (0, 0, 0, 0)
+            );
             assert_eq!((counter.usage(), counter.forced()), (0, 0));
             let left = root.read(Freshness::Exact);
             assert_eq!([Stat::SLAB, Stat::KERNEL, Stat::PERCPU].map(|stat| left.get(stat)), [0; 3], "of kernel memory");

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
+use memcg::errors::CreateError;
 use memcg::expert::Inspect;
+use memcg::figures::{Events, PeakWindow};
 use memcg::kmem::{Kmem, Member, Mover, NodeId, PackedKmem, Placement, Precharge};
-use memcg::{
-    Bytes, Charge, ChargeError, ChargeFuture, CreateError, Events, Freshness, Group, Limits, PeakWindow, Registration,
-    Runtime, Stat,
-};
+use memcg::{Bytes, Charge, ChargeError, ChargeFuture, Freshness, Group, Limits, Registration, Runtime, Stat};
 use rand::RngExt;
 use rand::rngs::SmallRng;
 

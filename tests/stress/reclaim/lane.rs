@@ -1,7 +1,8 @@
 //! What one thread does.
 
+use memcg::errors::{CreateError, ReclaimError};
 use memcg::expert::{Inspect, ProtectionFigures};
-use memcg::{Bytes, Charge, ChargeError, CreateError, Limit, Limits, ReclaimError};
+use memcg::{Bytes, Charge, ChargeError, Limit, Limits};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -97,15 +98,16 @@ impl Lane {
     fn set_limits(&mut self, world: &World) {
         let stay = &world.stays[self.rng.random_range(0..STAYS)];
         let bytes = Limit::Bytes(self.rng.random_range(0..MAX / 8));
+        let set = |limits| {
+            stay.group.set_limits(limits).expect("a number");
+        };
         match self.rng.random_range(0..8) {
-            0 => stay.group.set_min(Limit::Bytes(self.rng.random_range(0..MAX / 64))).expect("a number"),
-            1 => stay.group.set_low(Limit::Bytes(self.rng.random_range(0..MAX / 16))).expect("a number"),
-            2 | 3 => stay.group.set_soft(bytes).expect("a number"),
-            4 => {
-                stay.group.set_soft([Limit::Unlimited, Limit::Bytes(0)][self.rng.random_range(0..2)]).expect("a number")
-            }
+            0 => set(Limits::new().min(Limit::Bytes(self.rng.random_range(0..MAX / 64)))),
+            1 => set(Limits::new().low(Limit::Bytes(self.rng.random_range(0..MAX / 16)))),
+            2 | 3 => set(Limits::new().soft(bytes)),
+            4 => set(Limits::new().soft([Limit::Unlimited, Limit::Bytes(0)][self.rng.random_range(0..2)])),
             5 | 6 => stay.set_max(Limit::Bytes(MAX / 8 + self.rng.random_range(0..MAX / 2))),
-            _ => stay.group.set_batch([0, 4_096, 65_536][self.rng.random_range(0..3)]),
+            _ => stay.group.memory().set_batch([0, 4_096, 65_536][self.rng.random_range(0..3)]),
         }
     }
 
@@ -114,7 +116,7 @@ impl Lane {
         match self.rng.random_range(0..4) {
             0 => drop(world.runtime.snapshot()),
             1 => world.runtime.settle(),
-            2 => drop(group.drain()),
+            2 => drop(group.memory().drain()),
             _ => {
                 let root = world.runtime.root();
                 let figures = (group.effective_min(&root), group.effective_low(&root), group.descendants_in_excess());

@@ -367,7 +367,7 @@ impl World {
         let root = runtime.root();
         root.children().iter().for_each(Group::offline_tree);
         runtime.settle();
-        root.drain();
+        root.memory().drain();
         assert_eq!((runtime.group_count(), runtime.dying_count()), (1, 0));
         assert_eq!((root.usage(), root.forced(), root.descendants_in_excess()), (0, 0, 0));
         let verdict = runtime.verify();

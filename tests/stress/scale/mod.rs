@@ -114,7 +114,7 @@ impl World {
         assert_eq!(runtime.group_count(), 1);
         drop((stays, held, tenants));
         runtime.settle();
-        root.drain();
+        root.memory().drain();
         assert_eq!((runtime.dying_count(), root.usage(), root.children(), runtime.find(id)), (0, 0, Vec::new(), None));
         let verdict = runtime.verify();
         assert!(verdict.is_ok() && verdict.counter_count() == 1, "{verdict}");

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use memcg::expert::BarrierMode;
+use memcg::expert::Inspect as _;
 use memcg::{Freshness, Group, Limits, Runtime, RuntimeBuilder, Stat};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 
+use memcg::expert::Inspect as _;
 use memcg::{Freshness, Group, Limits, Runtime, Stat, Unit};
 
 use super::{Done, ops};

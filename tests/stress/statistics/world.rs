@@ -4,8 +4,10 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use memcg::errors::CreateError;
 use memcg::expert::BarrierMode;
-use memcg::{Charge, CreateError, Freshness, Group, Limits, Runtime, Stat, Unit};
+use memcg::expert::Inspect as _;
+use memcg::{Charge, Freshness, Group, Limits, Runtime, Stat, Unit};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 

@@ -131,7 +131,7 @@ impl Course {
     /// back.
     fn move_limits(&self, rng: &mut SmallRng) {
         let tenant = &self.tenants[rng.random_range(0..2)];
-        let set = [Group::set_max, Group::set_max_now][rng.random_range(0..2)];
+        let set = [Group::set_max, |group: &Group, max| group.memory().set_max_now(max)][rng.random_range(0..2)];
         set(tenant, Limit::Bytes(TENANT_MAX / 2)).expect("a number");
         std::thread::yield_now();
         tenant.set_max(Limit::Bytes(TENANT_MAX)).expect("a number");
@@ -141,7 +141,7 @@ impl Course {
         let verdict = self.runtime.verify();
         assert!(verdict.is_ok(), "{verdict}");
         let root = self.runtime.root();
-        root.drain();
+        root.memory().drain();
         for group in root.descendants().chain([root]) {
             assert_eq!((group.usage(), group.forced(), group.waiting_count()), (0, 0, 0), "{}", group.path());
         }
@@ -151,7 +151,7 @@ impl Course {
 /// For the reader of a failure: what hides in stocks is what a reader looks for first.
 fn describe(root: &Group) -> String {
     let row = |group: Group| {
-        let (usage, live, stocked) = (group.usage(), group.live(), group.stocked());
+        let (usage, live, stocked) = (group.usage(), group.live(), group.memory().stocked());
         format!("{}: usage {usage}, live {live}, stocked {stocked}, {} wait", group.path(), group.waiting_count())
     };
     let rows: Vec<String> = root.descendants().map(row).collect();

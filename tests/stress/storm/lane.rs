@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use memcg::expert::Inspect as _;
 use memcg::expert::ProtectionFigures;
 use memcg::{Bytes, Charge, Event};
 use rand::rngs::SmallRng;
@@ -131,7 +132,7 @@ impl<'a> Lane<'a> {
         match self.rng.random_range(0..6) {
             0 => drop(world.runtime.snapshot()),
             1 => world.runtime.settle(),
-            2 => drop(group.drain()),
+            2 => drop(group.memory().drain()),
             3 => drop(group.snapshot(usize::MAX).to_string()),
             4 => {
                 let time = self.time() / 10;

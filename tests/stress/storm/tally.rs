@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use memcg::Events;
+use memcg::figures::Events;
 
 /// The forms of a charge.
 #[derive(Clone, Copy, Debug, PartialEq)]

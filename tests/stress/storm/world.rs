@@ -4,8 +4,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use memcg::errors::LimitError;
 use memcg::expert::{FixedBatch, Inspect};
-use memcg::{Bytes, Event, Events, Group, Limit, LimitError, Limits, OomPolicy, Runtime};
+use memcg::figures::Events;
+use memcg::{Bytes, Event, Group, Limit, Limits, OomPolicy, Runtime};
 use rand::RngExt;
 use rand::rngs::SmallRng;
 
@@ -65,8 +67,8 @@ impl Stay {
     }
 }
 
-fn set_high(group: &Group, limit: Limit) {
-    group.set_high(limit).expect("a number");
+fn set(group: &Group, limits: Limits) {
+    group.set_limits(limits).expect("a number");
 }
 
 // === impl World ===
@@ -196,17 +198,17 @@ impl World {
             }
             4..7 => {
                 let max = part(rng, 8, 40);
-                stay.set(|group| group.set_max_now(max));
+                stay.set(|group| group.memory().set_max_now(max));
             }
             7 => {
                 let max = Limit::Bytes(ROOT_MAX / 8 * rng.random_range(5..=9));
-                self.stays[0].set(|root| root.set_max_now(max));
+                self.stays[0].set(|root| root.memory().set_max_now(max));
             }
-            8..11 => set_high(group, part(rng, 12, 36)),
-            11 => set_high(group, Limit::Unlimited),
-            12..14 => group.set_soft(part(rng, 0, 32)).expect("a number"),
-            14..16 => group.set_low(part(rng, 0, 16)).expect("a number"),
-            16 => group.set_min(part(rng, 0, 2)).expect("a number"),
+            8..11 => set(group, Limits::new().high(part(rng, 12, 36))),
+            11 => set(group, Limits::new().high(Limit::Unlimited)),
+            12..14 => set(group, Limits::new().soft(part(rng, 0, 32))),
+            14..16 => set(group, Limits::new().low(part(rng, 0, 16))),
+            16 => set(group, Limits::new().min(part(rng, 0, 2))),
             17 | 18 => {
                 group.set_oom_policy([OomPolicy::Inherit, OomPolicy::Refuse, OomPolicy::Choose][rng.random_range(0..3)])
             }
@@ -236,7 +238,7 @@ impl World {
         }
         let verdict = runtime.verify();
         assert!(verdict.is_ok() && verdict.audited(), "{verdict}");
-        root.drain();
+        root.memory().drain();
         for group in root.descendants().chain([root.clone()]) {
             assert_eq!((group.usage(), group.forced()), (0, 0), "{}", group.path());
         }
@@ -250,7 +252,7 @@ impl World {
         root.children().iter().for_each(Group::offline_tree);
         runtime.settle();
         assert_eq!((runtime.group_count(), runtime.dying_count()), (1, 0));
-        root.drain();
+        root.memory().drain();
         assert_eq!((root.usage(), root.forced(), root.descendants_in_excess(), root.waiting_count()), (0, 0, 0, 0));
         let verdict = runtime.verify();
         assert!(verdict.is_ok() && verdict.audited(), "{verdict}");

@@ -140,7 +140,7 @@ impl Object {
 pub(crate) fn assert_all_gone(runtime: &Runtime) {
     memcg::allocator::settle();
     runtime.settle();
-    runtime.root().drain();
+    runtime.root().memory().drain();
     assert_eq!((runtime.dying_count(), runtime.group_count()), (0, 1));
     assert_eq!((runtime.root().usage(), runtime.counts().underflows), (0, 0));
     assert!(runtime.verify().is_ok(), "{:?}", runtime.verify());

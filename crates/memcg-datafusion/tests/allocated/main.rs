@@ -13,7 +13,8 @@ use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::logical_expr::{ColumnarValue, ScalarUDF, Volatility, create_udf};
 use datafusion::prelude::{SessionConfig, SessionContext};
-use memcg::{Group, InGroup, Ledger, Limit, Limits, Runtime};
+use memcg::figures::Ledger;
+use memcg::{Group, InGroup, Limit, Limits, Runtime};
 use memcg_alloc::MemcgAlloc;
 use memcg_datafusion::{GroupCaches, GroupPool, GroupTracer, InGroupSession, PoolConfig, QuerySession};
 

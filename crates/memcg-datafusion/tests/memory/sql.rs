@@ -6,7 +6,8 @@ use datafusion::arrow::array::RecordBatch;
 use datafusion::common::DataFusionError;
 use datafusion::physical_plan::collect;
 use datafusion::prelude::SessionContext;
-use memcg::{CreateError, Limits, Runtime};
+use memcg::errors::CreateError;
+use memcg::{Limits, Runtime};
 use memcg_datafusion::{InGroupSession, PoolConfig};
 
 use crate::data::{MIB, assert_empty, limit, runtime, session, session_of, text, until};

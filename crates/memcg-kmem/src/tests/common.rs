@@ -45,10 +45,10 @@ pub(super) fn end(group: memcg::Group) {
 #[track_caller]
 pub(super) fn assert_adds_up(runtime: &Runtime) {
     let root = runtime.root();
-    assert_eq!(root.usage(), root.stocked(), "usage is credit");
+    assert_eq!(root.usage(), root.memory().stocked(), "usage is credit");
     let verdict = runtime.verify();
     assert!(verdict.is_ok(), "{verdict}");
-    root.drain();
+    root.memory().drain();
     runtime.settle();
     assert_eq!(root.usage(), 0, "a drain leaves no credit behind");
 }

@@ -1,6 +1,7 @@
 //! Lines of answers, each within its bounds.
 
 use memcg::Runtime;
+use memcg::expert::Inspect as _;
 use serde::Serialize;
 
 use super::ANSWER_MAX;

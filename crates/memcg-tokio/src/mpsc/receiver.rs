@@ -6,7 +6,8 @@ use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use memcg::{CentralStock, Charge};
+use memcg::Charge;
+use memcg::expert::CentralStock;
 use tokio::sync::mpsc::error::TryRecvError;
 
 use super::Message;

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use memcg::{Bytes, CentralStock, Charge, ChargeError, Group, OnFull};
+use memcg::expert::CentralStock;
+use memcg::{Bytes, Charge, ChargeError, Group, OnFull};
 use tokio::task::coop::consume_budget;
 use tokio::task::yield_now;
 use tokio::time::sleep;
@@ -232,8 +233,8 @@ impl<T: Weigh> Sender<T> {
     ///
     /// A message that fits costs one exchange of a shared word beside tokio's unbounded channel, or two charges at
     /// most. A send that finds no room lets other tasks run twice, and then takes its place in line. Above a
-    /// [high](Group::set_high) the send is delayed, as [`Group::charge_async`] says. The send counts in tokio's budget
-    /// of a task, as a send of tokio does.
+    /// [high](memcg::Limits::high) the send is delayed, as [`Group::charge_async`] says. The send counts in tokio's
+    /// budget of a task, as a send of tokio does.
     ///
     /// # Errors
     ///

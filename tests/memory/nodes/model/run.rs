@@ -106,7 +106,7 @@ impl Run {
             Action::Precharge { bytes, is_within } => self.precharge(op, group, *bytes, *is_within),
             Action::Read => self.read_all(),
             Action::Drain => {
-                self.handles[group].as_ref().expect("in hand").drain();
+                self.handles[group].as_ref().expect("in hand").memory().drain();
             }
             Action::Exit => self.threads[usize::from(op.thread) % THREADS] = Other::spawn(),
             Action::DropPrecharge | Action::Account(_) if self.precharges.is_empty() => {}

@@ -200,7 +200,8 @@ impl Run {
         self.twin.held.swap_remove(other);
         // What stood last stands in its place.
         let at = if at == self.charges.len() { other } else { at };
-        let found = self.with_charge(op, at, move |charge| charge.merge(part).map_err(memcg::MergeError::into_charge));
+        let found =
+            self.with_charge(op, at, move |charge| charge.merge(part).map_err(memcg::errors::MergeError::into_charge));
         let same = (into.group, into.counter) == (from.group, from.counter);
         match found {
             Ok(()) if same => self.twin.held[at].bytes += from.bytes,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use memcg::expert::Inspect as _;
 use memcg::expert::ProtectionFigures;
 use memcg::{Group, Runtime};
 
@@ -22,7 +23,7 @@ impl Run {
             assert_eq!(charge.bytes(), held.bytes, "{}", self.at);
         }
         if let (Some(runtime), Some(budget)) = (&self.runtime, self.setup.budget) {
-            let bound = runtime.root().stocked_bound();
+            let bound = runtime.root().memory().stocked_bound();
             assert!(bound <= budget, "{}: bound {bound}, budget {budget}", self.at);
         }
     }

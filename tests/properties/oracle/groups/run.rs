@@ -2,8 +2,9 @@
 //!
 //! The threads are real, so each has its own stock, but they take turns: what must come out of each operation is known.
 
+use memcg::errors::CreateError;
 use memcg::expert::{BarrierMode, FixedBatch, PoolAlign};
-use memcg::{Bytes, Charge, Counter, CreateError, Group, GroupId, Limit, Limits, Runtime, RuntimeBuilder};
+use memcg::{Bytes, Charge, Counter, Group, GroupId, Limit, Limits, Runtime, RuntimeBuilder};
 
 use super::ops::{Action, Op, Setup, THREADS, decode};
 use super::{COUNTERS, NotMade, Twin};
@@ -227,14 +228,16 @@ impl Run {
             }
             Action::SetFurtherMax(max) => self.set_max(op, group, 1, max),
             Action::SetMin(bytes) => {
-                self.on(op, group, move |group| group.set_min(Limit::Bytes(bytes)).expect("a number"));
+                self.on(op, group, move |group| {
+                    group.set_limits(Limits::new().min(Limit::Bytes(bytes))).expect("a number")
+                });
                 if self.twin.groups[group].online {
                     self.twin.groups[group].min = bytes;
                 }
             }
-            Action::SetBatch(bytes) => self.on(op, group, move |group| group.set_batch(Bytes(bytes))),
+            Action::SetBatch(bytes) => self.on(op, group, move |group| group.memory().set_batch(bytes)),
             Action::Drain => {
-                self.on(op, group, Group::drain);
+                self.on(op, group, |group| group.memory().drain());
                 let (usage, live) = (self.handle(group).usage(), self.twin.live(group, 0));
                 assert_eq!(usage, live, "{}: credit left behind", self.at);
             }
@@ -350,7 +353,7 @@ impl Run {
             if let Some(live) = &self.live {
                 assert_eq!(pools_of(runtime)[0], live[0], "more objects than the root's");
             }
-            root.drain();
+            root.memory().drain();
             let verdict = runtime.verify();
             assert!(verdict.is_ok(), "{verdict}");
             let counts = runtime.counts();
@@ -362,7 +365,7 @@ impl Run {
         }
         if let Some(root) = root {
             for counter in (0..COUNTERS).map(|number| self.counter(number)) {
-                root.drain();
+                root.memory().drain();
                 let counter = root.counter(counter).expect("declared");
                 counter.drain();
                 assert_eq!((counter.usage(), counter.forced()), (0, 0), "bytes left behind");

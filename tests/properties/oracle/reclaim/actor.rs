@@ -3,10 +3,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use memcg::errors::ReclaimError;
 use memcg::expert::{Inspect, ProtectionFigures};
 use memcg::{
-    Bytes, Charge, ChargeError, Freshness, Group, GroupId, Later, Limits, Reclaim, ReclaimContext, ReclaimError,
-    ReclaimPass, Registration,
+    Bytes, Charge, ChargeError, Freshness, Group, GroupId, Later, Limits, Reclaim, ReclaimContext, ReclaimPass,
+    Registration,
 };
 
 use super::lock;

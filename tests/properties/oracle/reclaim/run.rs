@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, Once};
 use std::time::Duration;
 
 use memcg::expert::{BarrierMode, FixedBatch, Inspect};
-use memcg::{Bytes, ChargeError, Group, Later, Limit, Limits, Priority, Reclaim, ReclaimReport, Registration, Runtime};
+use memcg::figures::ReclaimReport;
+use memcg::{Bytes, ChargeError, Group, Later, Limit, Limits, Priority, Reclaim, Registration, Runtime};
 
 use super::actor::{Actor, Findings, Shared};
 use super::ops::{Action, Character, Op, Setting, Setup, THREADS, decode};
@@ -185,7 +186,7 @@ impl Run {
             }
             Action::Reclaim(bytes) => self.reclaim(op, group, bytes),
             Action::Drain => {
-                self.on(op, group, Group::drain);
+                self.on(op, group, |group| group.memory().drain());
             }
             _ => unreachable!("an operation on a reclaimer or on all"),
         }
@@ -256,9 +257,9 @@ impl Run {
         let to = limit(bytes);
         let above = self.on(op, group, move |group| match setting {
             Setting::Max => group.set_max(to),
-            Setting::Soft => group.set_soft(to).map(|()| 0),
-            Setting::Low => group.set_low(to).map(|()| 0),
-            Setting::Min => group.set_min(to).map(|()| 0),
+            Setting::Soft => group.set_limits(Limits::new().soft(to)),
+            Setting::Low => group.set_limits(Limits::new().low(to)),
+            Setting::Min => group.set_limits(Limits::new().min(to)),
         });
         let above = above.unwrap_or_else(|error| panic!("{}: {error}", self.at));
         if setting == Setting::Max {
@@ -298,7 +299,7 @@ impl Run {
         root.children().iter().for_each(Group::offline_tree);
         self.books.groups.clear();
         self.runtime.settle();
-        root.drain();
+        root.memory().drain();
         assert_eq!((self.runtime.group_count(), self.runtime.dying_count()), (1, 0), "a group is left");
         assert_eq!((root.usage(), root.forced(), root.descendants_in_excess()), (0, 0, 0), "bytes are left");
         self.verify();

@@ -8,7 +8,8 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use memcg::expert::{BarrierMode, Inspect};
-use memcg::{Bytes, Charge, Freshness, Group, Limits, Runtime, Stat, Stats, Unit};
+use memcg::figures::Stats;
+use memcg::{Bytes, Charge, Freshness, Group, Limits, Runtime, Stat, Unit};
 
 use super::ops::{Action, Op, Setup, THREADS, decode};
 use super::{ITEMS, Twin};
