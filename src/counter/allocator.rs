@@ -4,44 +4,29 @@
 //! leaves to the next outer slow path (`noted`, and the list of claimed groups). So the calls here are safe at any
 //! moment of a thread's life, and inside every slow path and callback of the crate.
 
-use std::convert::Infallible;
 use std::ptr;
 
-use crate::counter::cover;
 use crate::counter::credit::online_or_above;
+use crate::counter::level::How;
 use crate::counter::object::Counter;
-use crate::counter::spare::Side;
-use crate::counter::watch::{HIGH, NOT_OF_WALKS, NOTED, NOTED_FORCED, OBSERVED, REPORTED};
-use crate::counter::{counted, exceeded, make, marks, noted};
+use crate::counter::walk::Walked;
+use crate::counter::watch::NOTED;
+use crate::counter::{at_limit, counted, make, noted};
 use crate::error::USAGE_MAX;
 use crate::sync::Ordering;
-use crate::thread::block::Block;
 use crate::thread::directory::Header;
 use crate::thread::left::{LISTS, left};
 use crate::thread::local::with_local;
 use crate::thread::owner::{self, Named};
 use crate::thread::slot::{Consume, Put, Slot};
-use crate::thread::slow_path::{Quiet, exchange_release_queue};
+use crate::thread::slow_path::{Entered, exchange_release_queue};
 use crate::thread::tally::Tally;
+use crate::thread::transit::ANY;
 use crate::thread::{context, slow_path, unowned};
-
-/// Levels of a walk for a batch: below a deeper path an allocator charges nothing in advance.
-const LEVELS_MAX: usize = 16;
 
 /// An allocator's slow path. Groups that the thread claims meanwhile go to the process, where no outer slow path of the
 /// thread releases them.
-struct AllocatorPath(Quiet);
-
-/// What a walk has found.
-#[derive(Default)]
-struct Found {
-    /// What the next slow path does: see `noted`.
-    marks: u64,
-    /// The walk left a level above its high.
-    over_high: bool,
-    /// The smallest room that the walk left.
-    margin: u64,
-}
+struct AllocatorPath(Entered);
 
 // === The hit path ===
 
@@ -263,34 +248,30 @@ fn uncharge_uncounted_slow(header: &Header, n: u64) {
 
 fn uncharge_allocated(header: &Header, n: u64, missed: Put, path: &AllocatorPath) {
     match missed {
-        Put::Kept => {}
-        Put::Full => give_back_allocated(header.counter(), n, path),
+        Put::Full if n > 0 => header.counter().give_back_entered(&path.0, n.min(USAGE_MAX)),
+        Put::Kept | Put::Full => {}
         Put::Closed => {
-            let slot = path.block().and_then(|block| Some((block, block.objects_slot_behind(header)?)));
-            header.take_back_any(slot);
+            let block = path.0.block();
+            header.take_back(block.and_then(|block| Some((block, block.objects_slot_behind(header)?))), ANY, false);
         }
     }
 }
 
 /// The thread's cell of owned bytes; `None` where it has no block, and where the counter has no index.
 fn owned_cell<'a>(counter: &Counter, path: &'a AllocatorPath) -> Option<&'a Tally> {
-    path.block()?.owned_or_make(counter.index)
+    path.0.block()?.owned_or_make(counter.index)
 }
 
 impl AllocatorPath {
     fn enter() -> AllocatorPath {
-        AllocatorPath(Quiet::enter())
-    }
-
-    fn block(&self) -> Option<&Block> {
-        self.0.block()
+        AllocatorPath(Entered::quiet())
     }
 }
 
 impl Drop for AllocatorPath {
     fn drop(&mut self) {
         // Mutation: e15-runtime-ends-before-the-allocators-last-object
-        if self.0.is_outermost() {
+        if self.0.is_alone() {
             // Mutation: e15-allocator-forgets-what-it-has-claimed
             leave_claimed();
         }
@@ -321,40 +302,29 @@ pub(crate) fn uncharge_owned(counter: &Counter, n: u64) {
 #[inline(never)]
 pub(crate) fn charge_owned(counter: &Counter, n: u64, missed: Consume) {
     let path = AllocatorPath::enter();
-    charge_allocated(counter, n, missed, &path);
+    let units = n.min(USAGE_MAX);
+    if units > 0 && missed != Consume::Hit {
+        left().note_charge();
+        // By force, so it is never refused. The walk notes a level that it has left above its max.
+        if let Some(Ok(refilled)) = counter.charge_or_refill(&path.0, units, missed, How::Force) {
+            let Walked { margin, over_high, .. } = refilled.walked;
+            if over_high > 0 {
+                context::leave_over_high(units);
+            }
+            // To open or close the stock takes the tree's lock.
+            if at_limit::is_due(counter, refilled.open, margin) {
+                noted::note(counter, NOTED);
+            }
+        }
+        // Without a block: a cell's page may be missing. What a covering group is charged for is counted where it is known.
+        if counter.cover().is_none() {
+            counted::charged_without_audit(counter, units);
+        }
+        counted::audit_charged(counter, None, units);
+    }
     match owned_cell(counter, &path) {
         Some(cell) => cell.add(n),
         None => counter.header.owned.add_shared(n),
-    }
-}
-
-fn charge_allocated(counter: &Counter, n: u64, missed: Consume, path: &AllocatorPath) {
-    let n = n.min(USAGE_MAX);
-    if n == 0 || missed == Consume::Hit {
-        return;
-    }
-    left().note_charge();
-    let missed = if counter.incarnation().careful { counter.consume_careful(path.0.block(), n) } else { missed };
-    if missed == Consume::Undone {
-        counter.undo(path.0.block(), n);
-    }
-    // Mutation: e2-allocator-spends-what-a-drain-has-claimed
-    if missed != Consume::Hit {
-        let found = match path.0.own_block() {
-            Some(block) => refill_allocated(counter, block, n),
-            None => force_covered(counter, n),
-        };
-        leave_found(counter, &found, n);
-    }
-    // Without a block: a cell's page may be missing.
-    count_charged(counter, n);
-}
-
-/// What a covering group is charged for is counted where it is known.
-fn count_charged(counter: &Counter, n: u64) {
-    match counter.cover() {
-        None => counted::charged(counter, None, n),
-        Some(_) => counted::audit_charged(counter, None, n),
     }
 }
 
@@ -363,178 +333,5 @@ fn undo_allocated(counter: &Counter, n: u64, missed: Consume) {
     if missed == Consume::Undone {
         let path = AllocatorPath::enter();
         counter.undo(path.0.block(), n);
-    }
-}
-
-fn leave_found(counter: &Counter, found: &Found, n: u64) {
-    if found.over_high {
-        context::leave_over_high(n);
-    }
-    if found.marks != 0 {
-        noted::note(counter, found.marks);
-    }
-}
-
-/// As `refill`, but that it drains nothing, and forces what does not fit.
-fn refill_allocated(counter: &Counter, block: &Block, n: u64) -> Found {
-    counter.enter(block);
-    let _transit = block.transit.until_dropped();
-    // SeqCst (E5, E14): as in `refill`.
-    let capacity = counter.header.capacity.load(Ordering::SeqCst);
-    let batch = if context::in_reclaim() { 0 } else { capacity / 2 };
-    let slot = counter.ready_slot(block, capacity);
-    let mut found = None;
-    if let Some(slot) = slot.filter(|_| n <= batch) {
-        let units = if counter.tree().adaptive { block.next_refill(counter.index, n, batch) } else { batch };
-        found = walk_covered(counter, units);
-        if found.is_some() {
-            // Mutation: e3-allocator-puts-and-does-not-look-again
-            counter.keep_surplus(slot, units - n);
-        }
-    }
-    let mut found = found.unwrap_or_else(|| force_covered(counter, n));
-    found.marks |= wants_look(counter, capacity, found.margin);
-    found
-}
-
-/// Whether the stock is to open or to close, for which the tree's lock is needed.
-fn wants_look(counter: &Counter, capacity: u64, margin: u64) -> u64 {
-    let (tree, batch) = (counter.tree(), counter.batch());
-    if batch == 0 {
-        return 0;
-    }
-    let closes = tree.adaptive && capacity > 0 && margin < tree.close_margin(batch);
-    let opens = capacity == 0 && margin >= tree.open_margin(batch);
-    if closes || opens { NOTED } else { 0 }
-}
-
-/// [`walk_allocated`], where the group covers for what is unpaid.
-fn walk_covered(counter: &Counter, n: u64) -> Option<Found> {
-    if counter.cover().is_none() {
-        return walk_allocated(counter, n, None);
-    }
-    let mut found = Found::nothing();
-    let come = cover::come(counter, n, Side::Allocated, None, |level, more, above| {
-        found.merge(&walk_allocated(level, more, above).ok_or(())?);
-        cover::note_charged(level, more, above);
-        Ok::<_, ()>(())
-    });
-    come.is_ok().then_some(found)
-}
-
-/// [`force_allocated`], likewise.
-fn force_covered(counter: &Counter, n: u64) -> Found {
-    if counter.cover().is_none() {
-        return force_allocated(counter, n, None);
-    }
-    let mut found = Found::nothing();
-    let Ok(_) = cover::come(counter, n, Side::Allocated, None, |level, more, above| {
-        found.merge(&force_allocated(level, more, above));
-        cover::note_charged(level, more, above);
-        Ok::<_, Infallible>(())
-    });
-    found
-}
-
-/// Charges exactly `n` at every level below `top`, or at none. `None`: a level has no room, or watches charges.
-fn walk_allocated(counter: &Counter, n: u64, top: Option<&Counter>) -> Option<Found> {
-    let mut usages = [0; LEVELS_MAX];
-    let mut found = Found::nothing();
-    for (at, level) in counter.path_below(top).enumerate() {
-        let admitted = usages.get_mut(at).and_then(|usage| Some((usage, level.admit_unwatched(n)?)));
-        let Some((usage, admitted)) = admitted else {
-            counter.path_to_root().take(at).for_each(|level| level.take_off(n));
-            return None;
-        };
-        *usage = admitted.usage;
-        found.margin = found.margin.min(admitted.room);
-    }
-    for (level, usage) in counter.path_below(top).zip(usages) {
-        level.peaks().record(usage);
-        found.look_at(level, usage);
-    }
-    Some(found)
-}
-
-/// Charges exactly `n` at every level below `top`, whatever the limits say.
-fn force_allocated(counter: &Counter, n: u64, top: Option<&Counter>) -> Found {
-    let mut found = Found::nothing();
-    for level in counter.path_below(top) {
-        let forced = level.add_forced(n);
-        level.peaks().record(forced.usage);
-        found.margin = found.margin.min(forced.room);
-        if forced.is_above {
-            exceeded::rose(level);
-            found.marks |= NOTED | NOTED_FORCED;
-        }
-        found.look_at(level, forced.usage);
-    }
-    found
-}
-
-/// As `give_back`, without what takes a lock or calls a policy.
-fn give_back_allocated(counter: &Counter, n: u64, path: &AllocatorPath) {
-    let n = n.min(USAGE_MAX);
-    if n == 0 {
-        return;
-    }
-    let (fenced, careful) = (counter.incarnation().fenced, counter.incarnation().careful);
-    // The audit counts first, and without a block: see `give_back` and `charge_allocated`.
-    match counter.cover() {
-        None => counted::uncharged(counter, None, n),
-        Some(_) => counted::audit_uncharged(counter, None, n),
-    }
-    if careful {
-        let slot = counter.slot_of(path.0.block());
-        match slot.map_or(Put::Full, |(_, slot)| slot.put(n, &counter.header.capacity, fenced)) {
-            Put::Kept => return,
-            Put::Closed => return counter.header.take_back_any(slot),
-            Put::Full => {}
-        }
-    }
-    let Some(block) = path.0.own_block() else {
-        counter.uncharge_levels(n);
-        return;
-    };
-    counter.enter(block);
-    let _transit = block.transit.until_dropped();
-    // SeqCst (E5, E14): as in `refill`.
-    let capacity = counter.header.capacity.load(Ordering::SeqCst);
-    let slot = counter.ready_slot(block, capacity);
-    counter.cut_to(slot, n, capacity);
-}
-
-impl Found {
-    fn nothing() -> Found {
-        Found { margin: u64::MAX, ..Found::default() }
-    }
-
-    fn merge(&mut self, other: &Found) {
-        self.marks |= other.marks;
-        self.over_high |= other.over_high;
-        self.margin = self.margin.min(other.margin);
-    }
-
-    /// Compares the marks of a level that a walk has passed with the usage that it left there.
-    #[inline(always)]
-    fn look_at(&mut self, level: &Counter, usage: u64) {
-        let watched = level.limits.watched.bits() & !NOT_OF_WALKS;
-        if watched != 0 {
-            self.look_at_watched(level, usage, watched);
-        }
-    }
-
-    #[cold]
-    fn look_at_watched(&mut self, level: &Counter, usage: u64, watched: u64) {
-        if watched & HIGH != 0 && usage > marks::high(level) {
-            self.over_high = true;
-            exceeded::rose(level);
-        }
-        if watched & REPORTED != 0 {
-            marks::report_protected(level);
-        }
-        if (watched & OBSERVED != 0 && usage > level.max()) || marks::is_excess_wrong(level) {
-            self.marks |= NOTED;
-        }
     }
 }

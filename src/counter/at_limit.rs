@@ -1,18 +1,19 @@
 //! What a charge and a limit do with credit that is stranded in stocks: a refused charge drains it and tries again, a
 //! forced charge and a lower max close the stocks below, a charge near a limit closes its own.
 //!
-//! Edges: E4 (forced charge/opening), E5 (transit), E10 (open count).
+//! Edges: E4 (forced charge/opening), E5 (transit), E10 (open count), E45 (usage changes/the counter is looked at).
 
 use std::ptr;
 
 use crate::counter::drain::Stuck;
+use crate::counter::level::How;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::{Stocks, Tree};
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::stocks::{self, Scope};
-use crate::counter::walk::{Amount, Walked};
-use crate::counter::{central, exceeded, marks};
+use crate::counter::walk::Walked;
+use crate::counter::{central, exceeded, marks, noted};
 use crate::sync::Ordering;
 use crate::thread::slow_path::{Entered, Outermost};
 
@@ -23,16 +24,48 @@ const TURNS_MAX: usize = 4_096;
 /// How often a limit waits a millisecond for a thread in transit before it counts that thread's credit as live charge.
 const PATIENCE_MAX: usize = 64;
 
+/// Means of a charge that does not fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Room {
+    /// Drain what is stranded.
+    Drain,
+    /// The same, and then the caller calls the pressure hook: for a counter that is no group, for which nothing else asks.
+    Hook,
+    /// Take what is at hand: the charge may not wait.
+    Own,
+}
+
+/// Make room below the level that refused a charge of `n` to `counter`, and try again. The charge leaves out the levels
+/// from `top` on. The caller is not in transit.
+pub(crate) fn retry<'a>(
+    counter: &'a Counter,
+    path: &Entered,
+    n: u64,
+    top: Option<&Counter>,
+    refusal: LevelRefusal<'a>,
+    room: Room,
+) -> Result<Walked<'a>, LevelRefusal<'a>> {
+    match (path.outermost(), room) {
+        (Some(outermost), Room::Drain | Room::Hook) => drain_and_retry(counter, n, top, refusal, outermost),
+        (None, Room::Drain | Room::Hook) => {
+            counter.tree().counts.refused_in_transit.fetch_add(1, Ordering::Relaxed);
+            Err(refusal)
+        }
+        (_, Room::Own) if top.is_some() => Err(refusal),
+        (_, Room::Own) => take_own_and_retry(counter, path, n, refusal),
+    }
+}
+
 /// Drain stranded credit below the level that refused a charge of `n` to `counter`, and try again. A refusal after
 /// that is for lack of room. The charge leaves out the levels from `top` on. The caller is not in transit.
 #[cold]
-pub(crate) fn drain_and_retry<'a>(
+fn drain_and_retry<'a>(
     counter: &'a Counter,
     n: u64,
     top: Option<&Counter>,
     mut refusal: LevelRefusal<'a>,
     _: &Outermost,
-) -> Result<Walked, LevelRefusal<'a>> {
+) -> Result<Walked<'a>, LevelRefusal<'a>> {
     let tree = counter.tree();
     for _ in 0..TURNS_MAX {
         // Mutation: reclaimed-bytes-hide-in-a-stock
@@ -40,16 +73,16 @@ pub(crate) fn drain_and_retry<'a>(
             return Err(refusal);
         }
         // Mutation: e10-loser-refuses
-        let mut stocks = tree.stocks.lock();
+        let mut stocks = tree.lock();
         // The thread that held the lock before has drained: this thread tries again before it drains itself.
-        refusal = match counter.walk_below(n, Amount::Needed, top) {
+        refusal = match counter.walk(n, How::Admit, top) {
             Ok(walked) => return Ok(walked),
             Err(refusal) => refusal,
         };
         let level = refusal.level;
         level.limits.tight.store(true, Ordering::Relaxed);
         let closed = tree.close(&mut stocks, level, Scope::Subtree);
-        let retried = counter.walk_below(n, Amount::Needed, top);
+        let retried = counter.walk(n, How::Admit, top);
         let is_full = matches!(&retried, Err(again) if ptr::eq(again.level, level));
         if !is_full {
             tree.reopen(&mut stocks, level);
@@ -81,13 +114,22 @@ fn is_hopeless(tree: &Tree, refusal: &LevelRefusal<'_>, n: u64) -> bool {
 /// Uncharge the credit that is at hand, in this thread's own slot and in central stocks, and try again where there was
 /// any. It waits for no other thread.
 #[cold]
-pub(crate) fn take_own_and_retry<'a>(
+fn take_own_and_retry<'a>(
     counter: &'a Counter,
     path: &Entered,
     n: u64,
     refusal: LevelRefusal<'a>,
-) -> Result<Walked, LevelRefusal<'a>> {
-    let mut walked = retry_with_own(counter, path, n, refusal);
+) -> Result<Walked<'a>, LevelRefusal<'a>> {
+    let walk = || counter.walk(n, How::Admit, None);
+    let slot = path.own_block().and_then(|block| Some((block, block.slot(counter.index)?)));
+    let mut walked = match slot {
+        Some((block, slot)) => counter.in_transit(Some(block), |_| {
+            let back = slot.take_back(u64::MAX, counter.incarnation().fenced);
+            counter.uncharge_levels(back);
+            if back > 0 { walk() } else { Err(refusal) }
+        }),
+        None => Err(refusal),
+    };
     if path.outermost().is_none() {
         return walked;
     }
@@ -97,35 +139,10 @@ pub(crate) fn take_own_and_retry<'a>(
             Ok(_) => break,
             Err(refusal) if !ptr::eq(refusal.level, level) => {}
             Err(_) if !central::close_at_once(level) => break,
-            Err(_) => walked = walk_in_transit(counter, path, n),
+            Err(_) => walked = counter.in_transit(path.own_block(), |_| walk()),
         }
     }
     walked
-}
-
-/// Uncharge what lies in this thread's slot, and try again where that is any.
-fn retry_with_own<'a>(
-    counter: &'a Counter,
-    path: &Entered,
-    n: u64,
-    refusal: LevelRefusal<'a>,
-) -> Result<Walked, LevelRefusal<'a>> {
-    let Some((block, slot)) = path.own_block().and_then(|block| Some((block, block.slot(counter.index)?))) else {
-        return Err(refusal);
-    };
-    counter.enter(block);
-    let _transit = block.transit.until_dropped();
-    let back = slot.take_back(u64::MAX, counter.incarnation().fenced);
-    counter.uncharge_levels(back);
-    if back > 0 { counter.walk(n, Amount::Needed) } else { Err(refusal) }
-}
-
-fn walk_in_transit<'a>(counter: &'a Counter, path: &Entered, n: u64) -> Result<Walked, LevelRefusal<'a>> {
-    let _transit = path.own_block().map(|block| {
-        counter.enter(block);
-        block.transit.until_dropped()
-    });
-    counter.walk(n, Amount::Needed)
 }
 
 /// Close the stocks below the levels that forced charges have put above max: no hit below them may succeed then.
@@ -143,7 +160,7 @@ pub(crate) fn close_crossed(counter: &Counter, _: &Outermost) {
 pub(crate) fn set_max(level: &Counter, max: u64) -> Result<(), u64> {
     let _path = SlowPath::enter();
     let tree = level.tree();
-    let mut stocks = tree.stocks.lock();
+    let mut stocks = tree.lock();
     let lowers = max < level.max();
     let mut near = tree.adaptive && lowers && level.room(max) < tree.close_margin(level.batch());
     let mut closed = false;
@@ -202,31 +219,29 @@ fn close_beyond_budget(tree: &Tree, stocks: &mut Stocks, level: &Counter) {
     tree.reopen(stocks, level);
 }
 
-/// Whether a walk of a closed stock that left `margin` may open it.
+/// A walk that left `margin` has the stock opened or closed: near a limit credit does more harm than good.
 #[inline(always)]
-pub(crate) fn opens_with(counter: &Counter, margin: u64) -> bool {
-    let batch = counter.batch();
-    batch > 0 && margin >= counter.tree().open_margin(batch)
+pub(crate) fn is_due(counter: &Counter, open: bool, margin: u64) -> bool {
+    let (tree, batch) = (counter.tree(), counter.batch());
+    match batch {
+        0 => false,
+        _ if open => tree.adaptive && margin < tree.close_margin(batch),
+        _ => margin >= tree.open_margin(batch),
+    }
 }
 
-/// Open or close the stock after a walk that left `margin`: near a limit credit does more harm than good. Skipped
-/// while a drain runs.
+/// Open or close the stock after a walk that left `margin`. Skipped while a drain runs.
 #[inline]
 pub(crate) fn adapt(counter: &Counter, open: bool, margin: u64, _: &Outermost) {
-    let (tree, batch) = (counter.tree(), counter.batch());
-    if batch == 0 {
-        return;
-    }
-    let closes = tree.adaptive && open && margin < tree.close_margin(batch);
-    let tight = || counter.path_to_root().any(Counter::is_tight);
-    let opens = !open && margin >= tree.open_margin(batch) && !tight() && stocks::may_open(counter);
-    if (closes || opens)
-        && let Some(mut stocks) = tree.stocks.try_lock()
+    let may_open = || !counter.path_to_root().any(Counter::is_tight) && stocks::may_open(counter);
+    if is_due(counter, open, margin)
+        && (open || may_open())
+        && let Some(mut stocks) = counter.tree().try_lock()
     {
-        if opens {
-            tree.open(&mut stocks, counter.header.counter());
+        if open {
+            let _ = counter.tree().close(&mut stocks, counter, Scope::Own);
         } else {
-            let _ = tree.close(&mut stocks, counter, Scope::Own);
+            counter.tree().open(&mut stocks, counter.header.counter());
         }
     }
 }
@@ -235,5 +250,39 @@ pub(crate) fn adapt(counter: &Counter, open: bool, margin: u64, _: &Outermost) {
 #[cold]
 pub(crate) fn close_poisoned(counter: &Counter, _: &Outermost) {
     let tree = counter.tree();
-    let _ = tree.close(&mut tree.stocks.lock(), counter, Scope::Own);
+    let _ = tree.close(&mut tree.lock(), counter, Scope::Own);
+}
+
+/// Looks at a counter that an allocator has noted, and at the levels above, in its place. The caller has a handle, and holds
+/// no lock.
+pub(crate) fn look_again(counter: &Counter, thread: &Outermost) {
+    // Mutation: e45-looked-at-before-the-mark-is-taken
+    let forced = noted::take(counter);
+    // Mutation: e45-looked-at-before-the-mark-is-taken
+    look_at_path(counter, thread, forced);
+}
+
+fn look_at_path(counter: &Counter, thread: &Outermost, forced: bool) {
+    if forced {
+        close_crossed(counter, thread);
+    }
+    counter.path_to_root().for_each(marks::report_protected);
+    if let Some(policies) = counter.tree().policies() {
+        for level in counter.path_to_root() {
+            if forced && level.forced() > 0 {
+                exceeded::rose(level);
+                policies.forced(level);
+            }
+            if level.is_observed() && level.usage() > level.max() {
+                policies.observed(level);
+            }
+        }
+        counter.path_to_root().for_each(|level| policies.fell(level));
+    }
+    let open = counter.header.capacity.load(Ordering::Relaxed) > 0;
+    if open && counter.poisoned.load(Ordering::Relaxed) {
+        close_poisoned(counter, thread);
+    } else {
+        adapt(counter, open, counter.headroom(), thread);
+    }
 }

@@ -2,14 +2,15 @@
 
 use std::ptr;
 
+use crate::counter::at_limit::Room;
+use crate::counter::counted;
 use crate::counter::cover;
+use crate::counter::level::How;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
-use crate::counter::reserve::{self, Room};
+use crate::counter::reserve;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::spare::Side;
-use crate::counter::walk::Amount;
-use crate::counter::{at_limit, counted};
 
 /// Bytes that the side which takes a charge has been charged.
 #[derive(Clone, Copy, Default)]
@@ -33,12 +34,7 @@ pub(crate) fn charge_slow<'a>(
     let alone = path.own_block();
     let mut taken = Taken::default();
     if counter.cover().is_none() && from.cover().is_none() {
-        let mut walked = counter.in_transit(alone, || counter.walk_below(n, Amount::Needed, Some(common)));
-        // Mutation: transfer-refused-while-credit-is-stranded
-        if let Some(outermost) = path.outermost() {
-            walked = walked.or_else(|refusal| at_limit::drain_and_retry(counter, n, Some(common), refusal, outermost));
-        }
-        walked?;
+        reserve::admit(counter, &path, n, Some(common), Room::Drain)?;
         taken.rise = n;
     } else {
         let paid = if common.cover().is_some() { u64::MAX } else { cover::would_fall(from, n) };
@@ -51,7 +47,7 @@ pub(crate) fn charge_slow<'a>(
                     && let Err(refused) = reserve::admit(common, &path, beyond, None, Room::Drain)
                 {
                     taken.rise -= more;
-                    level.uncharge_below(more, common);
+                    level.uncharge(more, Some(common));
                     return Err(refused);
                 }
                 taken.beyond += beyond;
@@ -66,7 +62,7 @@ pub(crate) fn charge_slow<'a>(
         match come {
             Ok(rise) => taken.rise = rise,
             Err(refused) => {
-                uncharge_alone(common, taken.beyond);
+                common.uncharge(taken.beyond, None);
                 return Err(refused);
             }
         }
@@ -83,28 +79,22 @@ pub(crate) fn uncharge_slow(counter: &Counter, n: u64, common: &Counter, taken: 
     let alone = path.own_block();
     counted::uncharged(counter, alone, n);
     // In transit: a thread that lowers max meanwhile waits for this one before it notifies the levels above.
-    counter.in_transit(alone, || {
+    counter.in_transit(alone, |_| {
         let covers = counter.cover().is_some();
         let fall = if covers {
             let reserved = cover::take_reserved(counter, n, Some(common));
             cover::go_below(counter, reserved, Side::Reserved, Some(common))
         } else {
-            counter.uncharge_below(n, common);
+            counter.uncharge(n, Some(common));
             n
         };
         if common.cover().is_none() && (covers || taken.rise != n || taken.beyond > 0) {
             let (held, needed) = (fall.saturating_add(taken.beyond), taken.rise);
             // Another thread has allocated meanwhile what the charge was spare for.
             if needed > held {
-                common.force(needed - held);
+                let _ = common.walk(needed - held, How::Force, None);
             }
-            uncharge_alone(common, held.saturating_sub(needed));
+            common.uncharge(held.saturating_sub(needed), None);
         }
     });
-}
-
-fn uncharge_alone(level: &Counter, n: u64) {
-    if n > 0 {
-        level.uncharge_chain(n);
-    }
 }

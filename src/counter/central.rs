@@ -80,7 +80,7 @@ fn close_poisoned(counter: &Counter) {
 /// The counter's central stock, made where there is none. The caller keeps the counter.
 pub(crate) fn get_or_make(counter: &'static Counter) -> &'static CentralWord {
     let _path = SlowPath::enter();
-    let _stocks = counter.tree().stocks.lock();
+    let _stocks = counter.tree().lock();
     if let Some(made) = counter.central() {
         return made;
     }
@@ -116,7 +116,7 @@ fn open(counter: &'static Counter, stock: &CentralWord) -> bool {
 fn try_open(counter: &'static Counter, stock: &CentralWord) -> bool {
     let path = SlowPath::enter();
     let tree = counter.tree();
-    let Some(mut stocks) = path.outermost().and_then(|_| tree.stocks.try_lock()) else { return false };
+    let Some(mut stocks) = path.outermost().and_then(|_| tree.try_lock()) else { return false };
     if counter.is_open_central() {
         return true;
     }
@@ -225,7 +225,7 @@ pub(crate) fn close_at_once(top: &Counter) -> bool {
     if top.limits.open.load(Ordering::Relaxed) as u32 == 0 {
         return false;
     }
-    let Some(mut stocks) = tree.stocks.try_lock() else { return false };
+    let Some(mut stocks) = tree.try_lock() else { return false };
     let before = tree.counts.drained.load(Ordering::Relaxed);
     close_below(&mut stocks, top);
     tree.counts.drained.load(Ordering::Relaxed) != before
@@ -236,7 +236,7 @@ pub(crate) fn close_at_once(top: &Counter) -> bool {
 pub(crate) fn visit(tree: &Tree) -> u64 {
     let (mut left, mut released) = (usize::MAX, 0);
     while left > 0 {
-        let mut stocks = tree.stocks.lock();
+        let mut stocks = tree.lock();
         let before = tree.counts.drained.load(Ordering::Relaxed);
         // From the last one down, as in `for_each_below`; those that open meanwhile are new.
         left = left.min(stocks.central.len());
@@ -260,7 +260,7 @@ pub(crate) fn release(counter: &'static Counter) -> u64 {
     }
     let _path = SlowPath::enter();
     let tree = counter.tree();
-    let mut stocks = tree.stocks.lock();
+    let mut stocks = tree.lock();
     let before = tree.counts.drained.load(Ordering::Relaxed);
     rest(&mut stocks, counter);
     tree.counts.drained.load(Ordering::Relaxed) - before

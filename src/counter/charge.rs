@@ -1,44 +1,40 @@
 //! The whole path of a charge and of an uncharge.
+//!
+//! Edges: E5 (transit), E14 (a second charger).
 
+use crate::counter::at_limit::{self, Room};
 use crate::counter::config::Pressure;
+use crate::counter::level::How;
 use crate::counter::object::tree::StockMove;
 use crate::counter::object::{Counter, SHARED};
 use crate::counter::refusal::LevelRefusal;
-use crate::counter::reserve::{self, Room};
-use crate::counter::slow_path::SlowPath;
-use crate::counter::walk::{Amount, Charged, Stopped, Walked, WalkedAtOnce};
-use crate::counter::{at_limit, closed, counted, stocks};
+use crate::counter::reserve;
+use crate::counter::slow_path::{Lazily, SlowPath};
+use crate::counter::spare::Side;
+use crate::counter::walk::{Charged, Walked};
+use crate::counter::{counted, stocks};
 use crate::error::USAGE_MAX;
 use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::block::Block;
-use crate::thread::context;
 use crate::thread::directory::Header;
 use crate::thread::local::{self, with_local};
 use crate::thread::slot::{Consume, Put, Slot};
 use crate::thread::slow_path::{Entered, Outermost};
-use crate::thread::transit::ANY;
+use crate::thread::transit::{ANY, InTransit};
+use crate::thread::{context, slow_path};
 
 /// How often a charge tries again while the pressure hook frees something: the kernel's MAX_RECLAIM_RETRIES.
 const RECLAIM_RETRIES_MAX: usize = 16;
 
-struct Refilled {
-    walked: Walked,
+/// Result of the walk of a charge that missed.
+pub(super) struct Refilled<'a> {
+    pub(super) walked: Walked<'a>,
     /// Whether the stock was open.
-    open: bool,
+    pub(super) open: bool,
     /// Whether the walk was for a batch.
     stocked: bool,
     /// It was the first walk of the counter: see `adapt`.
     first: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum OnRefusal {
-    CallHook,
-    Return,
-    /// Without a drain: the charge may not wait.
-    ReturnAtOnce,
-    /// Only where a drain may make room: else the charge goes above max.
-    ReturnIfStranded,
 }
 
 // === The hit path ===
@@ -91,23 +87,18 @@ impl Header {
 // === The slow path of a charge ===
 
 impl Counter {
-    #[inline(always)]
-    pub(crate) fn try_charge_slow(&self, n: u64, missed: Consume) -> Result<(), LevelRefusal<'_>> {
-        self.charge_slow(n, missed, OnRefusal::CallHook).map(drop)
-    }
-
-    /// The same for groups: the group asks for reclaim itself, outside of any slow path.
+    /// Charge `n` after a miss. The group asks for reclaim itself, outside of any slow path.
     #[cold]
     #[inline(never)]
     pub(crate) fn try_charge_once_slow(&self, n: u64, missed: Consume) -> Result<Charged, LevelRefusal<'_>> {
-        self.charge_slow(n, missed, OnRefusal::Return)
+        self.charge_slow(n, missed, How::Admit, Room::Drain)
     }
 
     /// The same for a charge that may not wait. It drains this thread's slot and central stocks, and no other one.
     #[cold]
     #[inline(never)]
     pub(crate) fn try_charge_now_slow(&self, n: u64, missed: Consume) -> Result<Charged, LevelRefusal<'_>> {
-        self.charge_slow(n, missed, OnRefusal::ReturnAtOnce)
+        self.charge_slow(n, missed, How::Admit, Room::Own)
     }
 
     /// Force what does not fit, after a drain of stranded credit. Returns the units charged: fewer than `n` only where a
@@ -118,28 +109,30 @@ impl Counter {
         if self.cover().is_some() {
             return self.force_covering(n);
         }
-        if self.charge_slow(n, missed, OnRefusal::ReturnIfStranded).is_ok() {
+        if self.charge_slow(n, missed, How::AdmitOrForce, Room::Drain).is_ok() {
             return n;
         }
         let path = SlowPath::enter();
-        let charged = n.min(self.countable());
-        if charged < n {
-            self.tree().counts.overflows.fetch_add(1, Ordering::Relaxed);
-        }
-        let crossed = self.force(charged);
+        let charged = self.clamp_to_countable(n);
+        let walked = self.walk(charged, How::Force, None);
         counted::charged(self, path.own_block(), charged);
-        if let Some(outermost) = path.outermost().filter(|_| crossed) {
+        if let (Ok(Walked { above_max: true, .. }), Some(outermost)) = (walked, path.outermost()) {
             at_limit::close_crossed(self, outermost);
         }
         charged
     }
 
     fn force_covering(&self, n: u64) -> u64 {
+        let charged = self.clamp_to_countable(n);
+        reserve::force(self, charged);
+        charged
+    }
+
+    fn clamp_to_countable(&self, n: u64) -> u64 {
         let charged = n.min(self.countable());
         if charged < n {
             self.tree().counts.overflows.fetch_add(1, Ordering::Relaxed);
         }
-        reserve::force(self, charged);
         charged
     }
 
@@ -153,151 +146,156 @@ impl Counter {
     }
 
     #[inline(always)]
-    fn charge_slow(&self, n: u64, missed: Consume, refused: OnRefusal) -> Result<Charged, LevelRefusal<'_>> {
-        if self.cover().is_some() {
-            let room = if refused == OnRefusal::ReturnAtOnce { Room::Own } else { Room::Drain };
-            return if n == 0 { Ok(Charged::QUIETLY) } else { reserve::charge(self, n, room) };
-        }
-        let forced = refused == OnRefusal::ReturnIfStranded;
-        let walked = if missed == Consume::Miss { closed::charge(self, n, forced) } else { None };
-        match walked {
-            Some(Ok(walked)) if !at_limit::opens_with(self, walked.margin) => {
-                counted::charged_without_audit(self, n);
-                walked.tell_forced();
-                Ok(Charged::QUIETLY)
-            }
-            walked => self.charge_in_slow_path(n, missed, refused, walked),
-        }
-    }
-
-    #[inline(never)]
-    fn charge_in_slow_path<'a>(
-        &'a self,
+    pub(crate) fn charge_slow(
+        &self,
         n: u64,
         missed: Consume,
-        refused: OnRefusal,
-        walked: Option<Result<WalkedAtOnce<'a>, Stopped<'a>>>,
-    ) -> Result<Charged, LevelRefusal<'a>> {
+        how: How,
+        room: Room,
+    ) -> Result<Charged, LevelRefusal<'_>> {
         if n == 0 {
             return Ok(Charged::QUIETLY);
         }
-        let path = SlowPath::enter();
-        let forced = refused == OnRefusal::ReturnIfStranded;
-        let refilled = match walked {
-            Some(walked) => walked
-                .map(|walked| self.report(&walked))
-                .or_else(|stopped| closed::go_on(self, &path, n, forced, stopped))
-                .map(|walked| Refilled { walked, open: false, stocked: false, first: false }),
-            None => {
-                let missed = if self.incarnation().careful { self.consume_careful(path.block(), n) } else { missed };
-                // Mutation: e2-consume-is-not-undone
-                if missed == Consume::Undone {
-                    self.undo(path.block(), n);
-                }
-                if missed == Consume::Hit {
-                    counted::charged(self, path.own_block(), n);
-                    return Ok(Charged::QUIETLY);
-                }
-                self.refill(path.own_block(), n, refused)
-            }
+        if self.cover().is_some() {
+            return reserve::charge(self, n, room);
+        }
+        let path = Lazily::outside();
+        let walk = |first| {
+            let walked = self.walk_from_outside(n, how, &path);
+            walked.map(|walked| Refilled { walked, open: false, stocked: false, first })
         };
-        let charged = self.charge_refilled(&path, n, refused, refilled)?;
+        match if missed == Consume::Miss { self.while_closed(walk) } else { None } {
+            // The stock stays closed, and no policy has to know: the walk was all.
+            Some(Ok(Refilled { walked, first, .. }))
+                if path.is_outside() && (first || !at_limit::is_due(self, false, walked.margin)) =>
+            {
+                counted::charged_without_audit(self, n);
+                walked.tell_forced();
+                Ok(walked.into())
+            }
+            walked => self.charge_in_slow_path((n, missed), (how, room), &path, walked),
+        }
+    }
+
+    /// Calls `walk` in transit where the stock is closed and this thread has no credit, outside of any slow path: then
+    /// there is nothing else to do. It tells `walk` whether no thread has charged here before. `None`: nothing is done.
+    #[inline(always)]
+    fn while_closed<R>(&self, walk: impl FnOnce(bool) -> R) -> Option<R> {
+        // Relaxed: a first look, there is another in transit.
+        if self.header.capacity.load(Ordering::Relaxed) > 0 || self.incarnation().careful {
+            return None;
+        }
+        slow_path::outside(|block| {
+            let (transit, first) = self.enter(block);
+            // SeqCst (E5, E14): in transit, as in `refill`.
+            let capacity = self.header.capacity.load(Ordering::SeqCst);
+            if capacity > 0 || block.slot(self.index).is_some_and(|slot| slot.owned() > 0) {
+                return None;
+            }
+            // Mutation: e5-closed-walk-not-in-transit
+            let walked = walk(first);
+            drop(transit);
+            Some(walked)
+        })
+    }
+
+    /// Goes on in a slow path, where `walked` is the walk of a closed stock, and makes room where the charge is refused.
+    #[inline(never)]
+    fn charge_in_slow_path<'a>(
+        &'a self,
+        (n, missed): (u64, Consume),
+        (how, room): (How, Room),
+        path: &Lazily,
+        walked: Option<Result<Refilled<'a>, LevelRefusal<'a>>>,
+    ) -> Result<Charged, LevelRefusal<'a>> {
+        let path = path.entered();
+        let charged = match walked.or_else(|| self.charge_or_refill(path, n, missed, how)) {
+            None => Charged::QUIETLY,
+            Some(Ok(refilled)) => {
+                self.end_refill(path, &refilled, room);
+                refilled.walked.into()
+            }
+            Some(Err(refusal)) => match at_limit::retry(self, path, n, None, refusal, room) {
+                Ok(walked) => walked.into(),
+                Err(refusal) if room == Room::Hook => {
+                    self.call_hook(path, n, refusal).inspect_err(|refusal| refusal.level.count_refusal())?;
+                    Charged::QUIETLY
+                }
+                Err(refusal) => return Err(refusal),
+            },
+        };
         counted::charged(self, path.own_block(), n);
         Ok(charged)
     }
 
-    fn charge_refilled<'a>(
-        &'a self,
+    /// Goes on with a charge that has missed. `None`: it has hit now.
+    pub(super) fn charge_or_refill(
+        &self,
         path: &Entered,
         n: u64,
-        refused: OnRefusal,
-        refilled: Result<Refilled, LevelRefusal<'a>>,
-    ) -> Result<Charged, LevelRefusal<'a>> {
-        let mut refusal = match refilled {
-            Ok(Refilled { walked, open, stocked, first }) => {
-                if let Some(outermost) = path.outermost() {
-                    if walked.above_max {
-                        at_limit::close_crossed(self, outermost);
-                    }
-                    if let Some(policies) = self.tree().policies().filter(|_| stocked) {
-                        policies.stock_moved(self, outermost, StockMove::Refill);
-                    }
-                    // To close a stock takes a barrier and a wait for threads in transit.
-                    if !first && (!open || refused != OnRefusal::ReturnAtOnce) {
-                        at_limit::adapt(self, open, walked.margin, outermost);
-                    }
-                }
-                return Ok(Charged { over_high: walked.over_high });
-            }
-            Err(refusal) => refusal,
+        missed: Consume,
+        how: How,
+    ) -> Option<Result<Refilled<'_>, LevelRefusal<'_>>> {
+        // A hit that costs more: with a real fence, or counted twice.
+        let missed = match self.slot_of(path.block()) {
+            Some((_, slot)) if self.incarnation().careful => slot.consume(n, self.incarnation().fenced),
+            _ => missed,
         };
-        if refused == OnRefusal::ReturnAtOnce {
-            let walked = at_limit::take_own_and_retry(self, path, n, refusal)?;
-            return Ok(Charged { over_high: walked.over_high });
+        // Mutation: e2-consume-is-not-undone
+        if missed == Consume::Undone {
+            self.undo(path.block(), n);
         }
-        if let Some(outermost) = path.outermost() {
-            refusal = match at_limit::drain_and_retry(self, n, None, refusal, outermost) {
-                Ok(walked) => return Ok(Charged { over_high: walked.over_high }),
-                Err(refusal) => refusal,
-            };
-            if refused == OnRefusal::CallHook {
-                refusal = match self.call_hook(outermost, n, refusal) {
-                    Ok(()) => return Ok(Charged::QUIETLY),
-                    Err(refusal) => refusal,
-                };
-            }
-        } else {
-            self.tree().counts.refused_in_transit.fetch_add(1, Ordering::Relaxed);
+        // Mutation: e2-allocator-spends-what-a-drain-has-claimed
+        (missed != Consume::Hit).then(|| self.refill(path.own_block(), n, how))
+    }
+
+    /// After the walk, out of transit: close stocks below a level above max, open or close the own one.
+    fn end_refill(&self, path: &Entered, refilled: &Refilled<'_>, room: Room) {
+        let &Refilled { walked, open, stocked, first } = refilled;
+        walked.tell_forced();
+        let Some(outermost) = path.outermost() else { return };
+        if walked.above_max {
+            at_limit::close_crossed(self, outermost);
         }
-        if refused == OnRefusal::CallHook {
-            refusal.level.count_refusal();
+        if let Some(policies) = self.tree().policies().filter(|_| stocked) {
+            policies.stock_moved(self, outermost, StockMove::Refill);
         }
-        Err(refusal)
+        // The first walk of a counter opens no stock: many are charged once. To close one takes a barrier and a wait for
+        // threads in transit.
+        if !first && (!open || room != Room::Own) {
+            at_limit::adapt(self, open, walked.margin, outermost);
+        }
     }
 
     /// Walk for a batch, whose surplus stays in the slot, or for exactly `n`.
-    fn refill(&self, block: Option<&Block>, n: u64, refused: OnRefusal) -> Result<Refilled, LevelRefusal<'_>> {
+    fn refill(&self, block: Option<&Block>, n: u64, how: How) -> Result<Refilled<'_>, LevelRefusal<'_>> {
         let exactly = |open: bool, first: bool| {
-            let is_forced = refused == OnRefusal::ReturnIfStranded;
-            let walked = if is_forced { self.walk_forced(n) } else { self.walk(n, Amount::Needed) };
-            walked.map(|walked| Refilled { walked, open, stocked: false, first })
+            self.walk_side(n, how, Side::Allocated).map(|walked| Refilled { walked, open, stocked: false, first })
         };
         let Some(block) = block else { return exactly(false, false) };
         // Mutation: e5-capacity-read-before-transit
-        let first = self.enter(block);
-        let transit = block.transit.until_dropped();
+        let (_transit, first) = self.enter(block);
         // SeqCst (E5, E14): read in transit. A thread that closes the stock after this waits for this thread.
         let capacity = self.header.capacity.load(Ordering::SeqCst);
         // Inside reclaim a thread charges nothing in advance: credit here would be memory that reclaim lacks.
         let (open, batch) = (capacity > 0, if capacity > 0 && context::in_reclaim() { 0 } else { capacity / 2 });
-        let refilled = match self.ready_slot(block, capacity) {
-            Some(slot) if n <= batch => {
-                let units = if self.tree().adaptive { block.next_refill(self.index, n, batch) } else { batch };
-                match self.walk(units, Amount::Batch) {
-                    Ok(walked) if !walked.above_observed => {
-                        // Mutation: e6-transit-ends-early
-                        self.keep_surplus(slot, units - n);
-                        Ok(Refilled { walked, open, stocked: true, first })
-                    }
-                    // There is no room for them: the walk charges exactly `n`, and the stock closes.
-                    walked => {
-                        if walked.is_ok() {
-                            self.uncharge_levels(units);
-                        }
-                        let closing = |walked| Walked { margin: 0, ..walked };
-                        exactly(open, first).map(|refilled| Refilled { walked: closing(refilled.walked), ..refilled })
-                    }
-                }
-            }
-            _ => exactly(open, first),
-        };
-        drop(transit);
-        refilled
+        let Some(slot) = self.ready_slot(block, capacity).filter(|_| n <= batch) else { return exactly(open, first) };
+        let units = if self.tree().adaptive { block.next_refill(self.index, n, batch) } else { batch };
+        if let Ok(walked) = self.walk_side(units, How::Batch, Side::Allocated) {
+            // Mutation: e6-transit-ends-early
+            // Mutation: e3-allocator-puts-and-does-not-look-again
+            self.keep_surplus(slot, units - n);
+            return Ok(Refilled { walked, open, stocked: true, first });
+        }
+        // There is no room for a batch, or others wait for it: the stock closes.
+        let mut refilled = exactly(open, first)?;
+        refilled.walked.margin = 0;
+        Ok(refilled)
     }
 
-    /// Begin a transit, as one of this counter's chargers. Returns whether no thread has been one before.
+    /// Begin a transit, as one of this counter's chargers. Also returns whether no thread has been one before.
     #[inline(always)]
-    pub(crate) fn enter(&self, block: &Block) -> bool {
+    pub(crate) fn enter<'b>(&self, block: &'b Block) -> (InTransit<'b>, bool) {
         let me = block.charger();
         // SeqCst (E14), here and below: pairs with `retire::close_for_good`. Either the closer sees two chargers, or this
         // thread reads capacity 0. Another thread's mark orders nothing here: a thread that finds the mark reads
@@ -314,12 +312,11 @@ impl Counter {
             }
             fence_after_exchange();
         }
-        block.transit.begin(self.tree().number, self.incarnation().fenced);
-        before == 0
+        (block.transit.enter(self.tree().number, self.incarnation().fenced), before == 0)
     }
 
     /// Keep units that are charged as credit, or uncharge them.
-    pub(super) fn keep_surplus(&self, slot: &Slot, surplus: u64) {
+    fn keep_surplus(&self, slot: &Slot, surplus: u64) {
         let fenced = self.incarnation().fenced;
         let back = match slot.put(surplus, &self.header.capacity, fenced) {
             Put::Kept => 0,
@@ -330,7 +327,7 @@ impl Counter {
     }
 
     /// This thread's slot, active: its share of the published bound is set aside. `None`: go without stock.
-    pub(super) fn ready_slot<'a>(&self, block: &'a Block, capacity: u64) -> Option<&'a Slot> {
+    fn ready_slot<'a>(&self, block: &'a Block, capacity: u64) -> Option<&'a Slot> {
         if capacity == 0 {
             // The barrier failed or the closer ran out of time and left this credit: perhaps no other thread drains it.
             let slot = block.slot(self.index)?;
@@ -349,25 +346,19 @@ impl Counter {
         Some(slot)
     }
 
-    fn call_hook<'a>(
-        &'a self,
-        thread: &Outermost,
-        n: u64,
-        mut refusal: LevelRefusal<'a>,
-    ) -> Result<(), LevelRefusal<'a>> {
-        let Some(hook) = &self.tree().config.hook else { return Err(refusal) };
+    fn call_hook<'a>(&'a self, path: &Entered, n: u64, mut refusal: LevelRefusal<'a>) -> Result<(), LevelRefusal<'a>> {
+        let hook = self.tree().config.hook.as_ref().filter(|_| path.outermost().is_some());
+        let Some(hook) = hook else { return Err(refusal) };
         for _ in 0..RECLAIM_RETRIES_MAX {
             let refused = refusal.refused(self, n);
             let freed = context::in_hook(|| hook(&Pressure { refused: &refused }));
             if freed.unwrap_or(0) == 0 {
                 break;
             }
-            refusal = match self.refill(thread.block(), n, OnRefusal::CallHook) {
+            let refilled = self.refill(path.own_block(), n, How::Admit).map(|refilled| refilled.walked);
+            refusal = match refilled.or_else(|refusal| at_limit::retry(self, path, n, None, refusal, Room::Drain)) {
                 Ok(_) => return Ok(()),
-                Err(refusal) => match at_limit::drain_and_retry(self, n, None, refusal, thread) {
-                    Ok(_) => return Ok(()),
-                    Err(refusal) => refusal,
-                },
+                Err(refusal) => refusal,
             };
         }
         Err(refusal)
@@ -394,19 +385,13 @@ impl Header {
         }
     }
 
-    /// [`take_back`](Self::take_back) in a transit that covers any tree.
-    pub(super) fn take_back_any(&self, slot: Option<(&Block, &Slot)>) {
-        self.take_back(slot, ANY, false);
-    }
-
     /// Uncharge everything in the slot of a counter that closed while this thread put credit there. Credit found in the
     /// slot keeps the counter alive; where the slot is empty, the thread does not touch the counter.
-    fn take_back(&self, slot: Option<(&Block, &Slot)>, tree: u32, fenced: bool) {
+    pub(super) fn take_back(&self, slot: Option<(&Block, &Slot)>, tree: u32, fenced: bool) {
         let Some((block, slot)) = slot else { return };
         // The transit of the outer slow path covers an allocator that charges inside it.
         let _transit = if block.transit.is_over() {
-            block.transit.begin(tree, fenced);
-            Some(block.transit.until_dropped())
+            Some(block.transit.enter(tree, fenced))
         } else {
             block.transit.widen();
             None
@@ -423,24 +408,36 @@ impl Counter {
     #[inline(always)]
     pub(crate) fn give_back(&self, n: u64) {
         let n = n.min(USAGE_MAX);
-        if self.cover().is_some() && n > 0 {
+        if n == 0 {
+            return;
+        }
+        if self.cover().is_some() {
             return reserve::release(self, n);
         }
-        match closed::uncharge(self, n) {
-            Some(Ok(())) => {}
-            Some(Err(stopped)) => closed::go_on_down(stopped, n),
-            None if n == 0 => {}
-            None => self.give_back_in_slow_path(n),
+        let path = Lazily::outside();
+        let uncharged = self.while_closed(|_| {
+            counted::uncharged_without_audit(self, n);
+            self.uncharge_from_outside(n, &path);
+        });
+        if uncharged.is_none() {
+            self.give_back_in_slow_path(n);
         }
     }
 
     #[inline(never)]
     fn give_back_in_slow_path(&self, n: u64) {
-        let path = SlowPath::enter();
+        self.give_back_entered(&SlowPath::enter(), n);
+    }
+
+    /// Uncharge at least one unit. An allocator's path takes no lock, and counts without a block: a cell's page may be
+    /// missing.
+    pub(super) fn give_back_entered(&self, path: &Entered, n: u64) {
         let (incarnation, tree) = (self.incarnation(), self.tree().number);
-        let alone = path.own_block();
         // The audit counts first: once the credit is put back the object may be another counter's.
-        counted::uncharged(self, alone, n);
+        if self.cover().is_none() {
+            counted::uncharged_without_audit(self, n);
+        }
+        counted::audit_uncharged(self, path.outermost().and_then(Outermost::block), n);
         if incarnation.careful {
             let (fenced, slot) = (incarnation.fenced, self.slot_of(path.block()));
             match slot.map_or(Put::Full, |(_, slot)| slot.put(n, &self.header.capacity, fenced)) {
@@ -457,14 +454,10 @@ impl Counter {
             policies.stock_moved(self, outermost, StockMove::Return);
         }
         let poisoned = self.poisoned.load(Ordering::Relaxed);
-        let whole = match alone {
-            Some(block) => {
-                self.enter(block);
-                let _transit = block.transit.until_dropped();
-                self.cut(block, n)
-            }
+        let whole = self.in_transit(path.own_block(), |block| match block {
+            Some(block) => self.cut(block, n),
             None => self.uncharge_levels(n),
-        };
+        });
         // Only the holder of a handle can uncharge more than was charged, so the counter is alive here.
         if (poisoned || !whole)
             && let Some(outermost) = path.outermost()
@@ -475,11 +468,9 @@ impl Counter {
     }
 
     /// Takes a step in transit, where the thread has a block and is in no transit yet.
-    pub(super) fn in_transit<T>(&self, block: Option<&Block>, step: impl FnOnce() -> T) -> T {
-        let Some(block) = block else { return step() };
-        self.enter(block);
-        let _transit = block.transit.until_dropped();
-        step()
+    pub(super) fn in_transit<T>(&self, block: Option<&Block>, step: impl FnOnce(Option<&Block>) -> T) -> T {
+        let _transit = block.map(|block| self.enter(block));
+        step(block)
     }
 
     fn is_full_for(&self, block: &Block, n: u64) -> bool {
@@ -493,11 +484,7 @@ impl Counter {
     fn cut(&self, block: &Block, n: u64) -> bool {
         // SeqCst (E5, E14): as in `refill`.
         let capacity = self.header.capacity.load(Ordering::SeqCst);
-        self.cut_to(self.ready_slot(block, capacity), n, capacity)
-    }
-
-    pub(super) fn cut_to(&self, slot: Option<&Slot>, n: u64, capacity: u64) -> bool {
-        let Some(slot) = slot else { return self.uncharge_levels(n) };
+        let Some(slot) = self.ready_slot(block, capacity) else { return self.uncharge_levels(n) };
         let fenced = self.incarnation().fenced;
         match slot.put(n, &self.header.capacity, fenced) {
             Put::Kept => return true,
@@ -522,12 +509,7 @@ impl Counter {
         }
     }
 
-    /// A hit that costs more: with a real fence, or counted twice.
-    pub(super) fn consume_careful(&self, block: Option<&Block>, n: u64) -> Consume {
-        self.slot_of(block).map_or(Consume::Miss, |(_, slot)| slot.consume(n, self.incarnation().fenced))
-    }
-
-    pub(super) fn slot_of<'a>(&self, block: Option<&'a Block>) -> Option<(&'a Block, &'a Slot)> {
+    fn slot_of<'a>(&self, block: Option<&'a Block>) -> Option<(&'a Block, &'a Slot)> {
         block.and_then(|block| Some((block, block.slot(self.index)?)))
     }
 }

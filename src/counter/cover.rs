@@ -143,12 +143,8 @@ pub(super) fn go_below(counter: &Counter, n: u64, side: Side, end: Option<&Count
 
 /// Uncharges a level and those above it, up to `above`.
 fn uncharge(level: &Counter, n: u64, above: Option<&Counter>) {
-    match above {
-        _ if n == 0 => {}
-        Some(above) => level.uncharge_below(n, above),
-        None => {
-            counted::uncharged_without_audit(level, n);
-            level.uncharge_chain(n);
-        }
+    if above.is_none() {
+        counted::uncharged_without_audit(level, n);
     }
+    level.uncharge(n, above);
 }

@@ -13,7 +13,7 @@ use crate::sync::Ordering;
 pub(crate) fn stocked(top: &Counter) -> u64 {
     let _path = SlowPath::enter();
     let tree = top.tree();
-    let stocks = tree.stocks.lock();
+    let stocks = tree.lock();
     let mut sum = Sum::new(top);
     let hierarchy = tree.hierarchy.snapshot();
     hierarchy.subtree(top.header.counter()).for_each(|counter| sum.add(counter, credit_at(tree, counter)));
@@ -60,7 +60,7 @@ pub(crate) fn live(top: &Counter) -> u64 {
 pub(crate) fn each_left(top: &Counter, mut found: impl FnMut(&Counter, u64)) {
     let _path = SlowPath::enter();
     let tree = top.tree();
-    for &pending in &tree.stocks.lock().pending_close {
+    for &pending in &tree.lock().pending_close {
         if let Some(above) = nearest_live_ancestor(pending).filter(|above| is_in_subtree(above, top)) {
             let credit = credit_at(tree, pending);
             found(above, if above.cover().is_some() { credit } else { counted_credit(pending, credit) });
@@ -81,7 +81,7 @@ fn pending_below<'a>(stocks: &'a Stocks, top: &'a Counter) -> impl Iterator<Item
 pub(crate) fn stocked_local(counter: &Counter) -> u64 {
     let _path = SlowPath::enter();
     let tree = counter.tree();
-    let stocks = tree.stocks.lock();
+    let stocks = tree.lock();
     let counts_here =
         |below: &'static Counter| nearest_live_ancestor(below).is_some_and(|above| ptr::eq(above, counter));
     let pending = stocks.pending_close.iter().filter(|pending| counts_here(pending));
@@ -96,7 +96,7 @@ pub(crate) fn stocked_local(counter: &Counter) -> u64 {
 pub(crate) fn own(counter: &'static Counter) -> (u64, u64) {
     let _path = SlowPath::enter();
     let tree = counter.tree();
-    let _stocks = tree.stocks.lock();
+    let _stocks = tree.lock();
     let credit = credit_at(tree, counter);
     (credit, counter.usage())
 }

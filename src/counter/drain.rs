@@ -59,7 +59,7 @@ impl Tree {
     /// Wait for the walks that are under way: what has left a lower level has then left those above it. The caller is
     /// not in transit.
     pub(crate) fn wait_for_walks(&self) {
-        let _drains = self.stocks.lock();
+        let _drains = self.lock();
         let _ = self.wait_transits();
     }
 
@@ -216,7 +216,7 @@ impl Tree {
     /// Take the credit of all offline groups out of their stocks.
     pub(crate) fn settle(&self) {
         let _path = SlowPath::enter();
-        let _ = self.close_all_pending(&mut self.stocks.lock());
+        let _ = self.close_all_pending(&mut self.lock());
     }
 
     /// Claim, barrier, settle, uncharge: until no slot shows credit.
@@ -286,7 +286,7 @@ impl Tree {
     pub(crate) fn drain(&self, level: &Counter) -> u64 {
         let _path = SlowPath::enter();
         // Mutation: drain-loser-skips
-        let mut stocks = self.stocks.lock();
+        let mut stocks = self.lock();
         let _ = self.close_all_pending(&mut stocks);
         let before = self.counts.drained.load(Ordering::Relaxed);
         central::drain(&mut stocks, level);
@@ -305,7 +305,7 @@ impl Tree {
 
     /// Close the stocks below a `level` under pressure: from here on an uncharge below it goes up the tree.
     pub(crate) fn close_below(&self, level: &Counter) {
-        let mut stocks = self.stocks.lock();
+        let mut stocks = self.lock();
         if level.limits.open.load(Ordering::Relaxed) as u32 == 0 {
             return;
         }
@@ -318,7 +318,7 @@ impl Tree {
     /// charge in transit that still reads the old capacity would refill the stock behind the drain.
     pub(crate) fn set_batch(&self, level: &Counter, batch: u64) {
         let _path = SlowPath::enter();
-        let mut stocks = self.stocks.lock();
+        let mut stocks = self.lock();
         // A stock that could not be closed keeps its batch: its bound was published for it.
         let _ = self.close(&mut stocks, level, Scope::Subtree);
         for counter in self.hierarchy.snapshot().subtree(level.header.counter()) {

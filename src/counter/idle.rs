@@ -89,7 +89,7 @@ fn take_out<'a>(tree: &Tree, due: impl ExactSizeIterator<Item = IdleSlot<'a>>) -
     if due.len() == 0 {
         return 0;
     }
-    let mut stocks = tree.stocks.lock();
+    let mut stocks = tree.lock();
     stocks.claims.clear();
     for IdleSlot { slot, pace, header, level } in due {
         if level.is_some_and(|level| level != slot.level()) {
@@ -157,8 +157,7 @@ pub(crate) fn release_own(tree: &Tree) -> u64 {
         let Some(header) = header else { continue };
         // With real fences, for any tree: the thread has neither a handle nor charge of this counter. Its object may
         // be released, and taken by another tree, until the thread holds units of it.
-        block.transit.begin(ANY, true);
-        let _transit = block.transit.until_dropped();
+        let _transit = block.transit.enter(ANY, true);
         // Mutation: own-release-uncharges-what-it-has-not-taken
         let units = slot.take_back(u64::MAX, true);
         if units > 0 {

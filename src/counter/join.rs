@@ -80,7 +80,7 @@ pub(crate) fn finish_join(tree: &Tree, group: &'static Counter, first: bool) {
     if !first && tree.adaptive {
         return;
     }
-    let mut stocks = tree.stocks.lock();
+    let mut stocks = tree.lock();
     if let Some(parent) = group.incarnation().parent.filter(|_| first) {
         parent.group().for_each(|counter| tree.after_first_child(&mut stocks, counter));
     }

@@ -1,32 +1,43 @@
-//! What a charge does at one level: admit, force, subtract; and how a level stores a max.
+//! A charge at one level: take, subtract; and how a level stores a max.
 //!
 //! Edges: E1 (charge/set_max), E4 (forced charge/opening), E15 (the last uncharge). The walk over
 //! all levels is in `walk`.
 
-use crate::counter::fallen::Fallen;
+use crate::counter::incarnation::Generation;
 use crate::counter::object::Counter;
 use crate::counter::peak::Peaks;
 use crate::counter::refusal::LevelRefusal;
-use crate::counter::watch::{EXCEEDED, OBSERVED, WAITING};
-use crate::counter::{exceeded, marks, raw};
+use crate::counter::slow_path::Lazily;
+use crate::counter::watch::{EXCEEDED, NOT_OF_WALKS, OBSERVED, WAITING};
+use crate::counter::{claim, exceeded, marks, raw};
 use crate::error::USAGE_MAX;
 use crate::sync::{Ordering, fence_after_exchange};
 
-pub(crate) struct Admitted {
+/// Says what a walk does at a level that has no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    /// It is refused.
+    Admit,
+    /// It is refused, also where charges wait and where it would leave an observed level above its max. The charge needs
+    /// less, for which its caller walks then.
+    Batch,
+    /// It goes above max where no drain makes room, and is refused where one may.
+    AdmitOrForce,
+    /// It goes above max, and is never refused.
+    Force,
+}
+
+/// A level that a walk has taken.
+#[derive(Clone, Copy)]
+pub(crate) struct TakenLevel {
     /// Usage as the walk has left it.
     pub(crate) usage: u64,
     /// Units that fit above that usage.
     pub(crate) room: u64,
-}
-
-/// What a charge has done at one level, where it may have been forced.
-#[derive(Clone, Copy)]
-pub(crate) struct Forced {
-    pub(crate) usage: u64,
-    /// Units that fit above that usage.
-    pub(crate) room: u64,
-    /// Some of the charge's units are above max.
+    /// Some of the walk's units are above max.
     pub(crate) is_above: bool,
+    /// The walk looks at the level once it is through: usage is above max, a new peak, or watched.
+    pub(crate) is_seen: bool,
 }
 
 /// Where a level has no max, a charge below the second adds to a usage below the first without a comparison: some four
@@ -34,22 +45,12 @@ pub(crate) struct Forced {
 const ADDED_BELOW: u64 = 1 << 62;
 const ADDED_MAX: u64 = 1 << 40;
 
-/// Why the first try at a level is not all.
-pub(crate) enum Open {
-    /// The level has no room, or another thread came first. Nothing is added.
-    NotAdded,
-    /// The units are added, and usage is this. The level must be looked at: a max that was lowered, a mark, a new peak.
-    Added(i64),
-    /// The same by force, above max.
-    Forced(i64),
-}
-
 impl Counter {
-    /// Add `n` if usage stays within max, as a charge mostly goes: one try, at a level that nothing else looks at.
-    /// Returns the room left. `n` is at most `USAGE_MAX`.
+    /// Adds `n` as a walk does. Here is all that most charges take: one try, at a level that has room and that nothing
+    /// looks at.
     #[inline(always)]
-    pub(crate) fn admit_at_once(&self, n: u64) -> Result<u64, Open> {
-        // Acquire (E1): max is read after usage, as in `admit_slow`.
+    pub(crate) fn take(&self, n: u64, how: How, path: &Lazily) -> Result<TakenLevel, LevelRefusal<'_>> {
+        // Acquire (E1): max is read after usage, as in `take_slow`.
         let usage = self.usage.units.load(Ordering::Acquire);
         let max = self.limits.max.load(Ordering::Acquire).min(USAGE_MAX);
         // A usage below zero is far above any max here, or becomes what it is.
@@ -58,176 +59,103 @@ impl Counter {
             // SeqCst (E1): as in `exchange`. A level without a max refuses nothing, so an addition leaves no trace of a
             // refusal, and no other thread makes it fail.
             new = self.usage.units.fetch_add(n.cast_signed(), Ordering::SeqCst).cast_unsigned().wrapping_add(n);
-        } else if new > max || self.exchange(usage, new.cast_signed()).is_err() {
-            return Err(Open::NotAdded);
+        } else if n > USAGE_MAX || new > max || self.exchange(usage, new.cast_signed()).is_err() {
+            return self.take_slow(n, how, path);
         }
-        fence_after_exchange();
-        // SeqCst (E1): as in `recheck_limit`.
-        // Mutation: e1-first-try-does-not-look-again
-        let max = self.limits.max.load(Ordering::SeqCst).min(USAGE_MAX);
-        let is_seen = self.limits.watched.bits() != 0 || self.limits.tight.load(Ordering::Relaxed);
-        if new > max || is_seen || self.peaks().rises(new) {
-            Err(Open::Added(new.cast_signed()))
-        } else {
-            Ok(max - new)
-        }
-    }
-
-    /// Add `n` above max, as a forced charge mostly goes where usage is above max already: no stock is open below, and
-    /// nothing looks at the level but the mark of excess, which is right. The caller counts the event.
-    #[inline(always)]
-    pub(crate) fn force_at_once(&self, n: u64) -> Result<(), Open> {
-        // Acquire (E10): as in `admit_or_force`.
-        let open = self.limits.open.load(Ordering::Acquire);
-        let new = self.usage.units.load(Ordering::Acquire).cast_unsigned().wrapping_add(n);
-        if open as u32 > 0 || new <= self.max() || new >= ADDED_BELOW || n >= ADDED_MAX {
-            return Err(Open::NotAdded);
-        }
-        // SeqCst (E4, E43): as in `add_forced`. It refuses nothing, so it needs no comparison.
-        let new = self.usage.units.fetch_add(n.cast_signed(), Ordering::SeqCst).cast_unsigned().wrapping_add(n);
-        fence_after_exchange();
-        // E43: the mark after usage. A counter that is no group has none.
-        let mark = if self.tree().policies().is_some() { EXCEEDED } else { 0 };
-        // Mutation: e43-forced-at-once-without-a-mark
-        let is_seen = self.limits.watched.bits() != mark || self.peaks().rises(new);
-        // SeqCst (E4): as in `close_crossed`, which closes a stock that has opened meanwhile.
-        let open = self.limits.open.load(Ordering::SeqCst);
-        let above = new.saturating_sub(self.max());
-        // Mutation: e4-forced-at-once-without-a-look
-        if open as u32 > 0 || is_seen || above == 0 {
-            return Err(Open::Forced(new.cast_signed()));
-        }
-        self.limits.forced_total.fetch_add(above.min(n), Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// Add `n` if usage stays within max, after a first try.
-    pub(crate) fn admit_after(&self, first: Open, n: u64) -> Result<Admitted, LevelRefusal<'_>> {
-        if let Open::Added(new) = first
-            && let Ok(admitted) = self.recheck_limit(new, n)
-        {
-            return Ok(admitted);
-        }
-        self.admit_slow(n)
-    }
-
-    /// Add `n`, above max where no stock is open below: where no drain makes room.
-    #[inline]
-    pub(crate) fn admit_or_force(&self, first: Open, n: u64) -> Result<Forced, LevelRefusal<'_>> {
-        if let Open::Forced(usage) = first {
-            return Ok(self.count_forced(usage, n));
-        }
-        // Acquire (E10): read before usage. Usage above max is as good here as in a refusal, but that a stock may open
-        // in between: `at_limit::close_crossed` closes it.
-        let open = self.limits.open.load(Ordering::Acquire);
-        let usage = self.usage.units.load(Ordering::Acquire);
-        let max = self.limits.max.load(Ordering::Acquire);
-        if matches!(first, Open::NotAdded)
-            && open as u32 == 0
-            && checked_add(usage, n).is_some_and(|new| !within(new, max))
-        {
-            return Ok(self.add_forced(n));
-        }
-        match self.admit_after(first, n) {
-            Ok(Admitted { usage, room }) => Ok(Forced { usage, room, is_above: false }),
-            Err(refusal) if refusal.is_for_good(n) => Ok(self.add_forced(n)),
-            Err(refusal) => Err(refusal),
-        }
+        self.recheck(new, n, how, path).or_else(|_| self.take_slow(n, how, path))
     }
 
     #[cold]
     #[inline(never)]
-    fn admit_slow(&self, n: u64) -> Result<Admitted, LevelRefusal<'_>> {
-        // Acquire (E10): read before usage, compared after the refusal.
+    fn take_slow(&self, n: u64, how: How, path: &Lazily) -> Result<TakenLevel, LevelRefusal<'_>> {
+        // Acquire (E10): read before usage, compared after the refusal. Without an open stock below, a usage above max is as
+        // good as a refusal: a stock that opens in between is closed by `at_limit::close_crossed`.
         let open = self.limits.open.load(Ordering::Acquire);
         // Acquire, here and where the exchange fails: max is read after usage, so that a refusal never pairs an old max
         // with a newer usage.
         let mut usage = self.usage.units.load(Ordering::Acquire);
         loop {
             let max = self.limits.max.load(Ordering::Acquire);
-            let Some(new) = checked_add(usage, n).filter(|&new| within(new, max)) else {
+            let sum = checked_add(usage, n);
+            let refusal = if let Some(new) = sum.filter(|&new| within(new, max)) {
+                if let Err(now) = self.exchange(usage, new) {
+                    usage = now;
+                    continue;
+                }
+                match self.recheck(new.max(0).cast_unsigned(), n, how, path) {
+                    Ok(taken) => return Ok(taken),
+                    Err(max) => self.refusal(open, usage, max),
+                }
+            } else {
+                // No drain makes room: the charge goes above max at once.
+                if how == How::Force || (how == How::AdmitOrForce && open as u32 == 0 && sum.is_some()) {
+                    return Ok(self.add_forced(n));
+                }
                 // An exchange that adds 0 reads the latest value, so no refusal rests on a stale read.
                 // AcqRel would do (E10): the refusal and the read of the open stocks come after it. SeqCst, as every other
                 // exchange of usage: it is the same instruction, and Miri lets no later SeqCst load read what is older.
                 let now = self.usage.units.fetch_add(0, Ordering::SeqCst);
-                if now == usage {
-                    return Err(self.refusal(open, usage, max));
+                if now != usage {
+                    usage = now;
+                    continue;
                 }
-                usage = now;
-                continue;
+                self.refusal(open, usage, max)
             };
-            if let Err(now) = self.exchange(usage, new) {
-                usage = now;
-                continue;
-            }
-            return self.recheck_limit(new, n).map_err(|max| self.refusal(open, usage, max));
+            return match how {
+                How::Force => Ok(self.add_forced(n)),
+                How::AdmitOrForce if refusal.is_for_good(n) => Ok(self.add_forced(n)),
+                _ => Err(refusal),
+            };
         }
-    }
-
-    /// [`admit_slow`](Self::admit_slow) without a policy: `None` also where one watches charges.
-    pub(crate) fn admit_unwatched(&self, n: u64) -> Option<Admitted> {
-        if self.limits.watched.is_for(WAITING | OBSERVED) {
-            return None;
-        }
-        // Acquire (E1): as in `admit_slow`.
-        let mut usage = self.usage.units.load(Ordering::Acquire);
-        let new = loop {
-            let max = self.limits.max.load(Ordering::Acquire);
-            let new = checked_add(usage, n).filter(|&new| within(new, max))?;
-            match self.exchange(usage, new) {
-                Ok(_) => break new,
-                Err(now) => usage = now,
-            }
-        };
-        fence_after_exchange();
-        // SeqCst (E1): as in `recheck_limit`.
-        let max = self.limits.max.load(Ordering::SeqCst);
-        if !within(new, max) {
-            self.take_off(n);
-            return None;
-        }
-        let usage = new.max(0).cast_unsigned();
-        let room = max.min(USAGE_MAX).saturating_sub(usage);
-        self.loosen(room);
-        Some(Admitted { usage, room })
     }
 
     #[inline(always)]
     fn exchange(&self, usage: i64, new: i64) -> Result<i64, i64> {
-        // SeqCst (E1): pairs with `set_max`. Either this thread reads the new max in `recheck_limit`, or `set_max`
-        // reads this usage.
+        // SeqCst (E1): pairs with `set_max`. Either this thread reads the new max in `recheck`, or `set_max` reads this
+        // usage.
         self.usage.units.compare_exchange_weak(usage, new, Ordering::SeqCst, Ordering::Acquire)
     }
 
-    /// Read max again: `new` is within it, or this subtracts `n` and returns the max as an error.
+    /// The units are added: read max again. `new` is within it, or this subtracts `n` and returns the max as an error.
     #[inline(always)]
-    fn recheck_limit(&self, new: i64, n: u64) -> Result<Admitted, u64> {
+    fn recheck(&self, new: u64, n: u64, how: How, path: &Lazily) -> Result<TakenLevel, u64> {
         fence_after_exchange();
         // SeqCst (E1): after the exchange on usage; pairs with `store_max`.
         // Mutation: e1-charge-does-not-look-again
-        let max = self.limits.max.load(Ordering::SeqCst);
-        if !within(new, max) {
+        let max = self.limits.max.load(Ordering::SeqCst).min(USAGE_MAX);
+        let watched = self.limits.watched.bits() & !NOT_OF_WALKS;
+        if new > max || watched != 0 || self.limits.tight.load(Ordering::Relaxed) {
+            return self.recheck_slow(new, max, n, how, path);
+        }
+        Ok(TakenLevel { usage: new, room: max - new, is_above: false, is_seen: self.peaks().rises(new) })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn recheck_slow(&self, new: u64, max: u64, n: u64, how: How, path: &Lazily) -> Result<TakenLevel, u64> {
+        let watched = self.limits.watched.bits();
+        let waits = watched & WAITING != 0;
+        let may_stay = match how {
+            How::Force => true,
+            How::Batch => !waits && (watched & OBSERVED == 0 || new <= self.max()),
+            How::Admit | How::AdmitOrForce => !waits || self.may_barge(n, path),
+        };
+        if new > max || !may_stay {
+            path.enter();
             self.take_off(n);
             return Err(max);
         }
-        let max = if self.limits.watched.bits() != 0 { self.admit_watched_slow(n, max).ok_or(max)? } else { max };
-        let usage = new.max(0).cast_unsigned();
-        let room = max.min(USAGE_MAX).saturating_sub(usage);
+        let max = if watched & OBSERVED != 0 { self.max().min(USAGE_MAX) } else { max };
+        let room = max.saturating_sub(new);
         self.loosen(room);
-        Ok(Admitted { usage, room })
+        let is_seen = watched & !NOT_OF_WALKS != 0 || self.peaks().rises(new);
+        Ok(TakenLevel { usage: new, room, is_above: false, is_seen })
     }
 
-    /// Admit a walk that has added `n` at a watched level, within `max`. Returns the max by which room is judged.
-    /// `None`: the walk may not barge, and this function has subtracted `n` again.
-    #[cold]
-    #[inline(never)]
-    fn admit_watched_slow(&self, n: u64, max: u64) -> Option<u64> {
-        let watched = self.limits.watched.bits();
-        if watched & WAITING != 0 && self.tree().policies().is_some_and(|policies| !policies.may_barge(self, n)) {
-            self.take_off(n);
-            return None;
-        }
-        Some(if watched & OBSERVED != 0 { self.max() } else { max })
+    /// Whether a walk that has added `n` passes those that wait here.
+    fn may_barge(&self, n: u64, path: &Lazily) -> bool {
+        path.enter();
+        self.tree().policies().is_none_or(|policies| policies.may_barge(self, n))
     }
 
     /// Give back the barging budget of a walk that has passed this level and subtracts `n` from it.
@@ -267,9 +195,9 @@ impl Counter {
     }
 
     /// Add `n` whatever max says.
-    pub(crate) fn add_forced(&self, n: u64) -> Forced {
+    fn add_forced(&self, n: u64) -> TakenLevel {
         let mut usage = self.usage.units.load(Ordering::Relaxed);
-        loop {
+        let new = loop {
             let new = checked_add(usage, n).unwrap_or_else(|| {
                 self.tree().counts.overflows.fetch_add(1, Ordering::Relaxed);
                 // What usage does not count keeps nothing. Before the exchange, which shows this to a thread that
@@ -279,49 +207,46 @@ impl Counter {
             });
             // SeqCst (E4): pairs with the read of usage in `Tree::open`, see `at_limit::close_crossed`.
             match self.usage.units.compare_exchange_weak(usage, new, Ordering::SeqCst, Ordering::Relaxed) {
-                Ok(_) => {
-                    usage = new;
-                    break;
-                }
+                Ok(_) => break new.max(0).cast_unsigned(),
                 Err(now) => usage = now,
             }
-        }
+        };
         fence_after_exchange();
-        self.count_forced(usage, n)
-    }
-
-    /// Count what of `n` is above max: usage with it is `usage`.
-    fn count_forced(&self, usage: i64, n: u64) -> Forced {
-        let usage = usage.max(0).cast_unsigned();
         let max = self.max().min(USAGE_MAX);
-        let above = usage.saturating_sub(max).min(n);
+        let above = new.saturating_sub(max).min(n);
         if above > 0 {
             self.limits.forced_total.fetch_add(above, Ordering::Relaxed);
         }
-        Forced { usage, room: max.saturating_sub(usage), is_above: above > 0 }
+        let is_seen = above > 0 || self.limits.watched.is_for(!NOT_OF_WALKS) || self.peaks().rises(new);
+        TakenLevel { usage: new, room: max.saturating_sub(new), is_above: above > 0, is_seen }
     }
 
     /// Subtract `n` from this level. Returns what was there to subtract: less than `n` is an underflow, counted and
-    /// clamped.
-    pub(crate) fn subtract(&self, n: u64) -> u64 {
-        match self.subtract_at_once(n) {
-            Ok(()) => n,
-            Err(fallen) => fallen.report(),
-        }
-    }
-
-    /// Subtract `n`, as an uncharge mostly goes: from a level that has as much, that nothing looks at and that something
-    /// else keeps. Usage has fallen in either case.
+    /// clamped. Afterwards the counter may be gone.
     #[inline(always)]
-    pub(crate) fn subtract_at_once(&self, n: u64) -> Result<(), Fallen<'_>> {
+    pub(crate) fn subtract(&self, n: u64, path: &Lazily) -> u64 {
         let first = self.first();
         let of = first.state().generation();
         let taken = self.subtract_usage(n);
         fence_after_exchange();
         let watched = self.limits.watched.bits();
+        // The last units that keep the object, or something looks at the level and may be wrong now.
         let is_right = watched == 0 || (watched == EXCEEDED && exceeded::is_near_max(self));
-        let seen = taken < n || !is_right || first.state().unreferenced(of).is_some();
-        if seen { Err(Fallen { level: self, first, of, taken }) } else { Ok(()) }
+        if !is_right || first.state().unreferenced(of).is_some() {
+            self.fell_slow(first, of, path);
+        }
+        taken
+    }
+
+    /// The caller no longer keeps the counter.
+    #[cold]
+    #[inline(never)]
+    fn fell_slow(&self, first: &'static Counter, of: Generation, path: &Lazily) {
+        path.enter();
+        marks::fell_if(self, first, of);
+        // E15: these may have been the last units.
+        // Mutation: transfer-ends-no-group
+        claim::try_release_last(first, of);
     }
 
     /// One subtraction where usage is at least `n`, which only a caller's bug prevents; else what is there.

@@ -5,7 +5,6 @@
 
 pub(crate) mod tree;
 
-use std::cell::UnsafeCell;
 use std::ops::Deref;
 use std::ptr::NonNull;
 
@@ -21,7 +20,7 @@ use crate::error::CounterId;
 use crate::error::USAGE_MAX;
 use crate::pool::PoolAlign;
 use crate::sync::stat_atomic::{AtomicBool, AtomicPtr as StatPtr, AtomicU32 as StatU32, AtomicU64 as StatU64};
-use crate::sync::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering, PlainCell};
 use crate::thread::directory::{Header, SlotIndex};
 
 /// The steps of `LimitWords::open`: one open stock more or less below a level, and one transition.
@@ -51,7 +50,7 @@ pub(crate) struct Counter {
     pub(crate) position: u16,
     /// Where in the object the next counter of the group lies, in words; 0 in the last one.
     next: u16,
-    incarnation: UnsafeCell<Option<Incarnation>>,
+    incarnation: PlainCell<Option<Incarnation>>,
 
     // Slow paths.
     /// The counter's index in `Stocks::opened`, plus 1; 0 while its stock is not counted as open.
@@ -235,7 +234,7 @@ impl Counter {
             number,
             position,
             next,
-            incarnation: UnsafeCell::new(None),
+            incarnation: PlainCell::new(None),
             opened: AtomicU32::new(0),
             central_opened: AtomicU32::new(0),
             central: StatPtr::default(),
@@ -262,50 +261,79 @@ impl Counter {
         self.batch.store(batch, Ordering::Relaxed);
         self.begin_max(max);
         // SAFETY: see `Sync`.
-        unsafe { *self.incarnation.get() = Some(incarnation) };
+        drop(unsafe { self.incarnation.replace(Some(incarnation)) });
         self.state().begin();
     }
 
+    /// Each word that `end` resets, and those that are as new before it. A word that is added has to have its place in both.
+    #[rustfmt::skip]
     fn is_clean(&self) -> bool {
-        let LimitWords { min, low, open, watched, in_excess, .. } = &self.limits;
-        [open, in_excess, &self.charger, &self.usage.bound].into_iter().all(|word| word.load(Ordering::Relaxed) == 0)
+        let Counter {
+            usage, limits, opened, central_opened, queued, stuck, poisoned, kept, charger, high,
+            // A late sweep may set it: then the next counter looks at more blocks than it has to.
+            swept: _,
+            // The object's for ever; `begin` sets the batch and the incarnation.
+            header: _, index: _, object: _, number: _, position: _, next: _, central: _, batch: _, incarnation: _,
+        } = self;
+        let Usage {
+            peaks: _, touched, bound, underflows, units, children: _, failcnt, underflowed, settled, raw_shared,
+            // A late step may still read the state. The others are set before they are read.
+            state: _, observed_max: _, next_to_release: _, mark: _, audit_shared: _,
+        } = &**usage;
+        let LimitWords { max: _, open, tight, forced_total, watched, soft, in_excess, min, low } = limits;
+        let figures = [touched, underflows, failcnt, underflowed, settled, forced_total];
+        [open, in_excess, charger, bound].iter().all(|word| word.load(Ordering::Relaxed) == 0)
+            && figures.iter().all(|figure| figure.load(Ordering::Relaxed) == 0)
+            && [units, raw_shared].iter().all(|sum| sum.load(Ordering::Relaxed) == 0)
+            && [opened, central_opened].iter().all(|place| place.load(Ordering::Relaxed) == 0)
+            && ![queued, stuck, poisoned, kept, tight].iter().any(|mark| mark.load(Ordering::Relaxed))
+            && soft.load(Ordering::Relaxed) == u64::MAX
+            && high.load(Ordering::Relaxed) == u64::MAX
             && min.is_clean()
             && low.is_clean()
             && watched.bits() == 0
-            && self.usage() == 0
-            && self.usage.touched.load(Ordering::Relaxed) == 0
-            && !self.is_open()
-            && !self.is_open_central()
     }
 
     /// End the incarnation: the object is as new, ready for the pool. No thread uses it any more. The caller may drop
     /// the result without a lock.
+    #[rustfmt::skip]
     #[allow(unsafe_code)]
     pub(crate) fn end(&self) -> Option<Incarnation> {
-        self.usage.units.store(0, Ordering::Relaxed);
-        self.usage.peaks.forget();
-        let LimitWords { min, low, open, watched, in_excess, .. } = &self.limits;
-        for word in [open, in_excess, &self.charger, &self.usage.bound] {
+        let Counter {
+            usage, limits, stuck, poisoned, kept, charger, high, incarnation,
+            // The object's for ever, but for the batch, which `begin` sets.
+            header: _, index: _, object: _, number: _, position: _, next: _, central: _, batch: _,
+            // As new once the stock is closed and the slots are vacant, before this.
+            opened: _, central_opened: _, queued: _, swept: _,
+        } = self;
+        let Usage {
+            peaks, touched, bound, underflows, units, children, failcnt, underflowed, settled, raw_shared, audit_shared,
+            // The state moves on to the next generation. The others are set before they are read.
+            state: _, observed_max: _, next_to_release: _, mark: _,
+        } = &**usage;
+        let LimitWords { max: _, open, tight, forced_total, watched, soft, in_excess, min, low } = limits;
+        for word in [open, in_excess, charger, bound] {
             word.store(0, Ordering::Relaxed);
         }
+        for word in [touched, failcnt, underflows, underflowed, settled, forced_total, audit_shared] {
+            word.store(0, Ordering::Relaxed);
+        }
+        for word in [units, raw_shared] {
+            word.store(0, Ordering::Relaxed);
+        }
+        for mark in [tight, poisoned, kept, stuck] {
+            mark.store(false, Ordering::Relaxed);
+        }
+        soft.store(u64::MAX, Ordering::Relaxed);
+        high.store(u64::MAX, Ordering::Relaxed);
+        peaks.forget();
         min.reset();
         low.reset();
         watched.reset();
-        self.limits.soft.store(u64::MAX, Ordering::Relaxed);
-        self.high.store(u64::MAX, Ordering::Relaxed);
-        self.limits.tight.store(false, Ordering::Relaxed);
-        self.poisoned.store(false, Ordering::Relaxed);
-        self.kept.store(false, Ordering::Relaxed);
-        self.child_count().reset();
-        self.stuck.store(false, Ordering::Relaxed);
-        let figures = [&self.usage.touched, &self.usage.failcnt, &self.usage.underflows, &self.usage.underflowed];
-        for figure in figures.into_iter().chain([&self.limits.forced_total, &self.usage.audit_shared]) {
-            figure.store(0, Ordering::Relaxed);
-        }
+        children.reset();
         self.central().into_iter().for_each(CentralWord::end_wait);
-        self.usage.raw_shared.store(0, Ordering::Relaxed);
         // SAFETY: see `Sync`.
-        unsafe { (*self.incarnation.get()).take() }
+        unsafe { incarnation.replace(None) }
     }
 
     #[inline(always)]
@@ -313,7 +341,7 @@ impl Counter {
     pub(crate) fn incarnation(&self) -> &Incarnation {
         // SAFETY: a caller with the reference keeps the object in its incarnation, see `Counter`; no thread writes the
         // cell during it.
-        unsafe { (*self.incarnation.get()).as_ref().expect("a counter in use is in an incarnation") }
+        unsafe { self.incarnation.get() }.as_ref().expect("a counter in use is in an incarnation")
     }
 
     #[inline]

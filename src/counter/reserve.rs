@@ -2,25 +2,17 @@
 
 use std::convert::Infallible;
 
+use crate::counter::at_limit::{self, Room};
+use crate::counter::counted;
 use crate::counter::cover::{come, go_below, note_charged, serve_waiters, take_reserved};
 use crate::counter::handle::Handle;
+use crate::counter::level::How;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::spare::Side;
-use crate::counter::walk::{Amount, Charged, Walked};
-use crate::counter::{at_limit, counted};
-use crate::sync::Ordering;
+use crate::counter::walk::{Charged, Walked};
 use crate::thread::slow_path::Entered;
-
-/// Means of a charge that does not fit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Room {
-    /// Drain what is stranded.
-    Drain,
-    /// Take what this thread has in its own slot: the charge may not wait.
-    Own,
-}
 
 /// Charges `n` bytes to a covering counter, which the caller keeps.
 #[cold]
@@ -37,23 +29,13 @@ pub(crate) fn charge<'a>(counter: &'a Counter, n: u64, room: Room) -> Result<Cha
     Ok(Charged { over_high })
 }
 
-/// [`charge`] without a drain, for a caller that is in transit and counts.
-pub(crate) fn walk(counter: &Counter, n: u64) -> Result<Charged, LevelRefusal<'_>> {
-    let mut over_high = 0;
-    come(counter, n, Side::Reserved, None, |level, more, above| {
-        over_high = level.walk_below(more, Amount::Needed, above)?.over_high.max(over_high);
-        Ok(())
-    })?;
-    Ok(Charged { over_high })
-}
-
 /// Charges `n` bytes to a covering counter, by force what does not fit after a drain.
 #[cold]
 pub(crate) fn force(counter: &Counter, n: u64) {
     let path = SlowPath::enter();
     let forced = come(counter, n, Side::Reserved, None, |level, more, above| {
         if admit(level, &path, more, above, Room::Drain).is_err()
-            && level.force_below(more, above)
+            && let Ok(Walked { above_max: true, .. }) = level.walk(more, How::Force, above)
             && let Some(outermost) = path.outermost()
         {
             at_limit::close_crossed(level, outermost);
@@ -72,20 +54,10 @@ pub(super) fn admit<'a>(
     n: u64,
     above: Option<&'a Counter>,
     room: Room,
-) -> Result<Walked, LevelRefusal<'a>> {
-    let refusal = match level.in_transit(path.own_block(), || level.walk_below(n, Amount::Needed, above)) {
-        Ok(walked) => return Ok(walked),
-        Err(refusal) => refusal,
-    };
-    match (path.outermost(), room, above) {
-        (Some(outermost), Room::Drain, _) => at_limit::drain_and_retry(level, n, above, refusal, outermost),
-        (Some(_), Room::Own, None) => at_limit::take_own_and_retry(level, path, n, refusal),
-        (Some(_), Room::Own, Some(_)) => Err(refusal),
-        (None, ..) => {
-            level.tree().counts.refused_in_transit.fetch_add(1, Ordering::Relaxed);
-            Err(refusal)
-        }
-    }
+) -> Result<Walked<'a>, LevelRefusal<'a>> {
+    let walked = level.in_transit(path.own_block(), |_| level.walk(n, How::Admit, above));
+    // Mutation: transfer-refused-while-credit-is-stranded
+    walked.or_else(|refusal| at_limit::retry(level, path, n, above, refusal, room))
 }
 
 /// Gives back `n` bytes that were charged to a covering counter, and keep it. Afterwards the counter may be gone.
@@ -97,7 +69,7 @@ pub(crate) fn release(counter: &Counter, n: u64) {
     // The audit counts first: see `Counter::give_back`.
     counted::audit_uncharged(counter, alone, taken);
     let (counter, of) = (counter.header.counter(), counter.first().state().generation());
-    let fall = counter.in_transit(alone, || go_below(counter, taken, Side::Reserved, None));
+    let fall = counter.in_transit(alone, |_| go_below(counter, taken, Side::Reserved, None));
     // Mutation: e25-released-bytes-become-unpaid-and-serve-none
     if fall < taken
         && let Some(kept) = Handle::try_pin(counter, of)

@@ -22,7 +22,7 @@ pub(crate) fn retire(counter: &'static Counter) {
     let _path = SlowPath::enter();
     // The counter may be the last of its tree.
     let tree = counter.incarnation().tree.counted();
-    let mut stocks = tree.stocks.lock();
+    let mut stocks = tree.lock();
     // No thread opens its stock from here on. It has no children: they would keep it.
     let barred = counter.child_count().bar();
     debug_assert!(barred.is_ok(), "a counter outlives its children");
@@ -46,7 +46,7 @@ pub(crate) fn retire(counter: &'static Counter) {
 pub(crate) fn uncharge_all(counter: &'static Counter) {
     let _path = SlowPath::enter();
     let tree = counter.tree();
-    let mut stocks = tree.stocks.lock();
+    let mut stocks = tree.lock();
     let barred = counter.child_count().bar();
     debug_assert!(barred.is_ok(), "a counter outlives its children");
     // The credit is part of the usage.

@@ -1,6 +1,7 @@
 //! A slow path of a thread, and what the thread does at its end, when it holds no lock: it releases the objects that it
 //! has claimed, and serves the counters that it has scheduled.
 
+use std::cell::OnceCell;
 use std::ops::Deref;
 use std::{ptr, thread};
 
@@ -42,6 +43,45 @@ impl Deref for SlowPath {
     #[inline]
     fn deref(&self) -> &Entered {
         &self.entered
+    }
+}
+
+/// A slow path that a thread enters where it first needs one. What it does before takes no lock, waits for no thread,
+/// allocates nothing and calls no foreign code.
+pub(crate) struct Lazily {
+    path: OnceCell<SlowPath>,
+    outside: bool,
+}
+
+impl Lazily {
+    /// For a thread that may be in no slow path.
+    #[inline(always)]
+    pub(crate) const fn outside() -> Lazily {
+        Lazily { path: OnceCell::new(), outside: true }
+    }
+
+    /// For a thread that is in one, which has nothing to enter.
+    #[inline(always)]
+    pub(crate) const fn inside() -> Lazily {
+        Lazily { path: OnceCell::new(), outside: false }
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_outside(&self) -> bool {
+        self.outside && self.path.get().is_none()
+    }
+
+    /// From here on the thread is in a slow path.
+    #[cold]
+    pub(crate) fn enter(&self) {
+        if self.outside {
+            self.entered();
+        }
+    }
+
+    /// The slow path. Only for what was made with [`outside`](Self::outside).
+    pub(crate) fn entered(&self) -> &SlowPath {
+        self.path.get_or_init(SlowPath::enter)
     }
 }
 

@@ -222,7 +222,7 @@ impl Known<'_> {
 pub(crate) fn verify(tree: &Tree, top: &Counter, known: &Known<'_>) -> Verdict {
     let _path = SlowPath::enter();
     let top = top.header.counter();
-    let _stocks = tree.stocks.lock();
+    let _stocks = tree.lock();
     let hierarchy = tree.hierarchy.snapshot();
     let order = numbered(hierarchy.subtree(top).chain(hierarchy.dying_below(top)).collect());
     let mut sums = vec![Sums::default(); order.len()];

@@ -1,23 +1,30 @@
-//! The walk of a charge from a counter to its root, and back.
+//! The walk of a charge from a counter to its root, and back: numbers first, then looks.
 //!
 //! After `mm/page_counter.c`, with two differences. A level admits by compare-exchange (`level`), so a refusal leaves
 //! no trace at its own level. A walk records peaks once it is through, so a doomed charge leaves none at all.
+//!
+//! A walk takes no lock and allocates nothing. It enters a slow path where it calls a policy, and there alone.
 
-use std::convert::Infallible;
-use std::{mem, ptr};
+use std::ptr;
+
+use smallvec::SmallVec;
 
 use crate::counter::cover;
-use crate::counter::fallen::Fallen;
-use crate::counter::level::Open;
+use crate::counter::level::{How, TakenLevel};
 use crate::counter::object::Counter;
-use crate::counter::object::tree::Crossing;
-use crate::counter::passed::{Passed, PassedLevel};
+use crate::counter::object::tree::Policies;
 use crate::counter::refusal::LevelRefusal;
+use crate::counter::slow_path::Lazily;
 use crate::counter::spare::Side;
-use crate::counter::watch::{HIGH, OBSERVED};
-use crate::counter::{exceeded, marks};
-use crate::error::USAGE_MAX;
+use crate::counter::watch::{HIGH, NOT_OF_WALKS, NOTED, NOTED_FORCED, OBSERVED, REPORTED};
+use crate::counter::{exceeded, marks, noted};
 use crate::sync::Ordering;
+use crate::thread::slow_path::is_quiet;
+
+/// Levels to look at again that one frame of a walk keeps, and frames on the thread's stack: beyond the last one's levels
+/// the walk allocates.
+const PASSED_MAX: usize = 8;
+const FRAMES_MAX: usize = 32;
 
 /// The levels of a charge: from a counter to its root.
 pub(crate) struct Levels<'a>(Option<&'a Counter>);
@@ -33,27 +40,20 @@ impl<'a> Iterator for Levels<'a> {
     }
 }
 
-/// What a walk that got through has found.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Walked {
+/// Result of a walk that got through.
+#[derive(Clone, Copy)]
+pub(crate) struct Walked<'a> {
     /// The smallest room that the walk's own exchanges left.
     pub(crate) margin: u64,
     /// Units of the walk where it left a level above its high; else 0.
     pub(crate) over_high: u64,
-    /// The walk left a level that is only observed above its max.
-    pub(crate) above_observed: bool,
     /// The walk left a level above its max by force.
     pub(crate) above_max: bool,
+    /// Such a level, whose event the caller counts behind the transit.
+    forced: Option<&'a Counter>,
 }
 
-impl Walked {
-    /// A walk that has passed no mark.
-    pub(crate) const fn quietly(margin: u64) -> Walked {
-        Walked { margin, over_high: 0, above_observed: false, above_max: false }
-    }
-}
-
-/// What a charge that missed leaves to its caller.
+/// Result of a charge that missed.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub(crate) struct Charged {
@@ -65,46 +65,42 @@ impl Charged {
     pub(crate) const QUIETLY: Charged = Charged { over_high: 0 };
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Amount {
-    /// The charge needs all of it: an observed max counts it.
-    Needed,
-    /// The charge needs less: where the walk leaves an observed level above its max, its caller undoes it and walks for
-    /// what the charge needs.
-    Batch,
+impl From<Walked<'_>> for Charged {
+    fn from(Walked { over_high, .. }: Walked<'_>) -> Charged {
+        Charged { over_high }
+    }
 }
 
-/// A walk that has got through outside of any slow path.
-pub(crate) struct WalkedAtOnce<'a> {
-    /// The smallest room left.
-    pub(crate) margin: u64,
-    /// The level that a forced walk has left above max. The caller reports it.
-    pub(crate) above: Option<&'a Counter>,
-}
+impl Walked<'_> {
+    fn quietly(margin: u64) -> Self {
+        Walked { margin, over_high: 0, above_max: false, forced: None }
+    }
 
-impl WalkedAtOnce<'_> {
-    /// Report the level above max, outside of any slow path. The caller keeps the counter.
+    /// Counts the event of a level that was forced outside of any slow path. The caller keeps the counter and is not in
+    /// transit: listeners may run.
     #[inline]
     pub(crate) fn tell_forced(&self) {
-        if let Some((level, policies)) = self.above.and_then(|level| Some((level, level.tree().policies()?))) {
+        if let Some((level, policies)) = self.forced.and_then(|level| Some((level, level.tree().policies()?))) {
             policies.forced(level);
         }
     }
 }
 
-/// A walk that has stopped on its way up: its thread goes on in a slow path.
-pub(crate) struct Stopped<'a> {
-    /// The levels below have been charged.
-    level: &'a Counter,
-    here: Open,
-    below: WalkedAtOnce<'a>,
+/// A walk on its way up.
+struct Walk<'a, 'w> {
+    bottom: &'a Counter,
+    n: u64,
+    how: How,
+    path: &'w Lazily,
 }
 
-/// An uncharge that has stopped on its way up, likewise.
-pub(crate) struct StoppedDown<'a> {
-    lowest: bool,
-    fallen: Fallen<'a>,
-    above: Option<&'a Counter>,
+/// Levels that a walk looks at again once it is through, so that a doomed walk leaves no trace at them: in frames of the
+/// thread's stack. An allocator of the program may charge inside each allocation, which the walk would call again.
+struct PassedLevels<'a, 'below> {
+    /// The frame of the levels further down, and how many there are.
+    below: Option<&'below PassedLevels<'a, 'below>>,
+    frames_below: usize,
+    passed: SmallVec<[(&'a Counter, TakenLevel); PASSED_MAX]>,
 }
 
 impl Counter {
@@ -117,240 +113,73 @@ impl Counter {
         self.path_to_root().take_while(move |&level| top.is_none_or(|top| !ptr::eq(level, top)))
     }
 
-    /// Charge `n` at every level that nothing looks at and that has room; `forced`, at one level above its max as well. The
-    /// margin is the smallest room left, or `margin` where that is less.
+    /// Charge exactly `n` at every level below `top`, or at none; without a `top` at all. A doomed walk is visible below the
+    /// refusing level until it is undone. The caller is in a slow path.
+    #[inline(never)]
+    pub(crate) fn walk(&self, n: u64, how: How, top: Option<&Counter>) -> Result<Walked<'_>, LevelRefusal<'_>> {
+        let walk = Walk { bottom: self, n, how, path: &Lazily::inside() };
+        walk.climb(Some(self), top, None, u64::MAX)
+    }
+
+    /// [`walk`](Self::walk) all levels, for a thread that may be outside of any slow path.
     #[inline(always)]
-    pub(crate) fn walk_at_once(&self, n: u64, margin: u64, forced: bool) -> Result<WalkedAtOnce<'_>, Stopped<'_>> {
-        let (mut level, mut below) = (self, WalkedAtOnce { margin, above: None });
-        if n > USAGE_MAX {
-            return Err(Stopped { level, here: Open::NotAdded, below });
+    pub(crate) fn walk_from_outside(&self, n: u64, how: How, path: &Lazily) -> Result<Walked<'_>, LevelRefusal<'_>> {
+        Walk { bottom: self, n, how, path }.climb(Some(self), None, None, u64::MAX)
+    }
+
+    /// [`walk`](Self::walk) all levels, of which those that cover are charged what is unpaid.
+    pub(crate) fn walk_side(&self, n: u64, how: How, side: Side) -> Result<Walked<'_>, LevelRefusal<'_>> {
+        if self.cover().is_none() {
+            return self.walk(n, how, None);
         }
-        loop {
-            // Read before the exchange, which delays all loads that follow it.
-            let parent = level.incarnation().parent;
-            match level.admit_at_once(n) {
-                Ok(room) => below.margin = below.margin.min(room),
-                Err(Open::NotAdded) if forced && below.above.is_none() => match level.force_at_once(n) {
-                    Ok(()) => below = WalkedAtOnce { margin: 0, above: Some(level) },
-                    Err(here) => return Err(Stopped { level, here, below }),
-                },
-                Err(here) => return Err(Stopped { level, here, below }),
+        let mut all = Walked::quietly(u64::MAX);
+        cover::come(self, n, side, None, |level, more, above| {
+            let walked = level.walk(more, how, above)?;
+            // A waiter's bytes are none of this thread.
+            if side == Side::Allocated {
+                cover::note_charged(level, more, above);
             }
-            match parent {
-                Some(parent) => level = parent,
-                None => return Ok(below),
-            }
-        }
+            all.margin = all.margin.min(walked.margin);
+            all.over_high = all.over_high.max(walked.over_high);
+            Ok(())
+        })?;
+        Ok(all)
     }
 
-    /// Go on with a [`walk`](Self::walk) that has stopped.
-    pub(crate) fn walk_on<'a>(
-        &'a self,
-        n: u64,
-        amount: Amount,
-        stopped: Stopped<'a>,
-    ) -> Result<Walked, LevelRefusal<'a>> {
-        // Mutation: closed-walk-goes-on-from-its-start
-        self.walk_levels(n, amount, stopped.level.path_to_root(), stopped.here, stopped.below.margin)
-    }
-
-    /// Charge exactly `n` at every level, or at none. A doomed walk is visible below the refusing level until it is
-    /// undone.
-    pub(crate) fn walk(&self, n: u64, amount: Amount) -> Result<Walked, LevelRefusal<'_>> {
-        match self.walk_at_once(n, u64::MAX, false) {
-            Ok(walked) => Ok(Walked::quietly(walked.margin)),
-            Err(stopped) => self.walk_on(n, amount, stopped),
-        }
-    }
-
-    /// [`walk`](Self::walk) the levels below `top` only.
-    pub(crate) fn walk_below(&self, n: u64, amount: Amount, top: Option<&Counter>) -> Result<Walked, LevelRefusal<'_>> {
-        self.walk_levels(n, amount, self.path_below(top), Open::NotAdded, u64::MAX)
-    }
-
-    fn walk_levels<'a>(
-        &'a self,
-        n: u64,
-        amount: Amount,
-        mut levels: impl Iterator<Item = &'a Counter>,
-        mut first: Open,
-        margin: u64,
-    ) -> Result<Walked, LevelRefusal<'a>> {
-        let mut charge = |level: &'a Counter| match level.admit_after(mem::replace(&mut first, Open::NotAdded), n) {
-            Ok(admitted) => Ok(admitted.into()),
-            Err(refusal) => {
-                self.roll_back_slow(n, refusal.level);
-                Err(refusal.limited())
-            }
-        };
-        Passed::from_bottom(margin).climb(&mut levels, &mut charge, |passed| {
-            passed.record_peaks();
-            let walked = Walked::quietly(passed.margin);
-            if passed.watched { self.look_at_marks_slow(n, amount, passed, walked) } else { walked }
-        })
-    }
-
-    /// [`walk`](Self::walk) that goes above the max of a level where no drain makes room. It is refused only where one
-    /// may.
+    /// Uncharge `n` at every level below `top`; without a `top` at all. If a level underflows, only what it really held is
+    /// uncharged from its ancestors. Returns what the lowest level had. Afterwards the counter may be gone. The caller is in
+    /// a slow path.
     #[inline(never)]
-    pub(crate) fn walk_forced(&self, n: u64) -> Result<Walked, LevelRefusal<'_>> {
-        let below = WalkedAtOnce { margin: u64::MAX, above: None };
-        self.walk_forced_levels(n, self.path_to_root(), Open::NotAdded, below)
+    pub(crate) fn uncharge(&self, n: u64, top: Option<&Counter>) -> u64 {
+        self.uncharge_up_to(n, top, &Lazily::inside())
     }
 
-    /// Go on with a [`walk_forced`](Self::walk_forced) that has stopped.
-    pub(crate) fn walk_forced_on<'a>(&'a self, n: u64, stopped: Stopped<'a>) -> Result<Walked, LevelRefusal<'a>> {
-        self.walk_forced_levels(n, stopped.level.path_to_root(), stopped.here, stopped.below)
+    /// [`uncharge`](Self::uncharge) all levels, for a thread that may be outside of any slow path.
+    #[inline(always)]
+    pub(crate) fn uncharge_from_outside(&self, n: u64, path: &Lazily) {
+        self.uncharge_up_to(n, None, path);
     }
 
-    fn walk_forced_levels<'a>(
-        &'a self,
-        n: u64,
-        mut levels: Levels<'a>,
-        mut first: Open,
-        below: WalkedAtOnce<'a>,
-    ) -> Result<Walked, LevelRefusal<'a>> {
-        let mut charge = |level: &'a Counter| {
-            let forced = level.admit_or_force(mem::replace(&mut first, Open::NotAdded), n);
-            forced.inspect_err(|refusal| self.roll_back_slow(n, refusal.level))
-        };
-        Passed::from_bottom(below.margin).climb(&mut levels, &mut charge, |passed| {
-            passed.record_peaks();
-            below.above.into_iter().for_each(|level| self.tell(&Crossing::Forced(level)));
-            self.tell_forced(passed);
-            let above_max = below.above.is_some() || passed.above_max;
-            let walked = Walked { above_max, ..Walked::quietly(passed.margin) };
-            if passed.watched { self.look_at_marks_slow(n, Amount::Needed, passed, walked) } else { walked }
-        })
-    }
-
-    #[cold]
-    fn roll_back_slow(&self, n: u64, refused: &Counter) {
-        for below in self.path_to_root().take_while(|&below| !ptr::eq(below, refused)) {
-            // Mutation: walk-refused-without-roll-back
-            below.take_off(n);
-            below.undo_barge(n);
-        }
-    }
-
-    /// Compare the marks of the watched levels that a walk has passed with the usage that it left there.
-    #[cold]
-    #[inline(never)]
-    fn look_at_marks_slow(&self, n: u64, amount: Amount, passed: &Passed<'_, '_>, mut walked: Walked) -> Walked {
-        passed.each(&mut |&PassedLevel { level, usage, .. }| {
-            marks::report_protected(level);
-            if level.limits.watched.is_for(OBSERVED) && usage > level.max() {
-                walked.above_observed = true;
-                if amount == Amount::Needed {
-                    self.tell(&Crossing::ObservedMax(level));
-                }
-            }
-            if level.limits.watched.is_for(HIGH) && usage > marks::high(level) {
-                walked.over_high = n;
-                exceeded::rose(level);
-            }
-            if marks::is_excess_wrong(level) {
-                self.tell(&Crossing::Soft(level));
-            }
-        });
-        walked
-    }
-
-    /// A walk that has got through outside of any slow path, for a thread that is in one now.
-    pub(crate) fn report(&self, walked: &WalkedAtOnce<'_>) -> Walked {
-        walked.above.into_iter().for_each(|level| self.tell(&Crossing::Forced(level)));
-        Walked { above_max: walked.above.is_some(), ..Walked::quietly(walked.margin) }
-    }
-
-    /// A walk that is through tells the policies of a mark that it has crossed.
-    #[cold]
-    fn tell(&self, crossing: &Crossing<'_>) {
-        if let Some(policies) = self.tree().policies() {
-            policies.crossed(crossing);
-        }
-    }
-
-    fn tell_forced(&self, passed: &Passed<'_, '_>) {
-        if passed.above_max {
-            passed.each(&mut |at| {
-                if at.is_above {
-                    self.tell(&Crossing::Forced(at.level));
-                }
-            });
-        }
-    }
-
-    /// Charge exactly `n` at every level, whatever the limits say. True if a level is above its max afterwards.
-    pub(crate) fn force(&self, n: u64) -> bool {
-        self.force_below(n, None)
-    }
-
-    /// The same at the levels below `top` only.
-    pub(crate) fn force_below(&self, n: u64, top: Option<&Counter>) -> bool {
-        let mut charge = |level: &Counter| Ok::<_, Infallible>(level.add_forced(n));
-        let mut levels = self.path_below(top);
-        let Ok(crossed) = Passed::from_bottom(u64::MAX).climb(&mut levels, &mut charge, |passed| {
-            passed.record_peaks();
-            passed.each(&mut |&PassedLevel { level, usage, .. }| {
-                marks::report_protected(level);
-                if level.limits.watched.is_for(HIGH) && usage > marks::high(level) {
-                    exceeded::rose(level);
-                }
-            });
-            self.tell_forced(passed);
-            passed.each(&mut |at| {
-                if marks::is_excess_wrong(at.level) {
-                    self.tell(&Crossing::Soft(at.level));
-                }
-            });
-            passed.above_max
-        });
-        crossed
-    }
-
-    /// Uncharge `n` at the levels below `top` only. Afterwards the counter may be gone.
-    pub(crate) fn uncharge_below(&self, n: u64, top: &Counter) {
-        let mut level = Some(self);
-        while let Some(at) = level.filter(|&at| !ptr::eq(at, top)) {
+    #[inline(always)]
+    fn uncharge_up_to(&self, n: u64, top: Option<&Counter>, path: &Lazily) -> u64 {
+        let (mut level, mut left, mut lowest) = (Some(self), n, None);
+        while let Some(at) = level.filter(|&at| left > 0 && top.is_none_or(|top| !ptr::eq(at, top))) {
+            // Read before the subtraction: what is left to subtract keeps the parent alive.
             level = at.incarnation().parent;
-            at.subtract(n);
+            left = at.subtract(left, path);
+            lowest = lowest.or(Some(left));
         }
+        lowest.unwrap_or(n)
     }
 
-    /// Uncharge `n` at every level. If a level underflows, only what it really held is uncharged from its ancestors.
-    /// False where a level did. Of a group that covers it is credit, or an allocator's. Afterwards the counter may be gone.
+    /// Uncharge `n` at all levels. False where a level had less. Of a group that covers it is credit, or an allocator's.
+    /// Afterwards the counter may be gone.
     pub(crate) fn uncharge_levels(&self, n: u64) -> bool {
-        if n == 0 {
-            return true;
-        }
         if self.cover().is_some() {
             cover::go(self, n, Side::Allocated);
             return true;
         }
-        self.uncharge_chain(n) == n
-    }
-
-    /// Returns what the lowest level had to subtract.
-    pub(crate) fn uncharge_chain(&self, n: u64) -> u64 {
-        self.uncharge_at_once(n).map_or_else(|stopped| stopped.go_on(n), |()| n)
-    }
-
-    /// Uncharge `n` at every level that nothing looks at and that something else keeps. Afterwards the counter may be
-    /// gone.
-    #[inline(always)]
-    pub(crate) fn uncharge_at_once(&self, n: u64) -> Result<(), StoppedDown<'_>> {
-        let (mut level, mut lowest) = (self, true);
-        loop {
-            // The parent is read before the subtraction, here and below: what is left to subtract keeps the parent alive.
-            let above = level.incarnation().parent;
-            if let Err(fallen) = level.subtract_at_once(n) {
-                return Err(StoppedDown { lowest, fallen, above });
-            }
-            match above {
-                Some(parent) => (level, lowest) = (parent, false),
-                None => return Ok(()),
-            }
-        }
+        self.uncharge(n, None) == n
     }
 
     /// Uncharge credit that came out of slots, and return how much.
@@ -373,17 +202,127 @@ impl Counter {
     }
 }
 
-impl StoppedDown<'_> {
-    /// In a slow path. Returns what the lowest level had to subtract.
-    pub(crate) fn go_on(self, n: u64) -> u64 {
-        let StoppedDown { lowest, fallen, above } = self;
-        let mut left = fallen.report();
-        let taken = if lowest { left } else { n };
-        let mut level = above;
-        while let Some(at) = level.filter(|_| left > 0) {
+impl<'a> Walk<'a, '_> {
+    /// Takes each level from `level` on, up to the first that refuses, and looks at them once all are taken.
+    #[inline(always)]
+    fn climb(
+        &self,
+        mut level: Option<&'a Counter>,
+        top: Option<&Counter>,
+        below: Option<&PassedLevels<'a, '_>>,
+        mut margin: u64,
+    ) -> Result<Walked<'a>, LevelRefusal<'a>> {
+        let frames_below = below.map_or(0, |below| below.frames_below + 1);
+        let mut frame = PassedLevels { below, frames_below, passed: SmallVec::new() };
+        while let Some(at) = level.filter(|&at| top.is_none_or(|top| !ptr::eq(at, top))) {
+            // Read before the exchange, which delays all loads that follow it.
             level = at.incarnation().parent;
-            left = at.subtract(left);
+            let taken = match at.take(self.n, self.how, self.path) {
+                Ok(taken) => taken,
+                Err(refusal) => return Err(self.roll_back_slow(refusal)),
+            };
+            margin = margin.min(taken.room);
+            if taken.is_seen {
+                frame.passed.push((at, taken));
+                if frame.passed.len() == PASSED_MAX && frames_below + 1 < FRAMES_MAX {
+                    return self.climb_on(level, top, &frame, margin);
+                }
+            }
         }
-        taken
+        let walked = Walked::quietly(margin);
+        Ok(if frames_below == 0 && frame.passed.is_empty() { walked } else { self.look_slow(&frame, walked) })
+    }
+
+    /// The frame is full.
+    #[cold]
+    #[inline(never)]
+    fn climb_on(
+        &self,
+        level: Option<&'a Counter>,
+        top: Option<&Counter>,
+        below: &PassedLevels<'a, '_>,
+        margin: u64,
+    ) -> Result<Walked<'a>, LevelRefusal<'a>> {
+        self.climb(level, top, Some(below), margin)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn roll_back_slow(&self, refusal: LevelRefusal<'a>) -> LevelRefusal<'a> {
+        self.path.enter();
+        for below in self.bottom.path_below(Some(refusal.level)) {
+            // Mutation: walk-refused-without-roll-back
+            below.take_off(self.n);
+            if self.how != How::Batch {
+                below.undo_barge(self.n);
+            }
+        }
+        refusal.limited()
+    }
+
+    /// The walk is through: compares marks and peaks of the levels that it has passed with the usage that it left there.
+    #[cold]
+    #[inline(never)]
+    fn look_slow(&self, last: &PassedLevels<'a, '_>, mut walked: Walked<'a>) -> Walked<'a> {
+        let mut next = Some(last);
+        while let Some(frame) = next {
+            for (level, taken) in &frame.passed {
+                level.peaks().record(taken.usage);
+                if taken.is_above {
+                    self.look_at_forced(level, &mut walked);
+                }
+                let watched = level.limits.watched.bits() & !NOT_OF_WALKS;
+                if watched != 0 {
+                    self.look_at(level, watched, taken.usage, &mut walked);
+                }
+            }
+            next = frame.below;
+        }
+        walked
+    }
+
+    fn look_at(&self, level: &Counter, watched: u64, usage: u64, walked: &mut Walked<'a>) {
+        if watched & REPORTED != 0 {
+            marks::report_protected(level);
+        }
+        if watched & HIGH != 0 && usage > marks::high(level) {
+            walked.over_high = self.n;
+            exceeded::rose(level);
+        }
+        if watched & OBSERVED != 0 && usage > level.max() {
+            self.tell(|policies| policies.observed(level));
+        }
+        if marks::is_excess_wrong(level) {
+            self.tell(|policies| policies.fell(level));
+        }
+    }
+
+    fn look_at_forced(&self, level: &'a Counter, walked: &mut Walked<'a>) {
+        walked.above_max = true;
+        // Mutation: e43-forced-without-a-mark
+        exceeded::rose(level);
+        // SeqCst (E4): as in `close_crossed`, which closes a stock that has opened meanwhile.
+        // Mutation: e4-forced-without-a-look
+        if level.limits.open.load(Ordering::SeqCst) as u32 > 0 {
+            self.path.enter();
+        }
+        if is_quiet() {
+            noted::note(self.bottom, NOTED | NOTED_FORCED);
+        } else if self.path.is_outside() && walked.forced.is_none() {
+            walked.forced = Some(level);
+        } else if let Some(policies) = level.tree().policies() {
+            self.path.enter();
+            policies.forced(level);
+        }
+    }
+
+    /// Tells the policies of a mark that the walk has crossed.
+    fn tell(&self, tell: impl FnOnce(&dyn Policies)) {
+        if is_quiet() {
+            noted::note(self.bottom, NOTED);
+        } else if let Some(policies) = self.bottom.tree().policies() {
+            self.path.enter();
+            tell(policies);
+        }
     }
 }

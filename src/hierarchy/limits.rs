@@ -41,7 +41,7 @@ pub(crate) fn value(counter: &Counter, kind: LimitKind) -> u64 {
 
 pub(crate) fn any_percent(tree: &Tree) -> bool {
     let _path = SlowPath::enter();
-    tree.stocks.lock().percents
+    tree.lock().percents
 }
 
 fn resolve(counter: &Counter, limit: Limit) -> Result<u64, NoLimitedAncestor> {
@@ -77,7 +77,7 @@ pub(crate) fn set_unlinked(counter: &Counter, kind: LimitKind, limit: Limit) -> 
 /// Sets a limit, and every percentage below that follows it. Returns the usage above a max then, 0 for other limits.
 pub(crate) fn set(counter: &'static Counter, kind: LimitKind, limit: Limit) -> Result<u64, NoLimitedAncestor> {
     let _path = SlowPath::enter();
-    let mut stocks = counter.tree().stocks.lock();
+    let mut stocks = counter.tree().lock();
     let bytes = resolve(counter, limit)?;
     note_percent(counter, kind, limit);
     stocks.percents |= matches!(limit, Limit::Percent(_));

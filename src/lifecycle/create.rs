@@ -77,7 +77,7 @@ pub(crate) fn create(
     let group = start_group(tree, groups, Name::new(name)?, parent.group().map(init))?;
     // A thread that moves a max finds the group linked, or this thread finds the max moved.
     let percents = wanted.iter().any(|(_, limit)| matches!(limit, Some(Limit::Percent(_))));
-    let stocks = percents.then(|| tree.stocks.lock());
+    let stocks = percents.then(|| tree.lock());
     let hash = names::hash(&tree.hierarchy, parent.first(), name).unwrap_or_else(|| Hash::of_unnamed(group));
     let linked = link(groups, &mut tree.hierarchy.lock_for(group, hash), group, wanted);
     if let Some(mut stocks) = stocks {
@@ -179,7 +179,7 @@ pub(super) fn start_group(
 pub(crate) fn release(tree: &Tree, groups: &GroupTree, group: &'static Counter) -> Option<Incarnation> {
     // Acquire (E36): where no stock is counted as open, no thread accesses one any more.
     if group.group().any(Counter::is_open) {
-        retire::forget_open(tree, &mut tree.stocks.lock(), group);
+        retire::forget_open(tree, &mut tree.lock(), group);
     }
     tree.hierarchy.lock_of(group).release(group);
     dismiss_group(groups);

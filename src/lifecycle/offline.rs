@@ -26,7 +26,7 @@ pub(crate) fn offline(tree: &Tree, group: &'static Counter) -> Result<(), HasChi
     // Mutation: e35-offline-does-not-fence
     fence_after_exchange();
     if group.is_open_central() || group.group().any(|counter| counter.is_open() && !counter.is_queued()) {
-        let mut stocks = tree.stocks.lock();
+        let mut stocks = tree.lock();
         close_barred(tree, &mut stocks, group);
         if stocks.unsettled >= PENDING_CLOSE_MAX {
             let _ = tree.close_all_pending(&mut stocks);
@@ -39,7 +39,7 @@ pub(crate) fn offline(tree: &Tree, group: &'static Counter) -> Result<(), HasChi
 /// Take everything below the group offline, children before parents, and last the group if it is to go `with` them.
 pub(crate) fn offline_tree(tree: &Tree, top: &'static Counter, with: bool) {
     let _path = SlowPath::enter();
-    let mut stocks = tree.stocks.lock();
+    let mut stocks = tree.lock();
     let mut hierarchy = tree.hierarchy.snapshot();
     let below: Vec<_> = hierarchy.subtree(top).filter(|&group| with || !ptr::eq(group, top)).collect();
     for group in below.into_iter().rev() {

@@ -59,7 +59,7 @@ pub(crate) fn figure(tree: &Tree) -> OwnBytes {
         pools: pool_bytes(tree, groups),
         slots: tree.registry.bytes(),
         cells: group_tree::shared(tree).stats.bytes(),
-        tables: tables + tree.stocks.lock().bytes() + tree.idle_visits.bytes() + rings::lock(tree).bytes(),
+        tables: tables + tree.lock().bytes() + tree.idle_visits.bytes() + rings::lock(tree).bytes(),
     }
 }
 

@@ -1,10 +1,10 @@
 //! What charging asks and reports to the policies of a tree of groups, passed on to each of them.
 
 use crate::counter::handle::Handle;
-use crate::counter::object::tree::{Crossing, Policies, StockMove};
+use crate::counter::object::tree::{Policies, StockMove};
 use crate::counter::object::{Counter, Incarnation};
 use crate::counter::watch::WAITING;
-use crate::counter::{exceeded, look_again, marks};
+use crate::counter::{at_limit, marks};
 use crate::hierarchy::group_tree::GroupTree;
 use crate::hierarchy::service::schedule;
 use crate::hierarchy::{events, stats};
@@ -14,7 +14,7 @@ use crate::pressure::{line, service};
 use crate::reclaim::excess;
 use crate::stat::Stat;
 use crate::state::events::Event;
-use crate::thread::slow_path::{Entered, Outermost};
+use crate::thread::slow_path::{self, Entered, Outermost};
 
 impl Policies for GroupTree {
     fn may_barge(&self, counter: &Counter, n: u64) -> bool {
@@ -25,22 +25,17 @@ impl Policies for GroupTree {
         line::undo_barge(counter, n);
     }
 
-    fn crossed(&self, crossing: &Crossing<'_>) {
-        match *crossing {
-            Crossing::Soft(counter) => excess::cross(counter),
-            Crossing::ObservedMax(counter) => {
-                events::count(counter, Event::Max);
-                events::count(counter, Event::Observed);
-            }
-            Crossing::Forced(counter) => {
-                exceeded::rose(counter);
-                events::count(counter, Event::Overcharge);
-            }
-        }
+    fn observed(&self, counter: &Counter) {
+        events::count(counter, Event::Max);
+        events::count(counter, Event::Observed);
     }
 
     fn forced(&self, counter: &Counter) {
-        events::count_and_notify(counter, Event::Overcharge);
+        if slow_path::is_running() {
+            events::count(counter, Event::Overcharge);
+        } else {
+            events::count_and_notify(counter, Event::Overcharge);
+        }
     }
 
     fn set_soft(&self, counter: &'static Counter, soft: u64) -> Result<(), NoMemory> {
@@ -62,7 +57,7 @@ impl Policies for GroupTree {
         let counter = Handle::adopt(counter);
         let entered = Entered::enter();
         if let Some(thread) = entered.outermost() {
-            look_again::look_again(&counter, thread);
+            at_limit::look_again(&counter, thread);
         }
         drop(entered);
     }

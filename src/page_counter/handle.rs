@@ -2,11 +2,13 @@
 
 use std::fmt;
 
+use crate::counter::at_limit::{self, Room};
 use crate::counter::config::{BATCH_MAX, CounterConfig, Extension};
+use crate::counter::level::How;
 use crate::counter::object::Counter;
 use crate::counter::protection::Protection;
-use crate::counter::slow_path::SlowPath;
-use crate::counter::{at_limit, join, marks, retire};
+use crate::counter::slow_path::{Lazily, SlowPath};
+use crate::counter::{join, marks, retire};
 use crate::error::{CounterChargeError, CounterId, CounterLimitError, USAGE_MAX};
 use crate::sync::{Arc, model_failed};
 use crate::thread::directory::Header;
@@ -268,7 +270,8 @@ impl PageCounter {
     #[cold]
     #[inline(never)]
     fn charge_or_refuse_slow(&self, n: u64, missed: Consume) -> Result<(), CounterChargeError> {
-        self.counter().try_charge_slow(n, missed).map_err(|refusal| refusal.refused(self.counter(), n))
+        let charged = self.counter().charge_slow(n, missed, How::Admit, Room::Hook);
+        charged.map(drop).map_err(|refusal| refusal.refused(self.counter(), n))
     }
 
     /// Charges `n` units here and at all ancestors, whatever the limits say. Use it for memory that exists already.
@@ -335,7 +338,7 @@ impl PageCounter {
     ///
     /// [`Counts::underflows`]: crate::Counts::underflows
     pub fn cancel(&self, n: u64) {
-        self.counter().subtract(n.min(USAGE_MAX));
+        self.counter().subtract(n.min(USAGE_MAX), &Lazily::outside());
     }
 
     // === Limits ===

@@ -15,12 +15,13 @@ use smallvec::SmallVec;
 use crate::counter::central;
 use crate::counter::cover;
 use crate::counter::handle::Handle;
+use crate::counter::level::How;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::refusal::LevelRefusal;
-use crate::counter::reserve;
 use crate::counter::slow_path::SlowPath;
-use crate::counter::walk::{Amount, Charged, Walked};
+use crate::counter::spare::Side;
+use crate::counter::walk::Charged;
 use crate::counter::watch::{OBSERVED, WAITING};
 use crate::hierarchy::service::{self, WAITS};
 use crate::hierarchy::{group_object, group_tree};
@@ -100,16 +101,11 @@ pub(crate) fn length(level: &Counter) -> usize {
 /// Charge `n` for a waiter. Never from a stock: none is open below.
 fn charge_for<'a>(group: &'a Counter, block: Option<&Block>, n: u64, ticket: u64) -> Result<Charged, LevelRefusal<'a>> {
     // In transit, so that a thread that lowers a max waits for the walk (E5).
-    let transit = block.filter(|block| block.transit.is_over()).map(|block| {
-        block.transit.begin(group.tree().number, group.incarnation().fenced);
-        block.transit.until_dropped()
-    });
-    let charged = context::for_another(ticket, || match group.cover() {
-        Some(_) => reserve::walk(group, n),
-        None => group.walk(n, Amount::Needed).map(|Walked { over_high, .. }| Charged { over_high }),
-    });
+    let alone = block.filter(|block| block.transit.is_over());
+    let transit = alone.map(|block| block.transit.enter(group.tree().number, group.incarnation().fenced));
+    let walked = context::for_another(ticket, || group.walk_side(n, How::Admit, Side::Reserved));
     drop(transit);
-    let charged = charged?;
+    let charged = walked?.into();
     // Not this thread's own charge: what it has freed for others it has freed.
     if group.tree().audited {
         group.usage.audit_shared.fetch_add(n, Ordering::Relaxed);

@@ -40,7 +40,7 @@ pub(crate) fn follow_unlinked(group: &Counter) {
 pub(crate) fn set(top: &'static Counter, observed: bool) {
     let _path = SlowPath::enter();
     let tree = top.tree();
-    let mut stocks = tree.stocks.lock();
+    let mut stocks = tree.lock();
     marks(top).set(OBSERVES, observed);
     if observed {
         // Each charge is to walk, which counts what a limit would have refused.

@@ -363,6 +363,8 @@ fn path_of(counter: &'static Counter) -> String {
 mod tests {
     use super::*;
     use crate::Limits;
+    use crate::counter::level::How;
+    use crate::counter::slow_path::Lazily;
     use crate::counter::verify::FaultKind;
 
     /// No call of a user brings a fault about, so the test takes bytes off a level.
@@ -374,16 +376,16 @@ mod tests {
         let acme = runtime.root().create("acme", Limits::new()).unwrap();
         let held = acme.try_charge_set(&[(crate::Counter::MEMORY, 10), (spill, 20)]).unwrap();
         let counters: Vec<_> = acme.first().group().collect();
-        counters[0].subtract(3);
-        counters[1].subtract(4);
+        let subtract = |counter: &crate::counter::object::Counter, n| counter.subtract(n, &Lazily::inside());
+        assert_eq!((subtract(counters[0], 3), subtract(counters[1], 4)), (3, 4));
         let verdict = runtime.verify();
         let found: Vec<_> = verdict.faults().iter().map(|fault| (fault.path.as_deref(), fault.kind)).collect();
         assert_eq!(found, [(Some("/acme"), FaultKind::Identity), (Some("spill of /acme"), FaultKind::Identity)]);
         assert!(verdict.to_string().ends_with("spill of /acme: usage is 16, live charge and credit are 20: 4 too few"));
         // The test puts the levels right again, so that the charge gives back what they hold.
-        counters[0].force(3);
-        counters[1].force(4);
-        runtime.root().first().group().zip([3, 4]).for_each(|(root, bytes)| assert_eq!(root.subtract(bytes), bytes));
+        assert!(counters[0].walk(3, How::Force, None).is_ok());
+        assert!(counters[1].walk(4, How::Force, None).is_ok());
+        runtime.root().first().group().zip([3, 4]).for_each(|(root, n)| assert_eq!(subtract(root, n), n));
         drop(held);
         assert!(runtime.verify().is_ok());
     }

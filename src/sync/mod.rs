@@ -9,6 +9,11 @@
 //! The folder imports nothing of the crate. What a thread owns stands in `thread`, which declares its thread-locals with
 //! [`per_thread`] and [`until_thread_exit`].
 
+#[cfg(loom)]
+use loom::cell::UnsafeCell;
+#[cfg(not(loom))]
+use std::cell::UnsafeCell;
+
 pub(crate) mod barrier;
 pub(crate) mod lock;
 mod pause;
@@ -53,6 +58,41 @@ pub(crate) use std::sync::atomic::Ordering;
 /// library's even in a model: a statistic must not multiply the schedules that a model explores.
 pub(crate) mod stat_atomic {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64};
+}
+
+/// A place that is no atomic: one thread writes it while no other one reads it. Loom watches that it is so.
+pub(crate) struct PlainCell<T>(UnsafeCell<T>);
+
+#[allow(unsafe_code)]
+impl<T> PlainCell<T> {
+    pub(crate) fn new(value: T) -> Self {
+        PlainCell(UnsafeCell::new(value))
+    }
+
+    /// # Safety
+    ///
+    /// No thread writes the place as long as the result is used.
+    #[inline(always)]
+    pub(crate) unsafe fn get(&self) -> &T {
+        #[cfg(loom)]
+        let value = self.0.with(|value| value);
+        #[cfg(not(loom))]
+        let value = self.0.get();
+        // SAFETY: says the caller.
+        unsafe { &*value }
+    }
+
+    /// # Safety
+    ///
+    /// No other thread uses the place.
+    pub(crate) unsafe fn replace(&self, next: T) -> T {
+        #[cfg(loom)]
+        let value = self.0.with_mut(|value| value);
+        #[cfg(not(loom))]
+        let value = self.0.get();
+        // SAFETY: says the caller.
+        unsafe { value.replace(next) }
+    }
 }
 
 /// Keeps a value on cache lines of its own (128 bytes where the prefetcher takes lines in pairs).

@@ -96,7 +96,7 @@ impl EnteredScope {
     pub(crate) fn enter(header: &'static Header) -> EnteredScope {
         let entered = {
             // Memory of the crate, and of no group: allocated as in a slow path.
-            let _slow = Deeper::enter();
+            let _slow = Deeper::enter(false);
             // A raw pointer, and no box: the chain points to the scope while the entry moves.
             EnteredScope(NonNull::from(Box::leak(Box::new(CurrentScope::new()))))
         };

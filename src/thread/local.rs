@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::ptr;
 
-use crate::sync::{follow, model_failed, per_thread};
+use crate::sync::{TIME_PASSES, follow, model_failed, per_thread};
 use crate::thread::block::{Block, no_block};
 use crate::thread::near::Near;
 use crate::thread::slot::Slot;
@@ -54,14 +54,18 @@ impl Local {
 /// One more slow path on the thread's stack, until the value is dropped. It stays on its thread, and such values drop in
 /// the reverse order of their making.
 pub(super) struct Deeper {
-    /// The depth outside of it.
+    /// The depth outside of it, and whether one of the slow paths there is an allocator's.
     pub(super) outside: u32,
+    quiet: bool,
 }
 
 impl Deeper {
     #[inline]
-    pub(super) fn enter() -> Deeper {
-        Deeper { outside: with_local(|local| local.slow.replace(local.slow.get() + 1)) }
+    pub(super) fn enter(quiet: bool) -> Deeper {
+        with_local(|local| Deeper {
+            outside: local.slow.replace(local.slow.get() + 1),
+            quiet: local.quiet.replace(quiet || local.quiet.get()),
+        })
     }
 }
 
@@ -70,13 +74,21 @@ impl Drop for Deeper {
     fn drop(&mut self) {
         // A model that has failed is past its thread-locals.
         if !model_failed() {
-            with_local(|local| local.slow.set(self.outside));
+            with_local(|local| {
+                local.slow.set(self.outside);
+                local.quiet.set(self.quiet);
+            });
         }
     }
 }
 
 pub(crate) fn with_block<R>(read: impl FnOnce(Option<&Block>) -> R) -> R {
     with_local(|local| read(local.block()))
+}
+
+/// Whether this thread moves credit. For assertions: a model does not ask, each load would be one more point of its schedules.
+pub(crate) fn is_in_transit() -> bool {
+    TIME_PASSES && with_block(|block| block.is_some_and(|block| !block.transit.is_over()))
 }
 
 /// The number of this thread's block, given out again when the thread has ended; 0 where it has none.

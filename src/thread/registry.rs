@@ -67,7 +67,7 @@ impl Drop for BlockHolder {
             local.block.set(no_block());
         });
         // No lock is taken below this one by an allocator that charges.
-        let _deeper = Deeper::enter();
+        let _deeper = Deeper::enter(false);
         self.registry.release(self.block);
     }
 }

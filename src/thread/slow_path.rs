@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::ptr;
 
-use crate::sync::{model_failed, per_thread};
+use crate::sync::per_thread;
 use crate::thread::block::Block;
 use crate::thread::local::{Deeper, Local, with_local};
 use crate::thread::registry::register;
@@ -12,6 +12,7 @@ use crate::thread::registry::register;
 #[must_use]
 pub(crate) struct Entered {
     depth: Deeper,
+    quiet: bool,
     thread: Outermost,
 }
 
@@ -24,13 +25,24 @@ pub(crate) struct Outermost {
 impl Entered {
     #[inline]
     pub(crate) fn enter() -> Entered {
-        let depth = Deeper::enter();
+        Entered::new(false)
+    }
+
+    /// That of an allocator's charge: it takes no lock, allocates nothing and calls no policy, wherever it runs.
+    #[inline]
+    pub(crate) fn quiet() -> Entered {
+        Entered::new(true)
+    }
+
+    #[inline]
+    fn new(quiet: bool) -> Entered {
+        let depth = Deeper::enter(quiet);
         let mut block = with_local(block_of);
         // Never inside another slow path: an allocator may come here out of the registration itself.
         if block.is_null() && depth.outside == 0 && register() {
             block = with_local(block_of);
         }
-        Entered { depth, thread: Outermost { block } }
+        Entered { depth, quiet, thread: Outermost { block } }
     }
 
     #[inline]
@@ -38,17 +50,23 @@ impl Entered {
         self.thread.block()
     }
 
-    /// The thread's block where its slow path is the outermost: a nested one puts nothing into slots and counts
-    /// elsewhere.
+    /// Whether no other slow path of the thread is under way.
     #[inline]
-    pub(crate) fn own_block(&self) -> Option<&Block> {
-        self.outermost().and_then(Outermost::block)
+    pub(crate) fn is_alone(&self) -> bool {
+        self.depth.outside == 0
     }
 
-    /// `None`: this slow path runs inside another one of the thread, and may take no lock and wait for no thread.
+    /// The thread's block where this slow path may move credit: a nested one puts nothing into slots and counts elsewhere.
+    #[inline]
+    pub(crate) fn own_block(&self) -> Option<&Block> {
+        self.block().filter(|_| self.is_alone())
+    }
+
+    /// `None`: this slow path may take no lock and wait for no thread. It is an allocator's, or runs inside another one of
+    /// the thread.
     #[inline]
     pub(crate) fn outermost(&self) -> Option<&Outermost> {
-        (self.depth.outside == 0).then_some(&self.thread)
+        (self.is_alone() && !self.quiet).then_some(&self.thread)
     }
 }
 
@@ -62,73 +80,16 @@ impl Outermost {
     }
 }
 
-/// A slow path of an allocator's charge: it takes no lock, allocates nothing and calls no policy, wherever it runs.
-#[must_use]
-pub(crate) struct Quiet {
-    depth: Deeper,
-    outside: bool,
-    thread: Outermost,
-}
-
-impl Quiet {
-    pub(crate) fn enter() -> Quiet {
-        let depth = Deeper::enter();
-        let outside = with_local(|local| local.quiet.replace(true));
-        let mut block = with_local(block_of);
-        if block.is_null() && depth.outside == 0 && register() {
-            block = with_local(block_of);
-        }
-        Quiet { depth, outside, thread: Outermost { block } }
-    }
-
-    pub(crate) fn block(&self) -> Option<&Block> {
-        self.thread.block()
-    }
-
-    /// Whether no other slow path of the thread is under way.
-    pub(crate) fn is_outermost(&self) -> bool {
-        self.depth.outside == 0
-    }
-
-    /// The thread's block where this slow path may move credit: inside another one it must not.
-    pub(crate) fn own_block(&self) -> Option<&Block> {
-        self.block().filter(|_| self.is_outermost())
-    }
-}
-
-impl Drop for Quiet {
-    fn drop(&mut self) {
-        // As in `Deeper`.
-        if !model_failed() {
-            with_local(|local| local.quiet.set(self.outside));
-        }
-    }
-}
-
 /// Whether this thread is in an allocator's slow path.
 pub(crate) fn is_quiet() -> bool {
     with_local(|local| local.quiet.get())
 }
 
-/// A thread with a block, outside of any slow path. What its holder does takes no lock, waits for no thread, allocates
-/// nothing and calls no foreign code: it needs no slow path.
-pub(crate) struct Outside {
-    block: *const Block,
-}
-
-impl Outside {
-    #[inline(always)]
-    pub(crate) fn this_thread() -> Option<Outside> {
-        let (block, depth) = with_local(|local| (block_of(local), local.slow.get()));
-        (depth == 0 && !block.is_null()).then_some(Outside { block })
-    }
-
-    #[inline(always)]
-    #[allow(unsafe_code)]
-    pub(crate) fn block(&self) -> &Block {
-        // SAFETY: not null; as in `Outermost::block`.
-        unsafe { &*self.block }
-    }
+/// Calls `step` with the block of a thread that is outside of any slow path. `None` where it has no block, or is inside.
+/// The step takes no lock, waits for no thread, allocates nothing and calls no foreign code: it needs no slow path.
+#[inline(always)]
+pub(crate) fn outside<R>(step: impl FnOnce(&Block) -> Option<R>) -> Option<R> {
+    with_local(|local| if local.is_in_slow_path() { None } else { step(local.block()?) })
 }
 
 #[inline]

@@ -45,9 +45,10 @@ fn is_over(word: u64) -> bool {
 }
 
 impl Transit {
-    /// Enters transit. What the thread reads afterwards decides how much credit moves; see E5.
+    /// Enters transit, until the result is dropped: also where a panic leaves the steps. What the thread reads afterwards
+    /// decides how much credit moves; see E5.
     #[inline]
-    pub(crate) fn begin(&self, of: u32, fenced: bool) {
+    pub(crate) fn enter(&self, of: u32, fenced: bool) -> InTransit<'_> {
         // Relaxed: only the owner writes the word.
         let word = self.0.load(Ordering::Relaxed);
         debug_assert!(is_over(word), "transit does not nest");
@@ -56,11 +57,6 @@ impl Transit {
         // what the thread reads from here on says closed.
         // Mutation: e5-transit-without-light
         light_side(fenced);
-    }
-
-    /// The transit that is under way, until the value is dropped: it ends also where a panic leaves the steps.
-    pub(crate) fn until_dropped(&self) -> InTransit<'_> {
-        debug_assert!(!self.is_over(), "in transit");
         InTransit(self)
     }
 
@@ -77,7 +73,7 @@ impl Transit {
     }
 
     #[inline]
-    pub(crate) fn end(&self) {
+    fn end(&self) {
         let word = self.0.load(Ordering::Relaxed);
         // Release (E6): a closer that sees the sequence even, or changed, sees what was moved: pairs with `wait`.
         self.0.store(u64::from(sequence(word).wrapping_add(1)), Ordering::Release);
@@ -112,8 +108,7 @@ mod tests {
     fn a_transit_ends_where_its_steps_panic() {
         let transit = Transit::default();
         let steps = || {
-            transit.begin(7, true);
-            let _transit = transit.until_dropped();
+            let _transit = transit.enter(7, true);
             panic!("on purpose");
         };
         catch_unwind(AssertUnwindSafe(steps)).expect_err("it panics");

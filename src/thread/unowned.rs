@@ -22,7 +22,7 @@ use crate::thread::counts::{UnownedCounts, Which};
 use crate::thread::left::{UNOWNED, left};
 use crate::thread::local::with_local;
 use crate::thread::owner::{Named, named};
-use crate::thread::slow_path::Quiet;
+use crate::thread::slow_path::Entered;
 use crate::thread::tally::Tally;
 use crate::thread::{current, registry};
 
@@ -114,7 +114,7 @@ fn count_slow(which: Which, bytes: u64) {
         return;
     }
     if registry::is_made() {
-        drop(Quiet::enter());
+        drop(Entered::quiet());
         if visited() {
             return;
         }

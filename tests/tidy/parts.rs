@@ -37,6 +37,7 @@ const PARTS: &[(&[&str], Folders)] = &[
     ),
     (&["fence_after_exchange"], Only(&["lifecycle", "pressure", "reclaim", "hierarchy", "state", "counter"])),
     (&["fence"], Only(&[])),
+    (&["PlainCell"], Only(&["counter"])),
     (&["CachePadded"], Only(&["hierarchy", "counter", "thread", "pool"])),
     // Figures that no protocol depends on.
     (&["stat_atomic"], AllBut(&["kmem", "group", "admission"])),
@@ -74,7 +75,7 @@ const PARTS: &[(&[&str], Folders)] = &[
     // Time and other threads: what waits.
     (&["park", "this_thread", "sleep"], Only(&["group", "pressure"])),
     (&["Thread"], Only(&["pressure", "thread"])),
-    (&["TIME_PASSES"], Only(&["pressure"])),
+    (&["TIME_PASSES"], Only(&["pressure", "thread"])),
     (&["start_thread"], Only(&["thread"])),
     (&["pause", "is_over"], Only(&["group", "admission", "pressure", "reclaim", "thread"])),
     (&["rest", "IDLE_VISITS"], Only(&["stat"])),

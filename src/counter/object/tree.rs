@@ -15,9 +15,10 @@ use crate::counter::peak::Windows;
 use crate::counter::seen::IdleVisits;
 use crate::pool::{Cache, NoMemory};
 use crate::sync::barrier::Barrier;
-use crate::sync::lock::{Lock, Rank};
+use crate::sync::lock::{Lock, LockGuard, Rank};
 use crate::sync::stat_atomic::{AtomicU32 as StatU32, AtomicU64};
 use crate::sync::{Arc, CachePadded, NameHasher, Ordering, SHARDS, Shared};
+use crate::thread::local::is_in_transit;
 use crate::thread::registry::{Registrar, registry};
 use crate::thread::slot::Slot;
 use crate::thread::slow_path::Outermost;
@@ -37,8 +38,7 @@ pub(crate) struct Tree {
     pub(crate) counts: TreeCounts,
     /// What a checkpoint loads.
     pub(crate) alerts: CachePadded<Alerts>,
-    /// The tree's lock.
-    pub(crate) stocks: Lock<Stocks>,
+    stocks: Lock<Stocks>,
     pub(crate) idle_visits: IdleVisits,
     pub(crate) hierarchy: Hierarchy,
     /// Readers with peaks of their own.
@@ -81,6 +81,16 @@ impl Tree {
     #[inline]
     pub(crate) fn policies(&self) -> Option<&dyn Policies> {
         self.policies.as_deref()
+    }
+
+    /// The tree's lock. Its holder waits for threads in transit, so a thread that waits for it is in none.
+    pub(crate) fn lock(&self) -> LockGuard<'_, Stocks> {
+        debug_assert!(!is_in_transit(), "the holder of the lock may wait for this thread");
+        self.stocks.lock()
+    }
+
+    pub(crate) fn try_lock(&self) -> Option<LockGuard<'_, Stocks>> {
+        self.stocks.try_lock()
     }
 
     /// Audited live charge of one counter, over all threads.
@@ -145,7 +155,7 @@ impl Drop for OfTree {
 
 /// What charging asks a tree's policies and reports to them: one object for each tree.
 ///
-/// The caller keeps each counter that it passes. A caller of `may_barge`, `barge_undone`, `crossed` and `fell` may hold
+/// The caller keeps each counter that it passes. A caller of `may_barge`, `barge_undone`, `observed` and `fell` may hold
 /// the tree's lock or be in transit: these call no foreign code and take only locks that rank after the tree's. The
 /// caller of `server`, `release` and `stock_moved` holds no lock.
 pub(crate) trait Policies: Send + Sync {
@@ -155,17 +165,18 @@ pub(crate) trait Policies: Send + Sync {
     /// A walk subtracts `n` units that [`may_barge`](Self::may_barge) let stay: a level above has refused.
     fn barge_undone(&self, counter: &Counter, n: u64);
 
-    /// A walk has got through and reports a mark that it crossed.
-    fn crossed(&self, crossing: &Crossing<'_>);
+    /// A walk has got through and left `counter` above a max that is only observed.
+    fn observed(&self, counter: &Counter);
 
-    /// A forced charge went above the max of `counter`, whose mark of excess is right. Outside of any slow path.
+    /// A forced charge went above the max of `counter`, whose mark of excess is right. In a slow path, or outside of any
+    /// and not in transit.
     fn forced(&self, counter: &Counter);
 
     /// Sets the soft limit of a counter, and allocates what the policies need for it. The caller holds the tree's lock
     /// and that of the group's shard.
     fn set_soft(&self, counter: &'static Counter, soft: u64) -> Result<(), NoMemory>;
 
-    /// Usage has fallen, or a max has moved, at a counter where charges wait for room or whose mark of excess is wrong.
+    /// Usage or a max has moved at a counter where charges wait for room or whose mark of excess is wrong.
     fn fell(&self, counter: &Counter);
 
     /// Looks at a counter that an allocator has noted, at the levels above it, and gives up the handle that the list has.
@@ -182,16 +193,6 @@ pub(crate) trait Policies: Send + Sync {
 
     /// A charge has moved a batch between the stock of `counter` and the counters.
     fn stock_moved(&self, counter: &Counter, outermost: &Outermost, moved: StockMove);
-}
-
-/// What a walk has found at one counter.
-pub(crate) enum Crossing<'a> {
-    /// Usage is on the other side of the soft limit than the mark of excess says.
-    Soft(&'a Counter),
-    /// Usage is above a max that is only observed.
-    ObservedMax(&'a Counter),
-    /// A forced charge went above max.
-    Forced(&'a Counter),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
