@@ -160,7 +160,7 @@ fn every_allocation_is_on_its_node_or_said_not_to_be() {
                     match number % 4 {
                         0 => drop(call(|| query.numa_stat(Stat::KERNEL, Freshness::Exact))),
                         1 => call(|| root.flush()),
-                        2 => drop(call(|| NumaTable::of(&root))),
+                        2 => drop(call(|| NumaTable::of(root))),
                         _ => {}
                     }
                     call(|| query.offline()).expect("no children");

@@ -3,6 +3,7 @@
 use std::ptr;
 
 use crate::counter::central;
+use crate::counter::children;
 use crate::counter::cover::{self, counted_credit};
 use crate::counter::object::Counter;
 use crate::counter::object::tree::{Stocks, Tree};
@@ -75,6 +76,18 @@ fn is_in_subtree(counter: &Counter, top: &Counter) -> bool {
 fn pending_below<'a>(stocks: &'a Stocks, top: &'a Counter) -> impl Iterator<Item = &'static Counter> + 'a {
     let is_below = |counter: &'static Counter| counter.path_to_root().skip(1).any(|level| ptr::eq(level, top));
     stocks.pending_close.iter().copied().filter(move |pending| is_below(pending))
+}
+
+/// Usage of a counter without that of the counters below it that are online.
+pub(crate) fn usage_local(counter: &'static Counter) -> u64 {
+    let mut below: u64 = 0;
+    children::each(counter, |child| below = below.saturating_add(child.usage()));
+    counter.usage().saturating_sub(below)
+}
+
+/// The same without credit.
+pub(crate) fn live_local(counter: &'static Counter) -> u64 {
+    usage_local(counter).saturating_sub(stocked_local(counter))
 }
 
 /// Credit of a counter's own stock, and of the stocks below whose nearest live ancestor it is, as far as it is in usage.

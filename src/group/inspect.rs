@@ -379,9 +379,7 @@ impl Inspect for Group {
     }
 
     fn usage_local(&self) -> u64 {
-        let mut below: u64 = 0;
-        children::each(self.first(), |child| below = below.saturating_add(child.usage()));
-        self.usage().saturating_sub(below)
+        credit::usage_local(self.first())
     }
 
     fn stocked_local(&self) -> u64 {
@@ -393,8 +391,7 @@ impl Inspect for Group {
             let ledger = self.ledger_alone();
             return ledger.reserved().max(ledger.allocated());
         }
-        let stocked = self.stocked_local();
-        self.usage_local().saturating_sub(stocked)
+        credit::live_local(self.first())
     }
 
     fn ledger_local(&self) -> Ledger {

@@ -1,11 +1,10 @@
 //! What a group has charged and allocated, beside each other.
 
 use super::handle::Group;
-use super::inspect::Inspect as _;
-use crate::counter::children;
 use crate::counter::ledger::{self, LedgerSums};
 use crate::counter::object::Counter;
 use crate::counter::spare::Cover;
+use crate::counter::{children, credit};
 use crate::hierarchy::preorder::{self, Visited};
 use crate::stat::{Stat, Stats};
 use crate::thread::slow_path;
@@ -116,7 +115,7 @@ impl Group {
     pub(super) fn ledger_alone(&self) -> Ledger {
         let sums = preorder::ledger_local(self.first());
         match self.first().cover() {
-            None => Ledger::of(self.first(), self.live_local(), sums),
+            None => Ledger::of(self.first(), credit::live_local(self.first()), sums),
             Some(cover) => {
                 let mut reserved = cover.reserved();
                 children::each(self.first(), |child| {

@@ -13,9 +13,10 @@
 //! runtimes of that shape share it. Its memory never goes back and keeps its type. So a late look at an object finds an
 //! object of the same type (`counter::incarnation`).
 //!
-//! To take or put an object takes constant time: a lock that other threads rarely take, and a few words. This code
-//! never calls the process's allocator, so it never enters one that charges. If the system has no memory, that is an
-//! error: [`NoMemory`]. So a thread may take an object anywhere, under any lock and inside a charge.
+//! To take or put an object takes a lock that other threads rarely take, and a few words; where the depot has only high
+//! objects, it looks through the bits of the lower ones, a word for 64 objects. This code never calls the process's
+//! allocator, so it never enters one that charges. If the system has no memory, that is an error: [`NoMemory`]. So a
+//! thread may take an object anywhere, under any lock and inside a charge.
 //!
 //! Edges: E12 (put/taken elsewhere), E30 (a chunk is published/an object is looked up).
 

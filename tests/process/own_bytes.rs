@@ -152,7 +152,7 @@ fn a_central_stock_takes_its_lines() {
         let runtime = runtime();
         let groups: Vec<_> = (0..1_000).map(|number| create(&runtime.root(), &number.to_string())).collect();
         let own = runtime.own_bytes();
-        let stocks: Vec<_> = groups.iter().map(|group| [CentralStock::of(&group), CentralStock::of(&group)]).collect();
+        let stocks: Vec<_> = groups.iter().map(|group| [CentralStock::of(group), CentralStock::of(group)]).collect();
         let bytes = runtime.own_bytes().pools - own.pools;
         let each = bytes / stocks.len() as u64;
         println!("{bytes} bytes for {} central stocks", stocks.len());
