@@ -157,8 +157,8 @@ fn work(leaves: &[Group], parents: &[Group], seed: u64) -> Vec<memcg::Charge> {
     for step in 0..400 {
         let leaf = &leaves[rng.random_range(0..leaves.len())];
         match rng.random_range(0..12) {
-            0 => set_soft(&leaf, Limit::Bytes(rng.random_range(0..8) * 4 * KIB)),
-            1 => set_soft(&leaf, Limit::Unlimited),
+            0 => set_soft(leaf, Limit::Bytes(rng.random_range(0..8) * 4 * KIB)),
+            1 => set_soft(leaf, Limit::Unlimited),
             2 => set_soft(&parents[step % 2], Limit::Bytes(rng.random_range(0..20) * KIB)),
             3 => {
                 let limits = soft(rng.random_range(0..2) * KIB);

@@ -39,7 +39,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-use memcg::{Bytes, CentralStock, Charge, ChargeError, ChargeFuture};
+use memcg::expert::CentralStock;
+use memcg::{Bytes, Charge, ChargeError, ChargeFuture};
 
 use super::SendError;
 use super::slots::{Fate, Slots};
