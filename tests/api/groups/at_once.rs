@@ -3,7 +3,6 @@
 use std::sync::Mutex;
 
 use memcg::errors::CreateError;
-use memcg::expert::Inspect as _;
 use memcg::{Charge, Group, Limits};
 
 use super::{build, charge, create, fixed, left_empty};

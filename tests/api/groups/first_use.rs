@@ -1,6 +1,5 @@
 //! What a group has from its first use on, and not before.
 
-use memcg::expert::Inspect as _;
 use memcg::{Event, Freshness, Group, Limits, Runtime, RuntimeBuilder, Stat, Unit};
 
 use super::{build, left_empty};

@@ -1,6 +1,5 @@
 //! Charges and handles that outlive their group and their runtime, and what is left when the last of them goes.
 
-use memcg::expert::Inspect as _;
 use memcg::{Bytes, ChargeError, Group};
 
 use super::{Other, assert_sound, build, charge, create, fixed, kinds, left_empty, runtimes};

@@ -1,6 +1,5 @@
 //! Which level counts what when a group is stopped.
 
-use memcg::expert::Inspect as _;
 use memcg::{Bytes, Event, Group};
 
 use super::{HASTY, KIB, all, build, charge, create, domain, kinds, left_empty, local, runtimes};

@@ -1,7 +1,6 @@
 //! Handles, charges and reads that outlive their group and their runtime.
 
 use memcg::Stat;
-use memcg::expert::Inspect as _;
 
 use super::{assert_exact, build, create, kinds};
 
