@@ -98,7 +98,8 @@ struct FileBytes {
 impl FileBytes {
     /// Charges `bytes`, which are to be written.
     fn charge(&self, bytes: usize) -> io::Result<Charge> {
-        self.group.try_charge_counter(self.counter, bytes).map_err(|error| io::Error::other(refused(&error)))
+        let charged = self.group.try_charge_set(&[(self.counter, memcg::Bytes::from(bytes).0)]);
+        charged.map(|[charge]| charge).map_err(|error| io::Error::other(refused(&error)))
     }
 
     /// They are written.
