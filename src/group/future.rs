@@ -192,10 +192,10 @@ impl ChargeFuture {
     /// the charge in the place of the one that this future waits for: no byte goes up the tree and comes back. The future
     /// waits on, for the next of a queue that has one place in line, or is dropped.
     ///
-    /// That is so where the future is in line for bytes of the charge's group, at most as many as the charge has, and no
-    /// other charge waits at the group or above. It is not where one of these is above a limit or only
-    /// [counts](Group::set_observe_only), where the group is offline, and inside a reclaimer. Then drop the charge, which
-    /// serves the line.
+    /// That is so where the future is in line for bytes of the charge's group, at most as many as the charge has, and
+    /// no other charge waits at the group or above. It is not where one of these is above a limit or only
+    /// [counts](crate::expert::Inspect::set_observe_only), where the group is offline, and inside a reclaimer. Then
+    /// drop the charge, which serves the line.
     ///
     /// The call takes no lock, and loads a few words for each level. Once it has said yes, other charges may barge past
     /// this one anew, as past the next in line.
@@ -240,8 +240,8 @@ impl ChargeFuture {
         waits
     }
 
-    /// Returns how the wait has ended, where the line has decided it and no delay above a [high](Group::set_high) is left:
-    /// what a poll would return. It runs no reclaimer and no hook, so a waker may call it.
+    /// Returns how the wait has ended, where the line has decided it and no delay above a [high](crate::Limits::high)
+    /// is left: what a poll would return. It runs no reclaimer and no hook, so a waker may call it.
     ///
     /// With `next` the future then stands for the next of a queue: it takes a place anew, behind all that wait, for so
     /// many bytes, and wakes that waker. It does not where reclaimers have to be asked first, or a victim chosen: then
@@ -267,7 +267,8 @@ impl ChargeFuture {
         matches!(self.state, Stage::InLine(..))
     }
 
-    /// True where it is charged already, and its poll waits for nothing but the delay above a [high](Group::set_high).
+    /// True where it is charged already, and its poll waits for nothing but the delay above a
+    /// [high](crate::Limits::high).
     pub fn is_delayed(&self) -> bool {
         matches!(self.state, Stage::Delayed { .. })
     }

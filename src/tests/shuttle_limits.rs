@@ -31,7 +31,7 @@ fn shuttle_a_lowered_max_holds_at_once() {
         });
         threads.join();
         assert!(root.verify().is_ok(), "{}", root.verify());
-        root.memory().drain();
+        root.drain();
         assert_eq!((root.usage(), child.usage(), root.counts().underflows), (0, 0, 0));
     });
 }
