@@ -10,7 +10,7 @@ use std::ptr;
 use smallvec::SmallVec;
 
 use crate::counter::cover;
-use crate::counter::level::{How, TakenLevel};
+use crate::counter::level::{How, TakenLevel, Tried};
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Policies;
 use crate::counter::refusal::LevelRefusal;
@@ -118,13 +118,27 @@ impl Counter {
     #[inline(never)]
     pub(crate) fn walk(&self, n: u64, how: How, top: Option<&Counter>) -> Result<Walked<'_>, LevelRefusal<'_>> {
         let walk = Walk { bottom: self, n, how, path: &Lazily::inside() };
-        walk.climb(Some(self), top, None, u64::MAX)
+        walk.climb(Some(self), None, top, None, u64::MAX)
     }
 
-    /// [`walk`](Self::walk) all levels, for a thread that may be outside of any slow path.
+    /// [`walk`](Self::walk) all levels, for a thread that may be outside of any slow path. Here is all that most walks take.
     #[inline(always)]
     pub(crate) fn walk_from_outside(&self, n: u64, how: How, path: &Lazily) -> Result<Walked<'_>, LevelRefusal<'_>> {
-        Walk { bottom: self, n, how, path }.climb(Some(self), None, None, u64::MAX)
+        let (mut level, mut margin) = (self, u64::MAX);
+        loop {
+            // Read before the exchange, which delays all loads that follow it.
+            let above = level.incarnation().parent;
+            match level.take_at_once(n) {
+                Ok(room) => margin = margin.min(room),
+                Err(tried) => {
+                    return Walk { bottom: self, n, how, path }.climb(Some(level), Some(tried), None, None, margin);
+                }
+            }
+            match above {
+                Some(above) => level = above,
+                None => return Ok(Walked::quietly(margin)),
+            }
+        }
     }
 
     /// [`walk`](Self::walk) all levels, of which those that cover are charged what is unpaid.
@@ -203,11 +217,13 @@ impl Counter {
 }
 
 impl<'a> Walk<'a, '_> {
-    /// Takes each level from `level` on, up to the first that refuses, and looks at them once all are taken.
-    #[inline(always)]
+    /// Takes each level from `level` on, which was `tried`, up to the first that refuses, and looks at them once all are
+    /// taken.
+    #[inline(never)]
     fn climb(
         &self,
         mut level: Option<&'a Counter>,
+        mut tried: Option<Tried>,
         top: Option<&Counter>,
         below: Option<&PassedLevels<'a, '_>>,
         mut margin: u64,
@@ -215,9 +231,15 @@ impl<'a> Walk<'a, '_> {
         let frames_below = below.map_or(0, |below| below.frames_below + 1);
         let mut frame = PassedLevels { below, frames_below, passed: SmallVec::new() };
         while let Some(at) = level.filter(|&at| top.is_none_or(|top| !ptr::eq(at, top))) {
-            // Read before the exchange, which delays all loads that follow it.
             level = at.incarnation().parent;
-            let taken = match at.take(self.n, self.how, self.path) {
+            let tried = match tried.take().map_or_else(|| at.take_at_once(self.n), Err) {
+                Ok(room) => {
+                    margin = margin.min(room);
+                    continue;
+                }
+                Err(tried) => tried,
+            };
+            let taken = match at.take_after(tried, self.n, self.how, self.path) {
                 Ok(taken) => taken,
                 Err(refusal) => return Err(self.roll_back_slow(refusal)),
             };
@@ -225,25 +247,12 @@ impl<'a> Walk<'a, '_> {
             if taken.is_seen {
                 frame.passed.push((at, taken));
                 if frame.passed.len() == PASSED_MAX && frames_below + 1 < FRAMES_MAX {
-                    return self.climb_on(level, top, &frame, margin);
+                    return self.climb(level, None, top, Some(&frame), margin);
                 }
             }
         }
         let walked = Walked::quietly(margin);
         Ok(if frames_below == 0 && frame.passed.is_empty() { walked } else { self.look_slow(&frame, walked) })
-    }
-
-    /// The frame is full.
-    #[cold]
-    #[inline(never)]
-    fn climb_on(
-        &self,
-        level: Option<&'a Counter>,
-        top: Option<&Counter>,
-        below: &PassedLevels<'a, '_>,
-        margin: u64,
-    ) -> Result<Walked<'a>, LevelRefusal<'a>> {
-        self.climb(level, top, Some(below), margin)
     }
 
     #[cold]
