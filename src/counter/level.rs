@@ -47,6 +47,10 @@ pub(crate) enum Tried {
     NotAdded,
     /// Usage is `new`, max is read after that: something looks at the level, or max is lower now.
     Added { new: u64, max: u64 },
+    /// Usage is that, above max by force: something looks at the level.
+    Forced(u64),
+    /// The same, and nothing looks at the level: there the caller has only the event to count.
+    ForcedAtOnce,
 }
 
 /// Where a level has no max, a charge below the second adds to a usage below the first without a comparison: some four
@@ -75,6 +79,34 @@ impl Counter {
         if new > max || is_seen || self.peaks().rises(new) { Err(Tried::Added { new, max }) } else { Ok(max - new) }
     }
 
+    /// Adds `n` above max, as a forced charge mostly goes where usage is above max already: no stock is open below, and
+    /// nothing looks at the level but the mark of excess, which is right.
+    #[inline(always)]
+    pub(crate) fn force_at_once(&self, n: u64) -> Result<u64, Tried> {
+        // Acquire (E10): as in `take_after`.
+        let open = self.limits.open.load(Ordering::Acquire);
+        let new = self.usage.units.load(Ordering::Acquire).cast_unsigned().wrapping_add(n);
+        if open as u32 > 0 || new <= self.max() || new >= ADDED_BELOW || n >= ADDED_MAX {
+            return Err(Tried::NotAdded);
+        }
+        // SeqCst (E4, E43): as in `add_forced`. It refuses nothing, so it needs no comparison.
+        let new = self.usage.units.fetch_add(n.cast_signed(), Ordering::SeqCst).cast_unsigned().wrapping_add(n);
+        fence_after_exchange();
+        // E43: the mark after usage. A counter that is no group has none.
+        let mark = if self.tree().policies().is_some() { EXCEEDED } else { 0 };
+        // Mutation: e43-forced-at-once-without-a-mark
+        let is_seen = self.limits.watched.bits() != mark || self.peaks().rises(new);
+        // SeqCst (E4): as in `close_crossed`, which closes a stock that has opened meanwhile.
+        let open = self.limits.open.load(Ordering::SeqCst);
+        let above = new.saturating_sub(self.max());
+        // Mutation: e4-forced-at-once-without-a-look
+        if open as u32 > 0 || is_seen || above == 0 {
+            return Err(Tried::Forced(new));
+        }
+        self.limits.forced_total.fetch_add(above.min(n), Ordering::Relaxed);
+        Err(Tried::ForcedAtOnce)
+    }
+
     /// Adds `n` after a first try.
     #[cold]
     #[inline(never)]
@@ -85,10 +117,14 @@ impl Counter {
         how: How,
         path: &Lazily,
     ) -> Result<TakenLevel, LevelRefusal<'_>> {
-        if let Tried::Added { new, max } = tried
-            && let Ok(taken) = self.settle(new, max, n, how, path)
-        {
-            return Ok(taken);
+        match tried {
+            Tried::Forced(new) => return Ok(self.count_forced(new, n)),
+            Tried::Added { new, max } => {
+                if let Ok(taken) = self.settle(new, max, n, how, path) {
+                    return Ok(taken);
+                }
+            }
+            Tried::NotAdded | Tried::ForcedAtOnce => {}
         }
         // Acquire (E10): read before usage, compared after the refusal. Without an open stock below, a usage above max is as
         // good as a refusal: a stock that opens in between is closed by `at_limit::close_crossed`.
@@ -230,6 +266,11 @@ impl Counter {
             }
         };
         fence_after_exchange();
+        self.count_forced(new, n)
+    }
+
+    /// Counts what of `n` is above max: usage with it is `new`.
+    fn count_forced(&self, new: u64, n: u64) -> TakenLevel {
         let max = self.max().min(USAGE_MAX);
         let above = new.saturating_sub(max).min(n);
         if above > 0 {
