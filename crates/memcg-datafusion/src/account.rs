@@ -1,6 +1,7 @@
 //! Which group a consumer charges: the pool's own, one for what can spill and one for what cannot, or one for each
 //! kind of operator.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 
 use datafusion_execution::memory_pool::MemoryConsumer;
@@ -127,11 +128,15 @@ impl Quick {
     }
 }
 
-/// The account of a kind of operator, in a list that only grows: it is read without a lock.
+/// How many operators follow one.
+const FAN: usize = 16;
+
+/// The account of a kind of operator, in a tree that only grows: it is read without a lock. Four bits of the name's hash
+/// say where the way goes on.
 #[derive(Debug)]
 pub(crate) struct Operator {
     account: Account,
-    next: OnceLock<Box<Operator>>,
+    next: [OnceLock<Box<Operator>>; FAN],
 }
 
 impl Accounts {
@@ -191,25 +196,67 @@ fn of_operator<'a>(
     let is_asked = asks && kind.is_among_spillable(consumer);
     // A sort that is asked to spill has one account with its merge.
     let name = if asks && kind.part().is_some() { SORTER } else { consumer.name() };
-    let mut place = first;
+    let (mut place, mut hash) = (first, None);
     loop {
         let operator = place.get_or_init(|| Box::new(Operator::new(name, parent, is_asked)));
         if operator.account.is_asked == is_asked && operator.account.is_of(name) {
             return &operator.account;
         }
-        place = &operator.next;
+        let left = hash.unwrap_or_else(|| hash_of(name));
+        place = &operator.next[left % FAN];
+        hash = Some(left / FAN);
     }
+}
+
+/// The name without the partition.
+fn operator_of(name: &str) -> &str {
+    name.split('[').next().unwrap_or_default()
+}
+
+fn hash_of(name: &str) -> usize {
+    let mut hasher = DefaultHasher::new();
+    operator_of(name).hash(&mut hasher);
+    hasher.finish() as usize
 }
 
 impl Operator {
     /// Without a group of its own, because there are too many or the parent is offline, it charges the parent.
     fn new(name: &str, parent: &Group, is_asked: bool) -> Operator {
-        let operator = name.split('[').next().unwrap_or_default();
+        let operator = operator_of(name);
         let account = Account::below(parent, operator, is_asked).unwrap_or_else(|_| Account {
             operator: operator.to_string(),
             is_asked,
             ..Account::plain(parent.clone())
         });
-        Operator { account, next: OnceLock::new() }
+        Operator { account, next: Default::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memcg::Runtime;
+
+    use super::*;
+
+    /// The longest way to an operator.
+    fn steps(place: &OnceLock<Box<Operator>>) -> usize {
+        place.get().map_or(0, |operator| 1 + operator.next.iter().map(steps).max().unwrap_or(0))
+    }
+
+    /// However many operators there are, one is found in a few steps: the same one for each partition.
+    #[test]
+    fn an_operator_is_found_in_a_few_steps() {
+        let runtime = Runtime::builder().build().unwrap();
+        let accounts = Accounts::new(&runtime.root(), &PoolConfig::new().by_operator()).unwrap();
+        let of = |operator: usize, partition: usize| {
+            let consumer = MemoryConsumer::new(format!("Operator{operator}[{partition}]"));
+            accounts.of(&consumer, Kind::of(&consumer))
+        };
+        for operator in 0..20_000 {
+            assert_eq!(of(operator, 0).group.path(), format!("/Operator{operator}"));
+        }
+        assert!((0..20_000).all(|operator| std::ptr::eq(of(operator, 1), of(operator, 0))));
+        let Accounts::ByOperator { first, .. } = &accounts else { panic!("{accounts:?}") };
+        assert!((4..12).contains(&steps(first)), "{} steps", steps(first));
     }
 }

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use memcg::Bytes;
+use memcg::{Bytes, Counter};
+
+#[cfg(feature = "session")]
+use crate::queue::Queue;
 
 /// How long a consumer waits by default where its pool spills on demand.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -26,7 +29,12 @@ pub struct PoolConfig {
     /// Only sessions look at it.
     #[cfg_attr(not(feature = "session"), allow(dead_code))]
     pub(crate) max_unreserved: Option<u64>,
+    /// As that.
+    #[cfg_attr(not(feature = "session"), allow(dead_code))]
+    pub(crate) spill_counter: Option<Counter>,
     patience: Option<Duration>,
+    #[cfg(feature = "session")]
+    pub(crate) queue: Option<Queue>,
 }
 
 impl PoolConfig {
@@ -39,7 +47,8 @@ impl PoolConfig {
     /// spills, where the group or one above it would have less [headroom](memcg::Group::headroom) after its growth. The
     /// headroom is an estimate; to read it takes a few loads a level for each growth of such a consumer.
     ///
-    /// A reserve of more than half of the least max on the way up counts as that half. A grouped aggregate that was refused
+    /// A reserve of more than half of the least max on the way up counts as that half; a pool whose reserve is as large as
+    /// that max is not made. A grouped aggregate that was refused
     /// grows in order to spill: up to what it held it takes of the reserve.
     pub fn unspillable_reserve(mut self, bytes: impl Into<Bytes>) -> PoolConfig {
         Bytes(self.reserve) = bytes.into();
@@ -96,6 +105,33 @@ impl PoolConfig {
         self
     }
 
+    /// Counts the bytes of spill files by a counter of the group beside memory, so that its max is a quota: of a query, of
+    /// its tenant, of the process. A query whose files do not fit ends with a `ResourcesExhausted` that names the group
+    /// that was full. It concerns the plans of [sessions](crate::InGroupSession), whatever SQL sets of the runtime. A write
+    /// to a file costs a charge; files that the service's disk manager refuses are refused as before.
+    ///
+    /// Making a session is an error where the runtime has no such counter.
+    ///
+    /// ```
+    /// use datafusion::prelude::SessionContext;
+    /// use memcg::{Limits, Runtime};
+    /// use memcg_datafusion::{InGroupSession, PoolConfig};
+    ///
+    /// let mut builder = Runtime::builder();
+    /// let spill = builder.counter("spill").independent();
+    /// let runtime = builder.build()?;
+    /// let acme = runtime.root().create("acme", Limits::new().max(256 << 20))?;
+    /// acme.counter(spill)?.set_max(10 << 30)?; // all files of all its queries
+    /// let config = PoolConfig::new().spill_on_demand().spill_counter(spill);
+    /// let query = SessionContext::new().for_query(&acme, 17, Limits::new(), &config)?;
+    /// # let _ = query;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn spill_counter(mut self, counter: Counter) -> PoolConfig {
+        self.spill_counter = Some(counter);
+        self
+    }
+
     /// How long a growth may wait where it does not fit and its operator would fail: a consumer that cannot spill, or
     /// has nothing to spill yet. The default is zero: it is refused at once.
     ///
@@ -111,6 +147,16 @@ impl PoolConfig {
     /// zero.
     pub fn patience(mut self, time: Duration) -> PoolConfig {
         self.patience = Some(time);
+        self
+    }
+
+    /// Has queries that are refused for room that others hold wait in line, and run again: see [`Queue`]. It concerns the
+    /// plans of [sessions](crate::InGroupSession), but for `EXPLAIN ANALYZE`.
+    ///
+    /// A plan then gives its rows in one partition. While no query waits, a query takes the queue's lock twice.
+    #[cfg(feature = "session")]
+    pub fn queue(mut self, queue: &Queue) -> PoolConfig {
+        self.queue = Some(queue.clone());
         self
     }
 

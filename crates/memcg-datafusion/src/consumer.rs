@@ -54,7 +54,8 @@ impl Kind {
         let name = consumer.name();
         match name.as_bytes().first() {
             Some(b'E') => Part::of(consumer).map_or(Kind::Other, Kind::Sort),
-            Some(b'R') if name.starts_with(EXCHANGE) => Kind::Exchange,
+            // Its merge of sorted inputs has the same name, and cannot spill.
+            Some(b'R') if consumer.can_spill() && name.starts_with(EXCHANGE) => Kind::Exchange,
             Some(b'O') if name.starts_with(BOUNDED) => Kind::Bounded,
             Some(b'G') if name.starts_with(GROUPED) => Kind::Grouped,
             Some(b'F') if name.starts_with(REPLAYING[0]) => Kind::Replaying,
@@ -104,6 +105,7 @@ mod tests {
         assert_eq!(kind("ExternalSorter[0]", true), Kind::Sort(Part::Sorter));
         assert_eq!(kind("ExternalSorterMerge[0]", false), Kind::Sort(Part::Merge));
         assert_eq!(kind("RepartitionExec[1]", true), Kind::Exchange);
+        assert_eq!(kind("RepartitionExec[Merge 1]", false), Kind::Other);
         assert_eq!(kind("OrderedFinalAggregateStream[0] (a)", true), Kind::Bounded);
         assert_eq!(kind("GroupedHashAggregateStream[0] (median(a))", true), Kind::Grouped);
         assert_eq!(kind("FinalHashAggregateStream[0]", true), Kind::Replaying);

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use datafusion_common::DataFusionError;
@@ -103,11 +103,20 @@ pub(crate) struct Life {
     group: Group,
     cancelled: AtomicBool,
     waiting: Mutex<Vec<Weak<AtomicWaker>>>,
+    /// How many growths of the pool were refused, by whatever level, and how many waited.
+    pub(crate) refusals: AtomicUsize,
+    pub(crate) waits: AtomicUsize,
 }
 
 impl Life {
     pub(crate) fn new(group: Group) -> Arc<Life> {
-        Arc::new(Life { group, cancelled: AtomicBool::new(false), waiting: Mutex::default() })
+        Arc::new(Life {
+            group,
+            cancelled: AtomicBool::new(false),
+            waiting: Mutex::default(),
+            refusals: AtomicUsize::new(0),
+            waits: AtomicUsize::new(0),
+        })
     }
 
     pub(crate) fn group(&self) -> &Group {
@@ -162,7 +171,7 @@ impl Life {
 }
 
 /// Runs foreign code. What a panic carries is foreign, too: where its drop panics, what that carries is leaked.
-fn contain(work: impl FnOnce()) {
+pub(crate) fn contain(work: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(work))
         && let Err(next) = catch_unwind(AssertUnwindSafe(|| drop(payload)))
     {

@@ -5,14 +5,26 @@ mod account;
 #[cfg(feature = "session")]
 mod allocates;
 mod arrow;
+#[cfg(feature = "session")]
+mod caches;
 mod config;
 mod consumer;
 mod demand;
 mod ended;
+#[cfg(feature = "session")]
+mod files;
+#[cfg(feature = "session")]
+mod frames;
+#[cfg(all(test, feature = "session"))]
+mod names;
 mod patience;
 #[cfg(feature = "session")]
 mod plan;
 mod pool;
+#[cfg(feature = "session")]
+mod queue;
+#[cfg(feature = "session")]
+mod queued;
 mod refusal;
 mod replays;
 #[cfg(feature = "session")]
@@ -27,9 +39,14 @@ mod tracer;
 mod unreserved;
 
 pub use arrow::ArrowPool;
+#[cfg(feature = "session")]
+pub use caches::GroupCaches;
 pub use config::PoolConfig;
 pub use ended::{EndReason, Ended};
 pub use pool::GroupPool;
+#[cfg(feature = "session")]
+pub use queue::{Queue, QueueCounts};
+pub use refusal::PoolError;
 #[cfg(feature = "session")]
 pub use session::{InGroupSession, QuerySession};
 #[cfg(feature = "session")]

@@ -11,6 +11,8 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::account::Account;
 use crate::demand::{Stage, stage_below};
+#[cfg(feature = "session")]
+use crate::queue::InPlace;
 
 /// How long a wait goes on while nothing moves, and while operators that were asked have not come: such a part of the
 /// patience. Each wait in vain halves both for the next.
@@ -28,8 +30,6 @@ const ASK_AGAIN: u32 = 16;
 #[derive(Debug)]
 pub(crate) struct Patience {
     most: Duration,
-    /// The number of them.
-    waits: AtomicUsize,
     vain: Mutex<VainWaits>,
 }
 
@@ -45,12 +45,7 @@ impl Patience {
     /// `None` where there is none.
     pub(crate) fn new(most: Duration) -> Option<Patience> {
         let vain = Mutex::new(VainWaits { count: 0, last: Instant::now(), never: false });
-        (!most.is_zero()).then_some(Patience { most, waits: AtomicUsize::new(0), vain })
-    }
-
-    #[cfg(feature = "session")]
-    pub(crate) fn waits(&self) -> usize {
-        self.waits.load(Ordering::Relaxed)
+        (!most.is_zero()).then_some(Patience { most, vain })
     }
 
     /// Waits in vain that count against the next one. `None`: there were too many.
@@ -73,52 +68,94 @@ impl Patience {
         vain.last = Instant::now();
     }
 
-    /// Charges `bytes` without a guard, where `level` has refused them. `None`: they did not come in time.
-    pub(crate) fn wait(&self, account: &Account, bytes: u64, level: &Group) -> Option<Result<(), ChargeError>> {
+    /// Charges `bytes` without a guard, where `level` has refused them. `None`: they did not come in time, or the query
+    /// `gives_up`. `waits` counts waits.
+    pub(crate) fn wait(
+        &self,
+        account: &Account,
+        bytes: u64,
+        level: &Group,
+        waits: &AtomicUsize,
+        gives_up: impl Fn() -> bool,
+    ) -> Option<Result<(), ChargeError>> {
         let vain = self.vain()?;
         if !may_wait() {
             return None;
         }
-        self.waits.fetch_add(1, Ordering::Relaxed);
-        // Tokio refuses to block a local task by a panic, and has no way to ask.
-        let waited =
-            catch_unwind(AssertUnwindSafe(|| tokio::task::block_in_place(|| self.charge(account, bytes, level, vain))));
-        let Ok(charged) = waited else {
+        waits.fetch_add(1, Ordering::Relaxed);
+        let goes_on = |moved: Duration, stage: Option<Stage>| {
+            let still = self.most / if stage.is_some() { ASKED_PART } else { STILL_PART };
+            moved < still / (1 << vain) && !gives_up()
+        };
+        let Some(charged) = block(|| charge(account, bytes, level, self.most, goes_on)) else {
             self.never();
             return None;
         };
         self.learn(charged.is_none());
         charged
     }
+}
 
-    /// It takes no place in line: the line would refuse operators the memory that they need to spill.
-    fn charge(&self, account: &Account, bytes: u64, level: &Group, vain: u32) -> Option<Result<(), ChargeError>> {
-        let begun = Instant::now();
-        let (mut moved, mut least) = (begun, level.usage());
-        for look in 1_u32.. {
-            let charged = if look.is_multiple_of(ASK_AGAIN) {
-                account.try_charge_or_start(bytes)
-            } else {
-                account.try_charge_now(bytes)
-            };
-            match charged {
-                // A refusal: it may fit later.
-                Err(error) if error.over_limit().is_some() => {}
-                ended => return Some(ended),
-            }
-            let (usage, stage) = (level.usage(), stage_below(level));
-            if usage < least || stage == Some(Stage::Spilling) {
-                moved = Instant::now();
-            }
-            least = least.min(usage);
-            let still = self.most / if stage.is_some() { ASKED_PART } else { STILL_PART };
-            if moved.elapsed() >= still / (1 << vain) || begun.elapsed() >= self.most {
-                break;
-            }
-            thread::sleep(LOOK);
-        }
-        None
+/// Charges `bytes` without a guard, where `level` has refused them, for a query that can neither spill nor run again.
+/// `None`: they did not come in time.
+#[cfg(feature = "session")]
+pub(crate) fn wait_in_place(
+    account: &Account,
+    bytes: u64,
+    level: &Group,
+    most: Duration,
+    place: &InPlace,
+    waits: &AtomicUsize,
+) -> Option<Result<(), ChargeError>> {
+    // Where all that run below the level wait so, nothing comes but by what others spill.
+    let goes_on =
+        |moved: Duration, _| !place.is_over() && moved < if place.others_go_on() { most } else { most / STILL_PART };
+    if !may_wait() {
+        return None;
     }
+    waits.fetch_add(1, Ordering::Relaxed);
+    block(|| charge(account, bytes, level, most, goes_on))?
+}
+
+/// Runs work that sleeps. `None`: tokio refuses to block a local task, by a panic, and has no way to ask.
+fn block<R>(work: impl FnOnce() -> R) -> Option<R> {
+    catch_unwind(AssertUnwindSafe(|| tokio::task::block_in_place(work))).ok()
+}
+
+/// Charges again and again, for at most a time, and while it `goes_on`: it is told how long nothing has moved.
+///
+/// It takes no place in line: the line would refuse operators the memory that they need to spill.
+fn charge(
+    account: &Account,
+    bytes: u64,
+    level: &Group,
+    most: Duration,
+    goes_on: impl Fn(Duration, Option<Stage>) -> bool,
+) -> Option<Result<(), ChargeError>> {
+    let begun = Instant::now();
+    let (mut moved, mut least) = (begun, level.usage());
+    for look in 1_u32.. {
+        let charged = if look.is_multiple_of(ASK_AGAIN) {
+            account.try_charge_or_start(bytes)
+        } else {
+            account.try_charge_now(bytes)
+        };
+        match charged {
+            // A refusal: it may fit later.
+            Err(error) if error.over_limit().is_some() => {}
+            ended => return Some(ended),
+        }
+        let (usage, stage) = (level.usage(), stage_below(level));
+        if usage < least || stage == Some(Stage::Spilling) {
+            moved = Instant::now();
+        }
+        least = least.min(usage);
+        if begun.elapsed() >= most || !goes_on(moved.elapsed(), stage) {
+            break;
+        }
+        thread::sleep(LOOK);
+    }
+    None
 }
 
 /// Whether the thread may block here: a task of a multi-thread runtime, whose worker hands its other tasks on.

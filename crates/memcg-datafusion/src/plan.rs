@@ -2,7 +2,8 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use datafusion::arrow::array::RecordBatch;
@@ -10,8 +11,9 @@ use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, Statistics, internal_err};
+use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
-use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
+use datafusion::execution::{DiskManager, RecordBatchStream, SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::execution_plan::{CardinalityEffect, ChildrenPropertiesMode, ReplaceChildrenOptions};
@@ -22,7 +24,9 @@ use futures::Stream;
 use futures::task::AtomicWaker;
 
 use crate::ended::Life;
+use crate::files::Files;
 use crate::pool::GroupPool;
+use crate::refusal::told;
 use crate::unreserved::{Excess, Unreserved};
 
 /// The last rule: it puts the whole plan into a group.
@@ -48,7 +52,7 @@ impl PhysicalOptimizerRule for RunInGroup {
 /// The plan in the group of `pool`, but where it is there already. The plan that EXPLAIN ANALYZE runs is below its root.
 pub(crate) fn put_in_group(plan: Arc<dyn ExecutionPlan>, pool: &Arc<GroupPool>) -> Arc<dyn ExecutionPlan> {
     let is_there = plan.is::<InGroupExec>() || plan.children().first().is_some_and(|input| input.is::<InGroupExec>());
-    if is_there { plan } else { Arc::new(InGroupExec { input: plan, pool: Arc::clone(pool) }) }
+    if is_there { plan } else { InGroupExec::over(plan, pool) }
 }
 
 /// Passes on what its input gives. The input runs in the group, and the stream ends with an error when the group is
@@ -61,6 +65,22 @@ pub(crate) fn put_in_group(plan: Arc<dyn ExecutionPlan>, pool: &Arc<GroupPool>) 
 struct InGroupExec {
     input: Arc<dyn ExecutionPlan>,
     pool: Arc<GroupPool>,
+    /// What it has run in last.
+    ran: Mutex<Option<Arc<Life>>>,
+}
+
+impl InGroupExec {
+    fn over(input: Arc<dyn ExecutionPlan>, pool: &Arc<GroupPool>) -> Arc<dyn ExecutionPlan> {
+        Arc::new(InGroupExec { input, pool: Arc::clone(pool), ran: Mutex::default() })
+    }
+
+    fn runs_in(&self, life: &Arc<Life>) {
+        let mut ran = self.ran.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = ran.replace(Arc::clone(life));
+        // Without the lock: the last handle of a group may call listeners.
+        drop(ran);
+        drop(before);
+    }
 }
 
 impl DisplayAs for InGroupExec {
@@ -107,7 +127,7 @@ impl ExecutionPlan for InGroupExec {
         _options: ReplaceChildrenOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         match (children.pop(), children.is_empty()) {
-            (Some(input), true) => Ok(Arc::new(InGroupExec { input, pool: Arc::clone(&self.pool) })),
+            (Some(input), true) => Ok(InGroupExec::over(input, &self.pool)),
             _ => internal_err!("InGroupExec has one child"),
         }
     }
@@ -117,15 +137,18 @@ impl ExecutionPlan for InGroupExec {
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let context = match context.memory_pool().is::<GroupPool>() {
-            true => context,
-            false => Arc::new(context_in(&context, &self.pool)?),
+        let (env, own) = (context.runtime_env(), Arc::clone(&self.pool) as Arc<dyn MemoryPool>);
+        let pool = if env.memory_pool.is::<GroupPool>() { &env.memory_pool } else { &own };
+        let context = match with_pool(&env, pool)? {
+            None => context,
+            Some(env) => Arc::new(context_in(&context, env)),
         };
-        let pool = context.memory_pool().downcast_ref().unwrap_or(&*self.pool);
+        let pool = pool.downcast_ref().unwrap_or(&*self.pool);
         let (life, unreserved) = (Arc::clone(pool.life()), pool.unreserved());
         if let Some(ended) = life.ended() {
             return Err(ended.into_error());
         }
+        self.runs_in(&life);
         let input = life.group().run(|| self.input.execute(partition, context))?;
         Ok(Box::pin(InGroupStream {
             schema: input.schema(),
@@ -139,11 +162,13 @@ impl ExecutionPlan for InGroupExec {
 
     /// The figures of the group, and what the plan has spilled.
     fn metrics(&self) -> Option<MetricsSet> {
-        let (group, metrics) = (self.pool.group(), ExecutionPlanMetricsSet::new());
+        let ran = self.ran.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let life = ran.as_ref().unwrap_or(self.pool.life());
+        let (group, metrics) = (life.group(), ExecutionPlanMetricsSet::new());
         let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         MetricBuilder::new(&metrics).gauge("group_peak_bytes", 0).set(bytes(group.peak()));
-        MetricBuilder::new(&metrics).gauge("group_refusals", 0).set(bytes(group.refused_count()));
-        MetricBuilder::new(&metrics).gauge("group_waits", 0).set(self.pool.waits());
+        MetricBuilder::new(&metrics).gauge("group_refusals", 0).set(life.refusals.load(Ordering::Relaxed));
+        MetricBuilder::new(&metrics).gauge("group_waits", 0).set(life.waits.load(Ordering::Relaxed));
         MetricBuilder::new(&metrics).gauge("plan_spilled_bytes", 0).set(spilled(&self.input));
         Some(metrics.clone_inner())
     }
@@ -178,9 +203,9 @@ fn spilled(plan: &Arc<dyn ExecutionPlan>) -> usize {
     own + plan.children().into_iter().map(spilled).sum::<usize>()
 }
 
-/// A copy of `context` with `pool` as its memory pool.
-fn context_in(context: &TaskContext, pool: &Arc<GroupPool>) -> Result<TaskContext> {
-    Ok(TaskContext::new(
+/// A copy of `context` with another runtime.
+fn context_in(context: &TaskContext, env: Arc<RuntimeEnv>) -> TaskContext {
+    TaskContext::new(
         context.task_id(),
         context.session_id(),
         context.session_config().clone(),
@@ -188,13 +213,30 @@ fn context_in(context: &TaskContext, pool: &Arc<GroupPool>) -> Result<TaskContex
         context.higher_order_functions().clone(),
         context.aggregate_functions().clone(),
         context.window_functions().clone(),
-        with_pool(&context.runtime_env(), pool)?,
-    ))
+        env,
+    )
 }
 
-/// A copy of `env` with `pool` as its memory pool.
-pub(crate) fn with_pool(env: &RuntimeEnv, pool: &Arc<GroupPool>) -> Result<Arc<RuntimeEnv>> {
-    RuntimeEnvBuilder::from_runtime_env(env).with_memory_pool(Arc::clone(pool) as _).build_arc()
+/// A copy of `env` with `pool` as its memory pool, whose spill files count for the pool. `None`: `env` is so.
+pub(crate) fn with_pool(env: &RuntimeEnv, pool: &Arc<dyn MemoryPool>) -> Result<Option<Arc<RuntimeEnv>>> {
+    let disk = disk_of(env, pool)?;
+    if Arc::ptr_eq(&env.memory_pool, pool) && Arc::ptr_eq(&env.disk_manager, &disk) {
+        return Ok(None);
+    }
+    let mut builder = RuntimeEnvBuilder::from_runtime_env(env).with_memory_pool(Arc::clone(pool));
+    builder.disk_manager = Some(disk);
+    builder.build_arc().map(Some)
+}
+
+/// The disk manager of `env`, as it counts for `pool` and for no pool of before.
+fn disk_of(env: &RuntimeEnv, pool: &Arc<dyn MemoryPool>) -> Result<Arc<DiskManager>> {
+    let uncounted = files_of(&env.memory_pool).and_then(|files| files.uncounted(&env.disk_manager));
+    let disk = uncounted.unwrap_or_else(|| Arc::clone(&env.disk_manager));
+    files_of(pool).map_or(Ok(Arc::clone(&disk)), |files| files.counted(&disk))
+}
+
+fn files_of(pool: &Arc<dyn MemoryPool>) -> Option<&Files> {
+    pool.downcast_ref::<GroupPool>().and_then(GroupPool::files)
 }
 
 struct InGroupStream {
@@ -229,6 +271,7 @@ impl Stream for InGroupStream {
         if let Poll::Ready(None | Some(Err(_))) = polled {
             this.end();
         }
+        let polled = polled.map_err(told);
         if let (Poll::Ready(Some(Ok(_))), Some(unreserved)) = (&polled, &this.unreserved) {
             unreserved.look_at_batch(&mut this.excess);
             if let Some(error) = unreserved.error() {

@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use datafusion_common::{DataFusionError, Result};
 use datafusion_execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
-use memcg::{Bytes, ChargeError, CreateError, Group, OnFull, OverLimitError, Registration};
+use memcg::{Bytes, ChargeError, Group, OnFull, OverLimitError, Registration};
 
 use crate::account::{Account, Accounts, Quick};
 #[cfg(feature = "session")]
@@ -13,8 +14,14 @@ use crate::allocates::an_allocator_charges;
 use crate::config::PoolConfig;
 use crate::consumer::Kind;
 use crate::ended::{Ended, Life};
+#[cfg(feature = "session")]
+use crate::files::Files;
 use crate::patience::Patience;
-use crate::refusal::Words;
+#[cfg(feature = "session")]
+use crate::patience::wait_in_place;
+#[cfg(feature = "session")]
+use crate::queued::Queued;
+use crate::refusal::{PoolError, Words};
 use crate::replays::Replays;
 use crate::sorts::Step;
 use crate::spilling::Spilling;
@@ -72,6 +79,12 @@ pub struct GroupPool {
     /// Looks at what the session's plans allocate.
     #[cfg(feature = "session")]
     unreserved: Option<Arc<Unreserved>>,
+    /// Counts the spill files of the session.
+    #[cfg(feature = "session")]
+    files: Option<Files>,
+    /// Has the session's queries wait in line.
+    #[cfg(feature = "session")]
+    queued: Option<Arc<Queued>>,
     _cancelled: Registration,
 }
 
@@ -86,7 +99,8 @@ impl GroupPool {
     ///
     /// # Errors
     ///
-    /// [`CreateError`]: where the configuration asks for groups below this one, and they cannot be made.
+    /// [`PoolError`]: where the configuration asks for groups below this one, and they cannot be made; where its reserve is
+    /// as large as the least max on the way up, or larger.
     ///
     /// ```
     /// use memcg::{Limits, Runtime};
@@ -98,7 +112,11 @@ impl GroupPool {
     /// assert_eq!(query.children().len(), 2, "one for what can spill, and one for the rest");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn with_config(group: &Group, config: &PoolConfig) -> std::result::Result<GroupPool, CreateError> {
+    pub fn with_config(group: &Group, config: &PoolConfig) -> std::result::Result<GroupPool, PoolError> {
+        let max = group.effective_max();
+        if config.reserve > 0 && config.reserve >= max {
+            return Err(PoolError::Reserve { path: group.path(), reserve: config.reserve, max });
+        }
         let accounts = Accounts::new(group, config)?;
         Ok(GroupPool::of_accounts(group, accounts, config))
     }
@@ -117,6 +135,9 @@ impl GroupPool {
             life,
             #[cfg(feature = "session")]
             unreserved: None,
+            #[cfg(feature = "session")]
+            files: None,
+            queued: None,
             _cancelled: cancelled,
         }
     }
@@ -152,18 +173,23 @@ impl GroupPool {
     /// A pool of a session: what its plans allocate is looked at, where that is known.
     #[cfg(feature = "session")]
     pub(crate) fn of_session(group: &Group, config: &PoolConfig) -> Result<Arc<GroupPool>> {
-        let external = |error: CreateError| DataFusionError::External(error.into());
-        let mut pool = GroupPool::with_config(group, config).map_err(external)?;
+        let mut pool = GroupPool::with_config(group, config)?;
         if an_allocator_charges() || config.max_unreserved.is_some() {
             pool.unreserved = Some(Unreserved::watch(&pool.life, config.max_unreserved)?);
         }
+        pool.files = config.spill_counter.map(|counter| Files::new(group, counter)).transpose()?;
+        pool.queued = config.queue.clone().map(Queued::new);
         Ok(Arc::new(pool))
     }
 
-    /// The number of waits of consumers.
     #[cfg(feature = "session")]
-    pub(crate) fn waits(&self) -> usize {
-        self.patience.as_ref().map_or(0, Patience::waits)
+    pub(crate) fn queued(&self) -> Option<Arc<Queued>> {
+        self.queued.clone()
+    }
+
+    #[cfg(feature = "session")]
+    pub(crate) fn files(&self) -> Option<&Files> {
+        self.files.as_ref()
     }
 
     #[cfg(feature = "session")]
@@ -184,8 +210,11 @@ impl GroupPool {
             return Ok(());
         }
         let grown = self.try_grow_slow(account, reservation, kind, bytes, helps_itself);
-        if grown.is_err() && helps_itself {
-            self.spilling.begins(reservation, kind);
+        if grown.is_err() {
+            self.life.refusals.fetch_add(1, Ordering::Relaxed);
+            if helps_itself {
+                self.spilling.begins(reservation, kind);
+            }
         }
         grown
     }
@@ -275,18 +304,20 @@ impl GroupPool {
             && let Some(wanted) = demand.refuses(consumer.id(), reservation.size() as u64)
         {
             let (path, wanted) = (account.group.path(), Bytes(wanted));
-            return exhausted(consumer.name(), format_args!("{path} is asked for {wanted}; to go on, spill"));
+            let told = exhausted(consumer.name(), format_args!("{path} is asked for {wanted}; to go on, spill"));
+            return self.noted(told, None);
         }
         if !self.leaves_reserve(&account.group, additional) {
             let (path, additional) = (account.group.path(), Bytes(additional));
             let [headroom, reserve] = [account.group.headroom(), self.reserve_of(&account.group)].map(Bytes);
-            return exhausted(
+            let told = exhausted(
                 consumer.name(),
                 format_args!(
                     "{path} has {headroom} of headroom for {additional}, and keeps {reserve} for what cannot \
                      spill; to go on, spill"
                 ),
             );
+            return self.noted(told, None);
         }
         Ok(())
     }
@@ -318,16 +349,44 @@ impl GroupPool {
         let (consumer, group) = (reservation.consumer(), &account.group);
         let Some(error) = drain_and_retry(account, additional, refused) else { return Ok(()) };
         let Some(refusal) = error.over_limit() else { return failed(consumer.name(), &error) };
+        let told = |error: ChargeError| self.noted(failed(consumer.name(), &error), error.over_limit());
         if helps_itself {
             return if is_poor(group, refusal) {
                 // Others hold much more: they begin to give, for the growths that follow.
-                account.try_charge_or_start(additional).or_else(|error| failed(consumer.name(), &error))
+                account.try_charge_or_start(additional).or_else(told)
             } else {
-                failed(consumer.name(), &error)
+                told(error)
             };
         }
-        let waited = self.patience.as_ref().and_then(|patience| patience.wait(account, additional, refusal.group()));
-        waited.unwrap_or(Err(error)).or_else(|error| failed(consumer.name(), &error))
+        let waited = self.wait(account, additional, refusal.group());
+        waited.unwrap_or(Err(error)).or_else(told)
+    }
+
+    /// Waits for memory that `level` has refused. `None`: it does not come.
+    fn wait(&self, account: &Account, bytes: u64, level: &Group) -> Option<std::result::Result<(), ChargeError>> {
+        let waits = &self.life.waits;
+        #[cfg(feature = "session")]
+        if let Some(queued) = &self.queued {
+            if let Some(place) = queued.wait_in_place(level) {
+                return wait_in_place(account, bytes, level, queued.queue().patience(), &place, waits);
+            }
+            return self.patience.as_ref()?.wait(account, bytes, level, waits, || queued.gives_back());
+        }
+        self.patience.as_ref()?.wait(account, bytes, level, waits, || false)
+    }
+
+    /// A refusal as the operator is told it. `refusal`: that of the group; else the pool made it before the group was asked,
+    /// for what others want.
+    #[cfg_attr(not(feature = "session"), allow(clippy::unused_self))]
+    fn noted(&self, told: Result<()>, refusal: Option<&OverLimitError>) -> Result<()> {
+        #[cfg(feature = "session")]
+        if let Some(queued) = &self.queued {
+            let level = refusal.map(|refusal| refusal.group().clone()).or_else(|| self.group().parent());
+            queued.note(&told, &level.unwrap_or_else(|| self.group().clone()));
+        }
+        #[cfg(not(feature = "session"))]
+        let _ = refusal;
+        told
     }
 
     /// Whether a consumer that is refused makes the room itself: it spills or passes on what it has. The size is that of
@@ -389,7 +448,7 @@ fn give_back(account: &Account, step: Step) {
 fn failed(consumer: &str, error: &ChargeError) -> Result<()> {
     match (Ended::from_charge(error), error.over_limit()) {
         (Some(ended), _) => Err(ended.into_error()),
-        (None, Some(refusal)) => exhausted(consumer, format_args!("{}", Words(refusal))),
+        (None, Some(refusal)) => exhausted(consumer, format_args!("{}", Words::of(refusal))),
         (None, None) => exhausted(consumer, format_args!("{error}")),
     }
 }

@@ -1,19 +1,43 @@
 //! Text of the refusal of a growth, for the author of a query: which level was full, by how much, who holds most, and
-//! what they can do themselves.
+//! what they can do themselves. And why a pool is not made.
 
+use std::error::Error;
 use std::fmt;
+#[cfg(feature = "session")]
+use std::io;
 
-use memcg::{Bytes, OverLimitError};
+use datafusion_common::DataFusionError;
+use memcg::{Bytes, CreateError, Group, OverLimitError};
 
 /// A refusal in words for the author of a query: it names no call of a library, and no limit that others alone may
 /// raise.
-pub(crate) struct Words<'a>(pub(crate) &'a OverLimitError);
+pub(crate) struct Words<'a> {
+    refusal: &'a OverLimitError,
+    query: &'a Group,
+    bytes: u64,
+}
+
+impl<'a> Words<'a> {
+    pub(crate) fn of(refusal: &'a OverLimitError) -> Words<'a> {
+        Words { refusal, query: refusal.requester(), bytes: refusal.requested() }
+    }
+
+    /// A level has no room for one byte more of a query.
+    #[cfg(feature = "session")]
+    pub(crate) fn of_a_byte(refusal: &'a OverLimitError, query: &'a Group) -> Words<'a> {
+        Words { refusal, query, bytes: 1 }
+    }
+}
 
 impl fmt::Display for Words<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Words(refusal) = self;
-        let (level, query) = (refusal.group().path(), refusal.requester().path());
-        write!(f, "{level} refused {} for {query}: ", Bytes(refusal.requested()))?;
+        let Words { refusal, query, bytes } = self;
+        let level = refusal.group().path();
+        write!(f, "{level} refused {}", Bytes(*bytes))?;
+        if let Some(counter) = refusal.counter() {
+            write!(f, " of {counter}")?;
+        }
+        write!(f, " for {}: ", query.path())?;
         match refusal.want() {
             0 => f.write_str("it waits behind others")?,
             short => write!(f, "short by {}", Bytes(short))?,
@@ -24,9 +48,126 @@ impl fmt::Display for Words<'_> {
             write!(f, "{most} {} {}", holder.path(), Bytes(usage))?;
         }
         f.write_str("; to fit, read fewer rows at once")?;
-        if refusal.requested() <= refusal.max() {
+        if *bytes <= refusal.max() {
             write!(f, " or run when less runs in {level}")?;
         }
         Ok(())
+    }
+}
+
+/// What a write to a spill file was refused for. It is in the `io::Error` of the write.
+#[cfg(feature = "session")]
+#[derive(Debug)]
+pub(crate) struct WriteRefused(pub(crate) String);
+
+#[cfg(feature = "session")]
+impl fmt::Display for WriteRefused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(feature = "session")]
+impl Error for WriteRefused {}
+
+/// What DataFusion advises to raise: a tenant's SQL does not raise what its group has.
+#[cfg(feature = "session")]
+const RUNTIME: &str = "datafusion.runtime.";
+
+/// The error of a plan, as its reader is told: a refusal as such, without DataFusion's advice to raise a limit of the
+/// runtime.
+#[cfg(feature = "session")]
+pub(crate) fn told(error: DataFusionError) -> DataFusionError {
+    let refused = match error.find_root() {
+        DataFusionError::ResourcesExhausted(text) if error.to_string().contains(RUNTIME) => Some(text.clone()),
+        _ => write_refused(&error),
+    };
+    refused.map_or(error, DataFusionError::ResourcesExhausted)
+}
+
+/// The refusal of a write, which DataFusion and Arrow have passed on as an error of the system.
+#[cfg(feature = "session")]
+fn write_refused(error: &DataFusionError) -> Option<String> {
+    let mut next = Some(error as &(dyn Error + 'static));
+    while let Some(error) = next {
+        let of_system = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        if let Some(WriteRefused(text)) = of_system.and_then(|error| error.downcast_ref()) {
+            return Some(text.clone());
+        }
+        next = error.source();
+    }
+    None
+}
+
+/// Why a pool was not made.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum PoolError {
+    /// A group below its group cannot be made.
+    Create(CreateError),
+    /// What is kept for consumers that cannot spill would be all there is.
+    Reserve {
+        /// The path of its group.
+        path: String,
+        /// Bytes that it is to keep.
+        reserve: u64,
+        /// The least max on the way up, in bytes.
+        max: u64,
+    },
+}
+
+impl fmt::Display for PoolError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PoolError::Create(error) => error.fmt(f),
+            PoolError::Reserve { path, reserve, max } => {
+                let [reserve, max] = [*reserve, *max].map(Bytes);
+                write!(
+                    f,
+                    "{path} has a max of {max}, and its pool is to keep {reserve} for what cannot spill: keep less"
+                )
+            }
+        }
+    }
+}
+
+impl Error for PoolError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            PoolError::Create(error) => Some(error),
+            PoolError::Reserve { .. } => None,
+        }
+    }
+}
+
+impl From<CreateError> for PoolError {
+    fn from(error: CreateError) -> PoolError {
+        PoolError::Create(error)
+    }
+}
+
+impl From<PoolError> for DataFusionError {
+    fn from(error: PoolError) -> DataFusionError {
+        match error {
+            PoolError::Create(error) => DataFusionError::External(error.into()),
+            reserve => DataFusionError::Configuration(reserve.to_string()),
+        }
+    }
+}
+
+#[cfg(all(test, feature = "session"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_told() {
+        let refused = DataFusionError::ResourcesExhausted("/acme refused 1 B".to_string());
+        let advised = refused.context("Consider increasing the memory limit config: 'datafusion.runtime.memory_limit'");
+        assert_eq!(told(advised).strip_backtrace(), "Resources exhausted: /acme refused 1 B");
+        let refused = io::Error::other(WriteRefused("/acme refused 1 B of spill".to_string()));
+        let refused = DataFusionError::from(refused).context("Sorting");
+        assert!(matches!(told(refused), DataFusionError::ResourcesExhausted(text) if text.contains("of spill")));
+        let other = DataFusionError::from(io::Error::other("disk"));
+        assert!(matches!(told(other), DataFusionError::IoError(_)));
     }
 }

@@ -4,12 +4,16 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use datafusion::common::{DataFusionError, Result};
+use datafusion::catalog::TableProvider;
+use datafusion::common::{DataFusionError, Result, TableReference};
+use datafusion::dataframe::DataFrame;
+use datafusion::execution::context::SQLOptions;
 use datafusion::prelude::SessionContext;
 use memcg::{Group, GroupName, GroupScope, Limits};
 
 use crate::allocates::covering;
 use crate::config::PoolConfig;
+use crate::frames::marked;
 use crate::pool::GroupPool;
 use crate::state::session_in;
 
@@ -29,7 +33,8 @@ pub trait InGroupSession {
     /// # Errors
     ///
     /// `DataFusionError::External` with a [`CreateError`](memcg::CreateError), where the configuration asks for groups
-    /// below and they cannot be made.
+    /// below and they cannot be made. `DataFusionError::Configuration`, where its reserve is as large as the least max on
+    /// the way up.
     ///
     /// ```
     /// use datafusion::prelude::SessionContext;
@@ -50,6 +55,7 @@ pub trait InGroupSession {
     /// # Errors
     ///
     /// `DataFusionError::External` with a [`CreateError`](memcg::CreateError), where the group cannot be made.
+    /// `DataFusionError::Configuration`, where the reserve is as large as the least max on the way up.
     ///
     /// ```
     /// use datafusion::prelude::SessionContext;
@@ -118,6 +124,51 @@ impl QuerySession {
     /// Returns the memory pool of the query.
     pub fn pool(&self) -> &Arc<GroupPool> {
         &self.pool
+    }
+}
+
+/// Frames of the query, as those of its `SessionContext`. Where one becomes part of a frame of another session, as in
+/// `base_frame.join(query_frame)`, it is charged to the group of that session. A session outside of all groups ends with
+/// an error that says so, before it reads a row.
+impl QuerySession {
+    fn frame(&self, frame: DataFrame) -> DataFrame {
+        marked(frame, self.group().path())
+    }
+
+    /// Does what `SessionContext::sql` does.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub async fn sql(&self, sql: &str) -> Result<DataFrame> {
+        Ok(self.frame(self.context.sql(sql).await?))
+    }
+
+    /// Does what `SessionContext::sql_with_options` does.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub async fn sql_with_options(&self, sql: &str, options: SQLOptions) -> Result<DataFrame> {
+        Ok(self.frame(self.context.sql_with_options(sql, options).await?))
+    }
+
+    /// Does what `SessionContext::table` does.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub async fn table(&self, table: impl Into<TableReference>) -> Result<DataFrame> {
+        Ok(self.frame(self.context.table(table).await?))
+    }
+
+    /// Does what `SessionContext::read_table` does.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn read_table(&self, provider: Arc<dyn TableProvider>) -> Result<DataFrame> {
+        Ok(self.frame(self.context.read_table(provider)?))
     }
 }
 

@@ -17,17 +17,24 @@ use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::LogicalPlan;
+use datafusion::optimizer::AnalyzerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionContext;
 use memcg::Bytes;
 
+use crate::frames::TakeMarksOff;
 use crate::plan::{RunInGroup, put_in_group, with_pool};
 use crate::pool::GroupPool;
+use crate::queued::{Again, put_in_queue};
 
 /// A session with all that `session` has, whose memory pool is `pool` and whose plans run in the pool's group.
 pub(crate) fn session_in(session: &SessionContext, pool: &Arc<GroupPool>) -> Result<SessionContext> {
     let mut state = session.state();
-    let env = with_pool(state.runtime_env(), pool)?;
+    let dynamic = Arc::clone(pool) as Arc<dyn MemoryPool>;
+    let env = with_pool(state.runtime_env(), &dynamic)?.unwrap_or_else(|| Arc::clone(state.runtime_env()));
+    if !state.analyzer().rules.iter().any(|rule| rule.name() == TakeMarksOff.name()) {
+        state.add_analyzer_rule(Arc::new(TakeMarksOff));
+    }
     let planner = Arc::new(InGroupPlanner {
         // A session of a group that is made from another one leaves that group.
         inner: base_planner(state.query_planner()),
@@ -99,28 +106,37 @@ impl InGroupPlanner {
     async fn plan(&self, plan: &LogicalPlan, session: &dyn Session) -> Result<Plan> {
         let mut env = Arc::clone(session.runtime_env());
         let pool = Arc::clone(&self.pool) as Arc<dyn MemoryPool>;
-        if !Arc::ptr_eq(&env.memory_pool, &pool) {
-            env = with_pool(&env, &self.pool)?;
+        if let Some(own) = with_pool(&env, &pool)? {
+            let before = std::mem::replace(&mut env, own);
             if let Some(restore) = self.restore.get() {
                 restore(Arc::clone(&env));
             }
-            if is_of_a_command(plan) {
+            if !Arc::ptr_eq(&before.memory_pool, &pool) && is_of_a_command(plan) {
                 return Err(self.kept());
             }
         }
         let Some(state) = session.as_any().downcast_ref::<SessionState>() else {
             return Ok(put_in_group(self.inner.create_physical_plan(plan, session).await?, &self.pool));
         };
+        let is_queued =
+            self.pool.queued().is_some() && !matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_));
         let mut rules = state.physical_optimizers().to_vec();
-        rules.push(Arc::new(RunInGroup { pool: Arc::clone(&self.pool) }));
-        // This state lives as long as the planner plans.
+        if !is_queued {
+            rules.push(Arc::new(RunInGroup { pool: Arc::clone(&self.pool) }));
+        }
+        // This state lives as long as the planner plans, or the plan that may be made again.
         let state = SessionStateBuilder::new_from_existing(state.clone())
             .with_session_id(state.session_id().to_string())
             .with_query_planner(Arc::clone(&self.inner))
             .with_physical_optimizer_rules(rules)
             .with_runtime_env(env)
             .build();
-        Ok(put_in_group(self.inner.create_physical_plan(plan, &state).await?, &self.pool))
+        let mut planned = self.inner.create_physical_plan(plan, &state).await?;
+        if is_queued {
+            let again = Again { planner: Arc::clone(&self.inner), plan: plan.clone(), state };
+            planned = put_in_queue(planned, again)?;
+        }
+        Ok(put_in_group(planned, &self.pool))
     }
 
     /// The error of a statement that sets the memory limit of the session.

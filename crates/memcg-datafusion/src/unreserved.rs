@@ -90,21 +90,6 @@ impl Unreserved {
         })
     }
 
-    /// How much more has to be reserved for usage of the level to rise: where a group covers, what is allocated pays for a
-    /// reservation of as much.
-    fn beyond(&self, level: &Group) -> u64 {
-        let mut beyond = 0;
-        for group in self.levels() {
-            if group.limits().cover_allocations {
-                beyond = group.usage().saturating_sub(group.ledger().reserved()).max(beyond);
-            }
-            if &group == level {
-                break;
-            }
-        }
-        beyond.saturating_add(1)
-    }
-
     /// The query's group and those above it.
     fn levels(&self) -> impl Iterator<Item = Group> {
         let group = self.life.group();
@@ -143,16 +128,17 @@ impl Unreserved {
         }
     }
 
-    /// The end with the refusal of the level, where it refuses.
+    /// The end with the refusal of the level, where it refuses a byte more. The level is charged itself: the query's own
+    /// group may have no room for what is unpaid in another query's.
     fn end_refused(&self, level: &Group, ledger: Ledger) {
-        let group = self.life.group();
-        let beyond = Bytes(self.beyond(level));
-        match group.raw().try_charge_with(beyond, OnFull::Now) {
-            Ok(()) => group.raw().uncharge(beyond),
-            // One whose group has ended is told so by its stream.
+        let more = Bytes(beyond(level));
+        match level.raw().try_charge_with(more, OnFull::Now) {
+            Ok(()) => level.raw().uncharge(more),
+            // It has got below its max: one above it has refused, or it has ended.
             Err(error) => {
-                if let Some(refusal) = error.over_limit() {
-                    self.end(format!("query: {}; {}", Words(refusal), self.has(ledger)));
+                if let Some(refusal) = error.over_limit().filter(|refusal| refusal.group() == level) {
+                    let words = Words::of_a_byte(refusal, self.life.group());
+                    self.end(format!("query: {words}; {}", self.has(ledger)));
                 }
             }
         }
@@ -176,6 +162,14 @@ impl Excess {
             query.end_refused(&self.level, ledger);
         }
     }
+}
+
+/// How much has to be reserved for usage of the level to rise by a byte: where it covers, what is allocated pays for a
+/// reservation of as much.
+fn beyond(level: &Group) -> u64 {
+    let covered = level.limits().cover_allocations;
+    let unpaid = if covered { level.usage().saturating_sub(level.ledger().reserved()) } else { 0 };
+    unpaid.saturating_add(1)
 }
 
 fn unreserved(ledger: Ledger) -> u64 {

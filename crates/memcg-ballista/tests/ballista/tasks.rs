@@ -88,6 +88,30 @@ async fn the_metrics_are_those_of_the_plan() {
     assert_empty(&runtime);
 }
 
+/// Whatever the session of a tenant has set of the runtime, its tasks have the pool of their group.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_does_not_change_the_limits_of_its_tasks() {
+    let runtime = runtime(64 * MIB);
+    let [heavy] = tenants(&runtime, [("heavy", limit(4 * MIB))]);
+    let engine = GroupEngine::new(&runtime.root());
+    for command in ["SET datafusion.runtime.memory_limit = '8G'", "RESET datafusion.runtime.memory_limit"] {
+        let session = session_of("heavy");
+        session.sql(command).await.unwrap();
+        let (feed, plan) = fed_sort(&session).await;
+        let task = Task::new(&engine, &session, plan, ("j1", 1, 1)).unwrap();
+        let run = tokio::spawn(async move { (task.run().await, task.stage.collect_plan_metrics()) });
+        for number in 0..120 {
+            feed.send(batch(number)).await.unwrap();
+        }
+        drop(feed);
+        let (written, metrics) = run.await.unwrap();
+        assert!(written.is_ok(), "{written:?}");
+        let spilled: usize = metrics.iter().filter_map(|metrics| metrics.spill_count()).sum();
+        assert!(spilled > 0 && heavy.peak() <= 4 * MIB, "{spilled} files, {}", heavy.peak());
+        assert_empty(&runtime);
+    }
+}
+
 /// One task uses more than its slot's share, and gives it back when a tenant that has a guarantee needs it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slots_borrow_from_each_other() {

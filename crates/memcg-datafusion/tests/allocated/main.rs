@@ -8,12 +8,14 @@ use std::time::{Duration, Instant};
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::Result;
+use datafusion::execution::cache::cache_manager::CacheManagerConfig;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool};
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::logical_expr::{ColumnarValue, ScalarUDF, Volatility, create_udf};
 use datafusion::prelude::{SessionConfig, SessionContext};
-use memcg::{Group, Ledger, Limit, Limits, Runtime};
+use memcg::{Group, InGroup, Ledger, Limit, Limits, Runtime};
 use memcg_alloc::MemcgAlloc;
-use memcg_datafusion::{GroupPool, GroupTracer, InGroupSession, PoolConfig, QuerySession};
+use memcg_datafusion::{GroupCaches, GroupPool, GroupTracer, InGroupSession, PoolConfig, QuerySession};
 
 #[global_allocator]
 static ALLOCATOR: MemcgAlloc<System> = MemcgAlloc::new(System);
@@ -194,4 +196,64 @@ async fn a_max_of_the_tenant_stops_what_reserves_nothing() {
         heavy.offline_tree();
     }
     assert_empty(&runtime);
+}
+
+/// The refusal names the level that is full, also where the query has less room than is unpaid there: another query of
+/// the tenant has allocated most of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_level_that_is_full_is_named() {
+    let runtime = Runtime::builder().build().unwrap();
+    let heavy = runtime.root().create("heavy", limit(MAX).cover_allocations()).unwrap();
+    let neighbour = heavy.create("neighbour", Limits::new()).unwrap();
+    let hoard = neighbour.run(|| black_box(vec![1_u8; MAX as usize * 3 / 4]));
+    let query = session(|| {}).for_query(&heavy, 1, limit(MAX), &PoolConfig::new()).unwrap();
+    let table = format!("CREATE TABLE kept AS SELECT repeat('x', 200) || value AS text FROM {SERIES}");
+    let line = rows(&query, &table).await.unwrap_err().to_string();
+    assert!(line.contains("query: /heavy refused 1 B for /heavy/1: ") && line.contains(" of max 64 MiB"), "{line}");
+    assert!(query.group().peak() < MAX, "{}", query.group().peak());
+    neighbour.run(|| drop(hoard));
+    drop((query, neighbour));
+    heavy.offline_tree();
+    assert_empty(&runtime);
+}
+
+/// What a query reads into a cache that all share is the first reader's, long after its query. Caches of a group keep it
+/// there, and the tenant holds nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shared_caches_are_not_the_first_readers() {
+    let folder = std::env::temp_dir().join(format!("memcg-caches-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    for number in 0..500 {
+        std::fs::write(folder.join(format!("{number:0200}.csv")), "a\n1\n").unwrap();
+    }
+    let table = format!("CREATE EXTERNAL TABLE files STORED AS CSV LOCATION '{}/'", folder.display());
+    // What DataFusion allocates once for the process is no tenant's.
+    let before = SessionContext::new();
+    before.sql(&table).await.unwrap();
+    before.sql("SELECT a FROM files").await.unwrap().collect().await.unwrap();
+    for has_group in [false, true] {
+        let runtime = Runtime::builder().build().unwrap();
+        let [tenant, caches] = ["tenant", "caches"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
+        let config = if has_group { GroupCaches::new(&caches).into_config() } else { CacheManagerConfig::default() };
+        let env = RuntimeEnvBuilder::new().with_cache_manager(config).build_arc().unwrap();
+        let sessions = SessionContext::new_with_config_rt(SessionConfig::new(), env);
+        let query = sessions.for_query(&tenant, 17, Limits::new(), &PoolConfig::new()).unwrap();
+        let work = async {
+            query.sql(&table).await.unwrap();
+            rows(&query, "SELECT a FROM files").await.unwrap()
+        };
+        assert_eq!(work.in_group(query.group()).await, 500);
+        drop(query);
+        let held = sessions.runtime_env().cache_manager.get_list_files_cache().unwrap();
+        assert_eq!(held.len(), 1);
+        runtime.settle();
+        let [of_tenant, of_caches] = [&tenant, &caches].map(|group| group.ledger().allocated());
+        // The names of the files alone.
+        let least = 500 * 200;
+        assert_eq!((of_tenant > least, of_caches > least), (!has_group, has_group), "{of_tenant}, {of_caches}");
+        assert!(!has_group || of_tenant < 16 << 10, "{of_tenant}");
+        drop((held, sessions, tenant, caches));
+        assert_empty(&runtime);
+    }
+    std::fs::remove_dir_all(folder).unwrap();
 }

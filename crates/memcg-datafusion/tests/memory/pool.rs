@@ -3,13 +3,14 @@
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
+use datafusion::common::DataFusionError;
 use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool};
 use memcg::{Bytes, Limits};
-use memcg_datafusion::{EndReason, Ended, GroupPool, PoolConfig};
+use memcg_datafusion::{EndReason, Ended, GroupPool, InGroupSession, PoolConfig, PoolError};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::data::{KIB, MIB, assert_empty, exhausted, limit, pool_of, runtime, spillable, unspillable};
+use crate::data::{KIB, MIB, assert_empty, exhausted, limit, pool_of, runtime, session, spillable, unspillable};
 
 #[test]
 fn growths_are_charges_of_the_group() {
@@ -197,13 +198,19 @@ fn an_aggregate_grows_to_spill() {
     }
 }
 
-/// However large, a reserve leaves what can spill a half.
+/// However large, a reserve leaves what can spill a half; a pool that is to keep all there is, is not made.
 #[test]
 fn a_reserve_is_at_most_half_of_max() {
     let runtime = runtime();
     let acme = runtime.root().create("acme", limit(100 * KIB)).unwrap();
     let query = acme.create("q17", limit(MIB)).unwrap();
-    let config = PoolConfig::new().unspillable_reserve(Bytes(MIB));
+    let config = PoolConfig::new().unspillable_reserve(Bytes(100 * KIB));
+    let refused = GroupPool::with_config(&query, &config).unwrap_err();
+    assert!(matches!(refused, PoolError::Reserve { .. }), "{refused}");
+    let said = session(1).with_group(&query, &config).err().unwrap();
+    assert!(matches!(said, DataFusionError::Configuration(_)), "{said}");
+    assert!(said.to_string().contains("/acme/q17 has a max of 100 KiB, and its pool is to keep 100 KiB"), "{said}");
+    let config = PoolConfig::new().unspillable_reserve(Bytes(99 * KIB));
     let pool: Arc<dyn MemoryPool> = Arc::new(GroupPool::with_config(&query, &config).unwrap());
     let sorter = spillable("Sorter", &pool);
     sorter.try_grow(1 << 10).unwrap();

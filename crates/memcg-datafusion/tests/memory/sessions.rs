@@ -69,11 +69,13 @@ async fn a_session_of_a_group_has_all_that_its_session_has() {
         let of_session = fields(&state);
         assert!(of_session.keys().eq(expected.keys()));
         // The last has the time of the statement.
-        let others = ["runtime_env", "query_planners", "execution_props"];
+        let others = ["runtime_env", "query_planners", "execution_props", "analyzer"];
         for (name, text) in of_session.iter().filter(|(name, _)| !others.contains(&name.as_str())) {
             assert!(*text == expected[name], "another {name}: {text}");
         }
         let before = base.state();
+        let [own, rules] = [&state, &before].map(|state| state.analyzer().rules.iter().map(|rule| rule.name()));
+        assert!(own.eq(rules.chain(["take_marks_off"])));
         assert!(Arc::ptr_eq(state.catalog_list(), before.catalog_list()));
         assert!(Arc::ptr_eq(&state.runtime_env().disk_manager, &before.runtime_env().disk_manager));
         assert!(Arc::ptr_eq(
@@ -136,9 +138,14 @@ async fn a_plan_is_charged_to_a_group_whoever_runs_it() {
     let before = a.peak();
     let query = base.for_query(&b, 17, Limits::new(), &PoolConfig::new()).unwrap();
     a.offline().unwrap();
+    let again = Arc::clone(&kept);
     let refused = collect(kept, query.task_ctx()).await.unwrap_err().to_string();
     assert!(refused.contains("/b refused ") && refused.contains("for /b/17") && a.peak() == before, "{refused}");
-    drop((query, of_a, a));
+    // Its figures are those of the group that it ran in, whatever level has refused.
+    let metrics = again.metrics().unwrap();
+    assert_eq!(metrics.sum_by_name("group_peak_bytes").unwrap().as_usize() as u64, query.group().peak());
+    assert!(metrics.sum_by_name("group_refusals").unwrap().as_usize() > 0, "{metrics}");
+    drop((query, of_a, a, again));
     b.offline_tree();
     drop(b);
     assert_empty(&runtime);
@@ -164,4 +171,16 @@ async fn a_plan_says_what_it_has_taken() {
     assert!(analyzed.contains("group_peak_bytes=") && analyzed.contains("plan_spilled_bytes="), "{analyzed}");
     let tree = run(&query, &format!("EXPLAIN FORMAT TREE {sort}")).await.unwrap();
     assert!(tree.contains("InGroupExec") && tree.contains("group: /17"), "{tree}");
+}
+
+/// DataFusion's advice to raise a limit of the runtime is not for a tenant's SQL, which cannot.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refusal_advises_nothing_that_leaves_the_group() {
+    let (base, runtime) = (session_of(1, 60), runtime());
+    let acme = runtime.root().create("acme", limit(MIB / 4)).unwrap();
+    let query = base.for_query(&acme, 17, Limits::new(), &PoolConfig::new()).unwrap();
+    let refused = run(&query, "SELECT text FROM rows ORDER BY text").await.unwrap_err();
+    let line = refused.to_string();
+    assert!(matches!(refused, DataFusionError::ResourcesExhausted(_)), "{refused:?}");
+    assert!(line.contains("ExternalSorterMerge[0]: /acme refused ") && !line.contains("datafusion."), "{line}");
 }

@@ -1,0 +1,562 @@
+//! The queue: queries that were refused for room that others hold wait in line, and run again with fewer beside them.
+//!
+//! An attempt is one run of a query. The line knows the attempts that run, and below which groups. A refusal at a level
+//! has fewer attempts run side by side below it, until enough have ended well there.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use futures::task::AtomicWaker;
+use memcg::{Group, GroupId};
+
+use crate::ended::contain;
+
+/// How often the thread looks at the line: memory that comes back, and patience that ends, wake nobody.
+const LOOK: Duration = Duration::from_millis(5);
+/// What a query or a level has given back is all that it gives, when nothing has come for this time.
+const SETTLED: Duration = Duration::from_millis(25);
+/// Where no attempt runs and nothing moves, others that are not in the queue hold the room: such a part of the patience is
+/// waited for them.
+const STILL_PART: u32 = 50;
+/// So many attempts end well, for each that may run beside the others, before one more may.
+const WELL: usize = 2;
+
+/// A line in which queries wait for the room that others hold, in the place of a failure.
+///
+/// A query of a session that is made with [`PoolConfig::queue`](crate::PoolConfig::queue) and that is refused because of
+/// others gives all back, waits in line, and runs again: with fewer beside it, and the last time alone below the group that
+/// was full. So a query that fits alone is not failed. One that is refused for its own max, or with no query beside it, is
+/// not run again.
+///
+/// A result is never sent twice. A query runs again only before its first row has left the plan, by a new physical plan of
+/// the same logical plan. From its first row on it waits in its place: it keeps what it has, and no other query starts
+/// below the full group before it goes on. The same is done for what cannot be read or written twice: a plan with a
+/// `StreamingTableExec`, an unbounded source, or a logical node of the service's own. A `COPY` or an `INSERT` runs again
+/// until its sink gets the first row.
+///
+/// While a query waits in line, queries of the same queue that come later wait behind it, where it waits for the same
+/// group. A value is a handle: clones are the same line. A service has one, or one for each tenant.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use datafusion::prelude::SessionContext;
+/// use memcg::{Limits, Runtime};
+/// use memcg_datafusion::{InGroupSession, PoolConfig, Queue};
+///
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let runtime = Runtime::builder().build()?;
+/// let acme = runtime.root().create("acme", Limits::new().max(64 << 20))?;
+/// let queue = Queue::new(3, Duration::from_secs(60));
+/// let config = PoolConfig::new().spill_on_demand().queue(&queue);
+/// let query = SessionContext::new().for_query(&acme, 17, Limits::new(), &config)?;
+/// query.sql("SELECT 1 + 1").await?.collect().await?;
+/// assert_eq!((queue.counts().restarts, queue.counts().refused), (0, 0));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Queue {
+    shared: Arc<Shared>,
+}
+
+/// What a [`Queue`] has done so far, and what it does now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QueueCounts {
+    /// Queries that run.
+    pub running: usize,
+    /// Queries that wait in line.
+    pub waiting: usize,
+    /// How often a query was run again.
+    pub restarts: u64,
+    /// Queries that were refused for room that others hold, after all: their attempts or their patience have ended.
+    pub refused: u64,
+    /// Queries that were refused for room that others hold, and could not run again: their first row had left.
+    pub refused_after_first_row: u64,
+}
+
+struct Shared {
+    attempts: u32,
+    patience: Duration,
+    state: Mutex<State>,
+    restarts: AtomicU64,
+    refused: AtomicU64,
+    refused_after_first_row: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    next: u64,
+    running: Vec<Running>,
+    /// In their order.
+    waiting: Vec<Waiting>,
+    /// How many may run side by side, for levels that were full.
+    widths: HashMap<GroupId, Width>,
+    /// Levels for which a growth of a running query waits in its place, and whose growth it is.
+    in_place: Vec<(u64, GroupId)>,
+    has_thread: bool,
+}
+
+/// An attempt that runs.
+struct Running {
+    id: u64,
+    /// The query's group, and those above it.
+    levels: Arc<[GroupId]>,
+    /// Whether any has run beside it, for each level.
+    beside: Vec<bool>,
+    /// Nothing of the queue runs beside it there.
+    alone: Option<GroupId>,
+}
+
+struct Waiting {
+    id: u64,
+    levels: Arc<[GroupId]>,
+    waker: Arc<AtomicWaker>,
+    until: Instant,
+    /// `None`: the query is new.
+    refused: Option<Refused>,
+    is_over: bool,
+}
+
+/// What a query that was refused waits for.
+struct Refused {
+    level: Group,
+    own: Group,
+    /// How many ran beside it, and what others held.
+    beside: usize,
+    others: u64,
+    alone: bool,
+    since: Instant,
+    /// What it, or the level where it is to be alone, holds still; since when no less.
+    least: u64,
+    moved: Instant,
+}
+
+struct Width {
+    most: usize,
+    ended_well: usize,
+}
+
+impl State {
+    fn below(&self, level: GroupId) -> usize {
+        self.running.iter().filter(|attempt| attempt.levels.contains(&level)).count()
+    }
+
+    /// A level at which an attempt may not start now.
+    fn obstacle(&self, waiting: &Waiting) -> Option<GroupId> {
+        let is_closed = |level: GroupId| {
+            self.in_place.iter().any(|(_, place)| *place == level)
+                || self.running.iter().any(|attempt| attempt.alone == Some(level))
+                || self.widths.get(&level).is_some_and(|width| self.below(level) >= width.most)
+        };
+        let closed = waiting.levels.iter().copied().find(|level| is_closed(*level));
+        closed.or_else(|| {
+            let refused = waiting.refused.as_ref()?;
+            let level = refused.level.id();
+            let beside = self.below(level);
+            let has_fewer = match refused.beside {
+                0 => refused.others_hold() < refused.others,
+                _ if refused.alone => beside == 0,
+                before => beside < before,
+            };
+            (!has_fewer || !refused.has_settled()).then_some(level)
+        })
+    }
+
+    /// An attempt was refused at a level: half as many may run there.
+    fn narrow(&mut self, level: GroupId) {
+        let most = (self.below(level) / 2).max(1);
+        let width = self.widths.entry(level).or_insert(Width { most, ended_well: 0 });
+        (width.most, width.ended_well) = (width.most.min(most), 0);
+    }
+
+    /// What is known of levels below which nothing runs or waits.
+    fn forget(&mut self) {
+        let State { widths, running, waiting, .. } = self;
+        let is_of = |levels: &[GroupId], level: &GroupId| levels.contains(level);
+        widths.retain(|level, _| {
+            running.iter().any(|attempt| is_of(&attempt.levels, level))
+                || waiting.iter().any(|waiting| is_of(&waiting.levels, level))
+        });
+    }
+
+    fn start(&mut self, id: u64, levels: &Arc<[GroupId]>, alone: Option<GroupId>) {
+        let beside = levels.iter().map(|level| self.below(*level) > 0).collect();
+        for other in &mut self.running {
+            for (level, beside) in other.levels.iter().zip(&mut other.beside) {
+                *beside |= levels.contains(level);
+            }
+        }
+        self.running.push(Running { id, levels: Arc::clone(levels), beside, alone });
+    }
+
+    /// Lets those start whose turn it is. Returns whom to wake.
+    fn advance(&mut self, patience: Duration) -> Vec<Arc<AtomicWaker>> {
+        let now = Instant::now();
+        let (mut wakes, mut behind) = (Vec::new(), Vec::<GroupId>::new());
+        let mut at = 0;
+        while at < self.waiting.len() {
+            if self.waiting[at].is_over {
+                at += 1;
+                continue;
+            }
+            if let Some(refused) = &mut self.waiting[at].refused {
+                refused.look(now);
+            }
+            let waiting = &self.waiting[at];
+            let is_behind = waiting.levels.iter().any(|level| behind.contains(level));
+            let obstacle = self.obstacle(waiting);
+            let is_in_vain = |refused: &Refused| {
+                refused.beside == 0
+                    && refused.since.elapsed() > patience / STILL_PART
+                    && self.below(refused.level.id()) == 0
+            };
+            let is_late = now >= waiting.until || waiting.refused.as_ref().is_some_and(is_in_vain);
+            let starts = obstacle.is_none() && !is_behind;
+            match (starts || (is_late && waiting.refused.is_none()), is_late) {
+                (true, _) => {
+                    let waiting = self.waiting.remove(at);
+                    let alone = waiting.refused.as_ref().filter(|refused| refused.alone);
+                    self.start(waiting.id, &waiting.levels, alone.map(|refused| refused.level.id()));
+                    wakes.push(waiting.waker);
+                }
+                (false, true) => {
+                    self.waiting[at].is_over = true;
+                    wakes.push(Arc::clone(&self.waiting[at].waker));
+                    at += 1;
+                }
+                (false, false) => {
+                    behind.extend(waiting.refused.as_ref().map(|refused| refused.level.id()).or(obstacle));
+                    at += 1;
+                }
+            }
+        }
+        wakes
+    }
+}
+
+impl Refused {
+    fn others_hold(&self) -> u64 {
+        self.level.live().saturating_sub(self.own.live())
+    }
+
+    fn held(&self) -> u64 {
+        if self.alone { self.level.live() } else { self.own.live() }
+    }
+
+    fn look(&mut self, now: Instant) {
+        let held = self.held();
+        if held < self.least {
+            (self.least, self.moved) = (held, now);
+        }
+    }
+
+    fn has_settled(&self) -> bool {
+        self.least == 0 || self.moved.elapsed() >= SETTLED
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn advance(&self) {
+        let wakes = self.lock().advance(self.patience);
+        wake(wakes);
+    }
+
+    /// Puts a query into the line. It starts at once, where nothing is in its way. False: the system gives no thread to
+    /// look at the line.
+    fn line_up(self: &Arc<Self>, waiting: Waiting) -> bool {
+        let id = waiting.id;
+        let mut state = self.lock();
+        state.waiting.push(waiting);
+        let wakes = state.advance(self.patience);
+        if !state.has_thread && state.waiting.iter().any(|waiting| waiting.id == id) {
+            let shared = Arc::downgrade(self);
+            let named = thread::Builder::new().name("memcg-queue".to_string());
+            state.has_thread = named.spawn(move || watch(&shared)).is_ok();
+        }
+        let waits = state.waiting.iter().any(|waiting| waiting.id == id);
+        let is_looked_at = !waits || state.has_thread;
+        drop(state);
+        wake(wakes);
+        is_looked_at
+    }
+}
+
+/// Without the lock: a waker is foreign code.
+fn wake(wakers: Vec<Arc<AtomicWaker>>) {
+    wakers.into_iter().for_each(|waker| contain(move || waker.wake()));
+}
+
+/// The thread: it is there while queries wait.
+fn watch(shared: &Weak<Shared>) {
+    loop {
+        thread::sleep(LOOK);
+        let Some(shared) = shared.upgrade() else { return };
+        shared.advance();
+        let mut state = shared.lock();
+        if state.waiting.is_empty() {
+            state.has_thread = false;
+            return;
+        }
+    }
+}
+
+impl Queue {
+    /// A line for queries that run at most `attempts` times, at least twice, and wait for at most `patience` in all. Then a
+    /// query gets its last refusal. A new query waits behind others for at most `patience`, too, and then starts.
+    ///
+    /// While queries wait, a thread looks at the line every 5 ms.
+    pub fn new(attempts: u32, patience: Duration) -> Queue {
+        let shared = Shared {
+            attempts: attempts.max(2),
+            patience,
+            state: Mutex::default(),
+            restarts: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            refused_after_first_row: AtomicU64::new(0),
+        };
+        Queue { shared: Arc::new(shared) }
+    }
+
+    /// Returns what the queue has done, and what it does. It takes the queue's lock.
+    pub fn counts(&self) -> QueueCounts {
+        let (running, waiting) = {
+            let state = self.shared.lock();
+            (state.running.len(), state.waiting.len())
+        };
+        // Relaxed: figures.
+        let [restarts, refused, refused_after_first_row] =
+            [&self.shared.restarts, &self.shared.refused, &self.shared.refused_after_first_row]
+                .map(|count| count.load(Ordering::Relaxed));
+        QueueCounts { running, waiting, restarts, refused, refused_after_first_row }
+    }
+
+    pub(crate) fn patience(&self) -> Duration {
+        self.shared.patience
+    }
+
+    /// A new query of a group. It may wait behind others.
+    pub(crate) fn arrive(&self, own: &Group, waker: &Arc<AtomicWaker>) -> Place {
+        let levels: Arc<[GroupId]> = std::iter::once(own.id()).chain(own.ancestors().map(|group| group.id())).collect();
+        let id = {
+            let mut state = self.shared.lock();
+            state.next += 1;
+            state.next
+        };
+        let place = Place { shared: Arc::clone(&self.shared), id, attempts: 1, until: None };
+        let until = Instant::now() + self.shared.patience;
+        let waker = Arc::clone(waker);
+        let waiting = Waiting { id, levels: Arc::clone(&levels), waker, until, refused: None, is_over: false };
+        if !self.shared.line_up(waiting) {
+            let mut state = self.shared.lock();
+            state.waiting.retain(|waiting| waiting.id != id);
+            state.start(id, &levels, None);
+        }
+        place
+    }
+
+    /// A growth of an attempt waits in its place for room of a level. `None`: nothing of the queue runs beside it there.
+    pub(crate) fn wait_in_place(&self, attempt: u64, level: &Group) -> Option<InPlace> {
+        let mut state = self.shared.lock();
+        if state.below(level.id()) < 2 {
+            return None;
+        }
+        state.in_place.push((attempt, level.id()));
+        Some(InPlace { shared: Arc::clone(&self.shared), id: attempt, level: level.id() })
+    }
+
+    /// A query ends with its refusal.
+    pub(crate) fn has_refused(&self, is_after_first_row: bool) {
+        let count = if is_after_first_row { &self.shared.refused_after_first_row } else { &self.shared.refused };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Shared { attempts, patience, .. } = &*self.shared;
+        f.debug_struct("Queue")
+            .field("attempts", attempts)
+            .field("patience", patience)
+            .field("counts", &self.counts())
+            .finish()
+    }
+}
+
+/// The place of a query: in line, or among those that run. It leaves with the value.
+pub(crate) struct Place {
+    shared: Arc<Shared>,
+    id: u64,
+    attempts: u32,
+    /// When the patience of one that was refused ends.
+    until: Option<Instant>,
+}
+
+/// What a place in line has come to.
+pub(crate) enum Turn {
+    Waits,
+    Runs,
+    /// The patience has ended.
+    Over,
+}
+
+/// A refusal of a running attempt, for room that others hold.
+pub(crate) struct OfOthers {
+    level: Group,
+    own: Group,
+    beside: usize,
+    others: u64,
+    /// It was alone already, below a level below this one.
+    was_alone: bool,
+}
+
+impl Place {
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// A query runs again from here on.
+    pub(crate) fn restarts(&self) {
+        // Relaxed: a figure.
+        self.shared.restarts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn turn(&self) -> Turn {
+        let state = self.shared.lock();
+        match state.waiting.iter().find(|waiting| waiting.id == self.id) {
+            Some(waiting) if waiting.is_over => Turn::Over,
+            Some(_) => Turn::Waits,
+            None => Turn::Runs,
+        }
+    }
+
+    /// A refusal of the attempt at `level`. `None`: others hold nothing there, or it was alone.
+    pub(crate) fn of_others(&self, level: &Group, own: &Group) -> Option<OfOthers> {
+        // A group of the pool below the query's own is the query's own.
+        let is_above = own.ancestors().any(|group| &group == level);
+        let level = if is_above { level } else { own };
+        let others = if is_above { level.live().saturating_sub(own.live()) } else { 0 };
+        let state = self.shared.lock();
+        let attempt = state.running.iter().find(|attempt| attempt.id == self.id)?;
+        let at = attempt.levels.iter().position(|id| *id == level.id())?;
+        let alone = attempt.alone.map(|id| attempt.levels.iter().position(|level| *level == id));
+        // Levels are listed from below.
+        if alone.is_some_and(|alone| alone >= Some(at)) || (!attempt.beside[at] && others == 0) {
+            return None;
+        }
+        let beside = if attempt.beside[at] { state.below(level.id()).saturating_sub(1).max(1) } else { 0 };
+        let (level, own) = (level.clone(), own.clone());
+        Some(OfOthers { level, own, beside, others, was_alone: alone.is_some() })
+    }
+
+    /// Whether the query may run once more.
+    pub(crate) fn may_run_again(&self, refusal: &OfOthers) -> bool {
+        self.attempts < self.shared.attempts || refusal.was_alone
+    }
+
+    /// A place in line for the query, which has given all back, or is about to. The attempt is over.
+    pub(crate) fn line_up(&self, refusal: OfOthers, waker: &Arc<AtomicWaker>) -> Place {
+        let OfOthers { level, own, beside, others, .. } = refusal;
+        let now = Instant::now();
+        let until = self.until.unwrap_or(now + self.shared.patience);
+        let attempts = self.attempts + 1;
+        let alone = attempts >= self.shared.attempts;
+        let least = if alone { level.live() } else { own.live() };
+        let (levels, id) = {
+            let mut state = self.shared.lock();
+            state.narrow(level.id());
+            let at = state.running.iter().position(|attempt| attempt.id == self.id);
+            let levels = at.map_or_else(Arc::default, |at| state.running.swap_remove(at).levels);
+            state.next += 1;
+            (levels, state.next)
+        };
+        let refused = Refused { level, own, beside, others, alone, since: now, least, moved: now };
+        let waker = Arc::clone(waker);
+        let waiting = Waiting { id, levels, waker, until, refused: Some(refused), is_over: now >= until };
+        if !self.shared.line_up(waiting) {
+            let mut state = self.shared.lock();
+            state.waiting.iter_mut().filter(|waiting| waiting.id == id).for_each(|waiting| waiting.is_over = true);
+        }
+        Place { shared: Arc::clone(&self.shared), id, attempts, until: Some(until) }
+    }
+
+    /// The attempt has given all its rows: after enough of them one more may run beside the others.
+    pub(crate) fn ended_well(&self) {
+        let mut state = self.shared.lock();
+        let Some(attempt) = state.running.iter().find(|attempt| attempt.id == self.id) else { return };
+        let levels = Arc::clone(&attempt.levels);
+        for (_, width) in state.widths.iter_mut().filter(|(level, _)| levels.contains(level)) {
+            width.ended_well += 1;
+            if width.ended_well >= WELL * width.most {
+                (width.most, width.ended_well) = (width.most + 1, 0);
+            }
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let gone = {
+            let mut state = self.shared.lock();
+            state.running.retain(|attempt| attempt.id != self.id);
+            let at = state.waiting.iter().position(|waiting| waiting.id == self.id);
+            let gone = at.map(|at| state.waiting.remove(at));
+            state.forget();
+            gone
+        };
+        // Without the lock: its waker is foreign.
+        drop(gone);
+        self.shared.advance();
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Place").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+/// A growth that waits in its place.
+pub(crate) struct InPlace {
+    shared: Arc<Shared>,
+    id: u64,
+    level: GroupId,
+}
+
+impl InPlace {
+    /// The attempt has ended, and its stream is gone.
+    pub(crate) fn is_over(&self) -> bool {
+        !self.shared.lock().running.iter().any(|attempt| attempt.id == self.id)
+    }
+
+    /// Whether any that runs below the level does not wait so.
+    pub(crate) fn others_go_on(&self) -> bool {
+        let state = self.shared.lock();
+        let waits =
+            |attempt: &Running| state.in_place.iter().any(|(id, level)| *id == attempt.id && *level == self.level);
+        state.running.iter().any(|attempt| attempt.levels.contains(&self.level) && !waits(attempt))
+    }
+}
+
+impl Drop for InPlace {
+    fn drop(&mut self) {
+        {
+            let mut state = self.shared.lock();
+            let is_own = |(id, level): &(u64, GroupId)| *id == self.id && *level == self.level;
+            if let Some(at) = state.in_place.iter().position(is_own) {
+                state.in_place.swap_remove(at);
+            }
+        }
+        self.shared.advance();
+    }
+}

@@ -1,0 +1,288 @@
+//! Queries that were refused for room that others hold wait in line, and run again.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::{DataFusionError, Result};
+use datafusion::logical_expr::{ColumnarValue, Volatility, create_udf};
+use datafusion::prelude::SessionContext;
+use futures::StreamExt;
+use memcg::{Group, Limits, Runtime};
+use memcg_datafusion::{EndReason, Ended, InGroupSession, PoolConfig, QuerySession, Queue};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::data::{MIB, assert_empty, batch, fed, limit, runtime, session_of, text, until};
+
+/// What the tenant has, and what the first query holds of it.
+const MAX: u64 = 8 * MIB;
+const HELD: u64 = 6 * MIB;
+/// So long that no test waits for its end.
+const LONG: Duration = Duration::from_secs(3_600);
+
+const SORT: &str = "SELECT key, text, id FROM fed ORDER BY text";
+const JOIN: &str = "SELECT a.id, a.text, b.text AS other FROM rows a JOIN rows b ON a.key = b.key ORDER BY a.id";
+const SMALL: &str = "SELECT count(*) FROM rows";
+
+type Rows = JoinHandle<Result<Vec<RecordBatch>>>;
+
+/// A tenant whose first query holds most of what it has, until `feed` is dropped.
+struct Held {
+    runtime: Runtime,
+    acme: Group,
+    session: SessionContext,
+    queue: Queue,
+    config: PoolConfig,
+    holder: QuerySession,
+    first: Option<(Rows, mpsc::Sender<RecordBatch>)>,
+    fed: usize,
+}
+
+async fn held(attempts: u32, patience: Duration) -> Held {
+    let (session, runtime) = (session_of(1, 30), runtime());
+    let acme = runtime.root().create("acme", limit(MAX)).unwrap();
+    let queue = Queue::new(attempts, patience);
+    let config = PoolConfig::new().queue(&queue);
+    let feed = fed(&session, "fed");
+    let holder = session.for_query(&acme, "holder", Limits::new(), &config).unwrap();
+    let rows = collects(&holder, SORT).await;
+    let mut fed = 0;
+    while holder.group().live() < HELD {
+        feed.send(batch(fed)).await.unwrap();
+        fed += 1;
+    }
+    Held { runtime, acme, session, queue, config, holder, first: Some((rows, feed)), fed }
+}
+
+async fn collects(query: &SessionContext, sql: &str) -> Rows {
+    let frame = query.sql(sql).await.unwrap();
+    tokio::spawn(async move { frame.collect().await })
+}
+
+impl Held {
+    fn query(&self, name: &str) -> QuerySession {
+        self.session.for_query(&self.acme, name, Limits::new(), &self.config).unwrap()
+    }
+
+    async fn alone(&self, sql: &str) -> String {
+        text(&self.session.sql(sql).await.unwrap().collect().await.unwrap())
+    }
+
+    fn waits(&self, count: usize) {
+        until("queries wait in line", || self.queue.counts().waiting == count);
+    }
+
+    /// The first query ends with all its rows.
+    async fn end_first(&mut self) {
+        let (rows, feed) = self.first.take().unwrap();
+        drop(feed);
+        let rows = rows.await.unwrap().unwrap();
+        assert_eq!(rows.iter().map(RecordBatch::num_rows).sum::<usize>(), self.fed * 1_000);
+    }
+
+    /// Nothing is left. Returns how often a query was run again, was refused, and was refused after its first row.
+    async fn end(mut self) -> [u64; 3] {
+        if self.first.is_some() {
+            self.end_first().await;
+        }
+        let Held { runtime, acme, queue, holder, .. } = self;
+        drop(holder);
+        let counts = queue.counts();
+        assert_eq!((counts.running, counts.waiting), (0, 0), "all are gone");
+        acme.offline_tree();
+        drop(acme);
+        assert_empty(&runtime);
+        [counts.restarts, counts.refused, counts.refused_after_first_row]
+    }
+}
+
+#[track_caller]
+fn is_refusal(error: &DataFusionError) {
+    assert!(matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)), "{error}");
+    assert!(error.to_string().contains("/acme refused"), "{error}");
+}
+
+/// A query that fits alone is refused beside another one. It waits in line and runs again, and gives each row once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_fits_alone_waits_in_line() {
+    for attempts in [2, 3] {
+        let mut held = held(attempts, LONG).await;
+        let unqueued = held.session.for_query(&held.acme, "late", Limits::new(), &PoolConfig::new()).unwrap();
+        is_refusal(&unqueued.sql(JOIN).await.unwrap().collect().await.unwrap_err());
+        drop(unqueued);
+        let late = held.query("late");
+        let rows = collects(&late, JOIN).await;
+        held.waits(1);
+        until("it gives all back", || late.group().live() == 0);
+        // Who comes later waits behind it.
+        let small = held.query("small");
+        let counted = collects(&small, SMALL).await;
+        held.waits(2);
+        assert!(!rows.is_finished() && !counted.is_finished());
+        let [expected, count] = [held.alone(JOIN).await, held.alone(SMALL).await];
+        held.end_first().await;
+        assert!(text(&rows.await.unwrap().unwrap()) == expected, "other rows");
+        assert_eq!(text(&counted.await.unwrap().unwrap()), count);
+        drop((late, small));
+        assert_eq!(held.end().await, [1, 0, 0]);
+    }
+}
+
+/// Its own max is no room that others hold, also beside them: a query is not run again for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn its_own_max_is_not_waited_for() {
+    let held = held(3, LONG).await;
+    let late = held.session.for_query(&held.acme, "late", limit(MIB), &held.config).unwrap();
+    let error = late.sql(JOIN).await.unwrap().collect().await.unwrap_err();
+    assert!(error.to_string().contains("/acme/late refused"), "{error}");
+    drop(late);
+    assert_eq!(held.end().await, [0, 0, 0]);
+}
+
+/// A query that does not fit alone runs again while others are beside it, and then ends with its refusal.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_does_not_fit_alone_is_refused() {
+    let (session, runtime) = (session_of(1, 200), runtime());
+    let acme = runtime.root().create("acme", limit(MIB)).unwrap();
+    let queue = Queue::new(3, LONG);
+    let query = session.for_query(&acme, 17, Limits::new(), &PoolConfig::new().queue(&queue)).unwrap();
+    is_refusal(&query.sql(JOIN).await.unwrap().collect().await.unwrap_err());
+    assert_eq!((queue.counts().restarts, queue.counts().refused), (0, 0), "nothing was beside it");
+    drop(query);
+    acme.offline_tree();
+    drop(acme);
+    assert_empty(&runtime);
+}
+
+/// Patience ends with the refusal.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn patience_ends_with_the_refusal() {
+    let held = held(3, Duration::from_millis(200)).await;
+    let late = held.query("late");
+    is_refusal(&late.sql(JOIN).await.unwrap().collect().await.unwrap_err());
+    // A new one waits no longer, and then runs.
+    let small = held.query("small");
+    small.sql(SMALL).await.unwrap().collect().await.unwrap();
+    drop((late, small));
+    assert_eq!(held.end().await[1..], [1, 0]);
+}
+
+/// A query leaves the line with its stream, and with its session.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_query_leaves_the_line() {
+    let held = held(3, LONG).await;
+    let [first, second] = ["first", "second"].map(|name| held.query(name));
+    let aborted = collects(&first, JOIN).await;
+    held.waits(1);
+    let ended = collects(&second, SMALL).await;
+    held.waits(2);
+    aborted.abort();
+    assert!(aborted.await.unwrap_err().is_cancelled());
+    held.waits(1);
+    drop(second);
+    let error = ended.await.unwrap().unwrap_err();
+    assert_eq!(Ended::of(&error).map(Ended::reason), Some(EndReason::Offline), "{error}");
+    held.waits(0);
+    drop(first);
+    held.end().await;
+}
+
+/// A function that waits for `goes_on`.
+fn register_stop(session: &SessionContext) -> Arc<AtomicBool> {
+    let goes_on = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&goes_on);
+    let stop = move |values: &[ColumnarValue]| -> Result<ColumnarValue> {
+        tokio::task::block_in_place(|| until("it goes on", || flag.load(Ordering::Relaxed)));
+        Ok(values[0].clone())
+    };
+    session.register_udf(create_udf(
+        "stop",
+        vec![DataType::Int64],
+        DataType::Int64,
+        Volatility::Volatile,
+        Arc::new(stop),
+    ));
+    goes_on
+}
+
+/// From its first row on a query waits in its place. Where that is in vain, it is refused, and counted apart.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn after_its_first_row_a_query_waits_in_its_place() {
+    const UNION: &str = "SELECT id FROM rows UNION ALL SELECT a.id FROM \
+                         (SELECT stop(id) AS id, text FROM rows) a JOIN (SELECT stop(id) AS id, text FROM rows) b \
+                         ON a.id = b.id WHERE a.text <> b.text || 'x'";
+    for patience in [LONG, Duration::from_millis(300)] {
+        let mut held = held(3, patience).await;
+        let goes_on = register_stop(&held.session);
+        let late = held.query("late");
+        let mut stream = late.sql(UNION).await.unwrap().execute_stream().await.unwrap();
+        let first = stream.next().await.unwrap().unwrap().num_rows();
+        let reads = tokio::spawn(async move {
+            let mut rows = first;
+            while let Some(batch) = stream.next().await {
+                rows += batch?.num_rows();
+            }
+            Ok::<_, DataFusionError>(rows)
+        });
+        let before = held.acme.refused_count();
+        goes_on.store(true, Ordering::Relaxed);
+        until("it is refused again and again", || held.acme.refused_count() > before + 2);
+        if patience == LONG {
+            assert!(!reads.is_finished());
+            held.end_first().await;
+            assert_eq!(reads.await.unwrap().unwrap(), 60_000);
+        } else {
+            is_refusal(&reads.await.unwrap().unwrap_err());
+            held.end_first().await;
+        }
+        drop(late);
+        assert_eq!(held.end().await, [0, 0, u64::from(patience != LONG)]);
+    }
+}
+
+/// A copy runs again while its sink has no row yet: it writes each row once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_writes_each_row_once() {
+    let folder: PathBuf = std::env::temp_dir().join(format!("memcg-queue-{}", std::process::id()));
+    let mut held = held(3, LONG).await;
+    let late = held.query("late");
+    let copy = format!("COPY ({JOIN}) TO '{}/' STORED AS CSV", folder.display());
+    let plan = text(&late.sql(&format!("EXPLAIN {copy}")).await.unwrap().collect().await.unwrap());
+    assert!(plan.contains("DataSinkExec"), "{plan}");
+    let rows = collects(&late, &copy).await;
+    held.waits(1);
+    held.end_first().await;
+    assert!(text(&rows.await.unwrap().unwrap()).contains("30000"));
+    let files = std::fs::read_dir(&folder).unwrap().map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap());
+    let mut written: Vec<_> =
+        files.flat_map(|file| file.lines().skip(1).map(str::to_string).collect::<Vec<_>>()).collect();
+    std::fs::remove_dir_all(&folder).unwrap();
+    written.sort_unstable();
+    assert_eq!(written.len(), 30_000);
+    written.dedup();
+    assert_eq!(written.len(), 30_000, "no row twice");
+    drop(late);
+    assert_eq!(held.end().await, [1, 0, 0]);
+}
+
+/// What streams in cannot be read twice: such a query is not run again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_streams_in_is_not_read_twice() {
+    let held = held(3, Duration::from_millis(200)).await;
+    let feed = fed(&held.session, "other");
+    let late = held.query("late");
+    let rows = collects(&late, "SELECT max(a.text) FROM other a JOIN rows b ON a.key = b.key").await;
+    for number in 0..60 {
+        if feed.send(batch(number)).await.is_err() {
+            break;
+        }
+    }
+    drop(feed);
+    is_refusal(&rows.await.unwrap().unwrap_err());
+    drop(late);
+    assert_eq!(held.end().await, [0, 0, 1]);
+}
