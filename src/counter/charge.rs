@@ -16,12 +16,12 @@ use crate::counter::{counted, stocks};
 use crate::error::USAGE_MAX;
 use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::block::Block;
+use crate::thread::context;
 use crate::thread::directory::Header;
 use crate::thread::local::{self, with_local};
 use crate::thread::slot::{Consume, Put, Slot};
-use crate::thread::slow_path::{Entered, Outermost};
+use crate::thread::slow_path::{Entered, Outermost, Outside};
 use crate::thread::transit::{ANY, InTransit};
-use crate::thread::{context, slow_path};
 
 /// How often a charge tries again while the pressure hook frees something: the kernel's MAX_RECLAIM_RETRIES.
 const RECLAIM_RETRIES_MAX: usize = 16;
@@ -160,43 +160,43 @@ impl Counter {
             return reserve::charge(self, n, room);
         }
         let path = Lazily::outside();
-        let walk = |first| {
-            let walked = self.walk_from_outside(n, how, &path);
-            walked.map(|walked| Refilled { walked, open: false, stocked: false, first })
+        let thread = if missed == Consume::Miss { Outside::this_thread() } else { None };
+        let Some((transit, first)) = self.enter_closed(thread.as_ref()) else {
+            return self.charge_in_slow_path((n, missed), (how, room), &path, None);
         };
-        match if missed == Consume::Miss { self.while_closed(walk) } else { None } {
+        // Mutation: e5-closed-walk-not-in-transit
+        let walked = self.walk_from_outside(n, how, &path);
+        drop(transit);
+        match walked {
             // The stock stays closed, and no policy has to know: the walk was all.
-            Some(Ok(Refilled { walked, first, .. }))
-                if path.is_outside() && (first || !at_limit::is_due(self, false, walked.margin)) =>
-            {
+            Ok(walked) if path.is_outside() && (first || !at_limit::is_due(self, false, walked.margin)) => {
                 counted::charged_without_audit(self, n);
                 walked.tell_forced();
                 Ok(walked.into())
             }
-            walked => self.charge_in_slow_path((n, missed), (how, room), &path, walked),
+            walked => {
+                let refilled = walked.map(|walked| Refilled { walked, open: false, stocked: false, first });
+                self.charge_in_slow_path((n, missed), (how, room), &path, Some(refilled))
+            }
         }
     }
 
-    /// Calls `walk` in transit where the stock is closed and this thread has no credit, outside of any slow path: then
-    /// there is nothing else to do. It tells `walk` whether no thread has charged here before. `None`: nothing is done.
+    /// Begins a transit where the stock is closed and this thread has no credit, outside of any slow path: then the walk is
+    /// all that there is to do. Also returns whether no thread has charged here before.
     #[inline(always)]
-    fn while_closed<R>(&self, walk: impl FnOnce(bool) -> R) -> Option<R> {
+    fn enter_closed<'t>(&self, thread: Option<&'t Outside>) -> Option<(InTransit<'t>, bool)> {
         // Relaxed: a first look, there is another in transit.
         if self.header.capacity.load(Ordering::Relaxed) > 0 || self.incarnation().careful {
             return None;
         }
-        slow_path::outside(|block| {
-            let (transit, first) = self.enter(block);
-            // SeqCst (E5, E14): in transit, as in `refill`.
-            let capacity = self.header.capacity.load(Ordering::SeqCst);
-            if capacity > 0 || block.slot(self.index).is_some_and(|slot| slot.owned() > 0) {
-                return None;
-            }
-            // Mutation: e5-closed-walk-not-in-transit
-            let walked = walk(first);
-            drop(transit);
-            Some(walked)
-        })
+        let block = thread?.block();
+        let (transit, first) = self.enter(block);
+        // SeqCst (E5, E14): in transit, as in `refill`.
+        let capacity = self.header.capacity.load(Ordering::SeqCst);
+        if capacity > 0 || block.slot(self.index).is_some_and(|slot| slot.owned() > 0) {
+            return None;
+        }
+        Some((transit, first))
     }
 
     /// Goes on in a slow path, where `walked` is the walk of a closed stock, and makes room where the charge is refused.
@@ -414,14 +414,11 @@ impl Counter {
         if self.cover().is_some() {
             return reserve::release(self, n);
         }
-        let path = Lazily::outside();
-        let uncharged = self.while_closed(|_| {
-            counted::uncharged_without_audit(self, n);
-            self.uncharge_from_outside(n, &path);
-        });
-        if uncharged.is_none() {
-            self.give_back_in_slow_path(n);
-        }
+        let (path, thread) = (Lazily::outside(), Outside::this_thread());
+        let Some((transit, _)) = self.enter_closed(thread.as_ref()) else { return self.give_back_in_slow_path(n) };
+        counted::uncharged_without_audit(self, n);
+        self.uncharge_from_outside(n, &path);
+        drop(transit);
     }
 
     #[inline(never)]

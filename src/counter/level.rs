@@ -40,16 +40,28 @@ pub(crate) struct TakenLevel {
     pub(crate) is_seen: bool,
 }
 
+/// Result of a first try at a level that is not all.
+#[derive(Clone, Copy)]
+pub(crate) enum Tried {
+    /// The level has no room, or another thread came first.
+    NotAdded,
+    /// Usage is `new`, max is read after that: something looks at the level, or max is lower now.
+    Added { new: u64, max: u64 },
+    /// Usage is that, above max by force: something looks at the level.
+    Forced(u64),
+    /// The same, and nothing looks at the level: there the caller has only the event to count.
+    ForcedAtOnce,
+}
+
 /// Where a level has no max, a charge below the second adds to a usage below the first without a comparison: some four
 /// million threads would have to do so at once before usage could pass `USAGE_MAX`.
 const ADDED_BELOW: u64 = 1 << 62;
 const ADDED_MAX: u64 = 1 << 40;
 
 impl Counter {
-    /// Adds `n` as a walk does. Here is all that most charges take: one try, at a level that has room and that nothing
-    /// looks at.
+    /// Adds `n` as a walk mostly does: one try, at a level that has room and that nothing looks at. Returns the room left.
     #[inline(always)]
-    pub(crate) fn take(&self, n: u64, how: How, path: &Lazily) -> Result<TakenLevel, LevelRefusal<'_>> {
+    pub(crate) fn take_at_once(&self, n: u64) -> Result<u64, Tried> {
         // Acquire (E1): max is read after usage, as in `take_slow`.
         let usage = self.usage.units.load(Ordering::Acquire);
         let max = self.limits.max.load(Ordering::Acquire).min(USAGE_MAX);
@@ -60,14 +72,60 @@ impl Counter {
             // refusal, and no other thread makes it fail.
             new = self.usage.units.fetch_add(n.cast_signed(), Ordering::SeqCst).cast_unsigned().wrapping_add(n);
         } else if n > USAGE_MAX || new > max || self.exchange(usage, new.cast_signed()).is_err() {
-            return self.take_slow(n, how, path);
+            return Err(Tried::NotAdded);
         }
-        self.recheck(new, n, how, path).or_else(|_| self.take_slow(n, how, path))
+        let max = self.max_after();
+        let is_seen = self.limits.watched.is_for(!NOT_OF_WALKS) || self.limits.tight.load(Ordering::Relaxed);
+        if new > max || is_seen || self.peaks().rises(new) { Err(Tried::Added { new, max }) } else { Ok(max - new) }
     }
 
+    /// Adds `n` above max, as a forced charge mostly goes where usage is above max already: no stock is open below, and
+    /// nothing looks at the level but the mark of excess, which is right.
+    #[inline(always)]
+    pub(crate) fn force_at_once(&self, n: u64) -> Result<u64, Tried> {
+        // Acquire (E10): as in `take_after`.
+        let open = self.limits.open.load(Ordering::Acquire);
+        let new = self.usage.units.load(Ordering::Acquire).cast_unsigned().wrapping_add(n);
+        if open as u32 > 0 || new <= self.max() || new >= ADDED_BELOW || n >= ADDED_MAX {
+            return Err(Tried::NotAdded);
+        }
+        // SeqCst (E4, E43): as in `add_forced`. It refuses nothing, so it needs no comparison.
+        let new = self.usage.units.fetch_add(n.cast_signed(), Ordering::SeqCst).cast_unsigned().wrapping_add(n);
+        fence_after_exchange();
+        // E43: the mark after usage. A counter that is no group has none.
+        let mark = if self.tree().policies().is_some() { EXCEEDED } else { 0 };
+        // Mutation: e43-forced-at-once-without-a-mark
+        let is_seen = self.limits.watched.bits() != mark || self.peaks().rises(new);
+        // SeqCst (E4): as in `close_crossed`, which closes a stock that has opened meanwhile.
+        let open = self.limits.open.load(Ordering::SeqCst);
+        let above = new.saturating_sub(self.max());
+        // Mutation: e4-forced-at-once-without-a-look
+        if open as u32 > 0 || is_seen || above == 0 {
+            return Err(Tried::Forced(new));
+        }
+        self.limits.forced_total.fetch_add(above.min(n), Ordering::Relaxed);
+        Err(Tried::ForcedAtOnce)
+    }
+
+    /// Adds `n` after a first try.
     #[cold]
     #[inline(never)]
-    fn take_slow(&self, n: u64, how: How, path: &Lazily) -> Result<TakenLevel, LevelRefusal<'_>> {
+    pub(crate) fn take_after(
+        &self,
+        tried: Tried,
+        n: u64,
+        how: How,
+        path: &Lazily,
+    ) -> Result<TakenLevel, LevelRefusal<'_>> {
+        match tried {
+            Tried::Forced(new) => return Ok(self.count_forced(new, n)),
+            Tried::Added { new, max } => {
+                if let Ok(taken) = self.settle(new, max, n, how, path) {
+                    return Ok(taken);
+                }
+            }
+            Tried::NotAdded | Tried::ForcedAtOnce => {}
+        }
         // Acquire (E10): read before usage, compared after the refusal. Without an open stock below, a usage above max is as
         // good as a refusal: a stock that opens in between is closed by `at_limit::close_crossed`.
         let open = self.limits.open.load(Ordering::Acquire);
@@ -82,7 +140,7 @@ impl Counter {
                     usage = now;
                     continue;
                 }
-                match self.recheck(new.max(0).cast_unsigned(), n, how, path) {
+                match self.settle(new.max(0).cast_unsigned(), self.max_after(), n, how, path) {
                     Ok(taken) => return Ok(taken),
                     Err(max) => self.refusal(open, usage, max),
                 }
@@ -111,28 +169,24 @@ impl Counter {
 
     #[inline(always)]
     fn exchange(&self, usage: i64, new: i64) -> Result<i64, i64> {
-        // SeqCst (E1): pairs with `set_max`. Either this thread reads the new max in `recheck`, or `set_max` reads this
+        // SeqCst (E1): pairs with `set_max`. Either this thread reads the new max in `max_after`, or `set_max` reads this
         // usage.
         self.usage.units.compare_exchange_weak(usage, new, Ordering::SeqCst, Ordering::Acquire)
     }
 
-    /// The units are added: read max again. `new` is within it, or this subtracts `n` and returns the max as an error.
+    /// The units are added: read max again.
     #[inline(always)]
-    fn recheck(&self, new: u64, n: u64, how: How, path: &Lazily) -> Result<TakenLevel, u64> {
+    fn max_after(&self) -> u64 {
         fence_after_exchange();
         // SeqCst (E1): after the exchange on usage; pairs with `store_max`.
         // Mutation: e1-charge-does-not-look-again
-        let max = self.limits.max.load(Ordering::SeqCst).min(USAGE_MAX);
-        let watched = self.limits.watched.bits() & !NOT_OF_WALKS;
-        if new > max || watched != 0 || self.limits.tight.load(Ordering::Relaxed) {
-            return self.recheck_slow(new, max, n, how, path);
-        }
-        Ok(TakenLevel { usage: new, room: max - new, is_above: false, is_seen: self.peaks().rises(new) })
+        let max = self.limits.max.load(Ordering::SeqCst);
+        max.min(USAGE_MAX)
     }
 
-    #[cold]
-    #[inline(never)]
-    fn recheck_slow(&self, new: u64, max: u64, n: u64, how: How, path: &Lazily) -> Result<TakenLevel, u64> {
+    /// The units are added, and max is that now: the usage `new` is within it and may stay, or this subtracts `n` again and
+    /// returns the max as an error.
+    fn settle(&self, new: u64, max: u64, n: u64, how: How, path: &Lazily) -> Result<TakenLevel, u64> {
         let watched = self.limits.watched.bits();
         let waits = watched & WAITING != 0;
         let may_stay = match how {
@@ -212,6 +266,11 @@ impl Counter {
             }
         };
         fence_after_exchange();
+        self.count_forced(new, n)
+    }
+
+    /// Counts what of `n` is above max: usage with it is `new`.
+    fn count_forced(&self, new: u64, n: u64) -> TakenLevel {
         let max = self.max().min(USAGE_MAX);
         let above = new.saturating_sub(max).min(n);
         if above > 0 {

@@ -10,7 +10,7 @@ use std::ptr;
 use smallvec::SmallVec;
 
 use crate::counter::cover;
-use crate::counter::level::{How, TakenLevel};
+use crate::counter::level::{How, TakenLevel, Tried};
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Policies;
 use crate::counter::refusal::LevelRefusal;
@@ -117,14 +117,48 @@ impl Counter {
     /// refusing level until it is undone. The caller is in a slow path.
     #[inline(never)]
     pub(crate) fn walk(&self, n: u64, how: How, top: Option<&Counter>) -> Result<Walked<'_>, LevelRefusal<'_>> {
-        let walk = Walk { bottom: self, n, how, path: &Lazily::inside() };
-        walk.climb(Some(self), top, None, u64::MAX)
+        self.walk_up_to(n, how, top, &Lazily::inside())
     }
 
     /// [`walk`](Self::walk) all levels, for a thread that may be outside of any slow path.
     #[inline(always)]
     pub(crate) fn walk_from_outside(&self, n: u64, how: How, path: &Lazily) -> Result<Walked<'_>, LevelRefusal<'_>> {
-        Walk { bottom: self, n, how, path }.climb(Some(self), None, None, u64::MAX)
+        self.walk_up_to(n, how, None, path)
+    }
+
+    /// All that most walks take: levels with room that nothing looks at, and one that is above its max by force. Where a
+    /// level needs more, the walk goes on from there in `climb`.
+    #[inline(always)]
+    fn walk_up_to(
+        &self,
+        n: u64,
+        how: How,
+        top: Option<&Counter>,
+        path: &Lazily,
+    ) -> Result<Walked<'_>, LevelRefusal<'_>> {
+        let (mut level, mut walked) = (self, Walked::quietly(u64::MAX));
+        while top.is_none_or(|top| !ptr::eq(level, top)) {
+            // Read before the exchange, which delays all loads that follow it.
+            let above = level.incarnation().parent;
+            let tried = match level.take_at_once(n) {
+                Err(Tried::NotAdded) if how == How::AdmitOrForce && walked.forced.is_none() && path.is_outside() => {
+                    level.force_at_once(n)
+                }
+                tried => tried,
+            };
+            match tried {
+                Ok(room) => walked.margin = walked.margin.min(room),
+                Err(Tried::ForcedAtOnce) => {
+                    walked = Walked { margin: 0, over_high: 0, above_max: true, forced: Some(level) };
+                }
+                Err(tried) => return Walk { bottom: self, n, how, path }.climb((level, tried), top, None, walked),
+            }
+            match above {
+                Some(above) => level = above,
+                None => break,
+            }
+        }
+        Ok(walked)
     }
 
     /// [`walk`](Self::walk) all levels, of which those that cover are charged what is unpaid.
@@ -203,47 +237,42 @@ impl Counter {
 }
 
 impl<'a> Walk<'a, '_> {
-    /// Takes each level from `level` on, up to the first that refuses, and looks at them once all are taken.
-    #[inline(always)]
+    /// Takes each level from the one on that was tried, up to the first that refuses, and looks at them once all are taken.
+    #[inline(never)]
     fn climb(
         &self,
-        mut level: Option<&'a Counter>,
+        (first, tried): (&'a Counter, Tried),
         top: Option<&Counter>,
         below: Option<&PassedLevels<'a, '_>>,
-        mut margin: u64,
+        mut walked: Walked<'a>,
     ) -> Result<Walked<'a>, LevelRefusal<'a>> {
         let frames_below = below.map_or(0, |below| below.frames_below + 1);
         let mut frame = PassedLevels { below, frames_below, passed: SmallVec::new() };
-        while let Some(at) = level.filter(|&at| top.is_none_or(|top| !ptr::eq(at, top))) {
-            // Read before the exchange, which delays all loads that follow it.
-            level = at.incarnation().parent;
-            let taken = match at.take(self.n, self.how, self.path) {
-                Ok(taken) => taken,
-                Err(refusal) => return Err(self.roll_back_slow(refusal)),
-            };
-            margin = margin.min(taken.room);
-            if taken.is_seen {
-                frame.passed.push((at, taken));
-                if frame.passed.len() == PASSED_MAX && frames_below + 1 < FRAMES_MAX {
-                    return self.climb_on(level, top, &frame, margin);
-                }
+        let (mut level, mut tried) = (first, Err(tried));
+        loop {
+            let above = level.incarnation().parent.filter(|&above| top.is_none_or(|top| !ptr::eq(above, top)));
+            match tried {
+                Ok(room) => walked.margin = walked.margin.min(room),
+                Err(tried) => match level.take_after(tried, self.n, self.how, self.path) {
+                    Ok(taken) => {
+                        walked.margin = walked.margin.min(taken.room);
+                        if taken.is_seen {
+                            frame.passed.push((level, taken));
+                        }
+                    }
+                    Err(refusal) => return Err(self.roll_back_slow(refusal)),
+                },
+            }
+            let Some(next) = above else { break };
+            (level, tried) = (next, next.take_at_once(self.n));
+            if let Err(tried) = tried
+                && frame.passed.len() == PASSED_MAX
+                && frames_below + 1 < FRAMES_MAX
+            {
+                return self.climb((level, tried), top, Some(&frame), walked);
             }
         }
-        let walked = Walked::quietly(margin);
         Ok(if frames_below == 0 && frame.passed.is_empty() { walked } else { self.look_slow(&frame, walked) })
-    }
-
-    /// The frame is full.
-    #[cold]
-    #[inline(never)]
-    fn climb_on(
-        &self,
-        level: Option<&'a Counter>,
-        top: Option<&Counter>,
-        below: &PassedLevels<'a, '_>,
-        margin: u64,
-    ) -> Result<Walked<'a>, LevelRefusal<'a>> {
-        self.climb(level, top, Some(below), margin)
     }
 
     #[cold]
@@ -299,10 +328,8 @@ impl<'a> Walk<'a, '_> {
 
     fn look_at_forced(&self, level: &'a Counter, walked: &mut Walked<'a>) {
         walked.above_max = true;
-        // Mutation: e43-forced-without-a-mark
         exceeded::rose(level);
         // SeqCst (E4): as in `close_crossed`, which closes a stock that has opened meanwhile.
-        // Mutation: e4-forced-without-a-look
         if level.limits.open.load(Ordering::SeqCst) as u32 > 0 {
             self.path.enter();
         }

@@ -85,11 +85,25 @@ pub(crate) fn is_quiet() -> bool {
     with_local(|local| local.quiet.get())
 }
 
-/// Calls `step` with the block of a thread that is outside of any slow path. `None` where it has no block, or is inside.
-/// The step takes no lock, waits for no thread, allocates nothing and calls no foreign code: it needs no slow path.
-#[inline(always)]
-pub(crate) fn outside<R>(step: impl FnOnce(&Block) -> Option<R>) -> Option<R> {
-    with_local(|local| if local.is_in_slow_path() { None } else { step(local.block()?) })
+/// A thread with a block, outside of any slow path. What its holder does takes no lock, waits for no thread, allocates
+/// nothing and calls no foreign code: it needs no slow path.
+pub(crate) struct Outside {
+    block: *const Block,
+}
+
+impl Outside {
+    #[inline(always)]
+    pub(crate) fn this_thread() -> Option<Outside> {
+        let (block, inside) = with_local(|local| (block_of(local), local.is_in_slow_path()));
+        (!inside && !block.is_null()).then_some(Outside { block })
+    }
+
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    pub(crate) fn block(&self) -> &Block {
+        // SAFETY: not null; as in `Outermost::block`.
+        unsafe { &*self.block }
+    }
 }
 
 #[inline]
