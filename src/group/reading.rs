@@ -63,9 +63,9 @@ impl Group {
         Ok(above_max.max(high::above(group)))
     }
 
-    /// Sets the most bytes that charges may bring usage to: [`set_limits`](Self::set_limits) with a max alone. It may
-    /// block: in async code use [`GroupCounter::set_max_now`](crate::PageCounter::set_max_now). Returns the bytes that
-    /// are above it then, 0 where usage fits.
+    /// Sets the most bytes that charges may bring usage to. It may block: in async code use
+    /// [`GroupCounter::set_max_now`](crate::PageCounter::set_max_now). It is [`set_limits`](Self::set_limits) with a max
+    /// alone. Returns the bytes that are above it then, 0 where usage fits.
     ///
     /// # Errors
     ///
