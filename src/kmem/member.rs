@@ -27,6 +27,7 @@ struct Membership {
 /// that group. After a move it takes up the row of the other group; what it has charged stays where it was.
 ///
 /// ```
+/// use memcg::kmem::Member;
 /// use memcg::{Limits, Runtime};
 ///
 /// let runtime = Runtime::builder().build()?;
@@ -50,6 +51,7 @@ pub struct Member {
 /// Moves a [`Member`] to other groups, from any thread.
 ///
 /// ```
+/// use memcg::kmem::Member;
 /// use memcg::{Limits, Runtime};
 ///
 /// let runtime = Runtime::builder().build()?;
