@@ -69,10 +69,11 @@ fn apply(group: &Group, limits: &Limits) -> Result<(), Box<dyn Error>> {
         .soft(limits.soft.unwrap_or(Limit::Unlimited))
         .high(limits.high.unwrap_or(Limit::Unlimited))
         .max(limits.max.unwrap_or(Limit::Unlimited));
-    let above = group.set_limits(whole)?; // has memory reclaimed
+    group.set_limits(whole)?; // has memory reclaimed
+    let above = group.usage().saturating_sub(group.max());
     if above > 0 {
         let (path, max) = (group.path(), Bytes(group.max()));
-        println!("{path} holds {} above its limits, max {max}: it waits until it gives them back", Bytes(above));
+        println!("{path} holds {} above its max {max}: it gets nothing until it gives them back", Bytes(above));
     }
     Ok(())
 }
