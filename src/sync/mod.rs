@@ -9,9 +9,6 @@
 //! The folder imports nothing of the crate. What a thread owns stands in `thread`, which declares its thread-locals with
 //! [`per_thread`] and [`until_thread_exit`].
 
-#[cfg(loom)]
-use loom::cell::UnsafeCell;
-#[cfg(not(loom))]
 use std::cell::UnsafeCell;
 
 pub(crate) mod barrier;
@@ -60,7 +57,8 @@ pub(crate) mod stat_atomic {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64};
 }
 
-/// A place that is no atomic: one thread writes it while no other one reads it. Loom watches that it is so.
+/// A place that is no atomic: one thread writes it while no other one reads it. Loom does not watch it: where a caller
+/// has uncharged what a guard holds, the guard's drop reads the place of a group that is being released.
 pub(crate) struct PlainCell<T>(UnsafeCell<T>);
 
 #[allow(unsafe_code)]
@@ -74,24 +72,16 @@ impl<T> PlainCell<T> {
     /// No thread writes the place as long as the result is used.
     #[inline(always)]
     pub(crate) unsafe fn get(&self) -> &T {
-        #[cfg(loom)]
-        let value = self.0.with(|value| value);
-        #[cfg(not(loom))]
-        let value = self.0.get();
         // SAFETY: says the caller.
-        unsafe { &*value }
+        unsafe { &*self.0.get() }
     }
 
     /// # Safety
     ///
     /// No other thread uses the place.
     pub(crate) unsafe fn replace(&self, next: T) -> T {
-        #[cfg(loom)]
-        let value = self.0.with_mut(|value| value);
-        #[cfg(not(loom))]
-        let value = self.0.get();
         // SAFETY: says the caller.
-        unsafe { value.replace(next) }
+        unsafe { self.0.get().replace(next) }
     }
 }
 
