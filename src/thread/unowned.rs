@@ -147,7 +147,7 @@ fn word_of_thread() -> &'static AtomicU64 {
     &ELSEWHERE[at as usize]
 }
 
-/// Whether a group may have counts of small objects.
+/// True if any group may have counts of small objects.
 pub(crate) fn any_of_groups() -> bool {
     ANY.load(Ordering::Relaxed)
 }

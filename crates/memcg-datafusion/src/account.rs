@@ -129,11 +129,11 @@ impl Quick {
     }
 }
 
-/// How many operators follow one.
+/// Children of an operator in the tree: one for each value of four bits of a hash.
 const FAN: usize = 16;
 
-/// The account of a kind of operator, in a tree that only grows: it is read without a lock. Four bits of the name's hash
-/// say where the way goes on.
+/// The account of a kind of operator, in a tree that only grows, so that a search takes no lock. Four bits of the
+/// name's hash choose the next child.
 #[derive(Debug)]
 pub(crate) struct Operator {
     account: Account,
