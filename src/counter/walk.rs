@@ -122,7 +122,7 @@ impl Counter {
         self.walk_up_to(n, how, top, &Lazily::inside())
     }
 
-    /// [`walk`](Self::walk) all levels, for a thread that may be outside of any slow path.
+    /// Does [`walk`](Self::walk) for all levels, on a thread that may be outside of any slow path.
     #[inline(always)]
     pub(crate) fn walk_from_outside(&self, n: u64, how: How, path: &Lazily) -> Result<Walked<'_>, LevelRefusal<'_>> {
         self.walk_up_to(n, how, None, path)
@@ -163,7 +163,7 @@ impl Counter {
         Ok(walked)
     }
 
-    /// [`walk`](Self::walk) all levels, of which those that cover are charged what is unpaid.
+    /// Does [`walk`](Self::walk) for all levels. A level that covers is charged its unpaid units alone.
     pub(crate) fn walk_side(&self, n: u64, how: How, side: Side) -> Result<Walked<'_>, LevelRefusal<'_>> {
         if self.cover().is_none() {
             return self.walk(n, how, None);
@@ -190,7 +190,7 @@ impl Counter {
         self.uncharge_up_to(n, top, &Lazily::inside())
     }
 
-    /// [`uncharge`](Self::uncharge) all levels, for a thread that may be outside of any slow path.
+    /// Does [`uncharge`](Self::uncharge) for all levels, on a thread that may be outside of any slow path.
     #[inline(always)]
     pub(crate) fn uncharge_from_outside(&self, n: u64, path: &Lazily) {
         self.uncharge_up_to(n, None, path);

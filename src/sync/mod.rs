@@ -57,8 +57,8 @@ pub(crate) mod stat_atomic {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64};
 }
 
-/// A place that is no atomic: one thread writes it while no other one reads it. Loom does not watch it: where a caller
-/// has uncharged what a guard holds, the guard's drop reads the place of a group that is being released.
+/// A place that is no atomic: one thread writes it while no other one reads it. Loom does not watch it: if a caller has
+/// uncharged bytes that a guard holds, the guard's drop reads the place of a group that is being released.
 pub(crate) struct PlainCell<T>(UnsafeCell<T>);
 
 #[allow(unsafe_code)]

@@ -244,7 +244,7 @@ mod tests {
         place.get().map_or(0, |operator| 1 + operator.next.iter().map(steps).max().unwrap_or(0))
     }
 
-    /// However many operators there are, one is found in a few steps: the same one for each partition.
+    /// The tree finds any of many operators in a few steps, and the same one for each partition.
     #[test]
     fn an_operator_is_found_in_a_few_steps() {
         let runtime = Runtime::builder().build().unwrap();
