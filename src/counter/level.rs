@@ -353,17 +353,21 @@ impl Counter {
 
     #[cold]
     fn underflow(&self, n: u64, taken: u64) -> u64 {
-        self.count_underflow(n - taken);
         self.poisoned.store(true, Ordering::Relaxed);
+        self.count_underflow(n - taken);
         taken
     }
 
-    /// So much was uncharged that was never charged.
+    /// Counts `missing` units that were uncharged and never charged. Units that a guard holds keep the object until they are
+    /// counted here (`raw`). Afterwards the counter may be gone, unless the caller has a handle.
     pub(crate) fn count_underflow(&self, missing: u64) {
-        self.usage.underflows.fetch_add(1, Ordering::Relaxed);
         let sum = |sum: u64| Some(sum.saturating_add(missing));
-        let _ = self.usage.underflowed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum);
+        self.usage.underflows.fetch_add(1, Ordering::Relaxed);
+        // Mutation: e15-underflow-is-counted-before-the-last-use
         self.tree().counts.underflows.fetch_add(1, Ordering::Relaxed);
+        // Release (E15): a thread that reads this and releases the object comes after all uses of it.
+        // Mutation: e15-underflow-is-counted-relaxed
+        let _ = self.usage.underflowed.fetch_update(Ordering::Release, Ordering::Relaxed, sum);
     }
 
     /// Subtract what this walk has just added.
