@@ -266,12 +266,12 @@ impl Counter {
         self.state().begin();
     }
 
-    /// Each word that `end` resets, and those that are as new before it. A word that is added has to have its place in both.
+    /// True if each word that `end` resets is as new. A new word has to have its place here and in `end`.
     #[rustfmt::skip]
     fn is_clean(&self) -> bool {
         let Counter {
             usage, limits, opened, central_opened, queued, stuck, poisoned, kept, charger, high,
-            // A late sweep may set it: then the next counter looks at more blocks than it has to.
+            // A late sweep may set `swept`: then the next counter looks at more blocks than it has to.
             swept: _,
             // The object's for ever; `begin` sets the batch and the incarnation.
             header: _, index: _, object: _, number: _, position: _, next: _, central: _, batch: _, incarnation: _,
