@@ -11,7 +11,8 @@ pub(crate) fn faults(root: &Path, page: &str) -> Vec<(usize, String)> {
     let mut faults = Vec::new();
     for (at, line) in lines.iter().enumerate() {
         if line.contains("{{#") {
-            let fault = "a directive of mdBook, which a forge does not read: copy the code, below `<!-- FILE:ANCHOR -->`";
+            let fault =
+                "a directive of mdBook, which a forge does not read: copy the code, below `<!-- FILE:ANCHOR -->`";
             faults.push((at + 1, fault.to_owned()));
         }
         let comment = line.strip_prefix("<!-- ").and_then(|rest| rest.strip_suffix(" -->"));
@@ -41,7 +42,8 @@ fn compare(root: &Path, name: &str, follows: &[&str]) -> Result<(), String> {
         return Ok(());
     }
     let same = shown.iter().zip(&code).take_while(|(shown, code)| shown == code).count();
-    let line = |lines: &[&str]| lines.get(same).map_or_else(|| "its end".to_owned(), |line| format!("`{}`", line.trim()));
+    let line =
+        |lines: &[&str]| lines.get(same).map_or_else(|| "its end".to_owned(), |line| format!("`{}`", line.trim()));
     Err(format!("`{name}` has {}, this page {}: copy it again", line(&code), line(&shown)))
 }
 
