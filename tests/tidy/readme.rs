@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::reader::{chapters, fail_if_any, read, read_all};
+use crate::reader::{chapters, fail_if_any, read};
 
 /// The commands of a page: the lines of its blocks of shell, and what its text has between backquotes and starts as a
 /// command does.
@@ -85,16 +85,14 @@ fn each_command_of_the_pages_is_run() {
     fail_if_any(".ci/readme.txt lists what README and the book print, and what runs it", &faults);
 }
 
-/// As many as a reader takes in at one sitting; of the book and the pages beside the code, what a reader who comes once can
-/// read.
+/// As many as a reader takes in at one sitting, and of the book what one who comes once can read.
 #[test]
-fn the_readme_and_the_pages_are_short() {
+fn the_readme_and_the_book_are_short() {
     let readme = read("README.md");
     let (lines, words) = (readme.lines().count(), readme.split_whitespace().count());
     assert!(lines <= 150 && words <= 900, "README.md has {lines} lines (150) and {words} words (900)");
-    let pages = chapters().into_iter().chain(read_all("src", &["md"]));
-    let words: usize = pages.map(|page| page.text.split_whitespace().count()).sum();
-    assert!(words <= 40_000, "docs/src and the pages of src have {words} words (40,000)");
+    let words: usize = chapters().iter().map(|page| page.text.split_whitespace().count()).sum();
+    assert!(words <= 25_000, "docs/src has {words} words (25,000)");
 }
 
 #[test]
