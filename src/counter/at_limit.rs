@@ -5,6 +5,7 @@
 
 use std::ptr;
 
+use crate::counter::config::Pressure;
 use crate::counter::drain::Stuck;
 use crate::counter::level::How;
 use crate::counter::object::Counter;
@@ -15,11 +16,15 @@ use crate::counter::stocks::{self, Scope};
 use crate::counter::walk::Walked;
 use crate::counter::{central, exceeded, marks, noted};
 use crate::sync::Ordering;
+use crate::thread::context;
 use crate::thread::slow_path::{Entered, Outermost};
 
 /// The most levels that one charge closes in turn before it returns its refusal. A tree has fewer in practice, so only
 /// limits that move all the time can reach it.
 const TURNS_MAX: usize = 4_096;
+
+/// How often a charge tries again while the pressure hook frees something: the kernel's MAX_RECLAIM_RETRIES.
+const RECLAIM_RETRIES_MAX: usize = 16;
 
 /// How often a limit waits a millisecond for a thread in transit before it counts that thread's credit as live charge.
 const PATIENCE_MAX: usize = 64;
@@ -102,6 +107,31 @@ fn drain_and_retry<'a>(
         }
     }
     tree.counts.refused_in_transit.fetch_add(1, Ordering::Relaxed);
+    Err(refusal)
+}
+
+/// Calls the pressure hook, and tries again while it frees something.
+#[cold]
+pub(crate) fn call_hook<'a>(
+    counter: &'a Counter,
+    path: &Entered,
+    n: u64,
+    mut refusal: LevelRefusal<'a>,
+) -> Result<(), LevelRefusal<'a>> {
+    let hook = counter.tree().config.hook.as_ref().filter(|_| path.outermost().is_some());
+    let Some(hook) = hook else { return Err(refusal) };
+    for _ in 0..RECLAIM_RETRIES_MAX {
+        let refused = refusal.refused(counter, n);
+        let freed = context::in_hook(|| hook(&Pressure { refused: &refused }));
+        if freed.unwrap_or(0) == 0 {
+            break;
+        }
+        let refilled = counter.refill(path.own_block(), n, How::Admit).map(|refilled| refilled.walked);
+        refusal = match refilled.or_else(|refusal| retry(counter, path, n, None, refusal, Room::Drain)) {
+            Ok(_) => return Ok(()),
+            Err(refusal) => refusal,
+        };
+    }
     Err(refusal)
 }
 

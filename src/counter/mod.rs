@@ -9,7 +9,7 @@
 //!   close and drain L's subtree ─> retry ─> pressure hook ─> retry ─> refuse
 //! ```
 //!
-//! `charge` holds the whole path of a charge and of an uncharge. One level is in `level`, the walk over all in `walk`,
+//! `charge` begins a charge, `walk` goes over all levels, and `level` changes one. `uncharge` has the whole way back,
 //! what moves credit in `drain`, `at_limit` and `idle`, what keeps an object in `incarnation`, `claim` and `handle`. Charging
 //! notifies the policies through `object::tree::Policies` alone. The protocol, its races and their answers are in
 //! `README.md`.
@@ -41,6 +41,7 @@ pub(crate) mod level;
 pub(crate) mod links;
 pub(crate) mod make;
 pub(crate) mod marks;
+pub(crate) mod max;
 pub(crate) mod near;
 pub(crate) mod noted;
 pub(crate) mod object;
@@ -54,6 +55,7 @@ pub(crate) mod seen;
 pub(crate) mod slow_path;
 pub(crate) mod spare;
 pub(crate) mod stocks;
+pub(crate) mod uncharge;
 pub(crate) mod verify;
 pub(crate) mod walk;
 pub(crate) mod watch;

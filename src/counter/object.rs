@@ -17,7 +17,6 @@ use crate::counter::protection::Protected;
 use crate::counter::spare::{Cover, Covers};
 use crate::counter::watch::Watched;
 use crate::error::CounterId;
-use crate::error::USAGE_MAX;
 use crate::pool::PoolAlign;
 use crate::sync::stat_atomic::{AtomicBool, AtomicPtr as StatPtr, AtomicU32 as StatU32, AtomicU64 as StatU64};
 use crate::sync::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering, PlainCell};
@@ -442,18 +441,6 @@ impl Counter {
 
     pub(crate) fn count_refusal(&self) {
         self.usage.failcnt.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn room(&self, max: u64) -> u64 {
-        max.min(USAGE_MAX).saturating_sub(self.usage())
-    }
-
-    pub(crate) fn max(&self) -> u64 {
-        if self.is_observed() {
-            return self.usage.observed_max.load(Ordering::Relaxed);
-        }
-        // Acquire (E1): as in `admit`.
-        self.limits.max.load(Ordering::Acquire)
     }
 
     /// The stock is counted as open. Its capacity may already be 0: a close has begun.

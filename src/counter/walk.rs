@@ -181,61 +181,6 @@ impl Counter {
         })?;
         Ok(all)
     }
-
-    /// Uncharge `n` at every level below `top`; without a `top` at all. If a level underflows, only what it really held is
-    /// uncharged from its ancestors. Returns what the lowest level had. Afterwards the counter may be gone. The caller is in
-    /// a slow path.
-    #[inline(never)]
-    pub(crate) fn uncharge(&self, n: u64, top: Option<&Counter>) -> u64 {
-        self.uncharge_up_to(n, top, &Lazily::inside())
-    }
-
-    /// Does [`uncharge`](Self::uncharge) for all levels, on a thread that may be outside of any slow path.
-    #[inline(always)]
-    pub(crate) fn uncharge_from_outside(&self, n: u64, path: &Lazily) {
-        self.uncharge_up_to(n, None, path);
-    }
-
-    #[inline(always)]
-    fn uncharge_up_to(&self, n: u64, top: Option<&Counter>, path: &Lazily) -> u64 {
-        let (mut level, mut left, mut lowest) = (Some(self), n, None);
-        while let Some(at) = level.filter(|&at| left > 0 && top.is_none_or(|top| !ptr::eq(at, top))) {
-            // The parent is read before the subtraction: units that are still charged keep the parent alive.
-            level = at.incarnation().parent;
-            left = at.subtract(left, path);
-            lowest = lowest.or(Some(left));
-        }
-        lowest.unwrap_or(n)
-    }
-
-    /// Uncharge `n` at all levels. False: a level had less. In a group that covers, the units are credit, or an
-    /// allocator's. Afterwards the counter may be gone.
-    pub(crate) fn uncharge_levels(&self, n: u64) -> bool {
-        if self.cover().is_some() {
-            cover::go(self, n, Side::Allocated);
-            return true;
-        }
-        self.uncharge(n, None) == n
-    }
-
-    /// Uncharge credit that came out of slots, and return how much.
-    pub(crate) fn uncharge_settled(&self) -> u64 {
-        self.uncharge_drained(self.usage.settled.swap(0, Ordering::Relaxed))
-    }
-
-    /// Uncharge credit that a drain has taken out, and return how much. What a poisoned counter holds beyond its usage was
-    /// never charged. The caller keeps the counter.
-    pub(crate) fn uncharge_drained(&self, units: u64) -> u64 {
-        if units == 0 {
-            return 0;
-        }
-        let backed = if self.poisoned.load(Ordering::Relaxed) { units.min(self.usage()) } else { units };
-        let counts = &self.tree().counts;
-        self.uncharge_levels(backed);
-        counts.discarded.fetch_add(units - backed, Ordering::Relaxed);
-        counts.drained.fetch_add(backed, Ordering::Relaxed);
-        backed
-    }
 }
 
 impl<'a> Walk<'a, '_> {
