@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
-use crate::counter::walk::Charged;
 use crate::error::USAGE_MAX;
 use crate::hierarchy::events;
 use crate::pressure::stalls::Stall;
@@ -22,7 +21,7 @@ pub(crate) trait Attempt {
         self.bytes()
     }
 
-    fn charge(&self) -> Result<Charged, LevelRefusal<'static>>;
+    fn charge(&self) -> Result<(), LevelRefusal<'static>>;
 
     /// Waits while there is `more` to come until the charge fits at `level`, or until `until`. `None`: it does not fit,
     /// and may keep a place in line.
@@ -59,7 +58,7 @@ pub(crate) trait Attempt {
     }
 }
 
-pub(crate) type ChargeResult = Result<Charged, ChargeFailure>;
+pub(crate) type ChargeResult = Result<(), ChargeFailure>;
 
 pub(crate) enum ChargeFailure {
     Refused {
@@ -100,10 +99,10 @@ pub(crate) enum Progress {
     Refused(LevelRefusal<'static>),
 }
 
-impl From<Result<Charged, LevelRefusal<'static>>> for Progress {
-    fn from(charged: Result<Charged, LevelRefusal<'static>>) -> Self {
+impl From<Result<(), LevelRefusal<'static>>> for Progress {
+    fn from(charged: Result<(), LevelRefusal<'static>>) -> Self {
         match charged {
-            Ok(charged) => Progress::Ended(Ok(charged)),
+            Ok(()) => Progress::Ended(Ok(())),
             Err(refusal) => Progress::Refused(refusal),
         }
     }

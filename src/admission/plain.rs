@@ -8,7 +8,6 @@ use crate::admission::attempt::{Attempt, ChargeResult};
 use crate::admission::wait::{decided, wait_for_victim};
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
-use crate::counter::walk::Charged;
 use crate::pressure::line::{self, Ticket};
 use crate::sync::is_over;
 use crate::thread::slot::Consume;
@@ -89,7 +88,7 @@ impl Attempt for Plain {
         self.bytes
     }
 
-    fn charge(&self) -> Result<Charged, LevelRefusal<'static>> {
+    fn charge(&self) -> Result<(), LevelRefusal<'static>> {
         self.group.try_charge_once_slow(self.bytes, Consume::Miss)
     }
 

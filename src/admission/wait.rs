@@ -34,7 +34,7 @@ pub(super) fn may_wait(bytes: u64, refusal: &LevelRefusal<'_>) -> bool {
 /// The decision as the attempt's result. `counted`: the failure is counted already.
 pub(super) fn decided(decision: Decision, counted: bool) -> ChargeResult {
     match decision {
-        Decision::Granted(charged) => Ok(charged),
+        Decision::Granted => Ok(()),
         Decision::Full(level) => Err(ChargeFailure::Refused { refusal: level.refusal_now(), counted, pending: None }),
         Decision::Offline => Err(ChargeFailure::Offline),
         Decision::Cancelled => Err(ChargeFailure::Cancelled),

@@ -9,7 +9,6 @@ use std::ptr;
 use crate::counter::credit::online_or_above;
 use crate::counter::level::How;
 use crate::counter::object::Counter;
-use crate::counter::walk::Walked;
 use crate::counter::watch::NOTED;
 use crate::counter::{at_limit, counted, make, noted};
 use crate::error::USAGE_MAX;
@@ -22,7 +21,7 @@ use crate::thread::slot::{Consume, Put, Slot};
 use crate::thread::slow_path::{Entered, exchange_release_queue};
 use crate::thread::tally::Tally;
 use crate::thread::transit::ANY;
-use crate::thread::{context, slow_path, unowned};
+use crate::thread::{slow_path, unowned};
 
 /// An allocator's slow path. Groups that the thread claims meanwhile go to the process, where no outer slow path of the
 /// thread releases them.
@@ -307,12 +306,8 @@ pub(crate) fn charge_owned(counter: &Counter, n: u64, missed: Consume) {
         left().note_charge();
         // By force, so it is never refused. The walk notes a level that it has left above its max.
         if let Some(Ok(refilled)) = counter.charge_or_refill(&path.0, units, missed, How::Force) {
-            let Walked { margin, over_high, .. } = refilled.walked;
-            if over_high > 0 {
-                context::leave_over_high(units);
-            }
             // To open or close the stock takes the tree's lock.
-            if at_limit::is_due(counter, refilled.open, margin) {
+            if at_limit::is_due(counter, refilled.open, refilled.walked.margin) {
                 noted::note(counter, NOTED);
             }
         }

@@ -11,10 +11,10 @@ use crate::counter::level::How;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::{Stocks, Tree};
 use crate::counter::refusal::LevelRefusal;
-use crate::counter::slow_path::SlowPath;
+use crate::counter::slow_path::{Lazily, SlowPath};
 use crate::counter::stocks::{self, Scope};
 use crate::counter::walk::Walked;
-use crate::counter::{central, exceeded, marks, noted};
+use crate::counter::{central, look, noted};
 use crate::sync::Ordering;
 use crate::thread::context;
 use crate::thread::slow_path::{Entered, Outermost};
@@ -50,7 +50,7 @@ pub(crate) fn retry<'a>(
     top: Option<&Counter>,
     refusal: LevelRefusal<'a>,
     room: Room,
-) -> Result<Walked<'a>, LevelRefusal<'a>> {
+) -> Result<Walked, LevelRefusal<'a>> {
     match (path.outermost(), room) {
         (Some(outermost), Room::Drain | Room::Hook) => drain_and_retry(counter, n, top, refusal, outermost),
         (None, Room::Drain | Room::Hook) => {
@@ -71,7 +71,7 @@ fn drain_and_retry<'a>(
     top: Option<&Counter>,
     mut refusal: LevelRefusal<'a>,
     _: &Outermost,
-) -> Result<Walked<'a>, LevelRefusal<'a>> {
+) -> Result<Walked, LevelRefusal<'a>> {
     let tree = counter.tree();
     for _ in 0..TURNS_MAX {
         // Mutation: reclaimed-bytes-hide-in-a-stock
@@ -150,7 +150,7 @@ fn take_own_and_retry<'a>(
     path: &Entered,
     n: u64,
     refusal: LevelRefusal<'a>,
-) -> Result<Walked<'a>, LevelRefusal<'a>> {
+) -> Result<Walked, LevelRefusal<'a>> {
     let walk = || counter.walk(n, How::Admit, None);
     let slot = path.own_block().and_then(|block| Some((block, block.slot(counter.index)?)));
     let mut walked = match slot {
@@ -218,7 +218,7 @@ pub(crate) fn set_max(level: &Counter, max: u64) -> Result<(), u64> {
         let _ = tree.wait_transits();
     }
     close_beyond_budget(tree, &mut stocks, level);
-    exceeded::moved(level);
+    look::look(level, true, &Lazily::inside());
     set
 }
 
@@ -238,7 +238,7 @@ pub(crate) fn impose_max(stocks: &mut Stocks, level: &Counter, max: u64) -> u64 
     close_beyond_budget(tree, stocks, level);
     // A charge that waits here may fit now, or never again.
     // Mutation: e25-raised-max-schedules-no-level
-    marks::limit_moved(level);
+    look::look(level, true, &Lazily::inside());
     level.usage().saturating_sub(max)
 }
 
@@ -288,28 +288,17 @@ pub(crate) fn close_poisoned(counter: &Counter, _: &Outermost) {
 /// no lock.
 pub(crate) fn look_again(counter: &Counter, thread: &Outermost) {
     // Mutation: e45-looked-at-before-the-mark-is-taken
-    let forced = noted::take(counter);
+    let above_max = noted::take(counter);
     // Mutation: e45-looked-at-before-the-mark-is-taken
-    look_at_path(counter, thread, forced);
+    look_at_path(counter, thread, above_max);
 }
 
-fn look_at_path(counter: &Counter, thread: &Outermost, forced: bool) {
-    if forced {
+fn look_at_path(counter: &Counter, thread: &Outermost, above_max: bool) {
+    if above_max {
         close_crossed(counter, thread);
+        look::tell_above_max(counter, None);
     }
-    counter.path_to_root().for_each(marks::report_protected);
-    if let Some(policies) = counter.tree().policies() {
-        for level in counter.path_to_root() {
-            if forced && level.forced() > 0 {
-                exceeded::rose(level);
-                policies.forced(level);
-            }
-            if level.is_observed() && level.usage() > level.max() {
-                policies.observed(level);
-            }
-        }
-        counter.path_to_root().for_each(|level| policies.fell(level));
-    }
+    counter.path_to_root().for_each(|level| look::look(level, true, &Lazily::inside()));
     let open = counter.header.capacity.load(Ordering::Relaxed) > 0;
     if open && counter.poisoned.load(Ordering::Relaxed) {
         close_poisoned(counter, thread);

@@ -10,8 +10,8 @@ use crate::counter::refusal::LevelRefusal;
 use crate::counter::reserve;
 use crate::counter::slow_path::{Lazily, SlowPath};
 use crate::counter::spare::Side;
-use crate::counter::walk::{Charged, Walked};
-use crate::counter::{counted, stocks};
+use crate::counter::walk::Walked;
+use crate::counter::{counted, cover, look, stocks};
 use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::block::Block;
 use crate::thread::context;
@@ -22,8 +22,9 @@ use crate::thread::slow_path::{Entered, Outside};
 use crate::thread::transit::InTransit;
 
 /// Result of the walk of a charge that missed.
-pub(super) struct Refilled<'a> {
-    pub(super) walked: Walked<'a>,
+#[derive(Clone, Copy)]
+pub(super) struct Refilled {
+    pub(super) walked: Walked,
     /// Whether the stock was open.
     pub(super) open: bool,
     /// Whether the walk was for a batch.
@@ -85,14 +86,14 @@ impl Counter {
     /// Charge `n` after a miss. The group asks for reclaim itself, outside of any slow path.
     #[cold]
     #[inline(never)]
-    pub(crate) fn try_charge_once_slow(&self, n: u64, missed: Consume) -> Result<Charged, LevelRefusal<'_>> {
+    pub(crate) fn try_charge_once_slow(&self, n: u64, missed: Consume) -> Result<(), LevelRefusal<'_>> {
         self.charge_slow(n, missed, How::Admit, Room::Drain)
     }
 
     /// The same for a charge that may not wait. It drains this thread's slot and central stocks, and no other one.
     #[cold]
     #[inline(never)]
-    pub(crate) fn try_charge_now_slow(&self, n: u64, missed: Consume) -> Result<Charged, LevelRefusal<'_>> {
+    pub(crate) fn try_charge_now_slow(&self, n: u64, missed: Consume) -> Result<(), LevelRefusal<'_>> {
         self.charge_slow(n, missed, How::Admit, Room::Own)
     }
 
@@ -131,15 +132,9 @@ impl Counter {
     }
 
     #[inline(always)]
-    pub(crate) fn charge_slow(
-        &self,
-        n: u64,
-        missed: Consume,
-        how: How,
-        room: Room,
-    ) -> Result<Charged, LevelRefusal<'_>> {
+    pub(crate) fn charge_slow(&self, n: u64, missed: Consume, how: How, room: Room) -> Result<(), LevelRefusal<'_>> {
         if n == 0 {
-            return Ok(Charged::QUIETLY);
+            return Ok(());
         }
         if self.cover().is_some() {
             return reserve::charge(self, n, room);
@@ -150,20 +145,22 @@ impl Counter {
             return self.charge_in_slow_path((n, missed), (how, room), &path, None);
         };
         // Mutation: e5-closed-walk-not-in-transit
-        let walked = self.walk_from_outside(n, how, &path);
+        let walked = self.walk_up_to(n, how, None, &path);
         drop(transit);
-        match walked {
-            // The stock stays closed, and no policy has to know: the walk was all.
-            Ok(walked) if path.is_outside() && (first || !at_limit::is_due(self, false, walked.margin)) => {
-                counted::charged_without_audit(self, n);
-                walked.tell_forced();
-                Ok(walked.into())
+        if let Ok(Walked { margin, above_max }) = walked
+            && path.is_outside()
+        {
+            if above_max {
+                look::tell_above_max(self, None);
             }
-            walked => {
-                let refilled = walked.map(|walked| Refilled { walked, open: false, stocked: false, first });
-                self.charge_in_slow_path((n, missed), (how, room), &path, Some(refilled))
+            // The stock stays closed: the walk was all.
+            if first || !at_limit::is_due(self, false, margin) {
+                counted::charged_without_audit(self, n);
+                return Ok(());
             }
         }
+        let refilled = walked.map(|walked| Refilled { walked, open: false, stocked: false, first });
+        self.charge_in_slow_path((n, missed), (how, room), &path, Some(refilled))
     }
 
     /// Begins a transit where the stock is closed and this thread has no credit, outside of any slow path: then the walk is
@@ -191,26 +188,21 @@ impl Counter {
         (n, missed): (u64, Consume),
         (how, room): (How, Room),
         path: &Lazily,
-        walked: Option<Result<Refilled<'a>, LevelRefusal<'a>>>,
-    ) -> Result<Charged, LevelRefusal<'a>> {
+        walked: Option<Result<Refilled, LevelRefusal<'a>>>,
+    ) -> Result<(), LevelRefusal<'a>> {
         let path = path.entered();
-        let charged = match walked.or_else(|| self.charge_or_refill(path, n, missed, how)) {
-            None => Charged::QUIETLY,
-            Some(Ok(refilled)) => {
-                self.end_refill(path, &refilled, room);
-                refilled.walked.into()
-            }
+        match walked.or_else(|| self.charge_or_refill(path, n, missed, how)) {
+            None => {}
+            Some(Ok(refilled)) => self.end_refill(path, refilled, room),
             Some(Err(refusal)) => match at_limit::retry(self, path, n, None, refusal, room) {
-                Ok(walked) => walked.into(),
                 Err(refusal) if room == Room::Hook => {
                     at_limit::call_hook(self, path, n, refusal).inspect_err(|refusal| refusal.level.count_refusal())?;
-                    Charged::QUIETLY
                 }
-                Err(refusal) => return Err(refusal),
+                retried => _ = retried?,
             },
-        };
+        }
         counted::charged(self, path.own_block(), n);
-        Ok(charged)
+        Ok(())
     }
 
     /// Goes on with a charge that has missed. `None`: it has hit now.
@@ -220,7 +212,7 @@ impl Counter {
         n: u64,
         missed: Consume,
         how: How,
-    ) -> Option<Result<Refilled<'_>, LevelRefusal<'_>>> {
+    ) -> Option<Result<Refilled, LevelRefusal<'_>>> {
         // A hit that costs more: with a real fence, or counted twice.
         let missed = match self.slot_of(path.block()) {
             Some((_, slot)) if self.incarnation().careful => slot.consume(n, self.incarnation().fenced),
@@ -235,9 +227,8 @@ impl Counter {
     }
 
     /// After the walk, out of transit: close stocks below a level above max, open or close the own one.
-    fn end_refill(&self, path: &Entered, refilled: &Refilled<'_>, room: Room) {
-        let &Refilled { walked, open, stocked, first } = refilled;
-        walked.tell_forced();
+    fn end_refill(&self, path: &Entered, refilled: Refilled, room: Room) {
+        let Refilled { walked, open, stocked, first } = refilled;
         let Some(outermost) = path.outermost() else { return };
         if walked.above_max {
             at_limit::close_crossed(self, outermost);
@@ -253,9 +244,10 @@ impl Counter {
     }
 
     /// Walk for a batch, whose surplus stays in the slot, or for exactly `n`.
-    pub(super) fn refill(&self, block: Option<&Block>, n: u64, how: How) -> Result<Refilled<'_>, LevelRefusal<'_>> {
+    pub(super) fn refill(&self, block: Option<&Block>, n: u64, how: How) -> Result<Refilled, LevelRefusal<'_>> {
         let exactly = |open: bool, first: bool| {
-            self.walk_side(n, how, Side::Allocated).map(|walked| Refilled { walked, open, stocked: false, first })
+            let walked = cover::walk(self, n, how, Side::Allocated);
+            walked.map(|walked| Refilled { walked, open, stocked: false, first })
         };
         let Some(block) = block else { return exactly(false, false) };
         // Mutation: e5-capacity-read-before-transit
@@ -266,7 +258,7 @@ impl Counter {
         let (open, batch) = (capacity > 0, if capacity > 0 && context::in_reclaim() { 0 } else { capacity / 2 });
         let Some(slot) = self.ready_slot(block, capacity).filter(|_| n <= batch) else { return exactly(open, first) };
         let units = if self.tree().adaptive { block.next_refill(self.index, n, batch) } else { batch };
-        if let Ok(walked) = self.walk_side(units, How::Batch, Side::Allocated) {
+        if let Ok(walked) = cover::walk(self, units, How::Batch, Side::Allocated) {
             // Mutation: e6-transit-ends-early
             // Mutation: e3-allocator-puts-and-does-not-look-again
             self.keep_surplus(slot, units - n);

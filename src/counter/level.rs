@@ -1,15 +1,13 @@
-//! A charge at one level: take, subtract; and how a level stores a max.
+//! A charge at one level: a first try, then what a walk does after it.
 //!
-//! Edges: E1 (charge/set_max), E4 (forced charge/opening), E15 (the last uncharge). The walk over
-//! all levels is in `walk`.
+//! Edges: E1 (charge/set_max), E4 (forced charge/opening), E43 (usage/mark). The walk over all levels is in `walk`.
 
-use crate::counter::incarnation::Generation;
 use crate::counter::object::Counter;
 use crate::counter::peak::Peaks;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::Lazily;
 use crate::counter::watch::{EXCEEDED, NOT_OF_WALKS, OBSERVED, WAITING};
-use crate::counter::{claim, exceeded, marks, raw};
+use crate::counter::{marks, raw};
 use crate::error::USAGE_MAX;
 use crate::sync::{Ordering, fence_after_exchange};
 
@@ -36,7 +34,7 @@ pub(crate) struct TakenLevel {
     pub(crate) room: u64,
     /// Some of the walk's units are above max.
     pub(crate) is_above: bool,
-    /// The walk looks at the level once it is through: usage is above max, a new peak, or watched.
+    /// The walk looks at the level once it is through: usage is a new peak, or watched.
     pub(crate) is_seen: bool,
 }
 
@@ -48,10 +46,6 @@ pub(crate) enum Tried {
     /// The units are added, and usage is `new`. `max` was read after that: something looks at the level, or max is
     /// lower now.
     Added { new: u64, max: u64 },
-    /// The units are added by force, and usage is this, above max. Something looks at the level.
-    Forced(u64),
-    /// The units are added by force, above max, and nothing looks at the level: the caller only counts the event.
-    ForcedAtOnce,
 }
 
 /// Where a level has no max, a charge below the second adds to a usage below the first without a comparison: some four
@@ -81,34 +75,6 @@ impl Counter {
         if new > max || is_seen || self.peaks().rises(new) { Err(Tried::Added { new, max }) } else { Ok(max - new) }
     }
 
-    /// Adds `n` above max, as a forced charge mostly goes where usage is above max already: no stock is open below, and
-    /// nothing looks at the level but the mark of excess, which is right.
-    #[inline(always)]
-    pub(crate) fn force_at_once(&self, n: u64) -> Result<u64, Tried> {
-        // Acquire (E10): as in `take_after`.
-        let open = self.limits.open.load(Ordering::Acquire);
-        let new = self.usage.units.load(Ordering::Acquire).cast_unsigned().wrapping_add(n);
-        if open as u32 > 0 || new <= self.max() || new >= ADDED_BELOW || n >= ADDED_MAX {
-            return Err(Tried::NotAdded);
-        }
-        // SeqCst (E4, E43): as in `add_forced`. It refuses nothing, so it needs no comparison.
-        let new = self.usage.units.fetch_add(n.cast_signed(), Ordering::SeqCst).cast_unsigned().wrapping_add(n);
-        fence_after_exchange();
-        // E43: the mark after usage. A counter that is no group has none.
-        let mark = if self.tree().policies().is_some() { EXCEEDED } else { 0 };
-        // Mutation: e43-forced-at-once-without-a-mark
-        let is_seen = self.limits.watched.bits() != mark || self.peaks().rises(new);
-        // SeqCst (E4): as in `close_crossed`, which closes a stock that has opened meanwhile.
-        let open = self.limits.open.load(Ordering::SeqCst);
-        let above = new.saturating_sub(self.max());
-        // Mutation: e4-forced-at-once-without-a-look
-        if open as u32 > 0 || is_seen || above == 0 {
-            return Err(Tried::Forced(new));
-        }
-        self.limits.forced_total.fetch_add(above.min(n), Ordering::Relaxed);
-        Err(Tried::ForcedAtOnce)
-    }
-
     /// Adds `n` after a first try.
     #[cold]
     #[inline(never)]
@@ -119,14 +85,10 @@ impl Counter {
         how: How,
         path: &Lazily,
     ) -> Result<TakenLevel, LevelRefusal<'_>> {
-        match tried {
-            Tried::Forced(new) => return Ok(self.count_forced(new, n)),
-            Tried::Added { new, max } => {
-                if let Ok(taken) = self.settle(new, max, n, how, path) {
-                    return Ok(taken);
-                }
-            }
-            Tried::NotAdded | Tried::ForcedAtOnce => {}
+        if let Tried::Added { new, max } = tried
+            && let Ok(taken) = self.settle(new, max, n, how, path)
+        {
+            return Ok(taken);
         }
         // Acquire (E10): read before usage, compared after the refusal. Without an open stock below, a usage above max is as
         // good as a refusal: a stock that opens in between is closed by `at_limit::close_crossed`.
@@ -149,7 +111,7 @@ impl Counter {
             } else {
                 // No drain makes room: the charge goes above max at once.
                 if how == How::Force || (how == How::AdmitOrForce && open as u32 == 0 && sum.is_some()) {
-                    return Ok(self.add_forced(n));
+                    return Ok(self.add_forced(n, path));
                 }
                 // An exchange that adds 0 reads the latest value, so no refusal rests on a stale read.
                 // AcqRel would do (E10): the refusal and the read of the open stocks come after it. SeqCst, as every other
@@ -162,8 +124,8 @@ impl Counter {
                 self.refusal(open, usage, max)
             };
             return match how {
-                How::Force => Ok(self.add_forced(n)),
-                How::AdmitOrForce if refusal.is_for_good(n) => Ok(self.add_forced(n)),
+                How::Force => Ok(self.add_forced(n, path)),
+                How::AdmitOrForce if refusal.is_for_good(n) => Ok(self.add_forced(n, path)),
                 _ => Err(refusal),
             };
         }
@@ -203,9 +165,14 @@ impl Counter {
         }
         let max = if watched & OBSERVED != 0 { self.max().min(USAGE_MAX) } else { max };
         let room = max.saturating_sub(new);
-        self.loosen(room);
+        // Plenty of room, below max and below high: stocks below may open again.
+        if self.limits.tight.load(Ordering::Relaxed)
+            && room.min(self.room(marks::high(self))) >= self.tree().open_margin(self.batch())
+        {
+            self.limits.tight.store(false, Ordering::Relaxed);
+        }
         let is_seen = watched & !NOT_OF_WALKS != 0 || self.peaks().rises(new);
-        Ok(TakenLevel { usage: new, room, is_above: false, is_seen })
+        Ok(TakenLevel { usage: new, room, is_above: new > max, is_seen })
     }
 
     /// True if a walk that has added `n` may pass the charges that wait here.
@@ -236,22 +203,8 @@ impl Counter {
         self.refusal(open, usage, self.limits.max.load(Ordering::Acquire))
     }
 
-    /// End the tightness where a charge sees plenty of room at a tight level, below max and below high.
-    fn loosen(&self, room: u64) {
-        if self.limits.tight.load(Ordering::Relaxed) {
-            self.loosen_slow(room);
-        }
-    }
-
-    #[cold]
-    fn loosen_slow(&self, room: u64) {
-        if room.min(self.room(marks::high(self))) >= self.tree().open_margin(self.batch()) {
-            self.limits.tight.store(false, Ordering::Relaxed);
-        }
-    }
-
     /// Add `n` whatever max says.
-    fn add_forced(&self, n: u64) -> TakenLevel {
+    fn add_forced(&self, n: u64, path: &Lazily) -> TakenLevel {
         let mut usage = self.usage.units.load(Ordering::Relaxed);
         let new = loop {
             let new = checked_add(usage, n).unwrap_or_else(|| {
@@ -268,17 +221,21 @@ impl Counter {
             }
         };
         fence_after_exchange();
-        self.count_forced(new, n)
-    }
-
-    /// Counts what of `n` is above max: usage with it is `new`.
-    fn count_forced(&self, new: u64, n: u64) -> TakenLevel {
         let max = self.max().min(USAGE_MAX);
         let above = new.saturating_sub(max).min(n);
+        let watched = self.limits.watched.bits();
+        // E43: the mark after usage. A counter that is no group has none, and is looked at for nothing.
+        // Mutation: e43-forced-at-once-without-a-mark
+        let is_marked = watched & EXCEEDED != 0;
+        let is_seen = (above > 0 && !is_marked) || watched & !NOT_OF_WALKS != 0 || self.peaks().rises(new);
         if above > 0 {
             self.limits.forced_total.fetch_add(above, Ordering::Relaxed);
+            // SeqCst (E4): as in `close_crossed`, which closes a stock that has opened meanwhile, in a slow path.
+            // Mutation: e4-forced-at-once-without-a-look
+            if self.limits.open.load(Ordering::SeqCst) as u32 > 0 {
+                path.enter();
+            }
         }
-        let is_seen = above > 0 || self.limits.watched.is_for(!NOT_OF_WALKS) || self.peaks().rises(new);
         TakenLevel { usage: new, room: max.saturating_sub(new), is_above: above > 0, is_seen }
     }
 

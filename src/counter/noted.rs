@@ -6,7 +6,7 @@ use std::ptr;
 
 use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
-use crate::counter::watch::{NOTED, NOTED_FORCED};
+use crate::counter::watch::{NOTED, NOTED_ABOVE};
 use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::left::{LISTS, left};
 
@@ -35,11 +35,11 @@ pub(crate) fn note(counter: &Counter, what: u64) {
     }
 }
 
-/// Takes the marks of a counter that a thread has taken off the list: whether a level was put above its max. The thread
+/// Takes the marks of a counter that a thread has taken off the list: whether a level was left above its max. The thread
 /// reads usage afterwards.
 pub(crate) fn take(counter: &Counter) -> bool {
     // SeqCst (E45): before the read of usage; pairs with `note`.
-    let noted = counter.limits.watched.clear(NOTED | NOTED_FORCED);
+    let noted = counter.limits.watched.clear(NOTED | NOTED_ABOVE);
     fence_after_exchange();
-    noted & NOTED_FORCED != 0
+    noted & NOTED_ABOVE != 0
 }

@@ -11,7 +11,7 @@ use crate::counter::object::tree::StockMove;
 use crate::counter::slow_path::{Lazily, SlowPath};
 use crate::counter::spare::Side;
 use crate::counter::watch::EXCEEDED;
-use crate::counter::{at_limit, claim, counted, cover, exceeded, marks, reserve};
+use crate::counter::{at_limit, claim, counted, cover, exceeded, look, reserve};
 use crate::error::USAGE_MAX;
 use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::block::Block;
@@ -72,7 +72,7 @@ impl Counter {
         let (path, thread) = (Lazily::outside(), Outside::this_thread());
         let Some((transit, _)) = self.enter_closed(thread.as_ref()) else { return self.give_back_in_slow_path(n) };
         counted::uncharged_without_audit(self, n);
-        self.uncharge_from_outside(n, &path);
+        self.uncharge_up_to(n, None, &path);
         drop(transit);
     }
 
@@ -161,12 +161,7 @@ impl Counter {
         self.uncharge_up_to(n, top, &Lazily::inside())
     }
 
-    /// Does [`uncharge`](Self::uncharge) for all levels, on a thread that may be outside of any slow path.
-    #[inline(always)]
-    pub(crate) fn uncharge_from_outside(&self, n: u64, path: &Lazily) {
-        self.uncharge_up_to(n, None, path);
-    }
-
+    /// Does [`uncharge`](Self::uncharge) on a thread that may be outside of any slow path.
     #[inline(always)]
     fn uncharge_up_to(&self, n: u64, top: Option<&Counter>, path: &Lazily) -> u64 {
         let (mut level, mut left, mut lowest) = (Some(self), n, None);
@@ -234,7 +229,7 @@ impl Counter {
     #[inline(never)]
     fn fell_slow(&self, first: &'static Counter, of: Generation, path: &Lazily) {
         path.enter();
-        marks::fell_if(self, first, of);
+        look::fell_unkept(self, first, of);
         // E15: these may have been the last units.
         // Mutation: transfer-ends-no-group
         claim::try_release_last(first, of);
@@ -304,6 +299,6 @@ impl Counter {
     pub(crate) fn take_off(&self, n: u64) {
         self.subtract_usage(n);
         fence_after_exchange();
-        marks::fell(self);
+        look::fell(self);
     }
 }

@@ -20,10 +20,10 @@ pub(crate) const HIGH: u64 = 1 << 3;
 pub(crate) const EXCEEDED: u64 = 1 << 4;
 /// An allocator has changed usage, and the next slow path looks at the counter: see `noted`.
 pub(crate) const NOTED: u64 = 1 << 5;
-/// It has put a level above its max.
-pub(crate) const NOTED_FORCED: u64 = 1 << 6;
+/// It has left a level above its max.
+pub(crate) const NOTED_ABOVE: u64 = 1 << 6;
 /// What a walk does not look at.
-pub(crate) const NOT_OF_WALKS: u64 = EXCEEDED | NOTED | NOTED_FORCED;
+pub(crate) const NOT_OF_WALKS: u64 = EXCEEDED | NOTED | NOTED_ABOVE;
 /// From this bit on the policies name the bits.
 pub(crate) const FIRST_OF_POLICIES: u32 = 8;
 

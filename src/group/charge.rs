@@ -13,7 +13,6 @@ use crate::admission::plain::WaitFor;
 use crate::admission::steps;
 use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
-use crate::counter::walk::Charged;
 use crate::error::USAGE_MAX;
 use crate::pressure::throttle;
 use crate::sync::model_failed;
@@ -291,9 +290,9 @@ impl Group {
 #[cold]
 #[inline(never)]
 pub(super) fn charge_and_sleep_slow(header: &'static Header, bytes: u64, missed: Consume) -> Result<(), ChargeError> {
-    let charged = charge_undelayed(header, bytes, missed, WaitFor::Others)?;
+    charge_undelayed(header, bytes, missed, WaitFor::Others)?;
     // The charge keeps the group.
-    throttle::sleep_after(header.counter(), charged, None);
+    throttle::sleep_after(header.counter(), bytes, None);
     Ok(())
 }
 
@@ -303,7 +302,7 @@ pub(super) fn charge_undelayed(
     bytes: u64,
     missed: Consume,
     wait_for: WaitFor,
-) -> Result<Charged, ChargeError> {
+) -> Result<(), ChargeError> {
     let counter = header.counter();
     steps::charge(counter, bytes, missed, wait_for).map_err(|failure| ChargeError::new(failure, counter, bytes))
 }

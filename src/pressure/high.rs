@@ -27,6 +27,13 @@ pub(crate) fn above(level: &Counter) -> u64 {
 /// How often a thread that is delayed looks whether there is still reason for it.
 pub(crate) const LOOK: Duration = Duration::from_millis(10);
 
+/// A charge that has missed, and a checkpoint, ask this. While no group of the tree is above a limit, it loads one word.
+#[inline]
+pub(crate) fn is_any_above(group: &'static Counter) -> bool {
+    // E44: a walk that has left a level above its high has set or found a mark.
+    group.tree().alerts.any() && levels_above(group).next().is_some()
+}
+
 /// Levels above their high, the group first.
 pub(crate) fn levels_above(group: &'static Counter) -> impl Iterator<Item = &'static Counter> {
     group.path_to_root().filter(|level| above(level) > 0)

@@ -21,10 +21,10 @@ use crate::counter::object::tree::Tree;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::spare::Side;
-use crate::counter::walk::Charged;
 use crate::counter::watch::{OBSERVED, WAITING};
 use crate::hierarchy::service::{self, WAITS};
 use crate::hierarchy::{group_object, group_tree};
+use crate::pressure::high::is_any_above;
 use crate::pressure::wakers::Wakers;
 use crate::reclaim::registrations;
 use crate::state::waiting::{Decision, FirstInLine, Waiter, Waiting};
@@ -99,18 +99,18 @@ pub(crate) fn length(level: &Counter) -> usize {
 }
 
 /// Charge `n` for a waiter. Never from a stock: none is open below.
-fn charge_for<'a>(group: &'a Counter, block: Option<&Block>, n: u64, ticket: u64) -> Result<Charged, LevelRefusal<'a>> {
+fn charge_for<'a>(group: &'a Counter, block: Option<&Block>, n: u64, ticket: u64) -> Result<(), LevelRefusal<'a>> {
     // In transit, so that a thread that lowers a max waits for the walk (E5).
     let alone = block.filter(|block| block.transit.is_over());
     let transit = alone.map(|block| block.transit.enter(group.tree().number, group.incarnation().fenced));
-    let walked = context::for_another(ticket, || group.walk_side(n, How::Admit, Side::Reserved));
+    let walked = context::for_another(ticket, || cover::walk(group, n, How::Admit, Side::Reserved));
     drop(transit);
-    let charged = walked?.into();
+    walked?;
     // Not this thread's own charge: what it has freed for others it has freed.
     if group.tree().audited {
         group.usage.audit_shared.fetch_add(n, Ordering::Relaxed);
     }
-    Ok(charged)
+    Ok(())
 }
 
 // === impl Waiting: under the lock ===
@@ -259,7 +259,7 @@ impl Waiting {
             return true;
         }
         match charge_for(group, service.block, bytes, ticket) {
-            Ok(charged) => self.decide(ticket, Decision::Granted(charged), service.wakers),
+            Ok(()) => self.decide(ticket, Decision::Granted, service.wakers),
             Err(refusal) if ptr::eq(refusal.level, level) => return false,
             Err(refusal) => {
                 let other = refusal.level.header.counter();
@@ -435,7 +435,8 @@ impl Ticket {
     /// Takes the decision of the wait, and the level in whose line it was. `None`: there is none yet, or a delay above
     /// a high follows. Only one call gets the decision, as of [`poll`](Self::poll).
     pub(crate) fn take_decided(&mut self) -> Option<(Decision, &'static Counter)> {
-        let is_over = |decision: &Decision| !matches!(decision, Decision::Granted(charged) if charged.over_high > 0);
+        let group = self.group.counter();
+        let is_over = |decision: &Decision| !matches!(decision, Decision::Granted) || !is_any_above(group);
         let left = self.with(|waiting| {
             let waiter = waiting.waiters.get(&self.number)?;
             waiter.decided.as_ref().filter(|decision| is_over(decision))?;
@@ -491,7 +492,7 @@ impl Drop for Ticket {
         if model_failed() {
             return;
         }
-        if let Some(Decision::Granted(_)) = self.leave() {
+        if let Some(Decision::Granted) = self.leave() {
             // Mutation: a-ticket-is-given-up-with-its-charge
             self.group.give_back(self.bytes);
         }

@@ -155,9 +155,9 @@ impl Drop for OfTree {
 
 /// What charging asks a tree's policies and reports to them: one object for each tree.
 ///
-/// The caller keeps each counter that it passes. A caller of `may_barge`, `barge_undone`, `observed` and `fell` may hold
-/// the tree's lock or be in transit: these call no foreign code and take only locks that rank after the tree's. The
-/// caller of `server`, `release` and `stock_moved` holds no lock.
+/// The caller keeps each counter that it passes. A caller of `may_barge`, `barge_undone` and `fell`, and in a slow path of
+/// `above_max`, may hold the tree's lock or be in transit: these call no foreign code and take only locks that rank after
+/// the tree's. The caller of `server`, `release` and `stock_moved` holds no lock.
 pub(crate) trait Policies: Send + Sync {
     /// A walk has added `n` units at `counter`, where charges wait for room. Whether the units may stay.
     fn may_barge(&self, counter: &Counter, n: u64) -> bool;
@@ -165,12 +165,9 @@ pub(crate) trait Policies: Send + Sync {
     /// A walk subtracts `n` units that [`may_barge`](Self::may_barge) let stay: a level above has refused.
     fn barge_undone(&self, counter: &Counter, n: u64);
 
-    /// A walk has got through and left `counter` above a max that is only observed.
-    fn observed(&self, counter: &Counter);
-
-    /// A forced charge went above the max of `counter`, whose mark of excess is right. In a slow path, or outside of any
-    /// and not in transit.
-    fn forced(&self, counter: &Counter);
+    /// A charge went above the max of `counter`, by force or where max is only observed. In a slow path, or outside of
+    /// any and not in transit.
+    fn above_max(&self, counter: &Counter);
 
     /// Sets the soft limit of a counter, and allocates what the policies need for it. The caller holds the tree's lock
     /// and that of the group's shard.
