@@ -14,7 +14,7 @@ use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::{Lazily, SlowPath};
 use crate::counter::stocks::{self, Scope};
 use crate::counter::walk::Walked;
-use crate::counter::{central, look, noted};
+use crate::counter::{central, deferred, look};
 use crate::sync::Ordering;
 use crate::thread::context;
 use crate::thread::slow_path::{Entered, Outermost};
@@ -284,11 +284,11 @@ pub(crate) fn close_poisoned(counter: &Counter, _: &Outermost) {
     let _ = tree.close(&mut tree.lock(), counter, Scope::Own);
 }
 
-/// Looks at a counter that an allocator has noted, and at the levels above, in its place. The caller has a handle, and holds
+/// Looks at a counter in the place of an allocator, and at the levels above. The caller has a handle, and holds
 /// no lock.
 pub(crate) fn look_again(counter: &Counter, thread: &Outermost) {
     // Mutation: e45-looked-at-before-the-mark-is-taken
-    let above_max = noted::take(counter);
+    let above_max = deferred::take(counter);
     // Mutation: e45-looked-at-before-the-mark-is-taken
     look_at_path(counter, thread, above_max);
 }

@@ -168,7 +168,7 @@ impl Counter {
     #[inline(always)]
     pub(super) fn enter_closed<'t>(&self, thread: Option<&'t Outside>) -> Option<(InTransit<'t>, bool)> {
         // Relaxed: a first look, there is another in transit.
-        if self.header.capacity.load(Ordering::Relaxed) > 0 || self.incarnation().careful {
+        if self.header.capacity.load(Ordering::Relaxed) > 0 || self.incarnation().slow_only {
             return None;
         }
         let block = thread?.block();
@@ -215,7 +215,7 @@ impl Counter {
     ) -> Option<Result<Refilled, LevelRefusal<'_>>> {
         // A hit that costs more: with a real fence, or counted twice.
         let missed = match self.slot_of(path.block()) {
-            Some((_, slot)) if self.incarnation().careful => slot.consume(n, self.incarnation().fenced),
+            Some((_, slot)) if self.incarnation().slow_only => slot.consume(n, self.incarnation().fenced),
             _ => missed,
         };
         // Mutation: e2-consume-is-not-undone

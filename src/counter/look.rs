@@ -10,9 +10,9 @@ use crate::counter::handle::Handle;
 use crate::counter::incarnation::Generation;
 use crate::counter::object::{Counter, LimitWords};
 use crate::counter::slow_path::Lazily;
-use crate::counter::watch::{EXCEEDED, NOTED, NOTED_ABOVE, WAITING};
-use crate::counter::{exceeded, marks, noted};
-use crate::thread::slow_path::is_quiet;
+use crate::counter::watch::{DEFERRED, DEFERRED_ABOVE, EXCEEDED, WAITING};
+use crate::counter::{deferred, exceeded, marks};
+use crate::thread::slow_path::is_no_alloc;
 
 /// Corrects the marks of a level. With `serves`, usage has fallen or max has moved, so charges that wait may fit now.
 /// The caller keeps the level, may hold the tree's lock, and may be in transit.
@@ -21,9 +21,9 @@ pub(crate) fn look(level: &Counter, serves: bool, path: &Lazily) {
     // Mutation: e11-uncharge-reports-nothing
     marks::report_protected(level);
     if (serves && level.limits.watched.is_for(WAITING)) || marks::is_excess_wrong(level) {
-        if is_quiet() {
-            // Mutation: e45-free-is-not-noted
-            noted::note(level, NOTED);
+        if is_no_alloc() {
+            // Mutation: e45-free-is-not-deferred
+            deferred::defer(level, DEFERRED);
         } else if let Some(policies) = level.tree().policies() {
             path.enter();
             policies.fell(level);
@@ -36,8 +36,8 @@ pub(crate) fn look(level: &Counter, serves: bool, path: &Lazily) {
 /// the counter; in no slow path, it is not in transit: listeners may run.
 #[cold]
 pub(crate) fn tell_above_max(counter: &Counter, top: Option<&Counter>) {
-    if is_quiet() {
-        noted::note(counter, NOTED | NOTED_ABOVE);
+    if is_no_alloc() {
+        deferred::defer(counter, DEFERRED | DEFERRED_ABOVE);
     } else if let Some(policies) = counter.tree().policies() {
         counter.path_below(top).filter(|level| level.forced() > 0).for_each(|level| policies.above_max(level));
     }

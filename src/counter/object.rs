@@ -106,7 +106,7 @@ pub(crate) struct Incarnation {
     pub(crate) parent: Option<&'static Counter>,
     pub(crate) covers: Covers,
     /// Audited, or with a real fence: the hit path does not serve it.
-    pub(crate) careful: bool,
+    pub(crate) slow_only: bool,
     pub(crate) fenced: bool,
     pub(crate) cover: Cover,
     /// Root only: the most that `bound` may become; [`SHARE_OF_MAX`]: a share of max.
@@ -157,7 +157,7 @@ pub(crate) struct Usage {
     pub(crate) peaks: Peaks,
     /// The max as it was set, while the level is only observed and `limits.max` admits every charge.
     pub(crate) observed_max: StatU64,
-    /// The next counter that the same thread has to release, or that an allocator has noted: a noted counter has a handle,
+    /// The next counter that the same thread has to release, or whose look an allocator has deferred: that one has a handle,
     /// so no thread releases it.
     pub(crate) next_to_release: AtomicPtr<Counter>,
     /// The number of (thread, counter) pairs that may hold credit.
@@ -253,7 +253,7 @@ impl Counter {
     #[allow(unsafe_code)]
     pub(crate) fn begin(&self, incarnation: Incarnation, batch: u64, max: u64) {
         debug_assert!(self.is_clean(), "a thread has written to an object in the pool");
-        let shown = if incarnation.careful { SlotIndex::NONE } else { self.index };
+        let shown = if incarnation.slow_only { SlotIndex::NONE } else { self.index };
         self.header.slots.show(if incarnation.covers != Covers::No { SlotIndex::NONE } else { shown });
         self.header.objects.show(shown);
         self.header.cells.show(if incarnation.fenced { SlotIndex::NONE } else { self.index });

@@ -90,7 +90,7 @@ impl Counter {
             counted::uncharged_without_audit(self, n);
         }
         counted::audit_uncharged(self, path.outermost().and_then(Outermost::block), n);
-        if incarnation.careful {
+        if incarnation.slow_only {
             let (fenced, slot) = (incarnation.fenced, self.slot_of(path.block()));
             match slot.map_or(Put::Full, |(_, slot)| slot.put(n, &self.header.capacity, fenced)) {
                 Put::Kept => return,

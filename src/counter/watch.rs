@@ -18,12 +18,12 @@ pub(crate) const OBSERVED: u64 = 1 << 2;
 pub(crate) const HIGH: u64 = 1 << 3;
 /// Usage is above max or high: see `exceeded`. A walk that raises usage further has nothing to do about it.
 pub(crate) const EXCEEDED: u64 = 1 << 4;
-/// An allocator has changed usage, and the next slow path looks at the counter: see `noted`.
-pub(crate) const NOTED: u64 = 1 << 5;
+/// An allocator has changed usage, and the next slow path looks at the counter: see `deferred`.
+pub(crate) const DEFERRED: u64 = 1 << 5;
 /// It has left a level above its max.
-pub(crate) const NOTED_ABOVE: u64 = 1 << 6;
+pub(crate) const DEFERRED_ABOVE: u64 = 1 << 6;
 /// What a walk does not look at.
-pub(crate) const NOT_OF_WALKS: u64 = EXCEEDED | NOTED | NOTED_ABOVE;
+pub(crate) const NOT_OF_WALKS: u64 = EXCEEDED | DEFERRED | DEFERRED_ABOVE;
 /// From this bit on the policies name the bits.
 pub(crate) const FIRST_OF_POLICIES: u32 = 8;
 

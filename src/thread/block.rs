@@ -38,7 +38,7 @@ pub(crate) struct Block {
     /// same indices.
     raw: Directory<RawCell>,
     /// What an allocator has counted of small objects.
-    pub(crate) gross: Directory<Tally>,
+    pub(crate) allocated_total: Directory<Tally>,
     /// Bytes of owned objects. A page is made after the page of `slots` that has the same indices.
     owned: Directory<Tally>,
     /// Where the cells of a group are found.
@@ -103,7 +103,7 @@ impl Block {
             slots: Directory::new(),
             audit: Directory::new(),
             raw: Directory::new(),
-            gross: Directory::new(),
+            allocated_total: Directory::new(),
             owned: Directory::new(),
             cells: Directory::new(),
             rows: Directory::new(),
@@ -276,9 +276,9 @@ impl Block {
 
     /// Bytes of memory that the block takes: its head and the parts of its directories that were made.
     pub(super) fn bytes(&self) -> u64 {
-        let Block { slots, audit, raw, gross, owned, cells, rows, .. } = self;
+        let Block { slots, audit, raw, allocated_total, owned, cells, rows, .. } = self;
         let of_charges = [slots.bytes(), audit.bytes(), raw.bytes()];
-        let of_objects = [gross.bytes(), owned.bytes()];
+        let of_objects = [allocated_total.bytes(), owned.bytes()];
         let directories = of_charges.into_iter().chain(of_objects).chain([cells.bytes(), rows.bytes()]);
         HEAD + directories.sum::<u64>() + self.row_bytes.load(Ordering::Relaxed)
     }

@@ -63,7 +63,7 @@ impl Drop for BlockHolder {
         }
         // The pointers first: a charge in a later destructor must not find a block that is another thread's.
         with_local(|local| {
-            local.near.forget();
+            local.slot_cache.forget();
             local.block.set(no_block());
         });
         // No lock is taken below this one by an allocator that charges.

@@ -176,7 +176,7 @@ pub(crate) trait Policies: Send + Sync {
     /// Usage or a max has moved at a counter where charges wait for room or whose mark of excess is wrong.
     fn fell(&self, counter: &Counter);
 
-    /// Looks at a counter that an allocator has noted, at the levels above it, and gives up the handle that the list has.
+    /// Looks at a counter in the place of an allocator, at the levels above it, and gives up the handle that the list has.
     /// The caller holds no lock and runs no slow path.
     fn look_again(&self, counter: &'static Counter);
 

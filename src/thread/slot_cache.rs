@@ -9,7 +9,7 @@
 //! | what ends it | when it is forgotten |
 //! |---|---|
 //! | the thread gives its block up, and another thread gets it | before it gives the block up |
-//! | the object is a counter without a place (`careful`: a fence, an audit): its hits go through the slow path | before this thread activates the slot; a slot is vacant until then (E12), and each hit misses |
+//! | the object is a counter without a place (`slow_only`: a fence, an audit): its hits go through the slow path | before this thread activates the slot; a slot is vacant until then (E12), and each hit misses |
 //!
 //! No other thread reads these words, and the slot's own protocol (E2, E3) does not depend on how the slot was found. The
 //! caller keeps the counter: by its scope, or by an object that is charged there.
@@ -24,7 +24,7 @@ use crate::thread::tally::Tally;
 /// No owner's word: words have free bits.
 const NO_WORD: u32 = u32::MAX;
 
-pub(crate) struct Near {
+pub(crate) struct SlotCache {
     /// No header, and not null either, where nothing is kept: a thread without a group has null.
     header: Cell<*const Header>,
     slot: Cell<*const Slot>,
@@ -33,16 +33,16 @@ pub(crate) struct Near {
     word: Cell<u32>,
 }
 
-/// What the thread has kept.
-pub(crate) struct Kept<'a> {
+/// The header, slot and cell that the thread has kept.
+pub(crate) struct CachedSlot<'a> {
     pub(crate) header: &'static Header,
     pub(crate) slot: &'a Slot,
     pub(crate) counted: &'a Tally,
 }
 
-impl Near {
-    pub(super) const fn nothing() -> Near {
-        Near {
+impl SlotCache {
+    pub(super) const fn nothing() -> SlotCache {
+        SlotCache {
             header: Cell::new(ptr::dangling()),
             slot: Cell::new(ptr::null()),
             counted: Cell::new(ptr::null()),
@@ -73,7 +73,7 @@ impl Near {
     /// The part for the group that a thread's word points to.
     #[inline(always)]
     #[allow(unsafe_code)]
-    pub(crate) fn group(&self, current: *const Header) -> Option<Kept<'_>> {
+    pub(crate) fn group(&self, current: *const Header) -> Option<CachedSlot<'_>> {
         // SAFETY: something is kept: `current` is null or a header.
         ptr::eq(current, self.header.get()).then(|| unsafe { self.kept() })
     }
@@ -81,7 +81,7 @@ impl Near {
     /// The part for the owner of an object.
     #[inline(always)]
     #[allow(unsafe_code)]
-    pub(crate) fn owner(&self, word: u32) -> Option<Kept<'_>> {
+    pub(crate) fn owner(&self, word: u32) -> Option<CachedSlot<'_>> {
         // SAFETY: something is kept: no owner has the word that stands for nothing.
         (word == self.word.get()).then(|| unsafe { self.kept() })
     }
@@ -91,9 +91,9 @@ impl Near {
     /// Something is kept.
     #[inline(always)]
     #[allow(unsafe_code)]
-    unsafe fn kept(&self) -> Kept<'_> {
+    unsafe fn kept(&self) -> CachedSlot<'_> {
         // SAFETY: `keep` was given all three. Headers and pages are never freed, and the thread still has the block that the
         // pages are of: it forgets them before it gives the block up.
-        unsafe { Kept { header: &*self.header.get(), slot: &*self.slot.get(), counted: &*self.counted.get() } }
+        unsafe { CachedSlot { header: &*self.header.get(), slot: &*self.slot.get(), counted: &*self.counted.get() } }
     }
 }

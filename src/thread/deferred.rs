@@ -11,11 +11,11 @@ use crate::sync::stat_atomic::{AtomicBool, AtomicU8};
 use crate::sync::{AtomicPtr, Ordering, process_const};
 
 /// Of the process: what allocators have left, and no thread has taken yet.
-pub(crate) struct Left {
+pub(crate) struct Deferred {
     /// Counters to look at, each with a handle.
-    pub(crate) noted: LeftList,
+    pub(crate) looks: DeferredList,
     /// Groups that a thread has claimed and must release.
-    pub(crate) claimed: LeftList,
+    pub(crate) releases: DeferredList,
     /// What there is to do since the last look: a hint, whose bits are those below.
     due: AtomicU8,
     /// An allocator of the process charges groups.
@@ -23,9 +23,9 @@ pub(crate) struct Left {
 }
 
 process_const! {
-    pub(crate) left: Left = Left {
-        noted: LeftList(AtomicPtr::new(ptr::null_mut())),
-        claimed: LeftList(AtomicPtr::new(ptr::null_mut())),
+    pub(crate) deferred: Deferred = Deferred {
+        looks: DeferredList(AtomicPtr::new(ptr::null_mut())),
+        releases: DeferredList(AtomicPtr::new(ptr::null_mut())),
         due: AtomicU8::new(0),
         charges: AtomicBool::new(false)
     }
@@ -36,9 +36,9 @@ pub(crate) const LISTS: u8 = 1;
 /// A thread has counted many bytes that no group owns.
 pub(crate) const UNOWNED: u8 = 1 << 1;
 
-pub(crate) struct LeftList(AtomicPtr<()>);
+pub(crate) struct DeferredList(AtomicPtr<()>);
 
-impl Left {
+impl Deferred {
     /// Has the next outer slow path, or the next switch of groups, do it: after the push.
     pub(crate) fn announce(&self, what: u8) {
         // Relaxed, here and below: a hint. An exchange also where the bit seems to be set: another thread may be about to
@@ -71,7 +71,7 @@ impl Left {
     }
 }
 
-impl LeftList {
+impl DeferredList {
     /// Pushes a chain that begins with `first`. `set_next` links the last of it to what it is given.
     pub(crate) fn push(&self, first: *const (), set_next: impl Fn(*const ())) {
         let mut next = self.0.load(Ordering::Relaxed);
