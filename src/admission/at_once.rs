@@ -11,7 +11,7 @@ use crate::reclaim::repeat::may_call_out;
 use crate::reclaim::{self, registrations};
 use crate::thread::slot::Consume;
 
-/// What a charge that does not fit, or that is above a high, has done by another thread.
+/// Work that another thread does for a charge that does not fit, or that is above a high.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Starts {
     Nothing,
@@ -54,7 +54,7 @@ fn start(level: &'static Counter, bytes: u64) {
     started::make_room(level, bytes, promised);
 }
 
-/// Whether a charge that may block could find more room: credit in stocks, a reclaimer to ask, a victim.
+/// True if a charge that may block could find more room: credit in stocks, a reclaimer to ask, a victim.
 fn may_come(bytes: u64, refusal: &LevelRefusal<'static>) -> bool {
     let level = refusal.level.header.counter();
     fits_ever(bytes, refusal)

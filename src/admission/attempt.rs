@@ -32,7 +32,7 @@ pub(crate) trait Attempt {
         None
     }
 
-    /// How the charge ended, if it was decided in line.
+    /// End of the charge, if it was decided in line.
     fn ended(&self) -> Option<ChargeResult> {
         None
     }
@@ -42,12 +42,12 @@ pub(crate) trait Attempt {
         false
     }
 
-    /// Whether the thread may wait for others: for victims, promises, and rounds of reclaim on other threads.
+    /// True if the thread may wait for others: for victims, promises, and rounds of reclaim on other threads.
     fn may_block(&self) -> bool {
         true
     }
 
-    /// Whether the attempt may cancel groups, and there is time for that.
+    /// True if the attempt may cancel groups, and there is time for that.
     fn may_cancel(&self) -> bool {
         true
     }
@@ -65,7 +65,7 @@ pub(crate) enum ChargeFailure {
         refusal: LevelRefusal<'static>,
         /// [`Event::Oom`] has been counted for it.
         counted: bool,
-        /// What is about to give memory back there, where the attempt does not wait for it.
+        /// Source that is about to give memory back there, where the attempt does not wait for it.
         pending: Option<Pending>,
     },
     /// The charge waited in line for the whole time, and did not fit.
@@ -81,7 +81,7 @@ pub(crate) enum ChargeFailure {
     Cancelled,
 }
 
-/// What is about to give memory back.
+/// Source that is about to give memory back.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pending {
     /// A victim, or a reclaimer that has promised: a charge in line gets it.
@@ -92,7 +92,7 @@ pub(crate) enum Pending {
     Unasked,
 }
 
-/// Where a step has left an attempt.
+/// State of an attempt after a step.
 pub(crate) enum Progress {
     Ended(ChargeResult),
     /// This is the refusal to go on with.
@@ -108,7 +108,7 @@ impl From<Result<(), LevelRefusal<'static>>> for Progress {
     }
 }
 
-/// What has been done for one charge.
+/// Efforts made for one charge.
 #[derive(Default)]
 pub(crate) struct Efforts {
     /// [`Event::Oom`] has been counted.
@@ -116,7 +116,7 @@ pub(crate) struct Efforts {
     /// See [`ChargeFailure::Refused`].
     pub(super) pending: Option<Pending>,
     pub(super) excluded: Excluded,
-    /// What reclaim may still give where it has ended: promised bytes. It may be any number where time or rounds ended it.
+    /// Bytes that reclaim may still give where it has ended: promised ones. It may be any number where time or rounds ended it.
     pub(super) may_come: u64,
     /// From the first round of reclaim on, or from the first victim on.
     stall: Option<Stall>,
@@ -158,7 +158,7 @@ impl ChargeFailure {
     }
 }
 
-/// Whether the charge could ever fit, at the level that refused and further up: else no reclaim makes room for it.
+/// True if the charge could ever fit, at the level that refused and further up: else no reclaim makes room for it.
 pub(super) fn fits_ever(bytes: u64, refusal: &LevelRefusal<'_>) -> bool {
     bytes <= refusal.max.min(USAGE_MAX) && refusal.level.path_to_root().all(|level| bytes <= level.admits())
 }

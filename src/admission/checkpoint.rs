@@ -45,14 +45,14 @@ pub(crate) fn check(group: &'static Counter, wait_for: WaitFor) -> Result<u64, C
     Ok(if is_delayed { BATCH } else { 0 })
 }
 
-/// Whether a checkpoint of the group has anything to find. It calls no foreign code and takes no lock.
+/// True if a checkpoint of the group has anything to find. It calls no foreign code and takes no lock.
 pub(crate) fn concerns(group: &'static Counter) -> bool {
     group.tree().alerts.any_victim()
         || group.path_to_root().any(is_above_max)
         || levels_that_delay(group).next().is_some()
 }
 
-/// What a level has above its max, as an attempt to charge that fits once nothing is above.
+/// Bytes of a level above its max, as an attempt to charge that fits once nothing is above.
 struct Excess {
     group: &'static Counter,
     level: &'static Counter,
@@ -64,7 +64,7 @@ impl Attempt for Excess {
         self.group
     }
 
-    /// What reclaim makes room for: the next byte.
+    /// Reclaim makes room for the next byte.
     fn bytes(&self) -> u64 {
         1
     }

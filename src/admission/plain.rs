@@ -12,7 +12,7 @@ use crate::pressure::line::{self, Ticket};
 use crate::sync::is_over;
 use crate::thread::slot::Consume;
 
-/// What a charge may wait for.
+/// The waits that a charge allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitFor {
     /// Nothing: its thread drives futures.
@@ -30,7 +30,7 @@ impl WaitFor {
     }
 }
 
-/// How long a charge waits in line.
+/// Time of a charge in line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LineTime {
     /// From here on it counts as waiting.

@@ -30,7 +30,7 @@ struct AllocatorPath(Entered);
 // === The hit path ===
 
 impl Header {
-    /// Whether an allocator's charge of `n` units may hit: at least one unit, and no more than the capacity.
+    /// True if an allocator's charge of `n` units may hit: at least one unit, and no more than the capacity.
     #[inline(always)]
     pub(super) fn may_hit(&self, n: u64) -> bool {
         // Relaxed: as in `bar`.

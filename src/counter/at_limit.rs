@@ -1,4 +1,4 @@
-//! What a charge and a limit do with credit that is stranded in stocks: a refused charge drains it and tries again, a
+//! Credit that is stranded in stocks, as charges and limits meet it: a refused charge drains it and tries again, a
 //! forced charge and a lower max close the stocks below, a charge near a limit closes its own.
 //!
 //! Edges: E4 (forced charge/opening), E5 (transit), E10 (open count), E45 (usage changes/the counter is looked at).
@@ -23,10 +23,10 @@ use crate::thread::slow_path::{Entered, Outermost};
 /// limits that move all the time can reach it.
 const TURNS_MAX: usize = 4_096;
 
-/// How often a charge tries again while the pressure hook frees something: the kernel's MAX_RECLAIM_RETRIES.
+/// Most tries of a charge while the pressure hook frees something: the kernel's MAX_RECLAIM_RETRIES.
 const RECLAIM_RETRIES_MAX: usize = 16;
 
-/// How often a limit waits a millisecond for a thread in transit before it counts that thread's credit as live charge.
+/// Milliseconds that a limit waits for a thread in transit before it counts that thread's credit as live charge.
 const PATIENCE_MAX: usize = 64;
 
 /// Means of a charge that does not fit.

@@ -1,4 +1,4 @@
-//! What an allocator charges and gives back where the thread has kept the way to its slot: see `thread::slot_cache`.
+//! Charges and uncharges of an allocator whose thread has kept the way to its slot: see `thread::slot_cache`.
 //!
 //! Each step is in two parts. The first is all that most steps take, and calls nothing. So an allocator that calls the
 //! second part where it has nothing else left to do, saves no register for it.
@@ -8,7 +8,7 @@ use crate::thread::directory::Header;
 use crate::thread::local::with_local;
 use crate::thread::slot::{Consume, Put};
 
-/// What the first part of a step has left.
+/// Remainder of a step after its first part.
 #[derive(Debug)]
 pub(crate) enum Rest {
     /// All of it: the thread has not kept the way to the group, or the slot has no credit.

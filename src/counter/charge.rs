@@ -25,9 +25,9 @@ use crate::thread::transit::InTransit;
 #[derive(Clone, Copy)]
 pub(super) struct Refilled {
     pub(super) walked: Walked,
-    /// Whether the stock was open.
+    /// True if the stock was open.
     pub(super) open: bool,
-    /// Whether the walk was for a batch.
+    /// True if the walk was for a batch.
     stocked: bool,
     /// It was the first walk of the counter: see `adapt`.
     first: bool,

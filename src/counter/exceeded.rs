@@ -26,7 +26,7 @@ pub(crate) fn is_above_max(counter: &Counter) -> bool {
         && !counter.state().is_offline()
 }
 
-/// How far usage falls below a limit before the mark goes: a group that stays near its limit does not write the tree's
+/// Distance of usage below a limit at which the mark goes: a group that stays near its limit does not write the tree's
 /// word time and again. A checkpoint looks at usage itself.
 fn slack(limit: u64) -> u64 {
     (limit >> SLACK_SHIFT).min(SLACK_MAX)

@@ -1,4 +1,4 @@
-//! What objects a counter's group has: the sums over all threads' counts. `cover.md` has the words.
+//! Objects of a counter's group: the sums over all threads' counts. `cover.md` has the words.
 //!
 //! Each count only grows, so two readings bound what lies between them. At one moment between the first and the second
 //! reading, what was allocated is between the two counts of that, and what was freed between the two counts of that. What
@@ -85,7 +85,7 @@ fn counts(counter: &Counter) -> ObjectCounts {
     owned
 }
 
-/// Whether an allocator may have counted anything.
+/// True if an allocator may have counted anything.
 pub(crate) fn any() -> bool {
     deferred().charges()
 }

@@ -48,7 +48,7 @@ pub(crate) enum Tried {
     Added { new: u64, max: u64 },
 }
 
-/// Where a level has no max, a charge below the second adds to a usage below the first without a comparison: some four
+/// At a level without a max, a charge below the second adds to a usage below the first without a comparison: some four
 /// million threads would have to do so at once before usage could pass `USAGE_MAX`.
 const ADDED_BELOW: u64 = 1 << 62;
 const ADDED_MAX: u64 = 1 << 40;
@@ -209,7 +209,7 @@ impl Counter {
         let new = loop {
             let new = checked_add(usage, n).unwrap_or_else(|| {
                 self.tree().counts.overflows.fetch_add(1, Ordering::Relaxed);
-                // What usage does not count keeps nothing. Before the exchange, which shows this to a thread that
+                // Units that usage does not count keep nothing. Before the exchange, which shows this to a thread that
                 // claims the object.
                 raw::keep_for_ever(self);
                 i64::MAX

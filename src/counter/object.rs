@@ -47,7 +47,7 @@ pub(crate) struct Counter {
     pub(crate) number: u32,
     /// The counter's position in its group; 0 for the first one, and for a counter alone.
     pub(crate) position: u16,
-    /// Where in the object the next counter of the group lies, in words; 0 in the last one.
+    /// Offset of the next counter of the group in the object, in words; 0 in the last one.
     next: u16,
     incarnation: PlainCell<Option<Incarnation>>,
 
@@ -84,7 +84,7 @@ unsafe impl Sync for Counter {}
 #[allow(unsafe_code)]
 unsafe impl Send for Counter {}
 
-/// What an object of the pool begins with: a counter alone, or the first one of a group, and its place in the tree.
+/// Head of an object of the pool: a counter alone, or the first one of a group, and its place in the tree.
 #[repr(C)]
 pub(crate) struct CounterObject {
     pub(crate) counter: Counter,
@@ -99,7 +99,7 @@ pub(crate) struct Links {
     pub(super) prev: StatPtr<Counter>,
 }
 
-/// What does not change during one incarnation of a counter.
+/// Words that do not change during one incarnation of a counter.
 pub(crate) struct Incarnation {
     pub(crate) id: CounterId,
     pub(crate) tree: OfTree,
@@ -148,7 +148,7 @@ impl<T, const REST: usize> Deref for Padded<T, REST> {
 /// Usage, and fields that threads rarely touch, on a line of their own. Before it is a line that walks read and threads
 /// rarely write: a walk that has left usage to another thread's walk does not fetch that line again.
 ///
-/// What each child writes at its parent beside its handle lies together: what it charges, and its count.
+/// Words that each child writes at its parent beside its handle lie together: usage, and the count of children.
 #[derive(Default)]
 #[repr(C)]
 pub(crate) struct Usage {
@@ -177,13 +177,13 @@ pub(crate) struct Usage {
     pub(crate) underflowed: AtomicU64,
     /// The audit of threads that have no block, and of charges inside a slow path: charged and not uncharged, wraps.
     pub(crate) audit_shared: StatU64,
-    /// What the same threads have charged without a guard and not uncharged: see `raw`.
+    /// Units that the same threads have charged without a guard and not uncharged: see `raw`.
     pub(crate) raw_shared: AtomicI64,
     /// Units drained and not yet uncharged, within one drain.
     pub(crate) settled: StatU64,
 }
 
-/// Where a counter lies: the fields of [`Counter`] of these names.
+/// Place of a counter: the fields of [`Counter`] of these names.
 #[derive(Clone, Copy)]
 pub(crate) struct PlaceInGroup {
     pub(crate) object: *const CounterObject,
@@ -416,7 +416,7 @@ impl Counter {
         self.position.into()
     }
 
-    /// Whether it is the first counter of its group.
+    /// True if it is the first counter of its group.
     pub(crate) fn is_memory(&self) -> bool {
         self.position == 0
     }

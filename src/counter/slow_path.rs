@@ -21,7 +21,7 @@ pub(crate) struct SlowPath {
     _end: End,
 }
 
-/// What the thread does at the end of its outermost slow path.
+/// Work of the thread at the end of its outermost slow path.
 struct End {
     outermost: bool,
     /// The thread unwinds from a panic already, and the path is in a destructor.
@@ -136,7 +136,7 @@ fn serve_deferred() {
     }
 }
 
-/// What allocators leave meanwhile waits for the next slow path: the turns end.
+/// Work that allocators defer meanwhile waits for the next slow path: the turns end.
 #[cold]
 #[inline(never)]
 #[allow(unsafe_code)]

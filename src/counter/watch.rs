@@ -1,4 +1,4 @@
-//! What a level is watched for, in one word: a walk loads it once, and where no bit is set the walk does no more.
+//! Reasons to watch a level, in one word: a walk loads it once, and where no bit is set the walk does no more.
 //!
 //! A thread that sets a bit sets it first and reads usage afterwards. A thread that changes usage changes it first and
 //! reads the word afterwards. So one of the two threads sees the other's change.
@@ -22,7 +22,7 @@ pub(crate) const EXCEEDED: u64 = 1 << 4;
 pub(crate) const DEFERRED: u64 = 1 << 5;
 /// It has left a level above its max.
 pub(crate) const DEFERRED_ABOVE: u64 = 1 << 6;
-/// What a walk does not look at.
+/// Bits that a walk does not look at.
 pub(crate) const NOT_OF_WALKS: u64 = EXCEEDED | DEFERRED | DEFERRED_ABOVE;
 /// From this bit on the policies name the bits.
 pub(crate) const FIRST_OF_POLICIES: u32 = 8;

@@ -1,4 +1,4 @@
-//! What charging asks and reports to the policies of a tree of groups, passed on to each of them.
+//! Questions and reports of charging to the policies of a tree of groups, passed on to each of them.
 
 use crate::counter::handle::Handle;
 use crate::counter::object::tree::{Policies, StockMove};

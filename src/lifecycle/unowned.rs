@@ -14,7 +14,7 @@ use crate::thread::slot::Consume;
 use crate::thread::slow_path;
 use crate::thread::unowned::{self, STEP};
 
-/// How often a thread compares: what it charges may itself need memory, and other threads go on.
+/// Turns in which a thread compares: what it charges may itself need memory, and other threads go on.
 const TURNS_MAX: usize = 8;
 
 /// The group that has the charge, and how much.
@@ -28,7 +28,7 @@ struct UnownedState {
     charged: Option<ChargedGroup>,
     /// A thread has taken the charge out and brings it up to date.
     out: bool,
-    /// How often the group was changed: the thread that puts a charge back finds its group still wanted, or not.
+    /// Number of changes of the group: the thread that puts a charge back finds its group still wanted, or not.
     turn: u64,
 }
 

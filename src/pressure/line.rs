@@ -34,7 +34,7 @@ use crate::thread::block::Block;
 use crate::thread::context;
 use crate::thread::foreign::Foreign;
 
-/// How far behind the first a waiter may be that barges.
+/// Places behind the first in which a waiter may barge.
 const WINDOW: usize = 64;
 
 /// A waiter's place in line. Dropped, it is given up, and so is what was charged for it.
@@ -46,7 +46,7 @@ pub(crate) struct Ticket {
     group: Handle,
 }
 
-/// What a waiter finds that looks how its wait is.
+/// State that a waiter finds.
 enum WaiterState {
     Decided(Decision),
     /// In the line of this level.
@@ -68,7 +68,7 @@ pub(crate) fn ahead(level: &Counter) -> u64 {
     if level.limits.watched.is_for(WAITING) { first(level).bytes() } else { 0 }
 }
 
-/// Whether a charge of `n` may be admitted here before the first in line. A waiter that came before the first one barges
+/// True if a charge of `n` may be admitted here before the first in line. A waiter that came before the first one barges
 /// past none, in whatever line it is: else two of them could send it to and fro. All other charges together may take as
 /// many bytes as the first one asks for. Inside reclaim always: what it frees may be what the first waits for.
 pub(crate) fn may_barge(level: &Counter, n: u64) -> bool {
@@ -189,7 +189,7 @@ impl Waiting {
         self.forget_one_of(group);
     }
 
-    /// What a waiter finds. A decision is returned once.
+    /// State that a waiter finds. A decision is returned once.
     fn look(&mut self, ticket: u64, is_known: impl Fn(&Foreign<Waker>) -> bool) -> Option<WaiterState> {
         let waiter = self.waiters.get(&ticket)?;
         if waiter.decided.is_some() {
@@ -302,7 +302,7 @@ pub(crate) fn serve(level: &'static Counter, block: Option<&Block>, wakers: &mut
     let mut service = Service { block, wakers, moved: SmallVec::new() };
     table(tree).lock().serve(level, &mut service);
     for other in service.moved {
-        // What hides in stocks below it comes up, and it is served in its turn.
+        // Credit that hides in stocks below it comes up, and it is served in its turn.
         tree.close_below(other.counter());
         service::schedule(&other);
     }
@@ -369,7 +369,7 @@ pub(crate) fn enqueue_with(
 }
 
 impl Ticket {
-    /// How the wait ended, once. Until it does, its end wakes `waker`. `Err`: the level in whose line it waits.
+    /// End of the wait, once. Until it ends, its end wakes `waker`. `Err`: the level in whose line it waits.
     pub(crate) fn poll(&mut self, waker: &Waker) -> Result<Decision, &'static Counter> {
         let is_known = |known: &Foreign<Waker>| known.get().will_wake(waker);
         let mut found = self.with(|waiting| waiting.look(self.number, is_known));

@@ -1,4 +1,4 @@
-//! What a thread does for others at the end of its slow path, when it holds nothing: charge for waiters, wake them, notify
+//! Work of a thread for others at the end of its slow path, when it holds nothing: charge for waiters, wake them, notify
 //! listeners.
 //!
 //! Walks schedule levels on their way, also under locks; a level is in one thread's list at a time. It leaves the list

@@ -22,7 +22,7 @@ use crate::state::events::Event;
 use crate::state::reclaimer::ReclaimCause;
 use crate::sync::{is_over, sleep};
 
-/// What is reclaimed at a time, at least: the kernel's SWAP_CLUSTER_MAX.
+/// Bytes to reclaim at a time, at least: the kernel's SWAP_CLUSTER_MAX.
 const RECLAIM_MIN: u64 = 32 * 4096;
 
 /// After a charge of `bytes` that has missed: reclaim where a level is above its high, whichever charge put it there. The
@@ -58,7 +58,7 @@ fn throttle(group: &'static Counter, bytes: u64, waits: bool, end: Option<Instan
                 drain_excess(level);
                 continue;
             }
-            // What is freed is to show in usage, and not in a stock.
+            // Freed bytes are to show in usage, and not in a stock.
             close_below(level);
             let above = above(level);
             let want = above.min(bytes.max(RECLAIM_MIN)) + spare(level, marks::high(level));
@@ -127,7 +127,7 @@ pub(crate) fn shrink_to_high(level: &'static Counter) {
     if above(level) > 0 && !level.is_observed() && may_call_out() {
         close_below(level);
         shrink(level, &mut Request::new(ReclaimCause::High, deadline(level)), || above(level));
-        // What came back may be credit of this thread.
+        // Bytes that came back may be credit of this thread.
         close_below(level);
     }
 }

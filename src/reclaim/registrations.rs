@@ -33,7 +33,7 @@ pub(crate) fn drop_last(group: &Counter, reclaimer: Arc<Reclaimer>) -> bool {
     panicked
 }
 
-/// Whether there is a reclaimer in this subtree.
+/// True if there is a reclaimer in this subtree.
 pub(crate) fn any_below(group: &Counter) -> bool {
     let ring = rings::number(group);
     ring != NO_RING && {

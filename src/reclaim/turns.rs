@@ -60,18 +60,18 @@ impl RingKind {
     }
 }
 
-/// What a round knows of a group that has its turn.
+/// Facts of a round about a group that has its turn.
 pub(crate) struct GroupTurn {
     pub(crate) pass: ReclaimPass,
     /// The ring of the group under pressure.
     pub(crate) target: u32,
-    /// What the group's reclaimers could free.
+    /// Bytes that the group's reclaimers could free.
     pub(crate) able: u64,
-    /// What no round may take from it.
+    /// Bytes that no round may take from it.
     pub(crate) protection: u64,
     /// Its weight against other groups.
     pub(crate) weight: u64,
-    /// What the round still wants.
+    /// Bytes that the round still wants.
     pub(crate) left: u64,
     /// The round asks for all that the group has.
     pub(crate) all: bool,
@@ -93,11 +93,11 @@ fn share(weight: u64, part: u64) -> u64 {
     u64::try_from(share).unwrap_or(u64::MAX)
 }
 
-/// How many groups [`Rings::with_reclaimers`] finds, and how many it looks at, under one hold of the lock.
+/// Groups that [`Rings::with_reclaimers`] finds, and groups that it looks at, under one hold of the lock.
 pub(crate) const WITH_RECLAIMERS_MAX: usize = 64;
 const LOOKED_AT_MAX: u32 = 256;
 
-/// How many groups that hold nothing a walk passes over under one hold of the lock.
+/// Groups without usage that a walk passes over under one hold of the lock.
 const IDLE_MAX: u32 = 64;
 
 impl<M: RingMember> Rings<M> {
@@ -106,7 +106,7 @@ impl<M: RingMember> Rings<M> {
         (self.all.len() * size_of::<Ring<M>>()) as u64
     }
 
-    /// Whether `reason` holds for a group itself, and for how many of its children, themselves or below.
+    /// Counts of a reason: for the group itself, and for its children, themselves or below.
     pub(crate) fn counts(&self, ring: u32, reason: RingReason) -> ReasonCount {
         self.all.get(ring as usize).map_or(ReasonCount::default(), |ring| ring.counts[reason as usize])
     }
@@ -119,7 +119,7 @@ impl<M: RingMember> Rings<M> {
         &mut self.all[ring as usize].links[kind as usize]
     }
 
-    /// Whether `reason` holds for a group itself. The group above counts its children for which it holds, themselves or
+    /// Says if `reason` holds for a group itself. The group above counts its children for which it holds, themselves or
     /// somewhere below. So a change ends at the first level for which it changes nothing: a charge that changes this at each
     /// level of its path passes the path once.
     pub(crate) fn set_own(&mut self, ring: u32, reason: RingReason, own: bool) {
@@ -152,7 +152,7 @@ impl<M: RingMember> Rings<M> {
                 continue;
             }
             if wanted {
-                // Where the lap has begun, its turn comes with the next one: a group that goes in and out must not
+                // If the lap has begun, its turn comes with the next one: a group that goes in and out must not
                 // overtake those that stay.
                 let RingLinks { last, lap, .. } = *self.links(parent, kind);
                 let begun = last != NO_RING && self.links(last, kind).served == lap;
@@ -224,7 +224,7 @@ impl<M: RingMember> Rings<M> {
         let (mut at, mut came_by) = (top, RingKind::Soft);
         let (mut covered, mut idle) = (!soft, 0);
         loop {
-            // What is below a group in excess is reclaimed with it.
+            // Groups below one in excess are reclaimed with it.
             covered |= self.count(at, RingReason::Excess).own;
             let kind = if covered { asked } else { RingKind::Soft };
             if at != top {
@@ -296,7 +296,7 @@ impl<M: RingMember> Rings<M> {
         let kind = RingKind::of(pass);
         for (ring, figures) in parents {
             let ring = &mut self.all[ring as usize];
-            // Where only some are eligible, either lap may be the one that is under way.
+            // If only some are eligible, either lap may be the one that is under way.
             let soft = if pass == ReclaimPass::Low { 0 } else { ring.links[RingKind::Soft as usize].lap };
             ring.moment.recall((kind as u8, soft + ring.links[kind as usize].lap), figures);
         }

@@ -83,7 +83,7 @@ pub(crate) fn for_another<R>(ticket: u64, charge: impl FnOnce() -> R) -> R {
     })
 }
 
-/// Whether this thread makes a charge that has waited as long as the one with this ticket.
+/// True if this thread makes a charge that has waited as long as the one with this ticket.
 pub(crate) fn is_no_later_than(ticket: u64) -> bool {
     with_notes(|notes| notes.ticket.get() <= ticket)
 }
@@ -96,7 +96,7 @@ pub(crate) fn waker_depth() -> u32 {
     with_notes(|notes| notes.foreign_depth.get()) / WAKES
 }
 
-/// Whether this thread is inside a listener, a waker, a reclaimer or a hook. There it does not wait for calls to end.
+/// True if this thread is inside a listener, a waker, a reclaimer or a hook. There it does not wait for calls to end.
 pub(crate) fn in_foreign() -> bool {
     in_reclaim() || with_notes(|notes| notes.foreign_depth.get()) > 0
 }
@@ -169,7 +169,7 @@ mod tests {
         }
     }
 
-    /// What a call changes of this thread comes back, also where something inside of it unwinds.
+    /// A word that a call changes comes back, also where something inside of it unwinds.
     #[test]
     fn words_come_back_after_a_panic() {
         let runs: [fn(); 5] = [

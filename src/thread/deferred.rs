@@ -1,4 +1,4 @@
-//! What allocators leave to slow paths: lists that threads push to without a lock.
+//! Work that allocators defer to slow paths: lists that threads push to without a lock.
 //!
 //! A list is linked through its members. A thread pushes one member at a time or a chain, another thread takes the whole
 //! list: so no member comes back between a thread's look at the first one and its exchange.
@@ -16,7 +16,7 @@ pub(crate) struct Deferred {
     pub(crate) looks: DeferredList,
     /// Groups that a thread has claimed and must release.
     pub(crate) releases: DeferredList,
-    /// What there is to do since the last look: a hint, whose bits are those below.
+    /// Work since the last look: a hint, whose bits are those below.
     due: AtomicU8,
     /// An allocator of the process charges groups.
     charges: AtomicBool,
@@ -53,7 +53,7 @@ impl Deferred {
         }
     }
 
-    /// Whether an allocator of the process charges groups: then the stock of a group opens before its first walk.
+    /// True if an allocator of the process charges groups: then the stock of a group opens before its first walk.
     #[inline]
     pub(crate) fn charges(&self) -> bool {
         self.charges.load(Ordering::Relaxed)
@@ -64,7 +64,7 @@ impl Deferred {
         self.due.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether this has become due since the last call. A hint: a thread that comes too early leaves it to the next one.
+    /// True if this has become due since the last call. A hint: a thread that comes too early leaves it to the next one.
     #[inline]
     pub(crate) fn take_due(&self, what: u8) -> bool {
         self.due.load(Ordering::Relaxed) & what != 0 && self.due.fetch_and(!what, Ordering::Relaxed) & what != 0

@@ -16,7 +16,7 @@ pub(crate) struct Local {
     pub(super) slow: Cell<u32>,
     /// One of these slow paths is an allocator's: it leaves what takes a lock or calls a policy.
     pub(super) no_alloc: Cell<bool>,
-    /// What an allocator has found last.
+    /// The slot that an allocator has found last.
     pub(crate) slot_cache: SlotCache,
 }
 
@@ -35,7 +35,7 @@ impl Local {
         if ptr::eq(self.block.get(), no_block()) { None } else { self.fast_block() }
     }
 
-    /// Whether a slow path of this thread is under way.
+    /// True if a slow path of this thread is under way.
     #[inline(always)]
     pub(crate) fn is_in_slow_path(&self) -> bool {
         self.slow.get() > 0

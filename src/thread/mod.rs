@@ -1,4 +1,4 @@
-//! What one thread owns. `README.md` explains how the parts work together.
+//! Words that one thread owns. `README.md` explains how the parts work together.
 //!
 //! Files import in this order, each only from those before it: `tally`, `raw`, `cells`, `slot`, `pace`, `transit`,
 //! `deferred`, then `directory`, `counts`, `block`, `slot_cache`, `local`, `registry`, `slow_path`. `context` imports

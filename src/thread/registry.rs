@@ -28,7 +28,7 @@ process_wide!(registry: Registry = Registry::new);
 /// The registry is there, or almost.
 static MADE: StatBool = StatBool::new(false);
 
-/// Whether a thread may ask for the registry and waits for no other one that makes it.
+/// True if a thread may ask for the registry and waits for no other one that makes it.
 pub(super) fn is_made() -> bool {
     MADE.load(Ordering::Relaxed)
 }

@@ -1,4 +1,4 @@
-//! What an allocator has found last: a counter's header, and this thread's slot and cell of owned bytes for it.
+//! The slot that an allocator has found last: a counter's header, and this thread's slot and cell of owned bytes for it.
 //!
 //! An allocator charges one group many times in turn. A charge finds slot and cell by the place in the header, then by a
 //! page of each directory; a free finds the header by the owner's word before. Here they are found by one comparison.

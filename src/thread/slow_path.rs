@@ -82,7 +82,7 @@ impl Outermost {
     }
 }
 
-/// Whether this thread is in an allocator's slow path.
+/// True if this thread is in an allocator's slow path.
 pub(crate) fn is_no_alloc() -> bool {
     with_local(|local| local.no_alloc.get())
 }
@@ -113,12 +113,12 @@ fn block_of(local: &Local) -> *const Block {
     local.block().map_or(ptr::null(), ptr::from_ref)
 }
 
-/// Whether this thread is in a slow path: it is an allocator that charges inside one.
+/// True if this thread is in a slow path: it is an allocator that charges inside one.
 pub(crate) fn is_running() -> bool {
     with_local(|local| local.slow.get() > 0)
 }
 
-/// Whether this thread is in a slow path inside another one: an allocator that charges, which must not be entered
+/// True if this thread is in a slow path inside another one: an allocator that charges, which must not be entered
 /// again.
 pub(crate) fn is_nested() -> bool {
     with_local(|local| local.slow.get() > 1)

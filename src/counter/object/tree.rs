@@ -1,4 +1,4 @@
-//! What all counters of a tree share, and the one way in which charging speaks to the policies above it.
+//! Words that all counters of a tree share, and the one way in which charging speaks to the policies above it.
 //!
 //! Charging knows marks: numbers and bits in a counter. Where a counter has a mark, a slow function calls the policies;
 //! where it has none, charging calls no policy. A tree of bare counters has no policies at all.
@@ -36,7 +36,7 @@ pub(crate) struct Tree {
     /// The counters' objects come from it.
     pub(crate) pool: Shared<Cache>,
     pub(crate) counts: TreeCounts,
-    /// What a checkpoint loads.
+    /// The word that a checkpoint and a charge that has missed load.
     pub(crate) alerts: CachePadded<Alerts>,
     stocks: Lock<Stocks>,
     pub(crate) idle_visits: IdleVisits,
@@ -153,7 +153,7 @@ impl Drop for OfTree {
     }
 }
 
-/// What charging asks a tree's policies and reports to them: one object for each tree.
+/// Questions and reports of charging to a tree's policies: one object for each tree.
 ///
 /// The caller keeps each counter that it passes. A caller of `may_barge`, `barge_undone` and `fell`, and in a slow path of
 /// `above_max`, may hold the tree's lock or be in transit: these call no foreign code and take only locks that rank after
@@ -180,7 +180,7 @@ pub(crate) trait Policies: Send + Sync {
     /// The caller holds no lock and runs no slow path.
     fn look_again(&self, counter: &'static Counter);
 
-    /// What serves the counters that a thread has scheduled: a list, each with a handle. It calls foreign code. A
+    /// Function that serves the counters that a thread has scheduled: a list, each with a handle. It calls foreign code. A
     /// function, because the policies may go with the last of those counters.
     fn server(&self) -> fn(*const ());
 
@@ -252,7 +252,7 @@ pub(crate) struct Shard {
     pub(in crate::counter) names: HashTable<NamedGroup>,
     /// Parents that have children here, and the youngest of these.
     pub(in crate::counter) parents: HashTable<Children>,
-    /// Where listings of children go on: see `children`.
+    /// Places where listings of children go on: see `children`.
     pub(in crate::counter) cursors: SmallVec<[Cursor; 1]>,
     /// Groups that went offline and still hold something, the youngest first.
     pub(in crate::counter) dying: Option<&'static Counter>,
@@ -269,7 +269,7 @@ pub(in crate::counter) struct NamedGroup {
     pub(in crate::counter) number: u32,
 }
 
-/// Where a listing of a group's children goes on. A thread that unlinks the child moves the cursor on.
+/// Place where a listing of a group's children goes on. A thread that unlinks the child moves the cursor on.
 pub(in crate::counter) struct Cursor {
     pub(in crate::counter) number: u64,
     pub(in crate::counter) at: Option<&'static Counter>,
