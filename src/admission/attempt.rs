@@ -116,7 +116,8 @@ pub(crate) struct Efforts {
     /// See [`ChargeFailure::Refused`].
     pub(super) pending: Option<Pending>,
     pub(super) excluded: Excluded,
-    /// Bytes that reclaim may still give where it has ended: promised ones. It may be any number where time or rounds ended it.
+    /// Bytes that reclaim may still give where it has ended: promised ones. It may be any number where time or rounds
+    /// ended it.
     pub(super) may_come: u64,
     /// From the first round of reclaim on, or from the first victim on.
     stall: Option<Stall>,

@@ -41,8 +41,8 @@ pub(crate) fn is_near_max(counter: &Counter) -> bool {
     usage > max - slack(max)
 }
 
-/// Usage is above a limit, less `slack` of it: an observed max is none, and an observed high counts its events. Counters
-/// beside memory have no mark: no charge and no checkpoint asks for them.
+/// Usage is above a limit, less `slack` of it: an observed max is none, and an observed high counts its events.
+/// Counters beside memory have no mark: no charge and no checkpoint asks for them.
 #[inline]
 fn is_above(counter: &Counter, slack: impl Fn(u64) -> u64) -> bool {
     // SeqCst (E43): each after the exchange on usage, limit or mark. `marks::set_high` exchanges the bits after it has

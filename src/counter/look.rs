@@ -1,10 +1,10 @@
 //! Looks: the marks of a level against its usage. A change of usage or of a limit is followed by one.
 //!
-//! A look reads usage anew and leaves the marks as that usage has them. So a second look finds nothing to do, and of two
-//! threads the one that looks last leaves the level right.
+//! A look reads usage anew and leaves the marks as that usage has them. So a second look finds nothing to do, and of
+//! two threads the one that looks last leaves the level right.
 //!
-//! Edges: E11 (protection), E12 (a report/the next counter with the object), E23 (soft limit), E25 (a waiter), E43 (usage
-//! above a limit), E45 (usage changes/the counter is looked at).
+//! Edges: E11 (protection), E12 (a report/the next counter with the object), E23 (soft limit), E25 (a waiter), E43
+//! (usage above a limit), E45 (usage changes/the counter is looked at).
 
 use crate::counter::handle::Handle;
 use crate::counter::incarnation::Generation;
@@ -52,8 +52,8 @@ pub(crate) fn fell(level: &Counter) {
 }
 
 /// Does what [`fell`] does, where the caller no longer keeps the level. `of` is the generation of its group's `first`
-/// counter. This thread takes a handle meanwhile: another thread that has reported to the parent may have taken the last
-/// step.
+/// counter. This thread takes a handle meanwhile: another thread that has reported to the parent may have taken the
+/// last step.
 pub(crate) fn fell_unkept(level: &Counter, first: &'static Counter, of: Generation) {
     let LimitWords { watched, min, low, .. } = &level.limits;
     let bits = watched.bits();

@@ -157,8 +157,8 @@ pub(crate) struct Usage {
     pub(crate) peaks: Peaks,
     /// The max as it was set, while the level is only observed and `limits.max` admits every charge.
     pub(crate) observed_max: StatU64,
-    /// The next counter that the same thread has to release, or whose look an allocator has deferred: that one has a handle,
-    /// so no thread releases it.
+    /// The next counter that the same thread has to release, or whose look an allocator has deferred: that one has a
+    /// handle, so no thread releases it.
     pub(crate) next_to_release: AtomicPtr<Counter>,
     /// The number of (thread, counter) pairs that may hold credit.
     pub(crate) touched: StatU64,

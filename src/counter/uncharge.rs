@@ -153,9 +153,9 @@ impl Counter {
 // === All levels ===
 
 impl Counter {
-    /// Uncharge `n` at every level below `top`; without a `top` at all. If a level underflows, only what it really held is
-    /// uncharged from its ancestors. Returns what the lowest level had. Afterwards the counter may be gone. The caller is in
-    /// a slow path.
+    /// Uncharge `n` at every level below `top`; without a `top` at all. If a level underflows, only what it really held
+    /// is uncharged from its ancestors. Returns what the lowest level had. Afterwards the counter may be gone. The
+    /// caller is in a slow path.
     #[inline(never)]
     pub(crate) fn uncharge(&self, n: u64, top: Option<&Counter>) -> u64 {
         self.uncharge_up_to(n, top, &Lazily::inside())
@@ -189,8 +189,8 @@ impl Counter {
         self.uncharge_drained(self.usage.settled.swap(0, Ordering::Relaxed))
     }
 
-    /// Uncharge credit that a drain has taken out, and return how much. What a poisoned counter holds beyond its usage was
-    /// never charged. The caller keeps the counter.
+    /// Uncharge credit that a drain has taken out, and return how much. What a poisoned counter holds beyond its usage
+    /// was never charged. The caller keeps the counter.
     pub(crate) fn uncharge_drained(&self, units: u64) -> u64 {
         if units == 0 {
             return 0;
@@ -283,8 +283,8 @@ impl Counter {
         taken
     }
 
-    /// Counts `missing` units that were uncharged and never charged. Units that a guard holds keep the object until they are
-    /// counted here (`raw`). Afterwards the counter may be gone, unless the caller has a handle.
+    /// Counts `missing` units that were uncharged and never charged. Units that a guard holds keep the object until
+    /// they are counted here (`raw`). Afterwards the counter may be gone, unless the caller has a handle.
     pub(crate) fn count_underflow(&self, missing: u64) {
         let sum = |sum: u64| Some(sum.saturating_add(missing));
         self.usage.underflows.fetch_add(1, Ordering::Relaxed);

@@ -64,9 +64,9 @@ struct Walk<'a, 'w> {
     path: &'w Lazily,
 }
 
-/// Levels that a walk looks at again once it is through, with the usage that it left there, so that a doomed walk leaves
-/// no trace at them. They are in frames of the thread's stack: an allocator of the program may charge inside each
-/// allocation, so an allocation here would call the walk again.
+/// Levels that a walk looks at again once it is through, with the usage that it left there, so that a doomed walk
+/// leaves no trace at them. They are in frames of the thread's stack: an allocator of the program may charge inside
+/// each allocation, so an allocation here would call the walk again.
 struct PassedLevels<'a, 'below> {
     /// The frame of the levels further down; `frames_below` counts these frames.
     below: Option<&'below PassedLevels<'a, 'below>>,

@@ -27,7 +27,8 @@ pub(crate) fn above(level: &Counter) -> u64 {
 /// Period in which a thread that is delayed looks whether there is still reason for it.
 pub(crate) const LOOK: Duration = Duration::from_millis(10);
 
-/// A charge that has missed, and a checkpoint, ask this. While no group of the tree is above a limit, it loads one word.
+/// A charge that has missed, and a checkpoint, ask this. While no group of the tree is above a limit, it loads one
+/// word.
 #[inline]
 pub(crate) fn is_any_above(group: &'static Counter) -> bool {
     // E44: a walk that has left a level above its high has set or found a mark.

@@ -68,9 +68,9 @@ pub(crate) fn ahead(level: &Counter) -> u64 {
     if level.limits.watched.is_for(WAITING) { first(level).bytes() } else { 0 }
 }
 
-/// True if a charge of `n` may be admitted here before the first in line. A waiter that came before the first one barges
-/// past none, in whatever line it is: else two of them could send it to and fro. All other charges together may take as
-/// many bytes as the first one asks for. Inside reclaim always: what it frees may be what the first waits for.
+/// True if a charge of `n` may be admitted here before the first in line. A waiter that came before the first one
+/// barges past none, in whatever line it is: else two of them could send it to and fro. All other charges together may
+/// take as many bytes as the first one asks for. Inside reclaim always: what it frees may be what the first waits for.
 pub(crate) fn may_barge(level: &Counter, n: u64) -> bool {
     is_before_the_first(level) || context::in_reclaim() || first(level).change_budget(|left| left.checked_sub(n))
 }

@@ -1,5 +1,5 @@
-//! Work that a charge that never blocks leaves to other threads: reclaim, a victim, the service of levels; and the listeners
-//! that this makes due.
+//! Work that a charge that never blocks leaves to other threads: reclaim, a victim, the service of levels; and the
+//! listeners that this makes due.
 //!
 //! ```text
 //! none ── a charge leaves something ──> takes one after another ── nothing for a second, or no runtime ──> none

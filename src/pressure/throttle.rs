@@ -25,9 +25,10 @@ use crate::sync::{is_over, sleep};
 /// Bytes to reclaim at a time, at least: the kernel's SWAP_CLUSTER_MAX.
 const RECLAIM_MIN: u64 = 32 * 4096;
 
-/// After a charge of `bytes` that has missed: reclaim where a level is above its high, whichever charge put it there. The
-/// reclaim waits for the rounds of other threads or does not. Returns the delay that remains, to `end` at most, where the
-/// caller's time is over. Inside another slow path the events are all: the charge that it is part of is delayed.
+/// After a charge of `bytes` that has missed: reclaim where a level is above its high, whichever charge put it there.
+/// The reclaim waits for the rounds of other threads or does not. Returns the delay that remains, to `end` at most,
+/// where the caller's time is over. Inside another slow path the events are all: the charge that it is part of is
+/// delayed.
 #[inline]
 pub(crate) fn delay_after(group: &'static Counter, bytes: u64, waits: bool, end: Option<Instant>) -> Duration {
     if bytes > 0 && is_any_above(group) { throttle(group, bytes, waits, end) } else { Duration::ZERO }

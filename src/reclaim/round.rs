@@ -259,8 +259,8 @@ impl Round<'_> {
         self.report.freed == 0 && (self.request.promises == Promises::Lapse || !is_owed(&self.owing))
     }
 
-    /// True if the target or a group below is in excess: else the soft pass visits none. What is above the target does not
-    /// count.
+    /// True if the target or a group below is in excess: else the soft pass visits none. What is above the target does
+    /// not count.
     fn has_excess(&self) -> bool {
         self.rings(|rings, ring| rings.counts(ring, RingReason::Excess).any())
     }
@@ -274,8 +274,8 @@ impl Round<'_> {
             if self.is_done() || all == 0 {
                 return;
             }
-            // Memory that one group gives leaves less protection to the others. As long as a lap asks for half of all at most,
-            // what it asks of a group is not protected at its turn, whichever groups had theirs before.
+            // Memory that one group gives leaves less protection to the others. As long as a lap asks for half of all
+            // at most, what it asks of a group is not protected at its turn, whichever groups had theirs before.
             let most = if self.shares { all.div_ceil(2) } else { u64::MAX };
             let part = proportion(WHOLE, self.left().min(most), all).max(1);
             self.rings(|rings, ring| rings.begin_lap(ring, pass, part));

@@ -34,8 +34,8 @@ pub(crate) struct Block {
     credit_at: [StatU32; 2],
     pub(crate) slots: Directory<Slot, Paces>,
     pub(crate) audit: Directory<Tally>,
-    /// Units that the thread has charged and uncharged without a guard. A page is made after the page of `slots` that has the
-    /// same indices.
+    /// Units that the thread has charged and uncharged without a guard. A page is made after the page of `slots` that
+    /// has the same indices.
     raw: Directory<RawCell>,
     /// Bytes that an allocator has counted of small objects.
     pub(crate) allocated_total: Directory<Tally>,
@@ -192,8 +192,8 @@ impl Block {
         self.slots.pace(index).map_or(batch, |pace| pace.next_refill(n, batch))
     }
 
-    /// The result of `with` for the slot at a place of a header and the cell beside it, where the thread has that cell. The test
-    /// whether the cell is there stands for both.
+    /// The result of `with` for the slot at a place of a header and the cell beside it, where the thread has that cell.
+    /// The test whether the cell is there stands for both.
     ///
     /// # Safety
     ///

@@ -16,8 +16,8 @@ use crate::thread::local::Deeper;
 #[repr(C)]
 struct Current {
     group: Cell<*const Header>,
-    /// Number of guards that have left the chain from within. In between the two pointers, so that the compiler moves each by a
-    /// register: as one vector, a switch back would wait for the store of the last switch twice.
+    /// Number of guards that have left the chain from within. In between the two pointers, so that the compiler moves
+    /// each by a register: as one vector, a switch back would wait for the store of the last switch twice.
     unlinked: Cell<usize>,
     innermost: Cell<*const CurrentScope>,
 }
@@ -50,8 +50,8 @@ pub(crate) fn word() -> *const Header {
     with_current(|current| current.group.get())
 }
 
-/// Calls `owned` or `unowned`, by the owner of this thread's allocations. Each is code of its own: made a value first, the
-/// answer costs more instructions than the test.
+/// Calls `owned` or `unowned`, by the owner of this thread's allocations. Each is code of its own: made a value first,
+/// the answer costs more instructions than the test.
 #[inline(always)]
 #[allow(unsafe_code)]
 pub(crate) fn allocate_for<R>(owned: impl FnOnce(&'static Header) -> R, unowned: impl FnOnce() -> R) -> R {

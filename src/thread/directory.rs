@@ -85,8 +85,8 @@ pub(crate) struct Header {
     pub(crate) cells: ShownPlace<CellsPlace>,
     /// The number of the tree that the counter is in. Written when a counter is made.
     tree: AtomicU32,
-    /// Word that an allocator keeps behind an object that the counter is charged for; 0: no such word exists. Written once, as
-    /// `owner` is.
+    /// Word that an allocator keeps behind an object that the counter is charged for; 0: no such word exists. Written
+    /// once, as `owner` is.
     word: AtomicU32,
     /// The counter that has this header: a slow path starts from it. Written once, before any other thread sees the
     /// header.

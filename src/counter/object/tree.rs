@@ -155,9 +155,9 @@ impl Drop for OfTree {
 
 /// Questions and reports of charging to a tree's policies: one object for each tree.
 ///
-/// The caller keeps each counter that it passes. A caller of `may_barge`, `barge_undone` and `fell`, and in a slow path of
-/// `above_max`, may hold the tree's lock or be in transit: these call no foreign code and take only locks that rank after
-/// the tree's. The caller of `server`, `release` and `stock_moved` holds no lock.
+/// The caller keeps each counter that it passes. A caller of `may_barge`, `barge_undone` and `fell`, and in a slow path
+/// of `above_max`, may hold the tree's lock or be in transit: these call no foreign code and take only locks that rank
+/// after the tree's. The caller of `server`, `release` and `stock_moved` holds no lock.
 pub(crate) trait Policies: Send + Sync {
     /// A walk has added `n` units at `counter`, where charges wait for room. Whether the units may stay.
     fn may_barge(&self, counter: &Counter, n: u64) -> bool;
@@ -176,12 +176,12 @@ pub(crate) trait Policies: Send + Sync {
     /// Usage or a max has moved at a counter where charges wait for room or whose mark of excess is wrong.
     fn fell(&self, counter: &Counter);
 
-    /// Looks at a counter in the place of an allocator, at the levels above it, and gives up the handle that the list has.
-    /// The caller holds no lock and runs no slow path.
+    /// Looks at a counter in the place of an allocator, at the levels above it, and gives up the handle that the list
+    /// has. The caller holds no lock and runs no slow path.
     fn look_again(&self, counter: &'static Counter);
 
-    /// Function that serves the counters that a thread has scheduled: a list, each with a handle. It calls foreign code. A
-    /// function, because the policies may go with the last of those counters.
+    /// Function that serves the counters that a thread has scheduled: a list, each with a handle. It calls foreign
+    /// code. A function, because the policies may go with the last of those counters.
     fn server(&self) -> fn(*const ());
 
     /// Releases the object of a group that this thread has claimed, and then the handle on its parent. The caller drops
