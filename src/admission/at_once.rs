@@ -24,7 +24,7 @@ pub(crate) fn charge(group: &'static Counter, bytes: u64, missed: Consume, start
     let starts = starts == Starts::Reclaim && may_call_out();
     match try_with(group, bytes, missed, Counter::try_charge_now_slow) {
         Ok(()) => {
-            if starts && is_any_above(group) {
+            if starts && is_any_above(group, bytes) {
                 levels_that_delay(group).for_each(started::shrink_to_high);
             }
             Ok(())

@@ -10,7 +10,7 @@ use crate::counter::credit::online_or_above;
 use crate::counter::level::How;
 use crate::counter::object::Counter;
 use crate::counter::watch::DEFERRED;
-use crate::counter::{at_limit, counted, deferred, make};
+use crate::counter::{at_limit, counted, deferred, make, uncharge};
 use crate::error::USAGE_MAX;
 use crate::sync::Ordering;
 use crate::thread::deferred::{LISTS, deferred};
@@ -251,7 +251,12 @@ fn uncharge_allocated(header: &Header, n: u64, missed: Put, path: &AllocatorPath
         Put::Kept | Put::Full => {}
         Put::Closed => {
             let block = path.0.block();
-            header.take_back(block.and_then(|block| Some((block, block.objects_slot_behind(header)?))), ANY, false);
+            uncharge::take_back(
+                header,
+                block.and_then(|block| Some((block, block.objects_slot_behind(header)?))),
+                ANY,
+                false,
+            );
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::counter::object::tree::{Stocks, Tree};
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::{Lazily, SlowPath};
 use crate::counter::stocks::{self, Scope};
-use crate::counter::walk::Walked;
+use crate::counter::walk::{self, Walked};
 use crate::counter::{central, deferred, look};
 use crate::sync::Ordering;
 use crate::thread::context;
@@ -81,14 +81,14 @@ fn drain_and_retry<'a>(
         // Mutation: e10-loser-refuses
         let mut stocks = tree.lock();
         // The thread that held the lock before has drained: this thread tries again before it drains itself.
-        refusal = match counter.walk(n, How::Admit, top) {
+        refusal = match walk::walk(counter, n, How::Admit, top) {
             Ok(walked) => return Ok(walked),
             Err(refusal) => refusal,
         };
         let level = refusal.level;
         level.limits.tight.store(true, Ordering::Relaxed);
         let closed = tree.close(&mut stocks, level, Scope::Subtree);
-        let retried = counter.walk(n, How::Admit, top);
+        let retried = walk::walk(counter, n, How::Admit, top);
         let is_full = matches!(&retried, Err(again) if ptr::eq(again.level, level));
         if !is_full {
             tree.reopen(&mut stocks, level);
@@ -151,7 +151,7 @@ fn take_own_and_retry<'a>(
     n: u64,
     refusal: LevelRefusal<'a>,
 ) -> Result<Walked, LevelRefusal<'a>> {
-    let walk = || counter.walk(n, How::Admit, None);
+    let walk = || walk::walk(counter, n, How::Admit, None);
     let slot = path.own_block().and_then(|block| Some((block, block.slot(counter.index)?)));
     let mut walked = match slot {
         Some((block, slot)) => counter.in_transit(Some(block), |_| {

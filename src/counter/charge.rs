@@ -10,8 +10,8 @@ use crate::counter::refusal::LevelRefusal;
 use crate::counter::reserve;
 use crate::counter::slow_path::{Lazily, SlowPath};
 use crate::counter::spare::Side;
-use crate::counter::walk::Walked;
-use crate::counter::{counted, cover, look, stocks};
+use crate::counter::walk::{self, Walked};
+use crate::counter::{counted, cover, look, stocks, uncharge};
 use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::block::Block;
 use crate::thread::context;
@@ -114,7 +114,7 @@ impl Counter {
             return charged;
         }
         let path = SlowPath::enter();
-        let walked = self.walk(charged, How::Force, None);
+        let walked = walk::walk(self, charged, How::Force, None);
         counted::charged(self, path.own_block(), charged);
         if let (Ok(Walked { above_max: true, .. }), Some(outermost)) = (walked, path.outermost()) {
             at_limit::close_crossed(self, outermost);
@@ -145,7 +145,7 @@ impl Counter {
             return self.charge_in_slow_path((n, missed), (how, room), &path, None);
         };
         // Mutation: e5-closed-walk-not-in-transit
-        let walked = self.walk_up_to(n, how, None, &path);
+        let walked = walk::walk_from(self, n, how, None, &path);
         drop(transit);
         if let Ok(Walked { margin, above_max }) = walked
             && path.is_outside()
@@ -333,7 +333,7 @@ impl Counter {
     pub(super) fn undo(&self, block: Option<&Block>, n: u64) {
         let Some((block, slot)) = self.slot_of(block) else { return };
         if slot.undo(n, &self.header.capacity, self.incarnation().fenced) == Put::Closed {
-            self.header.take_back(Some((block, slot)), self.tree().number, self.incarnation().fenced);
+            uncharge::take_back(self.header, Some((block, slot)), self.tree().number, self.incarnation().fenced);
         }
     }
 

@@ -8,7 +8,7 @@ use crate::counter::level::How;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::spare::{Side, above_zero};
-use crate::counter::walk::Walked;
+use crate::counter::walk::{self, Walked};
 use crate::counter::watch::WAITING;
 use crate::counter::{counted, look};
 use crate::error::USAGE_MAX;
@@ -90,11 +90,11 @@ pub(crate) fn come<'a, E>(
 /// Walks all levels of a counter. A level that covers is charged its unpaid units alone.
 pub(crate) fn walk(counter: &Counter, n: u64, how: How, side: Side) -> Result<Walked, LevelRefusal<'_>> {
     if counter.cover().is_none() {
-        return counter.walk(n, how, None);
+        return walk::walk(counter, n, how, None);
     }
     let mut all = Walked::ENDLESS;
     come(counter, n, side, None, |level, more, above| {
-        let walked = level.walk(more, how, above)?;
+        let walked = walk::walk(level, more, how, above)?;
         // A waiter's bytes are not this thread's.
         if side == Side::Allocated {
             note_charged(level, more, above);

@@ -43,7 +43,6 @@ pub(crate) mod links;
 pub(crate) mod look;
 pub(crate) mod make;
 pub(crate) mod marks;
-pub(crate) mod max;
 pub(crate) mod object;
 pub(crate) mod peak;
 pub(crate) mod protection;

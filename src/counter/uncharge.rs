@@ -22,39 +22,37 @@ use crate::thread::transit::ANY;
 
 // === Into the stock ===
 
-impl Header {
-    /// Uncharge `n` from the header's counter after a miss. Afterwards the counter may be gone.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn uncharge_slow(&self, n: u64, missed: Put) {
-        match missed {
-            Put::Kept => {}
-            Put::Full => self.counter().give_back(n),
-            // The slot has the units, and the stock has closed meanwhile: a drainer may have taken them already.
-            Put::Closed => {
-                let path = SlowPath::enter();
-                let slot = path.block().and_then(|block| Some((block, block.slot_behind(self)?)));
-                // Mutation: e3-put-into-a-dying-stock-stays
-                self.take_back(slot, ANY, false);
-            }
+/// Uncharge `n` from the header's counter after a miss. Afterwards the counter may be gone.
+#[cold]
+#[inline(never)]
+pub(crate) fn uncharge_slow(header: &Header, n: u64, missed: Put) {
+    match missed {
+        Put::Kept => {}
+        Put::Full => header.counter().give_back(n),
+        // The slot has the units, and the stock has closed meanwhile: a drainer may have taken them already.
+        Put::Closed => {
+            let path = SlowPath::enter();
+            let slot = path.block().and_then(|block| Some((block, block.slot_behind(header)?)));
+            // Mutation: e3-put-into-a-dying-stock-stays
+            take_back(header, slot, ANY, false);
         }
     }
+}
 
-    /// Uncharge everything in the slot of a counter that closed while this thread put credit there. Credit found in the
-    /// slot keeps the counter alive; where the slot is empty, the thread does not touch the counter.
-    pub(super) fn take_back(&self, slot: Option<(&Block, &Slot)>, tree: u32, fenced: bool) {
-        let Some((block, slot)) = slot else { return };
-        // The transit of the outer slow path covers an allocator that charges inside it.
-        let _transit = if block.transit.is_over() {
-            Some(block.transit.enter(tree, fenced))
-        } else {
-            block.transit.widen();
-            None
-        };
-        let back = slot.take_back(u64::MAX, fenced);
-        if back > 0 {
-            self.counter().uncharge_levels(back);
-        }
+/// Uncharge everything in the slot of a counter that closed while this thread put credit there. Credit found in the
+/// slot keeps the counter alive; where the slot is empty, the thread does not touch the counter.
+pub(super) fn take_back(header: &Header, slot: Option<(&Block, &Slot)>, tree: u32, fenced: bool) {
+    let Some((block, slot)) = slot else { return };
+    // The transit of the outer slow path covers an allocator that charges inside it.
+    let _transit = if block.transit.is_over() {
+        Some(block.transit.enter(tree, fenced))
+    } else {
+        block.transit.widen();
+        None
+    };
+    let back = slot.take_back(u64::MAX, fenced);
+    if back > 0 {
+        header.counter().uncharge_levels(back);
     }
 }
 
@@ -94,7 +92,7 @@ impl Counter {
             let (fenced, slot) = (incarnation.fenced, self.slot_of(path.block()));
             match slot.map_or(Put::Full, |(_, slot)| slot.put(n, &self.header.capacity, fenced)) {
                 Put::Kept => return,
-                Put::Closed => return self.header.take_back(slot, tree, fenced),
+                Put::Closed => return take_back(self.header, slot, tree, fenced),
                 Put::Full => {}
             }
         }

@@ -21,20 +21,6 @@ use crate::counter::slow_path::Lazily;
 const PASSED_MAX: usize = 8;
 const FRAMES_MAX: usize = 32;
 
-/// The levels of a charge: from a counter to its root.
-pub(crate) struct Levels<'a>(Option<&'a Counter>);
-
-impl<'a> Iterator for Levels<'a> {
-    type Item = &'a Counter;
-
-    #[inline]
-    fn next(&mut self) -> Option<&'a Counter> {
-        let level = self.0?;
-        self.0 = level.incarnation().parent;
-        Some(level)
-    }
-}
-
 /// Result of a walk that got through.
 #[derive(Clone, Copy)]
 pub(crate) struct Walked {
@@ -74,48 +60,42 @@ struct PassedLevels<'a, 'below> {
     passed: SmallVec<[(&'a Counter, u64); PASSED_MAX]>,
 }
 
-impl Counter {
-    #[inline]
-    pub(crate) fn path_to_root(&self) -> Levels<'_> {
-        Levels(Some(self))
-    }
+/// Charge exactly `n` at every level below `top`, or at none; without a `top` at all. A doomed walk is visible below the
+/// refusing level until it is undone. The caller is in a slow path.
+#[inline(never)]
+pub(crate) fn walk<'a>(
+    counter: &'a Counter,
+    n: u64,
+    how: How,
+    top: Option<&Counter>,
+) -> Result<Walked, LevelRefusal<'a>> {
+    walk_from(counter, n, how, top, &Lazily::inside())
+}
 
-    pub(crate) fn path_below(&self, top: Option<&Counter>) -> impl Iterator<Item = &Counter> {
-        self.path_to_root().take_while(move |&level| top.is_none_or(|top| !ptr::eq(level, top)))
-    }
-
-    /// Charge exactly `n` at every level below `top`, or at none; without a `top` at all. A doomed walk is visible below the
-    /// refusing level until it is undone. The caller is in a slow path.
-    #[inline(never)]
-    pub(crate) fn walk(&self, n: u64, how: How, top: Option<&Counter>) -> Result<Walked, LevelRefusal<'_>> {
-        self.walk_up_to(n, how, top, &Lazily::inside())
-    }
-
-    /// Does [`walk`](Self::walk) on a thread that may be outside of any slow path. In one try for each level it serves
-    /// levels with room that nothing looks at. At any other level it goes on in `climb`.
-    #[inline(always)]
-    pub(crate) fn walk_up_to(
-        &self,
-        n: u64,
-        how: How,
-        top: Option<&Counter>,
-        path: &Lazily,
-    ) -> Result<Walked, LevelRefusal<'_>> {
-        let (mut level, mut walked) = (self, Walked::ENDLESS);
-        while top.is_none_or(|top| !ptr::eq(level, top)) {
-            // The parent is read before the exchange, which delays all loads that follow it.
-            let above = level.incarnation().parent;
-            match level.take_at_once(n) {
-                Ok(room) => walked.pass(room, false),
-                Err(tried) => return Walk { bottom: self, n, how, top, path }.climb((level, tried), None, walked),
-            }
-            match above {
-                Some(above) => level = above,
-                None => break,
-            }
+/// Does [`walk`] on a thread that may be outside of any slow path. In one try for each level it serves
+/// levels with room that nothing looks at. At any other level it goes on in `climb`.
+#[inline(always)]
+pub(crate) fn walk_from<'a>(
+    counter: &'a Counter,
+    n: u64,
+    how: How,
+    top: Option<&Counter>,
+    path: &Lazily,
+) -> Result<Walked, LevelRefusal<'a>> {
+    let (mut level, mut walked) = (counter, Walked::ENDLESS);
+    while top.is_none_or(|top| !ptr::eq(level, top)) {
+        // The parent is read before the exchange, which delays all loads that follow it.
+        let above = level.incarnation().parent;
+        match level.take_at_once(n) {
+            Ok(room) => walked.pass(room, false),
+            Err(tried) => return Walk { bottom: counter, n, how, top, path }.climb((level, tried), None, walked),
         }
-        Ok(walked)
+        match above {
+            Some(above) => level = above,
+            None => break,
+        }
     }
+    Ok(walked)
 }
 
 impl<'a> Walk<'a, '_> {

@@ -13,6 +13,7 @@ use crate::admission::plain::WaitFor;
 use crate::admission::steps;
 use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
+use crate::counter::uncharge::uncharge_slow;
 use crate::error::USAGE_MAX;
 use crate::pressure::throttle;
 use crate::sync::model_failed;
@@ -334,7 +335,7 @@ fn charge_forced(header: &Header, bytes: u64) -> u64 {
 fn uncharge(header: &Header, bytes: u64) {
     match header.put(bytes) {
         Put::Kept => {}
-        missed => header.uncharge_slow(bytes, missed),
+        missed => uncharge_slow(header, bytes, missed),
     }
 }
 
@@ -342,7 +343,7 @@ fn uncharge(header: &Header, bytes: u64) {
 #[inline(never)]
 fn drop_slow(header: &'static Header, bytes: u64, missed: Put) {
     if bytes > 0 {
-        header.uncharge_slow(bytes, missed);
+        uncharge_slow(header, bytes, missed);
     } else {
         release(header.counter());
     }

@@ -229,7 +229,7 @@ fn charge_at_once(header: &'static Header, bytes: u64, missed: Consume, starts: 
 fn charge_if_room(header: &'static Header, bytes: u64, missed: Consume) -> Result<u64, ChargeError> {
     let counter = header.counter();
     if at_once::charge_uncounted(counter, bytes, missed) {
-        if !is_any_above(counter) {
+        if !is_any_above(counter, bytes) {
             return Ok(bytes);
         }
         // Above a high it is given back: the caller's next step makes it, with its delay.

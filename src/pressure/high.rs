@@ -27,12 +27,12 @@ pub(crate) fn above(level: &Counter) -> u64 {
 /// Period in which a thread that is delayed looks whether there is still reason for it.
 pub(crate) const LOOK: Duration = Duration::from_millis(10);
 
-/// A charge that has missed, and a checkpoint, ask this. While no group of the tree is above a limit, it loads one
-/// word.
+/// True if a charge of `bytes` that has missed finds a level above its high. While no group of the tree is above a
+/// limit, it loads one word.
 #[inline]
-pub(crate) fn is_any_above(group: &'static Counter) -> bool {
+pub(crate) fn is_any_above(group: &'static Counter, bytes: u64) -> bool {
     // E44: a walk that has left a level above its high has set or found a mark.
-    group.tree().alerts.any() && levels_above(group).next().is_some()
+    bytes > 0 && group.tree().alerts.any() && levels_above(group).next().is_some()
 }
 
 /// Levels above their high, the group first.

@@ -436,7 +436,7 @@ impl Ticket {
     /// a high follows. Only one call gets the decision, as of [`poll`](Self::poll).
     pub(crate) fn take_decided(&mut self) -> Option<(Decision, &'static Counter)> {
         let group = self.group.counter();
-        let is_over = |decision: &Decision| !matches!(decision, Decision::Granted) || !is_any_above(group);
+        let is_over = |decision: &Decision| !matches!(decision, Decision::Granted) || !is_any_above(group, self.bytes);
         let left = self.with(|waiting| {
             let waiter = waiting.waiters.get(&self.number)?;
             waiter.decided.as_ref().filter(|decision| is_over(decision))?;

@@ -31,7 +31,7 @@ const RECLAIM_MIN: u64 = 32 * 4096;
 /// delayed.
 #[inline]
 pub(crate) fn delay_after(group: &'static Counter, bytes: u64, waits: bool, end: Option<Instant>) -> Duration {
-    if bytes > 0 && is_any_above(group) { throttle(group, bytes, waits, end) } else { Duration::ZERO }
+    if is_any_above(group, bytes) { throttle(group, bytes, waits, end) } else { Duration::ZERO }
 }
 
 /// [`delay_after`], and sleep the delay.

@@ -79,7 +79,8 @@ impl DeferredList {
         loop {
             set_next(next);
             // Release (E46): the thread that takes the list comes after all that this one did before; pairs with
-            // `take`. Mutation: e46-left-list-pushed-without-exchange
+            // `take`.
+            // Mutation: e46-left-list-pushed-without-exchange
             match self.0.compare_exchange_weak(next, first.cast_mut(), Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(now) => next = now,
