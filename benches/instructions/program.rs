@@ -343,7 +343,7 @@ fn sets<const N: usize>(charge: fn(&Group, &[(Counter, u64); N], u64)) {
     let mut builder = Runtime::builder();
     let amounts = std::array::from_fn(|number| match number {
         0 => (Counter::MEMORY, 1),
-        further => (builder.counter(&format!("c{further}")).independent(), 1),
+        further => (builder.counter(&format!("c{further}"), memcg::Unit::Bytes), 1),
     });
     let runtime = builder.build().expect("nothing is asked for that cannot be had");
     let group = runtime.root();

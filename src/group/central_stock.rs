@@ -1,6 +1,5 @@
 //! Charges that one thread makes and another gives back, near a limit: what a channel needs.
 
-use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr;
 
@@ -91,11 +90,6 @@ impl CentralStock {
         if self.is_near() && central::take(counter, self.stock, bytes) {
             return Some(Charge::new(header, bytes));
         }
-        self.charge_missed(bytes)
-    }
-
-    fn charge_missed(&self, bytes: u64) -> Option<Charge> {
-        let header = self.group.header;
         match header.consume_open(bytes) {
             Consume::Hit => Some(Charge::new(header, bytes)),
             Consume::Miss if self.is_near() => self.charge_near(bytes),
@@ -174,8 +168,4 @@ fn charge_if_room_slow(header: &'static Header, bytes: u64, missed: Consume) -> 
     charge_slow(header, bytes, missed, OnFull::IfRoom).ok().map(|bytes| Charge::new(header, bytes))
 }
 
-impl fmt::Debug for CentralStock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CentralStock").field("group", &self.group).field("credit", &self.credit()).finish()
-    }
-}
+debug_figures!(CentralStock, |stock| group: stock.group, credit: stock.credit());

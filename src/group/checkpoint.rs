@@ -1,6 +1,5 @@
 //! Checkpoints: where a task learns that its group is above a limit, or cancelled.
 
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
@@ -229,7 +228,7 @@ impl CheckpointStage {
         let waker = context.waker();
         let until = match stage {
             CheckpointStage::New => {
-                let time = group_tree::of(group.first()).pressure.oom_time.min(TIME_MAX);
+                let time = group_tree::of(group.first()).settings.pressure.oom_time.min(TIME_MAX);
                 Some(Instant::now() + time)
             }
             CheckpointStage::Waits { until, again, .. } => (!again.renew(waker)).then_some(*until),
@@ -255,8 +254,4 @@ impl CheckpointStage {
     }
 }
 
-impl fmt::Debug for Checkpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Checkpoint").field("group", &self.group).finish_non_exhaustive()
-    }
-}
+debug_figures!(Checkpoint, |checkpoint| group: checkpoint.group);

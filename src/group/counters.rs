@@ -1,8 +1,5 @@
 //! More counters than memory: spill files, swap, a tier of memory. Each has its own limits; one call charges a set.
 
-use std::fmt;
-
-use super::charge::Charge;
 use super::counter::Counter;
 use super::error::{ChargeError, LimitError};
 use super::events::Events;
@@ -86,20 +83,6 @@ impl Group {
     #[inline(never)]
     pub(super) fn unknown_counter_slow(&self, counter: Counter) -> ChargeError {
         ChargeError::UnknownCounter { group: self.clone(), counter: counter.number() }
-    }
-
-    /// [`try_charge`](Self::try_charge) on the counter of that number. The caller knows that the group has it.
-    pub(crate) fn try_charge_number(&self, counter: usize, bytes: u64) -> Result<Charge, ChargeError> {
-        Charge::attempt(self.header_at(counter), bytes)
-    }
-
-    /// [`force_charge`](Self::force_charge) on the counter of that number. The caller knows that the group has it.
-    pub(crate) fn charge_number(&self, counter: usize, bytes: u64) -> Charge {
-        Charge::by_force(self.header_at(counter), bytes)
-    }
-
-    fn header_at(&self, counter: usize) -> &'static Header {
-        self.first().group().nth(counter).map_or(self.header, |counter| counter.header)
     }
 
     /// Sets limits of a counter of this group: all, or none. Returns the usage above a max then.
@@ -198,8 +181,4 @@ impl GroupCounter {
     }
 }
 
-impl fmt::Debug for GroupCounter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GroupCounter").field("name", &self.name()).field("group", self.group()).finish_non_exhaustive()
-    }
-}
+debug_figures!(GroupCounter, |counter| name: counter.name(), group: counter.group());

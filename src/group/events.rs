@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use super::handle::Group;
-use super::registration::Registration;
+use super::registration::{Registered, Registration};
 use crate::counter::object::Counter;
 use crate::hierarchy::events;
 use crate::pressure::listeners::{self, ListenerGuard};
@@ -154,11 +154,7 @@ impl Future for EventFuture {
     }
 }
 
-impl fmt::Debug for EventFuture {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EventFuture").finish_non_exhaustive()
-    }
-}
+debug_figures!(EventFuture, |_future|);
 
 impl Happened {
     /// Returns the group whose listener this is. The event happened there or below.
@@ -204,6 +200,6 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn on_event(&self, event: Event, listener: impl Fn(&Happened) + Send + Sync + 'static) -> Registration {
-        Registration::of_listener(listeners::call(self.first(), event, Box::new(listener)))
+        Registration(Registered::Listener(listeners::call(self.first(), event, Box::new(listener))))
     }
 }

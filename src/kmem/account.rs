@@ -1,10 +1,8 @@
 //! Bytes held, with the node of each.
 
-use std::fmt;
-
 use smallvec::SmallVec;
 
-use super::engine::numa_behind;
+use super::engine::numa;
 use super::lines::{self, AccountLines};
 use super::placement::Placement;
 use super::tiers::Tiers;
@@ -74,7 +72,7 @@ impl Kmem {
 
     #[inline]
     pub(super) fn numa(&self) -> &Numa {
-        numa_behind(self.charge.header())
+        numa(self.charge.header().counter())
     }
 
     /// The scope of a node. What is on no node, or on one that the topology does not have, is the group's own.
@@ -345,8 +343,4 @@ impl Drop for Kmem {
     }
 }
 
-impl fmt::Debug for Kmem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Kmem").field("group", &self.group()).field("placement", &self.placement()).finish()
-    }
-}
+debug_figures!(Kmem, |kmem| group: kmem.group(), placement: kmem.placement());

@@ -1,7 +1,5 @@
 //! Units that a counter alone holds, with the node of each.
 
-use std::fmt;
-
 use super::lines::{self, AccountLines};
 use super::placement::Placement;
 use crate::error::CounterChargeError;
@@ -144,8 +142,4 @@ impl Drop for NodeAccount {
     }
 }
 
-impl fmt::Debug for NodeAccount {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NodeAccount").field("counter", &self.counter).field("placement", &self.placement()).finish()
-    }
-}
+debug_figures!(NodeAccount, |account| counter: account.counter, placement: account.placement());

@@ -114,14 +114,8 @@ impl Placement {
     /// Bytes on one node.
     #[inline]
     pub fn on(node: NodeId, bytes: impl Into<Bytes>) -> Placement {
-        let Bytes(bytes) = bytes.into();
-        Placement::at(Some(node), bytes)
-    }
-
-    #[inline]
-    pub(super) fn at(node: Option<NodeId>, bytes: u64) -> Placement {
         let mut placement = Placement::new();
-        placement.add(node, Bytes(bytes));
+        placement.add(Some(node), bytes);
         placement
     }
 

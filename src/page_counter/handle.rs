@@ -477,13 +477,4 @@ impl<K> PartialEq for PageCounter<K> {
 
 impl<K> Eq for PageCounter<K> {}
 
-impl fmt::Debug for PageCounter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PageCounter")
-            .field("id", &self.counter().id().0)
-            .field("name", &self.name())
-            .field("usage", &self.usage())
-            .field("max", &self.max())
-            .finish_non_exhaustive()
-    }
-}
+debug_figures!(PageCounter, |it| id: it.id().0, name: it.name(), usage: it.usage(), max: it.max());

@@ -5,10 +5,8 @@
 
 pub(crate) mod declared;
 pub(crate) mod handle;
-pub(crate) mod node_stats;
 pub(crate) mod reading;
 mod stats;
 
 pub use handle::PageCounter;
-pub use node_stats::NodeStats;
 pub use reading::{Counts, PeakWindow};

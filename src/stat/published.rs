@@ -98,19 +98,7 @@ impl ErrorBound {
 
 pub(super) fn published_cache(items: usize, align: PoolAlign, node: Option<NodeId>) -> Shared<Cache> {
     let asked = size_of::<Head>() + 2 * items * size_of::<AtomicU64>();
-    cache(Shape { kind: Kind::Stats { items }, asked, align, node }, unmake)
-}
-
-/// Drops what has been made of an object.
-#[allow(unsafe_code)]
-unsafe fn unmake(object: NonNull<u8>) {
-    let head = object.cast::<Head>();
-    // SAFETY: the caller's object, which no other thread uses; zeroed, or made.
-    unsafe {
-        if (*head.as_ptr()).items > 0 {
-            ptr::drop_in_place(whole(head));
-        }
-    }
+    cache(Shape { kind: Kind::Stats { items }, asked, align, node })
 }
 
 /// The published statistics that start there, with their figures.

@@ -142,9 +142,7 @@ impl EventCounts {
 }
 
 pub(crate) fn event_cache(align: PoolAlign) -> Shared<Cache> {
-    #[allow(unsafe_code)]
-    unsafe fn unmake(_: NonNull<u8>) {}
-    cache(Shape { kind: Kind::Events, asked: size_of::<EventCounts>(), align, node: None }, unmake)
+    cache(Shape { kind: Kind::Events, asked: size_of::<EventCounts>(), align, node: None })
 }
 
 /// A group's counts; none before the first event of the group or of a group below.

@@ -47,16 +47,7 @@ impl Happened {
     }
 }
 
-impl std::fmt::Debug for Happened {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Happened { event, count, times, .. } = self;
-        f.debug_struct("Happened")
-            .field("event", event)
-            .field("count", count)
-            .field("times", times)
-            .finish_non_exhaustive()
-    }
-}
+debug_figures!(Happened, |happened| event: happened.event, count: happened.count, times: happened.times);
 
 /// The listeners of a tree, by the key of their counter.
 #[derive(Default)]

@@ -163,9 +163,7 @@ impl Name {
             Name::Boxed(name) => name.len() as u64,
         }
     }
-}
 
-impl Name {
     #[inline]
     #[allow(unsafe_code)]
     pub(crate) fn get(&self) -> GroupName<'_> {

@@ -92,11 +92,7 @@ impl Cancel {
     }
 }
 
-impl std::fmt::Debug for Cancel {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Cancel").field("wanted", &self.wanted).field("overrun", &self.overrun).finish_non_exhaustive()
-    }
-}
+debug_figures!(Cancel, |cancel| wanted: cancel.wanted, overrun: cancel.overrun);
 
 /// The group stands for its whole subtree: all of it is cancelled at once.
 pub(crate) const TOGETHER: u8 = 1;

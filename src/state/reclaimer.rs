@@ -283,16 +283,7 @@ pub struct ReclaimContext<'a> {
     pub(crate) history: &'a Arc<History>,
 }
 
-impl std::fmt::Debug for ReclaimContext<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ReclaimContext")
-            .field("want", &self.want)
-            .field("cause", &self.cause)
-            .field("pass", &self.pass)
-            .field("deadline", &self.deadline)
-            .finish_non_exhaustive()
-    }
-}
+debug_figures!(ReclaimContext<'_>, |it| want: it.want, cause: it.cause, pass: it.pass, deadline: it.deadline);
 
 impl ReclaimContext<'_> {
     /// Why memory is wanted.
@@ -399,8 +390,4 @@ impl Drop for Later {
     }
 }
 
-impl std::fmt::Debug for Later {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Later").field("want", &self.want).finish_non_exhaustive()
-    }
-}
+debug_figures!(Later, |later| want: later.want);

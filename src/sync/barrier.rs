@@ -30,8 +30,6 @@ pub enum BarrierMode {
     /// `Membarrier` where the system has it, else `Fence`.
     #[default]
     Auto,
-    /// `membarrier(2)`. Where the system lacks it the counters run on `Fence`, and say so in [`BarrierState`].
-    Membarrier,
     /// A fence on both sides, no system call.
     Fence,
 }
@@ -79,7 +77,7 @@ impl Barrier {
     pub(crate) fn new(mode: BarrierMode) -> Self {
         let fenced = match mode {
             BarrierMode::Fence => true,
-            BarrierMode::Auto | BarrierMode::Membarrier => !membarrier::register(),
+            BarrierMode::Auto => !membarrier::register(),
         };
         Barrier { fenced, degraded: AtomicBool::new(false), heavies: AtomicU64::new(0) }
     }

@@ -34,7 +34,11 @@ pub struct ParseLimitError {
 impl fmt::Display for ParseLimitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { input, kind, position, wanted } = self;
-        write!(f, "{input:?} is no {wanted}: {kind} at byte {position}; expected {}", wanted.forms())
+        let (wanted, forms) = match wanted {
+            ReadAs::Size => ("size", "4096, 64KiB, 1.5GiB or 64MB"),
+            ReadAs::Limit => ("limit", "4096, 64KiB, 1.5GiB, 64MB, 25% or max"),
+        };
+        write!(f, "{input:?} is no {wanted}: {kind} at byte {position}; expected {forms}")
     }
 }
 
@@ -116,21 +120,6 @@ impl ParseLimitError {
     #[must_use]
     pub fn kind(&self) -> ParseLimitErrorKind {
         self.kind
-    }
-}
-
-impl ReadAs {
-    fn forms(self) -> &'static str {
-        match self {
-            ReadAs::Size => "4096, 64KiB, 1.5GiB or 64MB",
-            ReadAs::Limit => "4096, 64KiB, 1.5GiB, 64MB, 25% or max",
-        }
-    }
-}
-
-impl fmt::Display for ReadAs {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if *self == ReadAs::Size { "size" } else { "limit" })
     }
 }
 

@@ -122,8 +122,8 @@ fn a_thread_gives_its_own_credit_back_without_a_barrier() {
 #[test]
 fn each_counter_gives_back_its_own() {
     let mut builder = Runtime::builder().batch(Bytes(BATCH)).adaptive(false).audit(true);
-    let spill = builder.counter("spill").independent();
-    let memsw = builder.counter("memsw").independent();
+    let spill = builder.counter("spill", memcg::Unit::Bytes);
+    let memsw = builder.counter("memsw", memcg::Unit::Bytes);
     let runtime = builder.build().unwrap();
     let group = runtime.root().create("tenant", Limits::new()).unwrap();
     let amounts = [(Counter::MEMORY, 1), (memsw, 1), (spill, 1)];

@@ -85,7 +85,7 @@ fn a_victim_says_for_whom() {
 #[test]
 fn a_counter_beside_memory_is_named() {
     let mut builder = Runtime::builder();
-    let files = builder.counter("files").unit(Unit::Events).independent();
+    let files = builder.counter("files", Unit::Events);
     let runtime = builder.build().unwrap();
     runtime.keep_incidents(MOST);
     let acme = create(&runtime.root(), "acme");

@@ -88,7 +88,7 @@ fn behind_those_in_line() {
 #[test]
 fn a_further_counter() {
     let mut builder = bare();
-    let swap = builder.counter("swap").independent();
+    let swap = builder.counter("swap", memcg::Unit::Bytes);
     let runtime = left_empty(build(builder));
     let acme = create(&runtime.root(), "acme");
     acme.counter(swap).expect("declared").set_max(10).expect("a number");
@@ -106,8 +106,8 @@ fn a_further_counter() {
 #[test]
 fn a_further_counter_of_things() {
     let mut builder = bare();
-    let descriptors = builder.counter("descriptors").unit(Unit::Events).independent();
-    let delays = builder.counter("delays").unit(Unit::Nanoseconds).independent();
+    let descriptors = builder.counter("descriptors", Unit::Events);
+    let delays = builder.counter("delays", Unit::Nanoseconds);
     let runtime = left_empty(build(builder));
     let acme = create(&runtime.root(), "acme");
     let query = create(&acme, "q17");

@@ -223,8 +223,8 @@ fn own_bytes_and_holders() {
 #[test]
 fn counters_beside_memory() {
     let mut builder = bare();
-    let spill = builder.counter("spill").independent();
-    let files = builder.counter("files").unit(Unit::Events).independent();
+    let spill = builder.counter("spill", memcg::Unit::Bytes);
+    let files = builder.counter("files", Unit::Events);
     let runtime = left_empty(build(builder));
     let root = runtime.root();
     let acme = create(&root, "acme");

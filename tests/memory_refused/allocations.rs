@@ -96,7 +96,8 @@ fn each_allocation_of_create_may_be_refused() {
                     builder = builder.nodes(2);
                 }
                 if adaptive {
-                    let _further = [builder.counter("spill").independent(), builder.counter("sockets").independent()];
+                    let _further =
+                        [builder.counter("spill", memcg::Unit::Bytes), builder.counter("sockets", memcg::Unit::Bytes)];
                 }
                 let refused = make_and_throw_away(builder, long);
                 println!("{refused} times refused, for {GROUPS} groups");

@@ -61,13 +61,13 @@ fn a_thread_that_gets_no_pages_is_refused_and_others_go_on() {
             // Objects that no other thread has.
             let mut builder = Runtime::builder().pool_align(align);
             let _further = [
-                builder.counter("one").independent(),
-                builder.counter("two").independent(),
-                builder.counter("three").independent(),
+                builder.counter("one", memcg::Unit::Bytes),
+                builder.counter("two", memcg::Unit::Bytes),
+                builder.counter("three", memcg::Unit::Bytes),
             ];
             let other_shape = {
                 let mut other = builder.clone();
-                let _fourth = other.counter("four").independent();
+                let _fourth = other.counter("four", memcg::Unit::Bytes);
                 other
             };
             let runtime = builder.build().expect("a configuration that holds");

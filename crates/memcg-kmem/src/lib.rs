@@ -8,6 +8,7 @@ struct Chapter;
 
 mod error;
 mod mapping;
+mod node_table;
 mod nodes;
 mod percpu;
 mod slab;
@@ -19,6 +20,7 @@ mod vec;
 mod tests;
 
 pub use error::{KmemError, NotStoredError};
+pub use node_table::NodeTable;
 pub use percpu::{PerCpu, PerCpuAllocator, PerCpuBytes, PerCpuShape};
 pub use slab::{KmemBox, KmemSlab};
 pub use store::compact::Compaction;

@@ -198,9 +198,9 @@ fn names_that_come_and_go() {
 #[test]
 fn counters_beside_memory() {
     let mut builder = Runtime::builder().batch(Bytes(0));
-    let files = builder.counter("files").unit(Unit::Events).independent();
-    let spill = builder.counter("spill").independent();
-    let cpu = builder.counter("cpu").unit(Unit::Nanoseconds).independent();
+    let files = builder.counter("files", Unit::Events);
+    let spill = builder.counter("spill", memcg::Unit::Bytes);
+    let cpu = builder.counter("cpu", Unit::Nanoseconds);
     let runtime = builder.build().expect("no odd setting");
     let acme = runtime.root().create("acme", Limits::new()).expect("a free name");
     acme.counter(files).expect("its own").set_max(3).expect("no ancestor is in the way");

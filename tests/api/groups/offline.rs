@@ -80,7 +80,7 @@ fn one_barrier_serves_many() {
     for further in [0, 2] {
         let mut builder = Runtime::builder().batch(memcg::Bytes(64)).adaptive(false);
         let counters: Vec<_> =
-            (0..further).map(|number| builder.counter(&format!("c{number}")).independent()).collect();
+            (0..further).map(|number| builder.counter(&format!("c{number}"), memcg::Unit::Bytes)).collect();
         let runtime = left_empty(build(builder));
         let root = runtime.root();
         let other = Other::spawn();
@@ -230,7 +230,7 @@ fn at_most_64_groups_are_unsettled() {
     for further in 0..4 {
         let mut builder = Runtime::builder().adaptive(false);
         for number in 0..further {
-            builder.counter(&format!("c{number}")).independent();
+            builder.counter(&format!("c{number}"), memcg::Unit::Bytes);
         }
         let runtime = builder.build().expect("a configuration");
         let _stays = create(&runtime.root(), "stays");

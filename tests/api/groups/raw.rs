@@ -35,7 +35,7 @@ fn an_amount_keeps_its_group_and_no_amount_keeps_none() {
 #[allow(unsafe_code)]
 fn a_guard_becomes_a_word_and_a_number_and_a_guard_again() {
     let mut builder = Runtime::builder().batch(Bytes(64));
-    let spill = builder.counter("spill").independent();
+    let spill = builder.counter("spill", memcg::Unit::Bytes);
     let runtime = left_empty(build(builder));
     let group = create(&runtime.root(), "q");
     let id = group.id();

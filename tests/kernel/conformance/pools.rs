@@ -13,7 +13,7 @@ const GROUPS: u64 = if cfg!(debug_assertions) { 10_000 } else { 100_000 };
 fn of_its_own(counters: usize) -> RuntimeBuilder {
     let mut builder = Runtime::builder();
     for number in 1..counters {
-        let _counter = builder.counter(&number.to_string()).independent();
+        let _counter = builder.counter(&number.to_string(), memcg::Unit::Bytes);
     }
     builder
 }

@@ -15,7 +15,7 @@ use crate::support::workers::Other;
 /// and windows on them, others of which are opened, reset and closed.
 fn test_memcg_swap_max_peak(cell: Cell) {
     let mut builder = cell.builder();
-    let swap = builder.counter("swap").independent();
+    let swap = builder.counter("swap", memcg::Unit::Bytes);
     let runtime = build(builder);
     let group = create(&runtime.root(), "memcg_test", Limits::new());
     let swap_of = group.counter(swap).expect("declared");

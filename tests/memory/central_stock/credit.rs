@@ -135,7 +135,7 @@ fn a_charge_of_another_group_is_dropped() {
 #[test]
 fn a_charge_of_another_counter_is_dropped() {
     let mut builder = audited();
-    let spill = builder.counter("spill").independent();
+    let spill = builder.counter("spill", memcg::Unit::Bytes);
     let scene = Scene::of(builder);
     fill(&scene.stock, 100);
     let [charge] = scene.queue.try_charge_set(&[(spill, 200)]).expect("no max");

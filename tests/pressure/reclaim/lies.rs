@@ -150,7 +150,7 @@ fn what_it_charged_itself_is_nothing_freed() {
 #[test]
 fn a_further_counter_is_no_memory() {
     let mut builder = bare();
-    let spill = builder.counter("spill").independent();
+    let spill = builder.counter("spill", memcg::Unit::Bytes);
     let runtime = left_empty(build(builder));
     let root = runtime.root();
     let _held = charge(&root, MIB);

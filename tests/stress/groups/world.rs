@@ -65,7 +65,7 @@ impl World {
         if rng.random_bool(0.3) {
             builder = builder.budget(Bytes(rng.random_range(0..5_000)));
         }
-        let spill = builder.counter("spill").independent();
+        let spill = builder.counter("spill", memcg::Unit::Bytes);
         let runtime = builder.build().expect("a configuration that holds");
         let mut stays = vec![Stay::new(runtime.root())];
         while stays.len() < PERMANENT {

@@ -66,7 +66,7 @@ pub(crate) struct Scene {
 pub(crate) fn objects() -> Vec<u64> {
     let live = |align| {
         let mut builder = Runtime::builder().pool_align(align);
-        let _further = builder.counter("further").independent();
+        let _further = builder.counter("further", memcg::Unit::Bytes);
         let runtime = builder.build().expect("a configuration that holds");
         runtime.pools().rows().iter().map(|row| row.live).collect::<Vec<_>>()
     };
@@ -89,7 +89,7 @@ fn runtime(rng: &mut SmallRng) -> (Runtime, Counter) {
     if rng.random_bool(0.2) {
         builder = builder.groups_max(20);
     }
-    let further = builder.counter("further").independent();
+    let further = builder.counter("further", memcg::Unit::Bytes);
     (builder.build().expect("a configuration that holds"), further)
 }
 

@@ -6,6 +6,7 @@
 //! * `together`: groups that go offline in the middle; `outlive`: groups, runtimes and threads that end first;
 //! * `texts`: what debug forms and errors say; `selftests`: a scenario of the kernel's.
 
+mod node_table;
 mod nodes;
 mod outlive;
 mod percpu;

@@ -75,7 +75,7 @@ fn configure(setup: &Setup) -> (RuntimeBuilder, Counter) {
     if let Some(budget) = setup.budget {
         builder = builder.budget(Bytes(budget));
     }
-    let further = builder.counter("further").independent();
+    let further = builder.counter("further", memcg::Unit::Bytes);
     (builder, further)
 }
 

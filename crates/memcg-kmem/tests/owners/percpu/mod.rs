@@ -14,9 +14,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use memcg::kmem::{MovePages, NodeId, NodeOf, NodeTable, OneNode, PageNode, Topology};
+use memcg::kmem::{MovePages, NodeId, NodeOf, OneNode, PageNode, Topology};
 use memcg::{Freshness, Group, Limits, Runtime, Stat};
-use memcg_kmem::{PerCpu, PerCpuAllocator, PerCpuBytes, PerCpuShape};
+use memcg_kmem::{NodeTable, PerCpu, PerCpuAllocator, PerCpuBytes, PerCpuShape};
 
 const PAGE: usize = 4_096;
 
