@@ -22,7 +22,7 @@ enum OpenError {
     Io(#[from] io::Error),
 }
 
-/// What opens files for one tenant.
+/// Opens files for one tenant.
 struct Files {
     tenant: Group,
     descriptors: Counter,

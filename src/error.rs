@@ -1,4 +1,4 @@
-//! The errors of counters.
+//! The errors of counters, and figures of a type as text.
 
 use std::fmt;
 

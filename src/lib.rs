@@ -134,7 +134,8 @@ pub mod allocator {
     };
 }
 
-/// What few services need: how threads are interrupted, how objects are laid out, and what the runtime holds itself.
+/// Types that few services need: interrupts of threads, the layout of objects, and the bytes that the runtime holds
+/// itself.
 ///
 /// * [`BarrierMode`]: the answer for processors that must not be interrupted; [`BarrierState`] says what is in use.
 ///   [`litmus`](expert::litmus) has the two sides of the barrier alone, to test a machine with.

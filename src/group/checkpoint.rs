@@ -23,7 +23,7 @@ use crate::sync::is_over;
 use crate::thread::current;
 use crate::thread::directory::Header;
 
-/// How soon the task asks again whose memory is about to come from others.
+/// Time until a task asks again whose memory is about to come from others.
 const ASK_AGAIN: Duration = Duration::from_millis(10);
 
 /// # Checkpoints
@@ -191,7 +191,7 @@ impl Checkpoint {
                     _ => counter,
                 };
                 let is_pending = matches!(failure, ChargeFailure::Refused { pending: Some(_), .. }) && !is_over(until);
-                // Where the system has no thread to wake the task, it does not wait.
+                // If the system has no thread to wake the task, it does not wait.
                 let again = || Alarm::set(Instant::now() + ASK_AGAIN, waker);
                 return match is_pending.then(again).flatten() {
                     Some(again) => {

@@ -40,7 +40,7 @@ impl Group {
     ///
     /// ```
     /// # let mut builder = memcg::Runtime::builder();
-    /// let spill = builder.counter("spill").independent();
+    /// let spill = builder.counter("spill", memcg::Unit::Bytes);
     /// # let runtime = builder.build()?;
     /// assert_eq!(runtime.root().counter(spill)?.name(), "spill");
     /// assert!(memcg::Runtime::builder().build()?.root().counter(spill).is_err());
@@ -58,8 +58,8 @@ impl Group {
     ///
     /// ```
     /// # let mut builder = memcg::Runtime::builder();
-    /// builder.counter("spill").independent();
-    /// builder.counter("memsw").independent();
+    /// builder.counter("spill", memcg::Unit::Bytes);
+    /// builder.counter("memsw", memcg::Unit::Bytes);
     /// # let runtime = builder.build()?;
     /// let root = runtime.root();
     /// assert_eq!(root.counters().map(|counter| counter.name().to_string()).collect::<Vec<_>>(), ["spill", "memsw"]);
@@ -134,7 +134,7 @@ impl GroupCounter {
         group_tree::further_name(self.counter()).unwrap_or("memory")
     }
 
-    /// Returns what the counter counts: [`Unit::Bytes`], or what [`NewCounter::unit`](crate::NewCounter::unit) said.
+    /// Returns what the counter counts: [`Unit::Bytes`], or what [`RuntimeBuilder::counter`](crate::RuntimeBuilder::counter) said.
     pub fn unit(&self) -> Unit {
         group_tree::unit(self.counter())
     }

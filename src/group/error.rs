@@ -70,7 +70,7 @@ pub enum ChargeError {
     TimedOut {
         /// The refusal at the end of that time.
         refusal: Box<OverLimitError>,
-        /// How long the charge waited: no less than the time that it had, where that ended it.
+        /// The time that the charge waited: no less than its time limit, if that ended it.
         waited: Duration,
     },
     /// The group was chosen to give its memory back, by this charge or by another one.
@@ -79,7 +79,7 @@ pub enum ChargeError {
         group: Group,
         /// The counter that was charged.
         counter: Counter,
-        /// What was asked for, in the counter's unit.
+        /// The amount asked for, in the counter's unit.
         requested: u64,
     },
     /// The group is offline, perhaps because its runtime is gone: then no group of it takes charges any more.
@@ -88,7 +88,7 @@ pub enum ChargeError {
         group: Group,
         /// The counter that was charged.
         counter: Counter,
-        /// What was asked for, in the counter's unit.
+        /// The amount asked for, in the counter's unit.
         requested: u64,
     },
     /// A transfer between the groups of two runtimes.
@@ -291,30 +291,30 @@ impl std::error::Error for ReclaimError {}
 pub enum CreateError {
     /// The name is not allowed.
     Name {
-        /// Where it was to be.
+        /// The group that was to be its parent.
         parent: Group,
         /// The name; of one that is too long the beginning.
         name: String,
-        /// What is wrong with it.
+        /// The fault of the name.
         fault: NameError,
     },
     /// The parent has a child of that name.
     Taken {
-        /// Where it was to be.
+        /// The group that was to be its parent.
         parent: Group,
         /// The name.
         name: String,
     },
     /// The parent is offline.
     Offline {
-        /// Where it was to be.
+        /// The group that was to be its parent.
         parent: Group,
         /// The name.
         name: String,
     },
     /// The configured most groups exist, the dying ones included.
     Full {
-        /// Where it was to be.
+        /// The group that was to be its parent.
         parent: Group,
         /// The name.
         name: String,
@@ -324,7 +324,7 @@ pub enum CreateError {
     /// The system gives no memory for it, and no object of another group is free. Nothing is lost: once memory is given
     /// back, the same call succeeds.
     Memory {
-        /// Where it was to be.
+        /// The group that was to be its parent.
         parent: Group,
         /// The name; empty where there is no memory even for a copy of it.
         name: String,
@@ -373,7 +373,7 @@ impl From<ContradictionError> for CreateError {
     }
 }
 
-/// What is wrong with a group's name.
+/// The fault of a group's name.
 ///
 /// ```
 /// use memcg::errors::{CreateError, NameError};

@@ -15,7 +15,7 @@ use crate::pressure::wakers::{park_until, parked_waker};
 use crate::state::events::Event;
 use crate::state::listeners::Happened;
 
-/// How often each event had happened when these counts were read. From there on a caller can wait for the next one.
+/// Counts of each event, as of the moment when they were read. From there on a caller can wait for the next one.
 ///
 /// ```
 /// use memcg::Event;
@@ -71,8 +71,8 @@ impl Events {
     /// Blocks until `event` has happened more often than this count says, or for `time`. Returns whether it has. In
     /// async code use [`changed`](Self::changed).
     ///
-    /// Where the event has happened since these counts were read, the call returns at once. So it misses nothing
-    /// between the reading and the wait. A group that goes offline wakes no listener. The call takes one lock.
+    /// If the event has happened since these counts were read, the call returns at once. So it misses nothing between
+    /// the reading and the wait. A group that goes offline wakes no listener. The call takes one lock.
     ///
     /// ```
     /// # use memcg::{Event, Runtime};

@@ -309,6 +309,7 @@ fn force_charge_slow<const UNDONE: bool>(header: &'static Header, bytes: u64) ->
     charged
 }
 
+/// The caller has a handle, so the counter is there afterwards.
 #[cold]
 #[inline(never)]
 fn uncharge_slow<const CLOSED: bool>(header: &'static Header, bytes: u64) {

@@ -27,7 +27,7 @@ pub(super) const WAIT: &str = "wait in line (OnFull::Wait, charge_async)";
 ///
 /// It prints as one line: which group refused how much to which group, by how much the charge is [short](Self::want),
 /// the figures that are not zero, and what would make the charge fit. Sizes in the line are rounded; the getters are
-/// exact. A counter of things prints bare numbers: [`NewCounter::unit`](crate::NewCounter::unit).
+/// exact. A counter of things prints bare numbers: [`RuntimeBuilder::counter`](crate::RuntimeBuilder::counter).
 ///
 /// ```
 /// use memcg::{ChargeError, Limit, Limits, Runtime};
@@ -175,7 +175,7 @@ impl OverLimitError {
     }
 }
 
-// === The line, in two parts ===
+// === The line ===
 
 impl fmt::Display for OverLimitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,4 +1,4 @@
-//! What keeps foreign code registered with a group: one type for reclaimers, listeners and hooks.
+//! The value that keeps foreign code registered with a group: one type for reclaimers, listeners and hooks.
 
 use std::fmt;
 

@@ -187,7 +187,7 @@ impl Group {
         }
         let gone = offline::offline(self.first().tree(), self.first());
         gone.map_err(|HasChildren(children)| OfflineError { group: self.clone(), children })?;
-        // What threads write from here on goes up with a later flush, or with the release.
+        // Additions that threads make from here on go up with a later flush, or with the release.
         stats::flush(self.first(), Unlist::Never);
         unowned::may_have_changed();
         Ok(())

@@ -45,7 +45,7 @@ struct FurtherCounter {
     state: CounterState,
 }
 
-/// What the policies keep about each counter of a group.
+/// The policies' state of each counter of a group.
 #[derive(Default)]
 pub(crate) struct CounterState {
     pub(crate) events: EventsPlace,

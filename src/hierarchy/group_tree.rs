@@ -1,4 +1,4 @@
-//! What the policies of a tree of groups share, and the one cast that leads from a tree to it.
+//! Shared state of the policies of a tree of groups, and the one cast that leads from a tree to it.
 
 use std::ptr;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::{AtomicU32, AtomicU64};
 use crate::sync::{CachePadded, Shared};
 
-/// What all groups of a tree share: behind `Tree::policies`.
+/// Shared state of all groups of a tree: behind `Tree::policies`.
 pub(crate) struct GroupTree {
     pub(crate) settings: GroupSettings,
     pub(crate) further: Box<[CounterDecl]>,
@@ -138,7 +138,7 @@ impl GroupTree {
     }
 }
 
-/// What the groups of a tree share; `None` for a tree of bare counters.
+/// Returns the shared state of a tree's groups; `None` for a tree of bare counters.
 #[inline]
 #[allow(unsafe_code)]
 pub(crate) fn if_groups(tree: &Tree) -> Option<&GroupTree> {
@@ -161,7 +161,7 @@ pub(crate) fn further_name(counter: &Counter) -> Option<&str> {
     further(counter).map(|further| &*further.name)
 }
 
-/// What a counter of a group counts.
+/// Returns the unit that a counter of a group counts in.
 pub(crate) fn unit(counter: &Counter) -> Unit {
     further(counter).map_or(Unit::Bytes, |further| further.unit)
 }

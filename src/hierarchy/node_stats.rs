@@ -1,6 +1,6 @@
 //! Statistics of memory on nodes: what threads account there, and how a reader reads it by node.
 //!
-//! Where a runtime has more nodes than one, a group has further statistics beside its own: some for each node on which
+//! In a runtime with more nodes than one, a group has further statistics beside its own: some for each node on which
 //! it, or a group below it, has memory. Those of one node are a tree of their own in the shape of the tree of groups
 //! ([`StatScope`]). Threads write them and the coordinator flushes them as the group's own (`crate::stat`). A thread
 //! has a row of cells for each group that it charges, one place for each node.
@@ -25,8 +25,8 @@ use crate::thread::cells::Added;
 use crate::thread::directory::Header;
 use crate::thread::local::{Local, with_local};
 
-/// Where an account is: at the group, so many levels above it, or at the root. What would be too far above for a byte is
-/// at the root.
+/// The place of an account: at the group, so many levels above it, or at the root. What would be too far above for a
+/// byte is at the root.
 pub(crate) type Above = u8;
 
 const ROOT: Above = Above::MAX;
@@ -87,7 +87,7 @@ fn unaccount_above(header: &Header, scope: StatScope, above: Above, stat: Stat, 
     }
 }
 
-/// Whether the group takes accounts in this scope. A group keeps its published statistics as long as anything is
+/// True if the group takes accounts in this scope. A group keeps its published statistics as long as anything is
 /// accounted there. The root may make some also when its runtime is gone: otherwise no group could take the account.
 fn takes(group: &Counter, coordinator: &Coordinator, scope: StatScope) -> bool {
     let may_make = || scope == StatScope::Group || !group.state().is_offline() || group.incarnation().parent.is_none();

@@ -126,7 +126,7 @@ impl Kmem {
         self.stat
     }
 
-    /// Where the bytes are accounted. In a runtime of one node all are on that one.
+    /// Returns the bytes by the node to which they are accounted. In a runtime of one node all are on that one.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().build()?;
@@ -228,7 +228,7 @@ impl Kmem {
             want(self.scope(Some(node)), bytes);
         }
         want(StatScope::Group, left);
-        // What goes is taken off first, so that the sum never exceeds what is held.
+        // Bytes that go are taken off first, so that the sum never exceeds the bytes held.
         let scopes: SmallVec<[StatScope; 4]> = self.lines.iter().map(|account| account.scope).collect();
         for scope in scopes {
             let keeps = wanted.iter().find(|(of, _)| *of == scope).map_or(0, |(_, bytes)| *bytes);

@@ -45,6 +45,7 @@ pub fn node_of(group: &Group) -> &Arc<dyn NodeOf> {
     &numa(group.first()).node_of
 }
 
+/// The nodes of the runtime of a counter, which the caller keeps.
 #[inline]
 pub(super) fn numa(counter: &Counter) -> &Numa {
     &group_tree::of(counter).numa

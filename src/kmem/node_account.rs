@@ -12,7 +12,7 @@ use crate::sync::model_failed;
 /// Units charged to a [`PageCounter`], and accounted to the nodes where they lie. It keeps the counter. Its drop takes
 /// off each node what was accounted there, and then uncharges the units, on any thread.
 ///
-/// Where the configuration declares no [nodes](crate::CounterConfig::topology) it is the charge alone.
+/// If the configuration declares no [nodes](crate::CounterConfig::topology), it is the charge alone.
 ///
 /// ```
 /// use memcg::{CounterConfig, PageCounter, Stat};
@@ -120,7 +120,7 @@ impl NodeAccount {
         &self.counter
     }
 
-    /// Where the units are accounted: nowhere before [`account`](Self::account).
+    /// Returns the units by the node to which they are accounted: none before [`account`](Self::account).
     pub fn placement(&self) -> Placement {
         topology(&self.counter).map_or_else(Placement::new, |topology| lines::placement(&self.lines, topology))
     }

@@ -51,7 +51,7 @@ impl Tiers {
             match self.0.iter_mut().find(|of| of.tier == number) {
                 Some(TierCharge { charge, promised, .. }) => {
                     let was = charge.bytes().saturating_sub(*promised);
-                    // What came from no node was promised; what went there is promised again.
+                    // Bytes that came from no node were promised; bytes that went there are promised again.
                     let kept = promised.saturating_sub(on_tier.saturating_sub(was).min(touched));
                     *promised = (kept + was.saturating_sub(on_tier).min(given_up)).min(placement.unplaced());
                     let bytes = on_tier + *promised;

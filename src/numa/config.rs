@@ -1,4 +1,4 @@
-//! What a runtime knows of its nodes.
+//! The nodes of a runtime.
 
 use std::sync::{Arc, OnceLock};
 
@@ -13,7 +13,7 @@ pub(crate) struct Numa {
     pub(crate) tiers: Box<[Tier]>,
 }
 
-/// What a builder has been told of nodes.
+/// A builder's settings of nodes.
 #[derive(Clone)]
 pub(crate) struct NumaConfig {
     pub(crate) topology: Result<Topology, TopologyError>,

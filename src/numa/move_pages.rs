@@ -1,6 +1,6 @@
 //! Asks the kernel: without nodes to move to, `move_pages(2)` tells where each page is and moves nothing.
 //!
-//! What the kernel answers for a page (`mm/migrate.c`, `do_pages_stat_array`), and what this file makes of it:
+//! The kernel's answer for a page (`mm/migrate.c`, `do_pages_stat_array`), and the meaning that this file gives it:
 //!
 //! | status | page | |
 //! |---|---|---|
@@ -132,7 +132,7 @@ impl MovePages {
         Self { page_size: wanted.checked_next_power_of_two().unwrap_or(1 << (usize::BITS - 1)), ..self }
     }
 
-    /// Whether the kernel has answered every call so far. It has not where a seccomp filter forbids the call since
+    /// True if the kernel has answered every call so far. It has not where a seccomp filter forbids the call since
     /// [`new`](Self::new). Every page of such a call is reported as [`Untouched`](PageNode::Untouched).
     #[must_use]
     pub fn is_available(&self) -> bool {

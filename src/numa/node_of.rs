@@ -4,7 +4,7 @@ use super::system;
 use super::topology::NodeId;
 use crate::sync::Arc;
 
-/// Where a page lies.
+/// The place of a page.
 ///
 /// ```
 /// use memcg::kmem::{NodeId, PageNode};

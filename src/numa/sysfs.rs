@@ -19,7 +19,7 @@ use std::path::Path;
 
 use super::topology::{Draft, NODES_MAX, NodeId, Topology, TopologyError};
 
-/// Where the kernel mounts sysfs.
+/// The folder where the kernel mounts sysfs.
 const ROOT: &str = "/sys";
 
 impl Topology {

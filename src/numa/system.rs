@@ -25,7 +25,7 @@ mod calls {
     }
 
     /// Has the kernel fill `status` with the node of each page, or the negative number of an error. The call moves
-    /// nothing. `Err` is the number of an error of the whole call.
+    /// nothing. `Err` is an error of the whole call.
     #[allow(unsafe_code)]
     pub(crate) fn nodes_of(pages: &[usize], status: &mut [libc::c_int]) -> io::Result<()> {
         let count = pages.len().min(status.len()) as libc::c_ulong;
@@ -45,7 +45,8 @@ mod calls {
         if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Whether a page is at an address; `None` where the kernel does not tell.
+    /// Asks `mincore(2)` whether a page is at an address: it may be the shared zero page.
+    /// [`OutOfMemory`](io::ErrorKind::OutOfMemory): no mapping has the address.
     #[allow(unsafe_code)]
     pub(crate) fn is_resident(address: usize) -> io::Result<bool> {
         let page = address & !(page_size() - 1);

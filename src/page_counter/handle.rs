@@ -24,7 +24,7 @@ use crate::thread::slot::{Consume, Put};
 /// The type is a handle. Clones name the same counter, and comparison is by identity. When the last handle is gone and
 /// no children are left, the counter is gone, and what is still charged to it leaves its ancestors.
 ///
-/// Where the configuration declares them ([`CounterConfig::nodes`], [`CounterConfig::statistics`]), the counter also
+/// With a configuration that declares them ([`CounterConfig::nodes`], [`CounterConfig::statistics`]), the counter also
 /// accounts for memory by node ([`precharge`](Self::precharge), [`numa_stat`](Self::numa_stat)), and its tree gathers
 /// statistics ([`stat_add`](Self::stat_add), [`read`](Self::read), [`flush`](Self::flush)). What is not declared costs
 /// nothing.
@@ -92,7 +92,7 @@ impl Drop for Keep {
     }
 }
 
-/// What has made the counter, unless it is a bare one.
+/// Returns the extension that has made the counter, unless it is a bare one.
 fn extension(counter: &Counter) -> Option<Arc<dyn Extension>> {
     counter.tree().config.extension.clone()
 }

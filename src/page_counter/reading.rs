@@ -297,7 +297,8 @@ pub(crate) fn counts(tree: &Tree) -> Counts {
     }
 }
 
-/// What min and low protect, of a [`Group`](crate::Group) in bytes and of a [`PageCounter`] in its units.
+/// Figures of the protection by min and low, of a [`Group`](crate::Group) in bytes and of a [`PageCounter`] in its
+/// units.
 ///
 /// ```
 /// use memcg::expert::ProtectionFigures;

@@ -24,7 +24,7 @@ pub(crate) struct Object {
     pub(crate) number: u32,
     /// Aligned as the shape says; all zero until a user writes to it.
     pub(crate) start: NonNull<u8>,
-    /// Whether the object has had a user before.
+    /// The object has had a user before.
     #[cfg_attr(not(feature = "tracing"), allow(dead_code))]
     pub(crate) recycled: bool,
 }

@@ -17,19 +17,20 @@ impl RuntimeBuilder {
     /// do (reclaim, waiting, a high), and how large its batch is.
     ///
     /// ```
-    /// use memcg::{Limits, Runtime, Unit};
+    /// use memcg::{Counter, Limits, Runtime, Unit};
     ///
     /// let mut builder = Runtime::builder();
-    /// let descriptors = builder.counter("descriptors").unit(Unit::Events).independent();
+    /// let spill = builder.counter("spill", Unit::Bytes);
+    /// let descriptors = builder.counter("descriptors", Unit::Events);
     /// let runtime = builder.build()?;
     /// let acme = runtime.root().create("acme", Limits::new())?;
     /// acme.counter(descriptors)?.set_max(3)?;
-    /// let files = acme.try_charge_set(&[(descriptors, 3)])?;
+    /// let held = acme.try_charge_set(&[(Counter::MEMORY, 64), (spill, 1_000), (descriptors, 3)])?;
+    /// assert_eq!(held.each_ref().map(memcg::Charge::bytes), [64, 1_000, 3]);
     /// let refused = acme.try_charge_set(&[(descriptors, 1)]).unwrap_err();
     /// let line = "/acme refused 1 of descriptors for /acme: short by 1, usage 3 of max 3; \
     ///             to fit, uncharge some of descriptors in /acme or raise max of descriptors of /acme";
     /// assert_eq!(refused.to_string(), line);
-    /// # drop(files);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn counter(&mut self, name: &str, unit: Unit) -> Counter {

@@ -58,7 +58,7 @@ pub struct Runtime {
     owned: Arc<Owned>,
 }
 
-/// What ends with the last handle.
+/// The state that ends with the last handle.
 struct Owned {
     root: Group,
     tree: Arc<Tree>,
@@ -281,7 +281,7 @@ impl Runtime {
     }
 
     /// Returns the bytes that the accounting itself takes: for objects of groups, slots of threads, statistics, tables.
-    /// What belongs to the process is in the figure of each of its runtimes.
+    /// Memory that belongs to the process is in the figure of each of its runtimes.
     ///
     /// The call takes the tree's lock and that of the statistics, one after the other, and visits each thread. The
     /// figure is within a few per cent of what the runtime makes resident memory grow by.
@@ -322,6 +322,7 @@ impl Owned {
         stats::coordinator(self.root.first()).set_period(period);
         let old = std::mem::replace(&mut *flusher, new);
         drop(flusher);
+        // The drop joins the old flusher's thread, so it comes after the lock.
         drop(old);
     }
 }

@@ -8,7 +8,7 @@ use crate::sync::stat_atomic::AtomicU64;
 use crate::thread::cells::{Added, ThreadStats};
 use crate::units::Bytes;
 
-/// What an item or a further counter counts, and for an item the grain in which its error is given.
+/// The unit of an item or a further counter, and for an item the grain in which its error is given.
 ///
 /// ```
 /// use memcg::Unit;
@@ -97,9 +97,9 @@ pub struct Item<'a> {
     pub stat: Stat,
     /// Unique among the items of the runtime.
     pub name: &'a str,
-    /// What the item counts.
+    /// The item's unit.
     pub unit: Unit,
-    /// Whether the item counts memory that lies on nodes.
+    /// The item counts memory that lies on nodes.
     pub per_node: bool,
 }
 
@@ -134,7 +134,7 @@ impl Stat {
     pub const FILE_DIRTY: Stat = Stat::built_in(2);
     /// Cached data that is being written.
     pub const FILE_WRITEBACK: Stat = Stat::built_in(3);
-    /// What the service stores about its own work: plans, sessions, metadata.
+    /// Memory for the service's own work: plans, sessions, metadata.
     pub const KERNEL: Stat = Stat::built_in(4);
     /// Memory that has a copy for each processor.
     pub const PERCPU: Stat = Stat::built_in(5);

@@ -5,9 +5,9 @@ use smallvec::SmallVec;
 use super::item::{Items, Stat};
 use super::published::{ErrorBound, PublishedStats};
 
-/// How much a read of statistics may miss of what was written before the call, and what the read costs.
+/// The most that a read of statistics may miss of all that was written before the call, and the cost of the read.
 ///
-/// What threads write while a read runs comes on top. Only an exact read says how much that is.
+/// Additions that threads make while a read runs come on top. Only an exact read says how much that is.
 ///
 /// ```
 /// use memcg::{Freshness, Runtime, Stat};

@@ -10,7 +10,7 @@ use crate::pool::{Cache, PoolAlign, cache};
 use crate::state::stalls::StallTimes;
 use crate::sync::{AtomicPtr, AtomicU64, Ordering, Shared};
 
-/// What can happen at a group's limits. The counts only grow.
+/// An event at a group's limits. The counts only grow.
 ///
 /// Source: `enum memcg_memory_event` in `include/linux/memcontrol.h`.
 ///
@@ -89,7 +89,7 @@ impl Event {
     }
 }
 
-/// How often each event has happened: to a group itself, or to the groups below it.
+/// Count of each event: to a group itself, or to the groups below it.
 #[derive(Default)]
 pub(crate) struct EventTally([AtomicU64; Event::ALL.len()]);
 

@@ -27,7 +27,7 @@ use super::{Ordering, fence};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BarrierMode {
-    /// `Membarrier` where the system has it, else `Fence`.
+    /// `membarrier(2)`. Where the system lacks it the counters run on `Fence`, and say so in [`BarrierState`].
     #[default]
     Auto,
     /// A fence on both sides, no system call.
@@ -38,9 +38,9 @@ pub enum BarrierMode {
 ///
 /// ```
 /// use memcg::{CounterConfig, PageCounter};
-/// use memcg::expert::{BarrierMode, BarrierState};
+/// use memcg::expert::BarrierState;
 ///
-/// let machine = PageCounter::root(CounterConfig::new().barrier(BarrierMode::Membarrier));
+/// let machine = PageCounter::root(CounterConfig::new());
 /// match machine.barrier() {
 ///     BarrierState::Membarrier => {}
 ///     BarrierState::Fence => eprintln!("no membarrier(2) here: charges pay a fence"),

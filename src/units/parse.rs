@@ -44,7 +44,7 @@ impl fmt::Display for ParseLimitError {
 
 impl std::error::Error for ParseLimitError {}
 
-/// What a text was read as.
+/// The type that a text was read as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum ReadAs {
     Size,
@@ -116,7 +116,7 @@ impl ParseLimitError {
         self.position
     }
 
-    /// What is wrong there.
+    /// Returns the fault there.
     #[must_use]
     pub fn kind(&self) -> ParseLimitErrorKind {
         self.kind
@@ -128,7 +128,7 @@ impl ParseLimitError {
 /// An error shows no more of a text than this.
 const SHOWN: usize = 64;
 
-/// What is wrong, and where.
+/// A fault, and its place.
 pub(super) struct Misread {
     kind: ParseLimitErrorKind,
     position: usize,
@@ -244,7 +244,7 @@ fn read_unit(text: &str, end: usize) -> Result<(u64, usize), Misread> {
     if trailing.is_empty() { Ok((unit, position)) } else { Err(TrailingInput.at(position + length)) }
 }
 
-/// How many bytes a unit is.
+/// Returns the bytes of a unit.
 fn bytes_of(unit: &str) -> Option<u64> {
     if unit == "B" {
         return Some(1);

@@ -19,7 +19,7 @@ fn create(parent: &Group, name: &str) -> Group {
     parent.create(name, Limits::new()).unwrap()
 }
 
-/// What it is, of which group, at which limit, for how much.
+/// Its kind, its group, its limit, and its amount.
 fn of(incident: &Incident) -> (IncidentKind, &str, &str, u64) {
     (incident.kind, &incident.group, &incident.limited, incident.requested)
 }

@@ -1,4 +1,5 @@
-//! What a charge that is refused prints: who refused, by how much it is short, what is not zero, what would help.
+//! The line of a refused charge: the group that refused, the bytes that are short, the figures that are not zero, the
+//! steps that would help.
 
 use std::error::Error;
 use std::sync::{Arc, Mutex};
@@ -140,7 +141,7 @@ fn a_further_counter_of_things() {
     assert!(matches!(gone, ChargeError::Offline { counter, requested: 2, .. } if counter == descriptors));
 }
 
-/// What may come is waited for; what has been waited for is waited for longer.
+/// A charge waits for memory that may come; one that has waited is told to wait longer.
 #[test]
 fn charges_that_do_not_wait_and_that_have() {
     let runtime = left_empty(build(bare()));
@@ -176,7 +177,7 @@ fn inside_reclaim() {
     assert_eq!(*lock(&said), format!("{FULL}; {helps}"));
 }
 
-/// Where no level has a limit, it is the largest number that refuses.
+/// If no level has a limit, it is the largest number that refuses.
 #[test]
 fn without_any_limit() {
     let runtime = left_empty(build(bare()));

@@ -11,7 +11,7 @@ use crate::{State, alone, assert_says, live, with_allocations};
 /// Tables grow now and then, so some hundreds of groups, and more than one chunk holds.
 const GROUPS: usize = 2_000;
 
-/// What one `create` may ask for, at most.
+/// The most that one `create` may ask for.
 const ALLOCATIONS_MAX: u64 = 100;
 
 /// Makes a group of that name with none, one, two … allocations until it is made. How often it was refused.
@@ -107,7 +107,7 @@ fn each_allocation_of_create_may_be_refused() {
     });
 }
 
-/// Where memory is refused, the dying groups whose credit waits for a barrier are settled, without more memory.
+/// If memory is refused, the dying groups whose credit waits for a barrier are settled, without more memory.
 #[test]
 fn create_is_refused_while_the_dying_wait_for_their_barrier() {
     alone("allocations::create_is_refused_while_the_dying_wait_for_their_barrier", || {

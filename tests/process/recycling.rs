@@ -229,7 +229,7 @@ fn an_object_comes_back_clean() {
     });
 }
 
-/// What one kind of tree leaves in an object does not show in another kind.
+/// An object shows nothing of one kind of tree in another kind.
 #[test]
 fn kinds_share_the_pool() {
     alone("recycling::kinds_share_the_pool", &[], || {

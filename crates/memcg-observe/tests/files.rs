@@ -91,7 +91,7 @@ fn pressure_has_the_form_of_the_kernel() {
     drop(held);
 }
 
-/// What stands in each line of a pressure file: the name, the averages, the total.
+/// The parts of each line of a pressure file: the name, the averages, the total.
 fn shares(text: &str) -> Vec<(String, Vec<f64>, u64)> {
     let line = |line: &str| {
         let words: Vec<&str> = line.split(' ').collect();

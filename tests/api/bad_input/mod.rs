@@ -52,7 +52,7 @@ impl Drop for Held {
     }
 }
 
-/// What is said is one line that a log can take.
+/// An error prints one line that a log can take.
 #[track_caller]
 fn assert_says(error: &dyn Error, text: &str) {
     let said = error.to_string();
@@ -418,7 +418,7 @@ fn a_counter_of_another_runtime() {
     let error = held.charge.transfer(&there).expect_err("two runtimes");
     assert_says(&error, "/acme/q and /there belong to two runtimes");
     drop(error);
-    // What only they have cannot come to us either.
+    // A counter that only they have cannot come to us either.
     let [mut spilt] = there.try_charge_set(&[(spill, 3)]).expect("room");
     assert!(matches!(spilt.transfer(&held.query), Err(ChargeError::OtherRuntime { .. })));
     held.assert_whole();

@@ -29,7 +29,7 @@ fn the_largest_three() {
     }
 }
 
-/// What a child's own children hold is what the child holds; the group's own charges are no group's.
+/// A child's figure includes its own children; the group's own charges are no group's.
 #[test]
 fn with_all_that_is_below_them() {
     for runtime in runtimes() {

@@ -153,7 +153,7 @@ fn a_group_in_excess_is_so_for_memory_alone() {
     assert_eq!(runtime.root().descendants_in_excess(), 0);
 }
 
-/// What a figure of a counter alone says, that of a group's counter says.
+/// Each figure of a counter alone, and the same figure of a group's counter.
 fn figures<K>(counter: &PageCounter<K>) -> [u64; 7] {
     let stock = [counter.usage(), counter.live(), counter.stocked()];
     let [live, peak] = [stock[1], counter.peak()];

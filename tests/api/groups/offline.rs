@@ -37,7 +37,7 @@ fn no_group_is_admitted_afterwards() {
                 }
                 assert!(matches!(mine.try_grow(1), Err(ChargeError::Offline { requested: 1, .. })));
                 assert_eq!(mine.bytes(), 1);
-                // What exists already is charged all the same.
+                // Memory that exists already is charged all the same.
                 mine.force_grow(5);
                 assert_eq!((mine.bytes(), group.force_charge(7).bytes(), mine.shrink(6)), (6, 7, 6));
                 assert_refused(group, 1);

@@ -77,7 +77,7 @@ fn s101_what_is_taken_again_is_as_new() {
     assert_eq!(runtime.find(ids[1]), None);
 }
 
-/// What is configured has no groups: `build` makes the pools, takes the root from them, and gives both or neither.
+/// A configuration has no groups: `build` makes the pools, takes the root from them, and gives both or neither.
 #[test]
 fn s102_the_root_comes_from_the_pool() {
     let runtime = of_its_own(10).build().expect("a configuration");

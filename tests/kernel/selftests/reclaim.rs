@@ -21,7 +21,7 @@ pub(crate) fn reclaim_until(group: &Group, goal: u64) -> bool {
             return false;
         }
         let want = current - goal;
-        // What the kernel answers with EAGAIN is a report of less than that.
+        // The kernel answers with EAGAIN; here the report says less than that.
         reclaimed = group.reclaim(Bytes(want)).expect("not inside a reclaimer").freed >= want;
     }
     reclaimed

@@ -44,7 +44,7 @@ fn test_memcg_swap_max_peak(cell: Cell) {
     assert_eq!((count(&group, Event::Oom), count(&group, Event::OomKill), kills.load(Ordering::SeqCst)), (1, 1, 1));
     assert!(peaks().iter().all(|&peak| peak >= 29 * MIB), "{:?}", peaks());
 
-    // What is left of the process are a few pages: the credit of its thread.
+    // A few pages are left of the process: the credit of its thread.
     for window in [group.memory().peak_window(), swap_of.peak_window()].iter().chain(&windows) {
         window.reset();
     }

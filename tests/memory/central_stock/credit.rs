@@ -1,4 +1,4 @@
-//! What is kept, what is dropped, and that the figures add up with it.
+//! The stock keeps some charges, drops others, and the figures add up with it.
 
 use memcg::expert::CentralStock;
 use memcg::expert::Inspect;

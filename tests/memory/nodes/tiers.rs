@@ -51,7 +51,7 @@ fn a_tier_is_asked_where_the_memory_may_lie() {
         assert_eq!((group.live(), on_tier(&group, toptier)), (5_000, 0));
         let near = group.precharge(Bound::from(100).within(&FAST)).expect("just so much");
         assert_eq!((group.live(), on_tier(&group, toptier), on_tier(&root, toptier)), (5_100, 100, 100));
-        // What did not come to lie there goes back.
+        // Bytes that did not come to lie there go back.
         let near = near.account(&placed(&[(1, 30), (3, 50)]));
         let far = far.account(&placed(&[(2, 5_000)]));
         assert_eq!((on_tier(&root, toptier), group.live()), (30, 5_080));

@@ -1,4 +1,4 @@
-//! What can be counted.
+//! Items that can be counted.
 
 use std::collections::HashSet;
 

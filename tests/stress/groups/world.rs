@@ -138,7 +138,7 @@ impl World {
         self.check_never_refused(&self.any_group(rng));
     }
 
-    /// What is left below every limit is admitted to the byte, wherever the credit is; one more is not.
+    /// All that is left below every limit is admitted to the byte, wherever the credit is; one more is not.
     pub(crate) fn check_never_refused(&self, group: &Group) {
         let levels = || group.ancestors().chain([group.clone()]);
         let margin = levels().map(|level| level.max().saturating_sub(level.live())).min().expect("a level");

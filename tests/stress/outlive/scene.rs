@@ -25,7 +25,7 @@ const TIGHT: u64 = 4_000;
 
 const ALIGNS: [PoolAlign; 2] = [PoolAlign::CacheLine, PoolAlign::Packed];
 
-/// What a tenant could do without.
+/// Memory that a tenant could do without.
 pub(crate) struct Cache {
     held: Mutex<Vec<Charge>>,
     tally: Arc<Tally>,
@@ -57,7 +57,7 @@ pub(crate) struct Scene {
     /// Ids of groups of any runtime.
     ids: Mutex<Vec<GroupId>>,
     seeds: AtomicU64,
-    /// What is foreign has one each.
+    /// Each piece of foreign code has one.
     token: Token,
     pub(crate) tally: Arc<Tally>,
 }

@@ -48,7 +48,7 @@ struct World {
     group: Group,
     allocator: PerCpuAllocator,
     table: Told,
-    /// Where the first chunk begins: units and words.
+    /// The addresses where the first chunk begins: units and words.
     data: usize,
     words: usize,
 }
@@ -94,7 +94,7 @@ impl World {
         self.allocator.allocate(bytes_of(size), &self.group).expect("no limit")
     }
 
-    /// What is accounted on each node, and on none.
+    /// The bytes accounted on each node, and on none.
     fn accounted(&self) -> (Vec<i64>, i64) {
         accounted(&self.group)
     }
