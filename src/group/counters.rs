@@ -53,7 +53,7 @@ impl Group {
         }
     }
 
-    /// Returns the counters of this group beside memory, in the order in which the builder declared them. Tiers are among
+    /// Returns the counters of this group beside memory, tiers among them, in the order in which the builder declared
     /// them.
     ///
     /// ```
@@ -134,7 +134,8 @@ impl GroupCounter {
         group_tree::further_name(self.counter()).unwrap_or("memory")
     }
 
-    /// Returns what the counter counts: [`Unit::Bytes`], or what [`RuntimeBuilder::counter`](crate::RuntimeBuilder::counter) said.
+    /// Returns the unit that the counter counts: [`Unit::Bytes`], or the one that
+    /// [`RuntimeBuilder::counter`](crate::RuntimeBuilder::counter) was given.
     pub fn unit(&self) -> Unit {
         group_tree::unit(self.counter())
     }

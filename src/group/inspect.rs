@@ -41,7 +41,7 @@ use crate::units::Bytes;
 /// assert_eq!(runtime.root().descendants().count(), 1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub trait Inspect: OfGroup {
+pub trait Inspect: ThisGroup {
     /// Returns the bytes that reclaim never touches, 0 by default. One load.
     fn min(&self) -> u64 {
         marks::protection(self.this().first(), Protection::Min)
@@ -397,11 +397,11 @@ pub trait Inspect: OfGroup {
 }
 
 /// Only a group has these figures.
-pub trait OfGroup {
+pub trait ThisGroup {
     fn this(&self) -> &Group;
 }
 
-impl OfGroup for Group {
+impl ThisGroup for Group {
     fn this(&self) -> &Group {
         self
     }

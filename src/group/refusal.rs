@@ -186,8 +186,8 @@ impl fmt::Display for OverLimitError {
 impl std::error::Error for OverLimitError {}
 
 impl OverLimitError {
-    /// Writes the figures that are not zero, `between`, and the steps that would make the charge fit. `first` is the step
-    /// that helps this caller before all others.
+    /// Writes the figures that are not zero, `between`, and the steps that would make the charge fit. `first` is the
+    /// step that helps this caller before all others.
     pub(super) fn write(&self, f: &mut fmt::Formatter<'_>, between: &str, first: Option<&str>) -> fmt::Result {
         if self.is_checkpoint() {
             write!(f, "{} refuses a checkpoint of {}: ", self.group.shown_path(), self.requester.shown_path())?;

@@ -39,10 +39,10 @@ use crate::thread::context;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "dropped, what it registered is gone"]
-pub struct Registration(pub(super) Registered);
+pub struct Registration(pub(super) AnyRegistration);
 
 #[expect(dead_code, reason = "each is kept for its drop")]
-pub(super) enum Registered {
+pub(super) enum AnyRegistration {
     Reclaimer(ReclaimerGuard),
     Listener(ListenerGuard),
     Hook(HookGuard),
@@ -72,9 +72,9 @@ impl Drop for ReclaimerGuard {
 impl fmt::Debug for Registration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let of = match self.0 {
-            Registered::Reclaimer(_) => "reclaimer",
-            Registered::Listener(_) => "listener",
-            Registered::Hook(_) => "hook",
+            AnyRegistration::Reclaimer(_) => "reclaimer",
+            AnyRegistration::Listener(_) => "listener",
+            AnyRegistration::Hook(_) => "hook",
         };
         write!(f, "Registration({of})")
     }

@@ -12,9 +12,9 @@ impl RuntimeBuilder {
     /// Declares a counter that every group has beside memory, with a stock of its own. Returns the handle that
     /// [`Group::counter`](crate::Group::counter) and [`Group::try_charge_set`](crate::Group::try_charge_set) take.
     ///
-    /// It counts bytes, or with [`Unit::Events`] descriptors, sessions or other things. Its errors print amounts in this
-    /// unit. Amounts and limits are numbers of the unit, and cost the same. [`Counter`] says what such a counter does not
-    /// do (reclaim, waiting, a high), and how large its batch is.
+    /// It counts bytes, or with [`Unit::Events`] descriptors, sessions or other things. Its errors print amounts in
+    /// this unit. Amounts and limits are numbers of the unit, and cost the same. [`Counter`] says what such a counter
+    /// does not do (reclaim, waiting, a high), and how large its batch is.
     ///
     /// ```
     /// use memcg::{Counter, Limits, Runtime, Unit};

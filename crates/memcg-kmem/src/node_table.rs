@@ -60,8 +60,8 @@ impl NodeTable {
         }
     }
 
-    /// Writes down where the pages lie that the range touches: a [`NodeId`](memcg::kmem::NodeId) or any [`PageNode`]. An
-    /// empty range changes nothing.
+    /// Writes down where the pages lie that the range touches: a [`NodeId`](memcg::kmem::NodeId) or any [`PageNode`].
+    /// An empty range changes nothing.
     ///
     /// ```
     /// use memcg::kmem::{NodeId, NodeOf, PageNode};
