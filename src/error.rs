@@ -1,6 +1,18 @@
-//! The errors of counters.
+//! The errors of counters, and figures of a type as text.
 
 use std::fmt;
+
+/// Implements `Debug` for a type that shows some figures of its own and is not all shown by them.
+macro_rules! debug_figures {
+    ($name:ident $(<$lifetime:lifetime>)?, |$this:ident| $($figure:ident: $value:expr),*) => {
+        impl std::fmt::Debug for $name $(<$lifetime>)? {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                let $this = self;
+                f.debug_struct(stringify!($name))$(.field(stringify!($figure), &$value))*.finish_non_exhaustive()
+            }
+        }
+    };
+}
 
 /// The most units that a counter may hold.
 pub(crate) const USAGE_MAX: u64 = i64::MAX as u64;
@@ -55,9 +67,35 @@ pub struct CounterChargeError {
 
 impl fmt::Display for CounterChargeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { level, requested, requester, .. } = self;
-        write!(f, "{level} refused {requested} for {requester}: {}", Why(self))
+        let CounterChargeError { level, requester, requested, usage, max, stocked_bound } = *self;
+        write!(f, "{level} refused {requested} for {requester}: short by {}", self.want())?;
+        write_figures(f, [usage, max, stocked_bound], &|units| units)?;
+        if max >= USAGE_MAX {
+            write!(f, "; charge less: no counter counts more than {USAGE_MAX}")
+        } else if requested > max {
+            f.write_str("; to fit, raise its max or charge less")
+        } else {
+            f.write_str("; to fit, uncharge there or raise its max")
+        }
     }
+}
+
+/// Writes the figures of a level that are not zero: its usage, its max, and the bound on the credit below it.
+pub(crate) fn write_figures<T: fmt::Display>(
+    f: &mut fmt::Formatter<'_>,
+    [usage, max, stocked_bound]: [u64; 3],
+    amount: &dyn Fn(u64) -> T,
+) -> fmt::Result {
+    if usage > 0 {
+        write!(f, ", usage {}", amount(usage))?;
+    }
+    if max < USAGE_MAX {
+        write!(f, "{} max {}", if usage > 0 { " of" } else { "," }, amount(max))?;
+    }
+    if stocked_bound > 0 {
+        write!(f, ", at most {} of it stocked", amount(stocked_bound))?;
+    }
+    Ok(())
 }
 
 impl std::error::Error for CounterChargeError {}
@@ -98,33 +136,6 @@ impl CounterChargeError {
     /// Returns the units by which the charge was short: with so many uncharged at the level it would have fit.
     pub fn want(&self) -> u64 {
         self.usage.saturating_add(self.requested).saturating_sub(self.max.min(USAGE_MAX))
-    }
-}
-
-/// By how much a charge is short, the figures that are not zero, and what would make it fit.
-struct Why<'a>(&'a CounterChargeError);
-
-impl fmt::Display for Why<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let CounterChargeError { requested, usage, max, stocked_bound, .. } = *self.0;
-        write!(f, "short by {}", self.0.want())?;
-        if usage > 0 {
-            write!(f, ", usage {usage}")?;
-        }
-        if max < USAGE_MAX {
-            let of = if usage > 0 { " of" } else { "," };
-            write!(f, "{of} max {max}")?;
-        }
-        if stocked_bound > 0 {
-            write!(f, ", at most {stocked_bound} of it stocked")?;
-        }
-        if max >= USAGE_MAX {
-            write!(f, "; charge less: no counter counts more than {USAGE_MAX}")
-        } else if requested > max {
-            f.write_str("; to fit, raise its max or charge less")
-        } else {
-            f.write_str("; to fit, uncharge there or raise its max")
-        }
     }
 }
 

@@ -112,5 +112,5 @@ pub(super) fn ask_reclaimers(
 
 /// When a charge in line has reclaimers asked again.
 pub(super) fn ask_again_after(level: &Counter) -> Duration {
-    group_tree::of(level).reclaim_time.clamp(ASK_AGAIN_MIN, ASK_AGAIN_MAX)
+    group_tree::of(level).settings.reclaim_time.clamp(ASK_AGAIN_MIN, ASK_AGAIN_MAX)
 }

@@ -1,4 +1,4 @@
-//! What an allocator charges: the group that owns an object, and the bytes that no group owns.
+//! Charges of an allocator: the group that owns an object, and the bytes that no group owns.
 
 use super::handle::Group;
 use crate::counter::cached::{self, Rest};
@@ -44,7 +44,7 @@ use crate::thread::{context, unowned};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Owner(u32);
 
-/// What the first part of a step has left to the second: see [`Owner::begin_charge`].
+/// The part of a step that its first call has not done: see [`Owner::begin_charge`].
 ///
 /// ```
 /// use memcg::allocator::Owner;
@@ -90,7 +90,7 @@ impl Owner {
     ///
     /// # Errors
     ///
-    /// What is left, for [`finish_charge`](Self::finish_charge).
+    /// The rest of the step, for [`finish_charge`](Self::finish_charge).
     #[inline(always)]
     pub fn begin_charge(bytes: usize) -> Result<Owner, Unfinished> {
         cached::charge(current::word(), bytes as u64).map(Owner).map_err(Unfinished)
@@ -149,7 +149,7 @@ impl Owner {
     ///
     /// # Errors
     ///
-    /// What is left, for [`finish_grow`](Self::finish_grow).
+    /// The rest of the step, for [`finish_grow`](Self::finish_grow).
     ///
     /// # Safety
     ///
@@ -198,7 +198,7 @@ impl Owner {
     ///
     /// # Errors
     ///
-    /// What is left, for [`finish_uncharge`](Self::finish_uncharge).
+    /// The rest of the step, for [`finish_uncharge`](Self::finish_uncharge).
     ///
     /// # Safety
     ///
@@ -283,8 +283,8 @@ pub fn uncharge_unowned(bytes: usize) {
     unowned::count_freed(bytes as u64);
 }
 
-/// What [`uncharge_unowned`] does, where no call is needed for it: as [`Owner::begin_uncharge`]. False: nothing is counted,
-/// and the caller calls `uncharge_unowned`.
+/// Does the work of [`uncharge_unowned`] if that needs no call: as [`Owner::begin_uncharge`]. False: nothing is
+/// counted, and the caller calls `uncharge_unowned`.
 ///
 /// ```
 /// use memcg::allocator::{charge_unowned, try_uncharge_unowned, uncharge_unowned, unowned_bytes};
@@ -336,7 +336,7 @@ pub fn charge_unowned_to(group: Option<&Group>) {
 /// Does what allocators have left to a call outside of them, and charges what [`unowned_bytes`] has moved by. It may run
 /// listeners and wakers, as any call that uncharges.
 pub fn settle() {
-    // What is left is announced by a hint: here it is looked for in any case.
+    // Work that an allocator left is announced by a hint: this call looks for it in any case.
     deferred().announce(LISTS);
     drop(SlowPath::enter());
     unowned_group::settle();
@@ -352,8 +352,8 @@ pub(super) fn catch_up(header: Option<&'static Header>) {
     }
 }
 
-/// What [`settle`] does, without foreign code and without the last bytes; and the stock of a group that no thread has
-/// charged yet opens.
+/// Does the work of [`settle`], without foreign code and without the last bytes; and opens the stock of a group that no
+/// thread has charged yet.
 #[cold]
 #[inline(never)]
 fn catch_up_slow(header: Option<&'static Header>) {

@@ -56,7 +56,7 @@ impl Charge {
 
     /// Charges as [`Group::try_charge`] does.
     #[inline(always)]
-    pub(super) fn attempt(header: &'static Header, bytes: u64) -> Result<Charge, ChargeError> {
+    pub(crate) fn attempt(header: &'static Header, bytes: u64) -> Result<Charge, ChargeError> {
         match header.consume_open(bytes) {
             Consume::Hit => {}
             missed => charge_and_sleep_slow(header, bytes, missed)?,
@@ -66,7 +66,7 @@ impl Charge {
 
     /// Charges whatever the limits say.
     #[inline]
-    pub(super) fn by_force(header: &'static Header, bytes: u64) -> Self {
+    pub(crate) fn by_force(header: &'static Header, bytes: u64) -> Self {
         let charged = charge_forced(header, bytes);
         if charged == 0 {
             hold(header.counter());

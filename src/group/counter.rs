@@ -5,8 +5,8 @@ use crate::hierarchy::group_tree;
 
 /// Names one counter of every group of a runtime: [`MEMORY`](Self::MEMORY), or one that the builder declared.
 ///
-/// What no counter beside memory does: ask reclaimers, cancel a group, wait in line, or slow a charge above a high. A
-/// charge to it that does not fit is refused at once, by every call.
+/// No counter beside memory asks reclaimers, cancels a group, waits in line, or slows a charge above a high. A charge
+/// to it that does not fit is refused at once, by every call.
 ///
 /// A thread charges in advance as for memory: a batch of 262,144 units, or what
 /// [`RuntimeBuilder::batch`](crate::RuntimeBuilder::batch) says. Until the thread charges it, that credit is in the
@@ -17,7 +17,7 @@ use crate::hierarchy::group_tree;
 /// use memcg::{Counter, Limits, Runtime};
 ///
 /// let mut builder = Runtime::builder();
-/// let spill = builder.counter("spill").independent();
+/// let spill = builder.counter("spill", memcg::Unit::Bytes);
 /// let runtime = builder.build()?;
 /// let query = runtime.root().create("q17", Limits::new())?;
 /// query.counter(spill)?.set_max(1_000)?;
@@ -42,7 +42,7 @@ impl Counter {
         Counter { number, of }
     }
 
-    /// What names that counter of a group.
+    /// Returns the name of that counter of a group.
     pub(super) fn of_counter(counter: &object::Counter) -> Counter {
         let number = counter.number_in_group();
         let declared = number.checked_sub(1).and_then(|at| group_tree::of(counter).further.get(at));

@@ -1,6 +1,5 @@
 //! `ChargeFuture`: a charge that waits without blocking.
 
-use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
@@ -363,8 +362,4 @@ impl Future for ChargeFuture {
     }
 }
 
-impl fmt::Debug for ChargeFuture {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ChargeFuture").field("group", &self.group).field("bytes", &self.bytes).finish_non_exhaustive()
-    }
-}
+debug_figures!(ChargeFuture, |future| group: future.group, bytes: future.bytes);

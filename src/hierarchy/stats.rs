@@ -190,7 +190,7 @@ fn add_in_slow_path(
             stat.add_known_to(cells, delta, fenced) == Added::Due && stats.list_and_announce(published, cells)
         }
         None => {
-            // Where there is no memory for those, those of the nearest group above that has some.
+            // If there is no memory for those, it takes those of the nearest group above that has some.
             let found = published_or_make(group, stats, scope);
             let found = found.or_else(|| group.path_to_root().find_map(|level| published(level, scope)));
             let Some(published) = found else { return Counted::Nowhere };

@@ -34,7 +34,7 @@ pub(crate) fn deadline(level: &Counter) -> Instant {
 }
 
 pub(crate) fn deadline_from(level: &Counter, begun: Instant) -> Instant {
-    begun + group_tree::of(level).reclaim_time.min(TIME_MAX)
+    begun + group_tree::of(level).settings.reclaim_time.min(TIME_MAX)
 }
 
 /// The earlier one of a time and the end of the caller's time, if that has one.

@@ -361,7 +361,7 @@ impl Round<'_> {
 
     /// Bytes that a group could give, and the reclaimers to ask, in their order.
     fn weigh(&mut self, group: &'static Counter, ring: u32, usage: u64) -> (u64, Ready) {
-        let time = group_tree::of(self.target).reclaim_time;
+        let time = group_tree::of(self.target).settings.reclaim_time;
         let reclaimers = registrations::listed(self.tree(), ring);
         let mut ready = Ready::new();
         let mut all: u64 = 0;

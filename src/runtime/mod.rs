@@ -8,7 +8,6 @@ mod nodes;
 
 pub use builder::{BuildError, RuntimeBuilder};
 
-use std::fmt;
 use std::time::Duration;
 
 use crate::counter::object::Counter;
@@ -59,7 +58,7 @@ pub struct Runtime {
     owned: Arc<Owned>,
 }
 
-/// What ends with the last handle.
+/// The state that ends with the last handle.
 struct Owned {
     root: Group,
     tree: Arc<Tree>,
@@ -230,12 +229,7 @@ impl Runtime {
     /// ```
     pub fn start_flusher(&self, period: Duration) -> std::io::Result<()> {
         let new = Flusher::start(self.root(), period)?;
-        let mut flusher = self.owned.flusher.lock();
-        stats::coordinator(self.owned.root.first()).set_period(period);
-        let old = flusher.replace(new);
-        drop(flusher);
-        // The drop joins the old flusher's thread, so it comes after the lock.
-        drop(old);
+        self.owned.set_flusher(Some(new), period);
         Ok(())
     }
 
@@ -245,7 +239,7 @@ impl Runtime {
     /// Inside a listener, a waker, a reclaimer or a hook neither this call nor the drop of the runtime waits. The
     /// flusher's own thread may run that code. The flusher stops all the same.
     pub fn stop_flusher(&self) {
-        self.owned.stop_flusher();
+        self.owned.set_flusher(None, PERIOD);
     }
 
     /// Returns the event counts of the whole tree. One load for each, so they are not all of the same instant.
@@ -287,7 +281,7 @@ impl Runtime {
     }
 
     /// Returns the bytes that the accounting itself takes: for objects of groups, slots of threads, statistics, tables.
-    /// What belongs to the process is in the figure of each of its runtimes.
+    /// Memory that belongs to the process is in the figure of each of its runtimes.
     ///
     /// The call takes the tree's lock and that of the statistics, one after the other, and visits each thread. The
     /// figure is within a few per cent of what the runtime makes resident memory grow by.
@@ -323,11 +317,12 @@ impl Runtime {
 }
 
 impl Owned {
-    fn stop_flusher(&self) {
+    fn set_flusher(&self, new: Option<Flusher>, period: Duration) {
         let mut flusher = self.flusher.lock();
-        stats::coordinator(self.root.first()).set_period(PERIOD);
-        let old = flusher.take();
+        stats::coordinator(self.root.first()).set_period(period);
+        let old = std::mem::replace(&mut *flusher, new);
         drop(flusher);
+        // The drop joins the old flusher's thread, so it comes after the lock.
         drop(old);
     }
 }
@@ -335,22 +330,14 @@ impl Owned {
 impl Drop for Owned {
     fn drop(&mut self) {
         if !crate::sync::model_failed() {
-            self.stop_flusher();
+            self.set_flusher(None, PERIOD);
             started::end(&self.tree);
             self.root.end_tree(true);
         }
     }
 }
 
-impl fmt::Debug for Runtime {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Runtime")
-            .field("usage", &self.owned.root.usage())
-            .field("max", &self.owned.root.max())
-            .field("groups", &self.group_count())
-            .finish_non_exhaustive()
-    }
-}
+debug_figures!(Runtime, |runtime| usage: runtime.root().usage(), max: runtime.root().max(), groups: runtime.group_count());
 
 /// The path of a counter's group, after the counter's name where it is a further one.
 fn path_of(counter: &'static Counter) -> String {
@@ -373,7 +360,7 @@ mod tests {
     #[test]
     fn a_fault_names_its_group_and_counter() {
         let mut builder = Runtime::builder().audit(true);
-        let spill = builder.counter("spill").independent();
+        let spill = builder.counter("spill", crate::Unit::Bytes);
         let runtime = builder.build().unwrap();
         let acme = runtime.root().create("acme", Limits::new()).unwrap();
         let held = acme.try_charge_set(&[(crate::Counter::MEMORY, 10), (spill, 20)]).unwrap();

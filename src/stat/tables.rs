@@ -1,5 +1,5 @@
-//! What the coordinator keeps behind its lock: which groups have listed cells, where they are, and what has been read
-//! of them.
+//! The coordinator's state behind its lock: the groups that have listed cells, their cells, and the counts that were
+//! read of them.
 //!
 //! A group is linked below its parent as long as it, or a group below it, has listed cells. So a flush finds the groups
 //! that have been written and passes by the others. Edge: E17 (add/unlist).
@@ -25,7 +25,7 @@ pub(super) struct StatTables {
     pub(super) rows: SliceRows,
 }
 
-/// What the coordinator keeps about a group that has been written.
+/// The coordinator's record of a group that has been written.
 pub(super) struct WrittenGroup {
     /// None while the place is free.
     pub(super) published: Option<OwnedStats>,
@@ -43,11 +43,11 @@ pub(super) struct WrittenGroup {
     pub(super) slice: u64,
 }
 
-/// What the coordinator keeps about one thread's cells for one group.
+/// The coordinator's record of one thread's cells for one group.
 pub(super) struct CellsEntry {
     pub(super) cells: ThreadStats,
     _lines: Arc<[CellLine]>,
-    /// What has been read, and of which version.
+    /// The counts that have been read, and their version.
     pub(super) seen: Box<[i64]>,
     pub(super) version: CellsVersion,
     pub(super) group: u32,

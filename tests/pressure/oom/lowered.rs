@@ -29,7 +29,7 @@ fn one_victim_after_the_other_until_it_fits() {
     }
 }
 
-/// What is left when no group is left. The first one gives nothing, and the second one holds too little.
+/// The excess that remains when no group is left. The first one gives nothing, and the second one holds too little.
 #[test]
 fn what_no_group_gives_is_told() {
     for builder in kinds() {

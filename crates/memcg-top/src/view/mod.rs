@@ -1,4 +1,4 @@
-//! What stands on the screen. Foreign texts go through [`text::clean`].
+//! The parts of the screen. Foreign texts go through [`text::clean`].
 
 mod page;
 
