@@ -23,11 +23,11 @@ pub(crate) enum Starts {
 pub(crate) fn charge(group: &'static Counter, bytes: u64, missed: Consume, starts: Starts) -> ChargeResult {
     let starts = starts == Starts::Reclaim && may_call_out();
     match try_with(group, bytes, missed, Counter::try_charge_now_slow) {
-        Ok(()) => {
-            if starts && is_any_above(group, bytes) {
+        Ok(walked) => {
+            if starts && is_any_above(group, walked) {
                 levels_that_delay(group).for_each(started::shrink_to_high);
             }
-            Ok(())
+            Ok(walked)
         }
         Err(ChargeFailure::Refused { refusal, counted, .. }) => {
             refusal.level.count_refusal();
@@ -43,8 +43,8 @@ pub(crate) fn charge(group: &'static Counter, bytes: u64, missed: Consume, start
 }
 
 /// Makes a charge that did not hit the stock, as [`charge`]. A refusal counts nothing: the caller's next step does.
-pub(crate) fn charge_uncounted(group: &'static Counter, bytes: u64, missed: Consume) -> bool {
-    try_with(group, bytes, missed, Counter::try_charge_now_slow).is_ok()
+pub(crate) fn charge_uncounted(group: &'static Counter, bytes: u64, missed: Consume) -> Option<u64> {
+    try_with(group, bytes, missed, Counter::try_charge_now_slow).ok()
 }
 
 /// Reclaimers that have threads of their own begin; the rest is left to the thread of the tree.

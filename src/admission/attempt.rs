@@ -21,7 +21,8 @@ pub(crate) trait Attempt {
         self.bytes()
     }
 
-    fn charge(&self) -> Result<(), LevelRefusal<'static>>;
+    /// Returns the bytes that a delay above a high is for.
+    fn charge(&self) -> Result<u64, LevelRefusal<'static>>;
 
     /// Waits while there is `more` to come until the charge fits at `level`, or until `until`. `None`: it does not fit,
     /// and may keep a place in line.
@@ -58,7 +59,8 @@ pub(crate) trait Attempt {
     }
 }
 
-pub(crate) type ChargeResult = Result<(), ChargeFailure>;
+/// The bytes that a delay above a high is for: those that the charge took up the tree.
+pub(crate) type ChargeResult = Result<u64, ChargeFailure>;
 
 pub(crate) enum ChargeFailure {
     Refused {
@@ -99,10 +101,10 @@ pub(crate) enum Progress {
     Refused(LevelRefusal<'static>),
 }
 
-impl From<Result<(), LevelRefusal<'static>>> for Progress {
-    fn from(charged: Result<(), LevelRefusal<'static>>) -> Self {
+impl From<Result<u64, LevelRefusal<'static>>> for Progress {
+    fn from(charged: Result<u64, LevelRefusal<'static>>) -> Self {
         match charged {
-            Ok(()) => Progress::Ended(Ok(())),
+            Ok(walked) => Progress::Ended(Ok(walked)),
             Err(refusal) => Progress::Refused(refusal),
         }
     }

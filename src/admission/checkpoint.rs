@@ -73,11 +73,11 @@ impl Attempt for Excess {
         0
     }
 
-    fn charge(&self) -> Result<(), LevelRefusal<'static>> {
+    fn charge(&self) -> Result<u64, LevelRefusal<'static>> {
         if is_above_max(self.level) && credit::may_be_below(self.level) {
             close_below(self.level);
         }
-        if is_above_max(self.level) { Err(self.level.refusal_now()) } else { Ok(()) }
+        if is_above_max(self.level) { Err(self.level.refusal_now()) } else { Ok(0) }
     }
 
     fn wait(&self, level: &'static Counter, until: Instant, more: &dyn Fn() -> bool) -> Option<ChargeResult> {
@@ -94,7 +94,7 @@ impl Attempt for Excess {
             }
             pause();
         }
-        Some(Ok(()))
+        Some(Ok(0))
     }
 
     fn may_block(&self) -> bool {

@@ -88,7 +88,7 @@ impl Attempt for Plain {
         self.bytes
     }
 
-    fn charge(&self) -> Result<(), LevelRefusal<'static>> {
+    fn charge(&self) -> Result<u64, LevelRefusal<'static>> {
         self.group.try_charge_once_slow(self.bytes, Consume::Miss)
     }
 
@@ -98,21 +98,21 @@ impl Attempt for Plain {
         let ticket = line.get_or_insert_with(|| line::enqueue(self.group, self.bytes, level));
         let decision = wait_for_victim(ticket, until, || self.may_cancel() && more())?;
         *line = None;
-        Some(decided(decision, true))
+        Some(decided(decision, self.bytes, true))
     }
 
     fn leave(&self) -> Option<ChargeResult> {
         if let WaitFor::Until(_) = self.wait_for {
             return None;
         }
-        self.line.take()?.leave().map(|decision| decided(decision, true))
+        self.line.take()?.leave().map(|decision| decided(decision, self.bytes, true))
     }
 
     fn ended(&self) -> Option<ChargeResult> {
         let mut line = self.line.borrow_mut();
         let decision = line.as_mut()?.poll(Waker::noop()).ok()?;
         *line = None;
-        Some(decided(decision, true))
+        Some(decided(decision, self.bytes, true))
     }
 
     fn is_in_line(&self) -> bool {

@@ -94,7 +94,7 @@ impl InLine {
     /// to be asked first, or a victim has to be chosen.
     pub(crate) fn take_decided(&mut self, next: Option<(u64, &Waker)>) -> Option<(ChargeResult, bool)> {
         let (decision, level) = self.ticket.take_decided()?;
-        let ended = decided(decision, false).map_err(ChargeFailure::count);
+        let ended = decided(decision, self.bytes, false).map_err(ChargeFailure::count);
         let next = next.filter(|_| !registrations::any_below(level) && !victims::chooses(level));
         if let Some((bytes, waker)) = next {
             // Mutation: the-next-of-a-queue-is-not-woken
@@ -108,7 +108,7 @@ impl InLine {
     pub(crate) fn poll(&mut self, waker: &Waker) -> Option<ChargeResult> {
         let decision = self.poll_line(waker)?;
         self.stall = None;
-        Some(decided(decision, false).map_err(ChargeFailure::count))
+        Some(decided(decision, self.bytes, false).map_err(ChargeFailure::count))
     }
 
     /// Time is over: the charge leaves the line. What was decided in time holds.
@@ -116,7 +116,7 @@ impl InLine {
         self.stall = None;
         let level = self.ticket.level();
         let ended = match self.ticket.leave() {
-            Some(decision) => decided(decision, false),
+            Some(decision) => decided(decision, self.bytes, false),
             None => {
                 let (refusal, waited) = (level.refusal_now(), self.begun.elapsed());
                 Err(ChargeFailure::TimedOut { refusal, counted: false, waited })

@@ -32,7 +32,7 @@ fn charge_refused(group: &'static Counter, bytes: u64, wait_for: WaitFor, failur
     };
     let ticket = plain.into_line(refusal.level.header.counter());
     let ended = match wait_in_line(group, ticket, bytes, time.until) {
-        Ok(decision) => decided(decision, counted),
+        Ok(decision) => decided(decision, bytes, counted),
         Err(level) => {
             let waited = time.begun.elapsed();
             Err(ChargeFailure::TimedOut { refusal: level.refusal_now(), counted, waited })
@@ -53,7 +53,7 @@ pub(super) fn try_with(
     group: &'static Counter,
     bytes: u64,
     missed: Consume,
-    charge: impl FnOnce(&'static Counter, u64, Consume) -> Result<(), LevelRefusal<'static>>,
+    charge: impl FnOnce(&'static Counter, u64, Consume) -> Result<u64, LevelRefusal<'static>>,
 ) -> ChargeResult {
     if group.state().is_offline() {
         group.undo_slow(bytes, missed);
@@ -61,7 +61,7 @@ pub(super) fn try_with(
     }
     if bytes == 0 {
         Handle::pin(group).into_raw();
-        return Ok(());
+        return Ok(0);
     }
     charge(group, bytes, missed).map_err(ChargeFailure::refused)
 }

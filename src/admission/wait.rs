@@ -31,10 +31,10 @@ pub(super) fn may_wait(bytes: u64, refusal: &LevelRefusal<'_>) -> bool {
     may_call_out() && fits_ever(bytes, refusal) && refusal.level.is_memory()
 }
 
-/// The decision as the attempt's result. `counted`: the failure is counted already.
-pub(super) fn decided(decision: Decision, counted: bool) -> ChargeResult {
+/// The decision as the result of an attempt for `bytes`. `counted`: the failure is counted already.
+pub(super) fn decided(decision: Decision, bytes: u64, counted: bool) -> ChargeResult {
     match decision {
-        Decision::Granted => Ok(()),
+        Decision::Granted => Ok(bytes),
         Decision::Full(level) => Err(ChargeFailure::Refused { refusal: level.refusal_now(), counted, pending: None }),
         Decision::Offline => Err(ChargeFailure::Offline),
         Decision::Cancelled => Err(ChargeFailure::Cancelled),

@@ -29,6 +29,8 @@ pub(super) struct Refilled {
     pub(super) open: bool,
     /// True if the walk was for a batch.
     stocked: bool,
+    /// The units that it has charged.
+    units: u64,
     /// It was the first walk of the counter: see `adapt`.
     first: bool,
 }
@@ -83,17 +85,18 @@ impl Header {
 // === The slow path of a charge ===
 
 impl Counter {
-    /// Charge `n` after a miss. The group asks for reclaim itself, outside of any slow path.
+    /// Charge `n` after a miss. The group asks for reclaim itself, outside of any slow path. Returns the units that it took
+    /// up the tree: a batch, `n`, or none where it has hit after all.
     #[cold]
     #[inline(never)]
-    pub(crate) fn try_charge_once_slow(&self, n: u64, missed: Consume) -> Result<(), LevelRefusal<'_>> {
+    pub(crate) fn try_charge_once_slow(&self, n: u64, missed: Consume) -> Result<u64, LevelRefusal<'_>> {
         self.charge_slow(n, missed, How::Admit, Room::Drain)
     }
 
     /// The same for a charge that may not wait. It drains this thread's slot and central stocks, and no other one.
     #[cold]
     #[inline(never)]
-    pub(crate) fn try_charge_now_slow(&self, n: u64, missed: Consume) -> Result<(), LevelRefusal<'_>> {
+    pub(crate) fn try_charge_now_slow(&self, n: u64, missed: Consume) -> Result<u64, LevelRefusal<'_>> {
         self.charge_slow(n, missed, How::Admit, Room::Own)
     }
 
@@ -132,9 +135,9 @@ impl Counter {
     }
 
     #[inline(always)]
-    pub(crate) fn charge_slow(&self, n: u64, missed: Consume, how: How, room: Room) -> Result<(), LevelRefusal<'_>> {
+    pub(crate) fn charge_slow(&self, n: u64, missed: Consume, how: How, room: Room) -> Result<u64, LevelRefusal<'_>> {
         if n == 0 {
-            return Ok(());
+            return Ok(0);
         }
         if self.cover().is_some() {
             return reserve::charge(self, n, room);
@@ -156,10 +159,10 @@ impl Counter {
             // The stock stays closed: the walk was all.
             if first || !at_limit::is_due(self, false, margin) {
                 counted::charged_without_audit(self, n);
-                return Ok(());
+                return Ok(n);
             }
         }
-        let refilled = walked.map(|walked| Refilled { walked, open: false, stocked: false, first });
+        let refilled = walked.map(|walked| Refilled { walked, open: false, stocked: false, units: n, first });
         self.charge_in_slow_path((n, missed), (how, room), &path, Some(refilled))
     }
 
@@ -189,20 +192,27 @@ impl Counter {
         (how, room): (How, Room),
         path: &Lazily,
         walked: Option<Result<Refilled, LevelRefusal<'a>>>,
-    ) -> Result<(), LevelRefusal<'a>> {
+    ) -> Result<u64, LevelRefusal<'a>> {
         let path = path.entered();
-        match walked.or_else(|| self.charge_or_refill(path, n, missed, how)) {
-            None => {}
-            Some(Ok(refilled)) => self.end_refill(path, refilled, room),
-            Some(Err(refusal)) => match at_limit::retry(self, path, n, None, refusal, room) {
-                Err(refusal) if room == Room::Hook => {
-                    at_limit::call_hook(self, path, n, refusal).inspect_err(|refusal| refusal.level.count_refusal())?;
+        let units = match walked.or_else(|| self.charge_or_refill(path, n, missed, how)) {
+            None => 0,
+            Some(Ok(refilled)) => {
+                self.end_refill(path, refilled, room);
+                refilled.units
+            }
+            Some(Err(refusal)) => {
+                match at_limit::retry(self, path, n, None, refusal, room) {
+                    Err(refusal) if room == Room::Hook => {
+                        at_limit::call_hook(self, path, n, refusal)
+                            .inspect_err(|refusal| refusal.level.count_refusal())?;
+                    }
+                    retried => _ = retried?,
                 }
-                retried => _ = retried?,
-            },
-        }
+                n
+            }
+        };
         counted::charged(self, path.own_block(), n);
-        Ok(())
+        Ok(units)
     }
 
     /// Goes on with a charge that has missed. `None`: it has hit now.
@@ -228,7 +238,7 @@ impl Counter {
 
     /// After the walk, out of transit: close stocks below a level above max, open or close the own one.
     fn end_refill(&self, path: &Entered, refilled: Refilled, room: Room) {
-        let Refilled { walked, open, stocked, first } = refilled;
+        let Refilled { walked, open, stocked, first, .. } = refilled;
         let Some(outermost) = path.outermost() else { return };
         if walked.above_max {
             at_limit::close_crossed(self, outermost);
@@ -247,7 +257,7 @@ impl Counter {
     pub(super) fn refill(&self, block: Option<&Block>, n: u64, how: How) -> Result<Refilled, LevelRefusal<'_>> {
         let exactly = |open: bool, first: bool| {
             let walked = cover::walk(self, n, how, Side::Allocated);
-            walked.map(|walked| Refilled { walked, open, stocked: false, first })
+            walked.map(|walked| Refilled { walked, open, stocked: false, units: n, first })
         };
         let Some(block) = block else { return exactly(false, false) };
         // Mutation: e5-capacity-read-before-transit
@@ -262,7 +272,7 @@ impl Counter {
             // Mutation: e6-transit-ends-early
             // Mutation: e3-allocator-puts-and-does-not-look-again
             self.keep_surplus(slot, units - n);
-            return Ok(Refilled { walked, open, stocked: true, first });
+            return Ok(Refilled { walked, open, stocked: true, units, first });
         }
         // There is no room for a batch, or others wait for it: the stock closes.
         let mut refilled = exactly(open, first)?;

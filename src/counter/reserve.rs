@@ -14,17 +14,19 @@ use crate::counter::spare::Side;
 use crate::counter::walk::{self, Walked};
 use crate::thread::slow_path::Entered;
 
-/// Charges `n` bytes to a covering counter, which the caller keeps.
+/// Charges `n` bytes to a covering counter, which the caller keeps. Returns the bytes by which usage has risen.
 #[cold]
-pub(crate) fn charge<'a>(counter: &'a Counter, n: u64, room: Room) -> Result<(), LevelRefusal<'a>> {
+pub(crate) fn charge<'a>(counter: &'a Counter, n: u64, room: Room) -> Result<u64, LevelRefusal<'a>> {
     let path = SlowPath::enter();
+    let mut rise = 0;
     come(counter, n, Side::Reserved, None, |level, more, above| {
         admit(level, &path, more, above, room)?;
         note_charged(level, more, above);
+        rise = more.max(rise);
         Ok(())
     })?;
     counted::audit_charged(counter, path.own_block(), n);
-    Ok(())
+    Ok(rise)
 }
 
 /// Charges `n` bytes to a covering counter, by force what does not fit after a drain.

@@ -291,19 +291,19 @@ impl Group {
 #[cold]
 #[inline(never)]
 pub(super) fn charge_and_sleep_slow(header: &'static Header, bytes: u64, missed: Consume) -> Result<(), ChargeError> {
-    charge_undelayed(header, bytes, missed, WaitFor::Others)?;
+    let walked = charge_undelayed(header, bytes, missed, WaitFor::Others)?;
     // The charge keeps the group.
-    throttle::sleep_after(header.counter(), bytes, None);
+    throttle::sleep_after(header.counter(), walked, None);
     Ok(())
 }
 
-/// Makes a charge that did not hit. The caller delays the thread.
+/// Makes a charge that did not hit. The caller delays the thread for the bytes that it returns.
 pub(super) fn charge_undelayed(
     header: &'static Header,
     bytes: u64,
     missed: Consume,
     wait_for: WaitFor,
-) -> Result<(), ChargeError> {
+) -> Result<u64, ChargeError> {
     let counter = header.counter();
     steps::charge(counter, bytes, missed, wait_for).map_err(|failure| ChargeError::new(failure, counter, bytes))
 }

@@ -179,18 +179,14 @@ pub(super) fn charge_slow(
     full: OnFull,
 ) -> Result<u64, ChargeError> {
     let counter = header.counter();
-    let end = match full {
-        OnFull::Refuse => {
-            charge_undelayed(header, bytes, missed, WaitFor::Others)?;
-            None
-        }
+    let (walked, end) = match full {
+        OnFull::Refuse => (charge_undelayed(header, bytes, missed, WaitFor::Others)?, None),
         OnFull::Wait(time) => {
             let wait_for = WaitFor::Until(LineTime::begin(time));
-            charge_undelayed(header, bytes, missed, wait_for)?;
-            wait_for.end()
+            (charge_undelayed(header, bytes, missed, wait_for)?, wait_for.end())
         }
         OnFull::Force => match steps::charge_without_victims(counter, bytes, missed) {
-            Ok(()) => None,
+            Ok(walked) => (walked, None),
             Err(ChargeFailure::Offline) => return Err(ChargeError::new(ChargeFailure::Offline, counter, bytes)),
             Err(_) => {
                 let charged = counter.force_slow(bytes, Consume::Miss);
@@ -201,9 +197,9 @@ pub(super) fn charge_slow(
             }
         },
         OnFull::Reclaim => {
-            charge_undelayed(header, bytes, missed, WaitFor::Nothing)?;
+            let walked = charge_undelayed(header, bytes, missed, WaitFor::Nothing)?;
             // Reclaim takes the excess above a high, and the caller asks for the delay that remains.
-            let _ = throttle::delay_after(counter, bytes, false, None);
+            let _ = throttle::delay_after(counter, walked, false, None);
             return Ok(bytes);
         }
         OnFull::Start => return charge_at_once(header, bytes, missed, Starts::Reclaim),
@@ -211,7 +207,7 @@ pub(super) fn charge_slow(
         OnFull::IfRoom => return charge_if_room(header, bytes, missed),
     };
     // The charge keeps the group.
-    throttle::sleep_after(counter, bytes, end);
+    throttle::sleep_after(counter, walked, end);
     Ok(bytes)
 }
 
@@ -219,7 +215,7 @@ pub(super) fn charge_slow(
 fn charge_at_once(header: &'static Header, bytes: u64, missed: Consume, starts: Starts) -> Result<u64, ChargeError> {
     let counter = header.counter();
     context::without_foreign(|| match at_once::charge(counter, bytes, missed, starts) {
-        Ok(()) => Ok(bytes),
+        Ok(_) => Ok(bytes),
         Err(failure) => Err(ChargeError::new(failure, counter, bytes)),
     })
 }
@@ -228,8 +224,8 @@ fn charge_at_once(header: &'static Header, bytes: u64, missed: Consume, starts: 
 /// which serves a waiter that came meanwhile (E25).
 fn charge_if_room(header: &'static Header, bytes: u64, missed: Consume) -> Result<u64, ChargeError> {
     let counter = header.counter();
-    if at_once::charge_uncounted(counter, bytes, missed) {
-        if !is_any_above(counter, bytes) {
+    if let Some(walked) = at_once::charge_uncounted(counter, bytes, missed) {
+        if !is_any_above(counter, walked) {
             return Ok(bytes);
         }
         // Above a high it is given back: the caller's next step makes it, with its delay.

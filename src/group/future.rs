@@ -272,10 +272,10 @@ impl ChargeFuture {
         matches!(self.state, Stage::Delayed { .. })
     }
 
-    /// A walk has charged it. Returns the charge where no delay follows.
-    fn charged(&mut self) -> Option<Charge> {
+    /// The charge is made; it took `walked` bytes up the tree. Returns it where no delay follows.
+    fn charged(&mut self, walked: u64) -> Option<Charge> {
         let charge = Charge::new(self.group.header, self.bytes);
-        let delay = throttle::delay_after(self.group.first(), self.bytes, false, self.end);
+        let delay = throttle::delay_after(self.group.first(), walked, false, self.end);
         if delay.is_zero() {
             self.state = Stage::Done;
             return Some(charge);
@@ -287,8 +287,8 @@ impl ChargeFuture {
     /// Returns the charge, or why there is none. Pending while it waits or is delayed.
     fn ended(&mut self, ended: Option<ChargeResult>, waker: &Waker) -> Poll<Result<Charge, ChargeError>> {
         match ended {
-            Some(Ok(())) => {
-                if let Some(charge) = self.charged() {
+            Some(Ok(walked)) => {
+                if let Some(charge) = self.charged(walked) {
                     return Poll::Ready(Ok(charge));
                 }
             }

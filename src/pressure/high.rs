@@ -27,7 +27,7 @@ pub(crate) fn above(level: &Counter) -> u64 {
 /// Period in which a thread that is delayed looks whether there is still reason for it.
 pub(crate) const LOOK: Duration = Duration::from_millis(10);
 
-/// True if a charge of `bytes` that has missed finds a level above its high. While no group of the tree is above a
+/// True if a charge that took `bytes` up the tree finds a level above its high. While no group of the tree is above a
 /// limit, it loads one word.
 #[inline]
 pub(crate) fn is_any_above(group: &'static Counter, bytes: u64) -> bool {

@@ -25,7 +25,7 @@ use crate::sync::{is_over, sleep};
 /// Bytes to reclaim at a time, at least: the kernel's SWAP_CLUSTER_MAX.
 const RECLAIM_MIN: u64 = 32 * 4096;
 
-/// After a charge of `bytes` that has missed: reclaim where a level is above its high, whichever charge put it there.
+/// After a charge that took `bytes` up the tree: reclaim where a level is above its high, whichever charge put it there.
 /// The reclaim waits for the rounds of other threads or does not. Returns the delay that remains, to `end` at most,
 /// where the caller's time is over. Inside another slow path the events are all: the charge that it is part of is
 /// delayed.
