@@ -138,7 +138,8 @@ pub mod allocator {
 /// * [`PoolAlign`]: how the objects of groups lie in memory. [`PoolTable`] and [`OwnBytes`] say what they take.
 /// * [`Inspect`]: figures and settings of a group that few programs need. [`ProtectionFigures`]: what min and low
 ///   protect.
-/// * [`CentralStock`]: credit that all threads share, for a channel.
+/// * [`CentralStock`]: credit that all threads share, for a channel. [`QueuePlace`]: one place in line for all that wait
+///   in a queue.
 /// * [`FixedBatch`]: the kernel's stock, which is always open and takes whole batches.
 /// * [`Verdict`]: what [`PageCounter::verify`] found. Each [`Fault`] names a figure that contradicts another.
 ///
@@ -149,6 +150,7 @@ pub mod allocator {
 /// [`OwnBytes`]: expert::OwnBytes
 /// [`Inspect`]: expert::Inspect
 /// [`CentralStock`]: expert::CentralStock
+/// [`QueuePlace`]: expert::QueuePlace
 /// [`ProtectionFigures`]: expert::ProtectionFigures
 /// [`FixedBatch`]: expert::FixedBatch
 /// [`Verdict`]: expert::Verdict
@@ -156,8 +158,8 @@ pub mod allocator {
 pub mod expert {
     pub use crate::counter::config::FixedBatch;
     pub use crate::counter::verify::{Fault, FaultKind, Verdict};
-    pub use crate::group::CentralStock;
     pub use crate::group::inspect::Inspect;
+    pub use crate::group::{CentralStock, QueuePlace};
     pub use crate::lifecycle::own_bytes::OwnBytes;
     pub use crate::page_counter::reading::ProtectionFigures;
     pub use crate::pool::{PoolAlign, PoolRow, PoolTable};

@@ -89,19 +89,23 @@ impl InLine {
         resized
     }
 
-    /// How the wait ended, where nothing is left to do for that. It then takes a place anew, behind all that wait, for the
-    /// bytes of `next`; false, where it does not: reclaimers have to be asked before, or a victim chosen.
-    pub(crate) fn take_decided(&mut self, next: Option<(u64, &Waker)>) -> Option<(ChargeResult, bool)> {
+    /// How the wait ended, where nothing is left to do for that, and the level in whose line it was.
+    pub(crate) fn take_decided(&mut self) -> Option<(ChargeResult, &'static Counter)> {
         let (decision, level) = self.ticket.take_decided()?;
-        let ended = decided(decision, false).map_err(ChargeFailure::count);
-        let next = next.filter(|_| !registrations::any_below(level) && !victims::chooses(level));
-        if let Some((bytes, waker)) = next {
-            // Mutation: the-next-of-a-queue-is-not-woken
-            let waker = Foreign::new(waker.clone());
-            self.ticket = line::enqueue_with(self.ticket.group(), bytes, level, Some(waker));
-            (self.bytes, self.asked) = (bytes, level);
+        Some((decided(decision, false).map_err(ChargeFailure::count), level))
+    }
+
+    /// The wait has ended: a place anew for other bytes, behind all that wait at the level. False: reclaimers have to be
+    /// asked before, or a victim chosen.
+    pub(crate) fn wait_again(&mut self, level: &'static Counter, bytes: u64, waker: &Waker) -> bool {
+        if registrations::any_below(level) || victims::chooses(level) {
+            return false;
         }
-        Some((ended, next.is_some()))
+        // Mutation: the-next-of-a-queue-is-not-woken
+        let waker = Foreign::new(waker.clone());
+        self.ticket = line::enqueue_with(self.ticket.group(), bytes, level, Some(waker));
+        (self.bytes, self.asked) = (bytes, level);
+        true
     }
 
     pub(crate) fn poll(&mut self, waker: &Waker) -> Option<ChargeResult> {

@@ -8,7 +8,7 @@
 //! 1. **One place.** While the list has senders, the place is in line for the bytes of the first, or a thread has it out,
 //!    or a sender is woken that has to see to it.
 //! 2. **From hand to hand.** A receiver that gives bytes back, and finds the place in line with no other charge in the way
-//!    ([`ChargeFuture::is_served_by`]), gives them to the first. The usage does not move. The place then stands for the
+//!    ([`QueuePlace::is_served_by`]), gives them to the first. The usage does not move. The place then stands for the
 //!    next one, where there is one. Else the bytes go back to the group, as those of any charge, and the line serves whose turn it
 //!    is.
 //! 3. **By the line.** The line decides, and wakes the place: that wakes the first, and does no more, for it may be on any
@@ -39,7 +39,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-use memcg::expert::CentralStock;
+use memcg::expert::{CentralStock, QueuePlace};
 use memcg::{Bytes, Charge, ChargeError, ChargeFuture};
 
 use super::SendError;
@@ -290,7 +290,7 @@ impl Waiters {
                     out.place = None;
                     self.deliver(bytes, ended.map(Fate::Served));
                 }
-                Poll::Pending if charge.is_delayed() => {
+                Poll::Pending if !charge.waits_in_line() => {
                     let delayed = out.place.take().map(|(charge, _)| Box::new(charge));
                     delayed.into_iter().for_each(|delayed| self.deliver(bytes, Ok(Fate::Delayed(delayed))));
                 }
