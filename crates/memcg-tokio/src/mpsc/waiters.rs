@@ -30,10 +30,11 @@
 //! go back to the group. So the look orders nothing, and all else is under the lock.
 //!
 //! Under the lock no thread allocates, frees memory, drops a charge or a future, clones or wakes a waker: any of that may
-//! run foreign code, which may send.
+//! run foreign code, which may send. A panic of a sender's waker ends in this module.
 
 use std::future::Future;
 use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -301,9 +302,18 @@ impl Waiters {
     }
 }
 
+/// Calls or drops a sender's waker. Its panic ends here, as in the group's line: the others are woken, and the place is
+/// put back.
+fn call(foreign: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(foreign)) {
+        // Its drop may panic, too.
+        mem::forget(payload);
+    }
+}
+
 fn wake(waker: Option<Waker>) {
     if let Some(waker) = waker {
-        waker.wake();
+        call(|| waker.wake());
     }
 }
 
@@ -479,6 +489,9 @@ impl Wait<'_> {
                     if let Look::Ended(_) = look {
                         self.at = None;
                     }
+                    if let Some(Some(old)) = other {
+                        call(|| drop(old));
+                    }
                     return look;
                 }
                 None => other = Some(Some(waker.clone())),
@@ -501,7 +514,10 @@ impl Wait<'_> {
             }
             (left, place, waker, state.slots.spare())
         });
-        drop((known, spare));
+        drop(spare);
+        if let Some(known) = known {
+            call(|| drop(known));
+        }
         wake(waker);
         if let Some((charge, bytes)) = place {
             Out::new(self.waiters, charge, bytes).put_back();
