@@ -89,14 +89,15 @@ impl InLine {
         resized
     }
 
-    /// How the wait ended, where nothing is left to do for that, and the level in whose line it was.
+    /// Takes the decision of the line, with the level in whose line the wait was. `None`: there is none yet, or a delay
+    /// above a high follows.
     pub(crate) fn take_decided(&mut self) -> Option<(ChargeResult, &'static Counter)> {
         let (decision, level) = self.ticket.take_decided()?;
         Some((decided(decision, false).map_err(ChargeFailure::count), level))
     }
 
-    /// The wait has ended: a place anew for other bytes, behind all that wait at the level. False: reclaimers have to be
-    /// asked before, or a victim chosen.
+    /// After the end of the wait: takes a place anew, behind all that wait at the level, for so many bytes. False: it
+    /// took none, because reclaimers have to be asked first, or a victim has to be chosen.
     pub(crate) fn wait_again(&mut self, level: &'static Counter, bytes: u64, waker: &Waker) -> bool {
         if registrations::any_below(level) || victims::chooses(level) {
             return false;

@@ -104,11 +104,11 @@ impl ChargeFuture {
     /// Gives the charge up where it is not made `time` after the first poll. The future then returns
     /// [`ChargeError::TimedOut`], and the group that refused counts [`Event::TimedOut`](crate::Event::TimedOut).
     ///
-    /// A charge that was made in time holds, also where the future is polled later. The delay above a
+    /// A charge that was made in time holds, also if the future is polled later. The delay above a
     /// [high](crate::Limits::high) ends with the time, too: a charge that was made then returns. Reclaimers are asked
-    /// in that time alone, and the one at work is waited for; with no time at all they are asked once, as
-    /// [`Group::try_charge`] asks. The thread of this crate that ends delays wakes the future, within 1 ms where the
-    /// processor is free. Where the system gives no thread, the first poll in line gives the charge up.
+    /// within the time only, and the one at work is waited for. With a time of zero they are asked once, as
+    /// [`Group::try_charge`] asks. A thread of this crate wakes the future at the end of the time, within 1 ms if a
+    /// processor is free. If the system gives no thread, the first poll in line gives the charge up.
     ///
     /// ```
     /// # use memcg::{ChargeError, Event, Runtime};
@@ -167,8 +167,8 @@ impl ChargeFuture {
         .await
     }
 
-    /// Makes the future ready as soon as it is charged, also above a [high](crate::Limits::high). Use it where the
-    /// caller has a timer of its own, and asks [`high_delay`](crate::expert::Inspect::high_delay) how long to wait,
+    /// Makes the future ready as soon as the charge is made, also above a [high](crate::Limits::high). It is for a
+    /// caller that has a timer of its own, and asks [`high_delay`](crate::expert::Inspect::high_delay) for the delay,
     /// before this charge or after it.
     ///
     /// ```

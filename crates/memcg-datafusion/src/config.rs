@@ -29,7 +29,7 @@ pub struct PoolConfig {
     /// Only sessions look at it.
     #[cfg_attr(not(feature = "session"), allow(dead_code))]
     pub(crate) max_unreserved: Option<u64>,
-    /// As that.
+    /// Only sessions look at it.
     #[cfg_attr(not(feature = "session"), allow(dead_code))]
     pub(crate) spill_counter: Option<Counter>,
     patience: Option<Duration>,
@@ -47,9 +47,9 @@ impl PoolConfig {
     /// spills, where the group or one above it would have less [headroom](memcg::Group::headroom) after its growth. The
     /// headroom is an estimate; to read it takes a few loads a level for each growth of such a consumer.
     ///
-    /// A reserve of more than half of the least max on the way up counts as that half; a pool whose reserve is as large as
-    /// that max is not made. A grouped aggregate that was refused
-    /// grows in order to spill: up to what it held it takes of the reserve.
+    /// A reserve of more than half of the least max on the way up counts as that half. A pool whose reserve is as large
+    /// as that max is not made. A grouped aggregate that was refused grows in order to spill: it takes of the reserve,
+    /// up to the bytes that it held.
     pub fn unspillable_reserve(mut self, bytes: impl Into<Bytes>) -> PoolConfig {
         Bytes(self.reserve) = bytes.into();
         self
@@ -105,12 +105,13 @@ impl PoolConfig {
         self
     }
 
-    /// Counts the bytes of spill files by a counter of the group beside memory, so that its max is a quota: of a query, of
-    /// its tenant, of the process. A query whose files do not fit ends with a `ResourcesExhausted` that names the group
-    /// that was full. It concerns the plans of [sessions](crate::InGroupSession), whatever SQL sets of the runtime. A write
-    /// to a file costs a charge; files that the service's disk manager refuses are refused as before.
+    /// Charges the bytes of spill files to a counter of the group beside memory. The counter's max is a quota: of a
+    /// query, of its tenant, of the process. A query whose files do not fit ends with a `ResourcesExhausted` that names
+    /// the group that was full. The setting concerns the plans of [sessions](crate::InGroupSession), whatever SQL sets
+    /// of the runtime. Each write to a file makes one charge. Files that the service's disk manager refuses are refused
+    /// as before.
     ///
-    /// Making a session is an error where the runtime has no such counter.
+    /// Making a session returns an error if the runtime has no such counter.
     ///
     /// ```
     /// use datafusion::prelude::SessionContext;
@@ -150,10 +151,11 @@ impl PoolConfig {
         self
     }
 
-    /// Has queries that are refused for room that others hold wait in line, and run again: see [`Queue`]. It concerns the
-    /// plans of [sessions](crate::InGroupSession), but for `EXPLAIN ANALYZE`.
+    /// Has a query that is refused memory that others hold wait in line and run again: see [`Queue`]. The setting
+    /// concerns the plans of [sessions](crate::InGroupSession), but for `EXPLAIN ANALYZE`.
     ///
-    /// A plan then gives its rows in one partition. While no query waits, a query takes the queue's lock twice.
+    /// A plan then gives its rows in one partition. A query that never waits takes the queue's lock some six times in
+    /// all.
     #[cfg(feature = "session")]
     pub fn queue(mut self, queue: &Queue) -> PoolConfig {
         self.queue = Some(queue.clone());

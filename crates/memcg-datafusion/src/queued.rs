@@ -1,4 +1,4 @@
-//! A plan whose query waits in line for room that others hold, and runs again.
+//! A plan whose query waits in line for memory that others hold, and runs again.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -35,18 +35,18 @@ use crate::queue::{InPlace, Place, Queue, Turn};
 
 type Plan = Arc<dyn ExecutionPlan>;
 
-/// So many refusals are known: an error comes to the root while other operators are refused.
+/// Most refusals that a pool keeps: other operators may be refused before an error reaches the root.
 const KNOWN: usize = 256;
 
-/// What a pool knows of the queue of its queries.
+/// The queue of a pool's queries, and the refusals and attempts of that pool.
 #[derive(Debug)]
 pub(crate) struct Queued {
     queue: Queue,
-    /// The last refusals, by their words: an error has no other sign of where it comes from.
+    /// Texts and levels of the last refusals: nothing else in an error tells which level has refused.
     refusals: Mutex<VecDeque<(String, Group)>>,
-    /// Those that run, by their places' numbers, and whether they cannot run again.
+    /// Place numbers of the attempts that run; true for those that cannot run again.
     attempts: Mutex<Vec<(u64, bool)>>,
-    /// How many queries have given all back, and wait. Relaxed: it only ends waits early.
+    /// Number of queries that have given all back and wait. Relaxed: it only ends waits early.
     waiting: AtomicUsize,
 }
 
@@ -68,7 +68,7 @@ impl Queued {
         self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A growth was refused at `level`, and its operator is told so.
+    /// Keeps a refusal of a growth at `level`, whose text the operator is told.
     pub(crate) fn note(&self, refused: &Result<()>, level: &Group) {
         if let Err(DataFusionError::ResourcesExhausted(text)) = refused {
             let mut refusals = self.refusals();
@@ -79,7 +79,7 @@ impl Queued {
         }
     }
 
-    /// The level that was full, where an error of the plan is a refusal of the pool.
+    /// Returns the level that was full if an error of the plan is a refusal of the pool.
     fn level_of(&self, error: &DataFusionError) -> Option<Group> {
         let DataFusionError::ResourcesExhausted(text) = error.find_root() else { return None };
         let refusals = self.refusals();
@@ -87,12 +87,13 @@ impl Queued {
         found.map(|(_, level)| level.clone())
     }
 
-    /// All attempts of the pool have given up, so what still runs of them is about to end.
+    /// True if queries of the pool wait and no attempt runs: tasks that still hold memory are about to end.
     pub(crate) fn gives_back(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0 && self.attempts().is_empty()
     }
 
-    /// A place for a growth of an attempt that cannot run again. `None`: there is none, or nothing runs beside it.
+    /// Has a growth wait in place for the pool's attempt that cannot run again. `None`: no such attempt runs, or no
+    /// other attempt runs below `level`.
     pub(crate) fn wait_in_place(&self, level: &Group) -> Option<InPlace> {
         let attempt = self.attempts().iter().find(|(_, cannot_run_again)| *cannot_run_again).copied();
         self.queue.wait_in_place(attempt?.0, level)
@@ -112,7 +113,7 @@ impl Attempt {
         Attempt { queued: Arc::clone(queued), place, cannot_run_again }
     }
 
-    /// A row leaves.
+    /// A row leaves the plan: from here on the attempt cannot run again.
     fn sends(&mut self) {
         if !mem::replace(&mut self.cannot_run_again, true) {
             let mut attempts = self.queued.attempts();
@@ -128,7 +129,7 @@ impl Drop for Attempt {
     }
 }
 
-/// A query that has given all back.
+/// A query that has given all back and waits, with the refusal that it ends with if the wait is in vain.
 struct Waits {
     queued: Arc<Queued>,
     refusal: DataFusionError,
@@ -151,7 +152,8 @@ impl Drop for Waits {
     }
 }
 
-/// How a plan is made again: what a run leaves in a plan, such as the bounds of a dynamic filter, is not in another one.
+/// Means to plan a query again. A run leaves state in its plan, such as the bounds of a dynamic filter; a new plan has
+/// none.
 pub(crate) struct Again {
     pub(crate) planner: Arc<dyn QueryPlanner + Send + Sync>,
     pub(crate) plan: LogicalPlan,
@@ -159,7 +161,7 @@ pub(crate) struct Again {
 }
 
 impl Again {
-    /// The plan below the sink, where there is one.
+    /// Plans the query again. Returns the plan below the sink, if the plan has a sink.
     async fn plan(self: Arc<Self>) -> Result<Plan> {
         let plan = self.planner.create_physical_plan(&self.plan, &self.state).await?;
         Ok(of_one_partition(match plan.downcast_ref::<DataSinkExec>() {
@@ -169,8 +171,8 @@ impl Again {
     }
 }
 
-/// Has the queries of a plan wait in line: `again` says how the plan is made. It begins below a sink, which cannot take its
-/// rows twice.
+/// Puts a [`QueuedExec`] at the root of a plan. In a plan with a sink it goes below the sink, which cannot take its
+/// rows twice. `again` plans the query anew.
 pub(crate) fn put_in_queue(plan: Plan, again: Again) -> Result<Plan> {
     let runs_again = can_run_again(&again.plan, &plan)?;
     if let Some(sink) = plan.downcast_ref::<DataSinkExec>() {
@@ -182,7 +184,7 @@ pub(crate) fn put_in_queue(plan: Plan, again: Again) -> Result<Plan> {
     Ok(Arc::new(QueuedExec::new(plan, runs_again.then(|| Arc::new(again)))))
 }
 
-/// Whether the plan only reads, what can be read again.
+/// True if the plan only reads, from sources that can be read again.
 fn can_run_again(logical: &LogicalPlan, plan: &Plan) -> Result<bool> {
     let is_other =
         |node: &LogicalPlan| Ok(matches!(node, LogicalPlan::Dml(_) | LogicalPlan::Copy(_) | LogicalPlan::Extension(_)));
@@ -194,15 +196,16 @@ fn can_read_again(plan: &Plan) -> bool {
     !is_other && plan.boundedness() == Boundedness::Bounded && plan.children().into_iter().all(can_read_again)
 }
 
-/// The root's partitions start and end together. Who reads a plan as one stream has them coalesced as well.
+/// Makes a plan of one partition, so that all its partitions start and end together. DataFusion does the same for a
+/// plan that is read as one stream.
 fn of_one_partition(plan: Plan) -> Plan {
     if plan.output_partitioning().partition_count() > 1 { Arc::new(CoalescePartitionsExec::new(plan)) } else { plan }
 }
 
-/// Passes on what its input gives. Its query waits in line.
+/// Operator that passes on the rows of its input, and has the query wait in line.
 struct QueuedExec {
     input: Plan,
-    /// `None`: it cannot run again.
+    /// `None`: the query cannot run again.
     again: Option<Arc<Again>>,
     metrics: ExecutionPlanMetricsSet,
 }
@@ -257,7 +260,7 @@ impl ExecutionPlan for QueuedExec {
         Ok(TreeNodeRecursion::Continue)
     }
 
-    /// With another input, the plan made again would not be this one.
+    /// Replaces the input. The query then cannot run again: a new plan would not have that input.
     fn replace_children(
         self: Arc<Self>,
         mut children: Vec<Plan>,
@@ -292,7 +295,7 @@ impl ExecutionPlan for QueuedExec {
         }))
     }
 
-    /// How often it was run again. The operators below show the first run.
+    /// Returns the number of restarts. The operators below show the first run.
     fn metrics(&self) -> Option<MetricsSet> {
         Some(self.metrics.clone_inner())
     }
@@ -334,7 +337,7 @@ struct QueuedStream {
     stage: Stage,
 }
 
-/// What each stage holds is dropped in its order.
+/// Stages of a query. The fields of a stage drop in their order: a stream goes before its attempt.
 enum Stage {
     New,
     Waits(Place, Option<Waits>),
@@ -368,7 +371,7 @@ impl QueuedStream {
         }
     }
 
-    /// The attempt has ended with an error, and has given back what it holds, but for tasks that are about to end. The
+    /// Handles the error of an attempt, which has given back what it held, but for tasks that are about to end. The
     /// query waits in line, or ends with the error.
     fn refused(&mut self, error: DataFusionError, attempt: Attempt) -> Result<()> {
         let Some(level) = self.queued.level_of(&error) else { return Err(error) };
@@ -444,7 +447,7 @@ impl Stream for QueuedStream {
     type Item = Result<RecordBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        // Registered before it looks, so no turn is missed.
+        // Registered before the look at the turn, so that no turn is missed.
         self.waker.register(context.waker());
         Poll::Ready(ready!(self.poll_batch(context)))
     }

@@ -1,8 +1,9 @@
 //! Aggregates that grow in order to spill.
 //!
-//! A grouped hash aggregate that is refused gives back what it holds, and then grows twice: to sort what it spills, and to
-//! make room for its next groups. Where one of these growths is refused the query fails. So the pool remembers who was
-//! refused, and what it held then: up to that it takes as what cannot spill does.
+//! A grouped hash aggregate that is refused gives back what it holds, and then grows twice: to sort what it spills, and
+//! to make room for its next groups. If one of these growths is refused, the query fails. So the pool remembers the
+//! aggregates that were refused, and the bytes that they held. Up to that size they take of the reserve for consumers
+//! that cannot spill.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,14 +13,14 @@ use datafusion_execution::memory_pool::{MemoryConsumer, MemoryReservation};
 
 use crate::consumer::Kind;
 
-/// To sort, and to go on.
+/// Growths that an aggregate needs to spill: one to sort, and one to go on.
 const GROWTHS: u8 = 2;
 
-/// The consumers that were refused, and spill.
+/// Consumers that were refused and spill.
 #[derive(Debug, Default)]
 pub(crate) struct Spilling {
-    /// Whether there is one. Written under the lock. Relaxed: the calls of one consumer follow one another, so each sees
-    /// what an earlier one of its own has written, and it stays true while the consumer is among them.
+    /// True if there is such a consumer. Written under the lock. Relaxed: the calls of one consumer follow one another,
+    /// so each sees what an earlier one of its own has written, and it stays true while the consumer is among them.
     any: AtomicBool,
     consumers: Mutex<HashMap<usize, Refused>>,
 }
@@ -27,7 +28,7 @@ pub(crate) struct Spilling {
 #[derive(Clone, Copy, Debug)]
 struct Refused {
     held: u64,
-    /// How many are left.
+    /// Growths that are left.
     growths: u8,
 }
 
@@ -36,7 +37,7 @@ impl Spilling {
         self.consumers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A consumer was refused, and is about to spill.
+    /// Remembers a grouped aggregate that was refused and is about to spill.
     #[cold]
     pub(crate) fn begins(&self, reservation: &MemoryReservation, kind: Kind) {
         if kind == Kind::Grouped {
@@ -47,7 +48,7 @@ impl Spilling {
         }
     }
 
-    /// Whether a consumer needs this growth to spill. It counts.
+    /// True if a consumer needs this growth to spill. Each call uses one of its growths.
     #[inline]
     pub(crate) fn needs(&self, reservation: &MemoryReservation, kind: Kind, bytes: u64) -> bool {
         kind == Kind::Grouped && self.any.load(Ordering::Relaxed) && self.takes(reservation, bytes)
@@ -62,7 +63,7 @@ impl Spilling {
         fits
     }
 
-    /// A consumer is gone.
+    /// Forgets a consumer that is gone.
     pub(crate) fn end(&self, consumer: &MemoryConsumer) {
         if self.any.load(Ordering::Relaxed) {
             let mut consumers = self.lock();

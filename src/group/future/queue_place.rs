@@ -10,8 +10,8 @@ use crate::group::error::ChargeError;
 use crate::page_counter::reading::Sealed;
 use crate::units::Bytes;
 
-/// One place in line for a queue of waiters, as a channel has: a future for the first of them, which then stands for the
-/// next. Each charge of the queue is of the future's group.
+/// One place in line for a queue of waiters, as a channel has: a [`ChargeFuture`] waits for the bytes of the first one,
+/// and then for those of the next. Each charge of the queue is of the future's group.
 ///
 /// ```
 /// use std::future::Future;
@@ -34,34 +34,34 @@ use crate::units::Bytes;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait QueuePlace: Sealed {
-    /// True where the bytes of `charge`, were it dropped now, would be this future's, and no other's. Then its holder may
-    /// use the charge in the place of the one that the future waits for: no byte goes up the tree and comes back. The
-    /// future waits on, for the next of the queue, or is dropped.
+    /// Returns true if a drop of `charge` now would serve this future and no other charge. Then the holder of `charge`
+    /// may use it in place of the charge that this future waits for, so that no byte goes up the tree and comes back.
+    /// The future then waits for the next waiter of the queue ([`wait_for`](Self::wait_for)), or is dropped.
     ///
-    /// That is so where the future is in line for bytes of the charge's group, at most as many as the charge has, and no
-    /// other charge waits at the group or above. It is not where one of these is above a limit or only
-    /// [counts](crate::expert::Inspect::set_observe_only), where the group is offline, and inside a reclaimer. Then drop
-    /// the charge, which serves the line.
+    /// The result is true if the future is in line for bytes of the charge's group, at most as many as the charge has,
+    /// and no other charge waits at the group or above it. It is false if the group or one above it is above a limit or
+    /// only [counts](crate::expert::Inspect::set_observe_only), if the group is offline, and inside a reclaimer. Then
+    /// drop the charge, which serves the line.
     ///
-    /// The call takes no lock, runs no foreign code, and loads a few words for each level. Once it has said yes, other
-    /// charges may barge past this one anew, as past the next in line.
+    /// The call takes no lock, runs no foreign code, does not block, and loads a few words for each level. After true,
+    /// other charges may barge past this future anew, as they may past the next charge in line.
     fn is_served_by(&self, charge: &Charge) -> bool;
 
-    /// Waits for another number of bytes, at the place in line that it has. Returns false where the wait has ended, and
-    /// the next poll says how. Wakers of charges in line may run on this thread.
+    /// Changes the number of bytes that the future waits for; it keeps its place in line. Returns false if the wait has
+    /// ended: the next poll returns how. The call may run wakers of charges in line on this thread.
     fn wait_for(&mut self, bytes: Bytes) -> bool;
 
-    /// Returns how the wait has ended, where the line has decided it and no delay above a [high](crate::Limits::high)
-    /// is left: what a poll would return. It runs no reclaimer and no hook, so a waker may call it.
+    /// Takes the result of the wait, which a poll would return. `None`: the line has not decided yet, or a delay above
+    /// a [high](crate::Limits::high) is left. The call runs no reclaimer and no hook, so a waker may make it.
     ///
-    /// With `next` the future then stands for the next of the queue: it takes a place anew, behind all that wait, for so
-    /// many bytes, and wakes that waker. It does not where reclaimers have to be asked first, or a victim chosen: then
-    /// [`waits_in_line`](Self::waits_in_line) is false, and the next one has to charge by a future of its own. A
+    /// With `next` the future then takes a place in line anew, behind all that wait: for that many bytes, and with that
+    /// waker. It takes none if reclaimers have to be asked first, or a victim has to be chosen. Then
+    /// [`waits_in_line`](Self::waits_in_line) is false, and the next waiter needs a future of its own. A
     /// [timeout](ChargeFuture::timeout) goes on from the first poll.
     fn take_decided(&mut self, next: Option<(Bytes, &Waker)>) -> Option<Result<Charge, ChargeError>>;
 
-    /// True where it is in line: the wait may have ended, and the next poll says how. Where it is not, and pending, it is
-    /// charged already, and delayed above a [high](crate::Limits::high).
+    /// Returns true if the future is in line. The wait may have ended: the next poll returns how. A future that is
+    /// pending and not in line is charged already, and only waits for the delay above a [high](crate::Limits::high).
     fn waits_in_line(&self) -> bool;
 }
 

@@ -218,8 +218,8 @@ async fn the_level_that_is_full_is_named() {
     assert_empty(&runtime);
 }
 
-/// What a query reads into a cache that all share is the first reader's, long after its query. Caches of a group keep it
-/// there, and the tenant holds nothing.
+/// The first reader pays for an entry of a shared cache, long after its query. In caches of a group that group pays,
+/// and the tenant holds nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shared_caches_are_not_the_first_readers() {
     let folder = std::env::temp_dir().join(format!("memcg-caches-{}", std::process::id()));
@@ -228,7 +228,7 @@ async fn shared_caches_are_not_the_first_readers() {
         std::fs::write(folder.join(format!("{number:0200}.csv")), "a\n1\n").unwrap();
     }
     let table = format!("CREATE EXTERNAL TABLE files STORED AS CSV LOCATION '{}/'", folder.display());
-    // What DataFusion allocates once for the process is no tenant's.
+    // DataFusion allocates some memory once for the process: it is no tenant's.
     let before = SessionContext::new();
     before.sql(&table).await.unwrap();
     before.sql("SELECT a FROM files").await.unwrap().collect().await.unwrap();

@@ -173,7 +173,7 @@ fn a_reserve_is_for_what_cannot_spill() {
     exhausted(join.try_grow(1));
 }
 
-/// An aggregate that is refused grows in order to spill: up to what it held it takes of what is kept for others, twice.
+/// A refused aggregate grows twice in order to spill: it takes of the reserve, up to the bytes that it held.
 #[test]
 fn an_aggregate_grows_to_spill() {
     let runtime = runtime();
@@ -198,7 +198,7 @@ fn an_aggregate_grows_to_spill() {
     }
 }
 
-/// However large, a reserve leaves what can spill a half; a pool that is to keep all there is, is not made.
+/// A reserve leaves half of the max to consumers that can spill. A pool whose reserve is all of the max is not made.
 #[test]
 fn a_reserve_is_at_most_half_of_max() {
     let runtime = runtime();
