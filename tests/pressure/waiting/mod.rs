@@ -5,7 +5,6 @@
 //! * `holding`: a charge that waits holds nothing; `wakes`: which waiter is woken, how often, through which waker;
 //! * `stock`: what other threads have in stock is room; `levels`: more than one level that is full;
 //! * `model`: any sequence of verbs against a model of the line;
-//! * `queue_place`: one place in line for a queue of waiters;
 //! * `inside`: a reclaimer does not wait; `reclaim`: a waiter asks for more; `panics`: wakers that panic;
 //! * `on_full`: what is to happen, as text; `extremes`: nothing, everything, for ever.
 
@@ -22,7 +21,6 @@ mod on_full;
 mod order;
 mod panics;
 mod passing;
-mod queue_place;
 mod reclaim;
 mod stock;
 mod timeouts;
