@@ -27,6 +27,7 @@
 //! | learn why not | [`ChargeError`], [`OverLimitError`] |
 //! | give memory back under pressure | [`Reclaim`], [`ReclaimContext`], [`Priority`], [`Later`]; [`OomPolicy`], [`Cancel`] |
 //! | be told | [`Event`], [`EventFuture`], [`Happened`]; a [`Registration`] keeps what is registered |
+//! | work below high alone | [`Group::below_high`] ([`BelowHigh`]) |
 //! | learn how long chargers stood still | [`Group::pressure`] |
 //! | pay for allocations from charges | [`Limits::cover_allocations`]; [`Group::ledger`] shows both beside each other |
 //! | look at all groups | [`Runtime::snapshot`] |
@@ -37,7 +38,8 @@
 //! | place memory on nodes | module [`kmem`] |
 //! | look inside, or choose the barrier | module [`expert`] |
 //!
-//! An amount is a `usize` or a literal, or `Bytes(n)` for a `u64`; figures are `u64`. A [`PageCounter`] takes `u64`.
+//! An amount ([`IntoBytes`], [`IntoLimit`]) is a `usize` or a literal, or `Bytes(n)` for a `u64`; figures are `u64`. A
+//! [`PageCounter`] takes `u64`.
 //!
 //! A charge that does not fit has memory reclaimed, is refused, waits ([`Group::charge_async`]), or has another group
 //! cancelled: [`Group::try_charge_with`] says which. A charge above a high is delayed ([`Limits::high`]).
@@ -88,8 +90,8 @@ mod tests;
 pub use counter::config::{CounterConfig, Pressure};
 pub use error::CounterId;
 pub use group::{
-    Charge, ChargeError, ChargeFuture, Checkpoint, Counter, EnterGuard, EventFuture, Group, GroupCounter, GroupId,
-    GroupScope, Grouped, InGroup, Limits, OnFull, OverLimitError, RawCharges, Registration,
+    BelowHigh, Charge, ChargeError, ChargeFuture, Checkpoint, Counter, EnterGuard, EventFuture, Group, GroupCounter,
+    GroupId, GroupScope, Grouped, InGroup, Limits, OnFull, OverLimitError, RawCharges, Registration,
 };
 pub use page_counter::PageCounter;
 pub use runtime::counters::NewCounter;
@@ -101,7 +103,8 @@ pub use state::listeners::Happened;
 pub use state::name::GroupName;
 pub use state::oom::{Cancel, OomPolicy};
 pub use state::reclaimer::{Later, Priority, Reclaim, ReclaimCause, ReclaimContext, ReclaimPass};
-pub use units::{Bytes, Limit, Percent};
+pub use units::{Bytes, IntoBytes, IntoLimit, Limit, Percent};
+
 
 /// Why a call was refused. The errors of the first hour stand in the root: [`BuildError`], [`ChargeError`] with
 /// [`OverLimitError`].
