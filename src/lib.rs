@@ -23,6 +23,7 @@
 //! | build a tree | [`Runtime`], [`RuntimeBuilder`]; [`Group`], [`GroupScope`] for one query or request; [`GroupName`], [`GroupId`] |
 //! | say what a group may hold | [`Limits`] for [`Group::create`] and [`Group::set_limits`]; [`Limit`], [`Percent`], [`Bytes`] |
 //! | say whose work runs | [`Group::run`], [`Group::enter`] ([`EnterGuard`]); [`InGroup`] for futures ([`Grouped`]); [`Group::checkpoint`] stops it ([`Checkpoint`]) |
+//! | keep a value with its charge | [`Charged`], [`ChargedVec`]; [`Weigh`] says what a value holds |
 //! | charge | [`Charge`]; [`ChargeFuture`] waits in async code; [`Counter`] for counters beside memory; [`OnFull`]; [`RawCharges`] keep no guard |
 //! | learn why not | [`ChargeError`], [`OverLimitError`] |
 //! | give memory back under pressure | [`Reclaim`], [`ReclaimContext`], [`Priority`], [`Later`]; [`OomPolicy`], [`Cancel`] |
@@ -47,6 +48,8 @@
 //!
 //! # Features
 //!
+//! * `bytes`: [`Weigh`] for buffers of the crate `bytes`, and `BufMut` for [`ChargedVec`].
+//! * `derive`: `#[derive(Weigh)]`.
 //! * `serde`: [`Limits`], [`Limit`], [`Bytes`], [`OnFull`] and [`OomPolicy`] as text in a configuration file;
 //!   tables and figures for any format.
 //! * `tracing`: an event for each object that a pool hands out (`memcg::pool`), and for each drain of threads' credit
@@ -75,6 +78,7 @@ mod state;
 pub(crate) mod sync;
 pub(crate) mod thread;
 pub(crate) mod units;
+pub(crate) mod values;
 
 #[cfg(all(test, any(loom, miri)))]
 mod tests;
@@ -104,7 +108,10 @@ pub use state::name::GroupName;
 pub use state::oom::{Cancel, OomPolicy};
 pub use state::reclaimer::{Later, Priority, Reclaim, ReclaimCause, ReclaimContext, ReclaimPass};
 pub use units::{Bytes, IntoBytes, IntoLimit, Limit, Percent};
+pub use values::{Charged, ChargedVec, Weigh};
 
+#[cfg(feature = "derive")]
+pub use memcg_derive::Weigh;
 
 /// Why a call was refused. The errors of the first hour stand in the root: [`BuildError`], [`ChargeError`] with
 /// [`OverLimitError`].
@@ -115,6 +122,7 @@ pub mod errors {
         ReclaimError, SplitError,
     };
     pub use crate::units::{ParseLimitError, ParseLimitErrorKind};
+    pub use crate::values::PushError;
 }
 
 /// Types that readers return: [`Runtime::snapshot`], [`Group::read`], [`Group::events`], [`Group::ledger`] and their

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use memcg::{Bytes, ChargeError, Group, Limits, OomPolicy, Priority, Reclaim, ReclaimContext, Runtime};
-use memcg_tokio::{Receiver, SendError, Sender, Weigh, channel, message_overhead};
+use memcg::{Bytes, ChargeError, Charged, Group, Limits, OomPolicy, Priority, Reclaim, ReclaimContext, Runtime, Weigh};
+use memcg_tokio::{Receiver, SendError, Sender, channel, message_overhead};
 use tokio::time::timeout;
 use tokio_test::task::{Spawn, spawn};
 
@@ -599,7 +599,7 @@ fn many_senders_and_neighbours_all_get_through() {
                 let mut received = 0;
                 loop {
                     let message = match received % 3 {
-                        0 => receiver.recv_charged().await.map(|(message, _charge)| message),
+                        0 => receiver.recv_charged().await.map(|message| Charged::into_parts(message).0),
                         _ => receiver.recv().await,
                     };
                     if message.is_none() {
