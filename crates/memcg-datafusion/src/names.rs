@@ -1,5 +1,5 @@
 //! Names by which the pool knows some of DataFusion's consumers, as DataFusion registers them. A test for each name
-//! fails if DataFusion renames the consumer. `docs/src/internals/datafusion.md` lists them.
+//! fails if DataFusion renames the consumer. `README.md` beside it lists them.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
