@@ -51,7 +51,7 @@ impl PoolConfig {
     /// as that max is not made. A grouped aggregate that was refused grows in order to spill: it takes of the reserve,
     /// up to the bytes that it held.
     pub fn unspillable_reserve(mut self, bytes: impl IntoBytes) -> PoolConfig {
-        Bytes(self.reserve) = bytes.into();
+        Bytes(self.reserve) = bytes.into_bytes();
         self
     }
 
@@ -101,7 +101,7 @@ impl PoolConfig {
     /// # let _ = config;
     /// ```
     pub fn max_unreserved(mut self, bytes: impl IntoBytes) -> PoolConfig {
-        self.max_unreserved = Some(bytes.into().as_u64());
+        self.max_unreserved = Some(bytes.into_bytes().as_u64());
         self
     }
 

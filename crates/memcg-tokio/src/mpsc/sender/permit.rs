@@ -65,7 +65,7 @@ impl<T> Sender<T> {
         if self.is_closed() {
             return Err(SendError::Closed(()));
         }
-        self.charge_now(bytes.into()).map_err(|refusal| SendError::Refused((), refusal))
+        self.charge_now(bytes.into_bytes()).map_err(|refusal| SendError::Refused((), refusal))
     }
 
     /// Charges as [`reserve`](Self::reserve) does, and keeps the sender with the charge: for a task that holds no
