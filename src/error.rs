@@ -93,7 +93,7 @@ pub(crate) fn write_figures<T: fmt::Display>(
         write!(f, "{} max {}", if usage > 0 { " of" } else { "," }, amount(max))?;
     }
     if stocked_bound > 0 {
-        write!(f, ", at most {} of it stocked", amount(stocked_bound))?;
+        write!(f, ", at most {} of it unused credit", amount(stocked_bound))?;
     }
     Ok(())
 }
