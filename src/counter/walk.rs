@@ -164,7 +164,7 @@ impl<'a> Walk<'a, '_> {
     fn look_slow(&self, last: &PassedLevels<'a, '_>) {
         for frame in std::iter::successors(Some(last), |frame| frame.below) {
             for &(level, usage) in &frame.passed {
-                level.peaks().record(usage);
+                level.record_peak(usage);
                 look::look(level, false, self.path);
             }
         }
