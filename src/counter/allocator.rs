@@ -151,7 +151,7 @@ fn uncharge_from(header: &Header, n: u64) {
 ///
 /// # Safety
 ///
-/// As for [`uncharge`].
+/// As for [`uncharge()`].
 #[inline(never)]
 #[allow(unsafe_code)]
 unsafe fn uncharge_other(word: u32, n: u64) {

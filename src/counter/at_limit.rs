@@ -50,7 +50,7 @@ pub(crate) fn retry<'a>(
     top: Option<&Counter>,
     refusal: LevelRefusal<'a>,
     room: Room,
-) -> Result<Walked, LevelRefusal<'a>> {
+) -> Result<Walked<'a>, LevelRefusal<'a>> {
     match (path.outermost(), room) {
         (Some(outermost), Room::Drain | Room::Hook) => drain_and_retry(counter, n, top, refusal, outermost),
         (None, Room::Drain | Room::Hook) => {
@@ -71,7 +71,7 @@ fn drain_and_retry<'a>(
     top: Option<&Counter>,
     mut refusal: LevelRefusal<'a>,
     _: &Outermost,
-) -> Result<Walked, LevelRefusal<'a>> {
+) -> Result<Walked<'a>, LevelRefusal<'a>> {
     let tree = counter.tree();
     for _ in 0..TURNS_MAX {
         // Mutation: reclaimed-bytes-hide-in-a-stock
@@ -150,7 +150,7 @@ fn take_own_and_retry<'a>(
     path: &Entered,
     n: u64,
     refusal: LevelRefusal<'a>,
-) -> Result<Walked, LevelRefusal<'a>> {
+) -> Result<Walked<'a>, LevelRefusal<'a>> {
     let walk = || walk::walk(counter, n, How::Admit, None);
     let slot = path.own_block().and_then(|block| Some((block, block.slot(counter.index)?)));
     let mut walked = match slot {

@@ -23,8 +23,8 @@ use crate::thread::transit::InTransit;
 
 /// Result of the walk of a charge that missed.
 #[derive(Clone, Copy)]
-pub(super) struct Refilled {
-    pub(super) walked: Walked,
+pub(super) struct Refilled<'a> {
+    pub(super) walked: Walked<'a>,
     /// True if the stock was open.
     pub(super) open: bool,
     /// True if the walk was for a batch.
@@ -119,7 +119,7 @@ impl Counter {
         let path = SlowPath::enter();
         let walked = walk::walk(self, charged, How::Force, None);
         counted::charged(self, path.own_block(), charged);
-        if let (Ok(Walked { above_max: true, .. }), Some(outermost)) = (walked, path.outermost()) {
+        if let (Ok(Walked { above_max: Some(_), .. }), Some(outermost)) = (walked, path.outermost()) {
             at_limit::close_crossed(self, outermost);
         }
         charged
@@ -150,20 +150,32 @@ impl Counter {
         // Mutation: e5-closed-walk-not-in-transit
         let walked = walk::walk_from(self, n, how, None, &path);
         drop(transit);
-        if let Ok(Walked { margin, above_max }) = walked
-            && path.is_outside()
-        {
-            if above_max {
-                look::tell_above_max(self, None);
+        match walked {
+            Ok(Walked { margin, above_max }) if path.is_outside() => {
+                if let Some(level) = above_max {
+                    look::tell_above_max(level, None);
+                }
+                // The stock stays closed: the walk was all.
+                if first || !at_limit::is_due(self, false, margin) {
+                    counted::charged_without_audit(self, n);
+                    return Ok(n);
+                }
             }
-            // The stock stays closed: the walk was all.
-            if first || !at_limit::is_due(self, false, margin) {
-                counted::charged_without_audit(self, n);
-                return Ok(n);
+            // No drain makes room, and there is no hook to ask: what else may make room is the caller's.
+            Err(refusal) if path.is_outside() && !self.asks_hook(room) && refusal.without_credit() => {
+                if room == Room::Hook {
+                    refusal.level.count_refusal();
+                }
+                return Err(refusal);
             }
+            _ => {}
         }
         let refilled = walked.map(|walked| Refilled { walked, open: false, stocked: false, units: n, first });
         self.charge_in_slow_path((n, missed), (how, room), &path, Some(refilled))
+    }
+
+    fn asks_hook(&self, room: Room) -> bool {
+        room == Room::Hook && self.tree().config.hook.is_some()
     }
 
     /// Begins a transit where the stock is closed and this thread has no credit, outside of any slow path: then the walk is
@@ -191,7 +203,7 @@ impl Counter {
         (n, missed): (u64, Consume),
         (how, room): (How, Room),
         path: &Lazily,
-        walked: Option<Result<Refilled, LevelRefusal<'a>>>,
+        walked: Option<Result<Refilled<'a>, LevelRefusal<'a>>>,
     ) -> Result<u64, LevelRefusal<'a>> {
         let path = path.entered();
         let units = match walked.or_else(|| self.charge_or_refill(path, n, missed, how)) {
@@ -222,7 +234,7 @@ impl Counter {
         n: u64,
         missed: Consume,
         how: How,
-    ) -> Option<Result<Refilled, LevelRefusal<'_>>> {
+    ) -> Option<Result<Refilled<'_>, LevelRefusal<'_>>> {
         // A hit that costs more: with a real fence, or counted twice.
         let missed = match self.slot_of(path.block()) {
             Some((_, slot)) if self.incarnation().slow_only => slot.consume(n, self.incarnation().fenced),
@@ -237,10 +249,10 @@ impl Counter {
     }
 
     /// After the walk, out of transit: close stocks below a level above max, open or close the own one.
-    fn end_refill(&self, path: &Entered, refilled: Refilled, room: Room) {
+    fn end_refill(&self, path: &Entered, refilled: Refilled<'_>, room: Room) {
         let Refilled { walked, open, stocked, first, .. } = refilled;
         let Some(outermost) = path.outermost() else { return };
-        if walked.above_max {
+        if walked.above_max.is_some() {
             at_limit::close_crossed(self, outermost);
         }
         if let Some(policies) = self.tree().policies().filter(|_| stocked) {
@@ -254,7 +266,7 @@ impl Counter {
     }
 
     /// Walk for a batch, whose surplus stays in the slot, or for exactly `n`.
-    pub(super) fn refill(&self, block: Option<&Block>, n: u64, how: How) -> Result<Refilled, LevelRefusal<'_>> {
+    pub(super) fn refill(&self, block: Option<&Block>, n: u64, how: How) -> Result<Refilled<'_>, LevelRefusal<'_>> {
         let exactly = |open: bool, first: bool| {
             let walked = cover::walk(self, n, how, Side::Allocated);
             walked.map(|walked| Refilled { walked, open, stocked: false, units: n, first })

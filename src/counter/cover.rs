@@ -7,6 +7,7 @@ use crate::counter::handle::Handle;
 use crate::counter::level::How;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
+use crate::counter::slow_path::Lazily;
 use crate::counter::spare::{Side, above_zero};
 use crate::counter::walk::{self, Walked};
 use crate::counter::watch::WAITING;
@@ -88,7 +89,7 @@ pub(crate) fn come<'a, E>(
 }
 
 /// Walks all levels of a counter. A level that covers is charged its unpaid units alone.
-pub(crate) fn walk(counter: &Counter, n: u64, how: How, side: Side) -> Result<Walked, LevelRefusal<'_>> {
+pub(crate) fn walk(counter: &Counter, n: u64, how: How, side: Side) -> Result<Walked<'_>, LevelRefusal<'_>> {
     if counter.cover().is_none() {
         return walk::walk(counter, n, how, None);
     }
@@ -99,7 +100,7 @@ pub(crate) fn walk(counter: &Counter, n: u64, how: How, side: Side) -> Result<Wa
         if side == Side::Allocated {
             note_charged(level, more, above);
         }
-        all.pass(walked.margin, walked.above_max);
+        all.join(walked);
         Ok(())
     })?;
     Ok(all)
@@ -125,7 +126,8 @@ pub(super) fn would_fall(counter: &Counter, n: u64) -> u64 {
 /// More is unpaid than before: a charge in line needs less room, though usage has not fallen. The caller keeps the counter.
 pub(super) fn serve_waiters(counter: &Counter) {
     fence_after_exchange();
-    counter.path_to_root().filter(|level| level.limits.watched.is_for(WAITING)).for_each(look::fell);
+    let waited_at = counter.path_to_root().filter(|level| level.limits.watched.is_for(WAITING));
+    waited_at.for_each(|level| look::fell(level, &Lazily::inside()));
 }
 
 /// Takes up to `n` reserved bytes at each covering level below `end`. What is missing counts as an underflow; from then on

@@ -46,6 +46,8 @@ pub(crate) enum Tried {
     /// The units are added, and usage is `new`. `max` was read after that: something looks at the level, or max is
     /// lower now.
     Added { new: u64, max: u64 },
+    /// The units are added by force.
+    Forced(TakenLevel),
 }
 
 /// At a level without a max, a charge below the second adds to a usage below the first without a comparison: some four
@@ -75,6 +77,21 @@ impl Counter {
         if new > max || is_seen || self.peaks().rises(new) { Err(Tried::Added { new, max }) } else { Ok(max - new) }
     }
 
+    /// Adds `n` above max in one try, as a forced charge mostly goes: usage is above max already, and no stock is open
+    /// below.
+    #[inline(always)]
+    pub(crate) fn force_at_once(&self, n: u64, path: &Lazily) -> Result<u64, Tried> {
+        // Acquire (E10): as in `take_after`.
+        let open = self.limits.open.load(Ordering::Acquire);
+        let new = self.usage.units.load(Ordering::Acquire).cast_unsigned().wrapping_add(n);
+        if open as u32 > 0 || new <= self.max() || new >= ADDED_BELOW || n >= ADDED_MAX {
+            return Err(Tried::NotAdded);
+        }
+        // SeqCst (E4, E43): as in `add_forced`. It refuses nothing, so it needs no comparison.
+        let new = self.usage.units.fetch_add(n.cast_signed(), Ordering::SeqCst).cast_unsigned().wrapping_add(n);
+        Err(Tried::Forced(self.count_forced(new, n, path)))
+    }
+
     /// Adds `n` after a first try.
     #[cold]
     #[inline(never)]
@@ -85,10 +102,14 @@ impl Counter {
         how: How,
         path: &Lazily,
     ) -> Result<TakenLevel, LevelRefusal<'_>> {
-        if let Tried::Added { new, max } = tried
-            && let Ok(taken) = self.settle(new, max, n, how, path)
-        {
-            return Ok(taken);
+        match tried {
+            Tried::Forced(taken) => return Ok(taken),
+            Tried::Added { new, max } => {
+                if let Ok(taken) = self.settle(new, max, n, how, path) {
+                    return Ok(taken);
+                }
+            }
+            Tried::NotAdded => {}
         }
         // Acquire (E10): read before usage, compared after the refusal. Without an open stock below, a usage above max is as
         // good as a refusal: a stock that opens in between is closed by `at_limit::close_crossed`.
@@ -159,8 +180,7 @@ impl Counter {
             How::Admit | How::AdmitOrForce => !waits || self.may_barge(n, path),
         };
         if new > max || !may_stay {
-            path.enter();
-            self.take_off(n);
+            self.take_off(n, path);
             return Err(max);
         }
         let max = if watched & OBSERVED != 0 { self.max().min(USAGE_MAX) } else { max };
@@ -182,10 +202,11 @@ impl Counter {
     }
 
     /// Give back the barging budget of a walk that has passed this level and subtracts `n` from it.
-    pub(crate) fn undo_barge(&self, n: u64) {
+    pub(crate) fn undo_barge(&self, n: u64, path: &Lazily) {
         if self.limits.watched.is_for(WAITING)
             && let Some(policies) = self.tree().policies()
         {
+            path.enter();
             policies.barge_undone(self, n);
         }
     }
@@ -220,6 +241,12 @@ impl Counter {
                 Err(now) => usage = now,
             }
         };
+        self.count_forced(new, n, path)
+    }
+
+    /// Counts how much of `n` is above max, where it is added by force and usage is `new`.
+    #[inline(always)]
+    fn count_forced(&self, new: u64, n: u64, path: &Lazily) -> TakenLevel {
         fence_after_exchange();
         let max = self.max().min(USAGE_MAX);
         let above = new.saturating_sub(max).min(n);

@@ -32,22 +32,22 @@ pub(crate) fn look(level: &Counter, serves: bool, path: &Lazily) {
     exceeded::moved(level);
 }
 
-/// Tells the policies of the levels below `top` that a charge to `counter` has left above their max. The caller keeps
-/// the counter; in no slow path, it is not in transit: listeners may run.
+/// Tells the policies of the levels that a charge has left above their max: from `lowest` on, below `top`. The caller
+/// keeps them; in no slow path, it is not in transit: listeners may run.
 #[cold]
-pub(crate) fn tell_above_max(counter: &Counter, top: Option<&Counter>) {
+pub(crate) fn tell_above_max(lowest: &Counter, top: Option<&Counter>) {
     if is_no_alloc() {
-        deferred::defer(counter, DEFERRED | DEFERRED_ABOVE);
-    } else if let Some(policies) = counter.tree().policies() {
-        counter.path_below(top).filter(|level| level.forced() > 0).for_each(|level| policies.above_max(level));
+        deferred::defer(lowest, DEFERRED | DEFERRED_ABOVE);
+    } else if let Some(policies) = lowest.tree().policies() {
+        lowest.path_below(top).filter(|level| level.forced() > 0).for_each(|level| policies.above_max(level));
     }
 }
 
-/// Looks at a level whose usage has fallen. The caller keeps it, and is in a slow path.
+/// Looks at a level whose usage has fallen. The caller keeps it.
 #[inline]
-pub(crate) fn fell(level: &Counter) {
+pub(crate) fn fell(level: &Counter, path: &Lazily) {
     if level.limits.watched.bits() != 0 {
-        look(level, true, &Lazily::inside());
+        look(level, true, path);
     }
 }
 

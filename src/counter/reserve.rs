@@ -35,7 +35,7 @@ pub(crate) fn force(counter: &Counter, n: u64) {
     let path = SlowPath::enter();
     let forced = come(counter, n, Side::Reserved, None, |level, more, above| {
         if admit(level, &path, more, above, Room::Drain).is_err()
-            && let Ok(Walked { above_max: true, .. }) = walk::walk(level, more, How::Force, above)
+            && let Ok(Walked { above_max: Some(_), .. }) = walk::walk(level, more, How::Force, above)
             && let Some(outermost) = path.outermost()
         {
             at_limit::close_crossed(level, outermost);
@@ -54,7 +54,7 @@ pub(super) fn admit<'a>(
     n: u64,
     above: Option<&'a Counter>,
     room: Room,
-) -> Result<Walked, LevelRefusal<'a>> {
+) -> Result<Walked<'a>, LevelRefusal<'a>> {
     let walked = level.in_transit(path.own_block(), |_| walk::walk(level, n, How::Admit, above));
     // Mutation: transfer-refused-while-credit-is-stranded
     walked.or_else(|refusal| at_limit::retry(level, path, n, above, refusal, room))

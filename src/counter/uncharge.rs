@@ -293,10 +293,10 @@ impl Counter {
         let _ = self.usage.underflowed.fetch_update(Ordering::Release, Ordering::Relaxed, sum);
     }
 
-    /// Subtract what this walk has just added.
-    pub(crate) fn take_off(&self, n: u64) {
+    /// Subtracts units that this walk has just added.
+    pub(crate) fn take_off(&self, n: u64, path: &Lazily) {
         self.subtract_usage(n);
         fence_after_exchange();
-        look::fell(self);
+        look::fell(self, path);
     }
 }

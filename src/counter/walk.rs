@@ -4,7 +4,7 @@
 //! no trace at its own level. A walk records peaks once it is through, so a doomed charge leaves none at all.
 //!
 //! A walk itself takes no lock. It allocates only if it has to look again at more than 256 levels. Before it calls a
-//! policy, undoes itself, or goes above max over open stocks, it enters a slow path.
+//! policy, or goes above max over open stocks, it enters a slow path.
 
 use std::ptr;
 
@@ -23,21 +23,26 @@ const FRAMES_MAX: usize = 32;
 
 /// Result of a walk that got through.
 #[derive(Clone, Copy)]
-pub(crate) struct Walked {
+pub(crate) struct Walked<'a> {
     /// The smallest room that the walk's own exchanges left.
     pub(crate) margin: u64,
-    /// The walk left a level above its max: by force, or because the level is only observed.
-    pub(crate) above_max: bool,
+    /// The lowest level that the walk left above its max: by force, or because the level is only observed.
+    pub(crate) above_max: Option<&'a Counter>,
 }
 
-impl Walked {
-    pub(super) const ENDLESS: Walked = Walked { margin: u64::MAX, above_max: false };
+impl<'a> Walked<'a> {
+    pub(super) const ENDLESS: Walked<'static> = Walked { margin: u64::MAX, above_max: None };
 
-    /// Adds a level that has been charged.
+    /// Adds a level that has been charged, and has so much room.
     #[inline(always)]
-    pub(super) fn pass(&mut self, room: u64, above_max: bool) {
+    fn pass(&mut self, room: u64, above_max: Option<&'a Counter>) {
         self.margin = self.margin.min(room);
-        self.above_max |= above_max;
+        self.above_max = self.above_max.or(above_max);
+    }
+
+    /// Adds a walk of the levels above.
+    pub(super) fn join(&mut self, above: Walked<'a>) {
+        self.pass(above.margin, above.above_max);
     }
 }
 
@@ -68,12 +73,12 @@ pub(crate) fn walk<'a>(
     n: u64,
     how: How,
     top: Option<&Counter>,
-) -> Result<Walked, LevelRefusal<'a>> {
+) -> Result<Walked<'a>, LevelRefusal<'a>> {
     walk_from(counter, n, how, top, &Lazily::inside())
 }
 
 /// Does [`walk`] on a thread that may be outside of any slow path. In one try for each level it serves
-/// levels with room that nothing looks at. At any other level it goes on in `climb`.
+/// levels that nothing has to look at, with room or above max by force. At any other level it goes on in `climb`.
 #[inline(always)]
 pub(crate) fn walk_from<'a>(
     counter: &'a Counter,
@@ -81,19 +86,33 @@ pub(crate) fn walk_from<'a>(
     how: How,
     top: Option<&Counter>,
     path: &Lazily,
-) -> Result<Walked, LevelRefusal<'a>> {
+) -> Result<Walked<'a>, LevelRefusal<'a>> {
     let (mut level, mut walked) = (counter, Walked::ENDLESS);
     while top.is_none_or(|top| !ptr::eq(level, top)) {
         // The parent is read before the exchange, which delays all loads that follow it.
         let above = level.incarnation().parent;
-        match level.take_at_once(n) {
-            Ok(room) => walked.pass(room, false),
-            Err(tried) => return Walk { bottom: counter, n, how, top, path }.climb((level, tried), None, walked),
+        let tried = match level.take_at_once(n) {
+            Err(Tried::NotAdded) if how == How::AdmitOrForce => level.force_at_once(n, path),
+            tried => tried,
+        };
+        match tried {
+            Ok(room) => walked.pass(room, None),
+            Err(Tried::Forced(taken)) if !taken.is_seen => walked.pass(taken.room, taken.is_above.then_some(level)),
+            Err(tried) => {
+                walked = Walk { bottom: counter, n, how, top, path }.climb((level, tried), None, walked)?;
+                break;
+            }
         }
         match above {
             Some(above) => level = above,
             None => break,
         }
+    }
+    // A walk that is in no slow path is in transit: its caller tells the policies after that.
+    if let Some(level) = walked.above_max
+        && !path.is_outside()
+    {
+        look::tell_above_max(level, top);
     }
     Ok(walked)
 }
@@ -106,18 +125,18 @@ impl<'a> Walk<'a, '_> {
         &self,
         (first, tried): (&'a Counter, Tried),
         below: Option<&PassedLevels<'a, '_>>,
-        mut walked: Walked,
-    ) -> Result<Walked, LevelRefusal<'a>> {
+        mut walked: Walked<'a>,
+    ) -> Result<Walked<'a>, LevelRefusal<'a>> {
         let frames_below = below.map_or(0, |below| below.frames_below + 1);
         let mut frame = PassedLevels { below, frames_below, passed: SmallVec::new() };
         let (mut level, mut tried) = (first, Err(tried));
         loop {
             let above = level.incarnation().parent;
             match tried {
-                Ok(room) => walked.pass(room, false),
+                Ok(room) => walked.pass(room, None),
                 Err(tried) => match level.take_after(tried, self.n, self.how, self.path) {
                     Ok(taken) => {
-                        walked.pass(taken.room, taken.is_above);
+                        walked.pass(taken.room, taken.is_above.then_some(level));
                         if taken.is_seen {
                             frame.passed.push((level, taken.usage));
                         }
@@ -138,22 +157,17 @@ impl<'a> Walk<'a, '_> {
         if frames_below > 0 || !frame.passed.is_empty() {
             self.look_slow(&frame);
         }
-        // A walk that is in no slow path is in transit: its caller tells the policies after that.
-        if walked.above_max && !self.path.is_outside() {
-            look::tell_above_max(self.bottom, self.top);
-        }
         Ok(walked)
     }
 
     #[cold]
     #[inline(never)]
     fn roll_back_slow(&self, refusal: LevelRefusal<'a>) -> LevelRefusal<'a> {
-        self.path.enter();
         for below in self.bottom.path_below(Some(refusal.level)) {
             // Mutation: walk-refused-without-roll-back
-            below.take_off(self.n);
+            below.take_off(self.n, self.path);
             if self.how != How::Batch {
-                below.undo_barge(self.n);
+                below.undo_barge(self.n, self.path);
             }
         }
         refusal.limited()
