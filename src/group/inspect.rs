@@ -270,6 +270,17 @@ pub trait Inspect: Sealed {
     /// ```
     fn descendants(&self) -> Box<dyn Iterator<Item = Group>>;
 
+    /// Returns how many groups directly below are online. One load.
+    ///
+    /// ```
+    /// # use memcg::expert::Inspect as _;
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// let acme = runtime.root().create("acme", memcg::Limits::new())?;
+    /// assert_eq!((runtime.root().child_count(), acme.child_count()), (1, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn child_count(&self) -> usize;
+
     /// Returns the `n` children of largest usage with the usage of each in bytes, the largest first. The call reads
     /// them one after the other, and locks only a few at a time: a child that is created or goes offline meanwhile may
     /// be missing. It keeps few of them at a time: of a million it takes some ten handles for each of the `n`.
@@ -428,6 +439,10 @@ impl Inspect for Group {
             next.extend(group.children());
             Some(group)
         }))
+    }
+
+    fn child_count(&self) -> usize {
+        self.first().child_count().get() as usize
     }
 
     fn top(&self, n: usize) -> Vec<(Group, u64)> {
