@@ -257,8 +257,8 @@ fn right(figure: String, style: Style) -> Cell<'static> {
 }
 
 /// Pressure that asks for a look, and for more, in hundredths of a per cent: less is what a busy service has.
-const SOME: u32 = 1_00;
-const MUCH: u32 = 10_00;
+const SOME: u32 = 100;
+const MUCH: u32 = 1_000;
 
 /// A bar against the group's own max or high, with `l`, `s` and `h` where low, soft and high are. A shaded one stands
 /// against a limit of a group above. A mark in the filled part is reversed, so that a full bar is full.
@@ -412,8 +412,8 @@ mod tests {
         };
         assert_eq!(of(|_| {}), [false; 3]);
         assert_eq!(of(|row| row.pressure.some.avg10 = 1), [false; 3]);
-        assert_eq!(of(|row| row.pressure.some.avg10 = 1_00), [true, false, false]);
-        assert_eq!(of(|row| row.pressure.some.avg10 = 10_00), [false, true, false]);
+        assert_eq!(of(|row| row.pressure.some.avg10 = 100), [true, false, false]);
+        assert_eq!(of(|row| row.pressure.some.avg10 = 1_000), [false, true, false]);
         assert_eq!(of(|row| row.waiting = 1), [true, false, false]);
         assert_eq!(of(|row| row.forced = 1), [false, true, false]);
         assert_eq!(of(|row| row.refused = 1), [false, true, false]);
