@@ -325,6 +325,19 @@ pub trait Inspect: ThisGroup {
         }))
     }
 
+    /// Returns how many groups directly below are online. One load.
+    ///
+    /// ```
+    /// # use memcg::expert::Inspect as _;
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// let acme = runtime.root().create("acme", memcg::Limits::new())?;
+    /// assert_eq!((runtime.root().child_count(), acme.child_count()), (1, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn child_count(&self) -> usize {
+        self.this().first().child_count().get() as usize
+    }
+
     /// Returns the `n` children of largest usage with the usage of each in bytes, the largest first. The call reads
     /// them one after the other, and locks only a few at a time: a child that is created or goes offline meanwhile may
     /// be missing. It keeps few of them at a time: of a million it takes some ten handles for each of the `n`.

@@ -230,6 +230,7 @@ fn row(group: &Group, usage: u64, depth: usize, items: &[Item<'_>]) -> Row {
     Row {
         path: group.path(),
         depth,
+        children: group.child_count(),
         usage,
         stocked_bound: group.memory().stocked_bound(),
         peak: group.peak(),

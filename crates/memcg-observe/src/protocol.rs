@@ -123,6 +123,9 @@ pub struct Row {
     /// Levels below the group that was asked for.
     #[serde(default)]
     pub depth: usize,
+    /// Groups directly below it that are online.
+    #[serde(default)]
+    pub children: usize,
     /// Live bytes and credit of threads: what limits compare.
     pub usage: u64,
     /// The most that usage has of credit, in bytes.

@@ -76,12 +76,12 @@ fn once_prints_the_tree() {
     let service = Service::new();
     let table = stdout(&[&service.socket(), "--once", "--depth", "2"]);
     let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(lines[0][..4], ["GROUP", "low", "high", "max"]);
+    assert_eq!(lines[0][..4], ["GROUP", "low", "soft", "high"]);
     assert_eq!((&lines[1][..2], lines[1][3]), (&["-", "/"][..], "32.0M"));
     assert_eq!((&lines[2][..2], &lines[2][3..5]), (&["-", "acme"][..], &["32.0M", "64.0M"][..]));
-    assert_eq!((&lines[3][..2], lines[3][3]), (&["+", "cache"][..], "30.0M"));
-    assert_eq!((&lines[4][..2], lines[4][3]), (&["+", "query"][..], "2.0M"));
-    // It is unfolded, and there is nothing below it.
+    // There is nothing below them.
+    assert_eq!((lines[3][0], lines[3][2]), ("cache", "30.0M"));
+    assert_eq!((lines[4][0], lines[4][2]), ("query", "2.0M"));
     assert_eq!(lines[5][0], "idle");
     assert!(table.lines().all(|line| line.chars().count() <= 80));
     // The root, and the largest below it.
