@@ -216,7 +216,7 @@ impl ChargeError {
 
 /// An amount of a group's counter. That of a further counter is named.
 fn amount(group: &Group, counter: Counter, amount: u64) -> String {
-    let counter = group.first().group().nth(counter.number());
+    let counter = group.first().group().nth(counter.number);
     let amount = InUnit(amount, counter.map_or(Unit::Bytes, group_tree::unit));
     match counter.and_then(group_tree::further_name) {
         Some(name) => format!("{amount} of {name}"),
