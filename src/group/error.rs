@@ -141,7 +141,7 @@ impl fmt::Display for ChargeError {
                 write!(f, "{} and {} belong to two runtimes", from.shown_path(), to.shown_path())
             }
             Self::UnknownCounter { counter, group } => {
-                write!(f, "{} has no counter number {counter}", group.shown_path())
+                write!(f, "{} has no counter number {counter}: it is one of another runtime", group.shown_path())
             }
         }
     }
@@ -265,7 +265,11 @@ impl fmt::Display for ReclaimError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::InReclaim { group } => {
-                write!(f, "nothing reclaimed of {}: reclaim does not nest", group.shown_path())
+                write!(
+                    f,
+                    "nothing reclaimed of {}: this thread is in a reclaimer already, and reclaim does not nest",
+                    group.shown_path()
+                )
             }
         }
     }
@@ -298,12 +302,10 @@ pub enum CreateError {
         /// The fault of the name.
         fault: NameError,
     },
-    /// The parent has a child of that name.
+    /// The parent has a child of that name: [`Group::get_or_create`] returns it.
     Taken {
-        /// The group that was to be its parent.
-        parent: Group,
-        /// The name.
-        name: String,
+        /// The child that has the name.
+        group: Group,
     },
     /// The parent is offline.
     Offline {
@@ -339,23 +341,29 @@ pub enum CreateError {
 
 impl fmt::Display for CreateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (parent, name, why) = match self {
-            Self::Name { parent, name, fault } => (parent, name, fault.to_string()),
-            Self::Taken { parent, name } => (parent, name, "the name is taken".to_string()),
-            Self::Offline { parent, name } if runtime_is_gone(parent) => {
-                (parent, name, "its runtime is gone, and it is offline".to_string())
+        let mut write = |parent: Option<&Group>, name: &str, why: String| {
+            let parent = parent.map_or_else(String::new, Group::shown_path);
+            write!(f, "no group {:?} in {parent}: {why}", beginning(name))
+        };
+        match self {
+            Self::Name { parent, name, fault } => write(Some(parent), name, fault.to_string()),
+            Self::Taken { group } => {
+                let why = "the name is taken; get_or_create returns that group".to_string();
+                write(group.parent().as_ref(), &group.name(), why)
             }
-            Self::Offline { parent, name } => (parent, name, "it is offline".to_string()),
+            Self::Offline { parent, name } => {
+                let gone = if runtime_is_gone(parent) { "its runtime is gone, and " } else { "" };
+                write(Some(parent), name, format!("{gone}it is offline"))
+            }
             Self::Full { parent, name, most } => {
-                (parent, name, format!("there are {most} groups, the configured most"))
+                write(Some(parent), name, format!("there are {most} groups, as many as groups_max allows"))
             }
             Self::Memory { parent, name, bytes } => {
-                (parent, name, format!("the system gives no {}", Bytes(*bytes as u64)))
+                write(Some(parent), name, format!("the system has no {} of memory for it", Bytes(*bytes as u64)))
             }
-            Self::Limit(inner) => return fmt::Display::fmt(inner, f),
-            Self::Contradiction(inner) => return fmt::Display::fmt(inner, f),
-        };
-        write!(f, "no group {:?} in {}: {why}", beginning(name), parent.shown_path())
+            Self::Limit(inner) => fmt::Display::fmt(inner, f),
+            Self::Contradiction(inner) => fmt::Display::fmt(inner, f),
+        }
     }
 }
 
@@ -428,7 +436,7 @@ impl std::error::Error for NameError {}
 /// let runtime = Runtime::builder().build()?;
 /// let root = runtime.root();
 /// let refused = root.set_limits(Limits::new().max(100).low(Limit::percent(10))).unwrap_err();
-/// assert_eq!(refused.to_string(), "no 10% of a max for low of /: no ancestor has one");
+/// assert_eq!(refused.to_string(), "no low 10% for /: no group above has a max; set one, or bytes here");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -436,8 +444,10 @@ impl std::error::Error for NameError {}
 pub enum LimitError {
     /// The limit is a percentage, and no ancestor has a max to take it of.
     NoLimitedAncestor {
-        /// The group whose limit was to be set. Where that group was to be created, its parent.
+        /// The group whose limit was to be set. If that group was to be created, its parent.
         group: Group,
+        /// The name of the group that was to be created.
+        name: Option<String>,
         /// Which limit.
         limit: &'static str,
         /// The percentage.
@@ -454,8 +464,13 @@ pub enum LimitError {
 impl fmt::Display for LimitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoLimitedAncestor { group, limit, percent } => {
-                write!(f, "no {percent} of a max for {limit} of {}: no ancestor has one", group.shown_path())
+            Self::NoLimitedAncestor { group, name, limit, percent } => {
+                let path = group.shown_path();
+                match name {
+                    Some(name) => write!(f, "no {limit} {percent} for {:?} in {path}", beginning(name))?,
+                    None => write!(f, "no {limit} {percent} for {path}")?,
+                }
+                f.write_str(": no group above has a max; set one, or bytes here")
             }
             Self::CoversNot { group } => {
                 write!(f, "{} does not cover allocations: a group asks for that when it is created", group.shown_path())
@@ -474,7 +489,7 @@ impl std::error::Error for LimitError {}
 /// let runtime = Runtime::builder().build()?;
 /// let acme = runtime.root().create("acme", Limits::new())?;
 /// let _query = acme.create("q17", Limits::new())?;
-/// assert_eq!(acme.offline().unwrap_err().to_string(), "/acme has 1 child online");
+/// assert_eq!(acme.offline().unwrap_err().to_string(), "/acme has 1 child online: take it offline first, or all with offline_tree");
 /// let root = "/ is the root: it goes offline when the last handle of its Runtime is dropped";
 /// assert_eq!(runtime.root().offline().unwrap_err().to_string(), root);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -491,7 +506,8 @@ impl fmt::Display for OfflineError {
         if self.group.parent().is_none() {
             return write!(f, "{path} is the root: it goes offline when the last handle of its Runtime is dropped");
         }
-        write!(f, "{path} has {children} {} online", if children == 1 { "child" } else { "children" })
+        let (noun, them) = if children == 1 { ("child", "it") } else { ("children", "them") };
+        write!(f, "{path} has {children} {noun} online: take {them} offline first, or all with offline_tree")
     }
 }
 
@@ -514,7 +530,7 @@ impl OfflineError {
 /// ```
 /// # let runtime = memcg::Runtime::builder().build()?;
 /// let mut charge = runtime.root().try_charge(10)?;
-/// assert_eq!(charge.split(11).unwrap_err().to_string(), "no 11 of a charge of 10");
+/// assert_eq!(charge.split(11).unwrap_err().to_string(), "cannot split off 11: the charge holds 10");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -526,7 +542,7 @@ pub struct SplitError {
 impl fmt::Display for SplitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { bytes, requested } = self;
-        write!(f, "no {requested} of a charge of {bytes}")
+        write!(f, "cannot split off {requested}: the charge holds {bytes}")
     }
 }
 

@@ -130,4 +130,11 @@ impl Hash for Group {
     }
 }
 
+/// The [path](Group::path), as in `/acme/q17`.
+impl fmt::Display for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.path())
+    }
+}
+
 debug_figures!(Group, |group| path: group.shown_path(), usage: group.usage());

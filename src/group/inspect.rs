@@ -9,13 +9,13 @@ use crate::admission::lowered;
 use crate::counter::protection::Protection;
 use crate::counter::{children, credit, ledger, marks};
 use crate::hierarchy::stats;
-use crate::page_counter::reading::{ProtectedCounter, ProtectionFigures, Sealed};
+use crate::page_counter::reading::{Protected, ProtectedCounter, ProtectionFigures};
 use crate::pressure::{incidents, observe, throttle, victims};
 use crate::reclaim::excess;
 use crate::stat::visits::Unlist;
 use crate::state::incidents::Incident;
 use crate::state::oom::{EXEMPT, OomPolicy, TOGETHER};
-use crate::units::Bytes;
+use crate::units::{Bytes, IntoBytes};
 
 /// Figures and settings of a group beside those of [`Group`]. A name that ends in `_local` leaves out what the children
 /// that are online account for.
@@ -89,8 +89,8 @@ pub trait Inspect: ThisGroup {
     /// assert_eq!(acme.high_delay(64 * 4096).as_millis(), 25);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    fn high_delay(&self, bytes: impl Into<Bytes>) -> Duration {
-        let Bytes(bytes) = bytes.into();
+    fn high_delay(&self, bytes: impl IntoBytes) -> Duration {
+        let Bytes(bytes) = bytes.into_bytes();
         throttle::delay_now(self.this().first(), bytes)
     }
 
@@ -409,7 +409,7 @@ impl ThisGroup for Group {
 
 impl Inspect for Group {}
 
-impl Sealed for Group {
+impl Protected for Group {
     fn protected(&self) -> ProtectedCounter {
         ProtectedCounter(self.first())
     }

@@ -5,10 +5,10 @@ use super::handle::Group;
 use super::limits::Limits;
 use crate::admission::lowered;
 use crate::counter::credit;
-use crate::hierarchy::limits;
+use crate::hierarchy::{limits, settings};
 use crate::pressure::{high, throttle};
 use crate::state::limits::LimitKind;
-use crate::units::Limit;
+use crate::units::IntoLimit;
 
 // === impl Group: limits ===
 
@@ -56,12 +56,19 @@ impl Group {
             return Err(LimitError::CoversNot { group: self.clone() });
         }
         self.set_kinds(group, &limits.kinds())?;
+        self.name_setting(limits);
         let above_max = if limits.max.is_some() { lowered::shrink_to_max(group) } else { 0 };
         if limits.high.is_none() {
             return Ok(above_max);
         }
         throttle::shrink_to_high(group);
         Ok(above_max.max(high::above(group)))
+    }
+
+    pub(super) fn name_setting(&self, limits: Limits) {
+        if let Some(name) = limits.setting {
+            settings::set(self.first(), name);
+        }
     }
 
     /// Sets the most bytes that charges may bring usage to. It may block: in async code use
@@ -82,7 +89,7 @@ impl Group {
     /// assert!(acme.try_charge(1).is_err());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn set_max(&self, limit: impl Into<Limit>) -> Result<u64, LimitError> {
+    pub fn set_max(&self, limit: impl IntoLimit) -> Result<u64, LimitError> {
         self.set_limits(Limits::new().max(limit))
     }
 
@@ -101,7 +108,7 @@ impl Group {
         let set = |kind| limits::set_to(self.first(), kind);
         let limits = Limits::new().max(set(LimitKind::Max)).min(set(LimitKind::Min)).low(set(LimitKind::Low));
         let limits = limits.soft(set(LimitKind::Soft)).high(set(LimitKind::High));
-        Limits { cover_allocations: self.first().cover().is_some(), ..limits }
+        Limits { cover_allocations: self.first().cover().is_some(), setting: settings::of(self.first()), ..limits }
     }
 
     /// Returns the max in bytes, `u64::MAX` if there is none. One load. [`Inspect`](crate::expert::Inspect) has the

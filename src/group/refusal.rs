@@ -7,8 +7,8 @@ use super::handle::Group;
 use crate::counter::cover;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
-use crate::error::{USAGE_MAX, write_figures};
-use crate::hierarchy::group_tree;
+use crate::error::USAGE_MAX;
+use crate::hierarchy::{group_tree, settings};
 use crate::pressure::line;
 use crate::reclaim::registrations;
 use crate::stat::Unit;
@@ -186,12 +186,28 @@ impl fmt::Display for OverLimitError {
 impl std::error::Error for OverLimitError {}
 
 impl OverLimitError {
+    /// Usage beside max. Figures that are rounded to the same text are told by their difference.
+    fn write_usage(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (usage, max) = (self.amount(self.usage), self.amount(self.max));
+        let apart = self.amount(self.usage.abs_diff(self.max));
+        match () {
+            () if self.is_checkpoint() => write!(f, "usage is {apart} above max {max}"),
+            () if self.usage == 0 && self.max >= USAGE_MAX => Ok(()),
+            () if self.max >= USAGE_MAX => write!(f, ", usage {usage}"),
+            () if self.usage == 0 => write!(f, ", max {max}"),
+            () if self.usage != self.max && usage.to_string() == max.to_string() => {
+                let side = if self.usage > self.max { "above" } else { "below" };
+                write!(f, ", usage {apart} {side} max {max}")
+            }
+            () => write!(f, ", usage {usage} of max {max}"),
+        }
+    }
+
     /// Writes the figures that are not zero, `between`, and the steps that would make the charge fit. `first` is the
     /// step that helps this caller before all others.
     pub(super) fn write(&self, f: &mut fmt::Formatter<'_>, between: &str, first: Option<&str>) -> fmt::Result {
         if self.is_checkpoint() {
             write!(f, "{} refuses a checkpoint of {}: ", self.group.shown_path(), self.requester.shown_path())?;
-            write!(f, "{} above max", self.amount(self.usage.saturating_sub(self.max)))?;
         } else {
             write!(f, "{} refused {}", self.group.shown_path(), self.amount(self.requested))?;
             if let Some(counter) = self.counter() {
@@ -203,9 +219,12 @@ impl OverLimitError {
                 short => write!(f, "short by {}", self.amount(short))?,
             }
         }
-        write_figures(f, [self.usage, self.max, self.stocked_bound], &|units| self.amount(units))?;
+        self.write_usage(f)?;
+        if self.stocked_bound > 0 {
+            write!(f, ", at most {} of it unused credit", self.amount(self.stocked_bound))?;
+        }
         if self.is_behind {
-            f.write_str(", behind those in line")?;
+            f.write_str(", behind charges in line")?;
         }
         for (number, (holder, usage)) in self.holders().enumerate() {
             let most = if number == 0 { "; most in" } else { "," };
@@ -232,8 +251,10 @@ impl OverLimitError {
         let at = self.group.shown_path();
         let of = self.counter().map_or(String::new(), |counter| format!(" of {counter}"));
         let first = first.map(str::to_string);
+        let setting = self.full().and_then(settings::of);
+        let raise = setting.map_or_else(|| format!("raise max{of} of {at}"), |setting| format!("raise {setting}"));
         let steps = if self.requested > self.most() {
-            [Some(format!("raise max{of} of {at}")), Some("charge less".to_string()), None, None]
+            [Some(raise), Some("charge less".to_string()), None, None]
         } else if self.want() == 0 {
             let step = if self.is_behind { WAIT } else { "try again" };
             [first.or_else(|| Some(step.to_string())), None, None, None]
@@ -242,7 +263,7 @@ impl OverLimitError {
             let release =
                 if is_memory { format!("release memory in {at}") } else { format!("uncharge some{of} in {at}") };
             let register = (is_memory && !self.has_reclaimer).then(|| "register a reclaimer there".to_string());
-            [first, Some(release), register, Some(format!("raise max{of} of {at}"))]
+            [first, Some(release), register, Some(raise)]
         };
         steps.into_iter().flatten().collect()
     }
