@@ -69,7 +69,15 @@ impl fmt::Display for CounterChargeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let CounterChargeError { level, requester, requested, usage, max, stocked_bound } = *self;
         write!(f, "{level} refused {requested} for {requester}: short by {}", self.want())?;
-        write_figures(f, [usage, max, stocked_bound], &|units| units)?;
+        if usage > 0 {
+            write!(f, ", usage {usage}")?;
+        }
+        if max < USAGE_MAX {
+            write!(f, "{} max {max}", if usage > 0 { " of" } else { "," })?;
+        }
+        if stocked_bound > 0 {
+            write!(f, ", at most {stocked_bound} of it unused credit")?;
+        }
         if max >= USAGE_MAX {
             write!(f, "; charge less: no counter counts more than {USAGE_MAX}")
         } else if requested > max {
@@ -78,24 +86,6 @@ impl fmt::Display for CounterChargeError {
             f.write_str("; to fit, uncharge there or raise its max")
         }
     }
-}
-
-/// Writes the figures of a level that are not zero: its usage, its max, and the bound on the credit below it.
-pub(crate) fn write_figures<T: fmt::Display>(
-    f: &mut fmt::Formatter<'_>,
-    [usage, max, stocked_bound]: [u64; 3],
-    amount: &dyn Fn(u64) -> T,
-) -> fmt::Result {
-    if usage > 0 {
-        write!(f, ", usage {}", amount(usage))?;
-    }
-    if max < USAGE_MAX {
-        write!(f, "{} max {}", if usage > 0 { " of" } else { "," }, amount(max))?;
-    }
-    if stocked_bound > 0 {
-        write!(f, ", at most {} of it unused credit", amount(stocked_bound))?;
-    }
-    Ok(())
 }
 
 impl std::error::Error for CounterChargeError {}

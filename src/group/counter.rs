@@ -29,17 +29,17 @@ use crate::hierarchy::group_tree;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Counter {
-    number: usize,
+    pub(super) number: usize,
     /// The builder that declared it; 0 for memory.
-    of: u64,
+    pub(super) builder: u64,
 }
 
 impl Counter {
     /// The counter that [`Group::try_charge`](crate::Group::try_charge) charges.
-    pub const MEMORY: Counter = Counter { number: 0, of: 0 };
+    pub const MEMORY: Counter = Counter { number: 0, builder: 0 };
 
-    pub(crate) fn new(number: usize, of: u64) -> Self {
-        Counter { number, of }
+    pub(crate) fn new(number: usize, builder: u64) -> Self {
+        Counter { number, builder }
     }
 
     /// Returns the name of that counter of a group.
@@ -47,16 +47,5 @@ impl Counter {
         let number = counter.number_in_group();
         let declared = number.checked_sub(1).and_then(|at| group_tree::of(counter).further.get(at));
         Counter::new(number, declared.map_or(0, |further| further.builder))
-    }
-
-    #[inline]
-    pub(super) fn number(self) -> usize {
-        self.number
-    }
-
-    /// The builder that declared it; 0 for memory.
-    #[inline]
-    pub(super) fn builder(self) -> u64 {
-        self.of
     }
 }

@@ -73,16 +73,16 @@ impl Group {
     /// The counter of that name, if this runtime has it.
     #[inline(always)]
     pub(super) fn header_of(&self, counter: Counter) -> Option<&'static Header> {
-        match counter.number() {
+        match counter.number {
             0 => Some(self.header),
-            number => group_object::declared(self.first(), number, counter.builder()).map(|counter| counter.header),
+            number => group_object::declared(self.first(), number, counter.builder).map(|counter| counter.header),
         }
     }
 
     #[cold]
     #[inline(never)]
     pub(super) fn unknown_counter_slow(&self, counter: Counter) -> ChargeError {
-        ChargeError::UnknownCounter { group: self.clone(), counter: counter.number() }
+        ChargeError::UnknownCounter { group: self.clone(), counter: counter.number }
     }
 
     /// Sets limits of a counter of this group: all, or none. Returns the usage above a max then.

@@ -216,7 +216,7 @@ impl ChargeError {
 
 /// An amount of a group's counter. That of a further counter is named.
 fn amount(group: &Group, counter: Counter, amount: u64) -> String {
-    let counter = group.first().group().nth(counter.number());
+    let counter = group.first().group().nth(counter.number);
     let amount = InUnit(amount, counter.map_or(Unit::Bytes, group_tree::unit));
     match counter.and_then(group_tree::further_name) {
         Some(name) => format!("{amount} of {name}"),
@@ -341,28 +341,29 @@ pub enum CreateError {
 
 impl fmt::Display for CreateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (parent, name, why) = match self {
-            Self::Name { parent, name, fault } => (parent, name, fault.to_string()),
+        let mut write = |parent: Option<&Group>, name: &str, why: String| {
+            let parent = parent.map_or_else(String::new, Group::shown_path);
+            write!(f, "no group {:?} in {parent}: {why}", beginning(name))
+        };
+        match self {
+            Self::Name { parent, name, fault } => write(Some(parent), name, fault.to_string()),
             Self::Taken { group } => {
-                let parent = group.parent().map_or_else(String::new, |parent| parent.shown_path());
-                let name = group.name();
-                let name = beginning(&name);
-                return write!(f, "no group {name:?} in {parent}: the name is taken; get_or_create returns that group");
+                let why = "the name is taken; get_or_create returns that group".to_string();
+                write(group.parent().as_ref(), &group.name(), why)
             }
-            Self::Offline { parent, name } if runtime_is_gone(parent) => {
-                (parent, name, "its runtime is gone, and it is offline".to_string())
+            Self::Offline { parent, name } => {
+                let gone = if runtime_is_gone(parent) { "its runtime is gone, and " } else { "" };
+                write(Some(parent), name, format!("{gone}it is offline"))
             }
-            Self::Offline { parent, name } => (parent, name, "it is offline".to_string()),
             Self::Full { parent, name, most } => {
-                (parent, name, format!("there are {most} groups, as many as groups_max allows"))
+                write(Some(parent), name, format!("there are {most} groups, as many as groups_max allows"))
             }
             Self::Memory { parent, name, bytes } => {
-                (parent, name, format!("the system has no {} of memory for it", Bytes(*bytes as u64)))
+                write(Some(parent), name, format!("the system has no {} of memory for it", Bytes(*bytes as u64)))
             }
-            Self::Limit(inner) => return fmt::Display::fmt(inner, f),
-            Self::Contradiction(inner) => return fmt::Display::fmt(inner, f),
-        };
-        write!(f, "no group {:?} in {}: {why}", beginning(name), parent.shown_path())
+            Self::Limit(inner) => fmt::Display::fmt(inner, f),
+            Self::Contradiction(inner) => fmt::Display::fmt(inner, f),
+        }
     }
 }
 
@@ -505,8 +506,8 @@ impl fmt::Display for OfflineError {
         if self.group.parent().is_none() {
             return write!(f, "{path} is the root: it goes offline when the last handle of its Runtime is dropped");
         }
-        let (children, them) = if children == 1 { ("child", "it") } else { ("children", "them") };
-        write!(f, "{path} has {} {children} online: take {them} offline first, or all with offline_tree", self.children)
+        let (noun, them) = if children == 1 { ("child", "it") } else { ("children", "them") };
+        write!(f, "{path} has {children} {noun} online: take {them} offline first, or all with offline_tree")
     }
 }
 

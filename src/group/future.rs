@@ -49,7 +49,7 @@ pub struct ChargeFuture {
     group: Group,
     bytes: u64,
     undelayed: bool,
-    /// How long it may take from the first poll on, until it is charged.
+    /// The longest time from the first poll on until it is charged.
     time: Option<Duration>,
     /// When that is over, from the first poll on that misses.
     end: Option<Instant>,
@@ -78,8 +78,8 @@ struct Deadline {
 }
 
 impl Deadline {
-    /// Whether time is over; else a wake follows when it is. Where there is no thread to wake the future, it is over at
-    /// once: the future would wait without an end.
+    /// Returns true if time is over; else a wake follows when it is. It is over at once if there is no thread to wake
+    /// the future, which would wait without an end.
     fn is_over(&mut self, waker: &Waker) -> bool {
         if is_over(self.until) {
             return true;
@@ -224,7 +224,7 @@ impl ChargeFuture {
         }
     }
 
-    /// Whether it is not charged yet, or delayed. A wake follows when that is over.
+    /// Returns true if it is not charged yet, or delayed. A wake follows when that is over.
     fn is_held_up(&mut self, waker: &Waker) -> bool {
         let Stage::Delayed { until, alarm, stall, .. } = &mut self.state else { return true };
         let group = self.group.first();
@@ -234,8 +234,8 @@ impl ChargeFuture {
         match alarm {
             Some(alarm) => alarm.renew(waker),
             None => {
-                // Where there is no thread to wake it the charge is not delayed: the future would have to wake itself
-                // time and again.
+                // The charge is not delayed if there is no thread to wake it: the future would have to wake itself time
+                // and again.
                 *alarm = throttle::alarm(group, *until, waker);
                 *stall = alarm.as_ref().and_then(|_| throttle::stand_still(group, Instant::now()));
                 alarm.is_some()

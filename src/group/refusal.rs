@@ -7,7 +7,7 @@ use super::handle::Group;
 use crate::counter::cover;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
-use crate::error::{USAGE_MAX, write_figures};
+use crate::error::USAGE_MAX;
 use crate::hierarchy::{group_tree, settings};
 use crate::pressure::line;
 use crate::reclaim::registrations;
@@ -186,18 +186,21 @@ impl fmt::Display for OverLimitError {
 impl std::error::Error for OverLimitError {}
 
 impl OverLimitError {
-    /// Writes the usage beside max. Figures that are rounded to the same text are told by their difference.
+    /// Usage beside max. Figures that are rounded to the same text are told by their difference.
     fn write_usage(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (usage, max) = (self.amount(self.usage), self.amount(self.max));
         let apart = self.amount(self.usage.abs_diff(self.max));
-        if self.is_checkpoint() {
-            return write!(f, "usage is {apart} above max {max}");
+        match () {
+            () if self.is_checkpoint() => write!(f, "usage is {apart} above max {max}"),
+            () if self.usage == 0 && self.max >= USAGE_MAX => Ok(()),
+            () if self.max >= USAGE_MAX => write!(f, ", usage {usage}"),
+            () if self.usage == 0 => write!(f, ", max {max}"),
+            () if self.usage != self.max && usage.to_string() == max.to_string() => {
+                let side = if self.usage > self.max { "above" } else { "below" };
+                write!(f, ", usage {apart} {side} max {max}")
+            }
+            () => write!(f, ", usage {usage} of max {max}"),
         }
-        if self.usage != self.max && self.max < USAGE_MAX && usage.to_string() == max.to_string() {
-            let side = if self.usage > self.max { "above" } else { "below" };
-            return write!(f, ", usage {apart} {side} max {max}");
-        }
-        write_figures(f, [self.usage, self.max, 0], &|units| self.amount(units))
     }
 
     /// Writes the figures that are not zero, `between`, and the steps that would make the charge fit. `first` is the

@@ -114,9 +114,8 @@ impl Placement {
     /// Bytes on one node.
     #[inline]
     pub fn on(node: NodeId, bytes: impl IntoBytes) -> Placement {
-        let Bytes(bytes) = bytes.into_bytes();
         let mut placement = Placement::new();
-        placement.add(Some(node), Bytes(bytes));
+        placement.add(Some(node), bytes);
         placement
     }
 

@@ -270,8 +270,8 @@ impl Topology {
     pub(super) fn of_one_node(processors: usize) -> Topology {
         let count = processors.clamp(1, PROCESSORS_MAX);
         let node = Node { id: NodeId(0), online: true, has_processors: true };
-        let tables = (Box::new([0]), vec![0; count].into_boxed_slice());
-        Topology(Arc::new(NodeTables { nodes: Box::new([node]), index: tables.0, node_of: tables.1, home: 0 }))
+        let (index, node_of) = (Box::new([0]), vec![0; count].into());
+        Topology(Arc::new(NodeTables { nodes: Box::new([node]), index, node_of, home: 0 }))
     }
 
     fn node(&self, node: NodeId) -> Option<&Node> {

@@ -152,12 +152,16 @@ impl StatTables {
         let mut at = group;
         while !self.groups[at as usize].linked && self.groups[at as usize].parent != NONE {
             let parent = self.groups[at as usize].parent;
-            let mut siblings = self.groups[parent as usize].children;
             (self.groups[at as usize].linked, self.groups[at as usize].link.done) = (true, 0);
-            siblings.push_front(&mut self.groups, at);
-            self.groups[parent as usize].children = siblings;
+            self.change_children(parent, |children, groups| children.push_front(groups, at));
             at = parent;
         }
+    }
+
+    fn change_children(&mut self, parent: u32, change: impl FnOnce(&mut FlushList, &mut [WrittenGroup])) {
+        let mut children = self.groups[parent as usize].children;
+        change(&mut children, &mut self.groups);
+        self.groups[parent as usize].children = children;
     }
 
     pub(super) fn remove_writers(&self, group: u32, gone: u64) {
@@ -170,9 +174,7 @@ impl StatTables {
             && children.first().is_none()
             && listed.first().is_none()
         {
-            let mut siblings = self.groups[parent as usize].children;
-            siblings.remove(&mut self.groups, at);
-            self.groups[parent as usize].children = siblings;
+            self.change_children(parent, |children, groups| children.remove(groups, at));
             self.groups[at as usize].linked = false;
             at = parent;
         }
@@ -186,9 +188,7 @@ impl StatTables {
         let own = listed.first().map(|entry| self.entries[entry as usize].link.done);
         let done = below.into_iter().chain(own).min().unwrap_or(self.flush);
         if linked {
-            let mut siblings = self.groups[parent as usize].children;
-            siblings.done(&mut self.groups, group, done);
-            self.groups[parent as usize].children = siblings;
+            self.change_children(parent, |children, groups| children.done(groups, group, done));
         } else {
             self.groups[group as usize].link.done = done;
         }

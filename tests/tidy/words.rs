@@ -173,7 +173,6 @@ const QUESTIONS: &[&str] = &["What", "Whether", "Where", "How"];
 const ASKING: &[&str] = &[
     "src/admission/",
     "src/counter/",
-    "src/group/future.rs",
     "src/lifecycle/",
     "src/pressure/",
     "src/reclaim/",

@@ -64,7 +64,7 @@ pub trait QueuePlace: Sealed {
     fn waits_in_line(&self) -> bool;
 }
 
-/// Only the future of this crate has a place.
+/// Only futures of this crate have a place.
 pub trait Sealed {}
 
 impl Sealed for ChargeFuture {}
