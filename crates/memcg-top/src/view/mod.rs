@@ -102,7 +102,7 @@ fn status_line(app: &App, width: usize) -> Paragraph<'static> {
     Paragraph::new(text::clean(&said))
 }
 
-/// What a file of limits has now.
+/// Present value of a file of limits.
 fn limit_of(row: &Row, file: &str) -> Option<u64> {
     Some(match file {
         "memory.max" => row.max,
