@@ -137,6 +137,7 @@ impl GroupPool {
             unreserved: None,
             #[cfg(feature = "session")]
             files: None,
+            #[cfg(feature = "session")]
             queued: None,
             _cancelled: cancelled,
         }
