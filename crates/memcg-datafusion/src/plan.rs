@@ -8,23 +8,20 @@ use std::task::{Context, Poll};
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{Result, Statistics, internal_err};
 use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::{DiskManager, RecordBatchStream, SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_plan::execution_plan::{CardinalityEffect, ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
-use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
 use futures::Stream;
 use futures::task::AtomicWaker;
 
 use crate::ended::Life;
 use crate::files::Files;
+use crate::passes_on;
 use crate::pool::GroupPool;
 use crate::refusal::told;
 use crate::unreserved::{Excess, Unreserved};
@@ -94,55 +91,12 @@ impl DisplayAs for InGroupExec {
 }
 
 impl ExecutionPlan for InGroupExec {
-    fn name(&self) -> &str {
-        "InGroupExec"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        self.input.properties()
-    }
-
-    fn maintains_input_order(&self) -> Vec<bool> {
-        vec![true]
-    }
-
-    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
-        vec![false]
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
-    }
-
-    fn apply_expressions(
-        &self,
-        _visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn replace_children(
-        self: Arc<Self>,
-        mut children: Vec<Arc<dyn ExecutionPlan>>,
-        _options: ReplaceChildrenOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        match (children.pop(), children.is_empty()) {
-            (Some(input), true) => Ok(InGroupExec::over(input, &self.pool)),
-            _ => internal_err!("InGroupExec has one child"),
-        }
-    }
-
-    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-        self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
-    }
+    passes_on!("InGroupExec", |own, input| InGroupExec::over(input, &own.pool));
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let (env, own) = (context.runtime_env(), Arc::clone(&self.pool) as Arc<dyn MemoryPool>);
         let pool = if env.memory_pool.is::<GroupPool>() { &env.memory_pool } else { &own };
-        let context = match with_pool(&env, pool)? {
-            None => context,
-            Some(env) => Arc::new(context_in(&context, env)),
-        };
+        let context = context_with(context, pool)?;
         let pool = pool.downcast_ref().unwrap_or(&*self.pool);
         let (life, unreserved) = (Arc::clone(pool.life()), pool.unreserved());
         if let Some(ended) = life.ended() {
@@ -172,29 +126,6 @@ impl ExecutionPlan for InGroupExec {
         MetricBuilder::new(&metrics).gauge("plan_spilled_bytes", 0).set(spilled(&self.input));
         Some(metrics.clone_inner())
     }
-
-    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
-        vec![ChildStats::At(partition)]
-    }
-
-    fn statistics_from_inputs(
-        &self,
-        inputs: &[Arc<Statistics>],
-        _arguments: &StatisticsArgs,
-    ) -> Result<Arc<Statistics>> {
-        match inputs {
-            [input] => Ok(Arc::clone(input)),
-            _ => internal_err!("InGroupExec has one child"),
-        }
-    }
-
-    fn supports_limit_pushdown(&self) -> bool {
-        true
-    }
-
-    fn cardinality_effect(&self) -> CardinalityEffect {
-        CardinalityEffect::Equal
-    }
 }
 
 /// Bytes that the operators of a plan have spilled.
@@ -203,9 +134,35 @@ fn spilled(plan: &Arc<dyn ExecutionPlan>) -> usize {
     own + plan.children().into_iter().map(spilled).sum::<usize>()
 }
 
-/// A copy of `context` with another runtime.
-fn context_in(context: &TaskContext, env: Arc<RuntimeEnv>) -> TaskContext {
-    TaskContext::new(
+impl GroupPool {
+    /// Returns `context` with this pool, for an engine that executes plans itself. Object stores, caches and settings stay.
+    /// Where the pool counts spill files, those of the context count.
+    ///
+    /// # Errors
+    ///
+    /// Those of DataFusion, where it makes no runtime.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// use datafusion::prelude::SessionContext;
+    /// use memcg::Runtime;
+    /// use memcg_datafusion::GroupPool;
+    ///
+    /// let runtime = Runtime::builder().build()?;
+    /// let pool = Arc::new(GroupPool::new(&runtime.root()));
+    /// let context = pool.context(SessionContext::new().task_ctx())?;
+    /// assert_eq!(context.memory_pool().to_string(), "group(/)");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn context(self: &Arc<Self>, context: Arc<TaskContext>) -> Result<Arc<TaskContext>> {
+        context_with(context, &(Arc::clone(self) as Arc<dyn MemoryPool>))
+    }
+}
+
+fn context_with(context: Arc<TaskContext>, pool: &Arc<dyn MemoryPool>) -> Result<Arc<TaskContext>> {
+    let Some(env) = with_pool(&context.runtime_env(), pool)? else { return Ok(context) };
+    Ok(Arc::new(TaskContext::new(
         context.task_id(),
         context.session_id(),
         context.session_config().clone(),
@@ -214,7 +171,7 @@ fn context_in(context: &TaskContext, env: Arc<RuntimeEnv>) -> TaskContext {
         context.aggregate_functions().clone(),
         context.window_functions().clone(),
         env,
-    )
+    )))
 }
 
 /// A copy of `env` with `pool` as its memory pool, whose spill files count for the pool. `None`: `env` is so.

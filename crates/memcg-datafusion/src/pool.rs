@@ -11,6 +11,8 @@ use memcg::{Bytes, ChargeError, Group, OnFull, OverLimitError, Registration};
 use crate::account::{Account, Accounts, Quick};
 #[cfg(feature = "session")]
 use crate::allocates::an_allocator_charges;
+#[cfg(feature = "session")]
+use crate::attempts::Queued;
 use crate::config::PoolConfig;
 use crate::consumer::Kind;
 use crate::ended::{Ended, Life};
@@ -19,8 +21,6 @@ use crate::files::Files;
 use crate::patience::Patience;
 #[cfg(feature = "session")]
 use crate::patience::wait_in_place;
-#[cfg(feature = "session")]
-use crate::queued::Queued;
 use crate::refusal::{PoolError, Words};
 use crate::replays::Replays;
 use crate::sorts::Step;

@@ -1,155 +1,35 @@
 //! A plan whose query waits in line for room that others hold, and runs again.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::mem;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
-use datafusion::common::{DataFusionError, Result, Statistics, internal_err};
+use datafusion::common::tree_node::TreeNode;
+use datafusion::common::{DataFusionError, Result, internal_err};
 use datafusion::datasource::sink::DataSinkExec;
 use datafusion::execution::context::QueryPlanner;
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, SessionState, TaskContext};
 use datafusion::logical_expr::LogicalPlan;
-use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
-use datafusion::physical_plan::execution_plan::{
-    Boundedness, CardinalityEffect, ChildrenPropertiesMode, ReplaceChildrenOptions,
-};
+use datafusion::physical_plan::execution_plan::{Boundedness, ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
-use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::streaming::StreamingTableExec;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties};
 use futures::Stream;
 use futures::future::BoxFuture;
 use futures::task::AtomicWaker;
 use memcg::Group;
 
+use crate::attempts::{Attempt, Queued, Waits};
+use crate::passes_on;
 use crate::pool::GroupPool;
-use crate::queue::{InPlace, Place, Queue, Turn};
+use crate::queue::{Place, Turn};
 
 type Plan = Arc<dyn ExecutionPlan>;
-
-/// So many refusals are known: an error comes to the root while other operators are refused.
-const KNOWN: usize = 256;
-
-/// What a pool knows of the queue of its queries.
-#[derive(Debug)]
-pub(crate) struct Queued {
-    queue: Queue,
-    /// The last refusals, by their words: an error has no other sign of where it comes from.
-    refusals: Mutex<VecDeque<(String, Group)>>,
-    /// Those that run, by their places' numbers, and whether they cannot run again.
-    attempts: Mutex<Vec<(u64, bool)>>,
-    /// How many queries have given all back, and wait. Relaxed: it only ends waits early.
-    waiting: AtomicUsize,
-}
-
-impl Queued {
-    pub(crate) fn new(queue: Queue) -> Arc<Queued> {
-        let (refusals, attempts) = (Mutex::default(), Mutex::default());
-        Arc::new(Queued { queue, refusals, attempts, waiting: AtomicUsize::new(0) })
-    }
-
-    pub(crate) fn queue(&self) -> &Queue {
-        &self.queue
-    }
-
-    fn refusals(&self) -> MutexGuard<'_, VecDeque<(String, Group)>> {
-        self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn attempts(&self) -> MutexGuard<'_, Vec<(u64, bool)>> {
-        self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A growth was refused at `level`, and its operator is told so.
-    pub(crate) fn note(&self, refused: &Result<()>, level: &Group) {
-        if let Err(DataFusionError::ResourcesExhausted(text)) = refused {
-            let mut refusals = self.refusals();
-            if refusals.len() == KNOWN {
-                refusals.pop_front();
-            }
-            refusals.push_back((text.clone(), level.clone()));
-        }
-    }
-
-    /// The level that was full, where an error of the plan is a refusal of the pool.
-    fn level_of(&self, error: &DataFusionError) -> Option<Group> {
-        let DataFusionError::ResourcesExhausted(text) = error.find_root() else { return None };
-        let refusals = self.refusals();
-        let found = refusals.iter().rev().find(|(known, _)| text.contains(known));
-        found.map(|(_, level)| level.clone())
-    }
-
-    /// All attempts of the pool have given up, so what still runs of them is about to end.
-    pub(crate) fn gives_back(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed) > 0 && self.attempts().is_empty()
-    }
-
-    /// A place for a growth of an attempt that cannot run again. `None`: there is none, or nothing runs beside it.
-    pub(crate) fn wait_in_place(&self, level: &Group) -> Option<InPlace> {
-        let attempt = self.attempts().iter().find(|(_, cannot_run_again)| *cannot_run_again).copied();
-        self.queue.wait_in_place(attempt?.0, level)
-    }
-}
-
-/// An attempt that runs.
-struct Attempt {
-    queued: Arc<Queued>,
-    place: Place,
-    cannot_run_again: bool,
-}
-
-impl Attempt {
-    fn new(queued: &Arc<Queued>, place: Place, cannot_run_again: bool) -> Attempt {
-        queued.attempts().push((place.id(), cannot_run_again));
-        Attempt { queued: Arc::clone(queued), place, cannot_run_again }
-    }
-
-    /// A row leaves.
-    fn sends(&mut self) {
-        if !mem::replace(&mut self.cannot_run_again, true) {
-            let mut attempts = self.queued.attempts();
-            let own = attempts.iter_mut().find(|(id, _)| *id == self.place.id());
-            own.into_iter().for_each(|(_, cannot_run_again)| *cannot_run_again = true);
-        }
-    }
-}
-
-impl Drop for Attempt {
-    fn drop(&mut self) {
-        self.queued.attempts().retain(|(id, _)| *id != self.place.id());
-    }
-}
-
-/// A query that has given all back.
-struct Waits {
-    queued: Arc<Queued>,
-    refusal: DataFusionError,
-}
-
-impl Waits {
-    fn new(queued: &Arc<Queued>, refusal: DataFusionError) -> Waits {
-        queued.waiting.fetch_add(1, Ordering::Relaxed);
-        Waits { queued: Arc::clone(queued), refusal }
-    }
-
-    fn into_error(mut self) -> DataFusionError {
-        mem::replace(&mut self.refusal, DataFusionError::ResourcesExhausted(String::new()))
-    }
-}
-
-impl Drop for Waits {
-    fn drop(&mut self) {
-        self.queued.waiting.fetch_sub(1, Ordering::Relaxed);
-    }
-}
 
 /// How a plan is made again: what a run leaves in a plan, such as the bounds of a dynamic filter, is not in another one.
 pub(crate) struct Again {
@@ -230,49 +110,11 @@ impl DisplayAs for QueuedExec {
 }
 
 impl ExecutionPlan for QueuedExec {
-    fn name(&self) -> &str {
-        "QueuedExec"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        self.input.properties()
-    }
-
-    fn maintains_input_order(&self) -> Vec<bool> {
-        vec![true]
-    }
-
-    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
-        vec![false]
-    }
-
-    fn children(&self) -> Vec<&Plan> {
-        vec![&self.input]
-    }
-
-    fn apply_expressions(
-        &self,
-        _visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    /// With another input, the plan made again would not be this one.
-    fn replace_children(
-        self: Arc<Self>,
-        mut children: Vec<Plan>,
-        _options: ReplaceChildrenOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        match (children.pop(), children.is_empty()) {
-            (Some(input), true) if Arc::ptr_eq(&input, &self.input) => Ok(self),
-            (Some(input), true) => Ok(Arc::new(QueuedExec::new(input, None))),
-            _ => internal_err!("QueuedExec has one child"),
-        }
-    }
-
-    fn with_new_children(self: Arc<Self>, children: Vec<Plan>) -> Result<Plan> {
-        self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
-    }
+    // With another input, the plan made again would not be this one.
+    passes_on!("QueuedExec", |own, input| match Arc::ptr_eq(&input, &own.input) {
+        true => own,
+        false => Arc::new(QueuedExec::new(input, None)),
+    });
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let pool = context.memory_pool().downcast_ref::<GroupPool>();
@@ -295,29 +137,6 @@ impl ExecutionPlan for QueuedExec {
     /// How often it was run again. The operators below show the first run.
     fn metrics(&self) -> Option<MetricsSet> {
         Some(self.metrics.clone_inner())
-    }
-
-    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
-        vec![ChildStats::At(partition)]
-    }
-
-    fn statistics_from_inputs(
-        &self,
-        inputs: &[Arc<Statistics>],
-        _arguments: &StatisticsArgs,
-    ) -> Result<Arc<Statistics>> {
-        match inputs {
-            [input] => Ok(Arc::clone(input)),
-            _ => internal_err!("QueuedExec has one child"),
-        }
-    }
-
-    fn supports_limit_pushdown(&self) -> bool {
-        true
-    }
-
-    fn cardinality_effect(&self) -> CardinalityEffect {
-        CardinalityEffect::Equal
     }
 }
 
