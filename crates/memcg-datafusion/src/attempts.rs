@@ -20,10 +20,19 @@ pub(crate) struct Queued {
     queue: Queue,
     /// The last refusals, by their words: an error has no other sign of where it comes from.
     refusals: Mutex<VecDeque<(String, Group)>>,
-    /// Those that run, by their places' numbers, and whether they cannot run again.
-    attempts: Mutex<Vec<(u64, bool)>>,
+    attempts: Mutex<Vec<Known>>,
     /// How many queries have given all back, and wait. Relaxed: it only ends waits early.
     waiting: AtomicUsize,
+}
+
+/// What is known of an attempt that runs.
+#[derive(Debug)]
+struct Known {
+    /// Its place's number.
+    id: u64,
+    cannot_run_again: bool,
+    /// A growth that may be its own was refused, and its operator has nothing to spill: an error is under way.
+    is_refused: bool,
 }
 
 impl Queued {
@@ -40,7 +49,7 @@ impl Queued {
         self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn attempts(&self) -> MutexGuard<'_, Vec<(u64, bool)>> {
+    fn attempts(&self) -> MutexGuard<'_, Vec<Known>> {
         self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -70,8 +79,16 @@ impl Queued {
 
     /// A place for a growth of an attempt that cannot run again. `None`: there is none, or nothing runs beside it.
     pub(crate) fn wait_in_place(&self, level: &Group) -> Option<InPlace> {
-        let attempt = self.attempts().iter().find(|(_, cannot_run_again)| *cannot_run_again).copied();
-        self.queue.wait_in_place(attempt?.0, level)
+        let attempt = self.attempts().iter().find(|known| known.cannot_run_again).map(|known| known.id);
+        self.queue.wait_in_place(attempt?, level)
+    }
+
+    /// A growth is about to be refused. From here on no attempt sends its first row before its error may have come. False:
+    /// one cannot run again, and the growth may wait in its place.
+    pub(crate) fn refuses(&self) -> bool {
+        let mut attempts = self.attempts();
+        attempts.iter_mut().for_each(|known| known.is_refused = true);
+        !attempts.iter().any(|known| known.cannot_run_again)
     }
 }
 
@@ -84,23 +101,35 @@ pub(crate) struct Attempt {
 
 impl Attempt {
     pub(crate) fn new(queued: &Arc<Queued>, place: Place, cannot_run_again: bool) -> Attempt {
-        queued.attempts().push((place.id(), cannot_run_again));
+        queued.attempts().push(Known { id: place.id(), cannot_run_again, is_refused: false });
         Attempt { queued: Arc::clone(queued), place, cannot_run_again }
     }
 
-    /// A row leaves.
+    /// Whether a row may leave: not while an error is under way that the query would be failed for, once a row has left.
+    /// From then on it cannot run again.
+    pub(crate) fn may_send(&mut self) -> bool {
+        self.cannot_run_again || self.sends_unless(|own| own.is_refused)
+    }
+
+    /// A row leaves, whatever is under way.
     pub(crate) fn sends(&mut self) {
-        if !mem::replace(&mut self.cannot_run_again, true) {
-            let mut attempts = self.queued.attempts();
-            let own = attempts.iter_mut().find(|(id, _)| *id == self.place.id());
-            own.into_iter().for_each(|(_, cannot_run_again)| *cannot_run_again = true);
-        }
+        self.sends_unless(|_| false);
+    }
+
+    fn sends_unless(&mut self, stays: impl Fn(&Known) -> bool) -> bool {
+        let mut attempts = self.queued.attempts();
+        let own = attempts.iter_mut().find(|known| known.id == self.place.id());
+        self.cannot_run_again = own.is_none_or(|own| {
+            own.cannot_run_again = !stays(own);
+            own.cannot_run_again
+        });
+        self.cannot_run_again
     }
 }
 
 impl Drop for Attempt {
     fn drop(&mut self) {
-        self.queued.attempts().retain(|(id, _)| *id != self.place.id());
+        self.queued.attempts().retain(|known| known.id != self.place.id());
     }
 }
 

@@ -366,14 +366,22 @@ impl GroupPool {
     /// Waits for memory that `level` has refused. `None`: it does not come.
     fn wait(&self, account: &Account, bytes: u64, level: &Group) -> Option<std::result::Result<(), ChargeError>> {
         let waits = &self.life.waits;
+        let patience =
+            |gives_up: &dyn Fn() -> bool| self.patience.as_ref()?.wait(account, bytes, level, waits, gives_up);
         #[cfg(feature = "session")]
         if let Some(queued) = &self.queued {
+            let in_place = |place| wait_in_place(account, bytes, level, queued.queue().patience(), &place, waits);
             if let Some(place) = queued.wait_in_place(level) {
-                return wait_in_place(account, bytes, level, queued.queue().patience(), &place, waits);
+                return in_place(place);
             }
-            return self.patience.as_ref()?.wait(account, bytes, level, waits, || queued.gives_back());
+            let waited = patience(&|| queued.gives_back());
+            if waited.is_some() || queued.refuses() {
+                return waited;
+            }
+            // The first row has left meanwhile.
+            return queued.wait_in_place(level).and_then(in_place);
         }
-        self.patience.as_ref()?.wait(account, bytes, level, waits, || false)
+        patience(&|| false)
     }
 
     /// A refusal as the operator is told it. `refusal`: that of the group; else the pool made it before the group was asked,

@@ -1,5 +1,6 @@
 //! A plan whose query waits in line for room that others hold, and runs again.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::mem;
 use std::pin::Pin;
@@ -9,6 +10,7 @@ use std::task::{Context, Poll, ready};
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::TreeNode;
+use datafusion::common::utils::memory::RecordBatchMemoryCounter;
 use datafusion::common::{DataFusionError, Result, internal_err};
 use datafusion::datasource::sink::DataSinkExec;
 use datafusion::execution::context::QueryPlanner;
@@ -22,12 +24,15 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Exe
 use futures::Stream;
 use futures::future::BoxFuture;
 use futures::task::AtomicWaker;
-use memcg::Group;
+use memcg::{Charge, Group, OnFull};
 
 use crate::attempts::{Attempt, Queued, Waits};
 use crate::passes_on;
 use crate::pool::GroupPool;
 use crate::queue::{Place, Turn};
+
+/// So many batches are held back for an error that is under way. Some operators go on after a refusal, so it may not come.
+const HELD: usize = 16;
 
 type Plan = Arc<dyn ExecutionPlan>;
 
@@ -153,12 +158,37 @@ struct QueuedStream {
     stage: Stage,
 }
 
+/// Batches that wait for an error that may come before them. The query is charged for them.
+#[derive(Default)]
+struct Held {
+    batches: VecDeque<(RecordBatch, Option<Charge>)>,
+    counter: RecordBatchMemoryCounter,
+}
+
+impl Held {
+    /// Keeps a batch. False: the batches are to leave, because there are many, or no room for this one.
+    fn keeps(&mut self, own: &Group, batch: RecordBatch) -> bool {
+        let bytes = self.counter.count_batch(&batch);
+        let has_place = self.batches.len() < HELD;
+        let charge = has_place.then(|| own.try_charge_with(bytes, OnFull::IfRoom).ok()).flatten();
+        let keeps = charge.is_some();
+        self.batches.push_back((batch, charge));
+        keeps
+    }
+
+    fn next(&mut self) -> Option<RecordBatch> {
+        self.batches.pop_front().map(|(batch, _)| batch)
+    }
+}
+
 /// What each stage holds is dropped in its order.
 enum Stage {
     New,
     Waits(Place, Option<Waits>),
     Plans(BoxFuture<'static, Result<Plan>>, Attempt),
-    Runs(SendableRecordBatchStream, Attempt),
+    Runs(SendableRecordBatchStream, Attempt, Held),
+    /// The attempt has ended well.
+    Ends(Held),
     Over,
 }
 
@@ -180,7 +210,7 @@ impl QueuedStream {
     fn execute(&mut self, plan: &Plan, attempt: Attempt) -> Result<()> {
         match plan.execute(0, Arc::clone(&self.context)) {
             Ok(input) => {
-                self.stage = Stage::Runs(input, attempt);
+                self.stage = Stage::Runs(input, attempt, Held::default());
                 Ok(())
             }
             Err(error) => self.refused(error, attempt),
@@ -229,29 +259,48 @@ impl QueuedStream {
                     }
                     Poll::Ready(plan) => self.execute(&plan?, attempt)?,
                 },
-                Stage::Runs(mut input, mut attempt) => {
+                Stage::Runs(mut input, mut attempt, mut held) => {
+                    if attempt.cannot_run_again
+                        && let Some(batch) = held.next()
+                    {
+                        self.stage = Stage::Runs(input, attempt, held);
+                        return Poll::Ready(Some(Ok(batch)));
+                    }
                     let Poll::Ready(batch) = input.as_mut().poll_next(context) else {
-                        self.stage = Stage::Runs(input, attempt);
+                        self.stage = Stage::Runs(input, attempt, held);
                         return Poll::Pending;
                     };
                     match batch {
                         Some(Ok(batch)) => {
-                            if batch.num_rows() > 0 {
+                            let is_first = held.batches.is_empty();
+                            let leaves = if is_first && (batch.num_rows() == 0 || attempt.may_send()) {
+                                Some(batch)
+                            } else if held.keeps(&self.own, batch) {
+                                None
+                            } else {
                                 attempt.sends();
+                                held.next()
+                            };
+                            self.stage = Stage::Runs(input, attempt, held);
+                            if let Some(batch) = leaves {
+                                return Poll::Ready(Some(Ok(batch)));
                             }
-                            self.stage = Stage::Runs(input, attempt);
-                            return Poll::Ready(Some(Ok(batch)));
                         }
                         Some(Err(error)) => {
-                            drop(input);
+                            drop((input, held));
                             self.refused(error, attempt)?;
                         }
                         None => {
                             drop(input);
                             attempt.place.ended_well();
-                            return Poll::Ready(None);
+                            self.stage = Stage::Ends(held);
                         }
                     }
+                }
+                Stage::Ends(mut held) => {
+                    let next = held.next();
+                    self.stage = Stage::Ends(held);
+                    return Poll::Ready(next.map(Ok));
                 }
                 Stage::Over => return Poll::Ready(None),
             }
