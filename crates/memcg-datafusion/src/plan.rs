@@ -71,6 +71,12 @@ impl InGroupExec {
         Arc::new(InGroupExec { input, pool: Arc::clone(pool), ran: Mutex::default() })
     }
 
+    /// The life of the group that it has run in last, or is to run in.
+    fn life(&self) -> Arc<Life> {
+        let ran = self.ran.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        ran.unwrap_or_else(|| Arc::clone(self.pool.life()))
+    }
+
     fn runs_in(&self, life: &Arc<Life>) {
         let mut ran = self.ran.lock().unwrap_or_else(PoisonError::into_inner);
         let before = ran.replace(Arc::clone(life));
@@ -82,7 +88,7 @@ impl InGroupExec {
 
 impl DisplayAs for InGroupExec {
     fn fmt_as(&self, kind: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = self.pool.group().path();
+        let path = self.life().group().path();
         match kind {
             DisplayFormatType::TreeRender => writeln!(f, "group={path}"),
             _ => write!(f, "InGroupExec: group={path}"),
@@ -116,8 +122,7 @@ impl ExecutionPlan for InGroupExec {
 
     /// The figures of the group, and what the plan has spilled.
     fn metrics(&self) -> Option<MetricsSet> {
-        let ran = self.ran.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let life = ran.as_ref().unwrap_or(self.pool.life());
+        let life = self.life();
         let (group, metrics) = (life.group(), ExecutionPlanMetricsSet::new());
         let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         MetricBuilder::new(&metrics).gauge("group_peak_bytes", 0).set(bytes(group.peak()));
