@@ -44,12 +44,13 @@ impl PoolConfig {
     }
 
     /// Keeps `bytes` of headroom for consumers that cannot spill. One that has something to spill is refused, and
-    /// spills, where the group or one above it would have less [headroom](memcg::Group::headroom) after its growth. The
-    /// headroom is an estimate; to read it takes a few loads a level for each growth of such a consumer.
+    /// spills, where the group or one above it would have less [headroom](memcg::Group::headroom) after its growth. To
+    /// read the headroom takes a few loads a level for each growth of such a consumer. Credit of threads counts as room:
+    /// before a growth is refused it is drained, which costs a barrier.
     ///
     /// A reserve of more than half of the least max on the way up counts as that half; a pool whose reserve is as large as
-    /// that max is not made. A grouped aggregate that was refused
-    /// grows in order to spill: up to what it held it takes of the reserve.
+    /// that max is not made. An aggregate that was refused grows in order to make room: its next two growths are those of
+    /// a consumer that cannot spill, up to what it had asked for.
     pub fn unspillable_reserve(mut self, bytes: impl Into<Bytes>) -> PoolConfig {
         Bytes(self.reserve) = bytes.into();
         self

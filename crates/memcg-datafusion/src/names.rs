@@ -118,11 +118,6 @@ async fn ordered_final_aggregate_stream() {
 }
 
 #[tokio::test]
-async fn grouped_hash_aggregate_stream() {
-    of_kind(&consumers(2, "SELECT a, b, count(*) FROM rows GROUP BY ROLLUP(a, b)").await, Kind::Grouped);
-}
-
-#[tokio::test]
 async fn final_hash_aggregate_stream() {
     can_spill(2, "SELECT b, count(*) FROM rows GROUP BY b", Kind::Replaying).await;
 }

@@ -1,6 +1,7 @@
 //! `GroupPool`: DataFusion's memory pool over a group.
 
 use std::fmt;
+use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -214,7 +215,7 @@ impl GroupPool {
         if grown.is_err() {
             self.life.refusals.fetch_add(1, Ordering::Relaxed);
             if helps_itself {
-                self.spilling.begins(reservation, kind);
+                self.spilling.begins(reservation, kind, bytes);
             }
         }
         grown
@@ -258,7 +259,10 @@ impl GroupPool {
         helps_itself: bool,
     ) -> Result<()> {
         if helps_itself {
-            self.refuse_early(account, reservation, bytes)?;
+            self.refuse_on_demand(account, reservation)?;
+            if !self.leaves_reserve(&account.group, bytes) && !self.leaves_reserve_drained(&account.group, bytes) {
+                return self.refuse_for_reserve(account, reservation, bytes);
+            }
         }
         self.charge_or_wait(account, reservation, bytes, helps_itself)
     }
@@ -298,29 +302,44 @@ impl GroupPool {
         Some(charged)
     }
 
-    /// Makes a refusal before the group is asked, where the consumer, which makes the room, is to spill.
-    fn refuse_early(&self, account: &Account, reservation: &MemoryReservation, additional: u64) -> Result<()> {
+    /// Refuses where the consumer, which makes the room, is to spill for others.
+    fn refuse_on_demand(&self, account: &Account, reservation: &MemoryReservation) -> Result<()> {
         let consumer = reservation.consumer();
-        if let Some(demand) = account.demand.as_ref().filter(|demand| demand.is_open())
-            && let Some(wanted) = demand.refuses(consumer.id(), reservation.size() as u64)
-        {
+        let open = account.demand.as_ref().filter(|demand| demand.is_open());
+        let wanted = open.and_then(|demand| demand.refuses(consumer.id(), reservation.size() as u64));
+        wanted.map_or(Ok(()), |wanted| {
             let (path, wanted) = (account.group.path(), Bytes(wanted));
             let told = exhausted(consumer.name(), format_args!("{path} is asked for {wanted}; to go on, spill"));
-            return self.noted(told, None);
-        }
-        if !self.leaves_reserve(&account.group, additional) {
-            let (path, additional) = (account.group.path(), Bytes(additional));
-            let [headroom, reserve] = [account.group.headroom(), self.reserve_of(&account.group)].map(Bytes);
-            let told = exhausted(
-                consumer.name(),
-                format_args!(
-                    "{path} has {headroom} of headroom for {additional}, and keeps {reserve} for what cannot \
-                     spill; to go on, spill"
-                ),
-            );
-            return self.noted(told, None);
-        }
-        Ok(())
+            self.noted(told, None)
+        })
+    }
+
+    /// Refuses a growth that does not leave the reserve. Where others hold much more, they begin to give it.
+    #[cold]
+    fn refuse_for_reserve(&self, account: &Account, reservation: &MemoryReservation, bytes: u64) -> Result<()> {
+        let (group, name) = (&account.group, reservation.consumer().name());
+        let reserve = self.reserve_of(group);
+        let all = bytes.saturating_add(reserve);
+        let is_of_poor = |error: &ChargeError| error.over_limit().is_some_and(|refusal| is_poor(group, refusal));
+        let charged = account.try_charge_now(all).or_else(|error| match is_of_poor(&error) {
+            true => account.try_charge_or_start(all),
+            false => Err(error),
+        });
+        let Err(error) = charged else {
+            // It has come back meanwhile.
+            account.uncharge(reserve);
+            return Ok(());
+        };
+        let Some(refusal) = error.over_limit() else { return failed(name, &error) };
+        let path = group.path();
+        let [headroom, reserve, bytes] = [group.headroom(), reserve, bytes].map(Bytes);
+        let told = exhausted(
+            name,
+            format_args!(
+                "{path} has {headroom} of headroom for {bytes}, and keeps {reserve} for what cannot spill; to go on, spill"
+            ),
+        );
+        self.noted(told, Some(refusal))
     }
 
     /// Whether a growth leaves what is kept for consumers that cannot spill.
@@ -329,6 +348,15 @@ impl GroupPool {
         self.reserve == 0
             || group.headroom() >= self.reserve.saturating_add(additional)
             || group.headroom() >= self.reserve_of(group).saturating_add(additional)
+    }
+
+    /// The same once the credit that threads have at the highest level without room is drained: headroom counts it as used.
+    #[cold]
+    fn leaves_reserve_drained(&self, group: &Group, additional: u64) -> bool {
+        let needed = self.reserve_of(group).saturating_add(additional);
+        let is_short = |level: &Group| level.max().saturating_sub(level.usage()) < needed;
+        let highest = iter::once(group.clone()).chain(group.ancestors()).filter(is_short).last();
+        highest.is_some_and(|level| level.memory().drain() > 0) && group.headroom() >= needed
     }
 
     /// What is kept for consumers that cannot spill: at most half of all there is.

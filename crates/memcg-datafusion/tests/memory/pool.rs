@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use datafusion::common::DataFusionError;
 use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool};
-use memcg::{Bytes, Limits};
+use memcg::expert::FixedBatch as _;
+use memcg::{Bytes, Limits, Runtime};
 use memcg_datafusion::{EndReason, Ended, GroupPool, InGroupSession, PoolConfig, PoolError};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -173,7 +174,8 @@ fn a_reserve_is_for_what_cannot_spill() {
     exhausted(join.try_grow(1));
 }
 
-/// An aggregate that is refused grows in order to spill: up to what it held it takes of what is kept for others, twice.
+/// An aggregate that is refused grows in order to make room: up to what it asked for it takes of what is kept for others,
+/// twice.
 #[test]
 fn an_aggregate_grows_to_spill() {
     let runtime = runtime();
@@ -192,10 +194,44 @@ fn an_aggregate_grows_to_spill() {
         grouped.try_resize(20 << 10).unwrap(); // to go on
         exhausted(grouped.try_grow(1));
         grouped.try_resize(1 << 10).unwrap();
-        exhausted(grouped.try_grow(20 << 10)); // more than it held
+        exhausted(grouped.try_grow(20 << 10)); // more than it asked for
         drop((grouped, join, pool));
         assert_eq!(query.live(), 0);
     }
+}
+
+/// The table of an aggregate has grown before it asks: what it keeps once it has made room may be more than it held.
+#[test]
+fn an_aggregate_keeps_more_than_it_held() {
+    let runtime = runtime();
+    let query = runtime.root().create("q17", limit(100 * KIB)).unwrap();
+    let config = PoolConfig::new().unspillable_reserve(Bytes(40 * KIB));
+    for name in ["PartialHashAggregateStream[0]", "FinalHashAggregateStream[0]", "SingleHashAggregateStream[0]"] {
+        let pool: Arc<dyn MemoryPool> = Arc::new(GroupPool::with_config(&query, &config).unwrap());
+        let (table, join) = (spillable(name, &pool), unspillable("Join", &pool));
+        table.try_grow(10 << 10).unwrap();
+        join.try_grow(50 << 10).unwrap();
+        exhausted(table.try_resize(40 << 10));
+        table.try_resize(30 << 10).unwrap_or_else(|error| panic!("{name}: {error}"));
+        drop((table, join, pool));
+        assert_eq!(query.live(), 0);
+    }
+}
+
+/// Credit of threads is no reason to spill: it is drained before a growth is refused for what is kept.
+#[test]
+fn credit_is_not_taken_for_memory_in_use() {
+    let runtime = Runtime::builder().max(Bytes(64 * MIB)).adaptive(false).build().unwrap();
+    let others: Vec<_> = (0..64).map(|number| runtime.root().create(number, Limits::new()).unwrap()).collect();
+    let query = runtime.root().create("q17", Limits::new()).unwrap();
+    let config = PoolConfig::new().unspillable_reserve(Bytes(16 * MIB));
+    let pool: Arc<dyn MemoryPool> = Arc::new(GroupPool::with_config(&query, &config).unwrap());
+    let sorter = spillable("Sorter", &pool);
+    sorter.try_grow(1 << 20).unwrap();
+    let held: Vec<_> = others.iter().map(|other| other.try_charge(1).unwrap()).collect();
+    assert!(runtime.root().headroom() < 63 * MIB, "{}", runtime.root().headroom());
+    sorter.try_grow((47 << 20) - held.len()).unwrap();
+    exhausted(sorter.try_grow(1));
 }
 
 /// However large, a reserve leaves what can spill a half; a pool that is to keep all there is, is not made.
