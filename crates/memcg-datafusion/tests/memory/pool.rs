@@ -174,8 +174,8 @@ fn a_reserve_is_for_what_cannot_spill() {
     exhausted(join.try_grow(1));
 }
 
-/// An aggregate that is refused grows in order to make room: up to what it asked for it takes of what is kept for others,
-/// twice.
+/// An aggregate that is refused grows in order to make room: up to what it asked for it takes of what is kept for
+/// others, twice.
 #[test]
 fn an_aggregate_grows_to_spill() {
     let runtime = runtime();
@@ -255,8 +255,8 @@ fn a_reserve_is_at_most_half_of_max() {
     assert!(line.contains("/acme/q17 has 50 KiB of headroom for 1 B, and keeps 50 KiB"), "{line}");
 }
 
-/// An aggregate that reads back what it has spilled fails where it is refused, and so does one of sorted rows: neither is
-/// asked for what others need.
+/// An aggregate that reads back what it has spilled fails where it is refused, and so does one of sorted rows: neither
+/// is asked for what others need.
 #[test]
 fn what_cannot_spill_any_more_is_not_asked_to() {
     let runtime = runtime();
@@ -284,6 +284,31 @@ fn what_cannot_spill_any_more_is_not_asked_to() {
     acme.offline_tree();
     drop((acme, query));
     assert_empty(&runtime);
+}
+
+/// An aggregate that reads back its files can do with two at once: from the third on it leaves what is kept for others, and
+/// waits for none. What its table needs it gets.
+#[test]
+fn one_more_file_is_not_worth_the_reserve() {
+    const FILE: usize = 10 << 10;
+    let runtime = runtime();
+    let query = runtime.root().create("q17", limit(100 * KIB)).unwrap();
+    let config = PoolConfig::new().unspillable_reserve(Bytes(40 * KIB));
+    for name in ["FinalHashAggregateStream[0]", "SingleHashAggregateStream[0]"] {
+        let pool: Arc<dyn MemoryPool> = Arc::new(GroupPool::with_config(&query, &config).unwrap());
+        let (table, join) = (spillable(name, &pool), unspillable("Join", &pool));
+        table.try_grow(30 << 10).unwrap();
+        table.try_resize(0).unwrap();
+        join.try_grow(35 << 10).unwrap();
+        let merge = table.new_empty();
+        (0..2).for_each(|_| merge.try_grow(FILE).unwrap());
+        let line = exhausted(merge.try_grow(FILE));
+        assert!(line.contains("and keeps 40 KiB for what cannot spill"), "{line}");
+        let other = table.new_empty();
+        (0..4).for_each(|_| other.try_grow(FILE).unwrap());
+        drop((merge, other, table, join, pool));
+        assert_eq!(query.live(), 0);
+    }
 }
 
 /// Operators do not spill for a group that has ended: the error is another one.
