@@ -5,28 +5,23 @@ use std::sync::{Arc, OnceLock};
 
 use datafusion::common::{Result, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
-use memcg_datafusion::{QuerySession, passes_on};
+use memcg_datafusion::{GroupPool, passes_on};
 
 /// What a task's plan and its stage know of each other.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
-    /// Puts a plan into the task's group, once the task runs.
-    rule: OnceLock<Arc<dyn PhysicalOptimizerRule + Send + Sync>>,
+    /// That of the task, once it runs.
+    pool: OnceLock<Arc<GroupPool>>,
     /// The plan that the task has executed, once it has.
     executed: OnceLock<Arc<dyn ExecutionPlan>>,
 }
 
 impl Shared {
-    /// The task runs in the group of `query`: the last rule of its session puts plans there.
-    pub(crate) fn runs_in(&self, query: &QuerySession) -> Result<()> {
-        let Some(rule) = query.state().physical_optimizers().last().map(Arc::clone) else {
-            return internal_err!("a session of a group has a rule");
-        };
-        let _ = self.rule.set(rule);
-        Ok(())
+    /// The task runs in the group of `pool`.
+    pub(crate) fn runs_in(&self, pool: &Arc<GroupPool>) {
+        let _ = self.pool.set(Arc::clone(pool));
     }
 
     pub(crate) fn executed(&self) -> Option<&Arc<dyn ExecutionPlan>> {
@@ -63,7 +58,7 @@ impl ExecutionPlan for TaskExec {
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let _ = self.shared.executed.set(Arc::clone(&self.input));
-        let Some(rule) = self.shared.rule.get() else { return internal_err!("TaskExec runs in the group of its task") };
-        rule.optimize(Arc::clone(&self.input), context.session_config().options())?.execute(partition, context)
+        let Some(pool) = self.shared.pool.get() else { return internal_err!("TaskExec runs in the group of its task") };
+        pool.plan(Arc::clone(&self.input)).execute(partition, context)
     }
 }

@@ -92,8 +92,8 @@ impl QueryStageExecutor for GroupStage {
         context: Arc<TaskContext>,
     ) -> Result<Vec<ShuffleWritePartition>> {
         let running = self.place.task(&context.session_id(), task_id)?;
-        self.shared.runs_in(&running.query)?;
         let pool = running.query.pool();
+        self.shared.runs_in(pool);
         let context = pool.context(context)?;
         let work = pool.run(|| self.inner.execute_query_stage(task_id, context));
         Work { work: Some(work), pool: Arc::clone(pool) }.await

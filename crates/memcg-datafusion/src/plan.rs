@@ -23,6 +23,7 @@ use crate::ended::Life;
 use crate::files::Files;
 use crate::passes_on;
 use crate::pool::GroupPool;
+use crate::queued::put_partitions_in_queue;
 use crate::refusal::told;
 use crate::unreserved::{Excess, Unreserved};
 
@@ -46,7 +47,8 @@ impl PhysicalOptimizerRule for RunInGroup {
     }
 }
 
-/// The plan in the group of `pool`, but where it is there already. The plan that EXPLAIN ANALYZE runs is below its root.
+/// The plan in the group of `pool`, but where it is there already. The plan that EXPLAIN ANALYZE runs is below its
+/// root.
 pub(crate) fn put_in_group(plan: Arc<dyn ExecutionPlan>, pool: &Arc<GroupPool>) -> Arc<dyn ExecutionPlan> {
     let is_there = plan.is::<InGroupExec>() || plan.children().first().is_some_and(|input| input.is::<InGroupExec>());
     if is_there { plan } else { InGroupExec::over(plan, pool) }
@@ -140,8 +142,8 @@ fn spilled(plan: &Arc<dyn ExecutionPlan>) -> usize {
 }
 
 impl GroupPool {
-    /// Returns `context` with this pool, for an engine that executes plans itself. Object stores, caches and settings stay.
-    /// Where the pool counts spill files, those of the context count.
+    /// Returns `context` with this pool, for an engine that executes plans itself. Object stores, caches and settings
+    /// stay. Where the pool counts spill files, those of the context count.
     ///
     /// # Errors
     ///
@@ -162,6 +164,37 @@ impl GroupPool {
     /// ```
     pub fn context(self: &Arc<Self>, context: Arc<TaskContext>) -> Result<Arc<TaskContext>> {
         context_with(context, &(Arc::clone(self) as Arc<dyn MemoryPool>))
+    }
+
+    /// Returns `plan` in the pool's group, for an engine that executes plans itself: it runs there, and ends with the
+    /// group.
+    ///
+    /// Where the pool is that of a session with a [`Queue`](crate::Queue), each partition of the plan waits in line by
+    /// itself, and runs again as a copy of the plan. A plan in which an operator reads a dynamic filter of another one
+    /// does not run again: it waits in its place.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// use datafusion::physical_plan::collect;
+    /// use datafusion::prelude::SessionContext;
+    /// use memcg::{Limits, Runtime};
+    /// use memcg_datafusion::{InGroupSession, PoolConfig};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let runtime = Runtime::builder().build()?;
+    /// let session = SessionContext::new();
+    /// let plan = session.read_empty()?.create_physical_plan().await?; // by another engine
+    /// let query = session.for_query(&runtime.root(), 17, Limits::new(), &PoolConfig::new())?;
+    /// let context = query.pool().context(session.task_ctx())?;
+    /// assert_eq!(collect(query.pool().plan(plan), context).await?.len(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn plan(self: &Arc<Self>, plan: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+        let plan = if self.queued().is_some() { put_partitions_in_queue(plan) } else { plan };
+        put_in_group(plan, self)
     }
 }
 

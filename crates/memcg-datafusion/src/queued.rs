@@ -9,15 +9,18 @@ use std::task::{Context, Poll, ready};
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::common::tree_node::TreeNode;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::utils::memory::RecordBatchMemoryCounter;
 use datafusion::common::{DataFusionError, Result, internal_err};
 use datafusion::datasource::sink::DataSinkExec;
 use datafusion::execution::context::QueryPlanner;
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, SessionState, TaskContext};
 use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
-use datafusion::physical_plan::execution_plan::{Boundedness, ChildrenPropertiesMode, ReplaceChildrenOptions};
+use datafusion::physical_plan::execution_plan::{
+    Boundedness, ChildrenPropertiesMode, ReplaceChildrenOptions, reset_plan_states,
+};
 use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
 use datafusion::physical_plan::streaming::StreamingTableExec;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties};
@@ -31,13 +34,21 @@ use crate::passes_on;
 use crate::pool::GroupPool;
 use crate::queue::{Place, Turn};
 
-/// So many batches are held back for an error that is under way. Some operators go on after a refusal, so it may not come.
+/// So many batches are held back for an error that is under way. Some operators go on after a refusal, so it may not
+/// come.
 const HELD: usize = 16;
 
 type Plan = Arc<dyn ExecutionPlan>;
 
-/// How a plan is made again: what a run leaves in a plan, such as the bounds of a dynamic filter, is not in another one.
-pub(crate) struct Again {
+/// How a plan is made again: what a run leaves in a plan, such as the bounds of a dynamic filter, is not in another
+/// one.
+pub(crate) enum Again {
+    Logical(Box<Logical>),
+    /// Of a plan that another engine has made. This copy does not run.
+    Physical(Plan),
+}
+
+pub(crate) struct Logical {
     pub(crate) planner: Arc<dyn QueryPlanner + Send + Sync>,
     pub(crate) plan: LogicalPlan,
     pub(crate) state: SessionState,
@@ -46,25 +57,53 @@ pub(crate) struct Again {
 impl Again {
     /// The plan below the sink, where there is one.
     async fn plan(self: Arc<Self>) -> Result<Plan> {
-        let plan = self.planner.create_physical_plan(&self.plan, &self.state).await?;
-        Ok(of_one_partition(match plan.downcast_ref::<DataSinkExec>() {
-            Some(sink) => Arc::clone(sink.input()),
-            None => plan,
-        }))
+        match &*self {
+            Again::Logical(logical) => {
+                let plan = logical.planner.create_physical_plan(&logical.plan, &logical.state).await?;
+                Ok(of_one_partition(match plan.downcast_ref::<DataSinkExec>() {
+                    Some(sink) => Arc::clone(sink.input()),
+                    None => plan,
+                }))
+            }
+            Again::Physical(plan) => reset_plan_states(Arc::clone(plan)),
+        }
     }
 }
 
-/// Has the queries of a plan wait in line: `again` says how the plan is made. It begins below a sink, which cannot take its
-/// rows twice.
-pub(crate) fn put_in_queue(plan: Plan, again: Again) -> Result<Plan> {
-    let runs_again = can_run_again(&again.plan, &plan)?;
+/// Has the queries of a plan wait in line: `logical` says how the plan is made. It begins below a sink, which cannot
+/// take its rows twice.
+pub(crate) fn put_in_queue(plan: Plan, logical: Logical) -> Result<Plan> {
+    let runs_again = can_run_again(&logical.plan, &plan)?;
+    let again = Arc::new(Again::Logical(Box::new(logical)));
     if let Some(sink) = plan.downcast_ref::<DataSinkExec>() {
-        let again = can_read_again(sink.input()).then(|| Arc::new(again));
-        let input = QueuedExec::new(Arc::clone(sink.input()), again);
+        let input = of_one_partition(Arc::clone(sink.input()));
+        let again = can_read_again(&input).then_some(again);
         let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
-        return plan.replace_children(vec![Arc::new(input)], options);
+        return plan.replace_children(vec![Arc::new(QueuedExec::new(input, again))], options);
     }
-    Ok(Arc::new(QueuedExec::new(plan, runs_again.then(|| Arc::new(again)))))
+    Ok(Arc::new(QueuedExec::new(of_one_partition(plan), runs_again.then_some(again))))
+}
+
+/// Has each partition of a plan that another engine has made wait in line.
+pub(crate) fn put_partitions_in_queue(plan: Plan) -> Plan {
+    let copy = if can_read_again(&plan) && !has_filter_of_another(&plan) {
+        reset_plan_states(Arc::clone(&plan)).ok()
+    } else {
+        None
+    };
+    Arc::new(QueuedExec::new(plan, copy.map(|copy| Arc::new(Again::Physical(copy)))))
+}
+
+/// Whether an operator reads a dynamic filter of another one: a copy of the plan would share it, with what an earlier
+/// run has left there.
+fn has_filter_of_another(plan: &Plan) -> bool {
+    let mut has = false;
+    let looked = plan.apply_expressions(&mut |expression| {
+        has |= expression.exists(|part| Ok(part.is::<DynamicFilterPhysicalExpr>()))?;
+        Ok(TreeNodeRecursion::Continue)
+    });
+    let is_of_another = looked.is_err() || (has && plan.dynamic_expressions_produced().is_empty());
+    is_of_another || plan.children().into_iter().any(has_filter_of_another)
 }
 
 /// Whether the plan only reads, what can be read again.
@@ -94,7 +133,7 @@ struct QueuedExec {
 
 impl QueuedExec {
     fn new(input: Plan, again: Option<Arc<Again>>) -> QueuedExec {
-        QueuedExec { input: of_one_partition(input), again, metrics: ExecutionPlanMetricsSet::new() }
+        QueuedExec { input, again, metrics: ExecutionPlanMetricsSet::new() }
     }
 }
 
@@ -118,7 +157,7 @@ impl ExecutionPlan for QueuedExec {
     // With another input, the plan made again would not be this one.
     passes_on!("QueuedExec", |own, input| match Arc::ptr_eq(&input, &own.input) {
         true => own,
-        false => Arc::new(QueuedExec::new(input, None)),
+        false => Arc::new(QueuedExec::new(of_one_partition(input), None)),
     });
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
@@ -130,6 +169,7 @@ impl ExecutionPlan for QueuedExec {
             schema: self.input.schema(),
             input: Some(Arc::clone(&self.input)),
             again: self.again.clone(),
+            partition,
             context,
             queued,
             own,
@@ -150,6 +190,7 @@ struct QueuedStream {
     /// The plan of the first run.
     input: Option<Plan>,
     again: Option<Arc<Again>>,
+    partition: usize,
     context: Arc<TaskContext>,
     queued: Arc<Queued>,
     own: Group,
@@ -208,7 +249,7 @@ impl QueuedStream {
     }
 
     fn execute(&mut self, plan: &Plan, attempt: Attempt) -> Result<()> {
-        match plan.execute(0, Arc::clone(&self.context)) {
+        match plan.execute(self.partition, Arc::clone(&self.context)) {
             Ok(input) => {
                 self.stage = Stage::Runs(input, attempt, Held::default());
                 Ok(())
