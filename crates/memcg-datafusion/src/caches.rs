@@ -17,9 +17,9 @@ type Copies = Arc<dyn Fn(&dyn FileMetadata) -> Option<Arc<dyn FileMetadata>> + S
 /// The caches of a `RuntimeEnv`, whose entries are allocated in a group.
 ///
 /// With `memcg-alloc` what a query reads into a shared cache is charged to the query, and stays so while the entry is
-/// there: long after the query, the first reader owes what all read. These caches keep a copy that is allocated in `group`,
-/// so the reader's own is freed with its query. A copy is made once for each entry, and takes the time of a clone. Without
-/// an allocator that charges groups nothing of a cache is charged.
+/// there: long after the query, the first reader owes what all read. These caches keep a copy that is allocated in
+/// `group`, so the reader's own is freed with its query. A copy is made once for each entry, and takes the time of a
+/// clone. Without an allocator that charges groups nothing of a cache is charged.
 ///
 /// The statistics and the lists of files are copied. Metadata inside of files has a type for each format, so
 /// [`copy_with`](GroupCaches::copy_with) says how they are copied; what it does not know is kept as it is. The feature

@@ -27,8 +27,8 @@ pub(crate) enum Kind {
     Sort(Part),
     /// An exchange: it has a batch in its hands that it spills where it is refused, and gives nothing of what it holds.
     Exchange,
-    /// An aggregate of sorted rows: DataFusion calls it spillable for the share that its fair pool then gives it, and it
-    /// fails where it is refused.
+    /// An aggregate of sorted rows: DataFusion calls it spillable for the share that its fair pool then gives it, and
+    /// it fails where it is refused.
     Bounded,
     /// An aggregate that cannot spill again once it reads back what it has spilled.
     Replaying,
@@ -80,8 +80,8 @@ impl Kind {
     }
 }
 
-/// Whether the consumer is charged by what it says of itself alone, while no consumer is asked to spill and no sort spills.
-/// The first letter tells the others apart, so this may be false of one that is.
+/// Whether the consumer is charged by what it says of itself alone, while no consumer is asked to spill and no sort
+/// spills. The first letter tells the others apart, so this may be false of one that is.
 #[inline]
 pub(crate) fn is_as_it_says(consumer: &MemoryConsumer) -> bool {
     match consumer.name().as_bytes().first() {

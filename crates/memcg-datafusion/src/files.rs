@@ -38,7 +38,8 @@ impl Files {
         self.disks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The disk manager that counts and has `disk` write: `disk` itself, where it counts for the group or writes nothing.
+    /// The disk manager that counts and has `disk` write: `disk` itself, where it counts for the group or writes
+    /// nothing.
     pub(crate) fn counted(&self, disk: &Arc<DiskManager>) -> Result<Arc<DiskManager>> {
         let is_known = |known: &&Disk| Arc::ptr_eq(&known.base, disk) || Arc::ptr_eq(&known.counted, disk);
         let known = self.lock().iter().find(is_known).map(|known| Arc::clone(&known.counted));

@@ -19,24 +19,24 @@ use crate::ended::contain;
 const LOOK: Duration = Duration::from_millis(5);
 /// What a query or a level has given back is all that it gives, when nothing has come for this time.
 const SETTLED: Duration = Duration::from_millis(25);
-/// Where no attempt runs and nothing moves, others that are not in the queue hold the room: such a part of the patience is
-/// waited for them.
+/// Where no attempt runs and nothing moves, others that are not in the queue hold the room: such a part of the patience
+/// is waited for them.
 const STILL_PART: u32 = 50;
 /// So many attempts end well, for each that may run beside the others, before one more may.
 const WELL: usize = 2;
 
 /// A line in which queries wait for the room that others hold, in the place of a failure.
 ///
-/// A query of a session that is made with [`PoolConfig::queue`](crate::PoolConfig::queue) and that is refused because of
-/// others gives all back, waits in line, and runs again: with fewer beside it, and the last time alone below the group that
-/// was full. So a query that fits alone is not failed. One that is refused for its own max, or with no query beside it, is
-/// not run again.
+/// A query of a session that is made with [`PoolConfig::queue`](crate::PoolConfig::queue) and that is refused because
+/// of others gives all back, waits in line, and runs again: with fewer beside it, and the last time alone below the
+/// group that was full. So a query that fits alone is not failed. One that is refused for its own max, or with no query
+/// beside it, is not run again.
 ///
-/// A result is never sent twice. A query runs again only before its first row has left the plan, by a new physical plan of
-/// the same logical plan. From its first row on it waits in its place: it keeps what it has, and no other query starts
-/// below the full group before it goes on. The same is done for what cannot be read or written twice: a plan with a
-/// `StreamingTableExec`, an unbounded source, or a logical node of the service's own. A `COPY` or an `INSERT` runs again
-/// until its sink gets the first row.
+/// A result is never sent twice. A query runs again only before its first row has left the plan, by a new physical plan
+/// of the same logical plan. From its first row on it waits in its place: it keeps what it has, and no other query
+/// starts below the full group before it goes on. The same is done for what cannot be read or written twice: a plan
+/// with a `StreamingTableExec`, an unbounded source, or a logical node of the service's own. A `COPY` or an `INSERT`
+/// runs again until its sink gets the first row.
 ///
 /// While a query waits in line, queries of the same queue that come later wait behind it, where it waits for the same
 /// group. A value is a handle: clones are the same line. A service has one, or one for each tenant.
@@ -312,8 +312,9 @@ fn watch(shared: &Weak<Shared>) {
 }
 
 impl Queue {
-    /// A line for queries that run at most `attempts` times, at least twice, and wait for at most `patience` in all. Then a
-    /// query gets its last refusal. A new query waits behind others for at most `patience`, too, and then starts.
+    /// A line for queries that run at most `attempts` times, at least twice, and wait for at most `patience` in all.
+    /// Then a query gets its last refusal. A new query waits behind others for at most `patience`, too, and then
+    /// starts.
     ///
     /// While queries wait, a thread looks at the line every 5 ms.
     pub fn new(attempts: u32, patience: Duration) -> Queue {
@@ -365,7 +366,8 @@ impl Queue {
         place
     }
 
-    /// A growth of an attempt waits in its place for room of a level. `None`: nothing of the queue runs beside it there.
+    /// A growth of an attempt waits in its place for room of a level. `None`: nothing of the queue runs beside it
+    /// there.
     pub(crate) fn wait_in_place(&self, attempt: u64, level: &Group) -> Option<InPlace> {
         let mut state = self.shared.lock();
         if state.below(level.id()) < 2 {

@@ -32,9 +32,9 @@ pub trait InGroupSession {
     ///
     /// # Errors
     ///
-    /// `DataFusionError::External` with a [`CreateError`](memcg::errors::CreateError), where the configuration asks for groups
-    /// below and they cannot be made. `DataFusionError::Configuration`, where its reserve is as large as the least max on
-    /// the way up.
+    /// `DataFusionError::External` with a [`CreateError`](memcg::errors::CreateError), where the configuration asks for
+    /// groups below and they cannot be made. `DataFusionError::Configuration`, where its reserve is as large as the
+    /// least max on the way up.
     ///
     /// ```
     /// use datafusion::prelude::SessionContext;
@@ -128,8 +128,8 @@ impl QuerySession {
 }
 
 /// Frames of the query, as those of its `SessionContext`. Where one becomes part of a frame of another session, as in
-/// `base_frame.join(query_frame)`, it is charged to the group of that session. A session outside of all groups ends with
-/// an error that says so, before it reads a row.
+/// `base_frame.join(query_frame)`, it is charged to the group of that session. A session outside of all groups ends
+/// with an error that says so, before it reads a row.
 impl QuerySession {
     fn frame(&self, frame: DataFrame) -> DataFrame {
         marked(frame, self.group().path())

@@ -1,6 +1,6 @@
-//! What the tasks of a query allocate beyond what its operators have reserved: no growth is refused for it. So each batch
-//! that a plan gives is a look at it, and a thread looks, because an operator that gives its batches at its end may be the
-//! only one that runs.
+//! What the tasks of a query allocate beyond what its operators have reserved: no growth is refused for it. So each
+//! batch that a plan gives is a look at it, and a thread looks, because an operator that gives its batches at its end
+//! may be the only one that runs.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -16,8 +16,8 @@ use crate::refusal::Words;
 
 /// How often the thread looks.
 const PERIOD: Duration = Duration::from_millis(10);
-/// A query that has allocated less beyond what it has reserved is not ended for a level that others share: its end would
-/// give back little.
+/// A query that has allocated less beyond what it has reserved is not ended for a level that others share: its end
+/// would give back little.
 const WORTH: u64 = 1 << 20;
 
 /// The queries that the thread looks at. The thread is there while there are any.
@@ -71,8 +71,8 @@ impl Unreserved {
         self.why.get().cloned().map(DataFusionError::ResourcesExhausted)
     }
 
-    /// A batch of the query: the end of one of the queries where a level is above its max, and was so at the last batch.
-    /// Some loads for each level, where none is.
+    /// A batch of the query: the end of one of the queries where a level is above its max, and was so at the last
+    /// batch. Some loads for each level, where none is.
     pub(crate) fn look_at_batch(&self, last: &mut Option<Excess>) {
         let before = last.take();
         *last = self.excess();
@@ -129,8 +129,8 @@ impl Unreserved {
         }
     }
 
-    /// The end with the refusal of the level, where it refuses a byte more. The level is charged itself: the query's own
-    /// group may have no room for what is unpaid in another query's.
+    /// The end with the refusal of the level, where it refuses a byte more. The level is charged itself: the query's
+    /// own group may have no room for what is unpaid in another query's.
     fn end_refused(&self, level: &Group, ledger: Ledger) {
         let more = Bytes(beyond(level));
         match level.raw().try_charge_with(more, OnFull::Now) {

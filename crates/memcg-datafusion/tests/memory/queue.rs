@@ -247,8 +247,8 @@ fn register_grow(session: &SessionContext) -> Arc<Mutex<Grows>> {
 
 const GROWN: &str = "SELECT id, grow(id) AS grown FROM rows";
 
-/// An error that is under way comes before the first row, which is there first: the query runs again. Where the operator
-/// goes on without the memory, all rows come.
+/// An error that is under way comes before the first row, which is there first: the query runs again. Where the
+/// operator goes on without the memory, all rows come.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refusal_that_is_under_way_comes_before_the_first_row() {
     for goes_on in [false, true] {
