@@ -21,10 +21,10 @@ type TenantOf = Arc<dyn Fn(&SessionConfig) -> Option<String> + Send + Sync>;
 
 /// Ballista's execution engine, with a group for each task: `/tenant/session/job/stage/task`.
 ///
-/// The memory pool of a task is a [`GroupPool`](memcg_datafusion::GroupPool) of its group, in the place of the pool that
-/// the executor gives it: a task may use what no other uses, up to the limits of its group and of those above. A tenant
-/// is a group below the one that the engine is made with; the program creates it and sets its limits. The groups below
-/// it are there while tasks run in them.
+/// The memory pool of a task is a [`GroupPool`](memcg_datafusion::GroupPool) of its group, in the place of the pool
+/// that the executor gives it: a task may use what no other uses, up to the limits of its group and of those above. A
+/// tenant is a group below the one that the engine is made with; the program creates it and sets its limits. The groups
+/// below it are there while tasks run in them.
 ///
 /// A job is one for a [victim](memcg::OomPolicy): where a task is chosen, the whole job is cancelled, because Ballista
 /// fails it in any case. A task that ends takes its group offline, also where Ballista cancels it. What Ballista leaves
@@ -114,15 +114,17 @@ impl GroupEngine {
         self
     }
 
-    /// Sets what the pools of the tasks do.
+    /// Sets what the pools of the tasks do. With a [`Queue`](memcg_datafusion::Queue) a stage that fits alone is not
+    /// failed: a task that is refused for room that others hold waits in line, and each of its partitions whose first
+    /// row has not left runs again. An executor has one queue.
     pub fn pool(mut self, config: PoolConfig) -> GroupEngine {
         self.pool = config;
         self
     }
 
-    /// Has `inner` run the tasks. The default is a `DefaultExecutionEngine` without a client pool: each fetch of shuffle
-    /// data from another executor opens a connection. Give one with a pool where that matters. A stage that `inner`
-    /// makes runs the plan that it is given, with the memory pool of the context that it is given.
+    /// Has `inner` run the tasks. The default is a `DefaultExecutionEngine` without a client pool: each fetch of
+    /// shuffle data from another executor opens a connection. Give one with a pool where that matters. A stage that
+    /// `inner` makes runs the plan that it is given, with the memory pool of the context that it is given.
     ///
     /// ```
     /// use std::sync::Arc;

@@ -10,7 +10,6 @@ use ballista_core::serde::protobuf::{RuntimeStatsReport, ShuffleWritePartition, 
 use ballista_executor::execution_engine::QueryStageExecutor;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::TaskContext;
-use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::prelude::SessionContext;
 use memcg::errors::CreateError;
@@ -93,9 +92,9 @@ impl QueryStageExecutor for GroupStage {
         context: Arc<TaskContext>,
     ) -> Result<Vec<ShuffleWritePartition>> {
         let running = self.place.task(&context.session_id(), task_id)?;
-        self.shared.runs_in(&running.query)?;
         let pool = running.query.pool();
-        let context = Arc::new(with_pool(&context, pool)?);
+        self.shared.runs_in(pool);
+        let context = pool.context(context)?;
         let work = pool.run(|| self.inner.execute_query_stage(task_id, context));
         Work { work: Some(work), pool: Arc::clone(pool) }.await
     }
@@ -143,19 +142,4 @@ impl<F> Drop for Work<F> {
     fn drop(&mut self) {
         self.pool.run(|| self.work = None);
     }
-}
-
-/// The context with another memory pool. Object stores, caches and the disk manager stay.
-fn with_pool(context: &TaskContext, pool: &Arc<GroupPool>) -> Result<TaskContext> {
-    let env = RuntimeEnvBuilder::from_runtime_env(&context.runtime_env());
-    Ok(TaskContext::new(
-        context.task_id(),
-        context.session_id(),
-        context.session_config().clone(),
-        context.scalar_functions().clone(),
-        context.higher_order_functions().clone(),
-        context.aggregate_functions().clone(),
-        context.window_functions().clone(),
-        env.with_memory_pool(Arc::clone(pool) as _).build_arc()?,
-    ))
 }

@@ -8,9 +8,9 @@
 //! ```
 //!
 //! The rows run in turns, round by round. A round is so short that another process seldom interrupts it. A figure is a
-//! median over the rounds of ratios in the same round: the time of a pair by that of the unbounded pool's, and by that of
-//! Greedy's; and what it takes above the unbounded pool, in raw pairs, a raw charge of a group with its return on one
-//! thread. The brackets have the first and the third quartile.
+//! median over the rounds of ratios in the same round: the time of a pair by that of the unbounded pool's, and by that
+//! of Greedy's; and what it takes above the unbounded pool, in raw pairs, a raw charge of a group with its return on
+//! one thread. The brackets have the first and the third quartile.
 
 use std::fmt::{self, Display, Formatter};
 use std::num::NonZeroUsize;
@@ -60,8 +60,17 @@ impl MemoryPool for NoPool {
     }
 }
 
+/// A pool of a group for each operator that has seen so many operators.
+fn pool_of_many(pool: Pool, operators: usize) -> Pool {
+    for operator in 0..operators {
+        let reservation = MemoryConsumer::new(format!("Operator{operator}[0]")).register(&pool);
+        reservation.try_grow(1).expect("it fits");
+    }
+    pool
+}
+
 /// The pools by name. The first is what the others are compared with, the second is Greedy.
-fn pools(runtime: &Runtime) -> Vec<(&'static str, Pool)> {
+fn pools(runtime: &Runtime, operators: usize) -> Vec<(&'static str, Pool)> {
     let of_group = |config: &PoolConfig| -> Pool {
         let tenant = runtime.root().create(GroupName::Unnamed, Limits::new().max(MAX)).expect("a tenant");
         let query = tenant.create(GroupName::Unnamed, Limits::new()).expect("a query");
@@ -78,6 +87,7 @@ fn pools(runtime: &Runtime) -> Vec<(&'static str, Pool)> {
         ("GroupPool, spill_on_demand", of_group(&on_demand)),
         ("GroupPool, with a reserve", of_group(&on_demand.unspillable_reserve(64 << 20))),
         ("GroupPool, by_operator", of_group(&PoolConfig::new().by_operator())),
+        ("the same, of 20,000 names", pool_of_many(of_group(&PoolConfig::new().by_operator()), operators)),
     ]
 }
 
@@ -140,7 +150,7 @@ fn main() {
         rounds = count;
     }
     let runtime = Runtime::builder().build().expect("memory for a runtime");
-    let pools = pools(&runtime);
+    let pools = pools(&runtime, if is_bench { 20_000 } else { 200 });
     for threads in [1, 2] {
         let mut times = vec![Vec::new(); pools.len()];
         let mut raw = Vec::new();

@@ -71,7 +71,8 @@ impl Account {
         self.demand.as_ref().and_then(|demand| kind.part().map(|part| (&demand.sorts, part)))
     }
 
-    /// Whether growths and returns of such a consumer are no more than that: none is asked to spill, and no sort spills.
+    /// Whether growths and returns of such a consumer are no more than that: none is asked to spill, and no sort
+    /// spills.
     #[inline]
     pub(crate) fn is_plain(&self, kind: Kind) -> bool {
         self.demand
@@ -132,8 +133,8 @@ impl Quick {
 /// Children of an operator in the tree: one for each value of four bits of a hash.
 const FAN: usize = 16;
 
-/// The account of a kind of operator, in a tree that only grows, so that a search takes no lock. Four bits of the
-/// name's hash choose the next child.
+/// The account of a kind of operator, in a tree that only grows: it is read without a lock. Four bits of the name's
+/// hash say where the way goes on.
 #[derive(Debug)]
 pub(crate) struct Operator {
     account: Account,

@@ -16,10 +16,10 @@ type Copies = Arc<dyn Fn(&dyn FileMetadata) -> Option<Arc<dyn FileMetadata>> + S
 
 /// Caches for a `RuntimeEnv` that allocate their entries in one group.
 ///
-/// With `memcg-alloc` the group of the first reader pays for an entry of a shared cache as long as the entry is there,
-/// long after the query. These caches keep a copy that is allocated in `group`, and the reader's own entry is freed
-/// with its query. A cache copies each entry once, when it is put, in the time of a clone. Without an allocator that
-/// charges groups, no group pays for a cache.
+/// With `memcg-alloc` what a query reads into a shared cache is charged to the query, and stays so while the entry is
+/// there: long after the query, the first reader owes what all read. These caches keep a copy that is allocated in
+/// `group`, so the reader's own is freed with its query. A copy is made once for each entry, and takes the time of a
+/// clone. Without an allocator that charges groups nothing of a cache is charged.
 ///
 /// The caches copy statistics and lists of files. Metadata inside of files has a type for each format: the functions of
 /// [`copy_with`](GroupCaches::copy_with) copy it, and metadata of a type that none of them knows is kept uncopied. With

@@ -44,14 +44,18 @@ impl PoolConfig {
     }
 
     /// Keeps `bytes` of headroom for consumers that cannot spill. One that has something to spill is refused, and
-    /// spills, where the group or one above it would have less [headroom](memcg::Group::headroom) after its growth. The
-    /// headroom is an estimate; to read it takes a few loads a level for each growth of such a consumer.
+    /// spills, where the group or one above it would have less [headroom](memcg::Group::headroom) after its growth. To
+    /// read the headroom takes a few loads a level for each growth of such a consumer. Credit of threads counts as
+    /// room: before a growth is refused it is drained, which costs a barrier.
     ///
-    /// A reserve of more than half of the least max on the way up counts as that half. A pool whose reserve is as large
-    /// as that max is not made. A grouped aggregate that was refused grows in order to spill: it takes of the reserve,
-    /// up to the bytes that it held.
-    pub fn unspillable_reserve(mut self, bytes: impl IntoBytes) -> PoolConfig {
-        Bytes(self.reserve) = bytes.into_bytes();
+    /// The merge of an aggregate's files leaves the reserve from its third file on, and with
+    /// [`spill_on_demand`](Self::spill_on_demand) that of a sort's files does.
+    ///
+    /// A reserve of more than half of the least max on the way up counts as that half; a pool whose reserve is as large
+    /// as that max is not made. An aggregate that was refused grows in order to make room: its next two growths are
+    /// those of a consumer that cannot spill, up to what it had asked for.
+    pub fn unspillable_reserve(mut self, bytes: impl Into<Bytes>) -> PoolConfig {
+        Bytes(self.reserve) = bytes.into();
         self
     }
 
@@ -75,7 +79,8 @@ impl PoolConfig {
 
     /// Gives each kind of operator a group of its own below the pool's group, in the place of a `TrackConsumersPool`.
     /// The group's name is that of the consumer without its partition: `HashJoinInput`, `ExternalSorter`. A refusal
-    /// names the largest. With [`spill_on_demand`](Self::spill_on_demand) `ExternalSorter` holds the sorts' merges, too.
+    /// names the largest. With [`spill_on_demand`](Self::spill_on_demand) `ExternalSorter` holds the sorts' merges,
+    /// too.
     ///
     /// Each growth and each return then looks for the operator by name.
     pub fn by_operator(mut self) -> PoolConfig {
@@ -87,10 +92,10 @@ impl PoolConfig {
     /// that names the group, as a refusal does. Some operators reserve nothing: a window over all rows, the decoding of
     /// files. Without a bound such a query takes the memory of all, and the system kills the process.
     ///
-    /// It needs `memcg-alloc` as the global allocator and a [`GroupTracer`](crate::GroupTracer): without them nothing is
-    /// known to be allocated, and no plan ends. It concerns the plans of [sessions](crate::InGroupSession). While there
-    /// are such sessions a thread looks at each every 10 ms, so what a plan allocates between two looks is beyond the
-    /// bound. While the group's usage is below `bytes` a look reads that usage; else it costs a
+    /// It needs `memcg-alloc` as the global allocator and a [`GroupTracer`](crate::GroupTracer): without them nothing
+    /// is known to be allocated, and no plan ends. It concerns the plans of [sessions](crate::InGroupSession). While
+    /// there are such sessions a thread looks at each every 10 ms, so what a plan allocates between two looks is beyond
+    /// the bound. While the group's usage is below `bytes` a look reads that usage; else it costs a
     /// [`Group::ledger`](memcg::Group::ledger).
     ///
     /// ```
@@ -105,11 +110,10 @@ impl PoolConfig {
         self
     }
 
-    /// Charges the bytes of spill files to a counter of the group beside memory. The counter's max is a quota: of a
-    /// query, of its tenant, of the process. A query whose files do not fit ends with a `ResourcesExhausted` that names
-    /// the group that was full. The setting concerns the plans of [sessions](crate::InGroupSession), whatever SQL sets
-    /// of the runtime. Each write to a file makes one charge. Files that the service's disk manager refuses are refused
-    /// as before.
+    /// Counts the bytes of spill files by a counter of the group beside memory, so that its max is a quota: of a query,
+    /// of its tenant, of the process. A query whose files do not fit ends with a `ResourcesExhausted` that names the
+    /// group that was full. It concerns the plans of [sessions](crate::InGroupSession), whatever SQL sets of the
+    /// runtime. A write to a file costs a charge; files that the service's disk manager refuses are refused as before.
     ///
     /// Making a session returns an error if the runtime has no such counter.
     ///
@@ -140,8 +144,8 @@ impl PoolConfig {
     /// worker go on. It waits for at most `time`, and much shorter where nothing moves: where the usage of the level
     /// that is full does not fall, and no operator there spills on demand. It then gives up after a fiftieth of `time`,
     /// or a fifth where operators were asked. Each such wait in vain halves the next of the same pool, until a second
-    /// has passed. An exchange (`RepartitionExec`) does not wait: it spills the batch that it holds, and others wait for
-    /// its output.
+    /// has passed. An exchange (`RepartitionExec`) does not wait: it spills the batch that it holds, and others wait
+    /// for its output.
     ///
     /// Inside a tokio `LocalSet` a worker cannot hand its tasks on. There the first consumer that is to wait prints
     /// tokio's panic, and it and the next of the same pool are refused at once. Where queries run as local tasks, set
@@ -151,8 +155,8 @@ impl PoolConfig {
         self
     }
 
-    /// Has a query that is refused memory that others hold wait in line and run again: see [`Queue`]. The setting
-    /// concerns the plans of [sessions](crate::InGroupSession), but for `EXPLAIN ANALYZE`.
+    /// Has queries that are refused for room that others hold wait in line, and run again: see [`Queue`]. It concerns
+    /// the plans of [sessions](crate::InGroupSession), but for `EXPLAIN ANALYZE`.
     ///
     /// A plan then gives its rows in one partition. A query that never waits takes the queue's lock some six times in
     /// all.

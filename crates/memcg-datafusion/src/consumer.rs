@@ -7,7 +7,6 @@ pub(crate) const SORTER: &str = "ExternalSorter";
 const MERGE: &str = "ExternalSorterMerge";
 const EXCHANGE: &str = "RepartitionExec";
 const BOUNDED: &str = "OrderedFinalAggregateStream";
-const GROUPED: &str = "GroupedHashAggregateStream";
 const REPLAYING: [&str; 2] = ["FinalHashAggregateStream", "SingleHashAggregateStream"];
 
 /// One of the two consumers of a sort.
@@ -28,11 +27,9 @@ pub(crate) enum Kind {
     Sort(Part),
     /// An exchange: it has a batch in its hands that it spills where it is refused, and gives nothing of what it holds.
     Exchange,
-    /// An aggregate of sorted rows: DataFusion calls it spillable for the share that its fair pool then gives it, and it
-    /// fails where it is refused.
+    /// An aggregate of sorted rows: DataFusion calls it spillable for the share that its fair pool then gives it, and
+    /// it fails where it is refused.
     Bounded,
-    /// An aggregate that grows in order to spill.
-    Grouped,
     /// An aggregate that cannot spill again once it reads back what it has spilled.
     Replaying,
 }
@@ -57,7 +54,6 @@ impl Kind {
             // Its merge of sorted inputs has the same name, and cannot spill.
             Some(b'R') if consumer.can_spill() && name.starts_with(EXCHANGE) => Kind::Exchange,
             Some(b'O') if name.starts_with(BOUNDED) => Kind::Bounded,
-            Some(b'G') if name.starts_with(GROUPED) => Kind::Grouped,
             Some(b'F') if name.starts_with(REPLAYING[0]) => Kind::Replaying,
             Some(b'S') if name.starts_with(REPLAYING[1]) => Kind::Replaying,
             _ => Kind::Other,
@@ -84,8 +80,8 @@ impl Kind {
     }
 }
 
-/// Whether the consumer is charged by what it says of itself alone, while no consumer is asked to spill and no sort spills.
-/// The first letter tells the others apart, so this may be false of one that is.
+/// Whether the consumer is charged by what it says of itself alone, while no consumer is asked to spill and no sort
+/// spills. The first letter tells the others apart, so this may be false of one that is.
 #[inline]
 pub(crate) fn is_as_it_says(consumer: &MemoryConsumer) -> bool {
     match consumer.name().as_bytes().first() {
@@ -107,7 +103,7 @@ mod tests {
         assert_eq!(kind("RepartitionExec[1]", true), Kind::Exchange);
         assert_eq!(kind("RepartitionExec[Merge 1]", false), Kind::Other);
         assert_eq!(kind("OrderedFinalAggregateStream[0] (a)", true), Kind::Bounded);
-        assert_eq!(kind("GroupedHashAggregateStream[0] (median(a))", true), Kind::Grouped);
+        assert_eq!(kind("GroupedHashAggregateStream[0] (median(a))", true), Kind::Other);
         assert_eq!(kind("FinalHashAggregateStream[0]", true), Kind::Replaying);
         assert_eq!(kind("SingleHashAggregateStream[0]", true), Kind::Replaying);
         for other in ["", "E", "ExternalSorter", "ExternalSorterMerge[0]", "SortPreservingMergeExec[0]", "Repartition"]
@@ -120,8 +116,7 @@ mod tests {
     /// What the first letter decides is what the whole name says.
     #[test]
     fn the_first_letter_is_never_wrong() {
-        let names =
-            [SORTER, MERGE, EXCHANGE, BOUNDED, GROUPED, REPLAYING[0], REPLAYING[1], "HashJoinInput", "Other", "R", ""];
+        let names = [SORTER, MERGE, EXCHANGE, BOUNDED, REPLAYING[0], REPLAYING[1], "HashJoinInput", "Other", "R", ""];
         let consumers = names.iter().flat_map(|name| {
             [true, false].map(|can_spill| MemoryConsumer::new(format!("{name}[0]")).with_can_spill(can_spill))
         });

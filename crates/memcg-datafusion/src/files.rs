@@ -38,8 +38,8 @@ impl Files {
         self.disks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the disk manager that charges the files that `disk` writes. It is `disk` itself if that charges the
-    /// group already, or writes no files.
+    /// The disk manager that counts and has `disk` write: `disk` itself, where it counts for the group or writes
+    /// nothing.
     pub(crate) fn counted(&self, disk: &Arc<DiskManager>) -> Result<Arc<DiskManager>> {
         let is_known = |known: &&Disk| Arc::ptr_eq(&known.base, disk) || Arc::ptr_eq(&known.counted, disk);
         let known = self.lock().iter().find(is_known).map(|known| Arc::clone(&known.counted));

@@ -6,6 +6,8 @@ mod account;
 mod allocates;
 mod arrow;
 #[cfg(feature = "session")]
+mod attempts;
+#[cfg(feature = "session")]
 mod caches;
 mod config;
 mod consumer;
@@ -17,6 +19,8 @@ mod files;
 mod frames;
 #[cfg(all(test, feature = "session"))]
 mod names;
+#[cfg(feature = "session")]
+mod passes_on;
 mod patience;
 #[cfg(feature = "session")]
 mod plan;

@@ -8,24 +8,22 @@ use std::task::{Context, Poll};
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{Result, Statistics, internal_err};
 use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::{DiskManager, RecordBatchStream, SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_plan::execution_plan::{CardinalityEffect, ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
-use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
 use futures::Stream;
 use futures::task::AtomicWaker;
 
 use crate::ended::Life;
 use crate::files::Files;
+use crate::passes_on;
 use crate::pool::GroupPool;
+use crate::queued::put_partitions_in_queue;
 use crate::refusal::told;
 use crate::unreserved::{Excess, Unreserved};
 
@@ -49,8 +47,8 @@ impl PhysicalOptimizerRule for RunInGroup {
     }
 }
 
-/// Puts a plan into the group of `pool`, unless it is in a group already. In a plan of EXPLAIN ANALYZE, the plan that
-/// runs is below the root.
+/// The plan in the group of `pool`, but where it is there already. The plan that EXPLAIN ANALYZE runs is below its
+/// root.
 pub(crate) fn put_in_group(plan: Arc<dyn ExecutionPlan>, pool: &Arc<GroupPool>) -> Arc<dyn ExecutionPlan> {
     let is_there = plan.is::<InGroupExec>() || plan.children().first().is_some_and(|input| input.is::<InGroupExec>());
     if is_there { plan } else { InGroupExec::over(plan, pool) }
@@ -75,6 +73,12 @@ impl InGroupExec {
         Arc::new(InGroupExec { input, pool: Arc::clone(pool), ran: Mutex::default() })
     }
 
+    /// The life of the group that it has run in last, or is to run in.
+    fn life(&self) -> Arc<Life> {
+        let ran = self.ran.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        ran.unwrap_or_else(|| Arc::clone(self.pool.life()))
+    }
+
     fn runs_in(&self, life: &Arc<Life>) {
         let mut ran = self.ran.lock().unwrap_or_else(PoisonError::into_inner);
         let before = ran.replace(Arc::clone(life));
@@ -86,7 +90,7 @@ impl InGroupExec {
 
 impl DisplayAs for InGroupExec {
     fn fmt_as(&self, kind: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = self.pool.group().path();
+        let path = self.life().group().path();
         match kind {
             DisplayFormatType::TreeRender => writeln!(f, "group={path}"),
             _ => write!(f, "InGroupExec: group={path}"),
@@ -95,55 +99,12 @@ impl DisplayAs for InGroupExec {
 }
 
 impl ExecutionPlan for InGroupExec {
-    fn name(&self) -> &str {
-        "InGroupExec"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        self.input.properties()
-    }
-
-    fn maintains_input_order(&self) -> Vec<bool> {
-        vec![true]
-    }
-
-    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
-        vec![false]
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
-    }
-
-    fn apply_expressions(
-        &self,
-        _visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn replace_children(
-        self: Arc<Self>,
-        mut children: Vec<Arc<dyn ExecutionPlan>>,
-        _options: ReplaceChildrenOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        match (children.pop(), children.is_empty()) {
-            (Some(input), true) => Ok(InGroupExec::over(input, &self.pool)),
-            _ => internal_err!("InGroupExec has one child"),
-        }
-    }
-
-    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-        self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
-    }
+    passes_on!("InGroupExec", |own, input| InGroupExec::over(input, &own.pool));
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let (env, own) = (context.runtime_env(), Arc::clone(&self.pool) as Arc<dyn MemoryPool>);
         let pool = if env.memory_pool.is::<GroupPool>() { &env.memory_pool } else { &own };
-        let context = match with_pool(&env, pool)? {
-            None => context,
-            Some(env) => Arc::new(context_in(&context, env)),
-        };
+        let context = context_with(context, pool)?;
         let pool = pool.downcast_ref().unwrap_or(&*self.pool);
         let (life, unreserved) = (Arc::clone(pool.life()), pool.unreserved());
         if let Some(ended) = life.ended() {
@@ -163,8 +124,7 @@ impl ExecutionPlan for InGroupExec {
 
     /// Returns peak, refusals and waits of the group, and the bytes that the plan has spilled.
     fn metrics(&self) -> Option<MetricsSet> {
-        let ran = self.ran.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let life = ran.as_ref().unwrap_or(self.pool.life());
+        let life = self.life();
         let (group, metrics) = (life.group(), ExecutionPlanMetricsSet::new());
         let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         MetricBuilder::new(&metrics).gauge("group_peak_bytes", 0).set(bytes(group.peak()));
@@ -172,29 +132,6 @@ impl ExecutionPlan for InGroupExec {
         MetricBuilder::new(&metrics).gauge("group_waits", 0).set(life.waits.load(Ordering::Relaxed));
         MetricBuilder::new(&metrics).gauge("plan_spilled_bytes", 0).set(spilled(&self.input));
         Some(metrics.clone_inner())
-    }
-
-    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
-        vec![ChildStats::At(partition)]
-    }
-
-    fn statistics_from_inputs(
-        &self,
-        inputs: &[Arc<Statistics>],
-        _arguments: &StatisticsArgs,
-    ) -> Result<Arc<Statistics>> {
-        match inputs {
-            [input] => Ok(Arc::clone(input)),
-            _ => internal_err!("InGroupExec has one child"),
-        }
-    }
-
-    fn supports_limit_pushdown(&self) -> bool {
-        true
-    }
-
-    fn cardinality_effect(&self) -> CardinalityEffect {
-        CardinalityEffect::Equal
     }
 }
 
@@ -204,9 +141,66 @@ fn spilled(plan: &Arc<dyn ExecutionPlan>) -> usize {
     own + plan.children().into_iter().map(spilled).sum::<usize>()
 }
 
-/// Returns a copy of `context` with `env` as its runtime.
-fn context_in(context: &TaskContext, env: Arc<RuntimeEnv>) -> TaskContext {
-    TaskContext::new(
+impl GroupPool {
+    /// Returns `context` with this pool, for an engine that executes plans itself. Object stores, caches and settings
+    /// stay. Where the pool counts spill files, those of the context count.
+    ///
+    /// # Errors
+    ///
+    /// Those of DataFusion, where it makes no runtime.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// use datafusion::prelude::SessionContext;
+    /// use memcg::Runtime;
+    /// use memcg_datafusion::GroupPool;
+    ///
+    /// let runtime = Runtime::builder().build()?;
+    /// let pool = Arc::new(GroupPool::new(&runtime.root()));
+    /// let context = pool.context(SessionContext::new().task_ctx())?;
+    /// assert_eq!(context.memory_pool().to_string(), "group(/)");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn context(self: &Arc<Self>, context: Arc<TaskContext>) -> Result<Arc<TaskContext>> {
+        context_with(context, &(Arc::clone(self) as Arc<dyn MemoryPool>))
+    }
+
+    /// Returns `plan` in the pool's group, for an engine that executes plans itself: it runs there, and ends with the
+    /// group.
+    ///
+    /// Where the pool is that of a session with a [`Queue`](crate::Queue), each partition of the plan waits in line by
+    /// itself, and runs again as a copy of the plan. A plan in which an operator reads a dynamic filter of another one
+    /// does not run again: it waits in its place.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// use datafusion::physical_plan::collect;
+    /// use datafusion::prelude::SessionContext;
+    /// use memcg::{Limits, Runtime};
+    /// use memcg_datafusion::{InGroupSession, PoolConfig};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let runtime = Runtime::builder().build()?;
+    /// let session = SessionContext::new();
+    /// let plan = session.read_empty()?.create_physical_plan().await?; // by another engine
+    /// let query = session.for_query(&runtime.root(), 17, Limits::new(), &PoolConfig::new())?;
+    /// let context = query.pool().context(session.task_ctx())?;
+    /// assert_eq!(collect(query.pool().plan(plan), context).await?.len(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn plan(self: &Arc<Self>, plan: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+        let plan = if self.queued().is_some() { put_partitions_in_queue(plan) } else { plan };
+        put_in_group(plan, self)
+    }
+}
+
+fn context_with(context: Arc<TaskContext>, pool: &Arc<dyn MemoryPool>) -> Result<Arc<TaskContext>> {
+    let Some(env) = with_pool(&context.runtime_env(), pool)? else { return Ok(context) };
+    Ok(Arc::new(TaskContext::new(
         context.task_id(),
         context.session_id(),
         context.session_config().clone(),
@@ -215,7 +209,7 @@ fn context_in(context: &TaskContext, env: Arc<RuntimeEnv>) -> TaskContext {
         context.aggregate_functions().clone(),
         context.window_functions().clone(),
         env,
-    )
+    )))
 }
 
 /// Returns a copy of `env` whose memory pool is `pool`, and whose spill files are charged for that pool. `None`: `env`

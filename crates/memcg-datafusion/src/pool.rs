@@ -1,6 +1,7 @@
 //! `GroupPool`: DataFusion's memory pool over a group.
 
 use std::fmt;
+use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -11,6 +12,8 @@ use memcg::{Bytes, ChargeError, Group, OnFull, OverLimitError, Registration};
 use crate::account::{Account, Accounts, Quick};
 #[cfg(feature = "session")]
 use crate::allocates::an_allocator_charges;
+#[cfg(feature = "session")]
+use crate::attempts::Queued;
 use crate::config::PoolConfig;
 use crate::consumer::Kind;
 use crate::ended::{Ended, Life};
@@ -19,10 +22,8 @@ use crate::files::Files;
 use crate::patience::Patience;
 #[cfg(feature = "session")]
 use crate::patience::wait_in_place;
-#[cfg(feature = "session")]
-use crate::queued::Queued;
 use crate::refusal::{PoolError, Words};
-use crate::replays::Replays;
+use crate::replays::{Replay, Replays};
 use crate::sorts::Step;
 use crate::spilling::Spilling;
 #[cfg(feature = "session")]
@@ -32,10 +33,10 @@ use crate::unreserved::Unreserved;
 /// it.
 ///
 /// A growth that fits costs a raw charge of the group, and takes no lock. With
-/// [`spill_on_demand`](PoolConfig::spill_on_demand) a sort takes one while it spills. An aggregate that has let go of all
-/// it held takes one until it ends. `grow`, which DataFusion does not let fail, is charged by force;
-/// [`Group::forced`] shows what is above a max. The pool keeps the group's object, and the group may go offline before
-/// it.
+/// [`spill_on_demand`](PoolConfig::spill_on_demand) a sort takes one while it spills. An operator that was refused
+/// takes one for its next two growths, and an aggregate that has let go of all it held until it ends. `grow`, which
+/// DataFusion does not let fail, is charged by force; [`Group::forced`] shows what is above a max. The pool keeps the
+/// group's object, and the group may go offline before it.
 ///
 /// A refusal is a `DataFusionError::ResourcesExhausted`, on which operators spill. Its text is the refusal of the
 /// group: which group was full, by how much the growth is short, and which groups hold most. Where the group is
@@ -44,10 +45,9 @@ use crate::unreserved::Unreserved;
 /// No call blocks, except where the pool has [patience](PoolConfig::patience).
 ///
 /// Where the process's allocator charges groups, create the group with
-/// [`Limits::cover_allocations`](memcg::Limits::cover_allocations), as
-/// [`for_query`](crate::InGroupSession::for_query) does. Then reservations pay for what is allocated in
-/// [`run`](GroupPool::run): the group is charged for the larger of the two. A growth and its return then cost some hundred
-/// nanoseconds.
+/// [`Limits::cover_allocations`](memcg::Limits::cover_allocations), as [`for_query`](crate::InGroupSession::for_query)
+/// does. Then reservations pay for what is allocated in [`run`](GroupPool::run): the group is charged for the larger of
+/// the two. A growth and its return then cost some hundred nanoseconds.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -99,8 +99,8 @@ impl GroupPool {
     ///
     /// # Errors
     ///
-    /// [`PoolError`]: the configuration asks for groups below this one that cannot be created, or its reserve is as
-    /// large as the least max on the way up, or larger.
+    /// [`PoolError`]: where the configuration asks for groups below this one, and they cannot be made; where its
+    /// reserve is as large as the least max on the way up, or larger.
     ///
     /// ```
     /// use memcg::{Limits, Runtime};
@@ -137,6 +137,7 @@ impl GroupPool {
             unreserved: None,
             #[cfg(feature = "session")]
             files: None,
+            #[cfg(feature = "session")]
             queued: None,
             _cancelled: cancelled,
         }
@@ -147,10 +148,10 @@ impl GroupPool {
         self.life.group()
     }
 
-    /// Runs `work` in the group. If the group [covers](memcg::Limits::cover_allocations), the pool's reservations pay
-    /// for what `work` allocates. A session of [`InGroupSession`](crate::InGroupSession) runs its plans so, and with a
-    /// [`GroupTracer`](crate::GroupTracer) the tasks that they spawn. An engine that polls plans itself calls this for
-    /// each poll.
+    /// Runs `work` in the group. Where the group [covers](memcg::Limits::cover_allocations), the pool's reservations
+    /// pay for what `work` allocates. What a session of [`InGroupSession`](crate::InGroupSession) runs is run so, with
+    /// what it spawns where a [`GroupTracer`](crate::GroupTracer) is installed. An engine that polls plans itself runs
+    /// each poll so.
     ///
     /// ```
     /// use memcg::{Group, Runtime};
@@ -204,17 +205,17 @@ impl GroupPool {
         let consumer = reservation.consumer();
         let kind = Kind::of(consumer);
         let account = self.accounts.of(consumer, kind);
-        let helps_itself = self.helps_itself(reservation, kind) && !self.spilling.needs(reservation, kind, bytes);
-        let leaves_reserve = || !helps_itself || self.leaves_reserve(&account.group, bytes);
+        let way_out = self.way_out(reservation, kind, bytes);
+        let leaves_reserve = || way_out == WayOut::None || self.leaves_reserve(&account.group, bytes);
         let is_plain = !has_no_room && account.is_plain(kind) && leaves_reserve();
         if is_plain && account.charge_if_room(bytes) {
             return Ok(());
         }
-        let grown = self.try_grow_slow(account, reservation, kind, bytes, helps_itself);
+        let grown = self.try_grow_slow(account, reservation, kind, bytes, way_out);
         if grown.is_err() {
             self.life.refusals.fetch_add(1, Ordering::Relaxed);
-            if helps_itself {
-                self.spilling.begins(reservation, kind);
+            if way_out == WayOut::MakesRoom {
+                self.spilling.begins(reservation, kind, bytes);
             }
         }
         grown
@@ -241,26 +242,32 @@ impl GroupPool {
         reservation: &MemoryReservation,
         kind: Kind,
         additional: u64,
-        helps_itself: bool,
+        way_out: WayOut,
     ) -> Result<()> {
         if let Some(charged) = self.try_charge_sort(account, reservation, kind, additional) {
             return charged;
         }
-        self.try_charge(account, reservation, additional, helps_itself)
+        self.try_charge(account, reservation, additional, way_out)
     }
 
-    /// Charges the growth of a reservation. `helps_itself`: refused, the consumer makes the room.
+    /// Charges the growth of a reservation.
     fn try_charge(
         &self,
         account: &Account,
         reservation: &MemoryReservation,
         bytes: u64,
-        helps_itself: bool,
+        way_out: WayOut,
     ) -> Result<()> {
-        if helps_itself {
-            self.refuse_early(account, reservation, bytes)?;
+        if way_out == WayOut::MakesRoom {
+            self.refuse_on_demand(account, reservation)?;
         }
-        self.charge_or_wait(account, reservation, bytes, helps_itself)
+        if way_out != WayOut::None
+            && !self.leaves_reserve(&account.group, bytes)
+            && !self.leaves_reserve_drained(&account.group, bytes)
+        {
+            return self.refuse_for_reserve(account, reservation, bytes, way_out);
+        }
+        self.charge_or_wait(account, reservation, bytes, way_out)
     }
 
     fn charge_or_wait(
@@ -268,10 +275,13 @@ impl GroupPool {
         account: &Account,
         reservation: &MemoryReservation,
         bytes: u64,
-        helps_itself: bool,
+        way_out: WayOut,
     ) -> Result<()> {
-        let charged = if helps_itself { account.try_charge_now(bytes) } else { account.try_charge_or_start(bytes) };
-        charged.or_else(|error| self.refused(account, reservation, bytes, helps_itself, error))
+        let charged = match way_out {
+            WayOut::None => account.try_charge_or_start(bytes),
+            WayOut::MakesRoom | WayOut::TakesLess => account.try_charge_now(bytes),
+        };
+        charged.or_else(|error| self.refused(account, reservation, bytes, way_out, error))
     }
 
     /// Charges the growth of a sort's part, but for what the sort has kept. `None`: it is of no sort.
@@ -286,41 +296,71 @@ impl GroupPool {
         let (sorts, part) = account.sorts(kind)?;
         let step = sorts.grow(part, consumer.id(), additional);
         give_back(account, step);
-        let helps_itself = if step.is_spilling { step.may_write } else { self.helps_itself(reservation, kind) };
+        let way_out = match step.is_spilling {
+            true if step.may_write => WayOut::MakesRoom,
+            true => WayOut::None,
+            false if step.takes_less => WayOut::TakesLess,
+            false if self.makes_room(reservation, kind) => WayOut::MakesRoom,
+            false => WayOut::None,
+        };
         let charged = match step.charge {
             0 => Ok(()),
-            bytes if step.is_spilling => self.charge_or_wait(account, reservation, bytes, helps_itself),
-            bytes => self.try_charge(account, reservation, bytes, helps_itself),
+            bytes if step.is_spilling => self.charge_or_wait(account, reservation, bytes, way_out),
+            bytes => self.try_charge(account, reservation, bytes, way_out),
         };
         if charged.is_err() {
-            sorts.undo(part, consumer.id(), additional, step.charge, helps_itself);
+            sorts.undo(part, consumer.id(), additional, step.charge, way_out == WayOut::MakesRoom);
         }
         Some(charged)
     }
 
-    /// Refuses a growth before the group is asked, if the consumer is to make the room itself, by a spill.
-    fn refuse_early(&self, account: &Account, reservation: &MemoryReservation, additional: u64) -> Result<()> {
+    /// Refuses where the consumer, which makes the room, is to spill for others.
+    fn refuse_on_demand(&self, account: &Account, reservation: &MemoryReservation) -> Result<()> {
         let consumer = reservation.consumer();
-        if let Some(demand) = account.demand.as_ref().filter(|demand| demand.is_open())
-            && let Some(wanted) = demand.refuses(consumer.id(), reservation.size() as u64)
-        {
+        let open = account.demand.as_ref().filter(|demand| demand.is_open());
+        let wanted = open.and_then(|demand| demand.refuses(consumer.id(), reservation.size() as u64));
+        wanted.map_or(Ok(()), |wanted| {
             let (path, wanted) = (account.group.path(), Bytes(wanted));
             let told = exhausted(consumer.name(), format_args!("{path} is asked for {wanted}; to go on, spill"));
-            return self.noted(told, None);
-        }
-        if !self.leaves_reserve(&account.group, additional) {
-            let (path, additional) = (account.group.path(), Bytes(additional));
-            let [headroom, reserve] = [account.group.headroom(), self.reserve_of(&account.group)].map(Bytes);
-            let told = exhausted(
-                consumer.name(),
-                format_args!(
-                    "{path} has {headroom} of headroom for {additional}, and keeps {reserve} for what cannot \
-                     spill; to go on, spill"
-                ),
-            );
-            return self.noted(told, None);
-        }
-        Ok(())
+            self.noted(told, None)
+        })
+    }
+
+    /// Refuses a growth that does not leave the reserve. Where others hold much more, they begin to give it.
+    #[cold]
+    fn refuse_for_reserve(
+        &self,
+        account: &Account,
+        reservation: &MemoryReservation,
+        bytes: u64,
+        way_out: WayOut,
+    ) -> Result<()> {
+        let (group, name) = (&account.group, reservation.consumer().name());
+        let reserve = self.reserve_of(group);
+        let all = bytes.saturating_add(reserve);
+        let is_of_poor = |error: &ChargeError| {
+            way_out == WayOut::MakesRoom && error.over_limit().is_some_and(|refusal| is_poor(group, refusal))
+        };
+        let charged = account.try_charge_now(all).or_else(|error| match is_of_poor(&error) {
+            true => account.try_charge_or_start(all),
+            false => Err(error),
+        });
+        let Err(error) = charged else {
+            // It has come back meanwhile.
+            account.uncharge(reserve);
+            return Ok(());
+        };
+        let Some(refusal) = error.over_limit() else { return failed(name, &error) };
+        let path = group.path();
+        let [headroom, reserve, bytes] = [group.headroom(), reserve, bytes].map(Bytes);
+        let told = exhausted(
+            name,
+            format_args!(
+                "{path} has {headroom} of headroom for {bytes}, and keeps {reserve} for what cannot spill; to go on, \
+                 spill"
+            ),
+        );
+        self.noted(told, Some(refusal))
     }
 
     /// Whether a growth leaves what is kept for consumers that cannot spill.
@@ -331,7 +371,17 @@ impl GroupPool {
             || group.headroom() >= self.reserve_of(group).saturating_add(additional)
     }
 
-    /// Headroom for consumers that cannot spill: the reserve, at most half of the least max on the way up.
+    /// The same once the credit that threads have at the highest level without room is drained: headroom counts it as
+    /// used.
+    #[cold]
+    fn leaves_reserve_drained(&self, group: &Group, additional: u64) -> bool {
+        let needed = self.reserve_of(group).saturating_add(additional);
+        let is_short = |level: &Group| level.max().saturating_sub(level.usage()) < needed;
+        let highest = iter::once(group.clone()).chain(group.ancestors()).filter(is_short).last();
+        highest.is_some_and(|level| level.memory().drain() > 0) && group.headroom() >= needed
+    }
+
+    /// What is kept for consumers that cannot spill: at most half of all there is.
     #[cold]
     fn reserve_of(&self, group: &Group) -> u64 {
         self.reserve.min(group.effective_max() / 2)
@@ -344,20 +394,20 @@ impl GroupPool {
         account: &Account,
         reservation: &MemoryReservation,
         additional: u64,
-        helps_itself: bool,
+        way_out: WayOut,
         refused: ChargeError,
     ) -> Result<()> {
         let (consumer, group) = (reservation.consumer(), &account.group);
         let Some(error) = drain_and_retry(account, additional, refused) else { return Ok(()) };
         let Some(refusal) = error.over_limit() else { return failed(consumer.name(), &error) };
         let told = |error: ChargeError| self.noted(failed(consumer.name(), &error), error.over_limit());
-        if helps_itself {
-            return if is_poor(group, refusal) {
-                // Others hold much more: they begin to give, for the growths that follow.
-                account.try_charge_or_start(additional).or_else(told)
-            } else {
-                told(error)
-            };
+        match way_out {
+            // Others hold much more: they begin to give, for the growths that follow.
+            WayOut::MakesRoom if is_poor(group, refusal) => {
+                return account.try_charge_or_start(additional).or_else(told);
+            }
+            WayOut::MakesRoom | WayOut::TakesLess => return told(error),
+            WayOut::None => {}
         }
         let waited = self.wait(account, additional, refusal.group());
         waited.unwrap_or(Err(error)).or_else(told)
@@ -366,18 +416,26 @@ impl GroupPool {
     /// Waits for memory that `level` has refused. `None`: the pool may not wait, or the memory has not come.
     fn wait(&self, account: &Account, bytes: u64, level: &Group) -> Option<std::result::Result<(), ChargeError>> {
         let waits = &self.life.waits;
+        let patience =
+            |gives_up: &dyn Fn() -> bool| self.patience.as_ref()?.wait(account, bytes, level, waits, gives_up);
         #[cfg(feature = "session")]
         if let Some(queued) = &self.queued {
+            let in_place = |place| wait_in_place(account, bytes, level, queued.queue().patience(), &place, waits);
             if let Some(place) = queued.wait_in_place(level) {
-                return wait_in_place(account, bytes, level, queued.queue().patience(), &place, waits);
+                return in_place(place);
             }
-            return self.patience.as_ref()?.wait(account, bytes, level, waits, || queued.gives_back());
+            let waited = patience(&|| queued.gives_back());
+            if waited.is_some() || queued.refuses() {
+                return waited;
+            }
+            // The first row has left meanwhile.
+            return queued.wait_in_place(level).and_then(in_place);
         }
-        self.patience.as_ref()?.wait(account, bytes, level, waits, || false)
+        patience(&|| false)
     }
 
-    /// Keeps a refusal, and returns it for the operator. `refusal` is the group's; `None`: the pool has refused before
-    /// it asked the group.
+    /// A refusal as the operator is told it. `refusal`: that of the group; else the pool made it before the group was
+    /// asked, for what others want.
     #[cfg_attr(not(feature = "session"), allow(clippy::unused_self))]
     fn noted(&self, told: Result<()>, refusal: Option<&OverLimitError>) -> Result<()> {
         #[cfg(feature = "session")]
@@ -390,14 +448,36 @@ impl GroupPool {
         told
     }
 
+    /// What becomes of a consumer that is refused this growth. It counts.
+    #[inline]
+    fn way_out(&self, reservation: &MemoryReservation, kind: Kind, bytes: u64) -> WayOut {
+        match self.replays.grows(reservation, kind, bytes) {
+            Some(Replay::OneMoreFile) => WayOut::TakesLess,
+            Some(Replay::Needs) => WayOut::None,
+            None if self.makes_room(reservation, kind) && !self.spilling.needs(reservation, kind, bytes) => {
+                WayOut::MakesRoom
+            }
+            None => WayOut::None,
+        }
+    }
+
     /// Whether a consumer that is refused makes the room itself: it spills or passes on what it has. The size is that of
     /// before the growth, in DataFusion 55; it decides about no byte.
     #[inline]
-    fn helps_itself(&self, reservation: &MemoryReservation, kind: Kind) -> bool {
-        let consumer = reservation.consumer();
-        kind == Kind::Exchange
-            || (kind.gives_back(consumer) && reservation.size() > 0 && !self.replays.has(consumer, kind))
+    fn makes_room(&self, reservation: &MemoryReservation, kind: Kind) -> bool {
+        kind == Kind::Exchange || (kind.gives_back(reservation.consumer()) && reservation.size() > 0)
     }
+}
+
+/// What an operator does that is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WayOut {
+    /// It fails.
+    None,
+    /// It spills, or passes on what it has.
+    MakesRoom,
+    /// It reads fewer files at once.
+    TakesLess,
 }
 
 /// Returns bytes to an account that is asked to spill, or in which a sort spills.
@@ -516,7 +596,7 @@ impl MemoryPool for GroupPool {
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
         let (consumer, bytes) = (reservation.consumer(), additional as u64);
         match self.quick.of(consumer) {
-            Some(group) if !consumer.can_spill() || self.leaves_reserve(group, bytes) => {
+            Some(group) if !consumer.can_spill() || (self.replays.are_none() && self.leaves_reserve(group, bytes)) => {
                 match group.raw().try_charge_with(additional, OnFull::IfRoom).is_ok() {
                     true => Ok(()),
                     false => self.try_grow_by_kind(reservation, bytes, true),

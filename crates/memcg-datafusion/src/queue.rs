@@ -20,24 +20,24 @@ const LOOK: Duration = Duration::from_millis(5);
 /// A query, or a level where one is to run alone, gives back no more once the bytes that it holds have not fallen for
 /// this time.
 const SETTLED: Duration = Duration::from_millis(25);
-/// A query that ran with no attempt beside it waits this part of the patience while no attempt runs below its level:
-/// holders outside of the queue have the room.
+/// Where no attempt runs and nothing moves, others that are not in the queue hold the room: such a part of the patience
+/// is waited for them.
 const STILL_PART: u32 = 50;
 /// Attempts that end well, for each that may run side by side, before the level admits one more.
 const WELL: usize = 2;
 
 /// A line in which queries wait for memory that other queries hold, instead of failing.
 ///
-/// A query of a session with [`PoolConfig::queue`](crate::PoolConfig::queue) that is refused memory that others hold
-/// gives back all that it has. It waits in line and runs again, with fewer queries beside it. In its last attempt it
-/// runs alone below the group that was full. So a query that fits alone does not fail. A refusal is final if no other
-/// query runs below the group that was full, and others hold nothing there.
+/// A query of a session that is made with [`PoolConfig::queue`](crate::PoolConfig::queue) and that is refused because
+/// of others gives all back, waits in line, and runs again: with fewer beside it, and the last time alone below the
+/// group that was full. So a query that fits alone is not failed. One that is refused for its own max, or with no query
+/// beside it, is not run again.
 ///
-/// The queue never sends a row twice. A query runs again only before its first row has left the plan, by a new physical
-/// plan of the same logical plan. From its first row on, the query waits in place: it keeps what it has, and no other
-/// query starts below the full group before it goes on. A plan that cannot be read or written twice waits in place from
-/// its start: one with a `StreamingTableExec`, an unbounded source, or a logical node of the service's own. A `COPY` or
-/// an `INSERT` runs again until its sink gets the first row.
+/// A result is never sent twice. A query runs again only before its first row has left the plan, by a new physical plan
+/// of the same logical plan. From its first row on it waits in its place: it keeps what it has, and no other query
+/// starts below the full group before it goes on. The same is done for what cannot be read or written twice: a plan
+/// with a `StreamingTableExec`, an unbounded source, or a logical node of the service's own. A `COPY` or an `INSERT`
+/// runs again until its sink gets the first row.
 ///
 /// While a query waits in line, later queries of the same queue that wait for the same group wait behind it. A value is
 /// a handle: clones are the same line. A service has one queue, or one for each tenant.
@@ -315,12 +315,9 @@ fn watch(shared: &Weak<Shared>) {
 }
 
 impl Queue {
-    /// Creates a line. A query runs at most `attempts` times, where fewer than 2 count as 2, and waits in line for at
-    /// most `patience` in all; then it ends with its last refusal. A query that ran alone below one group and is
-    /// refused by a group above runs once more. A new query waits behind others for at most `patience`, and then
+    /// A line for queries that run at most `attempts` times, at least twice, and wait for at most `patience` in all.
+    /// Then a query gets its last refusal. A new query waits behind others for at most `patience`, too, and then
     /// starts.
-    ///
-    /// The call does not block.
     ///
     /// While queries wait, a thread looks at the line every 5 ms.
     pub fn new(attempts: u32, patience: Duration) -> Queue {
@@ -372,7 +369,8 @@ impl Queue {
         place
     }
 
-    /// Has a growth of an attempt wait in place for room of a level. `None`: no other attempt runs below the level.
+    /// A growth of an attempt waits in its place for room of a level. `None`: nothing of the queue runs beside it
+    /// there.
     pub(crate) fn wait_in_place(&self, attempt: u64, level: &Group) -> Option<InPlace> {
         let mut state = self.shared.lock();
         if state.below(level.id()) < 2 {

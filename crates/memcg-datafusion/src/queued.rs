@@ -4,157 +4,51 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::mem;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
-use datafusion::common::{DataFusionError, Result, Statistics, internal_err};
+use datafusion::common::utils::memory::RecordBatchMemoryCounter;
+use datafusion::common::{DataFusionError, Result, internal_err};
 use datafusion::datasource::sink::DataSinkExec;
 use datafusion::execution::context::QueryPlanner;
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, SessionState, TaskContext};
 use datafusion::logical_expr::LogicalPlan;
-use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::execution_plan::{
-    Boundedness, CardinalityEffect, ChildrenPropertiesMode, ReplaceChildrenOptions,
+    Boundedness, ChildrenPropertiesMode, ReplaceChildrenOptions, reset_plan_states,
 };
 use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
-use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::streaming::StreamingTableExec;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties};
 use futures::Stream;
 use futures::future::BoxFuture;
 use futures::task::AtomicWaker;
-use memcg::Group;
+use memcg::{Charge, Group, OnFull};
 
+use crate::attempts::{Attempt, Queued, Waits};
+use crate::passes_on;
 use crate::pool::GroupPool;
-use crate::queue::{InPlace, Place, Queue, Turn};
+use crate::queue::{Place, Turn};
+
+/// So many batches are held back for an error that is under way. Some operators go on after a refusal, so it may not
+/// come.
+const HELD: usize = 16;
 
 type Plan = Arc<dyn ExecutionPlan>;
 
-/// Most refusals that a pool keeps: other operators may be refused before an error reaches the root.
-const KNOWN: usize = 256;
-
-/// The queue of a pool's queries, and the refusals and attempts of that pool.
-#[derive(Debug)]
-pub(crate) struct Queued {
-    queue: Queue,
-    /// Texts and levels of the last refusals: nothing else in an error tells which level has refused.
-    refusals: Mutex<VecDeque<(String, Group)>>,
-    /// Place numbers of the attempts that run; true for those that cannot run again.
-    attempts: Mutex<Vec<(u64, bool)>>,
-    /// Number of queries that have given all back and wait. Relaxed: it only ends waits early.
-    waiting: AtomicUsize,
+/// How a plan is made again: what a run leaves in a plan, such as the bounds of a dynamic filter, is not in another
+/// one.
+pub(crate) enum Again {
+    Logical(Box<Logical>),
+    /// Of a plan that another engine has made. This copy does not run.
+    Physical(Plan),
 }
 
-impl Queued {
-    pub(crate) fn new(queue: Queue) -> Arc<Queued> {
-        let (refusals, attempts) = (Mutex::default(), Mutex::default());
-        Arc::new(Queued { queue, refusals, attempts, waiting: AtomicUsize::new(0) })
-    }
-
-    pub(crate) fn queue(&self) -> &Queue {
-        &self.queue
-    }
-
-    fn refusals(&self) -> MutexGuard<'_, VecDeque<(String, Group)>> {
-        self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn attempts(&self) -> MutexGuard<'_, Vec<(u64, bool)>> {
-        self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Keeps a refusal of a growth at `level`, whose text the operator is told.
-    pub(crate) fn note(&self, refused: &Result<()>, level: &Group) {
-        if let Err(DataFusionError::ResourcesExhausted(text)) = refused {
-            let mut refusals = self.refusals();
-            if refusals.len() == KNOWN {
-                refusals.pop_front();
-            }
-            refusals.push_back((text.clone(), level.clone()));
-        }
-    }
-
-    /// Returns the level that was full if an error of the plan is a refusal of the pool.
-    fn level_of(&self, error: &DataFusionError) -> Option<Group> {
-        let DataFusionError::ResourcesExhausted(text) = error.find_root() else { return None };
-        let refusals = self.refusals();
-        let found = refusals.iter().rev().find(|(known, _)| text.contains(known));
-        found.map(|(_, level)| level.clone())
-    }
-
-    /// True if queries of the pool wait and no attempt runs: tasks that still hold memory are about to end.
-    pub(crate) fn gives_back(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed) > 0 && self.attempts().is_empty()
-    }
-
-    /// Has a growth wait in place for the pool's attempt that cannot run again. `None`: no such attempt runs, or no
-    /// other attempt runs below `level`.
-    pub(crate) fn wait_in_place(&self, level: &Group) -> Option<InPlace> {
-        let attempt = self.attempts().iter().find(|(_, cannot_run_again)| *cannot_run_again).copied();
-        self.queue.wait_in_place(attempt?.0, level)
-    }
-}
-
-/// An attempt that runs.
-struct Attempt {
-    queued: Arc<Queued>,
-    place: Place,
-    cannot_run_again: bool,
-}
-
-impl Attempt {
-    fn new(queued: &Arc<Queued>, place: Place, cannot_run_again: bool) -> Attempt {
-        queued.attempts().push((place.id(), cannot_run_again));
-        Attempt { queued: Arc::clone(queued), place, cannot_run_again }
-    }
-
-    /// A row leaves the plan: from here on the attempt cannot run again.
-    fn sends(&mut self) {
-        if !mem::replace(&mut self.cannot_run_again, true) {
-            let mut attempts = self.queued.attempts();
-            let own = attempts.iter_mut().find(|(id, _)| *id == self.place.id());
-            own.into_iter().for_each(|(_, cannot_run_again)| *cannot_run_again = true);
-        }
-    }
-}
-
-impl Drop for Attempt {
-    fn drop(&mut self) {
-        self.queued.attempts().retain(|(id, _)| *id != self.place.id());
-    }
-}
-
-/// A query that has given all back and waits, with the refusal that it ends with if the wait is in vain.
-struct Waits {
-    queued: Arc<Queued>,
-    refusal: DataFusionError,
-}
-
-impl Waits {
-    fn new(queued: &Arc<Queued>, refusal: DataFusionError) -> Waits {
-        queued.waiting.fetch_add(1, Ordering::Relaxed);
-        Waits { queued: Arc::clone(queued), refusal }
-    }
-
-    fn into_error(mut self) -> DataFusionError {
-        mem::replace(&mut self.refusal, DataFusionError::ResourcesExhausted(String::new()))
-    }
-}
-
-impl Drop for Waits {
-    fn drop(&mut self) {
-        self.queued.waiting.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// Means to plan a query again. A run leaves state in its plan, such as the bounds of a dynamic filter; a new plan has
-/// none.
-pub(crate) struct Again {
+pub(crate) struct Logical {
     pub(crate) planner: Arc<dyn QueryPlanner + Send + Sync>,
     pub(crate) plan: LogicalPlan,
     pub(crate) state: SessionState,
@@ -163,25 +57,53 @@ pub(crate) struct Again {
 impl Again {
     /// Plans the query again. Returns the plan below the sink, if the plan has a sink.
     async fn plan(self: Arc<Self>) -> Result<Plan> {
-        let plan = self.planner.create_physical_plan(&self.plan, &self.state).await?;
-        Ok(of_one_partition(match plan.downcast_ref::<DataSinkExec>() {
-            Some(sink) => Arc::clone(sink.input()),
-            None => plan,
-        }))
+        match &*self {
+            Again::Logical(logical) => {
+                let plan = logical.planner.create_physical_plan(&logical.plan, &logical.state).await?;
+                Ok(of_one_partition(match plan.downcast_ref::<DataSinkExec>() {
+                    Some(sink) => Arc::clone(sink.input()),
+                    None => plan,
+                }))
+            }
+            Again::Physical(plan) => reset_plan_states(Arc::clone(plan)),
+        }
     }
 }
 
-/// Puts a [`QueuedExec`] at the root of a plan. In a plan with a sink it goes below the sink, which cannot take its
-/// rows twice. `again` plans the query anew.
-pub(crate) fn put_in_queue(plan: Plan, again: Again) -> Result<Plan> {
-    let runs_again = can_run_again(&again.plan, &plan)?;
+/// Has the queries of a plan wait in line: `logical` says how the plan is made. It begins below a sink, which cannot
+/// take its rows twice.
+pub(crate) fn put_in_queue(plan: Plan, logical: Logical) -> Result<Plan> {
+    let runs_again = can_run_again(&logical.plan, &plan)?;
+    let again = Arc::new(Again::Logical(Box::new(logical)));
     if let Some(sink) = plan.downcast_ref::<DataSinkExec>() {
-        let again = can_read_again(sink.input()).then(|| Arc::new(again));
-        let input = QueuedExec::new(Arc::clone(sink.input()), again);
+        let input = of_one_partition(Arc::clone(sink.input()));
+        let again = can_read_again(&input).then_some(again);
         let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
-        return plan.replace_children(vec![Arc::new(input)], options);
+        return plan.replace_children(vec![Arc::new(QueuedExec::new(input, again))], options);
     }
-    Ok(Arc::new(QueuedExec::new(plan, runs_again.then(|| Arc::new(again)))))
+    Ok(Arc::new(QueuedExec::new(of_one_partition(plan), runs_again.then_some(again))))
+}
+
+/// Has each partition of a plan that another engine has made wait in line.
+pub(crate) fn put_partitions_in_queue(plan: Plan) -> Plan {
+    let copy = if can_read_again(&plan) && !has_filter_of_another(&plan) {
+        reset_plan_states(Arc::clone(&plan)).ok()
+    } else {
+        None
+    };
+    Arc::new(QueuedExec::new(plan, copy.map(|copy| Arc::new(Again::Physical(copy)))))
+}
+
+/// Whether an operator reads a dynamic filter of another one: a copy of the plan would share it, with what an earlier
+/// run has left there.
+fn has_filter_of_another(plan: &Plan) -> bool {
+    let mut has = false;
+    let looked = plan.apply_expressions(&mut |expression| {
+        has |= expression.exists(|part| Ok(part.is::<DynamicFilterPhysicalExpr>()))?;
+        Ok(TreeNodeRecursion::Continue)
+    });
+    let is_of_another = looked.is_err() || (has && plan.dynamic_expressions_produced().is_empty());
+    is_of_another || plan.children().into_iter().any(has_filter_of_another)
 }
 
 /// True if the plan only reads, from sources that can be read again.
@@ -212,7 +134,7 @@ struct QueuedExec {
 
 impl QueuedExec {
     fn new(input: Plan, again: Option<Arc<Again>>) -> QueuedExec {
-        QueuedExec { input: of_one_partition(input), again, metrics: ExecutionPlanMetricsSet::new() }
+        QueuedExec { input, again, metrics: ExecutionPlanMetricsSet::new() }
     }
 }
 
@@ -233,49 +155,11 @@ impl DisplayAs for QueuedExec {
 }
 
 impl ExecutionPlan for QueuedExec {
-    fn name(&self) -> &str {
-        "QueuedExec"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        self.input.properties()
-    }
-
-    fn maintains_input_order(&self) -> Vec<bool> {
-        vec![true]
-    }
-
-    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
-        vec![false]
-    }
-
-    fn children(&self) -> Vec<&Plan> {
-        vec![&self.input]
-    }
-
-    fn apply_expressions(
-        &self,
-        _visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    /// Replaces the input. The query then cannot run again: a new plan would not have that input.
-    fn replace_children(
-        self: Arc<Self>,
-        mut children: Vec<Plan>,
-        _options: ReplaceChildrenOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        match (children.pop(), children.is_empty()) {
-            (Some(input), true) if Arc::ptr_eq(&input, &self.input) => Ok(self),
-            (Some(input), true) => Ok(Arc::new(QueuedExec::new(input, None))),
-            _ => internal_err!("QueuedExec has one child"),
-        }
-    }
-
-    fn with_new_children(self: Arc<Self>, children: Vec<Plan>) -> Result<Plan> {
-        self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
-    }
+    // With another input, the plan made again would not be this one.
+    passes_on!("QueuedExec", |own, input| match Arc::ptr_eq(&input, &own.input) {
+        true => own,
+        false => Arc::new(QueuedExec::new(of_one_partition(input), None)),
+    });
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let pool = context.memory_pool().downcast_ref::<GroupPool>();
@@ -286,6 +170,7 @@ impl ExecutionPlan for QueuedExec {
             schema: self.input.schema(),
             input: Some(Arc::clone(&self.input)),
             again: self.again.clone(),
+            partition,
             context,
             queued,
             own,
@@ -299,29 +184,6 @@ impl ExecutionPlan for QueuedExec {
     fn metrics(&self) -> Option<MetricsSet> {
         Some(self.metrics.clone_inner())
     }
-
-    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
-        vec![ChildStats::At(partition)]
-    }
-
-    fn statistics_from_inputs(
-        &self,
-        inputs: &[Arc<Statistics>],
-        _arguments: &StatisticsArgs,
-    ) -> Result<Arc<Statistics>> {
-        match inputs {
-            [input] => Ok(Arc::clone(input)),
-            _ => internal_err!("QueuedExec has one child"),
-        }
-    }
-
-    fn supports_limit_pushdown(&self) -> bool {
-        true
-    }
-
-    fn cardinality_effect(&self) -> CardinalityEffect {
-        CardinalityEffect::Equal
-    }
 }
 
 struct QueuedStream {
@@ -329,6 +191,7 @@ struct QueuedStream {
     /// The plan of the first run.
     input: Option<Plan>,
     again: Option<Arc<Again>>,
+    partition: usize,
     context: Arc<TaskContext>,
     queued: Arc<Queued>,
     own: Group,
@@ -337,12 +200,37 @@ struct QueuedStream {
     stage: Stage,
 }
 
-/// Stages of a query. The fields of a stage drop in their order: a stream goes before its attempt.
+/// Batches that wait for an error that may come before them. The query is charged for them.
+#[derive(Default)]
+struct Held {
+    batches: VecDeque<(RecordBatch, Option<Charge>)>,
+    counter: RecordBatchMemoryCounter,
+}
+
+impl Held {
+    /// Keeps a batch. False: the batches are to leave, because there are many, or no room for this one.
+    fn keeps(&mut self, own: &Group, batch: RecordBatch) -> bool {
+        let bytes = self.counter.count_batch(&batch);
+        let has_place = self.batches.len() < HELD;
+        let charge = has_place.then(|| own.try_charge_with(bytes, OnFull::IfRoom).ok()).flatten();
+        let keeps = charge.is_some();
+        self.batches.push_back((batch, charge));
+        keeps
+    }
+
+    fn next(&mut self) -> Option<RecordBatch> {
+        self.batches.pop_front().map(|(batch, _)| batch)
+    }
+}
+
+/// What each stage holds is dropped in its order.
 enum Stage {
     New,
     Waits(Place, Option<Waits>),
     Plans(BoxFuture<'static, Result<Plan>>, Attempt),
-    Runs(SendableRecordBatchStream, Attempt),
+    Runs(SendableRecordBatchStream, Attempt, Held),
+    /// The attempt has ended well.
+    Ends(Held),
     Over,
 }
 
@@ -362,9 +250,9 @@ impl QueuedStream {
     }
 
     fn execute(&mut self, plan: &Plan, attempt: Attempt) -> Result<()> {
-        match plan.execute(0, Arc::clone(&self.context)) {
+        match plan.execute(self.partition, Arc::clone(&self.context)) {
             Ok(input) => {
-                self.stage = Stage::Runs(input, attempt);
+                self.stage = Stage::Runs(input, attempt, Held::default());
                 Ok(())
             }
             Err(error) => self.refused(error, attempt),
@@ -413,29 +301,48 @@ impl QueuedStream {
                     }
                     Poll::Ready(plan) => self.execute(&plan?, attempt)?,
                 },
-                Stage::Runs(mut input, mut attempt) => {
+                Stage::Runs(mut input, mut attempt, mut held) => {
+                    if attempt.cannot_run_again
+                        && let Some(batch) = held.next()
+                    {
+                        self.stage = Stage::Runs(input, attempt, held);
+                        return Poll::Ready(Some(Ok(batch)));
+                    }
                     let Poll::Ready(batch) = input.as_mut().poll_next(context) else {
-                        self.stage = Stage::Runs(input, attempt);
+                        self.stage = Stage::Runs(input, attempt, held);
                         return Poll::Pending;
                     };
                     match batch {
                         Some(Ok(batch)) => {
-                            if batch.num_rows() > 0 {
+                            let is_first = held.batches.is_empty();
+                            let leaves = if is_first && (batch.num_rows() == 0 || attempt.may_send()) {
+                                Some(batch)
+                            } else if held.keeps(&self.own, batch) {
+                                None
+                            } else {
                                 attempt.sends();
+                                held.next()
+                            };
+                            self.stage = Stage::Runs(input, attempt, held);
+                            if let Some(batch) = leaves {
+                                return Poll::Ready(Some(Ok(batch)));
                             }
-                            self.stage = Stage::Runs(input, attempt);
-                            return Poll::Ready(Some(Ok(batch)));
                         }
                         Some(Err(error)) => {
-                            drop(input);
+                            drop((input, held));
                             self.refused(error, attempt)?;
                         }
                         None => {
                             drop(input);
                             attempt.place.ended_well();
-                            return Poll::Ready(None);
+                            self.stage = Stage::Ends(held);
                         }
                     }
+                }
+                Stage::Ends(mut held) => {
+                    let next = held.next();
+                    self.stage = Stage::Ends(held);
+                    return Poll::Ready(next.map(Ok));
                 }
                 Stage::Over => return Poll::Ready(None),
             }

@@ -2,8 +2,11 @@
 //!
 //! DataFusion says of a consumer once and for all whether it can spill. A final aggregate that has spilled lets go of all
 //! that it holds, merges its files, and fails where a growth is refused. So the pool remembers who has let go of all.
+//!
+//! The merge reserves for one file after the other, before its table does, and reads as many files at once as there is
+//! memory for. From the third on a refusal makes it read fewer.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -11,17 +14,40 @@ use datafusion_execution::memory_pool::{MemoryConsumer, MemoryReservation};
 
 use crate::consumer::Kind;
 
+/// So many files a merge has to read at once.
+const NEEDED: usize = 2;
+
 /// The consumers that may be reading back what they have spilled.
 #[derive(Debug, Default)]
 pub(crate) struct Replays {
     /// Whether there is one. Written under the lock. Relaxed: the calls of one consumer follow one another, so each sees
     /// what an earlier one of its own has written, and it stays true while the consumer is among them.
     any: AtomicBool,
-    consumers: Mutex<HashSet<usize>>,
+    consumers: Mutex<HashMap<usize, Merge>>,
+}
+
+/// How far a consumer has reserved for its files.
+#[derive(Clone, Copy, Debug)]
+enum Merge {
+    /// It holds so much, for so many files, since it has let go of all.
+    Reserves {
+        held: u64,
+        files: usize,
+    },
+    Over,
+}
+
+/// What a growth of a consumer that reads back is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Replay {
+    /// It has to have the memory.
+    Needs,
+    /// One more file than it needs to read at once.
+    OneMoreFile,
 }
 
 impl Replays {
-    fn lock(&self) -> MutexGuard<'_, HashSet<usize>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<usize, Merge>> {
         self.consumers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -37,14 +63,41 @@ impl Replays {
     fn emptied(&self, consumer: &MemoryConsumer) {
         if consumer.can_spill() && Kind::of(consumer) == Kind::Replaying {
             let mut consumers = self.lock();
-            consumers.insert(consumer.id());
+            consumers.entry(consumer.id()).or_insert(Merge::Reserves { held: 0, files: 0 });
             self.any.store(true, Ordering::Relaxed);
         }
     }
 
+    /// Whether there may be one, whose growths are to be counted.
     #[inline]
-    pub(crate) fn has(&self, consumer: &MemoryConsumer, kind: Kind) -> bool {
-        kind == Kind::Replaying && self.any.load(Ordering::Relaxed) && self.lock().contains(&consumer.id())
+    pub(crate) fn are_none(&self) -> bool {
+        !self.any.load(Ordering::Relaxed)
+    }
+
+    /// What a growth by `bytes` is for, where the consumer may be reading back. It counts.
+    #[inline]
+    pub(crate) fn grows(&self, reservation: &MemoryReservation, kind: Kind, bytes: u64) -> Option<Replay> {
+        if kind == Kind::Replaying && self.any.load(Ordering::Relaxed) {
+            self.reserves(reservation, bytes)
+        } else {
+            None
+        }
+    }
+
+    #[cold]
+    fn reserves(&self, reservation: &MemoryReservation, bytes: u64) -> Option<Replay> {
+        let mut consumers = self.lock();
+        let merge = consumers.get_mut(&reservation.consumer().id())?;
+        let held = reservation.size() as u64;
+        let (next, replay) = match *merge {
+            Merge::Reserves { held: before, files } if before == held => {
+                let next = Merge::Reserves { held: held + bytes, files: files + 1 };
+                (next, if files < NEEDED { Replay::Needs } else { Replay::OneMoreFile })
+            }
+            _ => (Merge::Over, Replay::Needs),
+        };
+        *merge = next;
+        Some(replay)
     }
 
     /// A consumer is gone.

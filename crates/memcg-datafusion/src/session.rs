@@ -32,9 +32,9 @@ pub trait InGroupSession {
     ///
     /// # Errors
     ///
-    /// `DataFusionError::External` with a [`CreateError`](memcg::errors::CreateError) if the configuration asks for
-    /// groups below that cannot be created. `DataFusionError::Configuration` if its reserve is as large as the least
-    /// max on the way up, or larger.
+    /// `DataFusionError::External` with a [`CreateError`](memcg::errors::CreateError), where the configuration asks for
+    /// groups below and they cannot be made. `DataFusionError::Configuration`, where its reserve is as large as the
+    /// least max on the way up.
     ///
     /// ```
     /// use datafusion::prelude::SessionContext;
@@ -127,9 +127,9 @@ impl QuerySession {
     }
 }
 
-/// Methods that return frames of the query. If such a frame becomes part of a frame of another session, as in
-/// `base_frame.join(query_frame)`, the group of that session is charged for it. A session outside of all groups returns
-/// an error that says so, before it reads a row.
+/// Frames of the query, as those of its `SessionContext`. Where one becomes part of a frame of another session, as in
+/// `base_frame.join(query_frame)`, it is charged to the group of that session. A session outside of all groups ends
+/// with an error that says so, before it reads a row.
 impl QuerySession {
     fn frame(&self, frame: DataFrame) -> DataFrame {
         marked(frame, self.group().path())

@@ -68,6 +68,8 @@ pub(crate) struct Step {
     pub(crate) is_spilling: bool,
     /// Refused, the consumer writes what it has in its hands.
     pub(crate) may_write: bool,
+    /// Refused, the merge reads fewer files at once.
+    pub(crate) takes_less: bool,
 }
 
 impl Sort {
@@ -109,7 +111,8 @@ impl Sort {
                 self.refused = 0;
             }
         }
-        Step { charge: bytes - covered, uncharge: self.release(), sorter: self.sorter, is_spilling, may_write }
+        let (charge, uncharge) = (bytes - covered, self.release());
+        Step { charge, uncharge, sorter: self.sorter, is_spilling, may_write, takes_less: false }
     }
 
     fn shrink_sorter(&mut self, bytes: u64) -> Step {
@@ -124,6 +127,8 @@ impl Sort {
             self.has_none |= self.refused > 0;
             self.first = if self.has_none { 0 } else { bytes };
         }
+        // What a merge grows by on top of its first reservation is for files, one after the other; it needs two.
+        let takes_less = !self.has_none && self.spill.is_none() && self.held >= bytes.saturating_mul(2);
         if let Some(spill) = &mut self.spill {
             // The next first reservation: the file is written.
             let is_over = self.held == 0 && (spill.has_begun || bytes == self.first);
@@ -136,7 +141,7 @@ impl Sort {
         self.kept -= covered;
         self.held = self.held.saturating_add(bytes);
         let uncharge = self.release();
-        Step { charge: bytes - covered, uncharge, sorter: self.sorter, ..Step::default() }
+        Step { charge: bytes - covered, uncharge, sorter: self.sorter, takes_less, ..Step::default() }
     }
 
     fn shrink_merge(&mut self, bytes: u64) -> Step {
@@ -374,6 +379,26 @@ mod tests {
         assert!(!sort.grow(Part::Sorter, 20, 0).is_spilling);
         sort.shrink(Part::Sorter, 20, 20);
         sort.end(10);
+    }
+
+    /// A merge of files is told apart: it can do with two of them. One of sorted runs needs all that it asks for.
+    #[test]
+    fn a_merge_of_files_takes_less() {
+        let mut sort = Charged::new();
+        sort.grow(Part::Merge, 10, 10);
+        sort.grow(Part::Sorter, 60, 60);
+        sort.refused(Part::Sorter, 20);
+        sort.shrink(Part::Merge, 10, 0);
+        sort.shrink(Part::Sorter, 60, 0);
+        for run in [20, 20, 20] {
+            assert!(!sort.grow(Part::Merge, run, 0).takes_less, "of sorted runs");
+        }
+        sort.shrink(Part::Merge, 60, 40);
+        assert!(!sort.grow(Part::Merge, 10, 0).takes_less, "the file is written");
+        assert!(!sort.grow(Part::Merge, 10, 0).takes_less, "the second file");
+        assert!(sort.grow(Part::Merge, 10, 0).takes_less);
+        assert!(sort.grow(Part::Merge, 10, 10).takes_less);
+        sort.end(40);
     }
 
     /// A sort whose session reserves nothing for merging keeps nothing.

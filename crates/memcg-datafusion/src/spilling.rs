@@ -1,9 +1,9 @@
-//! Aggregates that grow in order to spill.
+//! Operators that grow in order to make room.
 //!
-//! A grouped hash aggregate that is refused gives back what it holds, and then grows twice: to sort what it spills, and
-//! to make room for its next groups. If one of these growths is refused, the query fails. So the pool remembers the
-//! aggregates that were refused, and the bytes that they held. Up to that size they take of the reserve for consumers
-//! that cannot spill.
+//! An aggregate that is refused spills or passes on what it holds. Then it asks for what its table keeps for its next
+//! groups, and one with a general table, before that, for memory to sort in. The table has grown since the last growth
+//! that was not refused, so this may be more than was held. Where one of these growths is refused the query fails. So
+//! the pool remembers who was refused, and what it asked for: up to that it takes as what cannot spill does.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,19 +16,20 @@ use crate::consumer::Kind;
 /// Growths that an aggregate needs to spill: one to sort, and one to go on.
 const GROWTHS: u8 = 2;
 
-/// Consumers that were refused and spill.
+/// The consumers that were refused, and make room.
 #[derive(Debug, Default)]
 pub(crate) struct Spilling {
-    /// True if there is such a consumer. Written under the lock. Relaxed: the calls of one consumer follow one another,
-    /// so each sees what an earlier one of its own has written, and it stays true while the consumer is among them.
+    /// Whether there is one. Written under the lock. Relaxed: the calls of one consumer follow one another, so each
+    /// sees what an earlier one of its own has written, and it stays true while the consumer is among them.
     any: AtomicBool,
     consumers: Mutex<HashMap<usize, Refused>>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Refused {
-    held: u64,
-    /// Growths that are left.
+    /// What it would have held.
+    asked: u64,
+    /// How many are left.
     growths: u8,
 }
 
@@ -37,38 +38,51 @@ impl Spilling {
         self.consumers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers a grouped aggregate that was refused and is about to spill.
+    /// A consumer was refused a growth by `bytes`, and is about to make room. What a sort needs is kept for it by
+    /// `Sorts`.
     #[cold]
-    pub(crate) fn begins(&self, reservation: &MemoryReservation, kind: Kind) {
-        if kind == Kind::Grouped {
+    pub(crate) fn begins(&self, reservation: &MemoryReservation, kind: Kind, bytes: u64) {
+        if is_table(kind) {
             let mut consumers = self.lock();
-            let refused = Refused { held: reservation.size() as u64, growths: GROWTHS };
-            consumers.insert(reservation.consumer().id(), refused);
+            let asked = (reservation.size() as u64).saturating_add(bytes);
+            consumers.insert(reservation.consumer().id(), Refused { asked, growths: GROWTHS });
             self.any.store(true, Ordering::Relaxed);
         }
     }
 
-    /// True if a consumer needs this growth to spill. Each call uses one of its growths.
+    /// Whether a consumer needs this growth to make room. It counts.
     #[inline]
     pub(crate) fn needs(&self, reservation: &MemoryReservation, kind: Kind, bytes: u64) -> bool {
-        kind == Kind::Grouped && self.any.load(Ordering::Relaxed) && self.takes(reservation, bytes)
+        is_table(kind) && self.any.load(Ordering::Relaxed) && self.takes(reservation, bytes)
     }
 
     #[cold]
     fn takes(&self, reservation: &MemoryReservation, bytes: u64) -> bool {
-        let mut consumers = self.lock();
-        let Some(refused) = consumers.get_mut(&reservation.consumer().id()) else { return false };
-        let fits = refused.growths > 0 && (reservation.size() as u64).saturating_add(bytes) <= refused.held;
-        refused.growths = refused.growths.saturating_sub(1);
+        let (mut consumers, id) = (self.lock(), reservation.consumer().id());
+        let Some(refused) = consumers.get_mut(&id) else { return false };
+        let fits = (reservation.size() as u64).saturating_add(bytes) <= refused.asked;
+        refused.growths -= 1;
+        if refused.growths == 0 {
+            self.forget(&mut consumers, id);
+        }
         fits
     }
 
-    /// Forgets a consumer that is gone.
+    fn forget(&self, consumers: &mut HashMap<usize, Refused>, id: usize) {
+        consumers.remove(&id);
+        self.any.store(!consumers.is_empty(), Ordering::Relaxed);
+    }
+
+    /// A consumer is gone.
     pub(crate) fn end(&self, consumer: &MemoryConsumer) {
         if self.any.load(Ordering::Relaxed) {
-            let mut consumers = self.lock();
-            consumers.remove(&consumer.id());
-            self.any.store(!consumers.is_empty(), Ordering::Relaxed);
+            self.forget(&mut self.lock(), consumer.id());
         }
     }
+}
+
+/// Whether it may be an aggregate. Another operator that spills is not told apart.
+#[inline]
+fn is_table(kind: Kind) -> bool {
+    matches!(kind, Kind::Other | Kind::Replaying)
 }

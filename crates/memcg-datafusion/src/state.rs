@@ -26,7 +26,7 @@ use memcg::Bytes;
 use crate::frames::TakeMarksOff;
 use crate::plan::{RunInGroup, put_in_group, with_pool};
 use crate::pool::GroupPool;
-use crate::queued::{Again, put_in_queue};
+use crate::queued::{Logical, put_in_queue};
 
 /// Returns a session with all that `session` has, whose memory pool is `pool` and whose plans run in the pool's group.
 pub(crate) fn session_in(session: &SessionContext, pool: &Arc<GroupPool>) -> Result<SessionContext> {
@@ -67,8 +67,8 @@ pub(crate) fn session_in(session: &SessionContext, pool: &Arc<GroupPool>) -> Res
     Ok(context)
 }
 
-/// Replaces a field of the state by `new`. Returns the old value, or an error if the state does not store the field
-/// itself.
+/// Puts `new` in the place of a field of the state. Returns what was there, or an error where the field is not stored
+/// in the state itself.
 ///
 /// # Safety
 ///
@@ -94,8 +94,8 @@ fn base_planner(planner: &Planner) -> Planner {
     any.downcast_ref::<InGroupPlanner>().map_or_else(|| Arc::clone(planner), |planner| Arc::clone(&planner.inner))
 }
 
-/// Planner that plans as the session's own planner does, and puts the plans into a group. Each statement that runs
-/// passes through it, so it finds a memory pool that SQL has set.
+/// Plans as the session's planner does, and puts the plans into a group. It sees each statement that runs, so it finds
+/// a memory pool that SQL has set.
 struct InGroupPlanner {
     inner: Planner,
     pool: Arc<GroupPool>,
@@ -134,8 +134,7 @@ impl InGroupPlanner {
             .build();
         let mut planned = self.inner.create_physical_plan(plan, &state).await?;
         if is_queued {
-            let again = Again { planner: Arc::clone(&self.inner), plan: plan.clone(), state };
-            planned = put_in_queue(planned, again)?;
+            planned = put_in_queue(planned, Logical { planner: Arc::clone(&self.inner), plan: plan.clone(), state })?;
         }
         Ok(put_in_group(planned, &self.pool))
     }

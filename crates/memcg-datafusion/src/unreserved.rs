@@ -1,6 +1,6 @@
-//! Memory that the tasks of a query allocate beyond what its operators have reserved. No growth is refused for it, so
-//! each batch that a plan gives is a look at it. A thread looks, too: an operator that gives its batches at its end may
-//! be the only one that runs.
+//! What the tasks of a query allocate beyond what its operators have reserved: no growth is refused for it. So each
+//! batch that a plan gives is a look at it, and a thread looks, because an operator that gives its batches at its end
+//! may be the only one that runs.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -16,8 +16,8 @@ use crate::refusal::Words;
 
 /// How often the thread looks.
 const PERIOD: Duration = Duration::from_millis(10);
-/// Bytes beyond the reserved ones that make the end of a query worth while for a level that others share: the end of
-/// one that has allocated less would give back little.
+/// A query that has allocated less beyond what it has reserved is not ended for a level that others share: its end
+/// would give back little.
 const WORTH: u64 = 1 << 20;
 
 /// The queries that the thread looks at. The thread is there while there are any.
@@ -72,8 +72,8 @@ impl Unreserved {
         self.why.get().cloned().map(DataFusionError::ResourcesExhausted)
     }
 
-    /// Looks at a batch of the query. If a level is above its max, and was so at the last batch, one of the queries
-    /// ends. The call costs some loads for each level if none is above.
+    /// A batch of the query: the end of one of the queries where a level is above its max, and was so at the last
+    /// batch. Some loads for each level, where none is.
     pub(crate) fn look_at_batch(&self, last: &mut Option<Excess>) {
         let before = last.take();
         *last = self.excess();
@@ -130,8 +130,8 @@ impl Unreserved {
         }
     }
 
-    /// Ends the query with the refusal of the level, if the level refuses one more byte. The call charges the level
-    /// itself: the query's own group may have no room for bytes that are unpaid in another query's.
+    /// The end with the refusal of the level, where it refuses a byte more. The level is charged itself: the query's
+    /// own group may have no room for what is unpaid in another query's.
     fn end_refused(&self, level: &Group, ledger: Ledger) {
         let more = Bytes(beyond(level));
         match level.raw().try_charge_with(more, OnFull::Now) {

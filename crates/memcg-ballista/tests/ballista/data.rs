@@ -26,6 +26,7 @@ use datafusion::arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::streaming::StreamingTable;
 use datafusion::common::Result;
+use datafusion::datasource::MemTable;
 use datafusion::execution::{SendableRecordBatchStream, SessionStateBuilder, TaskContext};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -83,6 +84,12 @@ pub(crate) fn batch(number: usize) -> RecordBatch {
     let columns: [(&str, ArrayRef); 2] =
         [("id", Arc::new(Int64Array::from_iter_values(ids))), ("text", Arc::new(StringArray::from_iter_values(texts)))];
     RecordBatch::try_from_iter(columns).expect("two columns of one length")
+}
+
+/// A table of so many batches in one partition.
+pub(crate) fn rows(batches: usize) -> Arc<MemTable> {
+    let table = MemTable::try_new(batch(0).schema(), vec![(0..batches).map(batch).collect()]);
+    Arc::new(table.expect("a table"))
 }
 
 #[derive(Debug)]

@@ -1,6 +1,7 @@
 //! Tasks of an engine without a cluster.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ballista_executor::execution_engine::DefaultExecutionEngine;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool};
@@ -8,10 +9,10 @@ use datafusion::prelude::SessionContext;
 use memcg::expert::Inspect;
 use memcg::{Group, Limits, OomPolicy, Runtime};
 use memcg_ballista::GroupEngine;
-use memcg_datafusion::{GroupPool, PoolConfig};
+use memcg_datafusion::{GroupPool, PoolConfig, Queue};
 use tokio::sync::mpsc;
 
-use crate::data::{MIB, Task, assert_empty, batch, fed_sort, limit, runtime, session_of, until};
+use crate::data::{MIB, Task, assert_empty, batch, fed_sort, limit, rows, runtime, session_of, until};
 
 type Batches = mpsc::Sender<datafusion::arrow::array::RecordBatch>;
 
@@ -110,6 +111,45 @@ async fn a_session_does_not_change_the_limits_of_its_tasks() {
         assert!(spilled > 0 && heavy.peak() <= 4 * MIB, "{spilled} files, {}", heavy.peak());
         assert_empty(&runtime);
     }
+}
+
+/// A task that is refused for room that another one holds waits in line, and runs again: each row is written once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stage_that_fits_alone_is_not_failed() {
+    const JOIN: &str = "SELECT a.id, b.text FROM rows a JOIN rows b ON a.text = b.text";
+    let runtime = runtime(64 * MIB);
+    let [heavy] = tenants(&runtime, [("heavy", limit(8 * MIB))]);
+    let queue = Queue::new(3, Duration::from_secs(3_600));
+    let session = session_of("heavy");
+    session.register_table("rows", rows(30)).unwrap();
+    session.sql("SET datafusion.optimizer.prefer_hash_join = true").await.unwrap();
+    for queued in [false, true] {
+        let config = if queued { PoolConfig::new().queue(&queue) } else { PoolConfig::new() };
+        let engine = GroupEngine::new(&runtime.root()).pool(config);
+        let (feed, plan) = fed_sort(&session).await;
+        let first = Task::new(&engine, &session, plan, ("j1", 1, 1)).unwrap();
+        let first = tokio::spawn(async move { first.run().await });
+        fill(&feed, &heavy, 6 * MIB).await;
+        let plan = session.sql(JOIN).await.unwrap().create_physical_plan().await.unwrap();
+        let late = Task::new(&engine, &session, plan, ("j2", 1, 1)).unwrap();
+        let late = tokio::spawn(async move { late.run().await });
+        if queued {
+            until("it waits in line", || queue.counts().waiting == 1);
+        } else {
+            let refused = late.await.unwrap().unwrap_err().to_string();
+            assert!(refused.contains("/heavy refused"), "{refused}");
+            drop(feed);
+            first.await.unwrap().unwrap();
+            continue;
+        }
+        drop(feed);
+        first.await.unwrap().unwrap();
+        let written: u64 = late.await.unwrap().unwrap().iter().map(|partition| partition.num_rows).sum();
+        assert_eq!(written, 30_000);
+        let counts = queue.counts();
+        assert_eq!((counts.restarts, counts.refused, counts.running, counts.waiting), (1, 0, 0, 0));
+    }
+    assert_empty(&runtime);
 }
 
 /// One task uses more than its slot's share, and gives it back when a tenant that has a guarantee needs it.

@@ -8,19 +8,32 @@ fn row<'a>(printed: &'a str, pool: &str) -> Vec<&'a str> {
     line.unwrap_or_else(|| panic!("no {pool}: {printed}")).split_whitespace().collect()
 }
 
-/// Queries run side by side below a limit that each of them fits alone. Of all refusals, only those that come after a
-/// query's first row end it.
-#[test]
-fn with_the_queue_queries_that_fit_alone_end_well() {
+/// The figures at `columns` of each of `pools`, below a limit.
+fn figures<const N: usize, const P: usize>(kib: &str, pools: [&str; P], columns: [usize; N]) -> [[usize; N]; P] {
     let ended = Command::new(env!("CARGO_BIN_EXE_mix"))
-        .args(["--rows", "3000", "--kib", "1024", "--runs", "1", "--pools", "queue", "--no-alone"])
+        .args(["--rows", "3000", "--kib", kib, "--runs", "1", "--pools", &pools.join(","), "--no-alone"])
         .output()
         .expect("the program is built");
     let printed = String::from_utf8_lossy(&ended.stdout);
     assert!(ended.status.success(), "{printed}{}", String::from_utf8_lossy(&ended.stderr));
-    let [ended, after_first_row, hangs] =
-        [2, 10, 11].map(|column| row(&printed, "queue")[column].parse::<usize>().expect("a number"));
-    assert_eq!(ended + after_first_row + hangs, 36, "{printed}");
+    println!("{printed}");
+    pools.map(|pool| columns.map(|column| row(&printed, pool)[column].parse().expect("a number")))
+}
+
+/// Queries run side by side below a limit that each of them fits alone. Of all refusals, only those that come after a
+/// query's first row end it.
+#[test]
+fn with_the_queue_queries_that_fit_alone_end_well() {
+    let [[ended, after_first_row, hangs]] = figures("1024", ["queue"], [2, 10, 11]);
+    assert_eq!(ended + after_first_row + hangs, 36);
+}
+
+/// Below a limit that a quarter of the queries do not fit, most of the others are refused without the queue.
+#[test]
+fn without_the_queue_queries_that_fit_alone_are_refused() {
+    let [[demand, restarts], [queue, restarts_in_line]] = figures("330", ["demand", "queue"], [2, 9]);
+    assert!(demand < queue, "{demand} of {queue}");
+    assert!(restarts == 0 && restarts_in_line > 0, "{restarts}, {restarts_in_line}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::Result;
-use datafusion::execution::cache::cache_manager::CacheManagerConfig;
+use datafusion::execution::cache::cache_manager::{CacheManager, CacheManagerConfig};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::logical_expr::{ColumnarValue, ScalarUDF, Volatility, create_udf};
@@ -218,8 +218,36 @@ async fn the_level_that_is_full_is_named() {
     assert_empty(&runtime);
 }
 
-/// The first reader pays for an entry of a shared cache, long after its query. In caches of a group that group pays,
-/// and the tenant holds nothing.
+/// Reads files into the caches of a runtime, which have a group of their own or none. Returns what the tenant and the
+/// caches have allocated after the query.
+async fn after_a_query(has_group: bool, table: &str, entries: impl Fn(&CacheManager) -> usize) -> [u64; 2] {
+    const QUERY: &str = "SELECT count(a) FROM files";
+    // What DataFusion allocates once for the process is no tenant's.
+    let before = SessionContext::new();
+    before.sql(table).await.unwrap();
+    before.sql(QUERY).await.unwrap().collect().await.unwrap();
+    let runtime = Runtime::builder().build().unwrap();
+    let [tenant, caches] = ["tenant", "caches"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
+    let config = if has_group { GroupCaches::new(&caches).into_config() } else { CacheManagerConfig::default() };
+    let env = RuntimeEnvBuilder::new().with_cache_manager(config).build_arc().unwrap();
+    let sessions = SessionContext::new_with_config_rt(SessionConfig::new(), env);
+    let query = sessions.for_query(&tenant, 17, Limits::new(), &PoolConfig::new()).unwrap();
+    let work = async {
+        query.sql(table).await.unwrap();
+        rows(&query, QUERY).await.unwrap()
+    };
+    assert_eq!(work.in_group(query.group()).await, 1);
+    drop(query);
+    assert!(entries(&sessions.runtime_env().cache_manager) > 0, "nothing is in the cache");
+    runtime.settle();
+    let allocated = [&tenant, &caches].map(|group| group.ledger().allocated());
+    drop((sessions, tenant, caches));
+    assert_empty(&runtime);
+    allocated
+}
+
+/// What a query reads into a cache that all share is the first reader's, long after its query. Caches of a group keep
+/// it there, and the tenant holds nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shared_caches_are_not_the_first_readers() {
     let folder = std::env::temp_dir().join(format!("memcg-caches-{}", std::process::id()));
@@ -228,33 +256,35 @@ async fn shared_caches_are_not_the_first_readers() {
         std::fs::write(folder.join(format!("{number:0200}.csv")), "a\n1\n").unwrap();
     }
     let table = format!("CREATE EXTERNAL TABLE files STORED AS CSV LOCATION '{}/'", folder.display());
-    // DataFusion allocates some memory once for the process: it is no tenant's.
-    let before = SessionContext::new();
-    before.sql(&table).await.unwrap();
-    before.sql("SELECT a FROM files").await.unwrap().collect().await.unwrap();
     for has_group in [false, true] {
-        let runtime = Runtime::builder().build().unwrap();
-        let [tenant, caches] = ["tenant", "caches"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
-        let config = if has_group { GroupCaches::new(&caches).into_config() } else { CacheManagerConfig::default() };
-        let env = RuntimeEnvBuilder::new().with_cache_manager(config).build_arc().unwrap();
-        let sessions = SessionContext::new_with_config_rt(SessionConfig::new(), env);
-        let query = sessions.for_query(&tenant, 17, Limits::new(), &PoolConfig::new()).unwrap();
-        let work = async {
-            query.sql(&table).await.unwrap();
-            rows(&query, "SELECT a FROM files").await.unwrap()
-        };
-        assert_eq!(work.in_group(query.group()).await, 500);
-        drop(query);
-        let held = sessions.runtime_env().cache_manager.get_list_files_cache().unwrap();
-        assert_eq!(held.len(), 1);
-        runtime.settle();
-        let [of_tenant, of_caches] = [&tenant, &caches].map(|group| group.ledger().allocated());
+        let lists = |caches: &CacheManager| caches.get_list_files_cache().unwrap().len();
+        let [of_tenant, of_caches] = after_a_query(has_group, &table, lists).await;
         // The names of the files alone.
         let least = 500 * 200;
         assert_eq!((of_tenant > least, of_caches > least), (!has_group, has_group), "{of_tenant}, {of_caches}");
         assert!(!has_group || of_tenant < 16 << 10, "{of_tenant}");
-        drop((held, sessions, tenant, caches));
-        assert_empty(&runtime);
     }
     std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// The same of the footer of a Parquet file.
+#[cfg(feature = "parquet")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn footers_are_not_the_first_readers() {
+    let file = std::env::temp_dir().join(format!("memcg-footer-{}.parquet", std::process::id()));
+    let copy = format!(
+        "COPY (SELECT value AS a FROM {SERIES}) TO '{}' STORED AS PARQUET OPTIONS ('format.max_row_group_size' 1000)",
+        file.display()
+    );
+    SessionContext::new().sql(&copy).await.unwrap().collect().await.unwrap();
+    let table = format!("CREATE EXTERNAL TABLE files STORED AS PARQUET LOCATION '{}'", file.display());
+    for has_group in [false, true] {
+        let footers = |caches: &CacheManager| caches.get_file_metadata_cache().len();
+        let [of_tenant, of_caches] = after_a_query(has_group, &table, footers).await;
+        // Of 1,000 row groups.
+        let least = 200 << 10;
+        assert_eq!((of_tenant > least, of_caches > least), (!has_group, has_group), "{of_tenant}, {of_caches}");
+        assert!(!has_group || of_tenant < 16 << 10, "{of_tenant}");
+    }
+    std::fs::remove_file(file).unwrap();
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use datafusion::execution::memory_pool::{MemoryPool, MemoryReservation};
-use memcg::{Group, Limits, Runtime};
+use memcg::{Bytes, Group, Limits, Runtime};
 use memcg_datafusion::{GroupPool, PoolConfig};
 
 use crate::data::{MIB, assert_empty, exhausted, limit, runtime, spillable, unspillable, until};
@@ -147,6 +147,30 @@ fn the_poor_have_the_rich_asked() {
     poor.try_grow(HALF).unwrap();
     drop((rich, poor));
     queries.end();
+}
+
+/// The same where it is refused for what is kept for others.
+#[test]
+fn the_poor_have_the_rich_asked_for_what_is_kept() {
+    let runtime = runtime();
+    let acme = runtime.root().create("acme", limit(4 * MIB)).unwrap();
+    let config = PoolConfig::new().spill_on_demand().unspillable_reserve(Bytes(MIB)).patience(Duration::ZERO);
+    let [rich, poor] = [1, 2].map(|number| {
+        let query = acme.create(number, Limits::new()).unwrap();
+        let pool: Arc<dyn MemoryPool> = Arc::new(GroupPool::with_config(&query, &config).unwrap());
+        spillable("ExternalSorter[0]", &pool)
+    });
+    poor.try_grow(HALF / 8).unwrap();
+    rich.try_grow(5 * HALF - HALF / 8).unwrap();
+    assert!(exhausted(rich.try_grow(2 * HALF)).contains("and keeps 1 MiB"));
+    poor.try_grow(1).expect("the rich one has had no other asked");
+    assert!(exhausted(poor.try_grow(2 * HALF)).contains("and keeps 1 MiB"));
+    rich.shrink(2);
+    assert!(exhausted(rich.try_grow(1)).contains("is asked for"));
+    drop((rich, poor));
+    acme.offline_tree();
+    drop(acme);
+    assert_empty(&runtime);
 }
 
 /// The pool goes while it owes: the promise goes with it.

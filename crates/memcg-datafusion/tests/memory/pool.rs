@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use datafusion::common::DataFusionError;
 use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool};
-use memcg::{Bytes, Limits};
+use memcg::expert::FixedBatch as _;
+use memcg::{Bytes, Limits, Runtime};
 use memcg_datafusion::{EndReason, Ended, GroupPool, InGroupSession, PoolConfig, PoolError};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -173,7 +174,8 @@ fn a_reserve_is_for_what_cannot_spill() {
     exhausted(join.try_grow(1));
 }
 
-/// A refused aggregate grows twice in order to spill: it takes of the reserve, up to the bytes that it held.
+/// An aggregate that is refused grows in order to make room: up to what it asked for it takes of what is kept for
+/// others, twice.
 #[test]
 fn an_aggregate_grows_to_spill() {
     let runtime = runtime();
@@ -192,13 +194,47 @@ fn an_aggregate_grows_to_spill() {
         grouped.try_resize(20 << 10).unwrap(); // to go on
         exhausted(grouped.try_grow(1));
         grouped.try_resize(1 << 10).unwrap();
-        exhausted(grouped.try_grow(20 << 10)); // more than it held
+        exhausted(grouped.try_grow(20 << 10)); // more than it asked for
         drop((grouped, join, pool));
         assert_eq!(query.live(), 0);
     }
 }
 
-/// A reserve leaves half of the max to consumers that can spill. A pool whose reserve is all of the max is not made.
+/// The table of an aggregate has grown before it asks: what it keeps once it has made room may be more than it held.
+#[test]
+fn an_aggregate_keeps_more_than_it_held() {
+    let runtime = runtime();
+    let query = runtime.root().create("q17", limit(100 * KIB)).unwrap();
+    let config = PoolConfig::new().unspillable_reserve(Bytes(40 * KIB));
+    for name in ["PartialHashAggregateStream[0]", "FinalHashAggregateStream[0]", "SingleHashAggregateStream[0]"] {
+        let pool: Arc<dyn MemoryPool> = Arc::new(GroupPool::with_config(&query, &config).unwrap());
+        let (table, join) = (spillable(name, &pool), unspillable("Join", &pool));
+        table.try_grow(10 << 10).unwrap();
+        join.try_grow(50 << 10).unwrap();
+        exhausted(table.try_resize(40 << 10));
+        table.try_resize(30 << 10).unwrap_or_else(|error| panic!("{name}: {error}"));
+        drop((table, join, pool));
+        assert_eq!(query.live(), 0);
+    }
+}
+
+/// Credit of threads is no reason to spill: it is drained before a growth is refused for what is kept.
+#[test]
+fn credit_is_not_taken_for_memory_in_use() {
+    let runtime = Runtime::builder().max(Bytes(64 * MIB)).adaptive(false).build().unwrap();
+    let others: Vec<_> = (0..64).map(|number| runtime.root().create(number, Limits::new()).unwrap()).collect();
+    let query = runtime.root().create("q17", Limits::new()).unwrap();
+    let config = PoolConfig::new().unspillable_reserve(Bytes(16 * MIB));
+    let pool: Arc<dyn MemoryPool> = Arc::new(GroupPool::with_config(&query, &config).unwrap());
+    let sorter = spillable("Sorter", &pool);
+    sorter.try_grow(1 << 20).unwrap();
+    let held: Vec<_> = others.iter().map(|other| other.try_charge(1).unwrap()).collect();
+    assert!(runtime.root().headroom() < 63 * MIB, "{}", runtime.root().headroom());
+    sorter.try_grow((47 << 20) - held.len()).unwrap();
+    exhausted(sorter.try_grow(1));
+}
+
+/// However large, a reserve leaves what can spill a half; a pool that is to keep all there is, is not made.
 #[test]
 fn a_reserve_is_at_most_half_of_max() {
     let runtime = runtime();
@@ -219,8 +255,8 @@ fn a_reserve_is_at_most_half_of_max() {
     assert!(line.contains("/acme/q17 has 50 KiB of headroom for 1 B, and keeps 50 KiB"), "{line}");
 }
 
-/// An aggregate that reads back what it has spilled fails where it is refused, and so does one of sorted rows: neither is
-/// asked for what others need.
+/// An aggregate that reads back what it has spilled fails where it is refused, and so does one of sorted rows: neither
+/// is asked for what others need.
 #[test]
 fn what_cannot_spill_any_more_is_not_asked_to() {
     let runtime = runtime();
@@ -248,6 +284,31 @@ fn what_cannot_spill_any_more_is_not_asked_to() {
     acme.offline_tree();
     drop((acme, query));
     assert_empty(&runtime);
+}
+
+/// An aggregate that reads back its files can do with two at once: from the third on it leaves what is kept for others, and
+/// waits for none. What its table needs it gets.
+#[test]
+fn one_more_file_is_not_worth_the_reserve() {
+    const FILE: usize = 10 << 10;
+    let runtime = runtime();
+    let query = runtime.root().create("q17", limit(100 * KIB)).unwrap();
+    let config = PoolConfig::new().unspillable_reserve(Bytes(40 * KIB));
+    for name in ["FinalHashAggregateStream[0]", "SingleHashAggregateStream[0]"] {
+        let pool: Arc<dyn MemoryPool> = Arc::new(GroupPool::with_config(&query, &config).unwrap());
+        let (table, join) = (spillable(name, &pool), unspillable("Join", &pool));
+        table.try_grow(30 << 10).unwrap();
+        table.try_resize(0).unwrap();
+        join.try_grow(35 << 10).unwrap();
+        let merge = table.new_empty();
+        (0..2).for_each(|_| merge.try_grow(FILE).unwrap());
+        let line = exhausted(merge.try_grow(FILE));
+        assert!(line.contains("and keeps 40 KiB for what cannot spill"), "{line}");
+        let other = table.new_empty();
+        (0..4).for_each(|_| other.try_grow(FILE).unwrap());
+        drop((merge, other, table, join, pool));
+        assert_eq!(query.live(), 0);
+    }
 }
 
 /// Operators do not spill for a group that has ended: the error is another one.

@@ -1,13 +1,14 @@
 //! Queries that were refused for room that others hold wait in line, and run again.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::{DataFusionError, Result};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use datafusion::logical_expr::{ColumnarValue, Volatility, create_udf};
 use datafusion::prelude::SessionContext;
 use futures::StreamExt;
@@ -209,7 +210,92 @@ fn register_stop(session: &SessionContext) -> Arc<AtomicBool> {
     goes_on
 }
 
-/// From its first row on a query waits in place. If the wait is in vain, the query is refused, and counted apart.
+/// What `grow` does, once for each run: it reserves, and where it is refused, the error comes with the next batch.
+#[derive(Default)]
+struct Grows {
+    reservation: Option<MemoryReservation>,
+    refusal: Option<DataFusionError>,
+    goes_on: bool,
+    /// The group whose usage is looked at, and the most that it was.
+    looks_at: Option<Group>,
+    most: u64,
+}
+
+fn register_grow(session: &SessionContext) -> Arc<Mutex<Grows>> {
+    let grows = Arc::new(Mutex::new(Grows::default()));
+    let of_query = Arc::clone(&grows);
+    let grow = move |values: &[ColumnarValue]| -> Result<ColumnarValue> {
+        let mut grows = of_query.lock().unwrap();
+        grows.most = grows.most.max(grows.looks_at.as_ref().map_or(0, Group::live));
+        if grows.refusal.is_none() {
+            let reservation = grows.reservation.as_ref().filter(|reservation| reservation.size() == 0);
+            grows.refusal = reservation.and_then(|reservation| reservation.try_grow(MAX as usize / 2).err());
+        } else if !grows.goes_on {
+            return Err(grows.refusal.take().unwrap());
+        }
+        Ok(values[0].clone())
+    };
+    session.register_udf(create_udf(
+        "grow",
+        vec![DataType::Int64],
+        DataType::Int64,
+        Volatility::Volatile,
+        Arc::new(grow),
+    ));
+    grows
+}
+
+const GROWN: &str = "SELECT id, grow(id) AS grown FROM rows";
+
+/// An error that is under way comes before the first row, which is there first: the query runs again. Where the
+/// operator goes on without the memory, all rows come.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refusal_that_is_under_way_comes_before_the_first_row() {
+    for goes_on in [false, true] {
+        let mut held = held(3, LONG).await;
+        let grows = register_grow(&held.session);
+        let late = held.query("late");
+        let pool = Arc::clone(late.pool()) as Arc<dyn MemoryPool>;
+        let reservation = MemoryConsumer::new("grow").register(&pool);
+        let looks_at = Some(late.group().clone());
+        *grows.lock().unwrap() = Grows { reservation: Some(reservation), goes_on, looks_at, ..Grows::default() };
+        let rows = collects(&late, GROWN).await;
+        if !goes_on {
+            held.waits(1);
+            held.end_first().await;
+        }
+        let rows = rows.await.unwrap().unwrap();
+        let Grows { most, .. } = std::mem::take(&mut *grows.lock().unwrap());
+        assert_eq!(text(&rows), held.alone("SELECT id, id AS grown FROM rows").await);
+        if goes_on {
+            // 16 batches of 1,000 numbers.
+            assert_eq!(most, 16 * 8_000, "the query is charged for the rows that it holds back");
+        }
+        drop((pool, late));
+        assert_eq!(held.end().await, [u64::from(!goes_on), 0, 0]);
+    }
+}
+
+/// Rows are held back only where there is room for them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_that_do_not_fit_are_not_held_back() {
+    let held = held(3, Duration::from_millis(100)).await;
+    let grows = register_grow(&held.session);
+    let late = held.query("late");
+    let pool = Arc::clone(late.pool()) as Arc<dyn MemoryPool>;
+    let [rest, reservation] = ["rest", "grow"].map(|name| MemoryConsumer::new(name).register(&pool));
+    while rest.try_grow(1 << 10).is_ok() {}
+    grows.lock().unwrap().reservation = Some(reservation);
+    let mut stream = late.sql(GROWN).await.unwrap().execute_stream().await.unwrap();
+    let first = stream.next().await.unwrap().unwrap();
+    assert_eq!(first.num_rows(), 1_000);
+    is_refusal(&stream.next().await.unwrap().unwrap_err());
+    *grows.lock().unwrap() = Grows::default();
+    drop((stream, rest, pool, late));
+    assert_eq!(held.end().await, [0, 0, 1]);
+}
+
+/// From its first row on a query waits in its place. Where that is in vain, it is refused, and counted apart.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn after_its_first_row_a_query_waits_in_its_place() {
     const UNION: &str = "SELECT id FROM rows UNION ALL SELECT a.id FROM \

@@ -9,7 +9,7 @@ use datafusion::execution::SessionState;
 use datafusion::execution::memory_pool::GreedyMemoryPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::logical_expr::{ColumnarValue, Volatility, create_udf};
-use datafusion::physical_plan::collect;
+use datafusion::physical_plan::{collect, displayable};
 use datafusion::prelude::SessionContext;
 use memcg::{GroupName, Limits};
 use memcg_datafusion::{InGroupSession, PoolConfig};
@@ -124,7 +124,8 @@ async fn sql_does_not_leave_the_group() {
 #[tokio::test(flavor = "current_thread")]
 async fn a_plan_is_charged_to_a_group_whoever_runs_it() {
     let (base, runtime) = (session(60), runtime());
-    let [a, b] = ["a", "b"].map(|name| runtime.root().create(name, limit(MIB)).unwrap());
+    // So the peaks differ.
+    let [a, b] = [("a", MIB / 4), ("b", MIB)].map(|(name, max)| runtime.root().create(name, limit(max)).unwrap());
     let of_a = base.with_group(&a, &PoolConfig::new()).unwrap();
     let plan = of_a.sql(JOIN).await.unwrap().create_physical_plan().await.unwrap();
     // A join keeps how its first run ended.
@@ -143,8 +144,11 @@ async fn a_plan_is_charged_to_a_group_whoever_runs_it() {
     assert!(refused.contains("/b refused ") && refused.contains("for /b/17") && a.peak() == before, "{refused}");
     // Its figures are those of the group that it ran in, whatever level has refused.
     let metrics = again.metrics().unwrap();
+    assert!(query.group().peak() > MIB / 4, "{}", query.group().peak());
     assert_eq!(metrics.sum_by_name("group_peak_bytes").unwrap().as_usize() as u64, query.group().peak());
     assert!(metrics.sum_by_name("group_refusals").unwrap().as_usize() > 0, "{metrics}");
+    let shown = displayable(&*again).one_line().to_string();
+    assert!(shown.contains("InGroupExec: group=/b/17"), "{shown}");
     drop((query, of_a, a, again));
     b.offline_tree();
     drop(b);

@@ -1,0 +1,157 @@
+//! What a pool knows of the queries that wait in line for room that others hold: which of them run, and which have been
+//! refused.
+
+use std::collections::VecDeque;
+use std::mem;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use datafusion::common::{DataFusionError, Result};
+use memcg::Group;
+
+use crate::queue::{InPlace, Place, Queue};
+
+/// So many refusals are known: an error comes to the root while other operators are refused.
+const KNOWN: usize = 256;
+
+/// What a pool knows of the queue of its queries.
+#[derive(Debug)]
+pub(crate) struct Queued {
+    queue: Queue,
+    /// The last refusals, by their words: an error has no other sign of where it comes from.
+    refusals: Mutex<VecDeque<(String, Group)>>,
+    attempts: Mutex<Vec<Known>>,
+    /// How many queries have given all back, and wait. Relaxed: it only ends waits early.
+    waiting: AtomicUsize,
+}
+
+/// What is known of an attempt that runs.
+#[derive(Debug)]
+struct Known {
+    /// Its place's number.
+    id: u64,
+    cannot_run_again: bool,
+    /// A growth that may be its own was refused, and its operator has nothing to spill: an error is under way.
+    is_refused: bool,
+}
+
+impl Queued {
+    pub(crate) fn new(queue: Queue) -> Arc<Queued> {
+        let (refusals, attempts) = (Mutex::default(), Mutex::default());
+        Arc::new(Queued { queue, refusals, attempts, waiting: AtomicUsize::new(0) })
+    }
+
+    pub(crate) fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    pub(crate) fn refusals(&self) -> MutexGuard<'_, VecDeque<(String, Group)>> {
+        self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn attempts(&self) -> MutexGuard<'_, Vec<Known>> {
+        self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A growth was refused at `level`, and its operator is told so.
+    pub(crate) fn note(&self, refused: &Result<()>, level: &Group) {
+        if let Err(DataFusionError::ResourcesExhausted(text)) = refused {
+            let mut refusals = self.refusals();
+            if refusals.len() == KNOWN {
+                refusals.pop_front();
+            }
+            refusals.push_back((text.clone(), level.clone()));
+        }
+    }
+
+    /// The level that was full, where an error of the plan is a refusal of the pool.
+    pub(crate) fn level_of(&self, error: &DataFusionError) -> Option<Group> {
+        let DataFusionError::ResourcesExhausted(text) = error.find_root() else { return None };
+        let refusals = self.refusals();
+        let found = refusals.iter().rev().find(|(known, _)| text.contains(known));
+        found.map(|(_, level)| level.clone())
+    }
+
+    /// All attempts of the pool have given up, so what still runs of them is about to end.
+    pub(crate) fn gives_back(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0 && self.attempts().is_empty()
+    }
+
+    /// A place for a growth of an attempt that cannot run again. `None`: there is none, or nothing runs beside it.
+    pub(crate) fn wait_in_place(&self, level: &Group) -> Option<InPlace> {
+        let attempt = self.attempts().iter().find(|known| known.cannot_run_again).map(|known| known.id);
+        self.queue.wait_in_place(attempt?, level)
+    }
+
+    /// A growth is about to be refused. From here on no attempt sends its first row before its error may have come.
+    /// False: one cannot run again, and the growth may wait in its place.
+    pub(crate) fn refuses(&self) -> bool {
+        let mut attempts = self.attempts();
+        attempts.iter_mut().for_each(|known| known.is_refused = true);
+        !attempts.iter().any(|known| known.cannot_run_again)
+    }
+}
+
+/// An attempt that runs.
+pub(crate) struct Attempt {
+    queued: Arc<Queued>,
+    pub(crate) place: Place,
+    pub(crate) cannot_run_again: bool,
+}
+
+impl Attempt {
+    pub(crate) fn new(queued: &Arc<Queued>, place: Place, cannot_run_again: bool) -> Attempt {
+        queued.attempts().push(Known { id: place.id(), cannot_run_again, is_refused: false });
+        Attempt { queued: Arc::clone(queued), place, cannot_run_again }
+    }
+
+    /// Whether a row may leave: not while an error is under way that the query would be failed for, once a row has
+    /// left. From then on it cannot run again.
+    pub(crate) fn may_send(&mut self) -> bool {
+        self.cannot_run_again || self.sends_unless(|own| own.is_refused)
+    }
+
+    /// A row leaves, whatever is under way.
+    pub(crate) fn sends(&mut self) {
+        self.sends_unless(|_| false);
+    }
+
+    fn sends_unless(&mut self, stays: impl Fn(&Known) -> bool) -> bool {
+        let mut attempts = self.queued.attempts();
+        let own = attempts.iter_mut().find(|known| known.id == self.place.id());
+        self.cannot_run_again = own.is_none_or(|own| {
+            own.cannot_run_again = !stays(own);
+            own.cannot_run_again
+        });
+        self.cannot_run_again
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        self.queued.attempts().retain(|known| known.id != self.place.id());
+    }
+}
+
+/// A query that has given all back.
+pub(crate) struct Waits {
+    queued: Arc<Queued>,
+    refusal: DataFusionError,
+}
+
+impl Waits {
+    pub(crate) fn new(queued: &Arc<Queued>, refusal: DataFusionError) -> Waits {
+        queued.waiting.fetch_add(1, Ordering::Relaxed);
+        Waits { queued: Arc::clone(queued), refusal }
+    }
+
+    pub(crate) fn into_error(mut self) -> DataFusionError {
+        mem::replace(&mut self.refusal, DataFusionError::ResourcesExhausted(String::new()))
+    }
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.queued.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
