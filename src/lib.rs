@@ -57,13 +57,16 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(missing_debug_implementations)]
 
+// Its macro is for all below.
+#[macro_use]
+pub(crate) mod error;
+
 // The page of `PageCounter` lists its methods in the order of modules: its own first, then those of a group's counter.
 pub(crate) mod page_counter;
 
 pub(crate) mod admission;
 pub(crate) mod counter;
 pub mod docs;
-pub(crate) mod error;
 pub(crate) mod group;
 pub(crate) mod hierarchy;
 pub mod kmem;
@@ -98,7 +101,6 @@ pub use group::{
     GroupId, GroupScope, Grouped, InGroup, Limits, OnFull, OverLimitError, RawCharges, Registration,
 };
 pub use page_counter::PageCounter;
-pub use runtime::counters::NewCounter;
 pub use runtime::{BuildError, Runtime, RuntimeBuilder};
 pub use stat::reading::Freshness;
 pub use stat::{Stat, Unit};
@@ -143,7 +145,8 @@ pub mod allocator {
     };
 }
 
-/// What few services need: how threads are interrupted, how objects are laid out, and what the runtime holds itself.
+/// Types that few services need: interrupts of threads, the layout of objects, and the bytes that the runtime holds
+/// itself.
 ///
 /// * [`BarrierMode`]: the answer for processors that must not be interrupted; [`BarrierState`] says what is in use.
 ///   [`litmus`](expert::litmus) has the two sides of the barrier alone, to test a machine with.

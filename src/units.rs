@@ -59,7 +59,7 @@ pub struct Percent(
     u8,
 );
 
-/// How much a group may hold: bytes, a share of the nearest limited ancestor's max, or no limit.
+/// The most that a group may hold: bytes, a share of the nearest limited ancestor's max, or no limit.
 ///
 /// A method that takes a limit takes `impl IntoLimit`: a `usize` is bytes, and so is [`Bytes`]. `0` means zero, never
 /// "no limit".
@@ -159,7 +159,7 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// What `len()` and `size_of` give. No other integer converts, so that a literal needs no suffix.
+/// Takes the results of `len()` and `size_of`. No other integer converts, so that a literal needs no suffix.
 impl From<usize> for Bytes {
     fn from(bytes: usize) -> Self {
         Self(bytes as u64)

@@ -39,7 +39,7 @@ use crate::process::Cluster;
 #[global_allocator]
 static ALLOCATOR: MemcgAlloc<System, LARGE_OBJECTS> = MemcgAlloc::with_threshold(System);
 
-/// How the tasks of an executor share its memory.
+/// The way in which the tasks of an executor share its memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 enum Sharing {
     /// Ballista's own: each task has a pool of its slot's share.
@@ -57,7 +57,7 @@ struct Options {
     /// The limit of each executor's control group
     #[arg(long, default_value = "256MiB")]
     limit: Bytes,
-    /// How often gold asks its three queries: 3 times, or once with --quick
+    /// The number of times that gold asks its three queries: 3 times, or once with --quick
     #[arg(long)]
     rounds: Option<usize>,
     /// Seconds that a query may take

@@ -67,7 +67,7 @@ async fn run(address: SocketAddr, budget: &Runtime) -> Result<(), Box<dyn Error>
     let mut client = HealthClient::new(Endpoint::from_shared(format!("http://{address}"))?.connect().await?);
     let acme = budget.group("/acme").expect("it was created");
     for (held, tenant) in [(0, "acme"), (7 << 20, "acme"), (7 << 20, "globex"), (0, "acme"), (0, "initech"), (0, "")] {
-        // What other calls of the tenant hold.
+        // The bytes that other calls of the tenant hold.
         let busy = acme.force_charge(held);
         let answer = check(&mut client, tenant).await;
         let is_known = ["acme", "globex"].contains(&tenant);

@@ -25,7 +25,7 @@ pub(crate) const VARIABLE: &CStr = c"PIPELINE_ALLOCATOR";
 /// Groups that the program counts for itself; number 0 stands for none.
 pub(crate) const GROUPS: usize = 21;
 
-/// What wraps the inner allocator.
+/// The wrapper of the inner allocator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Wrapper {
@@ -130,13 +130,13 @@ impl Moved {
     }
 }
 
-/// What the program counts for one group.
+/// The program's own counts for one group.
 pub(crate) struct OwnCounts {
     pub(crate) allocated: Moved,
     pub(crate) freed: Moved,
-    /// What a count has that takes frees for those of the group that runs.
+    /// The figure of a count that takes frees for those of the group that runs.
     pub(crate) naive: AtomicI64,
-    /// What tracking-allocator says of the group.
+    /// The figure of tracking-allocator for the group.
     pub(crate) tracked: AtomicI64,
 }
 
@@ -175,7 +175,7 @@ pub(crate) fn prepare() {
     }
 }
 
-/// What a task needs to run as the group of a number.
+/// The value that a task needs to run as the group of a number.
 pub(crate) struct Numbered {
     number: u32,
     token: Option<AllocationGroupToken>,
@@ -250,7 +250,7 @@ unsafe impl GlobalAlloc for Chosen {
                     fence(Ordering::SeqCst);
                     let memory = EVERY.alloc(whole(object));
                     fence(Ordering::SeqCst);
-                    // What the crate allocates for itself has no owner, wherever it runs: the word behind is 0.
+                    // Memory that the crate allocates for itself has no owner, wherever it runs: the word behind is 0.
                     let is_owned = !memory.is_null() && memory.add(bytes).cast::<u32>().read_unaligned() != 0;
                     let OwnCounts { allocated, freed, .. } = &COUNTS[runs as usize];
                     if !is_owned {

@@ -30,7 +30,7 @@ pub(crate) struct InLine {
     stall: Option<Stall>,
     ticket: Ticket,
     bytes: u64,
-    /// Where reclaimers have been asked.
+    /// Level where reclaimers have been asked.
     asked: &'static Counter,
     /// When to ask them again, where other threads were asking.
     again: Option<Alarm>,
@@ -93,7 +93,7 @@ impl InLine {
     /// above a high follows.
     pub(crate) fn take_decided(&mut self) -> Option<(ChargeResult, &'static Counter)> {
         let (decision, level) = self.ticket.take_decided()?;
-        Some((decided(decision, false).map_err(ChargeFailure::count), level))
+        Some((decided(decision, self.bytes, false).map_err(ChargeFailure::count), level))
     }
 
     /// After the end of the wait: takes a place anew, behind all that wait at the level, for so many bytes. False: it
@@ -112,7 +112,7 @@ impl InLine {
     pub(crate) fn poll(&mut self, waker: &Waker) -> Option<ChargeResult> {
         let decision = self.poll_line(waker)?;
         self.stall = None;
-        Some(decided(decision, false).map_err(ChargeFailure::count))
+        Some(decided(decision, self.bytes, false).map_err(ChargeFailure::count))
     }
 
     /// Time is over: the charge leaves the line. What was decided in time holds.
@@ -120,7 +120,7 @@ impl InLine {
         self.stall = None;
         let level = self.ticket.level();
         let ended = match self.ticket.leave() {
-            Some(decision) => decided(decision, false),
+            Some(decision) => decided(decision, self.bytes, false),
             None => {
                 let (refusal, waited) = (level.refusal_now(), self.begun.elapsed());
                 Err(ChargeFailure::TimedOut { refusal, counted: false, waited })

@@ -13,7 +13,7 @@ use crate::admission::plain::WaitFor;
 use crate::admission::steps;
 use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
-use crate::counter::walk::Charged;
+use crate::counter::uncharge::uncharge_slow;
 use crate::error::USAGE_MAX;
 use crate::pressure::throttle;
 use crate::sync::model_failed;
@@ -60,7 +60,7 @@ impl Charge {
 
     /// Charges as [`Group::try_charge`] does.
     #[inline(always)]
-    pub(super) fn attempt(header: &'static Header, bytes: u64) -> Result<Charge, ChargeError> {
+    pub(crate) fn attempt(header: &'static Header, bytes: u64) -> Result<Charge, ChargeError> {
         match header.consume_open(bytes) {
             Consume::Hit => {}
             missed => charge_and_sleep_slow(header, bytes, missed)?,
@@ -70,7 +70,7 @@ impl Charge {
 
     /// Charges whatever the limits say.
     #[inline]
-    pub(super) fn by_force(header: &'static Header, bytes: u64) -> Self {
+    pub(crate) fn by_force(header: &'static Header, bytes: u64) -> Self {
         let charged = charge_forced(header, bytes);
         if charged == 0 {
             hold(header.counter());
@@ -317,19 +317,19 @@ impl Group {
 #[cold]
 #[inline(never)]
 pub(super) fn charge_and_sleep_slow(header: &'static Header, bytes: u64, missed: Consume) -> Result<(), ChargeError> {
-    let charged = charge_undelayed(header, bytes, missed, WaitFor::Others)?;
+    let walked = charge_undelayed(header, bytes, missed, WaitFor::Others)?;
     // The charge keeps the group.
-    throttle::sleep_after(header.counter(), charged, None);
+    throttle::sleep_after(header.counter(), walked, None);
     Ok(())
 }
 
-/// Makes a charge that did not hit. The caller delays the thread.
+/// Makes a charge that did not hit. The caller delays the thread for the bytes that it returns.
 pub(super) fn charge_undelayed(
     header: &'static Header,
     bytes: u64,
     missed: Consume,
     wait_for: WaitFor,
-) -> Result<Charged, ChargeError> {
+) -> Result<u64, ChargeError> {
     let counter = header.counter();
     steps::charge(counter, bytes, missed, wait_for).map_err(|failure| ChargeError::new(failure, counter, bytes))
 }
@@ -361,7 +361,7 @@ fn charge_forced(header: &Header, bytes: u64) -> u64 {
 fn uncharge(header: &Header, bytes: u64) {
     match header.put(bytes) {
         Put::Kept => {}
-        missed => header.uncharge_slow(bytes, missed),
+        missed => uncharge_slow(header, bytes, missed),
     }
 }
 
@@ -369,7 +369,7 @@ fn uncharge(header: &Header, bytes: u64) {
 #[inline(never)]
 fn drop_slow(header: &'static Header, bytes: u64, missed: Put) {
     if bytes > 0 {
-        header.uncharge_slow(bytes, missed);
+        uncharge_slow(header, bytes, missed);
     } else {
         release(header.counter());
     }

@@ -4,7 +4,6 @@ mod queue_place;
 
 pub use queue_place::QueuePlace;
 
-use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
@@ -16,7 +15,6 @@ use super::handle::Group;
 use crate::admission::attempt::ChargeResult;
 use crate::admission::plain::LineTime;
 use crate::admission::polled::{Begun, InLine, begin};
-use crate::counter::walk::Charged;
 use crate::pressure::delays::Alarm;
 use crate::pressure::high::is_delayed;
 use crate::pressure::stalls::Stall;
@@ -51,7 +49,7 @@ pub struct ChargeFuture {
     group: Group,
     bytes: u64,
     undelayed: bool,
-    /// How long it may take from the first poll on, until it is charged.
+    /// The longest time from the first poll on until it is charged.
     time: Option<Duration>,
     /// When that is over, from the first poll on that misses.
     end: Option<Instant>,
@@ -80,8 +78,8 @@ struct Deadline {
 }
 
 impl Deadline {
-    /// Whether time is over; else a wake follows when it is. Where there is no thread to wake the future, it is over at
-    /// once: the future would wait without an end.
+    /// Returns true if time is over; else a wake follows when it is. It is over at once if there is no thread to wake
+    /// the future, which would wait without an end.
     fn is_over(&mut self, waker: &Waker) -> bool {
         if is_over(self.until) {
             return true;
@@ -191,10 +189,10 @@ impl ChargeFuture {
         self
     }
 
-    /// A walk has charged it. Returns the charge where no delay follows.
-    fn charged(&mut self, charged: Charged) -> Option<Charge> {
+    /// The charge is made, and took `walked` bytes up the tree. Returns it where no delay follows.
+    fn charged(&mut self, walked: u64) -> Option<Charge> {
         let charge = Charge::new(self.group.header, self.bytes);
-        let delay = throttle::delay_after(self.group.first(), charged, false, self.end);
+        let delay = throttle::delay_after(self.group.first(), walked, false, self.end);
         if delay.is_zero() {
             self.state = Stage::Done;
             return Some(charge);
@@ -206,8 +204,8 @@ impl ChargeFuture {
     /// Returns the charge, or why there is none. Pending while it waits or is delayed.
     fn ended(&mut self, ended: Option<ChargeResult>, waker: &Waker) -> Poll<Result<Charge, ChargeError>> {
         match ended {
-            Some(Ok(charged)) => {
-                if let Some(charge) = self.charged(charged) {
+            Some(Ok(walked)) => {
+                if let Some(charge) = self.charged(walked) {
                     return Poll::Ready(Ok(charge));
                 }
             }
@@ -226,7 +224,7 @@ impl ChargeFuture {
         }
     }
 
-    /// Whether it is not charged yet, or delayed. A wake follows when that is over.
+    /// Returns true if it is not charged yet, or delayed. A wake follows when that is over.
     fn is_held_up(&mut self, waker: &Waker) -> bool {
         let Stage::Delayed { until, alarm, stall, .. } = &mut self.state else { return true };
         let group = self.group.first();
@@ -236,8 +234,8 @@ impl ChargeFuture {
         match alarm {
             Some(alarm) => alarm.renew(waker),
             None => {
-                // Where there is no thread to wake it the charge is not delayed: the future would have to wake itself
-                // time and again.
+                // The charge is not delayed if there is no thread to wake it: the future would have to wake itself time
+                // and again.
                 *alarm = throttle::alarm(group, *until, waker);
                 *stall = alarm.as_ref().and_then(|_| throttle::stand_still(group, Instant::now()));
                 alarm.is_some()
@@ -281,8 +279,4 @@ impl Future for ChargeFuture {
     }
 }
 
-impl fmt::Debug for ChargeFuture {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ChargeFuture").field("group", &self.group).field("bytes", &self.bytes).finish_non_exhaustive()
-    }
-}
+debug_figures!(ChargeFuture, |future| group: future.group, bytes: future.bytes);

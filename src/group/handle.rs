@@ -137,8 +137,4 @@ impl fmt::Display for Group {
     }
 }
 
-impl fmt::Debug for Group {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Group").field("path", &self.shown_path()).field("usage", &self.usage()).finish_non_exhaustive()
-    }
-}
+debug_figures!(Group, |group| path: group.shown_path(), usage: group.usage());

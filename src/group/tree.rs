@@ -96,15 +96,14 @@ impl Group {
 
     fn create_named(&self, name: GroupName<'_>, limits: Limits) -> Result<Group, CreateError> {
         let (group, parent) = (self.first(), || self.clone());
-        if group_tree::of(group).strict_limits {
+        if group_tree::of(group).settings.strict_limits {
             limits.check()?;
         }
-        let fault = |fault| CreateError::Name { parent: parent(), name: beginning_of(name), fault };
-        if let Some(length) = fault_of_length(name) {
-            return Err(fault(length));
-        }
-        if let Some(char) = fault_of_chars(name) {
-            return Err(CreateError::Name { parent: parent(), name: name.to_string(), fault: char });
+        if let GroupName::Text(text) = name
+            && let Some(fault) = fault_of(text)
+        {
+            let name = if fault == NameError::TooLong { beginning(text) } else { text.into() };
+            return Err(CreateError::Name { parent: parent(), name: name.into_owned(), fault });
         }
         let mut settled = false;
         loop {
@@ -250,7 +249,7 @@ impl Group {
         }
         let gone = offline::offline(self.first().tree(), self.first());
         gone.map_err(|HasChildren(children)| OfflineError { group: self.clone(), children })?;
-        // What threads write from here on goes up with a later flush, or with the release.
+        // Additions that threads make from here on go up with a later flush, or with the release.
         stats::flush(self.first(), Unlist::Never);
         unowned::may_have_changed();
         Ok(())
@@ -300,20 +299,12 @@ fn copy_of(name: GroupName<'_>) -> String {
     copy
 }
 
-/// Of a name that may be of any length.
-fn beginning_of(name: GroupName<'_>) -> String {
-    let GroupName::Text(text) = name else { return name.to_string() };
-    beginning(text).into_owned()
-}
-
-fn fault_of_length(name: GroupName<'_>) -> Option<NameError> {
-    let GroupName::Text(name) = name else { return None };
-    if name.is_empty() { Some(NameError::Empty) } else { (name.len() > Group::NAME_MAX).then_some(NameError::TooLong) }
-}
-
-fn fault_of_chars(name: GroupName<'_>) -> Option<NameError> {
-    let GroupName::Text(name) = name else { return None };
-    if name.contains('/') {
+fn fault_of(name: &str) -> Option<NameError> {
+    if name.is_empty() {
+        Some(NameError::Empty)
+    } else if name.len() > Group::NAME_MAX {
+        Some(NameError::TooLong)
+    } else if name.contains('/') {
         Some(NameError::Slash)
     } else if name.contains(char::is_control) {
         Some(NameError::Control)

@@ -7,7 +7,7 @@ use crate::hierarchy::{group_object, group_tree};
 /// From here on refusals of the group name that setting. A tree has 255 names at most: groups with later ones have none.
 pub(crate) fn set(group: &Counter, name: &'static str) {
     let _path = SlowPath::enter();
-    let mut names = group_tree::of(group).settings.lock();
+    let mut names = group_tree::of(group).setting_names.lock();
     let known = names.iter().position(|known| *known == name);
     let number = known.unwrap_or_else(|| {
         names.push(name);
@@ -19,5 +19,5 @@ pub(crate) fn set(group: &Counter, name: &'static str) {
 pub(crate) fn of(group: &Counter) -> Option<&'static str> {
     let number = group_object::state(group).setting.get().checked_sub(1)?;
     let _path = SlowPath::enter();
-    group_tree::of(group).settings.lock().get(usize::from(number)).copied()
+    group_tree::of(group).setting_names.lock().get(usize::from(number)).copied()
 }

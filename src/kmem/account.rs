@@ -1,10 +1,8 @@
 //! Bytes held, with the node of each.
 
-use std::fmt;
-
 use smallvec::SmallVec;
 
-use super::engine::numa_behind;
+use super::engine::numa;
 use super::lines::{self, AccountLines};
 use super::placement::Placement;
 use super::tiers::Tiers;
@@ -74,7 +72,7 @@ impl Kmem {
 
     #[inline]
     pub(super) fn numa(&self) -> &Numa {
-        numa_behind(self.charge.header())
+        numa(self.charge.header().counter())
     }
 
     /// The scope of a node. What is on no node, or on one that the topology does not have, is the group's own.
@@ -128,7 +126,7 @@ impl Kmem {
         self.stat
     }
 
-    /// Where the bytes are accounted. In a runtime of one node all are on that one.
+    /// Returns the bytes by the node to which they are accounted. In a runtime of one node all are on that one.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().build()?;
@@ -230,7 +228,7 @@ impl Kmem {
             want(self.scope(Some(node)), bytes);
         }
         want(StatScope::Group, left);
-        // What goes is taken off first, so that the sum never exceeds what is held.
+        // Bytes that go are taken off first, so that the sum never exceeds the bytes held.
         let scopes: SmallVec<[StatScope; 4]> = self.lines.iter().map(|account| account.scope).collect();
         for scope in scopes {
             let keeps = wanted.iter().find(|(of, _)| *of == scope).map_or(0, |(_, bytes)| *bytes);
@@ -345,8 +343,4 @@ impl Drop for Kmem {
     }
 }
 
-impl fmt::Debug for Kmem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Kmem").field("group", &self.group()).field("placement", &self.placement()).finish()
-    }
-}
+debug_figures!(Kmem, |kmem| group: kmem.group(), placement: kmem.placement());

@@ -1,4 +1,4 @@
-//! Where memory lies: bytes by node, gathered before anything is accounted.
+//! The nodes of memory: bytes by node, gathered before anything is accounted.
 
 use std::alloc::Layout;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use crate::units::{Bytes, IntoBytes};
 /// Nodes of a placement that need no allocation.
 const NODES_COMMON: usize = 4;
 
-/// What a precharge asks for: the most bytes that may have to be accounted, and the nodes where they may come to lie,
+/// The request of a precharge: the most bytes that may have to be accounted, and the nodes where they may come to lie,
 /// if known.
 ///
 /// ```
@@ -114,14 +114,8 @@ impl Placement {
     /// Bytes on one node.
     #[inline]
     pub fn on(node: NodeId, bytes: impl IntoBytes) -> Placement {
-        let Bytes(bytes) = bytes.into_bytes();
-        Placement::at(Some(node), bytes)
-    }
-
-    #[inline]
-    pub(super) fn at(node: Option<NodeId>, bytes: u64) -> Placement {
         let mut placement = Placement::new();
-        placement.add(node, Bytes(bytes));
+        placement.add(Some(node), bytes);
         placement
     }
 
@@ -133,7 +127,7 @@ impl Placement {
         Bound::from(layout.size())
     }
 
-    /// Where the bytes of a range of addresses lie. With one node it looks no page up.
+    /// Finds the nodes of the bytes of a range of addresses. With one node it looks no page up.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build().unwrap();

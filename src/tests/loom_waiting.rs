@@ -257,7 +257,7 @@ fn loom_wake_vs_poll() {
 fn loom_waiter_vs_set_max() {
     large_model_without_pair(|| {
         let (_runtime, root, held) = full();
-        // What can never fit is refused at once: then it came first.
+        // A charge that can never fit is refused at once: then it came first.
         let set = |root: Group| root.set_max(2).unwrap();
         race(root.clone(), set, || {
             drop(root.try_charge_with(1, OnFull::Wait(EVER)).unwrap_or_else(|error| panic!("{error}")))

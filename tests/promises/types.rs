@@ -1,4 +1,4 @@
-//! What the types promise: which may cross threads, which owns what, how large a charge is. Most of it holds as soon as
+//! Promises of the types: which may cross threads, which owns what, how large a charge is. Most of it holds as soon as
 //! it compiles.
 
 use std::error::Error;

@@ -55,7 +55,7 @@ const PARTS: &[(&[&str], Folders)] = &[
     (&["Arc", "Shared"], AllBut(&[])),
     (&["process_wide"], Only(&["lifecycle", "pressure", "thread", "pool"])),
     (&["share", "pool_stashes"], Only(&["pressure", "pool"])),
-    // What a thread owns.
+    // The values that a thread owns.
     (
         &[
             "per_thread",

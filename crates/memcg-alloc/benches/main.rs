@@ -1,6 +1,6 @@
-//! What the charge adds to a malloc and its free, over each allocator and in each mode, beside what others add: in
-//! multiples of a charge without a guard and its uncharge (the raw pair). And to a program of strings and maps, in
-//! percent.
+//! The cost that the charge adds to a malloc and its free, over each allocator and in each mode, beside the cost of
+//! others: in multiples of a charge without a guard and its uncharge (the raw pair). And to a program of strings and
+//! maps, in percent.
 //!
 //! ```text
 //! cargo bench -p memcg-alloc-benches                                  the tables, about three minutes

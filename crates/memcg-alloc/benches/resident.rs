@@ -28,7 +28,7 @@ fn fill<A: GlobalAlloc>(allocator: &A, size: usize, count: usize) -> f64 {
             object.write_bytes(1, size);
         }
     };
-    // What the first objects bring in is no object's.
+    // Memory that the first objects bring in is no object's.
     (0..count / 10).for_each(|_| fill());
     let before = resident();
     (0..count).for_each(|_| fill());

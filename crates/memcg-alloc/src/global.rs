@@ -118,7 +118,7 @@ fn resized(layout: Layout, size: usize) -> Option<Layout> {
     Layout::from_size_align(size, layout.align()).ok()
 }
 
-// What is left of a step, each in a function of its own, which returns the object: so the allocator's short way saves no
+// The rest of a step, each in a function of its own, which returns the object: so the allocator's short way saves no
 // registers for it.
 
 /// # Safety
@@ -247,7 +247,7 @@ impl<A: GlobalAlloc, const FROM: usize> MemcgAlloc<A, FROM> {
         }
     }
 
-    /// What `free_owned` does after the first part of the uncharge.
+    /// The rest of `free_owned` after the first part of the uncharge.
     ///
     /// # Safety
     ///

@@ -29,7 +29,7 @@ fn limits(at: usize) -> Limits {
     if at.is_multiple_of(2) { Limits::new().cover_allocations() } else { Limits::new() }
 }
 
-/// What a group has to be charged for.
+/// The bytes that a group has to be charged for.
 fn live(at: usize, reserved: u64, allocated: u64) -> u64 {
     if at.is_multiple_of(2) { reserved.max(allocated) } else { reserved + allocated }
 }
@@ -159,7 +159,7 @@ impl Moved {
     }
 }
 
-/// What came and what went.
+/// The bytes that came and went.
 #[derive(Default)]
 struct Figure {
     came: Moved,

@@ -239,7 +239,7 @@ fn what_ended_threads_have_counted_stays() {
         assert_eq!(group.live(), held.iter().map(|(owned, _)| owned.capacity() as u64).sum::<u64>());
         drop(held);
         assert_eq!(group.live(), 0);
-        // What `std` keeps of threads, and the vector above.
+        // Memory that `std` keeps of threads, and the vector above.
         assert!(unowned_bytes().abs_diff(before) < 16 << 10, "{} and {before}", unowned_bytes());
     });
 }

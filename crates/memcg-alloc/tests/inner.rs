@@ -1,4 +1,4 @@
-//! What the inner allocator is asked for: each method for the same one of it, with the layout that has the word.
+//! The calls on the inner allocator: each method for the same one of it, with the layout that has the word.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

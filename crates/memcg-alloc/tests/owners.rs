@@ -131,7 +131,7 @@ fn small_objects_are_counted_where_they_were_allocated() {
 
 const THREADS: usize = 4;
 
-/// What the threads of one test share.
+/// The state that the threads of one test share.
 struct Shared<const FROM: usize> {
     allocator: &'static MemcgAlloc<System, FROM>,
     groups: Vec<Counted>,
@@ -285,7 +285,7 @@ fn threads_are_exact_where_no_object_is_owned() {
     threads(&NONE);
 }
 
-/// What runs in a group that went offline is charged to the nearest group above.
+/// Code that runs in a group that went offline is charged to the nearest group above.
 #[test]
 fn a_group_goes_offline_under_a_running_task() {
     let _alone = alone();

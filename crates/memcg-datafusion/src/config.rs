@@ -119,7 +119,7 @@ impl PoolConfig {
     /// use memcg_datafusion::{InGroupSession, PoolConfig};
     ///
     /// let mut builder = Runtime::builder();
-    /// let spill = builder.counter("spill").independent();
+    /// let spill = builder.counter("spill", memcg::Unit::Bytes);
     /// let runtime = builder.build()?;
     /// let acme = runtime.root().create("acme", Limits::new().max(256 << 20))?;
     /// acme.counter(spill)?.set_max(10 << 30)?; // all files of all its queries

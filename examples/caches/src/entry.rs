@@ -1,10 +1,10 @@
-//! What each cache keeps.
+//! The entry of each cache.
 
 use std::sync::Arc;
 
 use memcg::{ChargeError, Charged, Group};
 
-/// What a cache takes for an entry beside its bytes: the key, its place in tables and lists.
+/// The bytes that a cache takes for an entry beside its content: the key, its place in tables and lists.
 pub const OVERHEAD: usize = 128;
 
 // ANCHOR: entry
@@ -21,7 +21,7 @@ impl Entry {
     pub fn load(group: &Group, len: usize, load: impl FnOnce() -> Vec<u8>) -> Result<Arc<Entry>, ChargeError> {
         let mut charge = group.try_charge(OVERHEAD + len)?;
         let bytes = load();
-        // What it really takes: a capacity may be larger than the length that was known.
+        // The capacity may be larger than the length that was known.
         charge.try_grow((OVERHEAD + bytes.capacity()).saturating_sub(OVERHEAD + len))?;
         Ok(Arc::new(Entry(Charged::new(bytes, charge))))
     }

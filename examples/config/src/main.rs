@@ -23,7 +23,7 @@ use settings::{Settings, SettingsError, read};
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 const PRINT_EVERY: Duration = Duration::from_secs(1);
 const ENTRY: usize = 64 << 10;
-/// What a tenant needs as long as it is there: no reclaimer gives it.
+/// The bytes that a tenant needs as long as it is there: no reclaimer gives them.
 const PINNED: usize = 1 << 20;
 
 #[derive(Default)]
@@ -109,7 +109,7 @@ fn update(
 }
 
 // ANCHOR: reload
-/// What the file says, if that is not what it said before.
+/// The settings of the file, if they are not the same as before.
 fn changed(file: &Path, before: &mut Option<String>) -> Result<Option<Settings>, SettingsError> {
     let text = match read(file) {
         Ok(text) => Some(text),

@@ -7,7 +7,6 @@ use std::task::Waker;
 use super::{ChargeFuture, Stage};
 use crate::group::charge::Charge;
 use crate::group::error::ChargeError;
-use crate::page_counter::reading::Sealed;
 use crate::units::Bytes;
 
 /// One place in line for a queue of waiters, as a channel has: a [`ChargeFuture`] waits for the bytes of the first one,
@@ -64,6 +63,9 @@ pub trait QueuePlace: Sealed {
     /// pending and not in line is charged already, and only waits for the delay above a [high](crate::Limits::high).
     fn waits_in_line(&self) -> bool;
 }
+
+/// Only futures of this crate have a place.
+pub trait Sealed {}
 
 impl Sealed for ChargeFuture {}
 

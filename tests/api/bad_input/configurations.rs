@@ -17,7 +17,7 @@ fn configurations_that_do_not_hold() {
     let with = |names: &[&str]| {
         let mut builder = Runtime::builder();
         for name in names {
-            builder.counter(name).independent();
+            builder.counter(name, memcg::Unit::Bytes);
         }
         builder
     };
@@ -25,7 +25,7 @@ fn configurations_that_do_not_hold() {
         let mut builder = Runtime::builder();
         for number in 0..most {
             let name = format!("c{number}");
-            builder.counter(&name).independent();
+            builder.counter(&name, memcg::Unit::Bytes);
         }
         builder
     };

@@ -52,7 +52,7 @@ impl Drop for Held {
     }
 }
 
-/// What is said is one line that a log can take.
+/// An error prints one line that a log can take.
 #[track_caller]
 fn assert_says(error: &dyn Error, text: &str) {
     let said = error.to_string();
@@ -135,7 +135,7 @@ fn the_most_groups() {
     for further in 0..3_usize {
         let mut builder = Runtime::builder().groups_max(4);
         let counters: Vec<Counter> =
-            (0..further).map(|number| builder.counter(&format!("c{number}")).independent()).collect();
+            (0..further).map(|number| builder.counter(&format!("c{number}"), memcg::Unit::Bytes)).collect();
         let runtime = builder.build().expect("a configuration");
         let root = runtime.root();
         let mut groups: Vec<Group> =
@@ -368,7 +368,7 @@ fn taking_the_root_offline() {
 #[test]
 fn merging_charges_of_two_groups() {
     let mut builder = Runtime::builder().audit(true);
-    let spill = builder.counter("spill").independent();
+    let spill = builder.counter("spill", memcg::Unit::Bytes);
     let runtime = builder.build().expect("a configuration");
     let [a, b] = ["a", "b"].map(|name| runtime.root().create(name, Limits::new()).expect("a name"));
     for bytes in [0, 5] {
@@ -397,7 +397,7 @@ fn merging_charges_of_two_groups() {
 fn a_counter_of_another_runtime() {
     let held = Held::new();
     let mut builder = Runtime::builder();
-    let spill = builder.counter("spill").independent();
+    let spill = builder.counter("spill", memcg::Unit::Bytes);
     let error = held.query.try_charge_set(&[(Counter::MEMORY, 5), (spill, 5)]).expect_err("not declared");
     assert_says(&error, "/acme/q has no counter number 1: it is one of another runtime");
     assert!(matches!(error, ChargeError::UnknownCounter { group, counter: 1 } if group == held.query));
@@ -410,7 +410,7 @@ fn a_counter_of_another_runtime() {
     let error = held.charge.transfer(&there).expect_err("two runtimes");
     assert_says(&error, "/acme/q and /there belong to two runtimes");
     drop(error);
-    // What only they have cannot come to us either.
+    // A counter that only they have cannot come to us either.
     let [mut spilt] = there.try_charge_set(&[(spill, 3)]).expect("room");
     assert!(matches!(spilt.transfer(&held.query), Err(ChargeError::OtherRuntime { .. })));
     held.assert_whole();

@@ -1,4 +1,4 @@
-//! What a group may hold: a max below usage, percentages that follow, protection that leaves with its group.
+//! Limits of a group: a max below usage, percentages that follow, protection that leaves with its group.
 
 use memcg::errors::LimitError;
 use memcg::expert::Inspect as _;

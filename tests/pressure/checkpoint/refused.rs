@@ -35,7 +35,7 @@ fn where_nothing_is_wrong() {
     assert!(free.run(Group::checkpoint).is_ok());
 }
 
-/// What was refused counts as a refused charge does.
+/// A refused checkpoint counts as a refused charge does.
 #[test]
 fn a_refused_checkpoint_is_counted() {
     for runtime in runtimes() {

@@ -84,7 +84,7 @@ fn it_comes_back_in_the_end() {
     }
 }
 
-/// What is above max is refused, whatever high says.
+/// A charge above max is refused, whatever high says.
 #[test]
 fn above_max_it_does_nothing() {
     for builder in undelayed() {
