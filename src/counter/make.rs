@@ -22,7 +22,7 @@ pub(crate) fn counter_cache() -> Shared<Cache> {
     cache(Shape { kind: Kind::Counter, asked, align: PoolAlign::default(), node: None })
 }
 
-/// Whether `counter` is initialised, or still zeroed memory.
+/// True if `counter` is initialised, or still zeroed memory.
 ///
 /// # Safety
 ///
