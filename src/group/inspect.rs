@@ -9,7 +9,7 @@ use crate::admission::lowered;
 use crate::counter::protection::Protection;
 use crate::counter::{children, credit, ledger, marks};
 use crate::hierarchy::stats;
-use crate::page_counter::reading::{Protected, ProtectedCounter, ProtectionFigures};
+use crate::page_counter::reading::{OfCounter, ProtectedCounter, ProtectionFigures};
 use crate::pressure::{incidents, observe, throttle, victims};
 use crate::reclaim::excess;
 use crate::stat::visits::Unlist;
@@ -409,7 +409,7 @@ impl ThisGroup for Group {
 
 impl Inspect for Group {}
 
-impl Protected for Group {
+impl OfCounter for Group {
     fn protected(&self) -> ProtectedCounter {
         ProtectedCounter(self.first())
     }

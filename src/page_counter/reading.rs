@@ -311,7 +311,7 @@ pub(crate) fn counts(tree: &Tree) -> Counts {
 /// tenants[1].force_charge(40);
 /// assert_eq!((machine.children_min_usage(), tenants[1].effective_min(&machine)), (4 + 10, 10));
 /// ```
-pub trait ProtectionFigures: Protected {
+pub trait ProtectionFigures: OfCounter {
     /// Returns the sum over the children of min(usage, min), in bytes. One load. Exact at every quiescent point.
     fn children_min_usage(&self) -> u64 {
         marks::children_protected(self.protected().0, Protection::Min)
@@ -361,7 +361,7 @@ pub trait ProtectionFigures: Protected {
 impl<K> ProtectionFigures for PageCounter<K> {}
 
 /// Only types of this crate have figures to read.
-pub trait Protected {
+pub trait OfCounter {
     fn protected(&self) -> ProtectedCounter;
 }
 
@@ -370,7 +370,7 @@ pub struct ProtectedCounter(pub(crate) &'static Counter);
 
 debug_figures!(ProtectedCounter, |_counter|);
 
-impl<K> Protected for PageCounter<K> {
+impl<K> OfCounter for PageCounter<K> {
     fn protected(&self) -> ProtectedCounter {
         ProtectedCounter(self.counter())
     }
