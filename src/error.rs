@@ -116,7 +116,7 @@ impl fmt::Display for Why<'_> {
             write!(f, "{of} max {max}")?;
         }
         if stocked_bound > 0 {
-            write!(f, ", at most {stocked_bound} of it stocked")?;
+            write!(f, ", at most {stocked_bound} of it unused credit")?;
         }
         if max >= USAGE_MAX {
             write!(f, "; charge less: no counter counts more than {USAGE_MAX}")

@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use memcg::Bytes;
-use memcg_alloc::MemcgAlloc;
+use memcg_alloc::{LARGE_OBJECTS, MemcgAlloc};
 use tempfile::TempDir;
 
 use crate::load::Outcome;
@@ -37,7 +37,7 @@ use crate::process::Cluster;
 
 /// In all processes, under both policies. Without a group it charges nothing.
 #[global_allocator]
-static ALLOCATOR: MemcgAlloc<System> = MemcgAlloc::new(System);
+static ALLOCATOR: MemcgAlloc<System, LARGE_OBJECTS> = MemcgAlloc::with_threshold(System);
 
 /// How the tasks of an executor share its memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]

@@ -11,7 +11,7 @@ use crate::counter::slow_path::Lazily;
 use crate::counter::watch::{EXCEEDED, NOT_OF_WALKS, OBSERVED, WAITING};
 use crate::counter::{claim, exceeded, marks, raw};
 use crate::error::USAGE_MAX;
-use crate::sync::{Ordering, fence_after_exchange};
+use crate::sync::{LOADS_FOR_FIGURES, Ordering, fence_after_exchange};
 
 /// Says how a walk treats a level that has no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -455,6 +455,21 @@ impl Counter {
 
     pub(crate) fn peaks(&self) -> &Peaks {
         &self.usage.peaks
+    }
+
+    pub(crate) fn peak_live(&self) -> u64 {
+        self.live_peak.load(Ordering::Relaxed)
+    }
+
+    /// A walk has left this usage behind.
+    pub(crate) fn record_peak(&self, usage: u64) {
+        if LOADS_FOR_FIGURES && self.peaks().rises(usage) {
+            // A stock that opens or closes meanwhile is part of one of the two bounds.
+            let (before, now) = (self.bound(), self.usage());
+            let live = now.min(usage).saturating_sub(before.max(self.bound()));
+            self.live_peak.fetch_max(live, Ordering::Relaxed);
+        }
+        self.peaks().record(usage);
     }
 }
 

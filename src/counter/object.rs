@@ -75,6 +75,8 @@ pub(crate) struct Counter {
     pub(crate) batch: StatU64,
     /// Usage above this delays charges; `u64::MAX`: never.
     pub(crate) high: StatU64,
+    /// The highest usage without the bound on its credit, of those that walks have left behind as a new peak.
+    pub(crate) live_peak: StatU64,
 }
 
 // SAFETY: only `begin` and `end` write `incarnation`. Their caller took the object from the pool and has shown it to no
@@ -247,6 +249,7 @@ impl Counter {
             charger: AtomicU64::new(0),
             batch: StatU64::new(0),
             high: StatU64::new(u64::MAX),
+            live_peak: StatU64::new(0),
         }
     }
 
@@ -270,7 +273,7 @@ impl Counter {
     #[rustfmt::skip]
     fn is_clean(&self) -> bool {
         let Counter {
-            usage, limits, opened, central_opened, queued, stuck, poisoned, kept, charger, high,
+            usage, limits, opened, central_opened, queued, stuck, poisoned, kept, charger, high, live_peak,
             // A late sweep may set `swept`: then the next counter looks at more blocks than it has to.
             swept: _,
             // The object's for ever; `begin` sets the batch and the incarnation.
@@ -290,6 +293,7 @@ impl Counter {
             && ![queued, stuck, poisoned, kept, tight].iter().any(|mark| mark.load(Ordering::Relaxed))
             && soft.load(Ordering::Relaxed) == u64::MAX
             && high.load(Ordering::Relaxed) == u64::MAX
+            && live_peak.load(Ordering::Relaxed) == 0
             && min.is_clean()
             && low.is_clean()
             && watched.bits() == 0
@@ -301,7 +305,7 @@ impl Counter {
     #[allow(unsafe_code)]
     pub(crate) fn end(&self) -> Option<Incarnation> {
         let Counter {
-            usage, limits, stuck, poisoned, kept, charger, high, incarnation,
+            usage, limits, stuck, poisoned, kept, charger, high, live_peak, incarnation,
             // The object's for ever, but for the batch, which `begin` sets.
             header: _, index: _, object: _, number: _, position: _, next: _, central: _, batch: _,
             // As new once the stock is closed and the slots are vacant, before this.
@@ -327,6 +331,7 @@ impl Counter {
         }
         soft.store(u64::MAX, Ordering::Relaxed);
         high.store(u64::MAX, Ordering::Relaxed);
+        live_peak.store(0, Ordering::Relaxed);
         peaks.forget();
         min.reset();
         low.reset();

@@ -26,9 +26,10 @@ use crate::sync::Ordering;
 /// job.uncharge(12);
 /// let verdict = job.verify();
 /// assert_eq!((verdict.is_ok(), verdict.counter_count(), verdict.audited()), (false, 1, false));
+/// let fault = "2 uncharged that were never charged";
 /// assert_eq!(
 ///     verdict.to_string(),
-///     format!("1 counters verified without audit: {}: 2 uncharged that were never charged", job.id()),
+///     format!("1 counter verified without a second count (audit is off): {}: {fault}", job.id()),
 /// );
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -138,8 +139,9 @@ impl Verdict {
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let how = if self.audited { "against the audited count" } else { "without audit" };
-        write!(f, "{} counters verified {how}: ", self.counters)?;
+        let how = if self.audited { "against the audited count" } else { "without a second count (audit is off)" };
+        let many = if self.counters == 1 { "" } else { "s" };
+        write!(f, "{} counter{many} verified {how}: ", self.counters)?;
         if self.faults.is_empty() {
             return f.write_str("all add up");
         }

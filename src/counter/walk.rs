@@ -300,7 +300,7 @@ impl<'a> Walk<'a, '_> {
         let mut next = Some(last);
         while let Some(frame) = next {
             for (level, taken) in &frame.passed {
-                level.peaks().record(taken.usage);
+                level.record_peak(taken.usage);
                 if taken.is_above {
                     self.look_at_forced(level, &mut walked);
                 }

@@ -15,7 +15,7 @@ use crate::sync::Ordering;
 use crate::thread::context;
 use crate::thread::directory::Header;
 use crate::thread::slot::Consume;
-use crate::units::Bytes;
+use crate::units::{Bytes, IntoBytes};
 
 /// Credit of a group that all threads share: for a producer that charges what a consumer gives back on another thread,
 /// as through a channel.
@@ -85,8 +85,8 @@ impl CentralStock {
     /// `None` says nothing more. A caller that has to go on does so with [`Group::try_charge`] or [`Group::charge_async`],
     /// which drain the credit of all, or with [`OnFull::Now`], which takes that of central stocks.
     #[inline]
-    pub fn charge_if_room(&self, bytes: impl Into<Bytes>) -> Option<Charge> {
-        let Bytes(bytes) = bytes.into();
+    pub fn charge_if_room(&self, bytes: impl IntoBytes) -> Option<Charge> {
+        let Bytes(bytes) = bytes.into_bytes();
         let (header, counter) = (self.group.header, self.group.first());
         if self.is_near() && central::take(counter, self.stock, bytes) {
             return Some(Charge::new(header, bytes));

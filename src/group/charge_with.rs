@@ -14,7 +14,7 @@ use crate::pressure::throttle;
 use crate::thread::context;
 use crate::thread::directory::Header;
 use crate::thread::slot::Consume;
-use crate::units::Bytes;
+use crate::units::{Bytes, IntoBytes};
 
 /// # Charges that say what to do without room
 impl Group {
@@ -116,8 +116,8 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
-    pub fn try_charge_with(&self, bytes: impl Into<Bytes>, full: OnFull) -> Result<Charge, ChargeError> {
-        let Bytes(bytes) = bytes.into();
+    pub fn try_charge_with(&self, bytes: impl IntoBytes, full: OnFull) -> Result<Charge, ChargeError> {
+        let Bytes(bytes) = bytes.into_bytes();
         let charged = match self.header.consume_open(bytes) {
             Consume::Hit => bytes,
             missed => charge_slow(self.header, bytes, missed, full)?,
@@ -150,8 +150,8 @@ impl Charge {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn grow_async(&mut self, bytes: impl Into<Bytes>) -> Result<(), ChargeError> {
-        let Bytes(bytes) = bytes.into();
+    pub async fn grow_async(&mut self, bytes: impl IntoBytes) -> Result<(), ChargeError> {
+        let Bytes(bytes) = bytes.into_bytes();
         let group = self.group();
         // To grow by 0 bytes needs no admission, and the charge has its handle or its bytes already.
         if bytes == 0 {

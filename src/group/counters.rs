@@ -14,7 +14,7 @@ use crate::page_counter::PageCounter;
 use crate::stat::Unit;
 use crate::state::limits::LimitKind;
 use crate::thread::directory::Header;
-use crate::units::Limit;
+use crate::units::{IntoLimit, Limit};
 
 /// # Counters
 impl Group {
@@ -108,7 +108,7 @@ impl Group {
         counter: &'static object::Counter,
         wanted: &[(LimitKind, Option<Limit>)],
     ) -> Result<u64, LimitError> {
-        limits::set(counter, wanted).map_err(|(kind, none)| self.limit_error(kind, none))
+        limits::set(counter, wanted).map_err(|(kind, none)| self.limit_error(kind, none, None))
     }
 }
 
@@ -166,8 +166,8 @@ impl GroupCounter {
     /// # Errors
     ///
     /// [`LimitError::NoLimitedAncestor`]. The old max holds.
-    pub fn set_max(&self, limit: impl Into<Limit>) -> Result<u64, LimitError> {
-        let excess = self.set_max_now(limit.into())?;
+    pub fn set_max(&self, limit: impl IntoLimit) -> Result<u64, LimitError> {
+        let excess = self.set_max_now(limit)?;
         // Reclaimers and victims give memory back and no other resource.
         Ok(if self.counter().is_memory() { lowered::shrink_to_max(self.counter()) } else { excess })
     }
@@ -188,8 +188,8 @@ impl GroupCounter {
     /// assert_eq!(root.memory().set_max_now(4)?, root.usage() - 4);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn set_max_now(&self, limit: impl Into<Limit>) -> Result<u64, LimitError> {
-        self.group().set_kinds(self.counter(), &[(LimitKind::Max, Some(limit.into()))])
+    pub fn set_max_now(&self, limit: impl IntoLimit) -> Result<u64, LimitError> {
+        self.group().set_kinds(self.counter(), &[(LimitKind::Max, Some(limit.into_limit()))])
     }
 
     /// Reads the events of this counter in the subtree, as [`Group::events`] does. Those of memory are the group's.

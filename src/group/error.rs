@@ -143,7 +143,7 @@ impl fmt::Display for ChargeError {
                 write!(f, "{} and {} belong to two runtimes", from.shown_path(), to.shown_path())
             }
             Self::UnknownCounter { counter, group } => {
-                write!(f, "{} has no counter number {counter}", group.shown_path())
+                write!(f, "{} has no counter number {counter}: it is one of another runtime", group.shown_path())
             }
         }
     }
@@ -296,7 +296,11 @@ impl fmt::Display for ReclaimError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::InReclaim { group } => {
-                write!(f, "nothing reclaimed of {}: reclaim does not nest", group.shown_path())
+                write!(
+                    f,
+                    "nothing reclaimed of {}: this thread is in a reclaimer already, and reclaim does not nest",
+                    group.shown_path()
+                )
             }
         }
     }
@@ -329,12 +333,10 @@ pub enum CreateError {
         /// What is wrong with it.
         fault: NameError,
     },
-    /// The parent has a child of that name.
+    /// The parent has a child of that name: [`Group::get_or_create`] returns it.
     Taken {
-        /// Where it was to be.
-        parent: Group,
-        /// The name.
-        name: String,
+        /// The child that has the name.
+        group: Group,
     },
     /// The parent is offline.
     Offline {
@@ -374,8 +376,14 @@ impl fmt::Display for CreateError {
             Self::Name { fault, name, parent } => {
                 write!(f, "no group {:?} in {}: {fault}", beginning(name), parent.shown_path())
             }
-            Self::Taken { name, parent } => {
-                write!(f, "no group {:?} in {}: the name is taken", beginning(name), parent.shown_path())
+            Self::Taken { group } => {
+                let parent = group.parent().map_or_else(String::new, |parent| parent.shown_path());
+                let name = group.name();
+                write!(
+                    f,
+                    "no group {:?} in {parent}: the name is taken; get_or_create returns that group",
+                    beginning(&name)
+                )
             }
             Self::Offline { name, parent } => write!(
                 f,
@@ -386,13 +394,13 @@ impl fmt::Display for CreateError {
             ),
             Self::Full { most, name, parent } => write!(
                 f,
-                "no group {:?} in {}: there are {most} groups, the configured most",
+                "no group {:?} in {}: there are {most} groups, as many as groups_max allows",
                 beginning(name),
                 parent.shown_path()
             ),
             Self::Memory { bytes, name, parent } => write!(
                 f,
-                "no group {:?} in {}: the system gives no {}",
+                "no group {:?} in {}: the system has no {} of memory for it",
                 beginning(name),
                 parent.shown_path(),
                 Bytes(*bytes as u64)
@@ -480,7 +488,7 @@ impl std::error::Error for NameError {}
 /// let runtime = Runtime::builder().build()?;
 /// let root = runtime.root();
 /// let refused = root.set_limits(Limits::new().max(100).low(Limit::percent(10))).unwrap_err();
-/// assert_eq!(refused.to_string(), "no 10% of a max for low of /: no ancestor has one");
+/// assert_eq!(refused.to_string(), "no low 10% for /: no group above has a max; set one, or bytes here");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -488,8 +496,10 @@ impl std::error::Error for NameError {}
 pub enum LimitError {
     /// The limit is a percentage, and no ancestor has a max to take it of.
     NoLimitedAncestor {
-        /// The group whose limit was to be set. Where that group was to be created, its parent.
+        /// The group whose limit was to be set. If that group was to be created, its parent.
         group: Group,
+        /// The name of the group that was to be created.
+        name: Option<String>,
         /// Which limit.
         limit: &'static str,
         /// The percentage.
@@ -506,8 +516,13 @@ pub enum LimitError {
 impl fmt::Display for LimitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoLimitedAncestor { group, limit, percent } => {
-                write!(f, "no {percent} of a max for {limit} of {}: no ancestor has one", group.shown_path())
+            Self::NoLimitedAncestor { group, name, limit, percent } => {
+                let path = group.shown_path();
+                match name {
+                    Some(name) => write!(f, "no {limit} {percent} for {:?} in {path}", beginning(name))?,
+                    None => write!(f, "no {limit} {percent} for {path}")?,
+                }
+                f.write_str(": no group above has a max; set one, or bytes here")
             }
             Self::CoversNot { group } => {
                 write!(f, "{} does not cover allocations: a group asks for that when it is created", group.shown_path())
@@ -526,7 +541,7 @@ impl std::error::Error for LimitError {}
 /// let runtime = Runtime::builder().build()?;
 /// let acme = runtime.root().create("acme", Limits::new())?;
 /// let _query = acme.create("q17", Limits::new())?;
-/// assert_eq!(acme.offline().unwrap_err().to_string(), "/acme has 1 child online");
+/// assert_eq!(acme.offline().unwrap_err().to_string(), "/acme has 1 child online: take it offline first, or all with offline_tree");
 /// let root = "/ is the root: it goes offline when the last handle of its Runtime is dropped";
 /// assert_eq!(runtime.root().offline().unwrap_err().to_string(), root);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -552,8 +567,8 @@ fn stays_online(group: &Group, children: usize) -> String {
         _ if group.first().incarnation().parent.is_none() => {
             format!("{path} is the root: it goes offline when the last handle of its Runtime is dropped")
         }
-        1 => format!("{path} has 1 child online"),
-        _ => format!("{path} has {children} children online"),
+        1 => format!("{path} has 1 child online: take it offline first, or all with offline_tree"),
+        _ => format!("{path} has {children} children online: take them offline first, or all with offline_tree"),
     }
 }
 
@@ -574,7 +589,7 @@ impl OfflineError {
 /// ```
 /// # let runtime = memcg::Runtime::builder().build()?;
 /// let mut charge = runtime.root().try_charge(10)?;
-/// assert_eq!(charge.split(11).unwrap_err().to_string(), "no 11 of a charge of 10");
+/// assert_eq!(charge.split(11).unwrap_err().to_string(), "cannot split off 11: the charge holds 10");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -586,7 +601,7 @@ pub struct SplitError {
 impl fmt::Display for SplitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { bytes, requested } = self;
-        write!(f, "no {requested} of a charge of {bytes}")
+        write!(f, "cannot split off {requested}: the charge holds {bytes}")
     }
 }
 

@@ -130,6 +130,13 @@ impl Hash for Group {
     }
 }
 
+/// The [path](Group::path), as in `/acme/q17`.
+impl fmt::Display for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.path())
+    }
+}
+
 impl fmt::Debug for Group {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Group").field("path", &self.shown_path()).field("usage", &self.usage()).finish_non_exhaustive()

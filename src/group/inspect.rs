@@ -15,7 +15,7 @@ use crate::reclaim::excess;
 use crate::stat::visits::Unlist;
 use crate::state::incidents::Incident;
 use crate::state::oom::{EXEMPT, OomPolicy, TOGETHER};
-use crate::units::Bytes;
+use crate::units::{Bytes, IntoBytes};
 
 /// Figures and settings of a group beside those of [`Group`]. A name that ends in `_local` leaves out what the children
 /// that are online account for.
@@ -81,7 +81,7 @@ pub trait Inspect: Sealed {
     /// assert_eq!(acme.high_delay(64 * 4096).as_millis(), 25);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    fn high_delay(&self, bytes: impl Into<Bytes>) -> Duration;
+    fn high_delay(&self, bytes: impl IntoBytes) -> Duration;
 
     /// Makes the limits here and below only count, or act again. It may block: in async code use a thread for blocking
     /// work.
@@ -349,8 +349,8 @@ impl Inspect for Group {
         marks::soft(self.first())
     }
 
-    fn high_delay(&self, bytes: impl Into<Bytes>) -> Duration {
-        let Bytes(bytes) = bytes.into();
+    fn high_delay(&self, bytes: impl IntoBytes) -> Duration {
+        let Bytes(bytes) = bytes.into_bytes();
         throttle::delay_now(self.first(), bytes)
     }
 

@@ -10,7 +10,7 @@ use super::on_full::OnFull;
 use crate::counter::raw::{self, Way};
 use crate::thread::directory::Header;
 use crate::thread::slot::{Consume, Put};
-use crate::units::Bytes;
+use crate::units::{Bytes, IntoBytes};
 
 /// # Charges without a guard
 impl Group {
@@ -86,8 +86,8 @@ impl RawCharges<'_> {
     ///
     /// [`ChargeError`], as [`Group::try_charge`]. Nothing of the charge remains.
     #[inline(always)]
-    pub fn try_charge(self, bytes: impl Into<Bytes>) -> Result<(), ChargeError> {
-        let Bytes(bytes) = bytes.into();
+    pub fn try_charge(self, bytes: impl IntoBytes) -> Result<(), ChargeError> {
+        let Bytes(bytes) = bytes.into_bytes();
         let header = self.group.header;
         match header.consume_raw(bytes) {
             Consume::Hit => Ok(()),
@@ -137,8 +137,8 @@ impl RawCharges<'_> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
-    pub fn try_charge_with(self, bytes: impl Into<Bytes>, full: OnFull) -> Result<(), ChargeError> {
-        let Bytes(bytes) = bytes.into();
+    pub fn try_charge_with(self, bytes: impl IntoBytes, full: OnFull) -> Result<(), ChargeError> {
+        let Bytes(bytes) = bytes.into_bytes();
         let header = self.group.header;
         match header.consume_raw(bytes) {
             Consume::Hit => Ok(()),
@@ -161,8 +161,8 @@ impl RawCharges<'_> {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     #[inline(always)]
-    pub fn force_charge(self, bytes: impl Into<Bytes>) -> u64 {
-        let Bytes(bytes) = bytes.into();
+    pub fn force_charge(self, bytes: impl IntoBytes) -> u64 {
+        let Bytes(bytes) = bytes.into_bytes();
         let header = self.group.header;
         match header.consume_raw(bytes) {
             Consume::Hit => bytes,
@@ -196,8 +196,8 @@ impl RawCharges<'_> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline(always)]
-    pub fn uncharge(self, bytes: impl Into<Bytes>) {
-        let Bytes(bytes) = bytes.into();
+    pub fn uncharge(self, bytes: impl IntoBytes) {
+        let Bytes(bytes) = bytes.into_bytes();
         let header = self.group.header;
         match header.put_raw(bytes) {
             Put::Kept => {}

@@ -8,7 +8,7 @@ use crate::counter::cover;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::error::USAGE_MAX;
-use crate::hierarchy::group_tree;
+use crate::hierarchy::{group_tree, settings};
 use crate::pressure::line;
 use crate::reclaim::registrations;
 use crate::stat::Unit;
@@ -187,6 +187,23 @@ impl OverLimitError {
         Facts(self)
     }
 
+    /// Usage beside max. Figures that are rounded to the same text are told by their difference.
+    fn write_usage(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (usage, max) = (self.amount(self.usage), self.amount(self.max));
+        let apart = self.amount(self.usage.abs_diff(self.max));
+        match () {
+            () if self.is_checkpoint() => write!(f, "usage is {apart} above max {max}"),
+            () if self.usage == 0 && self.max >= USAGE_MAX => Ok(()),
+            () if self.max >= USAGE_MAX => write!(f, ", usage {usage}"),
+            () if self.usage == 0 => write!(f, ", max {max}"),
+            () if self.usage != self.max && usage.to_string() == max.to_string() => {
+                let side = if self.usage > self.max { "above" } else { "below" };
+                write!(f, ", usage {apart} {side} max {max}")
+            }
+            () => write!(f, ", usage {usage} of max {max}"),
+        }
+    }
+
     /// `first` is what helps this caller before all else.
     pub(super) fn advice<'a>(&'a self, first: Option<&'a str>) -> Advice<'a> {
         Advice { refusal: self, first }
@@ -201,7 +218,6 @@ impl fmt::Display for Facts<'_> {
         let Facts(refusal) = self;
         if refusal.is_checkpoint() {
             write!(f, "{} refuses a checkpoint of {}: ", refusal.group.shown_path(), refusal.requester.shown_path())?;
-            write!(f, "{} above max", refusal.amount(refusal.usage.saturating_sub(refusal.max)))?;
         } else {
             write!(f, "{} refused {}", refusal.group.shown_path(), refusal.amount(refusal.requested))?;
             if let Some(counter) = refusal.counter() {
@@ -213,18 +229,12 @@ impl fmt::Display for Facts<'_> {
                 short => write!(f, "short by {}", refusal.amount(short))?,
             }
         }
-        if refusal.usage > 0 {
-            write!(f, ", usage {}", refusal.amount(refusal.usage))?;
-        }
-        if refusal.max < USAGE_MAX {
-            let of = if refusal.usage > 0 { " of" } else { "," };
-            write!(f, "{of} max {}", refusal.amount(refusal.max))?;
-        }
+        refusal.write_usage(f)?;
         if refusal.stocked_bound > 0 {
-            write!(f, ", at most {} of it stocked", refusal.amount(refusal.stocked_bound))?;
+            write!(f, ", at most {} of it unused credit", refusal.amount(refusal.stocked_bound))?;
         }
         if refusal.is_behind {
-            f.write_str(", behind those in line")?;
+            f.write_str(", behind charges in line")?;
         }
         for (number, (holder, usage)) in refusal.holders().enumerate() {
             let most = if number == 0 { "; most in" } else { "," };
@@ -246,8 +256,10 @@ impl Advice<'_> {
         let at = refusal.group.shown_path();
         let of = refusal.counter().map_or(String::new(), |counter| format!(" of {counter}"));
         let first = self.first.map(str::to_string);
+        let setting = refusal.full().and_then(settings::of);
+        let raise = setting.map_or_else(|| format!("raise max{of} of {at}"), |setting| format!("raise {setting}"));
         let steps = if refusal.requested > refusal.most() {
-            [Some(format!("raise max{of} of {at}")), Some("charge less".to_string()), None, None]
+            [Some(raise), Some("charge less".to_string()), None, None]
         } else if refusal.want() == 0 {
             let step = if refusal.is_behind { "wait in line (OnFull::Wait, charge_async)" } else { "try again" };
             [first.or_else(|| Some(step.to_string())), None, None, None]
@@ -256,7 +268,7 @@ impl Advice<'_> {
             let release =
                 if is_memory { format!("release memory in {at}") } else { format!("uncharge some{of} in {at}") };
             let register = (is_memory && !refusal.has_reclaimer).then(|| "register a reclaimer there".to_string());
-            [first, Some(release), register, Some(format!("raise max{of} of {at}"))]
+            [first, Some(release), register, Some(raise)]
         };
         steps.into_iter().flatten().collect()
     }

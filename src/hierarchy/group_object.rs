@@ -19,7 +19,7 @@ use crate::pool::shape::{Kind, Shape};
 use crate::pool::{Cache, NoMemory, PoolAlign, cache};
 use crate::stat::published::PublishedPlace;
 use crate::state::events::EventsPlace;
-use crate::state::limits::Percents;
+use crate::state::limits::{Percents, Setting};
 use crate::state::name::Name;
 use crate::state::oom::OomMarks;
 use crate::state::reclaim::RingPlace;
@@ -54,11 +54,12 @@ pub(crate) struct CounterState {
     /// The next level in the list of the thread that serves this one; what it was, where the level is in no list.
     pub(crate) next_served: AtomicPtr<()>,
     pub(crate) percents: Percents,
+    pub(crate) setting: Setting,
 }
 
 impl CounterState {
     fn is_clean(&self) -> bool {
-        self.events.is_clean() && self.first_in_line.is_clean() && self.percents.is_clean()
+        self.events.is_clean() && self.first_in_line.is_clean() && self.percents.is_clean() && self.setting.get() == 0
     }
 }
 
@@ -248,6 +249,7 @@ impl GroupObject {
         self.oom.reset();
         self.ring.reset();
         self.states().for_each(|state| state.percents.reset());
+        self.state.setting.set(0);
         self.set_name(Name::NONE);
     }
 }

@@ -46,6 +46,8 @@ pub(crate) struct GroupTree {
     pub(crate) started: Lock<Started>,
     pub(crate) incidents: Incidents,
     pub(crate) stalls: Lock<Stalls>,
+    /// Names that the service has for limits, each once. A group has the number of its name.
+    pub(crate) settings: Lock<Vec<&'static str>>,
 }
 
 /// The lock of all [`StallTimes`](crate::state::stalls::StallTimes) of a tree holds these.
@@ -120,6 +122,7 @@ impl GroupTree {
             started: Lock::new(Rank::Bookkeeping, Started::default()),
             incidents: Incidents::new(),
             stalls: Lock::new(Rank::Bookkeeping, Stalls::new()),
+            settings: Lock::new(Rank::Bookkeeping, Vec::new()),
         }
     }
 }

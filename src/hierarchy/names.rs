@@ -89,9 +89,9 @@ pub(crate) fn hash(hierarchy: &Hierarchy, parent: &Counter, name: GroupName<'_>)
 }
 
 /// The child of that name. The caller keeps the parent.
-pub(crate) fn find(tree: &Tree, parent: &Counter, name: &str) -> Option<Handle> {
+pub(crate) fn find(tree: &Tree, parent: &Counter, name: GroupName<'_>) -> Option<Handle> {
     let _path = SlowPath::enter();
-    let name = GroupName::Text(name).canonical();
+    let name = name.canonical();
     tree.hierarchy.find(hash(&tree.hierarchy, parent, name)?, |child| is_child(child, parent, name))
 }
 

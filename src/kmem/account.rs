@@ -14,7 +14,7 @@ use crate::numa::config::Numa;
 use crate::stat::Stat;
 use crate::stat::published::StatScope;
 use crate::sync::model_failed;
-use crate::units::Bytes;
+use crate::units::{Bytes, IntoBytes};
 
 /// Bytes charged to a group, and accounted to the nodes where they lie. Its drop takes off each node what was accounted
 /// there, and then uncharges the bytes. It may be dropped on any thread, also after the group, its handles and the
@@ -153,8 +153,8 @@ impl Kmem {
     /// assert_eq!(kmem.placement(), memcg::kmem::Placement::on(memcg::kmem::NodeId::new(1), 100));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn migrate(&mut self, from: Option<NodeId>, to: Option<NodeId>, bytes: impl Into<Bytes>) -> u64 {
-        let Bytes(bytes) = bytes.into();
+    pub fn migrate(&mut self, from: Option<NodeId>, to: Option<NodeId>, bytes: impl IntoBytes) -> u64 {
+        let Bytes(bytes) = bytes.into_bytes();
         let (from, to) = (self.scope(from), self.scope(to));
         if from == to {
             return self.on(from).min(bytes);
@@ -191,9 +191,9 @@ impl Kmem {
         &mut self,
         from: Option<NodeId>,
         to: Option<NodeId>,
-        bytes: impl Into<Bytes>,
+        bytes: impl IntoBytes,
     ) -> Result<u64, ChargeError> {
-        let Bytes(bytes) = bytes.into();
+        let Bytes(bytes) = bytes.into_bytes();
         let group = self.group();
         let (of, into) = (self.scope(from), self.scope(to));
         let bytes = self.on(of).min(bytes);

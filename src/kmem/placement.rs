@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use crate::numa::node_of::look_up_each;
 use crate::numa::{NodeId, NodeOf};
-use crate::units::Bytes;
+use crate::units::{Bytes, IntoBytes};
 
 /// Nodes of a placement that need no allocation.
 const NODES_COMMON: usize = 4;
@@ -53,8 +53,8 @@ impl Bound {
 
     /// Adds bytes for metadata: whole bytes, on any node.
     #[must_use]
-    pub fn with_metadata(mut self, bytes: impl Into<Bytes>) -> Bound {
-        let Bytes(bytes) = bytes.into();
+    pub fn with_metadata(mut self, bytes: impl IntoBytes) -> Bound {
+        let Bytes(bytes) = bytes.into_bytes();
         self.bytes = self.bytes.saturating_add(bytes);
         self
     }
@@ -113,8 +113,8 @@ impl Placement {
 
     /// Bytes on one node.
     #[inline]
-    pub fn on(node: NodeId, bytes: impl Into<Bytes>) -> Placement {
-        let Bytes(bytes) = bytes.into();
+    pub fn on(node: NodeId, bytes: impl IntoBytes) -> Placement {
+        let Bytes(bytes) = bytes.into_bytes();
         Placement::at(Some(node), bytes)
     }
 
@@ -149,8 +149,8 @@ impl Placement {
 
     /// Adds bytes on a node, or on none.
     #[inline]
-    pub fn add(&mut self, node: Option<NodeId>, bytes: impl Into<Bytes>) {
-        let Bytes(bytes) = bytes.into();
+    pub fn add(&mut self, node: Option<NodeId>, bytes: impl IntoBytes) {
+        let Bytes(bytes) = bytes.into_bytes();
         if bytes == 0 {
             return;
         }

@@ -21,7 +21,7 @@ use crate::state::waiting::PressureConfig;
 use crate::sync::Ordering;
 use crate::sync::barrier::BarrierMode;
 use crate::sync::stat_atomic::AtomicBool;
-use crate::units::{Bytes, Limit};
+use crate::units::{Bytes, IntoBytes, IntoLimit, Limit};
 
 /// The configuration of a [`Runtime`]. The defaults suit most services: no max, batches of 256 KiB, a sixteenth of max
 /// for credit.
@@ -119,14 +119,16 @@ pub enum BuildError {
 impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::PercentOfNothing => f.write_str("the root's max is a percentage, and nothing is above the root"),
+            Self::PercentOfNothing => {
+                f.write_str("the root's max is a percentage, and nothing is above the root: give it bytes")
+            }
             Self::BatchTooLarge(inner) => {
                 write!(f, "a batch of {inner} is above the largest, {max}", max = Bytes(BATCH_MAX))
             }
             Self::BudgetAboveMax { budget, max } => {
-                write!(f, "a budget of {budget} for stranded credit is above the root's max, {max}")
+                write!(f, "a budget of {budget} for credit of threads is above the root's max, {max}")
             }
-            Self::NoGroups => f.write_str("at most 0 groups: not even the root"),
+            Self::NoGroups => f.write_str("groups_max is 0, and the root is a group already"),
             Self::CounterName(inner) => {
                 write!(f, "{:?} is no name for a further counter: empty, taken, or that of memory", beginning(inner))
             }
@@ -142,7 +144,7 @@ impl fmt::Display for BuildError {
             Self::TooManyCounters { counters, most } => {
                 write!(f, "{counters} counters for each group, memory included; at most {most}")
             }
-            Self::Memory(inner) => write!(f, "the system gives no {inner} for the root"),
+            Self::Memory(inner) => write!(f, "the system has no {inner} of memory for the root"),
             Self::Topology(inner) => fmt::Display::fmt(inner, f),
             Self::Tier { name, node } => write!(
                 f,
@@ -208,8 +210,8 @@ impl RuntimeBuilder {
     }
 
     /// Sets the max of the root; no max by default.
-    pub fn max(mut self, limit: impl Into<Limit>) -> Self {
-        self.max = limit.into();
+    pub fn max(mut self, limit: impl IntoLimit) -> Self {
+        self.max = limit.into_limit();
         self
     }
 
@@ -223,8 +225,8 @@ impl RuntimeBuilder {
     /// assert_eq!(runtime.root().usage(), 10);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn batch(mut self, bytes: impl Into<Bytes>) -> Self {
-        self.batch = bytes.into();
+    pub fn batch(mut self, bytes: impl IntoBytes) -> Self {
+        self.batch = bytes.into_bytes();
         self
     }
 
@@ -239,8 +241,8 @@ impl RuntimeBuilder {
     /// assert!(runtime.root().memory().stocked_bound() <= budget.0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn budget(mut self, bytes: impl Into<Bytes>) -> Self {
-        self.budget = Some(bytes.into());
+    pub fn budget(mut self, bytes: impl IntoBytes) -> Self {
+        self.budget = Some(bytes.into_bytes());
         self
     }
 

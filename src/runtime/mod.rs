@@ -97,8 +97,7 @@ impl Runtime {
         if names.is_empty() {
             return Some(self.root());
         }
-        let child = |group: Group, name| names::find(&self.owned.tree, group.first(), name).map(Group::from_handle);
-        names.split('/').try_fold(self.root(), child)
+        names.split('/').try_fold(self.root(), |group, name| group.child(name))
     }
 
     /// Returns the group of an id, if it still exists. Another group may have its object by now, and never its id. The
@@ -130,7 +129,7 @@ impl Runtime {
     /// ```
     /// let runtime = memcg::Runtime::builder().audit(true).build()?;
     /// let _held = runtime.root().try_charge(10)?;
-    /// assert_eq!(runtime.verify().to_string(), "1 counters verified against the audited count: all add up");
+    /// assert_eq!(runtime.verify().to_string(), "1 counter verified against the audited count: all add up");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn verify(&self) -> Verdict {

@@ -179,6 +179,9 @@ pub(crate) fn start_thread(_: &str, _: impl FnOnce() + Send + 'static) -> std::i
     Err(std::io::ErrorKind::Unsupported.into())
 }
 
+/// A model explores no loads that only a figure needs.
+pub(crate) const LOADS_FOR_FIGURES: bool = false;
+
 /// Time stands still in a model.
 pub(crate) const TIME_PASSES: bool = false;
 

@@ -251,6 +251,9 @@ pub(crate) fn rest() {
     std::thread::yield_now();
 }
 
+/// Words of protocols are loaded for figures, too.
+pub(crate) const LOADS_FOR_FIGURES: bool = true;
+
 /// Whether a thread that stands still does so for any time.
 pub(crate) const TIME_PASSES: bool = true;
 

@@ -77,10 +77,10 @@ fn behind_those_in_line() {
     let _waiter = in_line(&acme, 3 * KIB);
     // The first in line lets others barge past it for as much as it asks for itself.
     (0..3).for_each(|_| drop(charge(&acme, KIB)));
-    let text = "/acme refused 1 KiB for /acme: it fits, usage 8 KiB of max 10 KiB, behind those in line; \
+    let text = "/acme refused 1 KiB for /acme: it fits, usage 8 KiB of max 10 KiB, behind charges in line; \
                 to fit, wait in line (OnFull::Wait, charge_async)";
     assert_prints(&refused(&acme, KIB), text);
-    let text = "/acme refused 4 KiB for /acme: short by 2 KiB, usage 8 KiB of max 10 KiB, behind those in line; \
+    let text = "/acme refused 4 KiB for /acme: short by 2 KiB, usage 8 KiB of max 10 KiB, behind charges in line; \
                 to fit, release memory in /acme, register a reclaimer there or raise max of /acme";
     assert_prints(&refused(&acme, 4 * KIB), text);
 }
@@ -213,7 +213,7 @@ fn a_stock_is_named_where_it_may_have_credit() {
     let (usage, open) = (acme.usage(), refused(&queries[0], 11 * KIB).to_string());
     assert_eq!((usage, acme.usage()), (8 * KIB, 8 * KIB), "a refusal that drains nothing");
     let start = "/acme refused 11 KiB for /acme/a: short by 9 KiB, usage 8 KiB of max 10 KiB";
-    assert!(open.starts_with(&format!("{start}, at most 16 KiB of it stocked; most in")), "{open}");
+    assert!(open.starts_with(&format!("{start}, at most 16 KiB of it unused credit; most in")), "{open}");
     let drained = refused(&queries[0], 9 * KIB).to_string();
     let start = "/acme refused 9 KiB for /acme/a: short by 1 KiB, usage 2 KiB of max 10 KiB";
     assert!(drained.starts_with(&format!("{start}; most in")), "{drained}");

@@ -10,7 +10,7 @@ use crate::rules::{Finding, hold};
 /// row do not import each other. A file beside `lib.rs` is a folder of its own.
 pub(crate) const LAYERS: &[&[&str]] = &[
     &[""],
-    &["kmem"],
+    &["kmem", "values"],
     &["runtime"],
     &["group"],
     &["page_counter"],

@@ -80,6 +80,7 @@ const PARTS: &[(&[&str], Folders)] = &[
     (&["pause", "is_over"], Only(&["group", "admission", "pressure", "reclaim", "thread"])),
     (&["rest", "IDLE_VISITS"], Only(&["stat"])),
     (&["SLICE"], Only(&["stat", "counter"])),
+    (&["LOADS_FOR_FIGURES"], Only(&["counter"])),
     // Sizes that models make small, and other things of one place.
     (&["POOL_OBJECTS", "POOL_PAGE", "POOL_PAGES", "POOL_STASH"], Only(&["pool"])),
     (&["PENDING_CLOSE_MAX"], Only(&["lifecycle"])),

@@ -3,7 +3,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::process::Command;
 
-use memcg_alloc::{EVERY_OBJECT, MemcgAlloc, PROCESS_ONLY};
+use memcg_alloc::{LARGE_OBJECTS, MemcgAlloc, PROCESS_ONLY};
 use mimalloc::MiMalloc;
 use tikv_jemallocator::Jemalloc;
 use tracking_allocator::Allocator as Tracking;
@@ -39,8 +39,8 @@ fn over<A: GlobalAlloc>(inner: A, wrapper: &str, size: usize, count: usize) -> f
     match wrapper {
         "bare" => fill(&inner, size, count),
         "process only" => fill(&MemcgAlloc::<A, PROCESS_ONLY>::with_threshold(inner), size, count),
-        "above 1 KiB" => fill(&MemcgAlloc::new(inner), size, count),
-        "every object" => fill(&MemcgAlloc::<A, EVERY_OBJECT>::with_threshold(inner), size, count),
+        "above 1 KiB" => fill(&MemcgAlloc::<A, LARGE_OBJECTS>::with_threshold(inner), size, count),
+        "every object" => fill(&MemcgAlloc::new(inner), size, count),
         _ => fill(&Tracking::from_allocator(inner), size, count),
     }
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use memcg::{Charge, Group, Limits, Runtime};
-use memcg_alloc::{EVERY_OBJECT, MemcgAlloc};
+use memcg_alloc::MemcgAlloc;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use support::{Object, alone, assert_all_gone};
@@ -18,7 +18,7 @@ use support::{Object, alone, assert_all_gone};
 const GROUPS: usize = 6;
 const SIZE_MAX: usize = 100_000;
 
-static EVERY: MemcgAlloc<System, EVERY_OBJECT> = MemcgAlloc::with_threshold(System);
+static EVERY: MemcgAlloc = MemcgAlloc::new(System);
 
 fn size(random: &mut StdRng) -> usize {
     let most = [16, 200, 5_000, SIZE_MAX][random.random_range(0..4)];

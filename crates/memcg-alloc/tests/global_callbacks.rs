@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 
 use memcg::expert::Inspect as _;
 use memcg::{Event, Group, InGroup, Limits, OnFull, OomPolicy, Priority, Reclaim, ReclaimContext, Runtime};
-use memcg_alloc::{EVERY_OBJECT, MemcgAlloc};
+use memcg_alloc::MemcgAlloc;
 use support::{alone, bytes};
 
 #[global_allocator]
-static ALLOCATOR: MemcgAlloc<System, EVERY_OBJECT> = MemcgAlloc::with_threshold(System);
+static ALLOCATOR: MemcgAlloc = MemcgAlloc::new(System);
 
 /// Ends the process where a test does not end.
 fn watched(test: impl FnOnce()) {

@@ -13,11 +13,11 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use memcg::{Group, Limits, Runtime};
-use memcg_alloc::{EVERY_OBJECT, MemcgAlloc, is_installed, unowned_bytes};
+use memcg_alloc::{MemcgAlloc, is_installed, unowned_bytes};
 use support::{alone, bytes};
 
 #[global_allocator]
-static ALLOCATOR: MemcgAlloc<System, EVERY_OBJECT> = MemcgAlloc::with_threshold(System);
+static ALLOCATOR: MemcgAlloc = MemcgAlloc::new(System);
 
 // === Before main ===
 

@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use memcg::{
-    Bytes, Charge, ChargeError, Group, Limit, Limits, Priority, Reclaim, ReclaimContext, Registration, Runtime,
+    Bytes, ChargeError, Charged, Group, Limit, Limits, Priority, Reclaim, ReclaimContext, Registration, Runtime,
 };
 use settings::{Settings, SettingsError, read};
 
@@ -27,15 +27,15 @@ const ENTRY: usize = 64 << 10;
 const PINNED: usize = 1 << 20;
 
 #[derive(Default)]
-struct Cache(Mutex<VecDeque<(Vec<u8>, Charge)>>);
+struct Cache(Mutex<VecDeque<Charged<Vec<u8>>>>);
 
 impl Reclaim for Cache {
     fn reclaim(&self, want: u64, _: &ReclaimContext<'_>) -> u64 {
         let (mut entries, mut freed) = (self.0.lock().unwrap(), 0);
         while freed < want
-            && let Some((_, charge)) = entries.pop_front()
+            && let Some(entry) = entries.pop_front()
         {
-            freed += charge.bytes();
+            freed += Charged::charge(&entry).bytes();
         }
         freed
     }
@@ -50,8 +50,8 @@ struct Tenant {
 fn work(group: &Group, cache: &Cache, stop: &AtomicBool) {
     let _pinned = group.force_charge(PINNED);
     while !stop.load(Relaxed) {
-        match group.try_charge(ENTRY) {
-            Ok(charge) => cache.0.lock().unwrap().push_back((vec![0; ENTRY], charge)),
+        match Charged::make(group, ENTRY, || vec![0; ENTRY]) {
+            Ok(entry) => cache.0.lock().unwrap().push_back(entry),
             Err(ChargeError::Offline { .. }) => break,
             Err(_) => {} // not cached
         }

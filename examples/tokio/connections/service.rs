@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use memcg::errors::{CreateError, OfflineError};
 use memcg::expert::Inspect as _;
-use memcg::{Bytes, Charge, ChargeError, Group, Limit, Limits, Runtime, Stat, Unit};
+use memcg::{Bytes, ChargeError, Charged, Group, Limit, Limits, Runtime, Stat, Unit};
 use thiserror::Error;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -209,12 +209,6 @@ struct Connection<'a> {
     group: Group,
 }
 
-/// Bytes that are paid for. In this order: what is uncharged has been freed.
-struct Buffer {
-    bytes: Vec<u8>,
-    _charge: Charge,
-}
-
 // === impl Connection ===
 
 impl<'a> Connection<'a> {
@@ -230,21 +224,21 @@ impl<'a> Connection<'a> {
 
     async fn answer(&self, stream: &mut TcpStream, bytes: u32) -> Result<(), Closed> {
         let mut buffer = self.buffer(bytes).await?;
-        stream.read_exact(&mut buffer.bytes).await?;
+        stream.read_exact(&mut buffer).await?;
         stream.write_u32(bytes).await?;
-        stream.write_all(&buffer.bytes).await?;
+        stream.write_all(&buffer).await?;
         self.group.stat_add(self.service.items.requests, 1);
         Ok(())
     }
 
     // ANCHOR: buffer
     /// Charged, then allocated.
-    async fn buffer(&self, bytes: u32) -> Result<Buffer, ChargeError> {
+    async fn buffer(&self, bytes: u32) -> Result<Charged<Vec<u8>>, ChargeError> {
         self.hold_back(bytes.into()).await;
         // Where the budget is used up it waits in line. Here as there, whichever tenant waits holds nothing; so a
         // charge that brings the tenant above its high is not delayed itself, but those that come after it are.
         let charge = self.group.charge_async(bytes as usize).undelayed().await?;
-        Ok(Buffer { bytes: vec![0; bytes as usize], _charge: charge })
+        Ok(Charged::new(vec![0; bytes as usize], charge))
     }
     // ANCHOR_END: buffer
 

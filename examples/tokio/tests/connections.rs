@@ -78,7 +78,7 @@ fn where_the_budget_is_used_up_requests_stand_in_line() {
 #[test]
 fn fewer_at_once_than_asked_for_is_a_failure() {
     let stderr = fails("--in-turn 0 --at-once 20 --connections-max 15");
-    assert!(stderr.contains("there are 20 groups, the configured most\n"), "{stderr}");
+    assert!(stderr.contains("there are 20 groups, as many as groups_max allows\n"), "{stderr}");
     assert!(stderr.contains("connections: 15 connections at once, not 20\n"), "{stderr}");
 }
 
