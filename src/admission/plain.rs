@@ -8,12 +8,11 @@ use crate::admission::attempt::{Attempt, ChargeResult};
 use crate::admission::wait::{decided, wait_for_victim};
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
-use crate::counter::walk::Charged;
 use crate::pressure::line::{self, Ticket};
 use crate::sync::is_over;
 use crate::thread::slot::Consume;
 
-/// What a charge may wait for.
+/// The waits that a charge allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitFor {
     /// Nothing: its thread drives futures.
@@ -31,7 +30,7 @@ impl WaitFor {
     }
 }
 
-/// How long a charge waits in line.
+/// Time of a charge in line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LineTime {
     /// From here on it counts as waiting.
@@ -89,7 +88,7 @@ impl Attempt for Plain {
         self.bytes
     }
 
-    fn charge(&self) -> Result<Charged, LevelRefusal<'static>> {
+    fn charge(&self) -> Result<(), LevelRefusal<'static>> {
         self.group.try_charge_once_slow(self.bytes, Consume::Miss)
     }
 

@@ -30,7 +30,7 @@ pub(crate) struct InLine {
     stall: Option<Stall>,
     ticket: Ticket,
     bytes: u64,
-    /// Where reclaimers have been asked.
+    /// Level where reclaimers have been asked.
     asked: &'static Counter,
     /// When to ask them again, where other threads were asking.
     again: Option<Alarm>,

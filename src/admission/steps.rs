@@ -10,10 +10,8 @@ use crate::admission::wait::{decided, may_wait, wait_in_line};
 use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
-use crate::counter::walk::Charged;
 use crate::reclaim::repeat::ROUNDS_MAX;
 use crate::thread::slot::Consume;
-use crate::thread::{context, slow_path};
 
 /// Makes a charge that did not hit the stock. A charge of 0 bytes takes a handle. The caller sleeps the delay.
 #[inline]
@@ -55,20 +53,15 @@ pub(super) fn try_with(
     group: &'static Counter,
     bytes: u64,
     missed: Consume,
-    charge: impl FnOnce(&'static Counter, u64, Consume) -> Result<Charged, LevelRefusal<'static>>,
+    charge: impl FnOnce(&'static Counter, u64, Consume) -> Result<(), LevelRefusal<'static>>,
 ) -> ChargeResult {
-    // What allocators have left to a slow path that was no charge, or a refused one, is not this charge's.
-    let left = context::take_nested_over_high();
-    if left > 0 && slow_path::is_running() {
-        context::leave_over_high(left);
-    }
     if group.state().is_offline() {
         group.undo_slow(bytes, missed);
         return Err(ChargeFailure::Offline);
     }
     if bytes == 0 {
         Handle::pin(group).into_raw();
-        return Ok(Charged::QUIETLY);
+        return Ok(());
     }
     charge(group, bytes, missed).map_err(ChargeFailure::refused)
 }

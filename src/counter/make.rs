@@ -32,7 +32,7 @@ unsafe fn unmake(object: NonNull<u8>) {
     }
 }
 
-/// Whether `counter` is initialised, or still zeroed memory.
+/// True if `counter` is initialised, or still zeroed memory.
 ///
 /// # Safety
 ///

@@ -13,7 +13,7 @@ use crate::admission::plain::WaitFor;
 use crate::admission::steps;
 use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
-use crate::counter::walk::Charged;
+use crate::counter::uncharge::uncharge_slow;
 use crate::error::USAGE_MAX;
 use crate::pressure::throttle;
 use crate::sync::model_failed;
@@ -317,9 +317,9 @@ impl Group {
 #[cold]
 #[inline(never)]
 pub(super) fn charge_and_sleep_slow(header: &'static Header, bytes: u64, missed: Consume) -> Result<(), ChargeError> {
-    let charged = charge_undelayed(header, bytes, missed, WaitFor::Others)?;
+    charge_undelayed(header, bytes, missed, WaitFor::Others)?;
     // The charge keeps the group.
-    throttle::sleep_after(header.counter(), charged, None);
+    throttle::sleep_after(header.counter(), bytes, None);
     Ok(())
 }
 
@@ -329,7 +329,7 @@ pub(super) fn charge_undelayed(
     bytes: u64,
     missed: Consume,
     wait_for: WaitFor,
-) -> Result<Charged, ChargeError> {
+) -> Result<(), ChargeError> {
     let counter = header.counter();
     steps::charge(counter, bytes, missed, wait_for).map_err(|failure| ChargeError::new(failure, counter, bytes))
 }
@@ -361,7 +361,7 @@ fn charge_forced(header: &Header, bytes: u64) -> u64 {
 fn uncharge(header: &Header, bytes: u64) {
     match header.put(bytes) {
         Put::Kept => {}
-        missed => header.uncharge_slow(bytes, missed),
+        missed => uncharge_slow(header, bytes, missed),
     }
 }
 
@@ -369,7 +369,7 @@ fn uncharge(header: &Header, bytes: u64) {
 #[inline(never)]
 fn drop_slow(header: &'static Header, bytes: u64, missed: Put) {
     if bytes > 0 {
-        header.uncharge_slow(bytes, missed);
+        uncharge_slow(header, bytes, missed);
     } else {
         release(header.counter());
     }

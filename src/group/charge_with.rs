@@ -10,6 +10,7 @@ use crate::admission::at_once::{self, Starts};
 use crate::admission::attempt::ChargeFailure;
 use crate::admission::plain::{LineTime, WaitFor};
 use crate::admission::steps;
+use crate::pressure::high::is_any_above;
 use crate::pressure::throttle;
 use crate::thread::context;
 use crate::thread::directory::Header;
@@ -178,14 +179,18 @@ pub(super) fn charge_slow(
     full: OnFull,
 ) -> Result<u64, ChargeError> {
     let counter = header.counter();
-    let (charged, end) = match full {
-        OnFull::Refuse => (charge_undelayed(header, bytes, missed, WaitFor::Others)?, None),
+    let end = match full {
+        OnFull::Refuse => {
+            charge_undelayed(header, bytes, missed, WaitFor::Others)?;
+            None
+        }
         OnFull::Wait(time) => {
             let wait_for = WaitFor::Until(LineTime::begin(time));
-            (charge_undelayed(header, bytes, missed, wait_for)?, wait_for.end())
+            charge_undelayed(header, bytes, missed, wait_for)?;
+            wait_for.end()
         }
         OnFull::Force => match steps::charge_without_victims(counter, bytes, missed) {
-            Ok(charged) => (charged, None),
+            Ok(()) => None,
             Err(ChargeFailure::Offline) => return Err(ChargeError::new(ChargeFailure::Offline, counter, bytes)),
             Err(_) => {
                 let charged = counter.force_slow(bytes, Consume::Miss);
@@ -196,9 +201,9 @@ pub(super) fn charge_slow(
             }
         },
         OnFull::Reclaim => {
-            let charged = charge_undelayed(header, bytes, missed, WaitFor::Nothing)?;
+            charge_undelayed(header, bytes, missed, WaitFor::Nothing)?;
             // Reclaim takes the excess above a high, and the caller asks for the delay that remains.
-            let _ = throttle::delay_after(counter, charged, false, None);
+            let _ = throttle::delay_after(counter, bytes, false, None);
             return Ok(bytes);
         }
         OnFull::Start => return charge_at_once(header, bytes, missed, Starts::Reclaim),
@@ -206,7 +211,7 @@ pub(super) fn charge_slow(
         OnFull::IfRoom => return charge_if_room(header, bytes, missed),
     };
     // The charge keeps the group.
-    throttle::sleep_after(counter, charged, end);
+    throttle::sleep_after(counter, bytes, end);
     Ok(bytes)
 }
 
@@ -214,7 +219,7 @@ pub(super) fn charge_slow(
 fn charge_at_once(header: &'static Header, bytes: u64, missed: Consume, starts: Starts) -> Result<u64, ChargeError> {
     let counter = header.counter();
     context::without_foreign(|| match at_once::charge(counter, bytes, missed, starts) {
-        Ok(_) => Ok(bytes),
+        Ok(()) => Ok(bytes),
         Err(failure) => Err(ChargeError::new(failure, counter, bytes)),
     })
 }
@@ -223,11 +228,12 @@ fn charge_at_once(header: &'static Header, bytes: u64, missed: Consume, starts: 
 /// which serves a waiter that came meanwhile (E25).
 fn charge_if_room(header: &'static Header, bytes: u64, missed: Consume) -> Result<u64, ChargeError> {
     let counter = header.counter();
-    match at_once::charge_uncounted(counter, bytes, missed) {
-        Some(charged) if charged.over_high == 0 => return Ok(bytes),
+    if at_once::charge_uncounted(counter, bytes, missed) {
+        if !is_any_above(counter, bytes) {
+            return Ok(bytes);
+        }
         // Above a high it is given back: the caller's next step makes it, with its delay.
-        Some(_) => drop(Charge::new(header, bytes)),
-        None => {}
+        drop(Charge::new(header, bytes));
     }
     Err(ChargeError::NoRoom { group: Group::pinned(counter.first()), requested: bytes })
 }

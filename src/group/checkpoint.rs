@@ -138,8 +138,8 @@ fn checkpoint_slow(header: &'static Header) -> Result<(), ChargeError> {
     }
     // Foreign code may leave the scope that keeps the group: this handle keeps it.
     let group = asked(header);
-    let charged = check(group.first(), WaitFor::Others).map_err(|failure| refused(failure, &group))?;
-    throttle::sleep_after(group.first(), charged, None);
+    let delayed_as = check(group.first(), WaitFor::Others).map_err(|failure| refused(failure, &group))?;
+    throttle::sleep_after(group.first(), delayed_as, None);
     went_on(&group)
 }
 
@@ -184,8 +184,8 @@ impl Checkpoint {
     /// Asks, and says what comes next; `until` is when to give up what others are about to give.
     fn ask(group: &Group, until: Instant, waker: &Waker) -> Result<CheckpointStage, ChargeError> {
         let counter = group.first();
-        let charged = match check(counter, WaitFor::Nothing) {
-            Ok(charged) => charged,
+        let delayed_as = match check(counter, WaitFor::Nothing) {
+            Ok(bytes) => bytes,
             Err(failure) => {
                 let level = match &failure {
                     ChargeFailure::Refused { refusal, .. } => refusal.level.header.counter(),
@@ -203,7 +203,7 @@ impl Checkpoint {
                 };
             }
         };
-        let until = Instant::now() + throttle::delay_after(counter, charged, false, None).min(TIME_MAX);
+        let until = Instant::now() + throttle::delay_after(counter, delayed_as, false, None).min(TIME_MAX);
         let alarm = (!is_over(until)).then(|| throttle::alarm(counter, until, waker)).flatten();
         let delayed =
             |alarm| CheckpointStage::Delayed { until, alarm, _stall: throttle::stand_still(counter, Instant::now()) };

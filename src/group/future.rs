@@ -16,7 +16,6 @@ use super::handle::Group;
 use crate::admission::attempt::ChargeResult;
 use crate::admission::plain::LineTime;
 use crate::admission::polled::{Begun, InLine, begin};
-use crate::counter::walk::Charged;
 use crate::pressure::delays::Alarm;
 use crate::pressure::high::is_delayed;
 use crate::pressure::stalls::Stall;
@@ -192,9 +191,9 @@ impl ChargeFuture {
     }
 
     /// A walk has charged it. Returns the charge where no delay follows.
-    fn charged(&mut self, charged: Charged) -> Option<Charge> {
+    fn charged(&mut self) -> Option<Charge> {
         let charge = Charge::new(self.group.header, self.bytes);
-        let delay = throttle::delay_after(self.group.first(), charged, false, self.end);
+        let delay = throttle::delay_after(self.group.first(), self.bytes, false, self.end);
         if delay.is_zero() {
             self.state = Stage::Done;
             return Some(charge);
@@ -206,8 +205,8 @@ impl ChargeFuture {
     /// Returns the charge, or why there is none. Pending while it waits or is delayed.
     fn ended(&mut self, ended: Option<ChargeResult>, waker: &Waker) -> Poll<Result<Charge, ChargeError>> {
         match ended {
-            Some(Ok(charged)) => {
-                if let Some(charge) = self.charged(charged) {
+            Some(Ok(())) => {
+                if let Some(charge) = self.charged() {
                     return Poll::Ready(Ok(charge));
                 }
             }

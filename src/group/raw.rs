@@ -8,6 +8,7 @@ use super::error::ChargeError;
 use super::handle::Group;
 use super::on_full::OnFull;
 use crate::counter::raw::{self, Way};
+use crate::counter::uncharge;
 use crate::thread::directory::Header;
 use crate::thread::slot::{Consume, Put};
 use crate::units::{Bytes, IntoBytes};
@@ -337,7 +338,7 @@ fn uncharge_closed_slow(header: &'static Header, bytes: u64) {
 fn uncharge_missed(header: &'static Header, bytes: u64, missed: Put) {
     if bytes > 0 {
         raw::count(header.counter(), bytes, Way::Uncharged);
-        header.uncharge_slow(bytes, missed);
+        uncharge::uncharge_slow(header, bytes, missed);
     }
 }
 
@@ -347,6 +348,7 @@ mod tests {
     use crate::counter::level::How;
     use crate::counter::object::Counter;
     use crate::counter::slow_path::SlowPath;
+    use crate::counter::walk;
     use crate::error::USAGE_MAX;
     use crate::{Limits, Runtime};
 
@@ -367,7 +369,7 @@ mod tests {
     #[test]
     fn a_level_that_could_not_count_all_keeps_its_object() {
         assert_kept(|counter| {
-            assert!(counter.walk(USAGE_MAX, How::Force, None).is_ok());
+            assert!(walk::walk(counter, USAGE_MAX, How::Force, None).is_ok());
             counter.uncharge_levels(USAGE_MAX);
         });
     }

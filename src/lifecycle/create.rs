@@ -93,7 +93,7 @@ pub(crate) fn create(
             rings::release(group);
             group_object::of(group).end();
             make::give_back(tree, group);
-            // Where the parent goes offline, that is why, whatever else there is.
+            // A parent that goes offline is the reason, whatever else there is.
             if !parent.child_count().is_barred() {
                 return Err(refused);
             }

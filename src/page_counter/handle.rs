@@ -8,6 +8,7 @@ use crate::counter::level::How;
 use crate::counter::object::Counter;
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::{Lazily, SlowPath};
+use crate::counter::uncharge::uncharge_slow;
 use crate::counter::{join, marks, retire};
 use crate::error::{CounterChargeError, CounterId, CounterLimitError, USAGE_MAX};
 use crate::sync::{Arc, model_failed};
@@ -319,7 +320,7 @@ impl PageCounter {
     pub fn uncharge(&self, n: u64) {
         match self.header.put(n) {
             Put::Kept => {}
-            missed => self.header.uncharge_slow(n, missed),
+            missed => uncharge_slow(self.header, n, missed),
         }
     }
 

@@ -1,4 +1,4 @@
-//! What reclaimers begin by themselves, on threads of their own, for a charge that never blocks.
+//! Reclaim that reclaimers begin by themselves, on threads of their own, for a charge that never blocks.
 //!
 //! The charge looks at the groups with reclaimers below the level that has refused it, in the order of their rings. It
 //! takes no turn: a turn is for a call that frees. It passes over what is protected, what is spared, and what owes

@@ -366,6 +366,7 @@ mod tests {
     use crate::counter::level::How;
     use crate::counter::slow_path::Lazily;
     use crate::counter::verify::FaultKind;
+    use crate::counter::walk::walk;
 
     /// No call of a user brings a fault about, so the test takes bytes off a level.
     #[test]
@@ -383,8 +384,8 @@ mod tests {
         assert_eq!(found, [(Some("/acme"), FaultKind::Identity), (Some("spill of /acme"), FaultKind::Identity)]);
         assert!(verdict.to_string().ends_with("spill of /acme: usage is 16, live charge and credit are 20: 4 too few"));
         // The test puts the levels right again, so that the charge gives back what they hold.
-        assert!(counters[0].walk(3, How::Force, None).is_ok());
-        assert!(counters[1].walk(4, How::Force, None).is_ok());
+        assert!(walk(counters[0], 3, How::Force, None).is_ok());
+        assert!(walk(counters[1], 4, How::Force, None).is_ok());
         runtime.root().first().group().zip([3, 4]).for_each(|(root, n)| assert_eq!(subtract(root, n), n));
         drop(held);
         assert!(runtime.verify().is_ok());

@@ -127,7 +127,7 @@ impl ReasonCount {
     }
 }
 
-/// A group in the rings of one lane: as a member of its parent's, and as the owner of its own.
+/// A group in the rings of one kind: as a member of its parent's, and as the owner of its own.
 #[derive(Clone, Copy)]
 pub(crate) struct RingLinks {
     pub(crate) linked: bool,

@@ -166,7 +166,7 @@ pub(crate) struct Reclaimer {
     code: Foreign<Arc<dyn Reclaim>>,
     pub(crate) priority: Priority,
     /// The list that it is in: the number of a ring. Written under the lock of the lists.
-    pub(crate) home: AtomicU32,
+    pub(crate) ring: AtomicU32,
     pub(crate) calls: Calls,
     pub(crate) history: Arc<History>,
 }
@@ -176,7 +176,7 @@ impl Reclaimer {
         Arc::new(Reclaimer {
             code: Foreign::new(code),
             priority,
-            home: AtomicU32::new(u32::MAX),
+            ring: AtomicU32::new(u32::MAX),
             calls: Calls::default(),
             history: Arc::new(History::new()),
         })

@@ -5,7 +5,6 @@ use std::task::Waker;
 use std::time::Duration;
 
 use crate::counter::object::Counter;
-use crate::counter::walk::Charged;
 use crate::sync::{AtomicU64, Ordering};
 use crate::thread::foreign::Foreign;
 
@@ -120,7 +119,7 @@ pub(crate) struct Waiter {
 #[derive(Clone, Copy)]
 pub(crate) enum Decision {
     /// The bytes are charged. A delay above a high is the waiter's.
-    Granted(Charged),
+    Granted,
     /// They can never fit below this level.
     Full(&'static Counter),
     /// The group went offline.

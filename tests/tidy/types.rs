@@ -38,7 +38,7 @@ pub(crate) fn findings(of: &Crate) -> Vec<Finding> {
 }
 
 /// A user's value that names what the engine's type is.
-const OF_USERS: &[&str] = &["Charged", "Counter"];
+const OF_USERS: &[&str] = &["Counter"];
 
 /// Names of types that stand in more than one file. `sync` has one name for what each checker defines in its own file.
 pub(crate) fn twins(of: &Crate) -> Vec<Finding> {
