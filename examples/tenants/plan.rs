@@ -34,10 +34,6 @@ const MB: f64 = 1e6;
 /// The clusters under a budget.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    /// What all working sets were multiplied with.
-    pub(crate) scale: f64,
-    /// What part of its keys' bytes a tenant may hold; `None`: all.
-    pub(crate) part: Option<f64>,
     pub(crate) tenants: Vec<Planned>,
 }
 
@@ -50,8 +46,6 @@ pub(crate) struct Planned {
     pub(crate) max: Option<u64>,
     /// The most that it has use for.
     pub(crate) demand: u64,
-    /// What the entries of all keys take.
-    pub(crate) working_set: u64,
 }
 
 impl Plan {
@@ -63,10 +57,10 @@ impl Plan {
         let all: f64 = clusters.iter().map(|&(cluster, keys)| bytes(cluster, keys)).sum();
         let part = (OVERCOMMIT * budget / all).min(1.0);
         let tenant = |(cluster, keys)| {
-            let (working_set, max) = (bytes(cluster, keys), (bytes(cluster, keys) * part) as u64);
-            Planned { cluster, keys, max: Some(max), demand: max, working_set: working_set as u64 }
+            let max = (bytes(cluster, keys) * part) as u64;
+            Planned { cluster, keys, max: Some(max), demand: max }
         };
-        Self { scale, part: Some(part), tenants: clusters.into_iter().map(tenant).collect() }
+        Self { tenants: clusters.into_iter().map(tenant).collect() }
     }
 
     /// The plan for a comparison.
@@ -78,15 +72,11 @@ impl Plan {
         let tenant = |cluster| {
             let keys = keys(cluster, scale);
             let working_set = bytes(cluster, keys) as u64;
-            Planned { cluster, keys, max: None, demand: with_room(working_set), working_set }
+            // A quarter more, for writes change their sizes.
+            Planned { cluster, keys, max: None, demand: working_set + working_set / 4 }
         };
-        Self { scale, part: None, tenants: clusters.into_iter().map(tenant).collect() }
+        Self { tenants: clusters.into_iter().map(tenant).collect() }
     }
-}
-
-/// What a tenant could use whose entries take so much: a quarter more, for writes change their sizes.
-pub(crate) fn with_room(bytes: u64) -> u64 {
-    bytes.saturating_add(bytes / 4)
 }
 
 /// The share of the operations that only look up.
