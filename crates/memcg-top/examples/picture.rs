@@ -2,9 +2,9 @@
 //! output.
 //!
 //! ```text
-//! cargo run --release -p memcg-examples-tenants --features serve --example tenants -- --noisy 1 --seconds 60 --serve S &
+//! watched_service S 40 20 &
 //! tmux new-session -d -x 100 -y 26 'memcg-top --depth 2 S'
-//! sleep 15
+//! sleep 45
 //! tmux capture-pane -e -p | cargo run --manifest-path crates/Cargo.toml -p memcg-top --example picture > FILE
 //! ```
 
