@@ -75,8 +75,10 @@ fn styled(line: &str, style: &mut Style) -> Result<Vec<(char, Style)>, String> {
     Ok(cells)
 }
 
-fn rectangle(svg: &mut String, at: (f64, f64), width: f64, colour: &str, opacity: f64) {
-    let ((x, y), inset) = (at, if opacity < 1.0 || colour != INK { 2.0 } else { 0.0 });
+/// Bars and their marks leave so much free above and below.
+const INSET: f64 = 2.0;
+
+fn rectangle(svg: &mut String, (x, y): (f64, f64), width: f64, colour: &str, opacity: f64, inset: f64) {
     let _ = writeln!(
         svg,
         r#"<rect x="{x:.1}" y="{:.1}" width="{width:.1}" height="{:.1}" fill="{colour}" fill-opacity="{opacity}"/>"#,
@@ -88,14 +90,15 @@ fn rectangle(svg: &mut String, at: (f64, f64), width: f64, colour: &str, opacity
 /// Draws a run of characters of one style, none of them after a character of another kind.
 fn draw(svg: &mut String, at: (f64, f64), run: &str, style: Style) {
     let width = run.chars().count() as f64 * WIDTH;
-    match run.chars().next() {
-        Some('█') => return rectangle(svg, at, width, style.colour, 1.0),
-        Some('▒') => return rectangle(svg, at, width, style.colour, 0.5),
-        _ => {}
-    }
     let (ground, ink) = if style.reversed { (style.colour, GROUND) } else { (GROUND, style.colour) };
     if style.reversed {
-        rectangle(svg, at, width, ground, 1.0);
+        let is_mark = matches!(run, "l" | "s" | "h");
+        rectangle(svg, at, width, ground, 1.0, if is_mark { INSET } else { 0.0 });
+    }
+    match run.chars().next() {
+        Some('█') => return rectangle(svg, at, width, ink, 1.0, INSET),
+        Some('▒') => return rectangle(svg, at, width, ink, 0.5, INSET),
+        _ => {}
     }
     if run.trim().is_empty() {
         return;
