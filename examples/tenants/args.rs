@@ -25,7 +25,7 @@ const SECONDS: Duration = Duration::from_secs(8);
 #[derive(Debug, Parser)]
 #[command(name = "tenants", max_term_width = 80)]
 pub(crate) struct Args {
-    /// What all tenants together may hold [default: 256MiB, and 64MiB to compare].
+    /// Bytes that all tenants together may hold [default: 256MiB, and 64MiB to compare].
     #[arg(long, value_name = "BYTES", value_parser = budget)]
     budget: Option<Bytes>,
 
@@ -66,7 +66,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) requests: Option<u64>,
 
-    /// What the requests are drawn from; of the repeats of a comparison, the first.
+    /// The seed of the requests; of the repeats of a comparison, the first.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
 
@@ -92,7 +92,7 @@ pub(crate) struct Args {
     pub(crate) quiet: bool,
 }
 
-/// How the tenants share the budget.
+/// The way in which tenants share the budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Policy {
@@ -142,12 +142,12 @@ impl Args {
         self.seconds.or(self.requests.is_none().then_some(SECONDS))
     }
 
-    /// Whether there are live tables.
+    /// True if there are live tables.
     pub(crate) fn is_live(&self) -> bool {
         !self.quiet && !self.json
     }
 
-    /// Whether this is the run whose every limit was chosen to be met, not a part or a variation of it.
+    /// True for the run whose every limit was chosen to be met, not a part or a variation of it.
     pub(crate) fn is_main_job(&self) -> bool {
         let is_whole = self.requests.is_none() && self.time() >= Some(SECONDS) && self.budget() == BUDGET;
         is_whole && self.noisy() == 0 && self.policy == Policy::Memcg && (self.low, self.soft) == (90, 100)

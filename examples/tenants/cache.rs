@@ -12,8 +12,8 @@ use crate::entry::{Block, Entry, footprint, scramble};
 use crate::load::{Operation, Request, Sizes};
 use crate::shelf::{Key, Shelf};
 
-/// What tenants count in the statistics of their groups. The bytes of the entries are [`Stat::FILE`]: what is cached can
-/// be had again.
+/// Items that tenants count in the statistics of their groups. The bytes of the entries are [`Stat::FILE`]: what is
+/// cached can be had again.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Items {
     pub(crate) gets: Stat,
@@ -39,7 +39,7 @@ pub(crate) struct Cache {
     pub(crate) refused_in_warm_up: u64,
 }
 
-/// What happened to a cache's requests.
+/// Counts of a cache's requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Figures {
     pub(crate) requests: u64,

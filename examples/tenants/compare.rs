@@ -27,7 +27,7 @@ const REPEATS: u64 = 3;
 /// Of the requests, those that only warm up.
 const WARM_UP_PART: u64 = 4;
 
-/// What a tenant alone is offered to see how much of the budget it gets, as a multiple of that.
+/// Bytes that a tenant alone is offered to see how much of the budget it gets, as a multiple of that.
 const OFFERED: u64 = 2;
 
 /// Points of hit ratio that a tenant may lose to others under memcg; that tenants of one shared LRU lose at least, for
@@ -60,7 +60,7 @@ struct Row {
     used_alone: Vec<f64>,
 }
 
-/// What is to be reached, by the repeat that is furthest from it.
+/// A bound to be reached, by the repeat that is furthest from it.
 #[derive(Debug, Serialize)]
 struct Goal {
     goal: String,
@@ -204,7 +204,7 @@ impl Bench<'_> {
         counted
     }
 
-    /// What must hold after each run; empties the caches.
+    /// Checks what must hold after each run; empties the caches.
     fn check(&mut self, run: &str, mut setup: Setup) {
         let faults = close(&mut setup).into_iter().map(|fault| format!("{run}, seed {}: {fault}", self.seed));
         self.faults.extend(faults);

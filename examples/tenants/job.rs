@@ -40,7 +40,7 @@ const LAYERS: usize = 7;
 /// Between two samples of the chart.
 const SAMPLED: Duration = Duration::from_millis(40);
 
-/// What another thread saw while the workers charged.
+/// The sights of another thread while the workers charged.
 #[derive(Default)]
 pub(crate) struct Seen {
     /// Looks at all groups.
@@ -203,7 +203,7 @@ fn live(setup: &Setup, elapsed: Duration) -> String {
         Column::figures("off by at most").leaves(3),
     ]);
     for (name, stats) in rows {
-        // What is read live may miss the rise and have the fall: less than nothing is nothing.
+        // A live figure may miss the rise and have the fall: less than nothing is nothing.
         let figure = |stat| stats.get(stat).max(0).unsigned_abs();
         let (gets, hits) = (figure(items.gets).max(1), figure(items.hits));
         let events = HumanCount(stats.max_error_of(items.hits));
@@ -220,7 +220,7 @@ fn live(setup: &Setup, elapsed: Duration) -> String {
     format!("Live, after {:.1} s:\n{}\n", elapsed.as_secs_f64(), table.text(terminal::width(None)))
 }
 
-/// What the tenants held, one above the other, under the limit.
+/// A chart of what the tenants held, one above the other, under the limit.
 fn usage(seen: &Seen, setup: &Setup, budget: u64) -> Chart {
     let xs: Vec<f64> = seen.samples.iter().map(|(at, _)| at.as_secs_f64()).collect();
     let tenants = &setup.service.tenants;

@@ -1,8 +1,8 @@
 //! A cache service: 53 tenants under one memory budget, every entry charged before its bytes are allocated.
 //!
 //! Each tenant is a cache with a group of its own. All groups hang below one root, whose max is the budget: what one
-//! tenant holds the others cannot have. Where a charge does not fit, caches are asked to evict: first those above their
-//! soft limits, then those above their low ones. What does not fit after all passes through uncached.
+//! tenant holds the others cannot have. If a charge does not fit, caches are asked to evict: first those above their
+//! soft limits, then those above their low ones. An entry that does not fit after all passes through uncached.
 //!
 //! ```text
 //! cargo run --release --example tenants                        # the main job: ten seconds
@@ -10,8 +10,8 @@
 //! cargo run --release --example tenants -- --compare           # beside one LRU for all, and fixed splits
 //! ```
 //!
-//! At the end each tenant's `live()` must be its cache's bytes, exactly, `verify()` must hold, the exact statistics must
-//! be the caches' own counts, and resident memory must have grown by what is charged.
+//! At the end each tenant's `live()` must be its cache's bytes, exactly, `verify()` must hold, the exact statistics
+//! must be the caches' own counts, and resident memory must have grown by what is charged.
 
 mod args;
 mod cache;
@@ -39,7 +39,7 @@ use crate::args::Args;
 use crate::scene::Scene;
 use crate::setup::SetupError;
 
-/// Why there is no report.
+/// The reason that there is no report.
 #[derive(Debug, Error)]
 enum Failure {
     #[error(transparent)]

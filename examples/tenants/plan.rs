@@ -1,4 +1,4 @@
-//! How the clusters are cut down to the budget, and which max makes each of them meet it.
+//! The way in which clusters are cut down to the budget, and which max makes each of them meet it.
 //!
 //! * The *scale* shrinks all working sets by one factor, to twice the budget together.
 //! * A tenant's max is a part of what its keys take, the same part for all, and all maxes together
@@ -7,7 +7,7 @@
 //!   level that is chosen so that the shares of all fill the budget. A small tenant's share is its
 //!   max, so it gets there whatever the others do.
 //!
-//! Where policies are compared only those that mostly read are served, without a max. The scale is such that all their
+//! If policies are compared, only those that mostly read are served, without a max. The scale is such that all their
 //! entries together fit into a part of the budget, and what each could use is as much more as fills what is promised.
 
 use crate::clusters::{CLUSTERS, Cluster};
@@ -97,7 +97,7 @@ fn keys(cluster: &Cluster, scale: f64) -> u64 {
     ((working_set(cluster) * scale / entry) as u64).max(1)
 }
 
-/// What all keys of a cluster take.
+/// Bytes that all keys of a cluster take.
 fn bytes(cluster: &Cluster, keys: u64) -> f64 {
     keys as f64 * footprint(u64::from(cluster.key_bytes + cluster.value_bytes)) as f64
 }
@@ -109,7 +109,7 @@ pub(crate) fn fair_shares(budget: u64, maxes: &[u64]) -> Vec<u64> {
     let mut left = budget;
     let mut level = u64::MAX;
     for (index, &max) in rising.iter().enumerate() {
-        // What each of the tenants from here on could have.
+        // The bytes that each of the tenants from here on could have.
         let each = left / (rising.len() - index) as u64;
         if max > each {
             level = each;

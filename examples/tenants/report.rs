@@ -1,4 +1,4 @@
-//! What the run came to, and whether the count adds up.
+//! The figures of the run, and whether the count adds up.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub(crate) struct Report {
     stocked_bytes: u64,
     usage_bytes: u64,
     peak_bytes: u64,
-    /// What resident memory has grown by since before the first entry; `None` where the system does not say.
+    /// Bytes that resident memory has grown by since before the first entry; `None` where the system does not say.
     rss_growth_bytes: Option<u64>,
     /// Looks at all limits, and the most that one saw above a max.
     samples: u64,
@@ -64,7 +64,7 @@ struct Row {
     digest: String,
 }
 
-/// What adds up over the tenants.
+/// Figures that add up over the tenants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 struct Sums {
     requests: u64,
@@ -131,7 +131,7 @@ impl Report {
         report
     }
 
-    /// What the main job is there to show, beyond a count that adds up.
+    /// The main job shows this, beyond a count that adds up.
     fn expect_main_job(&mut self) {
         let spared = self.tenants.iter().filter(|row| row.max.is_some() && row.sums.met_max == 0);
         let spared: Vec<&str> = spared.map(|row| &*row.tenant).collect();
@@ -166,7 +166,7 @@ impl Report {
         format!("{}\n\n{}{more}", verdict.join("\n"), self.table(shown).text(columns))
     }
 
-    /// Whether all limits held and all counts add up, and what the service came to.
+    /// The verdict on limits and counts, and the figures of the service.
     fn verdict(&self) -> Vec<(String, State)> {
         let false_refusals = match self.refused_in_transit {
             0 => "no false refusal".to_owned(),
@@ -269,7 +269,7 @@ fn rows(setup: &Setup) -> Vec<Row> {
     setup.service.tenants.iter().enumerate().map(row).collect()
 }
 
-/// What must hold when no thread charges any more; empties the caches.
+/// Checks what must hold when no thread charges any more; empties the caches.
 pub(crate) fn close(setup: &mut Setup) -> Vec<String> {
     let (root, rows) = (setup.runtime.root(), rows(setup));
     let mut faults: Vec<String> = setup.runtime.verify().faults().iter().map(ToString::to_string).collect();

@@ -36,7 +36,7 @@ pub(crate) struct Candidate {
     pub(crate) demand: u64,
     pub(crate) sizes: Sizes,
     pub(crate) source: Source,
-    /// How often it is drawn.
+    /// The weight with which it is drawn.
     weight: f64,
 }
 

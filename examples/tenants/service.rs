@@ -14,7 +14,7 @@ pub(crate) struct Tenant {
     pub(crate) name: String,
     /// The group of the cache, to be read without a lock.
     pub(crate) group: Group,
-    /// What it may keep when the budget is full.
+    /// Bytes that it may keep when the budget is full.
     pub(crate) share: u64,
     /// The most that it may hold, or has use for.
     pub(crate) holds: u64,
@@ -22,7 +22,7 @@ pub(crate) struct Tenant {
     pub(crate) turn: Mutex<Turn>,
 }
 
-/// What it takes to serve a tenant: in one worker's hands at a time.
+/// State that serves a tenant: in one worker's hands at a time.
 pub(crate) struct Turn {
     pub(crate) cache: Cache,
     /// The tenant's own, so that its requests do not depend on the other tenants.
@@ -31,7 +31,7 @@ pub(crate) struct Turn {
     pub(crate) scanned: u64,
 }
 
-/// Where a tenant's requests come from.
+/// The source of a tenant's requests.
 #[derive(Clone)]
 pub(crate) enum Source {
     /// Drawn, over this many keys.

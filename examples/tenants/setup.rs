@@ -16,7 +16,7 @@ use crate::scene::{Candidate, Scene};
 use crate::service::{Service, Tenant, Turn};
 use crate::shelf::{Evictions, Shelf};
 
-/// Why there is no service.
+/// The reason that there is no service.
 #[derive(Debug, Error)]
 pub(crate) enum SetupError {
     #[error("the tenants would fill a budget of {budget}, and the machine has {available} left; lower --budget")]
@@ -100,7 +100,7 @@ impl Setup {
     }
 }
 
-/// What the policy makes of a fair share.
+/// The limits that the policy makes of a fair share.
 fn limits(args: &Args, candidate: &Candidate, share: u64, policy: Policy) -> Limits {
     let part = |percent: u64| Limit::Bytes((u128::from(share) * u128::from(percent) / 100) as u64);
     match policy {

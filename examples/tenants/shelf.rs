@@ -1,8 +1,8 @@
-//! Where entries lie: a shelf for each tenant, or one for all of them. It gives way when it is asked to.
+//! The place of entries: a shelf for each tenant, or one for all of them. It gives way when it is asked to.
 //!
 //! Reclaim runs on the thread whose charge did not fit, in the middle of a request. A shelf's lock is the last that
-//! any tenant takes, and no tenant charges while holding it: so no thread ever waits here for itself, and the tenant that
-//! is being served can be asked like any other.
+//! any tenant takes, and no tenant charges while holding it: so no thread ever waits here for itself, and the tenant
+//! that is being served can be asked like any other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,10 +14,11 @@ use parking_lot::Mutex;
 
 use crate::entry::{Entry, footprint};
 
-/// Far longer than a shelf is locked for. A tenant that holds it for longer is not running just now, and others may give.
+/// Far longer than a shelf is locked for. A tenant that holds it for longer is not running just now, and others may
+/// give.
 const PATIENCE: Duration = Duration::from_micros(100);
 
-/// What an entry is found by: several owners may lie on one shelf.
+/// The key of an entry: several owners may lie on one shelf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     pub(crate) owner: u32,
@@ -27,7 +28,7 @@ pub(crate) struct Key {
 /// Entries in the order of their last use, whichever tenant owns them.
 pub(crate) struct Shelf {
     entries: Mutex<LruCache<Key, Entry>>,
-    /// What the entries are charged, to be read without the lock.
+    /// Bytes that the entries are charged, to be read without the lock.
     bytes: AtomicU64,
     /// The owners' counts, by their numbers.
     owners: Arc<[Evictions]>,
@@ -66,7 +67,7 @@ impl Shelf {
         }
     }
 
-    /// What each owner's entries take, counted anew from their blocks.
+    /// Bytes that each owner's entries take, counted anew from their blocks.
     pub(crate) fn tally(&self) -> Vec<u64> {
         let mut tallies = vec![0; self.owners.len()];
         self.entries.lock().iter().for_each(|(key, entry)| tallies[key.owner as usize] += footprint(entry.block.len()));

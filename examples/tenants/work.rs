@@ -19,7 +19,7 @@ use crate::service::Service;
 /// Requests between two looks at the clock.
 pub(crate) const SLICE: u64 = 64;
 
-/// What the workers share.
+/// State that the workers share.
 pub(crate) struct Work<'a> {
     pub(crate) service: &'a Service,
     pub(crate) threads: usize,
@@ -38,8 +38,8 @@ pub(crate) struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// Warms up the largest tenants first. One that wants more than a fair share gets it while there is room, the others
-    /// get theirs from them.
+    /// Warms up the largest tenants first. One that wants more than a fair share gets it while there is room, the
+    /// others get theirs from them.
     pub(crate) fn warm_up(&self) {
         let (next, order) = (AtomicUsize::new(0), self.service.largest_first());
         let warm_up = || {

@@ -67,7 +67,7 @@ fn styled(line: &str, style: &mut Style) -> Result<Vec<(char, Style)>, String> {
                 }
                 rest = after;
             }
-            // What shifts to the other set of characters and back.
+            // Characters that shift to the other set of characters and back.
             '\u{e}' | '\u{f}' => {}
             _ => cells.push((first, *style)),
         }
@@ -113,7 +113,7 @@ fn draw(svg: &mut String, at: (f64, f64), run: &str, style: Style) {
     );
 }
 
-/// Whether a character begins a run of its own: bars and blanks are drawn apart from words.
+/// The kind of a character, which begins a run of its own: bars and blanks are drawn apart from words.
 fn kind(of: (char, Style)) -> (Style, char) {
     let (character, style) = of;
     (style, if matches!(character, '█' | '▒' | '·') { character } else { 'a' })

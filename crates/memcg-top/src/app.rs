@@ -242,7 +242,7 @@ pub(crate) mod tests {
         press(&mut app, &[KeyCode::Home]);
         app.fit(10);
         assert_eq!((app.selected.as_str(), app.offset), ("/", 0));
-        // What has no group below it is not unfolded.
+        // A group without groups below it does not unfold.
         press(&mut app, &[KeyCode::Down, KeyCode::Right]);
         assert!(app.model.want.toggled.is_empty());
         let children = (0..50).map(|i| Row { children: 1, ..row(&format!("/g{i:02}"), 100 - i) });

@@ -1,4 +1,4 @@
-//! What is known of the service's groups: the newest figures, rates, history, and the lines of the tree.
+//! The program's knowledge of the service's groups: the newest figures, rates, history, and the lines of the tree.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -12,9 +12,9 @@ use crate::text;
 const POINTS_MAX: usize = 600;
 /// Groups that keep a history although they are not shown now.
 const SEEN_MAX: usize = 2_048;
-/// How long they keep it, in milliseconds.
+/// The time that they keep it, in milliseconds.
 const SEEN_FOR: u64 = 600_000;
-/// What a rate looks back, in milliseconds, and the least that it may.
+/// The time over which a rate looks back, in milliseconds, and the least that it may.
 const RATE_OVER: u64 = 950;
 const RATE_LEAST: u64 = 40;
 
@@ -113,7 +113,7 @@ impl Sort {
 pub(crate) struct Line<'a> {
     pub(crate) level: usize,
     pub(crate) kind: Kind<'a>,
-    /// What a whole bar stands for: the group's own max or high, or a group's above.
+    /// The size of a whole bar: the group's own max or high, or a group's above.
     pub(crate) scale: u64,
     pub(crate) scale_is_own: bool,
 }

@@ -59,7 +59,7 @@ fn stdout(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What it says where it fails, which is one line.
+/// The line that it prints where it fails.
 fn failure(arguments: &[&str]) -> String {
     let output = output(arguments);
     let said = String::from_utf8(output.stderr).unwrap();
@@ -126,7 +126,7 @@ fn a_recording_is_replayed() {
     assert!(last.contains("39.0M"), "{last}");
     assert_eq!(stdout(&["--replay", text(&file), "--once", "--json"]).lines().count(), 1);
 
-    // What is there is not overwritten; what is cut off is not taken for whole.
+    // An existing file is not overwritten; a file that is cut off is not taken for whole.
     assert!(failure(&[&socket, "--once", "--record", text(&file)]).contains("exists"));
     let whole = std::fs::read(&file).unwrap();
     std::fs::write(&file, &whole[..whole.len() - 9]).unwrap();

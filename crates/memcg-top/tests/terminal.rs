@@ -25,7 +25,7 @@ impl Tmux {
     fn new(dir: &Path, name: &str, arguments: &str) -> Tmux {
         let tmux = Tmux { socket: dir.join(name) };
         let command = format!("{} {arguments}", env!("CARGO_BIN_EXE_memcg-top"));
-        // What runs after the program shows that it has given the terminal back.
+        // The command after the program shows that it has given the terminal back.
         let shell = format!("{command}; echo ended with $?; exec sleep 1000");
         tmux.run(&["-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", "sh", "-c", &shell]);
         tmux
@@ -150,7 +150,7 @@ fn in_a_terminal_of_80_by_24() {
     tmux.keys(&["q"]);
     assert!(!tmux.shows(&["ended with 0"]).contains("memcg-top"));
 
-    // What it has seen, once more.
+    // It shows its recording, once more.
     let tmux = Tmux::new(dir.path(), "again", &format!("--replay {}", recording.display()));
     tmux.shows(&["END: the recording ends here", "+ acme", "32.0M", "96.0M"]);
     tmux.keys(&["M", "1", "G", "Enter", "y"]);
@@ -197,7 +197,7 @@ fn it_asks_for_what_it_shows() {
     let [socket, service, recording] = ["s", "service", "recording"].map(|name| dir.path().join(name));
     let _serving = serve(&runtime, &service);
     let questions = listens_in(&socket, &service);
-    // What `top` was since the last look. Each question is that for the groups at the top.
+    // Counts the questions of `top` since the last look. Each question is that for the groups at the top.
     let tops = || -> Vec<usize> {
         let top = |question: &Value| {
             assert_eq!((&question["rows"]["path"], &question["rows"]["depth"]), (&"/".into(), &1.into()), "{question}");

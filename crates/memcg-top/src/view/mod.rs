@@ -1,4 +1,4 @@
-//! What stands on the screen. Foreign texts go through [`text::clean`].
+//! The parts of the screen. Foreign texts go through [`text::clean`].
 
 mod help;
 mod page;
@@ -102,7 +102,7 @@ fn status_line(app: &App, width: usize) -> Paragraph<'static> {
     Paragraph::new(text::clean(&said))
 }
 
-/// What a file of limits has now.
+/// Present value of a file of limits.
 fn limit_of(row: &Row, file: &str) -> Option<u64> {
     Some(match file {
         "memory.max" => row.max,

@@ -69,7 +69,7 @@ fn incidents_of(incidents: &[Incident], now: u64) -> Vec<TextLine<'static>> {
     std::iter::once(title).chain(incidents.iter().rev().map(line)).collect()
 }
 
-/// What the group uses beside its three largest children.
+/// The usage of the group beside its three largest children.
 fn other_than(children: &[&Seen], rest: u64) -> u64 {
     children.iter().skip(3).fold(rest, |sum, child| sum.saturating_add(child.row.usage))
 }
