@@ -21,10 +21,7 @@ pub(crate) struct Cluster {
     pub(crate) operations: &'static str,
 }
 
-/// Clusters for which no figures were published.
-pub(crate) const WITHOUT_FIGURES: [u8; 1] = [5];
-
-/// All clusters with figures.
+/// All clusters with figures: for the fifth none were published.
 #[rustfmt::skip]
 pub(crate) const CLUSTERS: [Cluster; 53] = [
     // number, key and value bytes, kqps, alpha, working set in MB, operations
@@ -100,11 +97,6 @@ const fn cluster(
 impl Cluster {
     /// Sorts with the others.
     pub(crate) fn name(&self) -> String {
-        name(self.number)
+        format!("cluster{:02}", self.number)
     }
-}
-
-/// The name of a cluster in the report.
-pub(crate) fn name(number: u8) -> String {
-    format!("cluster{number:02}")
 }

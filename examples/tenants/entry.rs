@@ -6,7 +6,7 @@
 use memcg::{Charge, Stat};
 use smallvec::SmallVec;
 
-use super::lru::LruMap;
+use crate::shelf::Key;
 
 /// The value that a cache keeps under a key.
 pub(crate) struct Entry {
@@ -27,15 +27,10 @@ const PIECE: usize = 1 << 12;
 const WORD: usize = size_of::<u64>();
 
 impl Entry {
-    /// True if the block has the bytes that `fill` made of key and version, to the last one.
+    /// True if the block is what `fill` made of key and version, to the last byte.
     pub(crate) fn holds(&self, key: u64, salt: u64) -> bool {
         let mut words = Words::new(key, self.version, salt);
         self.block.0.iter().all(|piece| words.match_end(piece))
-    }
-
-    /// Counts what the entry has come to take, after so much before.
-    pub(crate) fn recount(&self, before: u64) {
-        self.charge.stat_add(Stat::FILE, self.charge.bytes().cast_signed() - before.cast_signed());
     }
 
     /// Frees the block, then gives its charge back; returns that.
@@ -121,17 +116,19 @@ pub(crate) fn scramble(a: u64, b: u64) -> u64 {
     word ^ (word >> 31)
 }
 
+/// A node of the map with its key, its value and two links; and its place in a hash table that is half full.
+const PLACE: u64 = chunk((size_of::<Key>() + size_of::<Entry>() + 2 * size_of::<usize>()) as u64) + 30;
+
 /// All that an entry takes from the machine: the pieces of its block, their list, and its place in the map.
 pub(crate) const fn footprint(block: u64) -> u64 {
     let (whole, rest) = (block / PIECE as u64, block % PIECE as u64);
     let rest_chunk = if rest > 0 { chunk(rest) } else { 0 };
     let pieces = whole + (rest > 0) as u64;
     let list = if pieces > 1 { chunk(pieces * size_of::<Box<[u8]>>() as u64) } else { 0 };
-    let place = LruMap::<Entry>::COST as u64;
-    whole.saturating_mul(chunk(PIECE as u64)).saturating_add(rest_chunk + list + place)
+    whole.saturating_mul(chunk(PIECE as u64)).saturating_add(rest_chunk + list + PLACE)
 }
 
-/// The bytes that the allocator takes for `bytes`: a word of its own, rounded up (glibc's figures; others come close).
+/// Bytes that the allocator takes for `bytes`: a word of its own, rounded up (glibc's figures; others come close).
 const fn chunk(bytes: u64) -> u64 {
     let rounded = bytes.saturating_add(8 + 15) & !15;
     if rounded < 32 { 32 } else { rounded }

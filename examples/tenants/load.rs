@@ -9,7 +9,8 @@ use rand_distr::Zipf;
 use crate::clusters::Cluster;
 use crate::entry::scramble;
 
-/// The generator that all draw from, each tenant and each slice of arrivals its own: the same one on every machine.
+/// The generator that all draw from, each tenant and each slice of arrivals its own: the same generator on every
+/// machine.
 pub(crate) type Random = Xoshiro256PlusPlus;
 
 /// One thing that a client asks for.
@@ -19,17 +20,13 @@ pub(crate) struct Request {
     pub(crate) operation: Operation,
 }
 
-/// The operation on the key.
+/// The thing to be done with the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     /// Look up; a miss is filled.
     Get,
-    /// Look up an object of this size, as traces do: another size than the entry's is a write.
-    Fetch(u64),
     /// Put a new value.
     Write,
-    /// Put bytes before the value, if there is one.
-    Prepend,
     /// Remove the entry, if there is one.
     Delete,
 }
@@ -40,9 +37,7 @@ impl Operation {
         match self {
             Self::Get => 1,
             Self::Write => 2,
-            Self::Prepend => 3,
-            Self::Delete => 4,
-            Self::Fetch(size) => size << 3,
+            Self::Delete => 3,
         }
     }
 }
@@ -54,15 +49,14 @@ impl FromStr for Operation {
     fn from_str(name: &str) -> Result<Self, String> {
         match name {
             "get" | "gets" => Ok(Self::Get),
-            "set" | "add" | "cas" | "incr" => Ok(Self::Write),
-            "prepend" => Ok(Self::Prepend),
+            "set" | "add" | "cas" | "incr" | "prepend" => Ok(Self::Write),
             "delete" => Ok(Self::Delete),
             _ => Err(format!("unknown operation {name:?}")),
         }
     }
 }
 
-/// The source of a tenant's requests. Nothing here grows with the number of keys.
+/// The distribution of a tenant's requests. Nothing here grows with the number of keys.
 #[derive(Clone, Debug)]
 pub(crate) struct Load {
     keys: Keys,
@@ -114,7 +108,7 @@ fn operations(text: &str) -> Vec<(Operation, f64)> {
     operations
 }
 
-/// The number of bytes of an entry's block.
+/// The number of bytes that an entry's block has.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
     key_bytes: u64,
@@ -129,14 +123,14 @@ impl Sizes {
         Self { key_bytes: cluster.key_bytes.into(), one_more: (mean > 1.0).then(|| (1.0 - 1.0 / mean).ln()) }
     }
 
+    /// All of them have so many, at least one.
+    pub(crate) fn fixed(bytes: u64) -> Self {
+        Self { key_bytes: bytes - 1, one_more: None }
+    }
+
     /// Bytes of key and value.
     pub(crate) fn block(&self, key: u64, version: u32) -> u64 {
         self.key_bytes + self.value(key, version)
-    }
-
-    /// Bytes that a prepend brings: an eighth of a value.
-    pub(crate) fn growth(&self, key: u64, version: u32) -> u64 {
-        self.value(key, version).div_ceil(8)
     }
 
     /// The same for the same key and version: a geometric law, by the inverse of its distribution.

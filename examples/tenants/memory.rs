@@ -1,4 +1,4 @@
-//! The memory of the process, as the system sees it, and one heap for all threads.
+//! Bytes that the process holds, as the system sees it, and one heap for all threads.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! The plan cuts the clusters down to the budget, and finds the max that makes each of them meet it.
+//! The way in which clusters are cut down to the budget, and which max makes each of them meet it.
 //!
 //! * The *scale* shrinks all working sets by one factor, to twice the budget together.
 //! * A tenant's max is a part of what its keys take, the same part for all, and all maxes together
@@ -7,7 +7,7 @@
 //!   level that is chosen so that the shares of all fill the budget. A small tenant's share is its
 //!   max, so it gets there whatever the others do.
 //!
-//! A comparison of policies serves only the clusters that mostly read, without a max. The scale is such that all their
+//! If policies are compared, only those that mostly read are served, without a max. The scale is such that all their
 //! entries together fit into a part of the budget, and what each could use is as much more as fills what is promised.
 
 use crate::clusters::{CLUSTERS, Cluster};
@@ -34,10 +34,6 @@ const MB: f64 = 1e6;
 /// The clusters under a budget.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    /// The factor of all working sets.
-    pub(crate) scale: f64,
-    /// The part of its keys' bytes that a tenant may hold; `None`: all.
-    pub(crate) part: Option<f64>,
     pub(crate) tenants: Vec<Planned>,
 }
 
@@ -50,8 +46,6 @@ pub(crate) struct Planned {
     pub(crate) max: Option<u64>,
     /// The most that it has use for.
     pub(crate) demand: u64,
-    /// The bytes of the entries of all keys.
-    pub(crate) working_set: u64,
 }
 
 impl Plan {
@@ -63,10 +57,10 @@ impl Plan {
         let all: f64 = clusters.iter().map(|&(cluster, keys)| bytes(cluster, keys)).sum();
         let part = (OVERCOMMIT * budget / all).min(1.0);
         let tenant = |(cluster, keys)| {
-            let (working_set, max) = (bytes(cluster, keys), (bytes(cluster, keys) * part) as u64);
-            Planned { cluster, keys, max: Some(max), demand: max, working_set: working_set as u64 }
+            let max = (bytes(cluster, keys) * part) as u64;
+            Planned { cluster, keys, max: Some(max), demand: max }
         };
-        Self { scale, part: Some(part), tenants: clusters.into_iter().map(tenant).collect() }
+        Self { tenants: clusters.into_iter().map(tenant).collect() }
     }
 
     /// The plan for a comparison.
@@ -78,15 +72,11 @@ impl Plan {
         let tenant = |cluster| {
             let keys = keys(cluster, scale);
             let working_set = bytes(cluster, keys) as u64;
-            Planned { cluster, keys, max: None, demand: with_room(working_set), working_set }
+            // A quarter more, for writes change their sizes.
+            Planned { cluster, keys, max: None, demand: working_set + working_set / 4 }
         };
-        Self { scale, part: None, tenants: clusters.into_iter().map(tenant).collect() }
+        Self { tenants: clusters.into_iter().map(tenant).collect() }
     }
-}
-
-/// The bytes that a tenant could use whose entries take so much: a quarter more, for writes change their sizes.
-pub(crate) fn with_room(bytes: u64) -> u64 {
-    bytes.saturating_add(bytes / 4)
 }
 
 /// The share of the operations that only look up.
@@ -107,7 +97,7 @@ fn keys(cluster: &Cluster, scale: f64) -> u64 {
     ((working_set(cluster) * scale / entry) as u64).max(1)
 }
 
-/// The bytes of all keys of a cluster.
+/// Bytes that all keys of a cluster take.
 fn bytes(cluster: &Cluster, keys: u64) -> f64 {
     keys as f64 * footprint(u64::from(cluster.key_bytes + cluster.value_bytes)) as f64
 }

@@ -1,223 +1,148 @@
-//! The result of the run, and the check of the count.
+//! The figures of the run, and whether the count adds up.
 
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use memcg::{Bytes, Event, Freshness, Group};
+use indicatif::HumanCount;
+use memcg::{Bytes, Event, Freshness, Group, Stat};
+use memcg_report::table::{Cell, Column, Table};
+use memcg_report::terminal::{self, State};
 use serde::Serialize;
 
-use crate::agree::Agreement;
-use crate::cache::Cache;
-use crate::exact;
-use crate::items::{Exact, Items, Own};
-use crate::live::Looks;
+use crate::args::{Args, Policy};
+use crate::job::Seen;
 use crate::memory;
-use crate::policy::{Policy, Promise};
-use crate::probe::Probe;
-use crate::sampler::Samples;
-use crate::service::{Service, Tenant};
 use crate::setup::Setup;
-use crate::shelf::Tally;
-use crate::waits::WaitTimes;
-use crate::work::Done;
 
 /// Resident memory is this near to what is charged, as a share of that.
 const RSS_OFF_MAX: f64 = 0.15;
 
+/// Tenants in the report without `--all`.
+const SHOWN: usize = 10;
+
 /// The whole report; sizes are bytes.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
+    policy: Policy,
+    threads: usize,
+    seconds: f64,
+    budget_bytes: u64,
+    live_bytes: u64,
+    stocked_bytes: u64,
+    usage_bytes: u64,
+    peak_bytes: u64,
+    /// Bytes that resident memory has grown by since before the first entry; `None` where the system does not say.
+    rss_growth_bytes: Option<u64>,
+    /// Looks at all limits, and the most that one saw above a max.
+    samples: u64,
+    max_excess_bytes: u64,
+    /// Refusals while credit was under way.
+    refused_in_transit: u64,
+    /// Charges that did not fit into the budget at first, and tenants that were reclaimed below their low.
+    met_budget: u64,
+    below_low: u64,
+    requests_per_second: f64,
     #[serde(flatten)]
-    pub(crate) setting: Setting,
-    pub(crate) seconds: f64,
-    #[serde(flatten)]
-    pub(crate) sums: Sums,
-    /// Of the time for which requests were served.
-    pub(crate) requests_per_second: f64,
-    pub(crate) live_bytes: u64,
-    pub(crate) stocked_bytes: u64,
-    pub(crate) usage_bytes: u64,
-    pub(crate) peak_bytes: u64,
-    /// Resident memory now, and before the first entry; `None` where the system does not say.
-    pub(crate) rss_bytes: Option<u64>,
-    pub(crate) rss_before_bytes: Option<u64>,
-    /// Nanoseconds of one charge and its drop at depth 4.
-    pub(crate) charge_ns_stock: f64,
-    pub(crate) charge_ns_no_stock: f64,
-    pub(crate) charge_slices: usize,
-    pub(crate) samples: u64,
-    pub(crate) max_budget_excess_bytes: u64,
-    pub(crate) drains: u64,
-    pub(crate) drained_bytes: u64,
-    pub(crate) barriers: u64,
-    pub(crate) refused_in_transit: u64,
-    pub(crate) barrier: String,
-    pub(crate) audited: bool,
-    pub(crate) verify_ok: bool,
-    pub(crate) statistics: Statistics,
-    /// Number of charges that did not fit into the budget at first, and of reclaims of a tenant below its low.
-    pub(crate) met_budget: u64,
-    pub(crate) below_low: u64,
-    /// Number of charges that left a tenant above its high.
-    pub(crate) above_high: u64,
-    /// `None`: no tenant waited.
-    pub(crate) wait_times: Option<WaitTimes>,
-    /// Tenants that did not meet their max, and whether the service met its own.
-    pub(crate) unmet: Vec<String>,
-    pub(crate) tenants: Vec<Row>,
+    sums: Sums,
+    tenants: Vec<Row>,
     /// One line for each count that does not add up.
     pub(crate) faults: Vec<String>,
 }
 
-/// The statistics of the groups, and their checks.
-#[derive(Debug, Serialize)]
-pub(crate) struct Statistics {
-    #[serde(flatten)]
-    pub(crate) exact: Exact,
-    /// Times that all groups were read live.
-    pub(crate) looks: u64,
-    #[serde(flatten)]
-    pub(crate) agreement: Agreement,
-    /// Number of times that a tenant gathered the threads' counts.
-    pub(crate) flushes: u64,
-}
-
-/// The settings of the run.
-#[derive(Debug, Serialize)]
-pub(crate) struct Setting {
-    pub(crate) policy: Policy,
-    #[serde(flatten)]
-    pub(crate) promise: Promise,
-    /// The wait of a request for which there is no room; `None`: it does not wait.
-    pub(crate) wait: Option<String>,
-    pub(crate) threads: usize,
-    pub(crate) budget_bytes: u64,
-    pub(crate) batch_bytes: u64,
-    /// The factor by which the clusters were cut down; `None` without them.
-    pub(crate) scale: Option<f64>,
-    pub(crate) part: Option<f64>,
-    /// Clusters without figures.
-    pub(crate) left_out: Vec<String>,
-}
-
 /// One tenant.
 #[derive(Debug, Serialize)]
-pub(crate) struct Row {
-    pub(crate) tenant: String,
+struct Row {
+    tenant: String,
     #[serde(flatten)]
-    pub(crate) sums: Sums,
-    pub(crate) live: u64,
-    pub(crate) peak: u64,
+    sums: Sums,
+    live: u64,
+    peak: u64,
     /// `None`: no max of its own.
-    pub(crate) max: Option<u64>,
-    pub(crate) fair_share: u64,
+    max: Option<u64>,
+    fair_share: u64,
     /// Of the requests in their order, hexadecimal: JSON's numbers are too short.
-    pub(crate) digest: String,
-    /// The bytes of the cache's entries, by its own sum: `live`, to the byte.
-    pub(crate) cache_bytes: u64,
-    pub(crate) statistics: Exact,
+    digest: String,
 }
 
-/// The figures that add up over the tenants.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(crate) struct Sums {
-    pub(crate) requests: u64,
-    pub(crate) gets: u64,
-    pub(crate) hits: u64,
-    /// Of the gets.
-    pub(crate) hit_ratio: f64,
-    /// Number of charges that did not fit below the tenant's own max at first.
-    pub(crate) met_max: u64,
-    /// Charges that did not fit after all, whatever max was met; a tenant that waits did not fit before.
-    pub(crate) refused: u64,
-    /// Requests that waited for room, and of those, how many in vain.
-    pub(crate) waited: u64,
-    pub(crate) timed_out: u64,
-    /// Requests that were delayed above high, and how long in all.
-    pub(crate) delayed: u64,
-    pub(crate) delay_ms: u64,
-    pub(crate) evicted: u64,
+/// Figures that add up over the tenants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+struct Sums {
+    requests: u64,
+    gets: u64,
+    hits: u64,
+    /// Charges that did not fit below the tenant's own max at first, and those that did not fit after all.
+    met_max: u64,
+    refused: u64,
+    too_large: u64,
+    evicted: u64,
     /// Of those, entries that made room for others.
-    pub(crate) evicted_for_others: u64,
-    pub(crate) too_large: u64,
-    pub(crate) passed_through: u64,
-    pub(crate) entries: u64,
+    evicted_for_others: u64,
 }
 
-/// The measures of the run.
-pub(crate) struct Measured {
-    pub(crate) done: Done,
-    pub(crate) samples: Samples,
-    pub(crate) looks: Looks,
-    pub(crate) rss_before: Option<u64>,
+impl Sums {
+    fn add(self, other: &Self) -> Self {
+        Self {
+            requests: self.requests + other.requests,
+            gets: self.gets + other.gets,
+            hits: self.hits + other.hits,
+            met_max: self.met_max + other.met_max,
+            refused: self.refused + other.refused,
+            too_large: self.too_large + other.too_large,
+            evicted: self.evicted + other.evicted,
+            evicted_for_others: self.evicted_for_others + other.evicted_for_others,
+        }
+    }
 }
 
 impl Report {
     /// Reads all counters, checks them, then empties the caches and checks that nothing is left.
-    pub(crate) fn gather(setting: Setting, setup: &mut Setup, probe: &Probe, mut measured: Measured) -> Self {
-        let Setup { runtime, service, items, .. } = setup;
-        let rss_bytes = memory::resident();
-        let root = runtime.root();
-        let (verdict, probed, counts) = (runtime.verify(), probe.runtime.verify(), runtime.counts());
-        let Looks { looks, mut agreement } = measured.looks;
-        exact::check_within(&mut agreement, runtime, service);
-        let tenants = rows(service, *items);
-        let sums = Sums::total(&tenants);
-        let exact = items.of(&root.read(Freshness::Exact));
-        exact::check(&mut agreement, &tenants, exact);
-        let mut faults = check(&root, service, &tenants, sums);
-        faults.extend(verdict.faults().iter().chain(probed.faults()).map(ToString::to_string));
-        if measured.samples.excess > 0 {
-            faults.push(format!("a sample saw {} above a max", Bytes(measured.samples.excess)));
-        }
+    pub(crate) fn gather(args: &Args, setup: &mut Setup, time: Duration, seen: &Seen, before: Option<u64>) -> Self {
+        let growth = memory::resident().zip(before).map(|(now, before)| now.saturating_sub(before));
+        let (root, counts) = (setup.runtime.root(), setup.runtime.counts());
+        let tenants = rows(setup);
+        let sums = tenants.iter().fold(Sums::default(), |all, row| all.add(&row.sums));
         let mut report = Self {
-            setting,
-            seconds: measured.done.seconds,
-            sums,
-            // A run can be too short for the clock, and JSON knows no infinity.
-            requests_per_second: sums.requests as f64 / measured.done.seconds.max(1e-9),
+            policy: args.policy,
+            threads: args.threads().min(tenants.len()),
+            seconds: time.as_secs_f64(),
+            budget_bytes: root.max(),
             live_bytes: root.live(),
             stocked_bytes: root.memory().stocked(),
             usage_bytes: root.usage(),
             peak_bytes: root.peak(),
-            rss_bytes,
-            rss_before_bytes: measured.rss_before,
-            charge_ns_stock: measured.done.costs.stock(),
-            charge_ns_no_stock: measured.done.costs.no_stock(),
-            charge_slices: measured.done.costs.slices(),
-            samples: measured.samples.samples,
-            max_budget_excess_bytes: measured.samples.excess,
-            drains: counts.drains,
-            drained_bytes: counts.drained,
-            barriers: counts.barriers,
+            rss_growth_bytes: growth,
+            samples: seen.looks,
+            max_excess_bytes: seen.excess,
             refused_in_transit: counts.refused_in_transit,
-            barrier: format!("{:?}", runtime.barrier()),
-            audited: verdict.audited(),
-            statistics: Statistics { exact, looks, agreement, flushes: runtime.counts().flushes },
-            verify_ok: verdict.is_ok() && probed.is_ok(),
             met_budget: root.events().local().get(Event::Max),
             below_low: root.events().get(Event::Low),
-            above_high: root.events().get(Event::High),
-            wait_times: service.waits().times(),
-            unmet: unmet(&root, &tenants),
+            // A run can be too short for the clock, and JSON knows no infinity.
+            requests_per_second: sums.requests as f64 / time.as_secs_f64().max(1e-9),
+            sums,
             tenants,
-            faults,
+            faults: close(setup),
         };
-        report.faults.extend(empty(setup, &mut report.statistics.agreement));
-        report.faults.extend(report.statistics.agreement.faults());
+        if seen.excess > 0 {
+            report.faults.push(format!("a sample saw {} above a max", Bytes(seen.excess)));
+        }
+        if args.is_main_job() {
+            report.expect_main_job();
+        }
         report
     }
 
-    /// The growth of resident memory since before the first entry.
-    pub(crate) fn rss_growth_bytes(&self) -> Option<u64> {
-        Some(self.rss_bytes?.saturating_sub(self.rss_before_bytes?))
-    }
-
-    /// Checks the purpose of the main job, beyond a count that adds up.
-    pub(crate) fn expect_main_job(&mut self) {
-        if !self.unmet.is_empty() {
-            self.faults.push(format!("not the main job, for these met no max: {}", self.unmet.join(", ")));
+    /// The main job shows this, beyond a count that adds up.
+    fn expect_main_job(&mut self) {
+        let spared = self.tenants.iter().filter(|row| row.max.is_some() && row.sums.met_max == 0);
+        let spared: Vec<&str> = spared.map(|row| &*row.tenant).collect();
+        if !spared.is_empty() || self.met_budget == 0 {
+            self.faults.push(format!(
+                "not the main job: {} charges met the budget, and no max of {spared:?} was met",
+                self.met_budget
+            ));
         }
-        if let Some(growth) = self.rss_growth_bytes().filter(|growth| off(*growth, self.live_bytes) > RSS_OFF_MAX) {
+        let off = |growth: u64| growth.abs_diff(self.live_bytes) as f64 / self.live_bytes.max(1) as f64;
+        if let Some(growth) = self.rss_growth_bytes.filter(|&growth| off(growth) > RSS_OFF_MAX) {
             let (growth, live) = (Bytes(growth), Bytes(self.live_bytes));
             self.faults.push(format!("resident memory grew by {growth}, too far from the {live} that are charged"));
         }
@@ -227,169 +152,169 @@ impl Report {
     pub(crate) fn json(&self) -> String {
         serde_json::to_string_pretty(self).expect("a tree of numbers and texts has a JSON form")
     }
+
+    /// The verdict, then the tenants that hold most.
+    pub(crate) fn text(&self, all: bool) -> String {
+        let columns = terminal::width(None);
+        let paint = |(line, state): (String, State)| state.paint(&terminal::wrap(&line, columns));
+        let verdict: Vec<String> = self.verdict().into_iter().map(paint).collect();
+        let shown = if all { self.tenants.len() } else { SHOWN };
+        let more = match self.tenants.len().saturating_sub(shown) {
+            0 => String::new(),
+            more => format!("\nand {more} tenants that hold less (--all)"),
+        };
+        format!("{}\n\n{}{more}", verdict.join("\n"), self.table(shown).text(columns))
+    }
+
+    /// The verdict on limits and counts, and the figures of the service.
+    fn verdict(&self) -> Vec<(String, State)> {
+        let false_refusals = match self.refused_in_transit {
+            0 => "no false refusal".to_owned(),
+            refused => format!("{} refusals beside credit under way", HumanCount(refused)),
+        };
+        let (groups, samples) = (self.tenants.len() + 1, HumanCount(self.samples));
+        let held = match self.faults.len() {
+            0 => (
+                format!("ok: {groups} groups held their limits ({samples} samples); {false_refusals}; sums add up."),
+                State::Good,
+            ),
+            faults => (format!("FAULTS: {faults} checks failed, a line each on stderr."), State::Bad),
+        };
+        let mut refused: Vec<&Row> = self.tenants.iter().filter(|row| row.sums.refused > 0).collect();
+        refused.sort_by_key(|row| std::cmp::Reverse(row.sums.refused));
+        let named = refused.iter().take(3).map(|row| format!("{} ({})", row.tenant, HumanCount(row.sums.refused)));
+        let (refused, state) = match refused.len() {
+            0 => ("no tenant was refused".to_owned(), State::Plain),
+            _ => (format!("refused: {}", named.collect::<Vec<_>>().join(", ")), State::Tense),
+        };
+        let (ratio, rate) = (percent(self.sums.hits, self.sums.gets), HumanCount(self.requests_per_second as u64));
+        let resident =
+            self.rss_growth_bytes.map_or(String::new(), |growth| format!(", resident for it {}", Bytes(growth)));
+        vec![
+            held,
+            (format!("Hit ratio {ratio:.2} %, {rate} requests/s; {refused}."), state),
+            (format!("Charged {} of {}{resident}.", Bytes(self.live_bytes), Bytes(self.budget_bytes)), State::Plain),
+        ]
+    }
+
+    /// The tenants that hold most, those that hold more before.
+    fn table(&self, shown: usize) -> Table {
+        let mut table = Table::new([
+            Column::words("tenant"),
+            Column::figures("hit ratio"),
+            Column::figures("cached"),
+            Column::figures("max"),
+            Column::figures("met max").leaves(2),
+            Column::figures("evicted").leaves(3),
+            Column::figures("for others").leaves(5),
+            Column::figures("refused").leaves(1),
+            Column::figures("requests").leaves(4),
+            Column::words("state"),
+        ]);
+        let mut rows: Vec<_> = self.tenants.iter().collect();
+        rows.sort_by_key(|row| std::cmp::Reverse(row.live));
+        rows.into_iter().take(shown).for_each(|row| table.add(row.cells()));
+        table
+    }
 }
 
-/// The distance of a number from the other, as a share of that.
-fn off(found: u64, expected: u64) -> f64 {
-    ratio(found.abs_diff(expected), expected)
+impl Row {
+    fn cells(&self) -> [Cell; 10] {
+        let count = |number: u64| Cell::from(HumanCount(number).to_string());
+        let Sums { requests, gets, hits, met_max, refused, evicted, evicted_for_others, .. } = self.sums;
+        // The worst that happened to the tenant.
+        let state = match (refused, met_max) {
+            (1.., _) => Cell::new("refused", State::Bad),
+            (_, 1..) => Cell::new("at max", State::Tense),
+            _ => Cell::new("ok", State::Good),
+        };
+        [
+            Cell::from(&*self.tenant),
+            Cell::from(if gets == 0 { "-".to_string() } else { format!("{:.4}", hits as f64 / gets as f64) }),
+            Cell::from(Bytes(self.live).to_string()),
+            Cell::from(self.max.map_or_else(|| "max".to_string(), |max| Bytes(max).to_string())),
+            count(met_max),
+            count(evicted),
+            count(evicted_for_others),
+            count(refused),
+            count(requests),
+            state,
+        ]
+    }
 }
 
-/// Checks all that must hold when no thread charges any more.
-fn check(root: &Group, service: &Service, rows: &[Row], sums: Sums) -> Vec<String> {
-    let mut faults = Vec::new();
-    let mut expect = |what: &str, group: &str, expected: u64, found: u64| {
+fn rows(setup: &Setup) -> Vec<Row> {
+    let row = |(number, tenant): (usize, &crate::service::Tenant)| {
+        let (figures, evictions) = (tenant.turn.lock().cache.figures, &setup.service.evictions[number]);
+        let max = tenant.group.max();
+        Row {
+            tenant: tenant.name.clone(),
+            sums: Sums {
+                requests: figures.requests,
+                gets: figures.gets,
+                hits: figures.hits,
+                met_max: tenant.group.events().local().get(Event::Max),
+                refused: figures.refused,
+                too_large: figures.too_large,
+                evicted: evictions.all.load(Ordering::Relaxed),
+                evicted_for_others: evictions.for_others.load(Ordering::Relaxed),
+            },
+            live: tenant.group.live(),
+            peak: tenant.group.peak(),
+            max: (max != u64::MAX).then_some(max),
+            fair_share: tenant.share,
+            digest: format!("{:016x}", figures.digest),
+        }
+    };
+    setup.service.tenants.iter().enumerate().map(row).collect()
+}
+
+/// Checks what must hold when no thread charges any more; empties the caches.
+pub(crate) fn close(setup: &mut Setup) -> Vec<String> {
+    let (root, rows) = (setup.runtime.root(), rows(setup));
+    let mut faults: Vec<String> = setup.runtime.verify().faults().iter().map(ToString::to_string).collect();
+    let mut expect = |group: &str, what: &str, expected: u64, found: u64| {
         if expected != found {
             faults.push(format!("{group}, {what}: expected {expected}, found {found}"));
         }
     };
-    for row in rows {
-        expect("live beside the cache's own sum", &row.tenant, row.cache_bytes, row.live);
+    let items = setup.items;
+    let mut cached = vec![0; rows.len()];
+    for tallies in setup.service.shelves.iter().map(|shelf| shelf.tally()) {
+        cached.iter_mut().zip(tallies).for_each(|(sum, bytes)| *sum += bytes);
     }
-    let bytes = rows.iter().map(|row| row.cache_bytes).sum();
-    expect("live beside the caches' own sums", "the service", bytes, root.live());
-    let events = root.events();
-    let refused = sums.refused + service.refused_in_warm_up();
-    expect("refused beside what the caches were told", "the service", refused, events.get(Event::Oom));
-    let met = sums.met_max + root.events().local().get(Event::Max);
-    expect("events beside those of its tenants and its own", "the service", met, events.get(Event::Max));
-    for group in service.tenants.iter().map(|tenant| &tenant.group).chain([root]) {
-        if group.peak() > group.max() {
-            faults.push(format!("{}: the peak of {} is above the max of {}", group.path(), group.peak(), group.max()));
+    let mut all = [0; 4];
+    for ((row, tenant), cached) in rows.iter().zip(&setup.service.tenants).zip(cached) {
+        expect(&row.tenant, "live beside the cache's own sum", cached, row.live);
+        let own = [cached, row.sums.gets, row.sums.hits, row.sums.evicted];
+        let figures = statistics(&tenant.group, [Stat::FILE, items.gets, items.hits, items.evictions]);
+        for ((name, own), found) in ["bytes", "gets", "hits", "evictions"].into_iter().zip(own).zip(figures) {
+            expect(&row.tenant, name, own, found);
+        }
+        all = std::array::from_fn(|at| all[at] + own[at]);
+        if row.peak > row.max.unwrap_or(u64::MAX) {
+            expect(&row.tenant, "peak above max", row.max.unwrap_or(u64::MAX), row.peak);
         }
     }
+    let figures = statistics(&root, [Stat::FILE, items.gets, items.hits, items.evictions]);
+    figures.into_iter().zip(all).for_each(|(found, sum)| expect("the service", "a sum of statistics", sum, found));
+    let refused = setup.service.sum(|cache| cache.figures.refused + cache.refused_in_warm_up);
+    expect("the service", "refused beside what the caches were told", refused, root.events().get(Event::Oom));
+    setup.unregister();
+    setup.service.shelves.iter().for_each(|shelf| shelf.clear());
+    setup.runtime.settle();
+    root.memory().drain();
+    expect("the service", "usage when every cache is empty", 0, root.usage());
+    expect("the service", "bytes when every cache is empty", 0, statistics(&root, [Stat::FILE])[0]);
     faults
 }
 
-/// Ends a service that no tenant is served by any more; returns what does not add up.
-pub(crate) fn close(mut setup: Setup) -> Vec<String> {
-    let Setup { runtime, service, items, .. } = &setup;
-    let rows = rows(service, *items);
-    let root = runtime.root();
-    let mut faults = check(&root, service, &rows, Sums::total(&rows));
-    let mut agreement = Agreement::default();
-    exact::check(&mut agreement, &rows, items.of(&root.read(Freshness::Exact)));
-    faults.extend(runtime.verify().faults().iter().map(ToString::to_string));
-    faults.extend(empty(&mut setup, &mut agreement));
-    faults.extend(agreement.faults());
-    faults
+fn statistics<const N: usize>(group: &Group, items: [Stat; N]) -> [u64; N] {
+    let exact = group.read(Freshness::Exact);
+    items.map(|item| exact.get(item).cast_unsigned())
 }
 
-/// Empties the caches: every byte charged is uncharged then, and all credit goes back.
-fn empty(setup: &mut Setup, agreement: &mut Agreement) -> Vec<String> {
-    let mut faults = Vec::new();
-    let asked = setup.unregister();
-    if asked > 0 {
-        faults.push(format!("{asked} groups are asked for room when no tenant is registered"));
-    }
-    let Setup { runtime, service, .. } = setup;
-    for shelf in &service.shelves {
-        // Its place among the shelves, and one for each tenant whose entries lie there.
-        let users = if service.shelves.len() == 1 { service.tenants.len() } else { 1 };
-        let held = Arc::strong_count(shelf);
-        if held > 1 + users {
-            faults.push(format!("a shelf with {users} users is held {held} times when no tenant is registered"));
-        }
-    }
-    service.shelves.iter().for_each(|shelf| shelf.clear());
-    runtime.settle();
-    runtime.root().memory().drain();
-    exact::check_empty(agreement, runtime, service);
-    let usage = runtime.root().usage();
-    if usage > 0 {
-        faults.push(format!("{} are still charged when every cache is empty", Bytes(usage)));
-    }
-    faults
-}
-
-/// A tenant that has a max and did not meet it.
-fn unmet(root: &Group, tenants: &[Row]) -> Vec<String> {
-    let spared = tenants.iter().filter(|row| row.max.is_some() && row.sums.met_max == 0);
-    let mut unmet: Vec<_> = spared.map(|row| row.tenant.clone()).collect();
-    if root.events().local().get(Event::Max) == 0 {
-        unmet.push("the service".to_string());
-    }
-    unmet
-}
-
-/// All tenants, with what their caches hold.
-pub(crate) fn rows(service: &Service, items: Items) -> Vec<Row> {
-    let tallies: Vec<_> = service.shelves.iter().map(|shelf| shelf.tally()).collect();
-    let row = |(owner, tenant)| {
-        let on_shelves = tallies.iter().map(|tally| tally[owner]);
-        let all = on_shelves.fold(Tally::default(), |all, one: Tally| Tally {
-            bytes: all.bytes + one.bytes,
-            entries: all.entries + one.entries,
-        });
-        Row::of(tenant, &service.owners[owner], all, items)
-    };
-    service.tenants.iter().enumerate().map(row).collect()
-}
-
-impl Row {
-    fn of(tenant: &Tenant, own: &Own, tally: Tally, items: Items) -> Self {
-        let group = &tenant.group;
-        let (max, cache) = (group.max(), &tenant.turn.lock().cache);
-        Self {
-            tenant: tenant.name.clone(),
-            digest: format!("{:016x}", cache.figures.digest),
-            sums: Sums::of(cache, own, tally, group.events().local().get(Event::Max)),
-            live: group.live(),
-            peak: group.peak(),
-            max: (max != u64::MAX).then_some(max),
-            fair_share: tenant.share,
-            cache_bytes: tally.bytes,
-            statistics: items.of(&group.read(Freshness::Exact)),
-        }
-    }
-}
-
-impl Sums {
-    fn of(cache: &Cache, own: &Own, tally: Tally, met_max: u64) -> Self {
-        let Cache { figures, waits, .. } = cache;
-        let (evicted, evicted_for_others) = own.evictions();
-        Self {
-            requests: figures.requests,
-            gets: figures.gets,
-            hits: figures.hits,
-            hit_ratio: ratio(figures.hits, figures.gets),
-            met_max,
-            refused: figures.refused,
-            waited: waits.waited(),
-            timed_out: waits.timed_out(),
-            delayed: figures.delayed,
-            delay_ms: figures.delay.as_millis() as u64,
-            evicted,
-            evicted_for_others,
-            too_large: figures.too_large,
-            passed_through: figures.passed_through,
-            entries: tally.entries,
-        }
-    }
-
-    pub(crate) fn total(rows: &[Row]) -> Self {
-        let sum = |field: fn(&Self) -> u64| rows.iter().map(|row| field(&row.sums)).sum::<u64>();
-        let (gets, hits) = (sum(|row| row.gets), sum(|row| row.hits));
-        Self {
-            requests: sum(|row| row.requests),
-            gets,
-            hits,
-            hit_ratio: ratio(hits, gets),
-            met_max: sum(|row| row.met_max),
-            refused: sum(|row| row.refused),
-            waited: sum(|row| row.waited),
-            timed_out: sum(|row| row.timed_out),
-            delayed: sum(|row| row.delayed),
-            delay_ms: sum(|row| row.delay_ms),
-            evicted: sum(|row| row.evicted),
-            evicted_for_others: sum(|row| row.evicted_for_others),
-            too_large: sum(|row| row.too_large),
-            passed_through: sum(|row| row.passed_through),
-            entries: sum(|row| row.entries),
-        }
-    }
-}
-
-/// A share of the whole, 0 of nothing.
-pub(crate) fn ratio(part: u64, whole: u64) -> f64 {
-    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+/// A part of the whole, 0 of nothing.
+pub(crate) fn percent(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 * 100.0 }
 }

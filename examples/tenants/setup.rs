@@ -1,48 +1,43 @@
-//! From a scene and a policy to a service: its runtime, its tenants, their limits.
+//! From the scene to a service: the groups, their limits, their caches.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use memcg::errors::{CreateError, LimitError};
-use memcg::{BuildError, Bytes, Group, Limit, Limits, OnFull, Priority, Reclaim, Registration, Runtime};
+use memcg::{BuildError, Bytes, Group, Limit, Limits, Priority, Reclaim, Registration, Runtime};
+use parking_lot::Mutex;
 use rand::SeedableRng;
 use thiserror::Error;
 
-use crate::args::Args;
-use crate::cache::Cache;
-use crate::clusters::{WITHOUT_FIGURES, name};
+use crate::args::{Args, Policy};
+use crate::cache::{Cache, Figures, Items};
 use crate::entry::scramble;
-use crate::evictor::{Evictor, Places};
-use crate::items::{Items, Own};
 use crate::load::Random;
-use crate::policy::{Policy, Promise};
-use crate::report::Setting;
 use crate::scene::{Candidate, Scene};
 use crate::service::{Service, Tenant, Turn};
-use crate::shelf::Shelf;
-use crate::trace::TraceError;
+use crate::shelf::{Evictions, Shelf};
 
-/// Why there is no service.
+/// The reason that there is no service.
 #[derive(Debug, Error)]
 pub(crate) enum SetupError {
-    #[error(transparent)]
-    Trace(#[from] TraceError),
-    #[error("{who} would fill a budget of {budget}, and the machine has {available} left; lower --budget")]
-    Memory { who: &'static str, budget: Bytes, available: Bytes },
+    #[error("the tenants would fill a budget of {budget}, and the machine has {available} left; lower --budget")]
+    Memory { budget: Bytes, available: Bytes },
     #[error("the budget was not accepted: {0}")]
     Runtime(#[from] BuildError),
-    #[error("tenant {name:?} was not accepted: {fault}")]
-    Group { name: String, fault: CreateError },
+    #[error("a tenant was not accepted: {0}")]
+    Group(#[from] CreateError),
     #[error("a limit was not accepted: {0}")]
     Limit(#[from] LimitError),
 }
 
-/// Grains of statistics that a thread counts before it tells: the kernel's figure. What is shown live is nearer to the
-/// truth than with the crate's own, and beside a request it costs nothing.
-const STAT_BATCH: u64 = 64;
+/// Bytes that a thread charges in advance.
+const BATCH: Bytes = Bytes(256 << 10);
 
-/// The longest delay of a request: the worker that sleeps serves no other tenant meanwhile.
-const DELAY_MAX: Duration = Duration::from_millis(50);
+/// Of the budget, the part that all threads may have charged in advance: a small budget is not filled with credit.
+const BATCH_PART: u64 = 1 << 10;
+
+/// Grains of statistics that a thread counts before it tells: what is shown live is nearer to the truth than with the
+/// crate's own, and beside a request it costs nothing.
+const STAT_BATCH: u64 = 64;
 
 /// All that the workers need.
 pub(crate) struct Setup {
@@ -51,130 +46,69 @@ pub(crate) struct Setup {
     pub(crate) service: Service,
     /// The registrations of the shelves, which are asked for room.
     registrations: Vec<Registration>,
-    /// The evictor that requests wait for.
-    evictor: Option<Evictor>,
-}
-
-/// Under what the tenants stand.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Rule {
-    pub(crate) policy: Policy,
-    pub(crate) promise: Promise,
-    /// The time that a request waits, where requests do.
-    pub(crate) wait: Duration,
-    /// The seed from which the requests are drawn.
-    pub(crate) seed: u64,
 }
 
 impl Setup {
-    pub(crate) fn new(args: &Args, scene: &Scene, rule: Rule) -> Result<Self, SetupError> {
-        let max = if rule.policy == Policy::Unlimited { Limit::Unlimited } else { Limit::Bytes(scene.budget) };
-        let mut builder = Runtime::builder().max(max).batch(args.batch()).stat_batch(STAT_BATCH);
+    pub(crate) fn new(args: &Args, scene: &Scene, policy: Policy, seed: u64) -> Result<Self, SetupError> {
+        let batch = Bytes(BATCH.0.min(scene.budget / BATCH_PART));
+        let mut builder = Runtime::builder().max(Limit::Bytes(scene.budget)).batch(batch).stat_batch(STAT_BATCH);
         let items = Items::declare(&mut builder);
-        let runtime = builder.audit(args.audit).delay_max(DELAY_MAX).build()?;
+        let runtime = builder.audit(true).build()?;
         let root = runtime.root();
-
-        let groups: Vec<Group> =
-            scene.candidates.iter().map(|candidate| candidate.group(&root)).collect::<Result<_, _>>()?;
+        let create = |one: &Candidate| root.create(&one.name, Limits::new().max(one.max));
+        let groups: Vec<Group> = scene.candidates.iter().map(create).collect::<Result<_, _>>()?;
         let holds = scene.candidates.iter().zip(&groups);
         let holds: Vec<u64> = holds.map(|(one, group)| group.max().min(one.demand).min(scene.budget)).collect();
         let shares = scene.fair_shares(&holds);
 
-        let owners: Arc<[Own]> = groups.iter().map(|_| Own::default()).collect();
-        let shelf = || Arc::new(Shelf::new(Arc::clone(&owners), items.evictions));
-        let shelves: Vec<_> = match rule.policy {
-            Policy::Shared => vec![shelf()],
-            _ => groups.iter().map(|_| shelf()).collect(),
-        };
+        let evictions: Arc<[Evictions]> = groups.iter().map(|_| Evictions::default()).collect();
         // The shelf of all is asked for the service, that of a tenant for the tenant and for the service.
-        let asked_for = match rule.policy {
-            Policy::Shared => std::slice::from_ref(&root),
-            Policy::Static | Policy::Memcg => &groups,
-            // No tenant is asked: the evictor sees to the requests that wait.
-            Policy::Waiting | Policy::Unlimited => &[],
+        let owners = if policy == Policy::Shared { std::slice::from_ref(&root) } else { &groups };
+        let shelf = |_| Arc::new(Shelf::new(Arc::clone(&evictions), items.evictions));
+        let shelves: Vec<Arc<Shelf>> = owners.iter().map(shelf).collect();
+        let register = |(group, shelf): (&Group, &Arc<Shelf>)| {
+            group.register_reclaimer(Arc::clone(shelf) as Arc<dyn Reclaim>, Priority::NORMAL)
         };
-        let registrations = asked_for.iter().zip(&shelves).map(|(group, shelf)| register(group, shelf)).collect();
+        let registrations = owners.iter().zip(&shelves).map(register).collect();
         let mut tenants = Vec::with_capacity(groups.len());
         for (number, (candidate, group)) in scene.candidates.iter().zip(groups).enumerate() {
             let share = shares[number];
-            limit(&group, candidate, share, rule)?;
-            let entry_max = group.max().min(root.max());
-            let shelf = Arc::clone(shelves.get(number).unwrap_or(&shelves[0]));
-            let cache = Cache::new(group.clone(), shelf, number as u32, items, entry_max, candidate.sizes);
-            let cache = if rule.policy == Policy::Waiting { cache.waiting(rule.wait) } else { cache };
+            group.set_limits(limits(args, candidate, share, policy))?;
+            let cache = Cache {
+                group: group.clone(),
+                items,
+                shelf: Arc::clone(shelves.get(number).unwrap_or(&shelves[0])),
+                owner: number as u32,
+                entry_max: group.max().min(scene.budget),
+                sizes: candidate.sizes,
+                version: 0,
+                figures: Figures::default(),
+                refused_in_warm_up: 0,
+            };
             // A stream of each tenant's own: a tenant that is served before it, its requests are the same.
-            let random = Random::seed_from_u64(scramble(scramble(rule.seed, u64::MAX), number as u64));
-            tenants.push(Tenant::new(candidate, group, share, holds[number], Turn { cache, random, scanned: 0 }));
+            let random = Random::seed_from_u64(scramble(scramble(seed, u64::MAX), number as u64));
+            let (name, source) = (candidate.name.clone(), candidate.source.clone());
+            let turn = Mutex::new(Turn { cache, random, scanned: 0 });
+            tenants.push(Tenant { name, group, share, holds: holds[number], source, turn });
         }
-        let service = Service { tenants, shelves, owners };
-        let evictor = (rule.policy == Policy::Waiting).then(|| Evictor::new(Places::of(&service, root)));
-        Ok(Self { runtime, items, service, registrations, evictor })
+        Ok(Self { runtime, items, service: Service { tenants, shelves, evictions }, registrations })
     }
 
-    /// From here on no tenant is asked for room. Returns how many groups are asked all the same, which is none.
-    pub(crate) fn unregister(&mut self) -> u64 {
+    /// From here on no tenant is asked for room.
+    pub(crate) fn unregister(&mut self) {
         self.registrations.clear();
-        self.evictor = None;
-        let report = self.runtime.root().reclaim(Bytes(self.runtime.root().usage()));
-        report.map_or(u64::MAX, |report| report.visited)
     }
+}
 
-    /// Every group with a max: the root and the tenants.
-    pub(crate) fn groups(&self) -> Vec<Group> {
-        let tenants = self.service.tenants.iter().map(|tenant| tenant.group.clone());
-        [self.runtime.root()].into_iter().chain(tenants).collect()
-    }
-
-    /// The tenants by what they may hold, the largest first.
-    pub(crate) fn largest_first(&self) -> Vec<usize> {
-        let mut order: Vec<_> = (0..self.service.tenants.len()).collect();
-        order.sort_by_key(|&index| std::cmp::Reverse(self.service.tenants[index].holds));
-        order
-    }
-
-    /// The report's words about all this.
-    pub(crate) fn setting(&self, scene: &Scene, rule: Rule, threads: usize, batch: Bytes) -> Setting {
-        let plan = scene.plan.as_ref();
-        Setting {
-            policy: rule.policy,
-            promise: rule.promise,
-            wait: (rule.policy == Policy::Waiting).then(|| OnFull::Wait(rule.wait).to_string()),
-            threads,
-            budget_bytes: scene.budget,
-            batch_bytes: batch.as_u64(),
-            scale: plan.map(|plan| plan.scale),
-            part: plan.and_then(|plan| plan.part),
-            left_out: if plan.is_some() { WITHOUT_FIGURES.map(name).to_vec() } else { Vec::new() },
+/// The limits that the policy makes of a fair share.
+fn limits(args: &Args, candidate: &Candidate, share: u64, policy: Policy) -> Limits {
+    let part = |percent: u64| Limit::Bytes((u128::from(share) * u128::from(percent) / 100) as u64);
+    match policy {
+        Policy::Shared => Limits::new().max(Limit::Unlimited),
+        Policy::Static => Limits::new().max(Limit::Bytes(share)),
+        Policy::Memcg => {
+            let low = if candidate.is_noisy() { 0 } else { args.low };
+            Limits::new().low(part(low)).soft(part(args.soft))
         }
     }
-}
-
-impl Candidate {
-    fn group(&self, root: &Group) -> Result<Group, SetupError> {
-        let group = root.create(&self.name, Limits::new().max(self.max));
-        group.map_err(|fault| SetupError::Group { name: self.name.clone(), fault })
-    }
-}
-
-fn register(group: &Group, shelf: &Arc<Shelf>) -> Registration {
-    group.register_reclaimer(Arc::clone(shelf) as Arc<dyn Reclaim>, Priority::NORMAL)
-}
-
-/// Sets the limits that the policy makes of a fair share.
-fn limit(group: &Group, candidate: &Candidate, share: u64, rule: Rule) -> Result<(), LimitError> {
-    let mut limits = Limits::new();
-    if rule.policy == Policy::Memcg {
-        limits = limits.high(Limit::Bytes(rule.promise.high.of(share)));
-    }
-    let limits = match rule.policy {
-        Policy::Shared | Policy::Unlimited => limits.max(Limit::Unlimited),
-        Policy::Static => limits.max(Limit::Bytes(share)),
-        Policy::Memcg | Policy::Waiting => {
-            let low = if candidate.is_noisy() { 0 } else { rule.promise.low.of(share) };
-            limits.low(Limit::Bytes(low)).soft(Limit::Bytes(rule.promise.soft.of(share)))
-        }
-    };
-    // Nothing is charged yet, so that nothing is above.
-    group.set_limits(limits)?;
-    Ok(())
 }

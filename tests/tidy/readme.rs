@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::reader::{chapters, fail_if_any, read};
+use crate::reader::{chapters, fail_if_any, read, read_all};
 
 /// The commands of a page: the lines of its blocks of shell, and what its text has between backquotes and starts as a
 /// command does.
@@ -85,14 +85,18 @@ fn each_command_of_the_pages_is_run() {
     fail_if_any(".ci/readme.txt lists what README and the book print, and what runs it", &faults);
 }
 
-/// As many as a reader takes in at one sitting, and of the book what one who comes once can read.
+/// As many as a reader takes in at one sitting; of the book and the examples what one who comes once can read. A line of
+/// code is neither blank nor a comment; tests of examples count.
 #[test]
-fn the_readme_and_the_book_are_short() {
+fn the_readme_the_book_and_the_examples_are_short() {
     let readme = read("README.md");
     let (lines, words) = (readme.lines().count(), readme.split_whitespace().count());
     assert!(lines <= 150 && words <= 900, "README.md has {lines} lines (150) and {words} words (900)");
     let words: usize = chapters().iter().map(|page| page.text.split_whitespace().count()).sum();
     assert!(words <= 25_000, "docs/src has {words} words (25,000)");
+    let is_code = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with("//");
+    let lines: usize = read_all("examples", &["rs"]).iter().map(|file| file.text.lines().filter(is_code).count()).sum();
+    assert!(lines <= 9_560, "examples have {lines} lines of code (9,560)");
 }
 
 #[test]
