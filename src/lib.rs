@@ -114,7 +114,8 @@ pub mod errors {
     pub use crate::units::{ParseLimitError, ParseLimitErrorKind};
 }
 
-/// What readers return: [`Runtime::snapshot`], [`Group::read`], [`Group::events`], [`Group::ledger`] and their like.
+/// Types that readers return: [`Runtime::snapshot`], [`Group::read`], [`Group::events`], [`Group::ledger`] and their
+/// like.
 pub mod figures {
     pub use crate::group::{CounterRow, Events, GroupPressure, Ledger, PressureShare, Snapshot, SnapshotRow};
     pub use crate::page_counter::{Counts, PeakWindow};

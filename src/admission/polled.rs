@@ -89,8 +89,9 @@ impl InLine {
         resized
     }
 
-    /// How the wait ended, where nothing is left to do for that. It then takes a place anew, behind all that wait, for the
-    /// bytes of `next`; false, where it does not: reclaimers have to be asked before, or a victim chosen.
+    /// Takes the decision of the line. `None`: there is none yet, or a delay above a high follows. With `next` the wait
+    /// then takes a place anew, behind all that wait, for so many bytes. False: it took none, because reclaimers have
+    /// to be asked first, or a victim has to be chosen.
     pub(crate) fn take_decided(&mut self, next: Option<(u64, &Waker)>) -> Option<(ChargeResult, bool)> {
         let (decision, level) = self.ticket.take_decided()?;
         let ended = decided(decision, false).map_err(ChargeFailure::count);

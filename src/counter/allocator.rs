@@ -316,7 +316,8 @@ pub(crate) fn charge_owned(counter: &Counter, n: u64, missed: Consume) {
                 noted::note(counter, NOTED);
             }
         }
-        // Without a block: a cell's page may be missing. What a covering group is charged for is counted where it is known.
+        // Counted without a block: a cell's page may be missing. A covering group counts the units that it is charged
+        // for elsewhere.
         if counter.cover().is_none() {
             counted::charged_without_audit(counter, units);
         }

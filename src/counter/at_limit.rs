@@ -27,11 +27,12 @@ const PATIENCE_MAX: usize = 64;
 /// Means of a charge that does not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Room {
-    /// Drain what is stranded.
+    /// Drain the credit below the level.
     Drain,
-    /// The same, and then the caller calls the pressure hook: for a counter that is no group, for which nothing else asks.
+    /// Drain the credit below the level, and then the caller calls the pressure hook: for a counter of no group, for
+    /// which no policy asks reclaimers.
     Hook,
-    /// Take what is at hand: the charge may not wait.
+    /// Take credit of this thread and of central stocks: the charge may not wait.
     Own,
 }
 

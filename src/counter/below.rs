@@ -82,7 +82,7 @@ pub(crate) fn uncharge_slow(counter: &Counter, n: u64, common: &Counter, taken: 
     counter.in_transit(alone, |_| {
         let covers = counter.cover().is_some();
         let fall = if covers {
-            let reserved = cover::take_reserved(counter, n, Some(common));
+            let (reserved, _kept) = cover::take_reserved(counter, n, Some(common));
             cover::go_below(counter, reserved, Side::Reserved, Some(common))
         } else {
             counter.uncharge(n, Some(common));

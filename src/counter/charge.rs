@@ -4,6 +4,7 @@
 
 use crate::counter::at_limit::{self, Room};
 use crate::counter::config::Pressure;
+use crate::counter::handle::Handle;
 use crate::counter::level::How;
 use crate::counter::object::tree::StockMove;
 use crate::counter::object::{Counter, SHARED};
@@ -450,15 +451,17 @@ impl Counter {
         {
             policies.stock_moved(self, outermost, StockMove::Return);
         }
-        let poisoned = self.poisoned.load(Ordering::Relaxed);
+        let (poisoned, first) = (self.poisoned.load(Ordering::Relaxed), self.first());
+        let of = first.state().generation();
         let whole = self.in_transit(path.own_block(), |block| match block {
             Some(block) => self.cut(block, n),
             None => self.uncharge_levels(n),
         });
-        // Only the holder of a handle can uncharge more than was charged, so the counter is alive here.
+        // E15: the holder of a handle has uncharged more than it had charged, or a guard has, whose group may be gone.
         if (poisoned || !whole)
             && let Some(outermost) = path.outermost()
             && self.header.capacity.load(Ordering::Relaxed) > 0
+            && let Some(_kept) = Handle::try_pin(first, of)
         {
             at_limit::close_poisoned(self, outermost);
         }

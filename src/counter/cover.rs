@@ -3,6 +3,7 @@
 
 use std::ptr;
 
+use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
 use crate::counter::spare::{Side, above_zero};
 use crate::counter::watch::WAITING;
@@ -106,18 +107,21 @@ pub(super) fn serve_waiters(counter: &Counter) {
     counter.path_to_root().filter(|level| level.limits.watched.is_for(WAITING)).for_each(marks::fell);
 }
 
-/// Takes up to `n` reserved bytes at each covering level below `end`. What is missing counts as an underflow.
-pub(super) fn take_reserved(counter: &Counter, n: u64, end: Option<&Counter>) -> u64 {
+/// Takes up to `n` reserved bytes at each covering level below `end`. What is missing counts as an underflow; from then on
+/// only the handle keeps the counter for the caller.
+pub(super) fn take_reserved(counter: &Counter, n: u64, end: Option<&Counter>) -> (u64, Option<Handle>) {
     let n = n.min(USAGE_MAX);
     let mut covers = covering_below(counter, end).filter_map(Counter::cover);
-    let Some(own) = covers.next() else { return n };
+    let Some(own) = covers.next() else { return (n, None) };
     let taken = own.take_reserved(n);
+    // Bytes that are reserved in a group are reserved in its parents.
+    covers.for_each(|cover| _ = cover.reserved.fetch_sub(taken, Ordering::Relaxed));
+    // Mutation: e15-a-reserve-is-missed-without-a-handle
+    let kept = (taken < n).then(|| Handle::pin(counter.first()));
     if taken < n {
         counter.count_underflow(n - taken);
     }
-    // Bytes that are reserved in a group are reserved in its parents.
-    covers.for_each(|cover| _ = cover.reserved.fetch_sub(taken, Ordering::Relaxed));
-    taken
+    (taken, kept)
 }
 
 /// Lets go of `n` bytes at each covering level. They keep the counter until the last step.

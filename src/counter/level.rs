@@ -13,17 +13,17 @@ use crate::counter::{claim, exceeded, marks, raw};
 use crate::error::USAGE_MAX;
 use crate::sync::{Ordering, fence_after_exchange};
 
-/// Says what a walk does at a level that has no room.
+/// Says how a walk treats a level that has no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum How {
-    /// It is refused.
+    /// The charge is refused.
     Admit,
-    /// It is refused, also where charges wait and where it would leave an observed level above its max. The charge needs
-    /// less, for which its caller walks then.
+    /// The charge is refused, also if charges wait or if it would leave an observed level above its max. Its caller
+    /// needs less, and then walks for that.
     Batch,
-    /// It goes above max where no drain makes room, and is refused where one may.
+    /// The charge goes above max if no drain makes room, and is refused if a drain may.
     AdmitOrForce,
-    /// It goes above max, and is never refused.
+    /// The charge goes above max, and is never refused.
     Force,
 }
 
@@ -40,16 +40,17 @@ pub(crate) struct TakenLevel {
     pub(crate) is_seen: bool,
 }
 
-/// Result of a first try at a level that is not all.
+/// Result of a first try at a level that leaves its caller something to do.
 #[derive(Clone, Copy)]
 pub(crate) enum Tried {
     /// The level has no room, or another thread came first.
     NotAdded,
-    /// Usage is `new`, max is read after that: something looks at the level, or max is lower now.
+    /// The units are added, and usage is `new`. `max` was read after that: something looks at the level, or max is
+    /// lower now.
     Added { new: u64, max: u64 },
-    /// Usage is that, above max by force: something looks at the level.
+    /// The units are added by force, and usage is this, above max. Something looks at the level.
     Forced(u64),
-    /// The same, and nothing looks at the level: there the caller has only the event to count.
+    /// The units are added by force, above max, and nothing looks at the level: the caller only counts the event.
     ForcedAtOnce,
 }
 
@@ -59,7 +60,8 @@ const ADDED_BELOW: u64 = 1 << 62;
 const ADDED_MAX: u64 = 1 << 40;
 
 impl Counter {
-    /// Adds `n` as a walk mostly does: one try, at a level that has room and that nothing looks at. Returns the room left.
+    /// Adds `n` in one try, at a level that has room and that nothing looks at, as in most walks. Returns the room
+    /// left.
     #[inline(always)]
     pub(crate) fn take_at_once(&self, n: u64) -> Result<u64, Tried> {
         // Acquire (E1): max is read after usage, as in `take_slow`.
@@ -206,7 +208,7 @@ impl Counter {
         Ok(TakenLevel { usage: new, room, is_above: false, is_seen })
     }
 
-    /// Whether a walk that has added `n` passes those that wait here.
+    /// True if a walk that has added `n` may pass the charges that wait here.
     fn may_barge(&self, n: u64, path: &Lazily) -> bool {
         path.enter();
         self.tree().policies().is_none_or(|policies| policies.may_barge(self, n))
@@ -351,17 +353,21 @@ impl Counter {
 
     #[cold]
     fn underflow(&self, n: u64, taken: u64) -> u64 {
-        self.count_underflow(n - taken);
         self.poisoned.store(true, Ordering::Relaxed);
+        self.count_underflow(n - taken);
         taken
     }
 
-    /// So much was uncharged that was never charged.
+    /// Counts `missing` units that were uncharged and never charged. Units that a guard holds keep the object until they are
+    /// counted here (`raw`). Afterwards the counter may be gone, unless the caller has a handle.
     pub(crate) fn count_underflow(&self, missing: u64) {
-        self.usage.underflows.fetch_add(1, Ordering::Relaxed);
         let sum = |sum: u64| Some(sum.saturating_add(missing));
-        let _ = self.usage.underflowed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum);
+        self.usage.underflows.fetch_add(1, Ordering::Relaxed);
+        // Mutation: e15-underflow-is-counted-before-the-last-use
         self.tree().counts.underflows.fetch_add(1, Ordering::Relaxed);
+        // Release (E15): a thread that reads this and releases the object comes after all uses of it.
+        // Mutation: e15-underflow-is-counted-relaxed
+        let _ = self.usage.underflowed.fetch_update(Ordering::Release, Ordering::Relaxed, sum);
     }
 
     /// Subtract what this walk has just added.

@@ -174,7 +174,8 @@ pub(crate) struct Usage {
     /// The counter's number in a walk over a `HierarchySnapshot`.
     pub(crate) mark: StatU32,
     pub(crate) failcnt: StatU64,
-    pub(crate) underflowed: StatU64,
+    /// Units that were uncharged and never charged. `raw` decides by it whether guards hold something.
+    pub(crate) underflowed: AtomicU64,
     /// The audit of threads that have no block, and of charges inside a slow path: charged and not uncharged, wraps.
     pub(crate) audit_shared: StatU64,
     /// What the same threads have charged without a guard and not uncharged: see `raw`.
@@ -265,12 +266,12 @@ impl Counter {
         self.state().begin();
     }
 
-    /// Each word that `end` resets, and those that are as new before it. A word that is added has to have its place in both.
+    /// True if each word that `end` resets is as new. A new word has to have its place here and in `end`.
     #[rustfmt::skip]
     fn is_clean(&self) -> bool {
         let Counter {
             usage, limits, opened, central_opened, queued, stuck, poisoned, kept, charger, high,
-            // A late sweep may set it: then the next counter looks at more blocks than it has to.
+            // A late sweep may set `swept`: then the next counter looks at more blocks than it has to.
             swept: _,
             // The object's for ever; `begin` sets the batch and the incarnation.
             header: _, index: _, object: _, number: _, position: _, next: _, central: _, batch: _, incarnation: _,
@@ -281,8 +282,8 @@ impl Counter {
             state: _, observed_max: _, next_to_release: _, mark: _, audit_shared: _,
         } = &**usage;
         let LimitWords { max: _, open, tight, forced_total, watched, soft, in_excess, min, low } = limits;
-        let figures = [touched, underflows, failcnt, underflowed, settled, forced_total];
-        [open, in_excess, charger, bound].iter().all(|word| word.load(Ordering::Relaxed) == 0)
+        let figures = [touched, underflows, failcnt, settled, forced_total];
+        [open, in_excess, charger, bound, underflowed].iter().all(|word| word.load(Ordering::Relaxed) == 0)
             && figures.iter().all(|figure| figure.load(Ordering::Relaxed) == 0)
             && [units, raw_shared].iter().all(|sum| sum.load(Ordering::Relaxed) == 0)
             && [opened, central_opened].iter().all(|place| place.load(Ordering::Relaxed) == 0)
@@ -312,10 +313,10 @@ impl Counter {
             state: _, observed_max: _, next_to_release: _, mark: _,
         } = &**usage;
         let LimitWords { max: _, open, tight, forced_total, watched, soft, in_excess, min, low } = limits;
-        for word in [open, in_excess, charger, bound] {
+        for word in [open, in_excess, charger, bound, underflowed] {
             word.store(0, Ordering::Relaxed);
         }
-        for word in [touched, failcnt, underflows, underflowed, settled, forced_total, audit_shared] {
+        for word in [touched, failcnt, underflows, settled, forced_total, audit_shared] {
             word.store(0, Ordering::Relaxed);
         }
         for word in [units, raw_shared] {

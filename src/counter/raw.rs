@@ -4,7 +4,8 @@
 //! give back too much, and usage then falls below what guards hold. Where no handle is left either, usage of zero would
 //! end the group under its guards. So each thread counts what it charges and uncharges without a guard. The thread
 //! that claims the object adds these counts up. Where guards still hold something, the object stays for ever: a late
-//! drop of a guard finds its own group, and is counted there as an underflow.
+//! drop of a guard finds its own group, and is counted there as an underflow. That count is the drop's last use of the
+//! object: with it the guard no longer holds anything.
 //!
 //! Every call without a guard has a handle, or its bytes keep the object. The handle goes, or the bytes, before the
 //! claim, so the claimer reads all counts (E15).
@@ -110,7 +111,11 @@ fn held_by_guards(counter: &Counter) -> i128 {
     // Relaxed (E15): as in `RawCell::net`.
     let shared = counter.usage.raw_shared.load(Ordering::Relaxed);
     let charged = cells.fold(i128::from(shared), i128::saturating_add);
-    -charged.saturating_add_unsigned(counter.usage.underflowed.load(Ordering::Relaxed).into())
+    // Acquire (E15): pairs with `Counter::count_underflow`. A guard that has counted its units here no longer uses the
+    // object.
+    // Mutation: e15-underflow-is-read-relaxed
+    let underflowed = counter.usage.underflowed.load(Ordering::Acquire);
+    -charged.saturating_add_unsigned(underflowed.into())
 }
 
 /// Start over for the next counter with the object. No thread uses the counter.

@@ -65,7 +65,7 @@ pub(super) fn admit<'a>(
 pub(crate) fn release(counter: &Counter, n: u64) {
     let path = SlowPath::enter();
     let alone = path.own_block();
-    let taken = take_reserved(counter, n, None);
+    let (taken, _kept) = take_reserved(counter, n, None);
     // The audit counts first: see `Counter::give_back`.
     counted::audit_uncharged(counter, alone, taken);
     let (counter, of) = (counter.header.counter(), counter.first().state().generation());

@@ -46,7 +46,7 @@ impl Deref for SlowPath {
     }
 }
 
-/// A slow path that a thread enters where it first needs one. What it does before takes no lock, waits for no thread,
+/// A slow path that a thread enters when it first needs one. Until then its caller takes no lock, waits for no thread,
 /// allocates nothing and calls no foreign code.
 pub(crate) struct Lazily {
     path: OnceCell<SlowPath>,
@@ -54,13 +54,13 @@ pub(crate) struct Lazily {
 }
 
 impl Lazily {
-    /// For a thread that may be in no slow path.
+    /// Makes a path for a thread that may be in no slow path.
     #[inline(always)]
     pub(crate) const fn outside() -> Lazily {
         Lazily { path: OnceCell::new(), outside: true }
     }
 
-    /// For a thread that is in one, which has nothing to enter.
+    /// Makes a path for a thread that is in a slow path already, and so has nothing to enter.
     #[inline(always)]
     pub(crate) const fn inside() -> Lazily {
         Lazily { path: OnceCell::new(), outside: false }
@@ -71,7 +71,7 @@ impl Lazily {
         self.outside && self.path.get().is_none()
     }
 
-    /// From here on the thread is in a slow path.
+    /// Enters the slow path, if the thread is in none.
     #[cold]
     pub(crate) fn enter(&self) {
         if self.outside {
@@ -79,7 +79,7 @@ impl Lazily {
         }
     }
 
-    /// The slow path. Only for what was made with [`outside`](Self::outside).
+    /// Returns the slow path, which it enters if need be. Only for a path made with [`outside`](Self::outside).
     pub(crate) fn entered(&self) -> &SlowPath {
         self.path.get_or_init(SlowPath::enter)
     }

@@ -2,8 +2,7 @@
 //!
 //! Edge: E49 (usage rises, then spare moves/spare moves, then usage falls).
 
-use crate::sync::stat_atomic::AtomicU64 as StatU64;
-use crate::sync::{AtomicI64, Ordering};
+use crate::sync::{AtomicI64, AtomicU64, Ordering};
 
 /// Says if reserved bytes pay for allocated ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +19,7 @@ pub(crate) enum Covers {
 pub(crate) struct Cover {
     /// Reserved less allocated, of the subtree. Below zero: so many bytes are unpaid.
     spare: AtomicI64,
-    pub(super) reserved: StatU64,
+    pub(super) reserved: AtomicU64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

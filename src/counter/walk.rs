@@ -3,7 +3,8 @@
 //! After `mm/page_counter.c`, with two differences. A level admits by compare-exchange (`level`), so a refusal leaves
 //! no trace at its own level. A walk records peaks once it is through, so a doomed charge leaves none at all.
 //!
-//! A walk takes no lock and allocates nothing. It enters a slow path where it calls a policy, and there alone.
+//! A walk itself takes no lock. It allocates only if it has to look again at more than 256 levels. Before it calls a
+//! policy, undoes itself, or goes above max over open stocks, it enters a slow path.
 
 use std::ptr;
 
@@ -21,8 +22,8 @@ use crate::counter::{exceeded, marks, noted};
 use crate::sync::Ordering;
 use crate::thread::slow_path::is_quiet;
 
-/// Levels to look at again that one frame of a walk keeps, and frames on the thread's stack: beyond the last one's levels
-/// the walk allocates.
+/// Levels to look at again that one frame of a walk keeps, and most frames on the thread's stack. The last frame
+/// allocates for further levels.
 const PASSED_MAX: usize = 8;
 const FRAMES_MAX: usize = 32;
 
@@ -49,7 +50,7 @@ pub(crate) struct Walked<'a> {
     pub(crate) over_high: u64,
     /// The walk left a level above its max by force.
     pub(crate) above_max: bool,
-    /// Such a level, whose event the caller counts behind the transit.
+    /// A level that the walk left above its max by force. The caller counts its event after the transit.
     forced: Option<&'a Counter>,
 }
 
@@ -86,7 +87,7 @@ impl Walked<'_> {
     }
 }
 
-/// A walk on its way up.
+/// A walk that did not take each level in one try.
 struct Walk<'a, 'w> {
     bottom: &'a Counter,
     n: u64,
@@ -94,10 +95,11 @@ struct Walk<'a, 'w> {
     path: &'w Lazily,
 }
 
-/// Levels that a walk looks at again once it is through, so that a doomed walk leaves no trace at them: in frames of the
-/// thread's stack. An allocator of the program may charge inside each allocation, which the walk would call again.
+/// Levels that a walk looks at again once it is through, so that a doomed walk leaves no trace at them. They are in
+/// frames of the thread's stack: an allocator of the program may charge inside each allocation, so an allocation here
+/// would call the walk again.
 struct PassedLevels<'a, 'below> {
-    /// The frame of the levels further down, and how many there are.
+    /// The frame of the levels further down; `frames_below` counts these frames.
     below: Option<&'below PassedLevels<'a, 'below>>,
     frames_below: usize,
     passed: SmallVec<[(&'a Counter, TakenLevel); PASSED_MAX]>,
@@ -120,14 +122,14 @@ impl Counter {
         self.walk_up_to(n, how, top, &Lazily::inside())
     }
 
-    /// [`walk`](Self::walk) all levels, for a thread that may be outside of any slow path.
+    /// Does [`walk`](Self::walk) for all levels, on a thread that may be outside of any slow path.
     #[inline(always)]
     pub(crate) fn walk_from_outside(&self, n: u64, how: How, path: &Lazily) -> Result<Walked<'_>, LevelRefusal<'_>> {
         self.walk_up_to(n, how, None, path)
     }
 
-    /// All that most walks take: levels with room that nothing looks at, and one that is above its max by force. Where a
-    /// level needs more, the walk goes on from there in `climb`.
+    /// Walks up in one try for each level. That serves levels with room that nothing looks at, and one level that is
+    /// above its max by force. At any other level the walk goes on in `climb`.
     #[inline(always)]
     fn walk_up_to(
         &self,
@@ -138,7 +140,7 @@ impl Counter {
     ) -> Result<Walked<'_>, LevelRefusal<'_>> {
         let (mut level, mut walked) = (self, Walked::quietly(u64::MAX));
         while top.is_none_or(|top| !ptr::eq(level, top)) {
-            // Read before the exchange, which delays all loads that follow it.
+            // The parent is read before the exchange, which delays all loads that follow it.
             let above = level.incarnation().parent;
             let tried = match level.take_at_once(n) {
                 Err(Tried::NotAdded) if how == How::AdmitOrForce && walked.forced.is_none() && path.is_outside() => {
@@ -161,7 +163,7 @@ impl Counter {
         Ok(walked)
     }
 
-    /// [`walk`](Self::walk) all levels, of which those that cover are charged what is unpaid.
+    /// Does [`walk`](Self::walk) for all levels. A level that covers is charged its unpaid units alone.
     pub(crate) fn walk_side(&self, n: u64, how: How, side: Side) -> Result<Walked<'_>, LevelRefusal<'_>> {
         if self.cover().is_none() {
             return self.walk(n, how, None);
@@ -169,7 +171,7 @@ impl Counter {
         let mut all = Walked::quietly(u64::MAX);
         cover::come(self, n, side, None, |level, more, above| {
             let walked = level.walk(more, how, above)?;
-            // A waiter's bytes are none of this thread.
+            // A waiter's bytes are not this thread's.
             if side == Side::Allocated {
                 cover::note_charged(level, more, above);
             }
@@ -188,7 +190,7 @@ impl Counter {
         self.uncharge_up_to(n, top, &Lazily::inside())
     }
 
-    /// [`uncharge`](Self::uncharge) all levels, for a thread that may be outside of any slow path.
+    /// Does [`uncharge`](Self::uncharge) for all levels, on a thread that may be outside of any slow path.
     #[inline(always)]
     pub(crate) fn uncharge_from_outside(&self, n: u64, path: &Lazily) {
         self.uncharge_up_to(n, None, path);
@@ -198,7 +200,7 @@ impl Counter {
     fn uncharge_up_to(&self, n: u64, top: Option<&Counter>, path: &Lazily) -> u64 {
         let (mut level, mut left, mut lowest) = (Some(self), n, None);
         while let Some(at) = level.filter(|&at| left > 0 && top.is_none_or(|top| !ptr::eq(at, top))) {
-            // Read before the subtraction: what is left to subtract keeps the parent alive.
+            // The parent is read before the subtraction: units that are still charged keep the parent alive.
             level = at.incarnation().parent;
             left = at.subtract(left, path);
             lowest = lowest.or(Some(left));
@@ -206,8 +208,8 @@ impl Counter {
         lowest.unwrap_or(n)
     }
 
-    /// Uncharge `n` at all levels. False where a level had less. Of a group that covers it is credit, or an allocator's.
-    /// Afterwards the counter may be gone.
+    /// Uncharge `n` at all levels. False: a level had less. In a group that covers, the units are credit, or an
+    /// allocator's. Afterwards the counter may be gone.
     pub(crate) fn uncharge_levels(&self, n: u64) -> bool {
         if self.cover().is_some() {
             cover::go(self, n, Side::Allocated);
@@ -237,7 +239,8 @@ impl Counter {
 }
 
 impl<'a> Walk<'a, '_> {
-    /// Takes each level from the one on that was tried, up to the first that refuses, and looks at them once all are taken.
+    /// Takes the levels from `first` on, which was tried, up to the first level that refuses. Looks at them once all
+    /// are taken.
     #[inline(never)]
     fn climb(
         &self,
@@ -289,7 +292,8 @@ impl<'a> Walk<'a, '_> {
         refusal.limited()
     }
 
-    /// The walk is through: compares marks and peaks of the levels that it has passed with the usage that it left there.
+    /// Looks at the levels that a walk has passed, once it is through: compares their marks and peaks with the usage
+    /// that it left there.
     #[cold]
     #[inline(never)]
     fn look_slow(&self, last: &PassedLevels<'a, '_>, mut walked: Walked<'a>) -> Walked<'a> {

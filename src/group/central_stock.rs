@@ -25,12 +25,12 @@ use crate::units::Bytes;
 /// Here the consumer leaves the bytes charged, as credit, and the producer takes them: one word goes to and fro.
 ///
 /// The credit is part of [`usage`](Group::usage) and [`stocked`](crate::PageCounter::stocked), not of
-/// [`live`](Group::live). No charge is refused for it: one that lacks it drains it, as all credit, and so do a lower
+/// [`live`](Group::live). It makes no charge fail: a charge that lacks bytes drains it, as all credit. So do a lower
 /// max and a group that goes offline. A charge that never blocks ([`OnFull::Now`]) takes it, too, unless another thread
-/// has the tree's lock. While a charge waits at the group or above it, nothing is kept here. Neither is anything kept
-/// or taken where one of them is above a limit, or only [counts](crate::expert::Inspect::set_observe_only), and nothing
-/// is kept inside a reclaimer. After a charge or a limit has closed the stock, eight charges go up the tree before the
-/// next is kept.
+/// has the tree's lock. The stock keeps nothing while a charge waits at the group or above it, nor inside a reclaimer.
+/// It neither keeps nor gives anything while one of these groups is above a limit, or only
+/// [counts](crate::expert::Inspect::set_observe_only). After a charge or a limit has closed the stock, eight charges go
+/// up the tree before it keeps the next.
 ///
 /// At most one batch lies here, or a quarter of the root's [budget](crate::RuntimeBuilder::budget) where that is less, and
 /// never more than 4 GiB. Where stocks are off, nothing does. All values of one group are the same stock. The value keeps

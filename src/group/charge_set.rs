@@ -10,14 +10,14 @@ use crate::thread::slot::Consume;
 
 /// # Charges to counters beside memory
 impl Group {
-    /// Charges one counter or several, the last one first: all or none. It may block where memory is among them: in
-    /// async code call it on a thread for blocking work.
+    /// Charges one counter or several, the last one first: all of them, or none. It may block if memory is among them:
+    /// in async code call it on a thread for blocking work.
     ///
     /// Returns a charge for each counter, in the order of the amounts. Each is a charge of its own, which the caller
     /// may drop, grow or keep apart from the others. Each amount is in its counter's unit; the array has one type for
     /// all of them, `u64`. Memory asks reclaimers and waits as [`try_charge`](Self::try_charge) does. A counter beside
-    /// memory refuses at once what does not fit ([`Counter`]). What was charged before a refusal goes back, the last
-    /// charged first.
+    /// memory refuses at once an amount that does not fit ([`Counter`]). A refusal uncharges the other counters again,
+    /// the last charged first.
     ///
     /// Each counter has a stock of its own. A set costs what its charges cost, and a search for each counter: a few
     /// loads.

@@ -43,16 +43,16 @@ impl Group {
     ///   waits for: the line, victims, reclaim, and the delay above a [high](crate::Limits::high), at whose end the
     ///   charge returns. A reclaimer at work is not interrupted. With no time at all reclaimers are asked as by
     ///   `Refuse`. Do not wait while you hold memory that other charges wait for.
-    /// * `Force`: [`forced`](Self::forced) counts what goes above max. The charge is smaller than `bytes` only where
-    ///   usage would pass 2^63.
-    /// * `Reclaim`: what reclaimers and the victim's hooks give at once is this charge's. It does not wait for memory
-    ///   that comes later. Above a high it is made without its delay:
-    ///   [`high_delay`](crate::expert::Inspect::high_delay) says it.
-    /// * `Start`: reclaimers below the level that has refused learn it by [`Reclaim::start`](crate::Reclaim::start),
-    ///   which must not block. Where what they promise does not cover what is missing, the thread `memcg-reclaim` of
-    ///   the runtime does once what `Refuse` does. It starts when it is needed and ends a second after the last work.
-    ///   What is freed belongs to no charge: try again a little later. Above a high the charge is made, and that thread
-    ///   reclaims what is above.
+    /// * `Force`: [`forced`](Self::forced) counts the bytes that go above max. The charge is smaller than `bytes` only
+    ///   if usage would pass 2^63.
+    /// * `Reclaim`: the charge gets the bytes that reclaimers and the victim's hooks give at once. It does not wait for
+    ///   memory that comes later. Above a high the charge is made without its delay, which
+    ///   [`high_delay`](crate::expert::Inspect::high_delay) returns.
+    /// * `Start`: the call tells reclaimers below the level that has refused by
+    ///   [`Reclaim::start`](crate::Reclaim::start), which must not block. If they promise fewer bytes than are missing,
+    ///   the runtime's thread `memcg-reclaim` does once what `Refuse` does. That thread starts when it is needed and
+    ///   ends a second after its last work. Bytes that are freed belong to no charge: try again a little later. Above a
+    ///   high the charge is made, and the thread reclaims the bytes above it.
     /// * `Now`: the call takes no lock that another thread holds over a drain, a barrier, or foreign code. It allocates
     ///   where the thread charges for the first time. Credit of other threads is not drained. What it finds to wake or to
     ///   notify, a thread of the crate does; only where the system gives no thread, this one does.

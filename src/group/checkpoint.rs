@@ -35,11 +35,11 @@ impl Group {
     /// A task that allocates without a charge that may be refused calls it in its loops.
     ///
     /// A charge that cannot be refused, as an allocator's, takes a group above its max. The next checkpoint in that
-    /// group or below it then does what a charge does that does not fit: it drains credit, asks reclaimers, has a
-    /// victim cancelled and waits for it, and is refused if the group is still above. Above a
+    /// group or below it then does the work of a charge that does not fit: it drains credit, asks reclaimers, has a
+    /// victim cancelled and waits for it. It is refused if the group is still above. Above a
     /// [high](crate::Limits::high) the thread is delayed as by a charge of 256 KiB. In a group that went offline the
     /// checkpoint asks for the nearest group above that is online. Without a current group, and inside an allocator, it
-    /// is always fine.
+    /// always succeeds.
     ///
     /// While no group of the runtime is above a limit or being cancelled, a checkpoint costs a few loads, of words that no
     /// thread writes. While one is, a checkpoint in another group loads a few words of each group above it.

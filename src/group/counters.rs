@@ -19,7 +19,8 @@ use crate::units::Limit;
 /// # Counters
 impl Group {
     /// Returns the counter of memory, which each group has: to drain its stock, to set its batch, to open a peak of the
-    /// caller's own. [`GroupCounter`] says what it shows. The group's own figures and limits are those of this counter.
+    /// caller's own. [`GroupCounter`] has its figures; those of the group are of this counter, and so are the group's
+    /// limits.
     ///
     /// ```
     /// # use memcg::expert::FixedBatch as _;
@@ -171,8 +172,8 @@ impl GroupCounter {
         Ok(if self.counter().is_memory() { lowered::shrink_to_max(self.counter()) } else { excess })
     }
 
-    /// Does what [`set_max`](Self::set_max) does, asks no reclaimer and cancels no group, and so returns at once. What
-    /// is above the max stays until it is given back.
+    /// Does what [`set_max`](Self::set_max) does, but asks no reclaimer and cancels no group, and so waits for neither.
+    /// Bytes above the max stay until they are given back.
     ///
     /// Source: a write to `memory.max` with `O_NONBLOCK`.
     ///

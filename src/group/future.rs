@@ -101,11 +101,11 @@ impl ChargeFuture {
     /// Gives the charge up where it is not made `time` after the first poll. The future then returns
     /// [`ChargeError::TimedOut`], and the group that refused counts [`Event::TimedOut`](crate::Event::TimedOut).
     ///
-    /// A charge that was made in time holds, also where the future is polled later. The delay above a
+    /// A charge that was made in time holds, also if the future is polled later. The delay above a
     /// [high](crate::Limits::high) ends with the time, too: a charge that was made then returns. Reclaimers are asked
-    /// in that time alone, and the one at work is waited for; with no time at all they are asked once, as
-    /// [`Group::try_charge`] asks. The thread of this crate that ends delays wakes the future, within 1 ms where the
-    /// processor is free. Where the system gives no thread, the first poll in line gives the charge up.
+    /// within the time only, and the one at work is waited for. With a time of zero they are asked once, as
+    /// [`Group::try_charge`] asks. A thread of this crate wakes the future at the end of the time, within 1 ms if a
+    /// processor is free. If the system gives no thread, the first poll in line gives the charge up.
     ///
     /// ```
     /// # use memcg::{ChargeError, Event, Runtime};
@@ -164,8 +164,8 @@ impl ChargeFuture {
         .await
     }
 
-    /// Makes the future ready as soon as it is charged, also above a [high](crate::Limits::high). Use it where the
-    /// caller has a timer of its own, and asks [`high_delay`](crate::expert::Inspect::high_delay) how long to wait,
+    /// Makes the future ready as soon as the charge is made, also above a [high](crate::Limits::high). It is for a
+    /// caller that has a timer of its own, and asks [`high_delay`](crate::expert::Inspect::high_delay) for the delay,
     /// before this charge or after it.
     ///
     /// ```
@@ -188,17 +188,18 @@ impl ChargeFuture {
         self
     }
 
-    /// Whether the bytes of `charge`, were it dropped now, would be this future's, and no other's. Then its holder may use
-    /// the charge in the place of the one that this future waits for: no byte goes up the tree and comes back. The future
-    /// waits on, for the next of a queue that has one place in line, or is dropped.
+    /// Returns true if a drop of `charge` now would serve this future and no other charge. Then the holder of `charge`
+    /// may use it in place of the charge that this future waits for, so that no byte goes up the tree and comes back.
+    /// The future then waits for the next waiter of a queue that has one place in line ([`wait_for`](Self::wait_for)),
+    /// or is dropped.
     ///
-    /// That is so where the future is in line for bytes of the charge's group, at most as many as the charge has, and
-    /// no other charge waits at the group or above. It is not where one of these is above a limit or only
-    /// [counts](crate::expert::Inspect::set_observe_only), where the group is offline, and inside a reclaimer. Then
+    /// The result is true if the future is in line for bytes of the charge's group, at most as many as the charge has,
+    /// and no other charge waits at the group or above it. It is false if the group or one above it is above a limit or
+    /// only [counts](crate::expert::Inspect::set_observe_only), if the group is offline, and inside a reclaimer. Then
     /// drop the charge, which serves the line.
     ///
-    /// The call takes no lock, and loads a few words for each level. Once it has said yes, other charges may barge past
-    /// this one anew, as past the next in line.
+    /// The call takes no lock, does not block, and loads a few words for each level. After true, other charges may
+    /// barge past this future anew, as they may past the next charge in line.
     ///
     /// ```
     /// # use std::future::Future;
@@ -225,8 +226,8 @@ impl ChargeFuture {
         }
     }
 
-    /// Waits for another number of bytes, at the place in line that it has. Returns false where the wait has ended, and
-    /// the next poll says how. Wakers of charges in line may run on this thread.
+    /// Changes the number of bytes that the future waits for; it keeps its place in line. Returns false if the wait has
+    /// ended: the next poll returns how. The call may run wakers of charges in line on this thread.
     pub fn wait_for(&mut self, bytes: impl Into<Bytes>) -> bool {
         let Bytes(bytes) = bytes.into();
         let waits = match &mut self.state {
@@ -240,12 +241,12 @@ impl ChargeFuture {
         waits
     }
 
-    /// Returns how the wait has ended, where the line has decided it and no delay above a [high](crate::Limits::high)
-    /// is left: what a poll would return. It runs no reclaimer and no hook, so a waker may call it.
+    /// Takes the result of the wait, which a poll would return. `None`: the line has not decided yet, or a delay above
+    /// a [high](crate::Limits::high) is left. The call runs no reclaimer and no hook, so a waker may make it.
     ///
-    /// With `next` the future then stands for the next of a queue: it takes a place anew, behind all that wait, for so
-    /// many bytes, and wakes that waker. It does not where reclaimers have to be asked first, or a victim chosen: then
-    /// [`waits_in_line`](Self::waits_in_line) is false, and the next one has to charge by a future of its own.
+    /// With `next` the future then takes a place in line anew, behind all that wait: for that many bytes, and with that
+    /// waker. It takes none if reclaimers have to be asked first, or a victim has to be chosen. Then
+    /// [`waits_in_line`](Self::waits_in_line) is false, and the next waiter needs a future of its own.
     pub fn take_decided(&mut self, next: Option<(Bytes, &Waker)>) -> Option<Result<Charge, ChargeError>> {
         let Stage::InLine(in_line, _) = &mut self.state else { return None };
         let next = next.map(|(Bytes(bytes), waker)| (bytes, waker));
@@ -262,12 +263,12 @@ impl ChargeFuture {
         })
     }
 
-    /// True where it is in line. The wait may have ended, and the next poll says how.
+    /// Returns true if the future is in line. The wait may have ended: the next poll returns how.
     pub fn waits_in_line(&self) -> bool {
         matches!(self.state, Stage::InLine(..))
     }
 
-    /// True where it is charged already, and its poll waits for nothing but the delay above a
+    /// Returns true if the charge is made already, and the future only waits for the delay above a
     /// [high](crate::Limits::high).
     pub fn is_delayed(&self) -> bool {
         matches!(self.state, Stage::Delayed { .. })

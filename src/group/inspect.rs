@@ -1,4 +1,4 @@
-//! Figures and settings that few programs need: the kernel's own readers, parts of a figure, and what an adapter shows.
+//! Figures and settings that few programs need: the kernel's own readers, parts of a figure, and figures for adapters.
 
 use std::iter;
 use std::time::Duration;
@@ -17,8 +17,8 @@ use crate::state::incidents::Incident;
 use crate::state::oom::{EXEMPT, OomPolicy, TOGETHER};
 use crate::units::Bytes;
 
-/// A group's figures and settings beside those that [`Group`] has. Names that end in `_local` are of what no child that
-/// is online accounts for.
+/// Figures and settings of a group beside those of [`Group`]. A name that ends in `_local` leaves out what the children
+/// that are online account for.
 ///
 /// | | |
 /// |---|---|
@@ -60,15 +60,15 @@ pub trait Inspect: Sealed {
     /// ```
     fn low(&self) -> u64;
 
-    /// Returns the high in bytes, `u64::MAX` where there is none. One load.
+    /// Returns the high in bytes, `u64::MAX` if there is none. One load.
     fn high(&self) -> u64;
 
-    /// Returns the soft limit in bytes, `u64::MAX` where there is none. One load.
+    /// Returns the soft limit in bytes, `u64::MAX` if there is none. One load.
     fn soft(&self) -> u64;
 
-    /// Returns how long a charge of `bytes` that walks the tree would be delayed now: the greatest delay among this
-    /// group and its ancestors. Charges do not sleep for 10 ms or less. It costs a few loads a level. Where only credit
-    /// may be above a high, the call drains it first, which takes a barrier.
+    /// Returns the delay of a charge of `bytes` that walks the tree now: the greatest delay among this group and its
+    /// ancestors. Charges do not sleep for 10 ms or less. The call costs a few loads a level. If credit alone may be
+    /// above a high, the call drains it first, which takes a barrier.
     ///
     /// Source: `calculate_high_delay` in `mm/memcontrol.c`.
     ///
@@ -83,15 +83,16 @@ pub trait Inspect: Sealed {
     /// ```
     fn high_delay(&self, bytes: impl Into<Bytes>) -> Duration;
 
-    /// Sets whether the limits here and below only count. It may block: in async code use a thread for blocking work.
+    /// Makes the limits here and below only count, or act again. It may block: in async code use a thread for blocking
+    /// work.
     ///
-    /// A charge that the max or high there would have refused or delayed is let through. For a max, the group whose max
-    /// it was counts [`Event::Max`](crate::Event::Max) and [`Event::Observed`](crate::Event::Observed). No group is
-    /// asked to give anything back for such charges. Limits above this group hold.
+    /// A charge that the max or high there would have refused or delayed is let through. For a max, the group of that
+    /// max counts [`Event::Max`](crate::Event::Max) and [`Event::Observed`](crate::Event::Observed). No group is asked
+    /// to give anything back for such charges. Limits above this group hold.
     ///
-    /// Further counters are observed, too. Charges that wait here when observing begins are made at once. When the
-    /// limits act again, what is above a max counts as if it had been [forced](Group::forced), and reclaimers are asked
-    /// for it. The call takes the tree's lock and looks at all groups below.
+    /// The setting holds for further counters, too. Charges that wait here when it begins are made at once. When the
+    /// limits act again, bytes above a max count as if they had been [forced](Group::forced), and reclaimers are asked
+    /// for them. The call takes the tree's lock and looks at all groups below.
     ///
     /// ```
     /// # use memcg::expert::Inspect as _;
@@ -108,7 +109,7 @@ pub trait Inspect: Sealed {
     /// ```
     fn set_observe_only(&self, observe: bool);
 
-    /// Returns whether this group, or an ancestor, is only observed. One load.
+    /// Returns true if the limits of this group or of an ancestor only count. One load.
     fn is_observe_only(&self) -> bool;
 
     /// Returns whether usage is above the soft limit. Pressure from here or above asks such a group, and all groups
@@ -202,8 +203,8 @@ pub trait Inspect: Sealed {
     /// ```
     fn live_local(&self) -> u64;
 
-    /// Returns the [ledger](Group::ledger) of this group without the groups below that are online: of what is in
-    /// [`live_local`](Self::live_local). It costs what that costs, and visits the counts of each thread.
+    /// Returns the [ledger](Group::ledger) of this group without the groups below that are online: that of the bytes of
+    /// [`live_local`](Self::live_local). It costs as much as that call, and visits the counts of each thread.
     ///
     /// ```
     /// use memcg::allocator::Owner; // what an allocator does
@@ -222,14 +223,14 @@ pub trait Inspect: Sealed {
     /// ```
     fn ledger_local(&self) -> Ledger;
 
-    /// Returns the bytes of the objects that this group owns, without those of any group below, also of one that went
-    /// offline. It allocates nothing.
+    /// Returns the bytes of the objects that this group owns, without those of any group below, online or offline. It
+    /// allocates nothing.
     fn allocated_local(&self) -> u64;
 
     /// Returns the group's own policy, as it was set.
     fn oom_policy(&self) -> OomPolicy;
 
-    /// Sets whether the whole subtree of this group is compared as one, and cancelled where any of its groups is
+    /// With true, compares the whole subtree of this group as one, and cancels all of it if any of its groups is
     /// chosen.
     ///
     /// Source: `memory.oom.group`.
@@ -248,7 +249,7 @@ pub trait Inspect: Sealed {
     /// Returns the setting of [`set_oom_group`](Self::set_oom_group).
     fn oom_group(&self) -> bool;
 
-    /// Sets whether this group and all groups below it are never cancelled, not even with the subtree that they are in.
+    /// With true, never cancels this group and the groups below it, not even with the subtree that they are in.
     ///
     /// Source: an `oom_score_adj` of -1000.
     fn set_oom_exempt(&self, exempt: bool);
@@ -269,10 +270,9 @@ pub trait Inspect: Sealed {
     /// ```
     fn descendants(&self) -> Box<dyn Iterator<Item = Group>>;
 
-    /// Returns the `n` children that hold most with the usage of each in bytes, the largest first. The call reads them
-    /// one after the other, under no lock that covers more than a few: a child that is created or goes offline
-    /// meanwhile may be missing. It keeps few of them at a time: of a million it takes some ten handles for each of the
-    /// `n`.
+    /// Returns the `n` children of largest usage with the usage of each in bytes, the largest first. The call reads
+    /// them one after the other, and locks only a few at a time: a child that is created or goes offline meanwhile may
+    /// be missing. It keeps few of them at a time: of a million it takes some ten handles for each of the `n`.
     ///
     /// ```
     /// # use memcg::Limits;
@@ -285,11 +285,11 @@ pub trait Inspect: Sealed {
     /// ```
     fn top(&self, n: usize) -> Vec<(Group, u64)>;
 
-    /// Returns the last refusals and victims of this group and of the groups below it, the oldest first. A refusal is
-    /// also one of the group whose max was met. There are none unless
-    /// [`Runtime::keep_incidents`](crate::Runtime::keep_incidents) says so.
+    /// Returns the last refusals and victims of this group and of the groups below it, the oldest first. A refusal
+    /// belongs to the group that asked and to the group whose max was met. The list is empty unless
+    /// [`Runtime::keep_incidents`](crate::Runtime::keep_incidents) has asked to keep incidents.
     ///
-    /// Groups are found by their paths, so those of an earlier group of the same path are among them. The call takes
+    /// The call finds groups by their paths, so incidents of an earlier group of the same path are among them. It takes
     /// one lock and copies what it returns.
     ///
     /// ```
@@ -310,15 +310,14 @@ pub trait Inspect: Sealed {
     /// ```
     fn incidents(&self) -> Vec<Incident>;
 
-    /// Publishes everything that was written in this subtree before the call. Costs half of an
+    /// Publishes all statistics that were written in this subtree before the call. It costs half of an
     /// [exact](crate::Freshness::Exact) read.
     ///
     /// Source: `do_flush_stats` in `mm/memcontrol.c`.
     fn flush(&self);
 
-    /// Does what [`flush`](Self::flush) does where more than [`Freshness::Threshold`](crate::Freshness::Threshold)
-    /// allows may be missing, and only while the periodic flush is more than one full cycle late. Returns whether it
-    /// flushed.
+    /// Does what [`flush`](Self::flush) does if more than [`Freshness::Threshold`](crate::Freshness::Threshold) allows
+    /// may be missing, and the periodic flush is more than one full cycle late. Returns true if it flushed.
     ///
     /// Source: `mem_cgroup_flush_stats_ratelimited` in `mm/memcontrol.c`.
     ///

@@ -1,13 +1,13 @@
-//! `Limits`: what a group may hold, as plain data, and whether that makes sense.
+//! `Limits`: the limits of a group as plain data, and a search for contradictions among them.
 
 use std::fmt;
 
 use crate::state::limits::LimitKind;
 use crate::units::Limit;
 
-/// Limits of a group, to be set together: by [`create`](crate::Group::create), or later by
-/// [`set_limits`](crate::Group::set_limits). A limit that is not named keeps its default there (none, and nothing
-/// protected), and here what it was.
+/// Limits of a group, set together by [`create`](crate::Group::create), or later by
+/// [`set_limits`](crate::Group::set_limits). `create` leaves a limit that is not named at its default (none, and
+/// nothing protected); `set_limits` leaves it as it was.
 ///
 /// ```
 /// use memcg::{Limit, Limits};
@@ -38,14 +38,14 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Names no limit.
+    /// Makes a value that names no limit.
     #[must_use]
     pub const fn new() -> Self {
         Limits { min: None, low: None, high: None, max: None, soft: None, cover_allocations: false }
     }
 
     /// Sets the bytes that reclaim never touches, 0 by default. The parent sums what its children protect; charges do
-    /// not look at it. A group that is offline protects nothing.
+    /// not compare usage with it. A group that is offline protects nothing.
     ///
     /// ```
     /// # use memcg::Limits;
@@ -63,7 +63,7 @@ impl Limits {
     }
 
     /// Sets the bytes that reclaim touches last, 0 by default. The parent sums what its children protect; charges do
-    /// not look at it. A group that is offline protects nothing.
+    /// not compare usage with it. A group that is offline protects nothing.
     #[must_use]
     pub fn low(mut self, limit: impl Into<Limit>) -> Self {
         self.low = Some(limit.into());
@@ -75,9 +75,9 @@ impl Limits {
     ///
     /// A charge that walks the tree and leaves the group above high, or finds it there, reclaims the excess and is
     /// delayed. The kernel's formula gives the delay. It grows with the square of the part by which usage is above, to
-    /// at most [`delay_max`](crate::RuntimeBuilder::delay_max). That is the delay of each charge, where a single charge
-    /// is as large as high. A high never refuses a charge. Not delayed are a charge from the stock, one that cannot be
-    /// refused, one made inside reclaim, and a transfer.
+    /// at most [`delay_max`](crate::RuntimeBuilder::delay_max). A single charge as large as high has that delay. A high
+    /// never refuses a charge. It does not delay a charge from the stock, one that cannot be refused, one made inside
+    /// reclaim, or a transfer.
     ///
     /// Source: `memory_high_write` and `mem_cgroup_handle_over_high` in `mm/memcontrol.c`.
     ///
@@ -104,20 +104,20 @@ impl Limits {
     }
 
     /// Sets the usage in bytes above which the group, and all groups below it, is reclaimed before others. 0: whenever
-    /// it holds anything. [`Limit::Unlimited`], the default: never. A group that is offline is in no excess.
+    /// it holds anything. [`Limit::Unlimited`], the default: never. An offline group counts as not above it.
     ///
-    /// A charge that walks compares usage with it, and reports each crossing to the groups above. A charge from the
-    /// stock does not, because credit is usage already.
+    /// A charge that walks compares usage with the soft limit, and reports each crossing to the groups above. A charge
+    /// from the stock does not compare: credit is in usage already.
     #[must_use]
     pub fn soft(mut self, limit: impl Into<Limit>) -> Self {
         self.soft = Some(limit.into());
         self
     }
 
-    /// Asks that what is reserved pays for what an allocator hands out: usage of the group is the larger of what is
-    /// [reserved](crate::figures::Ledger::reserved) in it and below, and what is
-    /// [allocated](crate::figures::Ledger::allocated) there; else it is their sum. What is allocated beyond what is
-    /// reserved is [unpaid](crate::figures::Ledger::unpaid), and charged by force.
+    /// Has reserved bytes pay for bytes that an allocator hands out. Usage of the group is then the larger of the bytes
+    /// [reserved](crate::figures::Ledger::reserved) in it and below, and the bytes
+    /// [allocated](crate::figures::Ledger::allocated) there; without the setting it is their sum. Bytes allocated
+    /// beyond the reserved ones are [unpaid](crate::figures::Ledger::unpaid), and charged by force.
     ///
     /// It is for a service that charges before it works, and for the memory pool of a query engine: neither pays twice where
     /// the process's allocator charges groups too. A group asks when it is created, and for as long as it lives. Each group
@@ -146,7 +146,7 @@ impl Limits {
         self
     }
 
-    /// Each limit that can be named, with what is named.
+    /// Returns each kind of limit with its value here; `None`: not named.
     pub(super) fn kinds(&self) -> [(LimitKind, Option<Limit>); 5] {
         let Limits { min, low, high, max, soft, cover_allocations: _ } = *self;
         [
@@ -158,8 +158,8 @@ impl Limits {
         ]
     }
 
-    /// Finds two limits that contradict each other, so that one of them cannot do what it is for. It compares bytes
-    /// with bytes and percentages with percentages.
+    /// Finds two limits that contradict each other, so that one of them can have no effect. It compares bytes with
+    /// bytes and percentages with percentages.
     ///
     /// A group takes such limits all the same, as the kernel does, unless its runtime is
     /// [strict](crate::RuntimeBuilder::strict_limits): a program that changes one limit after the other passes through

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::handle::Group;
 use crate::pressure::stalls::{self, StallFigures};
 
-/// For how long chargers of a group, or of groups below it, stood still for memory: see [`Group::pressure`].
+/// Times for which chargers of a group, or of groups below it, stood still for memory: see [`Group::pressure`].
 ///
 /// A charger is a thread or a future that charges. It stands still while it waits for a
 /// [reclaimer](crate::Reclaim), for a victim or in line, and while it is delayed above a [high](crate::Limits::high). A

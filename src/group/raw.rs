@@ -175,11 +175,11 @@ impl RawCharges<'_> {
     /// that is offline.
     ///
     /// To give back more than was charged is a bug of the caller. It takes nothing from other groups: the group's own
-    /// usage ends at 0, its ancestors give back what it held, and
+    /// usage ends at 0, its ancestors give back the bytes that it held, and
     /// [`Counts::underflows`](crate::figures::Counts::underflows) counts it.
-    /// [`Runtime::verify`](crate::Runtime::verify) then names the group. Where guards hold the bytes that were given
-    /// back, their drop is what is counted. Such a group's object is not used again, so a late drop finds its own
-    /// group.
+    /// [`Runtime::verify`](crate::Runtime::verify) then names the group. If guards hold the bytes that were given back,
+    /// the call counts nothing, and the drops of the guards are counted. Such a group's object is not used again, so a
+    /// late drop finds its own group.
     ///
     /// The call writes one word of this thread more than the drop of a [`Charge`].
     ///

@@ -1,4 +1,4 @@
-//! A group's figures and limits. They are of the subtree.
+//! Figures and limits of a group. A figure is that of the group and the groups below it.
 
 use super::error::LimitError;
 use super::handle::Group;
@@ -14,30 +14,31 @@ use crate::units::Limit;
 
 /// # Limits
 impl Group {
-    /// Sets the limits that `limits` names: all or, where one is refused, none. It may block: in async code call it on
-    /// a thread for blocking work. Returns the bytes above the max or the high that it has set, whichever are more.
+    /// Sets the limits that `limits` names: all of them, or none if one is refused. It may block: in async code call it
+    /// on a thread for blocking work. Returns the bytes above the max or the high that it has set, whichever are more;
+    /// 0 if usage fits.
     ///
-    /// A limit that is not named stays as it is. [`Limits`] says what each does. The call stores them whatever usage
-    /// is. Percentages below follow. A percentage below that has no limited ancestor any more keeps the bytes it had.
-    /// From the return on no charge is admitted above the new max. On a group that is offline only the max counts.
+    /// A limit that is not named stays as it is. [`Limits`] says what each limit does. The call stores them whatever
+    /// usage is. Percentages in the groups below follow; one that has no limited ancestor any more keeps the bytes it
+    /// had. From the return on no charge is admitted above the new max. On a group that is offline only the max counts.
     ///
-    /// For a max that it names, it then drains the credit below and asks reclaimers for what is above
+    /// For a max, the call then drains the credit below and asks reclaimers for the bytes above it
     /// ([`Reclaim`](crate::Reclaim): foreign code runs, for at most
-    /// [`reclaim_time`](crate::RuntimeBuilder::reclaim_time)). Where the group [chooses](crate::OomPolicy), it cancels
-    /// other groups, one after another, and waits for each. It serves the charges that wait in line and fit, and
-    /// refuses those that can never fit any more. [`forced`](Self::forced) counts what is above, and charges are
-    /// refused until enough is given back. For a high it drains and reclaims what is above in the same way, as far as
-    /// reclaimers give it. [`GroupCounter::set_max_now`](crate::PageCounter::set_max_now) asks no reclaimer and cancels
+    /// [`reclaim_time`](crate::RuntimeBuilder::reclaim_time)). If the group [chooses](crate::OomPolicy) victims, it
+    /// cancels groups, one after another, and waits for each. It serves the charges that wait in line and fit, and
+    /// refuses those that can never fit any more. [`forced`](Self::forced) counts the bytes still above the max, and
+    /// charges are refused until enough is given back. For a high, the call drains and reclaims in the same way, as far
+    /// as reclaimers give. [`GroupCounter::set_max_now`](crate::PageCounter::set_max_now) asks no reclaimer and cancels
     /// no group.
     ///
-    /// The call takes the tree's lock. To lower a max costs a heavy barrier, and another where credit is drained.
+    /// The call takes the tree's lock. A lower max costs a heavy barrier, and another one if credit is drained.
     ///
     /// Source: `memory_max_write` and `memory_high_write` in `mm/memcontrol.c`.
     ///
     /// # Errors
     ///
-    /// [`LimitError::NoLimitedAncestor`] for a percentage where no ancestor has a max. [`LimitError::CoversNot`] for
-    /// [`cover_allocations`](Limits::cover_allocations) where the group does not cover. The old limits hold.
+    /// [`LimitError::NoLimitedAncestor`] for a percentage if no ancestor has a max. [`LimitError::CoversNot`] for
+    /// [`cover_allocations`](Limits::cover_allocations) if the group does not cover. The old limits hold.
     ///
     /// ```
     /// # use memcg::{Limit, Limits, Runtime};
@@ -64,8 +65,8 @@ impl Group {
     }
 
     /// Sets the most bytes that charges may bring usage to. It may block: in async code use
-    /// [`GroupCounter::set_max_now`](crate::PageCounter::set_max_now). It is [`set_limits`](Self::set_limits) with a max
-    /// alone. Returns the bytes that are above it then, 0 where usage fits.
+    /// [`GroupCounter::set_max_now`](crate::PageCounter::set_max_now). The call is [`set_limits`](Self::set_limits)
+    /// with a max alone. Returns the bytes above that max afterwards, 0 if usage fits.
     ///
     /// # Errors
     ///
@@ -85,8 +86,8 @@ impl Group {
         self.set_limits(Limits::new().max(limit))
     }
 
-    /// Returns the limits as they were set, percentages as percentages; and whether the group covers, as it or one
-    /// above it has [asked](Limits::cover_allocations).
+    /// Returns the limits as they were set, percentages as percentages. `cover_allocations` is true if the group
+    /// covers, because it or a group above has [asked](Limits::cover_allocations).
     ///
     /// ```
     /// # use memcg::{Limit, Limits, Runtime};
@@ -103,7 +104,7 @@ impl Group {
         Limits { cover_allocations: self.first().cover().is_some(), ..limits }
     }
 
-    /// Returns the max in bytes, `u64::MAX` where there is none. One load. [`Inspect`](crate::expert::Inspect) has the
+    /// Returns the max in bytes, `u64::MAX` if there is none. One load. [`Inspect`](crate::expert::Inspect) has the
     /// other limits in bytes.
     pub fn max(&self) -> u64 {
         self.first().max()

@@ -87,12 +87,13 @@ impl Mapping {
     }
 
     /// Asks the system to place the pages, which no thread has touched, on a node. The system may place them elsewhere.
-    /// Where it has no such node, nothing happens.
+    /// The call does nothing if the system has no such node.
     pub(crate) fn bind(&self, node: NodeId) {
         calls::bind(self.start, self.len, node);
     }
 
-    /// Grows to whole pages for so many bytes, at least as many as now. What there is stays, new pages are zeroed.
+    /// Grows to whole pages for so many bytes, at least as many as now. The bytes keep their contents, and new pages
+    /// are zeroed.
     pub(crate) fn grow(&mut self, bytes: usize) -> Result<(), NoMemory> {
         let len = pages_for(bytes)?;
         if self.len == 0 {

@@ -156,7 +156,7 @@ impl Waiting {
         }
     }
 
-    /// Another number of bytes for a waiter that keeps its place. False: it is decided.
+    /// Changes the number of bytes of a waiter, which keeps its place. False: the wait is decided.
     fn resize(&mut self, ticket: u64, bytes: u64) -> bool {
         let Some(waiter) = self.waiters.get_mut(&ticket).filter(|waiter| waiter.decided.is_none()) else {
             return false;
@@ -327,7 +327,7 @@ pub(crate) fn enqueue(group: &'static Counter, bytes: u64, level: &'static Count
     enqueue_with(group, bytes, level, None)
 }
 
-/// The same with the waker that the end of the wait wakes.
+/// Does what [`enqueue`] does, with a waker that the end of the wait wakes.
 pub(crate) fn enqueue_with(
     group: &'static Counter,
     bytes: u64,
@@ -406,9 +406,9 @@ impl Ticket {
         level.unwrap_or(self.group.counter())
     }
 
-    /// Whether `bytes` of the group that come back now would be this waiter's and no other's, and fit at once: no other charge
-    /// waits on its path, and no level is above a limit, or only counts. If so, others may barge past it anew, as past the
-    /// next waiter. Loads alone: a charge that comes into line meanwhile has come later.
+    /// True if `bytes` of the group that come back now would serve this waiter and no other, and fit at once: no other
+    /// charge waits on its path, and no level is above a limit, or only counts. Others may then barge past this waiter
+    /// anew, as past the next one. The call only loads: a charge that comes into line meanwhile has come later.
     pub(crate) fn is_served_by(&self, bytes: u64) -> bool {
         let group = self.group.counter();
         let goes_up = context::in_reclaim() || group.poisoned.load(Ordering::Relaxed) || central::is_to_walk(group);
@@ -432,8 +432,8 @@ impl Ticket {
         place.is_some()
     }
 
-    /// How the wait ended, and the level in whose line it was, where nothing is left to do for that: not where a delay
-    /// above a high follows. Once, as [`poll`](Self::poll).
+    /// Takes the decision of the wait, and the level in whose line it was. `None`: there is none yet, or a delay above
+    /// a high follows. Only one call gets the decision, as of [`poll`](Self::poll).
     pub(crate) fn take_decided(&mut self) -> Option<(Decision, &'static Counter)> {
         let is_over = |decision: &Decision| !matches!(decision, Decision::Granted(charged) if charged.over_high > 0);
         let left = self.with(|waiting| {
@@ -445,7 +445,7 @@ impl Ticket {
         Some((left.decided?, left.level))
     }
 
-    /// Waits for another number of bytes, at the same place in line. False: the wait is decided.
+    /// Changes the number of bytes to wait for, at the same place in line. False: the wait is decided.
     pub(crate) fn resize(&mut self, bytes: u64) -> bool {
         let resized = self.with(|waiting| waiting.resize(self.number, bytes));
         if resized {

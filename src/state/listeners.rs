@@ -36,7 +36,7 @@ impl Happened {
         self.event
     }
 
-    /// How often it has happened by now: as [`Events::get`](crate::figures::Events::get).
+    /// Number of times that the event has happened, as [`Events::get`](crate::figures::Events::get) counts it.
     pub fn count(&self) -> u64 {
         self.count
     }

@@ -20,8 +20,8 @@ use crate::thread::foreign::{Calls, Foreign, Panicked};
 /// that finds it taken frees nothing: a charge may then be refused although the cache has memory to give.
 ///
 /// A panic is caught, reported as [`Event::Panic`](crate::Event::Panic) and in
-/// [`ReclaimReport::panics`](crate::figures::ReclaimReport::panics), and counts as nothing freed. Where the reclaimer
-/// is dropped with its [`Registration`](crate::Registration), a panic is caught and nothing else.
+/// [`ReclaimReport::panics`](crate::figures::ReclaimReport::panics), and counts as nothing freed. A panic of the drop
+/// of a reclaimer, with its [`Registration`](crate::Registration), is only caught.
 ///
 /// ```
 /// use memcg::{Charge, Limits, Priority, Reclaim, ReclaimContext, Runtime};

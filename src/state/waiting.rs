@@ -31,7 +31,7 @@ pub(crate) struct FirstInLine {
     ticket: AtomicU64,
     bytes: AtomicU64,
     budget: AtomicU64,
-    /// How many wait.
+    /// Number of waiters in the line.
     length: AtomicU64,
 }
 
@@ -55,7 +55,7 @@ impl FirstInLine {
         self.budget.load(Ordering::Relaxed)
     }
 
-    /// The waiter is first, and none is behind it.
+    /// True if the waiter is the only one in the line.
     pub(crate) fn is_alone(&self, ticket: u64) -> bool {
         self.ticket() == ticket && self.length.load(Ordering::Relaxed) == 1
     }
@@ -64,7 +64,7 @@ impl FirstInLine {
         self.length.store(length as u64, Ordering::Relaxed);
     }
 
-    /// The first waits for so many from here on: no more of others may come before it.
+    /// Shows another number of bytes of the first waiter: other charges may take no more than that before it.
     pub(crate) fn show_bytes(&self, bytes: u64) {
         self.bytes.store(bytes, Ordering::Relaxed);
         self.change_budget(|left| Some(left.min(bytes)));

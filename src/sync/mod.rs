@@ -9,6 +9,9 @@
 //! The folder imports nothing of the crate. What a thread owns stands in `thread`, which declares its thread-locals with
 //! [`per_thread`] and [`until_thread_exit`].
 
+#[cfg(loom)]
+use loom::cell::UnsafeCell;
+#[cfg(not(loom))]
 use std::cell::UnsafeCell;
 
 pub(crate) mod barrier;
@@ -57,8 +60,7 @@ pub(crate) mod stat_atomic {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64};
 }
 
-/// A place that is no atomic: one thread writes it while no other one reads it. Loom does not watch it: where a caller
-/// has uncharged what a guard holds, the guard's drop reads the place of a group that is being released.
+/// A place that is no atomic: one thread writes it while no other one reads it. Loom watches that it is so.
 pub(crate) struct PlainCell<T>(UnsafeCell<T>);
 
 #[allow(unsafe_code)]
@@ -72,16 +74,24 @@ impl<T> PlainCell<T> {
     /// No thread writes the place as long as the result is used.
     #[inline(always)]
     pub(crate) unsafe fn get(&self) -> &T {
+        #[cfg(loom)]
+        let value = self.0.with(|value| value);
+        #[cfg(not(loom))]
+        let value = self.0.get();
         // SAFETY: says the caller.
-        unsafe { &*self.0.get() }
+        unsafe { &*value }
     }
 
     /// # Safety
     ///
     /// No other thread uses the place.
     pub(crate) unsafe fn replace(&self, next: T) -> T {
+        #[cfg(loom)]
+        let value = self.0.with_mut(|value| value);
+        #[cfg(not(loom))]
+        let value = self.0.get();
         // SAFETY: says the caller.
-        unsafe { self.0.get().replace(next) }
+        unsafe { value.replace(next) }
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::common::{end, group};
 use super::loom_lifecycle::{assert_released_once, bare, stocked};
-use super::{beside, model, model_without_pair, race, with_group};
-use crate::Group;
+use super::{beside, build, model, model_without_pair, race, with_group};
+use crate::{Group, Limits};
 
 /// E2, E3. As `loom_offline_vs_charge`, for a charge without a guard: it looks at capacity in a test of its own.
 #[test]
@@ -44,6 +44,22 @@ fn loom_uncharge_without_guard_vs_guard() {
         wrong.join().unwrap();
         assert_eq!((next.usage(), runtime.root().usage(), runtime.counts().underflows), (1, 1, 1));
         drop(held);
+    });
+}
+
+/// E15. The group covers, and its guard's drop is in transit: the thread has a block from its first charge with a stock on.
+#[test]
+fn loom_uncharge_without_guard_vs_guard_that_reserves() {
+    model_without_pair(|| {
+        let (runtime, root) = build(stocked());
+        let other = group(&root, "other");
+        drop([other.try_charge(1), other.try_charge(1)]);
+        let gone = root.create("gone", Limits::new().cover_allocations()).unwrap();
+        let guard = gone.try_charge(1).unwrap();
+        gone.offline().unwrap();
+        gone.raw().uncharge(1);
+        race(gone, drop, || drop(guard));
+        assert_eq!((root.live(), runtime.counts().underflows), (0, 1));
     });
 }
 

@@ -79,7 +79,7 @@ const IN_PAGE: u32 = (1 << PAGE_SHIFT) - 1;
 pub(crate) struct Header {
     /// Twice the batch while the stock is open, 0 while it is closed: the published state of the stock.
     pub(crate) capacity: AtomicU64,
-    /// Where the slots are: nowhere where every operation goes through the slow path.
+    /// Place of the slots; none if every operation goes through the slow path.
     pub(crate) slots: ShownPlace<Slot>,
     /// The same for the cells of the statistics.
     pub(crate) cells: ShownPlace<CellsPlace>,
@@ -91,9 +91,10 @@ pub(crate) struct Header {
     /// The counter that has this header: a slow path starts from it. Written once, before any other thread sees the
     /// header.
     owner: StatPtr<()>,
-    /// Where allocators see the slots: the same, but where a group covers. Its charges take no credit.
+    /// Place of the slots for allocators: the same as `slots`, but in a group that covers, whose charges take no
+    /// credit.
     pub(crate) objects: ShownPlace<Slot>,
-    /// What threads without a block have counted of owned objects.
+    /// Owned objects that threads without a block have counted.
     pub(crate) owned: Tally,
 }
 

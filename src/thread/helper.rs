@@ -1,25 +1,25 @@
-//! A thread of the crate that comes with work, and ends when there has been none for a second.
+//! A thread of the crate that starts when there is work, and ends after a second without work.
 //!
-//! The lock of the work guards the helper, too. So a charge that leaves work starts the thread, or finds it running, and
-//! then the thread sees the work. The thread decides to end under the lock.
+//! The lock of the work guards the helper, too. So a charge that leaves work either starts the thread or finds it
+//! running, and the thread then sees the work. The thread decides under the lock to end.
 
 use std::time::{Duration, Instant};
 
 use crate::sync::{Thread, start_thread};
 
-/// The thread stays so long after the last work.
+/// Time that the thread stays after its last work.
 pub(crate) const LINGER: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub(crate) struct Helper {
-    /// The thread, as long as it runs, and the process that it runs in: a fork copies this and not the thread.
+    /// The thread while it runs, and the number of its process: a fork copies this value and not the thread.
     thread: Option<(u32, Thread)>,
-    /// Since when there has been no work.
+    /// Time since which the thread has had no work.
     idle: Option<Instant>,
 }
 
 impl Helper {
-    /// Starts the thread where there is none. False: there is none. The caller leaves its work under the same lock.
+    /// Starts the thread if none runs. False: the system gives none. The caller leaves its work under the same lock.
     pub(crate) fn start(&mut self, name: &str, body: impl FnOnce() + Send + 'static) -> bool {
         let process = std::process::id();
         self.thread.take_if(|(started_in, _)| *started_in != process);
@@ -30,13 +30,13 @@ impl Helper {
         self.thread.is_some()
     }
 
-    /// Ends the thread's sleep, or its next one.
+    /// Wakes the thread, or has its next sleep end at once.
     pub(crate) fn wake(&self) {
         self.thread.iter().for_each(|(_, thread)| thread.unpark());
     }
 
-    /// How long the thread sleeps, which has no work. `None`: it ends, now that there is none for too long or where the work is
-    /// `over`, and does not count as running from here on.
+    /// Returns the time that the thread sleeps, which has found no work. `None`: the thread has to end, because it has
+    /// had none for [`LINGER`], or because its work is `over`. From then on it does not count as running.
     pub(crate) fn rest(&mut self, now: Instant, over: bool) -> Option<Duration> {
         let idle = now.saturating_duration_since(*self.idle.get_or_insert(now));
         let left = LINGER.checked_sub(idle).filter(|left| !left.is_zero() && !over);
@@ -50,7 +50,7 @@ impl Helper {
 #[cfg(test)]
 #[allow(dead_code, reason = "no model asks")]
 impl Helper {
-    /// One whose thread is in that process, and does nothing.
+    /// A helper whose thread runs in that process, and does nothing.
     pub(crate) fn idle_in(process: u32, thread: Thread) -> Helper {
         Helper { thread: Some((process, thread)), idle: None }
     }

@@ -86,7 +86,8 @@ pub(crate) fn with_block<R>(read: impl FnOnce(Option<&Block>) -> R) -> R {
     with_local(|local| read(local.block()))
 }
 
-/// Whether this thread moves credit. For assertions: a model does not ask, each load would be one more point of its schedules.
+/// True while this thread moves credit. For assertions: a model does not ask, because each load would be one more point
+/// of its schedules.
 pub(crate) fn is_in_transit() -> bool {
     TIME_PASSES && with_block(|block| block.is_some_and(|block| !block.transit.is_over()))
 }

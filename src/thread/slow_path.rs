@@ -28,7 +28,8 @@ impl Entered {
         Entered::new(false)
     }
 
-    /// That of an allocator's charge: it takes no lock, allocates nothing and calls no policy, wherever it runs.
+    /// Enters the slow path of an allocator's charge: it takes no lock, allocates nothing and calls no policy, wherever
+    /// it runs.
     #[inline]
     pub(crate) fn quiet() -> Entered {
         Entered::new(true)
@@ -50,20 +51,21 @@ impl Entered {
         self.thread.block()
     }
 
-    /// Whether no other slow path of the thread is under way.
+    /// True if no other slow path of the thread is under way.
     #[inline]
     pub(crate) fn is_alone(&self) -> bool {
         self.depth.outside == 0
     }
 
-    /// The thread's block where this slow path may move credit: a nested one puts nothing into slots and counts elsewhere.
+    /// Returns the thread's block if this slow path may move credit: a nested one puts nothing into slots and counts
+    /// elsewhere.
     #[inline]
     pub(crate) fn own_block(&self) -> Option<&Block> {
         self.block().filter(|_| self.is_alone())
     }
 
-    /// `None`: this slow path may take no lock and wait for no thread. It is an allocator's, or runs inside another one of
-    /// the thread.
+    /// Returns proof that this slow path may take locks and wait for threads. `None`: it may not, because it is an
+    /// allocator's, or runs inside another one of the thread.
     #[inline]
     pub(crate) fn outermost(&self) -> Option<&Outermost> {
         (self.is_alone() && !self.quiet).then_some(&self.thread)

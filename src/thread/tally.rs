@@ -1,4 +1,4 @@
-//! What one thread has counted for one counter, or for the process: figures, of which no protocol depends on the order.
+//! Counts of one thread for one counter, or for the process. They are figures: no protocol depends on their order.
 //!
 //! | tally | added | taken |
 //! |---|---|---|
@@ -19,7 +19,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Owner only, here and below: no other thread writes the tally.
+    /// Adds to the first count. Here and in `take` the caller owns the tally: no other thread writes it.
     #[inline(always)]
     pub(crate) fn add(&self, n: u64) {
         self.added.store(self.added.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
@@ -30,7 +30,7 @@ impl Tally {
         self.taken.store(self.taken.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
-    /// [`add`](Self::add) to a tally that threads without a block share.
+    /// Does what [`add`](Self::add) does, to a tally that threads without a block share.
     pub(crate) fn add_shared(&self, n: u64) {
         self.added.fetch_add(n, Ordering::Relaxed);
     }
@@ -39,19 +39,19 @@ impl Tally {
         self.taken.fetch_add(n, Ordering::Relaxed);
     }
 
-    /// What was taken, then what was added.
+    /// Returns the units taken, and the units added.
     pub(crate) fn counts(&self) -> (u64, u64) {
         let taken = self.taken.load(Ordering::Relaxed);
         (taken, self.added.load(Ordering::Relaxed))
     }
 
-    /// What was added and not taken; wraps below zero where another thread has added what this one took.
+    /// Returns the units added less those taken. It wraps below zero if another thread has added what this one took.
     pub(crate) fn net(&self) -> u64 {
         let (taken, added) = self.counts();
         added.wrapping_sub(taken)
     }
 
-    /// Starts over for the next counter with this index. No thread writes the tally meanwhile.
+    /// Sets both counts to 0 for the next counter with this index. No thread writes the tally meanwhile.
     pub(crate) fn reset(&self) {
         self.added.store(0, Ordering::Relaxed);
         self.taken.store(0, Ordering::Relaxed);

@@ -45,8 +45,8 @@ fn is_over(word: u64) -> bool {
 }
 
 impl Transit {
-    /// Enters transit, until the result is dropped: also where a panic leaves the steps. What the thread reads afterwards
-    /// decides how much credit moves; see E5.
+    /// Enters transit. The drop of the result ends it, also when a panic leaves the steps. Values that the thread reads
+    /// after this call decide how much credit moves; see E5.
     #[inline]
     pub(crate) fn enter(&self, of: u32, fenced: bool) -> InTransit<'_> {
         // Relaxed: only the owner writes the word.

@@ -32,7 +32,7 @@ pub(crate) const STEP: u64 = 64 << 10;
 /// Words of threads without a block: such threads rarely write one at a time.
 const WORDS: usize = 64;
 
-/// A thread has counted small objects for a group: one that is released may have counts.
+/// True once a thread has counted small objects for a group: a group that is released may have counts.
 static ANY: AtomicBool = AtomicBool::new(false);
 
 static ELSEWHERE: [CachePadded<AtomicU64>; WORDS] = [const { CachePadded::new(AtomicU64::new(0)) }; WORDS];
@@ -147,7 +147,7 @@ fn word_of_thread() -> &'static AtomicU64 {
     &ELSEWHERE[at as usize]
 }
 
-/// Whether a group may have counts of small objects.
+/// True if any group may have counts of small objects.
 pub(crate) fn any_of_groups() -> bool {
     ANY.load(Ordering::Relaxed)
 }

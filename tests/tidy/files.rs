@@ -99,9 +99,11 @@ fn every_program_of_tests_and_benches_is_listed() {
 /// What stands at the top of the project, folders that start with a dot aside.
 const TOP: &[&str] = &[
     "CHANGELOG.md",
+    "COMPARE.md",
     "CONTRIBUTING.md",
     "Cargo.lock",
     "Cargo.toml",
+    "DESIGN.md",
     "LICENSE-APACHE",
     "LICENSE-MIT",
     "README.md",

@@ -76,10 +76,11 @@ pub(crate) fn sources_and_pages() -> Vec<Source> {
     sources().into_iter().chain(pages()).collect()
 }
 
-/// README and CONTRIBUTING, the chapters of the book, and the pages of text in `src`, here and in that adapter.
+/// The pages at the top, the chapters of the book, and the pages of text in `src`, here and in two adapters.
 pub(crate) fn pages() -> Vec<Source> {
-    let top = ["README.md", "CONTRIBUTING.md"].map(|path| Source::new(path, &read(path)));
-    let beside_code = ["src", CONTAINERS].into_iter().flat_map(|folder| read_all(folder, &["md"]));
+    let top = ["README.md", "CONTRIBUTING.md", "DESIGN.md", "COMPARE.md"].map(|path| Source::new(path, &read(path)));
+    let beside_code =
+        ["src", CONTAINERS, "crates/memcg-datafusion/src"].into_iter().flat_map(|folder| read_all(folder, &["md"]));
     top.into_iter().chain(chapters()).chain(beside_code).collect()
 }
 

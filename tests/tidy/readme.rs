@@ -1,4 +1,4 @@
-//! The commands that README and the book print, and `.ci/readme.txt`, which says what runs each. How long README is.
+//! The commands that README and the book print, and `.ci/readme.txt`, which says what runs each. How long pages are.
 
 use std::collections::BTreeSet;
 
@@ -85,12 +85,14 @@ fn each_command_of_the_pages_is_run() {
     fail_if_any(".ci/readme.txt lists what README and the book print, and what runs it", &faults);
 }
 
-/// As many as a reader takes in at one sitting.
+/// As many as a reader takes in at one sitting, and of the book what one who comes once can read.
 #[test]
-fn the_readme_is_short() {
+fn the_readme_and_the_book_are_short() {
     let readme = read("README.md");
     let (lines, words) = (readme.lines().count(), readme.split_whitespace().count());
     assert!(lines <= 150 && words <= 900, "README.md has {lines} lines (150) and {words} words (900)");
+    let words: usize = chapters().iter().map(|page| page.text.split_whitespace().count()).sum();
+    assert!(words <= 25_000, "docs/src has {words} words (25,000)");
 }
 
 #[test]

@@ -129,11 +129,11 @@ impl Quick {
     }
 }
 
-/// How many operators follow one.
+/// Children of an operator in the tree: one for each value of four bits of a hash.
 const FAN: usize = 16;
 
-/// The account of a kind of operator, in a tree that only grows: it is read without a lock. Four bits of the name's hash
-/// say where the way goes on.
+/// The account of a kind of operator, in a tree that only grows, so that a search takes no lock. Four bits of the
+/// name's hash choose the next child.
 #[derive(Debug)]
 pub(crate) struct Operator {
     account: Account,
@@ -244,7 +244,7 @@ mod tests {
         place.get().map_or(0, |operator| 1 + operator.next.iter().map(steps).max().unwrap_or(0))
     }
 
-    /// However many operators there are, one is found in a few steps: the same one for each partition.
+    /// The tree finds any of many operators in a few steps, and the same one for each partition.
     #[test]
     fn an_operator_is_found_in_a_few_steps() {
         let runtime = Runtime::builder().build().unwrap();

@@ -1,4 +1,4 @@
-//! Finds out if the process's allocator charges groups: then the groups of queries cover what is allocated.
+//! Finds out if the process's allocator charges groups: then the groups of queries cover allocated bytes.
 
 use std::hint::black_box;
 use std::sync::OnceLock;

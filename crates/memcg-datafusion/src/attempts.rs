@@ -83,8 +83,8 @@ impl Queued {
         self.queue.wait_in_place(attempt?, level)
     }
 
-    /// A growth is about to be refused. From here on no attempt sends its first row before its error may have come. False:
-    /// one cannot run again, and the growth may wait in its place.
+    /// A growth is about to be refused. From here on no attempt sends its first row before its error may have come.
+    /// False: one cannot run again, and the growth may wait in its place.
     pub(crate) fn refuses(&self) -> bool {
         let mut attempts = self.attempts();
         attempts.iter_mut().for_each(|known| known.is_refused = true);
@@ -105,8 +105,8 @@ impl Attempt {
         Attempt { queued: Arc::clone(queued), place, cannot_run_again }
     }
 
-    /// Whether a row may leave: not while an error is under way that the query would be failed for, once a row has left.
-    /// From then on it cannot run again.
+    /// Whether a row may leave: not while an error is under way that the query would be failed for, once a row has
+    /// left. From then on it cannot run again.
     pub(crate) fn may_send(&mut self) -> bool {
         self.cannot_run_again || self.sends_unless(|own| own.is_refused)
     }

@@ -1,4 +1,4 @@
-//! Caches that the queries of all tenants share, in a group of the service's own.
+//! Caches that the queries of all tenants share, allocated in a group of the service's own.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use memcg::Group;
 
 type Copies = Arc<dyn Fn(&dyn FileMetadata) -> Option<Arc<dyn FileMetadata>> + Send + Sync>;
 
-/// The caches of a `RuntimeEnv`, whose entries are allocated in a group.
+/// Caches for a `RuntimeEnv` that allocate their entries in one group.
 ///
-/// With `memcg-alloc` what a query reads into a shared cache is charged to the query, and stays so while the entry is
-/// there: long after the query, the first reader owes what all read. These caches keep a copy that is allocated in `group`,
-/// so the reader's own is freed with its query. A copy is made once for each entry, and takes the time of a clone. Without
-/// an allocator that charges groups nothing of a cache is charged.
+/// With `memcg-alloc` the group of the first reader pays for an entry of a shared cache as long as the entry is there,
+/// long after the query. These caches keep a copy that is allocated in `group`, and the reader's own entry is freed
+/// with its query. A cache copies each entry once, when it is put, in the time of a clone. Without an allocator that
+/// charges groups, no group pays for a cache.
 ///
-/// The statistics and the lists of files are copied. Metadata inside of files has a type for each format, so
-/// [`copy_with`](GroupCaches::copy_with) says how they are copied; what it does not know is kept as it is. The feature
-/// `parquet` knows Parquet's.
+/// The caches copy statistics and lists of files. Metadata inside of files has a type for each format: the functions of
+/// [`copy_with`](GroupCaches::copy_with) copy it, and metadata of a type that none of them knows is kept uncopied. With
+/// the feature `parquet`, that of Parquet files is known.
 ///
 /// ```
 /// use datafusion::execution::runtime_env::RuntimeEnvBuilder;
@@ -46,20 +46,23 @@ pub struct GroupCaches {
 }
 
 impl GroupCaches {
-    /// Caches of DataFusion's own sizes in `group`.
+    /// Begins with caches in `group` of DataFusion's default sizes. [`into_config`](GroupCaches::into_config) makes
+    /// them.
     pub fn new(group: &Group) -> GroupCaches {
         GroupCaches { group: group.clone(), config: CacheManagerConfig::default(), copies: Arc::new(copy_known) }
     }
 
-    /// Has the caches take their sizes from `config`. Caches that it has are replaced.
+    /// Takes the sizes in bytes, and the lifetime of lists of files, from `config`. Caches that `config` has are
+    /// replaced.
     pub fn sizes_of(mut self, config: CacheManagerConfig) -> GroupCaches {
         self.config = config;
         self
     }
 
-    /// Says how metadata of files are copied. `None`: it is another type, which is copied as before.
+    /// Adds a function that copies metadata of files. It returns `None` for a type that it does not know; the functions
+    /// of before are then asked.
     ///
-    /// The function runs in the group, with no lock held.
+    /// The function runs in the group when a query puts an entry, with no lock held.
     pub fn copy_with(
         mut self,
         copy: impl Fn(&dyn FileMetadata) -> Option<Arc<dyn FileMetadata>> + Send + Sync + 'static,
@@ -69,7 +72,7 @@ impl GroupCaches {
         self
     }
 
-    /// Returns what a `RuntimeEnvBuilder` takes.
+    /// Makes the caches, and returns them as a configuration for a `RuntimeEnvBuilder`.
     pub fn into_config(self) -> CacheManagerConfig {
         let GroupCaches { group, mut config, copies } = self;
         let (lists, statistics, metadata) =
@@ -109,7 +112,7 @@ fn copy_known(metadata: &dyn FileMetadata) -> Option<Arc<dyn FileMetadata>> {
     Some(Arc::new(CachedParquetMetaData::new(Arc::new((**metadata).clone()))))
 }
 
-/// DataFusion's own cache, with entries of the group.
+/// DataFusion's own cache, whose entries are copied into the group.
 struct GroupCache<K: CacheKey, V: CacheValue> {
     group: Group,
     inner: DefaultCache<K, V>,

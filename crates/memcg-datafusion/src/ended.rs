@@ -103,7 +103,7 @@ pub(crate) struct Life {
     group: Group,
     cancelled: AtomicBool,
     waiting: Mutex<Vec<Weak<AtomicWaker>>>,
-    /// How many growths of the pool were refused, by whatever level, and how many waited.
+    /// Number of growths of the pool that were refused, by whatever level. `waits`: of those that waited.
     pub(crate) refusals: AtomicUsize,
     pub(crate) waits: AtomicUsize,
 }
@@ -137,7 +137,7 @@ impl Life {
         Some(Ended { path: self.group().path(), reason })
     }
 
-    /// True until its last stream is dropped.
+    /// True until the last stream of the group's plans is dropped.
     #[cfg(feature = "session")]
     pub(crate) fn is_running(&self) -> bool {
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! Spill files of a session's queries, counted by a counter of the group.
+//! Spill files of a session's queries, charged to a counter of the group.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -13,7 +13,7 @@ use memcg::{Charge, ChargeError, Counter, Group};
 
 use crate::refusal::{Words, WriteRefused};
 
-/// The disk managers that count for a group.
+/// Disk managers whose files are charged to a counter of a group.
 #[derive(Debug)]
 pub(crate) struct Files {
     group: Group,
@@ -21,7 +21,7 @@ pub(crate) struct Files {
     disks: Mutex<Vec<Disk>>,
 }
 
-/// A disk manager, and one that counts and has it write.
+/// A pair of disk managers: `counted` charges the bytes of its files, and `base` writes them.
 #[derive(Debug)]
 struct Disk {
     base: Arc<DiskManager>,
@@ -38,7 +38,8 @@ impl Files {
         self.disks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The disk manager that counts and has `disk` write: `disk` itself, where it counts for the group or writes nothing.
+    /// Returns the disk manager that charges the files that `disk` writes. It is `disk` itself if that charges the
+    /// group already, or writes no files.
     pub(crate) fn counted(&self, disk: &Arc<DiskManager>) -> Result<Arc<DiskManager>> {
         let is_known = |known: &&Disk| Arc::ptr_eq(&known.base, disk) || Arc::ptr_eq(&known.counted, disk);
         let known = self.lock().iter().find(is_known).map(|known| Arc::clone(&known.counted));
@@ -52,22 +53,22 @@ impl Files {
             .with_max_spill_merge_fan_in(disk.max_spill_merge_fan_in());
         let counted = Arc::new(builder.build()?);
         let mut disks = self.lock();
-        // Those that no session has any more. SQL may set another one at any time.
+        // Managers that no session has any more: SQL may set another one at any time.
         let gone: Vec<_> = disks.extract_if(.., |disk| Arc::strong_count(&disk.counted) == 1).collect();
         disks.push(Disk { base: Arc::clone(disk), counted: Arc::clone(&counted) });
         drop(disks);
-        // Without the lock: they remove folders.
+        // Without the lock: a manager that is dropped removes its folders.
         drop(gone);
         Ok(counted)
     }
 
-    /// The disk manager that one of these has write.
+    /// Returns the disk manager that writes the files of `disk`, if `disk` charges this group.
     pub(crate) fn uncounted(&self, disk: &Arc<DiskManager>) -> Option<Arc<DiskManager>> {
         self.lock().iter().find(|known| Arc::ptr_eq(&known.counted, disk)).map(|known| Arc::clone(&known.base))
     }
 }
 
-/// Makes files whose bytes are charged to a counter of the group.
+/// Factory of files whose bytes are charged to a counter of the group.
 struct CountedFiles {
     disk: Arc<DiskManager>,
     group: Group,
@@ -82,13 +83,13 @@ impl TempFileFactory for CountedFiles {
     }
 }
 
-/// The file goes before its bytes.
+/// A file and its charge. The file is dropped before its bytes are uncharged.
 struct CountedFile {
     file: Arc<dyn SpillFile>,
     bytes: Arc<FileBytes>,
 }
 
-/// What is charged for a file.
+/// Bytes charged for a file.
 struct FileBytes {
     group: Group,
     counter: Counter,
@@ -96,17 +97,17 @@ struct FileBytes {
 }
 
 impl FileBytes {
-    /// Charges `bytes`, which are to be written.
+    /// Charges `bytes` before they are written. An error holds the refusal's text.
     fn charge(&self, bytes: usize) -> io::Result<Charge> {
         let charged = self.group.try_charge_set(&[(self.counter, memcg::Bytes::from(bytes).0)]);
         charged.map(|[charge]| charge).map_err(|error| io::Error::other(refused(&error)))
     }
 
-    /// They are written.
+    /// Keeps the charge of bytes that were written.
     fn keep(&self, more: Charge) {
         let mut charge = self.charge.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut *charge {
-            // Both are of one counter.
+            // Both charges are of one counter.
             Some(charge) => _ = charge.merge(more),
             None => *charge = Some(more),
         }

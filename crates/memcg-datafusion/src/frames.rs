@@ -1,8 +1,8 @@
 //! Frames of a query that a session outside of its group reads.
 //!
-//! `base_frame.join(query_frame)` runs in the session of the first, and would be charged to no group. So the plan of a
-//! query's frame has a mark at its root. A session of a group takes it off, and the rows are charged to that group. Any
-//! other session finds the mark in the plan that it is to run, and refuses it.
+//! `base_frame.join(query_frame)` runs in the session of `base_frame`, and would be charged to no group. So the plan of
+//! a query's frame has a mark at its root. A session of a group takes the mark off, and its group is charged for the
+//! rows. A session outside of all groups finds the mark in a plan that it is to run, and refuses the plan.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use datafusion::dataframe::DataFrame;
 use datafusion::logical_expr::{Expr, Extension, InvariantLevel, LogicalPlan, UserDefinedLogicalNodeCore};
 use datafusion::optimizer::AnalyzerRule;
 
-/// The rows of a query's frame.
+/// A mark: the logical node above the plan of a query's frame.
 #[derive(PartialEq, Eq, Hash, PartialOrd)]
 struct OfGroup {
     input: LogicalPlan,
     path: String,
 }
 
-/// A frame with a mark at its root. What gives no rows of a group has none.
+/// Puts a mark at the root of a frame. A plan that gives no rows of a group, as `EXPLAIN` or `COPY`, gets none.
 pub(crate) fn marked(frame: DataFrame, path: String) -> DataFrame {
     let (state, plan) = frame.into_parts();
     let plan = match plan {
@@ -84,7 +84,7 @@ impl UserDefinedLogicalNodeCore for OfGroup {
     }
 }
 
-/// Takes marks off: the plan runs in a group.
+/// Rule of a group's sessions that takes marks off a plan: the plan runs in the group.
 #[derive(Debug)]
 pub(crate) struct TakeMarksOff;
 

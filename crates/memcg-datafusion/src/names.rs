@@ -1,5 +1,5 @@
-//! The names by which the pool knows some of DataFusion's consumers, as DataFusion registers them: a test for each fails
-//! where DataFusion renames it. `docs/src/internals/datafusion.md` is the list.
+//! Names by which the pool knows some of DataFusion's consumers, as DataFusion registers them. A test for each name
+//! fails if DataFusion renames the consumer. `README.md` beside it lists them.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +13,7 @@ use datafusion::prelude::{SessionConfig, SessionContext, col};
 
 use crate::consumer::{Kind, Part};
 
-/// A pool that notes who registers.
+/// A pool that notes the consumers that register.
 #[derive(Debug, Default)]
 struct Notes(Mutex<Vec<Consumer>>);
 
@@ -53,7 +53,7 @@ impl fmt::Display for Notes {
     }
 }
 
-/// Who registers for a query of a table `rows` with the columns `a`, in order, and `b`.
+/// Runs a query of a table `rows` with the columns `a`, in order, and `b`. Returns the consumers that registered.
 async fn consumers(partitions: usize, sql: &str) -> Vec<Consumer> {
     let config = SessionConfig::new().with_target_partitions(partitions).with_prefer_existing_sort(true);
     let notes = Arc::new(Notes::default());
@@ -68,7 +68,7 @@ async fn consumers(partitions: usize, sql: &str) -> Vec<Consumer> {
     std::mem::take(&mut *notes.0.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// The consumers of a kind. There are some.
+/// Returns the consumers of a kind, and fails if there are none.
 fn of_kind(consumers: &[Consumer], kind: Kind) -> Vec<&Consumer> {
     let found: Vec<_> = consumers.iter().filter(|consumer| consumer.kind == kind).collect();
     assert!(!found.is_empty(), "no {kind:?} in {consumers:?}");
@@ -88,7 +88,7 @@ async fn external_sorter() {
     can_spill(1, SORT, Kind::Sort(Part::Sorter)).await;
 }
 
-/// It registers right after its sorter, by which the pool knows whose merge it is.
+/// The merge of a sorter registers right after its sorter: so the pool knows whose merge it is.
 #[tokio::test]
 async fn external_sorter_merge() {
     let consumers = consumers(1, SORT).await;

@@ -107,7 +107,7 @@ pub(crate) fn wait_in_place(
     place: &InPlace,
     waits: &AtomicUsize,
 ) -> Option<Result<(), ChargeError>> {
-    // Where all that run below the level wait so, nothing comes but by what others spill.
+    // If all attempts below the level wait in place, only consumers that spill make room.
     let goes_on =
         |moved: Duration, _| !place.is_over() && moved < if place.others_go_on() { most } else { most / STILL_PART };
     if !may_wait() {

@@ -47,24 +47,24 @@ impl PhysicalOptimizerRule for RunInGroup {
     }
 }
 
-/// The plan in the group of `pool`, but where it is there already. The plan that EXPLAIN ANALYZE runs is below its
-/// root.
+/// Puts a plan into the group of `pool`, unless it is in a group already. In a plan of EXPLAIN ANALYZE, the plan that
+/// runs is below the root.
 pub(crate) fn put_in_group(plan: Arc<dyn ExecutionPlan>, pool: &Arc<GroupPool>) -> Arc<dyn ExecutionPlan> {
     let is_there = plan.is::<InGroupExec>() || plan.children().first().is_some_and(|input| input.is::<InGroupExec>());
     if is_there { plan } else { InGroupExec::over(plan, pool) }
 }
 
-/// Passes on what its input gives. The input runs in the group, and the stream ends with an error when the group is
-/// cancelled or offline, also while it waits, and where it has allocated too much that is not reserved. The drop of the
-/// input then ends the tasks below.
+/// Operator that passes on the rows of its input, which runs in the group. The stream ends with an error when the group
+/// is cancelled or goes offline, also while it waits, and when the query has allocated too much that is not reserved.
+/// The drop of the input then ends the tasks below.
 ///
-/// The group is that of the pool, whatever pool a session has been given since. Where another group's session runs the
-/// plan, it is that one's group.
+/// The group is that of the pool, whatever pool a session has been given since. If another group's session runs the
+/// plan, it runs in that session's group.
 #[derive(Debug)]
 struct InGroupExec {
     input: Arc<dyn ExecutionPlan>,
     pool: Arc<GroupPool>,
-    /// What it has run in last.
+    /// The group in which the plan has run last, and its counts; `None` before the first run.
     ran: Mutex<Option<Arc<Life>>>,
 }
 
@@ -122,7 +122,7 @@ impl ExecutionPlan for InGroupExec {
         }))
     }
 
-    /// The figures of the group, and what the plan has spilled.
+    /// Returns peak, refusals and waits of the group, and the bytes that the plan has spilled.
     fn metrics(&self) -> Option<MetricsSet> {
         let life = self.life();
         let (group, metrics) = (life.group(), ExecutionPlanMetricsSet::new());
@@ -212,7 +212,8 @@ fn context_with(context: Arc<TaskContext>, pool: &Arc<dyn MemoryPool>) -> Result
     )))
 }
 
-/// A copy of `env` with `pool` as its memory pool, whose spill files count for the pool. `None`: `env` is so.
+/// Returns a copy of `env` whose memory pool is `pool`, and whose spill files are charged for that pool. `None`: `env`
+/// is so already.
 pub(crate) fn with_pool(env: &RuntimeEnv, pool: &Arc<dyn MemoryPool>) -> Result<Option<Arc<RuntimeEnv>>> {
     let disk = disk_of(env, pool)?;
     if Arc::ptr_eq(&env.memory_pool, pool) && Arc::ptr_eq(&env.disk_manager, &disk) {
@@ -223,7 +224,7 @@ pub(crate) fn with_pool(env: &RuntimeEnv, pool: &Arc<dyn MemoryPool>) -> Result<
     builder.build_arc().map(Some)
 }
 
-/// The disk manager of `env`, as it counts for `pool` and for no pool of before.
+/// Returns a disk manager with the files of `env` that charges for `pool`, and no longer for the pool of before.
 fn disk_of(env: &RuntimeEnv, pool: &Arc<dyn MemoryPool>) -> Result<Arc<DiskManager>> {
     let uncounted = files_of(&env.memory_pool).and_then(|files| files.uncounted(&env.disk_manager));
     let disk = uncounted.unwrap_or_else(|| Arc::clone(&env.disk_manager));

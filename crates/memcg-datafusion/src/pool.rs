@@ -76,13 +76,13 @@ pub struct GroupPool {
     replays: Replays,
     spilling: Spilling,
     life: Arc<Life>,
-    /// Looks at what the session's plans allocate.
+    /// Bytes that the session's plans allocate beyond the reserved ones, if the pool looks at them.
     #[cfg(feature = "session")]
     unreserved: Option<Arc<Unreserved>>,
-    /// Counts the spill files of the session.
+    /// Disk managers that charge the session's spill files.
     #[cfg(feature = "session")]
     files: Option<Files>,
-    /// Has the session's queries wait in line.
+    /// The queue of the session's queries.
     #[cfg(feature = "session")]
     queued: Option<Arc<Queued>>,
     _cancelled: Registration,
@@ -99,8 +99,8 @@ impl GroupPool {
     ///
     /// # Errors
     ///
-    /// [`PoolError`]: where the configuration asks for groups below this one, and they cannot be made; where its
-    /// reserve is as large as the least max on the way up, or larger.
+    /// [`PoolError`]: the configuration asks for groups below this one that cannot be created, or its reserve is as
+    /// large as the least max on the way up, or larger.
     ///
     /// ```
     /// use memcg::{Limits, Runtime};
@@ -148,10 +148,10 @@ impl GroupPool {
         self.life.group()
     }
 
-    /// Runs `work` in the group. Where the group [covers](memcg::Limits::cover_allocations), the pool's reservations
-    /// pay for what `work` allocates. What a session of [`InGroupSession`](crate::InGroupSession) runs is run so, with
-    /// what it spawns where a [`GroupTracer`](crate::GroupTracer) is installed. An engine that polls plans itself runs
-    /// each poll so.
+    /// Runs `work` in the group. If the group [covers](memcg::Limits::cover_allocations), the pool's reservations pay
+    /// for what `work` allocates. A session of [`InGroupSession`](crate::InGroupSession) runs its plans so, and with a
+    /// [`GroupTracer`](crate::GroupTracer) the tasks that they spawn. An engine that polls plans itself calls this for
+    /// each poll.
     ///
     /// ```
     /// use memcg::{Group, Runtime};
@@ -171,7 +171,8 @@ impl GroupPool {
         &self.life
     }
 
-    /// A pool of a session: what its plans allocate is looked at, where that is known.
+    /// Makes the pool of a session. If an allocator charges groups, or the configuration has a `max_unreserved`, the
+    /// pool looks at the bytes that its plans allocate.
     #[cfg(feature = "session")]
     pub(crate) fn of_session(group: &Group, config: &PoolConfig) -> Result<Arc<GroupPool>> {
         let mut pool = GroupPool::with_config(group, config)?;
@@ -412,7 +413,7 @@ impl GroupPool {
         waited.unwrap_or(Err(error)).or_else(told)
     }
 
-    /// Waits for memory that `level` has refused. `None`: it does not come.
+    /// Waits for memory that `level` has refused. `None`: the pool may not wait, or the memory has not come.
     fn wait(&self, account: &Account, bytes: u64, level: &Group) -> Option<std::result::Result<(), ChargeError>> {
         let waits = &self.life.waits;
         let patience =
@@ -433,8 +434,8 @@ impl GroupPool {
         patience(&|| false)
     }
 
-    /// A refusal as the operator is told it. `refusal`: that of the group; else the pool made it before the group was
-    /// asked, for what others want.
+    /// Keeps a refusal, and returns it for the operator. `refusal` is the group's; `None`: the pool has refused before
+    /// it asked the group.
     #[cfg_attr(not(feature = "session"), allow(clippy::unused_self))]
     fn noted(&self, told: Result<()>, refusal: Option<&OverLimitError>) -> Result<()> {
         #[cfg(feature = "session")]
@@ -460,8 +461,8 @@ impl GroupPool {
         }
     }
 
-    /// Whether a consumer that is refused makes the room itself: it spills or passes on what it has. The size is that of
-    /// before the growth, in DataFusion 55; it decides about no byte.
+    /// Whether a consumer that is refused makes the room itself: it spills or passes on what it has. The size is that
+    /// of before the growth, in DataFusion 55; it decides about no byte.
     #[inline]
     fn makes_room(&self, reservation: &MemoryReservation, kind: Kind) -> bool {
         kind == Kind::Exchange || (kind.gives_back(reservation.consumer()) && reservation.size() > 0)

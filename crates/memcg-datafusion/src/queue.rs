@@ -1,7 +1,7 @@
 //! The queue: queries that were refused for room that others hold wait in line, and run again with fewer beside them.
 //!
-//! An attempt is one run of a query. The line knows the attempts that run, and below which groups. A refusal at a level
-//! has fewer attempts run side by side below it, until enough have ended well there.
+//! An attempt is one run of a query. The queue knows which attempts run below which groups. After a refusal at a level,
+//! fewer attempts run side by side below it, until enough have ended well there.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,31 +15,32 @@ use memcg::{Group, GroupId};
 
 use crate::ended::contain;
 
-/// How often the thread looks at the line: memory that comes back, and patience that ends, wake nobody.
+/// Time between two looks of the thread at the line: memory that comes back and patience that ends wake no thread.
 const LOOK: Duration = Duration::from_millis(5);
-/// What a query or a level has given back is all that it gives, when nothing has come for this time.
+/// A query, or a level where one is to run alone, gives back no more once the bytes that it holds have not fallen for
+/// this time.
 const SETTLED: Duration = Duration::from_millis(25);
-/// Where no attempt runs and nothing moves, others that are not in the queue hold the room: such a part of the patience is
-/// waited for them.
+/// A query that ran with no attempt beside it waits this part of the patience while no attempt runs below its level:
+/// holders outside of the queue have the room.
 const STILL_PART: u32 = 50;
-/// So many attempts end well, for each that may run beside the others, before one more may.
+/// Attempts that end well, for each that may run side by side, before the level admits one more.
 const WELL: usize = 2;
 
-/// A line in which queries wait for the room that others hold, in the place of a failure.
+/// A line in which queries wait for memory that other queries hold, instead of failing.
 ///
-/// A query of a session that is made with [`PoolConfig::queue`](crate::PoolConfig::queue) and that is refused because of
-/// others gives all back, waits in line, and runs again: with fewer beside it, and the last time alone below the group that
-/// was full. So a query that fits alone is not failed. One that is refused for its own max, or with no query beside it, is
-/// not run again.
+/// A query of a session with [`PoolConfig::queue`](crate::PoolConfig::queue) that is refused memory that others hold
+/// gives back all that it has. It waits in line and runs again, with fewer queries beside it. In its last attempt it
+/// runs alone below the group that was full. So a query that fits alone does not fail. A refusal is final if no other
+/// query runs below the group that was full, and others hold nothing there.
 ///
-/// A result is never sent twice. A query runs again only before its first row has left the plan, by a new physical plan of
-/// the same logical plan. From its first row on it waits in its place: it keeps what it has, and no other query starts
-/// below the full group before it goes on. The same is done for what cannot be read or written twice: a plan with a
-/// `StreamingTableExec`, an unbounded source, or a logical node of the service's own. A `COPY` or an `INSERT` runs again
-/// until its sink gets the first row.
+/// The queue never sends a row twice. A query runs again only before its first row has left the plan, by a new physical
+/// plan of the same logical plan. From its first row on, the query waits in place: it keeps what it has, and no other
+/// query starts below the full group before it goes on. A plan that cannot be read or written twice waits in place from
+/// its start: one with a `StreamingTableExec`, an unbounded source, or a logical node of the service's own. A `COPY` or
+/// an `INSERT` runs again until its sink gets the first row.
 ///
-/// While a query waits in line, queries of the same queue that come later wait behind it, where it waits for the same
-/// group. A value is a handle: clones are the same line. A service has one, or one for each tenant.
+/// While a query waits in line, later queries of the same queue that wait for the same group wait behind it. A value is
+/// a handle: clones are the same line. A service has one queue, or one for each tenant.
 ///
 /// ```
 /// use std::time::Duration;
@@ -65,7 +66,7 @@ pub struct Queue {
     shared: Arc<Shared>,
 }
 
-/// What a [`Queue`] has done so far, and what it does now.
+/// Counts of a [`Queue`]: queries that run and wait now, and restarts and refusals so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueueCounts {
@@ -73,11 +74,12 @@ pub struct QueueCounts {
     pub running: usize,
     /// Queries that wait in line.
     pub waiting: usize,
-    /// How often a query was run again.
+    /// Times that a query was run again, summed over all queries.
     pub restarts: u64,
-    /// Queries that were refused for room that others hold, after all: their attempts or their patience have ended.
+    /// Queries that ended with a refusal of memory that others hold, after their attempts or their patience.
     pub refused: u64,
-    /// Queries that were refused for room that others hold, and could not run again: their first row had left.
+    /// Queries that ended with a refusal of memory that others hold because they could not run again: their first row
+    /// had left, or their plan cannot be read or written twice.
     pub refused_after_first_row: u64,
 }
 
@@ -94,11 +96,11 @@ struct Shared {
 struct State {
     next: u64,
     running: Vec<Running>,
-    /// In their order.
+    /// Queries that wait, in the order of the line.
     waiting: Vec<Waiting>,
-    /// How many may run side by side, for levels that were full.
+    /// Most attempts that may run side by side below each level that was full.
     widths: HashMap<GroupId, Width>,
-    /// Levels for which a growth of a running query waits in its place, and whose growth it is.
+    /// Levels for which a growth waits in place, each with the attempt that grows.
     in_place: Vec<(u64, GroupId)>,
     has_thread: bool,
 }
@@ -108,9 +110,9 @@ struct Running {
     id: u64,
     /// The query's group, and those above it.
     levels: Arc<[GroupId]>,
-    /// Whether any has run beside it, for each level.
+    /// For each level, true if another attempt has run below it meanwhile.
     beside: Vec<bool>,
-    /// Nothing of the queue runs beside it there.
+    /// The level below which no other attempt of the queue may run beside this one.
     alone: Option<GroupId>,
 }
 
@@ -124,16 +126,17 @@ struct Waiting {
     is_over: bool,
 }
 
-/// What a query that was refused waits for.
+/// A refusal: the level that was full, and what has to change before the query runs again.
 struct Refused {
     level: Group,
     own: Group,
-    /// How many ran beside it, and what others held.
+    /// Attempts that ran beside it below the level, and bytes that others held there.
     beside: usize,
     others: u64,
     alone: bool,
     since: Instant,
-    /// What it, or the level where it is to be alone, holds still; since when no less.
+    /// Least bytes that the query, or the level where it is to be alone, has held since the refusal. `moved` is the
+    /// time of the last fall.
     least: u64,
     moved: Instant,
 }
@@ -148,7 +151,7 @@ impl State {
         self.running.iter().filter(|attempt| attempt.levels.contains(&level)).count()
     }
 
-    /// A level at which an attempt may not start now.
+    /// The level that keeps a query from starting now. `None`: it may start.
     fn obstacle(&self, waiting: &Waiting) -> Option<GroupId> {
         let is_closed = |level: GroupId| {
             self.in_place.iter().any(|(_, place)| *place == level)
@@ -169,14 +172,14 @@ impl State {
         })
     }
 
-    /// An attempt was refused at a level: half as many may run there.
+    /// Halves the number of attempts that may run side by side below a level that has refused one.
     fn narrow(&mut self, level: GroupId) {
         let most = (self.below(level) / 2).max(1);
         let width = self.widths.entry(level).or_insert(Width { most, ended_well: 0 });
         (width.most, width.ended_well) = (width.most.min(most), 0);
     }
 
-    /// What is known of levels below which nothing runs or waits.
+    /// Forgets the widths of levels below which no query runs or waits.
     fn forget(&mut self) {
         let State { widths, running, waiting, .. } = self;
         let is_of = |levels: &[GroupId], level: &GroupId| levels.contains(level);
@@ -196,7 +199,7 @@ impl State {
         self.running.push(Running { id, levels: Arc::clone(levels), beside, alone });
     }
 
-    /// Lets those start whose turn it is. Returns whom to wake.
+    /// Starts each query whose turn it is, and ends the waits that are in vain. Returns the wakers of these queries.
     fn advance(&mut self, patience: Duration) -> Vec<Arc<AtomicWaker>> {
         let now = Instant::now();
         let (mut wakes, mut behind) = (Vec::new(), Vec::<GroupId>::new());
@@ -272,8 +275,8 @@ impl Shared {
         wake(wakes);
     }
 
-    /// Puts a query into the line. It starts at once, where nothing is in its way. False: the system gives no thread to
-    /// look at the line.
+    /// Puts a query into the line, and starts it at once if nothing is in its way. False: the query waits, and the
+    /// system gives no thread to look at the line.
     fn line_up(self: &Arc<Self>, waiting: Waiting) -> bool {
         let id = waiting.id;
         let mut state = self.lock();
@@ -292,12 +295,12 @@ impl Shared {
     }
 }
 
-/// Without the lock: a waker is foreign code.
+/// Wakes queries. The caller does not hold the lock: a waker is foreign code.
 fn wake(wakers: Vec<Arc<AtomicWaker>>) {
     wakers.into_iter().for_each(|waker| contain(move || waker.wake()));
 }
 
-/// The thread: it is there while queries wait.
+/// Runs the thread `memcg-queue`, which looks at the line and ends when no query waits.
 fn watch(shared: &Weak<Shared>) {
     loop {
         thread::sleep(LOOK);
@@ -312,8 +315,12 @@ fn watch(shared: &Weak<Shared>) {
 }
 
 impl Queue {
-    /// A line for queries that run at most `attempts` times, at least twice, and wait for at most `patience` in all. Then a
-    /// query gets its last refusal. A new query waits behind others for at most `patience`, too, and then starts.
+    /// Creates a line. A query runs at most `attempts` times, where fewer than 2 count as 2, and waits in line for at
+    /// most `patience` in all; then it ends with its last refusal. A query that ran alone below one group and is
+    /// refused by a group above runs once more. A new query waits behind others for at most `patience`, and then
+    /// starts.
+    ///
+    /// The call does not block.
     ///
     /// While queries wait, a thread looks at the line every 5 ms.
     pub fn new(attempts: u32, patience: Duration) -> Queue {
@@ -328,7 +335,7 @@ impl Queue {
         Queue { shared: Arc::new(shared) }
     }
 
-    /// Returns what the queue has done, and what it does. It takes the queue's lock.
+    /// Returns the counts of the queue. The call takes the queue's lock.
     pub fn counts(&self) -> QueueCounts {
         let (running, waiting) = {
             let state = self.shared.lock();
@@ -345,7 +352,7 @@ impl Queue {
         self.shared.patience
     }
 
-    /// A new query of a group. It may wait behind others.
+    /// Puts a new query of a group into the line: it runs at once, or waits behind others. Its turn wakes `waker`.
     pub(crate) fn arrive(&self, own: &Group, waker: &Arc<AtomicWaker>) -> Place {
         let levels: Arc<[GroupId]> = std::iter::once(own.id()).chain(own.ancestors().map(|group| group.id())).collect();
         let id = {
@@ -365,7 +372,7 @@ impl Queue {
         place
     }
 
-    /// A growth of an attempt waits in its place for room of a level. `None`: nothing of the queue runs beside it there.
+    /// Has a growth of an attempt wait in place for room of a level. `None`: no other attempt runs below the level.
     pub(crate) fn wait_in_place(&self, attempt: u64, level: &Group) -> Option<InPlace> {
         let mut state = self.shared.lock();
         if state.below(level.id()) < 2 {
@@ -375,7 +382,7 @@ impl Queue {
         Some(InPlace { shared: Arc::clone(&self.shared), id: attempt, level: level.id() })
     }
 
-    /// A query ends with its refusal.
+    /// Counts a query that ends with its refusal.
     pub(crate) fn has_refused(&self, is_after_first_row: bool) {
         let count = if is_after_first_row { &self.shared.refused_after_first_row } else { &self.shared.refused };
         count.fetch_add(1, Ordering::Relaxed);
@@ -393,30 +400,30 @@ impl fmt::Debug for Queue {
     }
 }
 
-/// The place of a query: in line, or among those that run. It leaves with the value.
+/// A query's place, in line or among the attempts that run. Its drop gives the place up.
 pub(crate) struct Place {
     shared: Arc<Shared>,
     id: u64,
     attempts: u32,
-    /// When the patience of one that was refused ends.
+    /// End of the patience of a query that was refused; `None` before its first refusal.
     until: Option<Instant>,
 }
 
-/// What a place in line has come to.
+/// State of a place.
 pub(crate) enum Turn {
     Waits,
     Runs,
-    /// The patience has ended.
+    /// The wait was in vain.
     Over,
 }
 
-/// A refusal of a running attempt, for room that others hold.
+/// A refusal of a running attempt, for memory that others hold.
 pub(crate) struct OfOthers {
     level: Group,
     own: Group,
     beside: usize,
     others: u64,
-    /// It was alone already, below a level below this one.
+    /// The attempt ran alone below a level that is further down.
     was_alone: bool,
 }
 
@@ -425,7 +432,7 @@ impl Place {
         self.id
     }
 
-    /// A query runs again from here on.
+    /// Counts one more run of the query.
     pub(crate) fn restarts(&self) {
         // Relaxed: a figure.
         self.shared.restarts.fetch_add(1, Ordering::Relaxed);
@@ -440,7 +447,8 @@ impl Place {
         }
     }
 
-    /// A refusal of the attempt at `level`. `None`: others hold nothing there, or it was alone.
+    /// Describes a refusal of the attempt at `level`. `None`: others hold nothing there, or the attempt ran alone
+    /// there.
     pub(crate) fn of_others(&self, level: &Group, own: &Group) -> Option<OfOthers> {
         // A group of the pool below the query's own is the query's own.
         let is_above = own.ancestors().any(|group| &group == level);
@@ -459,12 +467,12 @@ impl Place {
         Some(OfOthers { level, own, beside, others, was_alone: alone.is_some() })
     }
 
-    /// Whether the query may run once more.
+    /// True if the query has an attempt left, or has run alone only below a level further down.
     pub(crate) fn may_run_again(&self, refusal: &OfOthers) -> bool {
         self.attempts < self.shared.attempts || refusal.was_alone
     }
 
-    /// A place in line for the query, which has given all back, or is about to. The attempt is over.
+    /// Ends the attempt and puts its query back into the line. The query has given all its memory back, or is about to.
     pub(crate) fn line_up(&self, refusal: OfOthers, waker: &Arc<AtomicWaker>) -> Place {
         let OfOthers { level, own, beside, others, .. } = refusal;
         let now = Instant::now();
@@ -490,7 +498,7 @@ impl Place {
         Place { shared: Arc::clone(&self.shared), id, attempts, until: Some(until) }
     }
 
-    /// The attempt has given all its rows: after enough of them one more may run beside the others.
+    /// Counts an attempt that has given all its rows. After enough of them, one more may run beside the others.
     pub(crate) fn ended_well(&self) {
         let mut state = self.shared.lock();
         let Some(attempt) = state.running.iter().find(|attempt| attempt.id == self.id) else { return };
@@ -526,7 +534,7 @@ impl fmt::Debug for Place {
     }
 }
 
-/// A growth that waits in its place.
+/// A growth that waits while its query keeps what it has. Its drop ends the wait.
 pub(crate) struct InPlace {
     shared: Arc<Shared>,
     id: u64,
@@ -534,12 +542,12 @@ pub(crate) struct InPlace {
 }
 
 impl InPlace {
-    /// The attempt has ended, and its stream is gone.
+    /// True once the attempt has ended and its stream is gone.
     pub(crate) fn is_over(&self) -> bool {
         !self.shared.lock().running.iter().any(|attempt| attempt.id == self.id)
     }
 
-    /// Whether any that runs below the level does not wait so.
+    /// True if an attempt below the level runs without such a wait.
     pub(crate) fn others_go_on(&self) -> bool {
         let state = self.shared.lock();
         let waits =

@@ -1,4 +1,4 @@
-//! A plan whose query waits in line for room that others hold, and runs again.
+//! A plan whose query waits in line for memory that others hold, and runs again.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -55,7 +55,7 @@ pub(crate) struct Logical {
 }
 
 impl Again {
-    /// The plan below the sink, where there is one.
+    /// Plans the query again. Returns the plan below the sink, if the plan has a sink.
     async fn plan(self: Arc<Self>) -> Result<Plan> {
         match &*self {
             Again::Logical(logical) => {
@@ -106,7 +106,7 @@ fn has_filter_of_another(plan: &Plan) -> bool {
     is_of_another || plan.children().into_iter().any(has_filter_of_another)
 }
 
-/// Whether the plan only reads, what can be read again.
+/// True if the plan only reads, from sources that can be read again.
 fn can_run_again(logical: &LogicalPlan, plan: &Plan) -> Result<bool> {
     let is_other =
         |node: &LogicalPlan| Ok(matches!(node, LogicalPlan::Dml(_) | LogicalPlan::Copy(_) | LogicalPlan::Extension(_)));
@@ -118,15 +118,16 @@ fn can_read_again(plan: &Plan) -> bool {
     !is_other && plan.boundedness() == Boundedness::Bounded && plan.children().into_iter().all(can_read_again)
 }
 
-/// The root's partitions start and end together. Who reads a plan as one stream has them coalesced as well.
+/// Makes a plan of one partition, so that all its partitions start and end together. DataFusion does the same for a
+/// plan that is read as one stream.
 fn of_one_partition(plan: Plan) -> Plan {
     if plan.output_partitioning().partition_count() > 1 { Arc::new(CoalescePartitionsExec::new(plan)) } else { plan }
 }
 
-/// Passes on what its input gives. Its query waits in line.
+/// Operator that passes on the rows of its input, and has the query wait in line.
 struct QueuedExec {
     input: Plan,
-    /// `None`: it cannot run again.
+    /// `None`: the query cannot run again.
     again: Option<Arc<Again>>,
     metrics: ExecutionPlanMetricsSet,
 }
@@ -179,7 +180,7 @@ impl ExecutionPlan for QueuedExec {
         }))
     }
 
-    /// How often it was run again. The operators below show the first run.
+    /// Returns the number of restarts. The operators below show the first run.
     fn metrics(&self) -> Option<MetricsSet> {
         Some(self.metrics.clone_inner())
     }
@@ -258,7 +259,7 @@ impl QueuedStream {
         }
     }
 
-    /// The attempt has ended with an error, and has given back what it holds, but for tasks that are about to end. The
+    /// Handles the error of an attempt, which has given back what it held, but for tasks that are about to end. The
     /// query waits in line, or ends with the error.
     fn refused(&mut self, error: DataFusionError, attempt: Attempt) -> Result<()> {
         let Some(level) = self.queued.level_of(&error) else { return Err(error) };
@@ -353,7 +354,7 @@ impl Stream for QueuedStream {
     type Item = Result<RecordBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        // Registered before it looks, so no turn is missed.
+        // Registered before the look at the turn, so that no turn is missed.
         self.waker.register(context.waker());
         Poll::Ready(ready!(self.poll_batch(context)))
     }

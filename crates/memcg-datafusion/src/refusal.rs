@@ -1,5 +1,5 @@
-//! Text of the refusal of a growth, for the author of a query: which level was full, by how much, who holds most, and
-//! what they can do themselves. And why a pool is not made.
+//! Texts of refusals for the author of a query: the level that was full, the missing bytes, the largest holders, and
+//! what the author can do. Also the errors of a pool that is not made.
 
 use std::error::Error;
 use std::fmt;
@@ -23,7 +23,7 @@ impl<'a> Words<'a> {
         Words { refusal, query: refusal.requester(), bytes: refusal.requested() }
     }
 
-    /// A level has no room for one byte more of a query.
+    /// The words for a level that has no room for one more byte of a query.
     #[cfg(feature = "session")]
     pub(crate) fn of_a_byte(refusal: &'a OverLimitError, query: &'a Group) -> Words<'a> {
         Words { refusal, query, bytes: 1 }
@@ -56,7 +56,7 @@ impl fmt::Display for Words<'_> {
     }
 }
 
-/// What a write to a spill file was refused for. It is in the `io::Error` of the write.
+/// Text of the refusal of a write to a spill file. The `io::Error` of the write holds it.
 #[cfg(feature = "session")]
 #[derive(Debug)]
 pub(crate) struct WriteRefused(pub(crate) String);
@@ -71,12 +71,12 @@ impl fmt::Display for WriteRefused {
 #[cfg(feature = "session")]
 impl Error for WriteRefused {}
 
-/// What DataFusion advises to raise: a tenant's SQL does not raise what its group has.
+/// Prefix of the settings that DataFusion advises to raise: a tenant's SQL cannot raise its group's limits by them.
 #[cfg(feature = "session")]
 const RUNTIME: &str = "datafusion.runtime.";
 
-/// The error of a plan, as its reader is told: a refusal as such, without DataFusion's advice to raise a limit of the
-/// runtime.
+/// Returns the error that the reader of a plan is told: a refusal without DataFusion's advice to raise a limit of the
+/// runtime, any other error as it is.
 #[cfg(feature = "session")]
 pub(crate) fn told(error: DataFusionError) -> DataFusionError {
     let refused = match error.find_root() {
@@ -86,7 +86,7 @@ pub(crate) fn told(error: DataFusionError) -> DataFusionError {
     refused.map_or(error, DataFusionError::ResourcesExhausted)
 }
 
-/// The refusal of a write, which DataFusion and Arrow have passed on as an error of the system.
+/// Returns the text of a refused write, which DataFusion and Arrow have passed on as an I/O error.
 #[cfg(feature = "session")]
 fn write_refused(error: &DataFusionError) -> Option<String> {
     let mut next = Some(error as &(dyn Error + 'static));
@@ -100,19 +100,19 @@ fn write_refused(error: &DataFusionError) -> Option<String> {
     None
 }
 
-/// Why a pool was not made.
+/// Reason for which a pool was not made.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum PoolError {
-    /// A group below its group cannot be made.
+    /// A group that the configuration asks for, below the pool's own, cannot be created.
     Create(CreateError),
-    /// What is kept for consumers that cannot spill would be all there is.
+    /// The reserve for consumers that cannot spill is as large as the least max on the way up, or larger.
     Reserve {
-        /// The path of its group.
+        /// Path of the pool's group.
         path: String,
-        /// Bytes that it is to keep.
+        /// Reserve that the configuration asks for, in bytes.
         reserve: u64,
-        /// The least max on the way up, in bytes.
+        /// Least max of the group and its ancestors, in bytes.
         max: u64,
     },
 }

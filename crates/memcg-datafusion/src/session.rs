@@ -19,22 +19,22 @@ use crate::state::session_in;
 
 /// Puts the queries of a `SessionContext` into groups.
 ///
-/// What these calls return has all that the session has that they are made from: catalogs, tables, disk manager and
-/// caches are shared, its settings, functions, prepared statements and id are as they were at the call. Its memory pool
-/// is a [`GroupPool`], its plans run in the group ([`Group::current`]; with a [`GroupTracer`](crate::GroupTracer) the
-/// tasks that they spawn do, too), and they end with [`Ended`](crate::Ended) when the group is chosen as a victim or
-/// goes offline. A call copies the session's state: some tens of microseconds.
+/// Each call returns a session with all that the first session has. Both share catalogs, tables, disk manager and
+/// caches; settings, functions, prepared statements and id are as they were at the call. The new session's memory pool
+/// is a [`GroupPool`]. Its plans run in the group ([`Group::current`]); with a [`GroupTracer`](crate::GroupTracer) the
+/// tasks that they spawn do, too. They end with [`Ended`](crate::Ended) when the group is chosen as a victim or goes
+/// offline. A call copies the session's state, which takes some tens of microseconds.
 ///
-/// SQL does not leave the group. `SET` and `RESET` of `datafusion.runtime.memory_limit` end with an error where their
-/// (empty) result is read, and the session keeps its pool, whether it is read or not.
+/// SQL does not leave the group. `SET` and `RESET` of `datafusion.runtime.memory_limit` return an error when their
+/// (empty) result is read. The session keeps its pool in any case.
 pub trait InGroupSession {
     /// Returns a session of `group`: for all queries of a tenant together.
     ///
     /// # Errors
     ///
-    /// `DataFusionError::External` with a [`CreateError`](memcg::errors::CreateError), where the configuration asks for groups
-    /// below and they cannot be made. `DataFusionError::Configuration`, where its reserve is as large as the least max on
-    /// the way up.
+    /// `DataFusionError::External` with a [`CreateError`](memcg::errors::CreateError) if the configuration asks for
+    /// groups below that cannot be created. `DataFusionError::Configuration` if its reserve is as large as the least
+    /// max on the way up, or larger.
     ///
     /// ```
     /// use datafusion::prelude::SessionContext;
@@ -54,8 +54,8 @@ pub trait InGroupSession {
     ///
     /// # Errors
     ///
-    /// `DataFusionError::External` with a [`CreateError`](memcg::errors::CreateError), where the group cannot be made.
-    /// `DataFusionError::Configuration`, where the reserve is as large as the least max on the way up.
+    /// `DataFusionError::External` with a [`CreateError`](memcg::errors::CreateError) if the group cannot be created.
+    /// `DataFusionError::Configuration` if the reserve is as large as the least max on the way up, or larger.
     ///
     /// ```
     /// use datafusion::prelude::SessionContext;
@@ -127,8 +127,8 @@ impl QuerySession {
     }
 }
 
-/// Frames of the query, as those of its `SessionContext`. Where one becomes part of a frame of another session, as in
-/// `base_frame.join(query_frame)`, it is charged to the group of that session. A session outside of all groups ends with
+/// Methods that return frames of the query. If such a frame becomes part of a frame of another session, as in
+/// `base_frame.join(query_frame)`, the group of that session is charged for it. A session outside of all groups returns
 /// an error that says so, before it reads a row.
 impl QuerySession {
     fn frame(&self, frame: DataFrame) -> DataFrame {

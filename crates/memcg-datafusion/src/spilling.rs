@@ -1,9 +1,9 @@
 //! Operators that grow in order to make room.
 //!
-//! An aggregate that is refused spills or passes on what it holds. Then it asks for what its table keeps for its next groups,
-//! and one with a general table, before that, for memory to sort in. The table has grown since the last growth that was not
-//! refused, so this may be more than was held. Where one of these growths is refused the query fails. So the pool remembers
-//! who was refused, and what it asked for: up to that it takes as what cannot spill does.
+//! An aggregate that is refused spills or passes on what it holds. Then it asks for what its table keeps for its next
+//! groups, and one with a general table, before that, for memory to sort in. The table has grown since the last growth
+//! that was not refused, so this may be more than was held. Where one of these growths is refused the query fails. So
+//! the pool remembers who was refused, and what it asked for: up to that it takes as what cannot spill does.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,8 +19,8 @@ const GROWTHS: u8 = 2;
 /// The consumers that were refused, and make room.
 #[derive(Debug, Default)]
 pub(crate) struct Spilling {
-    /// Whether there is one. Written under the lock. Relaxed: the calls of one consumer follow one another, so each sees
-    /// what an earlier one of its own has written, and it stays true while the consumer is among them.
+    /// Whether there is one. Written under the lock. Relaxed: the calls of one consumer follow one another, so each
+    /// sees what an earlier one of its own has written, and it stays true while the consumer is among them.
     any: AtomicBool,
     consumers: Mutex<HashMap<usize, Refused>>,
 }
@@ -38,7 +38,8 @@ impl Spilling {
         self.consumers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A consumer was refused a growth by `bytes`, and is about to make room. What a sort needs is kept for it by `Sorts`.
+    /// A consumer was refused a growth by `bytes`, and is about to make room. What a sort needs is kept for it by
+    /// `Sorts`.
     #[cold]
     pub(crate) fn begins(&self, reservation: &MemoryReservation, kind: Kind, bytes: u64) {
         if is_table(kind) {

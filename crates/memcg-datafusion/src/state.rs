@@ -1,7 +1,8 @@
-//! A session's state in a group: all that the session has, but for the memory pool and the planner.
+//! A session's state in a group: a copy of the session's own, but for the memory pool and the planner.
 //!
 //! DataFusion's `SessionStateBuilder` forgets prepared statements and the session's id, and a `SessionState` has no way
-//! to set its runtime or its planner. So the state is cloned, and these two fields of the clone are exchanged in place.
+//! to set its runtime or its planner. So this module clones the state, and exchanges these two fields of the clone in
+//! place.
 
 use std::any::type_name;
 use std::fmt;
@@ -27,7 +28,7 @@ use crate::plan::{RunInGroup, put_in_group, with_pool};
 use crate::pool::GroupPool;
 use crate::queued::{Logical, put_in_queue};
 
-/// A session with all that `session` has, whose memory pool is `pool` and whose plans run in the pool's group.
+/// Returns a session with all that `session` has, whose memory pool is `pool` and whose plans run in the pool's group.
 pub(crate) fn session_in(session: &SessionContext, pool: &Arc<GroupPool>) -> Result<SessionContext> {
     let mut state = session.state();
     let dynamic = Arc::clone(pool) as Arc<dyn MemoryPool>;
@@ -52,22 +53,22 @@ pub(crate) fn session_in(session: &SessionContext, pool: &Arc<GroupPool>) -> Res
     let state = context.state_weak_ref();
     let restore = move |env: Arc<RuntimeEnv>| {
         let Some(state) = state.upgrade() else { return };
-        // Where the session is in use, a later statement finds the other pool again.
+        // While the session is in use, its pool stays; a later statement then finds the other pool again.
         let Some(mut state) = state.try_write() else { return };
         // SAFETY: as above.
         #[allow(unsafe_code)]
         let replaced = unsafe { exchange(&mut *state, |state| state.runtime_env(), env) };
-        // Without the lock: what drops a runtime drops foreign pools.
+        // Without the lock: a runtime that is dropped drops foreign pools.
         drop(state);
         drop(replaced);
     };
-    // It is set here alone.
+    // No other line sets it.
     let _ = planner.restore.set(Box::new(restore));
     Ok(context)
 }
 
-/// Puts `new` in the place of a field of the state. Returns what was there, or an error where the field is not stored
-/// in the state itself.
+/// Replaces a field of the state by `new`. Returns the old value, or an error if the state does not store the field
+/// itself.
 ///
 /// # Safety
 ///
@@ -87,18 +88,18 @@ unsafe fn exchange<S, F>(state: &mut S, field: impl Fn(&S) -> &F, new: F) -> Res
 type Planner = Arc<dyn QueryPlanner + Send + Sync>;
 type Plan = Arc<dyn ExecutionPlan>;
 
-/// The planner below those of groups.
+/// Returns the planner inside a group's planner, or `planner` itself.
 fn base_planner(planner: &Planner) -> Planner {
     let any: &dyn std::any::Any = &**planner;
     any.downcast_ref::<InGroupPlanner>().map_or_else(|| Arc::clone(planner), |planner| Arc::clone(&planner.inner))
 }
 
-/// Plans as the session's planner does, and puts the plans into a group. It sees each statement that runs, so it finds
-/// a memory pool that SQL has set.
+/// Planner that plans as the session's own planner does, and puts the plans into a group. Each statement that runs
+/// passes through it, so it finds a memory pool that SQL has set.
 struct InGroupPlanner {
     inner: Planner,
     pool: Arc<GroupPool>,
-    /// Gives the session its runtime back.
+    /// Gives the session the runtime of its group back.
     restore: OnceLock<Box<dyn Fn(Arc<RuntimeEnv>) + Send + Sync>>,
 }
 

@@ -1,6 +1,6 @@
-//! What the tasks of a query allocate beyond what its operators have reserved: no growth is refused for it. So each batch
-//! that a plan gives is a look at it, and a thread looks, because an operator that gives its batches at its end may be the
-//! only one that runs.
+//! Memory that the tasks of a query allocate beyond what its operators have reserved. No growth is refused for it, so
+//! each batch that a plan gives is a look at it. A thread looks, too: an operator that gives its batches at its end may
+//! be the only one that runs.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -16,8 +16,8 @@ use crate::refusal::Words;
 
 /// How often the thread looks.
 const PERIOD: Duration = Duration::from_millis(10);
-/// A query that has allocated less beyond what it has reserved is not ended for a level that others share: its end would
-/// give back little.
+/// Bytes beyond the reserved ones that make the end of a query worth while for a level that others share: the end of
+/// one that has allocated less would give back little.
 const WORTH: u64 = 1 << 20;
 
 /// The queries that the thread looks at. The thread is there while there are any.
@@ -33,11 +33,12 @@ struct Watched {
 pub(crate) struct Unreserved {
     life: Arc<Life>,
     max: Option<u64>,
-    /// Why the query ends, once it has allocated more, or most where a level is above its max.
+    /// Text of the error that ends the query: it has allocated more than `max`, or most below a level above its max.
     why: OnceLock<String>,
 }
 
-/// A level above its max, and by how much. Where it is so at two looks, and no less at the second, a query ends.
+/// A level above its max, and the bytes above it. A query ends when two looks find the level so, the second with no
+/// fewer bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Excess {
     level: Group,
@@ -71,8 +72,8 @@ impl Unreserved {
         self.why.get().cloned().map(DataFusionError::ResourcesExhausted)
     }
 
-    /// A batch of the query: the end of one of the queries where a level is above its max, and was so at the last batch.
-    /// Some loads for each level, where none is.
+    /// Looks at a batch of the query. If a level is above its max, and was so at the last batch, one of the queries
+    /// ends. The call costs some loads for each level if none is above.
     pub(crate) fn look_at_batch(&self, last: &mut Option<Excess>) {
         let before = last.take();
         *last = self.excess();
@@ -129,8 +130,8 @@ impl Unreserved {
         }
     }
 
-    /// The end with the refusal of the level, where it refuses a byte more. The level is charged itself: the query's own
-    /// group may have no room for what is unpaid in another query's.
+    /// Ends the query with the refusal of the level, if the level refuses one more byte. The call charges the level
+    /// itself: the query's own group may have no room for bytes that are unpaid in another query's.
     fn end_refused(&self, level: &Group, ledger: Ledger) {
         let more = Bytes(beyond(level));
         match level.raw().try_charge_with(more, OnFull::Now) {
@@ -147,8 +148,8 @@ impl Unreserved {
 }
 
 impl Excess {
-    /// Ends the query that has allocated most beyond what it has reserved, of those that run below the level. One at a
-    /// time: none, while one that was ended still has what it had allocated.
+    /// Ends the running query below the level that has allocated most beyond its reserved bytes. It ends none while one
+    /// that was ended still has what it had allocated.
     fn end_one(&self, watched: &[Arc<Unreserved>]) {
         let below = || watched.iter().filter(|query| query.is_below(&self.level));
         let is_going =
@@ -165,8 +166,8 @@ impl Excess {
     }
 }
 
-/// How much has to be reserved for usage of the level to rise by a byte: where it covers, what is allocated pays for a
-/// reservation of as much.
+/// Bytes to reserve that raise usage of the level by one byte. In a level that covers, bytes allocated beyond the
+/// reserved ones pay for a reservation of as many.
 fn beyond(level: &Group) -> u64 {
     let covered = level.limits().cover_allocations;
     let unpaid = if covered { level.usage().saturating_sub(level.ledger().reserved()) } else { 0 };

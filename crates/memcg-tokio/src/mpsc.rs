@@ -1,7 +1,7 @@
-//! A channel bounded by the bytes of a group: tokio's unbounded channel carries the messages, and the group's charges are
-//! its semaphore. A message and its charge travel as one value. So whatever drops a message gives its bytes back. The
-//! bytes of a received message go to the first sender that waits, as `waiters` says, or wait in the group's central stock
-//! for the next send.
+//! A channel bounded by the bytes of a group: tokio's unbounded channel carries the messages, and the group's charges
+//! are its semaphore. A message and its charge travel as one value, so a message that is dropped gives its bytes back.
+//! The bytes of a received message go to the first sender that waits, as `waiters` says, or stay in the group's central
+//! stock for the next send.
 
 mod blocking;
 mod error;
@@ -41,15 +41,15 @@ pub(crate) struct Message<T> {
 /// Give the channel a group of its own, with a max; several channels in one group share its bytes. A channel of a group
 /// without any max above it is unbounded.
 ///
-/// The bytes of a message that was received are [credit](memcg::expert::CentralStock) for the next send: part of the
-/// group's usage, not of what it holds ([`live`](Group::live)). Every charge that lacks them gets them.
+/// The bytes of a received message are [credit](memcg::expert::CentralStock) for the next send. They are part of the
+/// group's usage, not of what it holds ([`live`](Group::live)), and any charge that lacks them gets them.
 ///
 /// **Fair**: senders that wait are served first come, first served. All of them have one place in the group's line, so
-/// [`waiting_count`](Group::waiting_count) is 1. The bytes of a received message go to the first of them at once, as long
-/// as no other charge waits at the group or above; else the channel has its turn among these charges, one message at a
-/// time. A [`try_send`](Sender::try_send) and other charges may pass the first one, until together as many bytes have
-/// passed as that one asks for. Where none waits yet, a send that finds no room lets other tasks run twice
-/// before it does. The messages of one sender arrive in their order.
+/// [`waiting_count`](Group::waiting_count) counts them as 1. The bytes of a received message go to the first sender at
+/// once if no other charge waits at the group or above. Otherwise the channel has its turn among these charges, one
+/// message at a time. A [`try_send`](Sender::try_send) and other charges may pass the first sender, until together they
+/// have taken as many bytes as it asks for. If no sender waits yet, a send that finds no room lets other tasks run
+/// twice before it waits. The messages of one sender arrive in their order.
 ///
 /// **Cancel-safe**: a send that is dropped before it is done leaves the line, and its message is dropped, as with tokio's
 /// channel. With [`Sender::reserve`] the message stays with the caller. A receive that is dropped loses nothing.
@@ -63,7 +63,8 @@ pub(crate) struct Message<T> {
 /// group: a place has at most 64 bytes, so they are at most 9 KiB. A message of which the value and its charge are larger
 /// is on the heap, which costs an allocation, and is charged whole from its send to its receive.
 ///
-/// The list of senders that wait has 56 bytes for each, which no group pays for. It is freed when none waits.
+/// The list of senders that wait has 56 bytes for each, charged to no group. A list that has grown beyond 16 senders is
+/// freed when none waits.
 ///
 /// A sender that waits for room while it holds other bytes of the same group may wait for itself: use
 /// [`Sender::send_timeout`], or a group for the channel alone.

@@ -1,4 +1,5 @@
-//! Senders that wait: first come, first served, in one place of the group's line, and in turns with other charges.
+//! Senders that wait are served first come, first served. They have one place in the group's line, and turns with other
+//! charges.
 
 #![allow(clippy::result_large_err, reason = "an error has the message and why")]
 
@@ -14,7 +15,7 @@ use memcg_tokio::{Receiver, SendError, Sender, Weigh, channel, message_overhead}
 use tokio::time::timeout;
 use tokio_test::task::{Spawn, spawn};
 
-/// A message of so many bytes in all.
+/// A message that is charged `bytes` in all.
 struct Message {
     number: usize,
     bytes: usize,
@@ -36,7 +37,7 @@ fn queue(max: usize) -> (Runtime, Group) {
     (runtime, group)
 }
 
-/// A send that waits.
+/// Starts a send, and polls it until it waits in line.
 fn waits(sender: &Sender<Message>, number: usize, bytes: usize) -> Sending<'_> {
     let mut sending: Sending = spawn(Box::pin(sender.send(Message { number, bytes })));
     loop {
@@ -47,7 +48,7 @@ fn waits(sender: &Sender<Message>, number: usize, bytes: usize) -> Sending<'_> {
     }
 }
 
-/// Polls those that were woken, until none is. Returns the numbers of those that are through, in this order.
+/// Polls the sends that were woken, until none is. Returns the numbers of those that are done, in this order.
 fn settle(sends: &mut Vec<(usize, Sending<'_>)>) -> Vec<usize> {
     let mut sent = Vec::new();
     while let Some(at) = sends.iter().position(|(_, sending)| sending.is_woken()) {
@@ -70,7 +71,8 @@ fn assert_sound(runtime: &Runtime, group: &Group) {
     assert!(verdict.ends_with("all add up"), "{verdict}");
 }
 
-/// However many wait, and of whatever sizes: one place in line, and the order in which they came.
+/// Senders are served in the order in which they came, however many and whatever their sizes. They have one place in
+/// line.
 #[test]
 fn those_that_wait_are_served_in_their_order() {
     for sizes in [&[SIZE][..], &[SIZE, 300, 700, 100, 1000, 100]] {
@@ -94,7 +96,8 @@ fn those_that_wait_are_served_in_their_order() {
     }
 }
 
-/// What a receiver gives back goes to the first at once: the usage does not move, and no other send finds room.
+/// The bytes that a receiver gives back go to the first sender at once: usage does not move, and no other send finds
+/// room.
 #[test]
 fn bytes_go_from_hand_to_hand() {
     let (runtime, group) = queue(2 * SIZE);
@@ -114,7 +117,8 @@ fn bytes_go_from_hand_to_hand() {
     assert_sound(&runtime, &group);
 }
 
-/// The channel's place in line is that of any charge: who came before is served before, and then the channel has its turn.
+/// The channel's place in line is like that of any charge: earlier charges are served before it, and then it has its
+/// turn.
 #[test]
 fn a_channel_takes_turns_with_other_charges() {
     let (runtime, group) = queue(2 * SIZE);
@@ -170,11 +174,13 @@ fn two_channels_of_a_group_take_turns() {
     assert_sound(&runtime, &group);
 }
 
-/// Whoever leaves, waiting or served: the others are served, each once, and every byte is accounted for.
+/// A send may be dropped while it waits or after it was served. Each other send is served once, and every byte is
+/// accounted for.
 #[test]
 fn a_send_that_is_dropped_anywhere_loses_nothing() {
     const WAITING: usize = 5;
-    // Three kinds of bytes: from hand to hand, by the line, and by the line to a sender that sees to it.
+    // Bytes reach a sender in three ways: from hand to hand, by the line, and by the line through a sender that sees to
+    // it.
     for (way, sizes, at, received) in (0..3)
         .flat_map(|way| [&[SIZE][..], &[300, 1000, 100]].map(|sizes| (way, sizes)))
         .flat_map(|(way, sizes)| (0..WAITING).map(move |at| (way, sizes, at)))
@@ -217,7 +223,7 @@ impl Reclaim for Empty {
     }
 }
 
-/// Each sender that is the first by the line has the reclaimers asked, as any charge before it waits.
+/// Each sender that becomes the first in line has the reclaimers asked, as any charge does before it waits.
 #[test]
 fn the_first_asks_the_reclaimers() {
     let (runtime, group) = queue(SIZE);
@@ -236,7 +242,7 @@ fn the_first_asks_the_reclaimers() {
     assert_sound(&runtime, &group);
 }
 
-/// Small messages come all the time, and a large one waits: it has its turn.
+/// A large message has its turn while small ones come all the time.
 #[test]
 fn a_large_message_is_not_starved() {
     let (runtime, group) = queue(4 * SIZE);
@@ -262,7 +268,7 @@ fn a_large_message_is_not_starved() {
     assert_sound(&runtime, &group);
 }
 
-/// A first one that is not polled holds up none behind it.
+/// A first sender that is not polled holds up no sender behind it.
 #[test]
 fn a_send_that_is_not_polled_holds_up_no_other() {
     for sizes in [[SIZE, SIZE, SIZE], [SIZE, 700, 300]] {
@@ -289,7 +295,7 @@ fn a_send_that_is_not_polled_holds_up_no_other() {
     let mut sends: Vec<_> = (0..5).map(|number| (number, waits(&sender, number, SIZE))).collect();
     let unpolled = sends.remove(0);
     drop(held);
-    // The line has served the first. One that comes takes that for it, and a place for the next one.
+    // The line has served the first sender. A new sender takes the bytes for that one, and a place for the next.
     sends.push((5, waits(&sender, 5, SIZE)));
     let mut sent = settle(&mut sends);
     while receive(&mut receiver).is_some() {
@@ -309,7 +315,7 @@ impl Wake for Drops {
     }
 }
 
-/// The waker of one that is served drops the next one: those behind are served.
+/// The waker of a sender that is served drops the next send: the senders behind are served.
 #[test]
 fn a_waker_may_drop_the_next_send() {
     let (runtime, group) = queue(4 * SIZE);
@@ -366,7 +372,7 @@ fn closing_returns_every_message() {
     }
 }
 
-/// A group that goes offline, or has to give its memory back, ends every wait, whoever is polled.
+/// A group that goes offline or is cancelled ends the wait of every sender, whichever one is polled.
 #[test]
 fn the_end_of_a_group_ends_all_waits() {
     for cancels in [false, true] {
@@ -397,7 +403,7 @@ fn the_end_of_a_group_ends_all_waits() {
     }
 }
 
-/// A max that is lowered takes effect while senders wait: usage falls to it, and what can never fit comes back.
+/// A lower max takes effect while senders wait: usage falls to it, and a message that can never fit comes back.
 #[test]
 fn a_lowered_max_holds_while_senders_wait() {
     let (runtime, group) = queue(4 * SIZE);
@@ -423,7 +429,7 @@ fn a_lowered_max_holds_while_senders_wait() {
     assert_sound(&runtime, &group);
 }
 
-/// While bytes go from hand to hand, a neighbour still gets the little room that is too small for a message.
+/// While bytes go from hand to hand, another charge still gets the room that is too small for a message.
 #[test]
 fn a_neighbour_is_not_locked_out() {
     let (runtime, group) = queue(2 * SIZE + 500);
@@ -444,7 +450,7 @@ fn a_neighbour_is_not_locked_out() {
     assert_sound(&runtime, &group);
 }
 
-/// Room that comes from elsewhere reaches the first, also while messages lie in the channel.
+/// Room that another charge gives back reaches the first sender, also while messages are in the channel.
 #[tokio::test]
 async fn room_from_elsewhere_reaches_the_first() {
     let runtime = Runtime::builder().audit(true).build().unwrap();
@@ -471,7 +477,8 @@ async fn room_from_elsewhere_reaches_the_first() {
     assert_sound(&runtime, &tenant);
 }
 
-/// Time is over for one in the middle, and for the first: the refusal is counted and says for how long; the others go on.
+/// The time of a sender in the middle ends, and that of the first. The refusal is counted and tells the time waited;
+/// the others go on.
 #[tokio::test(start_paused = true)]
 async fn time_is_over_for_each_by_itself() {
     let (runtime, group) = queue(SIZE);
@@ -504,7 +511,7 @@ async fn time_is_over_for_each_by_itself() {
     assert_sound(&runtime, &group);
 }
 
-/// Above a high nothing goes from hand to hand: each send is charged, and delayed, by itself.
+/// Above a high no bytes go from hand to hand: each send is charged, and delayed, by itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn senders_above_high_are_delayed() {
     let runtime = Runtime::builder().audit(true).build().unwrap();
@@ -533,7 +540,7 @@ async fn senders_above_high_are_delayed() {
     assert_sound(&runtime, &group);
 }
 
-/// Senders of two channels, and charges beside them, on several threads: all of them are served.
+/// Senders of two channels, and charges beside them, on several threads: all are served.
 #[test]
 fn many_senders_and_neighbours_all_get_through() {
     const SENDERS: usize = 64;

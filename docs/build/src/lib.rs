@@ -1,6 +1,8 @@
-//! Builds the book with mdBook and checks what came out: each link, anchor and picture, each chapter, each include.
+//! Builds the book with mdBook and checks what came out: each link, anchor and picture, each chapter, the code that pages
+//! show of programs.
 
 mod page;
+mod shown;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -74,7 +76,8 @@ pub fn build(root: &Path, book: &str, url: Option<&str>) -> Result<Outcome> {
         let name = book.source.join(source);
         let text = fs::read_to_string(root.join(&name))?;
         let mut outside = Vec::new();
-        faults.extend(page.faults.iter().map(|fault| format!("{}: {fault}", name.display())));
+        let shown = shown::faults(&root, &text).into_iter();
+        faults.extend(shown.map(|(line, fault)| format!("{}:{line}: {fault}", name.display())));
         for link in &page.links {
             checked += 1;
             match book.check(path, link) {
@@ -107,7 +110,7 @@ fn built_name(chapter: &Path) -> PathBuf {
     if is_readme { chapter.with_file_name("index.html") } else { chapter.with_extension("html") }
 }
 
-/// The line of a chapter on which a link stands; 1 where it comes from a file that the chapter includes.
+/// The line of a chapter on which a link stands; 1 where it cannot be told.
 fn line_of(text: &str, link: &str) -> usize {
     let (path, _) = link.split_once('#').unwrap_or((link, ""));
     let written = path.strip_suffix(".html").map_or(link.to_owned(), |stem| format!("{stem}.md"));

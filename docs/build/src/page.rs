@@ -1,4 +1,4 @@
-//! One built page: its anchors, its links and pictures, and what mdBook passed over without a word.
+//! One built page: its anchors, its links and pictures.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -12,7 +12,6 @@ pub(crate) struct Page {
     pub(crate) anchors: BTreeSet<String>,
     /// What its links and pictures say, each once; as built, where a chapter is `.html`.
     pub(crate) links: BTreeSet<String>,
-    pub(crate) faults: Vec<String>,
 }
 
 /// Gathers a page while its text is read.
@@ -24,10 +23,6 @@ struct State {
     page: Page,
     /// Inside `main`: what lies around it is mdBook's own.
     in_main: bool,
-    /// The text of the block of code that is being read.
-    block: Option<String>,
-    /// Inside a line that mdBook hides: it puts `fn main` around code that has none.
-    in_hidden: bool,
 }
 
 impl Page {
@@ -53,38 +48,7 @@ impl State {
             "img" | "object" | "source" if self.in_main => {
                 self.page.links.extend(attribute("src").or_else(|| attribute("data")));
             }
-            "pre" => self.block = Some(String::new()),
-            "span" => self.in_hidden = attribute("class").is_some_and(|class| class == "boring"),
             _ => {}
-        }
-    }
-
-    fn end(&mut self, tag: &Tag) {
-        match &*tag.name {
-            "main" => self.in_main = false,
-            "span" => self.in_hidden = false,
-            "pre" => {
-                let block = self.block.take().unwrap_or_default();
-                if block.trim().is_empty() {
-                    let fault = "a block of code is empty: its {{#include FILE:ANCHOR}} names no ANCHOR of FILE";
-                    self.page.faults.push(fault.to_owned());
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn text(&mut self, text: &str) {
-        if let Some(block) = &mut self.block
-            && !self.in_hidden
-        {
-            block.push_str(text);
-        }
-        if self.in_main
-            && let Some((_, rest)) = text.split_once("{{#")
-        {
-            let directive = rest.split("}}").next().unwrap_or(rest);
-            self.page.faults.push(format!("{{{{#{directive}}}}} is left as it was: its file cannot be read"));
         }
     }
 }
@@ -96,8 +60,7 @@ impl TokenSink for Reader {
         let mut state = self.0.borrow_mut();
         match token {
             Token::TagToken(tag) if tag.kind == TagKind::StartTag => state.start(&tag),
-            Token::TagToken(tag) => state.end(&tag),
-            Token::CharacterTokens(text) => state.text(&text),
+            Token::TagToken(tag) if &*tag.name == "main" => state.in_main = false,
             _ => {}
         }
         TokenSinkResult::Continue

@@ -38,7 +38,7 @@ fn outcome(name: &str, page: &str) -> Outcome {
 fn a_book_without_faults() {
     let page = "[a](series/other.md#its-part), [b](#here), ![c](curve.svg), [d](../../src/a.rs), \
                 [e](../../src/README.md#the-states-of-it), [f](../../src), [g](https://docs.rs/memcg/latest/memcg/#top), \
-                [h](https://example.org/)\n\n```rust\n{{#include ../../src/a.rs:body}}\n```";
+                [h](https://example.org/)\n\n<!-- a word of its own -->\n<!-- src/a.rs:body -->\n```rust\nfn a() {}\n```";
     let outcome = outcome("faultless", page);
     assert_eq!(outcome.faults, Vec::<String>::new());
     assert!(
@@ -63,8 +63,18 @@ fn each_fault_is_found_with_its_line() {
         ("[a](../../../none)", "docs/src/page.md:5: `../../../none` leads out of the repository"),
         ("[a](https://docs.rs/memcg/latest/memcg/none.html)", "docs/src/page.md:5: the documentation has no page"),
         ("[a](https://docs.rs/memcg/latest/memcg/#none)", "docs/src/page.md:5: the documentation's page memcg/ has no"),
-        ("```rust\n{{#include ../../src/a.rs:none}}\n```", "docs/src/page.md: a block of code is empty"),
-        ("{{#include ../../src/none.rs}}", "docs/src/page.md: {{#include ../../src/none.rs}} is left as it was"),
+        ("```rust\n{{#include ../../src/a.rs:body}}\n```", "docs/src/page.md:6: a directive of mdBook"),
+        ("<!-- src/a.rs:none -->\n```\n```", "docs/src/page.md:5: src/a.rs has no anchor `none`"),
+        ("<!-- src/b.rs -->\n```\nb\n```", "docs/src/page.md:5: src/b.rs: "),
+        ("<!-- src/a.rs:body -->\n\nfn a() {}", "docs/src/page.md:5: no block of code stands below `src/a.rs:body`"),
+        (
+            "<!-- src/a.rs:body -->\n```\nfn b() {}\n```",
+            "docs/src/page.md:5: `src/a.rs:body` has `fn a() {}`, this page `fn b() {}`: copy it again",
+        ),
+        (
+            "<!-- src/a.rs:body -->\n```\nfn a() {}\nfn b() {}\n```",
+            "docs/src/page.md:5: `src/a.rs:body` has its end, this page `fn b() {}`: copy it again",
+        ),
     ];
     for (number, (page, fault)) in cases.into_iter().enumerate() {
         let found = outcome(&format!("fault{number}"), page).faults;

@@ -15,7 +15,7 @@ fn dying(runtime: &Runtime, other: &Other) -> (Group, [Charge; 2]) {
     (group, held)
 }
 
-/// What is done to such a group.
+/// An act on a group that is offline and still charged.
 type Act = fn(&Group);
 
 const ACTS: [(&str, Act); 8] = [

@@ -1,4 +1,4 @@
-//! What a group has from its first use on, and not before.
+//! Objects that a group takes at its first use, and not before.
 
 use memcg::{Event, Freshness, Group, Limits, Runtime, RuntimeBuilder, Stat, Unit};
 

@@ -11,7 +11,7 @@ fn percent(text: &str) -> Limit {
     text.parse().expect("a percentage")
 }
 
-/// All that is named is set or nothing, whichever of them is refused. What is not named stays.
+/// All limits that are named are set, or none, whichever of them is refused. A limit that is not named stays.
 #[test]
 fn limits_are_set_together_or_not_at_all() {
     for builder in kinds() {

@@ -134,7 +134,7 @@ fn penalties(builder: &RuntimeBuilder) {
     }
 }
 
-/// What the first poll returns. A charge that is delayed is made, and the future has it.
+/// Polls a future once. A charge that is delayed is made, and the future has it.
 fn polled(future: &mut ChargeFuture) -> Poll<Result<Charge, ChargeError>> {
     Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
 }

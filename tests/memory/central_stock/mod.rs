@@ -36,7 +36,7 @@ pub(crate) fn kinds() -> [RuntimeBuilder; 3] {
     [audited(), Runtime::builder(), audited().barrier(BarrierMode::Fence)]
 }
 
-/// A group with a central stock below a parent that has the max. What is not charged is home in the end.
+/// A group with a central stock below a parent that has the max. Afterwards all charges have come back.
 pub(crate) struct Scene {
     pub(crate) stock: CentralStock,
     pub(crate) queue: Group,

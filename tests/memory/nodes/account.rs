@@ -80,7 +80,7 @@ fn it_says_what_it_is() {
     assert_eq!(group.numa_stat(Stat::PERCPU, Freshness::Exact).to_string(), "N0=0 N1=10");
 }
 
-/// What is another group's, or accounted as another item, comes back as it was.
+/// A guard of another group, or one accounted as another item, is not merged, and comes back as it was.
 #[test]
 fn strangers_do_not_become_one() {
     for runtime in runtimes(2) {

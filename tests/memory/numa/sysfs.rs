@@ -33,7 +33,7 @@ const MACHINES: [Machine; 7] = [
     // Node 1 is to come; so are processors 2 and 3, which no file names yet.
     ("0-2", "0,2", &[(0, "0"), (2, "1")], "0-3", r#"Topology {0: "0,2-3", 1 (offline): "", 2: "1"}"#),
     ("0-2", "1-2", &[(1, "0"), (2, "1")], "0-2", r#"Topology {0 (offline): "", 1: "0,2", 2: "1"}"#),
-    // What is online is possible.
+    // A node that is online counts as possible.
     ("0", "0-1", &[(0, "0"), (1, "1")], "0-1", r#"Topology {0: "0", 1: "1"}"#),
     // The folder of a node that is offline is read.
     ("0-1", "0", &[(0, "0"), (1, "1")], "0-1", r#"Topology {0: "0", 1 (offline): "1"}"#),

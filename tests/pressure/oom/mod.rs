@@ -54,7 +54,7 @@ pub(crate) fn build(builder: RuntimeBuilder) -> Runtime {
     runtime
 }
 
-/// A domain of 100 KiB, and who is told to stop there.
+/// A domain of 100 KiB, and a list of the victims that are told to stop there.
 #[track_caller]
 pub(crate) fn domain(runtime: &Runtime) -> (Group, Victims) {
     (limited(&runtime.root(), "domain", 100 * KIB), Victims::default())

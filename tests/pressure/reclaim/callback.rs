@@ -354,3 +354,50 @@ fn offline_meanwhile_is_refused() {
     assert!(matches!(leaving.try_charge(10), Err(ChargeError::Offline { .. })));
     assert_eq!(leaving.usage(), 0);
 }
+
+/// No charge inside starts another reclaim, at whatever level, and none is lost: what fits is charged.
+#[test]
+fn charges_inside_do_not_start_reclaim() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let root = runtime.root();
+        let limited = |name| root.create(name, Limits::new().max(Limit::Bytes(10 * MIB))).expect("a name");
+        let (group, other) = (limited("q"), limited("other"));
+        let other_log = Log::default();
+        let (_full, _registration) = Cache::of(&other, 10 * MIB, &other_log);
+        let cache = Cache::alone(&group, 10 * MIB, &Log::default());
+        let seen = Arc::new(AtomicU64::new(0));
+        let _registration = {
+            let (cache, seen, other) = (Arc::clone(&cache), Arc::clone(&seen), other.clone());
+            let reclaimer = call(move |want, context| {
+                for full in [&other, &context.group()] {
+                    let mut held = full.force_charge(0);
+                    let refused = [
+                        full.try_charge(Bytes(MIB)).expect_err("it is full"),
+                        held.try_grow(Bytes(MIB)).expect_err("too"),
+                    ];
+                    for refused in refused {
+                        let ChargeError::InReclaim(by) = &refused else { panic!("{refused}") };
+                        assert_eq!((by.group(), by.requester(), by.requested()), (full, full, MIB));
+                        assert!(refused.to_string().contains(&full.path()), "{refused}");
+                    }
+                }
+                // What it has freed itself is room like any other.
+                let freed = cache.evict(want + MIB) - MIB;
+                drop(context.group().try_charge(Bytes(MIB)).expect("just given back"));
+                seen.fetch_add(1, Ordering::SeqCst);
+                freed
+            });
+            group.register_reclaimer(reclaimer, Priority::NORMAL)
+        };
+        let held = charge(&group, MIB);
+        assert!(seen.load(Ordering::SeqCst) > 0);
+        assert_eq!(group.events().get(Event::Panic), 0, "an assertion inside failed");
+        assert!(other_log.is_empty(), "a charge inside has reclaimed");
+        // Outside it is as ever.
+        drop(charge(&other, MIB));
+        assert!(!other_log.is_empty());
+        assert_sound(&runtime);
+        drop(held);
+    }
+}

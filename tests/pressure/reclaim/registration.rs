@@ -1,12 +1,14 @@
 //! Registered is asked; dropped is gone; a group that goes offline leaves its reclaimers to its parent.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use memcg::{Bytes, Priority, Reclaim};
 
-use super::{Cache, Log, MIB, assert_sound, bare, build, call, charge, create, left_empty, lock, runtimes};
+use super::{Cache, KIB, Log, MIB, assert_sound, bare, build, call, charge, create, left_empty, lock, runtimes};
+
+const ROUNDS: u64 = if cfg!(debug_assertions) { 2_000 } else { 20_000 };
 
 /// The same one twice is two, each with an end of its own.
 #[test]
@@ -22,6 +24,48 @@ fn registered_twice_is_asked_until_both_are_gone() {
     }
     assert_eq!(group.reclaim(Bytes(MIB)).expect("not inside a reclaimer").freed, 0);
     assert_eq!((cache.bytes(), Arc::strong_count(&cache)), (6 * MIB, 1));
+    assert_sound(&runtime);
+}
+
+/// Threads ask again and again, another drops the registration: once the drop has returned no call begins, and none is
+/// under way.
+#[test]
+fn no_call_after_the_drop() {
+    let runtime = build(bare());
+    let group = create(&runtime.root(), "q");
+    let _held = charge(&group, MIB);
+    let (stop, late, calls) = (AtomicBool::new(false), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !stop.load(Ordering::SeqCst) {
+                    let report = group.reclaim(Bytes(KIB)).expect("not inside a reclaimer");
+                    assert_eq!(report.freed, 0);
+                }
+            });
+        }
+        for round in 0..ROUNDS {
+            let gone = Arc::new(AtomicBool::new(false));
+            let (seen, late, calls) = (Arc::clone(&gone), Arc::clone(&late), Arc::clone(&calls));
+            let registration = group.register_reclaimer(
+                call(move |_, _| {
+                    calls.fetch_add(1, Ordering::SeqCst);
+                    for _ in 0..50 {
+                        late.fetch_add(u64::from(seen.load(Ordering::SeqCst)), Ordering::SeqCst);
+                    }
+                    0
+                }),
+                Priority::NORMAL,
+            );
+            // It is being asked, or was just now, when it goes; now and then at once.
+            (0..round % 7 * 100).for_each(|_| std::hint::spin_loop());
+            drop(registration);
+            gone.store(true, Ordering::SeqCst);
+        }
+        stop.store(true, Ordering::SeqCst);
+    });
+    assert_eq!(late.load(Ordering::SeqCst), 0, "seen after the drop, in {calls:?} calls");
+    assert!(calls.load(Ordering::SeqCst) > 0);
     assert_sound(&runtime);
 }
 

@@ -1,4 +1,4 @@
-//! What a flush shows to a thread that looks on, and what threads past their end read.
+//! Values that a flush shows to a thread that reads meanwhile, and values that threads read while they end.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,5 @@
-//! What the five patch series have: their patches, and the tables of their cover pages. A chapter that leaves one out is
-//! found. Titles of patches are the series' own.
+//! The patches of the five patch series, and the tables of their cover pages. A chapter that leaves one out is found.
+//! Titles of patches are the series' own.
 
 /// A series, by the name of its chapter.
 pub(crate) struct Expected {

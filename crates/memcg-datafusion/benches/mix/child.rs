@@ -29,16 +29,16 @@ pub(crate) enum Pool {
     Queue,
 }
 
-/// What the mix is run with.
+/// Settings of a run of the mix.
 #[derive(Clone, Copy)]
 pub(crate) struct Mix {
     pub(crate) pool: Pool,
     pub(crate) limit: u64,
     pub(crate) rows: u64,
     pub(crate) at_once: usize,
-    /// Of the order of the queries.
+    /// Seed of the order of the queries.
     pub(crate) seed: u64,
-    /// Each kind of query so often for each tenant.
+    /// Runs of each kind of query, for each tenant.
     pub(crate) times: usize,
 }
 
@@ -48,7 +48,7 @@ const DEADLINE: Duration = Duration::from_secs(120);
 const ATTEMPTS: u32 = 3;
 const PATIENCE: Duration = Duration::from_secs(100);
 
-/// What stands between the queries and the memory.
+/// Memory of all queries: one flat pool, or groups below a root with a max.
 enum Memory {
     Flat(Arc<dyn MemoryPool>),
     Groups { _runtime: Runtime, root: Group, tenants: [Group; 2], config: PoolConfig },
@@ -71,7 +71,7 @@ impl std::ops::Deref for Session {
     }
 }
 
-/// How a query has ended.
+/// Result of a query: its number of rows, the text of its refusal, or no end before the deadline.
 enum End {
     Rows(usize),
     Refused(String),

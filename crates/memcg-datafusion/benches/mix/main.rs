@@ -54,10 +54,10 @@ struct Args {
     child: Option<u64>,
 }
 
-/// What a process has printed.
+/// Figures that a process has printed, parsed.
 #[derive(Default)]
 struct Run {
-    /// By kind: how often it has ended well, and in what time.
+    /// Times of the queries of each kind that ended well, in the order of their ends.
     ended: BTreeMap<usize, Vec<f64>>,
     rows: BTreeMap<usize, BTreeSet<u64>>,
     refused: Vec<(usize, String)>,

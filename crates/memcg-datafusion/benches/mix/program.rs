@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-/// The columns of a pool's row: how many ended well, and how many of those that do so alone.
+/// Words of a pool's row.
 fn row<'a>(printed: &'a str, pool: &str) -> Vec<&'a str> {
     let line = printed.lines().find(|line| line.split_whitespace().nth(1) == Some(pool));
     line.unwrap_or_else(|| panic!("no {pool}: {printed}")).split_whitespace().collect()

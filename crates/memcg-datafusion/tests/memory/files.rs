@@ -44,7 +44,7 @@ async fn run(session: &SessionContext, sql: &str) -> Result<()> {
     session.sql(sql).await?.collect().await.map(|_| ())
 }
 
-/// A tenant with a quota is refused what it would write beyond, and one without writes on. All comes back.
+/// A tenant with a quota is refused the bytes beyond it, and one without a quota writes on. All charges come back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tenant_has_a_quota_of_spill_files() {
     let (base, (runtime, spill)) = (session_of(1, 60), runtime());
@@ -105,7 +105,7 @@ async fn a_byte_counts_once() {
     let peaks = [&acme, query.group()].map(|group| group.counter(spill).unwrap().peak());
     assert_eq!(peaks[0], peaks[1]);
     assert!(peaks[0] > 2 * MIB && peaks[0] <= spilled, "{} of {spilled}", peaks[0]);
-    // One that counts for none counts for none.
+    // A session whose configuration has no counter charges none.
     let none = of_acme.for_query(&acme, 18, limit(MAX), &PoolConfig::new()).unwrap();
     run(&none, SORT).await.unwrap();
     assert_eq!(none.group().counter(spill).unwrap().peak(), 0);

@@ -174,8 +174,7 @@ fn a_reserve_is_for_what_cannot_spill() {
     exhausted(join.try_grow(1));
 }
 
-/// An aggregate that is refused grows in order to make room: up to what it asked for it takes of what is kept for
-/// others, twice.
+/// A refused aggregate grows twice in order to make room: it takes of the reserve, up to the bytes that it asked for.
 #[test]
 fn an_aggregate_grows_to_spill() {
     let runtime = runtime();
@@ -286,8 +285,8 @@ fn what_cannot_spill_any_more_is_not_asked_to() {
     assert_empty(&runtime);
 }
 
-/// An aggregate that reads back its files can do with two at once: from the third on it leaves what is kept for others, and
-/// waits for none. What its table needs it gets.
+/// An aggregate that reads back its files can do with two at once: from the third on it leaves what is kept for others,
+/// and waits for none. What its table needs it gets.
 #[test]
 fn one_more_file_is_not_worth_the_reserve() {
     const FILE: usize = 10 << 10;

@@ -19,10 +19,10 @@ use tokio::task::JoinHandle;
 
 use crate::data::{MIB, assert_empty, batch, fed, limit, runtime, session_of, text, until};
 
-/// What the tenant has, and what the first query holds of it.
+/// Max of the tenant, and the bytes of it that the first query holds.
 const MAX: u64 = 8 * MIB;
 const HELD: u64 = 6 * MIB;
-/// So long that no test waits for its end.
+/// A patience so long that no test waits for its end.
 const LONG: Duration = Duration::from_secs(3_600);
 
 const SORT: &str = "SELECT key, text, id FROM fed ORDER BY text";
@@ -85,7 +85,7 @@ impl Held {
         assert_eq!(rows.iter().map(RecordBatch::num_rows).sum::<usize>(), self.fed * 1_000);
     }
 
-    /// Nothing is left. Returns how often a query was run again, was refused, and was refused after its first row.
+    /// Checks that nothing is left. Returns the numbers of restarts, of refusals, and of refusals after a first row.
     async fn end(mut self) -> [u64; 3] {
         if self.first.is_some() {
             self.end_first().await;
@@ -119,7 +119,7 @@ async fn what_fits_alone_waits_in_line() {
         let rows = collects(&late, JOIN).await;
         held.waits(1);
         until("it gives all back", || late.group().live() == 0);
-        // Who comes later waits behind it.
+        // A query that comes later waits behind it.
         let small = held.query("small");
         let counted = collects(&small, SMALL).await;
         held.waits(2);
@@ -133,7 +133,7 @@ async fn what_fits_alone_waits_in_line() {
     }
 }
 
-/// Its own max is no room that others hold, also beside them: a query is not run again for it.
+/// The queue does not run a query again that its own max has refused, also if others run beside it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn its_own_max_is_not_waited_for() {
     let held = held(3, LONG).await;
@@ -159,13 +159,13 @@ async fn what_does_not_fit_alone_is_refused() {
     assert_empty(&runtime);
 }
 
-/// Patience ends with the refusal.
+/// A query whose patience ends returns its refusal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn patience_ends_with_the_refusal() {
     let held = held(3, Duration::from_millis(200)).await;
     let late = held.query("late");
     is_refusal(&late.sql(JOIN).await.unwrap().collect().await.unwrap_err());
-    // A new one waits no longer, and then runs.
+    // A new query waits as long at most, and then runs.
     let small = held.query("small");
     small.sql(SMALL).await.unwrap().collect().await.unwrap();
     drop((late, small));
@@ -247,8 +247,8 @@ fn register_grow(session: &SessionContext) -> Arc<Mutex<Grows>> {
 
 const GROWN: &str = "SELECT id, grow(id) AS grown FROM rows";
 
-/// An error that is under way comes before the first row, which is there first: the query runs again. Where the operator
-/// goes on without the memory, all rows come.
+/// An error that is under way comes before the first row, which is there first: the query runs again. Where the
+/// operator goes on without the memory, all rows come.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refusal_that_is_under_way_comes_before_the_first_row() {
     for goes_on in [false, true] {
@@ -355,7 +355,7 @@ async fn a_copy_writes_each_row_once() {
     assert_eq!(held.end().await, [1, 0, 0]);
 }
 
-/// What streams in cannot be read twice: such a query is not run again.
+/// The queue does not run a query again that reads a stream, which cannot be read twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_streams_in_is_not_read_twice() {
     let held = held(3, Duration::from_millis(200)).await;

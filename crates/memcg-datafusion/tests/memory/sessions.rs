@@ -119,8 +119,8 @@ async fn sql_does_not_leave_the_group() {
     }
 }
 
-/// A plan of a group runs in it with the pool of its group, whatever pool it is run with. Where another group's session
-/// runs it, it runs in that one's.
+/// A plan of a group runs in it with the pool of its group, whatever pool it is run with. If another group's session
+/// runs the plan, it runs in that session's group.
 #[tokio::test(flavor = "current_thread")]
 async fn a_plan_is_charged_to_a_group_whoever_runs_it() {
     let (base, runtime) = (session(60), runtime());
@@ -155,7 +155,7 @@ async fn a_plan_is_charged_to_a_group_whoever_runs_it() {
     assert_empty(&runtime);
 }
 
-/// What a query has taken of its group is said where its people look: the root's metrics, EXPLAIN ANALYZE, the tree.
+/// Peak, refusals and waits of a query's group are in the root's metrics, in EXPLAIN ANALYZE and in the tree.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_plan_says_what_it_has_taken() {
     let (base, runtime) = (session_of(1, 60), runtime());

@@ -77,7 +77,7 @@ async fn a_refusal_names_its_group() {
         {
             assert!(line.contains(part), "no {part:?} in {line}");
         }
-        // Who writes SQL calls no method, and raises no max.
+        // The author of SQL calls no method, and raises no max.
         assert!(["charge", "raise", "reclaimer"].iter().all(|word| !line.contains(word)), "{line}");
         names_a_holder = line.contains("of max 1 MiB; most in /acme/17");
         if names_a_holder {

@@ -20,13 +20,13 @@ pub struct Receiver<T> {
     messages: QueueReceiver<T>,
     /// Where the bytes of a received message wait for the next send.
     stock: CentralStock,
-    /// Those that get the bytes before.
+    /// Senders that wait: they get these bytes first.
     waiters: Arc<Waiters>,
     /// The receiver has learned that no message will come, or is gone.
     has_ended: bool,
 }
 
-/// Takes a message out. Its bytes go to a sender that waits, or are credit for the next send.
+/// Takes a message out. Its bytes go to the first sender that waits, or are credit for the next send.
 #[inline]
 fn uncharge<T>(stock: &CentralStock, waiters: &Arc<Waiters>, Message { value, charge }: Message<T>) -> T {
     waiters.give_back(stock, charge);

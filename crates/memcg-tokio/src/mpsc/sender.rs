@@ -144,7 +144,7 @@ impl<T> Sender<T> {
         }
     }
 
-    /// Charges what finds room, unless others wait for that already.
+    /// Charges `bytes` if there is room and no sender waits.
     #[inline]
     fn charge_if_first(&self, bytes: Bytes) -> Option<Charge> {
         if self.waiters.is_empty() { self.stock.charge_if_room(bytes) } else { None }
@@ -155,7 +155,8 @@ impl<T> Sender<T> {
         self.stock.charge_if_room(bytes).map_or_else(|| self.group().try_charge_with(bytes, OnFull::Now), Ok)
     }
 
-    /// Charges what has found no room: after the other tasks of this worker have run, or else behind those that wait.
+    /// Charges `bytes` that have found no room: after the other tasks of this worker have run, or else in turn behind
+    /// the senders that wait.
     async fn charge_missed(&self, bytes: Bytes) -> Result<Charge, SendError<()>> {
         if let Some(charge) = self.charge_in_turn(bytes).await {
             return Ok(charge);
@@ -167,7 +168,7 @@ impl<T> Sender<T> {
         }
     }
 
-    /// The same, for at most `time`.
+    /// Does what [`charge_missed`](Self::charge_missed) does, for at most `time`.
     async fn charge_in_time(&self, bytes: Bytes, time: Duration) -> Result<Charge, SendError<()>> {
         let (begun, mut over) = (Instant::now(), pin!(sleep(time)));
         if let Some(charge) = self.charge_in_turn(bytes).await {
@@ -183,7 +184,7 @@ impl<T> Sender<T> {
         let charged = match ended.transpose()? {
             Some(Room::Charged(charge)) => return Ok(charge),
             Some(Room::Delayed(charge)) => self.or_closed(charge.until(over)).await,
-            // Its refusal is counted, and says which group is full.
+            // A charge without time to wait counts the refusal, and tells which group is full.
             None => self.or_closed(self.group().charge_async(bytes).until(ready(()))).await,
         };
         charged.map_err(|refused| match refused {
@@ -194,8 +195,9 @@ impl<T> Sender<T> {
         })
     }
 
-    /// Lets the other tasks of this worker run, and looks for room. Where the receiver only lags a little it has made room
-    /// by then, and that costs less than a place in line. Where others wait already it does not lag a little.
+    /// Lets the other tasks of this worker run, and looks for room again. A receiver that lags only a little has made
+    /// room by then, which costs less than a place in line. The call gives up if senders wait already: then the
+    /// receiver lags more.
     async fn charge_in_turn(&self, bytes: Bytes) -> Option<Charge> {
         for _ in 0..LOOKS {
             if !self.waiters.is_empty() {

@@ -1,30 +1,30 @@
-//! The list of those that wait: in the order in which they came, each at a number that stays its own.
+//! The list of senders that wait, in the order in which they came. Each has a slot, whose number does not change.
 //!
-//! No call allocates or frees memory, and none runs a waker: the caller does so without its lock.
+//! No call allocates or frees memory, and none runs a waker: the caller does so outside of its lock.
 
 use std::mem;
 use std::task::Waker;
 
 use memcg::{Charge, ChargeError, ChargeFuture};
 
-/// Places that stay while none waits.
+/// Slots whose memory stays while no sender waits.
 const KEPT: usize = 16;
 
-/// No place.
+/// The number of no slot.
 const NONE: u32 = u32::MAX;
 
-/// How a wait stands.
+/// State of a wait.
 pub(super) enum Fate {
-    /// It is in the list.
+    /// The sender is in the list.
     Waits,
-    /// It has its bytes.
+    /// The sender has its bytes.
     Served(Charge),
-    /// It has them, above a high: the delay is its own.
+    /// The sender has its bytes, above a high, and waits for the delay.
     Delayed(Box<ChargeFuture>),
     Refused(Box<ChargeError>),
     /// The channel is closed.
     Closed,
-    /// The place is free.
+    /// No sender has the slot.
     Free,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Slot {
     bytes: u64,
     before: u32,
     behind: u32,
-    /// `None`: it is woken, and has not looked yet.
+    /// `None`: the sender is woken, and has not looked yet.
     waker: Option<Waker>,
     fate: Fate,
 }
@@ -41,11 +41,11 @@ pub(super) struct Slots {
     slots: Vec<Slot>,
     first: u32,
     last: u32,
-    /// The first free place; the others are linked behind it.
+    /// First free slot; `behind` links the others.
     free: u32,
-    /// Those in the list.
+    /// Number of senders in the list.
     waiting: usize,
-    /// Places that are not free.
+    /// Number of slots that are not free.
     used: usize,
 }
 
@@ -58,13 +58,13 @@ impl Slots {
         self.waiting
     }
 
-    /// The capacity that one more needs, where there is no room for it.
+    /// Capacity to grow to before the next [`push`](Self::push). `None`: there is room for one more.
     pub(super) fn lacks(&self) -> Option<usize> {
         let is_full = self.free == NONE && self.slots.len() == self.slots.capacity();
         is_full.then(|| KEPT.max(2 * self.slots.len()))
     }
 
-    /// Moves all into `larger`, where it is larger. Returns the vector that is not needed.
+    /// Moves all slots into `larger` if that is larger. Returns the vector that is not needed, for the caller to drop.
     pub(super) fn grow(&mut self, mut larger: Vec<Slot>) -> Vec<Slot> {
         if larger.capacity() > self.slots.capacity() {
             larger.append(&mut self.slots);
@@ -73,13 +73,13 @@ impl Slots {
         larger
     }
 
-    /// Returns memory that is not needed while all places are free.
+    /// Takes out the memory of more than [`KEPT`] slots, if all are free.
     pub(super) fn spare(&mut self) -> Option<Vec<Slot>> {
         let is_spare = self.used == 0 && self.slots.capacity() > KEPT;
         is_spare.then(|| mem::replace(self, Slots::new()).slots)
     }
 
-    /// Puts one behind all others. There is room for it.
+    /// Puts a sender at the end of the list. Returns its slot. The caller has made room for it.
     pub(super) fn push(&mut self, bytes: u64, waker: Waker) -> u32 {
         let slot = Slot { bytes, before: self.last, behind: NONE, waker: Some(waker), fate: Fate::Waits };
         let at = if self.free == NONE {
@@ -104,12 +104,12 @@ impl Slots {
         (self.first != NONE).then_some(self.first)
     }
 
-    /// What the first one waits for.
+    /// Bytes that the first sender waits for.
     pub(super) fn first_bytes(&self) -> Option<u64> {
         self.first().map(|first| self.slots[first as usize].bytes)
     }
 
-    /// What the one behind it waits for.
+    /// Bytes that the second sender waits for.
     pub(super) fn second_bytes(&self) -> Option<u64> {
         let second = self.slots[self.first()? as usize].behind;
         (second != NONE).then(|| self.slots[second as usize].bytes)
@@ -119,17 +119,18 @@ impl Slots {
         &self.slots[at as usize].fate
     }
 
-    /// The waker that is to be woken; `None` where it was.
+    /// Waker of the sender; `None` once it was taken to be woken.
     pub(super) fn waker(&mut self, at: u32) -> &mut Option<Waker> {
         &mut self.slots[at as usize].waker
     }
 
-    /// Takes the waker of the first.
+    /// Takes the waker of the first sender.
     pub(super) fn first_waker(&mut self) -> Option<Waker> {
         self.first().and_then(|first| self.waker(first).take())
     }
 
-    /// Takes the first one out of the list, which keeps its place until it looks. Returns its waker.
+    /// Ends the first sender's wait with `fate`: it leaves the list, and keeps its slot until it looks. Returns its
+    /// waker.
     pub(super) fn end_first(&mut self, fate: Fate) -> Option<Waker> {
         let first = self.first()?;
         self.unlink(first);
@@ -150,7 +151,8 @@ impl Slots {
         self.waiting -= 1;
     }
 
-    /// Gives the place up, out of the list, where it is there. Returns how the wait stood, and its waker.
+    /// Frees the slot, and takes its sender out of the list if it is there. Returns the state of the wait, and its
+    /// waker.
     pub(super) fn leave(&mut self, at: u32) -> (Fate, Option<Waker>) {
         if let Fate::Waits = self.fate(at) {
             self.unlink(at);

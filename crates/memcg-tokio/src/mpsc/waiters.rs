@@ -1,36 +1,37 @@
-//! Senders that wait for room: first come, first served, with one place in the group's line for all of them.
+//! Senders that wait for room, served first come, first served. All of them have one place in the group's line.
 //!
 //! # Protocol
 //!
-//! One lock holds the list of those that wait, and the channel's *place* in the group's line: a [`ChargeFuture`] for the
-//! bytes of the first. The rules:
+//! One lock guards the list of senders that wait, and the channel's *place* in the group's line: a [`ChargeFuture`] for
+//! the bytes of the first sender. The rules:
 //!
-//! 1. **One place.** While the list has senders, the place is in line for the bytes of the first, or a thread has it out,
-//!    or a sender is woken that has to see to it.
-//! 2. **From hand to hand.** A receiver that gives bytes back, and finds the place in line with no other charge in the way
-//!    ([`ChargeFuture::is_served_by`]), gives them to the first. The usage does not move. The place then stands for the
-//!    next one, where there is one. Else the bytes go back to the group, as those of any charge, and the line serves whose turn it
-//!    is.
-//! 3. **By the line.** The line decides, and wakes the place: that wakes the first, and does no more, for it may be on any
-//!    thread. The first takes its bytes, and the place goes behind all that wait, for the next one. So a channel has one
-//!    turn at a time among the charges of its group. Any sender that is polled meanwhile, or comes, does it for the first,
-//!    and so does a receiver that gives bytes back.
-//! 4. **By a sender.** Where reclaimers have to be asked or a victim chosen, or a delay follows, a sender alone sees to it,
-//!    in the same way.
-//! 5. **Out.** A future that is polled may run reclaimers, and one that changes or is dropped may run wakers. So a thread
-//!    takes the place out of the lock for that, and no other thread does the same meanwhile. What wakes it meanwhile leaves
-//!    a note. The thread puts it back for the sender that is first by then.
-//! 6. **Leaving.** A send that is dropped leaves the list. The first one leaves the place to the next one. One that was served gives
-//!    its bytes to the first of those that still wait, by rule 2.
-//! 7. **The end.** The receiver that closes ends all waits, and the place. Those that come later end at once. A refusal
-//!    that is of the group, as offline, ends all waits, too; one for its number of bytes that of the first alone.
+//! 1. **One place.** While senders wait, the place is in line for the bytes of the first one, or a thread has taken it
+//!    out, or a sender is woken that has to see to it.
+//! 2. **From hand to hand.** A receiver gives the bytes of a message back. If the place is in line and no other charge
+//!    is in the way ([`ChargeFuture::is_served_by`]), the receiver gives them to the first sender, and usage does not
+//!    move. The place then waits for the next sender, if there is one. Otherwise the bytes go back to the group, and
+//!    the line serves the charge whose turn it is.
+//! 3. **By the line.** The line decides, on any thread, and wakes the place. That only wakes the first sender. The
+//!    first sender takes its bytes, and the place goes behind all charges that wait, for the next sender. So a channel
+//!    has one turn at a time among the charges of its group. A sender that is polled or comes meanwhile does this for
+//!    the first sender, and so does a receiver that gives bytes back.
+//! 4. **By a sender.** If reclaimers have to be asked, a victim has to be chosen, or a delay follows, only a sender
+//!    sees to it, in the same way.
+//! 5. **Out.** The poll of the future may run reclaimers; its change or drop may run wakers. So a thread takes the
+//!    place out of the lock for that, and no other thread does so meanwhile. A wake of the place meanwhile leaves a
+//!    note. The thread puts the place back for the sender that is first then.
+//! 6. **Leaving.** A send that is dropped leaves the list. The first sender leaves the place to the next one. A sender
+//!    that was served gives its bytes to the first one that still waits, by rule 2.
+//! 7. **The end.** A receiver that closes ends all waits, and the place. A later send ends at once. A refusal of the
+//!    group as such, as when it is offline, ends all waits, too; a refusal of a number of bytes ends the wait of the
+//!    first sender alone.
 //!
-//! No wake-up is lost. Bytes that go back to the group reach the place, as any future in line: by rule 1 it is there, or
-//! a thread is about to take it. The receiver's look whether a sender waits may miss one that comes just now: then the bytes
-//! go back to the group. So the look orders nothing, and all else is under the lock.
+//! No wake-up is lost. Bytes that go back to the group reach the place as they reach any future in line: by rule 1 the
+//! place is there, or a thread is about to put it there. A receiver that looks for senders may miss one that comes at
+//! that moment: then the bytes go back to the group. So that look orders nothing, and the lock orders all else.
 //!
-//! Under the lock no thread allocates, frees memory, drops a charge or a future, clones or wakes a waker: any of that may
-//! run foreign code, which may send.
+//! Under the lock no thread allocates, frees memory, drops a charge or a future, or clones or wakes a waker: each of
+//! these may run foreign code, which may send.
 
 use std::future::Future;
 use std::mem;
@@ -46,7 +47,7 @@ use super::SendError;
 use super::slots::{Fate, Slots};
 
 pub(super) struct Waiters {
-    /// How many wait: a hint.
+    /// Number of senders that wait: a hint.
     waiting: AtomicUsize,
     state: Mutex<State>,
 }
@@ -59,34 +60,34 @@ struct State {
 
 /// The channel's place in the group's line.
 enum Place {
-    /// There is none.
+    /// The channel has no place.
     Nowhere,
-    /// For so many bytes.
+    /// The future waits for `bytes`.
     InLine { charge: ChargeFuture, bytes: u64 },
-    /// The same, and a sender is to poll it.
+    /// The future waits for `bytes`, and a sender is to poll it.
     Due { charge: ChargeFuture, bytes: u64 },
-    /// A thread has it. It was woken meanwhile, or not.
+    /// A thread has the place. `is_woken`: it was woken meanwhile.
     Out { is_woken: bool },
 }
 
-/// How a wait ended.
+/// Room that a wait has got.
 pub(super) enum Room {
     Charged(Charge),
-    /// Charged above a high: the delay is the sender's.
+    /// The send is charged above a high, and the sender waits for the delay.
     Delayed(Box<ChargeFuture>),
 }
 
-/// One that was served.
+/// Result of a charge that was handed to a sender.
 struct Handed {
     waker: Option<Waker>,
-    /// What is left of the charge.
+    /// Bytes of the charge that the sender did not need.
     rest: Option<Charge>,
-    /// The place, where it is to stand for another number of bytes, or for none.
+    /// The place, if it has to wait for another number of bytes, or for none.
     place: Option<(ChargeFuture, u64)>,
 }
 
 impl State {
-    /// Hands the charge to the first one (rule 2). `Err`: it is not for those that wait.
+    /// Hands the charge to the first sender (rule 2). `Err`: the charge is not for the senders that wait.
     fn hand_over(&mut self, mut charge: Charge) -> Result<Handed, Charge> {
         let (Some(bytes), Place::InLine { charge: waits, bytes: asked }) = (self.slots.first_bytes(), &self.place)
         else {
@@ -107,7 +108,7 @@ impl State {
         Ok(Handed { waker, rest, place })
     }
 
-    /// Takes the place out where it is in line, woken or not.
+    /// Takes the place out if it is in line, woken or not.
     fn take_place(&mut self) -> Option<(ChargeFuture, u64)> {
         let is_woken = match self.place {
             Place::Nowhere | Place::Out { .. } => return None,
@@ -120,12 +121,12 @@ impl State {
         }
     }
 
-    /// A sender has to see to the place: takes the waker of the first.
+    /// Takes the waker of the first sender, which has to see to the place.
     fn first_sees_to_it(&mut self) -> Option<Waker> {
         if self.is_closed { None } else { self.slots.first_waker() }
     }
 
-    /// Takes the place out, or the duty to make one, where a sender has to see to it.
+    /// If a sender has to see to the place, takes the place out, or the duty to make one (`Some(None)`).
     fn take_duty(&mut self) -> Option<Option<(ChargeFuture, u64)>> {
         let is_due = matches!(self.place, Place::Nowhere | Place::Due { .. });
         if self.is_closed || !is_due || self.slots.waiting() == 0 {
@@ -136,7 +137,7 @@ impl State {
         Some(taken)
     }
 
-    /// Whether the place, which is out, was woken since this was asked last.
+    /// Takes the note of a place that is out: true if it was woken since the last call.
     fn take_note(&mut self) -> bool {
         if let Place::Out { is_woken } = &mut self.place { mem::take(is_woken) } else { false }
     }
@@ -148,13 +149,13 @@ impl Waiters {
         Arc::new(Waiters { waiting: AtomicUsize::new(0), state: Mutex::new(state) })
     }
 
-    /// Whether no sender waits, as it seems.
+    /// True if no sender seems to wait: a sender that comes now may be missed.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) == 0
     }
 
-    /// Works under the lock.
+    /// Runs `work` under the lock, and then updates the hint.
     fn with<R>(&self, work: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.lock();
         let result = work(&mut state);
@@ -166,12 +167,12 @@ impl Waiters {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for `bytes` of the group, which is the same for all.
+    /// Returns a wait for `bytes` of the group. All waits of a channel are in the same group.
     pub(super) fn wait<'a>(self: &'a Arc<Self>, stock: &'a CentralStock, bytes: Bytes) -> Wait<'a> {
         Wait { waiters: self, stock, bytes: bytes.0, at: None }
     }
 
-    /// Gives a charge to those that wait, or back.
+    /// Gives a charge to the senders that wait, and to the group what they do not take.
     #[inline]
     pub(super) fn give_back(self: &Arc<Self>, stock: &CentralStock, charge: Charge) {
         if self.is_empty() {
@@ -183,7 +184,7 @@ impl Waiters {
         }
     }
 
-    /// Gives the first what the line has decided, where that has not looked yet (rule 3).
+    /// Gives the first sender the charge that the line has decided about, if the sender has not looked yet (rule 3).
     fn take_turn(self: &Arc<Self>) {
         let due = self.with(|state| if let Place::Due { .. } = state.place { state.take_place() } else { None });
         let Some((charge, bytes)) = due else { return };
@@ -200,7 +201,7 @@ impl Waiters {
         out.put_back();
     }
 
-    /// Returns what those that wait do not get.
+    /// Hands a charge to the senders that wait. Returns the part that they do not get.
     fn hand_over(&self, charge: Charge) -> Option<Charge> {
         let mut left = Some(charge);
         while let Some(charge) = left.take() {
@@ -217,7 +218,7 @@ impl Waiters {
         None
     }
 
-    /// The receiver has closed: all waits end.
+    /// Ends all waits, and the place: the receiver has closed.
     pub(super) fn close(&self) {
         let place = self.with(|state| {
             state.is_closed = true;
@@ -229,7 +230,7 @@ impl Waiters {
         }
     }
 
-    /// Ends the waits of all that wait by now.
+    /// Ends the waits of all senders that wait now.
     fn end_all(&self, mut fate: impl FnMut() -> Fate) {
         let mut left = self.with(|state| state.slots.waiting());
         while left > 0 {
@@ -246,7 +247,7 @@ impl Waiters {
         }
     }
 
-    /// Gives what the place has got, for `bytes`, to the first; what none wants goes back.
+    /// Gives the first sender the result that the place has got for `bytes`. A result that no sender wants is dropped.
     fn deliver(&self, bytes: u64, ended: Result<Fate, ChargeError>) {
         let fate = match ended {
             Ok(fate) => fate,
@@ -263,7 +264,7 @@ impl Waiters {
         }
     }
 
-    /// Sees to the place, which this thread has taken out: polls it, or a new one, until it is in line for the first.
+    /// Polls the place that this thread has taken out, or a new one, until the place is in line for the first sender.
     fn see_to(self: &Arc<Self>, stock: &CentralStock, taken: Option<(ChargeFuture, u64)>) {
         let waker = Waker::from(Arc::clone(self));
         let mut out = Out { waiters: self, place: taken, is_out: true };
@@ -307,8 +308,8 @@ fn wake(waker: Option<Waker>) {
     }
 }
 
-/// The waker of the place in line (rule 3). It holds no bytes, so a send that is dropped meanwhile gives back what it has
-/// got.
+/// The waker of the place in line (rule 3). It holds no bytes, so a send that is dropped meanwhile gives its bytes
+/// back.
 impl Wake for Waiters {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
@@ -332,7 +333,8 @@ impl Wake for Waiters {
     }
 }
 
-/// The place, which a thread has taken out. Where it is dropped so, as by a panic, there is none any more.
+/// The place while a thread has it out. If this value is dropped with the place, as by a panic, the channel has none
+/// any more.
 struct Out<'a> {
     waiters: &'a Waiters,
     place: Option<(ChargeFuture, u64)>,
@@ -344,11 +346,11 @@ impl<'a> Out<'a> {
         Out { waiters, place: Some((charge, bytes)), is_out: true }
     }
 
-    /// Gives what the line has decided to the first. The place is in line for the next one then, or nowhere. False: a
-    /// sender has to see to it.
+    /// Gives the decision of the line to the first sender. Then the place is in line for the next sender, or gone.
+    /// False: a sender has to see to the place.
     fn take_decided(&mut self, waker: &Waker) -> bool {
         let Some((charge, bytes)) = &mut self.place else { return false };
-        // Where the first has other bytes by now, the place is for it.
+        // If the first sender now waits for other bytes, the place is for that sender.
         let next = self.waiters.with(|state| match state.slots.first_bytes() {
             Some(first) if first == *bytes => state.slots.second_bytes(),
             first => first,
@@ -362,7 +364,8 @@ impl<'a> Out<'a> {
         true
     }
 
-    /// Puts it back in line, where it is for the first by now, and was not woken meanwhile.
+    /// Puts the place back in line if it is for the first sender and was not woken meanwhile. False: the caller still
+    /// has it.
     fn put(&mut self) -> bool {
         let Some((charge, bytes)) = self.place.take() else { return false };
         self.place = self.waiters.with(|state| {
@@ -377,8 +380,8 @@ impl<'a> Out<'a> {
         !self.is_out
     }
 
-    /// Puts it back for the first; where it was woken, a sender sees to it. It is dropped where none waits, or where the
-    /// line has decided about another number of bytes.
+    /// Puts the place back for the first sender, and wakes that sender if the place was woken. The place is dropped if
+    /// no sender waits, or if the line has decided about another number of bytes.
     fn put_back(mut self) {
         while let Some((charge, bytes)) = self.place.take() {
             let (waker, wanted) = self.waiters.with(|state| {
@@ -407,7 +410,7 @@ impl Drop for Out<'_> {
         if !self.is_out {
             return;
         }
-        // It leaves the line, without the lock.
+        // The place leaves the line without the lock.
         drop(self.place.take());
         wake(self.waiters.with(|state| {
             state.place = Place::Nowhere;
@@ -416,25 +419,25 @@ impl Drop for Out<'_> {
     }
 }
 
-/// A sender that waits. Dropped, it leaves the list.
+/// A sender that waits. Its drop leaves the list.
 pub(super) struct Wait<'a> {
     waiters: &'a Arc<Waiters>,
     stock: &'a CentralStock,
     bytes: u64,
-    /// Its number, once it is in the list.
+    /// Number of the sender's slot, once it is in the list.
     at: Option<u32>,
 }
 
-/// What one that looks finds.
+/// State of a wait, as its sender finds it.
 enum Look {
     Ended(Fate),
     Waits,
-    /// It has to see to the place, which is out.
+    /// The sender has to see to the place, which is out.
     Duty(Option<(ChargeFuture, u64)>),
 }
 
 impl Wait<'_> {
-    /// Goes into the list.
+    /// Enters the list, and takes the duty to see to the place if no other sender has it.
     fn enter(&mut self, waker: &Waker) -> Look {
         let mut waker = Some(waker.clone());
         loop {
@@ -458,7 +461,7 @@ impl Wait<'_> {
         }
     }
 
-    /// Looks how the wait stands. Until it ends, its end wakes `waker`.
+    /// Returns the state of the wait. If the wait goes on, its end wakes `waker`.
     fn look(&mut self, at: u32, waker: &Waker) -> Look {
         let mut other = None;
         loop {
@@ -469,7 +472,7 @@ impl Wait<'_> {
                 }
                 let known = state.slots.waker(at);
                 if !known.as_ref().is_some_and(|known| known.will_wake(waker)) {
-                    // It is cloned and dropped without the lock.
+                    // The waker is cloned and dropped without the lock.
                     mem::swap(known, other.as_mut()?);
                 }
                 Some((state.take_duty().map_or(Look::Waits, Look::Duty), None, None))
@@ -486,7 +489,7 @@ impl Wait<'_> {
         }
     }
 
-    /// Leaves the list.
+    /// Leaves the list. The next sender gets the place if this one was first, and the bytes if it was served.
     fn leave(&mut self) {
         let Some(at) = self.at.take() else { return };
         let ((fate, known), place, waker, spare) = self.waiters.with(|state| {
