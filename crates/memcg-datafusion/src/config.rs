@@ -52,8 +52,8 @@ impl PoolConfig {
     /// [`spill_on_demand`](Self::spill_on_demand) that of a sort's files.
     ///
     /// A reserve of more than half of the least max on the way up counts as that half. A pool whose reserve is as large
-    /// as that max is not made. An aggregate that was refused grows in order to make room: its next two growths take of
-    /// the reserve, up to the bytes that it asked for.
+    /// as that max is not made. An aggregate that was refused may grow in order to make room: for that it takes of the
+    /// reserve.
     pub fn unspillable_reserve(mut self, bytes: impl Into<Bytes>) -> PoolConfig {
         Bytes(self.reserve) = bytes.into();
         self

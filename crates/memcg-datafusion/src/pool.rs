@@ -34,7 +34,7 @@ use crate::unreserved::Unreserved;
 ///
 /// A growth that fits costs a raw charge of the group, and takes no lock. With
 /// [`spill_on_demand`](PoolConfig::spill_on_demand) a sort takes one while it spills. An operator that was refused
-/// takes one for its next two growths, and an aggregate that has let go of all it held until it ends. `grow`, which
+/// takes one for its next growth, and an aggregate that has let go of all it held until it ends. `grow`, which
 /// DataFusion does not let fail, is charged by force; [`Group::forced`] shows what is above a max. The pool keeps the
 /// group's object, and the group may go offline before it.
 ///
