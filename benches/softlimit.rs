@@ -12,8 +12,8 @@
 //! first three patches, two passes over all groups. These decide in one reclaimer at the root. *reworkoptim* is the
 //! library, with a reclaimer for each cache.
 //!
-//! What the series calls system time is here the processor time that threads spend inside charges, where all reclaim
-//! is, and that of the thread that writes back.
+//! The series' system time is here the processor time that threads spend inside charges, where all reclaim is, and that
+//! of the thread that writes back.
 
 #[cfg(not(loom))]
 mod common;

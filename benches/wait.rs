@@ -1,4 +1,4 @@
-//! What it costs to wait for room, and to have others wait: the `wait/*`, `charge/high/*`, `charge/no_waiters/*` and
+//! The cost of waiting for room, and of others' waits: the `wait/*`, `charge/high/*`, `charge/no_waiters/*` and
 //! `charge/waiters_elsewhere/*` rows. `cargo bench --bench wait [-- FILTER]`, the filter being part of an id.
 //!
 //! * `wait/handover/threads2`: two threads, room for one charge: each waits for the other to give it back. Time of one

@@ -3,9 +3,6 @@
 #[doc = include_str!("src/concepts.md")]
 pub mod concepts {}
 
-#[doc = include_str!("src/first.md")]
-pub mod first {}
-
 #[doc = include_str!("src/limits.md")]
 pub mod limits {}
 

@@ -10,13 +10,10 @@ use std::error::Error;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use memcg::{Bytes, Charge, ChargeError, Event, Group, Limit, Limits, Priority, Reclaim, ReclaimContext, Runtime};
+use memcg::{Bytes, ChargeError, Charged, Event, Group, Limit, Limits, Priority, Reclaim, ReclaimContext, Runtime};
 
 // ANCHOR: value
-struct Value {
-    bytes: Vec<u8>,
-    charge: Charge, // below `bytes`, so that the memory is freed first
-}
+type Value = Charged<Vec<u8>>; // freed, then uncharged
 // ANCHOR_END: value
 
 #[derive(Default)]
@@ -43,8 +40,8 @@ impl TenantCache {
                 return Ok(value);
             }
         }
-        let charge = self.group.try_charge(size)?; // without the lock: the charge may call the reclaimer
-        let value = Arc::new(Value { bytes: vec![key.to_le_bytes()[0]; size], charge });
+        // Without the lock: the charge may call the reclaimer.
+        let value = Arc::new(Value::make(&self.group, size, || vec![key.to_le_bytes()[0]; size])?);
         let mut shelf = self.shelf.lock().unwrap();
         if shelf.entries.insert(key, Arc::clone(&value)).is_none() {
             shelf.oldest_first.push_back(key);
@@ -65,7 +62,7 @@ impl Reclaim for TenantCache {
         {
             shelf.evicted += 1;
             let value = shelf.entries.remove(&key).and_then(Arc::into_inner);
-            freed += value.map_or(0, |value| value.charge.bytes()); // 0: a reader still has it
+            freed += value.map_or(0, |value| Value::charge(&value).bytes()); // 0: a reader still has it
         }
         freed
     }
@@ -86,7 +83,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             scope.spawn(move || {
                 for key in (0..20_000).map(|_| rand::random_range(0..*keys)) {
                     match cache.get_or_load(key, 1_024 + key * 37 % 8_192) {
-                        Ok(value) => assert_eq!(value.bytes[0], key.to_le_bytes()[0]),
+                        Ok(value) => assert_eq!(value[0], key.to_le_bytes()[0]),
                         Err(refused) => eprintln!("not cached: {refused}"),
                     }
                 }

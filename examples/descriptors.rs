@@ -22,7 +22,7 @@ enum OpenError {
     Io(#[from] io::Error),
 }
 
-/// What opens files for one tenant.
+/// Opens files for one tenant.
 struct Files {
     tenant: Group,
     descriptors: Counter,
@@ -50,7 +50,7 @@ impl Files {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut builder = Runtime::builder();
-    let descriptors = builder.counter("descriptors").independent();
+    let descriptors = builder.counter("descriptors", memcg::Unit::Bytes);
     let runtime = builder.max(Limit::mib(1)).build()?;
     let root = runtime.root();
     root.counter(descriptors)?.set_max(5)?;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use memcg::{Charge, Group, Limit, Limits, Runtime, Stat, Unit};
+use memcg::{Charged, Group, Limit, Limits, Runtime, Stat, Unit};
 
 const PERIOD: Duration = Duration::from_secs(1);
 const ROUNDS: u32 = 3;
@@ -17,12 +17,12 @@ const ROUNDS: u32 = 3;
 /// One query: a group of its own, whose buffers come and go. Returns how many charges were refused.
 fn query(tenant: &Group, number: u64, rows: Stat) -> Result<u32, Box<dyn Error>> {
     let scope = tenant.scope(number, Limits::new().max(Limit::mib(8)))?; // goes offline when it is dropped
-    let mut held: Vec<(Vec<u8>, Charge)> = Vec::new();
+    let mut held = Vec::new();
     let mut refused = 0;
     for _ in 0..50 {
         let size = rand::random_range(1..1 << 20);
-        match scope.try_charge(size) {
-            Ok(charge) => held.push((vec![0; size], charge)),
+        match Charged::make(&scope, size, || vec![0_u8; size]) {
+            Ok(buffer) => held.push(buffer),
             Err(_) => refused += 1,
         }
         scope.stat_add(rows, 100);

@@ -1,6 +1,18 @@
-//! The errors of counters.
+//! The errors of counters, and figures of a type as text.
 
 use std::fmt;
+
+/// Implements `Debug` for a type that shows some figures of its own and is not all shown by them.
+macro_rules! debug_figures {
+    ($name:ident $(<$lifetime:lifetime>)?, |$this:ident| $($figure:ident: $value:expr),*) => {
+        impl std::fmt::Debug for $name $(<$lifetime>)? {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                let $this = self;
+                f.debug_struct(stringify!($name))$(.field(stringify!($figure), &$value))*.finish_non_exhaustive()
+            }
+        }
+    };
+}
 
 /// The most units that a counter may hold.
 pub(crate) const USAGE_MAX: u64 = i64::MAX as u64;
@@ -55,8 +67,24 @@ pub struct CounterChargeError {
 
 impl fmt::Display for CounterChargeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { level, requested, requester, .. } = self;
-        write!(f, "{level} refused {requested} for {requester}: {}", Why(self))
+        let CounterChargeError { level, requester, requested, usage, max, stocked_bound } = *self;
+        write!(f, "{level} refused {requested} for {requester}: short by {}", self.want())?;
+        if usage > 0 {
+            write!(f, ", usage {usage}")?;
+        }
+        if max < USAGE_MAX {
+            write!(f, "{} max {max}", if usage > 0 { " of" } else { "," })?;
+        }
+        if stocked_bound > 0 {
+            write!(f, ", at most {stocked_bound} of it unused credit")?;
+        }
+        if max >= USAGE_MAX {
+            write!(f, "; charge less: no counter counts more than {USAGE_MAX}")
+        } else if requested > max {
+            f.write_str("; to fit, raise its max or charge less")
+        } else {
+            f.write_str("; to fit, uncharge there or raise its max")
+        }
     }
 }
 
@@ -98,33 +126,6 @@ impl CounterChargeError {
     /// Returns the units by which the charge was short: with so many uncharged at the level it would have fit.
     pub fn want(&self) -> u64 {
         self.usage.saturating_add(self.requested).saturating_sub(self.max.min(USAGE_MAX))
-    }
-}
-
-/// By how much a charge is short, the figures that are not zero, and what would make it fit.
-struct Why<'a>(&'a CounterChargeError);
-
-impl fmt::Display for Why<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let CounterChargeError { requested, usage, max, stocked_bound, .. } = *self.0;
-        write!(f, "short by {}", self.0.want())?;
-        if usage > 0 {
-            write!(f, ", usage {usage}")?;
-        }
-        if max < USAGE_MAX {
-            let of = if usage > 0 { " of" } else { "," };
-            write!(f, "{of} max {max}")?;
-        }
-        if stocked_bound > 0 {
-            write!(f, ", at most {stocked_bound} of it stocked")?;
-        }
-        if max >= USAGE_MAX {
-            write!(f, "; charge less: no counter counts more than {USAGE_MAX}")
-        } else if requested > max {
-            f.write_str("; to fit, raise its max or charge less")
-        } else {
-            f.write_str("; to fit, uncharge there or raise its max")
-        }
     }
 }
 

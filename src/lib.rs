@@ -23,10 +23,12 @@
 //! | build a tree | [`Runtime`], [`RuntimeBuilder`]; [`Group`], [`GroupScope`] for one query or request; [`GroupName`], [`GroupId`] |
 //! | say what a group may hold | [`Limits`] for [`Group::create`] and [`Group::set_limits`]; [`Limit`], [`Percent`], [`Bytes`] |
 //! | say whose work runs | [`Group::run`], [`Group::enter`] ([`EnterGuard`]); [`InGroup`] for futures ([`Grouped`]); [`Group::checkpoint`] stops it ([`Checkpoint`]) |
+//! | keep a value with its charge | [`Charged`], [`ChargedVec`]; [`Weigh`] says what a value holds |
 //! | charge | [`Charge`]; [`ChargeFuture`] waits in async code; [`Counter`] for counters beside memory; [`OnFull`]; [`RawCharges`] keep no guard |
 //! | learn why not | [`ChargeError`], [`OverLimitError`] |
 //! | give memory back under pressure | [`Reclaim`], [`ReclaimContext`], [`Priority`], [`Later`]; [`OomPolicy`], [`Cancel`] |
 //! | be told | [`Event`], [`EventFuture`], [`Happened`]; a [`Registration`] keeps what is registered |
+//! | work below high alone | [`Group::below_high`] ([`BelowHigh`]) |
 //! | learn how long chargers stood still | [`Group::pressure`] |
 //! | pay for allocations from charges | [`Limits::cover_allocations`]; [`Group::ledger`] shows both beside each other |
 //! | look at all groups | [`Runtime::snapshot`] |
@@ -37,7 +39,8 @@
 //! | place memory on nodes | module [`kmem`] |
 //! | look inside, or choose the barrier | module [`expert`] |
 //!
-//! An amount is a `usize` or a literal, or `Bytes(n)` for a `u64`; figures are `u64`. A [`PageCounter`] takes `u64`.
+//! An amount ([`IntoBytes`], [`IntoLimit`]) is a `usize` or a literal, or `Bytes(n)` for a `u64`; figures are `u64`. A
+//! [`PageCounter`] takes `u64`.
 //!
 //! A charge that does not fit has memory reclaimed, is refused, waits ([`Group::charge_async`]), or has another group
 //! cancelled: [`Group::try_charge_with`] says which. A charge above a high is delayed ([`Limits::high`]).
@@ -45,6 +48,8 @@
 //!
 //! # Features
 //!
+//! * `bytes`: [`Weigh`] for buffers of the crate `bytes`, and `BufMut` for [`ChargedVec`].
+//! * `derive`: `#[derive(Weigh)]`.
 //! * `serde`: [`Limits`], [`Limit`], [`Bytes`], [`OnFull`] and [`OomPolicy`] as text in a configuration file;
 //!   tables and figures for any format.
 //! * `tracing`: an event for each object that a pool hands out (`memcg::pool`), and for each drain of threads' credit
@@ -52,13 +57,16 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(missing_debug_implementations)]
 
+// Its macro is for all below.
+#[macro_use]
+pub(crate) mod error;
+
 // The page of `PageCounter` lists its methods in the order of modules: its own first, then those of a group's counter.
 pub(crate) mod page_counter;
 
 pub(crate) mod admission;
 pub(crate) mod counter;
 pub mod docs;
-pub(crate) mod error;
 pub(crate) mod group;
 pub(crate) mod hierarchy;
 pub mod kmem;
@@ -73,6 +81,7 @@ mod state;
 pub(crate) mod sync;
 pub(crate) mod thread;
 pub(crate) mod units;
+pub(crate) mod values;
 
 #[cfg(all(test, any(loom, miri)))]
 mod tests;
@@ -88,11 +97,10 @@ mod tests;
 pub use counter::config::{CounterConfig, Pressure};
 pub use error::CounterId;
 pub use group::{
-    Charge, ChargeError, ChargeFuture, Checkpoint, Counter, EnterGuard, EventFuture, Group, GroupCounter, GroupId,
-    GroupScope, Grouped, InGroup, Limits, OnFull, OverLimitError, RawCharges, Registration,
+    BelowHigh, Charge, ChargeError, ChargeFuture, Checkpoint, Counter, EnterGuard, EventFuture, Group, GroupCounter,
+    GroupId, GroupScope, Grouped, InGroup, Limits, OnFull, OverLimitError, RawCharges, Registration,
 };
 pub use page_counter::PageCounter;
-pub use runtime::counters::NewCounter;
 pub use runtime::{BuildError, Runtime, RuntimeBuilder};
 pub use stat::reading::Freshness;
 pub use stat::{Stat, Unit};
@@ -101,7 +109,11 @@ pub use state::listeners::Happened;
 pub use state::name::GroupName;
 pub use state::oom::{Cancel, OomPolicy};
 pub use state::reclaimer::{Later, Priority, Reclaim, ReclaimCause, ReclaimContext, ReclaimPass};
-pub use units::{Bytes, Limit, Percent};
+pub use units::{Bytes, IntoBytes, IntoLimit, Limit, Percent};
+pub use values::{Charged, ChargedVec, Weigh};
+
+#[cfg(feature = "derive")]
+pub use memcg_derive::Weigh;
 
 /// Why a call was refused. The errors of the first hour stand in the root: [`BuildError`], [`ChargeError`] with
 /// [`OverLimitError`].
@@ -112,6 +124,7 @@ pub mod errors {
         ReclaimError, SplitError,
     };
     pub use crate::units::{ParseLimitError, ParseLimitErrorKind};
+    pub use crate::values::PushError;
 }
 
 /// Types that readers return: [`Runtime::snapshot`], [`Group::read`], [`Group::events`], [`Group::ledger`] and their
@@ -132,14 +145,16 @@ pub mod allocator {
     };
 }
 
-/// What few services need: how threads are interrupted, how objects are laid out, and what the runtime holds itself.
+/// Types that few services need: interrupts of threads, the layout of objects, and the bytes that the runtime holds
+/// itself.
 ///
 /// * [`BarrierMode`]: the answer for processors that must not be interrupted; [`BarrierState`] says what is in use.
 ///   [`litmus`](expert::litmus) has the two sides of the barrier alone, to test a machine with.
 /// * [`PoolAlign`]: how the objects of groups lie in memory. [`PoolTable`] and [`OwnBytes`] say what they take.
 /// * [`Inspect`]: figures and settings of a group that few programs need. [`ProtectionFigures`]: what min and low
 ///   protect.
-/// * [`CentralStock`]: credit that all threads share, for a channel.
+/// * [`CentralStock`]: credit that all threads share, for a channel. [`QueuePlace`]: one place in line for all that wait
+///   in a queue.
 /// * [`FixedBatch`]: the kernel's stock, which is always open and takes whole batches.
 /// * [`Verdict`]: what [`PageCounter::verify`] found. Each [`Fault`] names a figure that contradicts another.
 ///
@@ -150,6 +165,7 @@ pub mod allocator {
 /// [`OwnBytes`]: expert::OwnBytes
 /// [`Inspect`]: expert::Inspect
 /// [`CentralStock`]: expert::CentralStock
+/// [`QueuePlace`]: expert::QueuePlace
 /// [`ProtectionFigures`]: expert::ProtectionFigures
 /// [`FixedBatch`]: expert::FixedBatch
 /// [`Verdict`]: expert::Verdict
@@ -157,8 +173,8 @@ pub mod allocator {
 pub mod expert {
     pub use crate::counter::config::FixedBatch;
     pub use crate::counter::verify::{Fault, FaultKind, Verdict};
-    pub use crate::group::CentralStock;
     pub use crate::group::inspect::Inspect;
+    pub use crate::group::{CentralStock, QueuePlace};
     pub use crate::lifecycle::own_bytes::OwnBytes;
     pub use crate::page_counter::reading::ProtectionFigures;
     pub use crate::pool::{PoolAlign, PoolRow, PoolTable};

@@ -20,7 +20,7 @@ const PREFIX_BITS: u32 = 10;
 
 /// A number of bytes that parses from and prints as text.
 ///
-/// A method that takes an amount takes `impl Into<Bytes>`: a `usize`, as `len()` gives it, or `Bytes(n)` for a `u64`.
+/// A method that takes an amount takes `impl IntoBytes`: a `usize`, as `len()` gives it, or `Bytes(n)` for a `u64`.
 ///
 /// `{}` is for readers. It rounds to one decimal of the largest unit that fits, so [`u64::MAX`] is `16 EiB`. `{:#}` is
 /// exact and parses back to the same number.
@@ -59,9 +59,9 @@ pub struct Percent(
     u8,
 );
 
-/// How much a group may hold: bytes, a share of the nearest limited ancestor's max, or no limit.
+/// The most that a group may hold: bytes, a share of the nearest limited ancestor's max, or no limit.
 ///
-/// A method that takes a limit takes `impl Into<Limit>`: a `usize` is bytes, and so is [`Bytes`]. `0` means zero, never
+/// A method that takes a limit takes `impl IntoLimit`: a `usize` is bytes, and so is [`Bytes`]. `0` means zero, never
 /// "no limit".
 ///
 /// As text, a limit follows this grammar:
@@ -159,10 +159,48 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// What `len()` and `size_of` give. No other integer converts, so that a literal needs no suffix.
+/// Takes the results of `len()` and `size_of`. No other integer converts, so that a literal needs no suffix.
 impl From<usize> for Bytes {
     fn from(bytes: usize) -> Self {
         Self(bytes as u64)
+    }
+}
+
+/// An amount of bytes: a `usize`, a literal, or [`Bytes`] for a `u64`. Methods take it as an argument.
+///
+/// A literal needs no suffix, because `usize` is the one integer here.
+///
+/// ```
+/// use memcg::{Bytes, Charge, ChargeError, Group, IntoBytes};
+///
+/// fn pay(group: &Group, bytes: impl IntoBytes) -> Result<Charge, ChargeError> {
+///     group.try_charge(bytes)
+/// }
+///
+/// let root = memcg::Runtime::builder().build()?.root();
+/// let length: u64 = 100;
+/// assert_eq!(pay(&root, 64 * 1024).is_ok(), pay(&root, Bytes(length)).is_ok());
+/// # Ok::<(), memcg::BuildError>(())
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no amount of bytes",
+    label = "a `usize`, a literal or `Bytes`",
+    note = "write `Bytes(n)` for a `u64`"
+)]
+pub trait IntoBytes {
+    /// Returns the amount.
+    fn into_bytes(self) -> Bytes;
+}
+
+impl IntoBytes for Bytes {
+    fn into_bytes(self) -> Bytes {
+        self
+    }
+}
+
+impl IntoBytes for usize {
+    fn into_bytes(self) -> Bytes {
+        self.into()
     }
 }
 
@@ -273,6 +311,43 @@ impl From<usize> for Limit {
         Bytes::from(bytes).into()
     }
 }
+
+/// A limit: a `usize` or a literal, which are bytes, [`Bytes`], [`Percent`] or [`Limit`]. Methods take it as an argument.
+///
+/// ```
+/// use memcg::{Bytes, Limit, Limits, Percent};
+///
+/// let bytes: u64 = 512 << 20;
+/// assert_eq!(Limits::new().max(512 << 20), Limits::new().max(Limit::bytes(bytes)));
+/// assert_eq!(Limits::new().max(Bytes(bytes)).low(Limit::percent(25)).low, Percent::new(25).map(Limit::Percent));
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no limit",
+    label = "a `usize`, a literal, `Bytes`, `Percent` or `Limit`",
+    note = "write `Limit::bytes(n)` for a `u64`"
+)]
+pub trait IntoLimit {
+    /// Returns the limit.
+    fn into_limit(self) -> Limit;
+}
+
+impl IntoLimit for Limit {
+    fn into_limit(self) -> Limit {
+        self
+    }
+}
+
+macro_rules! limits_from {
+    ($($from:ty)*) => {$(
+        impl IntoLimit for $from {
+            fn into_limit(self) -> Limit {
+                self.into()
+            }
+        }
+    )*};
+}
+
+limits_from!(Bytes Percent usize);
 
 impl FromStr for Limit {
     type Err = ParseLimitError;

@@ -29,7 +29,7 @@ const NO_TENANT: usize = usize::MAX;
 /// The root, and the counters that allocations are charged to.
 static TREE: OnceLock<(PageCounter, [PageCounter; TENANTS])> = OnceLock::new();
 static ON: AtomicBool = AtomicBool::new(false);
-/// What the allocator has charged and not uncharged yet.
+/// Bytes that the allocator has charged and not uncharged yet.
 static CHARGED: AtomicI64 = AtomicI64::new(0);
 /// Charges and uncharges from inside a call into the library.
 static NESTED: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
@@ -173,7 +173,7 @@ fn next(state: &mut u64) -> u64 {
     *state
 }
 
-/// What a program does with the tree now and then, while its allocations are charged.
+/// Does now and then what a program does with the tree, while its allocations are charged.
 fn administer(random: u64) {
     let (root, tenants) = TREE.get().expect("set before the threads start");
     let tenant = &tenants[random as usize / 64 % TENANTS];

@@ -58,7 +58,7 @@ fn a_deep_walk_allocates_nothing() {
     let runtime = Runtime::builder().batch(Bytes(0)).build().expect("a configuration");
     let mut groups = vec![runtime.root().create("top", Limits::new()).expect("a name")];
     for depth in 1..DEPTH {
-        // What a walk looks at again: a peak at each level, a mark at some, and a limit that is only observed.
+        // A walk looks again at three levels: a peak at each, a mark at some, and a limit that is only observed.
         let limits = [Limits::new(), Limits::new().high(1), Limits::new().max(1)][depth % 3];
         let group = groups[depth - 1].create("below", limits).expect("a name");
         group.set_observe_only(true);

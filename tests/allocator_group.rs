@@ -19,7 +19,7 @@ static ADMITTED: AtomicU64 = AtomicU64::new(0);
 static REFUSED: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// What this thread has asked for, and was refused.
+    /// Bytes that this thread has asked for, and bytes that it was refused.
     static ASKED: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
 }
 

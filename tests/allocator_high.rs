@@ -16,7 +16,7 @@ struct Charging;
 static GROUP: OnceLock<Group> = OnceLock::new();
 
 thread_local! {
-    /// Whether this thread's allocations are charged, and how many were.
+    /// The number of this thread's charged allocations; `None` while they are not charged.
     static CHARGED: Cell<Option<u64>> = const { Cell::new(None) };
 }
 

@@ -39,7 +39,7 @@ thread_local! {
     static KEPT_HERE: RefCell<Kept> = const { RefCell::new(Kept([const { None }; KEPT])) };
 }
 
-/// What is left is given back with the thread.
+/// Guards that are left go back with the thread.
 struct Kept([Option<Guard>; KEPT]);
 
 struct Guard {

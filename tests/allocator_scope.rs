@@ -11,7 +11,7 @@ use memcg::{Group, GroupName, GroupScope, Limits, Runtime};
 struct Counting;
 
 thread_local! {
-    /// What this thread has allocated while it counted.
+    /// Bytes that this thread has allocated while it counted.
     static ALLOCATED: Cell<Option<u64>> = const { Cell::new(None) };
 }
 

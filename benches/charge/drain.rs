@@ -38,7 +38,7 @@ pub(crate) fn rows(rows: &mut Rows) {
     }
 }
 
-/// What the thread that does not drain reports.
+/// The report of the thread that does not drain.
 #[derive(Default)]
 struct Other {
     /// The lap that the drainer has finished.

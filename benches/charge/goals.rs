@@ -1,4 +1,4 @@
-//! What is wanted of the rows, as ratios: absolute times belong to a machine.
+//! The goals of the rows, as ratios: absolute times belong to a machine.
 
 #![cfg(not(loom))]
 
@@ -24,7 +24,7 @@ const SWITCH_MAX: f64 = 0.5;
 /// A refusal that no credit can help, to one without stock: a walk with one look at the limit.
 const REFUSED_MAX: f64 = 1.3;
 
-/// How far depth and threads may move it.
+/// The most that depth and threads may move it.
 const FLAT: f64 = 1.15;
 
 /// Print those goals for which this run has the figures.
@@ -65,7 +65,7 @@ fn group(goals: &mut Goals) {
     goals.flat("charge/stock/depth*: slowest / fastest", &hits, FLAT);
 }
 
-/// How far from its limit on this machine: the bare slot, the bare walk, a forced charge that fits.
+/// The distance from its limit on this machine: the bare slot, the bare walk, a forced charge that fits.
 fn limits(goals: &mut Goals) {
     let bare = "counter/bare_slot/groups1/threads1";
     goals.ratio("counter/stock/depth4/threads1", bare, HIT_MAX);

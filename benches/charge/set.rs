@@ -28,7 +28,7 @@ fn team<const N: usize>(threads: usize, pairs: fn(&Group, &[(Counter, u64); N], 
     let mut builder = Runtime::builder();
     let amounts = std::array::from_fn(|number| match number {
         0 => (Counter::MEMORY, 1),
-        further => (builder.counter(&format!("counter {further}")).independent(), 1),
+        further => (builder.counter(&format!("counter {further}"), memcg::Unit::Bytes), 1),
     });
     let runtime = builder.build().expect("nothing is asked for that cannot be had");
     let group = runtime.root().create("below", Limits::new()).expect("a free name in a group that is");

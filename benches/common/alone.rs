@@ -62,7 +62,7 @@ impl Drop for Alone {
     }
 }
 
-/// What this process was started for, and with which numbers, if it is such a one.
+/// The purpose and the numbers that this process was started with, if it is such a one.
 pub(crate) fn asked() -> Option<(String, Vec<String>)> {
     let mut args = env::args().skip(1);
     (args.next()? == WORD).then(|| args.next()).flatten().map(|what| (what, args.collect()))

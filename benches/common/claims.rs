@@ -1,4 +1,4 @@
-//! What a run says about the claims of a patch series: a line for each, at the end of a program's output.
+//! A run's answers to the claims of a patch series: a line for each, at the end of a program's output.
 //!
 //! ```text
 //! machine: AMD EPYC, 2 processors on 1 node, 7.75 GiB, Linux 6.18, rustc 1.95.0
@@ -10,7 +10,7 @@
 //! A chapter (`docs/src/series/NAME.md`) lists the claims; `benches/series/chapter.rs` says how. `.ci/series` runs the
 //! programs, holds these lines against the chapters, and fails where one is missing or contradicts.
 //!
-//! How to use it: make `Claims::new()`, call one method for each id, written out as a literal, and `print()` last.
+//! Usage: make `Claims::new()`, call one method for each id, written out as a literal, and `print()` last.
 //! - [`Claims::holds`] for what is counted or computed and is the same in each run.
 //! - [`Claims::timed`] for ratios of times: a [`Ratio`] of two ways that took turns round by round, against a bound. It
 //!   is decided only where the bound lies outside the ratio's interval, and *open* otherwise.
@@ -28,8 +28,8 @@ use super::stats::median;
 /// Five rounds have the true median between them 94 times of 100; fewer say too little.
 const ROUNDS_MIN: usize = 5;
 
-/// What one way took of another: the median of paired rounds, and the interval that has the true one 95 times of 100, 94
-/// with five rounds. Rounds that another program disturbed lie at the ends and move neither.
+/// One way's figure over another's: the median of paired rounds, and the interval that has the true one 95 times of
+/// 100, 94 with five rounds. Rounds that another program disturbed lie at the ends and move neither.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Ratio {
     median: f64,
@@ -67,7 +67,7 @@ impl Display for Ratio {
     }
 }
 
-/// What is claimed of a ratio.
+/// The claim about a ratio.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Bound {
     AtMost(f64),
@@ -75,7 +75,7 @@ pub(crate) enum Bound {
 }
 
 impl Bound {
-    /// Whether the ratio keeps it; `None` where the bound lies within the interval, or rounds are too few.
+    /// True if the ratio keeps it; `None` where the bound lies within the interval, or rounds are too few.
     fn holds(self, ratio: &Ratio) -> Option<bool> {
         let Ratio { low, high, .. } = *ratio;
         let (holds, fails) = match self {
@@ -109,7 +109,7 @@ impl Claims {
         self.0.push(format!("claim {id} {verdict}: {text}"));
     }
 
-    /// What is counted or computed: another run says the same.
+    /// Adds a claim about a count or a computed figure: another run says the same.
     pub(crate) fn holds(&mut self, id: &str, holds: bool, text: impl Display) {
         self.line(id, if holds { "confirmed" } else { "refuted" }, &text);
     }

@@ -1,10 +1,10 @@
-//! What the system counts of a thread's time, and of every thread's.
+//! The system's count of a thread's time, and of every thread's.
 
 #![cfg(not(loom))]
 
 use std::time::{Duration, Instant};
 
-/// How long the thread that opened it was ready to run and had no processor.
+/// The time that the thread that opened it was ready to run and had no processor.
 pub(crate) struct RunQueue {
     #[cfg(target_os = "linux")]
     schedstat: std::fs::File,
@@ -40,7 +40,7 @@ impl RunQueue {
     }
 }
 
-/// How long something took, and how much of it the thread did not wait for a processor.
+/// A time span, and the part of it in which the thread did not wait for a processor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Latency {
     pub(crate) wall: Duration,
@@ -55,7 +55,7 @@ impl Latency {
     }
 }
 
-/// What the calling thread has run.
+/// The time that the calling thread has run.
 #[cfg(target_os = "linux")]
 pub(crate) fn thread_time() -> Option<Duration> {
     clock(rustix::time::ClockId::ThreadCPUTime)
@@ -95,8 +95,8 @@ fn clock(id: rustix::time::ClockId) -> Option<Duration> {
 #[cfg(target_os = "linux")]
 const TICK: Duration = Duration::from_millis(10);
 
-/// How long the processors have been busy with other processes: they disturb a measure of latencies. Processes that
-/// this one has started are not others once they have been waited for.
+/// The time that the processors have been busy with other processes: they disturb a measure of latencies. Processes
+/// that this one has started are not others once they have been waited for.
 #[cfg(target_os = "linux")]
 pub(crate) fn others() -> Option<Duration> {
     // cpu user nice system idle iowait irq softirq steal
@@ -107,7 +107,7 @@ pub(crate) fn others() -> Option<Duration> {
     Some(busy.saturating_sub(clock(rustix::time::ClockId::ProcessCPUTime)?).saturating_sub(children()?))
 }
 
-/// What processes have run that this one has started and waited for.
+/// The time that processes have run that this one has started and waited for.
 #[cfg(target_os = "linux")]
 fn children() -> Option<Duration> {
     // pid (name) state …: the name may be anything. cutime and cstime are the 16th and 17th.

@@ -27,7 +27,7 @@ pub(crate) fn describe() -> String {
         memory().map(|bytes| Bytes(bytes).to_string()),
         Some(read("/proc/sys/kernel/osrelease").map_or_else(
             || system.to_owned(),
-            // What stands behind the version is a distribution's.
+            // The part behind the version is a distribution's.
             |release| format!("{system} {}", release.split('-').next().unwrap_or(&release)),
         )),
         compiler(),

@@ -1,4 +1,4 @@
-//! What the programs under `benches/` share: threads that start together, trees of counters, and the baselines.
+//! Code that the programs under `benches/` share: threads that start together, trees of counters, and the baselines.
 //!
 //! Every baseline stands on top of [`PageCounter`](memcg::PageCounter) with its stock off, so that all of them walk the
 //! tree with the same code and differ from the library in policy only. Where a baseline needs something that the

@@ -40,7 +40,7 @@ pub(crate) struct Run {
     medians: Medians,
 }
 
-/// What one sample took.
+/// The time of one sample.
 #[derive(Clone, Copy)]
 struct Lap {
     iterations: f64,
@@ -127,7 +127,7 @@ impl Rows {
         }
     }
 
-    /// Whether the row has been run, for what is printed beside it.
+    /// True if the row has been run, for the figures that are printed beside it.
     pub(crate) fn ran(&self, id: &str) -> bool {
         match self {
             Rows::Named(_) => false,
@@ -194,7 +194,8 @@ fn criterion(bench: &str, options: &RowOptions) -> Criterion {
     criterion.output_directory(&output(bench)).configure_from_args()
 }
 
-/// Where criterion writes the figures and the report of a bench: each has its own, for two may have groups of one name.
+/// The folder where criterion writes the figures and the report of a bench: each has its own, for two may have groups
+/// of one name.
 fn output(bench: &str) -> PathBuf {
     env::var_os("CRITERION_HOME").map_or_else(|| target_folder().join("criterion"), PathBuf::from).join(bench)
 }

@@ -17,7 +17,7 @@ const TRIED_MAX: u64 = 1 << 22;
 #[derive(Clone)]
 pub(crate) struct Series(Vec<f64>);
 
-/// How one way compares with another, from turns that both had.
+/// One way compared with another, from turns that both had.
 #[derive(Clone, Copy)]
 pub(crate) struct Compared {
     /// The middle of the ratios.
@@ -40,7 +40,7 @@ pub(crate) fn in_turn(turns: usize, slice: Duration, ways: &mut [Way<'_>]) -> Ve
     series
 }
 
-/// How many iterations fit into a slice. Warms up on the way.
+/// The number of iterations that fit into a slice. Warms up on the way.
 fn calibrate(slice: Duration, way: &mut Way<'_>) -> u64 {
     let mut tried = 64;
     loop {
@@ -80,7 +80,7 @@ impl Series {
 }
 
 impl Compared {
-    /// What lies inside one standard deviation is no difference.
+    /// A difference inside one standard deviation is none.
     pub(crate) fn is_noise(&self) -> bool {
         (self.ratio - 1.0).abs() <= self.std
     }

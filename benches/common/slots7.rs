@@ -64,7 +64,7 @@ pub(crate) struct Slots7<'a, V> {
 }
 
 impl<'a, V: Victim> Slots7<'a, V> {
-    /// What one thread's slots take, for any number of counters.
+    /// The bytes of one thread's slots, for any number of counters.
     pub(crate) const BYTES: usize = SLOTS * (size_of::<&PageCounter>() + size_of::<u8>());
 
     /// `leaves` have no stock of their own.

@@ -9,11 +9,11 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// What a thread of a team reports of one lap.
+/// The report of one thread of a team about one lap.
 struct Lap {
     start: Instant,
     end: Instant,
-    /// What the lap itself called its time.
+    /// The time that the lap itself reports.
     timed: Duration,
 }
 

@@ -66,7 +66,7 @@ pub(crate) fn run(trials: usize, iterations: usize) -> Vec<(String, Ratio)> {
     ratios
 }
 
-/// How long that takes, from one iteration of each.
+/// The time that it takes, from one iteration of each.
 pub(crate) fn takes(trials: usize, iterations: usize) -> Duration {
     let start = Instant::now();
     for (_, stressor) in STRESSORS {

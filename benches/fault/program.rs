@@ -142,7 +142,7 @@ impl Trials {
     }
 }
 
-/// What all trials with one number of counters work on.
+/// The scene of all trials with one number of counters.
 struct Scene {
     stocked: Vec<PageCounter>,
     unstocked: Vec<PageCounter>,

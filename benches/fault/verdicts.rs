@@ -1,4 +1,4 @@
-//! What a run of this program says about the claims of the series: `docs/src/series/stock.md`.
+//! A run's answers to the claims of the series: `docs/src/series/stock.md`.
 
 #![cfg(not(loom))]
 

@@ -34,7 +34,7 @@ const APART: usize = 8;
 /// Rounds over all groups before the clock starts.
 const ROUNDS: u64 = 3;
 
-/// What is done to groups.
+/// A call on groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
     Walk,
@@ -97,7 +97,7 @@ fn builder(align: PoolAlign) -> RuntimeBuilder {
     Runtime::builder().topology(nodes.expect("each processor once")).pool_align(align)
 }
 
-/// What an object of a group takes.
+/// The bytes of a group's object.
 pub(crate) fn given(align: PoolAlign) -> usize {
     let runtime = builder(align).build().expect("memory for a root");
     runtime.pools().rows()[0].given
@@ -127,7 +127,7 @@ impl Neighbours {
         Neighbours { groups, _runtimes: runtimes }
     }
 
-    /// How many groups have an object of the other runtime on both sides, in per cent.
+    /// The share of groups that have an object of the other runtime on both sides, in per cent.
     pub(crate) fn beside(&self) -> f64 {
         let mut all: Vec<(memcg::GroupId, usize)> = Vec::new();
         for (of, groups) in self.groups.iter().enumerate() {

@@ -18,7 +18,7 @@ use crate::common::team::Team;
 /// Groups that are handed from one thread to the other at a time.
 const HANDED: u64 = 512;
 
-/// What a churn has shown beside its time.
+/// The figures of a churn beside its time.
 pub(crate) struct Churn {
     pub(crate) what: String,
     pub(crate) barriers_per_64: f64,

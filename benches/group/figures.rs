@@ -1,6 +1,7 @@
 //! Every figure that README gives of groups, with the machine that they belong to, and the goals.
 //!
-//! What depends on the memory of the process is measured in processes of its own; what is compared takes turns.
+//! Figures that depend on the memory of the process are measured in processes of their own; figures that are compared
+//! take turns.
 
 #![cfg(not(loom))]
 
@@ -64,7 +65,7 @@ impl Options {
     }
 }
 
-/// Whether this process is one of those that measure one thing alone. Then it has done so.
+/// True if this process is one of those that measure one thing alone. Then it has done so.
 pub(crate) fn is_alone() -> bool {
     let Some((what, args)) = alone::asked() else { return false };
     match what.as_str() {
@@ -76,7 +77,7 @@ pub(crate) fn is_alone() -> bool {
     true
 }
 
-/// Whether figures are asked for, beside rows of these ids. Then they have been printed. Lists and wrong filters are
+/// True if figures are asked for, beside rows of these ids. Then they have been printed. Lists and wrong filters are
 /// answered here, too, with the ids of both.
 pub(crate) fn run(options: &Options, rows: Vec<String>) -> bool {
     let choice = &options.rows.choice;
@@ -114,7 +115,7 @@ fn print(options: &Options, chosen: &Chosen) {
     goals.print();
 }
 
-/// How long the chosen parts take: by the clock where slices are timed, and from a hundredth where work is fixed.
+/// The time of the chosen parts: by the clock where slices are timed, and from a hundredth where work is fixed.
 fn takes(options: &Options, chosen: &Chosen) -> Duration {
     let small =
         Options { groups: options.groups.div_ceil(100), cycles: options.cycles.div_ceil(100), ..options.small() };

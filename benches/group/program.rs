@@ -40,7 +40,7 @@ pub(crate) const CREATE_DESTROY_MAX: f64 = 8.0;
 pub(crate) const SIBLINGS_FLAT: f64 = 1.25;
 /// Create to release by two threads side by side, to one by one.
 pub(crate) const TWO_THREADS_MAX: f64 = 1.0;
-/// What two threads gain in one runtime, of what they gain in two.
+/// The gain of two threads in one runtime, as a part of their gain in two.
 pub(crate) const SCALING_MIN: f64 = 0.75;
 /// Barriers, for so many releases.
 pub(crate) const BARRIERS_MAX: f64 = 1.0;

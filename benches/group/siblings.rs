@@ -14,10 +14,10 @@ use super::team;
 use crate::common::resident;
 use crate::common::rows::Rows;
 
-/// How many siblings a row has at most.
+/// The variable with the most siblings of a row.
 const MOST: &str = "MEMCG_BENCH_SIBLINGS";
 
-/// How many there are, in turn.
+/// The numbers of siblings, in turn.
 pub(crate) fn counts() -> BTreeSet<u32> {
     let most = env::var(MOST).map_or(u32::MAX, |most| most.parse().expect("MEMCG_BENCH_SIBLINGS is a number"));
     BTreeSet::from([1, 1_000, 1_000_000].map(|count: u32| count.min(most)))
@@ -45,7 +45,7 @@ pub(crate) fn rows(rows: &mut Rows) {
 pub(crate) struct Crowd {
     runtime: Arc<Runtime>,
     count: u32,
-    /// How much more memory was resident when all were there; `None` where the system does not say.
+    /// The growth of resident memory when all were there; `None` where the system does not say.
     growth: Option<u64>,
 }
 

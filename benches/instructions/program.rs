@@ -63,7 +63,7 @@ const BENCH: Bench = Bench {
 struct Options {
     #[command(flatten)]
     choice: Choice,
-    /// What the run under callgrind does
+    /// The run under callgrind
     #[arg(long, hide = true)]
     run: Option<Run>,
 }
@@ -182,7 +182,7 @@ pub(crate) fn memcg_probe_set_charge(group: &Group, amounts: &[(Counter, u64); 2
     group.try_charge_set(amounts)
 }
 
-/// What a query engine asks its pool: amounts, and no value that it keeps.
+/// The interface of a query engine's pool: amounts, and no value that it keeps.
 pub(crate) trait Pool {
     fn try_grow(&self, bytes: usize) -> Result<(), ChargeError>;
     fn shrink(&self, bytes: usize);
@@ -343,7 +343,7 @@ fn sets<const N: usize>(charge: fn(&Group, &[(Counter, u64); N], u64)) {
     let mut builder = Runtime::builder();
     let amounts = std::array::from_fn(|number| match number {
         0 => (Counter::MEMORY, 1),
-        further => (builder.counter(&format!("c{further}")).independent(), 1),
+        further => (builder.counter(&format!("c{further}"), memcg::Unit::Bytes), 1),
     });
     let runtime = builder.build().expect("nothing is asked for that cannot be had");
     let group = runtime.root();
@@ -470,7 +470,7 @@ fn hold(counter: &PageCounter, choice: &Choice) -> ExitCode {
     }
 }
 
-/// What is counted, and how many instructions it may take.
+/// The counted paths, and the most instructions of each.
 const PATHS: [(Run, &str, f64); 12] = [
     (Run::Pairs, "one charge and one uncharge", PAIR_INSTRUCTIONS_MAX),
     (Run::GroupPairs, "one charge of a group and the drop of its guard", GROUP_PAIR_INSTRUCTIONS_MAX),
@@ -486,7 +486,7 @@ const PATHS: [(Run, &str, f64); 12] = [
     (Run::Checkpoints, "a checkpoint where nothing is wrong", CHECKPOINT_INSTRUCTIONS_MAX),
 ];
 
-/// Whether every chosen path is within its ceiling.
+/// True if every chosen path is within its ceiling.
 fn count_all(counter: &PageCounter, chosen: &Chosen) -> Result<bool, Failure> {
     let start = Instant::now();
     let empty = count(Run::Empty)?;

@@ -18,14 +18,14 @@ use super::walk::Walk;
 /// goes up the tree, accounted by node or not.
 pub(crate) const BATCH: Bytes = Bytes(4 << 20);
 
-/// What a machine has.
+/// The parts of a machine.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) struct Model {
     pub(crate) nodes: u16,
     pub(crate) processors: usize,
     /// Nodes that have processors.
     with_processors: u16,
-    /// Where metadata lies.
+    /// The node of metadata.
     metadata: u16,
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct Machine {
     pub(crate) walk: Walk,
     /// Nodes by unit and page of it, and of the metadata behind all units.
     pub(crate) cache: Vec<u8>,
-    /// Where units and metadata begin.
+    /// The addresses where units and metadata begin.
     pub(crate) data: usize,
     pub(crate) words: usize,
     pub(crate) unit: usize,
@@ -130,7 +130,7 @@ impl Machine {
         }
     }
 
-    /// What an object of so many bytes, whole granules, is charged.
+    /// The charge of an object of so many bytes, whole granules.
     pub(crate) fn full_size(&self, size: usize) -> u64 {
         let shape = self.allocator.shape();
         (size * self.model.processors + size / shape.granule() * shape.word()) as u64

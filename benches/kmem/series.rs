@@ -29,12 +29,12 @@ const TWO_NODES: &Rows = &[
 /// A program that makes maps of BPF, accounted against not.
 const END_TO_END: [f64; 5] = [-5.5, -5.1, -1.8, -5.1, -4.1];
 
-/// What the series says of a whole program.
+/// The series' figure of a whole program.
 pub(crate) fn end_to_end(size: usize) -> Option<f64> {
     SIZES.iter().position(|of| *of == size).map(|at| END_TO_END[at])
 }
 
-/// What the series says of a way; nothing of ours, nor of eight nodes.
+/// The series' figure of a way; nothing of ours, nor of eight nodes.
 pub(crate) fn percent(nodes: u16, variant: Variant, size: usize) -> Option<f64> {
     let rows = match nodes {
         1 => ONE_NODE,

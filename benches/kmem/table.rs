@@ -24,7 +24,7 @@ const NODES_MAX: [f64; 5] = [40.0, 20.0, 8.0, 3.0, 3.0];
 /// None, against a bitmap and the same zeroes.
 const PLAIN_MAX: f64 = 3.0;
 
-/// What 176 processors may cost, against 16.
+/// The most that 176 processors may cost, against 16.
 const SCALE_MAX: f64 = 1.5;
 
 /// The tables, and what came of their goals.
@@ -184,7 +184,7 @@ impl Spreads {
     }
 }
 
-/// What each way costs, and nanoseconds of a plain loop that does what an allocator must.
+/// The cost of each way, and nanoseconds of a plain loop that does the work of an allocator.
 fn measure(machine: &Machine, size: usize, turns: usize) -> (Vec<Cost>, f64) {
     let held = machine.allocator.allocate_uncharged(Machine::layout(size)).expect("memory");
     let first = held.as_ptr(0).expect("a processor").as_ptr();
@@ -242,7 +242,7 @@ const SCALE_SIZE: usize = SIZES[2];
 const SCALE: [usize; 4] = [8, 16, 80, 176];
 
 impl Tables {
-    /// What ours and the series' way cost with more processors.
+    /// The cost of ours and of the series' way with more processors.
     fn scale(&mut self) {
         let turns = self.turns * 2;
         let mut of_sixteen = f64::NAN;

@@ -18,7 +18,7 @@ const SLICE: Duration = Duration::from_micros(400);
 /// Parts of a run that are compared with each other.
 pub(crate) const PARTS: usize = 8;
 
-/// What a way costs beside none.
+/// The cost of a way beside none.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Cost {
     /// Nanoseconds of an allocation and its end without it.
@@ -37,7 +37,7 @@ pub(crate) struct Cost {
 }
 
 impl Cost {
-    /// How well the median is known: as for one of so many turns that are spread evenly about it.
+    /// The error of the median: as for one of so many turns that are spread evenly about it.
     pub(crate) fn error(&self, turns: usize) -> f64 {
         1.86 * self.spread / (turns as f64).sqrt()
     }
@@ -52,12 +52,13 @@ impl Cost {
         ratio(self.percents.map(|percent| 1.0 + percent / 100.0))
     }
 
-    /// What it adds by what another adds, which took turns with it.
+    /// The ratio of its addition to another's, which took turns with it.
     pub(crate) fn added_by(&self, other: &Cost) -> Ratio {
         ratio(std::array::from_fn(|part| self.percents[part] / other.percents[part]))
     }
 
-    /// What a way adds for each processor from the second number of them to the third, by the same from the first on.
+    /// The addition of a way for each processor from the second number of them to the third, by the same from the first
+    /// on.
     pub(crate) fn slope([few, more, most]: [(usize, &Cost); 3]) -> Ratio {
         let each = |part: usize, low: (usize, &Cost), high: (usize, &Cost)| {
             (high.1.added[part] - low.1.added[part]) / (high.0 - low.0) as f64
@@ -72,13 +73,13 @@ fn ratio(parts: [f64; PARTS]) -> Ratio {
     Ratio::of_rounds(&rounds)
 }
 
-/// How long [`costs`] takes.
+/// The time of [`costs`].
 pub(crate) fn takes(turns: usize, ways: usize) -> Duration {
     // One slice before all others; then each way, and none behind it. Calibration is as much as two slices of each.
     SLICE * (1 + 2 * ways * turns + 2 * (ways + 1)) as u32
 }
 
-/// What each of `ways` costs, in turn with `none`: `run(way, times)`, the last way being none.
+/// The cost of each of `ways`, in turn with `none`: `run(way, times)`, the last way being none.
 pub(crate) fn costs(turns: usize, ways: usize, run: impl Fn(usize, u64) -> Duration) -> Vec<Cost> {
     let times: Vec<u64> = (0..=ways).map(|way| calibrate(|times| run(way, times))).collect();
     let nanos = |way: usize| run(way, times[way]).as_secs_f64() * 1e9 / times[way] as f64;
@@ -125,7 +126,7 @@ fn spread(values: &[f64]) -> f64 {
     (sorted[sorted.len() * 3 / 4] - sorted[sorted.len() / 4]) / 2.0
 }
 
-/// How many times fit into a slice.
+/// The number of times that fit into a slice.
 fn calibrate(run: impl Fn(u64) -> Duration) -> u64 {
     let mut times = 1;
     loop {

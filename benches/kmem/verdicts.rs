@@ -1,4 +1,4 @@
-//! What the tables say of the claims of the series (`docs/src/series/kmem.md`).
+//! The tables' answers to the claims of the series (`docs/src/series/kmem.md`).
 
 #![cfg(not(loom))]
 
@@ -8,7 +8,7 @@ use super::turns::Cost;
 use super::variant::Variant;
 use crate::common::claims::{Bound, Claims, Ratio};
 
-/// What is called substantial: the series has 4.4 and 2.5 times on its two machines.
+/// The least ratio that is called substantial: the series has 4.4 and 2.5 times on its two machines.
 const SUBSTANTIAL: f64 = 1.5;
 
 /// The series' own: the most that it calls noise without nodes, and in a whole program; the most of its short way for
@@ -24,7 +24,7 @@ const LINEAR: f64 = 0.5;
 /// Sizes at which accounting stands out of the noise of an allocation.
 const SMALL: [usize; 3] = [SIZES[0], SIZES[1], SIZES[2]];
 
-/// What the tables have measured.
+/// The measures of the tables.
 #[derive(Default)]
 pub(super) struct Verdicts {
     costs: Vec<(u16, usize, Variant, Cost)>,
@@ -64,7 +64,7 @@ impl Verdicts {
         models.iter().flat_map(|model| sizes.iter().filter_map(move |size| each(model, size))).collect()
     }
 
-    /// What one way adds by what another adds.
+    /// The ratio of one way's addition to another's.
     fn by_other(&self, sizes: &[usize], variant: Variant, other: Variant) -> Vec<(String, Ratio)> {
         let each = |model: Model, size: &usize| {
             let (cost, other) = (self.cost(model, *size, variant)?, self.cost(model, *size, other)?);

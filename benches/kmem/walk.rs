@@ -1,5 +1,5 @@
-//! What the kernel does to find the node of a page of vmalloc memory: a walk through four levels of page tables, and a
-//! look at the page's descriptor (`vmalloc_to_page`, `page_to_nid`). Here through tables of the same shape in memory.
+//! The kernel's search for the node of a page of vmalloc memory: a walk through four levels of page tables, and a look
+//! at the page's descriptor (`vmalloc_to_page`, `page_to_nid`). Here through tables of the same shape in memory.
 
 #![cfg(not(loom))]
 

@@ -1,5 +1,5 @@
-//! What others publish for the same purpose, beside memcg in one run:
-//! `cargo bench --manifest-path benches/peers/Cargo.toml [-- FILTER]`
+//! Crates that others publish for the same purpose, beside memcg in one run: `cargo bench --manifest-path
+//! benches/peers/Cargo.toml [-- FILTER]`
 //!
 //! One iteration charges 64 bytes and gives them back; the time is that of one iteration of one thread. Every thread has
 //! a limit that no thread reaches, at every level they have. Each thread has its own handle: a registered reservation of
@@ -26,13 +26,13 @@ use crate::common::team::Team;
 const SIZE: u64 = 64;
 const MAX: u64 = 1 << 40;
 
-/// What one group of memcg takes from its parent at a time.
+/// The bytes that one group of memcg takes from its parent at a time.
 const BATCH: u64 = 256 << 10;
 
 /// Pairs before the clock starts.
 const TOUCHES: u64 = 1_000;
 
-/// How many consumers the error of a tracking pool would list: what DataFusion's own runtime builder says.
+/// The number of consumers that the error of a tracking pool would list: that of DataFusion's own runtime builder.
 const TOP: NonZeroUsize = NonZeroUsize::new(5).unwrap();
 
 const BENCH: Bench = Bench {

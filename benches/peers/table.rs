@@ -5,7 +5,7 @@ use comfy_table::presets::ASCII_MARKDOWN;
 
 use memcg_bench_rows::Medians;
 
-/// What the others are divided by.
+/// The row that the others are divided by.
 const OURS: &str = "memcg_depth4";
 
 const ROWS: [(&str, &str); 7] = [

@@ -1,4 +1,4 @@
-//! What the pools tell: one event for each allocation.
+//! The events of the pools: one for each allocation.
 
 #![cfg(not(loom))]
 
@@ -30,7 +30,7 @@ pub(crate) fn listen() {
     tracing::subscriber::set_global_default(Listener).expect("no other thread listens in this program");
 }
 
-/// What was told since the last time.
+/// The events since the last time.
 pub(crate) fn told() -> Vec<Allocation> {
     std::mem::take(&mut *all())
 }

@@ -6,7 +6,7 @@ use memcg::expert::PoolAlign;
 use memcg::kmem::{Kmem, NodeId, Placement, Topology};
 use memcg::{Bytes, Group, Limits, Runtime};
 
-/// How many nodes they have.
+/// Numbers of their nodes.
 pub(crate) const NODES: [u16; 3] = [1, 2, 8];
 
 pub(crate) const ALIGNS: [PoolAlign; 2] = [PoolAlign::CacheLine, PoolAlign::Packed];

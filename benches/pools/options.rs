@@ -27,7 +27,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// What the command line says.
+    /// Reads the command line.
     pub(crate) fn read() -> Options {
         let mut options: Options = parse(&BENCH);
         if options.choice.is_small() {

@@ -16,14 +16,15 @@ pub(crate) const GROUP: Structure = Structure { name: "mem_cgroup", asked: 2_312
 pub(crate) const PART: Structure =
     Structure { name: "mem_cgroup_per_node", asked: 2_896, given: [4_096, 2_944, 2_896] };
 
-/// What a pointer to a part takes: the series counts it as waste of the part. It is within what a group asks for.
+/// The bytes of a pointer to a part: the series counts it as waste of the part. It is within what a group asks for.
 pub(crate) const POINTER: usize = 8;
 
 /// Bytes that one group wastes with so many nodes, all parts made, each way; as the series counts.
 pub(crate) fn waste(nodes: usize) -> [usize; 3] {
     std::array::from_fn(|way| {
         let of = |structure: &Structure| structure.given[way] - structure.asked;
-        // What it gives for one node has no pointer in it; `(1200 + 8) * nr_node_ids` is what more of them add.
+        // The series' figure for one node has no pointer in it; `(1200 + 8) * nr_node_ids` is the addition of more of
+        // them.
         let further = if way == 0 { of(&PART) + POINTER } else { of(&PART) };
         of(&GROUP) + of(&PART) + further * (nodes - 1)
     })

@@ -1,4 +1,4 @@
-//! What one group asks for, what it is given each way, and what that wastes.
+//! The bytes that one group asks for, the bytes that it is given each way, and the waste.
 
 #![cfg(not(loom))]
 
@@ -11,7 +11,7 @@ use super::events::{Allocation, told};
 use super::machine::{ALIGNS, create, hold, runtime};
 use super::series::{self, Structure};
 
-/// What the kernel's slabs of this size are counted in.
+/// The size in which the kernel's slabs are counted.
 const SLAB: usize = 32 << 10;
 
 /// In this order everywhere.
@@ -29,7 +29,7 @@ pub(crate) struct Object {
     per_chunk: [usize; 2],
 }
 
-/// What a group takes on a machine.
+/// The bytes of a group on a machine.
 pub(crate) struct Machine {
     pub(crate) nodes: u16,
     /// Created, charged and uncharged.
@@ -38,11 +38,11 @@ pub(crate) struct Machine {
     pub(crate) everywhere: Vec<Object>,
     /// As they were told, aligned.
     lines: Vec<String>,
-    /// What the runtime says of its pools, aligned.
+    /// The runtime's table of its pools, aligned.
     table: PoolTable,
 }
 
-/// What pools tell of one group.
+/// The events of the pools for one group.
 struct Traced {
     idle: Vec<Allocation>,
     further: Vec<Allocation>,

@@ -1,4 +1,4 @@
-//! What is really resident of many groups, each way.
+//! The resident memory of many groups, each way.
 
 #![cfg(not(loom))]
 
@@ -55,7 +55,7 @@ pub(crate) fn print(machines: &[Machine], groups: u32, runs: usize) {
     println!("{}\n", table.trim_fmt());
 }
 
-/// What one weight takes, as a process with a tenth of the groups shows.
+/// The time of one weight, as a process with a tenth of the groups shows.
 fn weight_takes(machine: &Machine, groups: u32) -> Duration {
     let start = Instant::now();
     weigh(machine.nodes, 0, 1, groups.div_ceil(10));

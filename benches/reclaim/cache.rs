@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 pub(crate) struct Cache {
     group: Group,
     charge: Mutex<Charge>,
-    /// What was evicted since the last refill.
+    /// The bytes evicted since the last refill.
     evicted: AtomicU64,
 }
 

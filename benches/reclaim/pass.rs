@@ -18,7 +18,7 @@ use crate::common::team::Team;
 
 const PAGE: u64 = 4_096;
 
-/// What the one group holds: so much that none of it is missed.
+/// The bytes of the one group: so many that none of them is missed.
 const BYTES: u64 = 64 << 20;
 
 /// Groups beside the idle ones, with room to spare.
@@ -26,7 +26,7 @@ const SPARE: u32 = 64;
 
 const TOUCHES: u64 = 1_000;
 
-/// What is below the root beside the group that holds memory.
+/// The groups below the root beside the one that holds memory.
 #[derive(Clone, Copy, PartialEq)]
 enum Idle {
     Bare,
@@ -34,7 +34,7 @@ enum Idle {
     Registered,
 }
 
-/// How a row asks for memory.
+/// The way in which a row asks for memory.
 #[derive(Clone, Copy, PartialEq)]
 enum Ask {
     Reclaim,
@@ -128,7 +128,7 @@ impl Tally {
     }
 }
 
-/// What a row works on, for as long as it does.
+/// The scene of a row, for as long as it runs.
 struct Scene {
     runtime: Runtime,
     cache: Arc<Cache>,

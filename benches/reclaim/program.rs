@@ -26,11 +26,11 @@ const WANT: u64 = 128 << 10;
 const TIME_MAX: f64 = 1.25;
 const VISITED_MAX: f64 = 1.1;
 
-/// What "equal" leaves to the machine.
+/// The tolerance that "equal" leaves to the machine.
 const EQUAL: f64 = 1.1;
 
-/// What the count of its stall costs a charge that has a cache give back 128 KiB, which that does in half a microsecond; and
-/// a stream of pages, one of 32 of which does.
+/// The most that the count of its stall costs a charge that has a cache give back 128 KiB, which that does in half a
+/// microsecond; and a stream of pages, one of 32 of which does.
 const STALL_MAX: f64 = 1.15;
 const STALL_OF_STREAM_MAX: f64 = 1.03;
 
@@ -74,7 +74,7 @@ pub(crate) fn main() {
     claims(&visited).print();
 }
 
-/// What the rows say of the series' claims (`docs/src/series/softlimit.md`), where they have been run.
+/// The rows' answers to the series' claims (`docs/src/series/softlimit.md`), for rows that have been run.
 fn claims(visited: &Visited) -> Claims {
     let mut claims = Claims::new();
     let of = |row: &str, idle: usize| visited.get(&format!("reclaim/{row}/idle{idle}"));

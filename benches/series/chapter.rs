@@ -12,7 +12,7 @@
 //! - `## How to run it`, one table: `| command | quick | quick takes | full takes |`. The full run is the command as it
 //!   stands, the quick one adds what *quick* has between backquotes, behind `--`.
 //!
-//! What holds a claim or a patch is written between backquotes and known by its form:
+//! The holder of a claim or a patch is written between backquotes and known by its form:
 //!
 //! | form | is |
 //! |---|---|
@@ -31,7 +31,7 @@
 
 use std::fmt;
 
-/// What a cell names.
+/// The thing that a cell names.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Holder {
     Test { file: String, name: String },
@@ -214,7 +214,7 @@ fn cells(line: &str) -> Vec<String> {
     line.split('|').map(|cell| cell.trim().replace('\u{1}', "|")).collect()
 }
 
-/// What stands between backquotes, each with the word before it.
+/// The texts between backquotes, each with the word before it.
 fn spans(cell: &str) -> Vec<(&str, &str)> {
     let parts: Vec<&str> = cell.split('`').collect();
     let spans = parts.iter().enumerate().filter(|(at, _)| at % 2 == 1 && at + 1 < parts.len());

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use super::chapter::{Chapter, Claim, Holder, Verdict};
 
-/// What fails the run.
+/// The faults that fail the run.
 #[derive(Default)]
 pub(crate) struct Findings(Vec<String>);
 
@@ -64,8 +64,8 @@ fn read(rest: &str) -> Option<(&str, Said)> {
     Some((id, Said { verdict, timed, text: text.to_owned(), machine: None }))
 }
 
-/// Where a test runs: the adapter that has it, its program, empty for the library's own tests, and the module of its
-/// file.
+/// The place where a test runs: the adapter that has it, its program, empty for the library's own tests, and the module
+/// of its file.
 pub(crate) struct Place {
     /// Empty for the crate itself.
     pub(crate) adapter: String,
@@ -111,7 +111,7 @@ impl Tests {
         Tests(output.lines().filter_map(result).collect())
     }
 
-    /// Whether all tests of this name held; `None` where none ran.
+    /// True if all tests of this name held; `None` where none ran.
     fn held(&self, file: &str, name: &str) -> Option<bool> {
         let place = place(file)?;
         let is_it = |ran: &str| match place.program.is_empty() {
@@ -123,13 +123,13 @@ impl Tests {
     }
 }
 
-/// What is printed of a claim.
+/// The printed line of a claim.
 pub(crate) struct Outcome {
     pub(crate) id: String,
     /// `confirmed`, `refuted`, `not applicable`, `open`, `FAILED`, `MISSING`.
     pub(crate) word: String,
     pub(crate) text: String,
-    /// What the chapter says, where the run says something else.
+    /// The chapter's verdict, where the run says something else.
     pub(crate) instead: Option<Verdict>,
 }
 

@@ -1,4 +1,4 @@
-//! What a person reads, at 80 columns.
+//! The page that a person reads, at 80 columns.
 
 use std::path::Path;
 use std::time::Duration;

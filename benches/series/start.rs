@@ -110,7 +110,7 @@ fn series(options: &Options, chapters: &[Chapter]) -> Result<bool, Box<dyn Error
     Ok(findings.is_empty())
 }
 
-/// Where the outputs of programs go, so that a table can be looked up.
+/// The folder of the programs' outputs, so that a table can be looked up.
 fn output_folder() -> Result<PathBuf, Box<dyn Error>> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     let folder = target.join("series");

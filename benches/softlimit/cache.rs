@@ -19,7 +19,7 @@ use super::tree::SoftTree;
 /// Charges for one page that a job makes before it gives up.
 const TRIES_MAX: usize = 1_000;
 
-/// What its jobs have met, and what was taken.
+/// The counts of its jobs, and of the bytes that were taken.
 #[derive(Default)]
 pub(crate) struct Counts {
     pub(crate) hits: AtomicU64,

@@ -15,7 +15,7 @@ use super::lru::PAGE;
 use super::policy::CLUSTER;
 use crate::common::clock::thread_time;
 
-/// How often it looks for pages while there are none.
+/// The time between two looks for pages while there are none.
 const IDLE: Duration = Duration::from_micros(200);
 
 /// A reclaim that waits for pages to be written.
@@ -31,7 +31,7 @@ struct Orders {
     stop: bool,
 }
 
-/// Where reclaimers wait.
+/// The place where reclaimers wait.
 #[derive(Clone, Default)]
 pub(crate) struct Waiters(Arc<(Mutex<Orders>, Condvar)>);
 

@@ -20,7 +20,7 @@ const CHUNK: usize = 64;
 /// before memory is short, and a group that evicts its cache does no harm.
 const AHEAD_MAX: usize = 4_096;
 
-/// What all runs share.
+/// The work that all runs share.
 pub(crate) struct Work {
     pub(crate) requests: [Requests; 2],
     /// Threads of each group.

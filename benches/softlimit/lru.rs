@@ -59,7 +59,7 @@ impl Lru {
         self.len
     }
 
-    /// Whether the block is in memory; if so, it is now the one that was used last.
+    /// True if the block is in memory; if so, it is now the one that was used last.
     pub(crate) fn hit(&mut self, block: u32) -> bool {
         let Some(page) = &self.blocks[block as usize].page else { return false };
         assert_eq!(page.words[0], u64::from(block), "the page of another block");
@@ -68,7 +68,7 @@ impl Lru {
         true
     }
 
-    /// Whether the block has been in memory before.
+    /// True if the block has been in memory before.
     pub(crate) fn seen(&self, block: u32) -> bool {
         self.blocks[block as usize].seen
     }

@@ -1,4 +1,4 @@
-//! What the command line says, and how long it takes.
+//! The command line, and the time of the run.
 
 #![cfg(not(loom))]
 
@@ -24,7 +24,7 @@ pub(crate) struct Options {
     /// MEMCG_TRACES names; without it a synthetic trace]
     #[arg(long)]
     pub(crate) trace: Option<PathBuf>,
-    /// How its requests are shared by the two groups
+    /// The share of its requests for the two groups
     #[arg(long, value_enum, default_value_t = Split::Alternate)]
     pub(crate) split: Split,
     /// Requests of it

@@ -46,7 +46,7 @@ impl Variant {
     }
 }
 
-/// What reclaimers were asked for, in bytes, and how often.
+/// The bytes that reclaimers were asked for, and the number of requests.
 #[derive(Default)]
 pub(crate) struct Asked {
     bytes: AtomicU64,
@@ -93,7 +93,7 @@ pub(crate) struct Dispatcher {
     pub(crate) tree: Option<Arc<SoftTree>>,
     pub(crate) asked: Arc<Asked>,
     pub(crate) waiters: Waiters,
-    /// Where the last walk began.
+    /// The group where the last walk began.
     pub(crate) turn: AtomicUsize,
 }
 

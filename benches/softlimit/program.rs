@@ -43,7 +43,7 @@ use crate::common::clock;
 /// Budgets in per cent of all blocks, for the table of refaults by budget.
 const BUDGETS: [u64; 6] = [99, 95, 90, 80, 70, 50];
 
-/// What the tables came to, where they were made.
+/// The results of the tables that were made.
 #[derive(Default)]
 struct Results {
     no_limit: Option<Runs>,

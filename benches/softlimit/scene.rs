@@ -28,7 +28,7 @@ pub(crate) struct Scene {
     _registrations: Vec<Registration>,
 }
 
-/// What one run came to.
+/// The result of one run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run {
     pub(crate) system: f64,

@@ -12,7 +12,7 @@ pub(crate) enum Setup {
     Stream,
 }
 
-/// What the series measured.
+/// A figure that the series measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Figure {
     System,
@@ -43,7 +43,7 @@ fn averages(setup: Setup, figure: Figure) -> Option<(f64, f64)> {
     })
 }
 
-/// What the series has, if it has it.
+/// The series' figure, if it has one.
 pub(crate) fn per_cent(setup: Setup, figure: Figure, variant: Variant) -> Option<f64> {
     let (rework, reworkoptim) = averages(setup, figure)?;
     match variant {

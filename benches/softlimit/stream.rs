@@ -29,7 +29,7 @@ pub(crate) struct Stream {
     pub(crate) jobs: usize,
     /// Work to make a page.
     pub(crate) rounds: u32,
-    /// What the device writes in a second.
+    /// The bytes that the device writes in a second.
     pub(crate) bytes_per_second: f64,
 }
 

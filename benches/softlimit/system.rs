@@ -10,13 +10,13 @@ use crate::common::stats::median;
 
 const READINGS: usize = 1_001;
 
-/// What lies between two readings of the clock: several times what a charge from the stock takes.
+/// The time between two readings of the clock: several times that of a charge from the stock.
 static READING: LazyLock<Duration> = LazyLock::new(|| {
     let apart = (0..READINGS).filter_map(|_| between(thread_time(), thread_time())).map(|time| time.as_secs_f64());
     median(apart.collect()).map_or(Duration::ZERO, Duration::from_secs_f64)
 });
 
-/// What `work` comes to, and its time without that of the clock; nothing where the system does not say.
+/// The result of `work`, and its time without that of the clock; nothing where the system does not say.
 pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     let start = thread_time();
     let result = work();

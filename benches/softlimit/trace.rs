@@ -14,7 +14,7 @@ use super::synthetic;
 
 const NAME: &str = "block-cloudphysics-w106.csv.gz";
 
-/// How one trace becomes the requests of two groups.
+/// The way in which one trace becomes the requests of two groups.
 #[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
 pub(crate) enum Split {
     /// One request to the one, the next to the other

@@ -1,4 +1,4 @@
-//! What the tables say of the goals, and of the claims of the series (`docs/src/series/softlimit.md`).
+//! The tables' answers to the goals, and to the claims of the series (`docs/src/series/softlimit.md`).
 
 #![cfg(not(loom))]
 
@@ -27,7 +27,7 @@ const ELAPSED: f64 = 0.766;
 const REFAULTS: f64 = 0.03;
 const STREAM_ELAPSED: f64 = 1.082;
 
-/// What the guess at priority 0 has to explain: this part of base's time goes, by a base that stops early.
+/// The part that the guess at priority 0 has to explain: so much of base's time goes, by a base that stops early.
 const EARLIER: f64 = 0.9;
 
 /// Pages evicted by pages asked for that are called aggressive, and what is left of them where visits end early.
@@ -85,7 +85,7 @@ pub(super) fn claims(results: &Results) -> Claims {
     claims
 }
 
-/// Whether counting groups in excess, and asking each by its own reclaimer, shows beside a look at each group.
+/// Compares the count of groups in excess, and a request to each by its own reclaimer, with a look at each group.
 fn of_both(no_limit: &Runs, zero_limit: &Runs, claims: &mut Claims) {
     let of = |time| {
         [("no limit", no_limit), ("0 limit", zero_limit)]

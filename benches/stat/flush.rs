@@ -63,7 +63,7 @@ fn after_writes(library: Arc<Library>, updated: usize) -> Team {
     })
 }
 
-/// What it costs to be told that the periodic flusher is on time.
+/// The cost of the answer that the periodic flusher is on time.
 fn flush_ratelimited() -> Team {
     let library = Library::new(&Shape::chain(4), Freshness::Exact);
     library.runtime.start_flusher(Duration::from_secs(3_600)).expect("a thread");

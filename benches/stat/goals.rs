@@ -1,4 +1,4 @@
-//! What is wanted of the rows.
+//! The goals of the rows.
 
 #![cfg(not(loom))]
 
@@ -11,7 +11,7 @@ const STALE_MAX: f64 = 0.5;
 /// An exact read, to a flush of the whole subtree and a read.
 const EXACT_MAX: f64 = 1.0;
 
-/// How far depth, and a reader beside, may move an add.
+/// The most that depth, and a reader beside, may move an add.
 const FLAT: f64 = 1.15;
 
 /// Print those goals for which this run has the figures.

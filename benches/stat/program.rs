@@ -19,7 +19,7 @@ use crate::common::statistics::shape::Shape;
 use crate::common::statistics::shared_map::SharedMap;
 use crate::common::statistics::{Item, Statistics};
 
-/// What the rows count: events, so that one is a grain.
+/// The item that the rows count: events, so that one is a grain.
 const ITEM: Item = Item::Refault;
 
 /// Adds before the clock starts.
@@ -56,7 +56,7 @@ fn old_way<S: Statistics + 'static>(rows: &mut Rows, name: &str, make: impl Fn(S
     read::old_way(rows, name, &make);
 }
 
-/// What happened while a row ran, its warm-up included.
+/// The events while a row ran, its warm-up included.
 fn print_counts(id: &str, before: &Counts, after: &Counts, time: Duration) {
     let flushes = after.flushes - before.flushes;
     println!(

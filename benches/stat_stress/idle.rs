@@ -1,4 +1,4 @@
-//! What a flush visits for the sake of one group, and what it costs where nothing is pending.
+//! The visits of a flush for the sake of one group, and its cost where nothing is pending.
 
 #![cfg(not(loom))]
 
@@ -33,10 +33,10 @@ const IDLE: usize = 16;
 /// Changes of the busy group between two reads of others: several thresholds.
 const BUSY: usize = 1_024;
 
-/// How much more makes a way too expensive: pairs that a flush visits, flushes for reads.
+/// The factor that makes a way too expensive: pairs that a flush visits, flushes for reads.
 const MANY: u64 = 10;
 
-/// How much a flush takes, in reads, that is called not cheap.
+/// The time of a flush, in reads, that is called not cheap.
 const NOT_CHEAP: f64 = 2.0;
 
 pub(crate) const TAKES: Duration = Duration::from_millis(200);

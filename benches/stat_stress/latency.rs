@@ -26,7 +26,7 @@ use crate::common::stats::Summary;
 /// Groups below one tenant.
 const GROUPS_OF_A_TENANT: usize = 500;
 
-/// How much slower the writer may be with readers, in per cent.
+/// The most that readers may slow the writer down, in per cent.
 const SLOWER_MAX: f64 = 10.0;
 
 /// Periods in which readers read before it counts.
@@ -101,7 +101,7 @@ pub(crate) fn takes(options: &Options) -> Duration {
     phase * (PHASES * options.phases) as u32 + REST
 }
 
-/// What the threads of one phase share.
+/// The state that the threads of one phase share.
 struct Phase<'a> {
     options: &'a Options,
     library: &'a Library,

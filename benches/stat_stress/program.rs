@@ -108,12 +108,12 @@ impl Which {
     }
 }
 
-/// What keeps the statistics.
+/// The keeper of the statistics.
 #[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
 #[value(rename_all = "snake_case")]
 enum Way {
     Ours,
-    /// What the series made of the kernel
+    /// The kernel as the series has made it
     Subtree,
     GlobalThreshold,
     UnifiedSkip,
@@ -239,7 +239,7 @@ fn join<T>(handle: ScopedJoinHandle<'_, T>) -> T {
     handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// What there is in a second.
+/// The number in a second.
 fn rate(count: u64, time: Duration) -> f64 {
     count as f64 / time.as_secs_f64().max(1e-9)
 }

@@ -55,7 +55,7 @@ pub(crate) fn print(kinds: &[(&str, &Times)]) {
     println!("{}\n", table.trim_fmt());
 }
 
-/// What the series has of each figure, and what its name is.
+/// The series' value of each figure, and the figure's name.
 const SERIES: [(&str, &str, Figure); 3] = [
     ("stats-9", "99.9 % of reads / 50 us", |times| times.value_at_percentile(WITHIN) as f64 / 50e3),
     ("stats-10", "part above 1 ms / 0.01 %", |times| above(times, RARELY) / 0.01),
@@ -82,7 +82,7 @@ pub(crate) fn print_phases(phases: &[Times]) {
     println!("{}\n", table.trim_fmt());
 }
 
-/// What the series says of its second run (`docs/src/series/stats.md`): a round for each phase.
+/// The series' claims about its second run (`docs/src/series/stats.md`): a round for each phase.
 pub(crate) fn judge(phases: &[Times], claims: &mut Claims) {
     for (id, what, figure) in SERIES {
         let rounds: Vec<f64> = phases.iter().map(figure).collect();

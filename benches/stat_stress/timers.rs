@@ -33,10 +33,10 @@ pub(crate) const WINDOWS: usize = 5;
 const PROCESSORS: f64 = 384.0;
 const SERIES: f64 = 2_500_000.0 / PROCESSORS;
 
-/// What the timers of one thread have seen.
+/// The record of the timers of one thread.
 struct Seen {
     latencies: Times,
-    /// How long after its time a timer came to read.
+    /// The delay of a timer's read.
     lateness: Times,
     /// Grains by which figures may have been off, as they said themselves: the sum and the largest.
     errors: u64,

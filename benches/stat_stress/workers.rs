@@ -65,11 +65,11 @@ struct Kind {
     runs: Vec<Run>,
 }
 
-/// What one run came to.
+/// The result of one run.
 struct Run {
     time: Duration,
     reads: u64,
-    /// What the readers took of the processors; nothing where the system does not say.
+    /// The processor time of the readers; nothing where the system does not say.
     reader_time: Duration,
     flushes: u64,
     visits: u64,
@@ -131,7 +131,7 @@ fn kinds(options: &Options) -> Vec<Kind> {
     options.ways.iter().copied().flat_map(of).collect()
 }
 
-/// How long all runs take, as a run of two rounds shows for each way.
+/// The time of all runs, as a run of two rounds shows for each way.
 pub(crate) fn takes(options: &Options) -> Duration {
     const ROUNDS: usize = 2;
     let few = Options { rounds: ROUNDS.min(options.rounds), ..options.clone() };
@@ -165,7 +165,7 @@ fn once(options: &Options, way: Way, beside: Beside) -> Run {
 /// All that the threads of one run share.
 struct Scene<'a, S> {
     options: &'a Options,
-    /// What is charged, whichever thread keeps the statistics.
+    /// The library that is charged, whichever thread keeps the statistics.
     library: &'a Library,
     statistics: &'a S,
     /// The groups that workers are in and readers read.
@@ -306,7 +306,7 @@ impl<'a, S: Statistics> Scene<'a, S> {
     }
 }
 
-/// What a worker holds, and where it counts it.
+/// The charges of a worker, and the place where it counts them.
 struct Hands<'a, S> {
     group: &'a Group,
     leaf: usize,
@@ -327,7 +327,7 @@ impl<S: Statistics> Hands<'_, S> {
         self.held.push_back((charge, item));
     }
 
-    /// What has been held for longest.
+    /// Frees the memory that has been held for longest.
     #[inline(always)]
     fn free(&mut self) {
         if let Some((charge, item)) = self.held.pop_front() {
@@ -402,7 +402,7 @@ fn print(kinds: &[Kind], is_small: bool) {
     }
 }
 
-/// What the series says of its first run (`docs/src/series/stats.md`).
+/// The series' claims about its first run (`docs/src/series/stats.md`).
 fn judge(kinds: &[Kind], claims: &mut Claims) {
     let find = |beside: Beside| kinds.iter().find(|kind| kind.way == Way::Ours && kind.beside == beside);
     if let Some((with, without)) = find(Beside::Readers).zip(find(Beside::Alone)) {

@@ -20,7 +20,7 @@ pub(crate) struct Writer<'a> {
     stop: AtomicBool,
 }
 
-/// What it has done, and how long it ran for that.
+/// The number of its writes, and the time that it ran for them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Written {
     pub(crate) adds: u64,

@@ -1,4 +1,5 @@
-//! What a charge costs against what is stranded, over the batch and the number of counters: the figures, and a chart.
+//! The cost of a charge against the stranded credit, over the batch and the number of counters: the figures, and a
+//! chart.
 
 #![cfg(not(loom))]
 
@@ -50,7 +51,7 @@ const SMALL: (usize, Duration) = (2, Duration::from_millis(1));
 /// The picture: higher than others, for its lines lie close.
 const SIZE: Size = Size { width: 860.0, height: 480.0 };
 
-/// How many slices there are, and how long each is.
+/// The number of slices, and the length of each.
 #[derive(Clone, Copy)]
 pub(crate) struct Scale {
     turns: usize,
@@ -63,7 +64,7 @@ impl Scale {
         Scale { turns, slice }
     }
 
-    /// How long all slices take.
+    /// The time of all slices.
     pub(crate) fn takes(self) -> Duration {
         self.slice * (COUNTERS.len() * (BATCHES.len() + 1) * self.turns) as u32
     }

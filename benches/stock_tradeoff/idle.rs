@@ -13,7 +13,7 @@ use memcg::{Bytes, Charge, Group, Limits, Runtime};
 
 use crate::common::clock::thread_time;
 
-/// What a thread charges at a time, and keeps.
+/// The bytes that a thread charges at a time, and keeps.
 const BYTES: usize = 64;
 
 /// One thread in so many charges in every period; the others sleep.
@@ -34,7 +34,7 @@ pub(crate) struct Scene {
     pub(crate) groups: usize,
 }
 
-/// What one visit left and cost.
+/// The credit that one visit left, and its cost.
 struct Visit {
     usage: u64,
     live: u64,
@@ -106,7 +106,7 @@ fn charge(groups: &[Group], held: &mut Vec<Charge>) {
     held.extend(groups.iter().map(|group| group.try_charge(BYTES).expect("no limit")));
 }
 
-/// What is there before the first period, and after each.
+/// The figures before the first period, and after each.
 fn periods(Scene { threads, groups }: Scene, adaptive: bool, visits: bool) -> Vec<Visit> {
     let (runtime, groups) = runtime(adaptive, groups);
     let awake = threads.div_ceil(AWAKE);
@@ -151,7 +151,7 @@ fn look(runtime: &Runtime, live: u64, visits: bool) -> Visit {
     if visits {
         runtime.release_idle_credit();
     }
-    // Where other programs run, the thread's own time says more.
+    // Beside other programs, the thread's own time says more.
     let own = ran.zip(thread_time()).map(|(before, after)| after.saturating_sub(before));
     let took = own.unwrap_or_else(|| start.elapsed());
     Visit { usage: runtime.root().usage(), live, took, barriers: runtime.counts().barriers - barriers }

@@ -53,7 +53,7 @@ struct Options {
     /// The limit of the root
     #[arg(long, default_value = "64GiB")]
     max: Bytes,
-    /// How long the threads idle before credit is read again
+    /// The time that the threads idle before credit is read again
     #[arg(long, default_value_t = 1_000)]
     idle_ms: u64,
     /// Measure one table in this process: THREADS COUNTERS
@@ -61,7 +61,7 @@ struct Options {
     resident: Option<Vec<usize>>,
 }
 
-/// What holds for all measurements.
+/// The settings of all measurements.
 pub(crate) struct Setup {
     threads: usize,
     /// Units.
@@ -210,7 +210,7 @@ fn line(setup: &Setup, counters: usize) -> Line {
 /// A stock that has just been closed by a margin strands nothing, so a few of a thousand are missing now and then.
 const REACHED: f64 = 0.9;
 
-/// What is stranded grows with the counters, where seven slots hold the same for any number of them.
+/// The stranded credit grows with the counters, where seven slots hold the same for any number of them.
 fn bound(setup: &Setup, lines: &[Line], claims: &mut Claims) {
     let Some(most) = lines.iter().max_by_key(|line| line.counters) else { return };
     let grows = lines.windows(2).all(|two| two[0].worst_stock <= two[1].worst_stock);

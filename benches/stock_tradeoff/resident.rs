@@ -1,4 +1,4 @@
-//! What the tables of slots take: the formula, and the growth of a fresh process when every thread touches every
+//! The memory of the tables of slots: the formula, and the growth of a fresh process when every thread touches every
 //! counter.
 
 #![cfg(not(loom))]

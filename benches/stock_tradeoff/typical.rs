@@ -22,13 +22,13 @@ use crate::common::{Library, Policy};
 /// Popularity of tenants: a few have most of the tasks.
 pub(crate) const ZIPF_EXPONENT: f64 = 0.9;
 
-/// How often credit is read while the threads work.
+/// The time between two reads of credit while the threads work.
 const SAMPLE_EVERY: Duration = Duration::from_micros(500);
 
 /// Turns of an empty loop between two charges of a task: the work that memory is charged for.
 const WORK: u32 = 50;
 
-/// What one run showed.
+/// The result of one run.
 pub(crate) struct Typical {
     /// Units stocked at the highest sample, and after the threads have idled.
     pub(crate) peak: u64,

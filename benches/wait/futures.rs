@@ -51,7 +51,7 @@ struct Task {
 }
 
 impl Task {
-    /// Whether it has been admitted.
+    /// True if it has been admitted.
     fn poll(&mut self) -> bool {
         let future = self.future.get_or_insert_with(|| self.group.charge_async(Bytes(SIZE)));
         match Pin::new(future).poll(&mut Context::from_waker(&self.waker)) {

@@ -18,7 +18,7 @@ const BENCH: Bench = Bench {
             One iteration is one charge and one uncharge, unless the row says otherwise.",
 };
 
-/// What "as before" leaves to the machine.
+/// The tolerance that "as before" leaves to the machine.
 const EQUAL: f64 = 1.05;
 
 /// A hand-over of room, to one of nothing.

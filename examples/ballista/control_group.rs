@@ -69,7 +69,7 @@ impl Drop for ControlGroup {
     }
 }
 
-/// Where a control group may be made, each with its version.
+/// The folders where a control group may be made, each with its version.
 fn places() -> Vec<(u8, PathBuf)> {
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let path_of = |controller: &str| {

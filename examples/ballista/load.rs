@@ -41,13 +41,13 @@ pub(crate) const HEAVY: [(&str, &str); 2] = [
     ),
 ];
 
-/// How long a client waits after a refusal.
+/// The time that a client waits after a refusal.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// How often the executors are looked at.
+/// The time between two looks at the executors.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What has happened to the queries of a client.
+/// The outcomes of a client's queries.
 #[derive(Default)]
 pub(crate) struct Answers {
     pub(crate) times: Vec<Duration>,

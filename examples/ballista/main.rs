@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use memcg::Bytes;
-use memcg_alloc::MemcgAlloc;
+use memcg_alloc::{LARGE_OBJECTS, MemcgAlloc};
 use tempfile::TempDir;
 
 use crate::load::Outcome;
@@ -37,9 +37,9 @@ use crate::process::Cluster;
 
 /// In all processes, under both policies. Without a group it charges nothing.
 #[global_allocator]
-static ALLOCATOR: MemcgAlloc<System> = MemcgAlloc::new(System);
+static ALLOCATOR: MemcgAlloc<System, LARGE_OBJECTS> = MemcgAlloc::with_threshold(System);
 
-/// How the tasks of an executor share its memory.
+/// The way in which the tasks of an executor share its memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 enum Sharing {
     /// Ballista's own: each task has a pool of its slot's share.
@@ -57,7 +57,7 @@ struct Options {
     /// The limit of each executor's control group
     #[arg(long, default_value = "256MiB")]
     limit: Bytes,
-    /// How often gold asks its three queries: 3 times, or once with --quick
+    /// The number of times that gold asks its three queries: 3 times, or once with --quick
     #[arg(long)]
     rounds: Option<usize>,
     /// Seconds that a query may take

@@ -17,11 +17,11 @@ use crate::{Options, Sharing};
 
 const ROLE: &str = "MEMCG_BALLISTA_ROLE";
 
-/// How long a process may take to be ready.
+/// The time that a process may take to be ready.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What the C library gives back to the system at once, and how many heaps it has: the same for each executor, so that
-/// what its control group counts follows what it has allocated.
+/// The size that the C library gives back to the system at once, and the number of its heaps: the same for each
+/// executor, so that the count of its control group follows its allocations.
 const MALLOC: [(&str, &str); 2] = [("MALLOC_MMAP_THRESHOLD_", "131072"), ("MALLOC_ARENA_MAX", "2")];
 
 /// The words of the role that this process was started in; `None` for the one that compares.
@@ -93,7 +93,7 @@ impl Executor {
     }
 }
 
-/// What a shell shows for an exit status.
+/// The number that a shell shows for an exit status.
 pub(crate) fn code(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
 }

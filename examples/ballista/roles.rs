@@ -1,4 +1,4 @@
-//! What the processes of a cluster do.
+//! The roles of the processes of a cluster.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::process::free_port;
 /// Slots of an executor.
 const SLOTS: usize = 2;
 
-/// What an executor gives to its pools by default, in percent of the container's limit.
+/// The share that an executor gives to its pools by default, in percent of the container's limit.
 const POOLS: u64 = 70;
 
 /// The root's max, in percent of the control group's limit: the tree counts what is allocated, too.
@@ -73,7 +73,7 @@ async fn executor(scheduler: u16, has_groups: bool, limit: u64, dir: &str) -> Re
         vcores: SLOTS,
         work_dir: Some(dir.to_string()),
         override_config_producer: Some(config_producer()),
-        // What it would take by itself in a container, where the limit stands at the top of the file system.
+        // The size that it would take by itself in a container, where the limit stands at the top of the file system.
         memory_pool_size: Some(limit / 100 * POOLS),
         health: health.clone(),
         ..ExecutorProcessConfig::default()

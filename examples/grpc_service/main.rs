@@ -26,10 +26,8 @@ const STREAM_WINDOW: u32 = 64 << 10;
 // ANCHOR: serve
 async fn serve(listener: TcpListener, budget: Runtime) -> Result<(), tonic::transport::Error> {
     let admission = AdmissionLayer::new(move |request: &http::Request<Body>| {
-        // Without a name it would be the root, and a name with a slash would be a group below a tenant.
         let name = request.headers().get("x-tenant").and_then(|name| name.to_str().ok());
-        let name = name.filter(|name| !name.is_empty() && !name.contains('/'));
-        let tenant = name.and_then(|name| budget.group(&format!("/{name}")));
+        let tenant = name.and_then(|name| budget.root().child(name));
         tenant.ok_or_else(|| Refusal::new(http::StatusCode::FORBIDDEN, "no such tenant"))
     });
     let (_reporter, health) = tonic_health::server::health_reporter();
@@ -69,7 +67,7 @@ async fn run(address: SocketAddr, budget: &Runtime) -> Result<(), Box<dyn Error>
     let mut client = HealthClient::new(Endpoint::from_shared(format!("http://{address}"))?.connect().await?);
     let acme = budget.group("/acme").expect("it was created");
     for (held, tenant) in [(0, "acme"), (7 << 20, "acme"), (7 << 20, "globex"), (0, "acme"), (0, "initech"), (0, "")] {
-        // What other calls of the tenant hold.
+        // The bytes that other calls of the tenant hold.
         let busy = acme.force_charge(held);
         let answer = check(&mut client, tenant).await;
         let is_known = ["acme", "globex"].contains(&tenant);

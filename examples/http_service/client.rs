@@ -25,7 +25,7 @@ type Failure = Box<dyn Error + Send + Sync>;
 const IDLE: usize = 100;
 const SLOW: usize = 60;
 
-/// What the client saw. `a` has its figures for each phase.
+/// The client's report. `a` has its figures for each phase.
 #[derive(Default)]
 pub(crate) struct Report {
     hits: [u64; 3],

@@ -1,4 +1,4 @@
-//! What stands between the tenants and the memory: ours, and what services use today.
+//! The policy between the tenants and the memory: ours, and those that services use today.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ pub(crate) const NAMES: [&str; 7] = ["ours", "unlimited", "concurrency", "semaph
 /// The most that hyper's buffers of a connection of HTTP/1 grow to between two reads.
 pub(crate) const BUFFER: usize = 16 << 10;
 
-/// What an idle connection may hold then: a buffer that has doubled, one for heads of answers, and its state.
+/// The bytes that an idle connection may hold then: a buffer that has doubled, one for heads of answers, and its state.
 const CONNECTION: usize = 2 * BUFFER + (20 << 10);
 
-/// How large everything is.
+/// The sizes.
 #[derive(Clone, Copy)]
 pub(crate) struct Sizes {
     pub(crate) budget: usize,
@@ -136,7 +136,7 @@ impl Store {
     }
 }
 
-/// What a request of a peer holds while it is in flight.
+/// The memory of a peer's request while it is in flight.
 pub(crate) struct InFlight {
     _permit: Option<OwnedSemaphorePermit>,
 }

@@ -23,7 +23,7 @@ use tower::{Layer, Service, ServiceBuilder};
 
 use crate::policy::{BUFFER, InFlight, Ours, Policy, Value};
 
-/// How long a request waits for room, and a connection.
+/// The time that a request waits for room, and a connection.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 #[derive(Clone)]
@@ -126,7 +126,7 @@ where
         while connections.try_join_next().is_some() {}
         let (policy, service) = (policy.clone(), TowerToHyperService::new(app.clone()));
         connections.spawn(async move {
-            // What hyper buffers is charged as long as the connection is there, idle or not.
+            // Hyper's buffers are charged as long as the connection is there, idle or not.
             let Some(charge) = policy.connect(PATIENCE).await else { return };
             let mut http = hyper::server::conn::http1::Builder::new();
             // A client that goes is an error of its connection.

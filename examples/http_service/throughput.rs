@@ -1,10 +1,10 @@
-//! What the limits cost in requests a second: ours beside the same service without it, in turns.
+//! The cost of the limits in requests a second: ours beside the same service without it, in turns.
 //!
 //! Both run at once, with one worker for the two of them. A client of its own process asks the one and then the other, for
 //! a moment each, over connections that stay open. So both of a pair meet the same machine.
 //!
-//! What else runs on the machine takes away more of a turn than the limits cost. So the client also reads for how long the
-//! threads of the services ran: the processor time of a request says the same with less noise.
+//! Other programs on the machine take away more of a turn than the limits cost. So the client also reads for how long
+//! the threads of the services ran: the processor time of a request says the same with less noise.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -118,7 +118,7 @@ pub(crate) async fn client(addresses: [SocketAddr; 2], sizes: Sizes, pairs: usiz
     let mut lines = String::new();
     for pair in 0..pairs {
         let mut each = [[0.0; 2]; 2];
-        // What comes first in a pair comes second in the next one.
+        // The first of a pair is the second of the next one.
         for at in [pair % 2, 1 - pair % 2] {
             each[at] = turn(&mut services[at], sizes, TURN).await?;
         }

@@ -39,13 +39,13 @@ enum Heavy {
 #[derive(Parser)]
 #[command(about = "Store-load litmus of the light/heavy barrier pair on two pinned threads")]
 struct Options {
-    /// What stands on the heavy side.
+    /// The heavy side.
     #[arg(long, value_enum, default_value = "real")]
     heavy: Heavy,
     /// Rounds of each shape with the real pair.
     #[arg(long, default_value_t = 2_000_000)]
     rounds: u64,
-    /// How long each shape may look for its miss when the heavy side is removed.
+    /// The time that each shape may look for its miss when the heavy side is removed.
     #[arg(long, default_value_t = 20)]
     seconds: u64,
     /// Only the shape of this name.
@@ -167,8 +167,8 @@ const SHAPES: [Shape; 4] = [
     },
 ];
 
-/// Where two threads meet: each raises its own word and spins on the other's. Spinning keeps them within one cache
-/// transfer of each other, which is what makes a missing barrier visible.
+/// A point where two threads meet: each raises its own word and spins on the other's. Spinning keeps them within one
+/// cache transfer of each other, which is what makes a missing barrier visible.
 #[derive(Default)]
 struct Meeting {
     light: CachePadded<AtomicU64>,
@@ -203,13 +203,13 @@ impl Jitter {
     }
 }
 
-/// How often a file or a pipe gets a line that says how far a shape is.
+/// The time between two lines of a file or a pipe that say how far a shape is.
 const SAY_EVERY: Duration = Duration::from_secs(10);
 
 /// Rounds between two looks at the clock.
 const STRETCH: u64 = 1024;
 
-/// How far a shape is, on stderr: a bar on a terminal, elsewhere a line at the start and one now and then.
+/// The progress of a shape, on stderr: a bar on a terminal, elsewhere a line at the start and one now and then.
 struct Progress<'a> {
     bar: ProgressBar,
     shape: &'a Shape,

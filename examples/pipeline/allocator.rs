@@ -8,7 +8,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering, fence};
 
 use cap::Cap;
-use memcg_alloc::{EVERY_OBJECT, MemcgAlloc, PROCESS_ONLY};
+use memcg_alloc::{LARGE_OBJECTS, MemcgAlloc, PROCESS_ONLY};
 use thresher::Thresher;
 use tracking_allocator::{
     AllocationGroupId, AllocationGroupToken, AllocationRegistry, AllocationTracker, Allocator as Tracking,
@@ -25,7 +25,7 @@ pub(crate) const VARIABLE: &CStr = c"PIPELINE_ALLOCATOR";
 /// Groups that the program counts for itself; number 0 stands for none.
 pub(crate) const GROUPS: usize = 21;
 
-/// What wraps the inner allocator.
+/// The wrapper of the inner allocator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Wrapper {
@@ -33,9 +33,9 @@ pub(crate) enum Wrapper {
     Bare = 1,
     /// `memcg-alloc`, for the process only.
     Process,
-    /// `memcg-alloc` as it is by default: objects above 1 KiB are owned.
-    Default,
-    /// `memcg-alloc`: every object is owned.
+    /// `memcg-alloc` with a threshold: objects above 1 KiB are owned.
+    Large,
+    /// `memcg-alloc` as it is by default: every object is owned.
     Every,
     /// The same beside exact counts of what each group owns.
     Exact,
@@ -53,7 +53,7 @@ impl Wrapper {
     pub(crate) const ALL: [Wrapper; 9] = [
         Wrapper::Bare,
         Wrapper::Process,
-        Wrapper::Default,
+        Wrapper::Large,
         Wrapper::Every,
         Wrapper::Exact,
         Wrapper::Cap,
@@ -66,7 +66,7 @@ impl Wrapper {
         match self {
             Wrapper::Bare => "bare",
             Wrapper::Process => "process",
-            Wrapper::Default => "default",
+            Wrapper::Large => "large",
             Wrapper::Every => "every",
             Wrapper::Exact => "exact",
             Wrapper::Cap => "cap",
@@ -88,10 +88,10 @@ impl Wrapper {
         // SAFETY: the name ends with a zero. No thread changes the environment, and the text lives as long as that.
         let named = unsafe {
             let text = libc::getenv(VARIABLE.as_ptr());
-            if text.is_null() { c"default" } else { CStr::from_ptr(text) }
+            if text.is_null() { c"every" } else { CStr::from_ptr(text) }
         };
         let is_named = |wrapper: &Wrapper| wrapper.name().as_bytes() == named.to_bytes();
-        let chosen = Wrapper::ALL.into_iter().find(is_named).unwrap_or(Wrapper::Default);
+        let chosen = Wrapper::ALL.into_iter().find(is_named).unwrap_or(Wrapper::Every);
         CHOSEN.store(chosen as u8, Ordering::Relaxed);
         chosen
     }
@@ -99,8 +99,8 @@ impl Wrapper {
 
 static CHOSEN: AtomicU8 = AtomicU8::new(0);
 static PROCESS: MemcgAlloc<Inner, PROCESS_ONLY> = MemcgAlloc::with_threshold(Inner);
-static DEFAULT: MemcgAlloc<Inner> = MemcgAlloc::new(Inner);
-static EVERY: MemcgAlloc<Inner, EVERY_OBJECT> = MemcgAlloc::with_threshold(Inner);
+static LARGE: MemcgAlloc<Inner, LARGE_OBJECTS> = MemcgAlloc::with_threshold(Inner);
+static EVERY: MemcgAlloc<Inner> = MemcgAlloc::new(Inner);
 static CAP: Cap<Inner> = Cap::new(Inner, usize::MAX);
 static THRESHER: Thresher<Inner> = Thresher::new(Inner);
 static TRACKING: Tracking<Inner> = Tracking::from_allocator(Inner);
@@ -130,13 +130,13 @@ impl Moved {
     }
 }
 
-/// What the program counts for one group.
+/// The program's own counts for one group.
 pub(crate) struct OwnCounts {
     pub(crate) allocated: Moved,
     pub(crate) freed: Moved,
-    /// What a count has that takes frees for those of the group that runs.
+    /// The figure of a count that takes frees for those of the group that runs.
     pub(crate) naive: AtomicI64,
-    /// What tracking-allocator says of the group.
+    /// The figure of tracking-allocator for the group.
     pub(crate) tracked: AtomicI64,
 }
 
@@ -175,7 +175,7 @@ pub(crate) fn prepare() {
     }
 }
 
-/// What a task needs to run as the group of a number.
+/// The value that a task needs to run as the group of a number.
 pub(crate) struct Numbered {
     number: u32,
     token: Option<AllocationGroupToken>,
@@ -235,7 +235,7 @@ unsafe impl GlobalAlloc for Chosen {
             match Wrapper::chosen() {
                 Wrapper::Bare => Inner.alloc(object),
                 Wrapper::Process => PROCESS.alloc(object),
-                Wrapper::Default => DEFAULT.alloc(object),
+                Wrapper::Large => LARGE.alloc(object),
                 Wrapper::Every => EVERY.alloc(object),
                 Wrapper::Cap => CAP.alloc(object),
                 Wrapper::Thresher => THRESHER.alloc(object),
@@ -250,7 +250,7 @@ unsafe impl GlobalAlloc for Chosen {
                     fence(Ordering::SeqCst);
                     let memory = EVERY.alloc(whole(object));
                     fence(Ordering::SeqCst);
-                    // What the crate allocates for itself has no owner, wherever it runs: the word behind is 0.
+                    // Memory that the crate allocates for itself has no owner, wherever it runs: the word behind is 0.
                     let is_owned = !memory.is_null() && memory.add(bytes).cast::<u32>().read_unaligned() != 0;
                     let OwnCounts { allocated, freed, .. } = &COUNTS[runs as usize];
                     if !is_owned {
@@ -277,7 +277,7 @@ unsafe impl GlobalAlloc for Chosen {
             match Wrapper::chosen() {
                 Wrapper::Bare => Inner.realloc(memory, object, size),
                 Wrapper::Process => PROCESS.realloc(memory, object, size),
-                Wrapper::Default => DEFAULT.realloc(memory, object, size),
+                Wrapper::Large => LARGE.realloc(memory, object, size),
                 Wrapper::Every => EVERY.realloc(memory, object, size),
                 Wrapper::Cap => CAP.realloc(memory, object, size),
                 Wrapper::Thresher => THRESHER.realloc(memory, object, size),
@@ -304,7 +304,7 @@ unsafe impl GlobalAlloc for Chosen {
             match Wrapper::chosen() {
                 Wrapper::Bare => Inner.dealloc(memory, object),
                 Wrapper::Process => PROCESS.dealloc(memory, object),
-                Wrapper::Default => DEFAULT.dealloc(memory, object),
+                Wrapper::Large => LARGE.dealloc(memory, object),
                 Wrapper::Every => EVERY.dealloc(memory, object),
                 Wrapper::Cap => CAP.dealloc(memory, object),
                 Wrapper::Thresher => THRESHER.dealloc(memory, object),

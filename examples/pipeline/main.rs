@@ -33,7 +33,7 @@ static ALLOCATOR: Chosen = Chosen;
 /// Tasks of 20 groups pass buffers of 4 KiB to 1 MiB on to each other.
 #[derive(Clone, Debug, Parser)]
 struct Args {
-    /// How long a run lasts.
+    /// The time of a run.
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
     /// Print the table each second.
@@ -53,7 +53,7 @@ struct Args {
     serve: Option<std::path::PathBuf>,
 }
 
-/// What one run has found, as a line that the comparison reads.
+/// The findings of one run, as a line that the comparison reads.
 #[derive(Clone, Copy, Debug)]
 struct Outcome {
     messages_per_second: u64,
@@ -147,7 +147,7 @@ fn work(args: &Args, runtime: &Runtime, groups: &[Group]) -> Result<Outcome, Box
     })
 }
 
-/// What all threads of the process have used so far.
+/// The processor time of all threads of the process so far.
 #[allow(unsafe_code)]
 fn processor_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

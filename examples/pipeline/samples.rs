@@ -17,14 +17,14 @@ pub(crate) struct Samples {
     pub(crate) taken: u64,
     /// Samples outside of what the group may have had at the time.
     pub(crate) beyond: u64,
-    /// How far the worst of them is off, and the largest error that a sample has shown, in bytes.
+    /// The error of the worst of them, and the largest error that a sample has shown, in bytes.
     pub(crate) error: u64,
     pub(crate) shown: u64,
     /// The largest difference between the ledger's parts and live.
     pub(crate) apart: u64,
 }
 
-/// What a group has at one moment of `read` lies within the bounds that come with the result.
+/// The true figure of a group at one moment of `read` lies within the bounds that come with the result.
 fn between<R>(number: usize, read: impl FnOnce() -> R) -> (R, RangeInclusive<u64>) {
     let (counts, load) = (&COUNTS[number], |count: &AtomicU64| count.load(Ordering::SeqCst));
     let (allocated, freed) = (load(&counts.allocated.done), load(&counts.freed.done));
@@ -76,7 +76,7 @@ pub(crate) fn residual(groups: &[Group]) -> u64 {
     each.sum()
 }
 
-/// What a peer that knows groups says of them at the end, where nothing is left: the most that it is off by.
+/// The figure of a peer that knows groups at the end, where nothing is left: the most that it is off by.
 pub(crate) fn drift() -> u64 {
     let off = |counts: &OwnCounts| match Wrapper::chosen() {
         Wrapper::Tracking => counts.tracked.load(Ordering::Relaxed),

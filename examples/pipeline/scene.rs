@@ -33,7 +33,7 @@ pub(crate) struct Progress {
     pub(crate) refused: AtomicU64,
 }
 
-/// What goes from stage to stage. The memory is freed before the charge that pays for it.
+/// The message that goes from stage to stage. The memory is freed before the charge that pays for it.
 struct Message {
     buffer: Vec<u8>,
     words: Vec<String>,

@@ -44,7 +44,7 @@ fn dir_of(place: &Path, process: u32) -> PathBuf {
     place.join(format!("query_service-{process}"))
 }
 
-/// Where a group may be made, and which version it has: below the process's own, and at the top.
+/// The folders where a group may be made, and the version of each: below the process's own, and at the top.
 fn places() -> impl Iterator<Item = (PathBuf, usize)> {
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let below: Vec<_> = own

@@ -31,7 +31,7 @@ impl Tables {
         ]))
     }
 
-    /// What the tables take.
+    /// The bytes of the tables.
     pub(crate) fn bytes(&self) -> u64 {
         let batches = self.0.iter().flat_map(|(_, batches)| batches);
         batches.map(|batch| batch.get_array_memory_size() as u64).sum()

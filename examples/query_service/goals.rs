@@ -1,4 +1,4 @@
-//! What the service is to reach with groups.
+//! The goals that the service is to reach with groups.
 
 use std::collections::BTreeMap;
 

@@ -83,7 +83,7 @@ const HEAVY: [Query; 2] = [
     },
 ];
 
-/// How a query ended.
+/// The end of a query.
 #[derive(Debug)]
 pub(crate) enum Ended {
     Rows(u64),
@@ -208,7 +208,7 @@ async fn run(service: &Service, tenant: Tenant, number: u64, sql: &str, spilled:
     ended
 }
 
-/// What the operators of a plan have written to files.
+/// The bytes that the operators of a plan have written to files.
 fn spilled_bytes(plan: &Arc<dyn ExecutionPlan>) -> u64 {
     let own = plan.metrics().and_then(|metrics| metrics.spilled_bytes()).unwrap_or(0) as u64;
     own + plan.children().into_iter().map(spilled_bytes).sum::<u64>()

@@ -64,7 +64,7 @@ pub(crate) struct Args {
     #[cfg(feature = "serve")]
     #[arg(long, value_name = "FILE")]
     serve: Option<PathBuf>,
-    /// What is printed
+    /// The form of the output
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
     /// Also writes a page with charts

@@ -1,4 +1,4 @@
-//! What a run under one policy came to.
+//! The result of a run under one policy.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -32,14 +32,14 @@ pub(crate) struct Outcome {
     pub(crate) is_in_container: bool,
     /// The phase in which it was killed, or would have been.
     pub(crate) killed_in: Option<String>,
-    /// Whether the policy could leave the queries less memory in the last phase.
+    /// True if the policy could leave the queries less memory in the last phase.
     pub(crate) is_lowered: bool,
     pub(crate) phases: Vec<Phase>,
     /// The least and the most rows by query.
     pub(crate) rows: BTreeMap<String, (u64, u64)>,
-    /// What is reserved when all has ended, and what does not add up.
+    /// The bytes reserved when all has ended, and the sums that do not add up.
     pub(crate) left_bytes: u64,
-    /// What growths that DataFusion does not let fail have charged above a max, in all.
+    /// The bytes above a max that growths have charged which DataFusion does not let fail, in all.
     pub(crate) forced_bytes: u64,
     pub(crate) faults: Vec<String>,
     pub(crate) samples: Vec<Sample>,
@@ -170,7 +170,7 @@ impl Outcome {
         self.killed_in = PHASES.get(phases).map(|(name, _)| (*name).to_string());
     }
 
-    /// Whether the phase is over: a process that the system kills ends in the middle.
+    /// True if the phase is over: a process that the system kills ends in the middle.
     pub(crate) fn has_ended(&self, phase: usize) -> bool {
         self.phases[phase].seconds > 0.0
     }

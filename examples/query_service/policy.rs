@@ -1,4 +1,4 @@
-//! What stands between the queries and the memory.
+//! The policy between the queries and the memory.
 
 use std::num::NonZeroUsize;
 use std::ops::Deref;
@@ -20,10 +20,10 @@ use memcg_datafusion::{GroupTracer, InGroupSession, PoolConfig, QuerySession};
 use crate::data::{PARTITIONS, Tables, batch};
 use crate::load::Tenant;
 
-/// How many consumers `TrackConsumersPool` names.
+/// The number of consumers that `TrackConsumersPool` names.
 const NAMED: NonZeroUsize = NonZeroUsize::new(5).unwrap();
 
-/// How many files a sort reads at once: DataFusion takes as many as the memory holds.
+/// The number of files that a sort reads at once: DataFusion takes as many as the memory holds.
 const FILES: usize = 4;
 
 /// Of heavy's max: what the operators of one of its queries may hold before they spill. Two queries leave a third to what
@@ -91,7 +91,7 @@ impl Deref for Session {
     }
 }
 
-/// What is left of a service at its end, and whether its counts add up.
+/// The memory of a service at its end, and the check of its counts.
 pub(crate) struct Left {
     pub(crate) bytes: u64,
     /// Charged above a max, because DataFusion lets the growth not fail: in all.
@@ -181,7 +181,7 @@ impl Service {
         }
     }
 
-    /// What the queries have reserved: of each tenant with groups, else of all together as the first.
+    /// The bytes that the queries have reserved: of each tenant with groups, else of all together as the first.
     pub(crate) fn reserved(&self) -> [u64; 3] {
         match self {
             Service::Groups(groups) => groups.tenants.each_ref().map(Group::usage),
@@ -261,7 +261,7 @@ impl Groups {
     }
 }
 
-/// What one tenant may have of the memory of all.
+/// The most that one tenant may have of the memory of all.
 fn most_of(memory: u64) -> Limit {
     Limit::Bytes(memory / 8 * 7)
 }

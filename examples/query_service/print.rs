@@ -176,7 +176,7 @@ fn policies(outcomes: &[Outcome]) -> Axis {
     Axis::new("").categories(outcomes.iter().map(|outcome| outcome.policy.clone()))
 }
 
-/// What is reserved and what is resident over time.
+/// The reserved and the resident bytes over time.
 fn memory(outcome: &Outcome) -> Chart {
     let xs: Vec<f64> = outcome.samples.iter().map(|sample| sample.at_seconds).collect();
     let layer =

@@ -15,7 +15,7 @@ use crate::outcome::Outcome;
 use crate::policy::{Policy, Service};
 use crate::sampler::{Guard, Sampler};
 
-/// What runs in each phase.
+/// The tenants of each phase.
 pub(crate) const PHASES: [(&str, &[Tenant]); 5] = [
     ("gold", &[Tenant::Gold]),
     ("+ silver", &[Tenant::Gold, Tenant::Silver]),

@@ -1,4 +1,4 @@
-//! What the examples and benches print and draw.
+//! The tables and pictures of the examples and benches.
 //!
 //! * [`terminal`]: how wide it is, colours by state, lines drawn in place.
 //! * [`table`]: tables that fit it; the same as CSV.

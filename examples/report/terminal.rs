@@ -5,19 +5,19 @@ use console::{Style, Term};
 /// Columns where there is no terminal, and none are asked for.
 pub const COLUMNS: usize = 80;
 
-/// How many columns there are: as asked, as the variable `COLUMNS` says, as the terminal says, or 80.
+/// The number of columns: as asked, as the variable `COLUMNS` says, as the terminal says, or 80.
 pub fn width(asked: Option<u16>) -> usize {
     let variable = || std::env::var("COLUMNS").ok()?.parse().ok().filter(|&columns: &u16| columns > 0);
     let terminal = || Term::stdout().size_checked().map(|(_, columns)| columns);
     asked.or_else(variable).or_else(terminal).map_or(COLUMNS, usize::from)
 }
 
-/// Whether standard output is a terminal.
+/// True if standard output is a terminal.
 pub fn is_terminal() -> bool {
     Term::stdout().is_term()
 }
 
-/// What a figure or a line says of its subject. On a terminal it has a colour, unless `NO_COLOR` is set.
+/// The verdict of a figure or a line on its subject. On a terminal it has a colour, unless `NO_COLOR` is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum State {
     /// As any other: no colour.

@@ -1,4 +1,4 @@
-//! Whether figures agree: live ones with the truth within the bound that they state, exact ones to the last unit.
+//! The agreement of figures: live ones with the truth within the bound that they state, exact ones to the last unit.
 //!
 //! Knows numbers only, so that a test can show it wrong ones.
 
@@ -13,12 +13,12 @@ const FAULTS_TOLD: usize = 8;
 pub(crate) struct Reading {
     pub(crate) before: i64,
     pub(crate) live: i64,
-    /// How far off it may be, as the read itself said.
+    /// The error that it may have, as the read itself said.
     pub(crate) max_error: u64,
     pub(crate) after: i64,
 }
 
-/// What was compared, and what did not agree.
+/// The figures that were compared, and those that did not agree.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Agreement {
     /// Figures that were read live and checked.
@@ -41,7 +41,7 @@ pub(crate) struct Agreement {
 }
 
 impl Reading {
-    /// How far the figure is outside of what it can have been: it was off by this much at least.
+    /// The least error of the figure: its distance from the values that it can have had.
     fn error(&self) -> u64 {
         let missing = self.before.saturating_sub(self.live).max(0);
         let too_many = self.live.saturating_sub(self.after).max(0);
@@ -99,7 +99,7 @@ impl Agreement {
     }
 }
 
-/// Whether an error is a larger part of its bound than the other; beyond a bound of nothing any error is.
+/// True if an error is a larger part of its bound than the other; beyond a bound of nothing any error is.
 fn is_nearer((error, bound): (u64, u64), (other, others_bound): (u64, u64)) -> bool {
     let (this, that) = (u128::from(error) * u128::from(others_bound), u128::from(other) * u128::from(bound));
     error > 0 && (this > that || other == 0 || (bound == 0 && others_bound > 0))

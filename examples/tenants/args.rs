@@ -31,7 +31,7 @@ Examples:
 
 Exit status: 0, or 1 where a check or a file failed, or 2 for bad arguments.";
 
-/// How long a request waits where no tenant says.
+/// The time that a request waits where no tenant says.
 const WAIT: Duration = Duration::from_millis(100);
 
 /// Length of the main job. With the warm-up before it and the checks after it: ten seconds.
@@ -58,12 +58,12 @@ pub(crate) struct Args {
     #[arg(long)]
     clusters: bool,
 
-    /// What all tenants together may hold [default: 256MiB, and 64MiB to compare].
+    /// The most that all tenants together may hold [default: 256MiB, and 64MiB to compare].
     #[arg(help_heading = "Limits")]
     #[arg(long, value_name = "BYTES", value_parser = budget)]
     budget: Option<Bytes>,
 
-    /// What the tenant of a trace may hold: bytes, a percentage of the budget, or max.
+    /// The most that the tenant of a trace may hold: bytes, a percentage of the budget, or max.
     #[arg(help_heading = "Limits")]
     #[arg(long, value_name = "LIMIT", default_value = "max", conflicts_with = "compare")]
     pub(crate) tenant_max: Limit,
@@ -142,7 +142,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) requests: Option<u64>,
 
-    /// What the requests are drawn from; of the repeats of a comparison, the first.
+    /// The seed from which the requests are drawn; of the repeats of a comparison, the first.
     #[arg(help_heading = "Load and counters")]
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
@@ -163,7 +163,7 @@ pub(crate) struct Args {
     #[arg(num_args = 0..=1, default_missing_value = "true")]
     pub(crate) audit: bool,
 
-    /// What the report is written in. In JSON and CSV nothing else is printed to stdout.
+    /// The form of the report. In JSON and CSV nothing else is printed to stdout.
     #[arg(long, value_enum, default_value_t = Format::Text, help_heading = "The report")]
     pub(crate) format: Format,
 
@@ -171,7 +171,7 @@ pub(crate) struct Args {
     #[arg(long, help_heading = "The report")]
     pub(crate) all: bool,
 
-    /// What was measured and checked besides.
+    /// Print the other measures and checks.
     #[arg(long, help_heading = "The report")]
     pub(crate) details: bool,
 
@@ -233,7 +233,7 @@ impl Args {
         args
     }
 
-    /// Whether the Twitter clusters are among the tenants.
+    /// True if the Twitter clusters are among the tenants.
     pub(crate) fn clusters(&self) -> bool {
         self.clusters || self.traces.is_empty()
     }
@@ -261,7 +261,7 @@ impl Args {
         Rule { policy, promise: self.promise(), wait: self.wait.unwrap_or(WAIT), seed }
     }
 
-    /// What a thread charges in advance; 0 switches the stock off.
+    /// The bytes that a thread charges in advance; 0 switches the stock off.
     pub(crate) fn batch(&self) -> Bytes {
         if self.no_stock { Bytes(0) } else { self.batch }
     }
@@ -288,7 +288,7 @@ impl Args {
         wanted.then_some(self.live)
     }
 
-    /// Whether this is the run whose every limit was chosen to be met, not a part or a variation of it.
+    /// True if this is the run whose every limit was chosen to be met, not a part or a variation of it.
     pub(crate) fn is_main_job(&self) -> bool {
         let long_enough = self.time().is_some_and(|time| time >= SECONDS_DEFAULT);
         let is_whole = self.requests.is_none() && long_enough && self.budget() == BUDGET;

@@ -31,7 +31,7 @@ pub(crate) struct Cache {
     entry_max: u64,
     /// `None` where each request brings its size.
     sizes: Option<Sizes>,
-    /// How long a request waits for an entry's room; `None`: where there is none it passes by at once.
+    /// The time that a request waits for an entry's room; `None`: where there is none it passes by at once.
     wait: Option<Duration>,
     pub(crate) waits: Waits,
     /// The price of what was charged above high, not paid yet.
@@ -45,7 +45,7 @@ pub(crate) struct Cache {
     pub(crate) refused_in_warm_up: u64,
 }
 
-/// What happened to a cache's requests.
+/// The outcomes of a cache's requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Figures {
     pub(crate) requests: u64,
@@ -115,7 +115,7 @@ impl Cache {
         Self { wait: Some(wait), ..self }
     }
 
-    /// How long the tenant has to be slow now. A tenant that is must hold no lock: the others go on.
+    /// The time that the tenant has to be slow now. A tenant that is must hold no lock: the others go on.
     pub(crate) fn delay(&mut self) -> Duration {
         let delay = mem::take(&mut self.owed);
         self.figures.delayed += u64::from(!delay.is_zero());
@@ -244,7 +244,7 @@ impl Cache {
         if let Some(block) = block {
             (entry.block, entry.version) = (block, version);
         }
-        // What is not used goes back: of a smaller block now, of one that got no memory again.
+        // Unused bytes go back: of a smaller block now, of one that got no memory again.
         let unused = entry.charge.bytes() - footprint(entry.block.len());
         entry.charge.shrink(Bytes(unused));
         entry.recount(old);

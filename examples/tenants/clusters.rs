@@ -104,7 +104,7 @@ impl Cluster {
     }
 }
 
-/// What a cluster is called in the report.
+/// The name of a cluster in the report.
 pub(crate) fn name(number: u8) -> String {
     format!("cluster{number:02}")
 }

@@ -19,13 +19,13 @@ use crate::{Failure, print, write};
 /// Each with a seed of its own.
 pub(crate) const REPEATS: u64 = 3;
 
-/// How long it takes with as many requests as it has by default.
+/// The time that it takes with as many requests as it has by default.
 const TIME: &str = ": about half a minute on two processors";
 
 /// Of the requests, those that only warm up.
 const WARM_UP_PART: u64 = 4;
 
-/// What a tenant alone is offered to see how much of the budget it gets, as a multiple of that.
+/// The load of a tenant alone, which shows the share of the budget that it gets, as a multiple of that.
 const OFFERED: u64 = 2;
 
 /// Runs it, prints the table, returns what does not add up.
@@ -89,7 +89,7 @@ struct Bench<'a> {
     bar: &'a ProgressBar,
 }
 
-/// What came of one policy.
+/// The result of one policy.
 pub(crate) struct Outcome {
     /// Those that flood stand behind all others.
     pub(crate) tenants: Vec<Counted>,
@@ -130,7 +130,7 @@ impl Bench<'_> {
         Ok(Outcome { tenants, used_alone: 0.0, peak, waits })
     }
 
-    /// What part of the budget a tenant gets that is alone and has use for more than all of it.
+    /// The part of the budget that a tenant gets that is alone and has use for more than all of it.
     fn used_alone(&mut self, policy: Policy) -> Result<(f64, u64), Failure> {
         let setup = self.setup(policy)?;
         let tenant = setup.service.tenants.iter().position(|tenant| tenant.is_noisy()).unwrap_or(0);
@@ -167,7 +167,7 @@ impl Bench<'_> {
         Ok(counted)
     }
 
-    /// What must hold after each run; empties the caches.
+    /// Checks that follow each run; empties the caches.
     fn check(&mut self, run: &str, setup: Setup) {
         let run = format!("{run}, seed {}", self.seed);
         self.faults.extend(report::close(setup).into_iter().map(|fault| format!("{run}: {fault}")));

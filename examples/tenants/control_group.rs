@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use super::hierarchy::{Hierarchy, NotFound, Version};
 
-/// How long a group may still be in use when the process in it has ended.
+/// The time that a group may still be in use when the process in it has ended.
 const GOING: Duration = Duration::from_secs(2);
 
 /// From here on a limit is none: the first version has no word for that.
@@ -184,7 +184,7 @@ fn has_groups(folder: &Path) -> bool {
     entries.into_iter().any(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
 }
 
-/// What a group could take yet, with what it has of files given back; `None`: it has no limit.
+/// The bytes that a group could take yet, with those of files given back; `None`: it has no limit.
 fn room(version: Version, folder: &Path) -> Option<u64> {
     let (limit, usage, files) = match version {
         Version::V1 => ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),

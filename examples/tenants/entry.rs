@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::lru::LruMap;
 
-/// What a cache keeps under a key.
+/// The value that a cache keeps under a key.
 pub(crate) struct Entry {
     /// Pays for all of it, see [`footprint`]; goes with it.
     pub(crate) charge: Charge,
@@ -27,7 +27,7 @@ const PIECE: usize = 1 << 12;
 const WORD: usize = size_of::<u64>();
 
 impl Entry {
-    /// Whether the block is what `fill` made of key and version, to the last byte.
+    /// True if the block has the bytes that `fill` made of key and version, to the last one.
     pub(crate) fn holds(&self, key: u64, salt: u64) -> bool {
         let mut words = Words::new(key, self.version, salt);
         self.block.0.iter().all(|piece| words.match_end(piece))
@@ -131,7 +131,7 @@ pub(crate) const fn footprint(block: u64) -> u64 {
     whole.saturating_mul(chunk(PIECE as u64)).saturating_add(rest_chunk + list + place)
 }
 
-/// What the allocator takes for `bytes`: a word of its own, rounded up (glibc's figures; others come close).
+/// The bytes that the allocator takes for `bytes`: a word of its own, rounded up (glibc's figures; others come close).
 const fn chunk(bytes: u64) -> u64 {
     let rounded = bytes.saturating_add(8 + 15) & !15;
     if rounded < 32 { 32 } else { rounded }

@@ -23,7 +23,7 @@ const ON_THE_WAY: Duration = Duration::from_micros(200);
 /// The evictor overlooks a request for so long at most.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// How long a shelf is waited for: no tenant holds one for anything like it.
+/// The time that a shelf is waited for: no tenant holds one for anything like it.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The thread; ends with this.
@@ -97,7 +97,7 @@ impl Places {
 }
 
 impl Place {
-    /// What it holds beyond what it may keep; below nothing, what it could keep yet.
+    /// The bytes that it holds beyond those that it may keep; below nothing, those that it could keep yet.
     fn overrun(&self) -> i128 {
         // No soft limit is no share.
         let soft = Some(self.group.soft()).filter(|&soft| soft < u64::MAX).unwrap_or(0);

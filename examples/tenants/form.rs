@@ -19,7 +19,7 @@ use crate::setup::Setup;
 use crate::work::{Extent, SLICE, Work};
 use crate::{Failure, print, report};
 
-/// What the form is told when it may go on.
+/// The word that lets the form go on.
 pub(crate) const GO: &str = "go";
 
 /// Between two lines of [`Progress`].
@@ -32,12 +32,12 @@ pub(crate) enum Form {
     Memcg,
 }
 
-/// How far a form is.
+/// The progress of a form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Progress {
     /// Requests that have been served, at least.
     pub(crate) requests: u64,
-    /// What the entries are charged.
+    /// The bytes that the entries are charged.
     pub(crate) live: u64,
 }
 
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &Args, form: Form) -> Result<Vec<String>, Failure> {
         let running = End(&end);
         scope.spawn(|| {
             while !end.load(Ordering::Relaxed) {
-                // What has been taken on is served, but for a slice of each worker's.
+                // Requests that have been taken on are served, but for a slice of each worker's.
                 let requests = work.taken.load(Ordering::Relaxed).saturating_sub(threads as u64 * SLICE);
                 // No thread listens any more: no tenant has to be told.
                 let _ = print(&Progress { requests, live: root.live() }.line());

@@ -1,4 +1,5 @@
-//! Where the operating system limits memory by control groups, as `/proc/self/cgroup` and `/proc/self/mountinfo` tell.
+//! The folders where the operating system limits memory by control groups, as `/proc/self/cgroup` and
+//! `/proc/self/mountinfo` tell.
 //!
 //! There are two versions, and machines with both: memory is in one of them. In the first, each controller may have a
 //! tree of groups of its own, in the second all are in one. Containers see a part of the tree.
@@ -88,7 +89,7 @@ impl Mount {
         fits.then(|| Self { root: unescape(root), at: unescape(at).into() })
     }
 
-    /// Where a group is found, if it is below the one that is mounted.
+    /// The folder of a group, if it is below the one that is mounted.
     fn own(&self, path: &str) -> Option<PathBuf> {
         let below = Path::new(path).strip_prefix(&self.root).ok()?;
         // Outside of what a container may see, paths begin with `..`.

@@ -1,4 +1,4 @@
-//! What the tenants held over time, for charts.
+//! The bytes of the tenants over time, for charts.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ const POINTS: usize = 60;
 
 /// Samples, one after the other.
 pub(crate) struct History {
-    /// Whether a chart is drawn.
+    /// True if a chart is drawn.
     wanted: bool,
     began: Instant,
     pause: Duration,
@@ -68,7 +68,7 @@ impl History {
         self.samples.push(Sample { at, live, gets, hits });
     }
 
-    /// What the tenants held, one above the other, under the limit.
+    /// The bytes of the tenants, one above the other, under the limit.
     pub(crate) fn usage(&self, report: &Report) -> Chart {
         let xs: Vec<f64> = self.samples.iter().map(|sample| sample.at.as_secs_f64()).collect();
         let mut order: Vec<usize> = (0..report.tenants.len()).collect();

@@ -1,4 +1,4 @@
-//! What the tenants count in the statistics of their groups, beside the service's own figures.
+//! The items that the tenants count in the statistics of their groups, beside the service's own figures.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -67,7 +67,7 @@ fn serve(setup: &Setup, path: &std::path::Path) -> Result<memcg_observe::Serving
     endpoint.serve(path).map_err(|fault| Failure::Serve { path: path.to_path_buf(), fault })
 }
 
-/// What is about to run, and how long it takes.
+/// The run that is about to begin, and its time.
 fn beginning(args: &Args, scene: &Scene) -> String {
     let (tenants, budget) = (scene.candidates.len(), Bytes(scene.budget));
     let end = match (scene.requests(args.requests), args.time()) {
@@ -115,7 +115,7 @@ fn watched(
     Ok((done?, samples, looks))
 }
 
-/// How far it is.
+/// The progress of the run.
 struct Progress {
     bar: ProgressBar,
     /// Requests that there will be; `None`: the time tells.

@@ -1,4 +1,4 @@
-//! What a limit is for: the same flood without one and with one, where memory ends.
+//! The purpose of a limit: the same flood without one and with one, where memory ends.
 //!
 //! Each form of the service is this program, started once more, alone in a memory control group of the operating
 //! system. The form without a limit keeps every entry, until the system kills it: 137 is what a shell shows for that.
@@ -29,10 +29,10 @@ use crate::service::SCANNED;
 use crate::setup::SetupError;
 use crate::{Failure, memory, print};
 
-/// What the program itself needs, beside the entries and what the heap loses between them.
+/// The bytes that the program itself needs, beside the entries and the heap's losses between them.
 const PROGRAM: u64 = 32 << 20;
 
-/// What the flood brings, as a multiple of what the control group may hold.
+/// The size of the flood, as a multiple of the control group's limit.
 const OFFERED: u64 = 4;
 
 /// Of nine requests, one is not of the flood.
@@ -67,7 +67,7 @@ enum NoOutcome {
 #[derive(Debug, Serialize)]
 struct Report {
     budget_bytes: u64,
-    /// What each control group may hold.
+    /// The limit of each control group.
     control_group_bytes: u64,
     noisy: u16,
     /// Requests that both are sent.
@@ -79,12 +79,12 @@ struct Report {
     faults: Vec<String>,
 }
 
-/// What became of a form.
+/// The end of a form.
 #[derive(Debug, Serialize)]
 struct Outcome {
     form: Policy,
     exit_status: Option<i32>,
-    /// Where it ran, gone by now.
+    /// The control group where it ran, gone by now.
     control_group: String,
     /// Processes that the system killed there, if it says.
     killed: Option<u64>,
@@ -101,8 +101,7 @@ pub(crate) fn requests(args: &Args) -> u64 {
     args.requests.unwrap_or(offered.saturating_add(offered / CALM_PART))
 }
 
-/// What a control group may hold: so far above the budget that what the heap loses between entries has room in any
-/// case.
+/// The limit of a control group: so far above the budget that the heap's losses between entries have room in any case.
 fn limit(args: &Args) -> u64 {
     let budget = args.budget().as_u64();
     budget.saturating_add(budget / 2).saturating_add(PROGRAM)
@@ -115,7 +114,7 @@ pub(crate) fn run(args: &Args) -> Result<Vec<String>, Failure> {
         let (who, budget) = ("the form without a limit", Bytes(limit));
         return Err(SetupError::Memory { who, budget, available }.into());
     }
-    // What is wrong with the traces is said once, and not by each form.
+    // A fault of the traces is said once, and not by each form.
     drop(Scene::new(args)?);
     let (forms, skipped) = match outcomes(limit) {
         Ok(forms) => (forms, None),

@@ -47,7 +47,7 @@ pub(crate) struct Live<'a> {
     looks: Looks,
 }
 
-/// What came of them.
+/// The results of the looks.
 #[derive(Debug, Default)]
 pub(crate) struct Looks {
     pub(crate) looks: u64,
@@ -136,7 +136,7 @@ impl<'a> Live<'a> {
     }
 
     fn row(&self, name: &str, stats: &Stats) -> [String; 6] {
-        // What is read live may miss the rise and have the fall: less than nothing is nothing.
+        // A live figure may miss the rise and have the fall: less than nothing is nothing.
         let figure = |stat| stats.get(stat).max(0).unsigned_abs();
         let Items { gets, hits, evictions } = self.items;
         let hit_ratio = figure(hits) as f64 / figure(gets).max(1) as f64;

@@ -9,7 +9,7 @@ use rand_distr::Zipf;
 use crate::clusters::Cluster;
 use crate::entry::scramble;
 
-/// What all draw from, each tenant and each slice of arrivals its own: the same generator on every machine.
+/// The generator that all draw from, each tenant and each slice of arrivals its own: the same one on every machine.
 pub(crate) type Random = Xoshiro256PlusPlus;
 
 /// One thing that a client asks for.
@@ -19,7 +19,7 @@ pub(crate) struct Request {
     pub(crate) operation: Operation,
 }
 
-/// What is to be done with the key.
+/// The operation on the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     /// Look up; a miss is filled.
@@ -62,7 +62,7 @@ impl FromStr for Operation {
     }
 }
 
-/// Where a tenant's requests are drawn from. Nothing here grows with the number of keys.
+/// The source of a tenant's requests. Nothing here grows with the number of keys.
 #[derive(Clone, Debug)]
 pub(crate) struct Load {
     keys: Keys,
@@ -114,7 +114,7 @@ fn operations(text: &str) -> Vec<(Operation, f64)> {
     operations
 }
 
-/// How many bytes an entry's block has.
+/// The number of bytes of an entry's block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
     key_bytes: u64,

@@ -13,7 +13,7 @@ const PAGE: usize = 256;
 /// End of a chain, and of the list.
 const NONE: u32 = u32::MAX;
 
-/// What an entry is found by: several owners may lie in one map.
+/// The key of an entry: several owners may lie in one map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
     pub(crate) owner: u32,

@@ -1,4 +1,4 @@
-//! What the process holds, as the system sees it, and one heap for all threads.
+//! The memory of the process, as the system sees it, and one heap for all threads.
 
 use std::fs;
 

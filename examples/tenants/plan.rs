@@ -1,4 +1,4 @@
-//! How the clusters are cut down to the budget, and which max makes each of them meet it.
+//! The plan cuts the clusters down to the budget, and finds the max that makes each of them meet it.
 //!
 //! * The *scale* shrinks all working sets by one factor, to twice the budget together.
 //! * A tenant's max is a part of what its keys take, the same part for all, and all maxes together
@@ -7,7 +7,7 @@
 //!   level that is chosen so that the shares of all fill the budget. A small tenant's share is its
 //!   max, so it gets there whatever the others do.
 //!
-//! Where policies are compared only those that mostly read are served, without a max. The scale is such that all their
+//! A comparison of policies serves only the clusters that mostly read, without a max. The scale is such that all their
 //! entries together fit into a part of the budget, and what each could use is as much more as fills what is promised.
 
 use crate::clusters::{CLUSTERS, Cluster};
@@ -34,9 +34,9 @@ const MB: f64 = 1e6;
 /// The clusters under a budget.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    /// What all working sets were multiplied with.
+    /// The factor of all working sets.
     pub(crate) scale: f64,
-    /// What part of its keys' bytes a tenant may hold; `None`: all.
+    /// The part of its keys' bytes that a tenant may hold; `None`: all.
     pub(crate) part: Option<f64>,
     pub(crate) tenants: Vec<Planned>,
 }
@@ -50,7 +50,7 @@ pub(crate) struct Planned {
     pub(crate) max: Option<u64>,
     /// The most that it has use for.
     pub(crate) demand: u64,
-    /// What the entries of all keys take.
+    /// The bytes of the entries of all keys.
     pub(crate) working_set: u64,
 }
 
@@ -84,7 +84,7 @@ impl Plan {
     }
 }
 
-/// What a tenant could use whose entries take so much: a quarter more, for writes change their sizes.
+/// The bytes that a tenant could use whose entries take so much: a quarter more, for writes change their sizes.
 pub(crate) fn with_room(bytes: u64) -> u64 {
     bytes.saturating_add(bytes / 4)
 }
@@ -107,7 +107,7 @@ fn keys(cluster: &Cluster, scale: f64) -> u64 {
     ((working_set(cluster) * scale / entry) as u64).max(1)
 }
 
-/// What all keys of a cluster take.
+/// The bytes of all keys of a cluster.
 fn bytes(cluster: &Cluster, keys: u64) -> f64 {
     keys as f64 * footprint(u64::from(cluster.key_bytes + cluster.value_bytes)) as f64
 }
@@ -119,7 +119,7 @@ pub(crate) fn fair_shares(budget: u64, maxes: &[u64]) -> Vec<u64> {
     let mut left = budget;
     let mut level = u64::MAX;
     for (index, &max) in rising.iter().enumerate() {
-        // What each of the tenants from here on could have.
+        // The bytes that each of the tenants from here on could have.
         let each = left / (rising.len() - index) as u64;
         if max > each {
             level = each;

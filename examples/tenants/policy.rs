@@ -1,4 +1,4 @@
-//! How the tenants share the budget, and what each of them is promised of it.
+//! The ways in which the tenants share the budget, and the promise to each of them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -31,7 +31,7 @@ pub(crate) enum Policy {
 #[serde(transparent)]
 pub(crate) struct Share(Option<u16>);
 
-/// What is promised to a tenant, from where on it has to give, and from where on more has its price.
+/// The promise to a tenant, the usage from which on it has to give, and the usage from which on more has its price.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Promise {
     pub(crate) low: Share,
@@ -40,7 +40,7 @@ pub(crate) struct Promise {
 }
 
 impl Promise {
-    /// Where the command line names none.
+    /// The promise where the command line names none.
     pub(crate) const DEFAULT: Self = Self { low: Share(Some(90)), soft: Share(Some(100)), high: Share(None) };
 }
 

@@ -40,7 +40,7 @@ impl Report {
         text
     }
 
-    /// Whether all limits held and all counts add up, and what the service came to.
+    /// The verdict on limits and counts, and the figures of the service.
     pub(crate) fn verdict(&self) -> Vec<(String, State)> {
         let mut lines = match self.faults.len() {
             0 => vec![(self.held(), State::Good)],
@@ -144,7 +144,7 @@ impl Report {
         table
     }
 
-    /// Where the load comes from, and what a reader should know about the figures.
+    /// The source of the load, and notes on the figures.
     pub(crate) fn notes(&self) -> String {
         format!("{}{}", self.head(), self.foot())
     }
@@ -155,7 +155,7 @@ impl Report {
         table
     }
 
-    /// Where the load comes from.
+    /// The source of the load.
     fn head(&self) -> String {
         let (Some(scale), Some(part)) = (self.setting.scale, self.setting.part) else { return String::new() };
         format!(
@@ -166,7 +166,7 @@ impl Report {
         )
     }
 
-    /// What a reader should know about the figures above.
+    /// Notes on the figures above.
     fn foot(&self) -> String {
         let mut foot = "Hit ratio, cached and evicted are the groups' statistics, read exactly.\n\
                         A charge was timed at depth 4 in slices between requests, all workers at once, in a runtime \
@@ -300,7 +300,7 @@ impl Row {
     }
 }
 
-/// Where the clusters come from.
+/// The source of the clusters.
 pub(crate) fn source(left_out: &[String]) -> String {
     format!(
         "Clusters of Yang, Yue, Rashmi, OSDI 2020 (github.com/twitter/cache-trace, CC-BY-4.0), without {}, for which \

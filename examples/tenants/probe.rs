@@ -1,4 +1,4 @@
-//! What a charge costs with the stock and without, while the service runs.
+//! The cost of a charge with the stock and without, while the service runs.
 //!
 //! Time is cut into rounds. At the start of each round all workers leave their requests for a
 //! moment and charge a group with a stock, then one without, four levels deep. The groups stand in
@@ -21,7 +21,7 @@ const SLICE: Duration = Duration::from_millis(2);
 /// Charges between two looks at the clock.
 const BLOCK: u32 = 512;
 
-/// What is charged: a middling entry.
+/// The bytes of a charge: a middling entry.
 const BYTES: u64 = 512;
 
 /// Far above what the probe charges: no limit is near.

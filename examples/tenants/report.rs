@@ -1,4 +1,4 @@
-//! What the run came to, and whether the count adds up.
+//! The result of the run, and the check of the count.
 
 use std::sync::Arc;
 
@@ -54,10 +54,10 @@ pub(crate) struct Report {
     pub(crate) audited: bool,
     pub(crate) verify_ok: bool,
     pub(crate) statistics: Statistics,
-    /// How often a charge did not fit into the budget at first, and how often a tenant was reclaimed below its low.
+    /// Number of charges that did not fit into the budget at first, and of reclaims of a tenant below its low.
     pub(crate) met_budget: u64,
     pub(crate) below_low: u64,
-    /// How often a charge left a tenant above its high.
+    /// Number of charges that left a tenant above its high.
     pub(crate) above_high: u64,
     /// `None`: no tenant waited.
     pub(crate) wait_times: Option<WaitTimes>,
@@ -68,7 +68,7 @@ pub(crate) struct Report {
     pub(crate) faults: Vec<String>,
 }
 
-/// What the statistics of the groups came to, and how they were checked.
+/// The statistics of the groups, and their checks.
 #[derive(Debug, Serialize)]
 pub(crate) struct Statistics {
     #[serde(flatten)]
@@ -77,22 +77,22 @@ pub(crate) struct Statistics {
     pub(crate) looks: u64,
     #[serde(flatten)]
     pub(crate) agreement: Agreement,
-    /// How often a tenant gathered what the threads had counted.
+    /// Number of times that a tenant gathered the threads' counts.
     pub(crate) flushes: u64,
 }
 
-/// What the run was set up with.
+/// The settings of the run.
 #[derive(Debug, Serialize)]
 pub(crate) struct Setting {
     pub(crate) policy: Policy,
     #[serde(flatten)]
     pub(crate) promise: Promise,
-    /// What a request does for which there is no room; `None`: it does not wait.
+    /// The wait of a request for which there is no room; `None`: it does not wait.
     pub(crate) wait: Option<String>,
     pub(crate) threads: usize,
     pub(crate) budget_bytes: u64,
     pub(crate) batch_bytes: u64,
-    /// How the clusters were cut down; `None` without them.
+    /// The factor by which the clusters were cut down; `None` without them.
     pub(crate) scale: Option<f64>,
     pub(crate) part: Option<f64>,
     /// Clusters without figures.
@@ -112,12 +112,12 @@ pub(crate) struct Row {
     pub(crate) fair_share: u64,
     /// Of the requests in their order, hexadecimal: JSON's numbers are too short.
     pub(crate) digest: String,
-    /// What the cache's entries take, by its own sum: `live`, to the byte.
+    /// The bytes of the cache's entries, by its own sum: `live`, to the byte.
     pub(crate) cache_bytes: u64,
     pub(crate) statistics: Exact,
 }
 
-/// What adds up over the tenants.
+/// The figures that add up over the tenants.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Sums {
     pub(crate) requests: u64,
@@ -125,7 +125,7 @@ pub(crate) struct Sums {
     pub(crate) hits: u64,
     /// Of the gets.
     pub(crate) hit_ratio: f64,
-    /// How often a charge did not fit below the tenant's own max at first.
+    /// Number of charges that did not fit below the tenant's own max at first.
     pub(crate) met_max: u64,
     /// Charges that did not fit after all, whatever max was met; a tenant that waits did not fit before.
     pub(crate) refused: u64,
@@ -143,7 +143,7 @@ pub(crate) struct Sums {
     pub(crate) entries: u64,
 }
 
-/// What was measured on the way.
+/// The measures of the run.
 pub(crate) struct Measured {
     pub(crate) done: Done,
     pub(crate) samples: Samples,
@@ -207,12 +207,12 @@ impl Report {
         report
     }
 
-    /// What resident memory has grown by since before the first entry.
+    /// The growth of resident memory since before the first entry.
     pub(crate) fn rss_growth_bytes(&self) -> Option<u64> {
         Some(self.rss_bytes?.saturating_sub(self.rss_before_bytes?))
     }
 
-    /// What the main job is there to show, beyond a count that adds up.
+    /// Checks the purpose of the main job, beyond a count that adds up.
     pub(crate) fn expect_main_job(&mut self) {
         if !self.unmet.is_empty() {
             self.faults.push(format!("not the main job, for these met no max: {}", self.unmet.join(", ")));
@@ -229,12 +229,12 @@ impl Report {
     }
 }
 
-/// How far a number is off the other, as a share of that.
+/// The distance of a number from the other, as a share of that.
 fn off(found: u64, expected: u64) -> f64 {
     ratio(found.abs_diff(expected), expected)
 }
 
-/// What must hold when no thread charges any more.
+/// Checks all that must hold when no thread charges any more.
 fn check(root: &Group, service: &Service, rows: &[Row], sums: Sums) -> Vec<String> {
     let mut faults = Vec::new();
     let mut expect = |what: &str, group: &str, expected: u64, found: u64| {

@@ -9,7 +9,7 @@ use memcg::Group;
 /// Between two samples: some thousands in a run, for a hundredth of a processor.
 const PAUSE: Duration = Duration::from_micros(500);
 
-/// What was seen.
+/// The samples.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Samples {
     /// Looks at all groups.

@@ -34,11 +34,11 @@ pub(crate) struct Candidate {
     pub(crate) max: Limit,
     /// The most that it has use for.
     pub(crate) demand: u64,
-    /// What the entries of all its keys take, where that is known.
+    /// The bytes of the entries of all its keys, where they are known.
     pub(crate) working_set: u64,
     pub(crate) sizes: Option<Sizes>,
     pub(crate) source: Source,
-    /// How often it is drawn.
+    /// The weight with which it is drawn.
     weight: f64,
 }
 
@@ -83,7 +83,7 @@ impl Scene {
         shares
     }
 
-    /// How many requests there will be, where that is known: in all traces, or in all.
+    /// The number of requests that there will be, where it is known: in all traces, or in all.
     pub(crate) fn requests(&self, cap: Option<u64>) -> Option<u64> {
         let of_traces = self.candidates.iter().map(|candidate| match &candidate.source {
             Source::Trace { lookups, endless: false } => Some(lookups.len() as u64),
@@ -151,12 +151,12 @@ impl Candidate {
     }
 }
 
-/// What one that floods is called.
+/// The name of a tenant that floods.
 fn noisy(number: u16) -> String {
     format!("noisy{number}")
 }
 
-/// What the entries of all keys take together, at their last size.
+/// The bytes of the entries of all keys together, at their last size.
 fn working_set(lookups: &[Lookup]) -> u64 {
     let sizes: HashMap<_, _> = lookups.iter().map(|lookup| (lookup.key, lookup.size)).collect();
     sizes.values().fold(0, |sum: u64, &size| sum.saturating_add(footprint(size)))

@@ -27,7 +27,7 @@ pub(crate) struct Tenant {
     pub(crate) name: String,
     /// The group of the cache, to be read without a lock.
     pub(crate) group: Group,
-    /// What it may keep when the budget is full.
+    /// The bytes that it may keep when the budget is full.
     pub(crate) share: u64,
     /// The most that it may hold, or has use for.
     pub(crate) holds: u64,
@@ -37,7 +37,7 @@ pub(crate) struct Tenant {
     pub(crate) turn: Mutex<Turn>,
 }
 
-/// What it takes to serve a tenant: in one worker's hands at a time.
+/// The state that serves a tenant: in one worker's hands at a time.
 pub(crate) struct Turn {
     pub(crate) cache: Cache,
     /// The tenant's own, so that its requests do not depend on the other tenants.
@@ -46,7 +46,7 @@ pub(crate) struct Turn {
     pub(crate) scanned: u64,
 }
 
-/// Where a tenant's requests come from.
+/// The source of a tenant's requests.
 #[derive(Clone)]
 pub(crate) enum Source {
     /// Drawn, without end, over this many keys.
@@ -62,7 +62,7 @@ pub(crate) enum Source {
 pub(crate) struct Service {
     pub(crate) tenants: Vec<Tenant>,
     pub(crate) shelves: Vec<Arc<Shelf>>,
-    /// What the caches have counted, by tenant.
+    /// The counts of the caches, by tenant.
     pub(crate) owners: Arc<[Own]>,
 }
 
@@ -76,7 +76,7 @@ impl Tenant {
         matches!(self.source, Source::Scan)
     }
 
-    /// Whether its trace is at its end; nothing else has one.
+    /// True if its trace is at its end; nothing else has one.
     pub(crate) fn is_done(&self) -> bool {
         match &self.source {
             Source::Trace { lookups, endless: false } => self.served.load(Ordering::Relaxed) == lookups.len(),
@@ -84,7 +84,7 @@ impl Tenant {
         }
     }
 
-    /// How many requests it sends at once, of at most so many and before its end.
+    /// The number of requests that it sends at once, of at most so many and before its end.
     pub(crate) fn burst(&self, most: usize) -> usize {
         if matches!(self.source, Source::Trace { .. }) { most.min(BURST) } else { most.min(1) }
     }
@@ -166,7 +166,7 @@ impl Service {
         self.tenants.iter().for_each(|tenant| tenant.turn.lock().cache.waits = Waits::default());
     }
 
-    /// Whether every trace is at its end, and no tenant sends anything else.
+    /// True if every trace is at its end, and no tenant sends anything else.
     pub(crate) fn is_done(&self) -> bool {
         self.tenants.iter().all(Tenant::is_done)
     }

@@ -41,7 +41,7 @@ pub(crate) enum SetupError {
 /// truth than with the crate's own, and beside a request it costs nothing.
 const STAT_BATCH: u64 = 64;
 
-/// How long a request is delayed at most: the worker that sleeps serves no other tenant meanwhile.
+/// The longest delay of a request: the worker that sleeps serves no other tenant meanwhile.
 const DELAY_MAX: Duration = Duration::from_millis(50);
 
 /// All that the workers need.
@@ -51,7 +51,7 @@ pub(crate) struct Setup {
     pub(crate) service: Service,
     /// The registrations of the shelves, which are asked for room.
     registrations: Vec<Registration>,
-    /// Where requests wait.
+    /// The evictor that requests wait for.
     evictor: Option<Evictor>,
 }
 
@@ -60,9 +60,9 @@ pub(crate) struct Setup {
 pub(crate) struct Rule {
     pub(crate) policy: Policy,
     pub(crate) promise: Promise,
-    /// How long a request waits, where requests do.
+    /// The time that a request waits, where requests do.
     pub(crate) wait: Duration,
-    /// What the requests are drawn from.
+    /// The seed from which the requests are drawn.
     pub(crate) seed: u64,
 }
 
@@ -132,7 +132,7 @@ impl Setup {
         order
     }
 
-    /// What the report says about all this.
+    /// The report's words about all this.
     pub(crate) fn setting(&self, scene: &Scene, rule: Rule, threads: usize, batch: Bytes) -> Setting {
         let plan = scene.plan.as_ref();
         Setting {
@@ -160,7 +160,7 @@ fn register(group: &Group, shelf: &Arc<Shelf>) -> Registration {
     group.register_reclaimer(Arc::clone(shelf) as Arc<dyn Reclaim>, Priority::NORMAL)
 }
 
-/// What the policy makes of a fair share.
+/// Sets the limits that the policy makes of a fair share.
 fn limit(group: &Group, candidate: &Candidate, share: u64, rule: Rule) -> Result<(), LimitError> {
     let mut limits = Limits::new();
     if rule.policy == Policy::Memcg {

@@ -1,4 +1,4 @@
-//! Where entries lie: a shelf for each tenant, or one for all of them. It gives way when it is asked to.
+//! The place of entries: a shelf for each tenant, or one for all of them. It gives way when it is asked to.
 //!
 //! Reclaim runs on the thread whose charge did not fit, in the middle of a request. A shelf's lock is the last that
 //! any tenant takes, and no tenant charges while holding it: so no thread ever waits here for itself, and the tenant that is
@@ -21,17 +21,17 @@ const PATIENCE: Duration = Duration::from_micros(100);
 /// Entries in the order of their last use, whichever tenant owns them.
 pub(crate) struct Shelf {
     entries: Mutex<LruMap<Entry>>,
-    /// What the entries are charged, to be read without the lock.
+    /// The bytes that the entries are charged, to be read without the lock.
     bytes: AtomicU64,
     /// The owners' counts, by their numbers.
     owners: Arc<[Own]>,
     evictions: Stat,
 }
 
-/// What an owner has on a shelf.
+/// An owner's part of a shelf.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
-    /// What all entries take, counted anew from their blocks.
+    /// The bytes of all entries, counted anew from their blocks.
     pub(crate) bytes: u64,
     pub(crate) entries: u64,
 }
@@ -59,7 +59,7 @@ impl Shelf {
         Some(entry)
     }
 
-    /// What can be evicted.
+    /// The bytes that can be evicted.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -78,7 +78,7 @@ impl Shelf {
         freed
     }
 
-    /// What each owner has here.
+    /// The part of each owner.
     pub(crate) fn tally(&self) -> Vec<Tally> {
         let mut tallies = vec![Tally::default(); self.owners.len()];
         for (key, entry) in self.entries.lock().iter() {

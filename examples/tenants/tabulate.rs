@@ -1,4 +1,4 @@
-//! What a comparison came to: a row for each policy, and whether the goals are reached.
+//! The result of a comparison: a row for each policy, and the verdict on the goals.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ const SHARED_LOST_MIN: f64 = 10.0;
 /// Of the budget, in percent, what a tenant that is alone can use.
 const USED_MIN: f64 = 95.0;
 
-/// What was compared; sizes are bytes.
+/// The settings of the comparison; sizes are bytes.
 #[derive(Debug, Serialize)]
 pub(crate) struct Setting {
     threads: usize,
@@ -44,7 +44,7 @@ pub(crate) struct Setting {
     /// The tenants that do not flood, then those that do.
     tenants: Vec<String>,
     noisy: u16,
-    /// What all entries of the former take, and what is promised to them.
+    /// The bytes of all entries of the former, and the bytes promised to them.
     working_sets_bytes: u64,
     low_bytes: u64,
 }
@@ -85,7 +85,7 @@ struct Row {
 #[serde(transparent)]
 struct Spread(Vec<f64>);
 
-/// What is to be reached, by the repeat that is furthest from it.
+/// A goal, and the repeat that is furthest from it.
 #[derive(Debug, Serialize)]
 struct Goal {
     goal: String,
@@ -248,7 +248,7 @@ impl Comparison {
             .with(bars("the tenant that loses most, of 100 % alone", most, |_| None))
     }
 
-    /// What one tenant alone can use.
+    /// The part that one tenant alone can use.
     fn alone(&self) -> Chart {
         let rows = &self.rows[1..];
         Chart::new("Of the budget, what one tenant alone can use")

@@ -11,7 +11,7 @@ use std::str;
 use flate2::read::MultiGzDecoder;
 use thiserror::Error;
 
-/// What every gzip file begins with.
+/// The bytes that every gzip file begins with.
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
 /// Far more than two numbers take. A longer line is cut, so that a file without line ends does not
@@ -36,7 +36,7 @@ pub(crate) struct Lookup {
 pub(crate) struct Trace {
     /// Unique among the tenants.
     pub(crate) name: String,
-    /// What the name was taken from.
+    /// The file that the name was taken from.
     pub(crate) file_name: String,
     pub(crate) lookups: Vec<Lookup>,
 }
@@ -52,7 +52,7 @@ pub(crate) struct TraceError {
     fault: TraceFault,
 }
 
-/// What is wrong with the file, or with the line.
+/// The fault of the file, or of the line.
 #[derive(Debug, Error)]
 pub(crate) enum TraceFault {
     #[error("cannot open the trace: {0}; --trace takes a CSV file with the head line `key,size`")]
@@ -157,7 +157,7 @@ impl Lines {
         }
     }
 
-    /// What gzip data has against itself, if anything, in as much of the rest as is worth a look.
+    /// The fault of gzip data, if any, in as much of the rest as is worth a look.
     fn damage(&mut self) -> Option<TraceFault> {
         let rest = &mut self.source.by_ref().take(if self.is_gzip { DAMAGE_SOUGHT_MAX } else { 0 });
         let error = io::copy(rest, &mut io::sink()).err()?;

@@ -1,4 +1,4 @@
-//! How long requests waited for room.
+//! The times that requests waited for room.
 
 use std::fmt;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub(crate) struct Waits {
     timed_out: u64,
 }
 
-/// What they came to, in microseconds.
+/// The sums, in microseconds.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct WaitTimes {
     pub(crate) p50_us: f64,

@@ -22,7 +22,7 @@ use crate::service::Service;
 /// Requests between two looks at the clock.
 pub(crate) const SLICE: u64 = 64;
 
-/// How long and by how many.
+/// The length of the work, and the number of workers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Extent {
     pub(crate) threads: usize,
@@ -34,7 +34,7 @@ pub(crate) struct Extent {
     pub(crate) only: Option<usize>,
 }
 
-/// What the workers share.
+/// The state that the workers share.
 pub(crate) struct Work<'a> {
     pub(crate) service: &'a Service,
     /// `None`: what a charge costs is not measured.
@@ -50,7 +50,7 @@ pub(crate) struct Work<'a> {
     pub(crate) broken: AtomicBool,
 }
 
-/// What the workers did.
+/// The work that was done.
 #[derive(Debug, Default)]
 pub(crate) struct Done {
     /// Time for which one worker served, on average.

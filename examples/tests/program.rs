@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where cargo puts examples: beside the folder of this test's own program.
+/// The folder where cargo puts examples: beside the folder of this test's own program.
 pub(crate) fn program(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("the path of this test");
     let profile = test.parent().and_then(Path::parent).expect("a profile folder");

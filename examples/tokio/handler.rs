@@ -11,22 +11,17 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use memcg::{Charge, ChargeError, Group, Limit, Limits, Runtime};
+use memcg::{ChargeError, Charged, Group, Limit, Limits, Runtime};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 const PATIENCE: Duration = Duration::from_millis(50);
 const WORK: Duration = Duration::from_millis(100);
 
-struct Buffer {
-    bytes: Vec<u8>,
-    _charge: Charge, // below `bytes`, so that the memory is freed first
-}
-
 // ANCHOR: buffer
-async fn buffer(tenant: &Group, len: usize) -> Result<Buffer, ChargeError> {
+async fn buffer(tenant: &Group, len: usize) -> Result<Charged<Vec<u8>>, ChargeError> {
     let charge = tenant.charge_async(len).timeout(PATIENCE).await?;
-    Ok(Buffer { bytes: vec![0; len], _charge: charge })
+    Ok(Charged::new(vec![0; len], charge)) // freed, then uncharged
 }
 // ANCHOR_END: buffer
 
@@ -38,9 +33,9 @@ async fn serve(mut stream: TcpStream, tenants: Arc<[Group]>) -> io::Result<()> {
     // ANCHOR: serve
     let answer = match buffer(tenant, len as usize).await {
         Ok(mut buffer) => {
-            stream.read_exact(&mut buffer.bytes).await?;
+            stream.read_exact(&mut buffer).await?;
             tokio::time::sleep(WORK).await;
-            format!("sum {}", buffer.bytes.iter().copied().map(u64::from).sum::<u64>())
+            format!("sum {}", buffer.iter().copied().map(u64::from).sum::<u64>())
         }
         Err(refused) => {
             // No byte of the body is kept, so it needs no charge.

@@ -5,14 +5,13 @@ use crate::admission::steps::try_with;
 use crate::counter::cover;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
-use crate::counter::walk::Charged;
-use crate::pressure::high::levels_that_delay;
+use crate::pressure::high::{is_any_above, levels_that_delay};
 use crate::pressure::{started, victims};
 use crate::reclaim::repeat::may_call_out;
 use crate::reclaim::{self, registrations};
 use crate::thread::slot::Consume;
 
-/// What a charge that does not fit, or that is above a high, has done by another thread.
+/// Work that another thread does for a charge that does not fit, or that is above a high.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Starts {
     Nothing,
@@ -24,11 +23,11 @@ pub(crate) enum Starts {
 pub(crate) fn charge(group: &'static Counter, bytes: u64, missed: Consume, starts: Starts) -> ChargeResult {
     let starts = starts == Starts::Reclaim && may_call_out();
     match try_with(group, bytes, missed, Counter::try_charge_now_slow) {
-        Ok(charged) => {
-            if starts && charged.over_high > 0 {
+        Ok(walked) => {
+            if starts && is_any_above(group, walked) {
                 levels_that_delay(group).for_each(started::shrink_to_high);
             }
-            Ok(charged)
+            Ok(walked)
         }
         Err(ChargeFailure::Refused { refusal, counted, .. }) => {
             refusal.level.count_refusal();
@@ -44,7 +43,7 @@ pub(crate) fn charge(group: &'static Counter, bytes: u64, missed: Consume, start
 }
 
 /// Makes a charge that did not hit the stock, as [`charge`]. A refusal counts nothing: the caller's next step does.
-pub(crate) fn charge_uncounted(group: &'static Counter, bytes: u64, missed: Consume) -> Option<Charged> {
+pub(crate) fn charge_uncounted(group: &'static Counter, bytes: u64, missed: Consume) -> Option<u64> {
     try_with(group, bytes, missed, Counter::try_charge_now_slow).ok()
 }
 
@@ -55,7 +54,7 @@ fn start(level: &'static Counter, bytes: u64) {
     started::make_room(level, bytes, promised);
 }
 
-/// Whether a charge that may block could find more room: credit in stocks, a reclaimer to ask, a victim.
+/// True if a charge that may block could find more room: credit in stocks, a reclaimer to ask, a victim.
 fn may_come(bytes: u64, refusal: &LevelRefusal<'static>) -> bool {
     let level = refusal.level.header.counter();
     fits_ever(bytes, refusal)

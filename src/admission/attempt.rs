@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
-use crate::counter::walk::Charged;
 use crate::error::USAGE_MAX;
 use crate::hierarchy::events;
 use crate::pressure::stalls::Stall;
@@ -22,7 +21,8 @@ pub(crate) trait Attempt {
         self.bytes()
     }
 
-    fn charge(&self) -> Result<Charged, LevelRefusal<'static>>;
+    /// Returns the bytes that a delay above a high is for.
+    fn charge(&self) -> Result<u64, LevelRefusal<'static>>;
 
     /// Waits while there is `more` to come until the charge fits at `level`, or until `until`. `None`: it does not fit,
     /// and may keep a place in line.
@@ -33,7 +33,7 @@ pub(crate) trait Attempt {
         None
     }
 
-    /// How the charge ended, if it was decided in line.
+    /// End of the charge, if it was decided in line.
     fn ended(&self) -> Option<ChargeResult> {
         None
     }
@@ -43,12 +43,12 @@ pub(crate) trait Attempt {
         false
     }
 
-    /// Whether the thread may wait for others: for victims, promises, and rounds of reclaim on other threads.
+    /// True if the thread may wait for others: for victims, promises, and rounds of reclaim on other threads.
     fn may_block(&self) -> bool {
         true
     }
 
-    /// Whether the attempt may cancel groups, and there is time for that.
+    /// True if the attempt may cancel groups, and there is time for that.
     fn may_cancel(&self) -> bool {
         true
     }
@@ -59,14 +59,15 @@ pub(crate) trait Attempt {
     }
 }
 
-pub(crate) type ChargeResult = Result<Charged, ChargeFailure>;
+/// The bytes that a delay above a high is for: those that the charge took up the tree.
+pub(crate) type ChargeResult = Result<u64, ChargeFailure>;
 
 pub(crate) enum ChargeFailure {
     Refused {
         refusal: LevelRefusal<'static>,
         /// [`Event::Oom`] has been counted for it.
         counted: bool,
-        /// What is about to give memory back there, where the attempt does not wait for it.
+        /// Source that is about to give memory back there, where the attempt does not wait for it.
         pending: Option<Pending>,
     },
     /// The charge waited in line for the whole time, and did not fit.
@@ -82,7 +83,7 @@ pub(crate) enum ChargeFailure {
     Cancelled,
 }
 
-/// What is about to give memory back.
+/// Source that is about to give memory back.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pending {
     /// A victim, or a reclaimer that has promised: a charge in line gets it.
@@ -93,23 +94,23 @@ pub(crate) enum Pending {
     Unasked,
 }
 
-/// Where a step has left an attempt.
+/// State of an attempt after a step.
 pub(crate) enum Progress {
     Ended(ChargeResult),
     /// This is the refusal to go on with.
     Refused(LevelRefusal<'static>),
 }
 
-impl From<Result<Charged, LevelRefusal<'static>>> for Progress {
-    fn from(charged: Result<Charged, LevelRefusal<'static>>) -> Self {
+impl From<Result<u64, LevelRefusal<'static>>> for Progress {
+    fn from(charged: Result<u64, LevelRefusal<'static>>) -> Self {
         match charged {
-            Ok(charged) => Progress::Ended(Ok(charged)),
+            Ok(walked) => Progress::Ended(Ok(walked)),
             Err(refusal) => Progress::Refused(refusal),
         }
     }
 }
 
-/// What has been done for one charge.
+/// Efforts made for one charge.
 #[derive(Default)]
 pub(crate) struct Efforts {
     /// [`Event::Oom`] has been counted.
@@ -117,7 +118,8 @@ pub(crate) struct Efforts {
     /// See [`ChargeFailure::Refused`].
     pub(super) pending: Option<Pending>,
     pub(super) excluded: Excluded,
-    /// What reclaim may still give where it has ended: promised bytes. It may be any number where time or rounds ended it.
+    /// Bytes that reclaim may still give where it has ended: promised ones. It may be any number where time or rounds
+    /// ended it.
     pub(super) may_come: u64,
     /// From the first round of reclaim on, or from the first victim on.
     stall: Option<Stall>,
@@ -159,7 +161,7 @@ impl ChargeFailure {
     }
 }
 
-/// Whether the charge could ever fit, at the level that refused and further up: else no reclaim makes room for it.
+/// True if the charge could ever fit, at the level that refused and further up: else no reclaim makes room for it.
 pub(super) fn fits_ever(bytes: u64, refusal: &LevelRefusal<'_>) -> bool {
     bytes <= refusal.max.min(USAGE_MAX) && refusal.level.path_to_root().all(|level| bytes <= level.admits())
 }

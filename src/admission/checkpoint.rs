@@ -14,7 +14,6 @@ use crate::counter::credit;
 use crate::counter::exceeded::is_above_max;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
-use crate::counter::walk::Charged;
 use crate::pressure::high::{BATCH, levels_that_delay};
 use crate::pressure::victims;
 use crate::reclaim::repeat::close_below;
@@ -22,12 +21,12 @@ use crate::sync::{is_over, pause};
 use crate::thread::slow_path;
 
 /// Looks at the group and all levels above. Foreign code runs on this thread, which holds no lock of this crate. The
-/// caller delays the task by what it returns.
+/// caller delays the task as after a charge of so many bytes.
 #[cold]
-pub(crate) fn check(group: &'static Counter, wait_for: WaitFor) -> ChargeResult {
+pub(crate) fn check(group: &'static Counter, wait_for: WaitFor) -> Result<u64, ChargeFailure> {
     // Code that runs inside a slow path is an allocator: it is told nothing.
     if slow_path::is_running() || group.state().is_offline() {
-        return Ok(Charged::QUIETLY);
+        return Ok(0);
     }
     if victims::is_cancelled(group) {
         return Err(ChargeFailure::Cancelled);
@@ -43,17 +42,17 @@ pub(crate) fn check(group: &'static Counter, wait_for: WaitFor) -> ChargeResult 
     }
     let is_delayed = levels_that_delay(group).next().is_some();
     // A checkpoint is delayed as a charge of one batch of the kernel's.
-    Ok(Charged { over_high: if is_delayed { BATCH } else { 0 } })
+    Ok(if is_delayed { BATCH } else { 0 })
 }
 
-/// Whether a checkpoint of the group has anything to find. It calls no foreign code and takes no lock.
+/// True if a checkpoint of the group has anything to find. It calls no foreign code and takes no lock.
 pub(crate) fn concerns(group: &'static Counter) -> bool {
     group.tree().alerts.any_victim()
         || group.path_to_root().any(is_above_max)
         || levels_that_delay(group).next().is_some()
 }
 
-/// What a level has above its max, as an attempt to charge that fits once nothing is above.
+/// Bytes of a level above its max, as an attempt to charge that fits once nothing is above.
 struct Excess {
     group: &'static Counter,
     level: &'static Counter,
@@ -65,7 +64,7 @@ impl Attempt for Excess {
         self.group
     }
 
-    /// What reclaim makes room for: the next byte.
+    /// Reclaim makes room for the next byte.
     fn bytes(&self) -> u64 {
         1
     }
@@ -74,11 +73,11 @@ impl Attempt for Excess {
         0
     }
 
-    fn charge(&self) -> Result<Charged, LevelRefusal<'static>> {
+    fn charge(&self) -> Result<u64, LevelRefusal<'static>> {
         if is_above_max(self.level) && credit::may_be_below(self.level) {
             close_below(self.level);
         }
-        if is_above_max(self.level) { Err(self.level.refusal_now()) } else { Ok(Charged::QUIETLY) }
+        if is_above_max(self.level) { Err(self.level.refusal_now()) } else { Ok(0) }
     }
 
     fn wait(&self, level: &'static Counter, until: Instant, more: &dyn Fn() -> bool) -> Option<ChargeResult> {
@@ -95,7 +94,7 @@ impl Attempt for Excess {
             }
             pause();
         }
-        Some(Ok(Charged::QUIETLY))
+        Some(Ok(0))
     }
 
     fn may_block(&self) -> bool {

@@ -8,12 +8,11 @@ use crate::admission::attempt::{Attempt, ChargeResult};
 use crate::admission::wait::{decided, wait_for_victim};
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
-use crate::counter::walk::Charged;
 use crate::pressure::line::{self, Ticket};
 use crate::sync::is_over;
 use crate::thread::slot::Consume;
 
-/// What a charge may wait for.
+/// The waits that a charge allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitFor {
     /// Nothing: its thread drives futures.
@@ -31,7 +30,7 @@ impl WaitFor {
     }
 }
 
-/// How long a charge waits in line.
+/// Time of a charge in line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LineTime {
     /// From here on it counts as waiting.
@@ -89,7 +88,7 @@ impl Attempt for Plain {
         self.bytes
     }
 
-    fn charge(&self) -> Result<Charged, LevelRefusal<'static>> {
+    fn charge(&self) -> Result<u64, LevelRefusal<'static>> {
         self.group.try_charge_once_slow(self.bytes, Consume::Miss)
     }
 
@@ -99,21 +98,21 @@ impl Attempt for Plain {
         let ticket = line.get_or_insert_with(|| line::enqueue(self.group, self.bytes, level));
         let decision = wait_for_victim(ticket, until, || self.may_cancel() && more())?;
         *line = None;
-        Some(decided(decision, true))
+        Some(decided(decision, self.bytes, true))
     }
 
     fn leave(&self) -> Option<ChargeResult> {
         if let WaitFor::Until(_) = self.wait_for {
             return None;
         }
-        self.line.take()?.leave().map(|decision| decided(decision, true))
+        self.line.take()?.leave().map(|decision| decided(decision, self.bytes, true))
     }
 
     fn ended(&self) -> Option<ChargeResult> {
         let mut line = self.line.borrow_mut();
         let decision = line.as_mut()?.poll(Waker::noop()).ok()?;
         *line = None;
-        Some(decided(decision, true))
+        Some(decided(decision, self.bytes, true))
     }
 
     fn is_in_line(&self) -> bool {

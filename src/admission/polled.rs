@@ -30,7 +30,7 @@ pub(crate) struct InLine {
     stall: Option<Stall>,
     ticket: Ticket,
     bytes: u64,
-    /// Where reclaimers have been asked.
+    /// Level where reclaimers have been asked.
     asked: &'static Counter,
     /// When to ask them again, where other threads were asking.
     again: Option<Alarm>,
@@ -89,26 +89,30 @@ impl InLine {
         resized
     }
 
-    /// Takes the decision of the line. `None`: there is none yet, or a delay above a high follows. With `next` the wait
-    /// then takes a place anew, behind all that wait, for so many bytes. False: it took none, because reclaimers have
-    /// to be asked first, or a victim has to be chosen.
-    pub(crate) fn take_decided(&mut self, next: Option<(u64, &Waker)>) -> Option<(ChargeResult, bool)> {
+    /// Takes the decision of the line, with the level in whose line the wait was. `None`: there is none yet, or a delay
+    /// above a high follows.
+    pub(crate) fn take_decided(&mut self) -> Option<(ChargeResult, &'static Counter)> {
         let (decision, level) = self.ticket.take_decided()?;
-        let ended = decided(decision, false).map_err(ChargeFailure::count);
-        let next = next.filter(|_| !registrations::any_below(level) && !victims::chooses(level));
-        if let Some((bytes, waker)) = next {
-            // Mutation: the-next-of-a-queue-is-not-woken
-            let waker = Foreign::new(waker.clone());
-            self.ticket = line::enqueue_with(self.ticket.group(), bytes, level, Some(waker));
-            (self.bytes, self.asked) = (bytes, level);
+        Some((decided(decision, self.bytes, false).map_err(ChargeFailure::count), level))
+    }
+
+    /// After the end of the wait: takes a place anew, behind all that wait at the level, for so many bytes. False: it
+    /// took none, because reclaimers have to be asked first, or a victim has to be chosen.
+    pub(crate) fn wait_again(&mut self, level: &'static Counter, bytes: u64, waker: &Waker) -> bool {
+        if registrations::any_below(level) || victims::chooses(level) {
+            return false;
         }
-        Some((ended, next.is_some()))
+        // Mutation: the-next-of-a-queue-is-not-woken
+        let waker = Foreign::new(waker.clone());
+        self.ticket = line::enqueue_with(self.ticket.group(), bytes, level, Some(waker));
+        (self.bytes, self.asked) = (bytes, level);
+        true
     }
 
     pub(crate) fn poll(&mut self, waker: &Waker) -> Option<ChargeResult> {
         let decision = self.poll_line(waker)?;
         self.stall = None;
-        Some(decided(decision, false).map_err(ChargeFailure::count))
+        Some(decided(decision, self.bytes, false).map_err(ChargeFailure::count))
     }
 
     /// Time is over: the charge leaves the line. What was decided in time holds.
@@ -116,7 +120,7 @@ impl InLine {
         self.stall = None;
         let level = self.ticket.level();
         let ended = match self.ticket.leave() {
-            Some(decision) => decided(decision, false),
+            Some(decision) => decided(decision, self.bytes, false),
             None => {
                 let (refusal, waited) = (level.refusal_now(), self.begun.elapsed());
                 Err(ChargeFailure::TimedOut { refusal, counted: false, waited })

@@ -46,11 +46,11 @@ pub(super) fn reclaim_for(
             Request::new(ReclaimCause::Full, deadline).waits(attempt.may_block()).ends_with(group, victims::ends(group))
         };
         let request = request.get_or_insert_with(new);
-        // What one round freed and other charges took has to be freed again.
+        // Memory that one round freed and other charges took has to be freed again.
         let short = missing(level, cover::rise_at(group, bytes, level), &refusal);
         want = if want == 0 { short } else { short.max(bytes) };
         efforts.stand_still(group, level, since);
-        // Where the loop ends now, it ends for time or rounds.
+        // If the loop ends now, it ends for time or rounds.
         efforts.may_come = u64::MAX;
         match one_round(attempt, request, level, want, &refusal) {
             RoundOutcome::Enough => rounds += 1,
@@ -130,7 +130,7 @@ fn one_round(
     RoundOutcome::Enough
 }
 
-/// What is missing, or somewhat more, so that the next charges need no reclaim.
+/// Bytes that are missing, or somewhat more, so that the next charges need no reclaim.
 fn missing(level: &Counter, bytes: u64, refusal: &LevelRefusal<'_>) -> u64 {
     let spare = spare(level, refusal.max);
     // The first in line comes before.

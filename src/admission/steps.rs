@@ -10,10 +10,8 @@ use crate::admission::wait::{decided, may_wait, wait_in_line};
 use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
-use crate::counter::walk::Charged;
 use crate::reclaim::repeat::ROUNDS_MAX;
 use crate::thread::slot::Consume;
-use crate::thread::{context, slow_path};
 
 /// Makes a charge that did not hit the stock. A charge of 0 bytes takes a handle. The caller sleeps the delay.
 #[inline]
@@ -34,7 +32,7 @@ fn charge_refused(group: &'static Counter, bytes: u64, wait_for: WaitFor, failur
     };
     let ticket = plain.into_line(refusal.level.header.counter());
     let ended = match wait_in_line(group, ticket, bytes, time.until) {
-        Ok(decision) => decided(decision, counted),
+        Ok(decision) => decided(decision, bytes, counted),
         Err(level) => {
             let waited = time.begun.elapsed();
             Err(ChargeFailure::TimedOut { refusal: level.refusal_now(), counted, waited })
@@ -55,20 +53,15 @@ pub(super) fn try_with(
     group: &'static Counter,
     bytes: u64,
     missed: Consume,
-    charge: impl FnOnce(&'static Counter, u64, Consume) -> Result<Charged, LevelRefusal<'static>>,
+    charge: impl FnOnce(&'static Counter, u64, Consume) -> Result<u64, LevelRefusal<'static>>,
 ) -> ChargeResult {
-    // What allocators have left to a slow path that was no charge, or a refused one, is not this charge's.
-    let left = context::take_nested_over_high();
-    if left > 0 && slow_path::is_running() {
-        context::leave_over_high(left);
-    }
     if group.state().is_offline() {
         group.undo_slow(bytes, missed);
         return Err(ChargeFailure::Offline);
     }
     if bytes == 0 {
         Handle::pin(group).into_raw();
-        return Ok(Charged::QUIETLY);
+        return Ok(0);
     }
     charge(group, bytes, missed).map_err(ChargeFailure::refused)
 }

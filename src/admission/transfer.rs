@@ -10,7 +10,6 @@ use crate::counter::below::{self, Taken};
 use crate::counter::cover;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
-use crate::counter::walk::Charged;
 use crate::sync::{is_over, pause};
 
 pub(crate) enum TransferFailure {
@@ -40,10 +39,10 @@ impl Attempt for Below {
     }
 
     /// A transfer is not delayed.
-    fn charge(&self) -> Result<Charged, LevelRefusal<'static>> {
+    fn charge(&self) -> Result<u64, LevelRefusal<'static>> {
         let taken = below::charge_slow(self.counter, self.bytes, self.from, self.common)?;
         self.taken.set(taken);
-        Ok(Charged::QUIETLY)
+        Ok(0)
     }
 
     /// Not in line, where whole charges are made.
@@ -51,7 +50,7 @@ impl Attempt for Below {
         while !is_over(until) && more() {
             let needs = cover::rise_at(self.counter, self.bytes, level);
             if (ptr::eq(level, self.common) || level.room(level.admits()) >= needs) && self.charge().is_ok() {
-                return Some(Ok(Charged::QUIETLY));
+                return Some(Ok(0));
             }
             pause();
         }

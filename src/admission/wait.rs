@@ -19,22 +19,22 @@ use crate::state::reclaimer::ReclaimCause;
 use crate::state::waiting::Decision;
 use crate::sync::is_over;
 
-/// How often a charge looks whether a victim has more to give.
+/// Period in which a charge looks whether a victim has more to give.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// How often a charge in line has reclaimers asked again.
+/// Period in which a charge in line has reclaimers asked again.
 const ASK_AGAIN_MIN: Duration = Duration::from_millis(10);
 const ASK_AGAIN_MAX: Duration = Duration::from_secs(1);
 
-/// Whether a charge may wait in line. Inside reclaim none may: it could wait for what its own thread is to free.
+/// True if a charge may wait in line. Inside reclaim none may: it could wait for what its own thread is to free.
 pub(super) fn may_wait(bytes: u64, refusal: &LevelRefusal<'_>) -> bool {
     may_call_out() && fits_ever(bytes, refusal) && refusal.level.is_memory()
 }
 
-/// The decision as the attempt's result. `counted`: the failure is counted already.
-pub(super) fn decided(decision: Decision, counted: bool) -> ChargeResult {
+/// The decision as the result of an attempt for `bytes`. `counted`: the failure is counted already.
+pub(super) fn decided(decision: Decision, bytes: u64, counted: bool) -> ChargeResult {
     match decision {
-        Decision::Granted(charged) => Ok(charged),
+        Decision::Granted => Ok(bytes),
         Decision::Full(level) => Err(ChargeFailure::Refused { refusal: level.refusal_now(), counted, pending: None }),
         Decision::Offline => Err(ChargeFailure::Offline),
         Decision::Cancelled => Err(ChargeFailure::Cancelled),
@@ -112,5 +112,5 @@ pub(super) fn ask_reclaimers(
 
 /// When a charge in line has reclaimers asked again.
 pub(super) fn ask_again_after(level: &Counter) -> Duration {
-    group_tree::of(level).reclaim_time.clamp(ASK_AGAIN_MIN, ASK_AGAIN_MAX)
+    group_tree::of(level).settings.reclaim_time.clamp(ASK_AGAIN_MIN, ASK_AGAIN_MAX)
 }

@@ -4,7 +4,7 @@
 
 use crate::sync::{AtomicU64, Ordering};
 
-/// What a task of a tree may have to be told at its next checkpoint: marks of groups in the low half, victims in the
+/// News for a task of a tree at its next checkpoint: marks of groups in the low half, victims in the
 /// high half.
 #[derive(Default)]
 pub(crate) struct Alerts(AtomicU64);

@@ -1,7 +1,7 @@
 //! Charges for an allocator: forced, counting only, through the stock. `allocator.md` is their protocol.
 //!
 //! A hit is that of any charge. A miss takes no lock, allocates nothing and calls no policy: what these would do it
-//! leaves to the next outer slow path (`noted`, and the list of claimed groups). So the calls here are safe at any
+//! leaves to the next outer slow path (`deferred`, and the list of claimed groups). So the calls here are safe at any
 //! moment of a thread's life, and inside every slow path and callback of the crate.
 
 use std::ptr;
@@ -9,20 +9,19 @@ use std::ptr;
 use crate::counter::credit::online_or_above;
 use crate::counter::level::How;
 use crate::counter::object::Counter;
-use crate::counter::walk::Walked;
-use crate::counter::watch::NOTED;
-use crate::counter::{at_limit, counted, make, noted};
+use crate::counter::watch::DEFERRED;
+use crate::counter::{at_limit, counted, deferred, make, uncharge};
 use crate::error::USAGE_MAX;
 use crate::sync::Ordering;
+use crate::thread::deferred::{LISTS, deferred};
 use crate::thread::directory::Header;
-use crate::thread::left::{LISTS, left};
 use crate::thread::local::with_local;
 use crate::thread::owner::{self, Named};
 use crate::thread::slot::{Consume, Put, Slot};
 use crate::thread::slow_path::{Entered, exchange_release_queue};
 use crate::thread::tally::Tally;
 use crate::thread::transit::ANY;
-use crate::thread::{context, slow_path, unowned};
+use crate::thread::{slow_path, unowned};
 
 /// An allocator's slow path. Groups that the thread claims meanwhile go to the process, where no outer slow path of the
 /// thread releases them.
@@ -31,7 +30,7 @@ struct AllocatorPath(Entered);
 // === The hit path ===
 
 impl Header {
-    /// Whether an allocator's charge of `n` units may hit: at least one unit, and no more than the capacity.
+    /// True if an allocator's charge of `n` units may hit: at least one unit, and no more than the capacity.
     #[inline(always)]
     pub(super) fn may_hit(&self, n: u64) -> bool {
         // Relaxed: as in `bar`.
@@ -49,7 +48,7 @@ impl Header {
             let consume = |slot: &Slot, counted: &Tally| {
                 let consumed = consume_and_count(slot, counted, n);
                 if keeps && consumed == Consume::Hit {
-                    local.near.keep(self, slot, counted);
+                    local.slot_cache.keep(self, slot, counted);
                 }
                 consumed
             };
@@ -152,7 +151,7 @@ fn uncharge_from(header: &Header, n: u64) {
 ///
 /// # Safety
 ///
-/// As for [`uncharge`].
+/// As for [`uncharge()`].
 #[inline(never)]
 #[allow(unsafe_code)]
 unsafe fn uncharge_other(word: u32, n: u64) {
@@ -252,7 +251,12 @@ fn uncharge_allocated(header: &Header, n: u64, missed: Put, path: &AllocatorPath
         Put::Kept | Put::Full => {}
         Put::Closed => {
             let block = path.0.block();
-            header.take_back(block.and_then(|block| Some((block, block.objects_slot_behind(header)?))), ANY, false);
+            uncharge::take_back(
+                header,
+                block.and_then(|block| Some((block, block.objects_slot_behind(header)?))),
+                ANY,
+                false,
+            );
         }
     }
 }
@@ -264,7 +268,7 @@ fn owned_cell<'a>(counter: &Counter, path: &'a AllocatorPath) -> Option<&'a Tall
 
 impl AllocatorPath {
     fn enter() -> AllocatorPath {
-        AllocatorPath(Entered::quiet())
+        AllocatorPath(Entered::no_alloc())
     }
 }
 
@@ -273,23 +277,23 @@ impl Drop for AllocatorPath {
         // Mutation: e15-runtime-ends-before-the-allocators-last-object
         if self.0.is_alone() {
             // Mutation: e15-allocator-forgets-what-it-has-claimed
-            leave_claimed();
+            defer_releases();
         }
     }
 }
 
 /// Leaves the groups that this thread has claimed to the next outer slow path of any thread.
 #[allow(unsafe_code)]
-fn leave_claimed() {
+fn defer_releases() {
     let first = exchange_release_queue(ptr::null());
     // SAFETY: `claim` queued it, and its exchange gave the object to this thread; objects are never freed.
     let Some(group) = (unsafe { first.cast::<Counter>().as_ref::<'static>() }) else { return };
     let next = |group: &Counter| group.usage.next_to_release.load(Ordering::Relaxed);
     // SAFETY: as above, for each of the queue.
     let last = std::iter::successors(Some(group), |group| unsafe { next(group).as_ref() }).last().unwrap_or(group);
-    let left = left();
-    left.claimed.push(first, |after| last.usage.next_to_release.store(after.cast_mut().cast(), Ordering::Relaxed));
-    left.announce(LISTS);
+    let all = deferred();
+    all.releases.push(first, |after| last.usage.next_to_release.store(after.cast_mut().cast(), Ordering::Relaxed));
+    all.announce(LISTS);
 }
 
 /// Gives back what was charged by [`charge_owned`]. Afterwards the counter may be gone.
@@ -304,16 +308,12 @@ pub(crate) fn charge_owned(counter: &Counter, n: u64, missed: Consume) {
     let path = AllocatorPath::enter();
     let units = n.min(USAGE_MAX);
     if units > 0 && missed != Consume::Hit {
-        left().note_charge();
-        // By force, so it is never refused. The walk notes a level that it has left above its max.
+        deferred().note_charge();
+        // By force, so it is never refused. The look at a level above its max is deferred.
         if let Some(Ok(refilled)) = counter.charge_or_refill(&path.0, units, missed, How::Force) {
-            let Walked { margin, over_high, .. } = refilled.walked;
-            if over_high > 0 {
-                context::leave_over_high(units);
-            }
             // To open or close the stock takes the tree's lock.
-            if at_limit::is_due(counter, refilled.open, margin) {
-                noted::note(counter, NOTED);
+            if at_limit::is_due(counter, refilled.open, refilled.walked.margin) {
+                deferred::defer(counter, DEFERRED);
             }
         }
         // Counted without a block: a cell's page may be missing. A covering group counts the units that it is charged

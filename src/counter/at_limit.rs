@@ -1,27 +1,32 @@
-//! What a charge and a limit do with credit that is stranded in stocks: a refused charge drains it and tries again, a
+//! Credit that is stranded in stocks, as charges and limits meet it: a refused charge drains it and tries again, a
 //! forced charge and a lower max close the stocks below, a charge near a limit closes its own.
 //!
 //! Edges: E4 (forced charge/opening), E5 (transit), E10 (open count), E45 (usage changes/the counter is looked at).
 
 use std::ptr;
 
+use crate::counter::config::Pressure;
 use crate::counter::drain::Stuck;
 use crate::counter::level::How;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::{Stocks, Tree};
 use crate::counter::refusal::LevelRefusal;
-use crate::counter::slow_path::SlowPath;
+use crate::counter::slow_path::{Lazily, SlowPath};
 use crate::counter::stocks::{self, Scope};
-use crate::counter::walk::Walked;
-use crate::counter::{central, exceeded, marks, noted};
+use crate::counter::walk::{self, Walked};
+use crate::counter::{central, deferred, look};
 use crate::sync::Ordering;
+use crate::thread::context;
 use crate::thread::slow_path::{Entered, Outermost};
 
 /// The most levels that one charge closes in turn before it returns its refusal. A tree has fewer in practice, so only
 /// limits that move all the time can reach it.
 const TURNS_MAX: usize = 4_096;
 
-/// How often a limit waits a millisecond for a thread in transit before it counts that thread's credit as live charge.
+/// Most tries of a charge while the pressure hook frees something: the kernel's MAX_RECLAIM_RETRIES.
+const RECLAIM_RETRIES_MAX: usize = 16;
+
+/// Milliseconds that a limit waits for a thread in transit before it counts that thread's credit as live charge.
 const PATIENCE_MAX: usize = 64;
 
 /// Means of a charge that does not fit.
@@ -76,14 +81,14 @@ fn drain_and_retry<'a>(
         // Mutation: e10-loser-refuses
         let mut stocks = tree.lock();
         // The thread that held the lock before has drained: this thread tries again before it drains itself.
-        refusal = match counter.walk(n, How::Admit, top) {
+        refusal = match walk::walk(counter, n, How::Admit, top) {
             Ok(walked) => return Ok(walked),
             Err(refusal) => refusal,
         };
         let level = refusal.level;
         level.limits.tight.store(true, Ordering::Relaxed);
         let closed = tree.close(&mut stocks, level, Scope::Subtree);
-        let retried = counter.walk(n, How::Admit, top);
+        let retried = walk::walk(counter, n, How::Admit, top);
         let is_full = matches!(&retried, Err(again) if ptr::eq(again.level, level));
         if !is_full {
             tree.reopen(&mut stocks, level);
@@ -105,6 +110,31 @@ fn drain_and_retry<'a>(
     Err(refusal)
 }
 
+/// Calls the pressure hook, and tries again while it frees something.
+#[cold]
+pub(crate) fn call_hook<'a>(
+    counter: &'a Counter,
+    path: &Entered,
+    n: u64,
+    mut refusal: LevelRefusal<'a>,
+) -> Result<(), LevelRefusal<'a>> {
+    let hook = counter.tree().config.hook.as_ref().filter(|_| path.outermost().is_some());
+    let Some(hook) = hook else { return Err(refusal) };
+    for _ in 0..RECLAIM_RETRIES_MAX {
+        let refused = refusal.refused(counter, n);
+        let freed = context::in_hook(|| hook(&Pressure { refused: &refused }));
+        if freed.unwrap_or(0) == 0 {
+            break;
+        }
+        let refilled = counter.refill(path.own_block(), n, How::Admit).map(|refilled| refilled.walked);
+        refusal = match refilled.or_else(|refusal| retry(counter, path, n, None, refusal, Room::Drain)) {
+            Ok(_) => return Ok(()),
+            Err(refusal) => refusal,
+        };
+    }
+    Err(refusal)
+}
+
 /// All credit that may lie below would be too little, and no reclaim follows: what reclaim frees must go up the tree at
 /// once, and not into a stock. No reclaimer is asked for a charge above max.
 fn is_hopeless(tree: &Tree, refusal: &LevelRefusal<'_>, n: u64) -> bool {
@@ -121,7 +151,7 @@ fn take_own_and_retry<'a>(
     n: u64,
     refusal: LevelRefusal<'a>,
 ) -> Result<Walked<'a>, LevelRefusal<'a>> {
-    let walk = || counter.walk(n, How::Admit, None);
+    let walk = || walk::walk(counter, n, How::Admit, None);
     let slot = path.own_block().and_then(|block| Some((block, block.slot(counter.index)?)));
     let mut walked = match slot {
         Some((block, slot)) => counter.in_transit(Some(block), |_| {
@@ -188,7 +218,7 @@ pub(crate) fn set_max(level: &Counter, max: u64) -> Result<(), u64> {
         let _ = tree.wait_transits();
     }
     close_beyond_budget(tree, &mut stocks, level);
-    exceeded::moved(level);
+    look::look(level, true, &Lazily::inside());
     set
 }
 
@@ -208,7 +238,7 @@ pub(crate) fn impose_max(stocks: &mut Stocks, level: &Counter, max: u64) -> u64 
     close_beyond_budget(tree, stocks, level);
     // A charge that waits here may fit now, or never again.
     // Mutation: e25-raised-max-schedules-no-level
-    marks::limit_moved(level);
+    look::look(level, true, &Lazily::inside());
     level.usage().saturating_sub(max)
 }
 
@@ -254,32 +284,21 @@ pub(crate) fn close_poisoned(counter: &Counter, _: &Outermost) {
     let _ = tree.close(&mut tree.lock(), counter, Scope::Own);
 }
 
-/// Looks at a counter that an allocator has noted, and at the levels above, in its place. The caller has a handle, and holds
+/// Looks at a counter in the place of an allocator, and at the levels above. The caller has a handle, and holds
 /// no lock.
 pub(crate) fn look_again(counter: &Counter, thread: &Outermost) {
     // Mutation: e45-looked-at-before-the-mark-is-taken
-    let forced = noted::take(counter);
+    let above_max = deferred::take(counter);
     // Mutation: e45-looked-at-before-the-mark-is-taken
-    look_at_path(counter, thread, forced);
+    look_at_path(counter, thread, above_max);
 }
 
-fn look_at_path(counter: &Counter, thread: &Outermost, forced: bool) {
-    if forced {
+fn look_at_path(counter: &Counter, thread: &Outermost, above_max: bool) {
+    if above_max {
         close_crossed(counter, thread);
+        look::tell_above_max(counter, None);
     }
-    counter.path_to_root().for_each(marks::report_protected);
-    if let Some(policies) = counter.tree().policies() {
-        for level in counter.path_to_root() {
-            if forced && level.forced() > 0 {
-                exceeded::rose(level);
-                policies.forced(level);
-            }
-            if level.is_observed() && level.usage() > level.max() {
-                policies.observed(level);
-            }
-        }
-        counter.path_to_root().for_each(|level| policies.fell(level));
-    }
+    counter.path_to_root().for_each(|level| look::look(level, true, &Lazily::inside()));
     let open = counter.header.capacity.load(Ordering::Relaxed) > 0;
     if open && counter.poisoned.load(Ordering::Relaxed) {
         close_poisoned(counter, thread);

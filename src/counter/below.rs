@@ -11,6 +11,7 @@ use crate::counter::refusal::LevelRefusal;
 use crate::counter::reserve;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::spare::Side;
+use crate::counter::walk;
 
 /// Bytes that the side which takes a charge has been charged.
 #[derive(Clone, Copy, Default)]
@@ -92,7 +93,7 @@ pub(crate) fn uncharge_slow(counter: &Counter, n: u64, common: &Counter, taken: 
             let (held, needed) = (fall.saturating_add(taken.beyond), taken.rise);
             // Another thread has allocated meanwhile what the charge was spare for.
             if needed > held {
-                let _ = common.walk(needed - held, How::Force, None);
+                let _ = walk::walk(common, needed - held, How::Force, None);
             }
             common.uncharge(held.saturating_sub(needed), None);
         }

@@ -112,7 +112,7 @@ impl CentralWord {
         self.0.units.store(Units { credit: 0, room: most }.word(), Ordering::Release);
     }
 
-    /// Whether a thread that found no room for `n` may open it: where it is closed, and not at each put.
+    /// True if a thread that found no room for `n` may open it: where it is closed, and not at each put.
     pub(super) fn is_due(&self, n: u64) -> bool {
         let is_amount = (1..=u64::from(u32::MAX)).contains(&n);
         // No edge: where it has opened or closed meanwhile, the thread finds that under the lock.

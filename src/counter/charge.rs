@@ -1,10 +1,8 @@
-//! The whole path of a charge and of an uncharge.
+//! The path of a charge: the stock, then transit, a refill or an exact walk. `uncharge` has the way back.
 //!
 //! Edges: E5 (transit), E14 (a second charger).
 
 use crate::counter::at_limit::{self, Room};
-use crate::counter::config::Pressure;
-use crate::counter::handle::Handle;
 use crate::counter::level::How;
 use crate::counter::object::tree::StockMove;
 use crate::counter::object::{Counter, SHARED};
@@ -12,28 +10,27 @@ use crate::counter::refusal::LevelRefusal;
 use crate::counter::reserve;
 use crate::counter::slow_path::{Lazily, SlowPath};
 use crate::counter::spare::Side;
-use crate::counter::walk::{Charged, Walked};
-use crate::counter::{counted, stocks};
-use crate::error::USAGE_MAX;
+use crate::counter::walk::{self, Walked};
+use crate::counter::{counted, cover, look, stocks, uncharge};
 use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::block::Block;
 use crate::thread::context;
 use crate::thread::directory::Header;
 use crate::thread::local::{self, with_local};
 use crate::thread::slot::{Consume, Put, Slot};
-use crate::thread::slow_path::{Entered, Outermost, Outside};
-use crate::thread::transit::{ANY, InTransit};
-
-/// How often a charge tries again while the pressure hook frees something: the kernel's MAX_RECLAIM_RETRIES.
-const RECLAIM_RETRIES_MAX: usize = 16;
+use crate::thread::slow_path::{Entered, Outside};
+use crate::thread::transit::InTransit;
 
 /// Result of the walk of a charge that missed.
+#[derive(Clone, Copy)]
 pub(super) struct Refilled<'a> {
     pub(super) walked: Walked<'a>,
-    /// Whether the stock was open.
+    /// True if the stock was open.
     pub(super) open: bool,
-    /// Whether the walk was for a batch.
+    /// True if the walk was for a batch.
     stocked: bool,
+    /// The units that it has charged.
+    units: u64,
     /// It was the first walk of the counter: see `adapt`.
     first: bool,
 }
@@ -88,17 +85,18 @@ impl Header {
 // === The slow path of a charge ===
 
 impl Counter {
-    /// Charge `n` after a miss. The group asks for reclaim itself, outside of any slow path.
+    /// Charge `n` after a miss. The group asks for reclaim itself, outside of any slow path. Returns the units that it took
+    /// up the tree: a batch, `n`, or none where it has hit after all.
     #[cold]
     #[inline(never)]
-    pub(crate) fn try_charge_once_slow(&self, n: u64, missed: Consume) -> Result<Charged, LevelRefusal<'_>> {
+    pub(crate) fn try_charge_once_slow(&self, n: u64, missed: Consume) -> Result<u64, LevelRefusal<'_>> {
         self.charge_slow(n, missed, How::Admit, Room::Drain)
     }
 
     /// The same for a charge that may not wait. It drains this thread's slot and central stocks, and no other one.
     #[cold]
     #[inline(never)]
-    pub(crate) fn try_charge_now_slow(&self, n: u64, missed: Consume) -> Result<Charged, LevelRefusal<'_>> {
+    pub(crate) fn try_charge_now_slow(&self, n: u64, missed: Consume) -> Result<u64, LevelRefusal<'_>> {
         self.charge_slow(n, missed, How::Admit, Room::Own)
     }
 
@@ -107,32 +105,22 @@ impl Counter {
     #[cold]
     #[inline(never)]
     pub(crate) fn force_slow(&self, n: u64, missed: Consume) -> u64 {
-        if self.cover().is_some() {
-            return self.force_covering(n);
-        }
-        if self.charge_slow(n, missed, How::AdmitOrForce, Room::Drain).is_ok() {
+        if self.cover().is_none() && self.charge_slow(n, missed, How::AdmitOrForce, Room::Drain).is_ok() {
             return n;
         }
-        let path = SlowPath::enter();
-        let charged = self.clamp_to_countable(n);
-        let walked = self.walk(charged, How::Force, None);
-        counted::charged(self, path.own_block(), charged);
-        if let (Ok(Walked { above_max: true, .. }), Some(outermost)) = (walked, path.outermost()) {
-            at_limit::close_crossed(self, outermost);
-        }
-        charged
-    }
-
-    fn force_covering(&self, n: u64) -> u64 {
-        let charged = self.clamp_to_countable(n);
-        reserve::force(self, charged);
-        charged
-    }
-
-    fn clamp_to_countable(&self, n: u64) -> u64 {
         let charged = n.min(self.countable());
         if charged < n {
             self.tree().counts.overflows.fetch_add(1, Ordering::Relaxed);
+        }
+        if self.cover().is_some() {
+            reserve::force(self, charged);
+            return charged;
+        }
+        let path = SlowPath::enter();
+        let walked = walk::walk(self, charged, How::Force, None);
+        counted::charged(self, path.own_block(), charged);
+        if let (Ok(Walked { above_max: Some(_), .. }), Some(outermost)) = (walked, path.outermost()) {
+            at_limit::close_crossed(self, outermost);
         }
         charged
     }
@@ -147,15 +135,9 @@ impl Counter {
     }
 
     #[inline(always)]
-    pub(crate) fn charge_slow(
-        &self,
-        n: u64,
-        missed: Consume,
-        how: How,
-        room: Room,
-    ) -> Result<Charged, LevelRefusal<'_>> {
+    pub(crate) fn charge_slow(&self, n: u64, missed: Consume, how: How, room: Room) -> Result<u64, LevelRefusal<'_>> {
         if n == 0 {
-            return Ok(Charged::QUIETLY);
+            return Ok(0);
         }
         if self.cover().is_some() {
             return reserve::charge(self, n, room);
@@ -166,28 +148,42 @@ impl Counter {
             return self.charge_in_slow_path((n, missed), (how, room), &path, None);
         };
         // Mutation: e5-closed-walk-not-in-transit
-        let walked = self.walk_from_outside(n, how, &path);
+        let walked = walk::walk_from(self, n, how, None, &path);
         drop(transit);
         match walked {
-            // The stock stays closed, and no policy has to know: the walk was all.
-            Ok(walked) if path.is_outside() && (first || !at_limit::is_due(self, false, walked.margin)) => {
-                counted::charged_without_audit(self, n);
-                walked.tell_forced();
-                Ok(walked.into())
+            Ok(Walked { margin, above_max }) if path.is_outside() => {
+                if let Some(level) = above_max {
+                    look::tell_above_max(level, None);
+                }
+                // The stock stays closed: the walk was all.
+                if first || !at_limit::is_due(self, false, margin) {
+                    counted::charged_without_audit(self, n);
+                    return Ok(n);
+                }
             }
-            walked => {
-                let refilled = walked.map(|walked| Refilled { walked, open: false, stocked: false, first });
-                self.charge_in_slow_path((n, missed), (how, room), &path, Some(refilled))
+            // No drain makes room, and there is no hook to ask: what else may make room is the caller's.
+            Err(refusal) if path.is_outside() && !self.asks_hook(room) && refusal.without_credit() => {
+                if room == Room::Hook {
+                    refusal.level.count_refusal();
+                }
+                return Err(refusal);
             }
+            _ => {}
         }
+        let refilled = walked.map(|walked| Refilled { walked, open: false, stocked: false, units: n, first });
+        self.charge_in_slow_path((n, missed), (how, room), &path, Some(refilled))
+    }
+
+    fn asks_hook(&self, room: Room) -> bool {
+        room == Room::Hook && self.tree().config.hook.is_some()
     }
 
     /// Begins a transit where the stock is closed and this thread has no credit, outside of any slow path: then the walk is
     /// all that there is to do. Also returns whether no thread has charged here before.
     #[inline(always)]
-    fn enter_closed<'t>(&self, thread: Option<&'t Outside>) -> Option<(InTransit<'t>, bool)> {
+    pub(super) fn enter_closed<'t>(&self, thread: Option<&'t Outside>) -> Option<(InTransit<'t>, bool)> {
         // Relaxed: a first look, there is another in transit.
-        if self.header.capacity.load(Ordering::Relaxed) > 0 || self.incarnation().careful {
+        if self.header.capacity.load(Ordering::Relaxed) > 0 || self.incarnation().slow_only {
             return None;
         }
         let block = thread?.block();
@@ -208,25 +204,27 @@ impl Counter {
         (how, room): (How, Room),
         path: &Lazily,
         walked: Option<Result<Refilled<'a>, LevelRefusal<'a>>>,
-    ) -> Result<Charged, LevelRefusal<'a>> {
+    ) -> Result<u64, LevelRefusal<'a>> {
         let path = path.entered();
-        let charged = match walked.or_else(|| self.charge_or_refill(path, n, missed, how)) {
-            None => Charged::QUIETLY,
+        let units = match walked.or_else(|| self.charge_or_refill(path, n, missed, how)) {
+            None => 0,
             Some(Ok(refilled)) => {
-                self.end_refill(path, &refilled, room);
-                refilled.walked.into()
+                self.end_refill(path, refilled, room);
+                refilled.units
             }
-            Some(Err(refusal)) => match at_limit::retry(self, path, n, None, refusal, room) {
-                Ok(walked) => walked.into(),
-                Err(refusal) if room == Room::Hook => {
-                    self.call_hook(path, n, refusal).inspect_err(|refusal| refusal.level.count_refusal())?;
-                    Charged::QUIETLY
+            Some(Err(refusal)) => {
+                match at_limit::retry(self, path, n, None, refusal, room) {
+                    Err(refusal) if room == Room::Hook => {
+                        at_limit::call_hook(self, path, n, refusal)
+                            .inspect_err(|refusal| refusal.level.count_refusal())?;
+                    }
+                    retried => _ = retried?,
                 }
-                Err(refusal) => return Err(refusal),
-            },
+                n
+            }
         };
         counted::charged(self, path.own_block(), n);
-        Ok(charged)
+        Ok(units)
     }
 
     /// Goes on with a charge that has missed. `None`: it has hit now.
@@ -239,7 +237,7 @@ impl Counter {
     ) -> Option<Result<Refilled<'_>, LevelRefusal<'_>>> {
         // A hit that costs more: with a real fence, or counted twice.
         let missed = match self.slot_of(path.block()) {
-            Some((_, slot)) if self.incarnation().careful => slot.consume(n, self.incarnation().fenced),
+            Some((_, slot)) if self.incarnation().slow_only => slot.consume(n, self.incarnation().fenced),
             _ => missed,
         };
         // Mutation: e2-consume-is-not-undone
@@ -251,11 +249,10 @@ impl Counter {
     }
 
     /// After the walk, out of transit: close stocks below a level above max, open or close the own one.
-    fn end_refill(&self, path: &Entered, refilled: &Refilled<'_>, room: Room) {
-        let &Refilled { walked, open, stocked, first } = refilled;
-        walked.tell_forced();
+    fn end_refill(&self, path: &Entered, refilled: Refilled<'_>, room: Room) {
+        let Refilled { walked, open, stocked, first, .. } = refilled;
         let Some(outermost) = path.outermost() else { return };
-        if walked.above_max {
+        if walked.above_max.is_some() {
             at_limit::close_crossed(self, outermost);
         }
         if let Some(policies) = self.tree().policies().filter(|_| stocked) {
@@ -269,9 +266,10 @@ impl Counter {
     }
 
     /// Walk for a batch, whose surplus stays in the slot, or for exactly `n`.
-    fn refill(&self, block: Option<&Block>, n: u64, how: How) -> Result<Refilled<'_>, LevelRefusal<'_>> {
+    pub(super) fn refill(&self, block: Option<&Block>, n: u64, how: How) -> Result<Refilled<'_>, LevelRefusal<'_>> {
         let exactly = |open: bool, first: bool| {
-            self.walk_side(n, how, Side::Allocated).map(|walked| Refilled { walked, open, stocked: false, first })
+            let walked = cover::walk(self, n, how, Side::Allocated);
+            walked.map(|walked| Refilled { walked, open, stocked: false, units: n, first })
         };
         let Some(block) = block else { return exactly(false, false) };
         // Mutation: e5-capacity-read-before-transit
@@ -282,11 +280,11 @@ impl Counter {
         let (open, batch) = (capacity > 0, if capacity > 0 && context::in_reclaim() { 0 } else { capacity / 2 });
         let Some(slot) = self.ready_slot(block, capacity).filter(|_| n <= batch) else { return exactly(open, first) };
         let units = if self.tree().adaptive { block.next_refill(self.index, n, batch) } else { batch };
-        if let Ok(walked) = self.walk_side(units, How::Batch, Side::Allocated) {
+        if let Ok(walked) = cover::walk(self, units, How::Batch, Side::Allocated) {
             // Mutation: e6-transit-ends-early
             // Mutation: e3-allocator-puts-and-does-not-look-again
             self.keep_surplus(slot, units - n);
-            return Ok(Refilled { walked, open, stocked: true, first });
+            return Ok(Refilled { walked, open, stocked: true, units, first });
         }
         // There is no room for a batch, or others wait for it: the stock closes.
         let mut refilled = exactly(open, first)?;
@@ -317,7 +315,7 @@ impl Counter {
     }
 
     /// Keep units that are charged as credit, or uncharge them.
-    fn keep_surplus(&self, slot: &Slot, surplus: u64) {
+    pub(super) fn keep_surplus(&self, slot: &Slot, surplus: u64) {
         let fenced = self.incarnation().fenced;
         let back = match slot.put(surplus, &self.header.capacity, fenced) {
             Put::Kept => 0,
@@ -328,7 +326,7 @@ impl Counter {
     }
 
     /// This thread's slot, active: its share of the published bound is set aside. `None`: go without stock.
-    fn ready_slot<'a>(&self, block: &'a Block, capacity: u64) -> Option<&'a Slot> {
+    pub(super) fn ready_slot<'a>(&self, block: &'a Block, capacity: u64) -> Option<&'a Slot> {
         if capacity == 0 {
             // The barrier failed or the closer ran out of time and left this credit: perhaps no other thread drains it.
             let slot = block.slot(self.index)?;
@@ -347,169 +345,21 @@ impl Counter {
         Some(slot)
     }
 
-    fn call_hook<'a>(&'a self, path: &Entered, n: u64, mut refusal: LevelRefusal<'a>) -> Result<(), LevelRefusal<'a>> {
-        let hook = self.tree().config.hook.as_ref().filter(|_| path.outermost().is_some());
-        let Some(hook) = hook else { return Err(refusal) };
-        for _ in 0..RECLAIM_RETRIES_MAX {
-            let refused = refusal.refused(self, n);
-            let freed = context::in_hook(|| hook(&Pressure { refused: &refused }));
-            if freed.unwrap_or(0) == 0 {
-                break;
-            }
-            let refilled = self.refill(path.own_block(), n, How::Admit).map(|refilled| refilled.walked);
-            refusal = match refilled.or_else(|refusal| at_limit::retry(self, path, n, None, refusal, Room::Drain)) {
-                Ok(_) => return Ok(()),
-                Err(refusal) => refusal,
-            };
-        }
-        Err(refusal)
-    }
-}
-
-// === The slow path of an uncharge ===
-
-impl Header {
-    /// Uncharge `n` from the header's counter after a miss. Afterwards the counter may be gone.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn uncharge_slow(&self, n: u64, missed: Put) {
-        match missed {
-            Put::Kept => {}
-            Put::Full => self.counter().give_back(n),
-            // The slot has the units, and the stock has closed meanwhile: a drainer may have taken them already.
-            Put::Closed => {
-                let path = SlowPath::enter();
-                let slot = path.block().and_then(|block| Some((block, block.slot_behind(self)?)));
-                // Mutation: e3-put-into-a-dying-stock-stays
-                self.take_back(slot, ANY, false);
-            }
-        }
-    }
-
-    /// Uncharge everything in the slot of a counter that closed while this thread put credit there. Credit found in the
-    /// slot keeps the counter alive; where the slot is empty, the thread does not touch the counter.
-    pub(super) fn take_back(&self, slot: Option<(&Block, &Slot)>, tree: u32, fenced: bool) {
-        let Some((block, slot)) = slot else { return };
-        // The transit of the outer slow path covers an allocator that charges inside it.
-        let _transit = if block.transit.is_over() {
-            Some(block.transit.enter(tree, fenced))
-        } else {
-            block.transit.widen();
-            None
-        };
-        let back = slot.take_back(u64::MAX, fenced);
-        if back > 0 {
-            self.counter().uncharge_levels(back);
-        }
-    }
-}
-
-impl Counter {
-    /// Uncharge `n`, which keeps the counter alive until the last step.
-    #[inline(always)]
-    pub(crate) fn give_back(&self, n: u64) {
-        let n = n.min(USAGE_MAX);
-        if n == 0 {
-            return;
-        }
-        if self.cover().is_some() {
-            return reserve::release(self, n);
-        }
-        let (path, thread) = (Lazily::outside(), Outside::this_thread());
-        let Some((transit, _)) = self.enter_closed(thread.as_ref()) else { return self.give_back_in_slow_path(n) };
-        counted::uncharged_without_audit(self, n);
-        self.uncharge_from_outside(n, &path);
-        drop(transit);
-    }
-
-    #[inline(never)]
-    fn give_back_in_slow_path(&self, n: u64) {
-        self.give_back_entered(&SlowPath::enter(), n);
-    }
-
-    /// Uncharge at least one unit. An allocator's path takes no lock, and counts without a block: a cell's page may be
-    /// missing.
-    pub(super) fn give_back_entered(&self, path: &Entered, n: u64) {
-        let (incarnation, tree) = (self.incarnation(), self.tree().number);
-        // The audit counts first: once the credit is put back the object may be another counter's.
-        if self.cover().is_none() {
-            counted::uncharged_without_audit(self, n);
-        }
-        counted::audit_uncharged(self, path.outermost().and_then(Outermost::block), n);
-        if incarnation.careful {
-            let (fenced, slot) = (incarnation.fenced, self.slot_of(path.block()));
-            match slot.map_or(Put::Full, |(_, slot)| slot.put(n, &self.header.capacity, fenced)) {
-                Put::Kept => return,
-                Put::Closed => return self.header.take_back(slot, tree, fenced),
-                Put::Full => {}
-            }
-        }
-        // Statistics count first for the same reason. A stock that this thread has not used yet does not overflow.
-        if let Some(outermost) = path.outermost()
-            && outermost.block().is_some_and(|block| self.is_full_for(block, n))
-            && let Some(policies) = self.tree().policies()
-        {
-            policies.stock_moved(self, outermost, StockMove::Return);
-        }
-        let (poisoned, first) = (self.poisoned.load(Ordering::Relaxed), self.first());
-        let of = first.state().generation();
-        let whole = self.in_transit(path.own_block(), |block| match block {
-            Some(block) => self.cut(block, n),
-            None => self.uncharge_levels(n),
-        });
-        // E15: the holder of a handle has uncharged more than it had charged, or a guard has, whose group may be gone.
-        if (poisoned || !whole)
-            && let Some(outermost) = path.outermost()
-            && self.header.capacity.load(Ordering::Relaxed) > 0
-            && let Some(_kept) = Handle::try_pin(first, of)
-        {
-            at_limit::close_poisoned(self, outermost);
-        }
-    }
-
     /// Takes a step in transit, where the thread has a block and is in no transit yet.
     pub(super) fn in_transit<T>(&self, block: Option<&Block>, step: impl FnOnce(Option<&Block>) -> T) -> T {
         let _transit = block.map(|block| self.enter(block));
         step(block)
     }
 
-    fn is_full_for(&self, block: &Block, n: u64) -> bool {
-        let capacity = self.header.capacity.load(Ordering::Relaxed);
-        let owned = block.slot(self.index).map_or(-1, Slot::owned);
-        capacity > 0 && owned >= 0 && n.saturating_add(owned.cast_unsigned()) > capacity
-    }
-
-    /// Keep one batch and uncharge the rest: if only the excess went, the slot would overflow again at once. False
-    /// where a level had less to take.
-    fn cut(&self, block: &Block, n: u64) -> bool {
-        // SeqCst (E5, E14): as in `refill`.
-        let capacity = self.header.capacity.load(Ordering::SeqCst);
-        let Some(slot) = self.ready_slot(block, capacity) else { return self.uncharge_levels(n) };
-        let fenced = self.incarnation().fenced;
-        match slot.put(n, &self.header.capacity, fenced) {
-            Put::Kept => return true,
-            Put::Closed => return self.uncharge_levels(slot.take_back(u64::MAX, fenced)),
-            Put::Full => {}
-        }
-        let batch = capacity / 2;
-        let owned = slot.owned().max(0).cast_unsigned();
-        if owned >= batch {
-            return self.uncharge_levels(n.saturating_add(slot.take_back(owned - batch, fenced)));
-        }
-        let keep = (batch - owned).min(n);
-        self.keep_surplus(slot, keep);
-        self.uncharge_levels(n - keep)
-    }
-
     /// Put back what a charge consumed after a drainer had claimed the slot. The charge goes on as a miss.
     pub(super) fn undo(&self, block: Option<&Block>, n: u64) {
         let Some((block, slot)) = self.slot_of(block) else { return };
         if slot.undo(n, &self.header.capacity, self.incarnation().fenced) == Put::Closed {
-            self.header.take_back(Some((block, slot)), self.tree().number, self.incarnation().fenced);
+            uncharge::take_back(self.header, Some((block, slot)), self.tree().number, self.incarnation().fenced);
         }
     }
 
-    fn slot_of<'a>(&self, block: Option<&'a Block>) -> Option<(&'a Block, &'a Slot)> {
+    pub(super) fn slot_of<'a>(&self, block: Option<&'a Block>) -> Option<(&'a Block, &'a Slot)> {
         block.and_then(|block| Some((block, block.slot(self.index)?)))
     }
 }

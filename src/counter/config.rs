@@ -1,4 +1,4 @@
-//! How a tree of counters behaves.
+//! Settings of a tree of counters.
 
 use std::any::Any;
 use std::fmt;
@@ -20,7 +20,7 @@ pub(crate) const BATCH_MAX: u64 = 1 << 40;
 /// Share of the root's max that may be stranded as credit, unless configured otherwise.
 pub(crate) const BUDGET_SHARE: u64 = 16;
 
-/// What makes and ends the counters of a tree that has nodes or statistics: a layer above this one. Each counter is
+/// Maker of the counters of a tree that has nodes or statistics: a layer above this one. Each counter is
 /// passed by its header.
 pub(crate) trait Extension: Any + Send + Sync {
     /// Makes a root.
@@ -84,7 +84,7 @@ impl CounterConfig {
         }
     }
 
-    /// What suits bytes: as [`new`](Self::new), with a batch of 256 KiB, which is 64 pages of 4 KiB.
+    /// A configuration for bytes: as [`new`](Self::new), with a batch of 256 KiB, which is 64 pages of 4 KiB.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
@@ -123,7 +123,7 @@ impl CounterConfig {
         self
     }
 
-    /// Whether the tree keeps a second, independent count for [`PageCounter::verify`](crate::PageCounter::verify).
+    /// Has the tree keep a second, independent count for [`PageCounter::verify`](crate::PageCounter::verify).
     /// Costs a call and a store for each charge: for tests and for hunting drift.
     ///
     /// ```
@@ -187,7 +187,7 @@ impl CounterConfig {
         self
     }
 
-    /// Whether what a counter's children do not claim of its min or low protects those of them that use more than they
+    /// Says if what a counter's children do not claim of its min or low protects those of them that use more than they
     /// claim. It does so in proportion (default), or it protects no child.
     ///
     /// Source: the mount option `memory_recursiveprot`.

@@ -1,4 +1,4 @@
-//! What a slow path counts beside usage: for a round of reclaim what this thread has uncharged, and the audit.
+//! Counts of a slow path beside usage: units that this thread has uncharged, for a round of reclaim, and the audit.
 
 use crate::counter::object::Counter;
 use crate::sync::Ordering;

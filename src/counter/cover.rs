@@ -4,10 +4,14 @@
 use std::ptr;
 
 use crate::counter::handle::Handle;
+use crate::counter::level::How;
 use crate::counter::object::Counter;
+use crate::counter::refusal::LevelRefusal;
+use crate::counter::slow_path::Lazily;
 use crate::counter::spare::{Side, above_zero};
+use crate::counter::walk::{self, Walked};
 use crate::counter::watch::WAITING;
-use crate::counter::{counted, marks};
+use crate::counter::{counted, look};
 use crate::error::USAGE_MAX;
 use crate::sync::{Ordering, fence_after_exchange};
 
@@ -84,6 +88,24 @@ pub(crate) fn come<'a, E>(
     Ok(rise)
 }
 
+/// Walks all levels of a counter. A level that covers is charged its unpaid units alone.
+pub(crate) fn walk(counter: &Counter, n: u64, how: How, side: Side) -> Result<Walked<'_>, LevelRefusal<'_>> {
+    if counter.cover().is_none() {
+        return walk::walk(counter, n, how, None);
+    }
+    let mut all = Walked::ENDLESS;
+    come(counter, n, side, None, |level, more, above| {
+        let walked = walk::walk(level, more, how, above)?;
+        // A waiter's bytes are not this thread's.
+        if side == Side::Allocated {
+            note_charged(level, more, above);
+        }
+        all.join(walked);
+        Ok(())
+    })?;
+    Ok(all)
+}
+
 /// Notes for a round of reclaim what the top has been charged.
 pub(crate) fn note_charged(level: &Counter, n: u64, above: Option<&Counter>) {
     if above.is_none() {
@@ -104,7 +126,8 @@ pub(super) fn would_fall(counter: &Counter, n: u64) -> u64 {
 /// More is unpaid than before: a charge in line needs less room, though usage has not fallen. The caller keeps the counter.
 pub(super) fn serve_waiters(counter: &Counter) {
     fence_after_exchange();
-    counter.path_to_root().filter(|level| level.limits.watched.is_for(WAITING)).for_each(marks::fell);
+    let waited_at = counter.path_to_root().filter(|level| level.limits.watched.is_for(WAITING));
+    waited_at.for_each(|level| look::fell(level, &Lazily::inside()));
 }
 
 /// Takes up to `n` reserved bytes at each covering level below `end`. What is missing counts as an underflow; from then on

@@ -1,4 +1,4 @@
-//! How much credit lies where: in the stocks of a subtree, in those of one counter.
+//! Sums of credit: in the stocks of a subtree, in those of one counter.
 
 use std::ptr;
 

@@ -20,7 +20,7 @@ pub(crate) struct ProtectedLevel {
     pub(crate) children: u64,
 }
 
-/// What is protected of the last of `levels`, which lie below the group under pressure, topmost first.
+/// Protected part of the last of `levels`, which lie below the group under pressure, topmost first.
 ///
 /// A setting beyond usage claims nothing: what a group does not use protects its siblings. Where the siblings together
 /// claim more than their parent has, each gets its share. With `recursive`, what they do not claim goes to the siblings
@@ -56,7 +56,7 @@ pub(crate) fn proportion(of: u64, part: u64, whole: u64) -> u64 {
     u64::try_from(proportion).unwrap_or(u64::MAX)
 }
 
-/// How much of a counter's usage is protected against pressure on `root`. 0 for `root` itself, and where it is not
+/// Part of a counter's usage that is protected against pressure on `root`. 0 for `root` itself, and where it is not
 /// above.
 pub(crate) fn protected(counter: &Counter, kind: Protection, root: &Counter) -> u64 {
     let mut levels = SmallVec::<[ProtectedLevel; 8]>::new();

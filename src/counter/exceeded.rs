@@ -26,7 +26,7 @@ pub(crate) fn is_above_max(counter: &Counter) -> bool {
         && !counter.state().is_offline()
 }
 
-/// How far usage falls below a limit before the mark goes: a group that stays near its limit does not write the tree's
+/// Distance of usage below a limit at which the mark goes: a group that stays near its limit does not write the tree's
 /// word time and again. A checkpoint looks at usage itself.
 fn slack(limit: u64) -> u64 {
     (limit >> SLACK_SHIFT).min(SLACK_MAX)
@@ -41,18 +41,15 @@ pub(crate) fn is_near_max(counter: &Counter) -> bool {
     usage > max - slack(max)
 }
 
-/// Usage is above a limit that acts, less `slack` of it. Counters beside memory have no mark: no checkpoint asks for
-/// them.
+/// Usage is above a limit, less `slack` of it: an observed max is none, and an observed high counts its events.
+/// Counters beside memory have no mark: no charge and no checkpoint asks for them.
 #[inline]
 fn is_above(counter: &Counter, slack: impl Fn(u64) -> u64) -> bool {
     // SeqCst (E43): each after the exchange on usage, limit or mark. `marks::set_high` exchanges the bits after it has
-    // stored high.
-    let (usage, watched) = (counter.usage(), counter.limits.watched.bits());
+    // stored high: they are read before it.
+    let (usage, _) = (counter.usage(), counter.limits.watched.bits());
     let limits = [counter.limits.max.load(Ordering::SeqCst), counter.high.load(Ordering::Relaxed)];
-    limits.into_iter().any(|limit| usage > limit - slack(limit))
-        && watched & OBSERVED == 0
-        && counter.is_memory()
-        && !counter.state().is_offline()
+    limits.into_iter().any(|limit| usage > limit - slack(limit)) && counter.is_memory() && !counter.state().is_offline()
 }
 
 /// The mark has to be there.
@@ -70,21 +67,14 @@ pub(crate) fn is_mark_right(counter: &Counter) -> bool {
     !has_marks || if is_marked(counter) { is_above(counter, slack) } else { !is_exceeded(counter) }
 }
 
-/// A walk has left the level above a limit. The caller keeps the counter.
-#[inline]
-pub(crate) fn rose(counter: &Counter) {
-    if !is_marked(counter) && is_exceeded(counter) {
-        correct(counter);
-    }
-}
-
 /// The mark is set, and usage has fallen well below the limits. This also answers for a counter that may be gone.
 #[inline]
 pub(crate) fn has_fallen(counter: &Counter) -> bool {
     is_marked(counter) && !is_above(counter, slack)
 }
 
-/// A limit has moved, or the group is offline. The caller keeps the counter.
+/// Usage or a limit has moved, or the group is offline. The caller keeps the counter.
+#[inline]
 pub(crate) fn moved(counter: &Counter) {
     if has_fallen(counter) || (!is_marked(counter) && is_exceeded(counter)) {
         correct(counter);

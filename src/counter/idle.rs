@@ -30,7 +30,7 @@ struct IdleSlot<'a> {
     slot: &'a Slot,
     pace: Option<Pace<'a>>,
     header: &'a Header,
-    /// What the visit has read. An owner that has moved credit since is awake; `None`: the slot has no owner.
+    /// Level that the visit has read. An owner that has moved credit since is awake; `None`: the slot has no owner.
     level: Option<u64>,
 }
 

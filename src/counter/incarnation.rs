@@ -40,7 +40,7 @@ const GENERATION: u32 = 32;
 /// From this many handles on the count sticks: the object is never released, and the count never wraps.
 const HANDLES_STUCK: u64 = 1 << 28;
 
-/// What a stuck count is set to: in the middle, because threads may add one or take one off before they set it.
+/// Value that a stuck count is set to: in the middle, because threads may add one or take one off before they set it.
 const HANDLES_SET: u64 = HANDLES_STUCK + HANDLES_STUCK / 2;
 
 pub(crate) struct State(AtomicU64);

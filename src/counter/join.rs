@@ -67,7 +67,7 @@ pub(crate) fn start(tree: &Tree, counter: &'static Counter, init: Init) {
         parent: init.parent,
         covers: init.covers,
         cover: Cover::default(),
-        careful: fenced || tree.audited,
+        slow_only: fenced || tree.audited,
         fenced,
         budget: init.budget.map_or(SHARE_OF_MAX, |budget| budget.min(SHARE_OF_MAX - 1)),
     };

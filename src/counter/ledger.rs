@@ -1,4 +1,4 @@
-//! What objects a counter's group has: the sums over all threads' counts. `cover.md` has the words.
+//! Objects of a counter's group: the sums over all threads' counts. `cover.md` has the words.
 //!
 //! Each count only grows, so two readings bound what lies between them. At one moment between the first and the second
 //! reading, what was allocated is between the two counts of that, and what was freed between the two counts of that. What
@@ -7,7 +7,10 @@
 use std::ops::AddAssign;
 
 use crate::counter::object::Counter;
-use crate::thread::left::left;
+use crate::thread::block::Block;
+use crate::thread::deferred::deferred;
+use crate::thread::tally::Tally;
+use crate::thread::unowned;
 
 /// The ledger of a counter, or of a subtree. Live is what is reserved and allocated, less what is paid.
 #[derive(Clone, Copy, Debug, Default)]
@@ -82,7 +85,27 @@ fn counts(counter: &Counter) -> ObjectCounts {
     owned
 }
 
-/// Whether an allocator may have counted anything.
+/// True if an allocator may have counted anything.
 pub(crate) fn any() -> bool {
-    left().charges()
+    deferred().charges()
+}
+
+/// Bytes that an allocator has handed out in small objects of a counter, ever, over all threads. A statistic:
+/// `thread::unowned` counts them.
+pub(crate) fn allocated_total(counter: &Counter) -> u64 {
+    let of_block = |block: &Block| {
+        let handed = block.allocated_total.get(counter.index).map_or(0, Tally::net);
+        handed.wrapping_add(block.unowned.pending(counter.header))
+    };
+    counter.tree().registry.blocks().map(of_block).fold(0, u64::wrapping_add)
+}
+
+/// Starts that statistic over for the next counter with the object. No thread uses the counter.
+pub(crate) fn reset_allocated_total(counter: &Counter) {
+    if unowned::any_of_groups() {
+        for block in counter.tree().registry.blocks() {
+            block.unowned.forget(counter.header);
+            block.allocated_total.get(counter.index).inspect(|cell| cell.reset());
+        }
+    }
 }

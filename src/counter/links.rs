@@ -145,7 +145,7 @@ impl Shard {
         group(self.names.find(spread(low), is_it)?.number)
     }
 
-    /// Whether the shard of a new group has a group of its hash that is `the_one`.
+    /// True if the shard of a new group has a group of its hash that is `the_one`.
     pub(crate) fn has(&self, new: &Counter, the_one: impl Fn(&Counter) -> bool) -> bool {
         self.child(new.links().hash(), the_one).is_some()
     }

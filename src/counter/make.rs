@@ -19,20 +19,10 @@ use crate::thread::{objects, owner};
 /// The cache of counters alone, which are no group's.
 pub(crate) fn counter_cache() -> Shared<Cache> {
     let asked = size_of::<CounterObject>();
-    cache(Shape { kind: Kind::Counter, asked, align: PoolAlign::default(), node: None }, unmake)
+    cache(Shape { kind: Kind::Counter, asked, align: PoolAlign::default(), node: None })
 }
 
-#[allow(unsafe_code)]
-unsafe fn unmake(object: NonNull<u8>) {
-    // SAFETY: the caller has the object, and no other thread uses it; zeroed, or made.
-    unsafe {
-        if is_made(object.cast()) {
-            object.cast::<CounterObject>().drop_in_place();
-        }
-    }
-}
-
-/// Whether `counter` is initialised, or still zeroed memory.
+/// True if `counter` is initialised, or still zeroed memory.
 ///
 /// # Safety
 ///

@@ -1,17 +1,12 @@
-//! The numbers that a change of usage is compared with: min, low, soft, high; and what follows where usage has fallen.
+//! The numbers that a change of usage is compared with: min, low, soft, high.
 //!
-//! Edges: E11 (protection), E12 (a report/the next counter with the object), E23 (soft limit), E25 (a waiter), E43 (usage
-//! above a limit).
+//! Edges: E11 (protection), E23 (soft limit), E43 (usage above a limit).
 
 use crate::counter::exceeded;
-use crate::counter::handle::Handle;
-use crate::counter::incarnation::Generation;
-use crate::counter::noted;
-use crate::counter::object::{Counter, LimitWords};
+use crate::counter::object::Counter;
 use crate::counter::protection::{Protected, Protection};
-use crate::counter::watch::{EXCEEDED, HIGH, NOTED, REPORTED, WAITING};
+use crate::counter::watch::{HIGH, REPORTED};
 use crate::sync::{Ordering, fence_after_exchange};
-use crate::thread::slow_path;
 
 // === Protection ===
 
@@ -120,75 +115,4 @@ pub(crate) fn set_high(counter: &Counter, high: u64) {
     fence_after_exchange();
     // Mutation: e43-high-moves-without-a-look
     exceeded::moved(counter);
-}
-
-// === Usage has fallen ===
-
-/// Report to the parent and to the policies that usage has fallen. The caller keeps the counter.
-#[inline]
-pub(crate) fn fell(counter: &Counter) {
-    if counter.limits.watched.bits() != 0 {
-        fell_watched_slow(counter);
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn fell_watched_slow(counter: &Counter) {
-    // Mutation: e11-uncharge-reports-nothing
-    report_protected(counter);
-    if counter.limits.watched.is_for(WAITING) || is_excess_wrong(counter) {
-        notify(counter);
-    }
-    if exceeded::has_fallen(counter) {
-        exceeded::correct(counter);
-    }
-}
-
-fn notify(counter: &Counter) {
-    if slow_path::is_quiet() {
-        // Mutation: e45-free-is-not-noted
-        noted::note(counter, NOTED);
-    } else if let Some(policies) = counter.tree().policies() {
-        policies.fell(counter);
-    }
-}
-
-/// Report that usage has fallen, where the caller no longer keeps the counter. `of` is the generation of its group's
-/// `first` counter, which this pins meanwhile.
-#[inline]
-pub(crate) fn fell_if(counter: &Counter, first: &'static Counter, of: Generation) {
-    if counter.limits.watched.bits() != 0 {
-        fell_unkept_slow(counter, first, of);
-    }
-}
-
-/// This thread takes a handle meanwhile: another thread that has reported to the parent may have taken the last step.
-#[cold]
-#[inline(never)]
-fn fell_unkept_slow(counter: &Counter, first: &'static Counter, of: Generation) {
-    let LimitWords { watched, min, low, .. } = &counter.limits;
-    if watched.bits() == EXCEEDED && exceeded::is_near_max(counter) {
-        return;
-    }
-    // Mutation: e25-uncharge-schedules-no-level
-    let reports = watched.is_for(WAITING)
-        || min.is_set()
-        || low.is_set()
-        || is_excess_wrong(counter)
-        || exceeded::has_fallen(counter);
-    // Mutation: e15-protection-reported-without-a-handle
-    // Mutation: e23-crossing-without-a-handle
-    // Mutation: e12-a-level-is-listed-that-may-be-gone
-    if reports && let Some(_handle) = Handle::try_pin(first, of) {
-        fell_watched_slow(counter);
-    }
-}
-
-/// A limit has moved: charges that wait here may fit now, and usage may be above max or no more.
-pub(crate) fn limit_moved(counter: &Counter) {
-    exceeded::moved(counter);
-    if counter.limits.watched.is_for(WAITING) {
-        notify(counter);
-    }
 }

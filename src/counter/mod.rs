@@ -9,7 +9,7 @@
 //!   close and drain L's subtree ─> retry ─> pressure hook ─> retry ─> refuse
 //! ```
 //!
-//! `charge` holds the whole path of a charge and of an uncharge. One level is in `level`, the walk over all in `walk`,
+//! `charge` begins a charge, `walk` goes over all levels, and `level` changes one. `uncharge` has the whole way back,
 //! what moves credit in `drain`, `at_limit` and `idle`, what keeps an object in `incarnation`, `claim` and `handle`. Charging
 //! notifies the policies through `object::tree::Policies` alone. The protocol, its races and their answers are in
 //! `README.md`.
@@ -18,6 +18,7 @@ pub(crate) mod alerts;
 pub(crate) mod allocator;
 pub(crate) mod at_limit;
 pub(crate) mod below;
+pub(crate) mod cached;
 pub(crate) mod central;
 pub(crate) mod central_word;
 pub(crate) mod charge;
@@ -28,10 +29,10 @@ pub(crate) mod config;
 pub(crate) mod counted;
 pub(crate) mod cover;
 pub(crate) mod credit;
+pub(crate) mod deferred;
 pub(crate) mod drain;
 pub(crate) mod effective;
 pub(crate) mod exceeded;
-pub(crate) mod gross;
 pub(crate) mod handle;
 pub(crate) mod idle;
 pub(crate) mod incarnation;
@@ -39,10 +40,9 @@ pub(crate) mod join;
 pub(crate) mod ledger;
 pub(crate) mod level;
 pub(crate) mod links;
+pub(crate) mod look;
 pub(crate) mod make;
 pub(crate) mod marks;
-pub(crate) mod near;
-pub(crate) mod noted;
 pub(crate) mod object;
 pub(crate) mod peak;
 pub(crate) mod protection;
@@ -54,6 +54,7 @@ pub(crate) mod seen;
 pub(crate) mod slow_path;
 pub(crate) mod spare;
 pub(crate) mod stocks;
+pub(crate) mod uncharge;
 pub(crate) mod verify;
 pub(crate) mod walk;
 pub(crate) mod watch;

@@ -6,7 +6,7 @@
 pub(crate) mod tree;
 
 use std::ops::Deref;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 
 use crate::counter::central_word::CentralWord;
 use crate::counter::child_count::ChildCount;
@@ -15,12 +15,11 @@ use crate::counter::object::tree::{OfTree, Tree};
 use crate::counter::peak::Peaks;
 use crate::counter::protection::Protected;
 use crate::counter::spare::{Cover, Covers};
-use crate::counter::watch::Watched;
-use crate::error::CounterId;
-use crate::error::USAGE_MAX;
+use crate::counter::watch::{OBSERVED, WAITING, Watched};
+use crate::error::{CounterId, USAGE_MAX};
 use crate::pool::PoolAlign;
 use crate::sync::stat_atomic::{AtomicBool, AtomicPtr as StatPtr, AtomicU32 as StatU32, AtomicU64 as StatU64};
-use crate::sync::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering, PlainCell};
+use crate::sync::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering, PlainCell, fence_after_exchange};
 use crate::thread::directory::{Header, SlotIndex};
 
 /// The steps of `LimitWords::open`: one open stock more or less below a level, and one transition.
@@ -48,7 +47,7 @@ pub(crate) struct Counter {
     pub(crate) number: u32,
     /// The counter's position in its group; 0 for the first one, and for a counter alone.
     pub(crate) position: u16,
-    /// Where in the object the next counter of the group lies, in words; 0 in the last one.
+    /// Offset of the next counter of the group in the object, in words; 0 in the last one.
     next: u16,
     incarnation: PlainCell<Option<Incarnation>>,
 
@@ -75,6 +74,8 @@ pub(crate) struct Counter {
     pub(crate) batch: StatU64,
     /// Usage above this delays charges; `u64::MAX`: never.
     pub(crate) high: StatU64,
+    /// The highest usage without the bound on its credit, of those that walks have left behind as a new peak.
+    pub(crate) live_peak: StatU64,
 }
 
 // SAFETY: only `begin` and `end` write `incarnation`. Their caller took the object from the pool and has shown it to no
@@ -85,7 +86,7 @@ unsafe impl Sync for Counter {}
 #[allow(unsafe_code)]
 unsafe impl Send for Counter {}
 
-/// What an object of the pool begins with: a counter alone, or the first one of a group, and its place in the tree.
+/// Head of an object of the pool: a counter alone, or the first one of a group, and its place in the tree.
 #[repr(C)]
 pub(crate) struct CounterObject {
     pub(crate) counter: Counter,
@@ -100,14 +101,14 @@ pub(crate) struct Links {
     pub(super) prev: StatPtr<Counter>,
 }
 
-/// What does not change during one incarnation of a counter.
+/// Words that do not change during one incarnation of a counter.
 pub(crate) struct Incarnation {
     pub(crate) id: CounterId,
     pub(crate) tree: OfTree,
     pub(crate) parent: Option<&'static Counter>,
     pub(crate) covers: Covers,
     /// Audited, or with a real fence: the hit path does not serve it.
-    pub(crate) careful: bool,
+    pub(crate) slow_only: bool,
     pub(crate) fenced: bool,
     pub(crate) cover: Cover,
     /// Root only: the most that `bound` may become; [`SHARE_OF_MAX`]: a share of max.
@@ -149,7 +150,7 @@ impl<T, const REST: usize> Deref for Padded<T, REST> {
 /// Usage, and fields that threads rarely touch, on a line of their own. Before it is a line that walks read and threads
 /// rarely write: a walk that has left usage to another thread's walk does not fetch that line again.
 ///
-/// What each child writes at its parent beside its handle lies together: what it charges, and its count.
+/// Words that each child writes at its parent beside its handle lie together: usage, and the count of children.
 #[derive(Default)]
 #[repr(C)]
 pub(crate) struct Usage {
@@ -158,8 +159,8 @@ pub(crate) struct Usage {
     pub(crate) peaks: Peaks,
     /// The max as it was set, while the level is only observed and `limits.max` admits every charge.
     pub(crate) observed_max: StatU64,
-    /// The next counter that the same thread has to release, or that an allocator has noted: a noted counter has a handle,
-    /// so no thread releases it.
+    /// The next counter that the same thread has to release, or whose look an allocator has deferred: that one has a
+    /// handle, so no thread releases it.
     pub(crate) next_to_release: AtomicPtr<Counter>,
     /// The number of (thread, counter) pairs that may hold credit.
     pub(crate) touched: StatU64,
@@ -178,13 +179,13 @@ pub(crate) struct Usage {
     pub(crate) underflowed: AtomicU64,
     /// The audit of threads that have no block, and of charges inside a slow path: charged and not uncharged, wraps.
     pub(crate) audit_shared: StatU64,
-    /// What the same threads have charged without a guard and not uncharged: see `raw`.
+    /// Units that the same threads have charged without a guard and not uncharged: see `raw`.
     pub(crate) raw_shared: AtomicI64,
     /// Units drained and not yet uncharged, within one drain.
     pub(crate) settled: StatU64,
 }
 
-/// Where a counter lies: the fields of [`Counter`] of these names.
+/// Place of a counter: the fields of [`Counter`] of these names.
 #[derive(Clone, Copy)]
 pub(crate) struct PlaceInGroup {
     pub(crate) object: *const CounterObject,
@@ -247,6 +248,7 @@ impl Counter {
             charger: AtomicU64::new(0),
             batch: StatU64::new(0),
             high: StatU64::new(u64::MAX),
+            live_peak: StatU64::new(0),
         }
     }
 
@@ -254,7 +256,7 @@ impl Counter {
     #[allow(unsafe_code)]
     pub(crate) fn begin(&self, incarnation: Incarnation, batch: u64, max: u64) {
         debug_assert!(self.is_clean(), "a thread has written to an object in the pool");
-        let shown = if incarnation.careful { SlotIndex::NONE } else { self.index };
+        let shown = if incarnation.slow_only { SlotIndex::NONE } else { self.index };
         self.header.slots.show(if incarnation.covers != Covers::No { SlotIndex::NONE } else { shown });
         self.header.objects.show(shown);
         self.header.cells.show(if incarnation.fenced { SlotIndex::NONE } else { self.index });
@@ -270,7 +272,7 @@ impl Counter {
     #[rustfmt::skip]
     fn is_clean(&self) -> bool {
         let Counter {
-            usage, limits, opened, central_opened, queued, stuck, poisoned, kept, charger, high,
+            usage, limits, opened, central_opened, queued, stuck, poisoned, kept, charger, high, live_peak,
             // A late sweep may set `swept`: then the next counter looks at more blocks than it has to.
             swept: _,
             // The object's for ever; `begin` sets the batch and the incarnation.
@@ -290,6 +292,7 @@ impl Counter {
             && ![queued, stuck, poisoned, kept, tight].iter().any(|mark| mark.load(Ordering::Relaxed))
             && soft.load(Ordering::Relaxed) == u64::MAX
             && high.load(Ordering::Relaxed) == u64::MAX
+            && live_peak.load(Ordering::Relaxed) == 0
             && min.is_clean()
             && low.is_clean()
             && watched.bits() == 0
@@ -301,7 +304,7 @@ impl Counter {
     #[allow(unsafe_code)]
     pub(crate) fn end(&self) -> Option<Incarnation> {
         let Counter {
-            usage, limits, stuck, poisoned, kept, charger, high, incarnation,
+            usage, limits, stuck, poisoned, kept, charger, high, live_peak, incarnation,
             // The object's for ever, but for the batch, which `begin` sets.
             header: _, index: _, object: _, number: _, position: _, next: _, central: _, batch: _,
             // As new once the stock is closed and the slots are vacant, before this.
@@ -327,6 +330,7 @@ impl Counter {
         }
         soft.store(u64::MAX, Ordering::Relaxed);
         high.store(u64::MAX, Ordering::Relaxed);
+        live_peak.store(0, Ordering::Relaxed);
         peaks.forget();
         min.reset();
         low.reset();
@@ -417,7 +421,7 @@ impl Counter {
         self.position.into()
     }
 
-    /// Whether it is the first counter of its group.
+    /// True if it is the first counter of its group.
     pub(crate) fn is_memory(&self) -> bool {
         self.position == 0
     }
@@ -444,18 +448,6 @@ impl Counter {
         self.usage.failcnt.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn room(&self, max: u64) -> u64 {
-        max.min(USAGE_MAX).saturating_sub(self.usage())
-    }
-
-    pub(crate) fn max(&self) -> u64 {
-        if self.is_observed() {
-            return self.usage.observed_max.load(Ordering::Relaxed);
-        }
-        // Acquire (E1): as in `admit`.
-        self.limits.max.load(Ordering::Acquire)
-    }
-
     /// The stock is counted as open. Its capacity may already be 0: a close has begun.
     pub(crate) fn is_open(&self) -> bool {
         // SeqCst (E35): after `ChildCount::bar`, pairs with `set_open`. Acquire (E36): a thread that finds it closed comes
@@ -478,5 +470,124 @@ impl Counter {
 
     pub(crate) fn is_queued(&self) -> bool {
         self.queued.load(Ordering::Relaxed)
+    }
+}
+
+// === The path to the root ===
+
+/// The levels of a charge: from a counter to its root.
+pub(crate) struct Levels<'a>(Option<&'a Counter>);
+
+impl<'a> Iterator for Levels<'a> {
+    type Item = &'a Counter;
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a Counter> {
+        let level = self.0?;
+        self.0 = level.incarnation().parent;
+        Some(level)
+    }
+}
+
+impl Counter {
+    #[inline]
+    pub(crate) fn path_to_root(&self) -> Levels<'_> {
+        Levels(Some(self))
+    }
+
+    pub(crate) fn path_below(&self, top: Option<&Counter>) -> impl Iterator<Item = &Counter> {
+        self.path_to_root().take_while(move |&level| top.is_none_or(|top| !ptr::eq(level, top)))
+    }
+}
+
+// === Usage and limits: E1 (charge/set_max) ===
+
+impl Counter {
+    /// Store a max. Where usage is above it, this restores the old max and returns the usage. The caller holds the
+    /// tree's lock.
+    pub(crate) fn store_max(&self, max: u64) -> Result<(), u64> {
+        let old = self.limits.max.load(Ordering::Relaxed);
+        // SeqCst (E1): pairs with the exchange in `admit`. Either the charger reads this max, or this thread reads
+        // its usage.
+        self.limits.max.swap(max, Ordering::SeqCst);
+        // Mutation: e1-set-max-without-fence
+        fence_after_exchange();
+        let usage = self.usage();
+        if usage <= max || max >= old {
+            return Ok(());
+        }
+        self.limits.max.store(old, Ordering::SeqCst);
+        Err(usage)
+    }
+
+    /// Store a max, whatever usage is. An observed level admits every charge. The caller holds the tree's lock.
+    pub(crate) fn impose_max(&self, max: u64) {
+        self.usage.observed_max.store(max, Ordering::Relaxed);
+        let max = if self.is_observed() { u64::MAX } else { max };
+        // SeqCst (E1): as in `store_max`.
+        self.limits.max.swap(max, Ordering::SeqCst);
+        fence_after_exchange();
+    }
+
+    /// No thread charges the counter yet.
+    pub(crate) fn begin_max(&self, max: u64) {
+        self.limits.max.store(max, Ordering::Relaxed);
+    }
+
+    pub(crate) fn max(&self) -> u64 {
+        if self.is_observed() {
+            return self.usage.observed_max.load(Ordering::Relaxed);
+        }
+        // Acquire (E1): as in `admit`.
+        self.limits.max.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn room(&self, max: u64) -> u64 {
+        max.min(USAGE_MAX).saturating_sub(self.usage())
+    }
+
+    /// The usage that charges are admitted to.
+    pub(crate) fn admits(&self) -> u64 {
+        // SeqCst (E25): a thread that waits for room reads it after its mark.
+        self.limits.max.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn is_observed(&self) -> bool {
+        self.limits.watched.is_for(OBSERVED)
+    }
+
+    /// A charge was refused here lately, or a charge waits for room: no stock below opens.
+    pub(crate) fn is_tight(&self) -> bool {
+        // Mutation: a-line-does-not-keep-stocks-closed
+        self.limits.tight.load(Ordering::Relaxed) || self.limits.watched.is_for(WAITING)
+    }
+
+    pub(crate) fn usage(&self) -> u64 {
+        // SeqCst (E4, E23): a thread that compares it with a limit or a mark reads it after the fence of that edge.
+        self.usage.units.load(Ordering::SeqCst).max(0).cast_unsigned()
+    }
+
+    /// Units that a charge can add before one of the levels cannot count them.
+    pub(crate) fn countable(&self) -> u64 {
+        self.path_to_root().map(|level| USAGE_MAX - level.usage()).min().unwrap_or(USAGE_MAX)
+    }
+
+    /// The least max of the levels above. A max that is only observed refuses no charge.
+    pub(crate) fn effective_max(&self) -> u64 {
+        self.path_to_root().filter(|level| !level.is_observed()).map(Counter::max).min().unwrap_or(u64::MAX)
+    }
+
+    /// Units that each level has room for, credit in stocks taken for used.
+    pub(crate) fn headroom(&self) -> u64 {
+        self.path_to_root().map(|level| level.room(level.admits())).min().unwrap_or(USAGE_MAX)
+    }
+
+    /// Units above max: no charge puts them there but a forced one, or a max that was set below usage.
+    pub(crate) fn forced(&self) -> u64 {
+        self.usage().saturating_sub(self.max())
+    }
+
+    pub(crate) fn forced_total(&self) -> u64 {
+        self.limits.forced_total.load(Ordering::Relaxed)
     }
 }

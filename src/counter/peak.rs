@@ -24,7 +24,7 @@ pub(crate) struct Peaks {
 pub(crate) struct Windows(BTreeMap<u64, Vec<Arc<StatU64>>>);
 
 impl Peaks {
-    /// Whether `usage` is a new peak. The running peak is never above the other one, so one load is enough.
+    /// True if `usage` is a new peak. The running peak is never above the other one, so one load is enough.
     #[inline]
     pub(crate) fn rises(&self, usage: u64) -> bool {
         // SeqCst (E13): after the exchange on usage; pairs with `reset`.

@@ -50,7 +50,7 @@ impl Protected {
         self.setting.load(Ordering::Relaxed)
     }
 
-    /// Whether a change of usage is to be reported.
+    /// True if a change of usage is to be reported.
     pub(crate) fn is_set(&self) -> bool {
         // SeqCst (E11): after usage; pairs with `set`.
         self.setting.load(Ordering::SeqCst) > 0

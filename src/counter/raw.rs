@@ -96,7 +96,7 @@ pub(crate) fn keep_for_ever(counter: &Counter) {
     counter.kept.store(true, Ordering::Relaxed);
 }
 
-/// Whether guards hold something, or may, of a group whose usage is zero. The caller has claimed the group.
+/// True if guards hold something, or may, of a group whose usage is zero. The caller has claimed the group.
 pub(crate) fn hides_guards(first: &Counter) -> bool {
     // Relaxed (E15): as in `RawCell::net`.
     let hides = |counter: &Counter| counter.kept.load(Ordering::Relaxed) || held_by_guards(counter) != 0;

@@ -1,4 +1,4 @@
-//! What a level reports that has no room, and whether the charge must first drain credit.
+//! The refusal of a level that has no room: it also says if the charge must first drain credit.
 //!
 //! Edges: E10 (open count), E48 (a stock is uncounted/a refusal looks at its bound).
 

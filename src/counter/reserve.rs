@@ -11,22 +11,22 @@ use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::spare::Side;
-use crate::counter::walk::{Charged, Walked};
+use crate::counter::walk::{self, Walked};
 use crate::thread::slow_path::Entered;
 
-/// Charges `n` bytes to a covering counter, which the caller keeps.
+/// Charges `n` bytes to a covering counter, which the caller keeps. Returns the bytes by which usage has risen.
 #[cold]
-pub(crate) fn charge<'a>(counter: &'a Counter, n: u64, room: Room) -> Result<Charged, LevelRefusal<'a>> {
+pub(crate) fn charge<'a>(counter: &'a Counter, n: u64, room: Room) -> Result<u64, LevelRefusal<'a>> {
     let path = SlowPath::enter();
-    let mut over_high = 0;
+    let mut rise = 0;
     come(counter, n, Side::Reserved, None, |level, more, above| {
-        let walked = admit(level, &path, more, above, room)?;
-        over_high = walked.over_high.max(over_high);
+        admit(level, &path, more, above, room)?;
         note_charged(level, more, above);
+        rise = more.max(rise);
         Ok(())
     })?;
     counted::audit_charged(counter, path.own_block(), n);
-    Ok(Charged { over_high })
+    Ok(rise)
 }
 
 /// Charges `n` bytes to a covering counter, by force what does not fit after a drain.
@@ -35,7 +35,7 @@ pub(crate) fn force(counter: &Counter, n: u64) {
     let path = SlowPath::enter();
     let forced = come(counter, n, Side::Reserved, None, |level, more, above| {
         if admit(level, &path, more, above, Room::Drain).is_err()
-            && let Ok(Walked { above_max: true, .. }) = level.walk(more, How::Force, above)
+            && let Ok(Walked { above_max: Some(_), .. }) = walk::walk(level, more, How::Force, above)
             && let Some(outermost) = path.outermost()
         {
             at_limit::close_crossed(level, outermost);
@@ -55,7 +55,7 @@ pub(super) fn admit<'a>(
     above: Option<&'a Counter>,
     room: Room,
 ) -> Result<Walked<'a>, LevelRefusal<'a>> {
-    let walked = level.in_transit(path.own_block(), |_| level.walk(n, How::Admit, above));
+    let walked = level.in_transit(path.own_block(), |_| walk::walk(level, n, How::Admit, above));
     // Mutation: transfer-refused-while-credit-is-stranded
     walked.or_else(|refusal| at_limit::retry(level, path, n, above, refusal, room))
 }

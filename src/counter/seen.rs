@@ -1,4 +1,4 @@
-//! What visits of idle credit remember: the slots that had credit at the last visit, and their levels then.
+//! Memory of visits of idle credit: the slots that had credit at the last visit, and their levels then.
 //!
 //! A list in the order in which a visit finds slots: newer blocks first, in each the lower index first. A visit merges
 //! it with what it finds, so a slot has no word for this, and one without credit takes no memory here.
@@ -62,7 +62,7 @@ impl SeenSlot {
 #[derive(Default)]
 pub(crate) struct Seen {
     last: Vec<SeenSlot>,
-    /// How much of `last` the visit has passed.
+    /// Entries of `last` that the visit has passed.
     at: usize,
     now: Vec<SeenSlot>,
 }
@@ -117,7 +117,7 @@ mod tests {
         visit(&visits, &[(4, 7), (1, 7)]);
         assert_eq!(visit(&visits, &[(4, 7), (3, 7), (1, 7), (0, 7)]), [false, false, true, false]);
         assert_eq!(visit(&visits, &[(4, 7)]), [true]);
-        assert_eq!(visit(&visits, &[]), []);
+        assert!(visit(&visits, &[]).is_empty());
         assert_eq!(visits.bytes(), 0, "a visit that finds no credit leaves no memory behind");
     }
 }

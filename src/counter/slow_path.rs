@@ -8,8 +8,8 @@ use std::{ptr, thread};
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Policies;
 use crate::sync::Ordering;
+use crate::thread::deferred::{LISTS, deferred};
 use crate::thread::foreign::Foreign;
-use crate::thread::left::{LISTS, left};
 use crate::thread::reports;
 use crate::thread::slow_path::{self, Entered};
 
@@ -21,7 +21,7 @@ pub(crate) struct SlowPath {
     _end: End,
 }
 
-/// What the thread does at the end of its outermost slow path.
+/// Work of the thread at the end of its outermost slow path.
 struct End {
     outermost: bool,
     /// The thread unwinds from a panic already, and the path is in a destructor.
@@ -95,7 +95,7 @@ impl Drop for End {
                 serve_slow();
             }
             reports::report();
-            serve_left();
+            serve_deferred();
         }
     }
 }
@@ -130,27 +130,27 @@ fn release_claimed_slow(first: *const ()) {
 
 /// Do what allocators have left. The thread holds no lock and runs no slow path.
 #[inline]
-fn serve_left() {
-    if left().take_due(LISTS) {
-        serve_left_slow();
+fn serve_deferred() {
+    if deferred().take_due(LISTS) {
+        serve_deferred_slow();
     }
 }
 
-/// What allocators leave meanwhile waits for the next slow path: the turns end.
+/// Work that allocators defer meanwhile waits for the next slow path: the turns end.
 #[cold]
 #[inline(never)]
 #[allow(unsafe_code)]
-fn serve_left_slow() {
-    let mut next = left().noted.take().cast::<Counter>();
-    // SAFETY: `noted` has listed it with a handle; objects are never freed.
-    while let Some(noted) = unsafe { next.as_ref::<'static>() } {
+fn serve_deferred_slow() {
+    let mut next = deferred().looks.take().cast::<Counter>();
+    // SAFETY: `deferred` has listed it with a handle; objects are never freed.
+    while let Some(counter) = unsafe { next.as_ref::<'static>() } {
         // Before the mark is taken: from then on another thread may list the counter again.
-        next = noted.usage.next_to_release.load(Ordering::Relaxed);
-        if let Some(policies) = noted.tree().policies() {
-            policies.look_again(noted);
+        next = counter.usage.next_to_release.load(Ordering::Relaxed);
+        if let Some(policies) = counter.tree().policies() {
+            policies.look_again(counter);
         }
     }
-    let claimed = left().claimed.take();
+    let claimed = deferred().releases.take();
     if !claimed.is_null() {
         release_claimed_slow(claimed);
     }

@@ -13,7 +13,7 @@ use crate::sync::Ordering;
 use crate::sync::barrier::BarrierState;
 use crate::thread::directory::{Header, SlotIndex};
 
-/// How many open stocks a search passes over for each one of a subtree, before it walks the subtree instead.
+/// Open stocks that a search passes over for each one of a subtree, before it walks the subtree instead.
 const OPENED_COMMON: usize = 64;
 
 /// Which stocks a close reaches.
@@ -31,7 +31,7 @@ impl Stocks {
         (counters * size_of::<&Counter>() + self.claims.capacity() * size_of::<Claim>()) as u64
     }
 
-    /// Whether there is memory for one more open stock.
+    /// True if there is memory for one more open stock.
     pub(crate) fn has_room(&mut self) -> bool {
         self.opened.try_reserve(1).is_ok()
     }

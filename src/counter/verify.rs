@@ -26,9 +26,10 @@ use crate::sync::Ordering;
 /// job.uncharge(12);
 /// let verdict = job.verify();
 /// assert_eq!((verdict.is_ok(), verdict.counter_count(), verdict.audited()), (false, 1, false));
+/// let fault = "2 uncharged that were never charged";
 /// assert_eq!(
 ///     verdict.to_string(),
-///     format!("1 counters verified without audit: {}: 2 uncharged that were never charged", job.id()),
+///     format!("1 counter verified without a second count (audit is off): {}: {fault}", job.id()),
 /// );
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -60,7 +61,7 @@ pub struct Fault {
     /// The path of its group, as `/acme`, after the name of a further counter, as `spill of /acme`; `None` for a
     /// counter alone.
     pub path: Option<String>,
-    /// What does not add up.
+    /// The kind of sum that does not add up.
     pub kind: FaultKind,
     /// Units that there should be (for a bound: at most).
     pub expected: u64,
@@ -108,12 +109,12 @@ pub enum FaultKind {
 }
 
 impl Verdict {
-    /// Whether the check found no fault.
+    /// True if the check found no fault.
     pub fn is_ok(&self) -> bool {
         self.faults.is_empty()
     }
 
-    /// Whether the check compared usage with the second, independent count.
+    /// True if the check compared usage with the second, independent count.
     pub fn audited(&self) -> bool {
         self.audited
     }
@@ -123,7 +124,7 @@ impl Verdict {
         self.counters
     }
 
-    /// What does not add up, parents first.
+    /// Sums that do not add up, parents first.
     pub fn faults(&self) -> &[Fault] {
         &self.faults
     }
@@ -138,8 +139,9 @@ impl Verdict {
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let how = if self.audited { "against the audited count" } else { "without audit" };
-        write!(f, "{} counters verified {how}: ", self.counters)?;
+        let how = if self.audited { "against the audited count" } else { "without a second count (audit is off)" };
+        let many = if self.counters == 1 { "" } else { "s" };
+        write!(f, "{} counter{many} verified {how}: ", self.counters)?;
         if self.faults.is_empty() {
             return f.write_str("all add up");
         }
@@ -190,7 +192,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// What one pass over a subtree adds up for each counter.
+/// Sums of one pass over a subtree, for each counter.
 #[derive(Clone, Copy, Default)]
 struct Sums {
     live: i64,
@@ -205,7 +207,7 @@ struct Sums {
 
 // === The check of a tree ===
 
-/// What a verdict needs from outside of the counters.
+/// Knowledge of a verdict from outside of the counters.
 pub(crate) struct Known<'a> {
     /// The path of a counter, where it has one.
     pub(crate) path: &'a dyn Fn(&'static Counter) -> Option<String>,
@@ -312,7 +314,7 @@ impl Sums {
     }
 }
 
-/// What allocators and checkpoints rely on.
+/// Checks the sums that allocators and checkpoints rely on.
 fn judge_ledger(counter: &'static Counter, sum: &Sums, known: &Known<'_>, faults: &mut Vec<Fault>) {
     let mut fault = |kind, expected, found| {
         faults.push(Fault { counter: counter.id(), path: (known.path)(counter), kind, expected, found });

@@ -1,4 +1,4 @@
-//! What a level is watched for, in one word: a walk loads it once, and where no bit is set the walk does no more.
+//! Reasons to watch a level, in one word: a walk loads it once, and where no bit is set the walk does no more.
 //!
 //! A thread that sets a bit sets it first and reads usage afterwards. A thread that changes usage changes it first and
 //! reads the word afterwards. So one of the two threads sees the other's change.
@@ -18,12 +18,12 @@ pub(crate) const OBSERVED: u64 = 1 << 2;
 pub(crate) const HIGH: u64 = 1 << 3;
 /// Usage is above max or high: see `exceeded`. A walk that raises usage further has nothing to do about it.
 pub(crate) const EXCEEDED: u64 = 1 << 4;
-/// An allocator has changed usage, and the next slow path looks at the counter: see `noted`.
-pub(crate) const NOTED: u64 = 1 << 5;
-/// It has put a level above its max.
-pub(crate) const NOTED_FORCED: u64 = 1 << 6;
-/// What a walk does not look at.
-pub(crate) const NOT_OF_WALKS: u64 = EXCEEDED | NOTED | NOTED_FORCED;
+/// An allocator has changed usage, and the next slow path looks at the counter: see `deferred`.
+pub(crate) const DEFERRED: u64 = 1 << 5;
+/// It has left a level above its max.
+pub(crate) const DEFERRED_ABOVE: u64 = 1 << 6;
+/// Bits that a walk does not look at.
+pub(crate) const NOT_OF_WALKS: u64 = EXCEEDED | DEFERRED | DEFERRED_ABOVE;
 /// From this bit on the policies name the bits.
 pub(crate) const FIRST_OF_POLICIES: u32 = 8;
 

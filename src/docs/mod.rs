@@ -1,4 +1,4 @@
-//! How it works, what is exact, and what it does not do: pages without code.
+//! Pages without code: the mechanism, its exactness and its limits.
 //!
 //! * [`protocol`], [`drain`], [`central`], [`idle`]: states, steps and races of a charge, of a drain, of credit that
 //!   threads hand to each other, and of credit that goes home.

@@ -1,14 +1,14 @@
-//! What an allocator charges: the group that owns an object, and the bytes that no group owns.
+//! Charges of an allocator: the group that owns an object, and the bytes that no group owns.
 
 use super::handle::Group;
-use crate::counter::near::{self, Rest};
+use crate::counter::cached::{self, Rest};
 use crate::counter::slow_path::SlowPath;
-use crate::counter::{allocator, at_limit, gross};
-use crate::lifecycle::unowned as home;
+use crate::counter::{allocator, at_limit, ledger};
+use crate::lifecycle::unowned as unowned_group;
 use crate::sync::Ordering;
 use crate::thread::current;
+use crate::thread::deferred::{LISTS, deferred};
 use crate::thread::directory::Header;
-use crate::thread::left::{LISTS, left};
 use crate::thread::slot::Put;
 use crate::thread::{context, unowned};
 
@@ -44,7 +44,7 @@ use crate::thread::{context, unowned};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Owner(u32);
 
-/// What the first part of a step has left to the second: see [`Owner::begin_charge`].
+/// The part of a step that its first call has not done: see [`Owner::begin_charge`].
 ///
 /// ```
 /// use memcg::allocator::Owner;
@@ -90,10 +90,10 @@ impl Owner {
     ///
     /// # Errors
     ///
-    /// What is left, for [`finish_charge`](Self::finish_charge).
+    /// The rest of the step, for [`finish_charge`](Self::finish_charge).
     #[inline(always)]
     pub fn begin_charge(bytes: usize) -> Result<Owner, Unfinished> {
-        near::charge(current::word(), bytes as u64).map(Owner).map_err(Unfinished)
+        cached::charge(current::word(), bytes as u64).map(Owner).map_err(Unfinished)
     }
 
     /// The rest of [`begin_charge`](Self::begin_charge).
@@ -107,7 +107,7 @@ impl Owner {
         let n = bytes as u64;
         current::allocate_for(
             |header| match rest.0 {
-                Rest::Undo => Owner(near::undo_charge(header, n)),
+                Rest::Undo => Owner(cached::undo_charge(header, n)),
                 _ => Owner(allocator::charge_current(header, n)),
             },
             || {
@@ -149,7 +149,7 @@ impl Owner {
     ///
     /// # Errors
     ///
-    /// What is left, for [`finish_grow`](Self::finish_grow).
+    /// The rest of the step, for [`finish_grow`](Self::finish_grow).
     ///
     /// # Safety
     ///
@@ -157,7 +157,7 @@ impl Owner {
     #[inline(always)]
     #[allow(unsafe_code)]
     pub unsafe fn begin_grow(self, bytes: usize) -> Result<(), Unfinished> {
-        near::grow(self.0, bytes as u64).map_err(Unfinished)
+        cached::grow(self.0, bytes as u64).map_err(Unfinished)
     }
 
     /// The rest of [`begin_grow`](Self::begin_grow).
@@ -172,7 +172,7 @@ impl Owner {
         // SAFETY: says the caller.
         unsafe {
             match rest.0 {
-                Rest::Undo => near::undo_grow(self.0, n),
+                Rest::Undo => cached::undo_grow(self.0, n),
                 _ => allocator::grow(self.0, n),
             }
         }
@@ -198,7 +198,7 @@ impl Owner {
     ///
     /// # Errors
     ///
-    /// What is left, for [`finish_uncharge`](Self::finish_uncharge).
+    /// The rest of the step, for [`finish_uncharge`](Self::finish_uncharge).
     ///
     /// # Safety
     ///
@@ -206,7 +206,7 @@ impl Owner {
     #[inline(always)]
     #[allow(unsafe_code)]
     pub unsafe fn begin_uncharge(self, bytes: usize) -> Result<(), Unfinished> {
-        near::uncharge(self.0, bytes as u64).map_err(Unfinished)
+        cached::uncharge(self.0, bytes as u64).map_err(Unfinished)
     }
 
     /// The rest of [`begin_uncharge`](Self::begin_uncharge).
@@ -221,8 +221,8 @@ impl Owner {
         // SAFETY: says the caller.
         unsafe {
             match rest.0 {
-                Rest::GiveBack => near::end_uncharge(self.0, n, Put::Full),
-                Rest::TakeBack => near::end_uncharge(self.0, n, Put::Closed),
+                Rest::GiveBack => cached::end_uncharge(self.0, n, Put::Full),
+                Rest::TakeBack => cached::end_uncharge(self.0, n, Put::Closed),
                 _ => allocator::uncharge(self.0, n),
             }
         }
@@ -283,8 +283,8 @@ pub fn uncharge_unowned(bytes: usize) {
     unowned::count_freed(bytes as u64);
 }
 
-/// What [`uncharge_unowned`] does, where no call is needed for it: as [`Owner::begin_uncharge`]. False: nothing is counted,
-/// and the caller calls `uncharge_unowned`.
+/// Does the work of [`uncharge_unowned`] if that needs no call: as [`Owner::begin_uncharge`]. False: nothing is
+/// counted, and the caller calls `uncharge_unowned`.
 ///
 /// ```
 /// use memcg::allocator::{charge_unowned, try_uncharge_unowned, uncharge_unowned, unowned_bytes};
@@ -305,7 +305,7 @@ pub fn try_uncharge_unowned(bytes: usize) -> bool {
 /// Returns the bytes of the process that an allocator has handed out and no group owns. Exact where no thread allocates
 /// meanwhile. It visits each thread's count.
 pub fn unowned_bytes() -> u64 {
-    home::sum()
+    unowned_group::sum()
 }
 
 /// Charges [`unowned_bytes`] to a group from here on, or to none. The group keeps that charge until the next call, also
@@ -330,35 +330,35 @@ pub fn unowned_bytes() -> u64 {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn charge_unowned_to(group: Option<&Group>) {
-    home::charge_to(group.map(Group::first));
+    unowned_group::charge_to(group.map(Group::first));
 }
 
 /// Does what allocators have left to a call outside of them, and charges what [`unowned_bytes`] has moved by. It may run
 /// listeners and wakers, as any call that uncharges.
 pub fn settle() {
-    // What is left is announced by a hint: here it is looked for in any case.
-    left().announce(LISTS);
+    // Work that an allocator left is announced by a hint: this call looks for it in any case.
+    deferred().announce(LISTS);
     drop(SlowPath::enter());
-    home::settle();
+    unowned_group::settle();
 }
 
 /// A call outside of an allocator begins, with `header` as the current group from here on.
 #[inline]
 pub(super) fn catch_up(header: Option<&'static Header>) {
     // Relaxed: a hint. A new group has a closed stock, and an allocator opens none.
-    let is_closed = |header: &Header| left().charges() && header.capacity.load(Ordering::Relaxed) == 0;
-    if left().is_due() || header.is_some_and(is_closed) {
+    let is_closed = |header: &Header| deferred().charges() && header.capacity.load(Ordering::Relaxed) == 0;
+    if deferred().is_due() || header.is_some_and(is_closed) {
         catch_up_slow(header);
     }
 }
 
-/// What [`settle`] does, without foreign code and without the last bytes; and the stock of a group that no thread has
-/// charged yet opens.
+/// Does the work of [`settle`], without foreign code and without the last bytes; and opens the stock of a group that no
+/// thread has charged yet.
 #[cold]
 #[inline(never)]
 fn catch_up_slow(header: Option<&'static Header>) {
     let new = header.map(Header::counter).filter(|counter| allocator::is_new(counter));
-    if new.is_none() && !left().is_due() {
+    if new.is_none() && !deferred().is_due() {
         return;
     }
     context::without_foreign(|| {
@@ -367,7 +367,7 @@ fn catch_up_slow(header: Option<&'static Header>) {
             at_limit::adapt(new, false, new.headroom(), outermost);
         }
     });
-    home::may_have_changed();
+    unowned_group::may_have_changed();
 }
 
 /// Returns the bytes that were allocated in `group`, and not below it, in objects that are too small to be owned.
@@ -387,5 +387,5 @@ fn catch_up_slow(header: Option<&'static Header>) {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn small_allocated(group: &Group) -> u64 {
-    gross::bytes(group.first())
+    ledger::allocated_total(group.first())
 }

@@ -1,6 +1,5 @@
 //! Charges that one thread makes and another gives back, near a limit: what a channel needs.
 
-use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr;
 
@@ -15,7 +14,7 @@ use crate::sync::Ordering;
 use crate::thread::context;
 use crate::thread::directory::Header;
 use crate::thread::slot::Consume;
-use crate::units::Bytes;
+use crate::units::{Bytes, IntoBytes};
 
 /// Credit of a group that all threads share: for a producer that charges what a consumer gives back on another thread,
 /// as through a channel.
@@ -81,21 +80,17 @@ impl CentralStock {
     /// Charges `bytes` where this thread's stock or this one has them, or else where there is room for them at each
     /// level. It waits for no room. As with [`OnFull::IfRoom`], wakers of charges in line may run on this thread.
     ///
-    /// Where a part of the bytes is here, it takes that, and walks for the rest. It need not look for credit elsewhere, so
-    /// `None` says nothing more. A caller that has to go on does so with [`Group::try_charge`] or [`Group::charge_async`],
-    /// which drain the credit of all, or with [`OnFull::Now`], which takes that of central stocks.
+    /// If a part of the bytes is here, it takes that, and walks for the rest. It need not look for credit elsewhere, so
+    /// `None` says nothing more. A caller that has to go on does so with [`Group::try_charge`] or
+    /// [`Group::charge_async`], which drain the credit of all, or with [`OnFull::Now`], which takes that of central
+    /// stocks.
     #[inline]
-    pub fn charge_if_room(&self, bytes: impl Into<Bytes>) -> Option<Charge> {
-        let Bytes(bytes) = bytes.into();
+    pub fn charge_if_room(&self, bytes: impl IntoBytes) -> Option<Charge> {
+        let Bytes(bytes) = bytes.into_bytes();
         let (header, counter) = (self.group.header, self.group.first());
         if self.is_near() && central::take(counter, self.stock, bytes) {
             return Some(Charge::new(header, bytes));
         }
-        self.charge_missed(bytes)
-    }
-
-    fn charge_missed(&self, bytes: u64) -> Option<Charge> {
-        let header = self.group.header;
         match header.consume_open(bytes) {
             Consume::Hit => Some(Charge::new(header, bytes)),
             Consume::Miss if self.is_near() => self.charge_near(bytes),
@@ -133,7 +128,7 @@ impl CentralStock {
     pub fn give_back(&self, charge: Charge) {
         let charge = ManuallyDrop::new(charge);
         let (header, bytes) = (charge.header, charge.bytes);
-        // What reclaim frees goes up the tree at once.
+        // Bytes that reclaim frees go up the tree at once.
         let is_ours = ptr::eq(header, self.group.header) && self.is_near() && !context::in_reclaim();
         if !(is_ours && central::put(self.group.first(), self.stock, bytes)) {
             drop(ManuallyDrop::into_inner(charge));
@@ -174,8 +169,4 @@ fn charge_if_room_slow(header: &'static Header, bytes: u64, missed: Consume) -> 
     charge_slow(header, bytes, missed, OnFull::IfRoom).ok().map(|bytes| Charge::new(header, bytes))
 }
 
-impl fmt::Debug for CentralStock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CentralStock").field("group", &self.group).field("credit", &self.credit()).finish()
-    }
-}
+debug_figures!(CentralStock, |stock| group: stock.group, credit: stock.credit());

@@ -13,13 +13,13 @@ use crate::admission::plain::WaitFor;
 use crate::admission::steps;
 use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
-use crate::counter::walk::Charged;
+use crate::counter::uncharge::uncharge_slow;
 use crate::error::USAGE_MAX;
 use crate::pressure::throttle;
 use crate::sync::model_failed;
 use crate::thread::directory::Header;
 use crate::thread::slot::{Consume, Put};
-use crate::units::Bytes;
+use crate::units::{Bytes, IntoBytes};
 
 /// Bytes charged to a group and all its ancestors. The drop gives them back, on whatever thread it runs.
 ///
@@ -28,6 +28,10 @@ use crate::units::Bytes;
 /// A charge is two words, owned, `Send + 'static`. It may outlive every handle of its group and the runtime, and its
 /// group may go offline before it. To make one costs about 1 ns and to drop one 1 ns where the thread has credit.
 /// [`group.force_charge(0)`](Group::force_charge) makes an empty one, which is never refused, to grow as its memory does.
+///
+/// **`let _ = group.try_charge(n)?` charges nothing**: `_` is no variable, so the charge is dropped at once. The compiler
+/// warns of the call without `let _ =` and proposes to write it; bind `let _charge = …`, or keep the value and its
+/// charge as one: [`Charged`](crate::Charged).
 ///
 /// ```
 /// use memcg::{Limits, Runtime};
@@ -56,7 +60,7 @@ impl Charge {
 
     /// Charges as [`Group::try_charge`] does.
     #[inline(always)]
-    pub(super) fn attempt(header: &'static Header, bytes: u64) -> Result<Charge, ChargeError> {
+    pub(crate) fn attempt(header: &'static Header, bytes: u64) -> Result<Charge, ChargeError> {
         match header.consume_open(bytes) {
             Consume::Hit => {}
             missed => charge_and_sleep_slow(header, bytes, missed)?,
@@ -66,7 +70,7 @@ impl Charge {
 
     /// Charges whatever the limits say.
     #[inline]
-    pub(super) fn by_force(header: &'static Header, bytes: u64) -> Self {
+    pub(crate) fn by_force(header: &'static Header, bytes: u64) -> Self {
         let charged = charge_forced(header, bytes);
         if charged == 0 {
             hold(header.counter());
@@ -102,8 +106,8 @@ impl Charge {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
-    pub fn force_grow(&mut self, bytes: impl Into<Bytes>) {
-        let Bytes(bytes) = bytes.into();
+    pub fn force_grow(&mut self, bytes: impl IntoBytes) {
+        let Bytes(bytes) = bytes.into_bytes();
         // Mutation: e15-guard-lets-go-before-it-grows
         self.grown(charge_forced(self.header, bytes));
     }
@@ -124,8 +128,8 @@ impl Charge {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
-    pub fn try_grow(&mut self, bytes: impl Into<Bytes>) -> Result<(), ChargeError> {
-        let Bytes(bytes) = bytes.into();
+    pub fn try_grow(&mut self, bytes: impl IntoBytes) -> Result<(), ChargeError> {
+        let Bytes(bytes) = bytes.into_bytes();
         match self.header.consume_open(bytes) {
             Consume::Hit => {}
             missed if bytes > 0 => charge_and_sleep_slow(self.header, bytes, missed)?,
@@ -168,8 +172,8 @@ impl Charge {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
-    pub fn shrink(&mut self, bytes: impl Into<Bytes>) -> u64 {
-        let Bytes(bytes) = bytes.into();
+    pub fn shrink(&mut self, bytes: impl IntoBytes) -> u64 {
+        let Bytes(bytes) = bytes.into_bytes();
         let held = self.bytes();
         let bytes = bytes.min(held);
         if bytes == 0 {
@@ -201,8 +205,8 @@ impl Charge {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
-    pub fn resize(&mut self, bytes: impl Into<Bytes>) -> Result<(), ChargeError> {
-        let Bytes(bytes) = bytes.into();
+    pub fn resize(&mut self, bytes: impl IntoBytes) -> Result<(), ChargeError> {
+        let Bytes(bytes) = bytes.into_bytes();
         let held = self.bytes();
         match bytes.checked_sub(held) {
             Some(more) => self.try_grow(Bytes(more)),
@@ -210,6 +214,28 @@ impl Charge {
                 self.shrink(Bytes(held - bytes));
                 Ok(())
             }
+        }
+    }
+
+    /// Grows or shrinks to exactly `bytes`, whatever the limits say, as [`force_grow`](Self::force_grow) grows. Use it
+    /// for memory that has become larger already.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().max(100).build()?;
+    /// let mut charge = runtime.root().try_charge(80)?;
+    /// charge.force_resize(130);
+    /// assert_eq!((charge.bytes(), runtime.root().forced()), (130, 30));
+    /// charge.force_resize(10);
+    /// assert_eq!(runtime.root().live(), 10);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn force_resize(&mut self, bytes: impl IntoBytes) {
+        let Bytes(bytes) = bytes.into_bytes();
+        let held = self.bytes();
+        match bytes.checked_sub(held) {
+            Some(more) => self.force_grow(Bytes(more)),
+            None => drop(self.shrink(Bytes(held - bytes))),
         }
     }
 
@@ -262,8 +288,8 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
-    pub fn try_charge(&self, bytes: impl Into<Bytes>) -> Result<Charge, ChargeError> {
-        let Bytes(bytes) = bytes.into();
+    pub fn try_charge(&self, bytes: impl IntoBytes) -> Result<Charge, ChargeError> {
+        let Bytes(bytes) = bytes.into_bytes();
         Charge::attempt(self.header, bytes)
     }
 
@@ -281,8 +307,8 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     #[inline]
-    pub fn force_charge(&self, bytes: impl Into<Bytes>) -> Charge {
-        let Bytes(bytes) = bytes.into();
+    pub fn force_charge(&self, bytes: impl IntoBytes) -> Charge {
+        let Bytes(bytes) = bytes.into_bytes();
         Charge::by_force(self.header, bytes)
     }
 }
@@ -291,19 +317,19 @@ impl Group {
 #[cold]
 #[inline(never)]
 pub(super) fn charge_and_sleep_slow(header: &'static Header, bytes: u64, missed: Consume) -> Result<(), ChargeError> {
-    let charged = charge_undelayed(header, bytes, missed, WaitFor::Others)?;
+    let walked = charge_undelayed(header, bytes, missed, WaitFor::Others)?;
     // The charge keeps the group.
-    throttle::sleep_after(header.counter(), charged, None);
+    throttle::sleep_after(header.counter(), walked, None);
     Ok(())
 }
 
-/// Makes a charge that did not hit. The caller delays the thread.
+/// Makes a charge that did not hit. The caller delays the thread for the bytes that it returns.
 pub(super) fn charge_undelayed(
     header: &'static Header,
     bytes: u64,
     missed: Consume,
     wait_for: WaitFor,
-) -> Result<Charged, ChargeError> {
+) -> Result<u64, ChargeError> {
     let counter = header.counter();
     steps::charge(counter, bytes, missed, wait_for).map_err(|failure| ChargeError::new(failure, counter, bytes))
 }
@@ -335,7 +361,7 @@ fn charge_forced(header: &Header, bytes: u64) -> u64 {
 fn uncharge(header: &Header, bytes: u64) {
     match header.put(bytes) {
         Put::Kept => {}
-        missed => header.uncharge_slow(bytes, missed),
+        missed => uncharge_slow(header, bytes, missed),
     }
 }
 
@@ -343,7 +369,7 @@ fn uncharge(header: &Header, bytes: u64) {
 #[inline(never)]
 fn drop_slow(header: &'static Header, bytes: u64, missed: Put) {
     if bytes > 0 {
-        header.uncharge_slow(bytes, missed);
+        uncharge_slow(header, bytes, missed);
     } else {
         release(header.counter());
     }

@@ -29,7 +29,7 @@ impl Group {
     ///
     /// ```
     /// # let mut builder = memcg::Runtime::builder();
-    /// let swap = builder.counter("swap").independent();
+    /// let swap = builder.counter("swap", memcg::Unit::Bytes);
     /// # let runtime = builder.build()?;
     /// let root = runtime.root();
     /// root.counter(swap)?.set_max(10)?;
@@ -50,7 +50,7 @@ impl Group {
     /// use std::fs::File;
     ///
     /// let mut builder = Runtime::builder();
-    /// let descriptors = builder.counter("descriptors").unit(Unit::Events).independent();
+    /// let descriptors = builder.counter("descriptors", Unit::Events);
     /// let runtime = builder.build()?;
     /// // No thread takes descriptors in advance.
     /// runtime.root().counter(descriptors)?.set_batch(0);

@@ -10,11 +10,12 @@ use crate::admission::at_once::{self, Starts};
 use crate::admission::attempt::ChargeFailure;
 use crate::admission::plain::{LineTime, WaitFor};
 use crate::admission::steps;
+use crate::pressure::high::is_any_above;
 use crate::pressure::throttle;
 use crate::thread::context;
 use crate::thread::directory::Header;
 use crate::thread::slot::Consume;
-use crate::units::Bytes;
+use crate::units::{Bytes, IntoBytes};
 
 /// # Charges that say what to do without room
 impl Group {
@@ -116,8 +117,8 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
-    pub fn try_charge_with(&self, bytes: impl Into<Bytes>, full: OnFull) -> Result<Charge, ChargeError> {
-        let Bytes(bytes) = bytes.into();
+    pub fn try_charge_with(&self, bytes: impl IntoBytes, full: OnFull) -> Result<Charge, ChargeError> {
+        let Bytes(bytes) = bytes.into_bytes();
         let charged = match self.header.consume_open(bytes) {
             Consume::Hit => bytes,
             missed => charge_slow(self.header, bytes, missed, full)?,
@@ -150,8 +151,8 @@ impl Charge {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn grow_async(&mut self, bytes: impl Into<Bytes>) -> Result<(), ChargeError> {
-        let Bytes(bytes) = bytes.into();
+    pub async fn grow_async(&mut self, bytes: impl IntoBytes) -> Result<(), ChargeError> {
+        let Bytes(bytes) = bytes.into_bytes();
         let group = self.group();
         // To grow by 0 bytes needs no admission, and the charge has its handle or its bytes already.
         if bytes == 0 {
@@ -178,14 +179,14 @@ pub(super) fn charge_slow(
     full: OnFull,
 ) -> Result<u64, ChargeError> {
     let counter = header.counter();
-    let (charged, end) = match full {
+    let (walked, end) = match full {
         OnFull::Refuse => (charge_undelayed(header, bytes, missed, WaitFor::Others)?, None),
         OnFull::Wait(time) => {
             let wait_for = WaitFor::Until(LineTime::begin(time));
             (charge_undelayed(header, bytes, missed, wait_for)?, wait_for.end())
         }
         OnFull::Force => match steps::charge_without_victims(counter, bytes, missed) {
-            Ok(charged) => (charged, None),
+            Ok(walked) => (walked, None),
             Err(ChargeFailure::Offline) => return Err(ChargeError::new(ChargeFailure::Offline, counter, bytes)),
             Err(_) => {
                 let charged = counter.force_slow(bytes, Consume::Miss);
@@ -196,9 +197,9 @@ pub(super) fn charge_slow(
             }
         },
         OnFull::Reclaim => {
-            let charged = charge_undelayed(header, bytes, missed, WaitFor::Nothing)?;
+            let walked = charge_undelayed(header, bytes, missed, WaitFor::Nothing)?;
             // Reclaim takes the excess above a high, and the caller asks for the delay that remains.
-            let _ = throttle::delay_after(counter, charged, false, None);
+            let _ = throttle::delay_after(counter, walked, false, None);
             return Ok(bytes);
         }
         OnFull::Start => return charge_at_once(header, bytes, missed, Starts::Reclaim),
@@ -206,7 +207,7 @@ pub(super) fn charge_slow(
         OnFull::IfRoom => return charge_if_room(header, bytes, missed),
     };
     // The charge keeps the group.
-    throttle::sleep_after(counter, charged, end);
+    throttle::sleep_after(counter, walked, end);
     Ok(bytes)
 }
 
@@ -223,11 +224,12 @@ fn charge_at_once(header: &'static Header, bytes: u64, missed: Consume, starts: 
 /// which serves a waiter that came meanwhile (E25).
 fn charge_if_room(header: &'static Header, bytes: u64, missed: Consume) -> Result<u64, ChargeError> {
     let counter = header.counter();
-    match at_once::charge_uncounted(counter, bytes, missed) {
-        Some(charged) if charged.over_high == 0 => return Ok(bytes),
+    if let Some(walked) = at_once::charge_uncounted(counter, bytes, missed) {
+        if !is_any_above(counter, walked) {
+            return Ok(bytes);
+        }
         // Above a high it is given back: the caller's next step makes it, with its delay.
-        Some(_) => drop(Charge::new(header, bytes)),
-        None => {}
+        drop(Charge::new(header, bytes));
     }
     Err(ChargeError::NoRoom { group: Group::pinned(counter.first()), requested: bytes })
 }

@@ -1,6 +1,5 @@
 //! Checkpoints: where a task learns that its group is above a limit, or cancelled.
 
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
@@ -24,7 +23,7 @@ use crate::sync::is_over;
 use crate::thread::current;
 use crate::thread::directory::Header;
 
-/// How soon the task asks again whose memory is about to come from others.
+/// Time until a task asks again whose memory is about to come from others.
 const ASK_AGAIN: Duration = Duration::from_millis(10);
 
 /// # Checkpoints
@@ -69,7 +68,7 @@ impl Group {
     /// });
     /// assert!(other.run(|| sort(2)).is_ok());
     /// let stopped = runaway.run(|| sort(1_000)).unwrap_err();
-    /// let line = "/runaway refuses a checkpoint of /runaway: 20 B above max, usage 120 B of max 100 B; \
+    /// let line = "/runaway refuses a checkpoint of /runaway: usage is 20 B above max 100 B; \
     ///             to go on, release memory in /runaway, register a reclaimer there or raise max of /runaway";
     /// assert_eq!(stopped.to_string(), line);
     /// assert_eq!((runaway.usage(), other.run(Group::checkpoint).is_ok()), (0, true));
@@ -138,8 +137,8 @@ fn checkpoint_slow(header: &'static Header) -> Result<(), ChargeError> {
     }
     // Foreign code may leave the scope that keeps the group: this handle keeps it.
     let group = asked(header);
-    let charged = check(group.first(), WaitFor::Others).map_err(|failure| refused(failure, &group))?;
-    throttle::sleep_after(group.first(), charged, None);
+    let delayed_as = check(group.first(), WaitFor::Others).map_err(|failure| refused(failure, &group))?;
+    throttle::sleep_after(group.first(), delayed_as, None);
     went_on(&group)
 }
 
@@ -184,15 +183,15 @@ impl Checkpoint {
     /// Asks, and says what comes next; `until` is when to give up what others are about to give.
     fn ask(group: &Group, until: Instant, waker: &Waker) -> Result<CheckpointStage, ChargeError> {
         let counter = group.first();
-        let charged = match check(counter, WaitFor::Nothing) {
-            Ok(charged) => charged,
+        let delayed_as = match check(counter, WaitFor::Nothing) {
+            Ok(bytes) => bytes,
             Err(failure) => {
                 let level = match &failure {
                     ChargeFailure::Refused { refusal, .. } => refusal.level.header.counter(),
                     _ => counter,
                 };
                 let is_pending = matches!(failure, ChargeFailure::Refused { pending: Some(_), .. }) && !is_over(until);
-                // Where the system has no thread to wake the task, it does not wait.
+                // If the system has no thread to wake the task, it does not wait.
                 let again = || Alarm::set(Instant::now() + ASK_AGAIN, waker);
                 return match is_pending.then(again).flatten() {
                     Some(again) => {
@@ -203,7 +202,7 @@ impl Checkpoint {
                 };
             }
         };
-        let until = Instant::now() + throttle::delay_after(counter, charged, false, None).min(TIME_MAX);
+        let until = Instant::now() + throttle::delay_after(counter, delayed_as, false, None).min(TIME_MAX);
         let alarm = (!is_over(until)).then(|| throttle::alarm(counter, until, waker)).flatten();
         let delayed =
             |alarm| CheckpointStage::Delayed { until, alarm, _stall: throttle::stand_still(counter, Instant::now()) };
@@ -229,7 +228,7 @@ impl CheckpointStage {
         let waker = context.waker();
         let until = match stage {
             CheckpointStage::New => {
-                let time = group_tree::of(group.first()).pressure.oom_time.min(TIME_MAX);
+                let time = group_tree::of(group.first()).settings.pressure.oom_time.min(TIME_MAX);
                 Some(Instant::now() + time)
             }
             CheckpointStage::Waits { until, again, .. } => (!again.renew(waker)).then_some(*until),
@@ -255,8 +254,4 @@ impl CheckpointStage {
     }
 }
 
-impl fmt::Debug for Checkpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Checkpoint").field("group", &self.group).finish_non_exhaustive()
-    }
-}
+debug_figures!(Checkpoint, |checkpoint| group: checkpoint.group);

@@ -5,8 +5,8 @@ use crate::hierarchy::group_tree;
 
 /// Names one counter of every group of a runtime: [`MEMORY`](Self::MEMORY), or one that the builder declared.
 ///
-/// What no counter beside memory does: ask reclaimers, cancel a group, wait in line, or slow a charge above a high. A
-/// charge to it that does not fit is refused at once, by every call.
+/// No counter beside memory asks reclaimers, cancels a group, waits in line, or slows a charge above a high. A charge
+/// to it that does not fit is refused at once, by every call.
 ///
 /// A thread charges in advance as for memory: a batch of 262,144 units, or what
 /// [`RuntimeBuilder::batch`](crate::RuntimeBuilder::batch) says. Until the thread charges it, that credit is in the
@@ -17,7 +17,7 @@ use crate::hierarchy::group_tree;
 /// use memcg::{Counter, Limits, Runtime};
 ///
 /// let mut builder = Runtime::builder();
-/// let spill = builder.counter("spill").independent();
+/// let spill = builder.counter("spill", memcg::Unit::Bytes);
 /// let runtime = builder.build()?;
 /// let query = runtime.root().create("q17", Limits::new())?;
 /// query.counter(spill)?.set_max(1_000)?;
@@ -29,34 +29,23 @@ use crate::hierarchy::group_tree;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Counter {
-    number: usize,
+    pub(super) number: usize,
     /// The builder that declared it; 0 for memory.
-    of: u64,
+    pub(super) builder: u64,
 }
 
 impl Counter {
     /// The counter that [`Group::try_charge`](crate::Group::try_charge) charges.
-    pub const MEMORY: Counter = Counter { number: 0, of: 0 };
+    pub const MEMORY: Counter = Counter { number: 0, builder: 0 };
 
-    pub(crate) fn new(number: usize, of: u64) -> Self {
-        Counter { number, of }
+    pub(crate) fn new(number: usize, builder: u64) -> Self {
+        Counter { number, builder }
     }
 
-    /// What names that counter of a group.
+    /// Returns the name of that counter of a group.
     pub(super) fn of_counter(counter: &object::Counter) -> Counter {
         let number = counter.number_in_group();
         let declared = number.checked_sub(1).and_then(|at| group_tree::of(counter).further.get(at));
         Counter::new(number, declared.map_or(0, |further| further.builder))
-    }
-
-    #[inline]
-    pub(super) fn number(self) -> usize {
-        self.number
-    }
-
-    /// The builder that declared it; 0 for memory.
-    #[inline]
-    pub(super) fn builder(self) -> u64 {
-        self.of
     }
 }

@@ -1,8 +1,5 @@
 //! More counters than memory: spill files, swap, a tier of memory. Each has its own limits; one call charges a set.
 
-use std::fmt;
-
-use super::charge::Charge;
 use super::counter::Counter;
 use super::error::{ChargeError, LimitError};
 use super::events::Events;
@@ -14,7 +11,7 @@ use crate::page_counter::PageCounter;
 use crate::stat::Unit;
 use crate::state::limits::LimitKind;
 use crate::thread::directory::Header;
-use crate::units::Limit;
+use crate::units::{IntoLimit, Limit};
 
 /// # Counters
 impl Group {
@@ -43,7 +40,7 @@ impl Group {
     ///
     /// ```
     /// # let mut builder = memcg::Runtime::builder();
-    /// let spill = builder.counter("spill").independent();
+    /// let spill = builder.counter("spill", memcg::Unit::Bytes);
     /// # let runtime = builder.build()?;
     /// assert_eq!(runtime.root().counter(spill)?.name(), "spill");
     /// assert!(memcg::Runtime::builder().build()?.root().counter(spill).is_err());
@@ -56,13 +53,13 @@ impl Group {
         }
     }
 
-    /// Returns the counters of this group beside memory, in the order in which the builder declared them. Tiers are among
+    /// Returns the counters of this group beside memory, tiers among them, in the order in which the builder declared
     /// them.
     ///
     /// ```
     /// # let mut builder = memcg::Runtime::builder();
-    /// builder.counter("spill").independent();
-    /// builder.counter("memsw").independent();
+    /// builder.counter("spill", memcg::Unit::Bytes);
+    /// builder.counter("memsw", memcg::Unit::Bytes);
     /// # let runtime = builder.build()?;
     /// let root = runtime.root();
     /// assert_eq!(root.counters().map(|counter| counter.name().to_string()).collect::<Vec<_>>(), ["spill", "memsw"]);
@@ -76,30 +73,16 @@ impl Group {
     /// The counter of that name, if this runtime has it.
     #[inline(always)]
     pub(super) fn header_of(&self, counter: Counter) -> Option<&'static Header> {
-        match counter.number() {
+        match counter.number {
             0 => Some(self.header),
-            number => group_object::declared(self.first(), number, counter.builder()).map(|counter| counter.header),
+            number => group_object::declared(self.first(), number, counter.builder).map(|counter| counter.header),
         }
     }
 
     #[cold]
     #[inline(never)]
     pub(super) fn unknown_counter_slow(&self, counter: Counter) -> ChargeError {
-        ChargeError::UnknownCounter { group: self.clone(), counter: counter.number() }
-    }
-
-    /// [`try_charge`](Self::try_charge) on the counter of that number. The caller knows that the group has it.
-    pub(crate) fn try_charge_number(&self, counter: usize, bytes: u64) -> Result<Charge, ChargeError> {
-        Charge::attempt(self.header_at(counter), bytes)
-    }
-
-    /// [`force_charge`](Self::force_charge) on the counter of that number. The caller knows that the group has it.
-    pub(crate) fn charge_number(&self, counter: usize, bytes: u64) -> Charge {
-        Charge::by_force(self.header_at(counter), bytes)
-    }
-
-    fn header_at(&self, counter: usize) -> &'static Header {
-        self.first().group().nth(counter).map_or(self.header, |counter| counter.header)
+        ChargeError::UnknownCounter { group: self.clone(), counter: counter.number }
     }
 
     /// Sets limits of a counter of this group: all, or none. Returns the usage above a max then.
@@ -108,7 +91,7 @@ impl Group {
         counter: &'static object::Counter,
         wanted: &[(LimitKind, Option<Limit>)],
     ) -> Result<u64, LimitError> {
-        limits::set(counter, wanted).map_err(|(kind, none)| self.limit_error(kind, none))
+        limits::set(counter, wanted).map_err(|(kind, none)| self.limit_error(kind, none, None))
     }
 }
 
@@ -151,7 +134,8 @@ impl GroupCounter {
         group_tree::further_name(self.counter()).unwrap_or("memory")
     }
 
-    /// Returns what the counter counts: [`Unit::Bytes`], or what [`NewCounter::unit`](crate::NewCounter::unit) said.
+    /// Returns the unit that the counter counts: [`Unit::Bytes`], or the one that
+    /// [`RuntimeBuilder::counter`](crate::RuntimeBuilder::counter) was given.
     pub fn unit(&self) -> Unit {
         group_tree::unit(self.counter())
     }
@@ -166,8 +150,8 @@ impl GroupCounter {
     /// # Errors
     ///
     /// [`LimitError::NoLimitedAncestor`]. The old max holds.
-    pub fn set_max(&self, limit: impl Into<Limit>) -> Result<u64, LimitError> {
-        let excess = self.set_max_now(limit.into())?;
+    pub fn set_max(&self, limit: impl IntoLimit) -> Result<u64, LimitError> {
+        let excess = self.set_max_now(limit)?;
         // Reclaimers and victims give memory back and no other resource.
         Ok(if self.counter().is_memory() { lowered::shrink_to_max(self.counter()) } else { excess })
     }
@@ -188,8 +172,8 @@ impl GroupCounter {
     /// assert_eq!(root.memory().set_max_now(4)?, root.usage() - 4);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn set_max_now(&self, limit: impl Into<Limit>) -> Result<u64, LimitError> {
-        self.group().set_kinds(self.counter(), &[(LimitKind::Max, Some(limit.into()))])
+    pub fn set_max_now(&self, limit: impl IntoLimit) -> Result<u64, LimitError> {
+        self.group().set_kinds(self.counter(), &[(LimitKind::Max, Some(limit.into_limit()))])
     }
 
     /// Reads the events of this counter in the subtree, as [`Group::events`] does. Those of memory are the group's.
@@ -198,8 +182,4 @@ impl GroupCounter {
     }
 }
 
-impl fmt::Debug for GroupCounter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GroupCounter").field("name", &self.name()).field("group", self.group()).finish_non_exhaustive()
-    }
-}
+debug_figures!(GroupCounter, |counter| name: counter.name(), group: counter.group());

@@ -53,8 +53,8 @@ impl Group {
     /// Runs `work` with this as the current group of the thread. Afterwards the current group is what it was before,
     /// also where `work` panics. To switch there and back writes two words of the thread and counts nothing.
     ///
-    /// What `work` spawns has no group of its own: a task, a thread, a job of a pool starts without one. Give each its
-    /// group: a clone of the handle, and `run` or [`in_group`](crate::InGroup::in_group) in it.
+    /// A task, a thread or a job of a pool that `work` spawns starts without a group. Give each its group: a clone of
+    /// the handle, and `run` or [`in_group`](crate::InGroup::in_group) in it.
     ///
     /// ```
     /// use memcg::{Group, Limits, Runtime};

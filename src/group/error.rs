@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::counter::Counter;
 use super::handle::Group;
 use super::limits::ContradictionError;
-use super::refusal::OverLimitError;
+use super::refusal::{OverLimitError, WAIT};
 use crate::admission::attempt::ChargeFailure;
 use crate::counter::object;
 use crate::counter::refusal::LevelRefusal;
@@ -19,9 +19,6 @@ use crate::state::incidents::IncidentKind;
 use crate::state::name::beginning;
 use crate::thread::context;
 use crate::units::{Bytes, Percent};
-
-/// What helps a caller that does not wait.
-const WAIT: &str = "wait in line (OnFull::Wait, charge_async)";
 
 /// Why a charge was not made. Nothing of it remains.
 ///
@@ -73,7 +70,7 @@ pub enum ChargeError {
     TimedOut {
         /// The refusal at the end of that time.
         refusal: Box<OverLimitError>,
-        /// How long the charge waited: no less than the time that it had, where that ended it.
+        /// The time that the charge waited: no less than its time limit, if that ended it.
         waited: Duration,
     },
     /// The group was chosen to give its memory back, by this charge or by another one.
@@ -82,7 +79,7 @@ pub enum ChargeError {
         group: Group,
         /// The counter that was charged.
         counter: Counter,
-        /// What was asked for, in the counter's unit.
+        /// The amount asked for, in the counter's unit.
         requested: u64,
     },
     /// The group is offline, perhaps because its runtime is gone: then no group of it takes charges any more.
@@ -91,7 +88,7 @@ pub enum ChargeError {
         group: Group,
         /// The counter that was charged.
         counter: Counter,
-        /// What was asked for, in the counter's unit.
+        /// The amount asked for, in the counter's unit.
         requested: u64,
     },
     /// A transfer between the groups of two runtimes.
@@ -114,55 +111,43 @@ impl fmt::Display for ChargeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Limit(inner) => fmt::Display::fmt(inner, f),
-            Self::InReclaim(inner) => {
-                write!(f, "{}; inside reclaim, which does not nest; {}", inner.facts(), inner.advice(None))
+            Self::InReclaim(inner) => inner.write(f, "inside reclaim, which does not nest", None),
+            Self::WouldBlock(inner) => {
+                inner.write(f, "memory may come, and this charge does not wait for it", Some(WAIT))
             }
-            Self::WouldBlock(inner) => write!(
-                f,
-                "{}; memory may come, and this charge does not wait for it; {}",
-                inner.facts(),
-                inner.advice(Some(WAIT))
-            ),
-            Self::NoRoom { group, requested } => write!(
-                f,
-                "{} has no room for {} at once; reclaim or wait (try_charge, charge_async)",
-                group.shown_path(),
-                InUnit(*requested, Unit::Bytes)
-            ),
+            Self::NoRoom { group, requested } => {
+                let (path, bytes) = (group.shown_path(), Bytes(*requested));
+                write!(f, "{path} has no room for {bytes} at once; reclaim or wait (try_charge, charge_async)")
+            }
             Self::TimedOut { refusal, waited } => {
-                write!(f, "{}; after {waited:.1?} in line; {}", refusal.facts(), refusal.advice(Some("wait longer")))
+                refusal.write(f, &format!("after {waited:.1?} in line"), Some("wait longer"))
             }
-            Self::Cancelled { counter, group, requested } => write!(
-                f,
-                "{} is cancelled to make room: {} refused; release what it holds",
-                group.shown_path(),
-                asked(group, *counter, *requested)
-            ),
-            Self::Offline { counter, group, requested } => write!(f, "{}", offline(group, *counter, *requested)),
+            Self::Cancelled { counter, group, requested } => {
+                // A charge of 0 bytes is never refused there.
+                let asked = if *requested == 0 { "a checkpoint" } else { &amount(group, *counter, *requested) };
+                let path = group.shown_path();
+                write!(f, "{path} is cancelled to make room: {asked} refused; release what it holds")
+            }
+            Self::Offline { counter, group, requested } => {
+                let (path, amount) = (group.shown_path(), amount(group, *counter, *requested));
+                if runtime_is_gone(group) {
+                    write!(f, "the runtime of {path} is gone: {amount} refused; ")?;
+                    f.write_str("keep a handle of the Runtime as long as its groups charge")
+                } else {
+                    write!(f, "{path} is offline: {amount} refused; charge a group that is online")
+                }
+            }
             Self::OtherRuntime { from, to } => {
                 write!(f, "{} and {} belong to two runtimes", from.shown_path(), to.shown_path())
             }
             Self::UnknownCounter { counter, group } => {
-                write!(f, "{} has no counter number {counter}", group.shown_path())
+                write!(f, "{} has no counter number {counter}: it is one of another runtime", group.shown_path())
             }
         }
     }
 }
 
-impl std::error::Error for ChargeError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Limit(inner) => inner.source(),
-            _ => None,
-        }
-    }
-}
-
-impl From<OverLimitError> for ChargeError {
-    fn from(inner: OverLimitError) -> ChargeError {
-        ChargeError::Limit(inner)
-    }
-}
+impl std::error::Error for ChargeError {}
 
 impl ChargeError {
     /// Returns the group that was charged.
@@ -229,14 +214,9 @@ impl ChargeError {
     }
 }
 
-/// What a group that is cancelled has asked for: a charge of 0 bytes is never refused there.
-fn asked(group: &Group, counter: Counter, requested: u64) -> String {
-    if requested == 0 { "a checkpoint".to_string() } else { amount(group, counter, requested) }
-}
-
 /// An amount of a group's counter. That of a further counter is named.
 fn amount(group: &Group, counter: Counter, amount: u64) -> String {
-    let counter = group.first().group().nth(counter.number());
+    let counter = group.first().group().nth(counter.number);
     let amount = InUnit(amount, counter.map_or(Unit::Bytes, group_tree::unit));
     match counter.and_then(group_tree::further_name) {
         Some(name) => format!("{amount} of {name}"),
@@ -247,17 +227,6 @@ fn amount(group: &Group, counter: Counter, amount: u64) -> String {
 /// The root goes offline with its runtime alone.
 fn runtime_is_gone(group: &Group) -> bool {
     group.first().path_to_root().last().is_some_and(|root| root.state().is_offline())
-}
-
-fn offline(group: &Group, counter: Counter, requested: u64) -> String {
-    let (path, amount) = (group.shown_path(), amount(group, counter, requested));
-    if runtime_is_gone(group) {
-        format!(
-            "the runtime of {path} is gone: {amount} refused; keep a handle of the Runtime as long as its groups charge"
-        )
-    } else {
-        format!("{path} is offline: {amount} refused; charge a group that is online")
-    }
 }
 
 /// Why nothing was reclaimed.
@@ -296,7 +265,11 @@ impl fmt::Display for ReclaimError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::InReclaim { group } => {
-                write!(f, "nothing reclaimed of {}: reclaim does not nest", group.shown_path())
+                write!(
+                    f,
+                    "nothing reclaimed of {}: this thread is in a reclaimer already, and reclaim does not nest",
+                    group.shown_path()
+                )
             }
         }
     }
@@ -322,30 +295,28 @@ impl std::error::Error for ReclaimError {}
 pub enum CreateError {
     /// The name is not allowed.
     Name {
-        /// Where it was to be.
+        /// The group that was to be its parent.
         parent: Group,
         /// The name; of one that is too long the beginning.
         name: String,
-        /// What is wrong with it.
+        /// The fault of the name.
         fault: NameError,
     },
-    /// The parent has a child of that name.
+    /// The parent has a child of that name: [`Group::get_or_create`] returns it.
     Taken {
-        /// Where it was to be.
-        parent: Group,
-        /// The name.
-        name: String,
+        /// The child that has the name.
+        group: Group,
     },
     /// The parent is offline.
     Offline {
-        /// Where it was to be.
+        /// The group that was to be its parent.
         parent: Group,
         /// The name.
         name: String,
     },
     /// The configured most groups exist, the dying ones included.
     Full {
-        /// Where it was to be.
+        /// The group that was to be its parent.
         parent: Group,
         /// The name.
         name: String,
@@ -355,7 +326,7 @@ pub enum CreateError {
     /// The system gives no memory for it, and no object of another group is free. Nothing is lost: once memory is given
     /// back, the same call succeeds.
     Memory {
-        /// Where it was to be.
+        /// The group that was to be its parent.
         parent: Group,
         /// The name; empty where there is no memory even for a copy of it.
         name: String,
@@ -370,48 +341,33 @@ pub enum CreateError {
 
 impl fmt::Display for CreateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut write = |parent: Option<&Group>, name: &str, why: String| {
+            let parent = parent.map_or_else(String::new, Group::shown_path);
+            write!(f, "no group {:?} in {parent}: {why}", beginning(name))
+        };
         match self {
-            Self::Name { fault, name, parent } => {
-                write!(f, "no group {:?} in {}: {fault}", beginning(name), parent.shown_path())
+            Self::Name { parent, name, fault } => write(Some(parent), name, fault.to_string()),
+            Self::Taken { group } => {
+                let why = "the name is taken; get_or_create returns that group".to_string();
+                write(group.parent().as_ref(), &group.name(), why)
             }
-            Self::Taken { name, parent } => {
-                write!(f, "no group {:?} in {}: the name is taken", beginning(name), parent.shown_path())
+            Self::Offline { parent, name } => {
+                let gone = if runtime_is_gone(parent) { "its runtime is gone, and " } else { "" };
+                write(Some(parent), name, format!("{gone}it is offline"))
             }
-            Self::Offline { name, parent } => write!(
-                f,
-                "no group {:?} in {}: {} is offline",
-                beginning(name),
-                parent.shown_path(),
-                if runtime_is_gone(parent) { "its runtime is gone, and it" } else { "it" }
-            ),
-            Self::Full { most, name, parent } => write!(
-                f,
-                "no group {:?} in {}: there are {most} groups, the configured most",
-                beginning(name),
-                parent.shown_path()
-            ),
-            Self::Memory { bytes, name, parent } => write!(
-                f,
-                "no group {:?} in {}: the system gives no {}",
-                beginning(name),
-                parent.shown_path(),
-                Bytes(*bytes as u64)
-            ),
+            Self::Full { parent, name, most } => {
+                write(Some(parent), name, format!("there are {most} groups, as many as groups_max allows"))
+            }
+            Self::Memory { parent, name, bytes } => {
+                write(Some(parent), name, format!("the system has no {} of memory for it", Bytes(*bytes as u64)))
+            }
             Self::Limit(inner) => fmt::Display::fmt(inner, f),
             Self::Contradiction(inner) => fmt::Display::fmt(inner, f),
         }
     }
 }
 
-impl std::error::Error for CreateError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Limit(inner) => inner.source(),
-            Self::Contradiction(inner) => inner.source(),
-            _ => None,
-        }
-    }
-}
+impl std::error::Error for CreateError {}
 
 impl From<LimitError> for CreateError {
     fn from(inner: LimitError) -> CreateError {
@@ -425,7 +381,7 @@ impl From<ContradictionError> for CreateError {
     }
 }
 
-/// What is wrong with a group's name.
+/// The fault of a group's name.
 ///
 /// ```
 /// use memcg::errors::{CreateError, NameError};
@@ -480,7 +436,7 @@ impl std::error::Error for NameError {}
 /// let runtime = Runtime::builder().build()?;
 /// let root = runtime.root();
 /// let refused = root.set_limits(Limits::new().max(100).low(Limit::percent(10))).unwrap_err();
-/// assert_eq!(refused.to_string(), "no 10% of a max for low of /: no ancestor has one");
+/// assert_eq!(refused.to_string(), "no low 10% for /: no group above has a max; set one, or bytes here");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -488,8 +444,10 @@ impl std::error::Error for NameError {}
 pub enum LimitError {
     /// The limit is a percentage, and no ancestor has a max to take it of.
     NoLimitedAncestor {
-        /// The group whose limit was to be set. Where that group was to be created, its parent.
+        /// The group whose limit was to be set. If that group was to be created, its parent.
         group: Group,
+        /// The name of the group that was to be created.
+        name: Option<String>,
         /// Which limit.
         limit: &'static str,
         /// The percentage.
@@ -506,8 +464,13 @@ pub enum LimitError {
 impl fmt::Display for LimitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoLimitedAncestor { group, limit, percent } => {
-                write!(f, "no {percent} of a max for {limit} of {}: no ancestor has one", group.shown_path())
+            Self::NoLimitedAncestor { group, name, limit, percent } => {
+                let path = group.shown_path();
+                match name {
+                    Some(name) => write!(f, "no {limit} {percent} for {:?} in {path}", beginning(name))?,
+                    None => write!(f, "no {limit} {percent} for {path}")?,
+                }
+                f.write_str(": no group above has a max; set one, or bytes here")
             }
             Self::CoversNot { group } => {
                 write!(f, "{} does not cover allocations: a group asks for that when it is created", group.shown_path())
@@ -526,7 +489,7 @@ impl std::error::Error for LimitError {}
 /// let runtime = Runtime::builder().build()?;
 /// let acme = runtime.root().create("acme", Limits::new())?;
 /// let _query = acme.create("q17", Limits::new())?;
-/// assert_eq!(acme.offline().unwrap_err().to_string(), "/acme has 1 child online");
+/// assert_eq!(acme.offline().unwrap_err().to_string(), "/acme has 1 child online: take it offline first, or all with offline_tree");
 /// let root = "/ is the root: it goes offline when the last handle of its Runtime is dropped";
 /// assert_eq!(runtime.root().offline().unwrap_err().to_string(), root);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -539,23 +502,16 @@ pub struct OfflineError {
 
 impl fmt::Display for OfflineError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { children, group } = self;
-        write!(f, "{}", stays_online(group, *children))
+        let (path, children) = (self.group.shown_path(), self.children);
+        if self.group.parent().is_none() {
+            return write!(f, "{path} is the root: it goes offline when the last handle of its Runtime is dropped");
+        }
+        let (noun, them) = if children == 1 { ("child", "it") } else { ("children", "them") };
+        write!(f, "{path} has {children} {noun} online: take {them} offline first, or all with offline_tree")
     }
 }
 
 impl std::error::Error for OfflineError {}
-
-fn stays_online(group: &Group, children: usize) -> String {
-    let path = group.shown_path();
-    match children {
-        _ if group.first().incarnation().parent.is_none() => {
-            format!("{path} is the root: it goes offline when the last handle of its Runtime is dropped")
-        }
-        1 => format!("{path} has 1 child online"),
-        _ => format!("{path} has {children} children online"),
-    }
-}
 
 impl OfflineError {
     /// Returns the group that is still online.
@@ -574,7 +530,7 @@ impl OfflineError {
 /// ```
 /// # let runtime = memcg::Runtime::builder().build()?;
 /// let mut charge = runtime.root().try_charge(10)?;
-/// assert_eq!(charge.split(11).unwrap_err().to_string(), "no 11 of a charge of 10");
+/// assert_eq!(charge.split(11).unwrap_err().to_string(), "cannot split off 11: the charge holds 10");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -586,7 +542,7 @@ pub struct SplitError {
 impl fmt::Display for SplitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { bytes, requested } = self;
-        write!(f, "no {requested} of a charge of {bytes}")
+        write!(f, "cannot split off {requested}: the charge holds {bytes}")
     }
 }
 

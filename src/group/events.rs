@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use super::handle::Group;
-use super::registration::Registration;
+use super::registration::{AnyRegistration, Registration};
 use crate::counter::object::Counter;
 use crate::hierarchy::events;
 use crate::pressure::listeners::{self, ListenerGuard};
@@ -15,7 +15,7 @@ use crate::pressure::wakers::{park_until, parked_waker};
 use crate::state::events::Event;
 use crate::state::listeners::Happened;
 
-/// How often each event had happened when these counts were read. From there on a caller can wait for the next one.
+/// Counts of each event, as of the moment when they were read. From there on a caller can wait for the next one.
 ///
 /// ```
 /// use memcg::Event;
@@ -71,8 +71,8 @@ impl Events {
     /// Blocks until `event` has happened more often than this count says, or for `time`. Returns whether it has. In
     /// async code use [`changed`](Self::changed).
     ///
-    /// Where the event has happened since these counts were read, the call returns at once. So it misses nothing
-    /// between the reading and the wait. A group that goes offline wakes no listener. The call takes one lock.
+    /// If the event has happened since these counts were read, the call returns at once. So it misses nothing between
+    /// the reading and the wait. A group that goes offline wakes no listener. The call takes one lock.
     ///
     /// ```
     /// # use memcg::{Event, Runtime};
@@ -154,11 +154,7 @@ impl Future for EventFuture {
     }
 }
 
-impl fmt::Debug for EventFuture {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EventFuture").finish_non_exhaustive()
-    }
-}
+debug_figures!(EventFuture, |_future|);
 
 impl Happened {
     /// Returns the group whose listener this is. The event happened there or below.
@@ -204,6 +200,6 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn on_event(&self, event: Event, listener: impl Fn(&Happened) + Send + Sync + 'static) -> Registration {
-        Registration::of_listener(listeners::call(self.first(), event, Box::new(listener)))
+        Registration(AnyRegistration::Listener(listeners::call(self.first(), event, Box::new(listener))))
     }
 }

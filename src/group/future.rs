@@ -1,6 +1,9 @@
 //! `ChargeFuture`: a charge that waits without blocking.
 
-use std::fmt;
+mod queue_place;
+
+pub use queue_place::QueuePlace;
+
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
@@ -12,7 +15,6 @@ use super::handle::Group;
 use crate::admission::attempt::ChargeResult;
 use crate::admission::plain::LineTime;
 use crate::admission::polled::{Begun, InLine, begin};
-use crate::counter::walk::Charged;
 use crate::pressure::delays::Alarm;
 use crate::pressure::high::is_delayed;
 use crate::pressure::stalls::Stall;
@@ -20,7 +22,6 @@ use crate::pressure::throttle;
 use crate::reclaim::round::TIME_MAX;
 use crate::sync::is_over;
 use crate::thread::slot::Consume;
-use crate::units::Bytes;
 
 /// A charge that waits: see [`Group::charge_async`]. Polled after it has returned its result, it stays pending.
 ///
@@ -48,7 +49,7 @@ pub struct ChargeFuture {
     group: Group,
     bytes: u64,
     undelayed: bool,
-    /// How long it may take from the first poll on, until it is charged.
+    /// The longest time from the first poll on until it is charged.
     time: Option<Duration>,
     /// When that is over, from the first poll on that misses.
     end: Option<Instant>,
@@ -77,8 +78,8 @@ struct Deadline {
 }
 
 impl Deadline {
-    /// Whether time is over; else a wake follows when it is. Where there is no thread to wake the future, it is over at
-    /// once: the future would wait without an end.
+    /// Returns true if time is over; else a wake follows when it is. It is over at once if there is no thread to wake
+    /// the future, which would wait without an end.
     fn is_over(&mut self, waker: &Waker) -> bool {
         if is_over(self.until) {
             return true;
@@ -188,96 +189,10 @@ impl ChargeFuture {
         self
     }
 
-    /// Returns true if a drop of `charge` now would serve this future and no other charge. Then the holder of `charge`
-    /// may use it in place of the charge that this future waits for, so that no byte goes up the tree and comes back.
-    /// The future then waits for the next waiter of a queue that has one place in line ([`wait_for`](Self::wait_for)),
-    /// or is dropped.
-    ///
-    /// The result is true if the future is in line for bytes of the charge's group, at most as many as the charge has,
-    /// and no other charge waits at the group or above it. It is false if the group or one above it is above a limit or
-    /// only [counts](crate::expert::Inspect::set_observe_only), if the group is offline, and inside a reclaimer. Then
-    /// drop the charge, which serves the line.
-    ///
-    /// The call takes no lock, does not block, and loads a few words for each level. After true, other charges may
-    /// barge past this future anew, as they may past the next charge in line.
-    ///
-    /// ```
-    /// # use std::future::Future;
-    /// # use std::pin::Pin;
-    /// # use std::task::{Context, Waker};
-    /// # use memcg::Runtime;
-    /// let runtime = Runtime::builder().max(100).build()?;
-    /// let root = runtime.root();
-    /// let held = root.try_charge(80)?;
-    /// let mut waits = root.charge_async(80);
-    /// assert!(Pin::new(&mut waits).poll(&mut Context::from_waker(Waker::noop())).is_pending());
-    /// assert!(waits.is_served_by(&held)); // so `held` is the charge of the first of a queue
-    /// assert!(waits.wait_for(30)); // and the future stands for the next one
-    /// drop(held);
-    /// assert_eq!((root.live(), root.waiting_count()), (30, 0));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn is_served_by(&self, charge: &Charge) -> bool {
-        match &self.state {
-            Stage::InLine(in_line, _) => {
-                std::ptr::eq(charge.header, self.group.header) && in_line.is_served_by(charge.bytes)
-            }
-            _ => false,
-        }
-    }
-
-    /// Changes the number of bytes that the future waits for; it keeps its place in line. Returns false if the wait has
-    /// ended: the next poll returns how. The call may run wakers of charges in line on this thread.
-    pub fn wait_for(&mut self, bytes: impl Into<Bytes>) -> bool {
-        let Bytes(bytes) = bytes.into();
-        let waits = match &mut self.state {
-            Stage::New => true,
-            Stage::InLine(in_line, _) => in_line.resize(bytes),
-            Stage::Delayed { .. } | Stage::Done => false,
-        };
-        if waits {
-            self.bytes = bytes;
-        }
-        waits
-    }
-
-    /// Takes the result of the wait, which a poll would return. `None`: the line has not decided yet, or a delay above
-    /// a [high](crate::Limits::high) is left. The call runs no reclaimer and no hook, so a waker may make it.
-    ///
-    /// With `next` the future then takes a place in line anew, behind all that wait: for that many bytes, and with that
-    /// waker. It takes none if reclaimers have to be asked first, or a victim has to be chosen. Then
-    /// [`waits_in_line`](Self::waits_in_line) is false, and the next waiter needs a future of its own.
-    pub fn take_decided(&mut self, next: Option<(Bytes, &Waker)>) -> Option<Result<Charge, ChargeError>> {
-        let Stage::InLine(in_line, _) = &mut self.state else { return None };
-        let next = next.map(|(Bytes(bytes), waker)| (bytes, waker));
-        let (ended, waits) = in_line.take_decided(next)?;
-        let bytes = self.bytes;
-        match next.filter(|_| waits) {
-            Some((next, _)) => self.bytes = next,
-            None => self.state = Stage::Done,
-        }
-        let group = &self.group;
-        Some(match ended {
-            Ok(_) => Ok(Charge::new(group.header, bytes)),
-            Err(failure) => Err(ChargeError::new(failure, group.first(), bytes)),
-        })
-    }
-
-    /// Returns true if the future is in line. The wait may have ended: the next poll returns how.
-    pub fn waits_in_line(&self) -> bool {
-        matches!(self.state, Stage::InLine(..))
-    }
-
-    /// Returns true if the charge is made already, and the future only waits for the delay above a
-    /// [high](crate::Limits::high).
-    pub fn is_delayed(&self) -> bool {
-        matches!(self.state, Stage::Delayed { .. })
-    }
-
-    /// A walk has charged it. Returns the charge where no delay follows.
-    fn charged(&mut self, charged: Charged) -> Option<Charge> {
+    /// The charge is made, and took `walked` bytes up the tree. Returns it where no delay follows.
+    fn charged(&mut self, walked: u64) -> Option<Charge> {
         let charge = Charge::new(self.group.header, self.bytes);
-        let delay = throttle::delay_after(self.group.first(), charged, false, self.end);
+        let delay = throttle::delay_after(self.group.first(), walked, false, self.end);
         if delay.is_zero() {
             self.state = Stage::Done;
             return Some(charge);
@@ -289,8 +204,8 @@ impl ChargeFuture {
     /// Returns the charge, or why there is none. Pending while it waits or is delayed.
     fn ended(&mut self, ended: Option<ChargeResult>, waker: &Waker) -> Poll<Result<Charge, ChargeError>> {
         match ended {
-            Some(Ok(charged)) => {
-                if let Some(charge) = self.charged(charged) {
+            Some(Ok(walked)) => {
+                if let Some(charge) = self.charged(walked) {
                     return Poll::Ready(Ok(charge));
                 }
             }
@@ -309,7 +224,7 @@ impl ChargeFuture {
         }
     }
 
-    /// Whether it is not charged yet, or delayed. A wake follows when that is over.
+    /// Returns true if it is not charged yet, or delayed. A wake follows when that is over.
     fn is_held_up(&mut self, waker: &Waker) -> bool {
         let Stage::Delayed { until, alarm, stall, .. } = &mut self.state else { return true };
         let group = self.group.first();
@@ -319,8 +234,8 @@ impl ChargeFuture {
         match alarm {
             Some(alarm) => alarm.renew(waker),
             None => {
-                // Where there is no thread to wake it the charge is not delayed: the future would have to wake itself
-                // time and again.
+                // The charge is not delayed if there is no thread to wake it: the future would have to wake itself time
+                // and again.
                 *alarm = throttle::alarm(group, *until, waker);
                 *stall = alarm.as_ref().and_then(|_| throttle::stand_still(group, Instant::now()));
                 alarm.is_some()
@@ -364,8 +279,4 @@ impl Future for ChargeFuture {
     }
 }
 
-impl fmt::Debug for ChargeFuture {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ChargeFuture").field("group", &self.group).field("bytes", &self.bytes).finish_non_exhaustive()
-    }
-}
+debug_figures!(ChargeFuture, |future| group: future.group, bytes: future.bytes);

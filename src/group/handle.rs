@@ -130,8 +130,11 @@ impl Hash for Group {
     }
 }
 
-impl fmt::Debug for Group {
+/// The [path](Group::path), as in `/acme/q17`.
+impl fmt::Display for Group {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Group").field("path", &self.shown_path()).field("usage", &self.usage()).finish_non_exhaustive()
+        f.pad(&self.path())
     }
 }
+
+debug_figures!(Group, |group| path: group.shown_path(), usage: group.usage());

@@ -7,15 +7,15 @@ use super::handle::Group;
 use super::ledger::Ledger;
 use crate::admission::lowered;
 use crate::counter::protection::Protection;
-use crate::counter::{children, credit, effective, ledger, marks};
+use crate::counter::{children, credit, ledger, marks};
 use crate::hierarchy::stats;
-use crate::page_counter::reading::{ProtectionFigures, Sealed};
+use crate::page_counter::reading::{HasProtection, ProtectedCounter, ProtectionFigures};
 use crate::pressure::{incidents, observe, throttle, victims};
 use crate::reclaim::excess;
 use crate::stat::visits::Unlist;
 use crate::state::incidents::Incident;
 use crate::state::oom::{EXEMPT, OomPolicy, TOGETHER};
-use crate::units::Bytes;
+use crate::units::{Bytes, IntoBytes};
 
 /// Figures and settings of a group beside those of [`Group`]. A name that ends in `_local` leaves out what the children
 /// that are online account for.
@@ -41,9 +41,11 @@ use crate::units::Bytes;
 /// assert_eq!(runtime.root().descendants().count(), 1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub trait Inspect: Sealed {
+pub trait Inspect: ThisGroup {
     /// Returns the bytes that reclaim never touches, 0 by default. One load.
-    fn min(&self) -> u64;
+    fn min(&self) -> u64 {
+        marks::protection(self.this().first(), Protection::Min)
+    }
 
     /// Returns the bytes that reclaim touches last, 0 by default. One load.
     ///
@@ -58,13 +60,19 @@ pub trait Inspect: Sealed {
     /// assert_eq!(runtime.root().children_low_usage(), 0, "acme uses nothing");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    fn low(&self) -> u64;
+    fn low(&self) -> u64 {
+        marks::protection(self.this().first(), Protection::Low)
+    }
 
     /// Returns the high in bytes, `u64::MAX` if there is none. One load.
-    fn high(&self) -> u64;
+    fn high(&self) -> u64 {
+        marks::high(self.this().first())
+    }
 
     /// Returns the soft limit in bytes, `u64::MAX` if there is none. One load.
-    fn soft(&self) -> u64;
+    fn soft(&self) -> u64 {
+        marks::soft(self.this().first())
+    }
 
     /// Returns the delay of a charge of `bytes` that walks the tree now: the greatest delay among this group and its
     /// ancestors. Charges do not sleep for 10 ms or less. The call costs a few loads a level. If credit alone may be
@@ -81,7 +89,10 @@ pub trait Inspect: Sealed {
     /// assert_eq!(acme.high_delay(64 * 4096).as_millis(), 25);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    fn high_delay(&self, bytes: impl Into<Bytes>) -> Duration;
+    fn high_delay(&self, bytes: impl IntoBytes) -> Duration {
+        let Bytes(bytes) = bytes.into_bytes();
+        throttle::delay_now(self.this().first(), bytes)
+    }
 
     /// Makes the limits here and below only count, or act again. It may block: in async code use a thread for blocking
     /// work.
@@ -107,10 +118,17 @@ pub trait Inspect: Sealed {
     /// assert!(acme.try_charge(1).is_err());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    fn set_observe_only(&self, observe: bool);
+    fn set_observe_only(&self, observe: bool) {
+        observe::set(self.this().first(), observe);
+        if !observe && !self.this().first().is_observed() {
+            lowered::shrink_all(self.this().first());
+        }
+    }
 
     /// Returns true if the limits of this group or of an ancestor only count. One load.
-    fn is_observe_only(&self) -> bool;
+    fn is_observe_only(&self) -> bool {
+        self.this().first().is_observed()
+    }
 
     /// Returns whether usage is above the soft limit. Pressure from here or above asks such a group, and all groups
     /// below it, first. One load; exact.
@@ -125,7 +143,9 @@ pub trait Inspect: Sealed {
     /// assert!(acme.is_in_excess());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    fn is_in_excess(&self) -> bool;
+    fn is_in_excess(&self) -> bool {
+        marks::is_in_excess(self.this().first())
+    }
 
     /// Returns the number of groups below, at any depth, that are above their soft limits. Exact where none crosses
     /// meanwhile. It visits the groups that have one below, and their children.
@@ -141,7 +161,9 @@ pub trait Inspect: Sealed {
     /// assert_eq!((runtime.root().descendants_in_excess(), acme.descendants_in_excess()), (1, 0));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    fn descendants_in_excess(&self) -> u64;
+    fn descendants_in_excess(&self) -> u64 {
+        excess::count_below(self.this().first())
+    }
 
     /// Returns whether pressure on `root` asks this group in its first pass. It does where this group is above its soft
     /// limit, or a group between it and `root` is, `root` included. Groups above `root` do not count.
@@ -159,7 +181,9 @@ pub trait Inspect: Sealed {
     /// assert!(!query.is_soft_eligible(&query));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    fn is_soft_eligible(&self, root: &Group) -> bool;
+    fn is_soft_eligible(&self, root: &Group) -> bool {
+        excess::is_soft_eligible(self.this().first(), root.first())
+    }
 
     /// Returns [`usage`](Group::usage) without that of the children that are online, in bytes. That is the group's own,
     /// and what groups that went offline left behind. It costs one load for each child, and holds no lock over more than
@@ -175,7 +199,9 @@ pub trait Inspect: Sealed {
     /// assert_eq!(runtime.root().usage_local(), 7);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    fn usage_local(&self) -> u64;
+    fn usage_local(&self) -> u64 {
+        credit::usage_local(self.this().first())
+    }
 
     /// Returns the credit in this group's own stock, and in the stocks of groups below that went offline and are not
     /// settled, in bytes. It looks at one slot for each thread and such group. It is exact at every quiescent point.
@@ -188,7 +214,9 @@ pub trait Inspect: Sealed {
     /// assert_eq!((runtime.root().stocked_local(), acme.stocked_local()), (0, 262_134));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    fn stocked_local(&self) -> u64;
+    fn stocked_local(&self) -> u64 {
+        credit::stocked_local(self.this().first())
+    }
 
     /// Returns [`usage_local`](Self::usage_local) minus [`stocked_local`](Self::stocked_local), in bytes. Where the group
     /// [covers](crate::Limits::cover_allocations) it is the larger of what is reserved and what is allocated in the group alone.
@@ -201,7 +229,13 @@ pub trait Inspect: Sealed {
     /// assert_eq!((runtime.root().live_local(), acme.live_local()), (0, 10));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    fn live_local(&self) -> u64;
+    fn live_local(&self) -> u64 {
+        if self.this().first().cover().is_some() {
+            let ledger = self.this().ledger_alone();
+            return ledger.reserved().max(ledger.allocated());
+        }
+        credit::live_local(self.this().first())
+    }
 
     /// Returns the [ledger](Group::ledger) of this group without the groups below that are online: that of the bytes of
     /// [`live_local`](Self::live_local). It costs as much as that call, and visits the counts of each thread.
@@ -221,14 +255,20 @@ pub trait Inspect: Sealed {
     /// # unsafe { object.uncharge(30) };
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    fn ledger_local(&self) -> Ledger;
+    fn ledger_local(&self) -> Ledger {
+        self.this().ledger_alone()
+    }
 
     /// Returns the bytes of the objects that this group owns, without those of any group below, online or offline. It
     /// allocates nothing.
-    fn allocated_local(&self) -> u64;
+    fn allocated_local(&self) -> u64 {
+        ledger::own(self.this().first()).allocated
+    }
 
     /// Returns the group's own policy, as it was set.
-    fn oom_policy(&self) -> OomPolicy;
+    fn oom_policy(&self) -> OomPolicy {
+        victims::marks(self.this().first()).policy()
+    }
 
     /// With true, compares the whole subtree of this group as one, and cancels all of it if any of its groups is
     /// chosen.
@@ -244,18 +284,26 @@ pub trait Inspect: Sealed {
     /// assert!(root.oom_group() && root.oom_exempt());
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
-    fn set_oom_group(&self, together: bool);
+    fn set_oom_group(&self, together: bool) {
+        victims::marks(self.this().first()).set(TOGETHER, together);
+    }
 
     /// Returns the setting of [`set_oom_group`](Self::set_oom_group).
-    fn oom_group(&self) -> bool;
+    fn oom_group(&self) -> bool {
+        victims::marks(self.this().first()).has(TOGETHER)
+    }
 
     /// With true, never cancels this group and the groups below it, not even with the subtree that they are in.
     ///
     /// Source: an `oom_score_adj` of -1000.
-    fn set_oom_exempt(&self, exempt: bool);
+    fn set_oom_exempt(&self, exempt: bool) {
+        victims::marks(self.this().first()).set(EXEMPT, exempt);
+    }
 
     /// Returns the group's own setting of [`set_oom_exempt`](Self::set_oom_exempt).
-    fn oom_exempt(&self) -> bool;
+    fn oom_exempt(&self) -> bool {
+        victims::marks(self.this().first()).has(EXEMPT)
+    }
 
     /// Returns the groups below that are online, parents first. Groups may be created and go offline meanwhile: the
     /// walk looks up the children of a group when it reaches that group.
@@ -268,7 +316,27 @@ pub trait Inspect: Sealed {
     /// assert_eq!(paths, ["/acme", "/acme/q17"]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    fn descendants(&self) -> Box<dyn Iterator<Item = Group>>;
+    fn descendants(&self) -> Box<dyn Iterator<Item = Group>> {
+        let mut next = self.this().children();
+        Box::new(iter::from_fn(move || {
+            let group = next.pop()?;
+            next.extend(group.children());
+            Some(group)
+        }))
+    }
+
+    /// Returns how many groups directly below are online. One load.
+    ///
+    /// ```
+    /// # use memcg::expert::Inspect as _;
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// let acme = runtime.root().create("acme", memcg::Limits::new())?;
+    /// assert_eq!((runtime.root().child_count(), acme.child_count()), (1, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn child_count(&self) -> usize {
+        self.this().first().child_count().get() as usize
+    }
 
     /// Returns the `n` children of largest usage with the usage of each in bytes, the largest first. The call reads
     /// them one after the other, and locks only a few at a time: a child that is created or goes offline meanwhile may
@@ -283,7 +351,10 @@ pub trait Inspect: Sealed {
     /// assert_eq!(runtime.root().top(1), [(b, 2)]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    fn top(&self, n: usize) -> Vec<(Group, u64)>;
+    fn top(&self, n: usize) -> Vec<(Group, u64)> {
+        let largest = children::largest(self.this().first(), n).into_iter();
+        largest.map(|(child, usage)| (Group::from_handle(child), usage)).collect()
+    }
 
     /// Returns the last refusals and victims of this group and of the groups below it, the oldest first. A refusal
     /// belongs to the group that asked and to the group whose max was met. The list is empty unless
@@ -308,13 +379,17 @@ pub trait Inspect: Sealed {
     /// assert_eq!((last.requested, last.usage, last.max), (130, 0, 100));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    fn incidents(&self) -> Vec<Incident>;
+    fn incidents(&self) -> Vec<Incident> {
+        incidents::of(self.this().first())
+    }
 
     /// Publishes all statistics that were written in this subtree before the call. It costs half of an
     /// [exact](crate::Freshness::Exact) read.
     ///
     /// Source: `do_flush_stats` in `mm/memcontrol.c`.
-    fn flush(&self);
+    fn flush(&self) {
+        stats::flush(self.this().first(), Unlist::Many);
+    }
 
     /// Does what [`flush`](Self::flush) does if more than [`Freshness::Threshold`](crate::Freshness::Threshold) allows
     /// may be missing, and the periodic flush is more than one full cycle late. Returns true if it flushed.
@@ -329,141 +404,28 @@ pub trait Inspect: Sealed {
     /// assert!(!root.flush_ratelimited(), "the runtime has just begun");
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
-    fn flush_ratelimited(&self) -> bool;
-}
-
-impl Inspect for Group {
-    fn min(&self) -> u64 {
-        marks::protection(self.first(), Protection::Min)
-    }
-
-    fn low(&self) -> u64 {
-        marks::protection(self.first(), Protection::Low)
-    }
-
-    fn high(&self) -> u64 {
-        marks::high(self.first())
-    }
-
-    fn soft(&self) -> u64 {
-        marks::soft(self.first())
-    }
-
-    fn high_delay(&self, bytes: impl Into<Bytes>) -> Duration {
-        let Bytes(bytes) = bytes.into();
-        throttle::delay_now(self.first(), bytes)
-    }
-
-    fn set_observe_only(&self, observe: bool) {
-        observe::set(self.first(), observe);
-        if !observe && !self.first().is_observed() {
-            lowered::shrink_all(self.first());
-        }
-    }
-
-    fn is_observe_only(&self) -> bool {
-        self.first().is_observed()
-    }
-
-    fn is_in_excess(&self) -> bool {
-        marks::is_in_excess(self.first())
-    }
-
-    fn descendants_in_excess(&self) -> u64 {
-        excess::count_below(self.first())
-    }
-
-    fn is_soft_eligible(&self, root: &Group) -> bool {
-        excess::is_soft_eligible(self.first(), root.first())
-    }
-
-    fn usage_local(&self) -> u64 {
-        credit::usage_local(self.first())
-    }
-
-    fn stocked_local(&self) -> u64 {
-        credit::stocked_local(self.first())
-    }
-
-    fn live_local(&self) -> u64 {
-        if self.first().cover().is_some() {
-            let ledger = self.ledger_alone();
-            return ledger.reserved().max(ledger.allocated());
-        }
-        credit::live_local(self.first())
-    }
-
-    fn ledger_local(&self) -> Ledger {
-        self.ledger_alone()
-    }
-
-    fn allocated_local(&self) -> u64 {
-        ledger::own(self.first()).allocated
-    }
-
-    fn oom_policy(&self) -> OomPolicy {
-        victims::marks(self.first()).policy()
-    }
-
-    fn set_oom_group(&self, together: bool) {
-        victims::marks(self.first()).set(TOGETHER, together);
-    }
-
-    fn oom_group(&self) -> bool {
-        victims::marks(self.first()).has(TOGETHER)
-    }
-
-    fn set_oom_exempt(&self, exempt: bool) {
-        victims::marks(self.first()).set(EXEMPT, exempt);
-    }
-
-    fn oom_exempt(&self) -> bool {
-        victims::marks(self.first()).has(EXEMPT)
-    }
-
-    fn descendants(&self) -> Box<dyn Iterator<Item = Group>> {
-        let mut next = self.children();
-        Box::new(iter::from_fn(move || {
-            let group = next.pop()?;
-            next.extend(group.children());
-            Some(group)
-        }))
-    }
-
-    fn top(&self, n: usize) -> Vec<(Group, u64)> {
-        let largest = children::largest(self.first(), n).into_iter();
-        largest.map(|(child, usage)| (Group::from_handle(child), usage)).collect()
-    }
-
-    fn incidents(&self) -> Vec<Incident> {
-        incidents::of(self.first())
-    }
-
-    fn flush(&self) {
-        stats::flush(self.first(), Unlist::Many);
-    }
-
     fn flush_ratelimited(&self) -> bool {
-        stats::flush_ratelimited(self.first())
+        stats::flush_ratelimited(self.this().first())
     }
 }
 
-impl ProtectionFigures for Group {
-    fn children_min_usage(&self) -> u64 {
-        marks::children_protected(self.first(), Protection::Min)
-    }
+/// Only a group has these figures.
+pub trait ThisGroup {
+    fn this(&self) -> &Group;
+}
 
-    fn children_low_usage(&self) -> u64 {
-        marks::children_protected(self.first(), Protection::Low)
-    }
-
-    fn effective_min(&self, root: &Self) -> u64 {
-        effective::protected(self.first(), Protection::Min, root.first())
-    }
-
-    fn effective_low(&self, root: &Self) -> u64 {
-        effective::protected(self.first(), Protection::Low, root.first())
+impl ThisGroup for Group {
+    fn this(&self) -> &Group {
+        self
     }
 }
 
-impl Sealed for Group {}
+impl Inspect for Group {}
+
+impl HasProtection for Group {
+    fn protected(&self) -> ProtectedCounter {
+        ProtectedCounter(self.first())
+    }
+}
+
+impl ProtectionFigures for Group {}

@@ -1,4 +1,4 @@
-//! What a group has charged and allocated, beside each other.
+//! A group's charged bytes and its allocated bytes, beside each other.
 
 use super::handle::Group;
 use crate::counter::ledger::{self, LedgerSums};
@@ -9,7 +9,7 @@ use crate::hierarchy::preorder::{self, Visited};
 use crate::stat::{Stat, Stats};
 use crate::thread::slow_path;
 
-/// What a group has charged, and what an allocator has handed out for it: see [`Group::ledger`].
+/// A group's charges, and the objects that an allocator has handed out for it: see [`Group::ledger`].
 ///
 /// All figures are in bytes. Where no thread charges or allocates meanwhile, `live` of the group is what is reserved and
 /// allocated together; of a group that [covers](crate::Limits::cover_allocations), the larger of the two.
@@ -53,8 +53,8 @@ impl Ledger {
         self.unpaid
     }
 
-    /// How far allocated and unpaid bytes may be off, each: by what threads have allocated or freed during the call. 0 where
-    /// there is nothing of that. [`reserved`](Self::reserved) is as exact as [`Group::live`].
+    /// The error of allocated and of unpaid bytes, each: the bytes that threads have allocated or freed during the
+    /// call. 0 where there is nothing of that. [`reserved`](Self::reserved) is as exact as [`Group::live`].
     pub fn max_error(&self) -> u64 {
         self.max_error
     }
@@ -65,7 +65,7 @@ impl Ledger {
         Stat::LEDGER.into_iter().zip(figures).map(|((name, stat), figure)| (name, stat, figure))
     }
 
-    /// Whether an allocator has handed out anything.
+    /// True if an allocator has handed out nothing.
     pub(super) fn is_empty(&self) -> bool {
         self.allocated == 0 && self.unpaid == 0
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::state::limits::LimitKind;
-use crate::units::Limit;
+use crate::units::{IntoLimit, Limit};
 
 /// Limits of a group, set together by [`create`](crate::Group::create), or later by
 /// [`set_limits`](crate::Group::set_limits). `create` leaves a limit that is not named at its default (none, and
@@ -35,13 +35,16 @@ pub struct Limits {
     pub soft: Option<Limit>,
     /// Usage is the larger of what is reserved and what is allocated: see [`cover_allocations`](Self::cover_allocations).
     pub cover_allocations: bool,
+    /// The service's name for its setting of these limits: see [`setting`](Self::setting). It has no text form.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    pub setting: Option<&'static str>,
 }
 
 impl Limits {
     /// Makes a value that names no limit.
     #[must_use]
     pub const fn new() -> Self {
-        Limits { min: None, low: None, high: None, max: None, soft: None, cover_allocations: false }
+        Limits { min: None, low: None, high: None, max: None, soft: None, cover_allocations: false, setting: None }
     }
 
     /// Sets the bytes that reclaim never touches, 0 by default. The parent sums what its children protect; charges do
@@ -57,16 +60,16 @@ impl Limits {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
-    pub fn min(mut self, limit: impl Into<Limit>) -> Self {
-        self.min = Some(limit.into());
+    pub fn min(mut self, limit: impl IntoLimit) -> Self {
+        self.min = Some(limit.into_limit());
         self
     }
 
     /// Sets the bytes that reclaim touches last, 0 by default. The parent sums what its children protect; charges do
     /// not compare usage with it. A group that is offline protects nothing.
     #[must_use]
-    pub fn low(mut self, limit: impl Into<Limit>) -> Self {
-        self.low = Some(limit.into());
+    pub fn low(mut self, limit: impl IntoLimit) -> Self {
+        self.low = Some(limit.into_limit());
         self
     }
 
@@ -91,15 +94,15 @@ impl Limits {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
-    pub fn high(mut self, limit: impl Into<Limit>) -> Self {
-        self.high = Some(limit.into());
+    pub fn high(mut self, limit: impl IntoLimit) -> Self {
+        self.high = Some(limit.into_limit());
         self
     }
 
     /// Sets the most bytes that charges may bring usage to. The default is [`Limit::Unlimited`].
     #[must_use]
-    pub fn max(mut self, limit: impl Into<Limit>) -> Self {
-        self.max = Some(limit.into());
+    pub fn max(mut self, limit: impl IntoLimit) -> Self {
+        self.max = Some(limit.into_limit());
         self
     }
 
@@ -109,8 +112,8 @@ impl Limits {
     /// A charge that walks compares usage with the soft limit, and reports each crossing to the groups above. A charge
     /// from the stock does not compare: credit is in usage already.
     #[must_use]
-    pub fn soft(mut self, limit: impl Into<Limit>) -> Self {
-        self.soft = Some(limit.into());
+    pub fn soft(mut self, limit: impl IntoLimit) -> Self {
+        self.soft = Some(limit.into_limit());
         self
     }
 
@@ -146,9 +149,28 @@ impl Limits {
         self
     }
 
+    /// Names the setting of the service that the max comes from. A refusal then tells its reader to raise that, in place
+    /// of a max that only this crate knows. A runtime keeps 255 names.
+    ///
+    /// ```
+    /// # use memcg::{Limits, Runtime};
+    /// let runtime = Runtime::builder().build()?;
+    /// let query = runtime.root().create("q17", Limits::new().max(1 << 20).setting("query.memory_limit"))?;
+    /// let refused = query.try_charge(2 << 20).unwrap_err();
+    /// let line = "/q17 refused 2 MiB for /q17: short by 1 MiB, max 1 MiB; \
+    ///             to fit, raise query.memory_limit or charge less";
+    /// assert_eq!(refused.to_string(), line);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub const fn setting(mut self, name: &'static str) -> Self {
+        self.setting = Some(name);
+        self
+    }
+
     /// Returns each kind of limit with its value here; `None`: not named.
     pub(super) fn kinds(&self) -> [(LimitKind, Option<Limit>); 5] {
-        let Limits { min, low, high, max, soft, cover_allocations: _ } = *self;
+        let Limits { min, low, high, max, soft, cover_allocations: _, setting: _ } = *self;
         [
             (LimitKind::Max, max),
             (LimitKind::Min, min),

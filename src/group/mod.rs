@@ -7,6 +7,7 @@
 mod charge;
 mod parts;
 
+mod below_high;
 mod central_stock;
 mod charge_set;
 mod charge_with;
@@ -45,6 +46,7 @@ pub(crate) mod allocator;
 mod error;
 mod refusal;
 
+pub use below_high::BelowHigh;
 pub use central_stock::CentralStock;
 pub use charge::Charge;
 pub use checkpoint::Checkpoint;
@@ -53,7 +55,7 @@ pub use counters::GroupCounter;
 pub use current::EnterGuard;
 pub use error::{ChargeError, CreateError, LimitError, NameError, OfflineError, ReclaimError, SplitError};
 pub use events::{EventFuture, Events};
-pub use future::ChargeFuture;
+pub use future::{ChargeFuture, QueuePlace};
 pub use handle::{Group, GroupId};
 pub use in_group::{Grouped, InGroup};
 pub use ledger::Ledger;

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::handle::Group;
+use crate::hierarchy::node_stats::NodeStats;
 use crate::hierarchy::stats;
-use crate::page_counter::NodeStats;
 use crate::stat::reading::Freshness;
 use crate::stat::{Item, Stat, Unit};
 

@@ -79,24 +79,26 @@ impl fmt::Display for ParseOnFullError {
 
 impl std::error::Error for ParseOnFullError {}
 
+/// The forms without an argument.
+const WORDS: [(&str, OnFull); 6] = [
+    ("refuse", OnFull::Refuse),
+    ("force", OnFull::Force),
+    ("reclaim", OnFull::Reclaim),
+    ("start", OnFull::Start),
+    ("now", OnFull::Now),
+    ("if_room", OnFull::IfRoom),
+];
+
 impl FromStr for OnFull {
     type Err = ParseOnFullError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "refuse" => Ok(OnFull::Refuse),
-            "force" => Ok(OnFull::Force),
-            "reclaim" => Ok(OnFull::Reclaim),
-            "start" => Ok(OnFull::Start),
-            "now" => Ok(OnFull::Now),
-            "if_room" => Ok(OnFull::IfRoom),
-            _ => {
-                let time = text.strip_prefix("wait(").and_then(|rest| rest.strip_suffix(')'));
-                let time = time.ok_or_else(|| ParseOnFullError::Unknown(text.to_string()))?;
-                let waits = parse_time(time).ok_or_else(|| ParseOnFullError::Time(time.to_string()))?;
-                Ok(OnFull::Wait(waits))
-            }
+        if let Some((_, full)) = WORDS.iter().find(|(word, _)| *word == text) {
+            return Ok(*full);
         }
+        let time = text.strip_prefix("wait(").and_then(|rest| rest.strip_suffix(')'));
+        let time = time.ok_or_else(|| ParseOnFullError::Unknown(text.to_string()))?;
+        parse_time(time).map(OnFull::Wait).ok_or_else(|| ParseOnFullError::Time(time.to_string()))
     }
 }
 
@@ -112,22 +114,17 @@ fn parse_time(text: &str) -> Option<Duration> {
 /// In the largest unit that gives a whole number, so that it parses back to the same.
 impl fmt::Display for OnFull {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            OnFull::Refuse => f.write_str("refuse"),
-            OnFull::Force => f.write_str("force"),
-            OnFull::Reclaim => f.write_str("reclaim"),
-            OnFull::Start => f.write_str("start"),
-            OnFull::Now => f.write_str("now"),
-            OnFull::IfRoom => f.write_str("if_room"),
-            OnFull::Wait(time) if time.is_zero() => f.write_str("wait(0s)"),
-            OnFull::Wait(time) => {
-                let all = time.as_nanos();
-                // Nanoseconds always divide.
-                let unit = UNITS.iter().find(|(_, nanoseconds)| all % nanoseconds == 0);
-                let (name, nanoseconds) = unit.unwrap_or(&("ns", 1));
-                write!(f, "wait({}{name})", all / nanoseconds)
-            }
+        let OnFull::Wait(time) = self else {
+            return WORDS.iter().filter(|(_, full)| full == self).try_for_each(|(word, _)| f.write_str(word));
+        };
+        if time.is_zero() {
+            return f.write_str("wait(0s)");
         }
+        let all = time.as_nanos();
+        // Nanoseconds always divide.
+        let unit = UNITS.iter().find(|(_, nanoseconds)| all % nanoseconds == 0);
+        let (name, nanoseconds) = unit.unwrap_or(&("ns", 1));
+        write!(f, "wait({}{name})", all / nanoseconds)
     }
 }
 

@@ -8,7 +8,7 @@ use super::counter;
 use super::error::{ChargeError, SplitError};
 use super::handle::Group;
 use crate::admission::transfer::{TransferFailure, move_charge};
-use crate::units::Bytes;
+use crate::units::{Bytes, IntoBytes};
 
 /// # Parts of a charge
 impl Charge {
@@ -25,8 +25,8 @@ impl Charge {
     /// assert_eq!((batch.bytes(), row.bytes()), (6, 4));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn split(&mut self, bytes: impl Into<Bytes>) -> Result<Charge, SplitError> {
-        let Bytes(bytes) = bytes.into();
+    pub fn split(&mut self, bytes: impl IntoBytes) -> Result<Charge, SplitError> {
+        let Bytes(bytes) = bytes.into_bytes();
         let Some(left) = self.bytes().checked_sub(bytes) else {
             return Err(SplitError { requested: bytes, bytes: self.bytes() });
         };

@@ -8,9 +8,10 @@ use super::error::ChargeError;
 use super::handle::Group;
 use super::on_full::OnFull;
 use crate::counter::raw::{self, Way};
+use crate::counter::uncharge;
 use crate::thread::directory::Header;
 use crate::thread::slot::{Consume, Put};
-use crate::units::Bytes;
+use crate::units::{Bytes, IntoBytes};
 
 /// # Charges without a guard
 impl Group {
@@ -86,13 +87,13 @@ impl RawCharges<'_> {
     ///
     /// [`ChargeError`], as [`Group::try_charge`]. Nothing of the charge remains.
     #[inline(always)]
-    pub fn try_charge(self, bytes: impl Into<Bytes>) -> Result<(), ChargeError> {
-        let Bytes(bytes) = bytes.into();
+    pub fn try_charge(self, bytes: impl IntoBytes) -> Result<(), ChargeError> {
+        let Bytes(bytes) = bytes.into_bytes();
         let header = self.group.header;
         match header.consume_raw(bytes) {
             Consume::Hit => Ok(()),
-            Consume::Miss => try_charge_slow(header, bytes),
-            Consume::Undone => try_charge_undone_slow(header, bytes),
+            Consume::Miss => try_charge_slow::<false>(header, bytes),
+            Consume::Undone => try_charge_slow::<true>(header, bytes),
         }
     }
 
@@ -137,8 +138,8 @@ impl RawCharges<'_> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
-    pub fn try_charge_with(self, bytes: impl Into<Bytes>, full: OnFull) -> Result<(), ChargeError> {
-        let Bytes(bytes) = bytes.into();
+    pub fn try_charge_with(self, bytes: impl IntoBytes, full: OnFull) -> Result<(), ChargeError> {
+        let Bytes(bytes) = bytes.into_bytes();
         let header = self.group.header;
         match header.consume_raw(bytes) {
             Consume::Hit => Ok(()),
@@ -161,13 +162,13 @@ impl RawCharges<'_> {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     #[inline(always)]
-    pub fn force_charge(self, bytes: impl Into<Bytes>) -> u64 {
-        let Bytes(bytes) = bytes.into();
+    pub fn force_charge(self, bytes: impl IntoBytes) -> u64 {
+        let Bytes(bytes) = bytes.into_bytes();
         let header = self.group.header;
         match header.consume_raw(bytes) {
             Consume::Hit => bytes,
-            Consume::Miss => force_charge_slow(header, bytes),
-            Consume::Undone => force_charge_undone_slow(header, bytes),
+            Consume::Miss => force_charge_slow::<false>(header, bytes),
+            Consume::Undone => force_charge_slow::<true>(header, bytes),
         }
     }
 
@@ -196,13 +197,13 @@ impl RawCharges<'_> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline(always)]
-    pub fn uncharge(self, bytes: impl Into<Bytes>) {
-        let Bytes(bytes) = bytes.into();
+    pub fn uncharge(self, bytes: impl IntoBytes) {
+        let Bytes(bytes) = bytes.into_bytes();
         let header = self.group.header;
         match header.put_raw(bytes) {
             Put::Kept => {}
-            Put::Full => uncharge_slow(header, bytes),
-            Put::Closed => uncharge_closed_slow(header, bytes),
+            Put::Full => uncharge_slow::<false>(header, bytes),
+            Put::Closed => uncharge_slow::<true>(header, bytes),
         }
     }
 }
@@ -267,16 +268,14 @@ impl Charge {
 
 // === The slow paths. One function for each way to miss: a hit then loads no number of the way ===
 
-#[cold]
-#[inline(never)]
-fn try_charge_slow(header: &'static Header, bytes: u64) -> Result<(), ChargeError> {
-    try_charge_missed(header, bytes, Consume::Miss, OnFull::Refuse)
+const fn missed(undone: bool) -> Consume {
+    if undone { Consume::Undone } else { Consume::Miss }
 }
 
 #[cold]
 #[inline(never)]
-fn try_charge_undone_slow(header: &'static Header, bytes: u64) -> Result<(), ChargeError> {
-    try_charge_missed(header, bytes, Consume::Undone, OnFull::Refuse)
+fn try_charge_slow<const UNDONE: bool>(header: &'static Header, bytes: u64) -> Result<(), ChargeError> {
+    try_charge_missed(header, bytes, missed(UNDONE), OnFull::Refuse)
 }
 
 #[cold]
@@ -303,41 +302,21 @@ pub(super) fn count_charged(header: &'static Header, bytes: u64) {
 
 #[cold]
 #[inline(never)]
-fn force_charge_slow(header: &'static Header, bytes: u64) -> u64 {
-    force_charge_missed(header, bytes, Consume::Miss)
-}
-
-#[cold]
-#[inline(never)]
-fn force_charge_undone_slow(header: &'static Header, bytes: u64) -> u64 {
-    force_charge_missed(header, bytes, Consume::Undone)
-}
-
-fn force_charge_missed(header: &'static Header, bytes: u64, missed: Consume) -> u64 {
-    let charged = if bytes == 0 { 0 } else { header.counter().force_slow(bytes, missed) };
+fn force_charge_slow<const UNDONE: bool>(header: &'static Header, bytes: u64) -> u64 {
+    let charged = if bytes == 0 { 0 } else { header.counter().force_slow(bytes, missed(UNDONE)) };
     if charged > 0 {
         raw::count(header.counter(), charged, Way::Charged);
     }
     charged
 }
 
-#[cold]
-#[inline(never)]
-fn uncharge_slow(header: &'static Header, bytes: u64) {
-    uncharge_missed(header, bytes, Put::Full);
-}
-
-#[cold]
-#[inline(never)]
-fn uncharge_closed_slow(header: &'static Header, bytes: u64) {
-    uncharge_missed(header, bytes, Put::Closed);
-}
-
 /// The caller has a handle, so the counter is there afterwards.
-fn uncharge_missed(header: &'static Header, bytes: u64, missed: Put) {
+#[cold]
+#[inline(never)]
+fn uncharge_slow<const CLOSED: bool>(header: &'static Header, bytes: u64) {
     if bytes > 0 {
         raw::count(header.counter(), bytes, Way::Uncharged);
-        header.uncharge_slow(bytes, missed);
+        uncharge::uncharge_slow(header, bytes, if CLOSED { Put::Closed } else { Put::Full });
     }
 }
 
@@ -347,6 +326,7 @@ mod tests {
     use crate::counter::level::How;
     use crate::counter::object::Counter;
     use crate::counter::slow_path::SlowPath;
+    use crate::counter::walk;
     use crate::error::USAGE_MAX;
     use crate::{Limits, Runtime};
 
@@ -367,7 +347,7 @@ mod tests {
     #[test]
     fn a_level_that_could_not_count_all_keeps_its_object() {
         assert_kept(|counter| {
-            assert!(counter.walk(USAGE_MAX, How::Force, None).is_ok());
+            assert!(walk::walk(counter, USAGE_MAX, How::Force, None).is_ok());
             counter.uncharge_levels(USAGE_MAX);
         });
     }

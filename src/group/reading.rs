@@ -5,10 +5,10 @@ use super::handle::Group;
 use super::limits::Limits;
 use crate::admission::lowered;
 use crate::counter::credit;
-use crate::hierarchy::limits;
+use crate::hierarchy::{limits, settings};
 use crate::pressure::{high, throttle};
 use crate::state::limits::LimitKind;
-use crate::units::Limit;
+use crate::units::IntoLimit;
 
 // === impl Group: limits ===
 
@@ -56,12 +56,19 @@ impl Group {
             return Err(LimitError::CoversNot { group: self.clone() });
         }
         self.set_kinds(group, &limits.kinds())?;
+        self.name_setting(limits);
         let above_max = if limits.max.is_some() { lowered::shrink_to_max(group) } else { 0 };
         if limits.high.is_none() {
             return Ok(above_max);
         }
         throttle::shrink_to_high(group);
         Ok(above_max.max(high::above(group)))
+    }
+
+    pub(super) fn name_setting(&self, limits: Limits) {
+        if let Some(name) = limits.setting {
+            settings::set(self.first(), name);
+        }
     }
 
     /// Sets the most bytes that charges may bring usage to. It may block: in async code use
@@ -82,7 +89,7 @@ impl Group {
     /// assert!(acme.try_charge(1).is_err());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn set_max(&self, limit: impl Into<Limit>) -> Result<u64, LimitError> {
+    pub fn set_max(&self, limit: impl IntoLimit) -> Result<u64, LimitError> {
         self.set_limits(Limits::new().max(limit))
     }
 
@@ -101,7 +108,7 @@ impl Group {
         let set = |kind| limits::set_to(self.first(), kind);
         let limits = Limits::new().max(set(LimitKind::Max)).min(set(LimitKind::Min)).low(set(LimitKind::Low));
         let limits = limits.soft(set(LimitKind::Soft)).high(set(LimitKind::High));
-        Limits { cover_allocations: self.first().cover().is_some(), ..limits }
+        Limits { cover_allocations: self.first().cover().is_some(), setting: settings::of(self.first()), ..limits }
     }
 
     /// Returns the max in bytes, `u64::MAX` if there is none. One load. [`Inspect`](crate::expert::Inspect) has the
@@ -198,6 +205,24 @@ impl Group {
         self.first().peaks().ever()
     }
 
+    /// Returns the highest number of bytes that charges are known to have held, without credit. The true peak of
+    /// [`live`](Self::live) is not below it and not above [`peak`](Self::peak); both are the same while threads have no
+    /// credit. Each walk that makes a new peak of usage takes its bound on credit off. One load.
+    ///
+    /// ```
+    /// # use memcg::Runtime;
+    /// let runtime = Runtime::builder().build()?;
+    /// let root = runtime.root();
+    /// for _ in 0..100 {
+    ///     drop((root.try_charge(1_000)?, root.try_charge(2_000)?));
+    /// }
+    /// assert!(root.peak_live() <= 3_000 && 3_000 <= root.peak());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn peak_live(&self) -> u64 {
+        self.first().peak_live()
+    }
+
     /// Returns the number of charges refused because this group was full, its own and those of groups below. One load.
     ///
     /// ```
@@ -209,5 +234,49 @@ impl Group {
     /// ```
     pub fn refused_count(&self) -> u64 {
         self.first().refusals()
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use crate::{Bytes, Group, Limits, Runtime};
+
+    /// Holds amounts that go up and down, and compares the peaks with what was held.
+    fn hold(runtime: &Runtime, group: &Group) {
+        let (mut held, mut most, mut seed) = (Vec::new(), 0, 7_u64);
+        for _ in 0..5_000 {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            match seed >> 61 {
+                0..=2 => drop(held.pop()),
+                size => held.push(group.try_charge(Bytes(size * 700)).unwrap()),
+            }
+            most = most.max(held.iter().map(crate::Charge::bytes).sum());
+            assert!(group.peak_live() <= most && most <= group.peak(), "{} {most} {}", group.peak_live(), group.peak());
+        }
+        let (root, levels) = (runtime.root(), [group.clone(), runtime.root()]);
+        assert!(levels.iter().all(|level| level.peak_live() <= most && most <= level.peak()), "{root:?}");
+        assert!(group.peak_live() + (512 << 10) >= most, "{} of {most}", group.peak_live());
+    }
+
+    #[test]
+    fn the_peak_of_live_bytes_is_between_the_two_figures() {
+        for builder in [Runtime::builder(), Runtime::builder().batch(0)] {
+            let runtime = builder.build().unwrap();
+            let group = runtime.root().create("q", Limits::new()).unwrap();
+            hold(&runtime, &group);
+        }
+    }
+
+    #[test]
+    fn both_peaks_are_the_same_without_credit() {
+        let runtime = Runtime::builder().batch(0).build().unwrap();
+        let group = runtime.root().create("q", Limits::new()).unwrap();
+        drop((group.try_charge(100).unwrap(), group.try_charge(50).unwrap()));
+        assert_eq!((group.peak_live(), group.peak(), runtime.root().peak_live()), (150, 150, 150));
+        group.offline().unwrap();
+        drop(group);
+        runtime.settle();
+        let next = runtime.root().create("next", Limits::new()).unwrap();
+        assert_eq!(next.peak_live(), 0, "an object that is used again");
     }
 }

@@ -2,13 +2,13 @@
 
 use super::error::ReclaimError;
 use super::handle::Group;
-use super::registration::Registration;
+use super::registration::{AnyRegistration, ReclaimerGuard, Registration};
 use crate::reclaim::registrations;
 use crate::reclaim::repeat;
 use crate::reclaim::report::ReclaimReport;
 use crate::state::reclaimer::{Priority, Reclaim, ReclaimContext, Reclaimer};
 use crate::sync::Arc;
-use crate::units::Bytes;
+use crate::units::{Bytes, IntoBytes};
 
 impl ReclaimContext<'_> {
     /// Returns the group whose turn it is: the reclaimer's own, or the nearest group above where that went offline.
@@ -34,7 +34,7 @@ impl Group {
         let reclaimer = Reclaimer::new(reclaimer, priority);
         let tree = self.first().incarnation().tree.counted();
         registrations::register(self.first(), &reclaimer);
-        Registration::of_reclaimer(tree, reclaimer)
+        Registration(AnyRegistration::Reclaimer(ReclaimerGuard { tree, reclaimer }))
     }
 
     /// Asks reclaimers for `bytes` before they are needed. Returns what they freed. It may block: in async code call it
@@ -59,8 +59,8 @@ impl Group {
     /// assert!(report.freed < report.requested, "no reclaimer is registered");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn reclaim(&self, bytes: impl Into<Bytes>) -> Result<ReclaimReport, ReclaimError> {
-        let Bytes(bytes) = bytes.into();
+    pub fn reclaim(&self, bytes: impl IntoBytes) -> Result<ReclaimReport, ReclaimError> {
+        let Bytes(bytes) = bytes.into_bytes();
         repeat::reclaim_now(self.first(), bytes).ok_or_else(|| ReclaimError::InReclaim { group: self.clone() })
     }
 }

@@ -8,12 +8,15 @@ use crate::counter::cover;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::error::USAGE_MAX;
-use crate::hierarchy::group_tree;
+use crate::hierarchy::{group_tree, settings};
 use crate::pressure::line;
 use crate::reclaim::registrations;
 use crate::stat::Unit;
 use crate::stat::item::InUnit;
 use crate::thread::slow_path;
+
+/// A step that helps a caller that does not wait.
+pub(super) const WAIT: &str = "wait in line (OnFull::Wait, charge_async)";
 
 /// A charge that did not fit below a max.
 ///
@@ -24,7 +27,7 @@ use crate::thread::slow_path;
 ///
 /// It prints as one line: which group refused how much to which group, by how much the charge is [short](Self::want),
 /// the figures that are not zero, and what would make the charge fit. Sizes in the line are rounded; the getters are
-/// exact. A counter of things prints bare numbers: [`NewCounter::unit`](crate::NewCounter::unit).
+/// exact. A counter of things prints bare numbers: [`RuntimeBuilder::counter`](crate::RuntimeBuilder::counter).
 ///
 /// ```
 /// use memcg::{ChargeError, Limit, Limits, Runtime};
@@ -172,105 +175,69 @@ impl OverLimitError {
     }
 }
 
-// === The line, in two parts ===
+// === The line ===
 
 impl fmt::Display for OverLimitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}; {}", self.facts(), self.advice(None))
+        self.write(f, "", None)
     }
 }
 
 impl std::error::Error for OverLimitError {}
 
 impl OverLimitError {
-    pub(super) fn facts(&self) -> Facts<'_> {
-        Facts(self)
+    /// Usage beside max. Figures that are rounded to the same text are told by their difference.
+    fn write_usage(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (usage, max) = (self.amount(self.usage), self.amount(self.max));
+        let apart = self.amount(self.usage.abs_diff(self.max));
+        match () {
+            () if self.is_checkpoint() => write!(f, "usage is {apart} above max {max}"),
+            () if self.usage == 0 && self.max >= USAGE_MAX => Ok(()),
+            () if self.max >= USAGE_MAX => write!(f, ", usage {usage}"),
+            () if self.usage == 0 => write!(f, ", max {max}"),
+            () if self.usage != self.max && usage.to_string() == max.to_string() => {
+                let side = if self.usage > self.max { "above" } else { "below" };
+                write!(f, ", usage {apart} {side} max {max}")
+            }
+            () => write!(f, ", usage {usage} of max {max}"),
+        }
     }
 
-    /// `first` is what helps this caller before all else.
-    pub(super) fn advice<'a>(&'a self, first: Option<&'a str>) -> Advice<'a> {
-        Advice { refusal: self, first }
-    }
-}
-
-/// What happened: the figures that are not zero.
-pub(super) struct Facts<'a>(&'a OverLimitError);
-
-impl fmt::Display for Facts<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Facts(refusal) = self;
-        if refusal.is_checkpoint() {
-            write!(f, "{} refuses a checkpoint of {}: ", refusal.group.shown_path(), refusal.requester.shown_path())?;
-            write!(f, "{} above max", refusal.amount(refusal.usage.saturating_sub(refusal.max)))?;
+    /// Writes the figures that are not zero, `between`, and the steps that would make the charge fit. `first` is the
+    /// step that helps this caller before all others.
+    pub(super) fn write(&self, f: &mut fmt::Formatter<'_>, between: &str, first: Option<&str>) -> fmt::Result {
+        if self.is_checkpoint() {
+            write!(f, "{} refuses a checkpoint of {}: ", self.group.shown_path(), self.requester.shown_path())?;
         } else {
-            write!(f, "{} refused {}", refusal.group.shown_path(), refusal.amount(refusal.requested))?;
-            if let Some(counter) = refusal.counter() {
+            write!(f, "{} refused {}", self.group.shown_path(), self.amount(self.requested))?;
+            if let Some(counter) = self.counter() {
                 write!(f, " of {counter}")?;
             }
-            write!(f, " for {}: ", refusal.requester.shown_path())?;
-            match refusal.want() {
+            write!(f, " for {}: ", self.requester.shown_path())?;
+            match self.want() {
                 0 => f.write_str("it fits")?,
-                short => write!(f, "short by {}", refusal.amount(short))?,
+                short => write!(f, "short by {}", self.amount(short))?,
             }
         }
-        if refusal.usage > 0 {
-            write!(f, ", usage {}", refusal.amount(refusal.usage))?;
+        self.write_usage(f)?;
+        if self.stocked_bound > 0 {
+            write!(f, ", at most {} of it unused credit", self.amount(self.stocked_bound))?;
         }
-        if refusal.max < USAGE_MAX {
-            let of = if refusal.usage > 0 { " of" } else { "," };
-            write!(f, "{of} max {}", refusal.amount(refusal.max))?;
+        if self.is_behind {
+            f.write_str(", behind charges in line")?;
         }
-        if refusal.stocked_bound > 0 {
-            write!(f, ", at most {} of it stocked", refusal.amount(refusal.stocked_bound))?;
-        }
-        if refusal.is_behind {
-            f.write_str(", behind those in line")?;
-        }
-        for (number, (holder, usage)) in refusal.holders().enumerate() {
+        for (number, (holder, usage)) in self.holders().enumerate() {
             let most = if number == 0 { "; most in" } else { "," };
-            write!(f, "{most} {} {}", holder.shown_path(), refusal.amount(usage))?;
+            write!(f, "{most} {} {}", holder.shown_path(), self.amount(usage))?;
         }
-        Ok(())
-    }
-}
-
-/// What would make the charge fit.
-pub(super) struct Advice<'a> {
-    refusal: &'a OverLimitError,
-    first: Option<&'a str>,
-}
-
-impl Advice<'_> {
-    fn steps(&self) -> Vec<String> {
-        let refusal = self.refusal;
-        let at = refusal.group.shown_path();
-        let of = refusal.counter().map_or(String::new(), |counter| format!(" of {counter}"));
-        let first = self.first.map(str::to_string);
-        let steps = if refusal.requested > refusal.most() {
-            [Some(format!("raise max{of} of {at}")), Some("charge less".to_string()), None, None]
-        } else if refusal.want() == 0 {
-            let step = if refusal.is_behind { "wait in line (OnFull::Wait, charge_async)" } else { "try again" };
-            [first.or_else(|| Some(step.to_string())), None, None, None]
-        } else {
-            let is_memory = of.is_empty();
-            let release =
-                if is_memory { format!("release memory in {at}") } else { format!("uncharge some{of} in {at}") };
-            let register = (is_memory && !refusal.has_reclaimer).then(|| "register a reclaimer there".to_string());
-            [first, Some(release), register, Some(format!("raise max{of} of {at}"))]
-        };
-        steps.into_iter().flatten().collect()
-    }
-}
-
-impl fmt::Display for Advice<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.refusal.max >= USAGE_MAX {
-            return write!(f, "charge less: no group counts more than {}", self.refusal.amount(USAGE_MAX));
+        write!(f, "{}{between}; ", if between.is_empty() { "" } else { "; " })?;
+        if self.max >= USAGE_MAX {
+            return write!(f, "charge less: no group counts more than {}", self.amount(USAGE_MAX));
         }
-        let steps = self.steps();
+        let steps = self.steps(first);
         for (number, step) in steps.iter().enumerate() {
             let before = match number {
-                0 if self.refusal.is_checkpoint() => "to go on, ",
+                0 if self.is_checkpoint() => "to go on, ",
                 0 => "to fit, ",
                 _ if number + 1 == steps.len() => " or ",
                 _ => ", ",
@@ -278,5 +245,26 @@ impl fmt::Display for Advice<'_> {
             write!(f, "{before}{step}")?;
         }
         Ok(())
+    }
+
+    fn steps(&self, first: Option<&str>) -> Vec<String> {
+        let at = self.group.shown_path();
+        let of = self.counter().map_or(String::new(), |counter| format!(" of {counter}"));
+        let first = first.map(str::to_string);
+        let setting = self.full().and_then(settings::of);
+        let raise = setting.map_or_else(|| format!("raise max{of} of {at}"), |setting| format!("raise {setting}"));
+        let steps = if self.requested > self.most() {
+            [Some(raise), Some("charge less".to_string()), None, None]
+        } else if self.want() == 0 {
+            let step = if self.is_behind { WAIT } else { "try again" };
+            [first.or_else(|| Some(step.to_string())), None, None, None]
+        } else {
+            let is_memory = of.is_empty();
+            let release =
+                if is_memory { format!("release memory in {at}") } else { format!("uncharge some{of} in {at}") };
+            let register = (is_memory && !self.has_reclaimer).then(|| "register a reclaimer there".to_string());
+            [first, Some(release), register, Some(raise)]
+        };
+        steps.into_iter().flatten().collect()
     }
 }

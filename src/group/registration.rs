@@ -1,4 +1,4 @@
-//! What keeps foreign code registered with a group: one type for reclaimers, listeners and hooks.
+//! The value that keeps foreign code registered with a group: one type for reclaimers, listeners and hooks.
 
 use std::fmt;
 
@@ -39,31 +39,18 @@ use crate::thread::context;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "dropped, what it registered is gone"]
-pub struct Registration(Guard);
+pub struct Registration(pub(super) AnyRegistration);
 
-enum Guard {
-    Reclaimer { _guard: ReclaimerGuard },
-    Listener { _guard: ListenerGuard },
-    Hook { _guard: HookGuard },
+#[expect(dead_code, reason = "each is kept for its drop")]
+pub(super) enum AnyRegistration {
+    Reclaimer(ReclaimerGuard),
+    Listener(ListenerGuard),
+    Hook(HookGuard),
 }
 
-struct ReclaimerGuard {
-    tree: Arc<Tree>,
-    reclaimer: Arc<Reclaimer>,
-}
-
-impl Registration {
-    pub(super) fn of_reclaimer(tree: Arc<Tree>, reclaimer: Arc<Reclaimer>) -> Registration {
-        Registration(Guard::Reclaimer { _guard: ReclaimerGuard { tree, reclaimer } })
-    }
-
-    pub(super) fn of_listener(guard: ListenerGuard) -> Registration {
-        Registration(Guard::Listener { _guard: guard })
-    }
-
-    pub(super) fn of_hook(guard: HookGuard) -> Registration {
-        Registration(Guard::Hook { _guard: guard })
-    }
+pub(super) struct ReclaimerGuard {
+    pub(super) tree: Arc<Tree>,
+    pub(super) reclaimer: Arc<Reclaimer>,
 }
 
 impl Drop for ReclaimerGuard {
@@ -85,9 +72,9 @@ impl Drop for ReclaimerGuard {
 impl fmt::Debug for Registration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let of = match self.0 {
-            Guard::Reclaimer { .. } => "reclaimer",
-            Guard::Listener { .. } => "listener",
-            Guard::Hook { .. } => "hook",
+            AnyRegistration::Reclaimer(_) => "reclaimer",
+            AnyRegistration::Listener(_) => "listener",
+            AnyRegistration::Hook(_) => "hook",
         };
         write!(f, "Registration({of})")
     }

@@ -132,7 +132,7 @@ pub struct SnapshotRow {
     pub min: u64,
     /// Bytes above max: see [`Group::forced`].
     pub forced: u64,
-    /// How much of the group's own max is live, in per cent, rounded down; `None` where there is no max, or a max of 0.
+    /// The live share of the group's own max, in per cent, rounded down; `None` where there is no max, or a max of 0.
     pub percent_of_max: Option<u64>,
     /// Charges that wait in line at the group.
     pub waiting: usize,
@@ -142,14 +142,14 @@ pub struct SnapshotRow {
     events: Vec<(Event, u64)>,
     /// For how long chargers of the group, and of groups below, stood still for memory.
     pub pressure: GroupPressure,
-    /// What is charged beside what is allocated, of the same bytes as [`live`](Self::live).
+    /// Charged bytes beside allocated bytes: of the same bytes as [`live`](Self::live).
     pub ledger: Ledger,
     /// Items of the statistics that are not 0, by name. Those of the [ledger](crate::Stat::RESERVED) are among them, once
     /// an allocator has charged a group.
     pub stats: BTreeMap<String, i64>,
-    /// How much each item may miss of what was written before the call, in grains of its unit ([`Unit::grain`]): 0,
-    /// unless an allocator takes the snapshot inside another call of this crate. For the items of the ledger see
-    /// [`Ledger::max_error`].
+    /// The most that may be missing from each item, of all that was written before the call, in grains of its unit
+    /// ([`Unit::grain`]): 0, unless an allocator takes the snapshot inside another call of this crate. For the items of
+    /// the ledger see [`Ledger::max_error`].
     pub stats_max_error: u64,
     /// The counters beside memory, by name.
     pub counters: BTreeMap<String, CounterRow>,
@@ -159,7 +159,7 @@ pub struct SnapshotRow {
 ///
 /// ```
 /// let mut builder = memcg::Runtime::builder();
-/// let spill = builder.counter("spill").independent();
+/// let spill = builder.counter("spill", memcg::Unit::Bytes);
 /// let runtime = builder.build()?;
 /// runtime.root().counter(spill)?.set_max(1_000)?;
 /// let _held = runtime.root().try_charge_set(&[(spill, 10)])?;
@@ -392,7 +392,7 @@ impl Snapshot {
     ///
     /// ```
     /// let mut builder = memcg::Runtime::builder();
-    /// builder.counter("descriptors").unit(memcg::Unit::Events).independent();
+    /// builder.counter("descriptors", memcg::Unit::Events);
     /// let snapshot = builder.build()?.snapshot();
     /// assert_eq!(snapshot.counters().collect::<Vec<_>>(), [("descriptors", memcg::Unit::Events)]);
     /// # Ok::<(), memcg::BuildError>(())

@@ -54,36 +54,96 @@ impl Group {
         self.create_named(name.into().canonical(), limits)
     }
 
-    fn create_named(&self, name: GroupName<'_>, limits: Limits) -> Result<Group, CreateError> {
-        let (group, parent) = (self.first(), || self.clone());
-        if group_tree::of(group).strict_limits {
-            limits.check()?;
+    /// Returns the child of that name, or creates it with these limits. A child that exists keeps its own limits. Of
+    /// threads that call it at once one creates the group. An unnamed group is always a new one.
+    ///
+    /// # Errors
+    ///
+    /// [`CreateError`], as [`create`](Self::create), but never [`CreateError::Taken`].
+    ///
+    /// ```
+    /// # use memcg::{Limits, Runtime};
+    /// let runtime = Runtime::builder().build()?;
+    /// let acme = runtime.root().get_or_create("acme", Limits::new().max(100))?;
+    /// assert_eq!(runtime.root().get_or_create("acme", Limits::new().max(7))?, acme);
+    /// assert_eq!(acme.max(), 100);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn get_or_create<'a>(&self, name: impl Into<GroupName<'a>>, limits: Limits) -> Result<Group, CreateError> {
+        let name = name.into();
+        if let Some(child) = self.child(name) {
+            return Ok(child);
         }
-        let fault = |fault| CreateError::Name { parent: parent(), name: beginning_of(name), fault };
-        if let Some(length) = fault_of_length(name) {
-            return Err(fault(length));
+        match self.create(name, limits) {
+            Err(CreateError::Taken { group }) => Ok(group),
+            created => created,
         }
-        if let Some(char) = fault_of_chars(name) {
-            return Err(CreateError::Name { parent: parent(), name: name.to_string(), fault: char });
-        }
-        let create = || create::create(group, name, &limits.kinds(), limits.cover_allocations);
-        let mut created = create();
-        if let Err(NotCreated::Full(_)) = created {
-            // The groups that are in the way may hold nothing but credit. This slow path releases them at its end.
-            group.tree().settle();
-            created = create();
-        }
-        unowned::may_have_changed();
-        created.map(Group::from_handle).map_err(|why| match why {
-            NotCreated::Offline => CreateError::Offline { parent: parent(), name: name.to_string() },
-            NotCreated::Taken => CreateError::Taken { parent: parent(), name: name.to_string() },
-            NotCreated::Full(most) => CreateError::Full { parent: parent(), name: name.to_string(), most },
-            NotCreated::Memory(bytes) => CreateError::Memory { parent: parent(), name: copy_of(name), bytes },
-            NotCreated::Limit(kind, none) => self.limit_error(kind, none).into(),
-        })
     }
 
-    pub(crate) fn limit_error(&self, kind: LimitKind, NoLimitedAncestor(percent): NoLimitedAncestor) -> LimitError {
+    /// Returns the child of that name, `None` if no child that is online has it.
+    /// [`Runtime::group`](crate::Runtime::group) finds a group by its whole path.
+    ///
+    /// ```
+    /// # use memcg::{Limits, Runtime};
+    /// let runtime = Runtime::builder().build()?;
+    /// let query = runtime.root().create(17, Limits::new())?;
+    /// assert_eq!((runtime.root().child(17), runtime.root().child("acme")), (Some(query), None));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn child<'a>(&self, name: impl Into<GroupName<'a>>) -> Option<Group> {
+        names::find(self.first().tree(), self.first(), name.into()).map(Group::from_handle)
+    }
+
+    fn create_named(&self, name: GroupName<'_>, limits: Limits) -> Result<Group, CreateError> {
+        let (group, parent) = (self.first(), || self.clone());
+        if group_tree::of(group).settings.strict_limits {
+            limits.check()?;
+        }
+        if let GroupName::Text(text) = name
+            && let Some(fault) = fault_of(text)
+        {
+            let name = if fault == NameError::TooLong { beginning(text) } else { text.into() };
+            return Err(CreateError::Name { parent: parent(), name: name.into_owned(), fault });
+        }
+        let mut settled = false;
+        loop {
+            let created = create::create(group, name, &limits.kinds(), limits.cover_allocations);
+            unowned::may_have_changed();
+            let why = match created {
+                Ok(handle) => {
+                    let group = Group::from_handle(handle);
+                    group.name_setting(limits);
+                    return Ok(group);
+                }
+                Err(why) => why,
+            };
+            return Err(match why {
+                NotCreated::Offline => CreateError::Offline { parent: parent(), name: name.to_string() },
+                NotCreated::Taken => match self.child(name) {
+                    Some(group) => CreateError::Taken { group },
+                    // It has gone offline meanwhile.
+                    None => continue,
+                },
+                NotCreated::Full(_) if !settled => {
+                    // The groups that are in the way may hold nothing but credit. This slow path releases them.
+                    group.tree().settle();
+                    settled = true;
+                    continue;
+                }
+                NotCreated::Full(most) => CreateError::Full { parent: parent(), name: name.to_string(), most },
+                NotCreated::Memory(bytes) => CreateError::Memory { parent: parent(), name: copy_of(name), bytes },
+                NotCreated::Limit(kind, none) => self.limit_error(kind, none, Some(name)).into(),
+            });
+        }
+    }
+
+    /// `name`: of a child that was to be created.
+    pub(crate) fn limit_error(
+        &self,
+        kind: LimitKind,
+        NoLimitedAncestor(percent): NoLimitedAncestor,
+        name: Option<GroupName<'_>>,
+    ) -> LimitError {
         let limit = match kind {
             LimitKind::Max => "max",
             LimitKind::Min => "min",
@@ -91,7 +151,8 @@ impl Group {
             LimitKind::Soft => "soft",
             LimitKind::High => "high",
         };
-        LimitError::NoLimitedAncestor { group: self.clone(), limit, percent }
+        let name = name.map(|name| name.to_string());
+        LimitError::NoLimitedAncestor { group: self.clone(), name, limit, percent }
     }
 
     /// Returns the group's name in its parent; that of the root, and of an unnamed group, is empty. A number is
@@ -188,7 +249,7 @@ impl Group {
         }
         let gone = offline::offline(self.first().tree(), self.first());
         gone.map_err(|HasChildren(children)| OfflineError { group: self.clone(), children })?;
-        // What threads write from here on goes up with a later flush, or with the release.
+        // Additions that threads make from here on go up with a later flush, or with the release.
         stats::flush(self.first(), Unlist::Never);
         unowned::may_have_changed();
         Ok(())
@@ -238,20 +299,12 @@ fn copy_of(name: GroupName<'_>) -> String {
     copy
 }
 
-/// Of a name that may be of any length.
-fn beginning_of(name: GroupName<'_>) -> String {
-    let GroupName::Text(text) = name else { return name.to_string() };
-    beginning(text).into_owned()
-}
-
-fn fault_of_length(name: GroupName<'_>) -> Option<NameError> {
-    let GroupName::Text(name) = name else { return None };
-    if name.is_empty() { Some(NameError::Empty) } else { (name.len() > Group::NAME_MAX).then_some(NameError::TooLong) }
-}
-
-fn fault_of_chars(name: GroupName<'_>) -> Option<NameError> {
-    let GroupName::Text(name) = name else { return None };
-    if name.contains('/') {
+fn fault_of(name: &str) -> Option<NameError> {
+    if name.is_empty() {
+        Some(NameError::Empty)
+    } else if name.len() > Group::NAME_MAX {
+        Some(NameError::TooLong)
+    } else if name.contains('/') {
         Some(NameError::Slash)
     } else if name.contains(char::is_control) {
         Some(NameError::Control)

@@ -3,7 +3,7 @@
 use super::future::ChargeFuture;
 use super::handle::Group;
 use crate::pressure::line;
-use crate::units::Bytes;
+use crate::units::{Bytes, IntoBytes};
 
 /// # Charges that wait for room
 impl Group {
@@ -49,8 +49,8 @@ impl Group {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn charge_async(&self, bytes: impl Into<Bytes>) -> ChargeFuture {
-        let Bytes(bytes) = bytes.into();
+    pub fn charge_async(&self, bytes: impl IntoBytes) -> ChargeFuture {
+        let Bytes(bytes) = bytes.into_bytes();
         ChargeFuture::new(self.clone(), bytes)
     }
 

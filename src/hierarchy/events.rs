@@ -33,8 +33,8 @@ fn event_cache_of(tree: &Tree) -> Option<&Shared<Cache>> {
 /// Counts an event of this group, inside a slow path. It takes no lock that another thread holds for long. The thread
 /// notifies listeners at the end of the slow path.
 ///
-/// Where the system has no memory for counts, and inside an allocator that charges, a group without counts gets none.
-/// Then the count starts at the nearest ancestor that has some, at the latest at the root.
+/// A group without counts gets none if the system has no memory for them, and inside an allocator that charges. Then
+/// the count starts at the nearest ancestor that has some, at the latest at the root.
 pub(crate) fn count(group: &Counter, event: Event) {
     if event_cache_of(group.tree()).is_none() {
         return;

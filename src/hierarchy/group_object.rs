@@ -9,7 +9,6 @@
 //! statistics on them follow. The place of a counter tells its group.
 
 use std::cell::UnsafeCell;
-use std::ptr::NonNull;
 
 use crate::counter::make::{cache_of, is_made, made, new_counter};
 use crate::counter::object::tree::Tree;
@@ -19,7 +18,7 @@ use crate::pool::shape::{Kind, Shape};
 use crate::pool::{Cache, NoMemory, PoolAlign, cache};
 use crate::stat::published::PublishedPlace;
 use crate::state::events::EventsPlace;
-use crate::state::limits::Percents;
+use crate::state::limits::{Percents, Setting};
 use crate::state::name::Name;
 use crate::state::oom::OomMarks;
 use crate::state::reclaim::RingPlace;
@@ -46,7 +45,7 @@ struct FurtherCounter {
     state: CounterState,
 }
 
-/// What the policies keep about each counter of a group.
+/// The policies' state of each counter of a group.
 #[derive(Default)]
 pub(crate) struct CounterState {
     pub(crate) events: EventsPlace,
@@ -54,11 +53,12 @@ pub(crate) struct CounterState {
     /// The next level in the list of the thread that serves this one; what it was, where the level is in no list.
     pub(crate) next_served: AtomicPtr<()>,
     pub(crate) percents: Percents,
+    pub(crate) setting: Setting,
 }
 
 impl CounterState {
     fn is_clean(&self) -> bool {
-        self.events.is_clean() && self.first_in_line.is_clean() && self.percents.is_clean()
+        self.events.is_clean() && self.first_in_line.is_clean() && self.percents.is_clean() && self.setting.get() == 0
     }
 }
 
@@ -118,7 +118,7 @@ pub(crate) fn state(counter: &Counter) -> &'static CounterState {
 pub(crate) fn group_cache(counters: usize, nodes: usize, align: PoolAlign) -> Shared<Cache> {
     let nodes = places_for(nodes);
     let asked = places_at(counters) + nodes * size_of::<PublishedPlace>();
-    cache(Shape { kind: Kind::Group { counters, nodes }, asked, align, node: None }, unmake)
+    cache(Shape { kind: Kind::Group { counters, nodes }, asked, align, node: None })
 }
 
 /// With one node the group's own place has all statistics.
@@ -135,25 +135,6 @@ fn counter_at(position: usize) -> usize {
 /// The offset in an object of the places for published statistics.
 fn places_at(counters: usize) -> usize {
     if counters > 1 { counter_at(counters - 1) + size_of::<FurtherCounter>() } else { size_of::<GroupObject>() }
-}
-
-#[allow(unsafe_code)]
-unsafe fn unmake(object: NonNull<u8>) {
-    let mut counter = object.cast::<Counter>();
-    // SAFETY: the caller has the object, and no other thread uses it; a counter, once initialised, has the place of the
-    // next one.
-    unsafe {
-        while is_made(counter) {
-            let next = counter.as_ref().next();
-            if counter == object.cast() {
-                object.cast::<GroupObject>().drop_in_place();
-            } else {
-                counter.cast::<FurtherCounter>().drop_in_place();
-            }
-            let Some(next) = next else { return };
-            counter = next;
-        }
-    }
 }
 
 /// A clean group object that no other thread has.
@@ -248,6 +229,7 @@ impl GroupObject {
         self.oom.reset();
         self.ring.reset();
         self.states().for_each(|state| state.percents.reset());
+        self.state.setting.set(0);
         self.set_name(Name::NONE);
     }
 }

@@ -1,4 +1,4 @@
-//! What the policies of a tree of groups share, and the one cast that leads from a tree to it.
+//! Shared state of the policies of a tree of groups, and the one cast that leads from a tree to it.
 
 use std::ptr;
 use std::time::{Duration, Instant};
@@ -13,18 +13,17 @@ use crate::state::events::event_cache;
 use crate::state::incidents::Incidents;
 use crate::state::listeners::Listeners;
 use crate::state::oom::Oom;
-use crate::state::reclaim::{Registered, RingGroup, Rings};
+use crate::state::reclaim::{RECLAIM_TIME, Registered, RingGroup, Rings};
 use crate::state::started::Started;
 use crate::state::waiting::{PressureConfig, Waiting};
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::{AtomicU32, AtomicU64};
 use crate::sync::{CachePadded, Shared};
 
-/// What all groups of a tree share: behind `Tree::policies`.
+/// Shared state of all groups of a tree: behind `Tree::policies`.
 pub(crate) struct GroupTree {
+    pub(crate) settings: GroupSettings,
     pub(crate) further: Box<[CounterDecl]>,
-    pub(crate) groups_max: u32,
-    pub(crate) strict_limits: bool,
     /// The number of groups, dying ones included, where it is limited. On a line of its own: each life of a group writes
     /// it, and each reads the fields beside it.
     pub(crate) groups: CachePadded<AtomicU32>,
@@ -36,8 +35,6 @@ pub(crate) struct GroupTree {
     pub(crate) events: Shared<Cache>,
     /// Counters that have counts of events.
     pub(crate) event_counts: AtomicU64,
-    pub(crate) reclaim_time: Duration,
-    pub(crate) pressure: PressureConfig,
     pub(crate) reclaimers: Lock<Registered>,
     pub(crate) rings: Lock<Rings<RingGroup>>,
     pub(crate) waiting: Lock<Waiting>,
@@ -46,6 +43,8 @@ pub(crate) struct GroupTree {
     pub(crate) started: Lock<Started>,
     pub(crate) incidents: Incidents,
     pub(crate) stalls: Lock<Stalls>,
+    /// Names that the service has for limits, each once. A group has the number of its name.
+    pub(crate) setting_names: Lock<Vec<&'static str>>,
 }
 
 /// The lock of all [`StallTimes`](crate::state::stalls::StallTimes) of a tree holds these.
@@ -75,15 +74,32 @@ pub(crate) struct DeferredStall {
     pub(crate) since: Instant,
 }
 
-/// What the builder decides for a tree of groups.
-pub(crate) struct GroupConfig {
+/// Settings of a tree of groups, beside those of its counters.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GroupSettings {
     pub(crate) pool_align: PoolAlign,
-    pub(crate) further: Box<[CounterDecl]>,
     pub(crate) groups_max: u32,
     pub(crate) strict_limits: bool,
-    pub(crate) stats: Coordinator,
     pub(crate) reclaim_time: Duration,
     pub(crate) pressure: PressureConfig,
+}
+
+impl GroupSettings {
+    /// Unless configured otherwise.
+    pub(crate) const DEFAULT: GroupSettings = GroupSettings {
+        pool_align: PoolAlign::CacheLine,
+        groups_max: u32::MAX,
+        strict_limits: false,
+        reclaim_time: RECLAIM_TIME,
+        pressure: PressureConfig::DEFAULT,
+    };
+}
+
+/// A builder's configuration of a tree of groups.
+pub(crate) struct GroupConfig {
+    pub(crate) settings: GroupSettings,
+    pub(crate) further: Box<[CounterDecl]>,
+    pub(crate) stats: Coordinator,
     pub(crate) numa: Numa,
 }
 
@@ -97,21 +113,16 @@ pub(crate) struct CounterDecl {
 }
 
 impl GroupTree {
-    pub(crate) fn new(config: GroupConfig) -> GroupTree {
-        let GroupConfig { pool_align, further, groups_max, strict_limits, stats, reclaim_time, pressure, numa } =
-            config;
+    pub(crate) fn new(GroupConfig { settings, further, stats, numa }: GroupConfig) -> GroupTree {
         GroupTree {
+            settings,
             further,
-            groups_max,
-            strict_limits,
             groups: CachePadded::new(AtomicU32::new(0)),
             name_bytes: AtomicU64::new(0),
             stats,
             numa,
-            events: event_cache(pool_align),
+            events: event_cache(settings.pool_align),
             event_counts: AtomicU64::new(0),
-            reclaim_time,
-            pressure,
             reclaimers: Lock::new(Rank::Bookkeeping, Vec::new()),
             rings: Lock::new(Rank::Rings, Rings::default()),
             waiting: Lock::new(Rank::Waiting, Waiting::default()),
@@ -120,18 +131,17 @@ impl GroupTree {
             started: Lock::new(Rank::Bookkeeping, Started::default()),
             incidents: Incidents::new(),
             stalls: Lock::new(Rank::Bookkeeping, Stalls::new()),
+            setting_names: Lock::new(Rank::Bookkeeping, Vec::new()),
         }
     }
-}
 
-impl GroupTree {
     /// The counters of each object.
     pub(crate) fn counters(&self) -> usize {
         1 + self.further.len()
     }
 }
 
-/// What the groups of a tree share; `None` for a tree of bare counters.
+/// Returns the shared state of a tree's groups; `None` for a tree of bare counters.
 #[inline]
 #[allow(unsafe_code)]
 pub(crate) fn if_groups(tree: &Tree) -> Option<&GroupTree> {
@@ -154,7 +164,7 @@ pub(crate) fn further_name(counter: &Counter) -> Option<&str> {
     further(counter).map(|further| &*further.name)
 }
 
-/// What a counter of a group counts.
+/// Returns the unit that a counter of a group counts in.
 pub(crate) fn unit(counter: &Counter) -> Unit {
     further(counter).map_or(Unit::Bytes, |further| further.unit)
 }

@@ -45,7 +45,7 @@ pub(crate) fn shown(counter: &Counter) -> String {
     path
 }
 
-/// What a path of more than [`SHOWN_MAX`] characters has in excess.
+/// Returns the part that a path of more than [`SHOWN_MAX`] characters leaves out.
 fn middle(path: &str) -> Option<Range<usize>> {
     path.char_indices().nth(SHOWN_MAX)?;
     let begin = path.char_indices().nth(SHOWN_FIRST)?.0;
@@ -89,13 +89,13 @@ pub(crate) fn hash(hierarchy: &Hierarchy, parent: &Counter, name: GroupName<'_>)
 }
 
 /// The child of that name. The caller keeps the parent.
-pub(crate) fn find(tree: &Tree, parent: &Counter, name: &str) -> Option<Handle> {
+pub(crate) fn find(tree: &Tree, parent: &Counter, name: GroupName<'_>) -> Option<Handle> {
     let _path = SlowPath::enter();
-    let name = GroupName::Text(name).canonical();
+    let name = name.canonical();
     tree.hierarchy.find(hash(&tree.hierarchy, parent, name)?, |child| is_child(child, parent, name))
 }
 
-/// Whether the parent of a new group has a child of its name. The caller has locked the group's shard.
+/// True if the parent of a new group has a child of its name. The caller has locked the group's shard.
 pub(crate) fn is_taken(shard: &Shard, group: &Counter) -> bool {
     let parent = group.incarnation().parent.filter(|_| is_named(group));
     parent.is_some_and(|parent| shard.has(group, |child| is_child(child, parent, of(group))))

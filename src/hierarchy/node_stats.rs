@@ -1,6 +1,6 @@
 //! Statistics of memory on nodes: what threads account there, and how a reader reads it by node.
 //!
-//! Where a runtime has more nodes than one, a group has further statistics beside its own: some for each node on which
+//! In a runtime with more nodes than one, a group has further statistics beside its own: some for each node on which
 //! it, or a group below it, has memory. Those of one node are a tree of their own in the shape of the tree of groups
 //! ([`StatScope`]). Threads write them and the coordinator flushes them as the group's own (`crate::stat`). A thread
 //! has a row of cells for each group that it charges, one place for each node.
@@ -8,11 +8,15 @@
 //! A group that is offline gets no new statistics. Memory that comes to lie on a node where it has none is accounted to
 //! the nearest group above that has some, or may make some. With one node all is in the group's own statistics.
 
+use std::fmt;
+
 use smallvec::{SmallVec, smallvec};
 
+use super::group_tree;
 use super::stats::{self, Addition};
 use crate::counter::object::Counter;
 use crate::counter::slow_path::SlowPath;
+use crate::numa::NodeId;
 use crate::stat::Stat;
 use crate::stat::coordinator::Coordinator;
 use crate::stat::published::{PublishedStats, StatScope};
@@ -21,8 +25,8 @@ use crate::thread::cells::Added;
 use crate::thread::directory::Header;
 use crate::thread::local::{Local, with_local};
 
-/// Where an account is: at the group, so many levels above it, or at the root. What would be too far above for a byte is
-/// at the root.
+/// The place of an account: at the group, so many levels above it, or at the root. What would be too far above for a
+/// byte is at the root.
 pub(crate) type Above = u8;
 
 const ROOT: Above = Above::MAX;
@@ -83,7 +87,7 @@ fn unaccount_above(header: &Header, scope: StatScope, above: Above, stat: Stat, 
     }
 }
 
-/// Whether the group takes accounts in this scope. A group keeps its published statistics as long as anything is
+/// True if the group takes accounts in this scope. A group keeps its published statistics as long as anything is
 /// accounted there. The root may make some also when its runtime is gone: otherwise no group could take the account.
 fn takes(group: &Counter, coordinator: &Coordinator, scope: StatScope) -> bool {
     let may_make = || scope == StatScope::Group || !group.state().is_offline() || group.incarnation().parent.is_none();
@@ -95,28 +99,98 @@ fn takes(group: &Counter, coordinator: &Coordinator, scope: StatScope) -> bool {
     stats::published(group, scope).is_some() || may_make() && gets()
 }
 
-/// The figures of an item of a group by node: of its subtree, and of the group alone.
-pub(crate) struct FiguresByNode {
-    pub(crate) nodes: SmallVec<[[i64; 2]; 8]>,
-    /// Memory on no node: no thread has touched it yet, or it was added without a node.
-    pub(crate) unplaced: [i64; 2],
-    /// Grains that may be missing.
-    pub(crate) max_error: u64,
+/// One item of a group by node at one reading: of its subtree, and of the group alone.
+///
+/// ```
+/// use memcg::{Limits, Stat};
+/// use memcg::kmem::{NodeId, Placement};
+///
+/// let runtime = memcg::Runtime::builder().nodes(2).build()?;
+/// let query = runtime.root().create("q17", Limits::new())?;
+/// let _kmem = query.precharge(100)?.account(&Placement::on(NodeId::new(1), 100));
+/// let now = runtime.root().numa_stat(Stat::KERNEL, memcg::Freshness::Exact);
+/// assert_eq!((now.get(NodeId::new(1)), now.local(NodeId::new(1)), now.max_error()), (100, 0, 0));
+/// assert_eq!(now.iter().collect::<Vec<_>>(), [(NodeId::new(0), 0), (NodeId::new(1), 100)]);
+/// assert_eq!(now.to_string(), "N0=0 N1=100");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeStats {
+    /// Node, bytes of the subtree, bytes of the group alone.
+    nodes: SmallVec<[(NodeId, [i64; 2]); 8]>,
+    unplaced: [i64; 2],
+    max_error: u64,
 }
 
-pub(crate) fn read(group: &Counter, stat: Stat, freshness: Freshness) -> FiguresByNode {
-    let (figures, max_error) = stats::read_fresh(group, freshness, || published_by_node(group, stat));
-    FiguresByNode { max_error, ..figures }
-}
-
-fn published_by_node(group: &Counter, stat: Stat) -> FiguresByNode {
-    let coordinator = stats::coordinator(group);
-    let known = coordinator.items.knows(stat);
-    let figures = |published: &PublishedStats| if known { published.figures(stat.number()) } else { [0; 2] };
-    let of = |scope: StatScope| stats::published(group, scope).map_or([0; 2], figures);
-    if coordinator.nodes == 1 {
-        return FiguresByNode { nodes: smallvec![of(StatScope::Group)], unplaced: [0; 2], max_error: 0 };
+impl NodeStats {
+    /// The figures of a group, or of a bare counter, which has none.
+    pub(crate) fn read(group: &Counter, stat: Stat, freshness: Freshness) -> NodeStats {
+        let Some(groups) = group_tree::if_groups(group.tree()) else {
+            return NodeStats { nodes: SmallVec::new(), unplaced: [0; 2], max_error: 0 };
+        };
+        let known = groups.stats.items.knows(stat);
+        let figures = |published: &PublishedStats| if known { published.figures(stat.number()) } else { [0; 2] };
+        let of = |scope: StatScope| stats::published(group, scope).map_or([0; 2], figures);
+        let read = || match groups.stats.nodes {
+            1 => (smallvec![of(StatScope::Group)], [0; 2]),
+            nodes => ((0..nodes).map(|node| of(StatScope::On(node as u16))).collect(), of(StatScope::Group)),
+        };
+        let ((figures, unplaced), max_error): ((SmallVec<[[i64; 2]; 8]>, _), _) =
+            stats::read_fresh(group, freshness, read);
+        NodeStats { nodes: groups.numa.topology.nodes().zip(figures).collect(), unplaced, max_error }
     }
-    let nodes = (0..coordinator.nodes).map(|node| of(StatScope::On(node as u16))).collect();
-    FiguresByNode { nodes, unplaced: of(StatScope::Group), max_error: 0 }
+
+    /// Returns what is on a node, in the group and all groups below it. 0 for a node that the runtime does not have.
+    pub fn get(&self, node: NodeId) -> i64 {
+        self.figures(node)[0]
+    }
+
+    /// Returns what is on a node, in the group alone.
+    pub fn local(&self, node: NodeId) -> i64 {
+        self.figures(node)[1]
+    }
+
+    fn figures(&self, node: NodeId) -> [i64; 2] {
+        self.nodes.iter().find(|(of, _)| *of == node).map_or([0; 2], |(_, figures)| *figures)
+    }
+
+    /// Returns what is on no node, in the group and all groups below it: memory that no thread has touched, and what
+    /// was [added](crate::Group::stat_add) without a node. 0 in a runtime of one node, on which everything is.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().nodes(2).build()?;
+    /// runtime.root().stat_add(memcg::Stat::ANON, 4_096);
+    /// let now = runtime.root().numa_stat(memcg::Stat::ANON, memcg::Freshness::Exact);
+    /// assert_eq!((now.unplaced(), now.sum()), (4_096, 4_096));
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn unplaced(&self) -> i64 {
+        self.unplaced[0]
+    }
+
+    /// Returns the sum of what is on all nodes and on none.
+    pub fn sum(&self) -> i64 {
+        self.nodes.iter().fold(self.unplaced[0], |sum, (_, [subtree, _])| sum.wrapping_add(*subtree))
+    }
+
+    /// Returns the nodes in order, with what is on each in the group and all groups below it.
+    pub fn iter(&self) -> impl Iterator<Item = (NodeId, i64)> {
+        self.nodes.iter().map(|(node, [subtree, _])| (*node, *subtree))
+    }
+
+    /// Returns by how much the figures together may be off from what had been written, in grains of the item's unit.
+    /// See [`Stats::max_error`](crate::figures::Stats::max_error).
+    pub fn max_error(&self) -> u64 {
+        self.max_error
+    }
+}
+
+/// Prints as a line of `memory.numa_stat`.
+impl fmt::Display for NodeStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, (node, bytes)) in self.iter().enumerate() {
+            write!(f, "{}N{node}={bytes}", if number > 0 { " " } else { "" })?;
+        }
+        Ok(())
+    }
 }

@@ -30,7 +30,7 @@ use crate::error::CounterId;
 use crate::hierarchy::names;
 use crate::state::name::GroupName;
 
-/// What the caller reads a row from.
+/// Source of the caller's row.
 pub(crate) struct Visited<'a> {
     pub(crate) group: &'a Handle,
     /// Levels below the group where the call began.
@@ -151,10 +151,11 @@ fn left_offline(top: &'static Counter, depth: usize) -> HashMap<CounterId, (u64,
     };
     credit::each_left(top, |above, units| left.entry(row_of(above)).or_default().0 += units);
     if ledger::any() {
-        // Where the top of groups that cover went offline too: its row, their sums, and what is reserved in them.
+        // For tops of groups that cover and that went offline too: the row, the sums, and the bytes that are reserved
+        // in them.
         let mut covering: HashMap<CounterId, (CounterId, LedgerSums, u64)> = HashMap::new();
         children::each_dying(top, |dying| {
-            // Where no level up to `top` is online, `top` is offline, too.
+            // If no level up to `top` is online, `top` is offline, too.
             let mut above = dying.path_to_root().skip(1).take_while(|level| !std::ptr::eq(*level, top));
             let row = row_of(above.find(|level| !level.state().is_offline()).unwrap_or(top));
             let sums = ledger::own(dying);

@@ -150,54 +150,43 @@ pub(super) struct Addition {
     pub(super) delta: i64,
 }
 
-enum Counted {
-    Nowhere,
-    Kept,
-    /// Counted, and so much is announced that the writer has to flush.
-    MustFlush,
-}
-
 /// Makes an addition where this thread has no cells at hand. Returns whether it is counted: it is not where the thread
 /// is inside another slow path and nothing of the scope is published yet.
 pub(super) fn add_without_cells(group: &Counter, stats: &Coordinator, what: Addition) -> bool {
     let path = SlowPath::enter();
     let counted = add_in_slow_path(group, stats, (path.block(), path.outermost()), what);
     drop(path);
-    match counted {
-        Counted::Nowhere => return false,
-        Counted::Kept => {}
-        Counted::MustFlush => flush_root(group, what.scope),
+    if counted == Some(true) {
+        flush_root(group, what.scope);
     }
-    true
+    counted.is_some()
 }
 
+/// Returns whether so much is announced that the writer has to flush. `None`: nothing is counted.
 fn add_in_slow_path(
     group: &Counter,
     stats: &Coordinator,
     (block, outermost): (Option<&Block>, Option<&Outermost>),
     Addition { scope, stat, delta }: Addition,
-) -> Counted {
+) -> Option<bool> {
     let fenced = group.incarnation().fenced;
     let found = block.and_then(|block| cells(group, block, scope)).zip(published(group, scope));
     if found.is_none() && outermost.is_none() {
         // To make cells takes a lock that this thread may hold.
-        let Some(published) = published(group, scope) else { return Counted::Nowhere };
-        published.publish_one(stat, delta);
-        return Counted::Kept;
+        published(group, scope)?.publish_one(stat, delta);
+        return Some(false);
     }
-    let must_flush = match found.or_else(|| new_cells(group, stats, outermost?, scope)) {
+    Some(match found.or_else(|| new_cells(group, stats, outermost?, scope)) {
         Some((cells, published)) => {
             stat.add_known_to(cells, delta, fenced) == Added::Due && stats.list_and_announce(published, cells)
         }
         None => {
-            // Where there is no memory for those, those of the nearest group above that has some.
+            // If there is no memory for those, it takes those of the nearest group above that has some.
             let found = published_or_make(group, stats, scope);
             let found = found.or_else(|| group.path_to_root().find_map(|level| published(level, scope)));
-            let Some(published) = found else { return Counted::Nowhere };
-            stats.add_shared(published, stat, delta)
+            stats.add_shared(found?, stat, delta)
         }
-    };
-    if must_flush { Counted::MustFlush } else { Counted::Kept }
+    })
 }
 
 /// Lists the cells and announces what they hold, after an addition that made this due. It takes no lock and allocates

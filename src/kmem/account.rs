@@ -1,10 +1,8 @@
 //! Bytes held, with the node of each.
 
-use std::fmt;
-
 use smallvec::SmallVec;
 
-use super::engine::numa_behind;
+use super::engine::numa;
 use super::lines::{self, AccountLines};
 use super::placement::Placement;
 use super::tiers::Tiers;
@@ -14,7 +12,7 @@ use crate::numa::config::Numa;
 use crate::stat::Stat;
 use crate::stat::published::StatScope;
 use crate::sync::model_failed;
-use crate::units::Bytes;
+use crate::units::{Bytes, IntoBytes};
 
 /// Bytes charged to a group, and accounted to the nodes where they lie. Its drop takes off each node what was accounted
 /// there, and then uncharges the bytes. It may be dropped on any thread, also after the group, its handles and the
@@ -74,7 +72,7 @@ impl Kmem {
 
     #[inline]
     pub(super) fn numa(&self) -> &Numa {
-        numa_behind(self.charge.header())
+        numa(self.charge.header().counter())
     }
 
     /// The scope of a node. What is on no node, or on one that the topology does not have, is the group's own.
@@ -128,7 +126,7 @@ impl Kmem {
         self.stat
     }
 
-    /// Where the bytes are accounted. In a runtime of one node all are on that one.
+    /// Returns the bytes by the node to which they are accounted. In a runtime of one node all are on that one.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().build()?;
@@ -153,8 +151,8 @@ impl Kmem {
     /// assert_eq!(kmem.placement(), memcg::kmem::Placement::on(memcg::kmem::NodeId::new(1), 100));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn migrate(&mut self, from: Option<NodeId>, to: Option<NodeId>, bytes: impl Into<Bytes>) -> u64 {
-        let Bytes(bytes) = bytes.into();
+    pub fn migrate(&mut self, from: Option<NodeId>, to: Option<NodeId>, bytes: impl IntoBytes) -> u64 {
+        let Bytes(bytes) = bytes.into_bytes();
         let (from, to) = (self.scope(from), self.scope(to));
         if from == to {
             return self.on(from).min(bytes);
@@ -191,9 +189,9 @@ impl Kmem {
         &mut self,
         from: Option<NodeId>,
         to: Option<NodeId>,
-        bytes: impl Into<Bytes>,
+        bytes: impl IntoBytes,
     ) -> Result<u64, ChargeError> {
-        let Bytes(bytes) = bytes.into();
+        let Bytes(bytes) = bytes.into_bytes();
         let group = self.group();
         let (of, into) = (self.scope(from), self.scope(to));
         let bytes = self.on(of).min(bytes);
@@ -230,7 +228,7 @@ impl Kmem {
             want(self.scope(Some(node)), bytes);
         }
         want(StatScope::Group, left);
-        // What goes is taken off first, so that the sum never exceeds what is held.
+        // Bytes that go are taken off first, so that the sum never exceeds the bytes held.
         let scopes: SmallVec<[StatScope; 4]> = self.lines.iter().map(|account| account.scope).collect();
         for scope in scopes {
             let keeps = wanted.iter().find(|(of, _)| *of == scope).map_or(0, |(_, bytes)| *bytes);
@@ -345,8 +343,4 @@ impl Drop for Kmem {
     }
 }
 
-impl fmt::Debug for Kmem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Kmem").field("group", &self.group()).field("placement", &self.placement()).finish()
-    }
-}
+debug_figures!(Kmem, |kmem| group: kmem.group(), placement: kmem.placement());

@@ -1,8 +1,9 @@
 //! The engine below, as memory on nodes uses it, and questions of its owners to a group's runtime.
 
-use crate::group::{Charge, ChargeError, Group};
+use crate::counter::object::Counter;
+use crate::group::{Charge, Group};
 use crate::hierarchy::{group_tree, stats};
-use crate::numa::config::Numa;
+use crate::numa::config::{Numa, Tier};
 use crate::numa::{NodeOf, Topology};
 use crate::stat::published::StatScope;
 use crate::sync::Arc;
@@ -26,7 +27,7 @@ impl Topology {
     /// ```
     #[inline]
     pub fn of(group: &Group) -> &Topology {
-        &numa(group).topology
+        &numa(group.first()).topology
     }
 }
 
@@ -41,30 +42,18 @@ impl Topology {
 /// ```
 #[inline]
 pub fn node_of(group: &Group) -> &Arc<dyn NodeOf> {
-    &numa(group).node_of
+    &numa(group.first()).node_of
 }
 
+/// The nodes of the runtime of a counter, which the caller keeps.
 #[inline]
-pub(super) fn numa(group: &Group) -> &Numa {
-    &group_tree::of(group.first()).numa
+pub(super) fn numa(counter: &Counter) -> &Numa {
+    &group_tree::of(counter).numa
 }
 
-/// What the runtime of the counter behind a header knows of nodes. A charge keeps the counter, and so the runtime.
-#[inline]
-pub(super) fn numa_behind(header: &Header) -> &Numa {
-    &group_tree::of(header.counter()).numa
-}
-
-/// Refuses a group of another runtime.
-pub(super) fn check_runtime(from: &Group, to: &Group) -> Result<(), ChargeError> {
-    if std::ptr::eq(from.first().tree(), to.first().tree()) {
-        return Ok(());
-    }
-    Err(ChargeError::OtherRuntime { from: from.clone(), to: to.clone() })
-}
-
-pub(super) fn further_header(header: &'static Header, counter: usize) -> Option<&'static Header> {
-    header.counter().group().nth(counter).map(|counter| counter.header)
+/// The header of a tier's counter, in the group of this counter.
+pub(super) fn header_of(tier: &Tier, counter: &'static Counter) -> &'static Header {
+    counter.group().nth(tier.counter).map_or(counter.header, |counter| counter.header)
 }
 
 pub(super) fn has_statistics(charge: &Charge, scope: StatScope) -> bool {

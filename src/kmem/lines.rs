@@ -1,4 +1,4 @@
-//! What an account has on each node: lines, which the guard that holds the bytes keeps.
+//! An account on each node: lines, which the guard that holds the bytes keeps.
 
 use smallvec::SmallVec;
 

@@ -11,7 +11,6 @@
 //! Source: `current_objcg_update` in `mm/memcontrol.c`, where a tag on the pointer does what this count does; and
 //! "memcg: convert task->objcg to a per-node objcgs array" (Butt, 2026).
 
-use super::engine::check_runtime;
 use crate::group::{ChargeError, Counter, Group};
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::{Arc, AtomicU64, Ordering};
@@ -120,7 +119,9 @@ impl Mover {
     /// ```
     pub fn move_to(&self, group: &Group) -> Result<(), ChargeError> {
         let from = self.0.group.lock().clone();
-        check_runtime(&from, group)?;
+        if !std::ptr::eq(from.first().tree(), group.first().tree()) {
+            return Err(ChargeError::OtherRuntime { from, to: group.clone() });
+        }
         if group.is_offline() {
             return Err(ChargeError::Offline { group: group.clone(), counter: Counter::MEMORY, requested: 0 });
         }
@@ -133,15 +134,5 @@ impl Mover {
     }
 }
 
-impl std::fmt::Debug for Member {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Member").field("group", &self.group).finish_non_exhaustive()
-    }
-}
-
-impl std::fmt::Debug for Mover {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let group = self.0.group.lock().clone();
-        f.debug_struct("Mover").field("group", &group).finish_non_exhaustive()
-    }
-}
+debug_figures!(Member, |member| group: member.group);
+debug_figures!(Mover, |mover| group: mover.0.group.lock().clone());

@@ -20,10 +20,10 @@ mod precharge;
 mod tiers;
 
 pub use crate::group::NumaTable;
+pub use crate::hierarchy::node_stats::NodeStats;
 pub use crate::numa::{
-    MovePages, MovePagesError, NodeId, NodeOf, NodeTable, OneNode, PageNode, Topology, TopologyError, look_up_each,
+    MovePages, MovePagesError, NodeId, NodeOf, OneNode, PageNode, Topology, TopologyError, look_up_each,
 };
-pub use crate::page_counter::NodeStats;
 pub use account::Kmem;
 pub use engine::node_of;
 pub use member::{Member, Mover};

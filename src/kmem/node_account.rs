@@ -1,7 +1,5 @@
 //! Units that a counter alone holds, with the node of each.
 
-use std::fmt;
-
 use super::lines::{self, AccountLines};
 use super::placement::Placement;
 use crate::error::CounterChargeError;
@@ -14,7 +12,7 @@ use crate::sync::model_failed;
 /// Units charged to a [`PageCounter`], and accounted to the nodes where they lie. It keeps the counter. Its drop takes
 /// off each node what was accounted there, and then uncharges the units, on any thread.
 ///
-/// Where the configuration declares no [nodes](crate::CounterConfig::topology) it is the charge alone.
+/// If the configuration declares no [nodes](crate::CounterConfig::topology), it is the charge alone.
 ///
 /// ```
 /// use memcg::{CounterConfig, PageCounter, Stat};
@@ -122,7 +120,7 @@ impl NodeAccount {
         &self.counter
     }
 
-    /// Where the units are accounted: nowhere before [`account`](Self::account).
+    /// Returns the units by the node to which they are accounted: none before [`account`](Self::account).
     pub fn placement(&self) -> Placement {
         topology(&self.counter).map_or_else(Placement::new, |topology| lines::placement(&self.lines, topology))
     }
@@ -144,8 +142,4 @@ impl Drop for NodeAccount {
     }
 }
 
-impl fmt::Debug for NodeAccount {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NodeAccount").field("counter", &self.counter).field("placement", &self.placement()).finish()
-    }
-}
+debug_figures!(NodeAccount, |account| counter: account.counter, placement: account.placement());

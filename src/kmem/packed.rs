@@ -4,20 +4,18 @@
 //! known without it. The object lies on one node, and the node tells the tiers. The words keep the group, the bytes, the
 //! node, the item, and how far above the group the account is.
 
-use std::fmt;
 use std::mem::ManuallyDrop;
 
 use smallvec::smallvec;
 
 use super::account::Kmem;
-use super::engine::{has_statistics, numa_behind};
+use super::engine::{has_statistics, numa};
 use super::lines::{AccountLine, node_of};
 use super::tiers::Tiers;
 use crate::group::Charge;
 use crate::hierarchy::node_stats::Above;
 use crate::hierarchy::stats;
 use crate::numa::NodeId;
-use crate::stat::Stat;
 use crate::stat::published::StatScope;
 use crate::sync::model_failed;
 use crate::thread::directory::Header;
@@ -77,7 +75,8 @@ impl Kmem {
         let (&[AccountLine { bytes, scope, above }], Ok(whole)) = (&self.lines[..], u32::try_from(self.bytes())) else {
             return Err(Box::new(self));
         };
-        if bytes != self.bytes() || !knows(header, self.stat) {
+        // The number of an item that the runtime knows is enough to name it.
+        if bytes != self.bytes() || !stats::coordinator(header.counter()).items.knows(self.stat) {
             return Err(Box::new(self));
         }
         let node = match scope {
@@ -85,7 +84,7 @@ impl Kmem {
             StatScope::On(node) => node as u8,
             StatScope::Group => NOWHERE,
         };
-        let is_placed = node != NOWHERE || numa_behind(header).topology.is_one_node();
+        let is_placed = node != NOWHERE || numa(header.counter()).topology.is_one_node();
         let stat = self.stat.number() as u8;
         let mut kmem = ManuallyDrop::new(self);
         std::mem::take(&mut kmem.tiers).forget(is_placed);
@@ -144,7 +143,7 @@ impl PackedKmem {
         let (header, bytes) = (self.header, self.bytes.into());
         let scope = if self.node == NOWHERE { StatScope::Group } else { StatScope::On(self.node.into()) };
         let account = AccountLine { scope, above: self.above, bytes };
-        let numa = numa_behind(header);
+        let numa = numa(header.counter());
         let mut tiers = Tiers::default();
         if !numa.tiers.is_empty() {
             tiers = Tiers::of_object(header, node_of(scope, &numa.topology), bytes);
@@ -163,15 +162,4 @@ impl Drop for PackedKmem {
     }
 }
 
-impl fmt::Debug for PackedKmem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PackedKmem").field("bytes", &self.bytes).finish_non_exhaustive()
-    }
-}
-
-/// True if the number of an item is enough to name it.
-#[inline]
-fn knows(header: &Header, stat: Stat) -> bool {
-    let items = &stats::coordinator(header.counter()).items;
-    stat.number() < items.len() && items.stat(stat.number()) == stat
-}
+debug_figures!(PackedKmem, |kmem| bytes: kmem.bytes);

@@ -1,4 +1,4 @@
-//! Where memory lies: bytes by node, gathered before anything is accounted.
+//! The nodes of memory: bytes by node, gathered before anything is accounted.
 
 use std::alloc::Layout;
 use std::ops::Range;
@@ -7,12 +7,12 @@ use smallvec::SmallVec;
 
 use crate::numa::node_of::look_up_each;
 use crate::numa::{NodeId, NodeOf};
-use crate::units::Bytes;
+use crate::units::{Bytes, IntoBytes};
 
 /// Nodes of a placement that need no allocation.
 const NODES_COMMON: usize = 4;
 
-/// What a precharge asks for: the most bytes that may have to be accounted, and the nodes where they may come to lie,
+/// The request of a precharge: the most bytes that may have to be accounted, and the nodes where they may come to lie,
 /// if known.
 ///
 /// ```
@@ -53,8 +53,8 @@ impl Bound {
 
     /// Adds bytes for metadata: whole bytes, on any node.
     #[must_use]
-    pub fn with_metadata(mut self, bytes: impl Into<Bytes>) -> Bound {
-        let Bytes(bytes) = bytes.into();
+    pub fn with_metadata(mut self, bytes: impl IntoBytes) -> Bound {
+        let Bytes(bytes) = bytes.into_bytes();
         self.bytes = self.bytes.saturating_add(bytes);
         self
     }
@@ -113,15 +113,9 @@ impl Placement {
 
     /// Bytes on one node.
     #[inline]
-    pub fn on(node: NodeId, bytes: impl Into<Bytes>) -> Placement {
-        let Bytes(bytes) = bytes.into();
-        Placement::at(Some(node), bytes)
-    }
-
-    #[inline]
-    pub(super) fn at(node: Option<NodeId>, bytes: u64) -> Placement {
+    pub fn on(node: NodeId, bytes: impl IntoBytes) -> Placement {
         let mut placement = Placement::new();
-        placement.add(node, Bytes(bytes));
+        placement.add(Some(node), bytes);
         placement
     }
 
@@ -133,7 +127,7 @@ impl Placement {
         Bound::from(layout.size())
     }
 
-    /// Where the bytes of a range of addresses lie. With one node it looks no page up.
+    /// Finds the nodes of the bytes of a range of addresses. With one node it looks no page up.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build().unwrap();
@@ -149,8 +143,8 @@ impl Placement {
 
     /// Adds bytes on a node, or on none.
     #[inline]
-    pub fn add(&mut self, node: Option<NodeId>, bytes: impl Into<Bytes>) {
-        let Bytes(bytes) = bytes.into();
+    pub fn add(&mut self, node: Option<NodeId>, bytes: impl IntoBytes) {
+        let Bytes(bytes) = bytes.into_bytes();
         if bytes == 0 {
             return;
         }

@@ -1,6 +1,6 @@
 //! Charges of the counters of tiers, beside the charge of the group.
 
-use super::engine::{further_header, numa, numa_behind};
+use super::engine::{header_of, numa};
 use super::placement::{Bound, Placement};
 use crate::group::{Charge, ChargeError, Group};
 use crate::numa::NodeId;
@@ -26,15 +26,15 @@ impl Tiers {
     /// Charges each tier where memory within the bound may come to lie. If one refuses, the others give back.
     #[inline]
     pub(super) fn precharge(group: &Group, bound: &Bound) -> Result<Tiers, ChargeError> {
-        if numa(group).tiers.is_empty() { Ok(Tiers::default()) } else { Tiers::precharge_slow(group, bound) }
+        if numa(group.first()).tiers.is_empty() { Ok(Tiers::default()) } else { Tiers::precharge_slow(group, bound) }
     }
 
     #[cold]
     fn precharge_slow(group: &Group, bound: &Bound) -> Result<Tiers, ChargeError> {
         let mut tiers = Tiers::default();
-        for (number, tier) in numa(group).tiers.iter().enumerate() {
+        for (number, tier) in numa(group.first()).tiers.iter().enumerate() {
             if bound.may_lie_on(|node| tier.has(node)) {
-                let charge = group.try_charge_number(tier.counter, bound.bytes())?;
+                let charge = Charge::attempt(header_of(tier, group.first()), bound.bytes())?;
                 tiers.0.push(TierCharge { tier: number, charge, promised: bound.bytes() });
             }
         }
@@ -46,12 +46,12 @@ impl Tiers {
     pub(super) fn settle(&mut self, group: &Group, before: u64, placement: &Placement) {
         let (touched, given_up) =
             (before.saturating_sub(placement.unplaced()), placement.unplaced().saturating_sub(before));
-        for (number, tier) in numa(group).tiers.iter().enumerate() {
+        for (number, tier) in numa(group.first()).tiers.iter().enumerate() {
             let on_tier: u64 = placement.nodes().filter(|(node, _)| tier.has(*node)).map(|(_, bytes)| bytes).sum();
             match self.0.iter_mut().find(|of| of.tier == number) {
                 Some(TierCharge { charge, promised, .. }) => {
                     let was = charge.bytes().saturating_sub(*promised);
-                    // What came from no node was promised; what went there is promised again.
+                    // Bytes that came from no node were promised; bytes that went there are promised again.
                     let kept = promised.saturating_sub(on_tier.saturating_sub(was).min(touched));
                     *promised = (kept + was.saturating_sub(on_tier).min(given_up)).min(placement.unplaced());
                     let bytes = on_tier + *promised;
@@ -59,7 +59,7 @@ impl Tiers {
                     charge.force_grow(Bytes(bytes.saturating_sub(charge.bytes())));
                 }
                 None if on_tier > 0 => {
-                    let charge = group.charge_number(tier.counter, on_tier);
+                    let charge = Charge::by_force(header_of(tier, group.first()), on_tier);
                     self.0.push(TierCharge { tier: number, charge, promised: 0 });
                 }
                 None => {}
@@ -77,14 +77,14 @@ impl Tiers {
         (bytes, are_unplaced): (u64, bool),
     ) -> Result<Tiers, ChargeError> {
         let mut admitted = Tiers::default();
-        for (number, tier) in numa(group).tiers.iter().enumerate() {
+        for (number, tier) in numa(group.first()).tiers.iter().enumerate() {
             let (leaves, enters) = (from.is_some_and(|node| tier.has(node)), to.is_some_and(|node| tier.has(node)));
             let held = self.0.iter().find(|held| held.tier == number);
             // A tier may be promised what is on no node.
             let promised = held.filter(|_| are_unplaced).map_or(0, |held| held.promised);
             let more = bytes.saturating_sub(promised);
             if enters && !leaves && more > 0 {
-                let charge = group.try_charge_number(tier.counter, more)?;
+                let charge = Charge::attempt(header_of(tier, group.first()), more)?;
                 admitted.0.push(TierCharge { tier: number, charge, promised: 0 });
             }
         }
@@ -121,7 +121,8 @@ impl Tiers {
     pub(super) fn take_back(&mut self, from: &Group, many: usize) {
         for TierCharge { tier, charge, .. } in self.0.iter_mut().take(many) {
             if charge.transfer(from).is_err() {
-                *charge = from.charge_number(numa(from).tiers[*tier].counter, charge.bytes());
+                let header = header_of(&numa(from.first()).tiers[*tier], from.first());
+                *charge = Charge::by_force(header, charge.bytes());
             }
         }
     }
@@ -141,10 +142,9 @@ impl Tiers {
     pub(super) fn of_object(header: &'static Header, node: Option<NodeId>, bytes: u64) -> Tiers {
         let mut tiers = Tiers::default();
         let Some(node) = node else { return tiers };
-        for (tier, of) in numa_behind(header).tiers.iter().enumerate().filter(|(_, tier)| tier.has(node)) {
-            if let Some(counter) = further_header(header, of.counter) {
-                tiers.0.push(TierCharge { tier, charge: Charge::new(counter, bytes), promised: 0 });
-            }
+        let group = header.counter();
+        for (tier, of) in numa(group).tiers.iter().enumerate().filter(|(_, tier)| tier.has(node)) {
+            tiers.0.push(TierCharge { tier, charge: Charge::new(header_of(of, group), bytes), promised: 0 });
         }
         tiers
     }

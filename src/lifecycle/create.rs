@@ -42,7 +42,7 @@ impl From<NoMemory> for NotCreated {
 
 /// Create the root group of a new tree: one counter for each configuration. The tree behaves as the first one says.
 pub(crate) fn root_group(groups: GroupConfig, configs: &[CounterConfig]) -> Result<Handle, NoMemory> {
-    let (align, groups) = (groups.pool_align, GroupTree::new(groups));
+    let (align, groups) = (groups.settings.pool_align, GroupTree::new(groups));
     let pool = group_object::group_cache(groups.counters(), groups.stats.nodes, align);
     let tree = &Tree::new(configs[0].clone(), pool, Some(Box::new(groups)));
     let groups = group_tree::shared(tree);
@@ -93,7 +93,7 @@ pub(crate) fn create(
             rings::release(group);
             group_object::of(group).end();
             make::give_back(tree, group);
-            // Where the parent goes offline, that is why, whatever else there is.
+            // A parent that goes offline is the reason, whatever else there is.
             if !parent.child_count().is_barred() {
                 return Err(refused);
             }
@@ -132,7 +132,7 @@ fn link(
     observe::follow_unlinked(group);
     excess::prepare(group, marks::soft(group))?;
     if !admit_group(groups) {
-        return Err(NotCreated::Full(groups.groups_max));
+        return Err(NotCreated::Full(groups.settings.groups_max));
     }
     shard.link(group, names::is_named(group)).ok_or_else(|| {
         dismiss_group(groups);
@@ -142,12 +142,12 @@ fn link(
 
 /// Count one more group, unless the tree has the most already.
 fn admit_group(tree: &GroupTree) -> bool {
-    let more = |groups: u32| (groups < tree.groups_max).then_some(groups + 1);
-    tree.groups_max == u32::MAX || tree.groups.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    let more = |groups: u32| (groups < tree.settings.groups_max).then_some(groups + 1);
+    tree.settings.groups_max == u32::MAX || tree.groups.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
 }
 
 fn dismiss_group(tree: &GroupTree) {
-    if tree.groups_max < u32::MAX {
+    if tree.settings.groups_max < u32::MAX {
         tree.groups.fetch_sub(1, Ordering::Relaxed);
     }
 }

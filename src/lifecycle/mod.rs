@@ -1,4 +1,4 @@
-//! How groups are created, go offline and are released.
+//! Groups are created, go offline and are released.
 
 pub(crate) mod alone;
 pub(crate) mod create;

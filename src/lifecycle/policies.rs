@@ -1,4 +1,4 @@
-//! What charging asks and reports to the policies of a tree of groups, passed on to each of them.
+//! Questions and reports of charging to the policies of a tree of groups, passed on to each of them.
 
 use crate::counter::handle::Handle;
 use crate::counter::object::tree::{Policies, StockMove};
@@ -25,16 +25,13 @@ impl Policies for GroupTree {
         line::undo_barge(counter, n);
     }
 
-    fn observed(&self, counter: &Counter) {
-        events::count(counter, Event::Max);
-        events::count(counter, Event::Observed);
-    }
-
-    fn forced(&self, counter: &Counter) {
-        if slow_path::is_running() {
-            events::count(counter, Event::Overcharge);
+    fn above_max(&self, counter: &Counter) {
+        let count = if slow_path::is_running() { events::count } else { events::count_and_notify };
+        if counter.is_observed() {
+            count(counter, Event::Max);
+            count(counter, Event::Observed);
         } else {
-            events::count_and_notify(counter, Event::Overcharge);
+            count(counter, Event::Overcharge);
         }
     }
 

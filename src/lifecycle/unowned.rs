@@ -8,50 +8,50 @@ use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::{Patience, process_wide};
-use crate::thread::left::{UNOWNED, left};
+use crate::thread::deferred::{UNOWNED, deferred};
 use crate::thread::registry::registry;
 use crate::thread::slot::Consume;
 use crate::thread::slow_path;
 use crate::thread::unowned::{self, STEP};
 
-/// How often a thread compares: what it charges may itself need memory, and other threads go on.
+/// Turns in which a thread compares: what it charges may itself need memory, and other threads go on.
 const TURNS_MAX: usize = 8;
 
 /// The group that has the charge, and how much.
-struct UnownedHome {
+struct ChargedGroup {
     group: Handle,
     bytes: u64,
 }
 
 #[derive(Default)]
-struct UnownedBooks {
-    home: Option<UnownedHome>,
+struct UnownedState {
+    charged: Option<ChargedGroup>,
     /// A thread has taken the charge out and brings it up to date.
     out: bool,
-    /// How often the group was changed: the thread that puts a charge back finds its group still wanted, or not.
+    /// Number of changes of the group: the thread that puts a charge back finds its group still wanted, or not.
     turn: u64,
 }
 
-pub(crate) struct UnownedCharge(Lock<UnownedBooks>);
+pub(crate) struct UnownedCharge(Lock<UnownedState>);
 
-process_wide!(unowned_charge: UnownedCharge = || UnownedCharge(Lock::new(Rank::Bookkeeping, UnownedBooks::default())));
+process_wide!(unowned_charge: UnownedCharge = || UnownedCharge(Lock::new(Rank::Bookkeeping, UnownedState::default())));
 
 /// Charges the count to `group` from here on, or to no group. The group that had the charge gives it back.
 pub(crate) fn charge_to(group: Option<&'static Counter>) {
-    let next = group.map(|group| UnownedHome { group: Handle::pin(group), bytes: 0 });
+    let next = group.map(|group| ChargedGroup { group: Handle::pin(group), bytes: 0 });
     let unowned = unowned_charge();
-    let mut books = unowned.0.lock();
-    books.turn += 1;
-    books.out = false;
-    let before = std::mem::replace(&mut books.home, next);
-    drop(books);
+    let mut state = unowned.0.lock();
+    state.turn += 1;
+    state.out = false;
+    let before = std::mem::replace(&mut state.charged, next);
+    drop(state);
     give_up(before);
     settle();
 }
 
 /// Without the lock: to give back calls the policies, and the handle may be the last one.
-fn give_up(home: Option<UnownedHome>) {
-    if let Some(UnownedHome { group, bytes }) = home {
+fn give_up(charged: Option<ChargedGroup>) {
+    if let Some(ChargedGroup { group, bytes }) = charged {
         uncharge(group.counter(), bytes);
     }
 }
@@ -82,7 +82,7 @@ pub(crate) fn sum() -> u64 {
 /// Charges what the count has moved by, where a thread has asked.
 #[inline]
 pub(crate) fn may_have_changed() {
-    if left().take_due(UNOWNED) {
+    if deferred().take_due(UNOWNED) {
         follow(STEP);
     }
 }
@@ -101,33 +101,33 @@ fn follow(step: u64) -> bool {
         return true;
     }
     let unowned = unowned_charge();
-    let mut books = unowned.0.lock();
-    if books.out {
+    let mut state = unowned.0.lock();
+    if state.out {
         return false;
     }
-    let Some(mut home) = books.home.take() else { return true };
-    books.out = true;
-    let turn = books.turn;
-    drop(books);
+    let Some(mut charged) = state.charged.take() else { return true };
+    state.out = true;
+    let turn = state.turn;
+    drop(state);
     for _ in 0..TURNS_MAX {
         let now = sum();
-        if now >= home.bytes.saturating_add(step) {
-            home.bytes += charge(home.group.counter(), now - home.bytes);
-        } else if home.bytes >= now.saturating_add(step) {
-            uncharge(home.group.counter(), home.bytes - now);
-            home.bytes = now;
+        if now >= charged.bytes.saturating_add(step) {
+            charged.bytes += charge(charged.group.counter(), now - charged.bytes);
+        } else if charged.bytes >= now.saturating_add(step) {
+            uncharge(charged.group.counter(), charged.bytes - now);
+            charged.bytes = now;
         } else {
             break;
         }
     }
-    let mut books = unowned.0.lock();
+    let mut state = unowned.0.lock();
     // Mutation: unowned-charge-of-another-turn
-    if books.turn == turn {
-        books.home = Some(home);
-        books.out = false;
+    if state.turn == turn {
+        state.charged = Some(charged);
+        state.out = false;
     } else {
-        drop(books);
-        give_up(Some(home));
+        drop(state);
+        give_up(Some(charged));
     }
     true
 }

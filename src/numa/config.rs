@@ -1,11 +1,9 @@
-//! What a runtime knows of its nodes.
+//! The nodes of a runtime.
 
-use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use super::move_pages::MovePages;
 use super::node_of::{NodeOf, OneNode};
-use super::node_table::NodeTable;
 use super::topology::{NodeId, Topology, TopologyError};
 
 /// The nodes of a runtime, the look-up of pages, and the tiers.
@@ -15,7 +13,7 @@ pub(crate) struct Numa {
     pub(crate) tiers: Box<[Tier]>,
 }
 
-/// What a builder has been told of nodes.
+/// A builder's settings of nodes.
 #[derive(Clone)]
 pub(crate) struct NumaConfig {
     pub(crate) topology: Result<Topology, TopologyError>,
@@ -35,12 +33,6 @@ impl Default for NumaConfig {
     }
 }
 
-impl NumaConfig {
-    pub(crate) fn build(self) -> Result<Numa, TopologyError> {
-        Ok(Numa::new(self.topology?, self.node_of, self.tiers.into()))
-    }
-}
-
 impl Numa {
     pub(crate) fn new(topology: Topology, node_of: Option<Arc<dyn NodeOf>>, tiers: Box<[Tier]>) -> Numa {
         let first = topology.node_at(0);
@@ -48,24 +40,14 @@ impl Numa {
             // With one node there is nothing to ask.
             _ if topology.is_one_node() => Arc::new(OneNode::new(first)),
             Some(node_of) => node_of,
-            None => match MovePages::new() {
-                Ok(kernel) => Arc::new(kernel),
-                // The kernel does not tell: every page is on no node.
-                Err(_) => Arc::new(NodeTable::new(OneNode::new(first).page_size())),
-            },
+            // If the kernel does not tell, every page is on no node.
+            None => Arc::new(MovePages::untested()),
         };
         Numa { topology, node_of, tiers }
     }
 }
 
-impl fmt::Debug for NumaConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NumaConfig")
-            .field("topology", &self.topology)
-            .field("tiers", &self.tiers)
-            .finish_non_exhaustive()
-    }
-}
+debug_figures!(NumaConfig, |config| topology: config.topology, tiers: config.tiers);
 
 /// The nodes of one tier. A further counter of each group counts the memory on them.
 #[derive(Clone, Debug)]

@@ -4,7 +4,6 @@
 //! maps the pages, and a mapping grows by moving them without a copy. Elsewhere they come from the allocator.
 
 use std::alloc::Layout;
-use std::io;
 use std::ptr::NonNull;
 
 use super::system::page_size;
@@ -61,7 +60,7 @@ impl Mapping {
         if len == 0 {
             return Ok(Mapping::empty());
         }
-        let start = calls::map(len).map_err(|_: io::Error| NoMemory { bytes: len })?;
+        let start = calls::map(len).ok_or(NoMemory { bytes: len })?;
         Ok(Mapping { start, len })
     }
 
@@ -100,8 +99,7 @@ impl Mapping {
             *self = Mapping::new(len)?;
             return Ok(());
         }
-        let failed = |_: io::Error| NoMemory { bytes: len };
-        self.start = calls::remap(self.start, self.len, len).map_err(failed)?;
+        self.start = calls::remap(self.start, self.len, len).ok_or(NoMemory { bytes: len })?;
         self.len = len;
         Ok(())
     }
@@ -127,7 +125,6 @@ impl Drop for Mapping {
 #[cfg(all(target_os = "linux", not(miri)))]
 #[allow(unsafe_code, reason = "system calls")]
 mod calls {
-    use std::io;
     use std::ptr::{NonNull, null_mut};
 
     use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap_anonymous, mremap, munmap};
@@ -137,15 +134,10 @@ mod calls {
     /// The most nodes that a kernel can be configured for.
     const NODES: usize = 1_024;
 
-    fn error(of: rustix::io::Errno) -> io::Error {
-        io::Error::from_raw_os_error(of.raw_os_error())
-    }
-
-    pub(super) fn map(len: usize) -> io::Result<NonNull<u8>> {
+    pub(super) fn map(len: usize) -> Option<NonNull<u8>> {
         // SAFETY: the system chooses new addresses.
-        let start = unsafe { mmap_anonymous(null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) }
-            .map_err(error)?;
-        NonNull::new(start.cast()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+        let start = unsafe { mmap_anonymous(null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) };
+        NonNull::new(start.ok()?.cast())
     }
 
     pub(super) fn bind(start: NonNull<u8>, len: usize, node: NodeId) {
@@ -169,10 +161,10 @@ mod calls {
         }
     }
 
-    pub(super) fn remap(start: NonNull<u8>, len: usize, new_len: usize) -> io::Result<NonNull<u8>> {
+    pub(super) fn remap(start: NonNull<u8>, len: usize, new_len: usize) -> Option<NonNull<u8>> {
         // SAFETY: the caller owns the mapping and has no reference into it.
-        let start = unsafe { mremap(start.as_ptr().cast(), len, new_len, MremapFlags::MAYMOVE) }.map_err(error)?;
-        NonNull::new(start.cast()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+        let start = unsafe { mremap(start.as_ptr().cast(), len, new_len, MremapFlags::MAYMOVE) };
+        NonNull::new(start.ok()?.cast())
     }
 
     pub(super) fn unmap(start: NonNull<u8>, len: usize) {
@@ -186,33 +178,32 @@ mod calls {
 #[allow(unsafe_code, reason = "the allocator has no safe form")]
 mod calls {
     use std::alloc::{Layout, alloc_zeroed, dealloc};
-    use std::io;
     use std::ptr::NonNull;
 
     use crate::numa::topology::NodeId;
 
-    fn layout(len: usize) -> io::Result<Layout> {
-        Layout::from_size_align(len, crate::numa::system::page_size()).map_err(|_| io::ErrorKind::OutOfMemory.into())
+    fn layout(len: usize) -> Option<Layout> {
+        Layout::from_size_align(len, crate::numa::system::page_size()).ok()
     }
 
-    pub(super) fn map(len: usize) -> io::Result<NonNull<u8>> {
+    pub(super) fn map(len: usize) -> Option<NonNull<u8>> {
         // SAFETY: `Mapping` never maps zero bytes.
-        NonNull::new(unsafe { alloc_zeroed(layout(len)?) }).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+        NonNull::new(unsafe { alloc_zeroed(layout(len)?) })
     }
 
     /// This system does not place memory.
     pub(super) fn bind(_: NonNull<u8>, _: usize, _: NodeId) {}
 
-    pub(super) fn remap(start: NonNull<u8>, len: usize, new_len: usize) -> io::Result<NonNull<u8>> {
+    pub(super) fn remap(start: NonNull<u8>, len: usize, new_len: usize) -> Option<NonNull<u8>> {
         let new = map(new_len)?;
         // SAFETY: both allocations have at least so many bytes.
         unsafe { new.copy_from_nonoverlapping(start, len.min(new_len)) };
         unmap(start, len);
-        Ok(new)
+        Some(new)
     }
 
     pub(super) fn unmap(start: NonNull<u8>, len: usize) {
-        if let Ok(layout) = layout(len) {
+        if let Some(layout) = layout(len) {
             // SAFETY: the memory comes from `map`, with the same layout.
             unsafe { dealloc(start.as_ptr(), layout) };
         }

@@ -8,12 +8,10 @@ pub(crate) mod config;
 pub(crate) mod mapping;
 mod move_pages;
 pub(crate) mod node_of;
-mod node_table;
 mod sysfs;
 pub(crate) mod system;
 pub(crate) mod topology;
 
 pub use move_pages::{MovePages, MovePagesError};
 pub use node_of::{NodeOf, OneNode, PageNode, look_up_each};
-pub use node_table::NodeTable;
 pub use topology::{NodeId, Topology, TopologyError};

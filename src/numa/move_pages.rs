@@ -1,6 +1,6 @@
 //! Asks the kernel: without nodes to move to, `move_pages(2)` tells where each page is and moves nothing.
 //!
-//! What the kernel answers for a page (`mm/migrate.c`, `do_pages_stat_array`), and what this file makes of it:
+//! The kernel's answer for a page (`mm/migrate.c`, `do_pages_stat_array`), and the meaning that this file gives it:
 //!
 //! | status | page | |
 //! |---|---|---|
@@ -16,12 +16,16 @@
 //! `Untouched`.
 
 use std::fmt;
+use std::io::ErrorKind;
 
-use super::node_of::{NodeOf, PageNode, page_shift};
-use super::system::{self, EACCES, EFAULT, ENOENT, ENOSYS, EPERM, Residence};
+use super::node_of::{NodeOf, PageNode};
+use super::system::{self, EFAULT};
 use super::topology::NodeId;
 use crate::sync::Ordering;
 use crate::sync::stat_atomic::AtomicBool;
+
+/// In the place of a status where the kernel does not answer.
+const NOT_TOLD: i32 = i32::MIN;
 
 /// Pages in one call. The kernel's answers lie on the stack, 2 KiB.
 const BATCH: usize = 512;
@@ -91,15 +95,23 @@ impl MovePages {
     /// assert!(node_of.page_size().is_power_of_two());
     /// ```
     pub fn new() -> Result<Self, MovePagesError> {
-        let page_size = system::page_size();
+        let kernel = Self::untested();
         let here = 0_u8;
-        let page = (&raw const here).addr() & !(page_size - 1);
-        match system::nodes_of(&[page], &mut [0]) {
-            Ok(()) => Ok(Self { page_size, available: AtomicBool::new(true) }),
-            Err(ENOSYS) => Err(MovePagesError::Unsupported),
-            Err(EPERM | EACCES) => Err(MovePagesError::Denied),
-            Err(error) => Err(MovePagesError::Failed(error)),
-        }
+        let page = (&raw const here).addr() & !(kernel.page_size - 1);
+        let error = match system::nodes_of(&[page], &mut [0]) {
+            Ok(()) => return Ok(kernel),
+            Err(error) => error,
+        };
+        Err(match error.kind() {
+            ErrorKind::Unsupported => MovePagesError::Unsupported,
+            ErrorKind::PermissionDenied => MovePagesError::Denied,
+            _ => MovePagesError::Failed(error.raw_os_error().unwrap_or_default()),
+        })
+    }
+
+    /// Asks for base pages, whether or not the kernel answers.
+    pub(super) fn untested() -> Self {
+        Self { page_size: system::page_size(), available: AtomicBool::new(true) }
     }
 
     /// Asks once for each stretch of so many bytes that lie in one huge page: 2 MiB of hugetlb memory, say. Rounds up
@@ -116,11 +128,11 @@ impl MovePages {
     /// ```
     #[must_use]
     pub fn with_page_size(self, bytes: usize) -> Self {
-        let page_size = 1 << page_shift(bytes.max(system::page_size()));
-        Self { page_size, ..self }
+        let wanted = bytes.max(system::page_size());
+        Self { page_size: wanted.checked_next_power_of_two().unwrap_or(1 << (usize::BITS - 1)), ..self }
     }
 
-    /// Whether the kernel has answered every call so far. It has not where a seccomp filter forbids the call since
+    /// True if the kernel has answered every call so far. It has not where a seccomp filter forbids the call since
     /// [`new`](Self::new). Every page of such a call is reported as [`Untouched`](PageNode::Untouched).
     #[must_use]
     pub fn is_available(&self) -> bool {
@@ -140,7 +152,7 @@ impl NodeOf for MovePages {
             let status = &mut status[..pages.len()];
             if system::nodes_of(pages, status).is_err() {
                 self.available.store(false, Ordering::Relaxed);
-                status.fill(-ENOENT);
+                status.fill(NOT_TOLD);
             }
             for ((&page, &mut status), found) in pages.iter().zip(status).zip(found) {
                 *found = decode(page, status);
@@ -149,23 +161,16 @@ impl NodeOf for MovePages {
     }
 }
 
-impl fmt::Debug for MovePages {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MovePages")
-            .field("page_size", &self.page_size)
-            .field("is_available", &self.is_available())
-            .finish()
-    }
-}
+debug_figures!(MovePages, |kernel| page_size: kernel.page_size, is_available: kernel.is_available());
 
 /// The meaning of the kernel's answer for a page; see the table at the head.
 fn decode(page: usize, status: i32) -> PageNode {
     if status != -EFAULT {
         return u16::try_from(status).map_or(PageNode::Untouched, |node| PageNode::On(NodeId::new(node)));
     }
-    match system::residence(page) {
-        Some(Residence::Unmapped) => PageNode::Unmapped,
-        Some(Residence::Present) => PageNode::Zero,
-        Some(Residence::Absent) | None => PageNode::Untouched,
+    match system::is_resident(page) {
+        Ok(true) => PageNode::Zero,
+        Err(error) if error.kind() == ErrorKind::OutOfMemory => PageNode::Unmapped,
+        _ => PageNode::Untouched,
     }
 }

@@ -1,12 +1,10 @@
 //! The trait that finds the node of a page, and what it finds.
 
-use std::ops::Range;
-
 use super::system;
 use super::topology::NodeId;
 use crate::sync::Arc;
 
-/// Where a page lies.
+/// The place of a page.
 ///
 /// ```
 /// use memcg::kmem::{NodeId, PageNode};
@@ -185,14 +183,4 @@ pub fn look_up_each(node_of: &dyn NodeOf, mut addresses: impl Iterator<Item = us
         node_of.look_up(&pages[..many], &mut found[..many]);
         found[..many].iter().copied().for_each(&mut each);
     }
-}
-
-/// How far to shift an address to get the number of its page, whatever a foreign `page_size` returns.
-pub(super) fn page_shift(page_size: usize) -> u32 {
-    page_size.max(1).checked_next_power_of_two().map_or(usize::BITS - 1, usize::trailing_zeros)
-}
-
-/// The first and last page that a range of addresses touches, or `None` for an empty one.
-pub(super) fn pages_of(range: &Range<usize>, shift: u32) -> Option<(usize, usize)> {
-    (range.start < range.end).then(|| (range.start >> shift, (range.end - 1) >> shift))
 }

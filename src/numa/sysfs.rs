@@ -19,7 +19,7 @@ use std::path::Path;
 
 use super::topology::{Draft, NODES_MAX, NodeId, Topology, TopologyError};
 
-/// Where the kernel mounts sysfs.
+/// The folder where the kernel mounts sysfs.
 const ROOT: &str = "/sys";
 
 impl Topology {
@@ -70,39 +70,36 @@ impl Topology {
     /// # Ok::<(), memcg::kmem::TopologyError>(())
     /// ```
     pub fn from_sysfs(root: impl AsRef<Path>) -> Result<Topology, TopologyError> {
-        topology(root.as_ref())
+        let root = root.as_ref();
+        let folder = root.join("devices/system/node");
+        let possible_processors = processors(root)?;
+        if let Err(error) = fs::metadata(&folder) {
+            // This is a kernel for one node, a sandbox without sysfs, or another system.
+            return if error.kind() == io::ErrorKind::NotFound {
+                let said = possible_processors.map(|list| list.end()).filter(|&count| count > 0);
+                Ok(Topology::of_one_node(said.unwrap_or_else(processors_in_use)))
+            } else {
+                Err(TopologyError::Read { path: folder, kind: error.kind() })
+            };
+        }
+        let possible = read(&folder.join("possible"))?;
+        let online = read(&folder.join("online"))?;
+        // Some firmware declares 256 possible nodes.
+        let possible = if possible.numbers().nth(NODES_MAX).is_some() { &online } else { &possible };
+        let mut draft = Draft::default();
+        // A node that is online is possible, even where the other file does not list it.
+        for number in possible.numbers().chain(online.numbers().filter(|&number| !possible.contains(number))) {
+            let node = NodeId::new(number as u16);
+            let is_online = online.contains(number);
+            draft.add_node(node, is_online)?;
+            let path = folder.join(format!("node{node}/cpulist"));
+            let Some(list) = (if is_online { read(&path).map(Some) } else { read_if_there(&path) })? else {
+                continue;
+            };
+            list.numbers().try_for_each(|processor| draft.add_processor(processor, node))?;
+        }
+        draft.finish(possible_processors.iter().flat_map(NumberList::numbers))
     }
-}
-
-fn topology(root: &Path) -> Result<Topology, TopologyError> {
-    let folder = root.join("devices/system/node");
-    let possible_processors = processors(root)?;
-    if let Err(error) = fs::metadata(&folder) {
-        // This is a kernel for one node, a sandbox without sysfs, or another system.
-        return if error.kind() == io::ErrorKind::NotFound {
-            let said = possible_processors.map(|list| list.end()).filter(|&count| count > 0);
-            Ok(Topology::of_one_node(said.unwrap_or_else(processors_in_use)))
-        } else {
-            Err(TopologyError::Read { path: folder, kind: error.kind() })
-        };
-    }
-    let possible = read(&folder.join("possible"))?;
-    let online = read(&folder.join("online"))?;
-    // Some firmware declares 256 possible nodes.
-    let possible = if possible.numbers().nth(NODES_MAX).is_some() { &online } else { &possible };
-    let mut draft = Draft::default();
-    // A node that is online is possible, even where the other file does not list it.
-    for number in possible.numbers().chain(online.numbers().filter(|&number| !possible.contains(number))) {
-        let node = NodeId::new(number as u16);
-        let is_online = online.contains(number);
-        draft.add_node(node, is_online)?;
-        let path = folder.join(format!("node{node}/cpulist"));
-        let Some(list) = (if is_online { read(&path).map(Some) } else { read_if_there(&path) })? else {
-            continue;
-        };
-        list.numbers().try_for_each(|processor| draft.add_processor(processor, node))?;
-    }
-    draft.finish(possible_processors.iter().flat_map(NumberList::numbers))
 }
 
 fn processors_in_use() -> usize {

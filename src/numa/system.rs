@@ -2,30 +2,17 @@
 //!
 //! Two of the calls have no safe form and exist on Linux alone.
 
-/// What `mincore(2)` knows of a page.
-#[cfg_attr(not(all(target_os = "linux", not(miri))), allow(dead_code))]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Residence {
-    /// No mapping has the address.
-    Unmapped,
-    /// A mapping has the address, and the page is absent.
-    Absent,
-    /// The page is present; it may be the shared zero page.
-    Present,
-}
-
 /// Bytes of a base page.
 pub(crate) use calls::page_size;
-pub(super) use calls::{EACCES, EFAULT, ENOENT, ENOSYS, EPERM, nodes_of, residence};
+pub(super) use calls::{is_resident, nodes_of};
+
+/// The number of this error on each system.
+pub(super) const EFAULT: i32 = 14;
 
 #[cfg(all(target_os = "linux", not(miri)))]
 mod calls {
     use std::io;
     use std::sync::OnceLock;
-
-    pub(crate) use libc::{EACCES, EFAULT, ENOENT, ENOSYS, EPERM};
-
-    use crate::numa::system::Residence;
 
     /// The C library tells the size, once. A debugger of memory may have taken away what rustix would look at (the
     /// vDSO).
@@ -38,9 +25,9 @@ mod calls {
     }
 
     /// Has the kernel fill `status` with the node of each page, or the negative number of an error. The call moves
-    /// nothing. `Err` is the number of an error of the whole call.
+    /// nothing. `Err` is an error of the whole call.
     #[allow(unsafe_code)]
-    pub(crate) fn nodes_of(pages: &[usize], status: &mut [libc::c_int]) -> Result<(), i32> {
+    pub(crate) fn nodes_of(pages: &[usize], status: &mut [libc::c_int]) -> io::Result<()> {
         let count = pages.len().min(status.len()) as libc::c_ulong;
         // SAFETY: without nodes to move to, the call reads `count` addresses from `pages`, where a usize is an address.
         // It writes as many numbers to `status` and follows none of the addresses. 0 is this process.
@@ -55,44 +42,35 @@ mod calls {
                 0 as libc::c_long,
             )
         };
-        if answer < 0 { Err(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL)) } else { Ok(()) }
+        if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Whether a page is at an address; `None` where the kernel does not tell.
+    /// Asks `mincore(2)` whether a page is at an address: it may be the shared zero page.
+    /// [`OutOfMemory`](io::ErrorKind::OutOfMemory): no mapping has the address.
     #[allow(unsafe_code)]
-    pub(crate) fn residence(address: usize) -> Option<Residence> {
+    pub(crate) fn is_resident(address: usize) -> io::Result<bool> {
         let page = address & !(page_size() - 1);
         let mut resident = 0_u8;
         // SAFETY: one byte of length is one page, for which the call writes one byte to `resident`. The call does not
         // follow the address.
         let answer = unsafe { libc::mincore(page as *mut libc::c_void, 1, &raw mut resident) };
-        match answer {
-            0 if resident & 1 == 1 => Some(Residence::Present),
-            0 => Some(Residence::Absent),
-            _ => (io::Error::last_os_error().raw_os_error() == Some(libc::ENOMEM)).then_some(Residence::Unmapped),
-        }
+        if answer == 0 { Ok(resident & 1 == 1) } else { Err(io::Error::last_os_error()) }
     }
 }
 
 #[cfg(not(all(target_os = "linux", not(miri))))]
 mod calls {
-    use crate::numa::system::Residence;
-
-    pub(crate) const EPERM: i32 = 1;
-    pub(crate) const ENOENT: i32 = 2;
-    pub(crate) const EACCES: i32 = 13;
-    pub(crate) const EFAULT: i32 = 14;
-    pub(crate) const ENOSYS: i32 = 38;
+    use std::io;
 
     pub(crate) fn page_size() -> usize {
         4_096
     }
 
-    pub(crate) fn nodes_of(_: &[usize], _: &mut [i32]) -> Result<(), i32> {
-        Err(ENOSYS)
+    pub(crate) fn nodes_of(_: &[usize], _: &mut [i32]) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
     }
 
-    pub(crate) fn residence(_: usize) -> Option<Residence> {
-        None
+    pub(crate) fn is_resident(_: usize) -> io::Result<bool> {
+        Err(io::ErrorKind::Unsupported.into())
     }
 }

@@ -196,14 +196,14 @@ impl Topology {
         self.0.nodes.iter().map(|node| node.id)
     }
 
-    /// Whether there is one node only. Then no page needs a look-up.
+    /// True if there is one node only. Then no page needs a look-up.
     #[must_use]
     #[inline]
     pub fn is_one_node(&self) -> bool {
         self.0.nodes.len() == 1
     }
 
-    /// Whether the node was online when the topology was read.
+    /// True if the node was online when the topology was read.
     ///
     /// ```
     /// assert!(memcg::kmem::Topology::one_node().is_online(memcg::kmem::NodeId::new(0)));
@@ -214,7 +214,7 @@ impl Topology {
         self.node(node).is_some_and(|node| node.online)
     }
 
-    /// Whether the node has processors. A node without any has memory alone, slower or larger.
+    /// True if the node has processors. A node without any has memory alone, slower or larger.
     #[must_use]
     pub fn has_processors(&self, node: NodeId) -> bool {
         self.node(node).is_some_and(|node| node.has_processors)
@@ -270,8 +270,8 @@ impl Topology {
     pub(super) fn of_one_node(processors: usize) -> Topology {
         let count = processors.clamp(1, PROCESSORS_MAX);
         let node = Node { id: NodeId(0), online: true, has_processors: true };
-        let tables = (Box::new([0]), vec![0; count].into_boxed_slice());
-        Topology(Arc::new(NodeTables { nodes: Box::new([node]), index: tables.0, node_of: tables.1, home: 0 }))
+        let (index, node_of) = (Box::new([0]), vec![0; count].into());
+        Topology(Arc::new(NodeTables { nodes: Box::new([node]), index, node_of, home: 0 }))
     }
 
     fn node(&self, node: NodeId) -> Option<&Node> {

@@ -6,17 +6,14 @@
 use std::any::Any;
 
 use crate::counter::config::{CounterConfig, Extension};
-use crate::hierarchy::group_tree::GroupConfig;
+use crate::hierarchy::group_tree::{GroupConfig, GroupSettings};
 use crate::hierarchy::stats;
 use crate::lifecycle::alone;
 use crate::numa::config::{self, Numa};
 use crate::numa::{NodeId, Topology};
-use crate::pool::PoolAlign;
 use crate::stat::coordinator::{Coordinator, STAT_BATCH, STAT_BATCH_MAX};
 use crate::stat::item::{ITEMS_MAX, Items, next_builder};
 use crate::stat::{Stat, Unit};
-use crate::state::reclaim::RECLAIM_TIME;
-use crate::state::waiting::PressureConfig;
 use crate::sync::Arc;
 use crate::thread::directory::Header;
 
@@ -45,17 +42,10 @@ impl Clone for Declarations {
 impl Extension for Declarations {
     fn root(&self, config: &CounterConfig) -> &'static Header {
         let nodes: Vec<NodeId> = self.topology.nodes().collect();
-        let align = PoolAlign::default();
-        let groups = GroupConfig {
-            pool_align: align,
-            further: Box::default(),
-            groups_max: u32::MAX,
-            strict_limits: false,
-            stats: Coordinator::new(self.items.clone(), &nodes, align, self.number, self.stat_batch),
-            reclaim_time: RECLAIM_TIME,
-            pressure: PressureConfig::DEFAULT,
-            numa: Numa::new(self.topology.clone(), None, Box::default()),
-        };
+        let settings = GroupSettings::DEFAULT;
+        let stats = Coordinator::new(self.items.clone(), &nodes, settings.pool_align, self.number, self.stat_batch);
+        let numa = Numa::new(self.topology.clone(), None, Box::default());
+        let groups = GroupConfig { settings, further: Box::default(), stats, numa };
         alone::root(config, groups).unwrap_or_else(|refused| refused.abort()).header
     }
 

@@ -8,6 +8,7 @@ use crate::counter::level::How;
 use crate::counter::object::Counter;
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::{Lazily, SlowPath};
+use crate::counter::uncharge::uncharge_slow;
 use crate::counter::{join, marks, retire};
 use crate::error::{CounterChargeError, CounterId, CounterLimitError, USAGE_MAX};
 use crate::sync::{Arc, model_failed};
@@ -24,7 +25,7 @@ use crate::thread::slot::{Consume, Put};
 /// The type is a handle. Clones name the same counter, and comparison is by identity. When the last handle is gone and
 /// no children are left, the counter is gone, and what is still charged to it leaves its ancestors.
 ///
-/// Where the configuration declares them ([`CounterConfig::nodes`], [`CounterConfig::statistics`]), the counter also
+/// With a configuration that declares them ([`CounterConfig::nodes`], [`CounterConfig::statistics`]), the counter also
 /// accounts for memory by node ([`precharge`](Self::precharge), [`numa_stat`](Self::numa_stat)), and its tree gathers
 /// statistics ([`stat_add`](Self::stat_add), [`read`](Self::read), [`flush`](Self::flush)). What is not declared costs
 /// nothing.
@@ -92,7 +93,7 @@ impl Drop for Keep {
     }
 }
 
-/// What has made the counter, unless it is a bare one.
+/// Returns the extension that has made the counter, unless it is a bare one.
 fn extension(counter: &Counter) -> Option<Arc<dyn Extension>> {
     counter.tree().config.extension.clone()
 }
@@ -319,7 +320,7 @@ impl PageCounter {
     pub fn uncharge(&self, n: u64) {
         match self.header.put(n) {
             Put::Kept => {}
-            missed => self.header.uncharge_slow(n, missed),
+            missed => uncharge_slow(self.header, n, missed),
         }
     }
 
@@ -477,13 +478,4 @@ impl<K> PartialEq for PageCounter<K> {
 
 impl<K> Eq for PageCounter<K> {}
 
-impl fmt::Debug for PageCounter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PageCounter")
-            .field("id", &self.counter().id().0)
-            .field("name", &self.name())
-            .field("usage", &self.usage())
-            .field("max", &self.max())
-            .finish_non_exhaustive()
-    }
-}
+debug_figures!(PageCounter, |it| id: it.id().0, name: it.name(), usage: it.usage(), max: it.max());

@@ -1,14 +1,12 @@
 //! `PageCounter`: one counter in a tree, as users hold it, alone or as a group's.
 //!
 //! `handle` and `reading` need no policy. `declared` makes a counter with nodes or statistics: a group object
-//! without a name is behind it, and `stats` and `node_stats` read it.
+//! without a name is behind it, and `stats` reads it.
 
 pub(crate) mod declared;
 pub(crate) mod handle;
-pub(crate) mod node_stats;
 pub(crate) mod reading;
 mod stats;
 
 pub use handle::PageCounter;
-pub use node_stats::NodeStats;
 pub use reading::{Counts, PeakWindow};

@@ -1,7 +1,5 @@
 //! A counter's figures: usage, history, event counts, peak windows.
 
-use std::fmt;
-
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::protection::Protection;
@@ -282,11 +280,7 @@ impl Drop for PeakWindow {
     }
 }
 
-impl fmt::Debug for PeakWindow {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PeakWindow").field("counter", &self.counter.id()).field("peak", &self.peak()).finish()
-    }
-}
+debug_figures!(PeakWindow, |window| counter: window.counter.id(), peak: window.peak());
 
 /// Reads the counts of a tree, with one load for each. Those of statistics are zero.
 pub(crate) fn counts(tree: &Tree) -> Counts {
@@ -303,7 +297,8 @@ pub(crate) fn counts(tree: &Tree) -> Counts {
     }
 }
 
-/// What min and low protect, of a [`Group`](crate::Group) in bytes and of a [`PageCounter`] in its units.
+/// Figures of the protection by min and low, of a [`Group`](crate::Group) in bytes and of a [`PageCounter`] in its
+/// units.
 ///
 /// ```
 /// use memcg::expert::ProtectionFigures;
@@ -316,12 +311,16 @@ pub(crate) fn counts(tree: &Tree) -> Counts {
 /// tenants[1].force_charge(40);
 /// assert_eq!((machine.children_min_usage(), tenants[1].effective_min(&machine)), (4 + 10, 10));
 /// ```
-pub trait ProtectionFigures: Sealed {
+pub trait ProtectionFigures: HasProtection {
     /// Returns the sum over the children of min(usage, min), in bytes. One load. Exact at every quiescent point.
-    fn children_min_usage(&self) -> u64;
+    fn children_min_usage(&self) -> u64 {
+        marks::children_protected(self.protected().0, Protection::Min)
+    }
 
     /// Returns the sum over the children of min(usage, low), in bytes. One load. Exact at every quiescent point.
-    fn children_low_usage(&self) -> u64;
+    fn children_low_usage(&self) -> u64 {
+        marks::children_protected(self.protected().0, Protection::Low)
+    }
 
     /// Returns the bytes of usage that min protects against pressure on `root`: this group's share of what the groups
     /// between have. 0 for `root` itself. The call computes it from the counters as they are, with a few loads a level.
@@ -338,7 +337,9 @@ pub trait ProtectionFigures: Sealed {
     /// assert_eq!(a.effective_min(&runtime.root()), 25, "acme has 50 for both");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    fn effective_min(&self, root: &Self) -> u64;
+    fn effective_min(&self, root: &Self) -> u64 {
+        effective::protected(self.protected().0, Protection::Min, root.protected().0)
+    }
 
     /// Returns the bytes of usage that low protects against pressure on `root`, as
     /// [`effective_min`](Self::effective_min) does for min.
@@ -352,28 +353,25 @@ pub trait ProtectionFigures: Sealed {
     /// assert_eq!((acme.effective_low(&runtime.root()), acme.effective_low(&acme)), (50, 0));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    fn effective_low(&self, root: &Self) -> u64;
-}
-
-impl<K> ProtectionFigures for PageCounter<K> {
-    fn children_min_usage(&self) -> u64 {
-        marks::children_protected(self.counter(), Protection::Min)
-    }
-
-    fn children_low_usage(&self) -> u64 {
-        marks::children_protected(self.counter(), Protection::Low)
-    }
-
-    fn effective_min(&self, root: &Self) -> u64 {
-        effective::protected(self.counter(), Protection::Min, root.counter())
-    }
-
     fn effective_low(&self, root: &Self) -> u64 {
-        effective::protected(self.counter(), Protection::Low, root.counter())
+        effective::protected(self.protected().0, Protection::Low, root.protected().0)
     }
 }
+
+impl<K> ProtectionFigures for PageCounter<K> {}
 
 /// Only types of this crate have figures to read.
-pub trait Sealed {}
+pub trait HasProtection {
+    fn protected(&self) -> ProtectedCounter;
+}
 
-impl<K> Sealed for PageCounter<K> {}
+/// A counter that the caller keeps.
+pub struct ProtectedCounter(pub(crate) &'static Counter);
+
+debug_figures!(ProtectedCounter, |_counter|);
+
+impl<K> HasProtection for PageCounter<K> {
+    fn protected(&self) -> ProtectedCounter {
+        ProtectedCounter(self.counter())
+    }
+}

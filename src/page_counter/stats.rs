@@ -1,9 +1,9 @@
 //! A counter's statistics: any thread writes them, and a reader chooses how fresh they must be.
 
+use crate::hierarchy::node_stats::NodeStats;
 use crate::hierarchy::{group_tree, stats};
 use crate::numa::{Topology, config};
 use crate::page_counter::handle::PageCounter;
-use crate::page_counter::node_stats::NodeStats;
 use crate::stat::item::Items;
 use crate::stat::reading::Freshness;
 use crate::stat::visits::Unlist;

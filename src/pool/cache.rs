@@ -2,7 +2,7 @@
 
 use std::ptr::NonNull;
 
-use super::depot::{Depot, FreeObject, Stash, Unmake};
+use super::depot::{Depot, FreeObject, Stash};
 use super::directory::directory;
 use super::shape::{PoolAlign, Shape};
 use crate::numa::mapping::NoMemory;
@@ -24,7 +24,7 @@ pub(crate) struct Object {
     pub(crate) number: u32,
     /// Aligned as the shape says; all zero until a user writes to it.
     pub(crate) start: NonNull<u8>,
-    /// Whether the object has had a user before.
+    /// The object has had a user before.
     #[cfg_attr(not(feature = "tracing"), allow(dead_code))]
     pub(crate) recycled: bool,
 }
@@ -39,26 +39,25 @@ impl Object {
 
 process_wide!(caches: Lock<Vec<Shared<Cache>>> = || Lock::new(Rank::Bookkeeping, Vec::new()));
 
-/// Finds or makes the cache of a shape. The first user of an object makes its value; in models `unmake` drops the
-/// value.
-pub(crate) fn cache(shape: Shape, unmake: Unmake) -> Shared<Cache> {
+/// Finds or makes the cache of a shape. The first user of an object makes its value, which no thread ever drops.
+pub(crate) fn cache(shape: Shape) -> Shared<Cache> {
     let caches = caches();
     let mut caches = caches.lock();
     if let Some(found) = caches.iter().find(|cache| cache.shape == shape) {
         return Shared::clone(found);
     }
-    let made = share(Cache::new(shape, unmake));
+    let made = share(Cache::new(shape));
     caches.push(Shared::clone(&made));
     made
 }
 
 impl Cache {
-    fn new(shape: Shape, unmake: Unmake) -> Cache {
+    fn new(shape: Shape) -> Cache {
         let stash = |_| CachePadded::new(Lock::new(Rank::Stash, Stash::default()));
         Cache {
             shape,
             stashes: (0..pool_stashes().next_power_of_two()).map(stash).collect(),
-            depot: Lock::new(Rank::Depot, Depot::new(shape, unmake)),
+            depot: Lock::new(Rank::Depot, Depot::new(shape)),
         }
     }
 
@@ -133,12 +132,9 @@ mod tests {
     /// Few of such objects are in a chunk.
     const LARGE: usize = many(70_000) as usize;
 
-    #[allow(unsafe_code)]
-    unsafe fn nothing(_: NonNull<u8>) {}
-
     /// Never dropped, as all caches: the directory keeps the addresses of its objects.
     fn small(asked: usize, align: PoolAlign) -> Shared<Cache> {
-        share(Cache::new(Shape { kind: Kind::Stats { items: 0 }, asked, align, node: None }, nothing))
+        share(Cache::new(Shape { kind: Kind::Stats { items: 0 }, asked, align, node: None }))
     }
 
     /// Writes to all of an object, which must be all zeros or all ones. Returns whether it had a user before.
@@ -202,7 +198,7 @@ mod tests {
     #[test]
     fn a_shape_has_one_cache() {
         let shape = |asked| Shape { kind: Kind::Stats { items: 0 }, asked, align: PoolAlign::Packed, node: None };
-        assert!(std::ptr::eq(cache(shape(24), nothing), cache(shape(24), nothing)));
-        assert!(!std::ptr::eq(cache(shape(24), nothing), cache(shape(32), nothing)));
+        assert!(std::ptr::eq(cache(shape(24)), cache(shape(24))));
+        assert!(!std::ptr::eq(cache(shape(24)), cache(shape(32))));
     }
 }

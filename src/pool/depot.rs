@@ -4,7 +4,6 @@
 //! together, and no thread has touched memory above the first fresh object.
 
 use std::ops::Range;
-use std::ptr::NonNull;
 
 use smallvec::SmallVec;
 
@@ -13,7 +12,7 @@ use super::lowest::Lowest;
 use super::pages::PageVec;
 use super::shape::Shape;
 use crate::numa::mapping::{Mapping, NoMemory};
-use crate::sync::{POOL_STASH, model_failed};
+use crate::sync::POOL_STASH;
 
 pub(super) struct Depot {
     shape: Shape,
@@ -23,20 +22,17 @@ pub(super) struct Depot {
     back: Lowest,
     /// Objects that have had a user, or lie in a stash: the first ones of all.
     pub(super) fresh: usize,
-    unmake: Unmake,
 }
 
-/// Drops the value in an object, if there is one. Memory that is all zero holds none.
-pub(crate) type Unmake = unsafe fn(NonNull<u8>);
-
 struct PoolChunk {
-    pages: Mapping,
+    /// Keeps the memory of the chunk.
+    _pages: Mapping,
     number: u32,
 }
 
 impl Depot {
-    pub(super) fn new(shape: Shape, unmake: Unmake) -> Depot {
-        Depot { shape, chunks: PageVec::new(), back: Lowest::new(), fresh: 0, unmake }
+    pub(super) fn new(shape: Shape) -> Depot {
+        Depot { shape, chunks: PageVec::new(), back: Lowest::new(), fresh: 0 }
     }
 
     pub(super) fn fill(&mut self, stash: &mut Stash) -> Result<(), NoMemory> {
@@ -89,25 +85,8 @@ impl Depot {
             pages.bind(node);
         }
         let number = directory().add(pages.start(), shape.given(), objects)?;
-        self.chunks.push(PoolChunk { pages, number });
+        self.chunks.push(PoolChunk { _pages: pages, number });
         Ok(())
-    }
-}
-
-impl Drop for Depot {
-    /// Runs in models only.
-    #[allow(unsafe_code)]
-    fn drop(&mut self) {
-        if model_failed() {
-            return;
-        }
-        let objects = self.shape.objects_per_chunk();
-        for place in 0..self.fresh {
-            let start = self.chunks[place / objects].pages.start();
-            // SAFETY: the place is within the chunk, which has so many objects. The cache has no user, so its objects
-            // have none.
-            unsafe { (self.unmake)(start.add(place % objects * self.shape.given())) };
-        }
     }
 }
 

@@ -10,7 +10,7 @@ const CHUNK: usize = 256 << 10;
 /// The fewest objects of a chunk, also where they are large.
 const OBJECTS_LEAST: usize = 8;
 
-/// How objects lie in their pool: those of groups, and those of their statistics on memory nodes.
+/// The layout of objects in their pool: those of groups, and those of their statistics on memory nodes.
 ///
 /// ```
 /// let small = memcg::Runtime::builder().pool_align(memcg::expert::PoolAlign::Packed).build()?;
@@ -40,7 +40,7 @@ impl PoolAlign {
     }
 }
 
-/// What the objects are. Two layouts of one size are two kinds.
+/// The type of the objects. Two layouts of one size are two kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Counters that are no group's.
@@ -67,7 +67,7 @@ impl Kind {
     }
 }
 
-/// What distinguishes one cache from another.
+/// The properties that distinguish one cache from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) kind: Kind,
@@ -107,7 +107,8 @@ const fn given(asked: usize, align: usize) -> usize {
     if whole == 0 { align } else { whole }
 }
 
-/// What the kernel's `kmalloc` gives for so many bytes: a power of two, or one of two sizes in between.
+/// Returns the size that the kernel's `kmalloc` gives for so many bytes: a power of two, or one of two sizes in
+/// between.
 pub(super) const fn size_class(bytes: usize) -> usize {
     match bytes {
         0..=8 => 8,

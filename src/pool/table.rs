@@ -42,8 +42,8 @@ pub struct PoolTable {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct PoolRow {
-    /// What its objects are. `group`: all counters of a group. `events`: a group's counts of events. `stats`: a group's
-    /// statistics, its own or those of its memory on a node.
+    /// The type of its objects. `group`: all counters of a group. `events`: a group's counts of events. `stats`: a
+    /// group's statistics, its own or those of its memory on a node.
     pub name: &'static str,
     /// The node where the memory should lie; `None`: any.
     pub node: Option<NodeId>,
@@ -86,13 +86,13 @@ impl PoolRow {
         }
     }
 
-    /// What an allocator of size classes gives for as much. The classes are those of the kernel's `kmalloc`: 8, 16, 32,
-    /// 64, 96, 128, 192, 256, and powers of two from there on.
+    /// Returns the bytes that an allocator of size classes gives for as much. The classes are those of the kernel's
+    /// `kmalloc`: 8, 16, 32, 64, 96, 128, 192, 256, and powers of two from there on.
     pub fn size_class(&self) -> usize {
         size_class(self.asked)
     }
 
-    /// What such an allocator would waste in each object.
+    /// Returns the bytes that such an allocator would waste in each object.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build().unwrap();

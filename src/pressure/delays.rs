@@ -82,7 +82,7 @@ struct ThreadDelay {
     ended: bool,
 }
 
-/// What the thread has found, and does without the lock.
+/// Work that the thread has found, and does without the lock.
 #[derive(Default)]
 struct DelaysFound {
     ended: Wakers,
@@ -332,7 +332,7 @@ mod tests {
         assert_eq!(look_on(&mut delays, begun), (2, begun + LOOK));
     }
 
-    /// What ends with its group is looked at now, also where the group is above its high as before.
+    /// A delay that ends with its group is looked at now, also where the group is above its high as before.
     #[test]
     fn with_its_group_it_ends_at_once() {
         let ((_runtime, group), _held, begun, mut delays) = far_above();
@@ -358,7 +358,7 @@ mod tests {
         assert_eq!((*process, thread.name()), (std::process::id(), Some("memcg-delays")));
     }
 
-    /// What is taken out is not looked at, and a thread without work ends.
+    /// A delay that is taken out is not looked at, and a thread without work ends.
     #[test]
     fn what_is_taken_out_is_gone() {
         let (_groups, _held, begun, mut delays) = far_above();

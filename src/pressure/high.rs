@@ -24,8 +24,16 @@ pub(crate) fn above(level: &Counter) -> u64 {
     if level.limits.watched.is_for(HIGH) { level.usage().saturating_sub(marks::high(level)) } else { 0 }
 }
 
-/// How often a thread that is delayed looks whether there is still reason for it.
+/// Period in which a thread that is delayed looks whether there is still reason for it.
 pub(crate) const LOOK: Duration = Duration::from_millis(10);
+
+/// True if a charge that took `bytes` up the tree finds a level above its high. While no group of the tree is above a
+/// limit, it loads one word.
+#[inline]
+pub(crate) fn is_any_above(group: &'static Counter, bytes: u64) -> bool {
+    // E44: a walk that has left a level above its high has set or found a mark.
+    bytes > 0 && group.tree().alerts.any() && levels_above(group).next().is_some()
+}
 
 /// Levels above their high, the group first.
 pub(crate) fn levels_above(group: &'static Counter) -> impl Iterator<Item = &'static Counter> {
@@ -41,12 +49,12 @@ pub(crate) fn is_delayed(group: &'static Counter) -> bool {
     !group.state().is_offline() && levels_that_delay(group).next().is_some()
 }
 
-/// Whether credit may be all that is above a high of the path.
+/// True if credit may be all that is above a high of the path.
 pub(crate) fn is_delayed_by_credit(group: &'static Counter) -> bool {
     levels_that_delay(group).any(|level| above(level) <= level.bound())
 }
 
-/// What a thread gave back while a charge was delayed may have gone into a stock. The caller keeps the group and holds no
+/// Bytes that came back while a charge was delayed may have gone into a stock. The caller keeps the group and holds no
 /// lock.
 pub(crate) fn drain_credit(group: &'static Counter) {
     levels_that_delay(group).for_each(drain_excess);
@@ -62,7 +70,7 @@ pub(crate) fn drain_excess(level: &'static Counter) {
 /// The delay of a charge of `bytes`: that of the level which is furthest above its high.
 pub(crate) fn delay_of(group: &'static Counter, bytes: u64) -> Duration {
     let delays = levels_that_delay(group).map(|level| delay(level.usage(), marks::high(level), bytes));
-    delays.max().unwrap_or_default().min(group_tree::of(group).pressure.delay_max)
+    delays.max().unwrap_or_default().min(group_tree::of(group).settings.pressure.delay_max)
 }
 
 /// The delay of a charge of `bytes` at a level that uses so much and has that high: it grows with the square of the

@@ -8,7 +8,7 @@ use crate::hierarchy::{group_tree, names};
 use crate::state::incidents::{Incident, IncidentKind};
 use crate::thread::slow_path;
 
-/// What happened at a counter that met its max.
+/// Facts of a counter that met its max.
 pub(crate) struct Happening<'a> {
     pub(crate) kind: IncidentKind,
     pub(crate) group: &'a Counter,
@@ -32,7 +32,7 @@ fn note_slow(happening: &Happening<'_>) {
     if slow_path::is_running() {
         return;
     }
-    // What this thread allocates here, an allocator may charge: inside of the path, so that it notes nothing in turn.
+    // An allocator may charge what this thread allocates here: inside of the path, so that it notes nothing in turn.
     let _path = SlowPath::enter();
     let &Happening { kind, group, limited, requested, usage, max } = happening;
     let incident = Incident {

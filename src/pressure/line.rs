@@ -21,10 +21,10 @@ use crate::counter::object::tree::Tree;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::spare::Side;
-use crate::counter::walk::Charged;
 use crate::counter::watch::{OBSERVED, WAITING};
 use crate::hierarchy::service::{self, WAITS};
 use crate::hierarchy::{group_object, group_tree};
+use crate::pressure::high::is_any_above;
 use crate::pressure::wakers::Wakers;
 use crate::reclaim::registrations;
 use crate::state::waiting::{Decision, FirstInLine, Waiter, Waiting};
@@ -34,7 +34,7 @@ use crate::thread::block::Block;
 use crate::thread::context;
 use crate::thread::foreign::Foreign;
 
-/// How far behind the first a waiter may be that barges.
+/// Places behind the first in which a waiter may barge.
 const WINDOW: usize = 64;
 
 /// A waiter's place in line. Dropped, it is given up, and so is what was charged for it.
@@ -46,7 +46,7 @@ pub(crate) struct Ticket {
     group: Handle,
 }
 
-/// What a waiter finds that looks how its wait is.
+/// State that a waiter finds.
 enum WaiterState {
     Decided(Decision),
     /// In the line of this level.
@@ -68,9 +68,9 @@ pub(crate) fn ahead(level: &Counter) -> u64 {
     if level.limits.watched.is_for(WAITING) { first(level).bytes() } else { 0 }
 }
 
-/// Whether a charge of `n` may be admitted here before the first in line. A waiter that came before the first one barges
-/// past none, in whatever line it is: else two of them could send it to and fro. All other charges together may take as
-/// many bytes as the first one asks for. Inside reclaim always: what it frees may be what the first waits for.
+/// True if a charge of `n` may be admitted here before the first in line. A waiter that came before the first one
+/// barges past none, in whatever line it is: else two of them could send it to and fro. All other charges together may
+/// take as many bytes as the first one asks for. Inside reclaim always: what it frees may be what the first waits for.
 pub(crate) fn may_barge(level: &Counter, n: u64) -> bool {
     is_before_the_first(level) || context::in_reclaim() || first(level).change_budget(|left| left.checked_sub(n))
 }
@@ -99,18 +99,18 @@ pub(crate) fn length(level: &Counter) -> usize {
 }
 
 /// Charge `n` for a waiter. Never from a stock: none is open below.
-fn charge_for<'a>(group: &'a Counter, block: Option<&Block>, n: u64, ticket: u64) -> Result<Charged, LevelRefusal<'a>> {
+fn charge_for<'a>(group: &'a Counter, block: Option<&Block>, n: u64, ticket: u64) -> Result<(), LevelRefusal<'a>> {
     // In transit, so that a thread that lowers a max waits for the walk (E5).
     let alone = block.filter(|block| block.transit.is_over());
     let transit = alone.map(|block| block.transit.enter(group.tree().number, group.incarnation().fenced));
-    let walked = context::for_another(ticket, || group.walk_side(n, How::Admit, Side::Reserved));
+    let walked = context::for_another(ticket, || cover::walk(group, n, How::Admit, Side::Reserved));
     drop(transit);
-    let charged = walked?.into();
+    walked?;
     // Not this thread's own charge: what it has freed for others it has freed.
     if group.tree().audited {
         group.usage.audit_shared.fetch_add(n, Ordering::Relaxed);
     }
-    Ok(charged)
+    Ok(())
 }
 
 // === impl Waiting: under the lock ===
@@ -189,7 +189,7 @@ impl Waiting {
         self.forget_one_of(group);
     }
 
-    /// What a waiter finds. A decision is returned once.
+    /// State that a waiter finds. A decision is returned once.
     fn look(&mut self, ticket: u64, is_known: impl Fn(&Foreign<Waker>) -> bool) -> Option<WaiterState> {
         let waiter = self.waiters.get(&ticket)?;
         if waiter.decided.is_some() {
@@ -259,7 +259,7 @@ impl Waiting {
             return true;
         }
         match charge_for(group, service.block, bytes, ticket) {
-            Ok(charged) => self.decide(ticket, Decision::Granted(charged), service.wakers),
+            Ok(()) => self.decide(ticket, Decision::Granted, service.wakers),
             Err(refusal) if ptr::eq(refusal.level, level) => return false,
             Err(refusal) => {
                 let other = refusal.level.header.counter();
@@ -302,7 +302,7 @@ pub(crate) fn serve(level: &'static Counter, block: Option<&Block>, wakers: &mut
     let mut service = Service { block, wakers, moved: SmallVec::new() };
     table(tree).lock().serve(level, &mut service);
     for other in service.moved {
-        // What hides in stocks below it comes up, and it is served in its turn.
+        // Credit that hides in stocks below it comes up, and it is served in its turn.
         tree.close_below(other.counter());
         service::schedule(&other);
     }
@@ -369,7 +369,7 @@ pub(crate) fn enqueue_with(
 }
 
 impl Ticket {
-    /// How the wait ended, once. Until it does, its end wakes `waker`. `Err`: the level in whose line it waits.
+    /// End of the wait, once. Until it ends, its end wakes `waker`. `Err`: the level in whose line it waits.
     pub(crate) fn poll(&mut self, waker: &Waker) -> Result<Decision, &'static Counter> {
         let is_known = |known: &Foreign<Waker>| known.get().will_wake(waker);
         let mut found = self.with(|waiting| waiting.look(self.number, is_known));
@@ -435,7 +435,8 @@ impl Ticket {
     /// Takes the decision of the wait, and the level in whose line it was. `None`: there is none yet, or a delay above
     /// a high follows. Only one call gets the decision, as of [`poll`](Self::poll).
     pub(crate) fn take_decided(&mut self) -> Option<(Decision, &'static Counter)> {
-        let is_over = |decision: &Decision| !matches!(decision, Decision::Granted(charged) if charged.over_high > 0);
+        let group = self.group.counter();
+        let is_over = |decision: &Decision| !matches!(decision, Decision::Granted) || !is_any_above(group, self.bytes);
         let left = self.with(|waiting| {
             let waiter = waiting.waiters.get(&self.number)?;
             waiter.decided.as_ref().filter(|decision| is_over(decision))?;
@@ -491,7 +492,7 @@ impl Drop for Ticket {
         if model_failed() {
             return;
         }
-        if let Some(Decision::Granted(_)) = self.leave() {
+        if let Some(Decision::Granted) = self.leave() {
             // Mutation: a-ticket-is-given-up-with-its-charge
             self.group.give_back(self.bytes);
         }

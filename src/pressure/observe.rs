@@ -54,7 +54,7 @@ pub(crate) fn set(top: &'static Counter, observed: bool) {
         for counter in handle::pin_below(top).iter().flat_map(|group| group.group()) {
             if let Some(max) = switch(counter) {
                 is_over = false;
-                // What is above a max that acts again is set apart as if it had been forced.
+                // Usage above a max that acts again is set apart as if it had been forced.
                 at_limit::impose_max(&mut stocks, counter, max);
             }
         }

@@ -1,5 +1,5 @@
-//! What a thread does for others at the end of its slow path, when it holds nothing: charge for waiters, wake them, notify
-//! listeners.
+//! Work of a thread for others at the end of its slow path, when it holds nothing: charge for waiters, wake them,
+//! notify listeners.
 //!
 //! Walks schedule levels on their way, also under locks; a level is in one thread's list at a time. It leaves the list
 //! before the thread looks at what came for it, so a thread that finds it scheduled afterwards need not schedule it (E25,

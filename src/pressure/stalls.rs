@@ -90,7 +90,7 @@ impl Stall {
     #[cold]
     pub(crate) fn begin(group: &'static Counter, level: &'static Counter, since: Instant) -> Option<Stall> {
         let (group, level) = (group.first(), level.first());
-        if !TIME_PASSES || !group_tree::of(group).pressure.counts_stalls || !events::make_all(group) {
+        if !TIME_PASSES || !group_tree::of(group).settings.pressure.counts_stalls || !events::make_all(group) {
             return None;
         }
         if let Some(number) = defer(group, level, since) {

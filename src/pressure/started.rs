@@ -1,5 +1,5 @@
-//! What a charge that never blocks leaves to other threads: reclaim, a victim, the service of levels; and the listeners
-//! that this makes due.
+//! Work that a charge that never blocks leaves to other threads: reclaim, a victim, the service of levels; and the
+//! listeners that this makes due.
 //!
 //! ```text
 //! none ── a charge leaves something ──> takes one after another ── nothing for a second, or no runtime ──> none
@@ -131,7 +131,7 @@ impl Started {
         self.threads[duty as usize].is_busy
     }
 
-    /// What the thread does next. When it runs foreign code it has left no service that the other thread waits for.
+    /// Next work of the thread. When it runs foreign code it has left no service that the other thread waits for.
     fn next(&mut self, duty: Duty, now: Instant) -> NextJob {
         let next = if !self.services.is_empty() {
             Some(NextJob::Serve(std::mem::take(&mut self.services)))
@@ -193,7 +193,7 @@ fn reclaim_and_cancel(level: &'static Counter, &Job { bytes, promised, .. }: &Jo
     let short = || line::ahead(level).saturating_add(bytes).saturating_sub(level.room(level.admits()));
     let want = || if short() > 0 { short().max(spare(level, level.admits())) } else { 0 };
     let may_come = shrink(level, &mut Request::new(ReclaimCause::Full, deadline(level)), want);
-    // What came back may be credit of this thread.
+    // Bytes that came back may be credit of this thread.
     close_below(level);
     if short() == 0 {
         return;

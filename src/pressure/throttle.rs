@@ -7,11 +7,11 @@ use smallvec::SmallVec;
 
 use crate::counter::marks;
 use crate::counter::object::Counter;
-use crate::counter::walk::Charged;
 use crate::hierarchy::events;
 use crate::pressure::delays::{Alarm, Sleep};
 use crate::pressure::high::{
-    DELAY_MIN, LOOK, above, delay_of, drain_credit, drain_excess, is_delayed, levels_above, levels_that_delay,
+    DELAY_MIN, LOOK, above, delay_of, drain_credit, drain_excess, is_any_above, is_delayed, levels_above,
+    levels_that_delay,
 };
 use crate::pressure::stalls::Stall;
 use crate::pressure::victims::{self, has_ended};
@@ -21,26 +21,23 @@ use crate::reclaim::{registrations, round};
 use crate::state::events::Event;
 use crate::state::reclaimer::ReclaimCause;
 use crate::sync::{is_over, sleep};
-use crate::thread::{context, slow_path};
 
-/// What is reclaimed at a time, at least: the kernel's SWAP_CLUSTER_MAX.
+/// Bytes to reclaim at a time, at least: the kernel's SWAP_CLUSTER_MAX.
 const RECLAIM_MIN: u64 = 32 * 4096;
 
-/// After a charge that walked: reclaim where it, or an allocator's charge inside it, left a level above high. The
-/// reclaim waits for the rounds of other threads or does not. Returns the delay that remains, to `end` at most, where the
-/// caller's time is over.
+/// After a charge that took `bytes` up the tree: reclaim where a level is above its high, whichever charge put it there.
+/// The reclaim waits for the rounds of other threads or does not. Returns the delay that remains, to `end` at most,
+/// where the caller's time is over. Inside another slow path the events are all: the charge that it is part of is
+/// delayed.
 #[inline]
-pub(crate) fn delay_after(group: &'static Counter, charged: Charged, waits: bool, end: Option<Instant>) -> Duration {
-    match charged.over_high.saturating_add(context::take_nested_over_high()) {
-        0 => Duration::ZERO,
-        bytes => throttle(group, bytes, waits, end),
-    }
+pub(crate) fn delay_after(group: &'static Counter, bytes: u64, waits: bool, end: Option<Instant>) -> Duration {
+    if is_any_above(group, bytes) { throttle(group, bytes, waits, end) } else { Duration::ZERO }
 }
 
 /// [`delay_after`], and sleep the delay.
 #[inline]
-pub(crate) fn sleep_after(group: &'static Counter, charged: Charged, end: Option<Instant>) {
-    let delay = delay_after(group, charged, true, end);
+pub(crate) fn sleep_after(group: &'static Counter, bytes: u64, end: Option<Instant>) {
+    let delay = delay_after(group, bytes, true, end);
     if !delay.is_zero() {
         sleep_slow(group, delay);
     }
@@ -49,10 +46,6 @@ pub(crate) fn sleep_after(group: &'static Counter, charged: Charged, end: Option
 #[cold]
 fn throttle(group: &'static Counter, bytes: u64, waits: bool, end: Option<Instant>) -> Duration {
     levels_above(group).for_each(|level| events::count_and_notify(level, Event::High));
-    if slow_path::is_running() {
-        // An allocator's charge: the one that it is part of is delayed.
-        context::leave_over_high(bytes);
-    }
     if !may_call_out() || end.is_some_and(is_over) {
         return Duration::ZERO;
     }
@@ -66,7 +59,7 @@ fn throttle(group: &'static Counter, bytes: u64, waits: bool, end: Option<Instan
                 drain_excess(level);
                 continue;
             }
-            // What is freed is to show in usage, and not in a stock.
+            // Freed bytes are to show in usage, and not in a stock.
             close_below(level);
             let above = above(level);
             let want = above.min(bytes.max(RECLAIM_MIN)) + spare(level, marks::high(level));
@@ -135,7 +128,7 @@ pub(crate) fn shrink_to_high(level: &'static Counter) {
     if above(level) > 0 && !level.is_observed() && may_call_out() {
         close_below(level);
         shrink(level, &mut Request::new(ReclaimCause::High, deadline(level)), || above(level));
-        // What came back may be credit of this thread.
+        // Bytes that came back may be credit of this thread.
         close_below(level);
     }
 }

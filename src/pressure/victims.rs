@@ -37,7 +37,7 @@ pub(crate) fn marks(of: &Counter) -> &OomMarks {
     &group_object::of(of).oom
 }
 
-/// Whether a victim is chosen for memory at this level: by its own policy, or by that of the nearest level above which
+/// True if a victim is chosen for memory at this level: by its own policy, or by that of the nearest level above which
 /// has one.
 pub(crate) fn chooses(level: &Counter) -> bool {
     if !level.is_memory() {
@@ -64,7 +64,7 @@ impl Victim {
         self.levels[0]
     }
 
-    /// Whether `group` goes with the victim: it is below, it is not spared, and no hook of its own answers for it.
+    /// True if `group` goes with the victim: it is below, it is not spared, and no hook of its own answers for it.
     pub(crate) fn includes(&self, group: &Counter) -> bool {
         let answers = |level: &&Counter| name(level) == self.name() || self.inner.contains(&name(level));
         !is_spared(group) && group.path_to_root().find(answers).is_some_and(|level| name(level) == self.name())
@@ -105,19 +105,19 @@ pub(crate) enum Choice {
     Victim(Chosen),
 }
 
-/// What a victim is chosen for.
+/// Need for which a victim is chosen.
 pub(crate) struct Want {
     /// The group whose charge it is, if one asks.
     pub(crate) asker: Option<&'static Counter>,
     pub(crate) bytes: u64,
-    /// What of `bytes` comes on top of usage: nothing where usage is to come below max.
+    /// The part of `bytes` that comes on top of usage: nothing where usage is to come below max.
     pub(crate) adds: u64,
-    /// What reclaim may still give.
+    /// Bytes that reclaim may still give.
     pub(crate) may_come: u64,
 }
 
 impl Want {
-    /// What has to come back in the domain, before it fits.
+    /// Bytes that have to come back in the domain, before it fits.
     fn short(&self, domain: &Counter) -> u64 {
         let most = if self.adds > 0 { domain.admits() } else { domain.max() };
         domain.usage().saturating_add(self.adds).saturating_sub(most.min(USAGE_MAX))
@@ -170,7 +170,7 @@ fn unit(group: &'static Counter, domain: &'static Counter) -> &'static Counter {
     inside.filter(|level| marks(level).has(TOGETHER)).last().map_or(group, |level| level.header.counter())
 }
 
-/// How far usage is above what low protects against `domain`, or the soft limit.
+/// Distance of usage above what low protects against `domain`, or above the soft limit.
 fn overrun(group: &Counter, domain: &Counter) -> u64 {
     let soft = Some(group.limits.soft.load(Ordering::Relaxed)).filter(|&soft| soft < u64::MAX);
     let share = effective::protected(group, Protection::Low, domain).max(soft.unwrap_or(0));
@@ -218,7 +218,7 @@ pub(crate) fn settle(tree: &Tree) {
     table(tree).lock().forget(tree, |victim| done.iter().any(|done| done.name() == victim.name()));
 }
 
-/// Whether the group is cancelled, and its memory is being waited for. Victims that have no more to give are forgotten.
+/// True if the group is cancelled, and its memory is being waited for. Victims that have no more to give are forgotten.
 pub(crate) fn is_cancelled(group: &'static Counter) -> bool {
     let tree = group.tree();
     if !tree.alerts.any_victim() {
@@ -244,7 +244,7 @@ pub(crate) fn has_ended(group: &'static Counter) -> bool {
     group.state().is_offline() || is_cancelled(group)
 }
 
-/// What ends a wait of the group that begins now. A group that was cancelled before may have given all back, and charge
+/// End of a wait of the group that begins now. A group that was cancelled before may have given all back, and charge
 /// anew while no thread has looked: that does not end what it begins afterwards.
 pub(crate) fn ends(group: &'static Counter) -> fn(&'static Counter) -> bool {
     if is_cancelled(group) { |group| group.state().is_offline() } else { has_ended }
@@ -319,8 +319,8 @@ impl Oom {
             inside && !is_spared(&hook.group)
         };
         let hooks = self.hooks.iter().filter(is_hit).cloned().collect();
-        let until = Instant::now() + group_tree::of(domain).pressure.oom_time.min(TIME_MAX);
-        // What candidates below it hold they are asked for themselves.
+        let until = Instant::now() + group_tree::of(domain).settings.pressure.oom_time.min(TIME_MAX);
+        // Candidates below it are asked themselves for what they hold.
         let share = unit.usage().saturating_sub(overrun.saturating_sub(below));
         let is_inner = |hook: &&Arc<Callback<Cancel>>| {
             !together && is_below(&hook.group, unit) && !ptr::eq(hook.group.counter(), unit)
@@ -350,10 +350,10 @@ struct Candidate {
     overrun: u64,
     /// The overruns of those candidates below it that have no other one in between.
     below: u64,
-    /// What the charge wants, where the candidate is the nearest above its group.
+    /// Bytes that the charge wants, where the candidate is the nearest above its group.
     wants: u64,
     held: u64,
-    /// What those candidates below it hold.
+    /// Bytes that those candidates below it hold.
     held_below: u64,
 }
 

@@ -10,7 +10,7 @@ use std::time::Instant;
 use crate::sync::{Arc, Thread, is_over, park, this_thread};
 use crate::thread::context;
 use crate::thread::foreign::Foreign;
-use crate::thread::left_wakers::{self, DueWakers};
+use crate::thread::nested_wakers::{self, DueWakers};
 
 /// Wakers inside wakers: deeper ones are woken by the loop outside.
 const DEPTH_MAX: u32 = 4;
@@ -33,10 +33,10 @@ impl Wakers {
         let mut due = self;
         while !due.is_empty() {
             if context::waker_depth() >= DEPTH_MAX {
-                return left_wakers::leave(due.0).unwrap_or_else(|due| Wakers(due).wake_here());
+                return nested_wakers::leave(due.0).unwrap_or_else(|due| Wakers(due).wake_here());
             }
             due.wake_here();
-            due = Wakers(left_wakers::take());
+            due = Wakers(nested_wakers::take());
         }
     }
 

@@ -27,7 +27,7 @@ pub(crate) struct Views {
 }
 
 impl Views {
-    /// How much of the group is protected.
+    /// Protected part of the group.
     pub(crate) fn protected(&self, kind: Protection) -> u64 {
         let level = |view: &View| ProtectedLevel {
             usage: view.figures.usage,
@@ -63,7 +63,7 @@ pub(crate) fn views(group: &Counter, root: &Counter) -> Option<Views> {
     None
 }
 
-/// What a group of `weight` bytes weighs where it is protected in part: the more of it is protected, the less.
+/// Weight of a group of `weight` bytes that is protected in part: the more of it is protected, the less.
 ///
 /// After `apply_proportional_protection` in `mm/vmscan.c`.
 pub(crate) fn unprotected(weight: u64, usage: u64, protection: u64) -> u64 {

@@ -54,7 +54,7 @@ pub(crate) fn set_soft(group: &Counter, bytes: u64) {
     }
 }
 
-/// Whether pressure on `root` asks this group first: the group itself or one above it is in excess, up to and including
+/// True if pressure on `root` asks this group first: the group itself or one above it is in excess, up to and including
 /// `root`.
 pub(crate) fn is_soft_eligible(group: &Counter, root: &Counter) -> bool {
     group.path_below(Some(root)).chain([root]).any(marks::is_in_excess)

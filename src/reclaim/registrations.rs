@@ -33,7 +33,7 @@ pub(crate) fn drop_last(group: &Counter, reclaimer: Arc<Reclaimer>) -> bool {
     panicked
 }
 
-/// Whether there is a reclaimer in this subtree.
+/// True if there is a reclaimer in this subtree.
 pub(crate) fn any_below(group: &Counter) -> bool {
     let ring = rings::number(group);
     ring != NO_RING && {
@@ -53,8 +53,8 @@ pub(crate) fn register(group: &'static Counter, reclaimer: &Arc<Reclaimer>) {
     // Under the lock: a group that goes offline hands on what it finds here afterwards. E47: announced, then the look.
     let online = |level: &&Counter| !level.state().is_offline() || level.incarnation().parent.is_none();
     // Mutation: registration-is-left-behind
-    if let Some(home) = group.path_to_root().find(online) {
-        add(tree, &mut lists, rings::number(home), Arc::clone(reclaimer));
+    if let Some(group) = group.path_to_root().find(online) {
+        add(tree, &mut lists, rings::number(group), Arc::clone(reclaimer));
     }
 }
 
@@ -62,7 +62,7 @@ fn add(tree: &Tree, lists: &mut Registered, ring: u32, reclaimer: Arc<Reclaimer>
     if lists.len() <= ring as usize {
         lists.resize_with(ring as usize + 1, Vec::new);
     }
-    reclaimer.home.store(ring, Ordering::Relaxed);
+    reclaimer.ring.store(ring, Ordering::Relaxed);
     let list = &mut lists[ring as usize];
     let at = list.partition_point(|other| other.priority <= reclaimer.priority);
     list.insert(at, reclaimer);
@@ -73,7 +73,7 @@ fn add(tree: &Tree, lists: &mut Registered, ring: u32, reclaimer: Arc<Reclaimer>
 pub(crate) fn unregister(tree: &Tree, reclaimer: &Arc<Reclaimer>) -> Option<Arc<Reclaimer>> {
     let _path = SlowPath::enter();
     let mut lists = lists(tree);
-    let ring = reclaimer.home.load(Ordering::Relaxed);
+    let ring = reclaimer.ring.load(Ordering::Relaxed);
     let list = lists.get_mut(ring as usize)?;
     let at = list.iter().position(|other| Arc::ptr_eq(other, reclaimer))?;
     let gone = list.remove(at);

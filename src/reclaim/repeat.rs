@@ -15,10 +15,10 @@ use crate::thread::slow_path::is_running;
 /// Rounds of reclaim for one charge, or one max: the kernel's MAX_RECLAIM_RETRIES.
 pub(crate) const ROUNDS_MAX: usize = 16;
 
-/// What one charge reclaims at least, where so much is wanted soon anyway: this share of the max, as a shift.
+/// Bytes that one charge reclaims at least, where so much is wanted soon anyway: this share of the max, as a shift.
 const WANT_SHIFT: u32 = 8;
 
-/// What is reclaimed beyond what is missing below `limit`, so that the next charges need no reclaim.
+/// Bytes to reclaim beyond what is missing below `limit`, so that the next charges need no reclaim.
 pub(crate) fn spare(level: &Counter, limit: u64) -> u64 {
     (level.batch() / 2).min(limit >> WANT_SHIFT)
 }
@@ -34,7 +34,7 @@ pub(crate) fn deadline(level: &Counter) -> Instant {
 }
 
 pub(crate) fn deadline_from(level: &Counter, begun: Instant) -> Instant {
-    begun + group_tree::of(level).reclaim_time.min(TIME_MAX)
+    begun + group_tree::of(level).settings.reclaim_time.min(TIME_MAX)
 }
 
 /// The earlier one of a time and the end of the caller's time, if that has one.

@@ -1,6 +1,6 @@
-//! What came of reclaim.
+//! Result of reclaim.
 
-/// What came of [`Group::reclaim`](crate::Group::reclaim). In bytes, but for the counts.
+/// Result of [`Group::reclaim`](crate::Group::reclaim). In bytes, but for the counts.
 ///
 /// ```
 /// let runtime = memcg::Runtime::builder().build()?;

@@ -3,7 +3,7 @@
 //! The kernel scans each group's lists by a share that doubles with each priority. Here the first lap of the rings asks
 //! each group for a small part of what it could give, and so learns how much there is. The laps after it ask each for
 //! its part of what is missing, the last one for everything. A group's *balance* is what it may still be asked for.
-//! What it gives beyond that is held against it in later laps. So groups give in proportion to what they could,
+//! Bytes that it gives beyond that are held against it in later laps. So groups give in proportion to what they could,
 //! whatever is asked for at a time.
 //!
 //! No lock is held while foreign code runs, and this thread is not in transit. The round checks a reclaimer's claim
@@ -43,7 +43,7 @@ pub(crate) const TIME_MAX: Duration = Duration::from_secs(365 * 24 * 3_600);
 /// Reclaimers of one group, and what each says it could free.
 type Ready = SmallVec<[(Arc<Reclaimer>, u64); 2]>;
 
-/// What is protected of a group against the target.
+/// Protection of a group against the target.
 #[derive(Default)]
 struct ProtectedBytes {
     low: u64,
@@ -64,7 +64,7 @@ pub(crate) struct Outcome {
     pub(crate) unwaited: bool,
 }
 
-/// Whether a reclaimer that has promised has not reported yet.
+/// True if a reclaimer that has promised has not reported yet.
 pub(crate) fn is_owed(promised: &[Arc<History>]) -> bool {
     promised.iter().any(|history| history.owed() > 0)
 }
@@ -74,7 +74,7 @@ pub(crate) fn owed(promised: &[Arc<History>]) -> u64 {
     promised.iter().map(|history| history.owed()).fold(0, u64::saturating_add)
 }
 
-/// How patient a round is with reclaimers that have promised.
+/// Patience of a round with reclaimers that have promised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Promises {
     /// As long as a group in excess owes memory, the round leaves other groups alone.
@@ -83,16 +83,16 @@ pub(crate) enum Promises {
     Lapse,
 }
 
-/// Whether nothing waits for a group any longer.
+/// True if nothing waits for a group any longer.
 type HasEnded = fn(&'static Counter) -> bool;
 
-/// What several rounds are for.
+/// Purpose of several rounds.
 #[derive(Clone, Copy)]
 pub(crate) struct Request {
     cause: ReclaimCause,
     pub(crate) deadline: Instant,
     pub(crate) promises: Promises,
-    /// Whether this thread may wait for the rounds of other threads.
+    /// True if this thread may wait for the rounds of other threads.
     waits: bool,
     /// Bytes that were believed although no figure shows them: credit in open stocks.
     unseen: u64,
@@ -178,7 +178,7 @@ pub(crate) fn run(target: &'static Counter, want: u64, request: &mut Request) ->
         round.set_under_way(true);
         round.make_passes(before);
         round.set_under_way(false);
-        // What other threads got may be what this round's caller needs.
+        // Memory that other threads got may be what this round's caller needs.
         // Mutation: reclaim-by-others-counts-for-nothing
         let others = round.came_to_nothing() && round.rings(|rings, ring| rings.fruitful(ring)) != before;
         Outcome { report: round.report, owing: round.owing, others, unwaited: round.unwaited }
@@ -259,23 +259,23 @@ impl Round<'_> {
         self.report.freed == 0 && (self.request.promises == Promises::Lapse || !is_owed(&self.owing))
     }
 
-    /// Whether the target or a group below is in excess: else the soft pass visits none. What is above the target does not
-    /// count.
+    /// True if the target or a group below is in excess: else the soft pass visits none. What is above the target does
+    /// not count.
     fn has_excess(&self) -> bool {
         self.rings(|rings, ring| rings.counts(ring, RingReason::Excess).any())
     }
 
     /// Laps until there is enough, or no group has more.
     fn pass(&mut self, pass: ReclaimPass) {
-        // What remains of a lap that another round has begun, and a whole one.
+        // The rest of a lap that another round has begun, and a whole one.
         let _ = self.lap(pass, false);
         let mut all = self.lap(pass, false);
         for lap in 1..=LAPS_MAX {
             if self.is_done() || all == 0 {
                 return;
             }
-            // What one group gives leaves less protection to the others. As long as a lap asks for half of all at most,
-            // what it asks of a group is not protected at its turn, whichever groups had theirs before.
+            // Memory that one group gives leaves less protection to the others. As long as a lap asks for half of all
+            // at most, what it asks of a group is not protected at its turn, whichever groups had theirs before.
             let most = if self.shares { all.div_ceil(2) } else { u64::MAX };
             let part = proportion(WHOLE, self.left().min(most), all).max(1);
             self.rings(|rings, ring| rings.begin_lap(ring, pass, part));
@@ -307,7 +307,7 @@ impl Round<'_> {
         self.report.soft_visited += u64::from(pass == ReclaimPass::Soft);
         let usage = group.usage();
         let ProtectedBytes { low, now: protection, in_lap } = self.protection(group, pass);
-        // Where usage equals protection all of it is protected. The target is not, against what it is asked itself.
+        // If usage equals protection, all of it is protected. The target is not, against what it is asked itself.
         let (able, ready) = if usage > protection { self.weigh(group, ring, usage) } else { Default::default() };
         // The more of it is protected, the less it gives, until the last lap.
         let most = able.min(usage.saturating_sub(protection));
@@ -359,9 +359,9 @@ impl Round<'_> {
         ProtectedBytes { low, now, in_lap: of_pass(min, in_lap_low) }
     }
 
-    /// What a group could give, and the reclaimers to ask, in their order.
+    /// Bytes that a group could give, and the reclaimers to ask, in their order.
     fn weigh(&mut self, group: &'static Counter, ring: u32, usage: u64) -> (u64, Ready) {
-        let time = group_tree::of(self.target).reclaim_time;
+        let time = group_tree::of(self.target).settings.reclaim_time;
         let reclaimers = registrations::listed(self.tree(), ring);
         let mut ready = Ready::new();
         let mut all: u64 = 0;

@@ -1,4 +1,4 @@
-//! What reclaimers begin by themselves, on threads of their own, for a charge that never blocks.
+//! Reclaim that reclaimers begin by themselves, on threads of their own, for a charge that never blocks.
 //!
 //! The charge looks at the groups with reclaimers below the level that has refused it, in the order of their rings. It
 //! takes no turn: a turn is for a call that frees. It passes over what is protected, what is spared, and what owes
@@ -50,7 +50,7 @@ fn groups_below(level: &Counter) -> SmallVec<[(RingGroup, u32); WITH_RECLAIMERS_
 
 /// Returns what the reclaimers of one group owe.
 fn begin_in(level: &'static Counter, group: &'static Counter, ring: u32, want: u64) -> u64 {
-    let patience = group_tree::of(level).reclaim_time;
+    let patience = group_tree::of(level).settings.reclaim_time;
     let kinds = [Protection::Min, Protection::Low];
     let protected = views(group, level).map_or([0; 2], |views| kinds.map(|kind| views.protected(kind)));
     let mut open = group.usage().saturating_sub(protected[0].max(protected[1])).min(want);

@@ -39,39 +39,39 @@ pub(crate) trait RingMember: Copy {
 
 /// Which ring: one for each pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lane {
+enum RingKind {
     /// Groups in excess. What is below one of them stands in [`Unprotected`](Self::Unprotected).
     Soft = 0,
     Unprotected = 1,
     Low = 2,
 }
 
-impl Lane {
-    const ALL: [Lane; 3] = [Lane::Soft, Lane::Unprotected, Lane::Low];
+impl RingKind {
+    const ALL: [RingKind; 3] = [RingKind::Soft, RingKind::Unprotected, RingKind::Low];
 
     /// Why groups stand in it.
     fn reason(self) -> RingReason {
-        if self == Lane::Soft { RingReason::Excess } else { RingReason::Reclaimers }
+        if self == RingKind::Soft { RingReason::Excess } else { RingReason::Reclaimers }
     }
 
     /// The ring of the groups that a pass asks.
-    fn of(pass: ReclaimPass) -> Lane {
-        if pass == ReclaimPass::Low { Lane::Low } else { Lane::Unprotected }
+    fn of(pass: ReclaimPass) -> RingKind {
+        if pass == ReclaimPass::Low { RingKind::Low } else { RingKind::Unprotected }
     }
 }
 
-/// What a round knows of a group that has its turn.
+/// Facts of a round about a group that has its turn.
 pub(crate) struct GroupTurn {
     pub(crate) pass: ReclaimPass,
     /// The ring of the group under pressure.
     pub(crate) target: u32,
-    /// What the group's reclaimers could free.
+    /// Bytes that the group's reclaimers could free.
     pub(crate) able: u64,
-    /// What no round may take from it.
+    /// Bytes that no round may take from it.
     pub(crate) protection: u64,
     /// Its weight against other groups.
     pub(crate) weight: u64,
-    /// What the round still wants.
+    /// Bytes that the round still wants.
     pub(crate) left: u64,
     /// The round asks for all that the group has.
     pub(crate) all: bool,
@@ -93,11 +93,11 @@ fn share(weight: u64, part: u64) -> u64 {
     u64::try_from(share).unwrap_or(u64::MAX)
 }
 
-/// How many groups [`Rings::with_reclaimers`] finds, and how many it looks at, under one hold of the lock.
+/// Groups that [`Rings::with_reclaimers`] finds, and groups that it looks at, under one hold of the lock.
 pub(crate) const WITH_RECLAIMERS_MAX: usize = 64;
 const LOOKED_AT_MAX: u32 = 256;
 
-/// How many groups that hold nothing a walk passes over under one hold of the lock.
+/// Groups without usage that a walk passes over under one hold of the lock.
 const IDLE_MAX: u32 = 64;
 
 impl<M: RingMember> Rings<M> {
@@ -106,7 +106,7 @@ impl<M: RingMember> Rings<M> {
         (self.all.len() * size_of::<Ring<M>>()) as u64
     }
 
-    /// Whether `reason` holds for a group itself, and for how many of its children, themselves or below.
+    /// Counts of a reason: for the group itself, and for its children, themselves or below.
     pub(crate) fn counts(&self, ring: u32, reason: RingReason) -> ReasonCount {
         self.all.get(ring as usize).map_or(ReasonCount::default(), |ring| ring.counts[reason as usize])
     }
@@ -115,11 +115,11 @@ impl<M: RingMember> Rings<M> {
         &mut self.all[ring as usize].counts[reason as usize]
     }
 
-    fn links(&mut self, ring: u32, lane: Lane) -> &mut RingLinks {
-        &mut self.all[ring as usize].links[lane as usize]
+    fn links(&mut self, ring: u32, kind: RingKind) -> &mut RingLinks {
+        &mut self.all[ring as usize].links[kind as usize]
     }
 
-    /// Whether `reason` holds for a group itself. The group above counts its children for which it holds, themselves or
+    /// Says if `reason` holds for a group itself. The group above counts its children for which it holds, themselves or
     /// somewhere below. So a change ends at the first level for which it changes nothing: a charge that changes this at each
     /// level of its path passes the path once.
     pub(crate) fn set_own(&mut self, ring: u32, reason: RingReason, own: bool) {
@@ -146,53 +146,53 @@ impl<M: RingMember> Rings<M> {
             return;
         }
         let [excess, reclaimers] = counts.map(ReasonCount::any);
-        for lane in Lane::ALL {
-            let wanted = reclaimers && (excess || lane.reason() == RingReason::Reclaimers);
-            if wanted == self.links(ring, lane).linked {
+        for kind in RingKind::ALL {
+            let wanted = reclaimers && (excess || kind.reason() == RingReason::Reclaimers);
+            if wanted == self.links(ring, kind).linked {
                 continue;
             }
             if wanted {
-                // Where the lap has begun, its turn comes with the next one: a group that goes in and out must not
+                // If the lap has begun, its turn comes with the next one: a group that goes in and out must not
                 // overtake those that stay.
-                let RingLinks { last, lap, .. } = *self.links(parent, lane);
-                let begun = last != NO_RING && self.links(last, lane).served == lap;
-                self.append(ring, parent, lane, if begun { lap } else { lap - 1 });
+                let RingLinks { last, lap, .. } = *self.links(parent, kind);
+                let begun = last != NO_RING && self.links(last, kind).served == lap;
+                self.append(ring, parent, kind, if begun { lap } else { lap - 1 });
             } else {
-                self.take_out(ring, parent, lane);
+                self.take_out(ring, parent, kind);
             }
-            self.links(ring, lane).linked = wanted;
+            self.links(ring, kind).linked = wanted;
         }
     }
 
     /// To the end of the ring above.
-    fn append(&mut self, ring: u32, parent: u32, lane: Lane, served: u64) {
-        let above = self.links(parent, lane);
+    fn append(&mut self, ring: u32, parent: u32, kind: RingKind, served: u64) {
+        let above = self.links(parent, kind);
         let last = std::mem::replace(&mut above.last, ring);
         if last == NO_RING {
             above.first = ring;
         } else {
-            self.links(last, lane).next = ring;
+            self.links(last, kind).next = ring;
         }
-        let links = self.links(ring, lane);
+        let links = self.links(ring, kind);
         (links.prev, links.next, links.served) = (last, NO_RING, served);
     }
 
-    fn take_out(&mut self, ring: u32, parent: u32, lane: Lane) {
-        let RingLinks { prev, next, .. } = *self.links(ring, lane);
+    fn take_out(&mut self, ring: u32, parent: u32, kind: RingKind) {
+        let RingLinks { prev, next, .. } = *self.links(ring, kind);
         match prev {
-            NO_RING => self.links(parent, lane).first = next,
-            _ => self.links(prev, lane).next = next,
+            NO_RING => self.links(parent, kind).first = next,
+            _ => self.links(prev, kind).next = next,
         }
         match next {
-            NO_RING => self.links(parent, lane).last = prev,
-            _ => self.links(next, lane).prev = prev,
+            NO_RING => self.links(parent, kind).last = prev,
+            _ => self.links(next, kind).prev = prev,
         }
     }
 
     /// Groups with reclaimers of their own, `top` and below, in the order of the rings, with a handle each for the caller
     /// and their rings. No turn is taken. Room for [`WITH_RECLAIMERS_MAX`] is made already.
     pub(crate) fn with_reclaimers(&self, top: u32, found: &mut SmallVec<[(M, u32); WITH_RECLAIMERS_MAX]>) {
-        let lane = Lane::Unprotected as usize;
+        let kind = RingKind::Unprotected as usize;
         let mut at = top;
         for _ in 0..LOOKED_AT_MAX {
             let Ring { member, counts, links, .. } = &self.all[at as usize];
@@ -203,9 +203,9 @@ impl<M: RingMember> Rings<M> {
                     return;
                 }
             }
-            let mut next = links[lane].first;
+            let mut next = links[kind].first;
             while next == NO_RING && at != top {
-                next = self.all[at as usize].links[lane].next;
+                next = self.all[at as usize].links[kind].next;
                 if next == NO_RING {
                     at = self.all[at as usize].parent;
                 }
@@ -220,18 +220,18 @@ impl<M: RingMember> Rings<M> {
     /// The group below `top` that has its turn in a pass: among the groups in excess and all that is below them, or among all with
     /// reclaimers. The group that it returns counts as served, unless [`keep_turn`](Self::keep_turn) takes that back.
     pub(crate) fn next_turn(&mut self, top: u32, pass: ReclaimPass) -> WalkStep<M> {
-        let (soft, asked) = (pass == ReclaimPass::Soft, Lane::of(pass));
-        let (mut at, mut came_by) = (top, Lane::Soft);
+        let (soft, asked) = (pass == ReclaimPass::Soft, RingKind::of(pass));
+        let (mut at, mut came_by) = (top, RingKind::Soft);
         let (mut covered, mut idle) = (!soft, 0);
         loop {
-            // What is below a group in excess is reclaimed with it.
+            // Groups below one in excess are reclaimed with it.
             covered |= self.count(at, RingReason::Excess).own;
-            let lane = if covered { asked } else { Lane::Soft };
+            let kind = if covered { asked } else { RingKind::Soft };
             if at != top {
-                self.enter(at, came_by, lane);
+                self.enter(at, came_by, kind);
             }
-            let own = self.count(at, lane.reason()).own;
-            let links = self.links(at, lane);
+            let own = self.count(at, kind.reason()).own;
+            let links = self.links(at, kind);
             if covered && own && links.own_served < links.lap {
                 links.own_served = links.lap;
                 let member = self.all[at as usize].member.expect("a ring in use has a group");
@@ -246,11 +246,11 @@ impl<M: RingMember> Rings<M> {
                 continue;
             }
             let (first, lap) = (links.first, links.lap);
-            if first != NO_RING && self.links(first, lane).served < lap {
-                (at, came_by) = (first, lane);
+            if first != NO_RING && self.links(first, kind).served < lap {
+                (at, came_by) = (first, kind);
                 continue;
             }
-            self.links(at, lane).lap += 1;
+            self.links(at, kind).lap += 1;
             if at == top {
                 self.begin_lap(top, pass, SMALL);
                 return WalkStep::LapOver;
@@ -266,11 +266,11 @@ impl<M: RingMember> Rings<M> {
 
     /// The walk comes to a group from the ring above. With each lap above, a lap of the group's own ring begins. What a
     /// round for the group itself has left of a lap would not do: the groups with turns before it would miss the lap above.
-    fn enter(&mut self, at: u32, came_by: Lane, lane: Lane) {
+    fn enter(&mut self, at: u32, came_by: RingKind, kind: RingKind) {
         let above = self.all[at as usize].parent;
         let lap = self.links(above, came_by).lap;
         if std::mem::replace(&mut self.links(at, came_by).entered, lap) != lap {
-            self.links(at, lane).lap += 1;
+            self.links(at, kind).lap += 1;
         }
     }
 
@@ -281,7 +281,7 @@ impl<M: RingMember> Rings<M> {
 
     /// The group that was visited last has more to give: its turn goes on with the next call.
     pub(crate) fn keep_turn(&mut self, ring: u32, pass: ReclaimPass) {
-        let links = self.links(ring, Lane::of(pass));
+        let links = self.links(ring, RingKind::of(pass));
         links.own_served = links.own_served.min(links.lap - 1);
         links.kept = true;
     }
@@ -293,12 +293,12 @@ impl<M: RingMember> Rings<M> {
         pass: ReclaimPass,
         parents: impl Iterator<Item = (u32, &'a mut ParentFigures)>,
     ) {
-        let lane = Lane::of(pass);
+        let kind = RingKind::of(pass);
         for (ring, figures) in parents {
             let ring = &mut self.all[ring as usize];
-            // Where only some are eligible, either lap may be the one that is under way.
-            let soft = if pass == ReclaimPass::Low { 0 } else { ring.links[Lane::Soft as usize].lap };
-            ring.moment.recall((lane as u8, soft + ring.links[lane as usize].lap), figures);
+            // If only some are eligible, either lap may be the one that is under way.
+            let soft = if pass == ReclaimPass::Low { 0 } else { ring.links[RingKind::Soft as usize].lap };
+            ring.moment.recall((kind as u8, soft + ring.links[kind as usize].lap), figures);
         }
     }
 
@@ -308,7 +308,7 @@ impl<M: RingMember> Rings<M> {
         let part = self.all[turn.target as usize].parts[turn.pass as usize];
         let ring = &mut self.all[at as usize];
         let member = ring.member?;
-        let links = &mut ring.links[Lane::of(turn.pass) as usize];
+        let links = &mut ring.links[RingKind::of(turn.pass) as usize];
         // Usage as it is under the lock: what other threads have got is off it, or still counts as asked for.
         let most = turn.able.min(member.usage().saturating_sub(turn.protection)).saturating_sub(ring.asked);
         let part = share(turn.weight, part).min(most.max(1));
@@ -327,7 +327,7 @@ impl<M: RingMember> Rings<M> {
     /// The turn is over: the group was `asked` for bytes and `freed` some. Returns what it may still be asked for.
     pub(crate) fn end_turn(&mut self, at: u32, pass: ReclaimPass, asked: u64, freed: u64) -> i64 {
         self.all[at as usize].asked -= asked;
-        let links = self.links(at, Lane::of(pass));
+        let links = self.links(at, RingKind::of(pass));
         links.balance = links.balance.saturating_sub_unsigned(freed);
         let left = links.balance;
         let mut at = if freed > 0 { at } else { NO_RING };
@@ -367,7 +367,7 @@ impl<M: RingMember> Rings<M> {
 
     /// It has nothing to give: what it might have been asked for lapses, what it has given too much stays.
     pub(crate) fn forfeit(&mut self, ring: u32, pass: ReclaimPass) {
-        let links = self.links(ring, Lane::of(pass));
+        let links = self.links(ring, RingKind::of(pass));
         (links.balance, links.kept) = (links.balance.min(0), false);
     }
 

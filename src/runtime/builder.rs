@@ -4,24 +4,22 @@ use std::fmt;
 use std::time::Duration;
 
 use super::Runtime;
-use crate::counter::config::{BATCH_MAX, BATCH_OF_BYTES, CounterConfig, FixedBatch};
+use crate::counter::config::{BATCH_MAX, CounterConfig, FixedBatch};
 use crate::counter::slow_path::SlowPath;
 use crate::group::Group;
-use crate::hierarchy::group_tree::{CounterDecl, GroupConfig};
+use crate::hierarchy::group_tree::{CounterDecl, GroupConfig, GroupSettings};
 use crate::lifecycle::create;
-use crate::numa::config::NumaConfig;
-use crate::numa::{NodeId, TopologyError};
+use crate::numa::config::{Numa, NumaConfig};
+use crate::numa::{NodeId, Topology, TopologyError};
 use crate::pool::{NoMemory, PoolAlign};
 use crate::stat::coordinator::{Coordinator, STAT_BATCH, STAT_BATCH_MAX};
 use crate::stat::item::{ITEMS_MAX, Items, next_builder};
 use crate::stat::{Stat, Unit};
 use crate::state::name::beginning;
-use crate::state::reclaim::RECLAIM_TIME;
-use crate::state::waiting::PressureConfig;
 use crate::sync::Ordering;
 use crate::sync::barrier::BarrierMode;
 use crate::sync::stat_atomic::AtomicBool;
-use crate::units::{Bytes, Limit};
+use crate::units::{Bytes, IntoBytes, IntoLimit, Limit};
 
 /// The configuration of a [`Runtime`]. The defaults suit most services: no max, batches of 256 KiB, a sixteenth of max
 /// for credit.
@@ -41,21 +39,13 @@ pub struct RuntimeBuilder {
     /// A clone with the same id exists. The builder that declares more takes a fresh id first.
     cloned: AtomicBool,
     max: Limit,
-    batch: Bytes,
-    budget: Option<Bytes>,
-    adaptive: bool,
-    audit: bool,
-    barrier: BarrierMode,
-    groups_max: u32,
-    strict_limits: bool,
-    pool_align: PoolAlign,
+    /// Of memory; the other counters have no budget.
+    config: CounterConfig,
+    settings: GroupSettings,
     pub(super) counters: Vec<CounterDecl>,
     items: Items,
     stat_batch: u64,
     pub(super) numa: NumaConfig,
-    recursive: bool,
-    reclaim_time: Duration,
-    pressure: PressureConfig,
 }
 
 /// Why a configuration makes no runtime.
@@ -119,14 +109,16 @@ pub enum BuildError {
 impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::PercentOfNothing => f.write_str("the root's max is a percentage, and nothing is above the root"),
+            Self::PercentOfNothing => {
+                f.write_str("the root's max is a percentage, and nothing is above the root: give it bytes")
+            }
             Self::BatchTooLarge(inner) => {
                 write!(f, "a batch of {inner} is above the largest, {max}", max = Bytes(BATCH_MAX))
             }
             Self::BudgetAboveMax { budget, max } => {
-                write!(f, "a budget of {budget} for stranded credit is above the root's max, {max}")
+                write!(f, "a budget of {budget} for credit of threads is above the root's max, {max}")
             }
-            Self::NoGroups => f.write_str("at most 0 groups: not even the root"),
+            Self::NoGroups => f.write_str("groups_max is 0, and the root is a group already"),
             Self::CounterName(inner) => {
                 write!(f, "{:?} is no name for a further counter: empty, taken, or that of memory", beginning(inner))
             }
@@ -142,7 +134,7 @@ impl fmt::Display for BuildError {
             Self::TooManyCounters { counters, most } => {
                 write!(f, "{counters} counters for each group, memory included; at most {most}")
             }
-            Self::Memory(inner) => write!(f, "the system gives no {inner} for the root"),
+            Self::Memory(inner) => write!(f, "the system has no {inner} of memory for the root"),
             Self::Topology(inner) => fmt::Display::fmt(inner, f),
             Self::Tier { name, node } => write!(
                 f,
@@ -154,20 +146,7 @@ impl fmt::Display for BuildError {
     }
 }
 
-impl std::error::Error for BuildError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Topology(inner) => inner.source(),
-            _ => None,
-        }
-    }
-}
-
-impl From<TopologyError> for BuildError {
-    fn from(inner: TopologyError) -> BuildError {
-        BuildError::Topology(inner)
-    }
-}
+impl std::error::Error for BuildError {}
 
 /// Both builders know what was declared before. What one of them declares afterwards is known to that one alone.
 impl Clone for RuntimeBuilder {
@@ -175,6 +154,7 @@ impl Clone for RuntimeBuilder {
         self.cloned.store(true, Ordering::Relaxed);
         RuntimeBuilder {
             cloned: AtomicBool::new(true),
+            config: self.config.clone(),
             counters: self.counters.clone(),
             items: self.items.clone(),
             numa: self.numa.clone(),
@@ -189,27 +169,18 @@ impl RuntimeBuilder {
             id: next_builder(),
             cloned: AtomicBool::new(false),
             max: Limit::Unlimited,
-            batch: Bytes(BATCH_OF_BYTES),
-            budget: None,
-            adaptive: true,
-            audit: false,
-            barrier: BarrierMode::Auto,
-            groups_max: u32::MAX,
-            strict_limits: false,
-            pool_align: PoolAlign::default(),
+            config: CounterConfig::bytes(),
+            settings: GroupSettings::DEFAULT,
             counters: Vec::new(),
             items: Items::default(),
             stat_batch: STAT_BATCH,
             numa: NumaConfig::default(),
-            recursive: true,
-            reclaim_time: RECLAIM_TIME,
-            pressure: PressureConfig::DEFAULT,
         }
     }
 
     /// Sets the max of the root; no max by default.
-    pub fn max(mut self, limit: impl Into<Limit>) -> Self {
-        self.max = limit.into();
+    pub fn max(mut self, limit: impl IntoLimit) -> Self {
+        self.max = limit.into_limit();
         self
     }
 
@@ -223,8 +194,8 @@ impl RuntimeBuilder {
     /// assert_eq!(runtime.root().usage(), 10);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn batch(mut self, bytes: impl Into<Bytes>) -> Self {
-        self.batch = bytes.into();
+    pub fn batch(mut self, bytes: impl IntoBytes) -> Self {
+        self.config.batch = bytes.into_bytes().0;
         self
     }
 
@@ -239,15 +210,15 @@ impl RuntimeBuilder {
     /// assert!(runtime.root().memory().stocked_bound() <= budget.0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn budget(mut self, bytes: impl Into<Bytes>) -> Self {
-        self.budget = Some(bytes.into());
+    pub fn budget(mut self, bytes: impl IntoBytes) -> Self {
+        self.config.budget = Some(bytes.into_bytes().0);
         self
     }
 
     /// Sets whether the runtime keeps a second, independent count for [`Runtime::verify`], which has an example. It
     /// costs a call and a store for each charge. Use it in tests, and to find drift.
     pub fn audit(mut self, audit: bool) -> Self {
-        self.audit = audit;
+        self.config.audit = audit;
         self
     }
 
@@ -259,7 +230,7 @@ impl RuntimeBuilder {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn barrier(mut self, mode: BarrierMode) -> Self {
-        self.barrier = mode;
+        self.config.barrier = mode;
         self
     }
 
@@ -274,14 +245,14 @@ impl RuntimeBuilder {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn groups_max(mut self, most: u32) -> Self {
-        self.groups_max = most;
+        self.settings.groups_max = most;
         self
     }
 
     /// Sets how groups lie in memory: at whole cache lines (default), or without a byte between them. See
     /// [`Runtime::pools`] for an example.
     pub fn pool_align(mut self, align: PoolAlign) -> Self {
-        self.pool_align = align;
+        self.settings.pool_align = align;
         self
     }
 
@@ -346,7 +317,7 @@ impl RuntimeBuilder {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn strict_limits(mut self, strict: bool) -> Self {
-        self.strict_limits = strict;
+        self.settings.strict_limits = strict;
         self
     }
 
@@ -368,7 +339,7 @@ impl RuntimeBuilder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn recursive_protection(mut self, recursive: bool) -> Self {
-        self.recursive = recursive;
+        self.config.recursive = recursive;
         self
     }
 
@@ -382,7 +353,7 @@ impl RuntimeBuilder {
     /// assert!(memcg::Runtime::builder().reclaim_time(std::time::Duration::from_millis(5)).build().is_ok());
     /// ```
     pub fn reclaim_time(mut self, time: Duration) -> Self {
-        self.reclaim_time = time;
+        self.settings.reclaim_time = time;
         self
     }
 
@@ -400,7 +371,7 @@ impl RuntimeBuilder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn delay_max(mut self, time: Duration) -> Self {
-        self.pressure.delay_max = time;
+        self.settings.pressure.delay_max = time;
         self
     }
 
@@ -418,7 +389,7 @@ impl RuntimeBuilder {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn count_stalls(mut self, whether: bool) -> Self {
-        self.pressure.counts_stalls = whether;
+        self.settings.pressure.counts_stalls = whether;
         self
     }
 
@@ -429,7 +400,7 @@ impl RuntimeBuilder {
     /// assert!(memcg::Runtime::builder().oom_time(std::time::Duration::from_secs(5)).build().is_ok());
     /// ```
     pub fn oom_time(mut self, time: Duration) -> Self {
-        self.pressure.oom_time = time;
+        self.settings.pressure.oom_time = time;
         self
     }
 
@@ -439,49 +410,36 @@ impl RuntimeBuilder {
     ///
     /// [`BuildError`] says what does not hold.
     pub fn build(self) -> Result<Runtime, BuildError> {
-        self.check()?;
-        let max = match self.max {
-            Limit::Bytes(bytes) => bytes,
-            Limit::Percent(_) | Limit::Unlimited => u64::MAX,
-        };
-        let mut config = CounterConfig::new().batch(self.batch.0).adaptive(self.adaptive).audit(self.audit);
-        config = config.barrier(self.barrier).recursive_protection(self.recursive);
-        let memory = CounterConfig { budget: self.budget.map(Bytes::as_u64), max, ..config.clone() };
-        let configs: Vec<_> = std::iter::once(memory).chain(self.counters.iter().map(|_| config.clone())).collect();
-        let numa = self.numa.build()?;
+        let (max, topology) = self.check()?;
+        let memory = CounterConfig { max, ..self.config.clone() };
+        let further = self.counters.iter().map(|_| CounterConfig { budget: None, ..self.config.clone() });
+        let configs: Vec<_> = std::iter::once(memory).chain(further).collect();
+        let numa = Numa::new(topology, self.numa.node_of, self.numa.tiers.into());
         let root = {
             let _path = SlowPath::enter();
             let nodes: Vec<_> = numa.topology.nodes().collect();
-            let stats = Coordinator::new(self.items, &nodes, self.pool_align, self.id, self.stat_batch);
-            let groups = GroupConfig {
-                pool_align: self.pool_align,
-                further: self.counters.into(),
-                groups_max: self.groups_max,
-                strict_limits: self.strict_limits,
-                stats,
-                reclaim_time: self.reclaim_time,
-                pressure: self.pressure,
-                numa,
-            };
+            let stats = Coordinator::new(self.items, &nodes, self.settings.pool_align, self.id, self.stat_batch);
+            let groups = GroupConfig { settings: self.settings, further: self.counters.into(), stats, numa };
             create::root_group(groups, &configs)
                 .map_err(|NoMemory { bytes }| BuildError::Memory(Bytes(bytes as u64)))?
         };
         Ok(Runtime::new(Group::from_handle(root)))
     }
 
-    fn check(&self) -> Result<(), BuildError> {
+    /// Returns the max of the root, and the nodes.
+    fn check(&self) -> Result<(u64, Topology), BuildError> {
         let max = match self.max {
             Limit::Percent(_) => return Err(BuildError::PercentOfNothing),
             Limit::Bytes(bytes) => Bytes(bytes),
             Limit::Unlimited => Bytes(u64::MAX),
         };
-        if self.batch.0 > BATCH_MAX {
-            return Err(BuildError::BatchTooLarge(self.batch));
+        if self.config.batch > BATCH_MAX {
+            return Err(BuildError::BatchTooLarge(Bytes(self.config.batch)));
         }
-        if let Some(budget) = self.budget.filter(|budget| budget.0 > max.0) {
+        if let Some(budget) = self.config.budget.map(Bytes).filter(|budget| *budget > max) {
             return Err(BuildError::BudgetAboveMax { budget, max });
         }
-        if self.groups_max == 0 {
+        if self.settings.groups_max == 0 {
             return Err(BuildError::NoGroups);
         }
         self.check_counters()?;
@@ -494,13 +452,13 @@ impl RuntimeBuilder {
         if self.stat_batch > STAT_BATCH_MAX {
             return Err(BuildError::StatBatchTooLarge(self.stat_batch));
         }
-        self.check_nodes()
+        Ok((max.0, self.check_nodes()?))
     }
 }
 
 impl FixedBatch for RuntimeBuilder {
     fn adaptive(mut self, adaptive: bool) -> Self {
-        self.adaptive = adaptive;
+        self.config.adaptive = adaptive;
         self
     }
 }

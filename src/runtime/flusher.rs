@@ -47,7 +47,7 @@ impl Drop for Flusher {
         // ever.
         let is_own = |thread: &JoinHandle<()>| thread.thread().id() == current().id();
         if let Some(thread) = self.thread.take().filter(|thread| !is_own(thread) && !context::in_foreign()) {
-            // Where the thread has panicked the runtime goes on without it.
+            // If the thread has panicked, the runtime goes on without it.
             drop(Foreign::new(thread.join()));
         }
     }

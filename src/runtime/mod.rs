@@ -8,7 +8,6 @@ mod nodes;
 
 pub use builder::{BuildError, RuntimeBuilder};
 
-use std::fmt;
 use std::time::Duration;
 
 use crate::counter::object::Counter;
@@ -59,7 +58,7 @@ pub struct Runtime {
     owned: Arc<Owned>,
 }
 
-/// What ends with the last handle.
+/// The state that ends with the last handle.
 struct Owned {
     root: Group,
     tree: Arc<Tree>,
@@ -97,8 +96,7 @@ impl Runtime {
         if names.is_empty() {
             return Some(self.root());
         }
-        let child = |group: Group, name| names::find(&self.owned.tree, group.first(), name).map(Group::from_handle);
-        names.split('/').try_fold(self.root(), child)
+        names.split('/').try_fold(self.root(), |group, name| group.child(name))
     }
 
     /// Returns the group of an id, if it still exists. Another group may have its object by now, and never its id. The
@@ -130,7 +128,7 @@ impl Runtime {
     /// ```
     /// let runtime = memcg::Runtime::builder().audit(true).build()?;
     /// let _held = runtime.root().try_charge(10)?;
-    /// assert_eq!(runtime.verify().to_string(), "1 counters verified against the audited count: all add up");
+    /// assert_eq!(runtime.verify().to_string(), "1 counter verified against the audited count: all add up");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn verify(&self) -> Verdict {
@@ -230,12 +228,7 @@ impl Runtime {
     /// ```
     pub fn start_flusher(&self, period: Duration) -> std::io::Result<()> {
         let new = Flusher::start(self.root(), period)?;
-        let mut flusher = self.owned.flusher.lock();
-        stats::coordinator(self.owned.root.first()).set_period(period);
-        let old = flusher.replace(new);
-        drop(flusher);
-        // The drop joins the old flusher's thread, so it comes after the lock.
-        drop(old);
+        self.owned.set_flusher(Some(new), period);
         Ok(())
     }
 
@@ -245,7 +238,7 @@ impl Runtime {
     /// Inside a listener, a waker, a reclaimer or a hook neither this call nor the drop of the runtime waits. The
     /// flusher's own thread may run that code. The flusher stops all the same.
     pub fn stop_flusher(&self) {
-        self.owned.stop_flusher();
+        self.owned.set_flusher(None, PERIOD);
     }
 
     /// Returns the event counts of the whole tree. One load for each, so they are not all of the same instant.
@@ -287,7 +280,7 @@ impl Runtime {
     }
 
     /// Returns the bytes that the accounting itself takes: for objects of groups, slots of threads, statistics, tables.
-    /// What belongs to the process is in the figure of each of its runtimes.
+    /// Memory that belongs to the process is in the figure of each of its runtimes.
     ///
     /// The call takes the tree's lock and that of the statistics, one after the other, and visits each thread. The
     /// figure is within a few per cent of what the runtime makes resident memory grow by.
@@ -323,11 +316,12 @@ impl Runtime {
 }
 
 impl Owned {
-    fn stop_flusher(&self) {
+    fn set_flusher(&self, new: Option<Flusher>, period: Duration) {
         let mut flusher = self.flusher.lock();
-        stats::coordinator(self.root.first()).set_period(PERIOD);
-        let old = flusher.take();
+        stats::coordinator(self.root.first()).set_period(period);
+        let old = std::mem::replace(&mut *flusher, new);
         drop(flusher);
+        // The drop joins the old flusher's thread, so it comes after the lock.
         drop(old);
     }
 }
@@ -335,22 +329,14 @@ impl Owned {
 impl Drop for Owned {
     fn drop(&mut self) {
         if !crate::sync::model_failed() {
-            self.stop_flusher();
+            self.set_flusher(None, PERIOD);
             started::end(&self.tree);
             self.root.end_tree(true);
         }
     }
 }
 
-impl fmt::Debug for Runtime {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Runtime")
-            .field("usage", &self.owned.root.usage())
-            .field("max", &self.owned.root.max())
-            .field("groups", &self.group_count())
-            .finish_non_exhaustive()
-    }
-}
+debug_figures!(Runtime, |runtime| usage: runtime.root().usage(), max: runtime.root().max(), groups: runtime.group_count());
 
 /// The path of a counter's group, after the counter's name where it is a further one.
 fn path_of(counter: &'static Counter) -> String {
@@ -367,12 +353,13 @@ mod tests {
     use crate::counter::level::How;
     use crate::counter::slow_path::Lazily;
     use crate::counter::verify::FaultKind;
+    use crate::counter::walk::walk;
 
     /// No call of a user brings a fault about, so the test takes bytes off a level.
     #[test]
     fn a_fault_names_its_group_and_counter() {
         let mut builder = Runtime::builder().audit(true);
-        let spill = builder.counter("spill").independent();
+        let spill = builder.counter("spill", crate::Unit::Bytes);
         let runtime = builder.build().unwrap();
         let acme = runtime.root().create("acme", Limits::new()).unwrap();
         let held = acme.try_charge_set(&[(crate::Counter::MEMORY, 10), (spill, 20)]).unwrap();
@@ -384,8 +371,8 @@ mod tests {
         assert_eq!(found, [(Some("/acme"), FaultKind::Identity), (Some("spill of /acme"), FaultKind::Identity)]);
         assert!(verdict.to_string().ends_with("spill of /acme: usage is 16, live charge and credit are 20: 4 too few"));
         // The test puts the levels right again, so that the charge gives back what they hold.
-        assert!(counters[0].walk(3, How::Force, None).is_ok());
-        assert!(counters[1].walk(4, How::Force, None).is_ok());
+        assert!(walk(counters[0], 3, How::Force, None).is_ok());
+        assert!(walk(counters[1], 4, How::Force, None).is_ok());
         runtime.root().first().group().zip([3, 4]).for_each(|(root, n)| assert_eq!(subtract(root, n), n));
         drop(held);
         assert!(runtime.verify().is_ok());

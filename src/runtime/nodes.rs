@@ -5,6 +5,7 @@ use crate::group::Counter;
 use crate::hierarchy::group_tree;
 use crate::numa::config::Tier;
 use crate::numa::{NodeId, NodeOf, Topology};
+use crate::stat::Unit;
 
 impl RuntimeBuilder {
     /// Sets the memory nodes to account for: by default [`Topology::one_node`], on any machine. The default reads the
@@ -76,13 +77,13 @@ impl RuntimeBuilder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn tier(&mut self, name: &str, nodes: impl IntoIterator<Item = NodeId>) -> Counter {
-        let counter = self.counter(name).independent();
+        let counter = self.counter(name, Unit::Bytes);
         self.numa.tiers.push(Tier { counter: self.counters.len(), nodes: nodes.into_iter().collect() });
         counter
     }
 
-    pub(super) fn check_nodes(&self) -> Result<(), BuildError> {
-        let topology = self.numa.topology.as_ref().map_err(Clone::clone)?;
+    pub(super) fn check_nodes(&self) -> Result<Topology, BuildError> {
+        let topology = self.numa.topology.clone().map_err(BuildError::Topology)?;
         for tier in &self.numa.tiers {
             let unknown = tier.nodes.iter().find(|&&node| topology.index_of(node).is_none()).copied();
             if unknown.is_some() || tier.nodes.is_empty() {
@@ -90,7 +91,7 @@ impl RuntimeBuilder {
                 return Err(BuildError::Tier { name, node: unknown });
             }
         }
-        Ok(())
+        Ok(topology)
     }
 }
 

@@ -1,5 +1,5 @@
-//! What a tree of groups has for its statistics: the memory of cells and of published statistics, the lists of written
-//! cells, and what their writers do here.
+//! The statistics of a tree of groups: the memory of cells and of published statistics, the lists of written cells, and
+//! the steps that writers make here.
 //!
 //! One lock protects the lists. A thread holds it for at most [`SLICE`](crate::sync::SLICE) cells and their ancestors
 //! at a time. Its holder runs no barrier and waits for no other thread. Writers take it for their first write to a
@@ -34,7 +34,7 @@ pub(crate) struct Coordinator {
     pub(crate) items: Items,
     /// Memory nodes; with one, no group has statistics on nodes.
     pub(crate) nodes: usize,
-    /// Where published statistics come from: those of groups, and those on nodes, each in memory of its node.
+    /// Pools of published statistics: those of groups, and those on nodes, each in memory of its node.
     pub(super) caches: Box<[Shared<Cache>]>,
     /// The builder that declared the last of the items.
     builder: u64,
@@ -95,7 +95,7 @@ impl Coordinator {
 
     // === The memory ===
 
-    /// Where published statistics come from: those of groups, then those of their memory on each node.
+    /// Returns the pools of published statistics: those of groups, then those of their memory on each node.
     pub(crate) fn caches(&self) -> impl Iterator<Item = &Cache> {
         self.caches.iter().map(|cache| &**cache)
     }
@@ -210,7 +210,7 @@ impl Coordinator {
         self.root_flushed.store(nanos(self.made.elapsed()), Ordering::Relaxed);
     }
 
-    /// Whether the periodic flush is more than one full cycle late.
+    /// True if the periodic flush is more than one full cycle late.
     pub(crate) fn is_late(&self) -> bool {
         let period = self.period.load(Ordering::Relaxed);
         let due = self.root_flushed.load(Ordering::Relaxed).saturating_add(period.saturating_mul(2));

@@ -1,5 +1,4 @@
-//! How the coordinator flushes, unlists idle cells and releases a group: in slices, with the lock given up between
-//! them.
+//! The coordinator flushes, unlists idle cells and releases a group in slices, and gives the lock up between them.
 //!
 //! Readers that asked before a flush began help with it, each with the subtree that it needs. No reader waits for more
 //! than one slice of another.

@@ -182,7 +182,7 @@ impl StatTables {
     pub(super) fn keep_listed(&mut self, unmarked: &[u32], unlisting: u64) {
         for &number in unmarked {
             let entry = &mut self.entries[number as usize];
-            // Where the owner has marked the cells first it has pushed them. The flush that takes the stack ends the
+            // If the owner has marked the cells first, it has pushed them. The flush that takes the stack ends the
             // unlisting.
             if entry.unlisting == unlisting && entry.cells.mark_listed() {
                 (entry.unlisting, entry.idle_visits) = (0, 0);

@@ -1,5 +1,6 @@
 //! Items of the statistics: each has a name and a unit, and is built in or declared at a builder.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use crate::sync::Ordering;
@@ -7,7 +8,7 @@ use crate::sync::stat_atomic::AtomicU64;
 use crate::thread::cells::{Added, ThreadStats};
 use crate::units::Bytes;
 
-/// What an item or a further counter counts, and for an item the grain in which its error is given.
+/// The unit of an item or a further counter, and for an item the grain in which its error is given.
 ///
 /// ```
 /// use memcg::Unit;
@@ -96,9 +97,9 @@ pub struct Item<'a> {
     pub stat: Stat,
     /// Unique among the items of the runtime.
     pub name: &'a str,
-    /// What the item counts.
+    /// The item's unit.
     pub unit: Unit,
-    /// Whether the item counts memory that lies on nodes.
+    /// The item counts memory that lies on nodes.
     pub per_node: bool,
 }
 
@@ -109,33 +110,19 @@ pub(crate) const ITEMS_MAX: usize = 64;
 /// item as one to add to.
 const LEDGER_BUILDER: u64 = u64::MAX;
 
-struct BuiltIn {
-    name: &'static str,
-    unit: Unit,
-    per_node: bool,
-}
-
-const fn per_node(name: &'static str, unit: Unit) -> BuiltIn {
-    BuiltIn { name, unit, per_node: true }
-}
-
-const fn of_group(name: &'static str, unit: Unit) -> BuiltIn {
-    BuiltIn { name, unit, per_node: false }
-}
-
-/// In the order of the constants of [`Stat`].
-const BUILT_IN: [BuiltIn; 11] = [
-    per_node("anon", Unit::Bytes),
-    per_node("file", Unit::Bytes),
-    per_node("file_dirty", Unit::Bytes),
-    per_node("file_writeback", Unit::Bytes),
-    per_node("kernel", Unit::Bytes),
-    per_node("percpu", Unit::Bytes),
-    per_node("slab", Unit::Bytes),
-    of_group("sock", Unit::Bytes),
-    of_group("workingset_refault", Unit::Events),
-    of_group("stock_refill", Unit::Events),
-    of_group("stock_return", Unit::Events),
+/// Names, units, and whether each counts memory that lies on nodes: in the order of the constants of [`Stat`].
+const BUILT_IN: [(&str, Unit, bool); 11] = [
+    ("anon", Unit::Bytes, true),
+    ("file", Unit::Bytes, true),
+    ("file_dirty", Unit::Bytes, true),
+    ("file_writeback", Unit::Bytes, true),
+    ("kernel", Unit::Bytes, true),
+    ("percpu", Unit::Bytes, true),
+    ("slab", Unit::Bytes, true),
+    ("sock", Unit::Bytes, false),
+    ("workingset_refault", Unit::Events, false),
+    ("stock_refill", Unit::Events, false),
+    ("stock_return", Unit::Events, false),
 ];
 
 impl Stat {
@@ -147,7 +134,7 @@ impl Stat {
     pub const FILE_DIRTY: Stat = Stat::built_in(2);
     /// Cached data that is being written.
     pub const FILE_WRITEBACK: Stat = Stat::built_in(3);
-    /// What the service stores about its own work: plans, sessions, metadata.
+    /// Memory for the service's own work: plans, sessions, metadata.
     pub const KERNEL: Stat = Stat::built_in(4);
     /// Memory that has a copy for each processor.
     pub const PERCPU: Stat = Stat::built_in(5);
@@ -192,7 +179,7 @@ impl Stat {
         [("reserved", Stat::RESERVED), ("allocated", Stat::ALLOCATED), ("unpaid", Stat::UNPAID)];
 
     const fn built_in(number: u8) -> Stat {
-        Stat { builder: 0, number, shift: BUILT_IN[number as usize].unit.shift() }
+        Stat { builder: 0, number, shift: BUILT_IN[number as usize].1.shift() }
     }
 
     const fn of_ledger(number: u8) -> Stat {
@@ -239,7 +226,7 @@ impl Stat {
 
 impl fmt::Debug for Stat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let built_in = BUILT_IN.get(self.number()).filter(|_| self.builder == 0).map(|item| item.name);
+        let built_in = BUILT_IN.get(self.number()).filter(|_| self.builder == 0).map(|item| item.0);
         let of_ledger = Stat::LEDGER.get(self.number()).filter(|_| self.is_of_ledger()).map(|item| item.0);
         match built_in.or(of_ledger) {
             Some(name) => write!(f, "Stat({name})"),
@@ -254,17 +241,15 @@ pub(crate) fn next_builder() -> u64 {
     BUILDERS.fetch_add(1, Ordering::Relaxed)
 }
 
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Items {
-    declared: Vec<Declared>,
-}
-
+/// The items of a runtime, those built in first: stat, name, unit, and whether it counts memory that lies on nodes.
 #[derive(Clone, Debug)]
-struct Declared {
-    stat: Stat,
-    name: Box<str>,
-    unit: Unit,
-    per_node: bool,
+pub(crate) struct Items(Vec<(Stat, Cow<'static, str>, Unit, bool)>);
+
+impl Default for Items {
+    fn default() -> Self {
+        let built_in = (0..).zip(BUILT_IN);
+        Items(built_in.map(|(number, (name, unit, on))| (Stat::built_in(number), name.into(), unit, on)).collect())
+    }
 }
 
 impl Items {
@@ -273,26 +258,22 @@ impl Items {
         // `build` refuses more items than there may be.
         let number = u8::try_from(self.len()).unwrap_or(u8::MAX);
         let stat = Stat { builder, number, shift: unit.shift() };
-        self.declared.push(Declared { stat, name: name.into(), unit, per_node });
+        self.0.push((stat, name.to_owned().into(), unit, per_node));
         stat
     }
 
     pub(crate) fn len(&self) -> usize {
-        BUILT_IN.len() + self.declared.len()
+        self.0.len()
     }
 
     /// The item of a number below [`len`](Self::len).
     #[inline]
     pub(crate) fn stat(&self, number: usize) -> Stat {
-        match number.checked_sub(BUILT_IN.len()) {
-            None => Stat::built_in(number as u8),
-            Some(at) => self.declared[at].stat,
-        }
+        self.0[number].0
     }
 
     pub(crate) fn knows(&self, stat: Stat) -> bool {
-        let declared = stat.number().checked_sub(BUILT_IN.len()).and_then(|at| self.declared.get(at));
-        stat.builder == 0 || declared.is_some_and(|item| item.stat == stat)
+        self.0.get(stat.number()).is_some_and(|item| item.0 == stat)
     }
 
     /// The first declared name that is empty, or that an earlier item or one of the ledger has.
@@ -304,13 +285,7 @@ impl Items {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = Item<'_>> {
-        let built_in = (0..).zip(&BUILT_IN).map(|(number, &BuiltIn { name, unit, per_node })| {
-            let stat = Stat::built_in(number);
-            Item { stat, name, unit, per_node }
-        });
-        let declared = self.declared.iter();
-        let declared = declared.map(|&Declared { stat, ref name, unit, per_node }| Item { stat, name, unit, per_node });
-        built_in.chain(declared)
+        self.0.iter().map(|&(stat, ref name, unit, per_node)| Item { stat, name, unit, per_node })
     }
 }
 

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! The protocol, its races and their answers are in `README.md`.
-//! What one thread has counted is in `thread::cells`. This folder knows no groups: `hierarchy` has them.
+//! The counts of one thread are in `thread::cells`. This folder knows no groups: `hierarchy` has them.
 
 pub(crate) mod coordinator;
 pub(crate) mod flush;

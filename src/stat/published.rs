@@ -1,4 +1,4 @@
-//! What is published of one group's statistics, and how much may be missing from it.
+//! The published statistics of one group, and the bound on what may be missing from them.
 
 use std::ops::Deref;
 use std::ptr::{self, NonNull};
@@ -38,7 +38,7 @@ pub(crate) struct PublishedStats<Figures: ?Sized = [AtomicU64]> {
     number: AtomicU32,
     /// Grains announced here and below.
     announced: AtomicU64,
-    /// How many of those have been flushed.
+    /// The part of those that has been flushed.
     base: AtomicU64,
     /// Grains of all changes that are in the figures, rising and falling ones added up.
     counted: AtomicU64,
@@ -56,7 +56,7 @@ pub(crate) struct PublishedStats<Figures: ?Sized = [AtomicU64]> {
 /// Published statistics without their figures: the number of items is not known yet.
 type Head = PublishedStats<[AtomicU64; 0]>;
 
-/// Where a group finds its published statistics, once there are any.
+/// The place where a group finds its published statistics, once there are any.
 #[derive(Default)]
 #[repr(transparent)]
 pub(crate) struct PublishedPlace(AtomicPtr<Head>);
@@ -74,7 +74,7 @@ pub(super) struct OwnedStats {
 #[allow(unsafe_code)]
 unsafe impl Send for OwnedStats {}
 
-/// What may be missing from published figures.
+/// The amount that may be missing from published figures.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ErrorBound {
     pub(crate) grains: u64,
@@ -85,7 +85,7 @@ pub(crate) struct ErrorBound {
 impl ErrorBound {
     pub(crate) const NOTHING: ErrorBound = ErrorBound { grains: 0, threshold: 0 };
 
-    /// What may be missing from two sets of figures together.
+    /// Returns the bound for two sets of figures together.
     pub(crate) fn plus(self, more: ErrorBound) -> ErrorBound {
         ErrorBound {
             grains: self.grains.saturating_add(more.grains),
@@ -98,19 +98,7 @@ impl ErrorBound {
 
 pub(super) fn published_cache(items: usize, align: PoolAlign, node: Option<NodeId>) -> Shared<Cache> {
     let asked = size_of::<Head>() + 2 * items * size_of::<AtomicU64>();
-    cache(Shape { kind: Kind::Stats { items }, asked, align, node }, unmake)
-}
-
-/// Drops what has been made of an object.
-#[allow(unsafe_code)]
-unsafe fn unmake(object: NonNull<u8>) {
-    let head = object.cast::<Head>();
-    // SAFETY: the caller's object, which no other thread uses; zeroed, or made.
-    unsafe {
-        if (*head.as_ptr()).items > 0 {
-            ptr::drop_in_place(whole(head));
-        }
-    }
+    cache(Shape { kind: Kind::Stats { items }, asked, align, node })
 }
 
 /// The published statistics that start there, with their figures.

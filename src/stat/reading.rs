@@ -5,9 +5,9 @@ use smallvec::SmallVec;
 use super::item::{Items, Stat};
 use super::published::{ErrorBound, PublishedStats};
 
-/// How much a read of statistics may miss of what was written before the call, and what the read costs.
+/// The most that a read of statistics may miss of all that was written before the call, and the cost of the read.
 ///
-/// What threads write while a read runs comes on top. Only an exact read says how much that is.
+/// Additions that threads make while a read runs come on top. Only an exact read says how much that is.
 ///
 /// ```
 /// use memcg::{Freshness, Runtime, Stat};
@@ -91,15 +91,8 @@ pub struct Stats {
     max_error: u64,
     /// Bytes that items of the ledger may be off by; `u64::MAX` where they were not read.
     ledger_error: u64,
-    /// The figures of the items that have been written. All others are 0.
-    figures: SmallVec<[Figures; COMMON]>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Figures {
-    of: Stat,
-    subtree: i64,
-    local: i64,
+    /// The figures of the items that have been written, of the subtree and of the group alone. All others are 0.
+    figures: SmallVec<[(Stat, [i64; 2]); COMMON]>,
 }
 
 impl Stats {
@@ -109,13 +102,10 @@ impl Stats {
         let mut stats = Stats { max_error: 0, ledger_error: u64::MAX, figures: SmallVec::new() };
         for (number, published) in published.enumerate() {
             for item in published.touched() {
-                let (of, [subtree, local]) = (items.stat(item), published.figures(item));
-                match stats.figures.iter_mut().find(|figures| number > 0 && figures.of == of) {
-                    Some(figures) => {
-                        figures.subtree = figures.subtree.wrapping_add(subtree);
-                        figures.local = figures.local.wrapping_add(local);
-                    }
-                    None => stats.figures.push(Figures { of, subtree, local }),
+                let (stat, more) = (items.stat(item), published.figures(item));
+                match stats.figures.iter_mut().find(|(of, _)| number > 0 && *of == stat) {
+                    Some((_, sums)) => *sums = [0, 1].map(|of| sums[of].wrapping_add(more[of])),
+                    None => stats.figures.push((stat, more)),
                 }
             }
         }
@@ -131,9 +121,7 @@ impl Stats {
     pub(crate) fn with_ledger(mut self, items: impl Iterator<Item = (Stat, [u64; 2])>, error: u64) -> Stats {
         let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
         let written = items.filter(|(_, figures)| *figures != [0; 2]);
-        let figures =
-            written.map(|(of, [subtree, local])| Figures { of, subtree: signed(subtree), local: signed(local) });
-        self.figures.extend(figures);
+        self.figures.extend(written.map(|(stat, figures)| (stat, figures.map(signed))));
         self.ledger_error = error;
         self
     }
@@ -143,20 +131,20 @@ impl Stats {
         self.figures.is_empty()
     }
 
-    fn figures(&self, stat: Stat) -> Option<&Figures> {
-        self.figures.iter().find(|figures| figures.of == stat)
+    fn figures(&self, stat: Stat) -> [i64; 2] {
+        self.figures.iter().find(|(of, _)| *of == stat).map_or([0; 2], |(_, figures)| *figures)
     }
 
     /// Returns an item of the group and all groups below it, with what groups added that are offline by now. 0 for an
     /// item of another runtime. A gauge that several threads move may read below 0, where the figure has one thread's
     /// fall and not another's rise.
     pub fn get(&self, stat: Stat) -> i64 {
-        self.figures(stat).map_or(0, |figures| figures.subtree)
+        self.figures(stat)[0]
     }
 
     /// Returns an item of the group alone: what threads added to it, and not to a group below.
     pub fn local(&self, stat: Stat) -> i64 {
-        self.figures(stat).map_or(0, |figures| figures.local)
+        self.figures(stat)[1]
     }
 
     /// Returns how far any item that threads add to may be from what had been written, in grains of its unit: the sum

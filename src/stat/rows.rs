@@ -1,4 +1,4 @@
-//! What a slice of a flush has gathered: a row for each group that changes, parents before their children.
+//! The result of a slice of a flush: a row for each group that changes, parents before their children.
 
 use super::visits::Visits;
 use crate::thread::cells::ItemBits;
@@ -62,7 +62,7 @@ impl SliceRows {
         self.changes.resize(self.rows.len() * 2 * self.items, 0);
     }
 
-    /// What changes in the group of a row alone, by item.
+    /// Returns the changes of a row's group alone, by item.
     pub(super) fn local(&mut self, row: usize) -> &mut [i64] {
         let first = row * 2 * self.items;
         &mut self.changes[first..first + self.items]

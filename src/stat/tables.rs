@@ -1,5 +1,5 @@
-//! What the coordinator keeps behind its lock: which groups have listed cells, where they are, and what has been read
-//! of them.
+//! The coordinator's state behind its lock: the groups that have listed cells, their cells, and the counts that were
+//! read of them.
 //!
 //! A group is linked below its parent as long as it, or a group below it, has listed cells. So a flush finds the groups
 //! that have been written and passes by the others. Edge: E17 (add/unlist).
@@ -25,7 +25,7 @@ pub(super) struct StatTables {
     pub(super) rows: SliceRows,
 }
 
-/// What the coordinator keeps about a group that has been written.
+/// The coordinator's record of a group that has been written.
 pub(super) struct WrittenGroup {
     /// None while the place is free.
     pub(super) published: Option<OwnedStats>,
@@ -43,11 +43,11 @@ pub(super) struct WrittenGroup {
     pub(super) slice: u64,
 }
 
-/// What the coordinator keeps about one thread's cells for one group.
+/// The coordinator's record of one thread's cells for one group.
 pub(super) struct CellsEntry {
     pub(super) cells: ThreadStats,
     _lines: Arc<[CellLine]>,
-    /// What has been read, and of which version.
+    /// The counts that have been read, and their version.
     pub(super) seen: Box<[i64]>,
     pub(super) version: CellsVersion,
     pub(super) group: u32,
@@ -152,12 +152,16 @@ impl StatTables {
         let mut at = group;
         while !self.groups[at as usize].linked && self.groups[at as usize].parent != NONE {
             let parent = self.groups[at as usize].parent;
-            let mut siblings = self.groups[parent as usize].children;
             (self.groups[at as usize].linked, self.groups[at as usize].link.done) = (true, 0);
-            siblings.push_front(&mut self.groups, at);
-            self.groups[parent as usize].children = siblings;
+            self.change_children(parent, |children, groups| children.push_front(groups, at));
             at = parent;
         }
+    }
+
+    fn change_children(&mut self, parent: u32, change: impl FnOnce(&mut FlushList, &mut [WrittenGroup])) {
+        let mut children = self.groups[parent as usize].children;
+        change(&mut children, &mut self.groups);
+        self.groups[parent as usize].children = children;
     }
 
     pub(super) fn remove_writers(&self, group: u32, gone: u64) {
@@ -170,9 +174,7 @@ impl StatTables {
             && children.first().is_none()
             && listed.first().is_none()
         {
-            let mut siblings = self.groups[parent as usize].children;
-            siblings.remove(&mut self.groups, at);
-            self.groups[parent as usize].children = siblings;
+            self.change_children(parent, |children, groups| children.remove(groups, at));
             self.groups[at as usize].linked = false;
             at = parent;
         }
@@ -186,9 +188,7 @@ impl StatTables {
         let own = listed.first().map(|entry| self.entries[entry as usize].link.done);
         let done = below.into_iter().chain(own).min().unwrap_or(self.flush);
         if linked {
-            let mut siblings = self.groups[parent as usize].children;
-            siblings.done(&mut self.groups, group, done);
-            self.groups[parent as usize].children = siblings;
+            self.change_children(parent, |children, groups| children.done(groups, group, done));
         } else {
             self.groups[group as usize].link.done = done;
         }

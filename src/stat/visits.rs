@@ -1,5 +1,5 @@
-//! What a flush has visited, and what follows from it: whether idle cells are worth a barrier, and whether a later read
-//! flushes though its error bound allows it not to.
+//! The visits of a flush, and two decisions that follow: is a barrier for idle cells worth its cost, and does a later
+//! read flush within its error bound.
 
 use crate::sync::Ordering;
 use crate::sync::stat_atomic::AtomicU32;
@@ -12,7 +12,7 @@ pub(super) const WASTED_MAX: u64 = 32;
 const READS_FIRST: u32 = 2;
 const READS_MAX: u32 = 64;
 
-/// Whether a flush unlists the cells that it has found idle, which takes a barrier.
+/// The policy of a flush for the cells that it has found idle: to unlist them takes a barrier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unlist {
     /// It unlists none. No visit of this flush counts as one that has found cells idle, either.
@@ -22,7 +22,7 @@ pub(crate) enum Unlist {
     Always,
 }
 
-/// What a flush, or a slice of it, has visited.
+/// The visits of a flush, or of a slice of it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Visits {
     pub(super) all: usize,
@@ -40,13 +40,13 @@ impl Visits {
     }
 }
 
-/// How often a read flushes though its error bound allows it not to. The cells of a writer that has stopped stay in the
-/// bound until flushes have found them idle, and without a flusher only reads flush.
+/// The cadence of flushes by reads within their error bound. The cells of a writer that has stopped stay in the bound
+/// until flushes have found them idle, and without a flusher only reads flush.
 #[derive(Default)]
 pub(crate) struct ReadCadence {
     /// Reads within the bound until one flushes.
     left: AtomicU32,
-    /// How many there are from one such flush to the next.
+    /// Number of such reads from one flush to the next.
     between: AtomicU32,
 }
 

@@ -10,7 +10,7 @@ use crate::pool::{Cache, PoolAlign, cache};
 use crate::state::stalls::StallTimes;
 use crate::sync::{AtomicPtr, AtomicU64, Ordering, Shared};
 
-/// What can happen at a group's limits. The counts only grow.
+/// An event at a group's limits. The counts only grow.
 ///
 /// Source: `enum memcg_memory_event` in `include/linux/memcontrol.h`.
 ///
@@ -89,7 +89,7 @@ impl Event {
     }
 }
 
-/// How often each event has happened: to a group itself, or to the groups below it.
+/// Count of each event: to a group itself, or to the groups below it.
 #[derive(Default)]
 pub(crate) struct EventTally([AtomicU64; Event::ALL.len()]);
 
@@ -142,9 +142,7 @@ impl EventCounts {
 }
 
 pub(crate) fn event_cache(align: PoolAlign) -> Shared<Cache> {
-    #[allow(unsafe_code)]
-    unsafe fn unmake(_: NonNull<u8>) {}
-    cache(Shape { kind: Kind::Events, asked: size_of::<EventCounts>(), align, node: None }, unmake)
+    cache(Shape { kind: Kind::Events, asked: size_of::<EventCounts>(), align, node: None })
 }
 
 /// A group's counts; none before the first event of the group or of a group below.

@@ -1,10 +1,10 @@
-//! What a tree remembers of a reclaimer: whether it freed anything lately, and its promises.
+//! A tree's memory of a reclaimer: whether it freed anything lately, and its promises.
 
 use std::time::{Duration, Instant};
 
 use crate::sync::lock::{Lock, Rank};
 
-/// How many rounds a reclaimer that freed nothing is spared at most: 1, 3, 7 … 63.
+/// The most rounds that spare a reclaimer which freed nothing: 1, 3, 7 … 63.
 const SPARED_MAX: u32 = 63;
 
 /// One in so many rounds asks even a reclaimer that never frees anything, where nothing else is left: once six fruitless
@@ -20,7 +20,8 @@ struct Remembered {
     round: u64,
     spared: bool,
     failed: bool,
-    /// How many more rounds spare it, how many the last fruitless call earned it, and what its group held then.
+    /// The rounds that still spare it, the rounds that the last fruitless call earned it, and the usage of its group
+    /// then.
     to_spare: u32,
     last_spared: u32,
     held: u64,
@@ -32,7 +33,7 @@ struct Remembered {
     since: Option<Instant>,
 }
 
-/// What a round can expect of a reclaimer.
+/// The answer that a round can expect of a reclaimer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// Ask.
@@ -48,8 +49,9 @@ impl History {
         History(Lock::new(Rank::Bookkeeping, Remembered::default()))
     }
 
-    /// How the reclaimer stands in a round; its group holds `usage`. One that owes for longer than `patience` counts as
-    /// having freed nothing. A round spares none whose group has grown: there may be something now.
+    /// Returns the standing of the reclaimer in a round; its group holds `usage`. One that owes for longer than
+    /// `patience` counts as having freed nothing. A round spares none whose group has grown: there may be something
+    /// now.
     pub(crate) fn standing(&self, round: u64, usage: u64, patience: Duration) -> Standing {
         let mut remembered = self.0.lock();
         if remembered.promises > 0 {
@@ -71,8 +73,8 @@ impl History {
         }
     }
 
-    /// How it stands before a charge that never blocks has it begin: as in [`standing`](Self::standing), and no round
-    /// counts.
+    /// Returns its standing before a charge that never blocks has it begin: as in [`standing`](Self::standing), and no
+    /// round counts.
     pub(crate) fn standing_before_start(&self, usage: u64, patience: Duration) -> Standing {
         let remembered = self.0.lock();
         let late = remembered.since.is_some_and(|since| since.elapsed() > patience);
@@ -83,7 +85,7 @@ impl History {
         }
     }
 
-    /// Where it freed nothing while its group held `usage`, the rest of the round and the next ones spare it.
+    /// If it freed nothing while its group held `usage`, the rest of the round and the next ones spare it.
     pub(crate) fn judge(&self, fruitful: bool, usage: u64) {
         let mut remembered = self.0.lock();
         if fruitful {

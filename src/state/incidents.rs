@@ -15,7 +15,7 @@ pub struct Incident {
     pub number: u64,
     /// When it happened, by the system's clock.
     pub at: SystemTime,
-    /// What happened.
+    /// The kind of the incident.
     pub kind: IncidentKind,
     /// The path of the group that asked; of a victim, the path of the victim.
     pub group: String,
@@ -23,7 +23,8 @@ pub struct Incident {
     pub limited: String,
     /// The counter whose max was met; `None` for memory.
     pub counter: Option<String>,
-    /// What the charge asked for, in bytes or in the unit of the counter; of a victim, what was wanted of it.
+    /// The amount that the charge asked for, in bytes or in the unit of the counter; of a victim, the amount that was
+    /// wanted of it.
     pub requested: u64,
     /// Usage of the group whose max was met.
     pub usage: u64,
@@ -31,7 +32,7 @@ pub struct Incident {
     pub max: u64,
 }
 
-/// What an [`Incident`] is.
+/// The kind of an [`Incident`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum IncidentKind {
@@ -59,7 +60,7 @@ impl IncidentKind {
 
 /// The incidents that a tree keeps.
 pub(crate) struct Incidents {
-    /// Whether any are kept: a thread with an incident reads it before it takes the lock.
+    /// True if any are kept: a thread with an incident reads it before it takes the lock.
     keeps: AtomicBool,
     last: Lock<LastIncidents>,
 }

@@ -39,3 +39,17 @@ impl Percents {
         self.0[kind as usize].store(percent.map_or(0, |percent| percent.get() + 1), Ordering::Relaxed);
     }
 }
+
+/// The number of the name that a service has for the limits, in the table of its tree, plus 1; 0 where they have none.
+#[derive(Default)]
+pub(crate) struct Setting(AtomicU8);
+
+impl Setting {
+    pub(crate) fn get(&self) -> u8 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set(&self, number: u8) {
+        self.0.store(number, Ordering::Relaxed);
+    }
+}

@@ -9,7 +9,7 @@ use crate::sync::Arc;
 use crate::thread::directory::Header;
 use crate::thread::foreign::Foreign;
 
-/// What a listener is called with: see [`Group::on_event`](crate::Group::on_event).
+/// The argument of a listener's call: see [`Group::on_event`](crate::Group::on_event).
 ///
 /// ```
 /// use memcg::{Event, Limits, Runtime};
@@ -31,7 +31,7 @@ pub struct Happened {
 }
 
 impl Happened {
-    /// What happened.
+    /// Returns the event.
     pub fn event(&self) -> Event {
         self.event
     }
@@ -41,22 +41,13 @@ impl Happened {
         self.count
     }
 
-    /// How often since the listener's last call: at least once.
+    /// Returns the number of events since the listener's last call: at least one.
     pub fn times(&self) -> u64 {
         self.times
     }
 }
 
-impl std::fmt::Debug for Happened {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Happened { event, count, times, .. } = self;
-        f.debug_struct("Happened")
-            .field("event", event)
-            .field("count", count)
-            .field("times", times)
-            .finish_non_exhaustive()
-    }
-}
+debug_figures!(Happened, |happened| event: happened.event, count: happened.count, times: happened.times);
 
 /// The listeners of a tree, by the key of their counter.
 #[derive(Default)]

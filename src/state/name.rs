@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 
 use crate::pool::NoMemory;
 
-/// What a new group is called among its siblings: a text, a number, or nothing.
+/// The name of a new group among its siblings: a text, a number, or nothing.
 ///
 /// A number is not formatted until a caller asks for a path or a name. A text that is the decimal form of a number
 /// names the same group as that number. An unnamed group is found by its [id](crate::GroupId) alone; a path shows the
@@ -82,7 +82,7 @@ const FORMATS: [RangeInclusive<char>; 22] = [
     '\u{E0020}'..='\u{E007F}',
 ];
 
-/// Whether a character is one that formats others, or separates lines or paragraphs.
+/// True for a character that formats others, or separates lines or paragraphs.
 pub(crate) fn is_format(char: char) -> bool {
     !char.is_ascii() && FORMATS.iter().any(|range| range.contains(&char))
 }
@@ -163,9 +163,7 @@ impl Name {
             Name::Boxed(name) => name.len() as u64,
         }
     }
-}
 
-impl Name {
     #[inline]
     #[allow(unsafe_code)]
     pub(crate) fn get(&self) -> GroupName<'_> {

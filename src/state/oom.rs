@@ -11,7 +11,7 @@ use crate::sync::stat_atomic::{AtomicBool, AtomicU8};
 use crate::sync::{Arc, Ordering};
 use crate::thread::directory::Header;
 
-/// What a group does about a charge below it that its max refuses, once reclaim has freed nothing.
+/// A group's answer to a charge below it that its max refuses, once reclaim has freed nothing.
 ///
 /// ```
 /// use memcg::{Limits, OomPolicy, Runtime};
@@ -36,7 +36,7 @@ use crate::thread::directory::Header;
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "lowercase"))]
 #[non_exhaustive]
 pub enum OomPolicy {
-    /// What the nearest group above does; for the root: refuse.
+    /// The policy of the nearest group above; for the root: refuse.
     #[default]
     Inherit,
     /// The charge is refused, or waits.
@@ -92,11 +92,7 @@ impl Cancel {
     }
 }
 
-impl std::fmt::Debug for Cancel {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Cancel").field("wanted", &self.wanted).field("overrun", &self.overrun).finish_non_exhaustive()
-    }
-}
+debug_figures!(Cancel, |cancel| wanted: cancel.wanted, overrun: cancel.overrun);
 
 /// The group stands for its whole subtree: all of it is cancelled at once.
 pub(crate) const TOGETHER: u8 = 1;
@@ -163,13 +159,13 @@ pub(crate) struct Victim {
     /// Itself and all above it.
     pub(crate) levels: SmallVec<[VictimName; 8]>,
     pub(crate) until: Instant,
-    /// What its usage is once it has no more to give.
+    /// Its usage once it has no more to give.
     pub(crate) share: u64,
     /// Groups below it that have hooks of their own, and answer for themselves.
     pub(crate) inner: SmallVec<[VictimName; 4]>,
-    /// Whether the thread that chose it has spared it, and called no hook of it. Read and written under the lock.
+    /// The thread that chose it has spared it, and called no hook of it. Read and written under the lock.
     pub(crate) spared: AtomicBool,
-    /// Whether it is cancelled: from here on its tasks are told at their checkpoints. Read and written under the lock.
+    /// It is cancelled: from here on its tasks are told at their checkpoints. Read and written under the lock.
     pub(crate) cancelled: AtomicBool,
 }
 

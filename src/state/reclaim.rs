@@ -1,4 +1,4 @@
-//! What reclaim keeps: for each group the number of its ring, for a tree its reclaimers and the rings as data.
+//! The state of reclaim: for each group the number of its ring, for a tree its reclaimers and the rings as data.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use crate::sync::{Arc, AtomicU32, Ordering, fence_after_exchange};
 /// All that a group has, in the unit in which laps say what part of it they ask for.
 pub(crate) const WHOLE: u64 = 1 << 40;
 
-/// What a lap asks for unless it was begun with another part. The kernel starts at a 4096th (DEF_PRIORITY), for its
-/// groups are of the size of a machine.
+/// The part that a lap asks for unless it was begun with another one. The kernel starts at a 4096th (DEF_PRIORITY), for
+/// its groups are of the size of a machine.
 pub(crate) const SMALL: u64 = WHOLE >> 6;
 
 pub(crate) const NO_RING: u32 = u32::MAX;
 
-/// What one charge may spend in reclaim, unless configured otherwise.
+/// The time that one charge may spend in reclaim, unless configured otherwise.
 pub(crate) const RECLAIM_TIME: Duration = Duration::from_millis(100);
 
 /// The number of a group's ring. Written under the lock of the rings. Edge: E47 (a reclaimer is registered/its group goes
@@ -85,8 +85,8 @@ pub(crate) struct Ring<M> {
     pub(crate) parent: u32,
     pub(crate) counts: [ReasonCount; 2],
     pub(crate) links: [RingLinks; 3],
-    /// What the present lap of each pass with this group as its target asks each group for. Kept until that lap is over:
-    /// the round that goes on with it asks the groups that are left for as much as the others gave.
+    /// The parts that the present lap of each pass with this group as its target asks each group for. Kept until that
+    /// lap is over: the round that goes on with it asks the groups that are left for as much as the others gave.
     pub(crate) parts: [u64; 3],
     /// The group as it was at the first turn of one of its children in the present lap.
     pub(crate) moment: Moment,
@@ -114,7 +114,7 @@ impl<M> Ring<M> {
     };
 }
 
-/// Whether one reason holds for a group itself, and for how many of its children, themselves or somewhere below.
+/// One reason of a group itself, and the number of its children for which it holds, themselves or somewhere below.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct ReasonCount {
     pub(crate) own: bool,
@@ -127,7 +127,7 @@ impl ReasonCount {
     }
 }
 
-/// A group in the rings of one lane: as a member of its parent's, and as the owner of its own.
+/// A group in the rings of one kind: as a member of its parent's, and as the owner of its own.
 #[derive(Clone, Copy)]
 pub(crate) struct RingLinks {
     pub(crate) linked: bool,

@@ -8,7 +8,7 @@ use crate::sync::stat_atomic::AtomicU32;
 use crate::thread::directory::Header;
 use crate::thread::foreign::{Calls, Foreign, Panicked};
 
-/// What can give memory back: a cache, a pool, a buffer that spills.
+/// Code that can give memory back: a cache, a pool, a buffer that spills.
 ///
 /// Called by the thread whose charge does not fit, on that thread, with no lock of this crate held; by several threads
 /// at once if need be. It may use the whole crate; only its charges are refused at once where they do not fit, with
@@ -166,7 +166,7 @@ pub(crate) struct Reclaimer {
     code: Foreign<Arc<dyn Reclaim>>,
     pub(crate) priority: Priority,
     /// The list that it is in: the number of a ring. Written under the lock of the lists.
-    pub(crate) home: AtomicU32,
+    pub(crate) ring: AtomicU32,
     pub(crate) calls: Calls,
     pub(crate) history: Arc<History>,
 }
@@ -176,7 +176,7 @@ impl Reclaimer {
         Arc::new(Reclaimer {
             code: Foreign::new(code),
             priority,
-            home: AtomicU32::new(u32::MAX),
+            ring: AtomicU32::new(u32::MAX),
             calls: Calls::default(),
             history: Arc::new(History::new()),
         })
@@ -186,7 +186,7 @@ impl Reclaimer {
         self.code.end()
     }
 
-    /// What it says it could free. `Err`: it panicked. 0 for one that is gone.
+    /// Returns the bytes that it says it could free. `Err`: it panicked. 0 for one that is gone.
     pub(crate) fn reclaimable(&self) -> Result<u64, Panicked> {
         let Some(_call) = self.calls.begin() else { return Ok(0) };
         self.code.call(|code| code.reclaimable())
@@ -247,8 +247,8 @@ pub enum ReclaimPass {
     Low,
 }
 
-/// What a reclaimer is called with, beside how much is wanted. Its groups are read with [`group`](Self::group) and
-/// [`target`](Self::target).
+/// The argument of a reclaimer's call, beside the bytes that are wanted. Its groups are read with
+/// [`group`](Self::group) and [`target`](Self::target).
 ///
 /// ```
 /// use memcg::{Limits, Priority, Reclaim, ReclaimCause, ReclaimContext, ReclaimPass, Runtime};
@@ -283,16 +283,7 @@ pub struct ReclaimContext<'a> {
     pub(crate) history: &'a Arc<History>,
 }
 
-impl std::fmt::Debug for ReclaimContext<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ReclaimContext")
-            .field("want", &self.want)
-            .field("cause", &self.cause)
-            .field("pass", &self.pass)
-            .field("deadline", &self.deadline)
-            .finish_non_exhaustive()
-    }
-}
+debug_figures!(ReclaimContext<'_>, |it| want: it.want, cause: it.cause, pass: it.pass, deadline: it.deadline);
 
 impl ReclaimContext<'_> {
     /// Why memory is wanted.
@@ -399,8 +390,4 @@ impl Drop for Later {
     }
 }
 
-impl std::fmt::Debug for Later {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Later").field("want", &self.want).finish_non_exhaustive()
-    }
-}
+debug_figures!(Later, |later| want: later.want);

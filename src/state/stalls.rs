@@ -1,4 +1,4 @@
-//! How long chargers of a group stood still for memory: in total and on average.
+//! The time that chargers of a group stood still for memory: in total and on average.
 //!
 //! Each figure is a function of the moments at which chargers stop and go on. The caller passes each moment, in nanoseconds
 //! since a start of its own, so this file reads no clock. Between two moments a group either stands still or does not: the
@@ -14,7 +14,7 @@ pub(crate) const PERIOD: u64 = 2_000_000_000;
 /// The windows of the averages, in seconds.
 pub(crate) const AVERAGED_OVER: [u32; 3] = [10, 60, 300];
 
-/// What the averages are counted in: hundredths of a per cent.
+/// The unit of the averages: hundredths of a per cent.
 const WHOLE: f64 = 10_000.0;
 
 /// Chargers that stand still, and for how long there were any.
@@ -30,7 +30,7 @@ pub(crate) struct StallShare {
     averages: [f64; 3],
 }
 
-/// What a group keeps about stalls of its chargers and of those below.
+/// A group's record of stalls of its chargers and of those below.
 #[derive(Default)]
 pub(crate) struct StallTimes {
     some: StallShare,

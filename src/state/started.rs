@@ -1,4 +1,4 @@
-//! What threads of a tree do for charges: jobs at levels, service of levels, calls of listeners.
+//! The work of a tree's threads for charges: jobs at levels, service of levels, calls of listeners.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
@@ -19,7 +19,7 @@ pub(crate) struct Started {
     pub(crate) over: bool,
 }
 
-/// What a thread of the tree is for.
+/// The duty of a thread of the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Duty {
     Jobs,

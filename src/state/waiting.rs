@@ -5,7 +5,6 @@ use std::task::Waker;
 use std::time::Duration;
 
 use crate::counter::object::Counter;
-use crate::counter::walk::Charged;
 use crate::sync::{AtomicU64, Ordering};
 use crate::thread::foreign::Foreign;
 
@@ -13,9 +12,9 @@ use crate::thread::foreign::Foreign;
 pub(crate) struct PressureConfig {
     /// The longest delay of a charge above high.
     pub(crate) delay_max: Duration,
-    /// How long a charge waits for one victim's memory.
+    /// The time that a charge waits for one victim's memory.
     pub(crate) oom_time: Duration,
-    /// Whether groups count for how long their chargers stand still.
+    /// Groups count for how long their chargers stand still.
     pub(crate) counts_stalls: bool,
 }
 
@@ -25,7 +24,8 @@ impl PressureConfig {
         PressureConfig { delay_max: Duration::from_secs(2), oom_time: Duration::from_secs(1), counts_stalls: true };
 }
 
-/// What a level shows of its line, for walks that take no lock. Relaxed, all of it: nothing but the sum depends on it.
+/// The part of its line that a level shows to walks that take no lock. Relaxed, all of it: nothing but the sum depends
+/// on it.
 #[derive(Default)]
 pub(crate) struct FirstInLine {
     ticket: AtomicU64,
@@ -50,7 +50,7 @@ impl FirstInLine {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// What other charges may take before the first in line has its bytes.
+    /// The bytes that other charges may take before the first in line has its own.
     pub(crate) fn budget(&self) -> u64 {
         self.budget.load(Ordering::Relaxed)
     }
@@ -100,7 +100,7 @@ pub(crate) struct Line {
     pub(crate) tickets: BTreeSet<u64>,
     /// The waiter whose bytes and barging budget the level shows.
     pub(crate) first: u64,
-    /// What the level admitted when all waiters in it were last compared with that.
+    /// The number that the level admitted when all waiters in it were last compared with it.
     pub(crate) admits: u64,
 }
 
@@ -109,18 +109,18 @@ pub(crate) struct Waiter {
     pub(crate) bytes: u64,
     /// The level in whose line it is; its group keeps it.
     pub(crate) level: &'static Counter,
-    /// What may yet barge past it, as long as it is not first: one budget for the whole wait.
+    /// The bytes that may yet barge past it, as long as it is not first: one budget for the whole wait.
     pub(crate) budget: u64,
-    /// What was decided. Then it is in no line.
+    /// The decision. Then it is in no line.
     pub(crate) decided: Option<Decision>,
     pub(crate) waker: Option<Foreign<Waker>>,
 }
 
-/// How a wait ends.
+/// The end of a wait.
 #[derive(Clone, Copy)]
 pub(crate) enum Decision {
     /// The bytes are charged. A delay above a high is the waiter's.
-    Granted(Charged),
+    Granted,
     /// They can never fit below this level.
     Full(&'static Counter),
     /// The group went offline.

@@ -27,11 +27,9 @@ use super::{Ordering, fence};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BarrierMode {
-    /// `Membarrier` where the system has it, else `Fence`.
+    /// `membarrier(2)`. Where the system lacks it the counters run on `Fence`, and say so in [`BarrierState`].
     #[default]
     Auto,
-    /// `membarrier(2)`. Where the system lacks it the counters run on `Fence`, and say so in [`BarrierState`].
-    Membarrier,
     /// A fence on both sides, no system call.
     Fence,
 }
@@ -40,9 +38,9 @@ pub enum BarrierMode {
 ///
 /// ```
 /// use memcg::{CounterConfig, PageCounter};
-/// use memcg::expert::{BarrierMode, BarrierState};
+/// use memcg::expert::BarrierState;
 ///
-/// let machine = PageCounter::root(CounterConfig::new().barrier(BarrierMode::Membarrier));
+/// let machine = PageCounter::root(CounterConfig::new());
 /// match machine.barrier() {
 ///     BarrierState::Membarrier => {}
 ///     BarrierState::Fence => eprintln!("no membarrier(2) here: charges pay a fence"),
@@ -79,7 +77,7 @@ impl Barrier {
     pub(crate) fn new(mode: BarrierMode) -> Self {
         let fenced = match mode {
             BarrierMode::Fence => true,
-            BarrierMode::Auto | BarrierMode::Membarrier => !membarrier::register(),
+            BarrierMode::Auto => !membarrier::register(),
         };
         Barrier { fenced, degraded: AtomicBool::new(false), heavies: AtomicU64::new(0) }
     }

@@ -8,8 +8,8 @@
 //!       Waiting       the charges that wait for room: held over the walks of those that are served
 //!         Bookkeeping the registry, peak windows, delays of futures: held over what may allocate, and so over a charge by
 //!                     an allocator
-//!           Rings     the groups in excess, those to be reclaimed, a table of nodes: held over a few links and calls to the
-//!                     system, never over what allocates
+//!           Rings     the groups in excess, those to be reclaimed: held over a few links and calls to the system,
+//!                     never over what allocates
 //!             Stash           a few free objects of a pool: held over what its depot does
 //!               Depot         the chunks of a pool: held over calls to the system, never over what allocates
 //!                 Chunks      the numbers of all chunks: the same

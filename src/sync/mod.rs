@@ -35,11 +35,11 @@ pub(crate) use model::checker;
 #[cfg(all(test, loom))]
 pub(crate) use model::set_paired;
 pub(crate) use side::{
-    AtomicI64, AtomicPtr, AtomicU32, AtomicU64, IDLE_VISITS, NameHasher, PAGE_SLOTS, PAGES_MAX, PENDING_CLOSE_MAX,
-    POOL_OBJECTS, POOL_PAGE, POOL_PAGES, POOL_STASH, PUTS_WHILE_CLOSED, Patience, SHARDS, SHELF_WORDS, SHELVES, SLICE,
-    Shared, TIME_PASSES, Thread, displace, fence, follow, is_over, model_failed, park, pause, per_thread, place,
-    place_zeroed, pool_stashes, prefetch, process_const, process_wide, processor, rest, share, sleep, stand_in,
-    start_thread, this_thread, thread_local,
+    AtomicI64, AtomicPtr, AtomicU32, AtomicU64, IDLE_VISITS, LOADS_FOR_FIGURES, NameHasher, PAGE_SLOTS, PAGES_MAX,
+    PENDING_CLOSE_MAX, POOL_OBJECTS, POOL_PAGE, POOL_PAGES, POOL_STASH, PUTS_WHILE_CLOSED, Patience, SHARDS,
+    SHELF_WORDS, SHELVES, SLICE, Shared, TIME_PASSES, Thread, displace, fence, follow, is_over, model_failed, park,
+    pause, per_thread, place, place_zeroed, pool_stashes, prefetch, process_const, process_wide, processor, rest,
+    share, sleep, stand_in, start_thread, this_thread, thread_local,
 };
 #[cfg(not(any(loom, shuttle, miri)))]
 use side::{Mutex, MutexGuard};

@@ -17,8 +17,7 @@ pub(crate) use checker::{
 };
 
 std::thread_local! {
-    /// Whether the barrier pair orders anything in the model that this thread of the system runs, with all threads of
-    /// the model.
+    /// The barrier pair orders memory in the model that this thread of the system runs, with all threads of the model.
     static PAIRED: Cell<bool> = const { Cell::new(true) };
 }
 
@@ -28,8 +27,8 @@ pub(crate) fn set_paired(paired: bool) {
     PAIRED.set(paired);
 }
 
-/// What either side of the barrier pair is. A processor may order less than a fence beside *light* where no *heavy* runs, so
-/// an edge that has none shows only in a model without.
+/// Either side of the barrier pair. A processor may order less than a fence beside *light* where no *heavy* runs, so an
+/// edge that has none shows only in a model without.
 pub(crate) fn fence_of_pair() {
     if PAIRED.get() {
         fence(Ordering::SeqCst);
@@ -145,7 +144,7 @@ pub(crate) use stand_in;
 ///
 /// # Safety
 ///
-/// What the pointer leads to lives for `'a`.
+/// The target of the pointer lives for `'a`.
 #[allow(unsafe_code)]
 pub(crate) unsafe fn follow<'a, T>(pointer: *const T) -> Option<&'a T> {
     // SAFETY: says the caller.
@@ -178,6 +177,9 @@ pub(crate) fn pause() {
 pub(crate) fn start_thread(_: &str, _: impl FnOnce() + Send + 'static) -> std::io::Result<Thread> {
     Err(std::io::ErrorKind::Unsupported.into())
 }
+
+/// A model explores no loads that only a figure needs.
+pub(crate) const LOADS_FOR_FIGURES: bool = false;
 
 /// Time stands still in a model.
 pub(crate) const TIME_PASSES: bool = false;

@@ -67,7 +67,7 @@ pub(crate) const SLICE: usize = size(64, 4);
 /// Visits in a row that find cells as they were before they are unlisted.
 pub(crate) const IDLE_VISITS: u32 = 4;
 
-/// How the engine refers to what belongs to the process and is never dropped.
+/// The engine's reference to a value that belongs to the process and is never dropped.
 pub(crate) type Shared<T> = &'static T;
 
 /// The value is never dropped.
@@ -185,7 +185,7 @@ pub(crate) use stand_in;
 ///
 /// # Safety
 ///
-/// What the pointer leads to lives for `'a`.
+/// The target of the pointer lives for `'a`.
 #[inline(always)]
 #[allow(unsafe_code)]
 pub(crate) unsafe fn follow<'a, T>(pointer: *const T) -> Option<&'a T> {
@@ -251,7 +251,10 @@ pub(crate) fn rest() {
     std::thread::yield_now();
 }
 
-/// Whether a thread that stands still does so for any time.
+/// Words of protocols are loaded for figures, too.
+pub(crate) const LOADS_FOR_FIGURES: bool = true;
+
+/// A thread that stands still does so for some time.
 pub(crate) const TIME_PASSES: bool = true;
 
 pub(crate) fn is_over(deadline: Instant) -> bool {

@@ -1,4 +1,4 @@
-//! What models and scenarios have in common.
+//! Helpers that models and scenarios share.
 
 use std::future::Future;
 use std::pin::{Pin, pin};

@@ -101,7 +101,8 @@ fn a_thread_forgets_its_slots_with_its_block() {
 
     impl Drop for Late {
         fn drop(&mut self) {
-            let kept = with_local(|local| local.block().map_or(local.near.word(), |_| panic!("the block is there")));
+            let kept =
+                with_local(|local| local.block().map_or(local.slot_cache.word(), |_| panic!("the block is there")));
             self.0.send(kept).unwrap();
         }
     }
@@ -125,7 +126,7 @@ fn a_thread_forgets_its_slots_with_its_block() {
                 object.uncharge(1);
             }
         }
-        with_local(|local| local.near.word())
+        with_local(|local| local.slot_cache.word())
     };
     let kept = thread::spawn(charges).join().unwrap();
     assert_ne!(told.recv().unwrap(), kept);

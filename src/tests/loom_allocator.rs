@@ -198,7 +198,7 @@ fn loom_allocators_register() {
 /// E12. A thread keeps where its slot lies. Where the object's next counter is audited, the thread forgets it, and each
 /// charge is counted twice.
 #[test]
-fn loom_near_vs_next_counter() {
+fn loom_slot_cache_vs_next_counter() {
     model_without_pair(|| {
         let charge = |group: &Group| group.run(|| Owner::charge(1));
         let (runtime, old) = with_group(stocked(), "old");

@@ -133,7 +133,7 @@ fn loom_guard_turns_over_vs_last_handle() {
 fn loom_last_of_two_counters() {
     model_without_pair(|| {
         let mut builder = bare();
-        let spill = builder.counter("spill").independent();
+        let spill = builder.counter("spill", crate::Unit::Bytes);
         let runtime = builder.build().unwrap();
         let gone = group(&runtime.root(), "gone");
         let [memory, spilt] = gone.try_charge_set(&[(Counter::MEMORY, 1), (spill, 1)]).unwrap();
@@ -197,7 +197,7 @@ fn loom_offline_vs_charge() {
 fn loom_set_vs_refusal() {
     model_without_pair(|| {
         let mut builder = bare().max(Bytes(1));
-        let swap = builder.counter("swap").independent();
+        let swap = builder.counter("swap", crate::Unit::Bytes);
         let (_runtime, group) = with_group(builder, "group");
         let charge = move |group: &Group| group.try_charge_set(&[(Counter::MEMORY, 1), (swap, 1)]).ok();
         let (there, here) = race(group.clone(), move |group| charge(&group), || charge(&group));

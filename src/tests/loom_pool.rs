@@ -58,12 +58,10 @@ impl TakenWord {
     }
 }
 
-unsafe fn nothing(_: NonNull<u8>) {}
-
 fn words() -> Shared<Cache> {
     let shape =
         Shape { kind: Kind::Stats { items: 1 }, asked: size_of::<Word>(), align: PoolAlign::Packed, node: None };
-    cache(shape, nothing)
+    cache(shape)
 }
 
 /// E12. Two threads take, use and put. One of them does so twice, so that it takes what the other has put.

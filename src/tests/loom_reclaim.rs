@@ -154,7 +154,8 @@ impl Reclaim for ChargeCache {
     }
 }
 
-/// What reclaim frees reaches the charge that it is freed for, although another thread keeps credit in its stock.
+/// Memory that reclaim frees reaches the charge that it is freed for, although another thread keeps credit in its
+/// stock.
 #[test]
 fn loom_reclaim_vs_uncharge() {
     model(|| {

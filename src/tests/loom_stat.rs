@@ -306,8 +306,8 @@ fn loom_add_vs_offline() {
     });
 }
 
-/// What a thread writes before the last bytes go back is in the parent. The next group in the object starts from zero,
-/// and finds no cells of the last one.
+/// An addition that a thread makes before the last bytes go back is in the parent. The next group in the object starts
+/// from zero, and finds no cells of the last one.
 #[test]
 fn loom_stats_of_last_uncharge() {
     model_without_pair(|| {

@@ -12,7 +12,7 @@ use super::loom_lifecycle::{self, assert_released_once};
 use super::loom_reclaim::ChargeCache;
 use super::schedules::{Condvar, EVER, Mutex, in_one_go};
 use super::{beside, build, large_model_without_pair, model, model_of_exchanges, model_without_pair, race};
-use crate::expert::FixedBatch as _;
+use crate::expert::{FixedBatch as _, QueuePlace as _};
 use crate::hierarchy::events;
 use crate::state::waiting::FirstInLine;
 use crate::sync::{AtomicU64, Ordering};
@@ -25,6 +25,18 @@ fn bare(max: u64) -> (Runtime, Group) {
     build(loom_lifecycle::bare().max(Limit::Bytes(max)))
 }
 
+/// A root of one byte, and its charge.
+fn full() -> (Runtime, Group, Charge) {
+    let (runtime, root) = bare(1);
+    let held = root.try_charge(1).unwrap();
+    (runtime, root, held)
+}
+
+/// The charge has the one byte of the root, and no other charge waits.
+fn assert_has_it(root: &Group, charge: &Charge) {
+    assert_eq!((root.usage(), root.waiting_count(), charge.bytes()), (1, 0, 1));
+}
+
 fn stocked(max: u64) -> RuntimeBuilder {
     Runtime::builder().batch(Bytes(1)).budget(Bytes(max)).adaptive(false).max(Limit::Bytes(max))
 }
@@ -33,10 +45,9 @@ fn stocked(max: u64) -> RuntimeBuilder {
 #[test]
 fn loom_waiter_vs_uncharge() {
     model_without_pair(|| {
-        let (_runtime, root) = bare(1);
-        let held = root.try_charge(1).unwrap();
+        let (_runtime, root, held) = full();
         let charge = race(held, drop, || root.try_charge_with(1, OnFull::Wait(EVER)).unwrap()).1;
-        assert_eq!((root.usage(), root.waiting_count()), (1, 0));
+        assert_has_it(&root, &charge);
         drop(charge);
     });
 }
@@ -88,7 +99,7 @@ fn loom_waiter_vs_two_uncharges() {
     });
 }
 
-/// A queue's place in line is for less from here on while bytes go up the tree.
+/// E25. A queue's place in line is for less from here on while bytes go up the tree.
 #[test]
 fn loom_resized_waiter_vs_uncharge() {
     model_without_pair(|| {
@@ -106,25 +117,24 @@ fn loom_resized_waiter_vs_uncharge() {
 #[test]
 fn loom_handed_over_vs_older_waiter() {
     model_without_pair(|| {
-        let (_runtime, root) = bare(1);
-        let held = root.try_charge(1).unwrap();
+        let (_runtime, root, held) = full();
         let older = waiting(&root, 1, &waker());
         let queue = waiting(&root, 1, Waker::noop());
         // The queue would keep what it gets.
         let other = beside((held, queue), |(held, queue)| queue.is_served_by(&held).then(|| mem::forget(held)));
         let charge = block_on(older).unwrap();
         other.join().unwrap();
-        assert_eq!((root.usage(), root.waiting_count()), (1, 0));
+        assert_has_it(&root, &charge);
         drop(charge);
     });
 }
 
-/// A queue takes what the line has decided, and its place is the next one's, which is served and woken as the first was.
+/// E25. A queue takes what the line has decided, and its place is the next one's, which is served and woken as the first
+/// was.
 #[test]
 fn loom_next_of_a_queue_vs_uncharge() {
     model_without_pair(|| {
-        let (_runtime, root) = bare(1);
-        let held = root.try_charge(1).unwrap();
+        let (_runtime, root, held) = full();
         let mut place = waiting(&root, 1, &waker());
         let mut next = |others: Charge| {
             let other = beside(others, drop);
@@ -147,15 +157,14 @@ fn loom_next_of_a_queue_vs_uncharge() {
 #[test]
 fn loom_wake_vs_cancel() {
     model(|| {
-        let (_runtime, root) = bare(1);
-        let held = root.try_charge(1).unwrap();
+        let (_runtime, root, held) = full();
         let waker = waker();
         let [first, second] = [(); 2].map(|()| waiting(&root, 1, &waker));
         let other = beside(held, drop);
         drop(first);
         let charge = block_on(second).unwrap();
         other.join().unwrap();
-        assert_eq!((root.usage(), root.waiting_count()), (1, 0));
+        assert_has_it(&root, &charge);
         drop(charge);
         assert_eq!(root.usage(), 0);
     });
@@ -236,8 +245,7 @@ fn loom_waiter_moves_and_leaves_with_the_group() {
 #[test]
 fn loom_wake_vs_poll() {
     model(|| {
-        let (_runtime, root) = bare(1);
-        let held = root.try_charge(1).unwrap();
+        let (_runtime, root, held) = full();
         let future = waiting(&root, 1, Waker::noop());
         let charge = race(held, drop, || block_on(future).unwrap()).1;
         drop(charge);
@@ -248,9 +256,8 @@ fn loom_wake_vs_poll() {
 #[test]
 fn loom_waiter_vs_set_max() {
     large_model_without_pair(|| {
-        let (_runtime, root) = bare(1);
-        let held = root.try_charge(1).unwrap();
-        // What can never fit is refused at once: then it came first.
+        let (_runtime, root, held) = full();
+        // A charge that can never fit is refused at once: then it came first.
         let set = |root: Group| root.set_max(2).unwrap();
         race(root.clone(), set, || {
             drop(root.try_charge_with(1, OnFull::Wait(EVER)).unwrap_or_else(|error| panic!("{error}")))

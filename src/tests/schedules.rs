@@ -1,4 +1,4 @@
-//! What every model is made of: schedules, two threads that race, and counters with the smallest stock.
+//! The parts of every model: schedules, two threads that race, and counters with the smallest stock.
 
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ pub(super) fn walk_first(counter: &PageCounter) {
     counter.uncharge(1);
 }
 
-/// What every model ends with: the identity, here with no charge in flight.
+/// The end of every model: the identity, here with no charge in flight.
 #[track_caller]
 pub(super) fn assert_settled(counter: &PageCounter, live: u64) {
     assert_eq!(counter.usage(), live + counter.stocked(), "usage is live charge and credit");

@@ -17,7 +17,7 @@ const THREADS: usize = 5;
 const OPS: usize = 10;
 const EVENT: Stat = Stat::WORKINGSET_REFAULT;
 
-/// What all threads see.
+/// The state that all threads see.
 struct World {
     runtime: Runtime,
     tenants: [Group; 2],
@@ -26,7 +26,7 @@ struct World {
     written: AtomicI64,
 }
 
-/// What one thread has.
+/// The state of one thread.
 #[derive(Default)]
 struct Hand {
     charges: Vec<Charge>,

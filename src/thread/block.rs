@@ -30,18 +30,18 @@ pub(crate) struct Block {
     free: AtomicU32,
     /// The same for readers that may be late.
     ended: AtomicBool,
-    /// Where a sweep has found credit last, as halves of an index.
+    /// Place where a sweep has found credit last, as halves of an index.
     credit_at: [StatU32; 2],
     pub(crate) slots: Directory<Slot, Paces>,
     pub(crate) audit: Directory<Tally>,
-    /// What the thread has charged and uncharged without a guard. A page is made after the page of `slots` that has the
-    /// same indices.
+    /// Units that the thread has charged and uncharged without a guard. A page is made after the page of `slots` that
+    /// has the same indices.
     raw: Directory<RawCell>,
-    /// What an allocator has counted of small objects.
-    pub(crate) gross: Directory<Tally>,
+    /// Bytes that an allocator has counted of small objects.
+    pub(crate) allocated_total: Directory<Tally>,
     /// Bytes of owned objects. A page is made after the page of `slots` that has the same indices.
     owned: Directory<Tally>,
-    /// Where the cells of a group are found.
+    /// Places of the cells of each group.
     pub(crate) cells: Directory<CellsPlace>,
     rows: Directory<CellsRow>,
     /// Bytes of what rows point to. Stored by the owner.
@@ -103,7 +103,7 @@ impl Block {
             slots: Directory::new(),
             audit: Directory::new(),
             raw: Directory::new(),
-            gross: Directory::new(),
+            allocated_total: Directory::new(),
             owned: Directory::new(),
             cells: Directory::new(),
             rows: Directory::new(),
@@ -116,7 +116,7 @@ impl Block {
         self.id.load(Ordering::Relaxed)
     }
 
-    /// Whether the block has no thread. Another thread may take it at any moment.
+    /// True if the block has no thread. Another thread may take it at any moment.
     pub(crate) fn has_ended(&self) -> bool {
         // Relaxed: a hint. A visit claims the block's slots as it claims those of a thread that runs (E2).
         self.ended.load(Ordering::Relaxed)
@@ -140,13 +140,13 @@ impl Block {
         self.ended.store(true, Ordering::Relaxed);
     }
 
-    /// Whether there is credit where a sweep has found some before.
+    /// True if there is credit where a sweep has found some before.
     pub(super) fn seems_to_hold_credit(&self) -> bool {
         let at = SlotIndex::of_halves(self.credit_at.each_ref().map(|half| half.load(Ordering::Relaxed)));
         self.slots.get(at).is_some_and(|slot| slot.available() > 0)
     }
 
-    /// Whether there is credit in any slot.
+    /// True if there is credit in any slot.
     pub(super) fn holds_credit(&self) -> bool {
         let found = self.slots.made().find(|(_, slot)| slot.available() > 0);
         if let Some((at, _)) = found {
@@ -192,8 +192,8 @@ impl Block {
         self.slots.pace(index).map_or(batch, |pace| pace.next_refill(n, batch))
     }
 
-    /// What `with` returns for the slot at a place of a header and the cell beside it, where the thread has that cell. The test
-    /// whether the cell is there stands for both.
+    /// The result of `with` for the slot at a place of a header and the cell beside it, where the thread has that cell.
+    /// The test whether the cell is there stands for both.
     ///
     /// # Safety
     ///
@@ -211,7 +211,7 @@ impl Block {
         Some(with(unsafe { self.slots.at_made(place) }, cell))
     }
 
-    /// What `with` returns for the slot behind a header and the cell of charges without a guard, where the thread has
+    /// The result of `with` for the slot behind a header and the cell of charges without a guard, where the thread has
     /// that cell. Owner only.
     #[inline(always)]
     #[allow(unsafe_code)]
@@ -261,7 +261,7 @@ impl Block {
         self.rows.at(&header.cells.get())?.places()?.get(node)?.cells()
     }
 
-    /// Where the cells for a group's memory on nodes are found, if this thread has a page for them.
+    /// Places of the cells for a group's memory on nodes, if this thread has a page for them.
     pub(crate) fn row(&self, index: SlotIndex) -> Option<&CellsRow> {
         self.rows.get(index)
     }
@@ -276,9 +276,9 @@ impl Block {
 
     /// Bytes of memory that the block takes: its head and the parts of its directories that were made.
     pub(super) fn bytes(&self) -> u64 {
-        let Block { slots, audit, raw, gross, owned, cells, rows, .. } = self;
+        let Block { slots, audit, raw, allocated_total, owned, cells, rows, .. } = self;
         let of_charges = [slots.bytes(), audit.bytes(), raw.bytes()];
-        let of_objects = [gross.bytes(), owned.bytes()];
+        let of_objects = [allocated_total.bytes(), owned.bytes()];
         let directories = of_charges.into_iter().chain(of_objects).chain([cells.bytes(), rows.bytes()]);
         HEAD + directories.sum::<u64>() + self.row_bytes.load(Ordering::Relaxed)
     }

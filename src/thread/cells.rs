@@ -1,4 +1,4 @@
-//! What one thread has written for one group: a line or more of words, one for each item, with a head.
+//! Writes of one thread for one group: a line or more of words, one for each item, with a head.
 //!
 //! ```text
 //! head   listed | written | due | touched | builder | number | next | announced | announcements
@@ -39,7 +39,7 @@ const NUMBER: usize = 5;
 const NEXT: usize = 6;
 /// Grains announced.
 const ANNOUNCED: usize = 7;
-/// How many times.
+/// Number of times.
 const ANNOUNCEMENTS: usize = 8;
 
 #[repr(align(128))]
@@ -57,7 +57,7 @@ unsafe impl Send for ThreadStats {}
 #[allow(unsafe_code)]
 unsafe impl Sync for ThreadStats {}
 
-/// Where a thread finds its cells for a group. Stored by the thread, and by the thread that releases the group.
+/// Place of a thread's cells for a group. Stored by the thread, and by the thread that releases the group.
 #[derive(Default)]
 pub(crate) struct CellsPlace(AtomicPtr<CellLine>);
 
@@ -76,7 +76,7 @@ impl CellsPlace {
 /// Nodes of a row that need no second allocation.
 const NODES_COMMON: usize = 8;
 
-/// Where a thread finds its cells for a group's memory on nodes: nothing, or a place for each node. Made by the
+/// Place of a thread's cells for a group's memory on nodes: nothing, or a place for each node. Made by the
 /// thread; the places are stored as [`CellsPlace`] says.
 #[derive(Default)]
 pub(crate) struct CellsRow(AtomicPtr<SmallVec<[CellsPlace; NODES_COMMON]>>);
@@ -189,7 +189,7 @@ impl ThreadStats {
         self.store(NUMBER, u64::from(number) + 1);
     }
 
-    /// Whether the cells were made for the items of this builder.
+    /// True if the cells were made for the items of this builder.
     #[inline(always)]
     pub(crate) fn are_of(self, builder: u64) -> bool {
         builder == self.load(BUILDER)

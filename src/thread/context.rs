@@ -1,5 +1,4 @@
-//! Whether foreign code runs on this thread, the waiter that the thread charges for, and what a walk leaves for the end
-//! of its slow path.
+//! Marks of this thread: it runs foreign code, charges for a waiter, or leaves foreign code to another thread.
 
 use std::cell::Cell;
 
@@ -17,8 +16,6 @@ struct Notes {
     hook: Cell<bool>,
     /// The ticket of the waiting charge that this thread makes; [`NEWCOMER`] where it charges for itself.
     ticket: Cell<u64>,
-    /// Units that an allocator inside a slow path has charged above a high: the delay is that of the outer charge.
-    nested_over_high: Cell<u64>,
     /// Depth of listeners and of wakers on this thread's stack.
     foreign_depth: Cell<u32>,
     /// This thread leaves calls of foreign code to another one.
@@ -31,7 +28,6 @@ per_thread! {
     with_notes: Notes = Notes {
         hook: Cell::new(false),
         ticket: Cell::new(NEWCOMER),
-        nested_over_high: Cell::new(0),
         foreign_depth: Cell::new(0),
         leaves_foreign: Cell::new(false),
         leaves_listeners: Cell::new(false),
@@ -87,23 +83,9 @@ pub(crate) fn for_another<R>(ticket: u64, charge: impl FnOnce() -> R) -> R {
     })
 }
 
-/// Whether this thread makes a charge that has waited as long as the one with this ticket.
+/// True if this thread makes a charge that has waited as long as the one with this ticket.
 pub(crate) fn is_no_later_than(ticket: u64) -> bool {
     with_notes(|notes| notes.ticket.get() <= ticket)
-}
-
-/// Leaves units that were charged above a high inside a slow path to the charge that the slow path is part of.
-pub(crate) fn leave_over_high(units: u64) {
-    with_notes(|notes| notes.nested_over_high.set(notes.nested_over_high.get().saturating_add(units)));
-}
-
-/// Takes the units that were left: a second call returns 0.
-#[inline]
-pub(crate) fn take_nested_over_high() -> u64 {
-    with_notes(|notes| match notes.nested_over_high.get() {
-        0 => 0,
-        _ => notes.nested_over_high.replace(0),
-    })
 }
 
 pub(crate) fn listener_depth() -> u32 {
@@ -114,7 +96,7 @@ pub(crate) fn waker_depth() -> u32 {
     with_notes(|notes| notes.foreign_depth.get()) / WAKES
 }
 
-/// Whether this thread is inside a listener, a waker, a reclaimer or a hook. There it does not wait for calls to end.
+/// True if this thread is inside a listener, a waker, a reclaimer or a hook. There it does not wait for calls to end.
 pub(crate) fn in_foreign() -> bool {
     in_reclaim() || with_notes(|notes| notes.foreign_depth.get()) > 0
 }
@@ -187,7 +169,7 @@ mod tests {
         }
     }
 
-    /// What a call changes of this thread comes back, also where something inside of it unwinds.
+    /// A word that a call changes comes back, also where something inside of it unwinds.
     #[test]
     fn words_come_back_after_a_panic() {
         let runs: [fn(); 5] = [

@@ -9,17 +9,17 @@ use crate::thread::directory::Header;
 /// From one visit of a count to the next.
 const VISIT: u64 = 1 << 20;
 
-/// What one thread has counted. Stored by the owner of the block.
+/// Counts of one thread. Stored by the owner of the block.
 #[derive(Default)]
 pub(crate) struct UnownedCounts {
     pub(super) small: Count,
     pub(super) other: Count,
     pub(super) freed: Count,
-    /// How many of the bytes in small objects have been handed over to groups, and the group that gets the others; null
+    /// Bytes in small objects that have been handed over to groups, and the group that gets the others; null
     /// for none. A thread that releases the group clears it.
     pub(super) handed: AtomicU64,
     pub(super) group: StatPtr<Header>,
-    /// What the thread had moved the sum by when it last asked for a comparison.
+    /// Change of the sum by the thread when it last asked for a comparison.
     pub(super) last_asked: AtomicU64,
 }
 

@@ -16,8 +16,8 @@ use crate::thread::local::Deeper;
 #[repr(C)]
 struct Current {
     group: Cell<*const Header>,
-    /// How often a guard has left the chain from within. In between the two pointers, so that the compiler moves each by a
-    /// register: as one vector, a switch back would wait for the store of the last switch twice.
+    /// Number of guards that have left the chain from within. In between the two pointers, so that the compiler moves
+    /// each by a register: as one vector, a switch back would wait for the store of the last switch twice.
     unlinked: Cell<usize>,
     innermost: Cell<*const CurrentScope>,
 }
@@ -30,7 +30,7 @@ per_thread! {
     }
 }
 
-/// What the thread's words were outside of this scope. A guard that leaves the chain may change it.
+/// The thread's words as they were outside of this scope. A guard that leaves the chain may change it.
 struct CurrentScope {
     group: Cell<*const Header>,
     outer: Cell<*const CurrentScope>,
@@ -44,14 +44,14 @@ struct Before {
     unlinked: usize,
 }
 
-/// What this thread allocates for: null, or a header.
+/// Owner of the allocations of this thread: null, or a header.
 #[inline(always)]
 pub(crate) fn word() -> *const Header {
     with_current(|current| current.group.get())
 }
 
-/// What `owned` or `unowned` returns, by what this thread allocates for. Each is code of its own: made a value first, the
-/// answer costs more instructions than the test.
+/// Calls `owned` or `unowned`, by the owner of this thread's allocations. Each is code of its own: made a value first,
+/// the answer costs more instructions than the test.
 #[inline(always)]
 #[allow(unsafe_code)]
 pub(crate) fn allocate_for<R>(owned: impl FnOnce(&'static Header) -> R, unowned: impl FnOnce() -> R) -> R {

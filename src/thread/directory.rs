@@ -1,4 +1,4 @@
-//! Where slots lie: indices, pages of entries for each thread, and the header of each index.
+//! Places of slots: indices, pages of entries for each thread, and the header of each index.
 
 use std::marker::PhantomData;
 use std::ptr;
@@ -11,7 +11,7 @@ use crate::thread::pace::{Pace, Paces};
 use crate::thread::slot::Slot;
 use crate::thread::tally::Tally;
 
-/// Where a counter's slots lie in every thread's block. An index has two halves, because the hit path needs them apart.
+/// Place of a counter's slots in every thread's block. An index has two halves, because the hit path needs them apart.
 /// Only this file makes one, so that the halves stay within their bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SlotIndex {
@@ -27,7 +27,7 @@ impl SlotIndex {
     /// An index that no thread has a slot for: it lies in the last page of a directory, which is never made.
     pub(crate) const NONE: SlotIndex = SlotIndex { page: PAGES_MAX as u32 - 1, slot: 0 };
 
-    /// Where the header of the index lies, as a number: below 2^28, and a multiple of the size of a header. `None` for
+    /// Place of the header of the index, as a number: below 2^28, and a multiple of the size of a header. `None` for
     /// [`NONE`](Self::NONE).
     pub(crate) fn number(self) -> Option<u32> {
         const { assert!(PAGES_MAX <= 1 << 14 && PAGE_SLOTS * size_of::<Header>() <= 1 << PAGE_SHIFT) };
@@ -71,7 +71,7 @@ impl SlotIndex {
 const PAGE_SHIFT: u32 = 14;
 const IN_PAGE: u32 = (1 << PAGE_SHIFT) - 1;
 
-/// What the hit path reads of a counter: one for each slot index, never given back.
+/// The words of a counter that the hit path reads: one for each slot index, never given back.
 ///
 /// Headers lie densely, apart from the counters: a thread that charges thousands of counters in turn misses hardly
 /// more than with a plain array. Written when the stock opens or closes.
@@ -85,8 +85,8 @@ pub(crate) struct Header {
     pub(crate) cells: ShownPlace<CellsPlace>,
     /// The number of the tree that the counter is in. Written when a counter is made.
     tree: AtomicU32,
-    /// What an allocator keeps behind an object that the counter is charged for; 0: no such word exists. Written once, as
-    /// `owner` is.
+    /// Word that an allocator keeps behind an object that the counter is charged for; 0: no such word exists. Written
+    /// once, as `owner` is.
     word: AtomicU32,
     /// The counter that has this header: a slow path starts from it. Written once, before any other thread sees the
     /// header.
@@ -185,7 +185,7 @@ pub(super) struct Headers {
 }
 
 impl Headers {
-    /// What is not written takes address space only.
+    /// A page that is not written takes address space only.
     const fn new() -> Headers {
         Headers { pages: [const { StatPtr::new(ptr::null_mut()) }; PAGES_MAX] }
     }
@@ -235,7 +235,7 @@ const _: () = assert!(PAGE_SLOTS < 252 || size_of::<Page<Slot, Paces>>() == 4_09
 /// The pages of one thread, by index; `B` is what a page has behind its entries. All zero when empty.
 pub(crate) struct Directory<T, B = ()> {
     pages: [AtomicPtr<Page<T, B>>; PAGES_MAX],
-    /// How many pages there are. The owner stores it, and what follows.
+    /// Number of pages. The owner stores it, and what follows.
     made: AtomicU32,
     /// Which parts of `pages` have been written to, a bit each: the others are address space only.
     touched: AtomicU32,
@@ -334,7 +334,7 @@ impl<T, B: Default> Directory<T, B> {
 }
 
 impl Directory<Slot, Paces> {
-    /// How much the next refill of a slot takes, if its page exists.
+    /// Size of the next refill of a slot, if its page exists.
     #[allow(unsafe_code)]
     pub(crate) fn pace(&self, index: SlotIndex) -> Option<Pace<'_>> {
         // Acquire (E7): as in `get`.

@@ -15,7 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::sync::{AtomicU64, Ordering, Patience, pause};
 
-/// How many calls are under way, the mark, and how many noted calls ever began, which wraps.
+/// Calls under way, the mark, and the number of noted calls that ever began, which wraps.
 const UNDER_WAY: u64 = GONE - 1;
 const GONE: u64 = 1 << 31;
 const NOTED: u64 = 1 << 32;
@@ -73,7 +73,7 @@ impl Calls {
         }
     }
 
-    /// Whether the mark is set. This is a hint: a caller that relies on it calls [`begin`](Self::begin).
+    /// True if the mark is set. This is a hint: a caller that relies on it calls [`begin`](Self::begin).
     pub(crate) fn is_gone(&self) -> bool {
         // Acquire (E24): after what was done before the mark.
         self.0.load(Ordering::Acquire) & GONE != 0

@@ -1,4 +1,4 @@
-//! What a thread frees on its slow paths. A round of reclaim compares the count before it and after it.
+//! Units that a thread frees on its slow paths. A round of reclaim compares the count before it and after it.
 
 use std::cell::Cell;
 

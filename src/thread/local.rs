@@ -5,8 +5,8 @@ use std::ptr;
 
 use crate::sync::{TIME_PASSES, follow, model_failed, per_thread};
 use crate::thread::block::{Block, no_block};
-use crate::thread::near::Near;
 use crate::thread::slot::Slot;
+use crate::thread::slot_cache::SlotCache;
 
 pub(crate) struct Local {
     /// `no_block` before the first slow path and after the destructor.
@@ -15,17 +15,17 @@ pub(crate) struct Local {
     /// zero, takes no lock and waits for nothing.
     pub(super) slow: Cell<u32>,
     /// One of these slow paths is an allocator's: it leaves what takes a lock or calls a policy.
-    pub(super) quiet: Cell<bool>,
-    /// What an allocator has found last.
-    pub(crate) near: Near,
+    pub(super) no_alloc: Cell<bool>,
+    /// The slot that an allocator has found last.
+    pub(crate) slot_cache: SlotCache,
 }
 
 per_thread! {
     pub(crate) with_local: Local = Local {
         block: Cell::new(no_block()),
         slow: Cell::new(0),
-        quiet: Cell::new(false),
-        near: Near::nothing(),
+        no_alloc: Cell::new(false),
+        slot_cache: SlotCache::nothing(),
     }
 }
 
@@ -35,7 +35,7 @@ impl Local {
         if ptr::eq(self.block.get(), no_block()) { None } else { self.fast_block() }
     }
 
-    /// Whether a slow path of this thread is under way.
+    /// True if a slow path of this thread is under way.
     #[inline(always)]
     pub(crate) fn is_in_slow_path(&self) -> bool {
         self.slow.get() > 0
@@ -56,15 +56,15 @@ impl Local {
 pub(super) struct Deeper {
     /// The depth outside of it, and whether one of the slow paths there is an allocator's.
     pub(super) outside: u32,
-    quiet: bool,
+    no_alloc: bool,
 }
 
 impl Deeper {
     #[inline]
-    pub(super) fn enter(quiet: bool) -> Deeper {
+    pub(super) fn enter(no_alloc: bool) -> Deeper {
         with_local(|local| Deeper {
             outside: local.slow.replace(local.slow.get() + 1),
-            quiet: local.quiet.replace(quiet || local.quiet.get()),
+            no_alloc: local.no_alloc.replace(no_alloc || local.no_alloc.get()),
         })
     }
 }
@@ -76,7 +76,7 @@ impl Drop for Deeper {
         if !model_failed() {
             with_local(|local| {
                 local.slow.set(self.outside);
-                local.quiet.set(self.quiet);
+                local.no_alloc.set(self.no_alloc);
             });
         }
     }
@@ -101,6 +101,6 @@ pub(crate) fn number() -> u32 {
 /// of this one.
 pub(crate) fn activate(slot: &Slot) {
     // Mutation: e12-allocator-keeps-the-place-of-another-counter
-    with_local(|local| local.near.forget());
+    with_local(|local| local.slot_cache.forget());
     slot.activate();
 }

@@ -18,7 +18,7 @@ const MARKS: u32 = size_of::<Header>() as u32 - 1;
 const NUMBER_SHIFT: u32 = 2;
 const NUMBER_MAX: u32 = (1 << 26) - 1;
 
-/// What a word names.
+/// Name in a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Named {
     Index(SlotIndex),
@@ -48,7 +48,7 @@ pub(crate) unsafe fn named(word: u32) -> Named {
     }
 }
 
-/// Whether [`header`] takes the word.
+/// True if [`header`] takes the word.
 #[inline(always)]
 pub(crate) fn is_by_index(word: u32) -> bool {
     word & BY_INDEX != 0

@@ -1,4 +1,4 @@
-//! How much the next refill of a slot walks for, in two bits for each slot. They lie behind the slots of a page.
+//! Size of the next refill of a slot, in two bits for each slot. They lie behind the slots of a page.
 //!
 //! A slot's first refill walks for a 64th of a batch, each further one for four times as much, up to the batch. So what
 //! a thread has in advance is no more than about four times what it has charged since its slot was last idle. A figure

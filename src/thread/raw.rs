@@ -1,14 +1,14 @@
-//! What one thread has charged and uncharged without a guard: see `counter::raw`.
+//! Units that one thread has charged and uncharged without a guard: see `counter::raw`.
 //!
 //! The cells look like tallies. But the thread that claims an object decides by them whether it may go, so they
 //! are words of a protocol.
 
 use crate::sync::{AtomicI64, AtomicU64, Ordering};
 
-/// What a slow path leaves to hits, at least.
+/// Units that a slow path leaves to hits, at least.
 const LENT: i128 = 1 << 61;
 
-/// What one thread has charged to one counter without a guard, less what it has uncharged so: below zero where another
+/// Units charged by one thread to one counter without a guard, less those uncharged so: below zero where another
 /// thread charged what this one freed.
 ///
 /// It is the difference of two words. No hit takes the first word below zero: an uncharge beyond it misses, and the slow
@@ -30,7 +30,7 @@ impl RawCell {
         self.left.store(self.left.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
-    /// What is left where an uncharge of `n` hits. Owner only.
+    /// Units left where an uncharge of `n` hits. Owner only.
     #[inline(always)]
     pub(crate) fn left_without(&self, n: u64) -> Option<u64> {
         self.left.load(Ordering::Relaxed).checked_sub(n)

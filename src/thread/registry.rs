@@ -28,7 +28,7 @@ process_wide!(registry: Registry = Registry::new);
 /// The registry is there, or almost.
 static MADE: StatBool = StatBool::new(false);
 
-/// Whether a thread may ask for the registry and waits for no other one that makes it.
+/// True if a thread may ask for the registry and waits for no other one that makes it.
 pub(super) fn is_made() -> bool {
     MADE.load(Ordering::Relaxed)
 }
@@ -63,7 +63,7 @@ impl Drop for BlockHolder {
         }
         // The pointers first: a charge in a later destructor must not find a block that is another thread's.
         with_local(|local| {
-            local.near.forget();
+            local.slot_cache.forget();
             local.block.set(no_block());
         });
         // No lock is taken below this one by an allocator that charges.

@@ -10,7 +10,7 @@
 //! slow path has more events than there are words, a last event has the number of the others, `unreported`. The thread
 //! does not note what a subscriber causes, or there would be no end.
 
-/// What a drain has done.
+/// Result of a drain.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(not(feature = "tracing"), allow(dead_code))]
 pub(crate) struct Drained {
@@ -103,7 +103,7 @@ mod noted {
 
     per_thread!(with_all: AllNotedEvents = AllNotedEvents::new());
 
-    /// Whether some subscriber wants events of that level: a load.
+    /// True if some subscriber wants events of that level: a load.
     fn is_wanted(level: LevelFilter) -> bool {
         LevelFilter::current() >= level
     }

@@ -29,7 +29,7 @@ struct Shelf {
 
 pub(super) struct Shelves([AtomicPtr<Shelf>; SHELVES]);
 
-/// Where the bits of a block are.
+/// Place of the bits of a block.
 #[derive(Clone, Copy)]
 pub(super) struct ShelfPlace<'a> {
     shelf: &'a Shelf,
@@ -190,7 +190,7 @@ impl<'a> ShelfPlace<'a> {
         self.shelf.listed[self.word()].fetch_and(!self.bit(), Ordering::AcqRel);
     }
 
-    /// Whether the block may have no thread: a hint.
+    /// True if the block may have no thread: a hint.
     pub(super) fn note_ended(self, ended: bool) {
         let word = &self.shelf.ended[self.word()];
         if ended {

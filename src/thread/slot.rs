@@ -17,7 +17,7 @@
 use crate::sync::barrier::light_side;
 use crate::sync::{AtomicU64, Ordering};
 
-/// How far a vacant slot lies below zero.
+/// Distance of a vacant slot below zero.
 const VACANT: u64 = 1 << 62;
 
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use crate::thread::registry::register;
 #[must_use]
 pub(crate) struct Entered {
     depth: Deeper,
-    quiet: bool,
+    no_alloc: bool,
     thread: Outermost,
 }
 
@@ -31,19 +31,19 @@ impl Entered {
     /// Enters the slow path of an allocator's charge: it takes no lock, allocates nothing and calls no policy, wherever
     /// it runs.
     #[inline]
-    pub(crate) fn quiet() -> Entered {
+    pub(crate) fn no_alloc() -> Entered {
         Entered::new(true)
     }
 
     #[inline]
-    fn new(quiet: bool) -> Entered {
-        let depth = Deeper::enter(quiet);
+    fn new(no_alloc: bool) -> Entered {
+        let depth = Deeper::enter(no_alloc);
         let mut block = with_local(block_of);
         // Never inside another slow path: an allocator may come here out of the registration itself.
         if block.is_null() && depth.outside == 0 && register() {
             block = with_local(block_of);
         }
-        Entered { depth, quiet, thread: Outermost { block } }
+        Entered { depth, no_alloc, thread: Outermost { block } }
     }
 
     #[inline]
@@ -68,7 +68,7 @@ impl Entered {
     /// allocator's, or runs inside another one of the thread.
     #[inline]
     pub(crate) fn outermost(&self) -> Option<&Outermost> {
-        (self.is_alone() && !self.quiet).then_some(&self.thread)
+        (self.is_alone() && !self.no_alloc).then_some(&self.thread)
     }
 }
 
@@ -82,9 +82,9 @@ impl Outermost {
     }
 }
 
-/// Whether this thread is in an allocator's slow path.
-pub(crate) fn is_quiet() -> bool {
-    with_local(|local| local.quiet.get())
+/// True if this thread is in an allocator's slow path.
+pub(crate) fn is_no_alloc() -> bool {
+    with_local(|local| local.no_alloc.get())
 }
 
 /// A thread with a block, outside of any slow path. What its holder does takes no lock, waits for no thread, allocates
@@ -113,12 +113,12 @@ fn block_of(local: &Local) -> *const Block {
     local.block().map_or(ptr::null(), ptr::from_ref)
 }
 
-/// Whether this thread is in a slow path: it is an allocator that charges inside one.
+/// True if this thread is in a slow path: it is an allocator that charges inside one.
 pub(crate) fn is_running() -> bool {
     with_local(|local| local.slow.get() > 0)
 }
 
-/// Whether this thread is in a slow path inside another one: an allocator that charges, which must not be entered
+/// True if this thread is in a slow path inside another one: an allocator that charges, which must not be entered
 /// again.
 pub(crate) fn is_nested() -> bool {
     with_local(|local| local.slow.get() > 1)

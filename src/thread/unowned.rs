@@ -19,7 +19,7 @@ use crate::sync::stat_atomic::{AtomicBool, AtomicU32, AtomicU64};
 use crate::sync::{CachePadded, Ordering, per_thread};
 use crate::thread::block::Block;
 use crate::thread::counts::{UnownedCounts, Which};
-use crate::thread::left::{UNOWNED, left};
+use crate::thread::deferred::{UNOWNED, deferred};
 use crate::thread::local::with_local;
 use crate::thread::owner::{Named, named};
 use crate::thread::slow_path::Entered;
@@ -99,7 +99,7 @@ fn hand_over(block: &Block) {
     #[allow(unsafe_code)]
     let named = unsafe { before.as_ref().map(|before| named(before.word())) };
     if let Some(Named::Index(index)) = named
-        && let Some(cell) = block.gross.get_or_make(index, Tally::default)
+        && let Some(cell) = block.allocated_total.get_or_make(index, Tally::default)
     {
         cell.add(bytes);
     }
@@ -114,7 +114,7 @@ fn count_slow(which: Which, bytes: u64) {
         return;
     }
     if registry::is_made() {
-        drop(Entered::quiet());
+        drop(Entered::no_alloc());
         if visited() {
             return;
         }
@@ -132,7 +132,7 @@ fn visit(block: &Block, which: Which, bytes: u64) {
     let sum = counts.sum();
     if sum.wrapping_sub(counts.last_asked.load(Ordering::Relaxed)).cast_signed().unsigned_abs() >= STEP {
         counts.last_asked.store(sum, Ordering::Relaxed);
-        left().announce(UNOWNED);
+        deferred().announce(UNOWNED);
     }
 }
 

@@ -34,13 +34,17 @@ pub struct ParseLimitError {
 impl fmt::Display for ParseLimitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { input, kind, position, wanted } = self;
-        write!(f, "{input:?} is no {wanted}: {kind} at byte {position}; expected {}", wanted.forms())
+        let (wanted, forms) = match wanted {
+            ReadAs::Size => ("size", "4096, 64KiB, 1.5GiB or 64MB"),
+            ReadAs::Limit => ("limit", "4096, 64KiB, 1.5GiB, 64MB, 25% or max"),
+        };
+        write!(f, "{input:?} is no {wanted}: {kind} at byte {position}; expected {forms}")
     }
 }
 
 impl std::error::Error for ParseLimitError {}
 
-/// What a text was read as.
+/// The type that a text was read as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum ReadAs {
     Size,
@@ -112,25 +116,10 @@ impl ParseLimitError {
         self.position
     }
 
-    /// What is wrong there.
+    /// Returns the fault there.
     #[must_use]
     pub fn kind(&self) -> ParseLimitErrorKind {
         self.kind
-    }
-}
-
-impl ReadAs {
-    fn forms(self) -> &'static str {
-        match self {
-            ReadAs::Size => "4096, 64KiB, 1.5GiB or 64MB",
-            ReadAs::Limit => "4096, 64KiB, 1.5GiB, 64MB, 25% or max",
-        }
-    }
-}
-
-impl fmt::Display for ReadAs {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if *self == ReadAs::Size { "size" } else { "limit" })
     }
 }
 
@@ -139,7 +128,7 @@ impl fmt::Display for ReadAs {
 /// An error shows no more of a text than this.
 const SHOWN: usize = 64;
 
-/// What is wrong, and where.
+/// A fault, and its place.
 pub(super) struct Misread {
     kind: ParseLimitErrorKind,
     position: usize,
@@ -255,7 +244,7 @@ fn read_unit(text: &str, end: usize) -> Result<(u64, usize), Misread> {
     if trailing.is_empty() { Ok((unit, position)) } else { Err(TrailingInput.at(position + length)) }
 }
 
-/// How many bytes a unit is.
+/// Returns the bytes of a unit.
 fn bytes_of(unit: &str) -> Option<u64> {
     if unit == "B" {
         return Some(1);

@@ -1,4 +1,4 @@
-//! What drains the stock, and what does not.
+//! Calls that drain the stock, and calls that do not.
 //!
 //! A drain costs a process-wide barrier and takes credit that its owners would have used, so the list of causes is
 //! short and closed: a refusal, a lowered limit, a forced charge above a limit, a switch of the batch, the first

@@ -122,8 +122,8 @@ fn a_thread_gives_its_own_credit_back_without_a_barrier() {
 #[test]
 fn each_counter_gives_back_its_own() {
     let mut builder = Runtime::builder().batch(Bytes(BATCH)).adaptive(false).audit(true);
-    let spill = builder.counter("spill").independent();
-    let memsw = builder.counter("memsw").independent();
+    let spill = builder.counter("spill", memcg::Unit::Bytes);
+    let memsw = builder.counter("memsw", memcg::Unit::Bytes);
     let runtime = builder.build().unwrap();
     let group = runtime.root().create("tenant", Limits::new()).unwrap();
     let amounts = [(Counter::MEMORY, 1), (memsw, 1), (spill, 1)];
@@ -175,7 +175,7 @@ fn the_flusher_takes_idle_credit_home() {
     drop(held);
 }
 
-/// What the thread has in advance follows what it charges, and a visit has it begin again.
+/// A thread's credit follows its charges, and a visit has it begin again.
 #[test]
 fn an_adaptive_stock_grows_with_use() {
     let runtime = Runtime::builder().audit(true).build().unwrap();
@@ -184,7 +184,7 @@ fn an_adaptive_stock_grows_with_use() {
     let mut held = vec![group.try_charge(1).unwrap(), group.try_charge(1).unwrap()];
     let mut refills = || -> Vec<u64> {
         let mut taken = |usage: u64| {
-            // What is left, and one byte more.
+            // The charge is of all credit that is left, and one byte more.
             held.push(group.try_charge(Bytes(usage - group.live() + 1)).unwrap());
             group.usage() - usage
         };

@@ -19,7 +19,7 @@ fn create(parent: &Group, name: &str) -> Group {
     parent.create(name, Limits::new()).unwrap()
 }
 
-/// What it is, of which group, at which limit, for how much.
+/// Its kind, its group, its limit, and its amount.
 fn of(incident: &Incident) -> (IncidentKind, &str, &str, u64) {
     (incident.kind, &incident.group, &incident.limited, incident.requested)
 }
@@ -85,7 +85,7 @@ fn a_victim_says_for_whom() {
 #[test]
 fn a_counter_beside_memory_is_named() {
     let mut builder = Runtime::builder();
-    let files = builder.counter("files").unit(Unit::Events).independent();
+    let files = builder.counter("files", Unit::Events);
     let runtime = builder.build().unwrap();
     runtime.keep_incidents(MOST);
     let acme = create(&runtime.root(), "acme");

@@ -1,4 +1,5 @@
-//! What a charge that is refused prints: who refused, by how much it is short, what is not zero, what would help.
+//! The line of a refused charge: the group that refused, the bytes that are short, the figures that are not zero, the
+//! steps that would help.
 
 use std::error::Error;
 use std::sync::{Arc, Mutex};
@@ -77,10 +78,10 @@ fn behind_those_in_line() {
     let _waiter = in_line(&acme, 3 * KIB);
     // The first in line lets others barge past it for as much as it asks for itself.
     (0..3).for_each(|_| drop(charge(&acme, KIB)));
-    let text = "/acme refused 1 KiB for /acme: it fits, usage 8 KiB of max 10 KiB, behind those in line; \
+    let text = "/acme refused 1 KiB for /acme: it fits, usage 8 KiB of max 10 KiB, behind charges in line; \
                 to fit, wait in line (OnFull::Wait, charge_async)";
     assert_prints(&refused(&acme, KIB), text);
-    let text = "/acme refused 4 KiB for /acme: short by 2 KiB, usage 8 KiB of max 10 KiB, behind those in line; \
+    let text = "/acme refused 4 KiB for /acme: short by 2 KiB, usage 8 KiB of max 10 KiB, behind charges in line; \
                 to fit, release memory in /acme, register a reclaimer there or raise max of /acme";
     assert_prints(&refused(&acme, 4 * KIB), text);
 }
@@ -88,7 +89,7 @@ fn behind_those_in_line() {
 #[test]
 fn a_further_counter() {
     let mut builder = bare();
-    let swap = builder.counter("swap").independent();
+    let swap = builder.counter("swap", memcg::Unit::Bytes);
     let runtime = left_empty(build(builder));
     let acme = create(&runtime.root(), "acme");
     acme.counter(swap).expect("declared").set_max(10).expect("a number");
@@ -106,8 +107,8 @@ fn a_further_counter() {
 #[test]
 fn a_further_counter_of_things() {
     let mut builder = bare();
-    let descriptors = builder.counter("descriptors").unit(Unit::Events).independent();
-    let delays = builder.counter("delays").unit(Unit::Nanoseconds).independent();
+    let descriptors = builder.counter("descriptors", Unit::Events);
+    let delays = builder.counter("delays", Unit::Nanoseconds);
     let runtime = left_empty(build(builder));
     let acme = create(&runtime.root(), "acme");
     let query = create(&acme, "q17");
@@ -140,7 +141,7 @@ fn a_further_counter_of_things() {
     assert!(matches!(gone, ChargeError::Offline { counter, requested: 2, .. } if counter == descriptors));
 }
 
-/// What may come is waited for; what has been waited for is waited for longer.
+/// A charge waits for memory that may come; one that has waited is told to wait longer.
 #[test]
 fn charges_that_do_not_wait_and_that_have() {
     let runtime = left_empty(build(bare()));
@@ -176,7 +177,7 @@ fn inside_reclaim() {
     assert_eq!(*lock(&said), format!("{FULL}; {helps}"));
 }
 
-/// Where no level has a limit, it is the largest number that refuses.
+/// If no level has a limit, it is the largest number that refuses.
 #[test]
 fn without_any_limit() {
     let runtime = left_empty(build(bare()));
@@ -213,7 +214,7 @@ fn a_stock_is_named_where_it_may_have_credit() {
     let (usage, open) = (acme.usage(), refused(&queries[0], 11 * KIB).to_string());
     assert_eq!((usage, acme.usage()), (8 * KIB, 8 * KIB), "a refusal that drains nothing");
     let start = "/acme refused 11 KiB for /acme/a: short by 9 KiB, usage 8 KiB of max 10 KiB";
-    assert!(open.starts_with(&format!("{start}, at most 16 KiB of it stocked; most in")), "{open}");
+    assert!(open.starts_with(&format!("{start}, at most 16 KiB of it unused credit; most in")), "{open}");
     let drained = refused(&queries[0], 9 * KIB).to_string();
     let start = "/acme refused 9 KiB for /acme/a: short by 1 KiB, usage 2 KiB of max 10 KiB";
     assert!(drained.starts_with(&format!("{start}; most in")), "{drained}");

@@ -223,8 +223,8 @@ fn own_bytes_and_holders() {
 #[test]
 fn counters_beside_memory() {
     let mut builder = bare();
-    let spill = builder.counter("spill").independent();
-    let files = builder.counter("files").unit(Unit::Events).independent();
+    let spill = builder.counter("spill", memcg::Unit::Bytes);
+    let files = builder.counter("files", Unit::Events);
     let runtime = left_empty(build(builder));
     let root = runtime.root();
     let acme = create(&root, "acme");
@@ -361,8 +361,8 @@ fn come_and_go(tenant: &Group, next: &AtomicU64, seen: &AtomicBool) {
     }
 }
 
-/// Whether a group that comes and goes has its charge now. Its figures are those of its name: without credit as they are,
-/// else within the bound on it.
+/// Tells if a group that comes and goes has its charge now. Its figures are those of its name: without credit as they
+/// are, else within the bound on it.
 #[track_caller]
 fn of_its_name(row: &SnapshotRow, is_bare: bool) -> Option<usize> {
     let (_, number) = row.path.rsplit_once("/x")?;

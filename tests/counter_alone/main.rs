@@ -10,6 +10,7 @@ extern crate self as memcg;
 #[path = "../../src/counter/mod.rs"]
 mod counter;
 #[path = "../../src/error.rs"]
+#[macro_use]
 mod error;
 #[path = "../../src/numa/mod.rs"]
 mod numa;

@@ -11,7 +11,7 @@ use crate::{State, alone, assert_says, live, with_allocations};
 /// Tables grow now and then, so some hundreds of groups, and more than one chunk holds.
 const GROUPS: usize = 2_000;
 
-/// What one `create` may ask for, at most.
+/// The most that one `create` may ask for.
 const ALLOCATIONS_MAX: u64 = 100;
 
 /// Makes a group of that name with none, one, two … allocations until it is made. How often it was refused.
@@ -96,7 +96,8 @@ fn each_allocation_of_create_may_be_refused() {
                     builder = builder.nodes(2);
                 }
                 if adaptive {
-                    let _further = [builder.counter("spill").independent(), builder.counter("sockets").independent()];
+                    let _further =
+                        [builder.counter("spill", memcg::Unit::Bytes), builder.counter("sockets", memcg::Unit::Bytes)];
                 }
                 let refused = make_and_throw_away(builder, long);
                 println!("{refused} times refused, for {GROUPS} groups");
@@ -106,7 +107,7 @@ fn each_allocation_of_create_may_be_refused() {
     });
 }
 
-/// Where memory is refused, the dying groups whose credit waits for a barrier are settled, without more memory.
+/// If memory is refused, the dying groups whose credit waits for a barrier are settled, without more memory.
 #[test]
 fn create_is_refused_while_the_dying_wait_for_their_barrier() {
     alone("allocations::create_is_refused_while_the_dying_wait_for_their_barrier", || {

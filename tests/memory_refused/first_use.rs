@@ -1,4 +1,4 @@
-//! What comes with its first use, on a thread that gets no pages: it is counted above.
+//! Objects that come with their first use, on a thread that gets no pages: the use is counted above.
 
 use memcg::{Event, Freshness, Group, Limits, Runtime, Stat};
 

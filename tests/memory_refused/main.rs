@@ -6,7 +6,7 @@
 //!
 //! Each test starts this program again for itself alone.
 //!
-//! What refuses memory here is Linux: on other systems this program is empty.
+//! Linux refuses memory here: on other systems this program is empty.
 #![cfg(all(not(loom), target_os = "linux"))]
 #![allow(unsafe_code, reason = "neither a global allocator nor a limit of the process has a safe form")]
 
@@ -83,7 +83,7 @@ fn alone(name: &str, body: impl FnOnce()) {
     support::alone::alone(name, &[" refused"], body);
 }
 
-/// What a refused `create` must leave as it was.
+/// The state that a refused `create` must leave as it was.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct State {
     groups: usize,
@@ -111,7 +111,7 @@ impl State {
     }
 }
 
-/// What the error says, in one line; whose name it may leave out where there was no memory for a copy.
+/// The error's line; it may leave out the name if there was no memory for a copy.
 #[track_caller]
 fn assert_says(refused: &CreateError, of: &Group, named: &str) {
     let CreateError::Memory { parent, name, bytes } = refused else { panic!("{refused}") };

@@ -61,13 +61,13 @@ fn a_thread_that_gets_no_pages_is_refused_and_others_go_on() {
             // Objects that no other thread has.
             let mut builder = Runtime::builder().pool_align(align);
             let _further = [
-                builder.counter("one").independent(),
-                builder.counter("two").independent(),
-                builder.counter("three").independent(),
+                builder.counter("one", memcg::Unit::Bytes),
+                builder.counter("two", memcg::Unit::Bytes),
+                builder.counter("three", memcg::Unit::Bytes),
             ];
             let other_shape = {
                 let mut other = builder.clone();
-                let _fourth = other.counter("four").independent();
+                let _fourth = other.counter("four", memcg::Unit::Bytes);
                 other
             };
             let runtime = builder.build().expect("a configuration that holds");
@@ -87,7 +87,7 @@ fn a_thread_that_gets_no_pages_is_refused_and_others_go_on() {
                 (runtime, groups)
             });
             assert_whole(&runtime, &groups);
-            // What one group leaves is enough for another.
+            // The memory that one group leaves is enough for another.
             let number = groups.len();
             groups.pop().expect("some").offline().expect("no children");
             let again = denied.with(&root, |root| root.create("again", Limits::new()));
@@ -136,7 +136,7 @@ fn a_process_without_address_space_is_refused_and_goes_on_with_what_it_has() {
         fill(&runtime, &root, &mut groups);
         let full = groups.len();
         assert_whole(&runtime, &groups);
-        // What others leave is enough for as many.
+        // The memory that others leave is enough for as many.
         for group in groups.drain(full / 2..) {
             drop(group.try_charge(10).expect("no limit"));
             group.offline().expect("no children");

@@ -1,5 +1,5 @@
 #![cfg(not(loom))]
-//! What the library does before it refuses a charge to a full group.
+//! The library's steps before it refuses a charge to a full group.
 //!
 //! * `throttle`: it delays charges above high; `reclaim`: it asks reclaimers;
 //! * `at_once`: where the caller never blocks, another thread does it;

@@ -1,4 +1,4 @@
-//! What groups cost in memory: an idle one little, a released one nothing.
+//! The memory of groups: an idle one costs little, a released one nothing.
 //!
 //! Resident memory is the whole process's, so each test starts this program again for itself alone.
 //!
@@ -18,7 +18,7 @@ const CHURN: u64 = if cfg!(debug_assertions) { 50_000 } else { 1_000_000 };
 /// Releases that one barrier serves.
 const RELEASES: u64 = 64;
 
-/// How many groups come and go.
+/// The number of groups that come and go.
 fn churn() -> u64 {
     std::env::var("MEMCG_CHURN_GROUPS").map_or(CHURN, |groups| {
         groups.replace('_', "").parse().unwrap_or_else(|e| panic!("MEMCG_CHURN_GROUPS={groups}: {e}"))
@@ -42,7 +42,7 @@ fn an_idle_group_is_small() {
     alone("an_idle_group_is_small", || {
         let (runtime, root) = root_of(Limit::Bytes(1 << 40));
         let parent = root.create("parent", Limits::new()).expect("a name");
-        // What the first of all costs is not a group's.
+        // The memory that the first of all costs is not a group's.
         drop(parent.create("first", Limits::new()).expect("a name").try_charge(1));
         let before = resident();
         for number in 0..IDLE {

@@ -1,5 +1,5 @@
 #![cfg(not(loom))]
-//! What is the whole process's: resident memory, the pools and what is live in them. Each test that reads such a figure
+//! Figures of the whole process: resident memory, the pools and their live objects. Each test that reads such a figure
 //! starts this program again for itself alone.
 //!
 //! * `own_bytes`: what a runtime takes itself; `churn`: what groups cost in memory;

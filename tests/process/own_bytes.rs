@@ -80,12 +80,12 @@ fn so_it_is_where_everything_is_used() {
             group.stat_add(Stat::ANON, 4_096);
             assert!(group.try_charge(101).is_err());
         }
-        // What the process's allocator keeps about names and cells is not seen.
+        // Memory that the process's allocator keeps about names and cells is not seen.
         before.end("groups with statistics, events, excess and long names", &runtime, 10);
     });
 }
 
-/// What ended threads had is what the next ones have.
+/// The next threads take over the memory of ended ones.
 #[test]
 fn threads_in_turn_take_no_more() {
     alone("threads_in_turn_take_no_more", || {
@@ -108,7 +108,7 @@ fn threads_in_turn_take_no_more() {
     });
 }
 
-/// What groups that are gone had is what the next ones have.
+/// The next groups take over the memory of groups that are gone.
 #[test]
 fn groups_in_turn_take_no_more() {
     alone("groups_in_turn_take_no_more", || {

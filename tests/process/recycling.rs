@@ -45,7 +45,7 @@ fn number_and_generation(id: GroupId) -> (u32, u32) {
 fn live() -> [Vec<u64>; 2] {
     let plain = Runtime::builder();
     let mut counted = plain.clone();
-    let _spill = counted.counter("spill").independent();
+    let _spill = counted.counter("spill", memcg::Unit::Bytes);
     [plain, counted].map(|builder| build(&builder).pools().rows().iter().map(|row| row.live).collect())
 }
 
@@ -64,7 +64,7 @@ fn an_idle_tree_goes_with_its_runtime() {
         for builder in kinds() {
             assert_all_come_back("no thread had a handle", || {
                 let mut builder = builder;
-                let _spill = builder.counter("spill").independent();
+                let _spill = builder.counter("spill", memcg::Unit::Bytes);
                 let runtime = build(&builder);
                 let acme = create(&runtime.root(), "acme");
                 (0..10).for_each(|number| drop(create(&create(&acme, &number.to_string()), "below")));
@@ -79,7 +79,7 @@ fn a_refused_group_leaves_nothing() {
     alone("recycling::a_refused_group_leaves_nothing", &[], || {
         assert_all_come_back("groups that were not made", || {
             let mut builder = Runtime::builder().groups_max(3);
-            let _spill = builder.counter("spill").independent();
+            let _spill = builder.counter("spill", memcg::Unit::Bytes);
             let runtime = build(&builder);
             let root = runtime.root();
             let acme = create(&root, "acme");
@@ -109,7 +109,7 @@ fn the_order_of_drops_does_not_matter() {
         assert_all_come_back("after all orders", || {
             for order in 0..3 * 720_usize {
                 let mut builder = kinds[order % kinds.len()].clone();
-                let spill = builder.counter("spill").independent();
+                let spill = builder.counter("spill", memcg::Unit::Bytes);
                 let runtime = build(&builder);
                 let acme = create(&runtime.root(), "acme");
                 let query = create(&acme, "q17");
@@ -169,7 +169,7 @@ fn an_object_comes_back_clean() {
     alone("recycling::an_object_comes_back_clean", &[], || {
         for mut builder in kinds() {
             builder = builder.max(10_000);
-            let further = builder.counter("spill").independent();
+            let further = builder.counter("spill", memcg::Unit::Bytes);
             let runtime = build(&builder);
             let root = runtime.root();
             let mut generations = 0;
@@ -229,7 +229,7 @@ fn an_object_comes_back_clean() {
     });
 }
 
-/// What one kind of tree leaves in an object does not show in another kind.
+/// An object shows nothing of one kind of tree in another kind.
 #[test]
 fn kinds_share_the_pool() {
     alone("recycling::kinds_share_the_pool", &[], || {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-/// What sleeps, waits for others, or runs code of others: by file, the line that starts it, without what follows.
+/// Calls that sleep, wait for others, or run code of others: by file, the line that starts each, without its rest.
 const MAY_BLOCK: &[(&str, &[&str])] = &[
     ("group/charge.rs", &["pub fn try_charge(", "pub fn try_grow(", "pub fn resize("]),
     ("group/charge_set.rs", &["pub fn try_charge_set("]),
@@ -32,7 +32,7 @@ const MAY_BLOCK: &[(&str, &[&str])] = &[
     ("runtime/mod.rs", &["pub struct Runtime ", "pub fn start_flusher(", "pub fn stop_flusher("]),
 ];
 
-/// What does neither, and says so.
+/// Calls that do neither, and say so.
 const NEVER_BLOCKS: &[(&str, &[&str])] = &[("group/on_full.rs", &["Start,", "Now,"])];
 
 /// The first line of the documentation of what starts at this line.
@@ -42,7 +42,7 @@ fn first_line<'a>(lines: &[&'a str], at: usize) -> &'a str {
     above.filter(is_doc).last().copied().unwrap_or_default()
 }
 
-/// What starts in these files at these lines without one of `words` in the first line of its documentation.
+/// Lines of these files that start such a call without one of `words` in the first line of its documentation.
 fn silent(list: &[(&str, &[&str])], words: &[&str]) -> Vec<String> {
     let mut silent = Vec::new();
     for (file, starts) in list {

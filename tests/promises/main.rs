@@ -1,5 +1,5 @@
 #![cfg(not(loom))]
-//! What types and documentation promise.
+//! Promises of types and of documentation.
 //!
 //! * `types`: what holds as soon as it compiles; `blocking`: functions that may block say so.
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use memcg::{Group, GroupName, Limits, Runtime};
 use proptest::prelude::*;
 
-/// What becomes of a group that is picked by a number.
+/// A step of a group that is picked by a number.
 #[derive(Clone, Debug)]
 enum Step {
     Text(u8, String),

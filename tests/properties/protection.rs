@@ -89,7 +89,7 @@ impl Tree {
     }
 }
 
-/// What a counter keeps against pressure on another, by either protection.
+/// The units that a counter keeps against pressure on another, by either protection.
 fn kept(counter: &PageCounter, target: &PageCounter) -> u128 {
     let (min, low) = (counter.effective_min(target), counter.effective_low(target));
     assert_eq!(min, low, "the same settings");
@@ -128,7 +128,7 @@ proptest! {
         prop_assert!(counters[0].verify().is_ok());
     }
 
-    /// Where the children claim more than their parent has, they get no more than that, each no more than it claims.
+    /// If the children claim more than their parent has, they get no more than that, each no more than it claims.
     #[test]
     fn never_more_than_the_parent_has(tree in trees(1 << 40)) {
         let counters = tree.grow();

@@ -102,7 +102,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..100)
 }
 
-/// What `is_in_excess` and `descendants_in_excess` say is what usage and soft limits say, at every group.
+/// `is_in_excess` and `descendants_in_excess` agree with usage and soft limits at every group.
 fn recount(groups: &[Group]) {
     for group in groups.iter().filter(|group| !group.is_offline()) {
         assert_eq!(group.is_in_excess(), group.usage() > group.soft(), "{}", group.path());

@@ -12,7 +12,7 @@ mod production;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// What a charger, a reader or the clock does.
+/// A step of a charger, a reader or the clock.
 #[derive(Clone, Debug)]
 enum Step {
     /// A charger stops; whether each charger would have to.

@@ -149,7 +149,7 @@ impl Tree {
         std::iter::successors(Some(index), |&index| self.nodes[index].parent)
     }
 
-    /// What is charged in each subtree, by the test's own count.
+    /// The units charged in each subtree, by the test's own count.
     fn live(&self) -> Vec<u64> {
         let mut live = vec![0; self.nodes.len()];
         for index in 0..self.nodes.len() {
@@ -177,7 +177,7 @@ impl Tree {
         self.check_never_refused(&live, rng.random_range(0..self.nodes.len()));
     }
 
-    /// What is left below every limit is admitted to the unit, wherever the credit is; one more is not.
+    /// All that is left below every limit is admitted to the unit, wherever the credit is; one more is not.
     fn check_never_refused(&self, live: &[u64], index: usize) {
         let counter = &self.nodes[index].counter;
         let margin = |level: usize| self.nodes[level].counter.max().saturating_sub(live[level]);
@@ -221,13 +221,13 @@ struct Held {
     units: u64,
 }
 
-/// What a worker owns from one thread to the next.
+/// The state of a worker from one thread to the next.
 struct Lane {
     rng: SmallRng,
     held: Vec<Held>,
 }
 
-/// What all threads see.
+/// The state that all threads see.
 struct Stress {
     tree: RwLock<Tree>,
     lanes: Vec<Mutex<Lane>>,
@@ -321,7 +321,7 @@ impl Lane {
         }
         let units = self.units();
         let charged = if passing.try_charge(units).is_ok() { units } else { 0 };
-        // What is charged to the lower one leaves with it.
+        // Charges of the lower one leave with it.
         drop(below);
         node.add(charged);
         if self.rng.random_bool(0.5) {

@@ -25,7 +25,7 @@ mod scale;
 mod statistics;
 mod storm;
 
-/// How many operations a test makes: `MEMCG_STRESS_OPS`, or else its own number.
+/// The number of operations of a test: `MEMCG_STRESS_OPS`, or else its own number.
 pub(crate) fn ops(usually: u64) -> u64 {
     std::env::var("MEMCG_STRESS_OPS")
         .map_or(usually, |ops| ops.replace('_', "").parse().unwrap_or_else(|e| panic!("MEMCG_STRESS_OPS={ops}: {e}")))

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Turns without looking away; more of them, and a thread that is waited for may need this processor.
 const TURNS: u32 = 500;
 
-/// Where threads meet: each counts how often it has come.
+/// A point where threads meet: each counts its visits.
 struct Meeting(Vec<AtomicU64>);
 
 impl Meeting {

@@ -16,7 +16,7 @@ type Boxed = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 // === impl Executor ===
 
-/// What its threads share. Tasks live until they have finished.
+/// The state that its threads share. Tasks live until they have finished.
 #[derive(Default)]
 pub(crate) struct Executor {
     queue: Mutex<Queue>,
@@ -103,7 +103,7 @@ impl Executor {
         self.polls.load(Ordering::SeqCst)
     }
 
-    /// How often a task was woken by any thread but itself, whether it was on the queue already or not.
+    /// The wakes of a task by any thread but itself, whether it was on the queue already or not.
     pub(crate) fn wakes(&self) -> u64 {
         let own = self.own_wakes.load(Ordering::SeqCst);
         self.wakes.load(Ordering::SeqCst) - own

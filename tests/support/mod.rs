@@ -1,4 +1,4 @@
-//! What the test programs share: each declares this module once and takes what it needs.
+//! Code that the test programs share: each declares this module once and takes what it needs.
 #![allow(dead_code, reason = "each test program takes what it needs")]
 
 pub(crate) mod alone;

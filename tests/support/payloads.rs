@@ -1,4 +1,4 @@
-//! What foreign code may panic with: a payload that panics when it is dropped, with another one that does the same.
+//! A payload that foreign code may panic with: it panics when it is dropped, with another one that does the same.
 
 use std::panic::panic_any;
 

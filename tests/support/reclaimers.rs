@@ -31,7 +31,7 @@ pub(crate) struct Asked {
     pub(crate) pass: ReclaimPass,
 }
 
-/// What was asked of several reclaimers, in order.
+/// The requests to several reclaimers, in order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<Asked>>>);
 
@@ -66,7 +66,7 @@ impl Log {
         lock(&self.0).iter().filter(|asked| asked.group == path).cloned().collect()
     }
 
-    /// What a group's reclaimers said that they freed.
+    /// The bytes that a group's reclaimers said that they freed.
     pub(crate) fn freed(&self, path: &str) -> u64 {
         self.of(path).iter().map(|asked| asked.freed).sum()
     }

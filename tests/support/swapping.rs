@@ -33,7 +33,7 @@ impl Anon {
         Ok(())
     }
 
-    /// What the process had is gone with it.
+    /// The memory of the process is gone with it.
     pub(crate) fn exit(&self) {
         lock(&self.memory).clear();
         lock(&self.swapped).clear();

@@ -75,12 +75,12 @@ impl<F: Future> Polled<F> {
         self.future.as_mut().poll(&mut Context::from_waker(waker))
     }
 
-    /// How often it has been woken.
+    /// The number of wakes.
     pub(crate) fn wakes(&self) -> u64 {
         self.wakes.count()
     }
 
-    /// What it is to wake from the next poll on is another; this is the old one.
+    /// The next poll has it wake another; this is the old one.
     pub(crate) fn renew(&mut self) -> Arc<Wakes> {
         std::mem::replace(&mut self.wakes, Wakes::new())
     }
@@ -162,7 +162,7 @@ pub(crate) fn blocked(group: &Group, bytes: u64, level: &Group) -> thread::JoinH
     thread
 }
 
-/// What the thread came back with.
+/// The value that the thread came back with.
 #[track_caller]
 pub(crate) fn join<T>(thread: thread::JoinHandle<T>) -> T {
     until("a thread at its end", || thread.is_finished());

@@ -17,7 +17,7 @@ const DOOR: &[&str] = &[
     "shuttle",
 ];
 
-/// What stands above `mod tests` in the root.
+/// The lines above `mod tests` in the root.
 const MODELS: &[&str] = &[
     "#[cfg(all(test, any(loom, miri)))]",
     "#[cfg(all(test, shuttle))]",

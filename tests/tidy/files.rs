@@ -1,4 +1,4 @@
-//! What holds for files: their length, their gates, the version that they state.
+//! Rules for files: their length, their gates, the version that they state.
 
 use std::fs;
 use std::process::Command;
@@ -30,7 +30,7 @@ fn long_functions(text: &str) -> Vec<String> {
     long
 }
 
-/// What is built for users and not for tests and benches alone.
+/// True for files that are built for users and not for tests and benches alone.
 fn is_production(path: &str) -> bool {
     let mut folders = path.split('/');
     match folders.next() {
@@ -96,7 +96,7 @@ fn every_program_of_tests_and_benches_is_listed() {
     }
 }
 
-/// What stands at the top of the project, folders that start with a dot aside.
+/// Entries at the top of the project, folders that start with a dot aside.
 const TOP: &[&str] = &[
     "CHANGELOG.md",
     "COMPARE.md",

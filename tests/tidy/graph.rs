@@ -10,7 +10,7 @@ use crate::rules::{Finding, hold};
 /// row do not import each other. A file beside `lib.rs` is a folder of its own.
 pub(crate) const LAYERS: &[&[&str]] = &[
     &[""],
-    &["kmem"],
+    &["kmem", "values"],
     &["runtime"],
     &["group"],
     &["page_counter"],
@@ -93,7 +93,7 @@ fn backs(graph: &Graph, sources: &[Source]) -> Vec<Finding> {
     findings
 }
 
-/// Whether one of two files is the module that declares the other.
+/// True if one of two files is the module that declares the other.
 fn is_own_child(a: &Source, b: &Source) -> bool {
     let parent = |source: &Source| source.module.rsplit_once("::").map(|(parent, _)| parent.to_owned());
     parent(a).as_deref() == Some(&b.module) || parent(b).as_deref() == Some(&a.module)

@@ -154,7 +154,7 @@ fn a_part_of_sync_in_a_wrong_folder_is_found() {
     assert_eq!(part_faults(&[("src/group/mod.rs", group)]), ["group uses lock::of"]);
     let walk = "use crate::sync::{Fresh, Arc, per_thread};\n";
     assert_eq!(part_faults(&[("src/counter/walk.rs", walk)]), ["counter uses Fresh", "counter uses per_thread"]);
-    // What another folder passes on is a part of `sync` all the same.
+    // A name that another folder passes on is a part of `sync` all the same.
     let faults = part_faults(&[
         ("src/lib.rs", "mod counter;\nmod group;\nmod sync;\nmod thread;\n"),
         ("src/thread.rs", "pub(crate) use crate::sync::per_thread as of_thread;\n"),

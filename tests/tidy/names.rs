@@ -1,4 +1,4 @@
-//! Where a name is defined: the modules of a crate as its `mod` lines build them, with what each defines and imports.
+//! The definition of a name: the modules of a crate as its `mod` lines build them, with what each defines and imports.
 //!
 //! An import through a re-export leads to the file that defines the name, however many re-exports lie between.
 
@@ -34,7 +34,7 @@ struct Module {
 
 struct Import {
     path: Vec<String>,
-    /// What the module calls it; `*` for a glob.
+    /// The module's name for it; `*` for a glob.
     name: String,
 }
 
@@ -52,12 +52,12 @@ enum Target {
     Item(usize, String),
 }
 
-/// Where a path leads.
+/// The target of a path.
 #[derive(Default)]
 pub(crate) struct Found {
     /// The files that define what it names: more than one where the checkers have their own.
     pub(crate) sources: BTreeSet<usize>,
-    /// What they define, by the name that it has there.
+    /// The items that they define, by the name that each has there.
     pub(crate) items: BTreeSet<(usize, String)>,
     /// The names that were looked up on the way, each with the module that they were looked up in.
     pub(crate) steps: BTreeSet<(ModuleId, String)>,
@@ -194,7 +194,7 @@ impl<'a> Crate<'a> {
         }
     }
 
-    /// Where a path that is written in `module` leads. Nowhere if it starts outside of the crate.
+    /// The target of a path that is written in `module`. Nowhere if it starts outside of the crate.
     pub(crate) fn find(&self, module: ModuleId, path: &[String]) -> Found {
         let mut found = Found::default();
         for target in self.resolve(module, path, &mut Vec::new(), &mut found.steps) {
@@ -235,7 +235,7 @@ impl<'a> Crate<'a> {
                 }
                 steps.insert((module, name.clone()));
                 let found = self.look_up(module, name, active, steps);
-                // What no line defines a macro does, in the file itself.
+                // If no line defines it, a macro does, in the file itself.
                 let by_macro = found.is_empty().then(|| Target::Item(self.modules[module].source, name.clone()));
                 next.extend(found.into_iter().chain(by_macro));
             }

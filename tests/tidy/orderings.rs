@@ -56,7 +56,7 @@ fn declared(tokens: &[&str]) -> BTreeMap<String, bool> {
     names
 }
 
-/// What a file calls the types of `stat_atomic`.
+/// A file's names for the types of `stat_atomic`.
 fn imported<'a>(tokens: &[&'a str]) -> BTreeSet<&'a str> {
     let mut names = BTreeSet::new();
     for at in 0..tokens.len().saturating_sub(1) {

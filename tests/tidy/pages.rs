@@ -13,7 +13,7 @@ struct Span<'a> {
     /// From 1 on.
     line: usize,
     text: &'a str,
-    /// What stands between the span before and this one, on one line.
+    /// The text between the span before and this one, on one line.
     before: String,
 }
 
@@ -38,7 +38,7 @@ fn spans(page: &str) -> Vec<Span<'_>> {
     spans
 }
 
-/// Whether a span is meant as a file or folder of the project.
+/// True for a span that is meant as a file or folder of the project.
 fn is_path(span: &str) -> bool {
     let plain = span.chars().all(|char| char.is_ascii_alphanumeric() || "_-./".contains(char));
     let known = [".rs", ".md", ".toml", ".txt"].iter().any(|end| span.len() > end.len() && span.ends_with(end));
@@ -47,7 +47,7 @@ fn is_path(span: &str) -> bool {
     plain && (known || folder)
 }
 
-/// Where the file of a span lies: beside the page, below the root or below `src`.
+/// The place of a span's file: beside the page, below the root or below `src`.
 fn find(page: &str, span: &str) -> Option<PathBuf> {
     let beside = Path::new(page).parent().unwrap_or(Path::new(""));
     let folders = [beside, Path::new(""), Path::new("src")];

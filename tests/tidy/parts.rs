@@ -55,7 +55,7 @@ const PARTS: &[(&[&str], Folders)] = &[
     (&["Arc", "Shared"], AllBut(&[])),
     (&["process_wide"], Only(&["lifecycle", "pressure", "thread", "pool"])),
     (&["share", "pool_stashes"], Only(&["pressure", "pool"])),
-    // What a thread owns.
+    // The values that a thread owns.
     (
         &[
             "per_thread",
@@ -80,6 +80,7 @@ const PARTS: &[(&[&str], Folders)] = &[
     (&["pause", "is_over"], Only(&["group", "admission", "pressure", "reclaim", "thread"])),
     (&["rest", "IDLE_VISITS"], Only(&["stat"])),
     (&["SLICE"], Only(&["stat", "counter"])),
+    (&["LOADS_FOR_FIGURES"], Only(&["counter"])),
     // Sizes that models make small, and other things of one place.
     (&["POOL_OBJECTS", "POOL_PAGE", "POOL_PAGES", "POOL_STASH"], Only(&["pool"])),
     (&["PENDING_CLOSE_MAX"], Only(&["lifecycle"])),

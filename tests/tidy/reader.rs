@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What stands above unit tests.
+/// Lines above unit tests.
 pub(crate) const UNIT_TESTS: &[&str] = &["#[cfg(all(test, not(loom)))]", "#[cfg(all(test, not(any(loom, shuttle))))]"];
 
 #[derive(Clone)]
@@ -52,7 +52,7 @@ pub(crate) fn read(path: impl AsRef<Path>) -> String {
 fn files(folder: &Path, extensions: &[&str], found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display())) {
         let path = entry.expect("a readable folder").path();
-        // What cargo builds beside sources is none.
+        // Files that cargo builds beside sources are none.
         if path.ends_with("target") {
             continue;
         }

@@ -45,7 +45,7 @@ fn listed(list: &str) -> Vec<(String, String)> {
     lines.map(|line| entry(parts(line))).collect()
 }
 
-/// Whether the function of a step in `.ci/run` has the command as a line, whatever it says of lock files.
+/// True if the function of a step in `.ci/run` has the command as a line, whatever it says of lock files.
 fn runs(run: &str, step: &str, command: &str) -> bool {
     let body = run.split(&format!("\nstep_{step}() {{\n")).nth(1).and_then(|rest| rest.split("\n}\n").next());
     body.is_some_and(|body| body.lines().any(|line| line.trim().replace(" --locked", "") == command))

@@ -1,4 +1,4 @@
-//! What breaks a rule: each finding with the place and the reason.
+//! Breaches of rules: each finding with the place and the reason.
 
 use std::sync::OnceLock;
 
@@ -11,9 +11,9 @@ use crate::{graph, parts, types, words};
 pub(crate) struct Finding {
     /// Which rule.
     pub(crate) kind: &'static str,
-    /// Where.
+    /// The place.
     pub(crate) key: String,
-    /// How often.
+    /// The number of times.
     pub(crate) count: usize,
     /// For the reader: what leads to it, and what to do.
     pub(crate) why: String,

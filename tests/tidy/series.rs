@@ -23,7 +23,7 @@ use crate::edges::models_written;
 use crate::mutations::mutations_of;
 use crate::reader::{fail_if_any, read, read_all, root};
 
-/// What chapters can name.
+/// Things that chapters can name.
 pub(crate) struct Tree {
     /// Files by path; with the text of those that are sources.
     files: BTreeMap<String, String>,

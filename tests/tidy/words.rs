@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::reader::{Lines, Source, is_name, split, tokens_at};
+use crate::reader::{Lines, Source, fail_if_any, is_name, read_all, split, tokens_at};
 use crate::rules::{Finding, hold};
 
-/// What is looked for.
+/// The target of a search.
 enum Pattern {
     /// Any of these words, or of these rows of words: in comments, in literals, and as parts of names, `snake_case` and
     /// `CamelCase` taken apart.
@@ -165,6 +165,47 @@ pub(crate) fn findings(sources: &[Source]) -> Vec<Finding> {
 
 /// Of more places than these the files are told.
 const PLACES: usize = 40;
+
+/// A comment begins with a subject and not with one of these.
+const QUESTIONS: &[&str] = &["What", "Whether", "Where", "How"];
+
+/// Files whose comments do so still.
+const ASKING: &[&str] = &[
+    "src/admission/",
+    "src/counter/",
+    "src/lifecycle/",
+    "src/pressure/",
+    "src/reclaim/",
+    "src/thread/",
+    "crates/memcg-ballista/",
+    "crates/memcg-datafusion/",
+    "crates/memcg-tokio/",
+    "crates/memcg-tower/",
+];
+
+/// Lines of comments that begin with one of [`QUESTIONS`].
+fn questions(text: &str) -> Vec<usize> {
+    let asks = |line: &str| {
+        let comment = line.trim_start().strip_prefix("//")?.trim_start_matches(['/', '!']).strip_prefix(' ')?;
+        QUESTIONS.contains(&comment.split(|char: char| !char.is_alphanumeric()).next()?).then_some(())
+    };
+    text.lines().enumerate().filter_map(|(at, line)| asks(line).map(|()| at + 1)).collect()
+}
+
+#[test]
+fn comments_have_a_subject() {
+    let folders = ["src", "tests", "benches", "examples", "crates"].map(|folder| read_all(folder, &["rs"]));
+    let clean = folders.iter().flatten().filter(|source| !ASKING.iter().any(|path| source.path.starts_with(path)));
+    let lines = |source: &Source| -> Vec<String> {
+        questions(&source.text).into_iter().map(|line| format!("{}:{line}", source.path)).collect()
+    };
+    fail_if_any(
+        "a comment names its subject: `Result of a charge`, not `What a charge leaves`",
+        &clean.flat_map(lines).collect::<Vec<_>>(),
+    );
+    let text = "/// What it is.\n    // Where it lies\n//! How\n/// Whatever\n// A thread. What it has.\n";
+    assert_eq!(questions(text), [1, 2, 3]);
+}
 
 #[test]
 fn words_do_not_come_back() {

@@ -23,7 +23,7 @@ impl Item {
 pub(crate) struct Library {
     pub(crate) runtime: Runtime,
     pub(crate) groups: Vec<Group>,
-    /// What [`Statistics::read`] asks the library for.
+    /// The freshness that [`Statistics::read`] asks the library for.
     pub(crate) ask: Freshness,
 }
 

@@ -20,7 +20,7 @@ pub(crate) const BATCH: u64 = 64;
 /// The root of every [`Shape`](shape::Shape).
 pub(crate) const ROOT: usize = 0;
 
-/// What is counted. Few: what a policy costs does not depend on how many items lie beside the one that is written.
+/// The items. Few: what a policy costs does not depend on how many items lie beside the one that is written.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Item {
     /// Bytes.
@@ -57,13 +57,13 @@ pub(crate) trait Statistics: Send + Sync {
     /// Bring the figures of the group up to date, as far as the policy does that, whatever its threshold says.
     fn flush(&self, group: usize);
 
-    /// What flushing has come to, as far as the policy counts it.
+    /// The sum of flushes, as far as the policy counts it.
     fn events(&self) -> Events {
         Events::default()
     }
 }
 
-/// What has happened so far.
+/// The events so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Events {
     pub(crate) flushes: u64,

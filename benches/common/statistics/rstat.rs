@@ -33,7 +33,7 @@ pub(crate) enum Policy {
     Subtree,
 }
 
-/// Where a flush has got to when its hook is called.
+/// The step that a flush has reached when its hook is called.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Stage {
     /// Nothing has been read yet.

@@ -1,4 +1,4 @@
-//! What each thread has of its own in a policy, found by the thread's number.
+//! Each thread's own state in a policy, found by the thread's number.
 
 #![cfg(not(loom))]
 

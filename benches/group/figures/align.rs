@@ -15,7 +15,7 @@ use crate::program::align::{Neighbours, What, given, team};
 
 const ALIGNS: [PoolAlign; 2] = [PoolAlign::CacheLine, PoolAlign::Packed];
 
-/// Where groups lie matters beside how: each is measured with several sets of them.
+/// The place of groups matters beside their layout: each is measured with several sets of them.
 const PLACES: usize = 4;
 
 /// Less than this is no benefit that a program would notice: packed groups take so much of aligned ones.

@@ -29,13 +29,13 @@ pub(crate) const WHAT: &str = "cycles";
 const BATCH: u64 = 64;
 const THREADS: u64 = 2;
 
-/// Where the curve is looked at, in per cent of the way.
+/// The points at which the curve is looked at, in per cent of the way.
 const LOOKS: [u64; 6] = [0, 1, 10, 25, 50, 100];
 
-/// What is no growth, in KiB: a few hundred groups are under way at once, now more, now fewer.
+/// The most that counts as no growth, in KiB: a few hundred groups are under way at once, now more, now fewer.
 const FLAT_KIB: f64 = 256.0;
 
-/// What the process says, in this order.
+/// The figures of the process, in this order.
 struct Told {
     resident: Vec<f64>,
     /// The most after the first per cent.

@@ -1,4 +1,4 @@
-//! What a group takes of memory: that of a process with so many of them, less that of one with none.
+//! The memory of a group: that of a process with so many of them, less that of one with none.
 
 #![cfg(not(loom))]
 
@@ -25,15 +25,15 @@ pub(crate) const WHAT: &str = "footprint";
 const BYTES_MAX: f64 = 1_024.0;
 const GIB_MAX: f64 = 1.1;
 
-/// What one group has in the kernel: itself, and its part on one node.
+/// The bytes of one group in the kernel: itself, and its part on one node.
 const KERNEL: [u64; 2] = [2_368, 2_944];
 
-/// What groups have done before they are idle.
+/// The history of groups before they are idle.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// Nothing.
     Created,
-    /// What the goal says: one thread's charge and uncharge.
+    /// The goal's history: one thread's charge and uncharge.
     Charged,
     /// The same by two threads.
     ChargedByTwo,
@@ -76,7 +76,7 @@ impl Weighed {
         (self.full - self.empty) / f64::from(groups)
     }
 
-    /// How far the runtime is off, in per cent.
+    /// The error of the runtime's figure, in per cent.
     fn off(&self) -> f64 {
         ((self.own - self.own_empty) / (self.full - self.empty) - 1.0) * 100.0
     }

@@ -44,7 +44,7 @@ pub struct Choice {
 pub struct Chosen(Vec<String>);
 
 impl Chosen {
-    /// Whether the row of this id is to run.
+    /// True if the row of this id is to run.
     #[must_use]
     pub fn wants(&self, id: &str) -> bool {
         self.0.iter().any(|chosen| chosen == id)
@@ -57,7 +57,7 @@ impl Chosen {
     }
 }
 
-/// What comes of the arguments.
+/// The outcome of the arguments.
 #[derive(Debug, PartialEq)]
 enum Outcome {
     Run(Chosen),
@@ -69,19 +69,19 @@ enum Outcome {
 }
 
 impl Choice {
-    /// Whether the run is to show that it works rather than to measure.
+    /// True if the run is to show that it works rather than to measure.
     #[must_use]
     pub fn is_small(&self) -> bool {
         self.quick || self.is_trial()
     }
 
-    /// Whether everything is tried once, as `cargo test --benches` does.
+    /// True if everything is tried once, as `cargo test --benches` does.
     #[must_use]
     pub fn is_trial(&self) -> bool {
         self.test || !self.bench
     }
 
-    /// Whether there is a filter.
+    /// True if there is a filter.
     #[must_use]
     pub fn is_filtered(&self) -> bool {
         self.filter.is_some()
@@ -144,7 +144,7 @@ impl Choice {
     }
 }
 
-/// How many rows of other benches a filter matches.
+/// The number of rows of other benches that a filter matches.
 fn elsewhere(bench: &str, filter: &Filter) -> BTreeMap<&'static str, usize> {
     let mut others = BTreeMap::new();
     for (other, id) in ROWS.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once(' ')) {
@@ -155,9 +155,9 @@ fn elsewhere(bench: &str, filter: &Filter) -> BTreeMap<&'static str, usize> {
     others
 }
 
-/// Whether this program was started for itself: by hand, or by a cargo that was told to run this one bench. A bench gets
-/// the same arguments either way, so only the command line of its parent says. Where the system does not show that, the
-/// answer is no.
+/// True if this program was started for itself: by hand, or by a cargo that was told to run this one bench. A bench
+/// gets the same arguments either way, so only the command line of its parent says. Where the system does not show
+/// that, the answer is no.
 #[cfg(target_os = "linux")]
 fn started_alone() -> bool {
     let parent = std::os::unix::process::parent_id();
@@ -172,7 +172,7 @@ fn started_alone() -> bool {
     false
 }
 
-/// Whether a command line is no cargo's, or a cargo's with one bench by name.
+/// True if a command line is no cargo's, or a cargo's with one bench by name.
 #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "the command line of the parent is Linux's to show"))]
 fn names_one_bench(args: &[String]) -> bool {
     let is_cargo = args.first().is_some_and(|program| {

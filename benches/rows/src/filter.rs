@@ -5,10 +5,10 @@ use regex::Regex;
 /// Ids that are named where no row matches.
 const CLOSEST: usize = 3;
 
-/// How alike a filter and a part of an id must be for the id to be named: 1 is equal.
+/// The least likeness of a filter and a part of an id for the id to be named: 1 is equal.
 const ALIKE_MIN: f64 = 0.6;
 
-/// What the first argument of a bench says.
+/// The first argument of a bench.
 #[derive(Debug)]
 pub enum Filter {
     /// No filter: every row.
@@ -20,7 +20,7 @@ pub enum Filter {
 }
 
 impl Filter {
-    /// What the arguments say.
+    /// Reads the arguments.
     ///
     /// # Errors
     ///
@@ -35,7 +35,7 @@ impl Filter {
         }
     }
 
-    /// Whether the row of this id is to run.
+    /// True if the row of this id is to run.
     #[must_use]
     pub fn matches(&self, id: &str) -> bool {
         match self {
@@ -56,7 +56,7 @@ pub fn closest<'a>(wanted: &str, ids: &[&'a str]) -> Vec<&'a str> {
     ranked.into_iter().take(CLOSEST).map(|(_, id)| id).collect()
 }
 
-/// How much the filter is like the most similar run of parts of an id: between two slashes, or several in a row.
+/// The likeness of the filter to the most similar run of parts of an id: between two slashes, or several in a row.
 fn likeness(wanted: &str, id: &str) -> f64 {
     let parts: Vec<&str> = id.split('/').collect();
     let mut best: f64 = 0.0;

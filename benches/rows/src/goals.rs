@@ -1,5 +1,5 @@
-//! What the medians of one run say about the goals: ratios to a baseline of the same run, which travel from one machine
-//! to another.
+//! The medians of one run beside the goals: ratios to a baseline of the same run, which travel from one machine to
+//! another.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use comfy_table::presets::ASCII_MARKDOWN;
 /// Nanoseconds of one iteration of one thread, by id.
 pub type Medians = BTreeMap<String, f64>;
 
-/// What a run has measured.
+/// The measures of a run.
 #[derive(Debug, Default)]
 pub struct Measured {
     /// The rows that have been run.

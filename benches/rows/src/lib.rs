@@ -1,5 +1,5 @@
-//! What every bench does besides measuring: it reads its arguments, chooses the rows that its filter matches, says how
-//! long they take, shows how far it is, and judges its goals.
+//! The work of every bench besides measuring: it reads its arguments, chooses the rows that its filter matches, says
+//! how long they take, shows how far it is, and judges its goals.
 //!
 //! A row has an id, such as `counter/stock/depth4/threads1`. A bench that prints tables without criterion has rows, too:
 //! one for each table or run that can be asked for alone.

@@ -12,10 +12,11 @@ const WARM_UP: Duration = Duration::from_millis(300);
 const MEASUREMENT: Duration = Duration::from_secs(1);
 const SAMPLES: usize = 24;
 
-/// What `--quick` takes for a row as a rule: criterion goes on until two samples agree, a tenth of a second at least.
+/// The time that `--quick` takes for a row as a rule: criterion goes on until two samples agree, a tenth of a second at
+/// least.
 const QUICK: Duration = Duration::from_millis(200);
 
-/// What criterion also understands, and few need: `cargo bench` and test runners pass some of it.
+/// Flags that criterion also understands, and few need: `cargo bench` and test runners pass some of them.
 const FLAGS: [&str; 6] = ["discard-baseline", "ignored", "include-ignored", "nocapture", "show-output", "quiet"];
 const VALUES: [&str; 10] = [
     "baseline-lenient",
@@ -35,7 +36,7 @@ const VALUES: [&str; 10] = [
 pub struct Bench {
     /// As `cargo bench --bench` has it.
     pub name: &'static str,
-    /// What it measures.
+    /// The subject that it measures.
     pub about: &'static str,
 }
 
@@ -76,8 +77,8 @@ pub struct RowProgram {
     pub rows: RowOptions,
 }
 
-/// What the command line says to a bench that prints tables. Ends the program after `--help` and where the command line
-/// is wrong.
+/// Reads the command line of a bench that prints tables. Ends the program after `--help` and where the command line is
+/// wrong.
 #[must_use]
 pub fn parse<P: Parser>(bench: &Bench) -> P {
     from_matches(&command::<P>(bench).get_matches())
@@ -113,7 +114,7 @@ impl RowOptions {
         self.sample_size.unwrap_or(SAMPLES)
     }
 
-    /// What one row takes, its set-up and the statistics of its samples aside.
+    /// The time of one row, its set-up and the statistics of its samples aside.
     #[must_use]
     pub fn row_takes(&self) -> Duration {
         match () {

@@ -1,4 +1,4 @@
-//! How long a program takes, and how far it is.
+//! The time that a program takes, and its progress.
 
 use std::io::{IsTerminal, stderr};
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ pub fn words(time: Duration) -> String {
     }
 }
 
-/// What is left of so many steps if the others take as long as those that are done; `None` before the first is.
+/// The time left for so many steps if the others take as long as those that are done; `None` before the first is.
 #[must_use]
 pub fn left(done: usize, steps: usize, elapsed: Duration) -> Option<Duration> {
     (done > 0).then(|| elapsed.mul_f64(steps.saturating_sub(done) as f64 / done as f64))
@@ -78,7 +78,7 @@ impl Progress {
         self.bar.suspend(|| println!("{text}"));
     }
 
-    /// What is left: from the steps that are done, or as it was said at the start.
+    /// The time left: from the steps that are done, or as it was said at the start.
     fn rest(&self) -> String {
         let elapsed = self.began.elapsed();
         let rest = left(self.done, self.steps, elapsed).unwrap_or_else(|| self.takes.saturating_sub(elapsed));

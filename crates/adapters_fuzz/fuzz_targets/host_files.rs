@@ -55,7 +55,7 @@ fn folder() -> io::Result<TempDir> {
     if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }
 }
 
-/// What is before the first `mark`, and what is behind it.
+/// The bytes before the first `mark`, and those behind it.
 fn split<'a>(bytes: &'a [u8], mark: &[u8]) -> Option<(&'a [u8], &'a [u8])> {
     let at = bytes.windows(mark.len()).position(|window| window == mark)?;
     Some((&bytes[..at], &bytes[at + mark.len()..]))

@@ -1,6 +1,6 @@
-//! What the charge adds to a malloc and its free, over each allocator and in each mode, beside what others add: in
-//! multiples of a charge without a guard and its uncharge (the raw pair). And to a program of strings and maps, in
-//! percent.
+//! The cost that the charge adds to a malloc and its free, over each allocator and in each mode, beside the cost of
+//! others: in multiples of a charge without a guard and its uncharge (the raw pair). And to a program of strings and
+//! maps, in percent.
 //!
 //! ```text
 //! cargo bench -p memcg-alloc-benches                                  the tables, about three minutes
@@ -32,7 +32,7 @@ use std::time::Instant;
 use cap::Cap;
 use memcg::allocator::Owner;
 use memcg::{Group, Limits, Runtime};
-use memcg_alloc::{EVERY_OBJECT, MemcgAlloc, PROCESS_ONLY};
+use memcg_alloc::{LARGE_OBJECTS, MemcgAlloc, PROCESS_ONLY};
 use mimalloc::MiMalloc;
 use stats_alloc::StatsAlloc;
 use thresher::Thresher;
@@ -114,8 +114,8 @@ fn rows_over<A: GlobalAlloc + Send + Sync + 'static>(inner: &str, value: fn() ->
     let mut rows = Vec::new();
     add_rows(&mut rows, inner, WRAPPERS[0], value());
     add_rows(&mut rows, inner, WRAPPERS[1], MemcgAlloc::<A, PROCESS_ONLY>::with_threshold(value()));
-    add_rows(&mut rows, inner, WRAPPERS[2], MemcgAlloc::new(value()));
-    add_rows(&mut rows, inner, WRAPPERS[3], MemcgAlloc::<A, EVERY_OBJECT>::with_threshold(value()));
+    add_rows(&mut rows, inner, WRAPPERS[2], MemcgAlloc::<A, LARGE_OBJECTS>::with_threshold(value()));
+    add_rows(&mut rows, inner, WRAPPERS[3], MemcgAlloc::new(value()));
     add_rows(&mut rows, inner, WRAPPERS[4], peers::WordBehind::<A, false>(value()));
     add_rows(&mut rows, inner, WRAPPERS[5], peers::WordBehind::<A, true>(value()));
     add_rows(&mut rows, inner, WRAPPERS[6], peers::Naive(value()));

@@ -1,4 +1,4 @@
-//! What others put round an allocator.
+//! Wrappers that others put round an allocator.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;

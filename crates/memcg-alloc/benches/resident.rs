@@ -3,7 +3,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::process::Command;
 
-use memcg_alloc::{EVERY_OBJECT, MemcgAlloc, PROCESS_ONLY};
+use memcg_alloc::{LARGE_OBJECTS, MemcgAlloc, PROCESS_ONLY};
 use mimalloc::MiMalloc;
 use tikv_jemallocator::Jemalloc;
 use tracking_allocator::Allocator as Tracking;
@@ -28,7 +28,7 @@ fn fill<A: GlobalAlloc>(allocator: &A, size: usize, count: usize) -> f64 {
             object.write_bytes(1, size);
         }
     };
-    // What the first objects bring in is no object's.
+    // Memory that the first objects bring in is no object's.
     (0..count / 10).for_each(|_| fill());
     let before = resident();
     (0..count).for_each(|_| fill());
@@ -39,8 +39,8 @@ fn over<A: GlobalAlloc>(inner: A, wrapper: &str, size: usize, count: usize) -> f
     match wrapper {
         "bare" => fill(&inner, size, count),
         "process only" => fill(&MemcgAlloc::<A, PROCESS_ONLY>::with_threshold(inner), size, count),
-        "above 1 KiB" => fill(&MemcgAlloc::new(inner), size, count),
-        "every object" => fill(&MemcgAlloc::<A, EVERY_OBJECT>::with_threshold(inner), size, count),
+        "above 1 KiB" => fill(&MemcgAlloc::<A, LARGE_OBJECTS>::with_threshold(inner), size, count),
+        "every object" => fill(&MemcgAlloc::new(inner), size, count),
         _ => fill(&Tracking::from_allocator(inner), size, count),
     }
 }

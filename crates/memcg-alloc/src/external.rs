@@ -6,7 +6,7 @@ use memcg::allocator::Owner;
 /// allocates. The charge is forced, as those of the allocator are. Dropping the value gives it back to the same group, on
 /// any thread.
 ///
-/// Where the thread has no current group, the bytes count as [unowned](crate::unowned_bytes).
+/// If the thread has no current group, the bytes count as [unowned](crate::unowned_bytes).
 ///
 /// ```
 /// use memcg::{Limits, Runtime};

@@ -6,24 +6,46 @@ use memcg::allocator::{Owner, Unfinished, charge_small, charge_unowned, try_unch
 
 use crate::{probe, word};
 
-/// The threshold of an allocator that owns every object.
+/// The threshold of an allocator that owns every object: the default.
 pub const EVERY_OBJECT: usize = 0;
 
 /// The threshold of an allocator that owns none: it counts for the process only.
 pub const PROCESS_ONLY: usize = usize::MAX;
 
-/// The threshold of an allocator that names none: more than 1 KiB. Up to that size allocators have their fast paths, and
-/// the word would push an object of 1 KiB out of mimalloc's.
-pub const OWNED_FROM: usize = 1_025;
+/// A threshold that leaves objects up to 1 KiB to the group of the process.
+///
+/// With it a tenant of many small strings holds several times its max before a checkpoint stops it: its group sees the
+/// vector that refers to them, and none of them.
+///
+/// ```
+/// use std::alloc::System;
+///
+/// use memcg::{Group, Limits, Runtime};
+/// use memcg_alloc::{LARGE_OBJECTS, MemcgAlloc};
+///
+/// #[global_allocator]
+/// static ALLOCATOR: MemcgAlloc<System, LARGE_OBJECTS> = MemcgAlloc::with_threshold(System);
+///
+/// let runtime = Runtime::builder().build()?;
+/// let tenant = runtime.root().create("tenant", Limits::new().max(1 << 20))?;
+/// let mut strings = Vec::new();
+/// tenant.run(|| while Group::checkpoint().is_ok() { strings.push("x".repeat(200)) });
+/// assert!(200 * strings.len() > 6 << 20, "stopped at six times its max: the default stops it at 1 MiB");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// So take a threshold only if you have measured that every object costs too much. Up to 1 KiB allocators have their
+/// fast paths, and the word would push an object of 1 KiB out of mimalloc's. Each group shows what it has ever allocated
+/// in smaller objects ([`small_allocated`](memcg::allocator::small_allocated)).
+pub const LARGE_OBJECTS: usize = 1_025;
 
 /// A global allocator that charges each object to the thread's [current group](memcg::Group::current), and gives it back
 /// to the same group, wherever it is freed.
 ///
-/// It wraps any other allocator. Objects of at least `FROM` bytes are *owned*: 4 bytes behind the object name its group.
-/// Smaller objects are not. All together they are [charged to one group](crate::charge_unowned_to), and each group shows
-/// [how much of them](memcg::allocator::small_allocated) it has ever allocated. With [`EVERY_OBJECT`] all are owned, with
-/// [`PROCESS_ONLY`] none. The threshold is a part of the type, because an object must have the same layout when it is
-/// allocated and when it is freed.
+/// It wraps any other allocator. Each object is *owned*: 4 bytes behind the object name its group. With a threshold
+/// `FROM` only objects of at least so many bytes are, as [`LARGE_OBJECTS`] shows with its price, and with
+/// [`PROCESS_ONLY`] none. The others are together [charged to one group](crate::charge_unowned_to). The threshold is a
+/// part of the type, because an object must have the same layout when it is allocated and when it is freed.
 ///
 /// The allocator never refuses, never unwinds and never waits: what a group allocates above its max is
 /// [forced](memcg::Group::forced), and the group's next charge or [checkpoint](memcg::Group::checkpoint) fails. A
@@ -40,19 +62,19 @@ pub const OWNED_FROM: usize = 1_025;
 ///
 /// let runtime = Runtime::builder().build()?;
 /// let query = runtime.root().create("q17", Limits::new())?;
-/// let rows = query.run(|| vec![0_u64; 1_000]);
-/// assert_eq!(query.live(), 8_000);
+/// let rows = query.run(|| vec![String::from("four"); 1_000]);
+/// assert_eq!(query.live(), 1_000 * (24 + 4));
 /// std::thread::spawn(move || drop(rows)).join().unwrap();
 /// assert_eq!(query.live(), 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
-pub struct MemcgAlloc<A = System, const FROM: usize = OWNED_FROM> {
+pub struct MemcgAlloc<A = System, const FROM: usize = EVERY_OBJECT> {
     inner: A,
 }
 
 impl<A> MemcgAlloc<A> {
-    /// An allocator over `inner` that owns objects from [`OWNED_FROM`] bytes.
+    /// An allocator over `inner` that owns every object.
     pub const fn new(inner: A) -> Self {
         MemcgAlloc { inner }
     }
@@ -64,10 +86,10 @@ impl<A, const FROM: usize> MemcgAlloc<A, FROM> {
     /// ```
     /// use std::alloc::System;
     ///
-    /// use memcg_alloc::{EVERY_OBJECT, MemcgAlloc};
+    /// use memcg_alloc::{MemcgAlloc, PROCESS_ONLY};
     ///
     /// #[global_allocator]
-    /// static ALLOCATOR: MemcgAlloc<System, EVERY_OBJECT> = MemcgAlloc::with_threshold(System);
+    /// static ALLOCATOR: MemcgAlloc<System, PROCESS_ONLY> = MemcgAlloc::with_threshold(System);
     /// # fn main() {}
     /// ```
     pub const fn with_threshold(inner: A) -> Self {
@@ -96,7 +118,7 @@ fn resized(layout: Layout, size: usize) -> Option<Layout> {
     Layout::from_size_align(size, layout.align()).ok()
 }
 
-// What is left of a step, each in a function of its own, which returns the object: so the allocator's short way saves no
+// The rest of a step, each in a function of its own, which returns the object: so the allocator's short way saves no
 // registers for it.
 
 /// # Safety
@@ -225,7 +247,7 @@ impl<A: GlobalAlloc, const FROM: usize> MemcgAlloc<A, FROM> {
         }
     }
 
-    /// What `free_owned` does after the first part of the uncharge.
+    /// The rest of `free_owned` after the first part of the uncharge.
     ///
     /// # Safety
     ///

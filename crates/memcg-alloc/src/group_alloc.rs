@@ -13,7 +13,7 @@ use memcg::Group;
 /// error where the group is full; `reserve` and `push` abort there, as at the end of memory. A request may drain, reclaim
 /// and sleep. It gives exactly the bytes that were asked for, and charges these.
 ///
-/// Where the program's global allocator is a [`MemcgAlloc`](crate::MemcgAlloc), that one charges the object, too, to the
+/// If the program's global allocator is a [`MemcgAlloc`](crate::MemcgAlloc), that one charges the object, too, to the
 /// thread's current group.
 ///
 /// ```

@@ -9,7 +9,7 @@ mod probe;
 mod word;
 
 pub use external::{External, charge_external};
-pub use global::{EVERY_OBJECT, MemcgAlloc, OWNED_FROM, PROCESS_ONLY};
+pub use global::{EVERY_OBJECT, LARGE_OBJECTS, MemcgAlloc, PROCESS_ONLY};
 #[cfg(feature = "allocator-api2")]
 pub use group_alloc::GroupAlloc;
 pub use memcg::allocator::{charge_unowned_to, settle, unowned_bytes};

@@ -1,4 +1,4 @@
-//! Whether the process's allocator is one of this crate.
+//! Finds out if the process's allocator is one of this crate.
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::cell::Cell;

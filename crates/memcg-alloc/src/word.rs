@@ -9,7 +9,7 @@ use memcg::allocator::Owner;
 
 pub(crate) const BYTES: usize = size_of::<u32>();
 
-/// Whether an object of a layout's alignment may be of that size: its word must fit, too.
+/// True if an object of a layout's alignment may be of that size: its word must fit, too.
 #[inline(always)]
 pub(crate) fn fits(size: usize, align: usize) -> bool {
     // Rounded up to the alignment, a size is at most `isize::MAX`. An eighth of all addresses of 64 bits is more than a

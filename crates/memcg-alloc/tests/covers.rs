@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use memcg::{Charge, Group, Limits, Runtime};
-use memcg_alloc::{EVERY_OBJECT, MemcgAlloc};
+use memcg_alloc::MemcgAlloc;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use support::{Object, alone, assert_all_gone};
@@ -18,7 +18,7 @@ use support::{Object, alone, assert_all_gone};
 const GROUPS: usize = 6;
 const SIZE_MAX: usize = 100_000;
 
-static EVERY: MemcgAlloc<System, EVERY_OBJECT> = MemcgAlloc::with_threshold(System);
+static EVERY: MemcgAlloc = MemcgAlloc::new(System);
 
 fn size(random: &mut StdRng) -> usize {
     let most = [16, 200, 5_000, SIZE_MAX][random.random_range(0..4)];
@@ -29,7 +29,7 @@ fn limits(at: usize) -> Limits {
     if at.is_multiple_of(2) { Limits::new().cover_allocations() } else { Limits::new() }
 }
 
-/// What a group has to be charged for.
+/// The bytes that a group has to be charged for.
 fn live(at: usize, reserved: u64, allocated: u64) -> u64 {
     if at.is_multiple_of(2) { reserved.max(allocated) } else { reserved + allocated }
 }
@@ -159,7 +159,7 @@ impl Moved {
     }
 }
 
-/// What came and what went.
+/// The bytes that came and went.
 #[derive(Default)]
 struct Figure {
     came: Moved,

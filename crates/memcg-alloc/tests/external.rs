@@ -48,7 +48,7 @@ fn it_outlives_its_group_and_its_runtime() {
     let (mut first, second) = group.run(|| (charge_external(100), charge_external(200)));
     group.offline().unwrap();
     first.resize(1_000);
-    // What comes now is charged to the nearest group that is online.
+    // The next bytes are charged to the nearest group that is online.
     let third = group.run(|| charge_external(7));
     assert_eq!((group.live(), runtime.root().live()), (1_200, 1_207));
     drop(group);

@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 
 use memcg::expert::Inspect as _;
 use memcg::{Event, Group, InGroup, Limits, OnFull, OomPolicy, Priority, Reclaim, ReclaimContext, Runtime};
-use memcg_alloc::{EVERY_OBJECT, MemcgAlloc};
+use memcg_alloc::MemcgAlloc;
 use support::{alone, bytes};
 
 #[global_allocator]
-static ALLOCATOR: MemcgAlloc<System, EVERY_OBJECT> = MemcgAlloc::with_threshold(System);
+static ALLOCATOR: MemcgAlloc = MemcgAlloc::new(System);
 
 /// Ends the process where a test does not end.
 fn watched(test: impl FnOnce()) {
@@ -34,7 +34,7 @@ fn watched(test: impl FnOnce()) {
     watch.join().unwrap();
 }
 
-/// What is registered, waits or is asked for here makes the part of the machinery that it needs.
+/// Each registration, wait or request here makes the part of the machinery that it needs.
 fn use_every_part(tenant: &Group) {
     let cache = Arc::new(Cache { held: Mutex::default(), calls: AtomicU64::new(0) });
     let registrations = (
@@ -58,7 +58,7 @@ fn use_every_part(tenant: &Group) {
         assert!(matches!(waits.as_mut().poll(&mut context), Poll::Ready(Ok(_))));
     }
     drop(waiting);
-    // What is unpaid in a group that covers.
+    // Unpaid bytes in a group that covers.
     let covers = tenant.create("covers", Limits::new().cover_allocations()).unwrap();
     let charge = covers.force_charge(10_000);
     let object = covers.run(|| bytes(1, 20_000));

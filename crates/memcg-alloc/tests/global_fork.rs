@@ -8,11 +8,11 @@ use std::alloc::System;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use memcg::{Limits, Runtime};
-use memcg_alloc::{EVERY_OBJECT, MemcgAlloc};
+use memcg_alloc::MemcgAlloc;
 use support::bytes;
 
 #[global_allocator]
-static ALLOCATOR: MemcgAlloc<System, EVERY_OBJECT> = MemcgAlloc::with_threshold(System);
+static ALLOCATOR: MemcgAlloc = MemcgAlloc::new(System);
 
 #[test]
 fn a_child_counts_on() {

@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
 use memcg::{Group, GroupName, InGroup, Limits, Runtime};
-use memcg_alloc::{EVERY_OBJECT, MemcgAlloc};
+use memcg_alloc::MemcgAlloc;
 use support::{alone, bytes};
 
 #[global_allocator]
-static ALLOCATOR: MemcgAlloc<System, EVERY_OBJECT> = MemcgAlloc::with_threshold(System);
+static ALLOCATOR: MemcgAlloc = MemcgAlloc::new(System);
 
 const GROUPS: usize = 10_000;
 const AT_ONCE: usize = 100;

@@ -13,11 +13,11 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use memcg::{Group, Limits, Runtime};
-use memcg_alloc::{EVERY_OBJECT, MemcgAlloc, is_installed, unowned_bytes};
+use memcg_alloc::{MemcgAlloc, is_installed, unowned_bytes};
 use support::{alone, bytes};
 
 #[global_allocator]
-static ALLOCATOR: MemcgAlloc<System, EVERY_OBJECT> = MemcgAlloc::with_threshold(System);
+static ALLOCATOR: MemcgAlloc = MemcgAlloc::new(System);
 
 // === Before main ===
 
@@ -239,7 +239,7 @@ fn what_ended_threads_have_counted_stays() {
         assert_eq!(group.live(), held.iter().map(|(owned, _)| owned.capacity() as u64).sum::<u64>());
         drop(held);
         assert_eq!(group.live(), 0);
-        // What `std` keeps of threads, and the vector above.
+        // Memory that `std` keeps of threads, and the vector above.
         assert!(unowned_bytes().abs_diff(before) < 16 << 10, "{} and {before}", unowned_bytes());
     });
 }

@@ -1,14 +1,14 @@
-//! The process's allocator with its default threshold: small objects are one group's, and all groups together have what
+//! The process's allocator with a threshold: small objects are one group's, and all groups together have what
 //! was handed out.
 
 mod support;
 
 use memcg::{Limits, Runtime};
-use memcg_alloc::{MemcgAlloc, OWNED_FROM, charge_unowned_to, is_installed, settle, unowned_bytes};
+use memcg_alloc::{LARGE_OBJECTS, MemcgAlloc, charge_unowned_to, is_installed, settle, unowned_bytes};
 use support::bytes;
 
 #[global_allocator]
-static ALLOCATOR: MemcgAlloc = MemcgAlloc::new(std::alloc::System);
+static ALLOCATOR: MemcgAlloc<std::alloc::System, LARGE_OBJECTS> = MemcgAlloc::with_threshold(std::alloc::System);
 
 /// The one thread of a program: no other thread allocates between two figures.
 fn main() {
@@ -22,9 +22,9 @@ fn main() {
     let before = shared.live();
     assert_eq!(before, unowned_bytes());
     let small: Vec<Vec<u8>> = query.run(|| (0..100_000).map(|_| bytes(1, 100)).collect());
-    let large = query.run(|| bytes(0, OWNED_FROM));
+    let large = query.run(|| bytes(0, LARGE_OBJECTS));
     let spine = (small.capacity() * size_of::<Vec<u8>>()) as u64;
-    assert_eq!(query.live(), spine + OWNED_FROM as u64);
+    assert_eq!(query.live(), spine + LARGE_OBJECTS as u64);
     settle();
     assert_eq!(shared.live(), unowned_bytes());
     assert!(shared.live() - before >= 10_000_000);
@@ -38,7 +38,7 @@ fn main() {
     let lag = (1 << 20) + (64 << 10);
     assert!(shared.live() < before + lag, "{} and {before}", shared.live());
     settle();
-    assert_eq!((shared.live(), query.live()), (unowned_bytes(), OWNED_FROM as u64));
+    assert_eq!((shared.live(), query.live()), (unowned_bytes(), LARGE_OBJECTS as u64));
     drop(large);
     assert_eq!(query.live(), 0);
 

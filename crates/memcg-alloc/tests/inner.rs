@@ -1,4 +1,4 @@
-//! What the inner allocator is asked for: each method for the same one of it, with the layout that has the word.
+//! The calls on the inner allocator: each method for the same one of it, with the layout that has the word.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::sync::Mutex;
 
 use memcg::{Limits, Runtime};
-use memcg_alloc::{EVERY_OBJECT, MemcgAlloc, OWNED_FROM, PROCESS_ONLY};
+use memcg_alloc::{EVERY_OBJECT, LARGE_OBJECTS, MemcgAlloc, PROCESS_ONLY};
 
 /// The bytes that no group owns are the process's: one test at a time.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -112,7 +112,7 @@ fn run<const FROM: usize>(sizes: [usize; 2], words: [usize; 2]) {
 #[test]
 fn each_method_is_that_of_the_inner_allocator() {
     let _alone = ALONE.lock();
-    let (below, at) = (OWNED_FROM - 1, OWNED_FROM);
+    let (below, at) = (LARGE_OBJECTS - 1, LARGE_OBJECTS);
     for (sizes, words) in [
         ([below, at], [0, 4]),
         ([at, below], [4, 0]),
@@ -121,7 +121,7 @@ fn each_method_is_that_of_the_inner_allocator() {
         ([10, below], [0, 0]),
         ([below, 10], [0, 0]),
     ] {
-        run::<OWNED_FROM>(sizes, words);
+        run::<LARGE_OBJECTS>(sizes, words);
         run::<EVERY_OBJECT>(sizes, [4, 4]);
         run::<PROCESS_ONLY>(sizes, [0, 0]);
     }
@@ -155,7 +155,7 @@ fn sizes_near_the_largest_are_refused() {
         assert_eq!((group.live(), memcg_alloc::unowned_bytes()), (0, before));
     }
     let _alone = ALONE.lock();
-    check::<OWNED_FROM>(9);
+    check::<LARGE_OBJECTS>(9);
     check::<EVERY_OBJECT>(9);
     check::<PROCESS_ONLY>(9);
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use memcg::{Limits, Runtime};
-use memcg_alloc::{EVERY_OBJECT, MemcgAlloc, OWNED_FROM, PROCESS_ONLY};
+use memcg_alloc::{LARGE_OBJECTS, MemcgAlloc, PROCESS_ONLY};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use support::{Counted, Object, alone, assert_all_gone};
@@ -17,8 +17,8 @@ use support::{Counted, Object, alone, assert_all_gone};
 const GROUPS: usize = 8;
 const ALIGNS: [usize; 7] = [1, 2, 8, 16, 64, 512, 4_096];
 
-static EVERY: MemcgAlloc<System, EVERY_OBJECT> = MemcgAlloc::with_threshold(System);
-static FROM_DEFAULT: MemcgAlloc = MemcgAlloc::new(System);
+static EVERY: MemcgAlloc = MemcgAlloc::new(System);
+static LARGE: MemcgAlloc<System, LARGE_OBJECTS> = MemcgAlloc::with_threshold(System);
 static NONE: MemcgAlloc<System, PROCESS_ONLY> = MemcgAlloc::with_threshold(System);
 
 fn size(random: &mut StdRng) -> usize {
@@ -99,7 +99,7 @@ fn each_step_is_exact_where_every_object_is_owned() {
 #[test]
 fn each_step_is_exact_from_a_threshold() {
     let _alone = alone();
-    steps(&FROM_DEFAULT, 20_000);
+    steps(&LARGE, 20_000);
 }
 
 #[test]
@@ -114,14 +114,13 @@ fn small_objects_are_counted_where_they_were_allocated() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
     let [one, two] = ["one", "two"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
-    let objects: Vec<_> =
-        one.run(|| (1..=100).map(|size| Object::allocate(&FROM_DEFAULT, size, 1, 0, false)).collect());
-    let large = two.run(|| Object::allocate(&FROM_DEFAULT, OWNED_FROM, 1, 0, false));
+    let objects: Vec<_> = one.run(|| (1..=100).map(|size| Object::allocate(&LARGE, size, 1, 0, false)).collect());
+    let large = two.run(|| Object::allocate(&LARGE, LARGE_OBJECTS, 1, 0, false));
     let elsewhere = thread::scope(|scope| {
-        scope.spawn(|| two.run(|| Object::allocate(&FROM_DEFAULT, OWNED_FROM - 1, 1, 0, true))).join().unwrap()
+        scope.spawn(|| two.run(|| Object::allocate(&LARGE, LARGE_OBJECTS - 1, 1, 0, true))).join().unwrap()
     });
-    objects.into_iter().chain([large, elsewhere]).for_each(|object| object.free(&FROM_DEFAULT));
-    assert_eq!([&one, &two].map(memcg::allocator::small_allocated), [5_050, OWNED_FROM as u64 - 1]);
+    objects.into_iter().chain([large, elsewhere]).for_each(|object| object.free(&LARGE));
+    assert_eq!([&one, &two].map(memcg::allocator::small_allocated), [5_050, LARGE_OBJECTS as u64 - 1]);
     // The next group in the object starts over.
     for group in [one, two] {
         group.offline().unwrap();
@@ -132,7 +131,7 @@ fn small_objects_are_counted_where_they_were_allocated() {
 
 const THREADS: usize = 4;
 
-/// What the threads of one test share.
+/// The state that the threads of one test share.
 struct Shared<const FROM: usize> {
     allocator: &'static MemcgAlloc<System, FROM>,
     groups: Vec<Counted>,
@@ -277,7 +276,7 @@ fn threads_are_exact_where_every_object_is_owned() {
 #[test]
 fn threads_are_exact_from_a_threshold() {
     let _alone = alone();
-    threads(&FROM_DEFAULT);
+    threads(&LARGE);
 }
 
 #[test]
@@ -286,7 +285,7 @@ fn threads_are_exact_where_no_object_is_owned() {
     threads(&NONE);
 }
 
-/// What runs in a group that went offline is charged to the nearest group above.
+/// Code that runs in a group that went offline is charged to the nearest group above.
 #[test]
 fn a_group_goes_offline_under_a_running_task() {
     let _alone = alone();

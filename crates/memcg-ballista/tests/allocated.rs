@@ -18,11 +18,11 @@ use datafusion::physical_plan::empty::EmptyExec;
 use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use memcg::{Group, Limits, Runtime};
-use memcg_alloc::MemcgAlloc;
+use memcg_alloc::{LARGE_OBJECTS, MemcgAlloc};
 use memcg_ballista::{GroupEngine, TenantOptions};
 
 #[global_allocator]
-static ALLOCATOR: MemcgAlloc<System> = MemcgAlloc::new(System);
+static ALLOCATOR: MemcgAlloc<System, LARGE_OBJECTS> = MemcgAlloc::with_threshold(System);
 
 const MIB: u64 = 1 << 20;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use memcg::{Bytes, Counter};
+use memcg::{Bytes, Counter, IntoBytes};
 
 #[cfg(feature = "session")]
 use crate::queue::Queue;
@@ -54,8 +54,8 @@ impl PoolConfig {
     /// A reserve of more than half of the least max on the way up counts as that half. A pool whose reserve is as large
     /// as that max is not made. An aggregate that was refused may grow in order to make room: for that it takes of the
     /// reserve.
-    pub fn unspillable_reserve(mut self, bytes: impl Into<Bytes>) -> PoolConfig {
-        Bytes(self.reserve) = bytes.into();
+    pub fn unspillable_reserve(mut self, bytes: impl IntoBytes) -> PoolConfig {
+        Bytes(self.reserve) = bytes.into_bytes();
         self
     }
 
@@ -105,8 +105,8 @@ impl PoolConfig {
     /// let config = PoolConfig::new().spill_on_demand().max_unreserved(Bytes(256 << 20));
     /// # let _ = config;
     /// ```
-    pub fn max_unreserved(mut self, bytes: impl Into<Bytes>) -> PoolConfig {
-        self.max_unreserved = Some(bytes.into().as_u64());
+    pub fn max_unreserved(mut self, bytes: impl IntoBytes) -> PoolConfig {
+        self.max_unreserved = Some(bytes.into_bytes().as_u64());
         self
     }
 
@@ -124,7 +124,7 @@ impl PoolConfig {
     /// use memcg_datafusion::{InGroupSession, PoolConfig};
     ///
     /// let mut builder = Runtime::builder();
-    /// let spill = builder.counter("spill").independent();
+    /// let spill = builder.counter("spill", memcg::Unit::Bytes);
     /// let runtime = builder.build()?;
     /// let acme = runtime.root().create("acme", Limits::new().max(256 << 20))?;
     /// acme.counter(spill)?.set_max(10 << 30)?; // all files of all its queries

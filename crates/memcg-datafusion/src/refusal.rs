@@ -52,7 +52,10 @@ impl fmt::Display for Words<'_> {
         if *bytes <= refusal.max() {
             write!(f, " or run when less runs in {level}")?;
         }
-        Ok(())
+        match refusal.group().limits().setting {
+            Some(setting) => write!(f, " or raise {setting}"),
+            None => Ok(()),
+        }
     }
 }
 

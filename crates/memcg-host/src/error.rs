@@ -1,4 +1,4 @@
-//! What reading the host may end in.
+//! Errors of reading the host.
 
 use std::io;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ pub enum HostError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A file does not have what such a file of the kernel has.
@@ -30,7 +30,7 @@ pub enum HostError {
     Malformed {
         /// The file.
         path: PathBuf,
-        /// What was looked for.
+        /// The text that was looked for.
         expected: &'static str,
         /// The beginning of what was there.
         found: String,
@@ -67,7 +67,7 @@ pub enum HostError {
         stall_us: u128,
         /// The time in which it must be lost, in microseconds.
         window_us: u128,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The control group of the trigger is gone.

@@ -11,7 +11,7 @@ use crate::foreign::contain;
 use crate::worker::Worker;
 use crate::{Host, HostError, HostLimits};
 
-/// How often a [`Follow`] reads the host's limits, where the caller says nothing else.
+/// The time between two reads of the host's limits by a [`Follow`], unless the caller says otherwise.
 pub const PERIOD: Duration = Duration::from_millis(250);
 
 /// So many looks one after the other must find a lower `memory.high` before the max falls to it. Operators and programs
@@ -261,7 +261,7 @@ pub struct Follow {
     _worker: Worker,
 }
 
-/// What a [`Follow`] has done.
+/// Counts of a [`Follow`]'s work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FollowState {
@@ -271,7 +271,7 @@ pub struct FollowState {
     pub path: Option<PathBuf>,
     /// The max that was set last, in bytes.
     pub max: u64,
-    /// How often the max was set since the beginning.
+    /// Number of times that the max was set since the beginning.
     pub changes: u64,
     /// Why the last reading was not whole, or the max was not set; `None` where all went well.
     pub fault: Option<String>,

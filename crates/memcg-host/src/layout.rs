@@ -1,4 +1,4 @@
-//! Where the process's own control group is, among the mounts that the process sees.
+//! The place of the process's own control group, among the mounts that the process sees.
 //!
 //! `/proc/self/cgroup` names the group in each hierarchy, as seen from the process's namespace. `/proc/self/mountinfo`
 //! says where a hierarchy is mounted, and which of its groups is at the mount. One hierarchy may have several mounts, and

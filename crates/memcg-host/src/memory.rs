@@ -1,11 +1,11 @@
-//! What the process has in memory.
+//! The memory of the process.
 
 use std::path::Path;
 
 use crate::layout::Layout;
 use crate::{HostError, files};
 
-/// What the process has in memory: see [`Host::memory`](crate::Host::memory). All figures are in bytes.
+/// The memory of the process: see [`Host::memory`](crate::Host::memory). All figures are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HostMemory {

@@ -75,7 +75,7 @@ impl HostPressure {
 }
 
 impl HostStall {
-    /// What stands behind `some` or `full`: `avg10=0.00 avg60=0.00 avg300=0.00 total=0`.
+    /// Parses the text behind `some` or `full`: `avg10=0.00 avg60=0.00 avg300=0.00 total=0`.
     fn parse(text: &str) -> Option<HostStall> {
         let value = |key| text.split_ascii_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
         let share = |key| value(key)?.parse::<f64>().ok().filter(|share| (0.0..=100.0).contains(share));

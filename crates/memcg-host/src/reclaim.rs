@@ -243,19 +243,19 @@ pub struct HostReclaim {
     _worker: Worker,
 }
 
-/// What a [`HostReclaim`] has done.
+/// Counts of a [`HostReclaim`]'s work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HostReclaimState {
-    /// How the thread learns of stalls.
+    /// The source from which the thread learns of stalls.
     pub by: StallSource,
     /// Bytes asked for, in all rounds together.
     pub asked: u64,
     /// Bytes that reclaimers freed.
     pub freed: u64,
-    /// How often the groups were asked.
+    /// Number of rounds in which the groups were asked.
     pub rounds: u64,
-    /// How often processes had lost so much time.
+    /// Number of times that processes had lost so much time.
     pub stalls: u64,
     /// The level that held the largest part of its limit at the last look; `None` before the first.
     pub level: Option<HostLevel>,
@@ -263,7 +263,7 @@ pub struct HostReclaimState {
     pub fault: Option<String>,
 }
 
-/// How a [`HostReclaim`] learns that processes lose time.
+/// The source from which a [`HostReclaim`] learns that processes lose time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StallSource {

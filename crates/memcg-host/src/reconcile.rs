@@ -1,4 +1,4 @@
-//! What is charged beside what is in memory.
+//! Charged bytes beside resident bytes.
 
 use std::fmt;
 
@@ -70,13 +70,13 @@ impl fmt::Debug for Reconciler {
     }
 }
 
-/// What is charged, allocated and in memory, in bytes, as read one after the other: see [`Reconciler::read`].
+/// Charged, allocated and resident bytes, as read one after the other: see [`Reconciler::read`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Reconciliation {
-    /// What charges hold.
+    /// The bytes that charges hold.
     pub charged: u64,
-    /// What the allocator has handed out; `None` without a hook.
+    /// The bytes that the allocator has handed out; `None` without a hook.
     pub allocated: Option<u64>,
     /// Pages of the process in memory.
     pub resident: u64,

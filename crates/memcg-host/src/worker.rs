@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::HostError;
 
-/// Whether the owner has gone.
+/// Tells a worker that its owner has gone.
 #[derive(Debug, Default)]
 pub(crate) struct Stop {
     stopped: Mutex<bool>,

@@ -59,7 +59,7 @@ fn a_max_follows_the_limit() {
     drop(registration);
 }
 
-/// What is not known is not trusted to be more.
+/// An unknown limit is not trusted to be more.
 #[test]
 fn a_limit_that_cannot_be_read_raises_no_max() {
     let layout = Layout::new("docker_v2");
@@ -172,7 +172,7 @@ fn charged_beside_resident() {
     assert_eq!(again.read().expect("a status").allocated, None);
 }
 
-/// What a panic carries, and panics itself when it is dropped.
+/// The payload of a panic, which panics itself when it is dropped.
 struct PanicsAgain;
 
 impl Drop for PanicsAgain {

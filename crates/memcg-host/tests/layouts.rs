@@ -14,7 +14,7 @@ use support::Layout;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// What is expected of a layout.
+/// The expected result of a layout.
 struct Expected {
     layout: &'static str,
     bytes: u64,

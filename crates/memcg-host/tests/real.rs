@@ -258,7 +258,7 @@ impl ControlGroup {
             1 => ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", bytes),
             _ => ("memory.max", "memory.swap.max", 0),
         };
-        // Where swap is accounted, the limit of both is not below that of memory: the order depends on the direction.
+        // If swap is accounted, the limit of both is not below that of memory: the order depends on the direction.
         let write = |name: &str, bytes: u64| put(&self.dir.join(name), bytes);
         let _ = write(swap, swap_bytes);
         write(max, bytes)?;
@@ -451,7 +451,7 @@ fn the_kernels_trigger() -> bool {
     }
     match host.trigger(Stalled::Full, stall, window) {
         Ok(trigger) => {
-            // Whether memory is short now is not for the test to say.
+            // The test does not say if memory is short now.
             let fired = trigger.wait(Duration::from_millis(50)).expect("the file stays");
             let again = trigger.wait(Duration::ZERO).expect("the file stays");
             assert!(!again, "at most once in a window; first {fired}");
@@ -464,7 +464,7 @@ fn the_kernels_trigger() -> bool {
     }
 }
 
-/// Whether the kernel takes a trigger of the process that has said this.
+/// True if the kernel takes a trigger of the process that has said this.
 fn is_set(said: &str) -> bool {
     if said != "set" {
         println!("this system takes no trigger: {said}");

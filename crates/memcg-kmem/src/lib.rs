@@ -3,6 +3,7 @@
 
 mod error;
 mod mapping;
+mod node_table;
 mod nodes;
 mod percpu;
 mod slab;
@@ -14,6 +15,7 @@ mod vec;
 mod tests;
 
 pub use error::{KmemError, NotStoredError};
+pub use node_table::NodeTable;
 pub use percpu::{PerCpu, PerCpuAllocator, PerCpuBytes, PerCpuShape};
 pub use slab::{KmemBox, KmemSlab};
 pub use store::compact::Compaction;

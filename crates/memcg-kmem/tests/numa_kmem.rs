@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where cargo has put the example: beside the folder of this test's own program.
+/// The place where cargo has put the example: beside the folder of this test's own program.
 fn program(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("the path of this test");
     let profile = test.parent().and_then(Path::parent).expect("a profile folder");

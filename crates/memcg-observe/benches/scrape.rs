@@ -1,4 +1,4 @@
-//! What a scrape costs: `cargo bench -p memcg-observe --bench scrape [-- GROUPS]`, with a million groups unless said
+//! The cost of a scrape: `cargo bench -p memcg-observe --bench scrape [-- GROUPS]`, with a million groups unless said
 //! otherwise. It takes some seconds.
 //!
 //! The trees: all groups below the root as siblings, and a thousandth of them with a thousand below each. The scrape shows

@@ -42,7 +42,7 @@ const LINE_MAX: usize = 4 << 10;
 const ANSWER_MAX: usize = 4 << 20;
 /// Bytes of all answers that clients have not taken, unless the service says otherwise.
 const UNSENT_MAX: usize = 16 << 20;
-/// How long a request or an answer may take.
+/// The time that a request or an answer may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// A client that has asked nothing for so long may lose its place to another.
 const IDLE: Duration = Duration::from_secs(1);
@@ -139,21 +139,21 @@ impl Endpoint {
         self
     }
 
-    /// How many bytes of answers are kept, in all, for clients that do not take them; 16 MiB by default. Above it the
-    /// client that has kept one waiting longest is dropped.
+    /// Sets the most bytes of answers that are kept, in all, for clients that do not take them; 16 MiB by default.
+    /// Above it the client that has kept one waiting longest is dropped.
     pub fn kept(mut self, bytes: usize) -> Endpoint {
         self.kept = bytes;
         self
     }
 
-    /// How many of its last refusals and victims the runtime keeps from [`serve`](Self::serve) on; 256 by default. 0
-    /// leaves the runtime's own setting: [`Runtime::keep_incidents`].
+    /// Sets the number of its last refusals and victims that the runtime keeps from [`serve`](Self::serve) on; 256 by
+    /// default. 0 leaves the runtime's own setting: [`Runtime::keep_incidents`].
     pub fn incidents(mut self, most: usize) -> Endpoint {
         self.incidents = most;
         self
     }
 
-    /// What `metrics` answers: [`Exposition::new`] by default.
+    /// Sets the answer of `metrics`: [`Exposition::new`] by default.
     pub fn exposition(mut self, exposition: Exposition) -> Endpoint {
         self.exposition = exposition;
         self

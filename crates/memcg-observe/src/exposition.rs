@@ -145,7 +145,7 @@ impl Exposition {
         Figures { groups, items, process: Process::read(&self.runtime) }
     }
 
-    /// What is shown of `group` and of the groups below it, and the usage under `other`, by level.
+    /// The shown rows of `group` and of the groups below it, and the usage under `other`, by level.
     pub(crate) fn rows(&self, group: Group) -> Rows {
         self.rows_where(group, |_, _| true)
     }
@@ -206,7 +206,7 @@ fn add_ledger(row: &mut Row, ledger: &Ledger) {
     }
 }
 
-/// What is shown.
+/// The figures that are shown.
 #[derive(Debug)]
 pub(crate) struct Figures {
     pub(crate) groups: Rows,
@@ -230,6 +230,7 @@ fn row(group: &Group, usage: u64, depth: usize, items: &[Item<'_>]) -> Row {
     Row {
         path: group.path(),
         depth,
+        children: group.child_count(),
         usage,
         stocked_bound: group.memory().stocked_bound(),
         peak: group.peak(),
@@ -274,7 +275,7 @@ pub(crate) fn events_of(row: &Row) -> impl Iterator<Item = (&'static str, u64)> 
     Event::ALL.into_iter().map(|event| (event.name(), row.events.get(event.name()).copied().unwrap_or(0)))
 }
 
-/// What each group has as a gauge, beside usage.
+/// A gauge of each group, beside usage.
 pub(crate) struct GroupGauge {
     /// Behind `memcg_`, and without its unit.
     pub(crate) name: &'static str,
@@ -300,7 +301,7 @@ pub(crate) const GAUGES: [GroupGauge; 9] = [
     GroupGauge { name: "waiting_charges", about: "Charges in line", is_bytes: false, figure: |row| Some(row.waiting) },
 ];
 
-/// What each group has as a count of time: the name behind `memcg_pressure_`, and the time in microseconds.
+/// A count of time of each group: the name behind `memcg_pressure_`, and the time in microseconds.
 pub(crate) struct Stalled {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
@@ -326,7 +327,7 @@ pub(crate) const STALLED: [Stalled; 2] = [
     },
 ];
 
-/// What each counter beside memory has as a gauge: the name behind `memcg_counter_`.
+/// A gauge of each counter beside memory: the name behind `memcg_counter_`.
 pub(crate) struct CounterGauge {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
@@ -409,7 +410,7 @@ impl Process {
     }
 }
 
-/// What the metrics of counts are.
+/// The help texts of the metrics of counts.
 pub(crate) const REFUSED: &str = "Charges refused because this group was full";
 pub(crate) const COUNTER_REFUSED: &str = "Charges refused because this counter beside memory was full";
 pub(crate) const EVENTS: &str = "What happened to the limits of the group and of the groups below";

@@ -54,7 +54,7 @@ pub enum FileError {
         path: String,
         /// The name of the file.
         name: &'static str,
-        /// What is wrong with it.
+        /// The fault in it.
         source: ParseLimitError,
     },
     /// The limit was not set.

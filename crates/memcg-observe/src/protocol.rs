@@ -11,7 +11,7 @@ pub const ROWS_MAX: usize = 1_000;
 /// The most incidents of one answer.
 pub const INCIDENTS_MAX: usize = 1_000;
 
-/// What a client asks, in one line of JSON.
+/// A client's question, in one line of JSON.
 ///
 /// ```
 /// use memcg_observe::protocol::Question;
@@ -25,7 +25,7 @@ pub const INCIDENTS_MAX: usize = 1_000;
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum Question {
-    /// What a [`File`](crate::File) of a group has: a text.
+    /// The content of a [`File`](crate::File) of a group: a text.
     Get {
         /// The path of the group.
         path: String,
@@ -47,7 +47,7 @@ pub enum Question {
     Incidents {
         /// The path of the group.
         path: String,
-        /// How many of the last ones; [`INCIDENTS_MAX`] at most.
+        /// Number of the last ones; [`INCIDENTS_MAX`] at most.
         #[serde(default = "few")]
         most: usize,
     },
@@ -69,7 +69,7 @@ fn few() -> usize {
     20
 }
 
-/// What the service answers, in one line of JSON.
+/// The service's answer, in one line of JSON.
 ///
 /// ```
 /// use memcg_observe::protocol::Answer;
@@ -83,7 +83,7 @@ fn few() -> usize {
 pub enum Answer<T> {
     /// The value.
     Ok(T),
-    /// What is wrong with the question.
+    /// The fault of the question.
     Error(String),
 }
 
@@ -123,6 +123,9 @@ pub struct Row {
     /// Levels below the group that was asked for.
     #[serde(default)]
     pub depth: usize,
+    /// Groups directly below it that are online.
+    #[serde(default)]
+    pub children: usize,
     /// Live bytes and credit of threads: what limits compare.
     pub usage: u64,
     /// The most that usage has of credit, in bytes.
@@ -271,7 +274,7 @@ pub struct Incident {
     pub limited: String,
     /// The counter whose max was met; `None` for memory.
     pub counter: Option<String>,
-    /// What the charge asked for, in the counter's unit; of a victim, what was wanted of it.
+    /// The amount that the charge asked for, in the counter's unit; of a victim, the amount that was wanted of it.
     pub requested: u64,
     /// Usage of the group whose max was met.
     pub usage: u64,

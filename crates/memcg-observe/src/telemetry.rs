@@ -51,7 +51,7 @@ impl Source {
     }
 }
 
-/// What an instrument does when it is collected; nothing once the [`Observed`] has gone.
+/// The callback of an instrument when it is collected; it does nothing once the [`Observed`] has gone.
 fn callback<T>(
     source: &Weak<Source>,
     observe: impl Fn(&Figures, &dyn AsyncInstrument<T>) + Send + Sync + 'static,

@@ -91,7 +91,7 @@ fn pressure_has_the_form_of_the_kernel() {
     drop(held);
 }
 
-/// What stands in each line of a pressure file: the name, the averages, the total.
+/// The parts of each line of a pressure file: the name, the averages, the total.
 fn shares(text: &str) -> Vec<(String, Vec<f64>, u64)> {
     let line = |line: &str| {
         let words: Vec<&str> = line.split(' ').collect();
@@ -164,7 +164,7 @@ fn bad_input() {
 #[test]
 fn a_snapshot_as_json() {
     let mut builder = Runtime::builder().batch(Bytes(0));
-    let spill = builder.counter("spill").independent();
+    let spill = builder.counter("spill", memcg::Unit::Bytes);
     let runtime = builder.build().expect("no odd setting");
     let acme = runtime.root().create("a\"b", Limits::new().max(100)).expect("a free name");
     let held = (acme.force_charge(Bytes(130)), acme.try_charge_set(&[(spill, 7)]).expect("no limit"));

@@ -76,7 +76,7 @@ fn figures_of_groups() {
     acme.flush();
     let mut waits = pin!(query.charge_async(Bytes(KIB)));
     assert!(waits.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-    // What is shown is whole microseconds.
+    // The shown time is in whole microseconds.
     std::thread::sleep(std::time::Duration::from_millis(1));
     let samples = parsed(&Exposition::new(&runtime));
     let acme = [("group", "/acme"), ("depth", "1")];
@@ -198,9 +198,9 @@ fn names_that_come_and_go() {
 #[test]
 fn counters_beside_memory() {
     let mut builder = Runtime::builder().batch(Bytes(0));
-    let files = builder.counter("files").unit(Unit::Events).independent();
-    let spill = builder.counter("spill").independent();
-    let cpu = builder.counter("cpu").unit(Unit::Nanoseconds).independent();
+    let files = builder.counter("files", Unit::Events);
+    let spill = builder.counter("spill", memcg::Unit::Bytes);
+    let cpu = builder.counter("cpu", Unit::Nanoseconds);
     let runtime = builder.build().expect("no odd setting");
     let acme = runtime.root().create("acme", Limits::new()).expect("a free name");
     acme.counter(files).expect("its own").set_max(3).expect("no ancestor is in the way");
@@ -257,7 +257,7 @@ fn as_many_series_as_asked_for() {
     assert_eq!(shown, ["/", "/tenant39", "/tenant38"], "the largest first");
 }
 
-/// What the format escapes, and what looks like a label.
+/// Names that the format escapes, and names that look like a label.
 #[test]
 fn odd_names() {
     let runtime = runtime();

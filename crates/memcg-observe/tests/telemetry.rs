@@ -74,7 +74,7 @@ fn points<T: Copy>(data: &MetricData<T>, figure: impl Fn(T) -> i128) -> BTreeMap
 #[test]
 fn every_metric_is_an_instrument() {
     let mut builder = Runtime::builder().batch(Bytes(0));
-    let files = builder.counter("files").unit(Unit::Events).independent();
+    let files = builder.counter("files", Unit::Events);
     let runtime = builder.build().expect("no odd setting");
     let acme = runtime.root().create("acme", Limits::new().max(1_000)).expect("a free name");
     acme.counter(files).expect("its own").set_max(3).expect("no ancestor is in the way");

@@ -14,8 +14,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Instant;
 
-use memcg::{Group, Limits, Runtime};
-use memcg_tokio::{Weigh, channel, message_overhead};
+use memcg::{Group, Limits, Runtime, Weigh};
+use memcg_tokio::{channel, message_overhead};
 use tokio::sync::{Semaphore, mpsc};
 
 const ROUNDS: usize = 15;

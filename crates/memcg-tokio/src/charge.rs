@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use memcg::{Bytes, Charge, ChargeError, Group, OnFull, Runtime};
+use memcg::{Charge, ChargeError, Group, IntoBytes, OnFull, Runtime};
 use tokio::time::{Instant, sleep_until};
 
 /// Charges `bytes` to `group`, and waits in line for at most `time` by tokio's clock, which tests can pause.
@@ -34,8 +34,8 @@ use tokio::time::{Instant, sleep_until};
 /// # Ok(())
 /// # }
 /// ```
-pub async fn charge_timeout(group: &Group, bytes: impl Into<Bytes>, time: Duration) -> Result<Charge, ChargeError> {
-    let bytes = bytes.into();
+pub async fn charge_timeout(group: &Group, bytes: impl IntoBytes, time: Duration) -> Result<Charge, ChargeError> {
+    let bytes = bytes.into_bytes();
     match group.try_charge_with(bytes, OnFull::IfRoom).ok() {
         Some(charge) => Ok(charge),
         None => group.charge_async(bytes).until(tokio::time::sleep(time)).await,
@@ -68,8 +68,8 @@ pub async fn charge_timeout(group: &Group, bytes: impl Into<Bytes>, time: Durati
 /// # Ok(())
 /// # }
 /// ```
-pub async fn charge_until(group: &Group, bytes: impl Into<Bytes>, deadline: Instant) -> Result<Charge, ChargeError> {
-    let bytes = bytes.into();
+pub async fn charge_until(group: &Group, bytes: impl IntoBytes, deadline: Instant) -> Result<Charge, ChargeError> {
+    let bytes = bytes.into_bytes();
     match group.try_charge_with(bytes, OnFull::IfRoom).ok() {
         Some(charge) => Ok(charge),
         None => group.charge_async(bytes).until(sleep_until(deadline)).await,

@@ -9,11 +9,9 @@ struct Chapter;
 mod charge;
 mod mpsc;
 mod spawn;
-mod weigh;
 
 pub use charge::{charge_timeout, charge_until, release_credit};
 #[cfg(feature = "tokio-util")]
 pub use mpsc::PollSender;
 pub use mpsc::{OwnedPermit, Receiver, SendError, Sender, WeakSender, channel, message_overhead};
 pub use spawn::{spawn_blocking_in, spawn_in};
-pub use weigh::Weigh;

@@ -23,16 +23,8 @@ pub use sender::{Sender, WeakSender};
 use std::sync::Arc;
 
 use self::waiters::Waiters;
-use crate::weigh::Weigh;
 use memcg::expert::CentralStock;
-use memcg::{Charge, Group};
-
-/// A message on its way.
-pub(crate) struct Message<T> {
-    /// Above `charge`, so that the memory is freed first.
-    value: T,
-    charge: Charge,
-}
+use memcg::{Group, Weigh};
 
 /// Creates a channel whose messages are charged to `group` from the send to the receive. The group's max, and those of
 /// its ancestors, bound it: a send that does not fit waits.
@@ -108,7 +100,8 @@ pub fn channel<T: Weigh>(group: &Group) -> (Sender<T>, Receiver<T>) {
 /// [64 bytes](channel#memory) is on the heap, with a pointer in its place.
 ///
 /// ```
-/// use memcg_tokio::{Weigh, message_overhead};
+/// use memcg::Weigh;
+/// use memcg_tokio::message_overhead;
 ///
 /// // A group for at most 100 lines of 80 bytes.
 /// let max = 100 * (message_overhead::<String>() + "x".repeat(80).weigh());

@@ -6,8 +6,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use memcg::figures::GroupPressure;
-use memcg::{Bytes, ChargeError, Event, Group, Limits, Runtime};
-use memcg_tokio::{SendError, Weigh, channel, message_overhead};
+use memcg::{Bytes, ChargeError, Charged, Event, Group, Limits, Runtime, Weigh};
+use memcg_tokio::{SendError, channel, message_overhead};
 use rand::RngExt;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_test::task::spawn;
@@ -34,7 +34,7 @@ async fn a_message_is_charged_its_weight_until_it_is_received() {
     assert_eq!(group.live(), (2 * OVERHEAD + 1003) as u64);
     assert_eq!(receiver.recv().await.map(|message| message.capacity()), Some(1000));
     assert_eq!(group.live(), (OVERHEAD + 3) as u64);
-    let (message, charge) = receiver.recv_charged().await.unwrap();
+    let (message, charge) = Charged::into_parts(receiver.recv_charged().await.unwrap());
     assert_eq!((message, charge.bytes(), group.live()), (vec![1, 2, 3], (OVERHEAD + 3) as u64, charge.bytes()));
     drop(charge);
     assert_eq!(group.live(), 0);
@@ -124,13 +124,13 @@ async fn a_reserved_charge_is_the_callers() {
     assert_eq!((sender.group().live(), charge.bytes()), (charge.bytes(), (OVERHEAD + 700) as u64));
     assert!(timeout(Duration::from_millis(1), sender.reserve(700)).await.is_err());
     assert_eq!(group.waiting_count(), 0, "the one that was dropped has left the line");
-    sender.send_charged(vec![0; 700], charge).unwrap();
+    sender.send_charged(Charged::new(vec![0; 700], charge)).unwrap();
     let elsewhere = group.parent().unwrap().try_charge(10).unwrap();
-    sender.send_charged(vec![], elsewhere).unwrap();
+    sender.send_charged(Charged::new(vec![], elsewhere)).unwrap();
     receiver.close();
     assert!(matches!(sender.reserve(1).await, Err(SendError::Closed(()))));
     let late = group.parent().unwrap().try_charge(10).unwrap();
-    assert!(matches!(sender.send_charged(vec![], late), Err(SendError::Closed(_))));
+    assert!(matches!(sender.send_charged(Charged::new(vec![], late)), Err(SendError::Closed(_))));
     assert_eq!(group.parent().unwrap().live(), (OVERHEAD + 710) as u64);
     drop(receiver);
     assert_eq!(group.parent().unwrap().live(), 0, "the receiver's drop gives back what is left");

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use memcg::{Group, Limits, Runtime};
-use memcg_tokio::{Receiver, SendError, Sender, Weigh, channel, message_overhead};
+use memcg::{Charged, Group, Limits, Runtime, Weigh};
+use memcg_tokio::{Receiver, SendError, Sender, channel, message_overhead};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::sync::mpsc::error::TryRecvError;
@@ -105,7 +105,7 @@ async fn send(sender: &Sender<Message>, way: u32, time: Duration, message: Messa
             let reserve = sender.reserve(message.weight + message_overhead::<Message>());
             let reserved = if way == 4 { timeout(time, reserve).await } else { Ok(reserve.await) };
             match reserved {
-                Ok(Ok(charge)) => sender.send_charged(message, charge),
+                Ok(Ok(charge)) => sender.send_charged(Charged::new(message, charge)),
                 Ok(Err(SendError::Closed(()))) => Err(SendError::Closed(message)),
                 Ok(Err(refused)) => panic!("{refused}"),
                 Err(_) => {
@@ -130,7 +130,7 @@ async fn send(sender: &Sender<Message>, way: u32, time: Duration, message: Messa
 async fn receive(receiver: &mut Receiver<Message>, way: u32, most: usize) -> Option<usize> {
     let message = match way {
         0 => receiver.recv().await?,
-        1 => receiver.recv_charged().await?.0,
+        1 => Charged::into_parts(receiver.recv_charged().await?).0,
         2 => match receiver.try_recv() {
             Ok(message) => message,
             Err(TryRecvError::Disconnected) => return None,

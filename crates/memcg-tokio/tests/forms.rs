@@ -5,8 +5,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll, Waker};
 
-use memcg::{Group, Limits, Runtime};
-use memcg_tokio::{SendError, Weigh, channel, message_overhead};
+use memcg::{Charged, Group, Limits, Runtime, Weigh};
+use memcg_tokio::{SendError, channel, message_overhead};
 use tokio::sync::mpsc::error::TryRecvError;
 
 const MESSAGE: usize = message_overhead::<u64>();
@@ -91,7 +91,7 @@ async fn permits_hold_their_bytes() {
     assert!(refused.into_message().same_channel(&sender));
     // In the order of the sends, not of the reservations.
     let sender = permit.send(1).unwrap();
-    sender.send_charged(2, charge).unwrap();
+    sender.send_charged(Charged::new(2, charge)).unwrap();
     assert_eq!((receiver.recv().await, receiver.recv().await), (Some(1), Some(2)));
     let permit = sender.try_reserve_owned(MESSAGE).unwrap();
     let sender = permit.release();
@@ -126,7 +126,7 @@ async fn each_form_of_receive_has_one_with_the_charge() {
     assert_eq!(receiver.poll_recv_many(&mut context, &mut plain, 1000), Poll::Ready(38));
     assert_eq!(receiver.poll_recv_many(&mut context, &mut plain, 0), Poll::Ready(0));
     held.append(&mut charged);
-    let seen: Vec<u64> = held.iter().map(|(number, _)| *number).chain(plain).collect();
+    let seen: Vec<u64> = held.iter().map(|number| **number).chain(plain).collect();
     assert_eq!(seen, (0..90).collect::<Vec<_>>());
     assert_eq!(group.live(), 52 * MESSAGE as u64, "what has its charge is held");
     drop((held, sender));

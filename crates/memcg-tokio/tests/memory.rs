@@ -4,9 +4,9 @@ use std::alloc::System;
 use std::future::Future as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use memcg::{Group, Limit, Limits, Runtime};
+use memcg::{Group, Limit, Limits, Runtime, Weigh};
 use memcg_alloc::{MemcgAlloc, PROCESS_ONLY, unowned_bytes};
-use memcg_tokio::{Weigh, channel, message_overhead};
+use memcg_tokio::{channel, message_overhead};
 
 #[global_allocator]
 static ALLOCATOR: MemcgAlloc<System, PROCESS_ONLY> = MemcgAlloc::with_threshold(System);

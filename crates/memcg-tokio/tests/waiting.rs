@@ -4,14 +4,15 @@
 #![allow(clippy::result_large_err, reason = "an error has the message and why")]
 
 use std::future::Future;
+use std::ops::Range;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use memcg::{Bytes, ChargeError, Group, Limits, OomPolicy, Priority, Reclaim, ReclaimContext, Runtime};
-use memcg_tokio::{Receiver, SendError, Sender, Weigh, channel, message_overhead};
+use memcg::{Bytes, ChargeError, Charged, Group, Limits, OomPolicy, Priority, Reclaim, ReclaimContext, Runtime, Weigh};
+use memcg_tokio::{Receiver, SendError, Sender, channel, message_overhead};
 use tokio::time::timeout;
 use tokio_test::task::{Spawn, spawn};
 
@@ -48,6 +49,21 @@ fn waits(sender: &Sender<Message>, number: usize, bytes: usize) -> Sending<'_> {
     }
 }
 
+/// A channel that is full: so many messages fit.
+fn full(messages: usize) -> (Runtime, Group, Sender<Message>, Receiver<Message>) {
+    let (runtime, group) = queue(messages * SIZE);
+    let (sender, receiver) = channel(&group);
+    for number in 0..messages {
+        sender.try_send(Message { number, bytes: SIZE }).unwrap();
+    }
+    (runtime, group, sender, receiver)
+}
+
+/// Sends that wait, one for each number.
+fn all_wait(sender: &Sender<Message>, numbers: Range<usize>) -> Vec<(usize, Sending<'_>)> {
+    numbers.map(|number| (number, waits(sender, number, SIZE))).collect()
+}
+
 /// Polls the sends that were woken, until none is. Returns the numbers of those that are done, in this order.
 fn settle(sends: &mut Vec<(usize, Sending<'_>)>) -> Vec<usize> {
     let mut sent = Vec::new();
@@ -76,11 +92,7 @@ fn assert_sound(runtime: &Runtime, group: &Group) {
 #[test]
 fn those_that_wait_are_served_in_their_order() {
     for sizes in [&[SIZE][..], &[SIZE, 300, 700, 100, 1000, 100]] {
-        let (runtime, group) = queue(2 * SIZE);
-        let (sender, mut receiver) = channel::<Message>(&group);
-        for number in 0..2 {
-            sender.try_send(Message { number, bytes: SIZE }).unwrap();
-        }
+        let (runtime, group, sender, mut receiver) = full(2);
         let size = |number: usize| sizes[number % sizes.len()];
         let mut sends: Vec<_> = (2..100).map(|number| (number, waits(&sender, number, size(number)))).collect();
         assert_eq!(group.waiting_count(), 1);
@@ -100,12 +112,8 @@ fn those_that_wait_are_served_in_their_order() {
 /// room.
 #[test]
 fn bytes_go_from_hand_to_hand() {
-    let (runtime, group) = queue(2 * SIZE);
-    let (sender, mut receiver) = channel::<Message>(&group);
-    for number in 0..2 {
-        sender.try_send(Message { number, bytes: SIZE }).unwrap();
-    }
-    let mut sends: Vec<_> = (2..5).map(|number| (number, waits(&sender, number, SIZE))).collect();
+    let (runtime, group, sender, mut receiver) = full(2);
+    let mut sends = all_wait(&sender, 2..5);
     for received in 0..3 {
         assert_eq!(receive(&mut receiver), Some(received));
         assert_eq!(group.live(), 2 * SIZE as u64);
@@ -121,14 +129,10 @@ fn bytes_go_from_hand_to_hand() {
 /// turn.
 #[test]
 fn a_channel_takes_turns_with_other_charges() {
-    let (runtime, group) = queue(2 * SIZE);
-    let (sender, mut receiver) = channel::<Message>(&group);
-    for number in 0..2 {
-        sender.try_send(Message { number, bytes: SIZE }).unwrap();
-    }
+    let (runtime, group, sender, mut receiver) = full(2);
     let mut other = [(); 2].map(|()| spawn(group.charge_async(SIZE)));
     assert!(other[0].poll().is_pending());
-    let mut sends: Vec<_> = (2..6).map(|number| (number, waits(&sender, number, SIZE))).collect();
+    let mut sends = all_wait(&sender, 2..6);
     assert!(other[1].poll().is_pending());
     assert_eq!(group.waiting_count(), 3);
     receive(&mut receiver);
@@ -186,12 +190,8 @@ fn a_send_that_is_dropped_anywhere_loses_nothing() {
         .flat_map(|(way, sizes)| (0..WAITING).map(move |at| (way, sizes, at)))
         .flat_map(|(way, sizes, at)| (0..3).map(move |received| (way, sizes, at, received)))
     {
-        let (runtime, group) = queue(2 * SIZE);
-        let (sender, mut receiver) = channel::<Message>(&group);
+        let (runtime, group, sender, mut receiver) = full(2);
         let _registration = (way == 2).then(|| group.register_reclaimer(Arc::new(Empty::default()), Priority::NORMAL));
-        for number in 0..2 {
-            sender.try_send(Message { number, bytes: SIZE }).unwrap();
-        }
         let size = |number: usize| sizes[number % sizes.len()];
         let mut sends: Vec<_> = (0..WAITING).map(|number| (number, waits(&sender, number, size(number)))).collect();
         let mut take = || match way {
@@ -231,7 +231,7 @@ fn the_first_asks_the_reclaimers() {
     let empty = Arc::new(Empty::default());
     let _registration = group.register_reclaimer(empty.clone(), Priority::NORMAL);
     sender.try_send(Message { number: 0, bytes: SIZE }).unwrap();
-    let mut sends: Vec<_> = (1..4).map(|number| (number, waits(&sender, number, SIZE))).collect();
+    let mut sends = all_wait(&sender, 1..4);
     for number in 1..4 {
         assert!(empty.0.swap(0, Ordering::Relaxed) > 0, "{number}");
         drop(receiver.try_recv_charged());
@@ -245,11 +245,7 @@ fn the_first_asks_the_reclaimers() {
 /// A large message has its turn while small ones come all the time.
 #[test]
 fn a_large_message_is_not_starved() {
-    let (runtime, group) = queue(4 * SIZE);
-    let (sender, mut receiver) = channel::<Message>(&group);
-    for number in 0..4 {
-        sender.try_send(Message { number, bytes: SIZE }).unwrap();
-    }
+    let (runtime, group, sender, mut receiver) = full(4);
     let mut large = waits(&sender, 99, 4 * SIZE);
     let mut sends = Vec::new();
     for number in 4.. {
@@ -292,7 +288,7 @@ fn a_send_that_is_not_polled_holds_up_no_other() {
     let (runtime, group) = queue(2 * SIZE);
     let (sender, mut receiver) = channel::<Message>(&group);
     let held = group.try_charge(2 * SIZE).unwrap();
-    let mut sends: Vec<_> = (0..5).map(|number| (number, waits(&sender, number, SIZE))).collect();
+    let mut sends = all_wait(&sender, 0..5);
     let unpolled = sends.remove(0);
     drop(held);
     // The line has served the first sender. A new sender takes the bytes for that one, and a place for the next.
@@ -344,13 +340,55 @@ fn a_waker_may_drop_the_next_send() {
     assert_sound(&runtime, &group);
 }
 
+/// Panics when it is woken, once it is armed.
+struct Panics(AtomicBool);
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        assert!(!self.0.load(Ordering::Relaxed), "a waker panics");
+    }
+}
+
+/// The waker of the first one panics: its wait has ended all the same, and the others are served, or end, as well.
+#[test]
+fn a_waker_that_panics_holds_up_no_other() {
+    for closes in [false, true] {
+        let (runtime, group, sender, mut receiver) = full(1);
+        let panics = Arc::new(Panics(AtomicBool::new(false)));
+        let waker = Waker::from(Arc::clone(&panics));
+        let mut first = spawn(sender.send(Message { number: 1, bytes: 700 }));
+        let mut poll_first = || first.enter(|_, first| first.poll(&mut Context::from_waker(&waker)));
+        while group.waiting_count() == 0 {
+            assert!(poll_first().is_pending());
+        }
+        let mut sends: Vec<_> =
+            [(2, 200), (3, 900)].map(|(number, bytes)| (number, waits(&sender, number, bytes))).into();
+        panics.0.store(true, Ordering::Relaxed);
+        if closes {
+            receiver.close();
+        }
+        assert_eq!(receive(&mut receiver), Some(0));
+        let ended = [poll_first()].map(|ended| matches!(ended, Poll::Ready(ended) if ended.is_err() == closes));
+        assert_eq!(ended, [true]);
+        if closes {
+            let ended =
+                |(_, sending): &mut (usize, Sending)| matches!(sending.poll(), Poll::Ready(Err(SendError::Closed(_))));
+            assert!(sends.iter_mut().all(ended));
+        } else {
+            assert_eq!(settle(&mut sends), [2]);
+            assert_eq!((receive(&mut receiver), receive(&mut receiver)), (Some(1), Some(2)));
+            assert_eq!(settle(&mut sends), [3]);
+        }
+        drop((sends, first, receiver));
+        assert_sound(&runtime, &group);
+    }
+}
+
 #[test]
 fn closing_returns_every_message() {
     for goes in [false, true] {
-        let (runtime, group) = queue(SIZE);
-        let (sender, mut receiver) = channel::<Message>(&group);
-        sender.try_send(Message { number: 0, bytes: SIZE }).unwrap();
-        let mut sends: Vec<_> = (1..100).map(|number| (number, waits(&sender, number, SIZE))).collect();
+        let (runtime, group, sender, mut receiver) = full(1);
+        let mut sends = all_wait(&sender, 1..100);
         if goes {
             drop(receiver);
         } else {
@@ -376,10 +414,8 @@ fn closing_returns_every_message() {
 #[test]
 fn the_end_of_a_group_ends_all_waits() {
     for cancels in [false, true] {
-        let (runtime, group) = queue(SIZE);
-        let (sender, mut receiver) = channel::<Message>(&group);
-        sender.try_send(Message { number: 0, bytes: SIZE }).unwrap();
-        let mut sends: Vec<_> = (1..100).map(|number| (number, waits(&sender, number, SIZE))).collect();
+        let (runtime, group, sender, mut receiver) = full(1);
+        let mut sends = all_wait(&sender, 1..100);
         if cancels {
             let root = runtime.root();
             root.set_oom_policy(OomPolicy::Choose);
@@ -406,13 +442,9 @@ fn the_end_of_a_group_ends_all_waits() {
 /// A lower max takes effect while senders wait: usage falls to it, and a message that can never fit comes back.
 #[test]
 fn a_lowered_max_holds_while_senders_wait() {
-    let (runtime, group) = queue(4 * SIZE);
-    let (sender, mut receiver) = channel::<Message>(&group);
-    for number in 0..4 {
-        sender.try_send(Message { number, bytes: SIZE }).unwrap();
-    }
+    let (runtime, group, sender, mut receiver) = full(4);
     let mut large = waits(&sender, 4, 3 * SIZE);
-    let mut sends: Vec<_> = (5..9).map(|number| (number, waits(&sender, number, SIZE))).collect();
+    let mut sends = all_wait(&sender, 5..9);
     let _ = group.set_max(2 * SIZE);
     assert!(large.is_woken());
     let Poll::Ready(Err(refused)) = large.poll() else { panic!("it can never fit") };
@@ -438,7 +470,7 @@ fn a_neighbour_is_not_locked_out() {
     for number in 0..2 {
         sender.try_send(Message { number, bytes: SIZE }).unwrap();
     }
-    let mut sends: Vec<_> = (2..50).map(|number| (number, waits(&sender, number, SIZE))).collect();
+    let mut sends = all_wait(&sender, 2..50);
     for round in 0..40 {
         let charge = neighbour.try_charge(400);
         assert!(charge.is_ok(), "round {round}");
@@ -481,9 +513,7 @@ async fn room_from_elsewhere_reaches_the_first() {
 /// the others go on.
 #[tokio::test(start_paused = true)]
 async fn time_is_over_for_each_by_itself() {
-    let (runtime, group) = queue(SIZE);
-    let (sender, mut receiver) = channel::<Message>(&group);
-    sender.try_send(Message { number: 0, bytes: SIZE }).unwrap();
+    let (runtime, group, sender, mut receiver) = full(1);
     let times = [Some(20), Some(10), None, Some(30), None];
     let tasks: Vec<_> = (1..)
         .zip(times)
@@ -569,7 +599,7 @@ fn many_senders_and_neighbours_all_get_through() {
                 let mut received = 0;
                 loop {
                     let message = match received % 3 {
-                        0 => receiver.recv_charged().await.map(|(message, _charge)| message),
+                        0 => receiver.recv_charged().await.map(|message| Charged::into_parts(message).0),
                         _ => receiver.recv().await,
                     };
                     if message.is_none() {

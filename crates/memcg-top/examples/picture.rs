@@ -2,9 +2,9 @@
 //! output.
 //!
 //! ```text
-//! cargo run --release -p memcg-examples-tenants --features serve --example tenants -- --noisy 1 --seconds 60 --serve S &
+//! watched_service S 40 20 &
 //! tmux new-session -d -x 100 -y 26 'memcg-top --depth 2 S'
-//! sleep 15
+//! sleep 45
 //! tmux capture-pane -e -p | cargo run --manifest-path crates/Cargo.toml -p memcg-top --example picture > FILE
 //! ```
 
@@ -67,7 +67,7 @@ fn styled(line: &str, style: &mut Style) -> Result<Vec<(char, Style)>, String> {
                 }
                 rest = after;
             }
-            // What shifts to the other set of characters and back.
+            // Characters that shift to the other set of characters and back.
             '\u{e}' | '\u{f}' => {}
             _ => cells.push((first, *style)),
         }
@@ -75,8 +75,10 @@ fn styled(line: &str, style: &mut Style) -> Result<Vec<(char, Style)>, String> {
     Ok(cells)
 }
 
-fn rectangle(svg: &mut String, at: (f64, f64), width: f64, colour: &str, opacity: f64) {
-    let ((x, y), inset) = (at, if opacity < 1.0 || colour != INK { 2.0 } else { 0.0 });
+/// Bars and their marks leave so much free above and below.
+const INSET: f64 = 2.0;
+
+fn rectangle(svg: &mut String, (x, y): (f64, f64), width: f64, colour: &str, opacity: f64, inset: f64) {
     let _ = writeln!(
         svg,
         r#"<rect x="{x:.1}" y="{:.1}" width="{width:.1}" height="{:.1}" fill="{colour}" fill-opacity="{opacity}"/>"#,
@@ -88,14 +90,15 @@ fn rectangle(svg: &mut String, at: (f64, f64), width: f64, colour: &str, opacity
 /// Draws a run of characters of one style, none of them after a character of another kind.
 fn draw(svg: &mut String, at: (f64, f64), run: &str, style: Style) {
     let width = run.chars().count() as f64 * WIDTH;
-    match run.chars().next() {
-        Some('█') => return rectangle(svg, at, width, style.colour, 1.0),
-        Some('▒') => return rectangle(svg, at, width, style.colour, 0.5),
-        _ => {}
-    }
     let (ground, ink) = if style.reversed { (style.colour, GROUND) } else { (GROUND, style.colour) };
     if style.reversed {
-        rectangle(svg, at, width, ground, 1.0);
+        let is_mark = matches!(run, "l" | "s" | "h");
+        rectangle(svg, at, width, ground, 1.0, if is_mark { INSET } else { 0.0 });
+    }
+    match run.chars().next() {
+        Some('█') => return rectangle(svg, at, width, ink, 1.0, INSET),
+        Some('▒') => return rectangle(svg, at, width, ink, 0.5, INSET),
+        _ => {}
     }
     if run.trim().is_empty() {
         return;
@@ -110,7 +113,7 @@ fn draw(svg: &mut String, at: (f64, f64), run: &str, style: Style) {
     );
 }
 
-/// Whether a character begins a run of its own: bars and blanks are drawn apart from words.
+/// The kind of a character, which begins a run of its own: bars and blanks are drawn apart from words.
 fn kind(of: (char, Style)) -> (Style, char) {
     let (character, style) = of;
     (style, if matches!(character, '█' | '▒' | '·') { character } else { 'a' })

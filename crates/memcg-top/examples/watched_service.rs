@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let _serving = Endpoint::new(&runtime).allow_set(true).serve(socket)?;
     let mut tenants = Vec::new();
     for (name, max) in [("acme", 256), ("bolt", 128), ("calm", 512)] {
-        let limits = Limits::new().max(max * MIB).high(max * 3 / 4 * MIB).low(max / 8 * MIB);
+        let limits = Limits::new().max(max * MIB).high(max * 3 / 4 * MIB).low(max / 8 * MIB).soft(max / 2 * MIB);
         let tenant = runtime.root().create(name, limits)?;
         for part in ["cache", "query"] {
             tenants.push((tenant.create(part, Limits::new())?, max * MIB, Vec::new()));

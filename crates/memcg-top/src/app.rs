@@ -32,6 +32,8 @@ pub(crate) struct App {
     pub(crate) model: Model,
     pub(crate) link: Link,
     pub(crate) paused: bool,
+    /// The keys are explained in the place of groups.
+    pub(crate) help: bool,
     pub(crate) prompt: Option<Prompt>,
     pub(crate) status: String,
     pub(crate) selected: String,
@@ -44,7 +46,7 @@ impl App {
     pub(crate) fn new(name: String, depth: usize, height: usize) -> App {
         let model = Model::new(Want { depth, lines: height, ..Want::default() });
         let (link, selected, status) = (Link::Opening, "/".into(), String::new());
-        App { name, model, link, paused: false, prompt: None, status, selected, offset: 0, height }
+        App { name, model, link, paused: false, help: false, prompt: None, status, selected, offset: 0, height }
     }
 
     pub(crate) fn page(&self) -> Option<&str> {
@@ -87,6 +89,9 @@ impl App {
             return if key.code == KeyCode::Char('c') { None } else { Some(Vec::new()) };
         }
         self.status.clear();
+        if std::mem::take(&mut self.help) {
+            return Some(Vec::new());
+        }
         match self.prompt.take() {
             Some(prompt) => Some(self.typed(prompt, key.code)),
             None => self.pressed(key.code),
@@ -121,6 +126,7 @@ impl App {
     fn pressed(&mut self, key: KeyCode) -> Option<Vec<Command>> {
         match key {
             KeyCode::Char('q') => return None,
+            KeyCode::Char('?') => self.help = true,
             KeyCode::Esc if self.page().is_some() => self.model.want.page = None,
             KeyCode::Esc => self.model.set_filter(String::new()),
             KeyCode::Char('p' | ' ') => {
@@ -165,8 +171,8 @@ impl App {
     fn fold(&mut self, fold: bool) {
         let lines = self.model.lines();
         let line = lines.iter().find(|line| line.path() == Some(&self.selected));
-        let Some(Kind::Group { is_open, .. }) = line.map(|line| line.kind) else { return };
-        if is_open == fold {
+        let Some(Kind::Group { is_open, has_children, .. }) = line.map(|line| line.kind) else { return };
+        if is_open == fold && has_children {
             let toggled = &mut self.model.want.toggled;
             if !toggled.remove(&self.selected) {
                 toggled.insert(self.selected.clone());
@@ -236,7 +242,12 @@ pub(crate) mod tests {
         press(&mut app, &[KeyCode::Home]);
         app.fit(10);
         assert_eq!((app.selected.as_str(), app.offset), ("/", 0));
+        // A group without groups below it does not unfold.
         press(&mut app, &[KeyCode::Down, KeyCode::Right]);
+        assert!(app.model.want.toggled.is_empty());
+        let children = (0..50).map(|i| Row { children: 1, ..row(&format!("/g{i:02}"), 100 - i) });
+        app.update(Update::Sample(sample(2_000, children.collect())));
+        press(&mut app, &[KeyCode::Right]);
         assert!(app.model.want.toggled.contains("/g00"));
         // Folds the group, then goes to the one above, then folds that.
         press(&mut app, &[KeyCode::Left, KeyCode::Left, KeyCode::Left]);
@@ -269,6 +280,20 @@ pub(crate) mod tests {
         assert_eq!((app.model.filter.as_str(), app.model.lines().len()), ("quick", 2));
         press(&mut app, &[KeyCode::Enter, KeyCode::Esc]);
         assert_eq!((app.model.filter.as_str(), app.model.want.wide), ("", false));
+    }
+
+    #[test]
+    fn any_key_ends_the_help() {
+        let mut app = app(vec![row("/a", 1)]);
+        for key in [KeyCode::Char('?'), KeyCode::Char('q'), KeyCode::Esc, KeyCode::Down] {
+            press(&mut app, &chars("?"));
+            assert!(app.help);
+            assert!(press(&mut app, &[key]).is_some());
+            assert!(!app.help && app.selected == "/", "{key:?}");
+        }
+        // It is a letter where a line is typed.
+        press(&mut app, &chars("/?"));
+        assert_eq!((app.help, app.model.filter.as_str()), (false, "?"));
     }
 
     #[test]

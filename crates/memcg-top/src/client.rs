@@ -14,7 +14,7 @@ use crate::sample::Branch;
 
 /// Bytes of an answer. A service sends 4 MiB at most.
 const ANSWER_MAX: usize = 5 << 20;
-/// How long a question and its answer may take.
+/// The time that a question and its answer may take.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 #[derive(Debug, thiserror::Error)]
@@ -54,7 +54,7 @@ impl Client {
         let Rows { rows, others } = self.ask(&Question::Rows { path: path.into(), depth: 1, top })?;
         let mut rows = rows.into_iter();
         let branch = rows.next().map(|group| {
-            // Where no child is named, all is the group's own.
+            // If no child is named, all is the group's own.
             let rest = others.first().map_or(group.usage, |&(_, bytes)| bytes);
             Branch { group, children: rows.collect(), rest }
         });
@@ -149,7 +149,7 @@ mod tests {
 
     use super::*;
 
-    /// What a client says of a service that answers the first question with `answer`, and whether a second one connects
+    /// A client's verdict on a service that answers the first question with `answer`, and true if a second one connects
     /// anew.
     fn said_of(answer: Vec<u8>, hangs: bool) -> (String, bool) {
         said_of_asked(answer, hangs, |client| client.branch("/", 5).unwrap_err())

@@ -28,7 +28,7 @@ use sample::Want;
 use source::{Command, Source, SourceError};
 use view::Theme;
 
-/// How long a key or a sample may wait to be seen.
+/// The time that a key or a sample may wait to be seen.
 const TICK: Duration = Duration::from_millis(50);
 
 /// Shows the groups of a running service: who holds what, who waits, what is refused.

@@ -1,4 +1,4 @@
-//! What is known of the service's groups: the newest figures, rates, history, and the lines of the tree.
+//! The program's knowledge of the service's groups: the newest figures, rates, history, and the lines of the tree.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -12,9 +12,9 @@ use crate::text;
 const POINTS_MAX: usize = 600;
 /// Groups that keep a history although they are not shown now.
 const SEEN_MAX: usize = 2_048;
-/// How long they keep it, in milliseconds.
+/// The time that they keep it, in milliseconds.
 const SEEN_FOR: u64 = 600_000;
-/// What a rate looks back, in milliseconds, and the least that it may.
+/// The time over which a rate looks back, in milliseconds, and the least that it may.
 const RATE_OVER: u64 = 950;
 const RATE_LEAST: u64 = 40;
 
@@ -113,7 +113,7 @@ impl Sort {
 pub(crate) struct Line<'a> {
     pub(crate) level: usize,
     pub(crate) kind: Kind<'a>,
-    /// What a whole bar stands for: the group's own max or high, or a group's above.
+    /// The size of a whole bar: the group's own max or high, or a group's above.
     pub(crate) scale: u64,
     pub(crate) scale_is_own: bool,
 }
@@ -123,7 +123,6 @@ pub(crate) enum Kind<'a> {
     Group {
         seen: &'a Seen,
         is_open: bool,
-        /// Unknown while it is folded.
         has_children: bool,
     },
     /// Bytes of the group above that no group shown uses.
@@ -236,7 +235,7 @@ impl Model {
         let (scale, scale_is_own) = (own.unwrap_or(above), own.is_some());
         let is_open = self.want.is_open(&row.path, level);
         let branch = self.branches.get(&row.path).filter(|_| is_open);
-        let has_children = branch.is_none_or(|(children, _)| !children.is_empty());
+        let has_children = row.children > 0 || branch.is_some_and(|(children, _)| !children.is_empty());
         let first = lines.len();
         lines.push(Line { level, kind: Kind::Group { seen, is_open, has_children }, scale, scale_is_own });
         let mut passes = text::clean(&row.path).to_lowercase().contains(filter);
@@ -256,10 +255,11 @@ impl Model {
         passes
     }
 
+    /// Groups that the order does not tell apart stand by usage, the largest first.
     fn order(&self, a: &Seen, b: &Seen) -> Ordering {
         let of = |key: fn(&Seen) -> f64| key(b).total_cmp(&key(a));
         let order = match self.sort {
-            Sort::Name => Ordering::Equal,
+            Sort::Name => a.row.path.cmp(&b.row.path),
             Sort::Usage => b.row.usage.cmp(&a.row.usage),
             Sort::Rate => of(|seen| seen.usage_rate().unwrap_or(0.0)),
             Sort::Waiting => b.row.waiting.cmp(&a.row.waiting),
@@ -270,8 +270,8 @@ impl Model {
                 stood(b).cmp(&stood(a))
             }
         };
-        let order = order.then_with(|| a.row.path.cmp(&b.row.path));
-        if self.turned { order.reverse() } else { order }
+        let order = if self.turned { order.reverse() } else { order };
+        order.then_with(|| b.row.usage.cmp(&a.row.usage)).then_with(|| a.row.path.cmp(&b.row.path))
     }
 }
 
@@ -329,6 +329,22 @@ mod tests {
             assert_eq!(shown(&model)[1], first, "{}", sort.name());
         }
         assert_eq!(Sort::ALL.map(Sort::next)[6], Sort::Usage);
+    }
+
+    #[test]
+    fn groups_of_equal_rank_stand_by_usage() {
+        let mut model = Model { want: Want { depth: 1, lines: 20, ..Want::default() }, ..Model::default() };
+        model.apply(&sample(1_000, vec![row("/a", 10), row("/b", 30), row("/c", 20), row("/d", 20)]));
+        for sort in [Sort::Rate, Sort::Waiting, Sort::Refused, Sort::Forced, Sort::Pressure] {
+            for turned in [false, true] {
+                model.set_sort(sort, turned);
+                assert_eq!(shown(&model), ["/", "/b", "/c", "/d", "/a"], "{}, turned: {turned}", sort.name());
+            }
+        }
+        model.set_sort(Sort::Usage, true);
+        assert_eq!(shown(&model), ["/", "/a", "/c", "/d", "/b"]);
+        model.set_sort(Sort::Name, true);
+        assert_eq!(shown(&model), ["/", "/d", "/c", "/b", "/a"]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What the service says at one moment, and what it is asked for.
+//! The service's answers at one moment, and the questions.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -35,7 +35,7 @@ pub(crate) fn parent_and_name(path: &str) -> Option<(&str, &str)> {
     if name.is_empty() { None } else { Some((if parent.is_empty() { "/" } else { parent }, name)) }
 }
 
-/// What the service said at one moment. A line of a recording, and of `--json`.
+/// The service's answers at one moment. A line of a recording, and of `--json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Sample {
     /// Changes with what is here.
@@ -51,7 +51,7 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
-    /// Whether a service's answers can be these.
+    /// True if a service's answers can be these.
     pub(crate) fn is_whole(&self) -> bool {
         let is_page = |page: &String| self.branches.iter().all(|branch| branch.group.path == *page);
         let answers = |branch: &Branch| branch.children.len() <= ROWS_MAX && branch.answers(&branch.group.path);
@@ -65,7 +65,7 @@ impl Sample {
 /// [`Sample::format`].
 pub(crate) const FORMAT: u32 = 1;
 
-/// What is to be asked for.
+/// The questions to ask.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Want {
     /// Levels that are unfolded, but for those paths.

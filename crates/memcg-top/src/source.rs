@@ -1,4 +1,4 @@
-//! Where samples come from: a service, or a recording of one. A thread of its own asks, so that no service holds up the
+//! The source of samples: a service, or a recording of one. A thread of its own asks, so that no service holds up the
 //! keys.
 
 use std::fs::{self, File, OpenOptions};
@@ -160,7 +160,7 @@ pub(crate) fn replayed(file: &mut impl BufRead, line: &mut u64) -> Result<Option
     if sample.format != FORMAT {
         return Err(fault(format!("format {} is not {FORMAT}", sample.format)));
     }
-    // What the program shows relies on it, as on the answers of a service.
+    // The program's display relies on it, as on the answers of a service.
     if !sample.is_whole() {
         return Err(fault("no service answers with such groups".into()));
     }
@@ -191,7 +191,7 @@ pub(crate) enum Update {
 /// Sends a sample each `interval`, or as they were recorded, until the receiver has gone.
 pub(crate) fn run(mut source: Source, interval: Duration, commands: &Receiver<Command>, updates: &Sender<Update>) {
     let is_live = matches!(source.from, From::Service(_));
-    // What to ask is said first.
+    // The first command says what to ask.
     let Ok(Command::Want(mut want)) = commands.recv() else { return };
     let (mut paused, mut ended, mut pending) = (false, false, None);
     let mut due = Instant::now();
@@ -218,7 +218,7 @@ pub(crate) fn run(mut source: Source, interval: Duration, commands: &Receiver<Co
             Err(RecvTimeoutError::Disconnected) => return,
             Ok(Command::Want(new)) => {
                 want = new;
-                // What has come into view is not waited for.
+                // A group that has come into view is not waited for.
                 due = if is_live { Instant::now() } else { due };
             }
             Ok(Command::Pause(pause)) => (paused, due) = (pause, Instant::now()),

@@ -22,6 +22,16 @@ fn steers(c: char) -> bool {
     c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
+/// The end of a text that is longer than `most` characters.
+pub(crate) fn ending(text: &str, most: usize) -> String {
+    let over = text.chars().count().saturating_sub(most);
+    if over == 0 {
+        text.into()
+    } else {
+        text.chars().skip(over + 1).fold("…".into(), |end, c| end + c.encode_utf8(&mut [0; 4]))
+    }
+}
+
 /// Bytes in at most 7 columns, by powers of 1024.
 pub(crate) fn bytes(bytes: u64) -> String {
     let mut unit = 0;

@@ -59,7 +59,7 @@ fn stdout(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What it says where it fails, which is one line.
+/// The line that it prints where it fails.
 fn failure(arguments: &[&str]) -> String {
     let output = output(arguments);
     let said = String::from_utf8(output.stderr).unwrap();
@@ -76,12 +76,12 @@ fn once_prints_the_tree() {
     let service = Service::new();
     let table = stdout(&[&service.socket(), "--once", "--depth", "2"]);
     let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(lines[0][..4], ["GROUP", "low", "high", "max"]);
+    assert_eq!(lines[0][..4], ["GROUP", "low", "soft", "high"]);
     assert_eq!((&lines[1][..2], lines[1][3]), (&["-", "/"][..], "32.0M"));
     assert_eq!((&lines[2][..2], &lines[2][3..5]), (&["-", "acme"][..], &["32.0M", "64.0M"][..]));
-    assert_eq!((&lines[3][..2], lines[3][3]), (&["+", "cache"][..], "30.0M"));
-    assert_eq!((&lines[4][..2], lines[4][3]), (&["+", "query"][..], "2.0M"));
-    // It is unfolded, and there is nothing below it.
+    // There is nothing below them.
+    assert_eq!((lines[3][0], lines[3][2]), ("cache", "30.0M"));
+    assert_eq!((lines[4][0], lines[4][2]), ("query", "2.0M"));
     assert_eq!(lines[5][0], "idle");
     assert!(table.lines().all(|line| line.chars().count() <= 80));
     // The root, and the largest below it.
@@ -126,7 +126,7 @@ fn a_recording_is_replayed() {
     assert!(last.contains("39.0M"), "{last}");
     assert_eq!(stdout(&["--replay", text(&file), "--once", "--json"]).lines().count(), 1);
 
-    // What is there is not overwritten; what is cut off is not taken for whole.
+    // An existing file is not overwritten; a file that is cut off is not taken for whole.
     assert!(failure(&[&socket, "--once", "--record", text(&file)]).contains("exists"));
     let whole = std::fs::read(&file).unwrap();
     std::fs::write(&file, &whole[..whole.len() - 9]).unwrap();

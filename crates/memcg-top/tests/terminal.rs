@@ -25,7 +25,7 @@ impl Tmux {
     fn new(dir: &Path, name: &str, arguments: &str) -> Tmux {
         let tmux = Tmux { socket: dir.join(name) };
         let command = format!("{} {arguments}", env!("CARGO_BIN_EXE_memcg-top"));
-        // What runs after the program shows that it has given the terminal back.
+        // The command after the program shows that it has given the terminal back.
         let shell = format!("{command}; echo ended with $?; exec sleep 1000");
         tmux.run(&["-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", "sh", "-c", &shell]);
         tmux
@@ -93,16 +93,16 @@ fn in_a_terminal_of_80_by_24() {
     let recording = dir.path().join("recording");
     let arguments = format!("--interval 0.1 --record {} {}", recording.display(), socket.display());
     let tmux = Tmux::new(dir.path(), "live", &arguments);
-    let screen = tmux.shows(&["live", "- /", "+ acme", "32.0M", "64.0M", "+ idle", "q quit"]);
+    let screen = tmux.shows(&["live", "- /", "+ acme", "32.0M", "64.0M", "    idle", "q quit"]);
     assert!(screen.lines().next().unwrap().starts_with("memcg-top "), "{screen}");
 
     // Unfolds, filters, orders.
     tmux.keys(&["Down", "Right"]);
-    tmux.shows(&["+ cache"]);
+    tmux.shows(&["- acme", "cache"]);
     tmux.keys(&["/", "i", "d", "l", "Enter"]);
     assert!(!tmux.shows(&["by usage, with idl"]).contains("acme"));
     tmux.keys(&["Escape"]);
-    tmux.shows(&["+ cache"]);
+    tmux.shows(&["- acme", "cache"]);
     tmux.keys(&["s"]);
     tmux.shows(&["by name"]);
 
@@ -112,7 +112,7 @@ fn in_a_terminal_of_80_by_24() {
     assert!(cache.try_charge(100 * MIB).is_err());
     tmux.shows(&["last refusals and victims", "refused 100.0M to /acme/cache"]);
     tmux.keys(&["M", "9", "6", "M", "Enter"]);
-    tmux.shows(&["y sets memory.max to 96M"]);
+    tmux.shows(&["Set memory.max of /acme from 64.0M to 96M?", "y sets it"]);
     assert_eq!(acme.max(), 64 << 20);
     tmux.keys(&["y"]);
     tmux.shows(&["memory.max of /acme is now 96M", "max         96.0M"]);
@@ -120,7 +120,11 @@ fn in_a_terminal_of_80_by_24() {
     tmux.keys(&["Escape"]);
 
     // Pause: figures stand still.
-    tmux.shows(&["+ cache"]);
+    tmux.shows(&["- acme", "cache"]);
+    tmux.keys(&["?"]);
+    tmux.shows(&["KEYS", "COLOURS", "any key goes back"]);
+    tmux.keys(&["q"]);
+    tmux.shows(&["- acme", "cache"]);
     tmux.keys(&["p"]);
     tmux.shows(&["PAUSED"]);
     let more = cache.try_charge(8 * MIB).unwrap();
@@ -135,7 +139,7 @@ fn in_a_terminal_of_80_by_24() {
     tmux.shows(&["memcg-top", "GROUP"]);
     tmux.run(&["resize-window", "-x", "2", "-y", "1"]);
     tmux.run(&["resize-window", "-x", "80", "-y", "24"]);
-    tmux.shows(&["+ cache", "q quit"]);
+    tmux.shows(&["- acme", "cache", "q quit"]);
 
     // The service ends, and another one comes.
     drop(serving);
@@ -146,7 +150,7 @@ fn in_a_terminal_of_80_by_24() {
     tmux.keys(&["q"]);
     assert!(!tmux.shows(&["ended with 0"]).contains("memcg-top"));
 
-    // What it has seen, once more.
+    // It shows its recording, once more.
     let tmux = Tmux::new(dir.path(), "again", &format!("--replay {}", recording.display()));
     tmux.shows(&["END: the recording ends here", "+ acme", "32.0M", "96.0M"]);
     tmux.keys(&["M", "1", "G", "Enter", "y"]);
@@ -193,7 +197,7 @@ fn it_asks_for_what_it_shows() {
     let [socket, service, recording] = ["s", "service", "recording"].map(|name| dir.path().join(name));
     let _serving = serve(&runtime, &service);
     let questions = listens_in(&socket, &service);
-    // What `top` was since the last look. Each question is that for the groups at the top.
+    // Counts the questions of `top` since the last look. Each question is that for the groups at the top.
     let tops = || -> Vec<usize> {
         let top = |question: &Value| {
             assert_eq!((&question["rows"]["path"], &question["rows"]["depth"]), (&"/".into(), &1.into()), "{question}");
@@ -218,7 +222,7 @@ fn it_asks_for_what_it_shows() {
     assert!(first.len() >= 20 && first.iter().all(|&top| top == 2 * page - 1), "{first:?} of pages of {page}");
 
     // A hundred lines down, and no more than a page further.
-    while !tmux.run(&["capture-pane", "-p"]).contains("+ g09900") {
+    while !tmux.run(&["capture-pane", "-p"]).contains("g09900") {
         assert!(Instant::now() < until, "{}", tmux.shows(&[]));
         tmux.keys(&["PageDown"]);
         thread::sleep(Duration::from_millis(20));

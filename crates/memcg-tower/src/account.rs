@@ -10,7 +10,6 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Buf;
-use http::StatusCode;
 use http_body::Frame;
 use memcg::{Bytes, Charge, ChargeError, ChargeFuture, Group, GroupScope, OnFull};
 
@@ -19,7 +18,6 @@ use crate::ledger::{Ledger, Promise};
 use crate::protocol::Protocol;
 use crate::refusal::Refusal;
 use crate::settings::Settings;
-use crate::upgrade::Upgrade;
 
 /// What a request holds. Its last owner gives the bytes back.
 pub(crate) struct Account {
@@ -48,8 +46,6 @@ struct State {
     /// Of the charge: for the response.
     response: u64,
     has_answered: bool,
-    /// Where the connection may go on with another protocol, before the answer.
-    upgrade: Option<Arc<Upgrade>>,
     /// Why the body of the request has failed, which is the answer whatever the handler says. On the heap: it is large,
     /// and most bodies do not fail.
     failed: Option<Box<Refusal>>,
@@ -74,8 +70,6 @@ pub(crate) struct Expected {
     pub(crate) response: u64,
     /// The most bytes to charge for a body.
     pub(crate) window: u64,
-    /// Where the connection may go on with another protocol.
-    pub(crate) upgrade: Option<Arc<Upgrade>>,
 }
 
 /// What has become of a frame that has come.
@@ -146,11 +140,11 @@ impl Account {
         settings: Arc<Settings>,
     ) -> Arc<Account> {
         let group = scope.as_deref().map_or(tenant, |scope| Group::clone(scope));
-        let Expected { request: expects, promise, response, window, upgrade } = expected;
+        let Expected { request: expects, promise, response, window } = expected;
         let line = promise.as_ref().map(|promise| Line(Arc::clone(promise.ledger())));
         let has_answered = false;
         let (come, request, failed) = (0, 0, None);
-        let state = State { charge, promise, come, expects, request, response, has_answered, upgrade, failed };
+        let state = State { charge, promise, come, expects, request, response, has_answered, failed };
         Arc::new(Account { state: Mutex::new(state), line, scope, group, settings, window, protocol })
     }
 
@@ -162,7 +156,7 @@ impl Account {
         settings: Arc<Settings>,
         group: Group,
     ) -> Arc<Account> {
-        let expected = Expected { request: 0, promise: None, response, window, upgrade: None };
+        let expected = Expected { request: 0, promise: None, response, window };
         Account::new(group, None, charge, expected, Protocol::Http, settings)
     }
 
@@ -298,29 +292,22 @@ impl Account {
     /// The handler has answered: of what its request's body took, so much is for the response from here on. Returns what
     /// the response has. `Err`: the body of the request has failed, which is the answer. A connection that goes on with
     /// another protocol keeps the rest: its response is a head.
-    pub(crate) fn has_answered(self: &Arc<Account>, status: StatusCode, response: u64) -> Result<u64, Box<Refusal>> {
-        let (has, given_back, upgrade) = {
+    pub(crate) fn has_answered(&self, goes_on: bool, response: u64) -> Result<u64, Box<Refusal>> {
+        let (has, given_back) = {
             let mut state = self.state();
-            let upgrade = state.upgrade.take();
             if let Some(failed) = state.failed.take() {
-                drop(state);
-                drop(upgrade);
                 return Err(failed);
             }
             state.has_answered = true;
             let request = std::mem::take(&mut state.request);
-            let goes_on = upgrade.as_ref().is_some_and(|upgrade| upgrade.is_by(status));
             let (has, surplus) = if goes_on {
                 (0, request + std::mem::take(&mut state.response))
             } else {
                 let moved = request.min(response);
                 (state.response + moved, request - moved)
             };
-            (has, state.split(surplus), upgrade.map(|upgrade| (upgrade, goes_on)))
+            (has, state.split(surplus))
         };
-        if let Some((upgrade, true)) = &upgrade {
-            upgrade.keeps(Arc::clone(self));
-        }
         if let Some(given_back) = given_back {
             drop(given_back);
             if let Some(Line(ledger)) = &self.line {

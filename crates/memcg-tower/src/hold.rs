@@ -10,13 +10,15 @@ use crate::account::Account;
 use crate::protocol::Protocol;
 use crate::refusal::Refusal;
 use crate::settings::Settings;
+use crate::upgrade::Upgrade;
 
 /// What a request holds: of its future, and after that of the body of its response.
 pub(crate) enum Hold {
     /// The body of the request has ended, so no other part has it: nothing is allocated for it, and nothing locked.
     Alone(Alone),
     /// Of the request's body, too, of a large frame on its way, or of the handler.
-    Shared(Arc<Account>),
+    /// Its connection may go on with another protocol, until the answer.
+    Shared(Arc<Account>, Option<Arc<Upgrade>>),
 }
 
 pub(crate) struct Alone {
@@ -35,7 +37,7 @@ impl Hold {
     pub(crate) fn group(&self) -> &Group {
         match self {
             Hold::Alone(alone) => &alone.group,
-            Hold::Shared(account) => account.group(),
+            Hold::Shared(account, _) => account.group(),
         }
     }
 
@@ -43,14 +45,14 @@ impl Hold {
     pub(crate) fn tenant(&self) -> Group {
         match self {
             Hold::Alone(alone) => alone.group.clone(),
-            Hold::Shared(account) => account.tenant(),
+            Hold::Shared(account, _) => account.tenant(),
         }
     }
 
     pub(crate) fn settings(&self) -> &Arc<Settings> {
         match self {
             Hold::Alone(alone) => &alone.settings,
-            Hold::Shared(account) => account.settings(),
+            Hold::Shared(account, _) => account.settings(),
         }
     }
 
@@ -63,7 +65,7 @@ impl Hold {
     pub(crate) fn window(&self) -> u64 {
         match self {
             Hold::Alone(alone) => alone.window,
-            Hold::Shared(account) => account.window,
+            Hold::Shared(account, _) => account.window,
         }
     }
 
@@ -71,17 +73,24 @@ impl Hold {
     pub(crate) fn bytes(&self) -> u64 {
         match self {
             Hold::Alone(alone) => alone.charge.bytes(),
-            Hold::Shared(account) => account.bytes(),
+            Hold::Shared(account, _) => account.bytes(),
         }
     }
 
     /// The handler has answered with so many bytes. Returns what the response has. `Err`: the body of the request has
     /// failed, which is the answer.
     #[inline]
-    pub(crate) fn has_answered(&self, status: StatusCode, response: u64) -> Result<u64, Box<Refusal>> {
+    pub(crate) fn has_answered(&mut self, status: StatusCode, response: u64) -> Result<u64, Box<Refusal>> {
         match self {
             Hold::Alone(alone) => Ok(alone.response),
-            Hold::Shared(account) => account.has_answered(status, response),
+            Hold::Shared(account, upgrade) => {
+                let goes_on = upgrade.take().filter(|upgrade| upgrade.is_by(status));
+                let has = account.has_answered(goes_on.is_some(), response)?;
+                if let Some(upgrade) = goes_on {
+                    upgrade.keeps(Arc::clone(account));
+                }
+                Ok(has)
+            }
         }
     }
 
@@ -89,7 +98,7 @@ impl Hold {
     pub(crate) fn failed(&self) -> Option<Box<Refusal>> {
         match self {
             Hold::Alone(_) => None,
-            Hold::Shared(account) => account.failed(),
+            Hold::Shared(account, _) => account.failed(),
         }
     }
 
@@ -97,7 +106,7 @@ impl Hold {
     pub(crate) fn protocol(&self) -> Protocol {
         match self {
             Hold::Alone(_) => Protocol::Http,
-            Hold::Shared(account) => account.protocol,
+            Hold::Shared(account, _) => account.protocol,
         }
     }
 
@@ -106,18 +115,18 @@ impl Hold {
         match self {
             // Both are charges of one group, so nothing is left.
             Hold::Alone(alone) => drop(alone.charge.merge(charge)),
-            Hold::Shared(account) => account.add_for_response(charge),
+            Hold::Shared(account, _) => account.add_for_response(charge),
         }
     }
 
     /// The same with one more owner.
     pub(crate) fn share(self) -> (Hold, Arc<Account>) {
-        let account = match self {
+        let (account, upgrade) = match self {
             Hold::Alone(Alone { charge, response, window, settings, group }) => {
-                Account::of_response(charge, response, window, settings, group)
+                (Account::of_response(charge, response, window, settings, group), None)
             }
-            Hold::Shared(account) => account,
+            Hold::Shared(account, upgrade) => (account, upgrade),
         };
-        (Hold::Shared(Arc::clone(&account)), account)
+        (Hold::Shared(Arc::clone(&account), upgrade), account)
     }
 }

@@ -193,13 +193,13 @@ impl Order {
         // Only the failure of a body becomes an answer from here on.
         let protocol = if has_ended { Protocol::Http } else { Protocol::of(request.headers()) };
         let upgrade = if has_extension { Upgrade::of(request) } else { None };
-        let expected = Expected { request: self.expects, promise, response, window, upgrade };
+        let expected = Expected { request: self.expects, promise, response, window };
         let account = Account::new(self.tenant, self.scope, charge, expected, protocol, settings);
         if has_extension {
             request.extensions_mut().insert(Admitted(Arc::clone(&account)));
         }
         let of_body = (!has_ended).then(|| Arc::clone(&account));
-        (Hold::Shared(account), of_body)
+        (Hold::Shared(account, upgrade), of_body)
     }
 
     /// Calls the inner service for a request that is admitted, in its group.

@@ -11,7 +11,7 @@ use bytes::{Buf, Bytes};
 use http::header::EXPECT;
 use http::{Request, Version};
 use http_body::{Body, Frame, SizeHint};
-use memcg::{Charge, ChargeError, Checkpoint};
+use memcg::{Charge, ChargeError, Charged, Checkpoint};
 use pin_project_lite::pin_project;
 
 use crate::account::{Account, Came, Waiting};
@@ -151,26 +151,13 @@ impl<D> Drop for Reads<D> {
     }
 }
 
-/// A frame that is charged for as long as it lives.
-struct Kept {
-    data: Bytes,
-    /// Below the data, whose memory is freed first.
-    _charge: Charge,
-}
-
-impl AsRef<[u8]> for Kept {
-    fn as_ref(&self) -> &[u8] {
-        &self.data
-    }
-}
-
 /// The frame, which keeps its charge. Only `Bytes` can: other data is given back at once.
 fn keep<D: 'static>(frame: Frame<D>, charge: Charge) -> Frame<D> {
     frame.map_data(|data| {
         let mut data = Some(data);
         let any: &mut dyn Any = &mut data;
         if let Some(bytes) = any.downcast_mut::<Option<Bytes>>() {
-            *bytes = bytes.take().map(|data| Bytes::from_owner(Kept { data, _charge: charge }));
+            *bytes = bytes.take().map(|data| Bytes::from_owner(Charged::new(data, charge)));
         }
         // It was put back, whatever it is.
         data.unwrap_or_else(|| unreachable!("the data was put back"))

@@ -12,12 +12,12 @@ use hyper::server::conn::http1::Builder;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use memcg::{Group, GroupName, InGroup, Limits, Runtime};
-use memcg_alloc::{EVERY_OBJECT, MemcgAlloc};
+use memcg_alloc::MemcgAlloc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 #[global_allocator]
-static ALLOCATOR: MemcgAlloc<System, EVERY_OBJECT> = MemcgAlloc::with_threshold(System);
+static ALLOCATOR: MemcgAlloc = MemcgAlloc::new(System);
 
 const KIB: usize = 1024;
 /// `max_buf_size` where no one sets it: hyper's `DEFAULT_MAX_BUFFER_SIZE`.

@@ -259,7 +259,7 @@ async fn a_request_for_which_there_is_no_group_is_503() {
     let (read, body) = Counted::new(5000, true);
     let (status, retry, text) = answer(service.clone().oneshot(request("acme", Body::new(body))).await.unwrap()).await;
     assert_eq!((status, retry), (503, Some(1)), "{text}");
-    assert!(text.contains("in /acme: there are 3 groups, the configured most"), "{text}");
+    assert!(text.contains("in /acme: there are 3 groups, as many as groups_max allows"), "{text}");
     assert_eq!(read.load(Ordering::Relaxed), 5000, "its client reads the answer after it has sent");
     drop(first);
     let (status, _, text) = answer(service.clone().oneshot(request("acme", "")).await.unwrap()).await;

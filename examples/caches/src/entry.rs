@@ -1,19 +1,16 @@
-//! What each cache keeps.
+//! The entry of each cache.
 
 use std::sync::Arc;
 
-use memcg::{Charge, ChargeError, Group};
+use memcg::{ChargeError, Charged, Group};
 
-/// What a cache takes for an entry beside its bytes: the key, its place in tables and lists.
+/// The bytes that a cache takes for an entry beside its content: the key, its place in tables and lists.
 pub const OVERHEAD: usize = 128;
 
 // ANCHOR: entry
-/// The bytes of an entry and the charge that pays for them, which lies below so that the memory is freed first.
+/// The bytes of an entry, with the charge that pays for them.
 #[derive(Debug)]
-pub struct Entry {
-    bytes: Vec<u8>,
-    charge: Charge,
-}
+pub struct Entry(Charged<Vec<u8>>);
 
 impl Entry {
     /// Charges an entry to `group` and then loads it. The caller holds no lock that its reclaimer takes.
@@ -24,19 +21,19 @@ impl Entry {
     pub fn load(group: &Group, len: usize, load: impl FnOnce() -> Vec<u8>) -> Result<Arc<Entry>, ChargeError> {
         let mut charge = group.try_charge(OVERHEAD + len)?;
         let bytes = load();
-        // What it really takes: a capacity may be larger than the length that was known.
+        // The capacity may be larger than the length that was known.
         charge.try_grow((OVERHEAD + bytes.capacity()).saturating_sub(OVERHEAD + len))?;
-        Ok(Arc::new(Entry { bytes, charge }))
+        Ok(Arc::new(Entry(Charged::new(bytes, charge))))
     }
 
     /// Returns the bytes.
     pub fn bytes(&self) -> &[u8] {
-        &self.bytes
+        &self.0
     }
 
     /// Returns its weight in a cache: what it is charged.
     pub fn weight(&self) -> u64 {
-        self.charge.bytes()
+        Charged::charge(&self.0).bytes()
     }
 }
 // ANCHOR_END: entry

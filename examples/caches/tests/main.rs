@@ -198,7 +198,7 @@ fn a_key_that_many_want_is_loaded_once() {
     }
 }
 
-/// Where there is no room each of them is refused, and none is stuck.
+/// If there is no room, each of them is refused, and none is stuck.
 #[test]
 fn a_key_that_does_not_fit_is_refused_to_all() {
     let (runtime, group, _query) = scene();

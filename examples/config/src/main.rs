@@ -16,26 +16,26 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use memcg::{
-    Bytes, Charge, ChargeError, Group, Limit, Limits, Priority, Reclaim, ReclaimContext, Registration, Runtime,
+    Bytes, ChargeError, Charged, Group, Limit, Limits, Priority, Reclaim, ReclaimContext, Registration, Runtime,
 };
 use settings::{Settings, SettingsError, read};
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 const PRINT_EVERY: Duration = Duration::from_secs(1);
 const ENTRY: usize = 64 << 10;
-/// What a tenant needs as long as it is there: no reclaimer gives it.
+/// The bytes that a tenant needs as long as it is there: no reclaimer gives them.
 const PINNED: usize = 1 << 20;
 
 #[derive(Default)]
-struct Cache(Mutex<VecDeque<(Vec<u8>, Charge)>>);
+struct Cache(Mutex<VecDeque<Charged<Vec<u8>>>>);
 
 impl Reclaim for Cache {
     fn reclaim(&self, want: u64, _: &ReclaimContext<'_>) -> u64 {
         let (mut entries, mut freed) = (self.0.lock().unwrap(), 0);
         while freed < want
-            && let Some((_, charge)) = entries.pop_front()
+            && let Some(entry) = entries.pop_front()
         {
-            freed += charge.bytes();
+            freed += Charged::charge(&entry).bytes();
         }
         freed
     }
@@ -50,8 +50,8 @@ struct Tenant {
 fn work(group: &Group, cache: &Cache, stop: &AtomicBool) {
     let _pinned = group.force_charge(PINNED);
     while !stop.load(Relaxed) {
-        match group.try_charge(ENTRY) {
-            Ok(charge) => cache.0.lock().unwrap().push_back((vec![0; ENTRY], charge)),
+        match Charged::make(group, ENTRY, || vec![0; ENTRY]) {
+            Ok(entry) => cache.0.lock().unwrap().push_back(entry),
             Err(ChargeError::Offline { .. }) => break,
             Err(_) => {} // not cached
         }
@@ -109,7 +109,7 @@ fn update(
 }
 
 // ANCHOR: reload
-/// What the file says, if that is not what it said before.
+/// The settings of the file, if they are not the same as before.
 fn changed(file: &Path, before: &mut Option<String>) -> Result<Option<Settings>, SettingsError> {
     let text = match read(file) {
         Ok(text) => Some(text),

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 // ANCHOR: settings
-/// What the file says. `Limits` and `Bytes` read themselves, with the feature `serde`.
+/// The settings of the file. `Limits` and `Bytes` read themselves, with the feature `serde`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Settings {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use memcg::{Charge, ChargeError, Group};
+use memcg::{ChargeError, Charged, Group};
 
 // ANCHOR: door
 #[cfg(loom)]
@@ -22,12 +22,9 @@ pub struct Arena {
 }
 
 // ANCHOR: slot
-/// A slot of one owner. Fields are dropped in their order: the number goes back before the charge does.
+/// A slot of one owner: the number goes back before the charge does.
 #[derive(Debug)]
-pub struct Slot {
-    lease: Lease,
-    _charge: Charge,
-}
+pub struct Slot(Charged<Lease>);
 // ANCHOR_END: slot
 
 /// The number alone, which goes back when it is dropped.
@@ -67,7 +64,7 @@ impl Arena {
     /// All slots are taken.
     pub fn take(self: &Arc<Self>) -> Result<Slot, ChargeError> {
         let charge = self.group.try_charge(1)?;
-        Ok(Slot { lease: self.lease(), _charge: charge })
+        Ok(Slot(Charged::new(self.lease(), charge)))
     }
 
     /// A number, for which its caller has charged.
@@ -84,7 +81,7 @@ impl Arena {
 impl Slot {
     /// The slot's number, which no other owner has meanwhile.
     pub fn number(&self) -> usize {
-        self.lease.number
+        self.0.number
     }
 }
 

@@ -43,7 +43,7 @@ fn figure(printed: &str, name: &str) -> u64 {
 
 #[test]
 fn nothing_is_left_of_the_pipeline() {
-    for allocator in ["bare", "default", "every", "exact", "process", "cap", "thresher", "tracking", "naive"] {
+    for allocator in ["bare", "large", "every", "exact", "process", "cap", "thresher", "tracking", "naive"] {
         let mut program = Command::new(beside::program("pipeline"));
         program.args(["--seconds", "1", "--strings"]);
         program.env("PIPELINE_ALLOCATOR", allocator).current_dir(env!("CARGO_MANIFEST_DIR"));

@@ -87,7 +87,7 @@ fn a_container_kills_what_has_no_limit() {
     assert!(outcome["killed_in"].is_string(), "{}", outcome["phases"]);
 }
 
-/// Whether the system lets the program make no control group here.
+/// True if the system lets the program make no control group here.
 fn is_left_out(output: &Output) -> bool {
     if output.stdout.is_empty() {
         assert!(text(&output.stderr).contains("makes no control group here"), "{}", text(&output.stderr));

@@ -18,7 +18,7 @@ impl Axis {
         Self { label: label.into(), ..Self::default() }
     }
 
-    /// What it counts.
+    /// Sets the unit that it counts.
     #[must_use]
     pub fn unit(mut self, unit: Unit) -> Self {
         self.unit = unit;
@@ -57,7 +57,7 @@ impl Axis {
         self.log
     }
 
-    /// How a figure of this axis is written.
+    /// The text of a figure of this axis.
     pub(super) fn format(&self, value: f64) -> String {
         self.unit.format(value)
     }

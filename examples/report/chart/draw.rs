@@ -19,7 +19,7 @@ const DASHES: [&str; 8] = ["none", "8 3", "2 3", "10 3 2 3", "5 2", "12 4", "3 2
 /// A line with more points than this is drawn without marks.
 const MARKS_MAX: usize = 40;
 
-/// What lies within the axes is at least so high, however much stands above it.
+/// The least height of the part within the axes, however much stands above it.
 const PLOT_MIN: f64 = 210.0;
 
 /// The picture; `alone`: as a file of its own, with its style.
@@ -78,7 +78,7 @@ fn head(chart: &Chart, width_of_all: f64) -> (f64, Vec<Element>) {
     (y + 10.0, words)
 }
 
-/// What a series looks like, for the legend.
+/// The look of a series, for the legend.
 fn key(series: &Series, at: usize, x: f64, y: f64) -> Element {
     match series.kind {
         Kind::Points => marker(at, x + 7.0, y),

@@ -1,4 +1,4 @@
-//! Where text goes: how wide it is about, where it breaks, which labels do not cover another.
+//! The place of text: its width, its breaks, and the labels that do not cover another.
 
 use svg::node::{Text, element::Element};
 use svg::{Node, node::Value};
@@ -22,7 +22,7 @@ pub(super) fn text(x: f64, y: f64, class: &str, content: &str) -> Element {
     element
 }
 
-/// What a browser shows under the pointer, and a reader of screens reads.
+/// The text that a browser shows under the pointer, and a reader of screens reads.
 pub(super) fn title(content: &str) -> Element {
     let mut element = Element::new("title");
     element.append(Text::new(content));

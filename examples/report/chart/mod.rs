@@ -127,7 +127,7 @@ impl Chart {
         self
     }
 
-    /// What the chart is called.
+    /// Returns the title.
     pub fn title(&self) -> &str {
         &self.title
     }

@@ -1,6 +1,6 @@
 //! Figures that belong together.
 
-/// How a series is drawn.
+/// The way in which a series is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Layer,

@@ -1,4 +1,4 @@
-//! What a picture holds.
+//! The elements of a picture.
 
 use svg::node::element::tag::Type;
 use svg::parser::Event;

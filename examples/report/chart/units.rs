@@ -1,6 +1,6 @@
-//! How a figure on an axis is written.
+//! The text of a figure on an axis.
 
-/// What an axis counts.
+/// The unit of an axis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unit {
     /// A number: `1,500`, `20k`, `3M`.

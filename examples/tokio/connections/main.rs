@@ -67,11 +67,12 @@ struct Options {
     #[arg(long, value_name = "BYTES", default_value = "256KiB")]
     large: Bytes,
 
-    /// How long each of those pauses between the quarters of a request, in milliseconds: a network is slower than this.
+    /// The length of each of those pauses between the quarters of a request, in milliseconds: a network is slower than
+    /// this.
     #[arg(long, value_name = "MS", default_value_t = 10)]
     pause: u64,
 
-    /// What all connections together may hold.
+    /// The most that all connections together may hold.
     #[arg(long, value_name = "BYTES", default_value = "64MiB")]
     budget: Limit,
 
@@ -87,7 +88,7 @@ struct Options {
     #[arg(long, value_name = "NUMBER", default_value_t = 10_000)]
     connections_max: u32,
 
-    /// How long a request may take, in seconds.
+    /// The time that a request may take, in seconds.
     #[arg(long, value_name = "S", default_value_t = 60)]
     patience: u64,
 
@@ -104,7 +105,7 @@ struct Options {
     #[arg(long, hide = true, requires = "phase")]
     client: Option<SocketAddr>,
 
-    /// What the client does.
+    /// The client's phase.
     #[arg(long, hide = true)]
     phase: Option<Phase>,
 }
@@ -227,7 +228,7 @@ fn tenants(service: &Service) -> Table {
     table
 }
 
-/// What was to happen and did not, and the figures.
+/// The events that were to happen and did not, and the figures.
 fn look_back(options: &Options, service: &Service, rounds: usize, closed: usize) -> (Vec<String>, String) {
     let Options { in_turn, at_once, requests, .. } = *options;
     let root = service.runtime.root();

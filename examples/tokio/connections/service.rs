@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use memcg::errors::{CreateError, OfflineError};
 use memcg::expert::Inspect as _;
-use memcg::{Bytes, Charge, ChargeError, Group, Limit, Limits, Runtime, Stat, Unit};
+use memcg::{Bytes, ChargeError, Charged, Group, Limit, Limits, Runtime, Stat, Unit};
 use thiserror::Error;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
 
-/// What a connection is told once it has a group.
+/// The byte that a connection gets once it has a group.
 pub(crate) const WELCOME: u8 = 1;
 
 /// After a failed accept: most likely there are no descriptors, and only time brings some.
@@ -33,7 +33,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// The limits of a service.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
-    /// What all connections together may hold: the root's max.
+    /// The most that all connections together may hold: the root's max.
     pub(crate) budget: Limit,
     /// From where on a tenant's connections are not read: the tenant's high.
     pub(crate) high: Limit,
@@ -41,7 +41,7 @@ pub(crate) struct Settings {
     pub(crate) request_max: Limit,
     /// Connections beyond that are turned away.
     pub(crate) connections_max: u32,
-    /// How long a request may take, from its length to its last byte; then the connection is closed.
+    /// The time that a request may take, from its length to its last byte; then the connection is closed.
     pub(crate) patience: Duration,
 }
 
@@ -62,8 +62,8 @@ pub(crate) enum Closed {
     TooSlow(Duration),
 }
 
-/// What the service counts beside bytes, in the statistics of the connections' groups. It stays in the tenants' figures
-/// when the connections have gone.
+/// The items that the service counts beside bytes, in the statistics of the connections' groups. It stays in the
+/// tenants' figures when the connections have gone.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Items {
     pub(crate) connections: Stat,
@@ -209,12 +209,6 @@ struct Connection<'a> {
     group: Group,
 }
 
-/// Bytes that are paid for. In this order: what is uncharged has been freed.
-struct Buffer {
-    bytes: Vec<u8>,
-    _charge: Charge,
-}
-
 // === impl Connection ===
 
 impl<'a> Connection<'a> {
@@ -230,21 +224,21 @@ impl<'a> Connection<'a> {
 
     async fn answer(&self, stream: &mut TcpStream, bytes: u32) -> Result<(), Closed> {
         let mut buffer = self.buffer(bytes).await?;
-        stream.read_exact(&mut buffer.bytes).await?;
+        stream.read_exact(&mut buffer).await?;
         stream.write_u32(bytes).await?;
-        stream.write_all(&buffer.bytes).await?;
+        stream.write_all(&buffer).await?;
         self.group.stat_add(self.service.items.requests, 1);
         Ok(())
     }
 
     // ANCHOR: buffer
     /// Charged, then allocated.
-    async fn buffer(&self, bytes: u32) -> Result<Buffer, ChargeError> {
+    async fn buffer(&self, bytes: u32) -> Result<Charged<Vec<u8>>, ChargeError> {
         self.hold_back(bytes.into()).await;
-        // Where the budget is used up it waits in line. Here as there, whichever tenant waits holds nothing; so a
-        // charge that brings the tenant above its high is not delayed itself, but those that come after it are.
+        // If the budget is used up it waits in line. Here as there, whichever tenant waits holds nothing; so a charge
+        // that brings the tenant above its high is not delayed itself, but those that come after it are.
         let charge = self.group.charge_async(bytes as usize).undelayed().await?;
-        Ok(Buffer { bytes: vec![0; bytes as usize], _charge: charge })
+        Ok(Charged::new(vec![0; bytes as usize], charge))
     }
     // ANCHOR_END: buffer
 

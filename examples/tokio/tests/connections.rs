@@ -7,11 +7,11 @@ use std::sync::OnceLock;
 #[path = "../../tests/program.rs"]
 mod program;
 
-/// What is printed however a run ends: no tenant leaves anything behind.
+/// The line that is printed however a run ends: no tenant leaves anything behind.
 const NOTHING_LEFT: &str = "\nat the end: 1 group, 0 dying, 0 B charged";
 const ADDS_UP: &str = "verified against the audited count: all add up\n";
 
-/// Whether it held, what it printed, and its complaints.
+/// True if it held, with its output and its complaints.
 fn run(args: &str) -> (bool, String, String) {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     let mut command = Command::new(PROGRAM.get_or_init(|| program::program("connections")));
@@ -78,7 +78,7 @@ fn where_the_budget_is_used_up_requests_stand_in_line() {
 #[test]
 fn fewer_at_once_than_asked_for_is_a_failure() {
     let stderr = fails("--in-turn 0 --at-once 20 --connections-max 15");
-    assert!(stderr.contains("there are 20 groups, the configured most\n"), "{stderr}");
+    assert!(stderr.contains("there are 20 groups, as many as groups_max allows\n"), "{stderr}");
     assert!(stderr.contains("connections: 15 connections at once, not 20\n"), "{stderr}");
 }
 

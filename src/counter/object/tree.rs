@@ -1,4 +1,4 @@
-//! What all counters of a tree share, and the one way in which charging speaks to the policies above it.
+//! Words that all counters of a tree share, and the one way in which charging speaks to the policies above it.
 //!
 //! Charging knows marks: numbers and bits in a counter. Where a counter has a mark, a slow function calls the policies;
 //! where it has none, charging calls no policy. A tree of bare counters has no policies at all.
@@ -36,7 +36,7 @@ pub(crate) struct Tree {
     /// The counters' objects come from it.
     pub(crate) pool: Shared<Cache>,
     pub(crate) counts: TreeCounts,
-    /// What a checkpoint loads.
+    /// The word that a checkpoint and a charge that has missed load.
     pub(crate) alerts: CachePadded<Alerts>,
     stocks: Lock<Stocks>,
     pub(crate) idle_visits: IdleVisits,
@@ -153,11 +153,11 @@ impl Drop for OfTree {
     }
 }
 
-/// What charging asks a tree's policies and reports to them: one object for each tree.
+/// Questions and reports of charging to a tree's policies: one object for each tree.
 ///
-/// The caller keeps each counter that it passes. A caller of `may_barge`, `barge_undone`, `observed` and `fell` may hold
-/// the tree's lock or be in transit: these call no foreign code and take only locks that rank after the tree's. The
-/// caller of `server`, `release` and `stock_moved` holds no lock.
+/// The caller keeps each counter that it passes. A caller of `may_barge`, `barge_undone` and `fell`, and in a slow path
+/// of `above_max`, may hold the tree's lock or be in transit: these call no foreign code and take only locks that rank
+/// after the tree's. The caller of `server`, `release` and `stock_moved` holds no lock.
 pub(crate) trait Policies: Send + Sync {
     /// A walk has added `n` units at `counter`, where charges wait for room. Whether the units may stay.
     fn may_barge(&self, counter: &Counter, n: u64) -> bool;
@@ -165,12 +165,9 @@ pub(crate) trait Policies: Send + Sync {
     /// A walk subtracts `n` units that [`may_barge`](Self::may_barge) let stay: a level above has refused.
     fn barge_undone(&self, counter: &Counter, n: u64);
 
-    /// A walk has got through and left `counter` above a max that is only observed.
-    fn observed(&self, counter: &Counter);
-
-    /// A forced charge went above the max of `counter`, whose mark of excess is right. In a slow path, or outside of any
-    /// and not in transit.
-    fn forced(&self, counter: &Counter);
+    /// A charge went above the max of `counter`, by force or where max is only observed. In a slow path, or outside of
+    /// any and not in transit.
+    fn above_max(&self, counter: &Counter);
 
     /// Sets the soft limit of a counter, and allocates what the policies need for it. The caller holds the tree's lock
     /// and that of the group's shard.
@@ -179,12 +176,12 @@ pub(crate) trait Policies: Send + Sync {
     /// Usage or a max has moved at a counter where charges wait for room or whose mark of excess is wrong.
     fn fell(&self, counter: &Counter);
 
-    /// Looks at a counter that an allocator has noted, at the levels above it, and gives up the handle that the list has.
-    /// The caller holds no lock and runs no slow path.
+    /// Looks at a counter in the place of an allocator, at the levels above it, and gives up the handle that the list
+    /// has. The caller holds no lock and runs no slow path.
     fn look_again(&self, counter: &'static Counter);
 
-    /// What serves the counters that a thread has scheduled: a list, each with a handle. It calls foreign code. A
-    /// function, because the policies may go with the last of those counters.
+    /// Function that serves the counters that a thread has scheduled: a list, each with a handle. It calls foreign
+    /// code. A function, because the policies may go with the last of those counters.
     fn server(&self) -> fn(*const ());
 
     /// Releases the object of a group that this thread has claimed, and then the handle on its parent. The caller drops
@@ -255,7 +252,7 @@ pub(crate) struct Shard {
     pub(in crate::counter) names: HashTable<NamedGroup>,
     /// Parents that have children here, and the youngest of these.
     pub(in crate::counter) parents: HashTable<Children>,
-    /// Where listings of children go on: see `children`.
+    /// Places where listings of children go on: see `children`.
     pub(in crate::counter) cursors: SmallVec<[Cursor; 1]>,
     /// Groups that went offline and still hold something, the youngest first.
     pub(in crate::counter) dying: Option<&'static Counter>,
@@ -272,7 +269,7 @@ pub(in crate::counter) struct NamedGroup {
     pub(in crate::counter) number: u32,
 }
 
-/// Where a listing of a group's children goes on. A thread that unlinks the child moves the cursor on.
+/// Place where a listing of a group's children goes on. A thread that unlinks the child moves the cursor on.
 pub(in crate::counter) struct Cursor {
     pub(in crate::counter) number: u64,
     pub(in crate::counter) at: Option<&'static Counter>,

@@ -13,7 +13,7 @@ use std::ops::Deref;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
-/// What the environment says.
+/// The setting of the environment.
 pub(crate) fn loads_are_exchanges() -> bool {
     static ASKED: OnceLock<bool> = OnceLock::new();
     *ASKED.get_or_init(|| std::env::var("LOOM_LOADS").is_ok_and(|loads| loads == "exchanges"))

@@ -1,4 +1,4 @@
-//! How scenarios of shuttle run: random schedules in bursts, schedules with priorities, or one that a failure has
+//! Scenarios of shuttle run as random schedules in bursts, schedules with priorities, or one that a failure has
 //! printed. The file imports nothing of the crate, because the models of `memcg-kmem` share it.
 
 use rand::rngs::SmallRng;

@@ -17,7 +17,7 @@ fn configurations_that_do_not_hold() {
     let with = |names: &[&str]| {
         let mut builder = Runtime::builder();
         for name in names {
-            builder.counter(name).independent();
+            builder.counter(name, memcg::Unit::Bytes);
         }
         builder
     };
@@ -25,7 +25,7 @@ fn configurations_that_do_not_hold() {
         let mut builder = Runtime::builder();
         for number in 0..most {
             let name = format!("c{number}");
-            builder.counter(&name).independent();
+            builder.counter(&name, memcg::Unit::Bytes);
         }
         builder
     };
@@ -44,7 +44,7 @@ fn configurations_that_do_not_hold() {
         (
             Runtime::builder().max(percent),
             BuildError::PercentOfNothing,
-            "the root's max is a percentage, and nothing is above the root",
+            "the root's max is a percentage, and nothing is above the root: give it bytes",
         ),
         (
             Runtime::builder().batch(Bytes(tebi + 1)),
@@ -59,9 +59,9 @@ fn configurations_that_do_not_hold() {
         (
             Runtime::builder().max(100).budget(Bytes(101)),
             BuildError::BudgetAboveMax { budget: Bytes(101), max: Bytes(100) },
-            "a budget of 101 B for stranded credit is above the root's max, 100 B",
+            "a budget of 101 B for credit of threads is above the root's max, 100 B",
         ),
-        (Runtime::builder().groups_max(0), BuildError::NoGroups, "at most 0 groups: not even the root"),
+        (Runtime::builder().groups_max(0), BuildError::NoGroups, "groups_max is 0, and the root is a group already"),
         (
             with(&[""]),
             BuildError::CounterName(String::new()),

@@ -52,7 +52,7 @@ impl Drop for Held {
     }
 }
 
-/// What is said is one line that a log can take.
+/// An error prints one line that a log can take.
 #[track_caller]
 fn assert_says(error: &dyn Error, text: &str) {
     let said = error.to_string();
@@ -108,8 +108,9 @@ fn names_that_are_none() {
     // Of a name that is one an error prints as much, and has it all.
     let taken = held.acme.create(&long[1..], Limits::new()).expect("a name");
     let error = held.acme.create(&long[1..], Limits::new()).expect_err("taken");
-    assert_says(&error, &format!("no group \"{}…\" in /acme: the name is taken", "x".repeat(64)));
-    assert!(matches!(&error, CreateError::Taken { name, .. } if name == &long[1..]), "{error:?}");
+    let name = "x".repeat(64);
+    assert_says(&error, &format!("no group \"{name}…\" in /acme: the name is taken; get_or_create returns that group"));
+    assert!(matches!(&error, CreateError::Taken { group } if *group == taken), "{error:?}");
     taken.offline().expect("no children");
     drop((taken, error));
     let of_two = "ü".repeat(128);
@@ -120,8 +121,8 @@ fn names_that_are_none() {
 fn a_name_that_is_taken() {
     let held = Held::new();
     let error = held.acme.create("q", Limits::new().max(1)).expect_err("taken");
-    assert_says(&error, "no group \"q\" in /acme: the name is taken");
-    assert!(matches!(error, CreateError::Taken { parent, name } if parent == held.acme && name == "q"));
+    assert_says(&error, "no group \"q\" in /acme: the name is taken; get_or_create returns that group");
+    assert!(matches!(error, CreateError::Taken { group } if group == held.query));
     assert_eq!(held.query.max(), u64::MAX, "the first keeps its limits");
     held.assert_whole();
 }
@@ -143,14 +144,14 @@ fn the_most_groups() {
     for further in 0..3_usize {
         let mut builder = Runtime::builder().groups_max(4);
         let counters: Vec<Counter> =
-            (0..further).map(|number| builder.counter(&format!("c{number}")).independent()).collect();
+            (0..further).map(|number| builder.counter(&format!("c{number}"), memcg::Unit::Bytes)).collect();
         let runtime = builder.build().expect("a configuration");
         let root = runtime.root();
         let mut groups: Vec<Group> =
             ["a", "b", "c"].iter().map(|name| root.create(name, Limits::new()).expect("room")).collect();
         let refused = |name: &str| {
             let error = root.create(name, Limits::new()).expect_err("the most");
-            assert_says(&error, &format!("no group {name:?} in /: there are 4 groups, the configured most"));
+            assert_says(&error, &format!("no group {name:?} in /: there are 4 groups, as many as groups_max allows"));
             assert!(matches!(error, CreateError::Full { parent, most: 4, .. } if parent == root));
             assert_eq!(runtime.group_count() + runtime.dying_count(), 4);
         };
@@ -192,7 +193,7 @@ fn a_percentage_of_nothing() {
         (acme.set_limits(Limits::new().soft(tenth)), "soft"),
     ] {
         let error = error.expect_err("no ancestor has a max");
-        assert_says(&error, &format!("no 10% of a max for {name} of /acme: no ancestor has one"));
+        assert_says(&error, &format!("no {name} 10% for /acme: no group above has a max; set one, or bytes here"));
         assert!(matches!(error, LimitError::NoLimitedAncestor { group, limit, .. } if group == acme && limit == name));
     }
     assert_eq!((acme.max(), acme.min(), acme.low()), (10, 0, 0), "the old ones hold");
@@ -281,7 +282,7 @@ fn the_largest_sizes() {
             assert!(held.charge.resize(Bytes(bytes.saturating_add(30))).is_err());
             let split = held.charge.split(Bytes(bytes)).expect_err("more than there is");
             assert_eq!((split.requested(), split.bytes()), (bytes, 30));
-            assert_says(&split, &format!("no {bytes} of a charge of 30"));
+            assert_says(&split, &format!("cannot split off {bytes}: the charge holds 30"));
             held.assert_whole();
         }
         assert!(held.charge.split(31).is_err());
@@ -336,7 +337,7 @@ fn charging_a_group_that_is_offline() {
 fn taking_a_parent_offline() {
     let held = Held::new();
     let error = held.acme.offline().expect_err("it has a child");
-    assert_says(&error, "/acme has 1 child online");
+    assert_says(&error, "/acme has 1 child online: take it offline first, or all with offline_tree");
     assert_eq!((error.group(), error.children()), (&held.acme, 1));
     assert!(held.runtime.root().offline().is_err());
     held.assert_whole();
@@ -376,7 +377,7 @@ fn taking_the_root_offline() {
 #[test]
 fn merging_charges_of_two_groups() {
     let mut builder = Runtime::builder().audit(true);
-    let spill = builder.counter("spill").independent();
+    let spill = builder.counter("spill", memcg::Unit::Bytes);
     let runtime = builder.build().expect("a configuration");
     let [a, b] = ["a", "b"].map(|name| runtime.root().create(name, Limits::new()).expect("a name"));
     for bytes in [0, 5] {
@@ -405,9 +406,9 @@ fn merging_charges_of_two_groups() {
 fn a_counter_of_another_runtime() {
     let held = Held::new();
     let mut builder = Runtime::builder();
-    let spill = builder.counter("spill").independent();
+    let spill = builder.counter("spill", memcg::Unit::Bytes);
     let error = held.query.try_charge_set(&[(Counter::MEMORY, 5), (spill, 5)]).expect_err("not declared");
-    assert_says(&error, "/acme/q has no counter number 1");
+    assert_says(&error, "/acme/q has no counter number 1: it is one of another runtime");
     assert!(matches!(error, ChargeError::UnknownCounter { group, counter: 1 } if group == held.query));
     assert!(held.query.try_charge_set(&[(spill, 0)]).is_err());
     assert!(matches!(held.query.counter(spill).map(drop), Err(ChargeError::UnknownCounter { .. })));
@@ -418,7 +419,7 @@ fn a_counter_of_another_runtime() {
     let error = held.charge.transfer(&there).expect_err("two runtimes");
     assert_says(&error, "/acme/q and /there belong to two runtimes");
     drop(error);
-    // What only they have cannot come to us either.
+    // A counter that only they have cannot come to us either.
     let [mut spilt] = there.try_charge_set(&[(spill, 3)]).expect("room");
     assert!(matches!(spilt.transfer(&held.query), Err(ChargeError::OtherRuntime { .. })));
     held.assert_whole();

@@ -16,7 +16,7 @@ use memcg::{Group, Limits, Runtime};
 
 use crate::support::trees::LeftEmpty;
 
-/// What an allocator keeps of an object, which is freed with the value.
+/// An allocator's record of an object, which is freed with the value.
 #[derive(Debug)]
 pub(crate) struct Object {
     pub(crate) owner: Owner,

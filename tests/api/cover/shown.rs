@@ -117,7 +117,7 @@ fn no_thread_adds_to_the_ledger() {
     assert_figures(&query, [100, 100, 60, 0]);
 }
 
-/// What is allocated beyond what is reserved is charged at once: the next checkpoint refuses.
+/// Bytes allocated beyond the reserved ones are charged at once: the next checkpoint refuses.
 #[test]
 fn a_checkpoint_sees_what_is_unpaid() {
     let runtime = runtime();

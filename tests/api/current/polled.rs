@@ -1,4 +1,4 @@
-//! What is polled and is no future: a trait of streams that the library does not know.
+//! A value that is polled and is no future: a trait of streams that the library does not know.
 
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
@@ -14,7 +14,7 @@ trait Stream {
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>>;
 }
 
-/// What a crate with a trait of its own writes once.
+/// The code that a crate with a trait of its own writes once.
 struct StreamIn<T>(Grouped<T>);
 
 impl<T: Stream + Unpin> Stream for StreamIn<T> {

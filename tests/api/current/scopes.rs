@@ -91,7 +91,7 @@ fn a_switch_moves_no_credit() {
     assert_eq!((runtime.root().usage(), runtime.counts()), (usage, counts));
 }
 
-/// What the thread should be in: guards by number, newest last; `None` is the bottom of a closure.
+/// The groups that the thread should be in: guards by number, newest last; `None` is the bottom of a closure.
 type Oracle = Vec<(Option<usize>, usize)>;
 
 struct Random<'a> {

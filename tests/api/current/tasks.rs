@@ -13,7 +13,7 @@ use tokio::task::{JoinSet, LocalSet, spawn_blocking, yield_now};
 
 use super::{groups, here, runtime};
 
-/// How often something was dropped, by the group that was current then.
+/// Number of drops by the group that was current then.
 #[derive(Clone, Default)]
 struct Drops(Arc<Mutex<BTreeMap<String, usize>>>);
 

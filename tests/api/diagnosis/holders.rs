@@ -29,7 +29,7 @@ fn the_largest_three() {
     }
 }
 
-/// What a child's own children hold is what the child holds; the group's own charges are no group's.
+/// A child's figure includes its own children; the group's own charges are no group's.
 #[test]
 fn with_all_that_is_below_them() {
     for runtime in runtimes() {
@@ -124,7 +124,7 @@ fn of_the_level_that_refused() {
 #[test]
 fn a_further_counter() {
     let mut builder = memcg::Runtime::builder().audit(true);
-    let swap = builder.counter("swap").independent();
+    let swap = builder.counter("swap", memcg::Unit::Bytes);
     let runtime = left_empty(build(builder));
     let group = create(&runtime.root(), "a");
     group.counter(swap).expect("declared").set_max(10).expect("a number");

@@ -1,4 +1,4 @@
-//! What a group at its limit says: which groups hold its memory, how many charges wait, what happened.
+//! A group at its limit names the groups that hold its memory, the charges that wait, and the events.
 //!
 //! * `holders`: in the refusal; `top`: on request.
 

@@ -1,4 +1,4 @@
-//! Where threads begin and end, callbacks call back, the system says no, and numbers do not fit.
+//! Threads begin and end, callbacks call back, the system says no, and numbers do not fit.
 //!
 //! Fork and seccomp stand in `system`: each runs in a process of its own.
 

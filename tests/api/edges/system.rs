@@ -111,7 +111,7 @@ fn barrier_fails_later(config: CounterConfig) {
     assert_eq!((root.usage(), root.stocked(), root.live()), (before.0, before.1, 1), "nothing is lost");
     assert!(root.verify().is_ok(), "{}", root.verify());
 
-    // What is asked for fits without the owner's credit only, which may stay out of reach.
+    // The bytes fit without the owner's credit only, which may stay out of reach.
     let charged = denied.with(&a, |a| a.try_charge(999)).map_or(0, |()| 999);
     assert_eq!((root.live(), a.live()), (1 + charged, 1 + charged));
     assert_eq!(root.usage(), root.live() + root.stocked());

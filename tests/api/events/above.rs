@@ -48,7 +48,7 @@ fn a_thread_that_is_below() {
     }
 }
 
-/// Where nothing is below the limit that is met, nothing is told.
+/// If nothing is below the limit that is met, nothing is told.
 #[test]
 fn no_thread_beside_or_below() {
     for runtime in runtimes() {

@@ -1,4 +1,4 @@
-//! What a snapshot shows.
+//! The counts of a snapshot.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

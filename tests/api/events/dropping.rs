@@ -46,7 +46,7 @@ fn it_waits_for_a_call() {
     }
 }
 
-/// What it owns goes with it.
+/// Its values go with it.
 #[test]
 fn what_it_owns_goes_with_it() {
     for runtime in runtimes() {

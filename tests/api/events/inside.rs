@@ -1,4 +1,4 @@
-//! What a listener may do: anything, for no lock is held.
+//! A listener may do anything, for no lock is held.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

@@ -54,7 +54,7 @@ fn of_its_event() {
     }
 }
 
-/// What happened before is none of it.
+/// Events before it are none of it.
 #[test]
 fn from_now_on() {
     for runtime in runtimes() {
@@ -128,7 +128,7 @@ fn several_happenings_in_one_call() {
         let _subscription = {
             let (inner, nested) = (group.clone(), Arc::clone(&nested));
             recorder.and(&group, Event::Oom, move |_| {
-                // What happens in here is told as well, once: here or with the next.
+                // An event in here is told as well, once: here or with the next.
                 if nested.fetch_add(1, Ordering::SeqCst) == 0 {
                     for _ in 0..10 {
                         oom(&inner);

@@ -21,7 +21,7 @@ pub(crate) use crate::support::reclaimers::{Cache, Log, call, lock};
 pub(crate) use crate::support::trees::{assert_sound, build, create, kinds, left_empty, runtimes};
 pub(crate) use crate::support::waiters::{Polled, WATCHDOG, Wakes, block_on, join, until};
 
-/// Where nothing fits: each charge that is refused is one *oom*.
+/// Makes a group where nothing fits: each charge that is refused is one *oom*.
 #[track_caller]
 pub(crate) fn full(parent: &Group, name: &str) -> Group {
     parent.create(name, Limits::new().max(0)).expect("a name that is free")
@@ -33,7 +33,7 @@ pub(crate) fn oom(group: &Group) {
     drop(group.try_charge(1).expect_err("nothing fits"));
 }
 
-/// What a listener was told.
+/// One call of a listener.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Notified {
     pub(crate) group: String,

@@ -87,7 +87,7 @@ impl Wake for Drops {
     fn wake(self: Arc<Self>) {}
 }
 
-/// What a listener has captured panics when it is dropped: that is counted, and nothing keeps the group.
+/// A listener's captured value panics when it is dropped: that is counted, and nothing keeps the group.
 #[test]
 fn a_listener_whose_drop_panics() {
     for depth in DEPTHS {

@@ -7,7 +7,7 @@ use memcg::Event;
 
 use super::{Recorder, create, full, oom, runtimes};
 
-/// What was told adds up to what was counted, over all threads and levels.
+/// The told events add up to the counted ones, over all threads and levels.
 #[test]
 fn all_of_it_is_told() {
     for runtime in runtimes() {

@@ -46,7 +46,7 @@ fn a_thread_that_waits() {
         for time in [WATCHDOG, Duration::MAX] {
             let (events, later) = (group.events(), group.events());
             let waits = thread::spawn(move || events.wait(Event::Oom, time));
-            // Whether it waits already or not.
+            // It waits already, or not yet.
             thread::sleep(Duration::from_millis(5));
             oom(&group);
             assert!(join(waits));

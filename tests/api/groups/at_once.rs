@@ -1,4 +1,4 @@
-//! What two or more threads do to one place of the tree at once: make, find, take offline.
+//! Two or more threads act on one place of the tree at once: make, find, take offline.
 
 use std::sync::Mutex;
 
@@ -112,7 +112,7 @@ fn a_runtime_goes_while_a_group_is_made() {
         |(_, runtime)| drop(runtime.lock().expect("no thread panics with it").take()),
         |(parent, _)| match parent.create("late", Limits::new()) {
             Ok(group) => {
-                // Where the runtime is gone by now, so is this.
+                // If the runtime is gone by now, so is this.
                 let held: Option<Charge> = group.try_charge(10).ok();
                 Some((group, held))
             }

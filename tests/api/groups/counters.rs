@@ -9,7 +9,8 @@ use memcg::{
 use super::{Other, assert_empty, assert_sound, build, charge, create, kinds, left_empty};
 
 fn with_spill_and_swap(mut builder: RuntimeBuilder) -> (Runtime, [Counter; 3]) {
-    let counters = [Counter::MEMORY, builder.counter("spill").independent(), builder.counter("swap").independent()];
+    let counters =
+        [Counter::MEMORY, builder.counter("spill", memcg::Unit::Bytes), builder.counter("swap", memcg::Unit::Bytes)];
     (build(builder), counters)
 }
 
@@ -124,7 +125,7 @@ fn a_group_stays_until_its_last_counter_is_free() {
 #[test]
 fn a_counter_of_another_builder_is_unknown() {
     let (mut ours, mut theirs) = (Runtime::builder(), Runtime::builder());
-    let (spill, swap) = (ours.counter("spill").independent(), theirs.counter("swap").independent());
+    let (spill, swap) = (ours.counter("spill", memcg::Unit::Bytes), theirs.counter("swap", memcg::Unit::Bytes));
     let [ours, theirs] = [ours, theirs].map(|builder| builder.build().expect("a configuration"));
     assert_eq!(ours.root().counter(spill).expect("declared").name(), "spill");
     for unknown in [ours.root().counter(swap).map(drop), ours.root().try_charge_set(&[(swap, 1)]).map(drop)] {
@@ -141,7 +142,7 @@ fn a_counter_of_another_builder_is_unknown() {
 #[test]
 fn a_group_in_excess_is_so_for_memory_alone() {
     let mut builder = Runtime::builder().batch(Bytes(0)).audit(true);
-    let spill = builder.counter("spill").independent();
+    let spill = builder.counter("spill", memcg::Unit::Bytes);
     let runtime = builder.build().expect("a counter");
     let group = runtime.root().create("q", Limits::new().soft(5)).expect("a name");
     let held = group.try_charge_set(&[(Counter::MEMORY, 10), (spill, 10)]).expect("room");
@@ -152,7 +153,7 @@ fn a_group_in_excess_is_so_for_memory_alone() {
     assert_eq!(runtime.root().descendants_in_excess(), 0);
 }
 
-/// What a figure of a counter alone says, that of a group's counter says.
+/// Each figure of a counter alone, and the same figure of a group's counter.
 fn figures<K>(counter: &PageCounter<K>) -> [u64; 7] {
     let stock = [counter.usage(), counter.live(), counter.stocked()];
     let [live, peak] = [stock[1], counter.peak()];
@@ -233,7 +234,7 @@ fn each_counter_of_a_set_hits_its_own_stock() {
 fn a_group_has_as_many_counters_as_can_be() {
     let mut builder = super::fixed();
     let declared: Vec<Counter> =
-        (1..1_024).map(|number| builder.counter(&format!("c{number}")).independent()).collect();
+        (1..1_024).map(|number| builder.counter(&format!("c{number}"), memcg::Unit::Bytes)).collect();
     let runtime = left_empty(build(builder));
     let group = create(&runtime.root(), "q");
     let set = [declared[1_022], declared[511], Counter::MEMORY, declared[0]];

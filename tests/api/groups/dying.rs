@@ -1,5 +1,5 @@
-//! What may still be done to a group that went offline: read it, set it, charge it by force, all while credit of
-//! several threads waits for its barrier.
+//! Calls on a group that went offline: read it, set it, charge it by force, all while credit of several threads waits
+//! for its barrier.
 
 use memcg::expert::Inspect;
 use memcg::{Charge, Group, Limit, Runtime};

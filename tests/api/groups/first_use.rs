@@ -8,7 +8,7 @@ use super::{build, left_empty};
 fn of_its_own(counters: usize) -> RuntimeBuilder {
     let mut builder = Runtime::builder();
     for number in 0..counters {
-        let _counter = builder.counter(&format!("counter{number}")).independent();
+        let _counter = builder.counter(&format!("counter{number}"), memcg::Unit::Bytes);
         let _item = builder.stat(&format!("item{number}"), Unit::Events);
     }
     builder

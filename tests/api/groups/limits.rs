@@ -1,4 +1,4 @@
-//! What a group may hold: a max below usage, percentages that follow, protection that leaves with its group.
+//! Limits of a group: a max below usage, percentages that follow, protection that leaves with its group.
 
 use memcg::errors::LimitError;
 use memcg::expert::Inspect as _;
@@ -123,7 +123,7 @@ fn a_percentage_without_a_limited_ancestor() {
     let root = runtime.root();
     let acme = create(&root, "acme");
     let refuse = |group: &Group, error: LimitError, wanted: &str| match error {
-        LimitError::NoLimitedAncestor { group: named, limit, percent: of } => {
+        LimitError::NoLimitedAncestor { group: named, limit, percent: of, .. } => {
             assert_eq!((&named, limit, of.to_string().as_str()), (group, wanted, "25%"));
         }
         other => panic!("{other}"),

@@ -50,7 +50,7 @@ fn there_are_never_more_and_at_rest_as_many_as_configured() {
                 for step in 0..30 {
                     match root.create(&format!("{who}.{step}"), Limits::new()) {
                         Ok(group) => {
-                            // What is counted here is online: the tree counts it for as long, and longer.
+                            // Each group that is counted here is online: the tree counts it for as long, and longer.
                             let before = there.fetch_add(1, Ordering::SeqCst);
                             assert!(before < MOST, "{} groups, at most {MOST}", before + 1);
                             drop(group.try_charge(10).expect("no limit"));
@@ -82,7 +82,7 @@ fn there_are_never_more_and_at_rest_as_many_as_configured() {
     }
 }
 
-/// What other threads hold of a group keeps its place; what they have left there as credit does not.
+/// A charge of another thread keeps a group's place; credit that it has left there does not.
 #[test]
 fn a_charge_of_another_thread_keeps_the_place_and_its_credit_does_not() {
     let (runtime, root) = most(fixed(), 2);

@@ -37,7 +37,7 @@ fn no_group_is_admitted_afterwards() {
                 }
                 assert!(matches!(mine.try_grow(1), Err(ChargeError::Offline { requested: 1, .. })));
                 assert_eq!(mine.bytes(), 1);
-                // What exists already is charged all the same.
+                // Memory that exists already is charged all the same.
                 mine.force_grow(5);
                 assert_eq!((mine.bytes(), group.force_charge(7).bytes(), mine.shrink(6)), (6, 7, 6));
                 assert_refused(group, 1);
@@ -80,7 +80,7 @@ fn one_barrier_serves_many() {
     for further in [0, 2] {
         let mut builder = Runtime::builder().batch(memcg::Bytes(64)).adaptive(false);
         let counters: Vec<_> =
-            (0..further).map(|number| builder.counter(&format!("c{number}")).independent()).collect();
+            (0..further).map(|number| builder.counter(&format!("c{number}"), memcg::Unit::Bytes)).collect();
         let runtime = left_empty(build(builder));
         let root = runtime.root();
         let other = Other::spawn();
@@ -230,7 +230,7 @@ fn at_most_64_groups_are_unsettled() {
     for further in 0..4 {
         let mut builder = Runtime::builder().adaptive(false);
         for number in 0..further {
-            builder.counter(&format!("c{number}")).independent();
+            builder.counter(&format!("c{number}"), memcg::Unit::Bytes);
         }
         let runtime = builder.build().expect("a configuration");
         let _stays = create(&runtime.root(), "stays");

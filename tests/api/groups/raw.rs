@@ -35,7 +35,7 @@ fn an_amount_keeps_its_group_and_no_amount_keeps_none() {
 #[allow(unsafe_code)]
 fn a_guard_becomes_a_word_and_a_number_and_a_guard_again() {
     let mut builder = Runtime::builder().batch(Bytes(64));
-    let spill = builder.counter("spill").independent();
+    let spill = builder.counter("spill", memcg::Unit::Bytes);
     let runtime = left_empty(build(builder));
     let group = create(&runtime.root(), "q");
     let id = group.id();
@@ -156,7 +156,7 @@ fn a_guard_holds_no_more_than_a_counter_counts() {
     assert!(next.iter().all(|next| next.usage() == 0));
 }
 
-/// What guards hold is a multiple of 2^64, on one thread and on two.
+/// Guards hold a multiple of 2^64 bytes, on one thread and on two.
 #[test]
 fn guards_of_any_amounts_keep_their_group() {
     for threads in [1, 2] {
@@ -186,7 +186,7 @@ fn guards_of_any_amounts_keep_their_group() {
     }
 }
 
-/// What a thread has charged by amount in another runtime does not make its first amounts here go uncounted.
+/// Amounts that a thread has charged in another runtime do not make its first amounts here go uncounted.
 #[test]
 fn a_guard_finds_its_own_group_after_amounts_in_another_runtime() {
     let other = build(fixed());

@@ -1,4 +1,4 @@
-//! What a charge could ask for: the least max and the least room above a group.
+//! The most that a charge could ask for: the least max and the least room above a group.
 
 use memcg::expert::Inspect as _;
 use memcg::{Bytes, Limit, Limits};
@@ -35,7 +35,7 @@ fn the_least_above_decides() {
     }
 }
 
-/// What it says fits, and not one byte more.
+/// A charge of that figure fits, and not one byte more.
 #[test]
 fn it_is_exact_where_no_thread_charges() {
     for builder in kinds() {

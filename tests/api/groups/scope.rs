@@ -13,7 +13,7 @@ fn a_scope_goes_offline_with_its_value() {
     for runtime in runtimes() {
         let root = runtime.root();
         let scope = root.scope("q17", Limits::new().max(100)).expect("a name");
-        assert!(matches!(root.scope("q17", Limits::new()), Err(CreateError::Taken { name, .. }) if name == "q17"));
+        assert!(matches!(root.scope("q17", Limits::new()), Err(CreateError::Taken { group }) if group.name() == "q17"));
         assert_eq!((scope.max(), scope.path().as_str()), (100, "/q17"));
         let held = charge(&scope, 60);
         let id = scope.id();
@@ -80,7 +80,7 @@ fn a_number_and_its_text_are_one_name() {
     assert_eq!((runtime.group("/17").as_ref(), runtime.group("/017")), (Some(&group), None));
     for taken in [GroupName::Text("17"), GroupName::Number(17)] {
         let error = root.create(taken, Limits::new()).expect_err("taken");
-        assert_eq!(error.to_string(), "no group \"17\" in /: the name is taken");
+        assert_eq!(error.to_string(), "no group \"17\" in /: the name is taken; get_or_create returns that group");
     }
     let other = root.create("017", Limits::new()).expect("another name");
     assert_eq!(runtime.group("/017"), Some(other));

@@ -113,7 +113,7 @@ fn zero_bytes_take_their_handle_along() {
 #[test]
 fn of_a_further_counter_to_the_same_one() {
     let mut builder = fixed();
-    let spill = builder.counter("spill").independent();
+    let spill = builder.counter("spill", memcg::Unit::Bytes);
     let runtime = left_empty(build(builder));
     let groups = tree(&runtime);
     let [root, _, b, _, d] = &groups;

@@ -30,7 +30,7 @@ fn names_of_every_length_are_told_apart() {
     assert_eq!(root.children().len(), groups.len() / 2);
 }
 
-/// What clippy takes for a mutable key is compared and hashed by identity.
+/// Clippy takes a group for a mutable key; it is compared and hashed by identity.
 #[test]
 #[allow(clippy::mutable_key_type)]
 fn handles_of_one_group_are_one_group() {
@@ -58,7 +58,7 @@ fn a_deep_tree_goes_on_a_small_stack() {
         }
         let held = charge(&leaf, 7);
         assert_eq!(leaf.path().len(), 2 * LEVELS);
-        // What is printed is of one length, however deep the group is.
+        // The printed line is of one length, however deep the group is.
         let refused = leaf.try_charge(memcg::Bytes(u64::MAX)).expect_err("too much").to_string();
         let taken = leaf.parent().expect("not the root").create("x", Limits::new()).expect_err("taken").to_string();
         let shown = format!("{}…{}", "/x".repeat(48), &"/x".repeat(80)[1..]);

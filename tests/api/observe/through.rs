@@ -1,4 +1,4 @@
-//! What would have been refused is let through, and counted as such.
+//! A charge that would have been refused is let through, and counted as such.
 
 use std::time::{Duration, Instant};
 
@@ -82,7 +82,7 @@ fn above_high() {
     }
 }
 
-/// What can never be counted is refused even so.
+/// A charge that can never be counted is refused even so.
 #[test]
 fn more_than_can_be_counted() {
     for runtime in runtimes() {

@@ -12,7 +12,7 @@ use memcg::{Bytes, Freshness, Group, Limits, Runtime, Stat};
 use super::{Other, adaptive_groups, assert_groups_sound, bare_groups, create};
 
 const PAGE: u64 = 4_096;
-/// What is kept about an object beside it: whose it is.
+/// The word beside an object that names its group.
 const POINTER: u64 = 8;
 
 fn node(number: u16) -> NodeId {

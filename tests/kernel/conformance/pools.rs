@@ -13,7 +13,7 @@ const GROUPS: u64 = if cfg!(debug_assertions) { 10_000 } else { 100_000 };
 fn of_its_own(counters: usize) -> RuntimeBuilder {
     let mut builder = Runtime::builder();
     for number in 1..counters {
-        let _counter = builder.counter(&number.to_string()).independent();
+        let _counter = builder.counter(&number.to_string(), memcg::Unit::Bytes);
     }
     builder
 }
@@ -77,7 +77,7 @@ fn s101_what_is_taken_again_is_as_new() {
     assert_eq!(runtime.find(ids[1]), None);
 }
 
-/// What is configured has no groups: `build` makes the pools, takes the root from them, and gives both or neither.
+/// A configuration has no groups: `build` makes the pools, takes the root from them, and gives both or neither.
 #[test]
 fn s102_the_root_comes_from_the_pool() {
     let runtime = of_its_own(10).build().expect("a configuration");

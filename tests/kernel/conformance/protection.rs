@@ -115,7 +115,7 @@ twins! {
     s027_adaptive_and_recursive(adaptive_groups(), Kind::Min)(adaptive_groups(), Kind::Low),
 }
 
-/// What each is protected by before any group is reclaimed. The kernel leaves the figure of an empty group as it was;
+/// The protection of each before any group is reclaimed. The kernel leaves the figure of an empty group as it was;
 /// nothing is kept here, and an empty group has nothing to protect.
 #[test]
 fn s028_shares_of_a_protection_that_is_too_small() {
@@ -214,7 +214,7 @@ fn s031_the_target_is_not_protected_from_itself() {
     }
 }
 
-/// What siblings leave of their parent's protection floats to the groups that use more than they are promised.
+/// The surplus of a parent's protection floats to the groups that use more than they are promised.
 #[test]
 fn s032_surplus_goes_by_use() {
     for (recursive, shares) in [(true, [25, 16, 8]), (false, [20, 10, 0])] {

@@ -52,7 +52,7 @@ fn s083_parent_is_never_below_child() {
     }
 }
 
-/// Whether the thresholded read of `group` flushes now.
+/// Tells if the thresholded read of `group` flushes now.
 fn flushes(runtime: &Runtime, group: &Group) -> bool {
     let before = runtime.counts().flushes;
     assert!(group.read(Freshness::Threshold).max_error() <= 4 * BATCH);

@@ -13,7 +13,7 @@ use crate::support::swapping::Anon;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn build(mut builder: RuntimeBuilder) -> (Runtime, Counter) {
-    let swap = builder.counter("swap").independent();
+    let swap = builder.counter("swap", memcg::Unit::Bytes);
     let runtime = builder.oom_time(PATIENCE).reclaim_time(PATIENCE).build().expect("a configuration");
     runtime.root().set_oom_policy(OomPolicy::Choose);
     (runtime, swap)

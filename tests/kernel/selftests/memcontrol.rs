@@ -1,4 +1,4 @@
-//! What a group's memory comes to, and what slows it down or stops it: current, peak, high and max.
+//! The sum of a group's memory, and the limits that slow it down or stop it: current, peak, high and max.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -93,7 +93,7 @@ fn test_memcg_high(cell: Cell) {
     assert_sound(&runtime);
 }
 
-/// What a thread of the kernel is charged before it looks whether it is above high: `MEMCG_CHARGE_BATCH` pages.
+/// Bytes that a thread of the kernel is charged before it looks whether it is above high: `MEMCG_CHARGE_BATCH` pages.
 const BATCH: u64 = 64 * PAGE;
 
 /// `alloc_anon_mlock` in `test_memcontrol.c`: one call of a process populates 200M, and looks at each batch whether it has

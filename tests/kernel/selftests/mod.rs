@@ -65,7 +65,7 @@ pub(crate) const PAGE: u64 = 4_096;
 /// No group is given up on because the machine is slow.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// How the groups of a test are configured.
+/// The configuration of the groups of a test.
 #[derive(Clone, Copy)]
 pub(crate) struct Cell {
     stock: bool,

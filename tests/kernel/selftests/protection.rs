@@ -55,7 +55,7 @@ fn protection(cell: Cell, kind: Kind) {
     assert_current(&leaves[0], 29 * MIB, 15);
     assert_current(&leaves[1], 21 * MIB, 20);
     assert_eq!(leaves[3].usage(), 0);
-    // What has been left is what was protected.
+    // The memory that is left was protected.
     assert_eq!((kind.effective(&b, &a), kind.effective(&g, &a)), (50 * MIB, 0));
 
     assert_eq!(alloc_anon(&g, 170 * MIB), kind == Kind::Low, "min is a limit to others, low is none");

@@ -21,7 +21,7 @@ pub(crate) fn reclaim_until(group: &Group, goal: u64) -> bool {
             return false;
         }
         let want = current - goal;
-        // What the kernel answers with EAGAIN is a report of less than that.
+        // The kernel answers with EAGAIN; here the report says less than that.
         reclaimed = group.reclaim(Bytes(want)).expect("not inside a reclaimer").freed >= want;
     }
     reclaimed
@@ -31,7 +31,7 @@ pub(crate) fn reclaim_until(group: &Group, goal: u64) -> bool {
 /// reclaimed down to 30M.
 fn test_memcg_reclaim(cell: Cell) {
     let mut builder = cell.builder();
-    let swap = builder.counter("swap").independent();
+    let swap = builder.counter("swap", memcg::Unit::Bytes);
     let runtime = build(builder);
     let group = create(&runtime.root(), "memcg_test", Limits::new());
     assert_eq!(group.usage(), 0);

@@ -9,7 +9,7 @@ use super::pages::Page;
 use super::{Cell, PAGE, assert_sound, create, stat, values_close};
 use crate::support::reclaimers::{MIB, lock};
 
-/// What the buffers of both ends hold, as the kernel's `tcp_rmem` has it by default.
+/// Bytes that the buffers of both ends hold, as the kernel's `tcp_rmem` has it by default.
 const ROOM: usize = (6 * MIB / PAGE) as usize;
 
 #[derive(Default)]

@@ -15,7 +15,7 @@ use crate::support::workers::Other;
 /// and windows on them, others of which are opened, reset and closed.
 fn test_memcg_swap_max_peak(cell: Cell) {
     let mut builder = cell.builder();
-    let swap = builder.counter("swap").independent();
+    let swap = builder.counter("swap", memcg::Unit::Bytes);
     let runtime = build(builder);
     let group = create(&runtime.root(), "memcg_test", Limits::new());
     let swap_of = group.counter(swap).expect("declared");
@@ -44,7 +44,7 @@ fn test_memcg_swap_max_peak(cell: Cell) {
     assert_eq!((count(&group, Event::Oom), count(&group, Event::OomKill), kills.load(Ordering::SeqCst)), (1, 1, 1));
     assert!(peaks().iter().all(|&peak| peak >= 29 * MIB), "{:?}", peaks());
 
-    // What is left of the process are a few pages: the credit of its thread.
+    // A few pages are left of the process: the credit of its thread.
     for window in [group.memory().peak_window(), swap_of.peak_window()].iter().chain(&windows) {
         window.reset();
     }

@@ -1,4 +1,4 @@
-//! How much is kept: one batch, and a quarter of the budget.
+//! The stock keeps one batch at most, and a quarter of the budget.
 
 use memcg::expert::CentralStock;
 use memcg::{Bytes, Limits};

@@ -1,4 +1,4 @@
-//! What is kept, what is dropped, and that the figures add up with it.
+//! The stock keeps some charges, drops others, and the figures add up with it.
 
 use memcg::expert::CentralStock;
 use memcg::expert::Inspect;
@@ -135,7 +135,7 @@ fn a_charge_of_another_group_is_dropped() {
 #[test]
 fn a_charge_of_another_counter_is_dropped() {
     let mut builder = audited();
-    let spill = builder.counter("spill").independent();
+    let spill = builder.counter("spill", memcg::Unit::Bytes);
     let scene = Scene::of(builder);
     fill(&scene.stock, 100);
     let [charge] = scene.queue.try_charge_set(&[(spill, 200)]).expect("no max");

@@ -1,4 +1,4 @@
-//! What takes the credit home: no charge is refused and no limit fails while it lies there.
+//! Calls that take the credit home: no charge is refused and no limit fails while it lies there.
 
 use memcg::{ChargeError, Limit};
 
@@ -96,7 +96,7 @@ fn a_refusal_drains_it() {
     let _held = take(&scene.stock, 500);
     assert!(scene.parent.try_charge(550).is_err());
     assert_eq!(scene.parent.live(), 500);
-    // Where all credit would be too little, the charge is refused at once, or the credit is home.
+    // If all credit would be too little, the charge is refused at once, or the credit is home.
     assert!([0, 100].contains(&scene.stock.credit()), "{}", scene.stock.credit());
     let _rest = scene.parent.try_charge(500).expect("what is left");
     assert_eq!((scene.stock.credit(), scene.parent.usage()), (0, MAX));

@@ -125,7 +125,7 @@ fn a_limit_that_only_counts_refuses_nothing() {
     assert_eq!(scene.queue.live(), 0);
 }
 
-/// What reclaim frees goes up the tree at once, so that the charge that has asked for it finds it.
+/// Bytes that reclaim frees go up the tree at once, so that the charge that has asked for them finds them.
 #[test]
 fn inside_a_reclaimer_nothing_is_kept() {
     let scene = Scene::new();

@@ -76,8 +76,8 @@ impl Scene {
     }
 }
 
-/// Whether a stock without credit opens, which may take some puts that go up the tree. It is closed afterwards, and opens
-/// with its next put.
+/// Tells if a stock without credit opens, which may take some puts that go up the tree. It is closed afterwards, and
+/// opens with its next put.
 #[track_caller]
 pub(crate) fn open(stock: &CentralStock) -> bool {
     let opens = (0..=PUTS_WHILE_CLOSED).any(|_| is_kept(stock));

@@ -1,4 +1,4 @@
-//! What others see of the credit: charges that never block, limits that only count, and users that uncharge too much.
+//! The credit as others see it: charges that never block, limits that only count, and users that uncharge too much.
 
 use memcg::expert::CentralStock;
 use memcg::expert::Inspect as _;

@@ -140,7 +140,7 @@ fn the_next_group_begins_without_credit() {
     }
 }
 
-/// What happened to the group before, which had the object, is nothing to this one.
+/// The history of the group before, which had the object, is nothing to this one.
 #[test]
 fn the_next_group_keeps_its_first_put() {
     let runtime = left_empty(build(audited()));

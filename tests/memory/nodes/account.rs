@@ -1,4 +1,4 @@
-//! What was precharged is accounted to the nodes where it lies; what is freed is taken off where it was accounted.
+//! A precharge is accounted to the nodes where the memory lies; freed bytes are taken off the same nodes.
 
 use memcg::{Freshness, Limits, Stat};
 

@@ -1,4 +1,4 @@
-//! What is read of memory on nodes: sums, by which readers, how exactly, on which nodes.
+//! Figures of memory on nodes: sums, by which readers, how exactly, on which nodes.
 
 use memcg::expert::Inspect;
 use memcg::{BuildError, Freshness, Group, Runtime, Stat};
@@ -6,7 +6,7 @@ use memcg::{BuildError, Freshness, Group, Runtime, Stat};
 use super::{Other, assert_sums, hold, left_empty, machine, node, placed, runtimes, scattered};
 use crate::support::trees::{bare, build, create, stocked};
 
-/// What the root has on each node is what all groups have there for themselves.
+/// The root's figure on each node is the sum of all groups' own.
 #[track_caller]
 fn assert_machine_wide(runtime: &Runtime, stat: Stat) {
     let root = runtime.root();
@@ -84,7 +84,7 @@ fn all_the_nodes_there_may_be() {
     }
 }
 
-/// What says not where it lies is on no node, and part of the sum.
+/// An addition without a node is on no node, and part of the sum.
 #[test]
 fn what_was_added_without_a_node() {
     for runtime in runtimes(2) {

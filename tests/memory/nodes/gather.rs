@@ -1,5 +1,5 @@
-//! Where the bytes of a range lie: pages are looked up once each, in batches, and an object that straddles them is
-//! split where one ends.
+//! The nodes of a range of bytes: pages are looked up once each, in batches, and an object that straddles them is split
+//! where one ends.
 
 use memcg::Bytes;
 use std::alloc::Layout;

@@ -36,7 +36,7 @@ fn every_level_is_asked() {
     }
 }
 
-/// What is held by a precharge is no credit: a drain takes the credit beside it and leaves it alone.
+/// A precharge is no credit: a drain takes the credit beside it and leaves it alone.
 #[test]
 fn a_drain_does_not_take_it() {
     for builder in super::kinds(2) {

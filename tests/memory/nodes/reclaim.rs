@@ -1,4 +1,5 @@
-//! What does not fit is reclaimed: by owners of guards, on the thread that precharges, from the nodes where it lies.
+//! A precharge that does not fit has memory reclaimed: by owners of guards, on its thread, from the nodes where it
+//! lies.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -1,4 +1,4 @@
-//! What released groups leave: the next group in the object finds no part, row or cell of the last one.
+//! The next group in an object finds no part, row or cell of the last one.
 
 use memcg::{Freshness, Group, Runtime, Stat};
 

@@ -282,7 +282,7 @@ fn a_reader_beside_writers() {
                             (0..3).all(|at| before[at] <= now[at] && now[at] <= after[at]),
                             "{before:?} {now:?} {after:?}"
                         );
-                        // What only grows is never less above, on any node, nor in all.
+                        // A figure that only grows is never less above, on any node, nor in all.
                         let (below, above) = (
                             group.numa_stat(Stat::KERNEL, Freshness::Stale),
                             root.numa_stat(Stat::KERNEL, Freshness::Stale),

@@ -51,7 +51,7 @@ fn a_tier_is_asked_where_the_memory_may_lie() {
         assert_eq!((group.live(), on_tier(&group, toptier)), (5_000, 0));
         let near = group.precharge(Bound::from(100).within(&FAST)).expect("just so much");
         assert_eq!((group.live(), on_tier(&group, toptier), on_tier(&root, toptier)), (5_100, 100, 100));
-        // What did not come to lie there goes back.
+        // Bytes that did not come to lie there go back.
         let near = near.account(&placed(&[(1, 30), (3, 50)]));
         let far = far.account(&placed(&[(2, 5_000)]));
         assert_eq!((on_tier(&root, toptier), group.live()), (30, 5_080));
@@ -145,7 +145,7 @@ fn several_tiers() {
     let near = builder.tier("near", [node(0), node(4)]);
     let far = builder.tier("far", [node(4), node(9)]);
     let all = builder.tier("all", [node(0), node(4), node(9)]);
-    let spill = builder.counter("spill").independent();
+    let spill = builder.counter("spill", memcg::Unit::Bytes);
     let runtime = left_empty(build(builder));
     let root = runtime.root();
     let tiers = |group: &Group| [near, far, all, spill].map(|tier| on_tier(group, tier));
@@ -194,7 +194,7 @@ fn tiers_that_do_not_hold() {
     twice.tier("toptier", [node(1)]);
     assert!(twice.build().is_err());
     let mut twice = bare().nodes(2);
-    twice.counter("spill").independent();
+    twice.counter("spill", memcg::Unit::Bytes);
     twice.tier("spill", [node(1)]);
     assert!(twice.build().is_err());
     // Declared first, the nodes said later.

@@ -1,5 +1,5 @@
-//! How much is written for one allocation: one addition for each node that it touches, whatever its pages, processors and
-//! threads are, and one charge.
+//! The writes of one allocation: one addition for each node that it touches, whatever its pages, processors and threads
+//! are, and one charge.
 //!
 //! Additions are counted as the library counts them itself: at a batch of 0 each is announced at once, and an addition of
 //! at most a grain is a grain. Work on counters is seen in the walks that a missing stock asks for.
@@ -74,7 +74,7 @@ fn untouched_pages_are_one_more() {
     assert_eq!(additions(&group, || assert_eq!(kmem.migrate(Some(node(1)), Some(node(2)), 5), 5)), 2);
     assert_eq!(additions(&group, || assert_eq!(kmem.migrate(None, Some(node(2)), 5), 5)), 2);
     assert_eq!(additions(&group, || assert_eq!(kmem.migrate(Some(node(0)), Some(node(2)), 5), 0)), 0);
-    // What is where it was is not written; here one node goes and another grows.
+    // Bytes that stay are not written; here one node goes and another grows.
     assert_eq!(additions(&group, || kmem.relocate(&scattered(&[(2, 15), (3, 20)], 25))), 2);
     assert_eq!(additions(&group, || kmem.relocate(&scattered(&[(2, 15), (3, 20)], 25))), 0);
     assert_eq!(additions(&group, || assert_eq!(kmem.shrink(&placed(&[(3, 1)])), 1)), 1);

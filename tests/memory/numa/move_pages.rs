@@ -1,4 +1,4 @@
-//! What the kernel says about pages that the test maps and touches itself.
+//! The kernel's answers for pages that the test maps and touches itself.
 
 use memcg::kmem::{MovePages, MovePagesError, NodeOf, PageNode, Topology};
 
@@ -49,7 +49,7 @@ fn every_kind_of_page() {
     assert_eq!([found[1], found[5]], [Zero; 2], "read only");
     assert_eq!(found[3], Unmapped);
 
-    // What was read is written, what was given back is touched again.
+    // The page that was read is written, the one that was given back is touched again.
     map.write(1);
     map.write(6);
     let found = ask(&kernel, &[map.page(1), map.page(6)]);

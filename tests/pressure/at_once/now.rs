@@ -12,7 +12,7 @@ use super::{
     not_made, refused, runtimes, stocked, would_block,
 };
 
-/// What could be done for it is not done: no reclaimer is asked, no group cancelled, no event counted.
+/// The call starts nothing: no reclaimer is asked, no group cancelled, no event counted.
 #[test]
 fn it_starts_nothing() {
     for runtime in runtimes() {
@@ -98,7 +98,7 @@ fn it_is_a_charge() {
     }
 }
 
-/// What this thread has in stock itself is no reason to refuse it.
+/// This thread's own credit is no reason to refuse it.
 #[test]
 fn its_own_credit_is_room() {
     for builder in [stocked(), stocked().adaptive(false), stocked().adaptive(false).audit(false)] {
@@ -113,7 +113,7 @@ fn its_own_credit_is_room() {
     }
 }
 
-/// What another thread has in stock takes a drain: the call says that it would have to wait.
+/// Another thread's credit takes a drain: the call says that it would have to wait.
 #[test]
 fn others_credit_is_not_drained() {
     let runtime = left_empty(build(stocked().adaptive(false)));

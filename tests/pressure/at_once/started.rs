@@ -59,7 +59,7 @@ fn listeners_are_called_elsewhere() {
     assert_eq!(here.load(Ordering::SeqCst), 0);
 }
 
-/// Where nothing could be done nothing is started.
+/// If nothing could be done, nothing is started.
 #[test]
 fn nothing_to_start() {
     for builder in [bare(), stocked()] {

@@ -14,7 +14,7 @@ use super::{
     KIB, bare, build, charge, charged_in_the_end, create, kinds, left_empty, limited, local, lock, until, would_block,
 };
 
-/// What it was called for, and where.
+/// The bytes that it was called for, and the group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Called {
     start: bool,

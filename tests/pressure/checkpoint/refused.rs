@@ -35,7 +35,7 @@ fn where_nothing_is_wrong() {
     assert!(free.run(Group::checkpoint).is_ok());
 }
 
-/// What was refused counts as a refused charge does.
+/// A refused checkpoint counts as a refused charge does.
 #[test]
 fn a_refused_checkpoint_is_counted() {
     for runtime in runtimes() {
@@ -146,7 +146,7 @@ fn a_runaway_task_stops() {
             }
             let (step, error) = *runaway.run(|| allocate(100_000, usize::MAX)).unwrap_err();
             assert_eq!((step, error.group()), (102, &runaway));
-            assert!(error.to_string().starts_with("/runaway refuses a checkpoint of /runaway: 6 KiB above max"));
+            assert!(error.to_string().starts_with("/runaway refuses a checkpoint of /runaway: usage is 6 KiB above"));
         });
         assert_sound(&runtime);
         assert_eq!(runtime.root().live(), 0);

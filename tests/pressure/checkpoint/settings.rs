@@ -33,7 +33,7 @@ fn a_max_that_moves() {
     }
 }
 
-/// What is only observed refuses no checkpoint. When its limits act again, it does.
+/// A group that is only observed refuses no checkpoint. When its limits act again, it does.
 #[test]
 fn limits_that_only_count() {
     for runtime in runtimes() {

@@ -60,7 +60,7 @@ async fn a_neighbour_waits_for_a_victim() {
     }
 }
 
-/// What was about to come does not come: the task is told when the time is over.
+/// Memory that was about to come does not come: the task is told when the time is over.
 #[test]
 fn a_victim_that_gives_nothing() {
     for builder in kinds() {

@@ -1,4 +1,4 @@
-//! Where a max chooses victims: the victim learns it at its next checkpoint, and its neighbours wait for its memory.
+//! A max that chooses victims: the victim learns it at its next checkpoint, and its neighbours wait for its memory.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;

@@ -110,7 +110,7 @@ fn not_from_inside_a_reclaimer() {
     }
 }
 
-/// What it is willing to wait is for all of it, however long a victim may take.
+/// The time limit is for all waits together, however long a victim may take.
 #[test]
 fn a_time_limit_is_one() {
     for runtime in runtimes() {

@@ -107,7 +107,7 @@ fn low_as_it_takes_effect() {
     }
 }
 
-/// What the hook is told.
+/// The argument of the hook.
 #[test]
 fn it_is_told_why() {
     for runtime in runtimes() {
@@ -138,7 +138,7 @@ fn within_the_domain() {
     }
 }
 
-/// Where a group and one above it have hooks, the inner one: the smaller harm.
+/// If a group and one above it have hooks, the inner one goes: the smaller harm.
 #[test]
 fn the_innermost_of_nested_hooks() {
     for builder in kinds() {

@@ -1,4 +1,4 @@
-//! What a cancel hook may do and what becomes of one that panics, does nothing, or is dropped.
+//! Calls inside a cancel hook, and hooks that panic, do nothing, or are dropped.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -52,7 +52,7 @@ fn enough_is_enough() {
     }
 }
 
-/// What a hook has captured panics when it is dropped: that is counted, and nothing keeps the group.
+/// A hook's captured value panics when it is dropped: that is counted, and nothing keeps the group.
 #[test]
 fn one_whose_drop_panics() {
     struct Drops(u64);
@@ -155,7 +155,7 @@ fn it_may_do_anything() {
             let (domain, group) = (domain.clone(), group.clone());
             victims.hook(&group.clone(), move || {
                 assert_eq!((domain.live(), group.live()), (100 * KIB, 100 * KIB));
-                // What does not fit is refused, and chooses no group: not from in here.
+                // A charge that does not fit is refused, and chooses no group: not from in here.
                 assert!(domain.try_charge(Bytes(KIB)).is_err());
                 drop(domain.force_charge(Bytes(KIB)));
                 let new = domain.create("new", Limits::new()).expect("a free name");

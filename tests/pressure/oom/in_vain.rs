@@ -59,7 +59,7 @@ fn a_checkpoint_whose_group_is_far_above() {
     assert_eq!(victims.paths(), ["/domain/other"]);
 }
 
-/// What a reclaimer has promised counts: here all that is short.
+/// A reclaimer's promise counts: here all that is short.
 #[test]
 fn with_what_is_promised() {
     for promises in [false, true] {

@@ -29,7 +29,7 @@ fn one_victim_after_the_other_until_it_fits() {
     }
 }
 
-/// What is left when no group is left. The first one gives nothing, and the second one holds too little.
+/// The excess that remains when no group is left. The first one gives nothing, and the second one holds too little.
 #[test]
 fn what_no_group_gives_is_told() {
     for builder in kinds() {
@@ -98,7 +98,7 @@ fn now_is_now() {
         below.memory().set_max_now(Limit::percent(50)).expect("of half");
         assert_eq!(below.max(), 512 * KIB);
         let refused = domain.memory().set_max_now(Limit::percent(50)).expect_err("of nothing");
-        assert_eq!(refused.to_string(), "no 50% of a max for max of /domain: no ancestor has one");
+        assert_eq!(refused.to_string(), "no max 50% for /domain: no group above has a max; set one, or bytes here");
     }
 }
 

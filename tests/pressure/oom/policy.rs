@@ -116,7 +116,7 @@ fn not_for_force() {
 #[test]
 fn not_for_further_counters() {
     let mut builder = bare();
-    let swap = builder.counter("swap").independent();
+    let swap = builder.counter("swap", memcg::Unit::Bytes);
     let runtime = left_empty(super::build(builder));
     let group = create(&runtime.root(), "q");
     group.counter(swap).expect("declared").set_max(10).expect("a number");

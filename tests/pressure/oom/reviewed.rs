@@ -1,4 +1,4 @@
-//! What reviews found, kept found.
+//! Faults that reviews found.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,4 @@
-//! What a reclaimer may do while it is asked: everything but reclaim. No lock of the library is held.
+//! A reclaimer may do everything but reclaim while it is asked. No lock of the library is held.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -240,7 +240,7 @@ fn other_threads_go_on_meanwhile() {
     }
 }
 
-/// What the context says, for each of the ways to come here.
+/// The context, for each of the ways to come here.
 #[test]
 fn the_context_says_why() {
     let runtime = build(bare());
@@ -323,7 +323,7 @@ fn a_thread_that_ends_reclaims() {
             let at_exit = AtExit { group: group.clone(), admitted: Arc::clone(&admitted) };
             let small = create(&runtime.root(), "small");
             let thread = std::thread::spawn(move || {
-                // What is made first goes last.
+                // The first that is made goes last.
                 if stock_first {
                     drop(small.try_charge(1));
                 }
@@ -382,7 +382,7 @@ fn charges_inside_do_not_start_reclaim() {
                         assert!(refused.to_string().contains(&full.path()), "{refused}");
                     }
                 }
-                // What it has freed itself is room like any other.
+                // Memory that it has freed itself is room like any other.
                 let freed = cache.evict(want + MIB) - MIB;
                 drop(context.group().try_charge(Bytes(MIB)).expect("just given back"));
                 seen.fetch_add(1, Ordering::SeqCst);

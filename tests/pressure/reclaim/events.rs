@@ -57,7 +57,7 @@ fn overcharge_at_the_level_that_is_passed() {
     }
 }
 
-/// What happened below stays counted above when the group has gone; the next group of the object starts at nothing.
+/// Events below stay counted above when the group has gone; the next group of the object starts at nothing.
 #[test]
 fn they_outlive_their_group_above_it() {
     for runtime in runtimes() {

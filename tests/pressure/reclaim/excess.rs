@@ -150,7 +150,7 @@ fn a_recount_after_any_race() {
     }
 }
 
-/// What one thread does; what it still holds at the end is looked at before it goes.
+/// The work of one thread; the charges that it still holds at the end are looked at before it goes.
 fn work(leaves: &[Group], parents: &[Group], seed: u64) -> Vec<memcg::Charge> {
     let mut rng = SmallRng::seed_from_u64(seed);
     let mut held = Vec::new();

@@ -67,7 +67,7 @@ fn for_longer_each_time_up_to_a_bound() {
     assert_sound(&runtime);
 }
 
-/// What was skipped is no reason to say no: before a charge is refused every group has been asked.
+/// A skipped reclaimer is no reason to say no: before a charge is refused every group has been asked.
 #[test]
 fn no_group_is_refused_for_a_memory() {
     for runtime in runtimes() {
@@ -86,7 +86,7 @@ fn no_group_is_refused_for_a_memory() {
     }
 }
 
-/// Where nothing else is left: at each refusal, and after six fruitless calls in a row at each eighth.
+/// If nothing else is left, it is asked at each refusal, and after six fruitless calls in a row at each eighth.
 #[test]
 fn one_that_never_frees_anything() {
     for runtime in runtimes() {

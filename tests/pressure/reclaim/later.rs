@@ -119,7 +119,7 @@ fn undelayed_does_not_wait_for_an_answer() {
     assert_sound(&runtime);
 }
 
-/// What it reports is not what it freed: no group is admitted for it.
+/// Its report is not what it freed: no group is admitted for it.
 #[test]
 fn a_report_may_lie() {
     for lie in [0, MIB, u64::MAX] {

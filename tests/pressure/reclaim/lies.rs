@@ -98,7 +98,7 @@ fn a_wrong_estimate_refuses_no_group() {
     }
 }
 
-/// What it frees belongs to others: a claim for what the target does not hold is not believed.
+/// Memory that it frees belongs to others: a claim for memory that the target does not hold is not believed.
 #[test]
 fn what_it_frees_elsewhere_is_nothing_here() {
     for runtime in runtimes() {
@@ -146,11 +146,11 @@ fn what_it_charged_itself_is_nothing_freed() {
     }
 }
 
-/// What is given back of a further counter is no memory, and claims for it are not believed.
+/// Units of a further counter are no memory, and claims for them are not believed.
 #[test]
 fn a_further_counter_is_no_memory() {
     let mut builder = bare();
-    let spill = builder.counter("spill").independent();
+    let spill = builder.counter("spill", memcg::Unit::Bytes);
     let runtime = left_empty(build(builder));
     let root = runtime.root();
     let _held = charge(&root, MIB);

@@ -7,7 +7,7 @@ use memcg::{Bytes, Event, Group, Limit, Limits, Priority, Reclaim, ReclaimContex
 
 use super::{Cache, Log, MIB, assert_sound, call, charge, create_with, lock, runtimes};
 
-/// Where it panics.
+/// The place where it panics.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Where {
     First,
@@ -116,7 +116,7 @@ fn a_drop_that_panics() {
     }
 }
 
-/// Where the reclaimer is being asked meanwhile, the last thread that asks drops it, and counts the panic.
+/// If the reclaimer is being asked meanwhile, the last thread that asks drops it, and counts the panic.
 #[test]
 fn a_drop_that_panics_while_it_is_asked() {
     /// Ends its own registration, and panics when it goes.

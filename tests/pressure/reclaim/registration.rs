@@ -104,7 +104,7 @@ fn the_drop_waits_for_a_call() {
     }
 }
 
-/// What it has charged stays charged to the group that went, and its parent is asked for it.
+/// Its charges stay with the group that went, and its parent is asked for them.
 #[test]
 fn the_parent_inherits() {
     for runtime in runtimes() {

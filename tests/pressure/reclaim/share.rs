@@ -1,4 +1,4 @@
-//! How much each reclaimer gives: in proportion to what each could give, and hardly more than was asked for.
+//! Each reclaimer gives in proportion to what each could give, and hardly more than was asked for.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ fn caches(root: &Group, soft_limit: Option<u64>, log: &Log) -> Vec<(Arc<Cache>, 
     SIZES.iter().enumerate().map(make).collect()
 }
 
-/// What is gone is gone in proportion to what was there.
+/// The freed bytes are in proportion to the held ones.
 #[track_caller]
 fn assert_proportional(caches: &[(Arc<Cache>, Registration)], gone: u64) {
     let all: u64 = SIZES.iter().sum();
@@ -55,7 +55,7 @@ fn in_proportion_to_what_is_there() {
     }
 }
 
-/// Where the shares are whole numbers, no group gives a byte more.
+/// If the shares are whole numbers, no group gives a byte more.
 #[test]
 fn in_proportion_to_the_byte() {
     let runtime = build(bare());
@@ -162,7 +162,7 @@ fn many_at_once_evict_hardly_more() {
     }
 }
 
-/// What was given too much is held against a group for no more than it has now.
+/// A surplus is held against a group for no more than it has now.
 #[test]
 fn a_debt_ends() {
     let runtime = build(bare());

@@ -1,5 +1,5 @@
-//! What a parent's protection leaves over protects its children by what they use: they give in proportion, whatever is
-//! asked for at a time.
+//! The surplus of a parent's protection protects its children by their use: they give in proportion, whatever is asked
+//! for at a time.
 
 use memcg::{Bytes, Group, Limit, Limits, ReclaimPass, Runtime, RuntimeBuilder};
 
@@ -30,7 +30,7 @@ fn reclaim(target: &Group, bytes: u64, at_a_time: u64) {
 fn siblings_are_left_with_equal_parts() {
     for order in [[60, 30, 10], [10, 30, 60], [30, 60, 10]] {
         for at_a_time in SIZES {
-            // What low protects is given where nothing else is left, so no more than the rest is asked for.
+            // Memory that low protects is given if nothing else is left, so no more than the rest is asked for.
             for (limits, asked) in [(low(50 * MIB), 49 * MIB), (min(50 * MIB), 50 * MIB), (min(50 * MIB), 200 * MIB)] {
                 let runtime = build(bare());
                 let (root, log) = (runtime.root(), Log::default());

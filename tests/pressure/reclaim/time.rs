@@ -76,7 +76,7 @@ fn one_that_is_in_time_says_so_too() {
     }
 }
 
-/// What was freed in time, or late, admits the charge if it is enough.
+/// Memory that was freed in time, or late, admits the charge if it is enough.
 #[test]
 fn late_is_not_lost() {
     for builder in kinds() {

@@ -75,7 +75,7 @@ fn what_is_forced_asks_no_group() {
 #[test]
 fn further_counters_ask_no_group() {
     for mut builder in kinds() {
-        let spill = builder.counter("spill").independent();
+        let spill = builder.counter("spill", memcg::Unit::Bytes);
         let runtime = build(builder);
         let (group, log) = (create(&runtime.root(), "q"), Log::default());
         let (cache, _registration) = Cache::of(&group, 16 * MIB, &log);

@@ -50,7 +50,7 @@ fn for_a_level_above_as_well() {
     }
 }
 
-/// What idle groups have as credit is no charge's excess, and there need not be a reclaimer for it to go back.
+/// Credit of idle groups is no charge's excess, and there need not be a reclaimer for it to go back.
 #[test]
 fn not_for_credit() {
     for builder in kinds() {
@@ -83,7 +83,7 @@ fn not_below_and_not_without() {
     }
 }
 
-/// What exists already is charged and not waited for.
+/// Memory that exists already is charged and not waited for.
 #[test]
 fn not_by_force() {
     for builder in kinds() {
@@ -104,7 +104,7 @@ fn not_by_force() {
     }
 }
 
-/// What has nothing to give back to any charge sleeps for no charge.
+/// A charge sleeps for no excess that no charge could give back.
 #[test]
 fn not_for_nothing() {
     for builder in kinds() {
@@ -230,7 +230,8 @@ pub(super) fn beside_credit(group: &Group, work: impl FnOnce()) -> bool {
     })
 }
 
-/// What was above high is given back while a charge is delayed, and part of it goes into a stock: that delays no charge.
+/// Bytes above high are given back while a charge is delayed, and part of them goes into a stock: that delays no
+/// charge.
 #[test]
 fn credit_delays_no_charge() {
     let mut stocked = 0;

@@ -1,4 +1,4 @@
-//! What a charge would be delayed, told without one; and charges whose delay is left to the caller.
+//! The delay of a charge, told without one; and charges whose delay is left to the caller.
 
 use std::time::Duration;
 

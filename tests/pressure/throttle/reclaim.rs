@@ -94,7 +94,7 @@ fn what_is_fruitless_ends() {
     }
 }
 
-/// What high has asked for, max need not: no charge meets the max.
+/// Memory that high has asked for, max need not: no charge meets the max.
 #[test]
 fn so_that_max_is_not_met() {
     for builder in undelayed() {

@@ -31,7 +31,7 @@ fn as_a_percentage() {
         assert_eq!(group.high(), 40 * MIB);
         let free = create(&runtime.root(), "free");
         let refused = free.set_limits(Limits::new().high(Limit::percent(10))).expect_err("of nothing");
-        assert_eq!(refused.to_string(), "no 10% of a max for high of /free: no ancestor has one");
+        assert!(refused.to_string().starts_with("no high 10% for /free: no group above has a max"), "{refused}");
         assert_eq!(free.high(), u64::MAX);
     }
 }
@@ -84,7 +84,7 @@ fn it_comes_back_in_the_end() {
     }
 }
 
-/// What is above max is refused, whatever high says.
+/// A charge above max is refused, whatever high says.
 #[test]
 fn above_max_it_does_nothing() {
     for builder in undelayed() {

@@ -55,7 +55,7 @@ fn any_timer_ends_it() {
     }
 }
 
-/// Where the charge need not wait no timer is asked: a panic would say so.
+/// If the charge need not wait, no timer is asked: a panic would say so.
 #[test]
 fn without_a_wait_no_timer_is_asked() {
     for runtime in runtimes() {
@@ -71,7 +71,7 @@ fn without_a_wait_no_timer_is_asked() {
     }
 }
 
-/// What was charged in time holds, however late the future is polled.
+/// A charge that came in time holds, however late the future is polled.
 #[test]
 fn what_came_in_time_holds() {
     for runtime in runtimes() {

@@ -21,7 +21,7 @@ fn no_bytes_at_any_level() {
             assert_eq!((group.live(), group.forced()), (90 * KIB, 0), "{}", group.path());
         }
         assert_eq!([&root, &top, &inner, &leaf].map(Group::peak), peaks);
-        // What is left is for a charge that fits.
+        // The rest is for a charge that fits.
         drop(charge(&other, 10 * KIB));
         drop(waiters);
         assert_eq!((leaf.live(), inner.live(), top.live(), root.live()), (0, 0, 90 * KIB, 90 * KIB));

@@ -24,7 +24,7 @@ fn refused_at_once() {
                     turned_away(&mut future),
                     group.try_charge_with(Bytes(5 * KIB), wait).expect_err("no room"),
                 ]);
-                // What fits is charged, whatever the form.
+                // A charge that fits is made, whatever the form.
                 drop(group.try_charge_with(1, OnFull::Wait(WATCHDOG)).expect("room for one"));
                 drop(super::block_on(group.charge_async(1)).expect("room for one"));
                 0

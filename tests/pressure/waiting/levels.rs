@@ -68,7 +68,7 @@ fn and_back_again() {
     }
 }
 
-/// What can never fit at a level above is turned away when it comes there, if not before.
+/// A charge that can never fit at a level above is turned away when it comes there, if not before.
 #[test]
 fn never_at_a_level_above() {
     for runtime in runtimes() {

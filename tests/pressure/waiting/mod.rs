@@ -47,7 +47,7 @@ pub(crate) fn kinds() -> [RuntimeBuilder; 4] {
     [bare, stocked.clone(), open, stocked.barrier(BarrierMode::Fence)]
 }
 
-/// What a charge waits for in vain.
+/// The time that a charge waits in vain.
 pub(crate) const SHORT: Duration = Duration::from_millis(50);
 
 #[track_caller]

@@ -27,12 +27,12 @@ struct Place {
     state: State,
 }
 
-/// What the line should be.
+/// The line as it should be.
 #[derive(Debug, Default)]
 struct Model {
     max: u64,
     usage: u64,
-    /// What may still pass the first.
+    /// The bytes that may still pass the first.
     pass: u64,
     first: Option<usize>,
     places: Vec<Place>,
@@ -172,7 +172,7 @@ fn step(world: &mut World, model: &mut Model, rng: &mut SmallRng) -> String {
         }
         9 if rng.random_bool(0.3) => {
             world.held.push(world.groups[below].force_charge(Bytes(bytes)));
-            // What fits is an ordinary charge, and counted as one that passes.
+            // A charge that fits is an ordinary one, and counted as one that passes.
             if !model.newcomer(bytes) {
                 model.usage += bytes;
             }

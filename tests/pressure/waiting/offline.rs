@@ -59,7 +59,7 @@ fn after_it_was_admitted() {
         drop(held);
         assert_woken(&waiter, true);
         going.offline().expect("no children");
-        // Whether it is told of one or of the other: nothing is left.
+        // It is told of one or of the other: nothing is left.
         match Polled::poll(&mut waiter) {
             std::task::Poll::Ready(Ok(charge)) => assert_eq!(charge.bytes(), KIB),
             std::task::Poll::Ready(Err(error)) => assert_offline(error, &going, KIB),

@@ -1,4 +1,4 @@
-//! What is to happen where there is no room: said by the caller, as a value or as text out of a configuration.
+//! The caller's answer to a lack of room: as a value or as text out of a configuration.
 
 use std::time::{Duration, Instant};
 

@@ -72,7 +72,7 @@ type Way = fn(Charge, &memcg::Group);
 fn whatever_is_given_back() {
     for builder in kinds() {
         let mut builder = builder;
-        let swap = builder.counter("swap").independent();
+        let swap = builder.counter("swap", memcg::Unit::Bytes);
         let runtime = left_empty(build(builder));
         let group = limited(&runtime.root(), "q", 8 * KIB);
         let (below, other) = (create(&group, "below"), create(&runtime.root(), "other"));

@@ -137,7 +137,7 @@ fn several_threads_ask_again() {
     }
 }
 
-/// What was promised comes on another thread, and goes to a charge that is first.
+/// Promised memory comes on another thread, and goes to a charge that is first.
 #[test]
 fn what_was_promised_is_handed_over() {
     for runtime in runtimes() {

@@ -1,4 +1,4 @@
-//! What other threads have in stock is room: no byte that is given back stays where the first in line cannot see it.
+//! Other threads' credit is room: no byte that is given back stays where the first in line cannot see it.
 
 use std::sync::Barrier;
 use std::sync::mpsc::channel;
@@ -35,7 +35,7 @@ fn what_lies_idle_is_taken() {
         let mut waiter = in_line(&group, 2);
         drop(stop);
         super::join(other);
-        // What the other had was in no stock: the first in line has it.
+        // The other's bytes were in no stock: the first in line has them.
         assert_woken(&waiter, true);
         drop((all, admitted(&mut waiter)));
     }

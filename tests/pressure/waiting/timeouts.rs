@@ -47,7 +47,7 @@ fn no_time_is_one_try() {
     }
 }
 
-/// What comes in time is taken, whenever that is.
+/// Memory that comes in time is taken, whenever that is.
 #[test]
 fn in_time_is_in_time() {
     for runtime in runtimes() {

@@ -119,7 +119,7 @@ fn polled_by_another_thread() {
     }
 }
 
-/// What a waker does when it is called.
+/// The action of a waker when it is called.
 struct Does(Mutex<Box<dyn FnMut() + Send>>);
 
 impl Wake for Does {
@@ -220,7 +220,7 @@ struct InPlace {
     nested: Arc<Nested>,
 }
 
-/// How deep wakers nest, now and at most.
+/// The depth of nested wakers, now and at most.
 #[derive(Default)]
 struct Nested {
     depth: AtomicU64,

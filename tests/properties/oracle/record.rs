@@ -1,5 +1,5 @@
 #![cfg(not(loom))]
-//! What the operations of all twins have in common, and their form in bytes.
+//! Parts that the operations of all twins share, and their form in bytes.
 //!
 //! Bytes are read in records of four (one operation each, two bytes of a corpus file apart never shift the rest), so
 //! that a mutation changes one operation and leaves the others as they were.

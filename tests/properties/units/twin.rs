@@ -8,7 +8,7 @@ use memcg::errors::ParseLimitError;
 use memcg::errors::ParseLimitErrorKind::{Empty, NotWhole, Overflow, PercentOutOfRange};
 use memcg::{Bytes, Limit, Percent};
 
-/// What `text` means, or `None`; the library must agree on every text.
+/// The meaning of `text`, or `None`; the library must agree on every text.
 fn limit(text: &str) -> Option<Limit> {
     if text == "max" {
         return Some(Limit::Unlimited);
@@ -91,7 +91,7 @@ pub(crate) fn check(text: &str) {
     }
 }
 
-/// What is printed parses back, and so does the exact form of bytes.
+/// The printed text parses back, and so does the exact form of bytes.
 fn check_printed(text: &str, limit: Limit) {
     assert_eq!(limit.to_string().parse(), Ok(limit), "printed form of {text:?}");
     if let Limit::Bytes(bytes) = limit {

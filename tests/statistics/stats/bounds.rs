@@ -1,4 +1,4 @@
-//! How far a read may be off: reached from below, and attacked.
+//! The error of a read: reached from below, and attacked.
 //!
 //! The bound of a stale read, in grains, is what has been announced since the last flush that covered the group, and
 //! half a batch for each thread and group that are listed. `read()` flushes where that is above their number times the
@@ -322,7 +322,7 @@ fn a_busy_child_does_not_hide_from_its_parent() {
             assert!(stale.max_error() <= 127 + round + 1 + 2 * BATCH, "and not more than that");
         }
         if round % 100 == 50 {
-            // What a flush of the child alone takes over is not missing above.
+            // Counts that a flush of the child alone takes over are not missing above.
             child.flush();
         }
         if round % 37 == 0 {

@@ -1,4 +1,4 @@
-//! What the charge code counts by itself, against what the counters say.
+//! The charge code's own counts, against those of the counters.
 
 use memcg::expert::FixedBatch;
 use memcg::{Bytes, Freshness, Group, Runtime, RuntimeBuilder, Stat};
@@ -67,7 +67,7 @@ fn a_group_without_stock_refills_nothing() {
     assert_exact(&runtime.root(), Stat::STOCK_RETURN, 0, 0);
 }
 
-/// What the charge code counts of a group is counted when the group is gone, and its thread with it.
+/// The charge code's counts of a group are there when the group is gone, and its thread with it.
 #[test]
 fn the_last_uncharge_of_a_group_is_counted() {
     let runtime = build(fixed());

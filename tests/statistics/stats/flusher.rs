@@ -120,7 +120,7 @@ fn a_flusher_takes_another_period() {
     runtime.stop_flusher();
 }
 
-/// Whether in the middle of a flush or of a long sleep: the end of the runtime is the end of its flusher.
+/// In the middle of a flush or of a long sleep: the end of the runtime is the end of its flusher.
 #[test]
 fn the_flusher_stops_with_the_runtime() {
     for period in [SOON, NEVER, Duration::MAX] {

@@ -1,4 +1,4 @@
-//! What can be counted.
+//! Items that can be counted.
 
 use std::collections::HashSet;
 
@@ -94,7 +94,7 @@ fn names_that_are_none() {
     assert!(mixed.build().is_err(), "whatever its unit and its nodes");
     // Just within: another case, a space, the name of a counter.
     let mut odd = with(&["ANON", " ", "memory", "rows scanned", "ü"]);
-    let spill = odd.counter("rows scanned").independent();
+    let spill = odd.counter("rows scanned", memcg::Unit::Bytes);
     let runtime = build(odd);
     assert!(runtime.root().counter(spill).is_ok());
 }

@@ -57,7 +57,7 @@ pub(crate) fn assert_exact(group: &Group, stat: Stat, subtree: i64, local: i64) 
     assert_eq!((now.max_error(), now.max_error_of(stat)), (0, 0), "{stat:?} of {}", group.path());
 }
 
-/// How far a figure is from the truth is within what the read says.
+/// A figure's distance from the truth is within the read's error.
 #[track_caller]
 pub(crate) fn assert_honest(stats: &memcg::figures::Stats, stat: Stat, truth: i64) {
     let (found, bound) = (stats.get(stat), stats.max_error_of(stat));

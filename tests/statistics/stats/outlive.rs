@@ -10,7 +10,7 @@ const STAT: Stat = Stat::KERNEL;
 #[test]
 fn a_guard_of_a_further_counter_counts_for_the_group() {
     for mut builder in kinds() {
-        let spill = builder.counter("spill").independent();
+        let spill = builder.counter("spill", memcg::Unit::Bytes);
         let runtime = build(builder);
         let group = create(&runtime.root(), "q");
         let charges = group.try_charge_set(&[(spill, 3), (memcg::Counter::MEMORY, 4)]).expect("room");

@@ -7,7 +7,7 @@ use super::{Other, assert_exact, assert_honest, build, create};
 
 const STAT: Stat = Stat::PERCPU;
 
-/// What each writer has written.
+/// Bytes that each writer has written.
 const BYTES: i64 = 192;
 
 /// The most reads or flushes that a single writer may need: alone it wastes little.
@@ -31,7 +31,7 @@ fn write_once(top: &Group, writers: usize) -> Vec<Other> {
     (0..writers).map(write).collect()
 }
 
-/// How many looks it takes until a stale read of `group` is exact, and stays so.
+/// The number of looks until a stale read of `group` is exact, and stays so.
 #[track_caller]
 fn looks_until_exact(group: &Group, writers: usize, mut look: impl FnMut(&Group)) -> usize {
     let truth = BYTES * writers as i64;

@@ -29,7 +29,7 @@ fn rows_hold_what_was_written_exactly() {
         other.add(&query, Stat::ANON, -3 << 20);
         acme.stat_add(wait, 12_345);
         gone.stat_add(rows, 100);
-        // What came to nothing is not in the row.
+        // An item that came to nothing is not in the row.
         query.stat_add(idle, 1);
         other.add(&query, idle, -1);
         gone.offline().expect("no children");

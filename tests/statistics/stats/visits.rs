@@ -1,4 +1,4 @@
-//! What a flush looks at: cells that a thread writes, and no others. `counts().flush_visits` says how many those were,
+//! A flush visits cells that a thread writes, and no others. `counts().flush_visits` says how many those were,
 //! `counts().barriers` how often every processor was disturbed.
 
 use std::time::Duration;

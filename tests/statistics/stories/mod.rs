@@ -154,7 +154,7 @@ fn story_proactive_reclaimer_sees_its_success() {
     assert_eq!(reclaimer_works_towards_its_goal(&UnifiedSkip::new(&[0])), (10, 640 * MIB));
 }
 
-/// What a child holds is held by its parent. Returns the parent's figure and then the child's, while nothing changes.
+/// A parent's figure includes its child's. Returns the parent's figure and then the child's, while nothing changes.
 fn a_thread_reads_parent_and_child(stats: &dyn Statistics) -> (i64, i64) {
     stats.add_elsewhere(1, 5 * MIB);
     stats.add_elsewhere(2, 10 * MIB);

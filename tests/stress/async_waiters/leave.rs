@@ -14,7 +14,7 @@ use super::world::{TASKS, World};
 use crate::support::executor::Executor;
 use crate::support::turns::turn;
 
-/// How a task ends its wait.
+/// The way in which a task ends its wait.
 #[derive(Clone, Copy, PartialEq)]
 enum Way {
     /// It is admitted.

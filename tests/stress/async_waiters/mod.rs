@@ -24,7 +24,7 @@ const WORKERS: usize = 2;
 /// For a machine that is busy with other things: so long nothing at all has to happen.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What the tests allow: a task that waits at a query and then at the tenant could be woken at each.
+/// The most wakes that the tests allow: a task that waits at a query and then at the tenant could be woken at each.
 const WAKES_PER_ADMISSION_MAX: f64 = 1.5;
 
 /// Its threads return, by a panic too.

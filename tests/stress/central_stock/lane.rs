@@ -1,4 +1,4 @@
-//! What one thread does.
+//! The work of one thread.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -15,10 +15,10 @@ use super::{PAIRS, lock};
 /// More is not held, by a queue and by a lane.
 const HELD_MAX: usize = 40;
 
-/// How long a charge may wait: others need the room, too.
+/// The time that a charge may wait: others need the room, too.
 const WAIT: Duration = Duration::from_micros(500);
 
-/// What a worker owns from one stretch to the next.
+/// The state of a worker from one stretch to the next.
 pub(crate) struct Lane {
     rng: SmallRng,
     thread: usize,

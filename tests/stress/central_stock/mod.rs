@@ -45,7 +45,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 // === impl Stress ===
 
-/// What all threads see.
+/// The state that all threads see.
 struct Stress {
     world: RwLock<Option<World>>,
     lanes: Vec<Mutex<Lane>>,

@@ -11,7 +11,7 @@ use rand::rngs::SmallRng;
 
 use super::lock;
 
-/// What the parent of all has, as long as no thread moves it.
+/// The max of the parent of all, as long as no thread moves it.
 pub(crate) const MAX: u64 = 10_000;
 
 /// Below so little the stocks of threads stay closed mostly.
@@ -104,7 +104,7 @@ impl World {
         self.check_never_refused(seed, rng);
     }
 
-    /// What is left below every limit is admitted to the byte, wherever the credit is; one more is not.
+    /// All that is left below every limit is admitted to the byte, wherever the credit is; one more is not.
     fn check_never_refused(&self, seed: u64, rng: &mut SmallRng) {
         let [one, other] = self.queues.each_ref().map(|queue| queue.stock().group().clone());
         let group = [&self.parent, &self.beside, &one, &other][rng.random_range(0..4)];

@@ -1,4 +1,4 @@
-//! What one thread does.
+//! The work of one thread.
 
 use std::sync::Mutex;
 
@@ -13,7 +13,7 @@ use super::{THREADS, lock};
 
 // === impl Lane ===
 
-/// What a worker owns from one stretch to the next.
+/// The state of a worker from one stretch to the next.
 pub(crate) struct Lane {
     pub(crate) rng: SmallRng,
     pub(crate) held: Vec<Charge>,
@@ -124,7 +124,7 @@ impl Lane {
         }
     }
 
-    /// What stands in one of the places goes offline, sometimes with all below it, and another takes the place.
+    /// A group in one of the places goes offline, sometimes with all below it, and another takes the place.
     pub(crate) fn replace(&mut self, world: &World) {
         let place = &world.passing[self.rng.random_range(0..PASSING)];
         let parent = world.any_group(&mut self.rng);

@@ -37,7 +37,7 @@ const SAMPLES_MIN: u64 = 1_000;
 
 // === impl Stress ===
 
-/// What all threads see.
+/// The state that all threads see.
 struct Stress {
     world: RwLock<Option<World>>,
     lanes: Vec<Mutex<Lane>>,

@@ -65,7 +65,7 @@ impl World {
         if rng.random_bool(0.3) {
             builder = builder.budget(Bytes(rng.random_range(0..5_000)));
         }
-        let spill = builder.counter("spill").independent();
+        let spill = builder.counter("spill", memcg::Unit::Bytes);
         let runtime = builder.build().expect("a configuration that holds");
         let mut stays = vec![Stay::new(runtime.root())];
         while stays.len() < PERMANENT {
@@ -138,7 +138,7 @@ impl World {
         self.check_never_refused(&self.any_group(rng));
     }
 
-    /// What is left below every limit is admitted to the byte, wherever the credit is; one more is not.
+    /// All that is left below every limit is admitted to the byte, wherever the credit is; one more is not.
     pub(crate) fn check_never_refused(&self, group: &Group) {
         let levels = || group.ancestors().chain([group.clone()]);
         let margin = levels().map(|level| level.max().saturating_sub(level.live())).min().expect("a level");

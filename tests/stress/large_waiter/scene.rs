@@ -15,7 +15,7 @@ pub(crate) const THREADS: usize = 4;
 /// Short, for a charge that waits behind the large one keeps what that one needs.
 const QUEUES_FOR: Duration = Duration::from_millis(2);
 
-/// Where the small ones charge.
+/// The group that the small ones charge.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Place {
     /// The group of the large one.
@@ -32,7 +32,7 @@ pub(crate) struct Scene {
     smalls: Vec<Group>,
     /// The threads have what there is.
     pub(crate) full: Barrier,
-    /// What may pass the first in line.
+    /// The bytes that may pass the first in line.
     passed_max: u64,
     /// Small ones may wait in line too.
     pub(crate) line: AtomicBool,
@@ -125,8 +125,8 @@ impl Scene {
         }
     }
 
-    /// Whether what the level holds is more than small ones: then the charge that was admitted may have come after it.
-    /// Room that was handed over shows before its owner knows.
+    /// True if the level holds more than small ones: then the charge that was admitted may have come after it. Room
+    /// that was handed over shows before its owner knows.
     fn large_is_in(&self) -> bool {
         let small = self.held.load(Ordering::SeqCst) + THREADS as u64 * SMALL;
         self.level.usage().saturating_sub(small) > LARGE / 2

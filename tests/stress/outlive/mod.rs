@@ -41,7 +41,7 @@ const HEAP: usize = 300;
 /// Nothing here waits for any thread.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What lies around.
+/// The things that lie around.
 #[derive(Default)]
 pub(crate) struct Heap(Mutex<Vec<Thing>>);
 

@@ -25,7 +25,7 @@ const TIGHT: u64 = 4_000;
 
 const ALIGNS: [PoolAlign; 2] = [PoolAlign::CacheLine, PoolAlign::Packed];
 
-/// What a tenant could do without.
+/// Memory that a tenant could do without.
 pub(crate) struct Cache {
     held: Mutex<Vec<Charge>>,
     tally: Arc<Tally>,
@@ -57,7 +57,7 @@ pub(crate) struct Scene {
     /// Ids of groups of any runtime.
     ids: Mutex<Vec<GroupId>>,
     seeds: AtomicU64,
-    /// What is foreign has one each.
+    /// Each piece of foreign code has one.
     token: Token,
     pub(crate) tally: Arc<Tally>,
 }
@@ -66,7 +66,7 @@ pub(crate) struct Scene {
 pub(crate) fn objects() -> Vec<u64> {
     let live = |align| {
         let mut builder = Runtime::builder().pool_align(align);
-        let _further = builder.counter("further").independent();
+        let _further = builder.counter("further", memcg::Unit::Bytes);
         let runtime = builder.build().expect("a configuration that holds");
         runtime.pools().rows().iter().map(|row| row.live).collect::<Vec<_>>()
     };
@@ -89,7 +89,7 @@ fn runtime(rng: &mut SmallRng) -> (Runtime, Counter) {
     if rng.random_bool(0.2) {
         builder = builder.groups_max(20);
     }
-    let further = builder.counter("further").independent();
+    let further = builder.counter("further", memcg::Unit::Bytes);
     (builder.build().expect("a configuration that holds"), further)
 }
 

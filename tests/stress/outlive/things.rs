@@ -1,4 +1,4 @@
-//! What is kept, and what is done with it.
+//! Things that are kept, and the calls on them.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use rand::rngs::SmallRng;
 use super::Heap;
 use super::scene::{Cache, Hears, Scene};
 
-/// How often what waits or is called came to something.
+/// Number of waits and calls that came to something.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     /// Reclaimers that were asked and gave.

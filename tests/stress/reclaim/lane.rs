@@ -1,4 +1,4 @@
-//! What one thread does.
+//! The work of one thread.
 
 use memcg::errors::{CreateError, ReclaimError};
 use memcg::expert::{Inspect, ProtectionFigures};
@@ -9,7 +9,7 @@ use rand::{RngExt, SeedableRng};
 use super::lock;
 use super::world::{MAX, PASSING, Passing, STAYS, World};
 
-/// What a worker owns from one stretch to the next.
+/// The state of a worker from one stretch to the next.
 pub(crate) struct Lane {
     pub(crate) rng: SmallRng,
     pub(crate) held: Vec<Charge>,
@@ -125,7 +125,7 @@ impl Lane {
         }
     }
 
-    /// What stands in one of the places goes offline, with its cache or without, and another takes the place.
+    /// A group in one of the places goes offline, with its cache or without, and another takes the place.
     fn replace(&mut self, world: &World) {
         let place = &world.passing[self.rng.random_range(0..PASSING)];
         let parent = world.any_group(&mut self.rng);

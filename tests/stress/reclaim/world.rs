@@ -61,7 +61,7 @@ impl Stay {
 
 // === impl Cache ===
 
-/// What a cache answers.
+/// The answer of a cache.
 #[derive(Clone, Copy, PartialEq)]
 enum Character {
     Honest,
@@ -76,7 +76,7 @@ enum Character {
 
 type Due = Arc<Mutex<Vec<(Later, Arc<Shelf>)>>>;
 
-/// What a cache holds, and whether it may be asked.
+/// The memory of a cache, and whether it may be asked.
 struct Shelf {
     held: Mutex<Charge>,
     gone: AtomicBool,
@@ -200,7 +200,7 @@ fn character(rng: &mut SmallRng) -> Character {
 
 // === impl World ===
 
-/// What reclaimers share with their world.
+/// The state that reclaimers share with their world.
 #[derive(Default)]
 struct Shared {
     due: Due,
@@ -331,8 +331,8 @@ impl World {
         assert_eq!((counts.underflows, counts.overflows, counts.discarded), (0, 0, 0));
     }
 
-    /// What honest caches hold that nothing protects is room: half of it must be had. The time for it is short here, and
-    /// the processor may be elsewhere: not at once, but as long as any comes.
+    /// Memory of honest caches that nothing protects is room: half of it must be had. The time for it is short here,
+    /// and the processor may be elsewhere: not at once, but as long as any comes.
     pub(crate) fn check_reclaimable(&self, rng: &mut SmallRng) {
         // Answers that are due would be waited for.
         while !lock(&self.shared.due).is_empty() {

@@ -28,7 +28,7 @@ fn look_up(world: &World, seed: u64, passed: &Mutex<Vec<GroupId>>, _one: Look<'_
                 }
             }
             _ => {
-                // What comes and goes is there or not; what is found is what was asked for.
+                // A group that comes and goes is there or not; a found group is the one that was asked for.
                 let path = format!("/tenant{tenant}/passing{}/below", query % 2);
                 if let Some(group) = runtime.group(&path) {
                     assert_eq!(group.path(), path);

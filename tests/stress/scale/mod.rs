@@ -121,7 +121,7 @@ impl World {
     }
 }
 
-/// How many threads are still looking.
+/// The number of threads that are still looking.
 pub(crate) struct Looks {
     left: AtomicUsize,
     failed: AtomicBool,

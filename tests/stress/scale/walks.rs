@@ -16,7 +16,7 @@ fn builder() -> memcg::RuntimeBuilder {
     Runtime::builder().audit(true).batch(Bytes(64))
 }
 
-/// What stays is seen once, below its parent and after it; what passes at most once.
+/// A group that stays is seen once, below its parent and after it; one that passes at most once.
 fn see(world: &World, seen: &[Group]) {
     let mut at: HashMap<GroupId, usize> = HashMap::with_capacity(seen.len());
     for (number, group) in seen.iter().enumerate() {

@@ -20,7 +20,7 @@ const LEVELS: usize = 12;
 struct Gauge {
     runtime: Runtime,
     levels: Vec<Group>,
-    /// What may yet be added, and what may be taken off again.
+    /// The units that may yet be added, and those that may be taken off again.
     free: AtomicI64,
     raised: AtomicI64,
     /// Units moved up or down: told before, and after.

@@ -179,7 +179,7 @@ impl Levels {
         }
     }
 
-    /// What had been added before the read and is not in it is within the bound; what is in it has been begun.
+    /// Additions before the read that are not in it are within the bound; those in it have been begun.
     fn look(&self, level: usize, stat: Stat, freshness: Freshness) -> u64 {
         let done = self.done[level].load(Ordering::SeqCst);
         let stats = self.groups[level].read(freshness);

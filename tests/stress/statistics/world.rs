@@ -19,7 +19,7 @@ const PASSING: usize = 24;
 /// Charges that a thread keeps.
 const HELD: usize = 40;
 
-/// What was added to one group, for as long as any thread asks: it outlives the group.
+/// Additions to one group, for as long as any thread asks: they outlive the group.
 pub(crate) struct Truth {
     /// Among all of the tree's; a parent comes before its children.
     number: usize,
@@ -103,7 +103,7 @@ impl World {
         }
     }
 
-    /// What stands in one of the places goes offline, sometimes with all below it, and another takes the place.
+    /// A group in one of the places goes offline, sometimes with all below it, and another takes the place.
     fn replace(&self, rng: &mut SmallRng) {
         let place = &self.passing[rng.random_range(0..PASSING)];
         let parent = self.any(rng);
@@ -186,7 +186,7 @@ impl World {
     }
 }
 
-/// What a writer owns from one stretch to the next.
+/// The state of a worker from one stretch to the next.
 pub(crate) struct Lane {
     rng: SmallRng,
     held: Vec<(Charge, Known)>,
@@ -245,7 +245,7 @@ impl Lane {
                 world.add(known, world.grows, delta, |delta| known.group.stat_add(world.grows, delta));
             }
             1 => {
-                // What it added before it takes back, elsewhere or here.
+                // It takes back its additions, elsewhere or here.
                 let delta = self.gauges.remove(&known.truth.number).unwrap_or(0);
                 world.add(known, world.gauge, -delta, |delta| known.group.stat_add(world.gauge, delta));
             }

@@ -105,7 +105,7 @@ impl Course {
         };
         match result {
             Ok(charge) => Some(charge),
-            // What the limits that move leave no room for, and what was not waited for.
+            // The limits that move leave no room, or the charge was not waited for.
             Err(ChargeError::Limit(_) | ChargeError::TimedOut { .. }) => None,
             Err(other) => panic!("{other}"),
         }

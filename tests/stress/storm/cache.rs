@@ -8,7 +8,7 @@ use memcg::{Bytes, Charge, Group, Later, Priority, Reclaim, ReclaimContext, Regi
 
 use super::lock;
 
-/// What a cache does when it is asked.
+/// The answer of a cache when it is asked.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Character {
     /// Sleeps, and frees what it holds.
@@ -22,7 +22,7 @@ pub(crate) enum Character {
 /// Answers that are due.
 pub(crate) type Due = Arc<Mutex<Vec<(Later, Arc<Shelf>)>>>;
 
-/// What a cache holds.
+/// The memory of a cache.
 pub(crate) struct Shelf {
     held: Mutex<Charge>,
 }

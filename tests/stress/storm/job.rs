@@ -10,7 +10,7 @@ use super::lock;
 /// Jobs that were told to stop; another thread frees what they hold.
 pub(crate) type Stopped = Arc<Mutex<Vec<Arc<Held>>>>;
 
-/// What a job holds.
+/// The memory of a job.
 #[derive(Default)]
 pub(crate) struct Held {
     charges: Mutex<Vec<Charge>>,

@@ -1,4 +1,4 @@
-//! What one thread does.
+//! The work of one thread.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -101,7 +101,7 @@ impl<'a> Lane<'a> {
         let bytes = self.bytes();
         match self.attempt(world, &target, form, attempt, bytes) {
             Some(charge) => self.keep(target, charge),
-            // What does not fit makes every thread more modest.
+            // A charge that does not fit makes every thread more modest.
             None => self.held.truncate(self.held.len() / 2),
         }
     }

@@ -1,4 +1,4 @@
-//! How attempts ended, and how long the admitted charges had to wait.
+//! The ends of attempts, and the waits of the admitted charges.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -112,7 +112,7 @@ impl Tally {
         assert_eq!(self.of(Form::Overcharge, End::Refused), 0);
     }
 
-    /// What happened in one tree.
+    /// Adds the events of one tree.
     pub(crate) fn add_events(&mut self, events: &Events) {
         for (event, count) in events.iter() {
             *self.events.entry(event.name()).or_default() += count;

@@ -29,7 +29,7 @@ pub(crate) enum Attempt {
 }
 
 impl Attempt {
-    /// How long it may wait for room.
+    /// The time that it may wait for room.
     fn time(self) -> Duration {
         match self {
             Attempt::Timeout(time) | Attempt::Async(time) | Attempt::Wait(time) => time,

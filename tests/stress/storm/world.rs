@@ -86,7 +86,7 @@ pub(crate) struct World {
     calls: Arc<Calls>,
 }
 
-/// Where a charge goes, and which cache may keep it.
+/// The group of a charge, and the cache that may keep it.
 pub(crate) struct Target {
     pub(crate) group: Group,
     /// Index of the group that stays which it is, or is below.

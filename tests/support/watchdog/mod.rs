@@ -8,10 +8,10 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How often it looks.
+/// The time between two looks.
 const TICK: Duration = Duration::from_millis(100);
 
-/// How long a thread that describes the state may take: it may want a lock that is the very trouble.
+/// The time that a thread may take to describe the state: it may want a lock that is the very trouble.
 const DESCRIBE_WITHIN: Duration = Duration::from_secs(3);
 
 /// Says what the program was doing, for the reader of a failure.

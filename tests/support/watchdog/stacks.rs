@@ -39,7 +39,7 @@ pub(crate) fn prepare() {
 #[cfg(target_os = "linux")]
 fn describe(address: usize, text: &mut String) {
     let mut named = false;
-    // What was inlined there comes first.
+    // Functions that were inlined there come first.
     backtrace::resolve(address as *mut std::ffi::c_void, |symbol| {
         let Some(name) = symbol.name() else { return };
         named = true;
@@ -65,7 +65,7 @@ mod linux {
     /// A thread that has no processor for so long is left out.
     const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
-    /// Where one thread writes its answer. Never freed: it may be late.
+    /// The memory where one thread writes its answer. Never freed: it may be late.
     struct Sheet {
         tid: libc::pid_t,
         frames: [AtomicUsize; FRAMES_MAX],
@@ -105,7 +105,7 @@ mod linux {
     }
 
     pub(super) fn prepare() {
-        // What the unwinder loads when it is used first is loaded outside a signal handler.
+        // The unwinder loads at its first use, so that use is outside a signal handler.
         backtrace::trace(|_| true);
         // SAFETY: an action of zeroes is one with an empty mask; the handler takes what a handler without SA_SIGINFO
         // is given.

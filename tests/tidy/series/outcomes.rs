@@ -1,4 +1,4 @@
-//! What `.ci/series` makes of the lines of programs and of tests, on a made-up chapter.
+//! The results that `.ci/series` reads from the lines of programs and of tests, on a made-up chapter.
 
 use std::collections::BTreeMap;
 

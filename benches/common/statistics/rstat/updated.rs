@@ -1,4 +1,4 @@
-//! What one thread has counted, and its tree of the groups that it has counted for since they were flushed.
+//! One thread's counts, and its tree of the groups that it has counted for since they were flushed.
 //!
 //! The tree is the kernel's: it holds exactly the groups with changes, and all their ancestors. Children hang together
 //! in a list that ends in their parent's number; a group that is not on the tree has no next.
@@ -19,12 +19,12 @@ const PAGE: usize = 16;
 /// No group.
 const OFF: u32 = u32::MAX;
 
-/// What one thread has counted for one group: one line.
+/// One thread's counts for one group: one line.
 #[repr(align(64))]
 pub(super) struct Cells {
     /// Cumulative; written by the thread alone.
     items: [AtomicI64; Item::COUNT],
-    /// How much of it a flush has taken over; the flusher's, under the global lock.
+    /// The part that a flush has taken over; the flusher's, under the global lock.
     taken: [AtomicI64; Item::COUNT],
     /// Grains since they last went to the group's count, or a flush came by.
     pub(super) updates: AtomicU32,
@@ -51,7 +51,7 @@ impl Cells {
         cell.store(cell.load(Ordering::Relaxed).wrapping_add(delta), Ordering::Release);
     }
 
-    /// What came since the last time.
+    /// The change since the last time.
     pub(super) fn take(&self, item: usize) -> i64 {
         let now = self.items[item].load(Ordering::Acquire);
         let before = self.taken[item].load(Ordering::Relaxed);

@@ -60,7 +60,7 @@ impl Counted {
         self.allocated.load(Ordering::SeqCst).checked_sub(self.freed.load(Ordering::SeqCst)).unwrap()
     }
 
-    /// What `read` returns, and the least and the most that it may be.
+    /// The result of `read`, and the least and the most that it may be.
     pub(crate) fn between<R>(&self, read: impl FnOnce() -> R) -> (R, RangeInclusive<u64>) {
         let (allocated, freed) = (self.allocated.load(Ordering::SeqCst), self.freed.load(Ordering::SeqCst));
         fence(Ordering::SeqCst);

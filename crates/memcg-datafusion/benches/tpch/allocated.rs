@@ -8,10 +8,10 @@ use std::alloc::System;
 use std::error::Error;
 
 use clap::Parser;
-use memcg_alloc::MemcgAlloc;
+use memcg_alloc::{LARGE_OBJECTS, MemcgAlloc};
 
 #[global_allocator]
-static ALLOCATOR: MemcgAlloc<System> = MemcgAlloc::new(System);
+static ALLOCATOR: MemcgAlloc<System, LARGE_OBJECTS> = MemcgAlloc::with_threshold(System);
 
 #[derive(Parser)]
 #[command(about = "Used by tpch")]

@@ -15,11 +15,11 @@ use datafusion::logical_expr::{ColumnarValue, ScalarUDF, Volatility, create_udf}
 use datafusion::prelude::{SessionConfig, SessionContext};
 use memcg::figures::Ledger;
 use memcg::{Group, InGroup, Limit, Limits, Runtime};
-use memcg_alloc::MemcgAlloc;
+use memcg_alloc::{LARGE_OBJECTS, MemcgAlloc};
 use memcg_datafusion::{GroupCaches, GroupPool, GroupTracer, InGroupSession, PoolConfig, QuerySession};
 
 #[global_allocator]
-static ALLOCATOR: MemcgAlloc<System> = MemcgAlloc::new(System);
+static ALLOCATOR: MemcgAlloc<System, LARGE_OBJECTS> = MemcgAlloc::with_threshold(System);
 
 const MIB: u64 = 1 << 20;
 /// What a query may hold, and what a function of it hoards.

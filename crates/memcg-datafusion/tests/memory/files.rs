@@ -15,7 +15,7 @@ const MAX: u64 = 3 * MIB;
 /// A runtime with a counter for spill files, which no thread charges in advance.
 fn runtime() -> (Runtime, Counter) {
     let mut builder = Runtime::builder().audit(true);
-    let spill = builder.counter("spill").independent();
+    let spill = builder.counter("spill", memcg::Unit::Bytes);
     let runtime = builder.build().unwrap();
     runtime.root().counter(spill).unwrap().set_batch(0);
     (runtime, spill)

@@ -138,7 +138,7 @@ impl PerCpuBytes {
         self.kept.map_or(0, |_| self.pool.plan.full_size(self.granules as usize))
     }
 
-    /// Where the object lies, as the allocator has found and accounts it.
+    /// Returns the nodes of the object, as the allocator has found and accounts it.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;

@@ -24,9 +24,9 @@ pub(super) struct Chunk {
     bits: GranuleBits,
     /// `None` with one node, and before the first look-up.
     nodes: Option<PageNodes>,
-    /// How often a look-up has ended.
+    /// Number of look-ups that have ended.
     pub(super) generation: u64,
-    /// How many look-ups have begun.
+    /// Number of look-ups that have begun.
     asked: u64,
     pub(super) records: Records,
     /// No two chunks of an allocator ever have the same serial number.

@@ -179,7 +179,7 @@ impl ChunkPool {
         }
     }
 
-    /// Where an object lies, and since which generation of the chunk.
+    /// The nodes of an object, and the generation of the chunk since which they are known.
     pub(super) fn found(&self, chunk: usize, at: u32, granules: u32) -> Option<(Placement, u64)> {
         let mut sums = NodeSums::new(&self.plan.topology);
         let generation = {

@@ -1,4 +1,4 @@
-//! Where the pages of a chunk lie: for each page of a unit, how many processors' copies of it are on each node.
+//! The nodes of a chunk's pages: for each page of a unit, the number of processors' copies of it on each node.
 //!
 //! So an account costs a few additions for each page of an object and each node with copies, for any number of
 //! processors. The allocator fills the table before any object is in the chunk, and again for pages that have moved.
@@ -66,7 +66,7 @@ pub(super) struct Addresses {
     pub(super) words: usize,
 }
 
-/// What a look-up has found: pages of a unit, and of the metadata.
+/// The result of a look-up: pages of a unit, and of the metadata.
 pub(super) struct FoundCopies {
     data: Vec<(usize, PageCopies)>,
     words: Vec<(usize, PageCopies)>,

@@ -80,8 +80,8 @@ impl PerCpuShape {
     }
 }
 
-/// What a granule's place in the metadata holds: for the granule where a charged object starts, the number of the
-/// object's account in its chunk plus 1, or 0.
+/// The word of a granule in the metadata: for the granule where a charged object starts, the number of the object's
+/// account in its chunk plus 1, or 0.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(super) struct OwnerWord(usize);

@@ -1,4 +1,4 @@
-//! How a page of a slab is laid out: arithmetic.
+//! The layout of a page of a slab: arithmetic.
 //!
 //! ```text
 //! | head | words: the holder of each slot | slots | left over |

@@ -100,7 +100,7 @@ pub(super) struct Arena {
     pub(super) objects: usize,
 }
 
-/// What a reservation lacks.
+/// The part that a reservation lacks.
 pub(super) enum Wanted {
     /// Larger tables: of entries, of pages.
     Tables(usize, usize),
@@ -203,7 +203,7 @@ impl Arena {
         }
     }
 
-    /// What one more entry and page lack.
+    /// The part that one more entry and page lack.
     fn wanted(&self) -> Option<Wanted> {
         let entries = self.free_entry != NONE || self.entries.len() < self.entries.capacity();
         let pages = self.free_page != NONE || self.pages.len() < self.pages.capacity();

@@ -7,7 +7,7 @@ use super::arena::{Arena, EntryState, StoreEntry, taken};
 use super::{KmemStore, PagePin};
 use crate::nodes::{BATCH, look_up};
 
-/// What [`KmemStore::compact`] has done.
+/// The result of [`KmemStore::compact`].
 ///
 /// ```
 /// # let runtime = memcg::Runtime::builder().build().unwrap();

@@ -216,7 +216,7 @@ impl KmemStore {
         self.arena.lock().objects
     }
 
-    /// Whether the store has no string.
+    /// True if the store has no string.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,4 +1,4 @@
-//! What models and scenarios have in common.
+//! Helpers that models and scenarios share.
 
 use std::sync::atomic::{AtomicU16, Ordering};
 

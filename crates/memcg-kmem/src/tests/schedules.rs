@@ -1,4 +1,4 @@
-//! What every model is made of: schedules, and two threads that race.
+//! The parts of every model: schedules, and two threads that race.
 
 #[cfg(loom)]
 pub(super) use loom::thread::{JoinHandle, spawn, yield_now};

@@ -1,4 +1,4 @@
-//! Where the pages of a `KmemVec` lie.
+//! The nodes of the pages of a `KmemVec`.
 
 use std::ops::Range;
 
@@ -36,7 +36,7 @@ impl<T> KmemVec<T> {
         let page = node_of.page_size().max(page_size());
         let start = self.mapping.start().addr().get();
         let behind = start + self.len * size_of::<T>();
-        // Where a page of the look-up begins before the mapping, there may be no whole one yet.
+        // If a page of the look-up begins before the mapping, there may be no whole one yet.
         let behind = (behind - behind % page).saturating_sub(start);
         if behind > self.looked {
             self.look_at(self.looked..behind);

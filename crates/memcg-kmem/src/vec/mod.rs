@@ -11,8 +11,8 @@
 //!
 //! A vector charges its capacity, and accounts its pages where they lie. A look-up accounts a page for good. A page
 //! that moves later keeps its account until the owner reports the move ([`KmemVec::migrated`], [`KmemVec::relocate`]).
-//! What was accounted is what goes back. When the mapping grows, its pages move with their content, so their account
-//! stays.
+//! The accounted bytes are the bytes that go back. When the mapping grows, its pages move with their content, so their
+//! account stays.
 //!
 //! `NodeOf` is foreign code: the vector calls it with no lock held, and before it changes anything by the answer. In a
 //! runtime of one node it does not call it: the whole capacity is on that node from the start, touched or not.
@@ -145,7 +145,7 @@ impl<T> KmemVec<T> {
         self.group.clone()
     }
 
-    /// Where the vector's pages are accounted.
+    /// Returns the nodes to which the vector's pages are accounted.
     pub fn placement(&self) -> Placement {
         self.kmem.as_ref().map_or_else(Placement::new, Kmem::placement)
     }

@@ -60,7 +60,7 @@ impl Nodes {
         self.pages.lock().unwrap().values_mut().for_each(|on| *on = to);
     }
 
-    /// What was said of pages is forgotten: for pages whose addresses were others'.
+    /// Forgets the answers for pages: for pages whose addresses were others'.
     pub(crate) fn forget(&self) {
         self.pages.lock().unwrap().clear();
     }

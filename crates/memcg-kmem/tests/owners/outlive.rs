@@ -17,7 +17,7 @@ struct Held {
     copies: PerCpu<u64>,
 }
 
-/// What a thread holds of a runtime that is gone with the thread's last handle on it.
+/// The memory of a thread in a runtime that is gone with the thread's last handle on it.
 fn hold(nodes: usize) -> Held {
     let node_of = OneNode::new(NodeId::new(nodes as u16 - 1));
     let runtime = Runtime::builder().nodes(nodes).node_of(node_of).build().expect("some nodes");

@@ -106,7 +106,7 @@ fn pages_are_of_the_node_that_was_asked_for() {
     let far = slab.insert_on(&root, node(1), 2).unwrap();
     assert_eq!((slab.page_count(), on(&root, STAT)), (2, vec![object, object]));
     assert_eq!(nodes.call_count(), 2, "a page is looked up when it is made");
-    // Where it really lies is what counts.
+    // The place where it really lies counts.
     nodes.next_on(0);
     let more: Vec<_> = (0..slab.objects_per_page()).map(|_| slab.insert_on(&root, node(1), 3).unwrap()).collect();
     assert_eq!((slab.page_count(), nodes.call_count()), (3, 3));

@@ -54,7 +54,7 @@ fn an_offline_group_gets_no_new_part() {
     nodes.shift(1, 2);
     slab.relocate();
     assert_eq!((local(&tenant, STAT), local(&parent, STAT)), (vec![0; 4], vec![0, 0, object, 0]));
-    // Where it has one it is accounted again.
+    // On a node where it has an account it is accounted again.
     nodes.shift(2, 0);
     slab.relocate();
     assert_eq!((local(&tenant, STAT), local(&parent, STAT)), (vec![object, 0, 0, 0], vec![0; 4]));

@@ -1,4 +1,4 @@
-//! What containers and errors say of themselves.
+//! The debug forms of containers, and the texts of errors.
 
 use std::error::Error;
 

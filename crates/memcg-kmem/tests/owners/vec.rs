@@ -12,7 +12,7 @@ use super::nodes::{Next, Nodes, Panics, assert_clean, local, node, on, page, run
 
 const STAT: Stat = Stat::KERNEL;
 
-/// Where the pages of a vector's elements lie, whole pages.
+/// The nodes of the pages of a vector's elements, whole pages.
 fn lies<T>(vec: &KmemVec<T>, nodes: &Nodes) -> Placement {
     let start = vec.as_ptr().addr();
     let end = (start + size_of_val(vec.as_slice())).next_multiple_of(page());
@@ -236,7 +236,7 @@ fn an_offline_group_keeps_what_it_has() {
     vec.settle();
     group.offline().unwrap();
     assert!(matches!(vec.try_reserve(2 * page()), Err(KmemError::Charge(ChargeError::Offline { .. }))));
-    // Where it has a part it is accounted still; where it has none its parent is.
+    // On a node where it has a part it is accounted still; on another its parent is.
     vec.extend_from_slice(&vec![1_u8; page()]).unwrap();
     vec.settle();
     assert_eq!(local(&group, STAT), [0, (2 * page()) as i64]);

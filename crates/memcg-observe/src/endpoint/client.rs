@@ -142,7 +142,7 @@ mod tests {
 
     use super::*;
 
-    /// Whether a client is kept that has been in this state for so long, and does nothing.
+    /// True if a client is kept that has been in this state for so long, and does nothing.
     fn is_kept(state: State, input: &[u8], seconds: u64) -> bool {
         let (stream, _peer) = UnixStream::pair().expect("a pair of sockets");
         let since = Instant::now().checked_sub(Duration::from_secs(seconds)).expect("the machine runs for longer");

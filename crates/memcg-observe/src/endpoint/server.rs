@@ -88,7 +88,7 @@ impl Server {
         }
     }
 
-    /// What each client is ready for, in their order. Where the system fails, nothing is, for a moment.
+    /// The operations that each client is ready for, in their order. Where the system fails, nothing is, for a moment.
     fn poll(&self) -> Vec<PollFlags> {
         let wants = |client: &Client| match client.state {
             State::Asking if !client.ended && !client.has_question() => PollFlags::IN,

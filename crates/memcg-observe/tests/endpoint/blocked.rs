@@ -52,7 +52,7 @@ fn a_limit_that_takes_long() {
     let mut waiting: Vec<_> = (0..WAIT)
         .map(|_| {
             let client = ask(&set("/other", "4096"));
-            // What the service answers after it shows that it has read the question before.
+            // The service's answer shows that it has read the question before.
             (0..2).for_each(|_| drop(reader.ask(&get)));
             client
         })

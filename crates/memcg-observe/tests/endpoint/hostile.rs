@@ -1,4 +1,4 @@
-//! What is no question.
+//! Lines that are no questions.
 
 use serde_json::json;
 

@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 const KIB: u64 = 1 << 10;
-/// What is kept of answers that clients do not take: less than what those of the deaf clients below come to.
+/// The most that is kept of answers that clients do not take: less than the answers of the deaf clients below come to.
 const KEPT: usize = 1 << 20;
 
 struct Service {
@@ -231,7 +231,7 @@ fn where_the_socket_is() {
     assert!(!path.exists(), "it is removed");
     assert_eq!(old.line(), None, "clients are dropped");
 
-    // What a process that was killed leaves.
+    // A killed process leaves such a file.
     drop(UnixListener::bind(&path).expect("a free path"));
     let serving = Endpoint::new(&runtime).mode(0o660).serve(&path).expect("no process serves it");
     assert_eq!(mode(&path), 0o660);

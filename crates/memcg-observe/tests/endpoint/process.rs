@@ -1,4 +1,4 @@
-//! What the process has: descriptors, and its user.
+//! Resources of the process: descriptors, and its user.
 
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
@@ -18,7 +18,7 @@ use serde_json::json;
 
 use crate::Client;
 
-/// Where the service is in the process that the test starts for it.
+/// The path of the service in the process that the test starts for it.
 const SOCKET: &str = "MEMCG_ENDPOINT_SOCKET";
 /// Descriptors of that process.
 const DESCRIPTORS: u64 = 64;
@@ -115,7 +115,7 @@ fn few_descriptors() {
     assert_eq!(new.line(), max(), "once a descriptor is free");
 }
 
-/// Where the file's permissions let others connect, they read and set nothing. Only root can be another user for a while.
+/// If the file's permissions let others connect, they read and set nothing. Only root can be another user for a while.
 #[test]
 #[cfg(target_os = "linux")]
 fn another_user_sets_nothing() {

@@ -6,10 +6,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use futures_sink::Sink;
+use memcg::Weigh;
 use tokio_util::sync::ReusableBoxFuture;
 
 use super::{SendError, Sender};
-use crate::weigh::Weigh;
 
 /// A sender that is polled, and a [`Sink`]: as tokio-util's of the same name.
 ///

@@ -5,10 +5,9 @@
 
 use std::task::{Context, Poll};
 
+use memcg::Charged;
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, WeakUnboundedSender, unbounded_channel};
-
-use super::Message;
 
 /// The most bytes of a place.
 const PLACE: usize = 64;
@@ -17,30 +16,30 @@ const PLACE: usize = 64;
 const BATCH: usize = 32;
 
 const fn is_large<T>() -> bool {
-    size_of::<Message<T>>() > PLACE
+    size_of::<Charged<T>>() > PLACE
 }
 
 /// Bytes that a message has in the queue, beside its weight.
 pub(super) const fn message_size<T>() -> usize {
-    let pointer = if is_large::<T>() { size_of::<Box<Message<T>>>() } else { 0 };
-    size_of::<Message<T>>() + pointer
+    let pointer = if is_large::<T>() { size_of::<Box<Charged<T>>>() } else { 0 };
+    size_of::<Charged<T>>() + pointer
 }
 
 /// Which one a queue is depends on its type alone.
 pub(super) enum QueueSender<T> {
-    Small(UnboundedSender<Message<T>>),
-    Large(UnboundedSender<Box<Message<T>>>),
+    Small(UnboundedSender<Charged<T>>),
+    Large(UnboundedSender<Box<Charged<T>>>),
 }
 
 pub(super) enum WeakQueueSender<T> {
-    Small(WeakUnboundedSender<Message<T>>),
-    Large(WeakUnboundedSender<Box<Message<T>>>),
+    Small(WeakUnboundedSender<Charged<T>>),
+    Large(WeakUnboundedSender<Box<Charged<T>>>),
 }
 
 /// Beside each is the room for a batch, which is empty between calls.
 pub(super) enum QueueReceiver<T> {
-    Small(UnboundedReceiver<Message<T>>, Vec<Message<T>>),
-    Large(UnboundedReceiver<Box<Message<T>>>, Vec<Box<Message<T>>>),
+    Small(UnboundedReceiver<Charged<T>>, Vec<Charged<T>>),
+    Large(UnboundedReceiver<Box<Charged<T>>>, Vec<Box<Charged<T>>>),
 }
 
 pub(super) fn queue<T>() -> (QueueSender<T>, QueueReceiver<T>) {
@@ -66,10 +65,12 @@ macro_rules! either {
 impl<T> QueueSender<T> {
     /// `Err`: the receiver has closed it, or is gone. The message's charge is dropped.
     #[inline]
-    pub(super) fn send(&self, message: Message<T>) -> Result<(), T> {
+    pub(super) fn send(&self, message: Charged<T>) -> Result<(), T> {
         match self {
-            QueueSender::Small(messages) => messages.send(message).map_err(|unsent| unsent.0.value),
-            QueueSender::Large(messages) => messages.send(Box::new(message)).map_err(|unsent| unsent.0.value),
+            QueueSender::Small(messages) => messages.send(message).map_err(|unsent| Charged::into_parts(unsent.0).0),
+            QueueSender::Large(messages) => {
+                messages.send(Box::new(message)).map_err(|unsent| Charged::into_parts(*unsent.0).0)
+            }
         }
     }
 
@@ -143,7 +144,7 @@ impl<T> Clone for WeakQueueSender<T> {
 
 impl<T> QueueReceiver<T> {
     #[inline]
-    pub(super) fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Option<Message<T>>> {
+    pub(super) fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Option<Charged<T>>> {
         match self {
             QueueReceiver::Small(messages, _) => messages.poll_recv(context),
             QueueReceiver::Large(messages, _) => messages.poll_recv(context).map(|message| message.map(|boxed| *boxed)),
@@ -155,7 +156,7 @@ impl<T> QueueReceiver<T> {
         &mut self,
         context: &mut Context<'_>,
         limit: usize,
-        mut take: impl FnMut(Message<T>),
+        mut take: impl FnMut(Charged<T>),
     ) -> Poll<usize> {
         match self {
             QueueReceiver::Small(messages, batch) => poll_batches(messages, batch, context, limit, take),
@@ -165,7 +166,7 @@ impl<T> QueueReceiver<T> {
         }
     }
 
-    pub(super) fn try_recv(&mut self) -> Result<Message<T>, TryRecvError> {
+    pub(super) fn try_recv(&mut self) -> Result<Charged<T>, TryRecvError> {
         match self {
             QueueReceiver::Small(messages, _) => messages.try_recv(),
             QueueReceiver::Large(messages, _) => messages.try_recv().map(|boxed| *boxed),
@@ -173,7 +174,7 @@ impl<T> QueueReceiver<T> {
     }
 
     #[track_caller]
-    pub(super) fn blocking_recv(&mut self) -> Option<Message<T>> {
+    pub(super) fn blocking_recv(&mut self) -> Option<Charged<T>> {
         match self {
             QueueReceiver::Small(messages, _) => messages.blocking_recv(),
             QueueReceiver::Large(messages, _) => messages.blocking_recv().map(|boxed| *boxed),

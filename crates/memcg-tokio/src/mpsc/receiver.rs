@@ -6,11 +6,10 @@ use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use memcg::Charge;
+use memcg::Charged;
 use memcg::expert::CentralStock;
 use tokio::sync::mpsc::error::TryRecvError;
 
-use super::Message;
 use super::queue::QueueReceiver;
 use super::waiters::Waiters;
 
@@ -28,13 +27,10 @@ pub struct Receiver<T> {
 
 /// Takes a message out. Its bytes go to the first sender that waits, or are credit for the next send.
 #[inline]
-fn uncharge<T>(stock: &CentralStock, waiters: &Arc<Waiters>, Message { value, charge }: Message<T>) -> T {
+fn uncharge<T>(stock: &CentralStock, waiters: &Arc<Waiters>, message: Charged<T>) -> T {
+    let (value, charge) = Charged::into_parts(message);
     waiters.give_back(stock, charge);
     value
-}
-
-fn charged<T>(Message { value, charge }: Message<T>) -> (T, Charge) {
-    (value, charge)
 }
 
 impl<T> Receiver<T> {
@@ -51,7 +47,7 @@ impl<T> Receiver<T> {
     }
 
     #[inline]
-    fn received(&mut self, message: Option<Message<T>>) -> Option<T> {
+    fn received(&mut self, message: Option<Charged<T>>) -> Option<T> {
         if message.is_none() {
             self.end();
         }
@@ -69,21 +65,21 @@ impl<T> Receiver<T> {
     /// Returns the next message with its charge. The bytes stay charged until the charge is dropped.
     ///
     /// ```
-    /// # use memcg::Runtime;
+    /// # use memcg::{Charged, Runtime};
     /// # use memcg_tokio::channel;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let budget = Runtime::builder().max(1 << 20).build()?;
     /// let (sender, mut receiver) = channel::<String>(&budget.root());
     /// sender.send("a line".to_owned()).await?;
-    /// let (line, charge) = receiver.recv_charged().await.unwrap();
-    /// assert_eq!((line.as_str(), budget.root().live()), ("a line", charge.bytes()));
-    /// drop((line, charge));
+    /// let line = receiver.recv_charged().await.unwrap();
+    /// assert_eq!((line.as_str(), budget.root().live()), ("a line", Charged::charge(&line).bytes()));
+    /// drop(line);
     /// assert_eq!(budget.root().live(), 0);
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn recv_charged(&mut self) -> Option<(T, Charge)> {
+    pub async fn recv_charged(&mut self) -> Option<Charged<T>> {
         poll_fn(|context| self.poll_recv_charged(context)).await
     }
 
@@ -95,7 +91,7 @@ impl<T> Receiver<T> {
 
     /// Appends messages as [`recv_many`](Self::recv_many) does, with their charges, as
     /// [`recv_charged`](Self::recv_charged).
-    pub async fn recv_many_charged(&mut self, buffer: &mut Vec<(T, Charge)>, limit: usize) -> usize {
+    pub async fn recv_many_charged(&mut self, buffer: &mut Vec<Charged<T>>, limit: usize) -> usize {
         poll_fn(|context| self.poll_recv_many_charged(context, buffer, limit)).await
     }
 
@@ -111,10 +107,10 @@ impl<T> Receiver<T> {
     pub fn poll_recv_many_charged(
         &mut self,
         context: &mut Context<'_>,
-        buffer: &mut Vec<(T, Charge)>,
+        buffer: &mut Vec<Charged<T>>,
         limit: usize,
     ) -> Poll<usize> {
-        let received = self.messages.poll_recv_many(context, limit, |message| buffer.push(charged(message)));
+        let received = self.messages.poll_recv_many(context, limit, |message| buffer.push(message));
         received.map(|received| self.received_many(received, limit))
     }
 
@@ -131,7 +127,7 @@ impl<T> Receiver<T> {
     ///
     /// [`TryRecvError::Empty`] where there is none yet, [`TryRecvError::Disconnected`] where none will come.
     pub fn try_recv(&mut self) -> Result<T, TryRecvError> {
-        let received = self.try_receive();
+        let received = self.try_recv_charged();
         received.map(|message| uncharge(&self.stock, &self.waiters, message))
     }
 
@@ -140,11 +136,7 @@ impl<T> Receiver<T> {
     /// # Errors
     ///
     /// As [`try_recv`](Self::try_recv).
-    pub fn try_recv_charged(&mut self) -> Result<(T, Charge), TryRecvError> {
-        self.try_receive().map(charged)
-    }
-
-    fn try_receive(&mut self) -> Result<Message<T>, TryRecvError> {
+    pub fn try_recv_charged(&mut self) -> Result<Charged<T>, TryRecvError> {
         let received = self.messages.try_recv();
         if matches!(received, Err(TryRecvError::Disconnected)) {
             self.end();
@@ -170,12 +162,12 @@ impl<T> Receiver<T> {
     }
 
     /// Polls for the next message with its charge.
-    pub fn poll_recv_charged(&mut self, context: &mut Context<'_>) -> Poll<Option<(T, Charge)>> {
+    pub fn poll_recv_charged(&mut self, context: &mut Context<'_>) -> Poll<Option<Charged<T>>> {
         self.messages.poll_recv(context).map(|message| {
             if message.is_none() {
                 self.end();
             }
-            message.map(charged)
+            message
         })
     }
 

@@ -12,7 +12,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use memcg::expert::CentralStock;
-use memcg::{Bytes, Charge, ChargeError, Group, OnFull};
+use memcg::{Bytes, Charge, ChargeError, Charged, Group, IntoBytes, OnFull, Weigh};
 use tokio::task::coop::consume_budget;
 use tokio::task::yield_now;
 use tokio::time::sleep;
@@ -20,8 +20,7 @@ use tokio::time::sleep;
 use super::blocking::block_on;
 use super::queue::{QueueSender, WeakQueueSender};
 use super::waiters::{Room, Waiters};
-use super::{Message, SendError, message_overhead};
-use crate::weigh::Weigh;
+use super::{SendError, message_overhead};
 
 /// How often a send that finds no room lets the other tasks of its worker run before it goes into line.
 const LOOKS: usize = 2;
@@ -49,20 +48,20 @@ impl<T> Sender<T> {
     /// As [`send`](Self::send).
     ///
     /// ```
-    /// # use memcg::Runtime;
+    /// # use memcg::{Charged, Runtime};
     /// # use memcg_tokio::{channel, message_overhead};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let budget = Runtime::builder().max(1 << 20).build()?;
     /// let (sender, mut receiver) = channel::<Vec<u8>>(&budget.root());
     /// let charge = sender.reserve(message_overhead::<Vec<u8>>() + 4096).await?;
-    /// sender.send_charged(vec![0; 4096], charge)?; // the memory was charged before it was allocated
+    /// sender.send_charged(Charged::new(vec![0; 4096], charge))?; // charged before it was allocated
     /// assert_eq!(receiver.recv().await.map(|message| message.len()), Some(4096));
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn reserve(&self, bytes: impl Into<Bytes>) -> Result<Charge, SendError<()>> {
-        let bytes = bytes.into();
+    pub async fn reserve(&self, bytes: impl IntoBytes) -> Result<Charge, SendError<()>> {
+        let bytes = bytes.into_bytes();
         consume_budget().await;
         if self.is_closed() {
             return Err(SendError::Closed(()));
@@ -74,14 +73,14 @@ impl<T> Sender<T> {
     }
 
     /// Sends a message that is charged already: to the channel's group, or to any other one, as that of the request
-    /// that the message is part of. The charge travels with the message. It never waits.
+    /// that the message is part of. A [received](crate::Receiver::recv_charged) one goes on as it is. It never waits.
     ///
     /// # Errors
     ///
     /// [`SendError::Closed`]; the charge is dropped.
     #[inline]
-    pub fn send_charged(&self, message: T, charge: Charge) -> Result<(), SendError<T>> {
-        self.messages.send(Message { value: message, charge }).map_err(SendError::Closed)
+    pub fn send_charged(&self, message: Charged<T>) -> Result<(), SendError<T>> {
+        self.messages.send(message).map_err(SendError::Closed)
     }
 
     /// Waits until the receiver closes the channel, or is gone.
@@ -252,7 +251,7 @@ impl<T: Weigh> Sender<T> {
                 Err(refused) => return Err(refused.with(message)),
             },
         };
-        self.send_charged(message, charge)
+        self.send_charged(Charged::new(message, charge))
     }
 
     /// Sends a message from a thread that runs no tasks. It blocks where its bytes do not fit: in async code use
@@ -303,7 +302,7 @@ impl<T: Weigh> Sender<T> {
                 Err(refused) => return Err(refused.with(message)),
             },
         };
-        self.send_charged(message, charge)
+        self.send_charged(Charged::new(message, charge))
     }
 
     /// Sends a message where its bytes fit at once. It waits for no room, calls no reclaimer, and is not delayed above a
@@ -318,7 +317,7 @@ impl<T: Weigh> Sender<T> {
             return Err(SendError::Closed(message));
         }
         match self.charge_now(cost(&message)) {
-            Ok(charge) => self.send_charged(message, charge),
+            Ok(charge) => self.send_charged(Charged::new(message, charge)),
             Err(refusal) => Err(SendError::Refused(message, refusal)),
         }
     }

@@ -8,7 +8,7 @@
 //! 1. **One place.** While senders wait, the place is in line for the bytes of the first one, or a thread has taken it
 //!    out, or a sender is woken that has to see to it.
 //! 2. **From hand to hand.** A receiver gives the bytes of a message back. If the place is in line and no other charge
-//!    is in the way ([`ChargeFuture::is_served_by`]), the receiver gives them to the first sender, and usage does not
+//!    is in the way ([`QueuePlace::is_served_by`]), the receiver gives them to the first sender, and usage does not
 //!    move. The place then waits for the next sender, if there is one. Otherwise the bytes go back to the group, and
 //!    the line serves the charge whose turn it is.
 //! 3. **By the line.** The line decides, on any thread, and wakes the place. That only wakes the first sender. The
@@ -31,16 +31,17 @@
 //! that moment: then the bytes go back to the group. So that look orders nothing, and the lock orders all else.
 //!
 //! Under the lock no thread allocates, frees memory, drops a charge or a future, or clones or wakes a waker: each of
-//! these may run foreign code, which may send.
+//! these may run foreign code, which may send. A panic of a sender's waker ends in this module.
 
 use std::future::Future;
 use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-use memcg::expert::CentralStock;
+use memcg::expert::{CentralStock, QueuePlace};
 use memcg::{Bytes, Charge, ChargeError, ChargeFuture};
 
 use super::SendError;
@@ -291,7 +292,7 @@ impl Waiters {
                     out.place = None;
                     self.deliver(bytes, ended.map(Fate::Served));
                 }
-                Poll::Pending if charge.is_delayed() => {
+                Poll::Pending if !charge.waits_in_line() => {
                     let delayed = out.place.take().map(|(charge, _)| Box::new(charge));
                     delayed.into_iter().for_each(|delayed| self.deliver(bytes, Ok(Fate::Delayed(delayed))));
                 }
@@ -302,9 +303,18 @@ impl Waiters {
     }
 }
 
+/// Calls or drops a sender's waker. Its panic ends here, as in the group's line: the others are woken, and the place is
+/// put back.
+fn call(foreign: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(foreign)) {
+        // Its drop may panic, too.
+        mem::forget(payload);
+    }
+}
+
 fn wake(waker: Option<Waker>) {
     if let Some(waker) = waker {
-        waker.wake();
+        call(|| waker.wake());
     }
 }
 
@@ -482,6 +492,9 @@ impl Wait<'_> {
                     if let Look::Ended(_) = look {
                         self.at = None;
                     }
+                    if let Some(Some(old)) = other {
+                        call(|| drop(old));
+                    }
                     return look;
                 }
                 None => other = Some(Some(waker.clone())),
@@ -504,7 +517,10 @@ impl Wait<'_> {
             }
             (left, place, waker, state.slots.spare())
         });
-        drop((known, spare));
+        drop(spare);
+        if let Some(known) = known {
+            call(|| drop(known));
+        }
         wake(waker);
         if let Some((charge, bytes)) = place {
             Out::new(self.waiters, charge, bytes).put_back();

@@ -1,5 +1,6 @@
-//! What stands on the screen. Foreign texts go through [`text::clean`].
+//! The parts of the screen. Foreign texts go through [`text::clean`].
 
+mod help;
 mod page;
 
 use ratatui::Frame;
@@ -8,6 +9,8 @@ use ratatui::layout::{Alignment, Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line as TextLine, Span, Text};
 use ratatui::widgets::{Cell, Paragraph, Row as TableRow, Table, Widget};
+
+use memcg_observe::protocol::Row;
 
 use crate::app::{App, Link, Prompt};
 use crate::model::{Kind, Line, Model, Seen, Sort};
@@ -35,6 +38,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, app: &mut App, theme: Theme) {
             .areas(frame.area());
     frame.render_widget(head_line(app, theme), head);
     match app.page().map(str::to_string) {
+        _ if app.help => frame.render_widget(help::help(), body),
         Some(path) => page::page(frame, app, &path, body, theme),
         None => {
             // The table's first line has the names of the columns.
@@ -45,12 +49,13 @@ pub(crate) fn draw(frame: &mut Frame<'_>, app: &mut App, theme: Theme) {
             table(&app.model, &shown, mark, body.width, theme).render(body, frame.buffer_mut());
         }
     }
-    frame.render_widget(status_line(app), status);
+    frame.render_widget(status_line(app, usize::from(status.width)), status);
     let help = match (&app.prompt, app.page()) {
+        _ if app.help => "any key goes back",
         (Some(Prompt::Confirm { .. }), _) => "y sets it  Esc does not",
         (Some(_), _) => "Enter goes on  Esc leaves it",
-        (None, Some(_)) => "Esc tree  p pause  M max H high L low  q quit",
-        (None, None) => "arrows move, fold  Enter page  s sort r turn  / filter  p pause  MHL set  q quit",
+        (None, Some(_)) => "Esc tree  p pause  M max H high L low  ? help  q quit",
+        (None, None) => "arrows move, fold  Enter page  s sort r turn  / filter  MHL set  ? help  q quit",
     };
     frame.render_widget(Paragraph::new(help).style(REVERSED), keys);
 }
@@ -59,7 +64,7 @@ fn head_line(app: &App, theme: Theme) -> Paragraph<'static> {
     let state = match &app.link {
         _ if app.paused => Span::styled("PAUSED", theme.fg(Color::Yellow)),
         Link::Opening => Span::raw("opening"),
-        Link::Live => Span::styled("live", theme.fg(Color::Green)),
+        Link::Live => Span::raw("live"),
         Link::Lost(why) => Span::styled(format!("LOST: {}", text::clean(why)), theme.fg(Color::Red)),
         Link::Ended(why) => Span::styled(format!("END: {}", text::clean(why)), theme.fg(Color::Yellow)),
     };
@@ -73,12 +78,20 @@ fn head_line(app: &App, theme: Theme) -> Paragraph<'static> {
     ]))
 }
 
-fn status_line(app: &App) -> Paragraph<'static> {
+fn status_line(app: &App, width: usize) -> Paragraph<'static> {
+    // A path may be longer than the line, and what is typed must be seen.
+    let change = |file: &str, path: &str, to: String| {
+        let path = text::ending(path, width.saturating_sub(format!("Set {file} of  {to}").chars().count()));
+        format!("Set {file} of {path} {to}")
+    };
     let said = match &app.prompt {
         Some(Prompt::Filter) => format!("groups with: {}_", app.model.filter),
-        Some(Prompt::Limit { path, file, text }) => format!("{file} (512M, 1G, max): {text}_  of {path}"),
-        // The path may be longer than the line.
-        Some(Prompt::Confirm { path, file, to }) => format!("y sets {file} to {to}, another key does not: {path}"),
+        Some(Prompt::Limit { path, file, text }) => change(file, path, format!("to (512M, 1G, max): {text}_")),
+        Some(Prompt::Confirm { path, file, to }) => {
+            let now = app.model.seen(path).and_then(|seen| limit_of(&seen.row, file));
+            let from = now.map_or(String::new(), |now| format!("from {} ", text::limit(now)));
+            change(file, path, format!("{from}to {to}?"))
+        }
         None if !app.status.is_empty() => app.status.clone(),
         None => {
             let turned = if app.model.turned { ", turned" } else { "" };
@@ -87,6 +100,16 @@ fn status_line(app: &App) -> Paragraph<'static> {
         }
     };
     Paragraph::new(text::clean(&said))
+}
+
+/// Present value of a file of limits.
+fn limit_of(row: &Row, file: &str) -> Option<u64> {
+    Some(match file {
+        "memory.max" => row.max,
+        "memory.high" => row.high,
+        "memory.low" => row.low,
+        _ => return None,
+    })
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -132,7 +155,7 @@ impl Column {
     ];
 
     fn title(self) -> &'static str {
-        ["GROUP", "low high max", "USAGE", "MAX", "RATE/s", "WAIT", "REF/s", "FORCED", "SOME%", "PEAK"][self as usize]
+        ["GROUP", "low soft high", "USAGE", "MAX", "RATE/s", "WAIT", "REF/s", "FORCED", "SOME%", "PEAK"][self as usize]
     }
 
     fn width(self) -> u16 {
@@ -200,14 +223,13 @@ fn cell(line: &Line<'_>, column: Column, width: u16, theme: Theme) -> Cell<'stat
     };
     let row = &seen.row;
     let alarming = |figure: bool| if figure { theme.fg(Color::Red) } else { Style::new() };
+    let tense = |figure: bool| if figure { theme.fg(Color::Yellow) } else { Style::new() };
     match column {
         Column::Group => {
-            let sign = if !is_open {
-                '+'
-            } else if has_children {
-                '-'
-            } else {
-                ' '
+            let sign = match (has_children, is_open) {
+                (false, _) => ' ',
+                (true, false) => '+',
+                (true, true) => '-',
             };
             let name = parent_and_name(&row.path).map_or("/", |(_, name)| name);
             Cell::new(format!("{indent}{sign} {}", text::clean(name)))
@@ -216,7 +238,7 @@ fn cell(line: &Line<'_>, column: Column, width: u16, theme: Theme) -> Cell<'stat
         Column::Usage => right(text::bytes(row.usage), Style::new()),
         Column::Max => right(if row.max == u64::MAX { String::new() } else { text::bytes(row.max) }, Style::new()),
         Column::Rate => right(text::rate(seen.usage_rate()), Style::new()),
-        Column::Waiting => right(text::count(row.waiting as f64), alarming(row.waiting > 0)),
+        Column::Waiting => right(text::count(row.waiting as f64), tense(row.waiting > 0)),
         Column::Refused => {
             let rate = seen.refused_rate();
             right(rate.map_or(String::new(), text::count), alarming(rate.is_some_and(|rate| rate > 0.0)))
@@ -224,7 +246,7 @@ fn cell(line: &Line<'_>, column: Column, width: u16, theme: Theme) -> Cell<'stat
         Column::Forced => right(text::bytes(row.forced), alarming(row.forced > 0)),
         Column::Pressure => {
             let some = row.pressure.some.avg10;
-            right(text::percent(some), alarming(some > 0))
+            right(text::percent(some), if some >= MUCH { alarming(true) } else { tense(some >= SOME) })
         }
         Column::Peak => right(text::bytes(row.peak), Style::new()),
     }
@@ -234,26 +256,34 @@ fn right(figure: String, style: Style) -> Cell<'static> {
     Cell::new(Text::from(figure).alignment(Alignment::Right)).style(style)
 }
 
-/// A bar against the group's own max or high, with `l` and `h` where low and high are. A shaded one stands against a limit
-/// of a group above.
+/// Pressure that asks for a look, and for more, in hundredths of a per cent: less is what a busy service has.
+const SOME: u32 = 100;
+const MUCH: u32 = 1_000;
+
+/// A bar against the group's own max or high, with `l`, `s` and `h` where low, soft and high are. A shaded one stands
+/// against a limit of a group above. A mark in the filled part is reversed, so that a full bar is full.
 fn bar(seen: &Seen, scale: u64, is_own: bool, width: u16, theme: Theme) -> TextLine<'static> {
     let row = &seen.row;
     let width = usize::from(width);
-    let place = |bytes: u64| (bytes as f64 / scale.max(1) as f64 * width as f64) as usize;
-    let filled = place(row.usage).clamp(usize::from(row.usage > 0), width);
+    let cells = |bytes: u64| bytes as f64 / scale.max(1) as f64 * width as f64;
+    let filled = (cells(row.usage).round() as usize).clamp(usize::from(row.usage > 0), width);
+    let colour = match row.usage {
+        usage if usage >= row.max => theme.fg(Color::Red),
+        usage if usage > row.high => theme.fg(Color::Yellow),
+        _ => Style::new(),
+    };
     let full = if is_own { '█' } else { '▒' };
-    let mut cells: Vec<char> = (0..width).map(|at| if at < filled { full } else { '·' }).collect();
-    for (limit, mark) in [(row.low, 'l'), (row.high, 'h')] {
-        if let (true, Some(cell)) = (limit > 0 && limit < scale, cells.get_mut(place(limit))) {
-            *cell = mark;
+    let fill = |at: usize| (if at < filled { full } else { '·' }, colour);
+    let mut bar: Vec<(char, Style)> = (0..width).map(fill).collect();
+    for (limit, mark) in [(row.low, 'l'), (row.soft, 's'), (row.high, 'h')] {
+        let at = cells(limit) as usize;
+        if limit > 0 && limit < scale && at < width {
+            bar[at] = (mark, if at < filled { colour.add_modifier(Modifier::REVERSED) } else { colour });
         }
     }
-    let colour = match row.usage {
-        usage if usage >= row.max => Color::Red,
-        usage if usage > row.high => Color::Yellow,
-        _ => Color::Green,
-    };
-    TextLine::from(Span::styled(cells.into_iter().collect::<String>(), theme.fg(colour)))
+    let runs = bar.chunk_by(|a, b| a.1 == b.1);
+    let span = |run: &[(char, Style)]| Span::styled(run.iter().map(|cell| cell.0).collect::<String>(), run[0].1);
+    TextLine::from(runs.map(span).collect::<Vec<_>>())
 }
 
 /// The tree as text, for `--once`.
@@ -300,6 +330,7 @@ mod tests {
         let events = [("max".to_string(), refused), ("low".to_string(), 0)].into();
         let mut acme =
             Row { max: 64 * MIB, high: 48 * MIB, low: 16 * MIB, refused, waiting: 2, events, ..row("/acme", usage) };
+        (acme.soft, acme.children) = (40 * MIB, 1);
         acme.pressure.some.avg10 = 1_205;
         vec![acme, row("/idle", 3 * MIB)]
     }
@@ -317,10 +348,10 @@ mod tests {
         let lines: Vec<&str> = screen.lines().collect();
         assert_eq!(lines.len(), 24);
         assert_eq!(lines[0], "memcg-top test.sock  0:02  live");
-        assert_eq!(lines[1], "GROUP              low high max     USAGE     MAX   RATE/s   WAIT  REF/s  FORCED");
+        assert_eq!(lines[1], "GROUP              low soft high    USAGE     MAX   RATE/s   WAIT  REF/s  FORCED");
         assert_eq!(lines[2], "- /                ▒▒▒▒▒▒▒▒▒▒▒▒▒▒    1.0M                0      0      0      0B");
-        assert_eq!(lines[3], "  + acme           ███l███···h···   32.0M   64.0M    +6.0M      2      2      0B");
-        assert_eq!(lines[4], "  + idle           ▒▒▒▒▒▒▒▒▒▒▒▒▒▒    3.0M                0      0      0      0B");
+        assert_eq!(lines[3], "  + acme           ███l███·s·h···   32.0M   64.0M    +6.0M      2      2      0B");
+        assert_eq!(lines[4], "    idle           ▒▒▒▒▒▒▒▒▒▒▒▒▒▒    3.0M                0      0      0      0B");
         assert_eq!(lines[5], "    own and others                     5B");
         assert_eq!(lines[22], "by usage");
         assert!(lines[23].starts_with("arrows move, fold") && lines[23].ends_with("q quit"));
@@ -361,8 +392,63 @@ mod tests {
             terminal.backend().buffer()[(20, 3)].fg
         };
         let colours = [32, 50, 64].map(|usage| colour_at(usage * MIB, true));
-        assert_eq!(colours, [Color::Green, Color::Yellow, Color::Red]);
+        assert_eq!(colours, [Color::Reset, Color::Yellow, Color::Red]);
         assert_eq!(colour_at(64 * MIB, false), Color::Reset);
+    }
+
+    /// A group that is well has none, and pressure has one where it matters.
+    #[test]
+    fn colours_ask_for_action_alone() {
+        let of = |change: fn(&mut Row)| {
+            let mut quiet = Row { max: 64 * MIB, high: 48 * MIB, low: MIB, soft: MIB, ..row("/quiet", 32 * MIB) };
+            change(&mut quiet);
+            let mut app = app(vec![quiet.clone()]);
+            quiet.refused *= 2;
+            app.update(Update::Sample(sample(3_000, vec![quiet])));
+            let mut terminal = Terminal::new(TestBackend::new(120, 24)).unwrap();
+            terminal.draw(|frame| draw(frame, &mut app, Theme { colours: true })).unwrap();
+            let colours: Vec<Color> = terminal.backend().buffer().content.iter().map(|cell| cell.fg).collect();
+            [Color::Yellow, Color::Red, Color::Green].map(|colour| colours.contains(&colour))
+        };
+        assert_eq!(of(|_| {}), [false; 3]);
+        assert_eq!(of(|row| row.pressure.some.avg10 = 1), [false; 3]);
+        assert_eq!(of(|row| row.pressure.some.avg10 = 100), [true, false, false]);
+        assert_eq!(of(|row| row.pressure.some.avg10 = 1_000), [false, true, false]);
+        assert_eq!(of(|row| row.waiting = 1), [true, false, false]);
+        assert_eq!(of(|row| row.forced = 1), [false, true, false]);
+        assert_eq!(of(|row| row.refused = 1), [false, true, false]);
+    }
+
+    #[test]
+    fn a_full_bar_is_full() {
+        let mut full = Row { max: 64 * MIB, high: 48 * MIB, low: 16 * MIB, ..row("/full", 64 * MIB - 1) };
+        full.soft = 32 * MIB;
+        let mut app = app(vec![full]);
+        let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
+        terminal.draw(|frame| draw(frame, &mut app, Theme { colours: true })).unwrap();
+        let buffer = terminal.backend().buffer();
+        let cells = (19..33).map(|x| &buffer[(x, 3)]);
+        // A mark is a letter on the colour of the bar.
+        let is_full = |cell: &ratatui::buffer::Cell| {
+            cell.symbol() == "█" || "lsh".contains(cell.symbol()) && cell.modifier.contains(Modifier::REVERSED)
+        };
+        assert!(cells.clone().all(is_full), "{}", screen(buffer));
+        assert_eq!(cells.filter(|cell| cell.symbol() != "█").count(), 3);
+    }
+
+    #[test]
+    fn the_help_fits_a_screen() {
+        let mut app = two_seconds();
+        app.key(KeyEvent::from(KeyCode::Char('?')));
+        let shown = drawn(&mut app, 80, 24);
+        let lines: Vec<&str> = shown.lines().collect();
+        assert_eq!((lines[1], lines[21].starts_with("yellow"), lines[23]), ("KEYS", true, "any key goes back"));
+        for word in ["M, H, L", "l, s and h", "REF/s", "red "] {
+            assert!(shown.contains(word), "{word}: {shown}");
+        }
+        // No line is cut: the last one ends with a word of its own.
+        let wide = drawn(&mut app, 200, 24);
+        assert_eq!(wide.lines().skip(1).take(21).collect::<Vec<_>>(), lines[1..22]);
     }
 
     #[test]
@@ -419,9 +505,27 @@ mod tests {
         assert!(drawn(&mut app, 80, 24).contains("no group that is"));
         app.key(KeyEvent::from(KeyCode::Esc));
         "M1".chars().for_each(|c| drop(app.key(KeyEvent::from(KeyCode::Char(c)))));
-        assert!(drawn(&mut app, 80, 24).contains("memory.max (512M, 1G, max): 1_  of /"));
+        assert!(drawn(&mut app, 80, 24).contains("\nSet memory.max of / to (512M, 1G, max): 1_\n"));
         app.key(KeyEvent::from(KeyCode::Enter));
-        assert!(drawn(&mut app, 80, 24).contains("y sets memory.max to 1, another key does not: /"));
+        assert!(drawn(&mut app, 80, 24).contains("\nSet memory.max of / from max to 1?\n"));
+    }
+
+    /// Of a path that is longer than the line the end is shown, for what is typed stands behind it.
+    #[test]
+    fn a_change_of_a_long_path_is_seen() {
+        let long = format!("/{}/query", "x".repeat(200));
+        let mut app = app(vec![Row { max: 64 * MIB, ..row(&long, MIB) }]);
+        app.selected.clone_from(&long);
+        "M96M".chars().for_each(|c| drop(app.key(KeyEvent::from(KeyCode::Char(c)))));
+        let line = drawn(&mut app, 80, 24).lines().nth(22).unwrap().to_string();
+        assert!(
+            line.starts_with("Set memory.max of …x") && line.ends_with("x/query to (512M, 1G, max): 96M_"),
+            "{line}"
+        );
+        app.key(KeyEvent::from(KeyCode::Enter));
+        let line = drawn(&mut app, 80, 24).lines().nth(22).unwrap().to_string();
+        assert!(line.starts_with("Set memory.max of …x") && line.ends_with("x/query from 64.0M to 96M?"), "{line}");
+        assert_eq!(line.chars().count(), 80);
     }
 
     #[test]
@@ -429,6 +533,6 @@ mod tests {
         let app = two_seconds();
         let text = plain(&app.model, 80);
         assert_eq!(text.lines().count(), 5);
-        assert!(text.contains("  + acme           ███l███···h···   32.0M   64.0M"));
+        assert!(text.contains("  + acme           ███l███·s·h···   32.0M   64.0M"));
     }
 }

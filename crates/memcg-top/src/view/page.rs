@@ -69,7 +69,7 @@ fn incidents_of(incidents: &[Incident], now: u64) -> Vec<TextLine<'static>> {
     std::iter::once(title).chain(incidents.iter().rev().map(line)).collect()
 }
 
-/// What the group uses beside its three largest children.
+/// The usage of the group beside its three largest children.
 fn other_than(children: &[&Seen], rest: u64) -> u64 {
     children.iter().skip(3).fold(rest, |sum, child| sum.saturating_add(child.row.usage))
 }
@@ -130,7 +130,7 @@ fn history(frame: &mut Frame<'_>, seen: &Seen, area: Rect, theme: Theme) {
         })
         .collect();
     let usage = Dataset::default().data(&points).graph_type(GraphType::Line).marker(Marker::Braille);
-    sets.push(usage.style(theme.fg(Color::Green)));
+    sets.push(usage);
     let x = Axis::default().bounds([first, 0.0]).labels([format!("{:.0} s", first), "now".into()]);
     let y = Axis::default().bounds([0.0, top]).labels(["0".into(), text::bytes(top as u64)]);
     frame.render_widget(Chart::new(sets).x_axis(x).y_axis(y), area);

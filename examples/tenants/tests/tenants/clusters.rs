@@ -47,7 +47,7 @@ fn every_limit_is_met() {
         let ratio = growth as f64 / number(&report["live_bytes"]) as f64;
         assert!((0.85..1.15).contains(&ratio), "resident memory grew by {ratio} of what is charged");
     }
-    // How they compare is the machine's matter, and that of what else runs there.
+    // Their ratio is the machine's matter, and that of the other programs on it.
     for figure in ["charge_ns_stock", "charge_ns_no_stock"] {
         assert!(report[figure].as_f64().is_some_and(|ns| ns > 0.0), "{figure}: {}", report[figure]);
     }

@@ -1,4 +1,5 @@
-//! Where a control group is made, and that nothing stays where none can be: in folders that look like the system's.
+//! The folder where a control group is made, and nothing that stays where none can be: in folders that look like the
+//! system's.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Where memory control groups are: the system's two files as they stand on machines of several kinds.
+//! The places of memory control groups: the system's two files as they stand on machines of several kinds.
 
 use std::path::Path;
 

@@ -82,7 +82,7 @@ fn kill_is_a_table_for_people() {
     }
 }
 
-/// What a user without rights sees. A user that cannot become another one has no rights to begin with.
+/// The run as a user without rights sees it. A user that cannot become another one has no rights to begin with.
 #[cfg(unix)]
 #[test]
 fn kill_without_permission_is_skipped_with_a_reason() {

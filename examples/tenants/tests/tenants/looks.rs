@@ -1,4 +1,4 @@
-//! What a person sees: widths, colours, pages; and that programs see nothing else.
+//! The look of the output to a person: widths, colours, pages; programs see nothing else.
 
 use std::fs;
 use std::process::Command;

@@ -68,7 +68,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What is left behind lies in the target folder and hurts no tenant.
+        // A folder that is left behind lies in the target folder and hurts no tenant.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -99,7 +99,7 @@ fn report(args: &[&str], traces: &[&Path]) -> Value {
     report
 }
 
-/// What every report must say.
+/// Checks the fields of every report.
 fn check(report: &Value) {
     let tenants = tenants(report);
     let sum = |field: &str| tenants.iter().map(|tenant| number(&tenant[field])).sum::<u64>();
@@ -174,7 +174,7 @@ fn figures(report: &Value, tenant: usize) -> [u64; 4] {
     ["hits", "live", "evicted", "too_large"].map(|field| number(&report["tenants"][tenant][field]))
 }
 
-/// What an entry of so many bytes is charged: a run with it alone tells.
+/// The charge of an entry of so many bytes: a run with it alone tells.
 fn cost(size: u64) -> u64 {
     let folder = Folder::new("cost");
     let path = folder.file("t.csv", trace([(1, size)]));
@@ -204,7 +204,7 @@ fn trace(requests: impl IntoIterator<Item = (u64, u64)>) -> String {
     std::iter::once("key,size\n".to_string()).chain(lines).collect()
 }
 
-/// Where the production data lies, if `MEMCG_TRACES` says so.
+/// The folder of the production data, if `MEMCG_TRACES` names one.
 fn folder_of_traces() -> Option<PathBuf> {
     let folder = std::env::var_os("MEMCG_TRACES").map(PathBuf::from);
     if folder.is_none() {

@@ -255,7 +255,7 @@ impl Run {
                 let (got, back) = self.on(op, move || (kmem.transfer(&handle), kmem));
                 kmem = back;
                 let common = self.twin.common(theirs.group, to);
-                // What it holds is not in the twin's list now, and was below the common ancestor only.
+                // The account's bytes are not in the twin's list now, and were below the common ancestor only.
                 let room = self.twin.groups[to].online && self.twin.has_room(to, theirs.bytes(), Some(common));
                 assert_eq!(got.is_ok(), to == theirs.group || room, "{}: {got:?}", self.at);
                 if got.is_ok() && to != theirs.group {
@@ -365,8 +365,8 @@ impl Run {
             for &number in &self.twin.numbers {
                 let expected = (of(&all, Some(number)), of(&own, Some(number)));
                 let found = (now.get(node(number)), now.local(node(number)));
-                // What released groups left is no group's own: it is in no local figure that can be read, so these
-                // agree.
+                // Memory that released groups left is no group's own: it is in no local figure that can be read, so
+                // these agree.
                 assert_eq!(found, expected, "{}: {} on node {number}", self.at, handle.path());
             }
             assert_eq!(now.unplaced(), of(&all, None), "{}: {}", self.at, handle.path());

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Setup;
 
-/// Where bytes may be: `None` for no node.
+/// A place of bytes: `None` for no node.
 pub(super) type Spot = Option<u16>;
 
 pub(super) struct TwinGroup {
@@ -128,7 +128,7 @@ impl Twin {
         *kmem.places.entry((spot, at)).or_default() += bytes;
     }
 
-    /// What is promised of a tier after something has moved.
+    /// Sets the bytes that are promised of a tier after something has moved.
     pub(super) fn settle(&self, kmem: &mut TwinKmem, before: &TwinKmem) {
         let (was, is) = (self.on_tier(before), self.on_tier(kmem));
         let (nowhere, still) = (before.on(None), kmem.on(None));

@@ -196,7 +196,7 @@ impl Oracle {
         }
     }
 
-    /// What can still be charged through `index` before some level refuses.
+    /// The units that can still be charged through `index` before some level refuses.
     pub(crate) fn margin(&self, index: usize) -> u64 {
         self.path(index)
             .into_iter()

@@ -14,7 +14,7 @@ pub(crate) const SIZES: [u64; 16] =
 /// Batches: off, the smallest, odd, the default, a large one.
 pub(crate) const BATCHES: [u64; 8] = [0, 1, 2, 3, 16, 64, 64, 200];
 
-/// How the tree is set up.
+/// The settings of the tree.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     pub(crate) batch: u64,

@@ -50,7 +50,7 @@ struct Run {
     /// The handle of each of the twin's counters, by index.
     handles: Vec<Option<PageCounter>>,
     workers: Vec<Other>,
-    /// What is being done, for the message of a failure.
+    /// The present step, for the message of a failure.
     at: String,
 }
 
@@ -175,7 +175,7 @@ impl Run {
         }
     }
 
-    /// What a forced charge above the largest usage leaves behind is looked at elsewhere.
+    /// Another test looks at forced charges above the largest usage.
     fn charge(&mut self, op: &Op, index: usize, units: u64) {
         if units > PageCounter::USAGE_MAX / 2 - self.oracle.node(0).live.min(PageCounter::USAGE_MAX / 2) {
             return;

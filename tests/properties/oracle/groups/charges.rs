@@ -198,7 +198,7 @@ impl Run {
         let (into, from) = (self.twin.held[at], self.twin.held[other]);
         let part = self.charges.swap_remove(other);
         self.twin.held.swap_remove(other);
-        // What stood last stands in its place.
+        // The charge that stood last stands in its place.
         let at = if at == self.charges.len() { other } else { at };
         let found =
             self.with_charge(op, at, move |charge| charge.merge(part).map_err(memcg::errors::MergeError::into_charge));

@@ -1,4 +1,4 @@
-//! What must hold after each step.
+//! Checks after each step.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::run::{Run, limit, pools_of};
 use super::{COUNTERS, Twin};
 
 impl Run {
-    /// What can be seen without settling anything.
+    /// Checks all that can be seen without settling anything.
     pub(super) fn glance(&self) {
         for (group, handles) in self.handles.iter().enumerate() {
             let Some(handle) = handles.first() else { continue };

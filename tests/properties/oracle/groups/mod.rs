@@ -97,7 +97,7 @@ impl Twin {
         self.held.iter().chain(&self.raw)
     }
 
-    /// What is charged to `top` and all below it.
+    /// The bytes that are charged to `top` and all below it.
     pub(crate) fn live(&self, top: usize, counter: usize) -> u64 {
         let below = |held: &&Held| held.counter == counter && self.is_within(held.group, top);
         self.all_held().filter(below).map(|held| held.bytes).sum()
@@ -146,7 +146,7 @@ impl Twin {
         Ok(self.groups.len() - 1)
     }
 
-    /// How many children stand in the way.
+    /// Takes it offline, or returns the number of children that stand in the way.
     pub(crate) fn offline(&mut self, group: usize) -> Result<(), usize> {
         let children = self.children(group).filter(|&child| self.groups[child].online).count();
         if children > 0 {
@@ -164,14 +164,14 @@ impl Twin {
         }
     }
 
-    /// What still fits at every level of `group` below `top`.
+    /// The bytes that still fit at every level of `group` below `top`.
     pub(crate) fn margin(&self, group: usize, counter: usize, top: Option<usize>) -> u64 {
         let limit = |level: usize| self.groups[level].max[counter].min(PageCounter::USAGE_MAX);
         let levels = self.levels(group).take_while(|&level| Some(level) != top);
         levels.map(|level| limit(level).saturating_sub(self.live(level, counter))).min().unwrap_or(u64::MAX)
     }
 
-    /// Whether `bytes` more would be admitted at every level of `group` below `top`.
+    /// Tells if `bytes` more would be admitted at every level of `group` below `top`.
     pub(crate) fn admit(&mut self, group: usize, counter: usize, bytes: u64, top: Option<usize>) -> Result<(), No> {
         if !self.groups[group].online {
             return Err(No::Offline);

@@ -9,7 +9,7 @@ use crate::oracle::record::{self, pick};
 /// Most groups at a time: some runs meet it.
 pub(crate) const GROUPS_MAX: [u32; 4] = [64, 64, 6, 3];
 
-/// How the runtime is set up.
+/// The settings of the runtime.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     pub(crate) batch: u64,

@@ -75,7 +75,7 @@ fn configure(setup: &Setup) -> (RuntimeBuilder, Counter) {
     if let Some(budget) = setup.budget {
         builder = builder.budget(Bytes(budget));
     }
-    let further = builder.counter("further").independent();
+    let further = builder.counter("further", memcg::Unit::Bytes);
     (builder, further)
 }
 
@@ -92,9 +92,9 @@ pub(super) struct Run {
     /// In the order of the twin's amounts without a guard: the word of one that was a charge.
     pub(super) words: Vec<Option<usize>>,
     pub(super) workers: Vec<Other>,
-    /// What is live in the pools when there is a root and nothing else, where no other thread takes from them.
+    /// Live objects of the pools when there is a root and nothing else, if no other thread takes from them.
     pub(super) live: Option<Vec<u64>>,
-    /// What is being done, for the message of a failure.
+    /// The present step, for the message of a failure.
     pub(super) at: String,
 }
 

@@ -13,10 +13,10 @@ use memcg::{
 use super::lock;
 use super::ops::Character;
 
-/// What all reclaimers of a run tell it.
+/// Findings of all reclaimers of a run.
 #[derive(Default)]
 pub(super) struct Findings {
-    /// What must not be.
+    /// Faults that they have found.
     pub(super) faults: Vec<String>,
     /// Answers that are due.
     pub(super) due: Vec<(Later, Arc<Actor>)>,
@@ -73,7 +73,7 @@ impl Actor {
         lock(&self.findings).faults.push(what);
     }
 
-    /// Whether it may be asked for that, here and now.
+    /// Checks that it may be asked for that, here and now.
     fn check(&self, want: u64, context: &ReclaimContext<'_>) {
         let (group, target, pass) = (context.group(), context.target(), context.pass());
         let before = {

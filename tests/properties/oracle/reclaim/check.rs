@@ -1,4 +1,4 @@
-//! What must hold after each step, whatever the reclaimers are like.
+//! Checks after each step, whatever the reclaimers are like.
 
 use memcg::expert::{Inspect, ProtectionFigures};
 use memcg::{Event, OverLimitError, PageCounter};

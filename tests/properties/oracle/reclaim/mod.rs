@@ -35,13 +35,13 @@ struct Entry {
 /// One reclaimer of the books.
 struct Cast {
     actor: Arc<Actor>,
-    /// Where its memory is charged.
+    /// The group that its memory is charged to.
     group: usize,
     /// It may end its own.
     registration: Arc<Mutex<Option<Registration>>>,
 }
 
-/// What exists and what each group holds. Group 0 is the root; indices are never used again.
+/// The groups that exist, and the bytes of each. Group 0 is the root; indices are never used again.
 struct Books {
     groups: Vec<Entry>,
     cast: Vec<Cast>,
@@ -71,7 +71,7 @@ impl Books {
         self.groups.iter().position(|entry| entry.group == *group).expect("a group of the books")
     }
 
-    /// What is charged to `top` and all below it.
+    /// The bytes that are charged to `top` and all below it.
     fn live(&self, top: usize) -> u64 {
         let shelves = self.cast.iter().map(|cast| (cast.actor.bytes(), cast.group));
         let held = self.held.iter().map(|(charge, group)| (charge.bytes(), *group));

@@ -26,7 +26,7 @@ pub(crate) const SIZES: [u64; 16] = [
     u64::MAX,
 ];
 
-/// How the runtime is set up.
+/// The settings of the runtime.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     pub(crate) batch: u64,
@@ -38,7 +38,7 @@ pub(crate) struct Setup {
     pub(crate) max: u64,
 }
 
-/// What a reclaimer is like.
+/// The character of a reclaimer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Character {
     Honest,

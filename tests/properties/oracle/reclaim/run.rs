@@ -73,7 +73,7 @@ pub(super) struct Run {
     /// Events as last read, by group.
     pub(super) events: Vec<[u64; 6]>,
     workers: Vec<Other>,
-    /// What is being done, for the message of a failure.
+    /// The present step, for the message of a failure.
     pub(super) at: String,
 }
 
@@ -279,7 +279,7 @@ impl Run {
         assert_eq!(report.requested, bytes, "{}", self.at);
         assert!(report.soft_visited <= report.visited, "{}: {report:?}", self.at);
         assert!(!self.setup.patient || !report.timed_out, "{}: {report:?}", self.at);
-        // What is promised counts, and what may have gone to a stock is believed without a trace of it.
+        // Promises count, and bytes that may have gone to a stock are believed without a trace of them.
         if self.setup.batch == 0 || !self.books.has_boasters(group) {
             self.check_left(group, u64::from(freed.saturating_add(report.pending) < bytes));
         }
@@ -309,7 +309,7 @@ impl Run {
     }
 }
 
-/// What was asked for is freed now, or it is forgotten.
+/// The promised bytes are freed now, or the promise is forgotten.
 fn answer(later: Later, actor: &Actor, report: bool) {
     // A group that is gone is not asked any more, but may answer.
     let freed = if report { actor.evict(later.want()) } else { 0 };

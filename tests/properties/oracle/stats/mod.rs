@@ -19,7 +19,7 @@ pub(crate) struct Group {
     pub(crate) parent: Option<usize>,
     pub(crate) name: u8,
     pub(crate) online: bool,
-    /// What was added to the group itself.
+    /// Additions to the group itself.
     pub(crate) own: [i64; ITEMS],
 }
 
@@ -47,7 +47,7 @@ impl Twin {
         self.levels(group).any(|level| level == top)
     }
 
-    /// What was added to `top` and all that ever was below it.
+    /// The sum of additions to `top` and to all that ever was below it.
     pub(crate) fn subtree(&self, top: usize, item: usize) -> i64 {
         let below = (top..self.groups.len()).filter(|&group| self.is_within(group, top));
         below.map(|group| self.groups[group].own[item]).sum()
@@ -77,7 +77,7 @@ impl Twin {
         Some(self.groups.len() - 1)
     }
 
-    /// Whether there were no children in the way.
+    /// Takes it offline; false if there were children in the way.
     pub(crate) fn offline(&mut self, group: usize) -> bool {
         let alone = self.online_below(group).iter().all(|&below| below == group);
         if alone {

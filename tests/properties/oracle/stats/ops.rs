@@ -12,7 +12,7 @@ pub(crate) const BATCHES: [u64; 8] = [64, 64, 8, 2, 1, 0, 300, 1 << 40];
 pub(crate) const DELTAS: [i64; 16] =
     [1, 1, 2, 4, 31, 32, 33, 64, 4_095, 4_096, 32 * 4_096, 32 * 4_096 + 1, 65_536 * 33, 1_000_000, 1 << 40, 1 << 50];
 
-/// How the runtime is set up.
+/// The settings of the runtime.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     pub(crate) batch: u64,

@@ -54,7 +54,7 @@ struct Run {
     workers: Vec<(Other, u64)>,
     /// Threads begun.
     begun: u64,
-    /// What is being done, for the message of a failure.
+    /// The present step, for the message of a failure.
     at: String,
 }
 
@@ -306,7 +306,7 @@ impl Run {
         self.check(group, stats);
     }
 
-    /// What can be seen without a flush.
+    /// Checks all that can be seen without a flush.
     fn look(&self) {
         let mut grows = vec![None; self.handles.len()];
         for (group, handles) in self.handles.iter().enumerate() {
@@ -350,7 +350,7 @@ impl Run {
     }
 }
 
-/// What only grows is never added to with a minus.
+/// An item that only grows is never added to with a minus.
 fn grown(item: usize, delta: i64) -> i64 {
     if item == GROWS { delta.abs() } else { delta }
 }

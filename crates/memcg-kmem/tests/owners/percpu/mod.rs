@@ -14,9 +14,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use memcg::kmem::{MovePages, NodeId, NodeOf, NodeTable, OneNode, PageNode, Topology};
+use memcg::kmem::{MovePages, NodeId, NodeOf, OneNode, PageNode, Topology};
 use memcg::{Freshness, Group, Limits, Runtime, Stat};
-use memcg_kmem::{PerCpu, PerCpuAllocator, PerCpuBytes, PerCpuShape};
+use memcg_kmem::{NodeTable, PerCpu, PerCpuAllocator, PerCpuBytes, PerCpuShape};
 
 const PAGE: usize = 4_096;
 
@@ -48,7 +48,7 @@ struct World {
     group: Group,
     allocator: PerCpuAllocator,
     table: Told,
-    /// Where the first chunk begins: units and words.
+    /// The addresses where the first chunk begins: units and words.
     data: usize,
     words: usize,
 }
@@ -94,7 +94,7 @@ impl World {
         self.allocator.allocate(bytes_of(size), &self.group).expect("no limit")
     }
 
-    /// What is accounted on each node, and on none.
+    /// The bytes accounted on each node, and on none.
     fn accounted(&self) -> (Vec<i64>, i64) {
         accounted(&self.group)
     }

@@ -1,4 +1,4 @@
-//! What is refused: it leaves nothing behind.
+//! Refused calls leave nothing behind.
 
 use std::alloc::Layout;
 

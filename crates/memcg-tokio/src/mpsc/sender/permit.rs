@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use memcg::{Bytes, Charge};
+use memcg::{Charge, Charged, IntoBytes};
 
 use super::Sender;
 use crate::mpsc::SendError;
@@ -23,7 +23,7 @@ impl<T> OwnedPermit<T> {
     /// after that.
     pub fn send(self, message: T) -> Result<Sender<T>, SendError<T>> {
         let OwnedPermit { sender, charge } = self;
-        sender.send_charged(message, charge)?;
+        sender.send_charged(Charged::new(message, charge))?;
         Ok(sender)
     }
 
@@ -61,11 +61,11 @@ impl<T> Sender<T> {
     /// # Errors
     ///
     /// As [`try_send`](Self::try_send).
-    pub fn try_reserve(&self, bytes: impl Into<Bytes>) -> Result<Charge, SendError<()>> {
+    pub fn try_reserve(&self, bytes: impl IntoBytes) -> Result<Charge, SendError<()>> {
         if self.is_closed() {
             return Err(SendError::Closed(()));
         }
-        self.charge_now(bytes.into()).map_err(|refusal| SendError::Refused((), refusal))
+        self.charge_now(bytes.into_bytes()).map_err(|refusal| SendError::Refused((), refusal))
     }
 
     /// Charges as [`reserve`](Self::reserve) does, and keeps the sender with the charge: for a task that holds no
@@ -89,7 +89,7 @@ impl<T> Sender<T> {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn reserve_owned(self, bytes: impl Into<Bytes>) -> Result<OwnedPermit<T>, SendError<()>> {
+    pub async fn reserve_owned(self, bytes: impl IntoBytes) -> Result<OwnedPermit<T>, SendError<()>> {
         let charge = self.reserve(bytes).await?;
         Ok(OwnedPermit { sender: self, charge })
     }
@@ -100,7 +100,7 @@ impl<T> Sender<T> {
     ///
     /// As [`try_send`](Self::try_send), with the sender.
     #[allow(clippy::result_large_err, reason = "it has the sender, as a send has the message")]
-    pub fn try_reserve_owned(self, bytes: impl Into<Bytes>) -> Result<OwnedPermit<T>, SendError<Self>> {
+    pub fn try_reserve_owned(self, bytes: impl IntoBytes) -> Result<OwnedPermit<T>, SendError<Self>> {
         match self.try_reserve(bytes) {
             Ok(charge) => Ok(OwnedPermit { sender: self, charge }),
             Err(refused) => Err(refused.with(self)),

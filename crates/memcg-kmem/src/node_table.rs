@@ -2,14 +2,13 @@
 
 use std::fmt;
 use std::mem;
-use std::ops::Range;
+use std::ops::{DerefMut, Range};
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use memcg::kmem::{NodeOf, PageNode};
 use smallvec::SmallVec;
 
-use super::node_of::{NodeOf, PageNode, page_shift, pages_of};
-use crate::sync::Ordering;
-use crate::sync::lock::{Lock, LockGuard, Rank};
-use crate::sync::stat_atomic::AtomicU64;
+use crate::sync::Mutex;
 
 /// A span that is replaced in its middle leaves a piece on either side.
 const GROWTH_MAX: usize = 2;
@@ -20,7 +19,8 @@ const GROWTH_MAX: usize = 2;
 /// ranges; neighbours on one node count as one range. Neither a look-up nor a change allocates under the lock.
 ///
 /// ```
-/// use memcg::kmem::{NodeId, NodeOf, NodeTable, PageNode};
+/// use memcg::kmem::{NodeId, NodeOf, PageNode};
+/// use memcg_kmem::NodeTable;
 ///
 /// let table = NodeTable::new(4_096);
 /// table.set(0x10_000..0x14_000, NodeId::new(0));
@@ -34,7 +34,7 @@ const GROWTH_MAX: usize = 2;
 /// ```
 pub struct NodeTable {
     shift: u32,
-    spans: Lock<Vec<Span>>,
+    spans: Mutex<Vec<Span>>,
     calls: AtomicU64,
     pages: AtomicU64,
 }
@@ -54,17 +54,18 @@ impl NodeTable {
     pub fn new(page_size: usize) -> Self {
         Self {
             shift: page_shift(page_size),
-            spans: Lock::new(Rank::Rings, Vec::new()),
+            spans: Mutex::new(Vec::new()),
             calls: AtomicU64::new(0),
             pages: AtomicU64::new(0),
         }
     }
 
-    /// Writes down where the pages lie that the range touches: a [`NodeId`](crate::kmem::NodeId) or any [`PageNode`]. An
-    /// empty range changes nothing.
+    /// Writes down where the pages lie that the range touches: a [`NodeId`](memcg::kmem::NodeId) or any [`PageNode`].
+    /// An empty range changes nothing.
     ///
     /// ```
-    /// use memcg::kmem::{NodeId, NodeOf, NodeTable, PageNode};
+    /// use memcg::kmem::{NodeId, NodeOf, PageNode};
+    /// use memcg_kmem::NodeTable;
     ///
     /// let table = NodeTable::new(4_096);
     /// table.set(0..8_192, PageNode::Untouched);
@@ -75,7 +76,8 @@ impl NodeTable {
     /// ```
     pub fn set(&self, range: Range<usize>, found: impl Into<PageNode>) {
         let found = found.into();
-        if let Some((first, last)) = pages_of(&range, self.shift) {
+        if !range.is_empty() {
+            let (first, last) = (range.start >> self.shift, (range.end - 1) >> self.shift);
             let (mut spans, old) = self.with_room();
             replace(&mut spans, Span { first, last, found });
             drop(spans);
@@ -86,7 +88,8 @@ impl NodeTable {
     /// Unmaps the pages that the range touches.
     ///
     /// ```
-    /// use memcg::kmem::{NodeId, NodeOf, NodeTable, PageNode};
+    /// use memcg::kmem::{NodeId, NodeOf, PageNode};
+    /// use memcg_kmem::NodeTable;
     ///
     /// let table = NodeTable::new(4_096);
     /// table.set(0..8_192, NodeId::new(0));
@@ -113,7 +116,7 @@ impl NodeTable {
 
     /// The spans, with room for a replacement. This asks for new memory and drops the old without the lock, because an
     /// allocator may charge.
-    fn with_room(&self) -> (LockGuard<'_, Vec<Span>>, Vec<Span>) {
+    fn with_room(&self) -> (impl DerefMut<Target = Vec<Span>>, Vec<Span>) {
         let mut room: Vec<Span> = Vec::new();
         loop {
             let mut spans = self.spans.lock();
@@ -156,14 +159,14 @@ impl NodeOf for NodeTable {
 
 impl fmt::Debug for NodeTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ranges = self.spans.try_lock().map(|spans| spans.len());
-        f.debug_struct("NodeTable")
-            .field("page_size", &self.page_size())
-            .field("ranges", &ranges)
-            .field("calls", &self.call_count())
-            .field("pages", &self.page_count())
-            .finish()
+        let (calls, pages) = (self.call_count(), self.page_count());
+        f.debug_struct("NodeTable").field("calls", &calls).field("pages", &pages).finish_non_exhaustive()
     }
+}
+
+/// The bits of an address below the number of its page. A page size is rounded up to a power of two.
+fn page_shift(page_size: usize) -> u32 {
+    page_size.max(1).checked_next_power_of_two().map_or(usize::BITS - 1, usize::trailing_zeros)
 }
 
 impl Span {

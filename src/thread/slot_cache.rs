@@ -1,18 +1,19 @@
-//! What an allocator has found last: a counter's header, and this thread's slot and cell of owned bytes for it.
+//! The slot that an allocator has found last: a counter's header, and this thread's slot and cell of owned bytes for
+//! it.
 //!
-//! An allocator charges one group many times in turn. A charge finds slot and cell by the place in the header, then by a
-//! page of each directory; a free finds the header by the owner's word before. Here they are found by one comparison.
+//! An allocator charges one group many times in turn. A charge finds slot and cell by the place in the header, then by
+//! a page of each directory; a free finds the header by the owner's word before. Here they are found by one comparison.
 //!
-//! They stay right: an object keeps its header and its index, and the pages of a block stay where they are. Two things end
-//! that, both on this thread, and the thread forgets them then:
+//! They stay right: an object keeps its header and its index, and the pages of a block stay where they are. Two things
+//! end that, both on this thread, and the thread forgets them then:
 //!
 //! | what ends it | when it is forgotten |
 //! |---|---|
 //! | the thread gives its block up, and another thread gets it | before it gives the block up |
-//! | the object is a counter without a place (`careful`: a fence, an audit): its hits go through the slow path | before this thread activates the slot; a slot is vacant until then (E12), and each hit misses |
+//! | the object is a counter without a place (`slow_only`: a fence, an audit): its hits go through the slow path | before this thread activates the slot; a slot is vacant until then (E12), and each hit misses |
 //!
-//! No other thread reads these words, and the slot's own protocol (E2, E3) does not depend on how the slot was found. The
-//! caller keeps the counter: by its scope, or by an object that is charged there.
+//! No other thread reads these words, and the slot's own protocol (E2, E3) does not depend on how the slot was found.
+//! The caller keeps the counter: by its scope, or by an object that is charged there.
 
 use std::cell::Cell;
 use std::ptr;
@@ -24,7 +25,7 @@ use crate::thread::tally::Tally;
 /// No owner's word: words have free bits.
 const NO_WORD: u32 = u32::MAX;
 
-pub(crate) struct Near {
+pub(crate) struct SlotCache {
     /// No header, and not null either, where nothing is kept: a thread without a group has null.
     header: Cell<*const Header>,
     slot: Cell<*const Slot>,
@@ -33,16 +34,16 @@ pub(crate) struct Near {
     word: Cell<u32>,
 }
 
-/// What the thread has kept.
-pub(crate) struct Kept<'a> {
+/// The header, slot and cell that the thread has kept.
+pub(crate) struct CachedSlot<'a> {
     pub(crate) header: &'static Header,
     pub(crate) slot: &'a Slot,
     pub(crate) counted: &'a Tally,
 }
 
-impl Near {
-    pub(super) const fn nothing() -> Near {
-        Near {
+impl SlotCache {
+    pub(super) const fn nothing() -> SlotCache {
+        SlotCache {
             header: Cell::new(ptr::dangling()),
             slot: Cell::new(ptr::null()),
             counted: Cell::new(ptr::null()),
@@ -73,7 +74,7 @@ impl Near {
     /// The part for the group that a thread's word points to.
     #[inline(always)]
     #[allow(unsafe_code)]
-    pub(crate) fn group(&self, current: *const Header) -> Option<Kept<'_>> {
+    pub(crate) fn group(&self, current: *const Header) -> Option<CachedSlot<'_>> {
         // SAFETY: something is kept: `current` is null or a header.
         ptr::eq(current, self.header.get()).then(|| unsafe { self.kept() })
     }
@@ -81,7 +82,7 @@ impl Near {
     /// The part for the owner of an object.
     #[inline(always)]
     #[allow(unsafe_code)]
-    pub(crate) fn owner(&self, word: u32) -> Option<Kept<'_>> {
+    pub(crate) fn owner(&self, word: u32) -> Option<CachedSlot<'_>> {
         // SAFETY: something is kept: no owner has the word that stands for nothing.
         (word == self.word.get()).then(|| unsafe { self.kept() })
     }
@@ -91,9 +92,9 @@ impl Near {
     /// Something is kept.
     #[inline(always)]
     #[allow(unsafe_code)]
-    unsafe fn kept(&self) -> Kept<'_> {
-        // SAFETY: `keep` was given all three. Headers and pages are never freed, and the thread still has the block that the
-        // pages are of: it forgets them before it gives the block up.
-        unsafe { Kept { header: &*self.header.get(), slot: &*self.slot.get(), counted: &*self.counted.get() } }
+    unsafe fn kept(&self) -> CachedSlot<'_> {
+        // SAFETY: `keep` was given all three. Headers and pages are never freed, and the thread still has the block
+        // that the pages are of: it forgets them before it gives the block up.
+        unsafe { CachedSlot { header: &*self.header.get(), slot: &*self.slot.get(), counted: &*self.counted.get() } }
     }
 }

@@ -1,4 +1,4 @@
-//! What an allocator charges and gives back where the thread has kept the way to its slot: see `thread::near`.
+//! Charges and uncharges of an allocator whose thread has kept the way to its slot: see `thread::slot_cache`.
 //!
 //! Each step is in two parts. The first is all that most steps take, and calls nothing. So an allocator that calls the
 //! second part where it has nothing else left to do, saves no register for it.
@@ -8,7 +8,7 @@ use crate::thread::directory::Header;
 use crate::thread::local::with_local;
 use crate::thread::slot::{Consume, Put};
 
-/// What the first part of a step has left.
+/// Remainder of a step after its first part.
 #[derive(Debug)]
 pub(crate) enum Rest {
     /// All of it: the thread has not kept the way to the group, or the slot has no credit.
@@ -45,12 +45,12 @@ impl Rest {
 #[inline(always)]
 pub(crate) fn charge(current: *const Header, n: u64) -> Result<u32, Rest> {
     with_local(|local| {
-        let near = local.near.group(current).ok_or(Rest::All)?;
-        if local.is_in_slow_path() || !near.header.may_hit(n) {
+        let cached = local.slot_cache.group(current).ok_or(Rest::All)?;
+        if local.is_in_slow_path() || !cached.header.may_hit(n) {
             return Err(Rest::All);
         }
-        let word = local.near.word();
-        Rest::of_consume(consume_and_count(near.slot, near.counted, n)).map(|()| word)
+        let word = local.slot_cache.word();
+        Rest::of_consume(consume_and_count(cached.slot, cached.counted, n)).map(|()| word)
     })
 }
 
@@ -63,11 +63,11 @@ pub(crate) fn undo_charge(header: &'static Header, n: u64) -> u32 {
 #[inline(always)]
 pub(crate) fn grow(word: u32, n: u64) -> Result<(), Rest> {
     with_local(|local| {
-        let near = local.near.owner(word).ok_or(Rest::All)?;
-        if !near.header.may_hit(n) {
+        let cached = local.slot_cache.owner(word).ok_or(Rest::All)?;
+        if !cached.header.may_hit(n) {
             return Err(Rest::All);
         }
-        Rest::of_consume(consume_and_count(near.slot, near.counted, n))
+        Rest::of_consume(consume_and_count(cached.slot, cached.counted, n))
     })
 }
 
@@ -88,9 +88,9 @@ pub(crate) unsafe fn undo_grow(word: u32, n: u64) {
 #[inline(always)]
 pub(crate) fn uncharge(word: u32, n: u64) -> Result<(), Rest> {
     with_local(|local| {
-        let near = local.near.owner(word).ok_or(Rest::All)?;
-        near.counted.take(n);
-        Rest::of_put(near.slot.put(n, &near.header.capacity, false))
+        let cached = local.slot_cache.owner(word).ok_or(Rest::All)?;
+        cached.counted.take(n);
+        Rest::of_put(cached.slot.put(n, &cached.header.capacity, false))
     })
 }
 

@@ -1,12 +1,24 @@
-//! The table of nodes against a naive one; and that a look-up answers what is asked and nothing else.
+//! The table of nodes against a naive one.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
-use memcg::kmem::{NodeId, NodeOf, NodeTable, OneNode, PageNode};
+use memcg::kmem::{NodeId, NodeOf, PageNode};
+use memcg_kmem::NodeTable;
 use proptest::prelude::*;
 
-use super::{PAGE, ask, on};
+/// Of the machines that are made up here.
+const PAGE: usize = 4_096;
+
+fn on(node: u16) -> PageNode {
+    PageNode::On(NodeId::new(node))
+}
+
+/// Answers for these pages. A page without an answer stays `Zero`.
+fn ask(node_of: &dyn NodeOf, pages: &[usize]) -> Vec<PageNode> {
+    let mut found = vec![PageNode::Zero; pages.len()];
+    node_of.look_up(pages, &mut found);
+    found
+}
 
 #[test]
 fn ranges_stand_for_whole_pages() {
@@ -30,36 +42,6 @@ fn the_ends_of_what_can_be_addressed() {
         let expected = if last == 0 { [PageNode::Unmapped; 2] } else { [PageNode::Unmapped, on(2)] };
         assert_eq!(ask(&table, &[0, last]), expected, "{page_size}");
     }
-}
-
-#[test]
-fn the_only_node_is_known_through_whatever_stands_before_it() {
-    let one = OneNode::new(NodeId::new(7));
-    let boxed: Box<dyn NodeOf> = Box::new(one);
-    let counted: Arc<dyn NodeOf> = Arc::new(one);
-    for node_of in [&one as &dyn NodeOf, &&one, &boxed, &counted] {
-        assert_eq!(node_of.only_node(), Some(NodeId::new(7)));
-    }
-    assert_eq!(NodeTable::new(PAGE).only_node(), None);
-}
-
-#[test]
-fn a_look_up_answers_what_is_asked() {
-    let table = NodeTable::new(PAGE);
-    table.set(0..PAGE, NodeId::new(0));
-    let one = OneNode::new(NodeId::new(7));
-    let boxed: Box<dyn NodeOf> = Box::new(one);
-    let counted: Arc<dyn NodeOf> = Arc::new(one);
-    for node_of in [&table as &dyn NodeOf, &one, &boxed, &counted, &&one] {
-        let mut found = [PageNode::Zero; 3];
-        node_of.look_up(&[0], &mut found);
-        assert_eq!(found[1..], [PageNode::Zero; 2]);
-        node_of.look_up(&[0; 9], &mut found[..2]);
-        assert_eq!((found[2], found[0]), (PageNode::Zero, found[1]));
-        node_of.look_up(&[], &mut found);
-        assert!(node_of.page_size().is_power_of_two());
-    }
-    assert_eq!((table.call_count(), table.page_count()), (3, 3));
 }
 
 proptest! {
@@ -105,4 +87,16 @@ fn changes_beside_look_ups() {
             }
         });
     });
+}
+
+#[test]
+fn a_look_up_answers_what_is_asked() {
+    let table = NodeTable::new(PAGE);
+    table.set(0..PAGE, NodeId::new(0));
+    let mut found = [PageNode::Zero; 3];
+    table.look_up(&[0], &mut found);
+    assert_eq!(found[1..], [PageNode::Zero; 2]);
+    table.look_up(&[0; 9], &mut found[..2]);
+    assert_eq!(found, [on(0), on(0), PageNode::Zero]);
+    assert_eq!((table.call_count(), table.page_count(), table.only_node()), (2, 3, None));
 }

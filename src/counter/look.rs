@@ -1,0 +1,75 @@
+//! Looks: the marks of a level against its usage. A change of usage or of a limit is followed by one.
+//!
+//! A look reads usage anew and leaves the marks as that usage has them. So a second look finds nothing to do, and of
+//! two threads the one that looks last leaves the level right.
+//!
+//! Edges: E11 (protection), E12 (a report/the next counter with the object), E23 (soft limit), E25 (a waiter), E43
+//! (usage above a limit), E45 (usage changes/the counter is looked at).
+
+use crate::counter::handle::Handle;
+use crate::counter::incarnation::Generation;
+use crate::counter::object::{Counter, LimitWords};
+use crate::counter::slow_path::Lazily;
+use crate::counter::watch::{DEFERRED, DEFERRED_ABOVE, EXCEEDED, WAITING};
+use crate::counter::{deferred, exceeded, marks};
+use crate::thread::slow_path::is_no_alloc;
+
+/// Corrects the marks of a level. With `serves`, usage has fallen or max has moved, so charges that wait may fit now.
+/// The caller keeps the level, may hold the tree's lock, and may be in transit.
+#[cold]
+pub(crate) fn look(level: &Counter, serves: bool, path: &Lazily) {
+    // Mutation: e11-uncharge-reports-nothing
+    marks::report_protected(level);
+    if (serves && level.limits.watched.is_for(WAITING)) || marks::is_excess_wrong(level) {
+        if is_no_alloc() {
+            // Mutation: e45-free-is-not-deferred
+            deferred::defer(level, DEFERRED);
+        } else if let Some(policies) = level.tree().policies() {
+            path.enter();
+            policies.fell(level);
+        }
+    }
+    exceeded::moved(level);
+}
+
+/// Tells the policies of the levels that a charge has left above their max: from `lowest` on, below `top`. The caller
+/// keeps them; in no slow path, it is not in transit: listeners may run.
+#[cold]
+pub(crate) fn tell_above_max(lowest: &Counter, top: Option<&Counter>) {
+    if is_no_alloc() {
+        deferred::defer(lowest, DEFERRED | DEFERRED_ABOVE);
+    } else if let Some(policies) = lowest.tree().policies() {
+        lowest.path_below(top).filter(|level| level.forced() > 0).for_each(|level| policies.above_max(level));
+    }
+}
+
+/// Looks at a level whose usage has fallen. The caller keeps it.
+#[inline]
+pub(crate) fn fell(level: &Counter, path: &Lazily) {
+    if level.limits.watched.bits() != 0 {
+        look(level, true, path);
+    }
+}
+
+/// Does what [`fell`] does, where the caller no longer keeps the level. `of` is the generation of its group's `first`
+/// counter. This thread takes a handle meanwhile: another thread that has reported to the parent may have taken the
+/// last step.
+pub(crate) fn fell_unkept(level: &Counter, first: &'static Counter, of: Generation) {
+    let LimitWords { watched, min, low, .. } = &level.limits;
+    let bits = watched.bits();
+    if bits == 0 || (bits == EXCEEDED && exceeded::is_near_max(level)) {
+        return;
+    }
+    // Mutation: e25-uncharge-schedules-no-level
+    let reports = watched.is_for(WAITING)
+        || min.is_set()
+        || low.is_set()
+        || marks::is_excess_wrong(level)
+        || exceeded::has_fallen(level);
+    // Mutation: e15-protection-reported-without-a-handle
+    // Mutation: e23-crossing-without-a-handle
+    // Mutation: e12-a-level-is-listed-that-may-be-gone
+    if reports && let Some(_handle) = Handle::try_pin(first, of) {
+        look(level, true, &Lazily::inside());
+    }
+}

@@ -1,0 +1,111 @@
+//! A wait until usage is below high.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use super::handle::Group;
+use crate::pressure::delays::Alarm;
+use crate::pressure::{high, throttle};
+use crate::sync::{is_over, sleep};
+
+/// The future looks at usage once more after this time, at the latest. Within it the thread of delays looks more often
+/// than that at first, and then less and less.
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// Waits until usage is not above a high: see [`Group::below_high`].
+#[must_use = "futures do nothing unless they are polled"]
+pub struct BelowHigh {
+    // The alarm names the group's object, so it goes first.
+    alarm: Option<Alarm>,
+    group: Group,
+}
+
+/// # A wait for usage below high
+impl Group {
+    /// Waits until the usage of this group, and of each group above, is not above its [`high`](crate::Limits::high). It
+    /// is for a service that spills or sheds work above high, and takes it up again below. The wait charges nothing,
+    /// asks no reclaimer and holds up no charge.
+    ///
+    /// As a future it needs no async runtime; [`BelowHigh::wait`] blocks. It ends within 30 ms after usage has fallen,
+    /// if a processor is free, and at once if the group is offline or cancelled. Other charges may have come by then. A
+    /// limit that is [only observed](crate::expert::Inspect::set_observe_only) does not count. A thread of this crate
+    /// looks at usage meanwhile, one for the process; without one, because the system gives none, the future is ready.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use memcg::{Limits, Runtime};
+    /// let runtime = Runtime::builder().build()?;
+    /// let sort = runtime.root().create("sort", Limits::new().high(1_000_000))?;
+    /// let rows = sort.force_charge(2_000_000);
+    /// let spills = tokio::spawn(async move { drop(rows) });
+    /// sort.below_high().await;
+    /// assert!(spills.is_finished() && sort.usage() <= 1_000_000);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn below_high(&self) -> BelowHigh {
+        BelowHigh { alarm: None, group: self.clone() }
+    }
+}
+
+impl BelowHigh {
+    /// Blocks until usage is not above a high, for at most `time`. Returns whether it is not.
+    ///
+    /// ```
+    /// # use memcg::{Limits, Runtime};
+    /// # use std::time::Duration;
+    /// let runtime = Runtime::builder().build()?;
+    /// let sort = runtime.root().create("sort", Limits::new().high(1_000_000))?;
+    /// let rows = sort.force_charge(2_000_000);
+    /// assert!(!sort.below_high().wait(Duration::from_millis(1)));
+    /// std::thread::spawn(move || drop(rows));
+    /// assert!(sort.below_high().wait(Duration::from_secs(10)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn wait(self, time: Duration) -> bool {
+        let until = Instant::now().checked_add(time);
+        while self.is_above() {
+            let left = until.map_or(high::LOOK, |until| until.saturating_duration_since(Instant::now()));
+            if until.is_some_and(is_over) {
+                return false;
+            }
+            sleep(left.min(high::LOOK));
+        }
+        true
+    }
+
+    /// Usage is above a high of the path. Credit that may be all that is above goes back first.
+    fn is_above(&self) -> bool {
+        let group = self.group.first();
+        high::drain_credit(group);
+        high::is_delayed(group)
+    }
+}
+
+impl Future for BelowHigh {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        while self.is_above() {
+            if self.alarm.as_ref().is_some_and(|alarm| alarm.renew(context.waker())) {
+                return Poll::Pending;
+            }
+            self.alarm = throttle::alarm(self.group.first(), Instant::now() + AGAIN, context.waker());
+            if self.alarm.is_none() {
+                break;
+            }
+        }
+        self.alarm = None;
+        Poll::Ready(())
+    }
+}
+
+impl fmt::Debug for BelowHigh {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BelowHigh").field("group", &self.group).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,267 @@
+//! `Charged`: a value and its charge.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+
+use super::weigh::Weigh;
+use crate::group::{Charge, ChargeError, Group};
+use crate::units::IntoBytes;
+
+/// A value and the charge that pays for its memory. The drop frees the value first and then gives the bytes back.
+///
+/// A struct with a value and a [`Charge`] must declare the charge below the value, or the bytes are free before the
+/// memory is. This type has that order, wherever it is: in a struct, a tuple, a channel, a cache.
+///
+/// It dereferences to the value, so its functions have no `self`: `Charged::charge(&page)`. The charge does not follow a
+/// value that grows or shrinks: [`resize_to`](Self::resize_to) and [`reweigh`](Self::reweigh) change it.
+///
+/// ```
+/// use memcg::{Charged, Limits, Runtime};
+///
+/// let runtime = Runtime::builder().build()?;
+/// let query = runtime.root().create("q17", Limits::new().max(64 * 1024))?;
+/// let page = Charged::make(&query, 64 * 1024, || vec![0_u8; 64 * 1024])?; // charged, then allocated
+/// assert_eq!((page.len(), query.live()), (65_536, 65_536));
+/// assert!(Charged::make(&query, 1, || 0_u8).is_err(), "refused, and nothing was made");
+/// drop(page);
+/// assert_eq!(query.live(), 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "dropped at once it gives the bytes back at once"]
+pub struct Charged<T> {
+    // The order of the drops.
+    value: T,
+    charge: Charge,
+}
+
+impl<T> Charged<T> {
+    /// Makes one of a value and the charge that pays for it. It charges nothing.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// use memcg::Charged;
+    ///
+    /// let charge = runtime.root().charge_async(100).await?;
+    /// let body = Charged::new(vec![0_u8; 100], charge);
+    /// assert_eq!(Charged::charge(&body).bytes(), 100);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub const fn new(value: T, charge: Charge) -> Self {
+        Charged { value, charge }
+    }
+
+    /// Charges `bytes` as [`Group::try_charge`] does, and then calls `make` for the value. It may block: in async code
+    /// charge with [`charge_async`](Group::charge_async), and use [`new`](Self::new).
+    ///
+    /// # Errors
+    ///
+    /// [`ChargeError`]; `make` was not called.
+    pub fn make(group: &Group, bytes: impl IntoBytes, make: impl FnOnce() -> T) -> Result<Self, ChargeError> {
+        let charge = group.try_charge(bytes)?;
+        Ok(Charged { value: make(), charge })
+    }
+
+    /// Returns the charge.
+    pub const fn charge(this: &Self) -> &Charge {
+        &this.charge
+    }
+
+    /// Makes another value of this one, with the same charge. If `make` panics, the bytes are given back.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// use memcg::Charged;
+    ///
+    /// let text = Charged::make(&runtime.root(), 3, || String::from("abc"))?;
+    /// let bytes = Charged::map(text, String::into_bytes); // the same memory
+    /// assert_eq!((bytes.as_slice(), runtime.root().live()), (&b"abc"[..], 3));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn map<U>(this: Self, make: impl FnOnce(T) -> U) -> Charged<U> {
+        let Charged { value, charge } = this;
+        Charged { value: make(value), charge }
+    }
+
+    /// Takes both apart. From here on the caller drops the value before the charge: two variables are dropped in the
+    /// reverse order of their `let`, so keep them in one tuple, or drop the value by hand.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// use memcg::Charged;
+    ///
+    /// let page = Charged::make(&runtime.root(), 4096, || vec![0_u8; 4096])?;
+    /// let (bytes, charge) = Charged::into_parts(page);
+    /// drop(bytes);
+    /// assert_eq!(charge.bytes(), 4096);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn into_parts(this: Self) -> (T, Charge) {
+        (this.value, this.charge)
+    }
+
+    /// Charges exactly `bytes` from here on, as [`Charge::resize`] does. Call it before the value grows, and after it
+    /// has become smaller. To grow may block.
+    ///
+    /// # Errors
+    ///
+    /// [`ChargeError`] if it has to grow and cannot; the charge is as it was.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// use memcg::Charged;
+    ///
+    /// let mut page = Charged::make(&runtime.root(), 4096, || vec![0_u8; 4096])?;
+    /// page.truncate(100);
+    /// page.shrink_to_fit();
+    /// let bytes = page.capacity();
+    /// Charged::resize_to(&mut page, bytes)?;
+    /// assert_eq!(runtime.root().live(), 100);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn resize_to(this: &mut Self, bytes: impl IntoBytes) -> Result<(), ChargeError> {
+        this.charge.resize(bytes)
+    }
+
+    /// The value and the charge, for what keeps the two in step.
+    pub(super) fn parts_mut(this: &mut Self) -> (&mut T, &mut Charge) {
+        (&mut this.value, &mut this.charge)
+    }
+}
+
+impl<T: Weigh> Charged<T> {
+    /// Charges `group` for the [weight](Weigh) of a value that exists already. It may block, as [`Group::try_charge`].
+    ///
+    /// # Errors
+    ///
+    /// The value, and why it was refused.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().max(100).build()?;
+    /// use memcg::Charged;
+    ///
+    /// let name = Charged::weighed(&runtime.root(), String::from("acme")).map_err(|(_, refused)| refused)?;
+    /// assert_eq!(runtime.root().live(), 4);
+    /// let (kept, refused) = Charged::weighed(&runtime.root(), vec![0_u8; 97]).unwrap_err();
+    /// assert_eq!((kept.len(), refused.group()), (97, &runtime.root()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn weighed(group: &Group, value: T) -> Result<Self, (T, ChargeError)> {
+        match group.try_charge(value.weigh()) {
+            Ok(charge) => Ok(Charged { value, charge }),
+            Err(refused) => Err((value, refused)),
+        }
+    }
+
+    /// Weighs the value anew, and charges what it holds now. More is charged whatever the limits say, for it exists
+    /// already: [`Group::forced`] counts what is above max.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// use memcg::Charged;
+    ///
+    /// let mut row = Charged::weighed(&runtime.root(), Vec::<u64>::with_capacity(1)).map_err(|(_, refused)| refused)?;
+    /// row.reserve_exact(10);
+    /// Charged::reweigh(&mut row);
+    /// assert_eq!(runtime.root().live(), 80);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn reweigh(this: &mut Self) {
+        this.charge.force_resize(this.value.weigh());
+    }
+}
+
+impl<T> Deref for Charged<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T> DerefMut for Charged<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.value
+    }
+}
+
+/// So a charged buffer is the owner of a `bytes::Bytes`, which stays charged until its last clone is gone.
+impl<T: AsRef<U>, U: ?Sized> AsRef<U> for Charged<T> {
+    fn as_ref(&self) -> &U {
+        self.value.as_ref()
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Charged<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Charged").field("value", &self.value).field("charge", &self.charge).finish()
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+    use crate::{Limits, Runtime};
+
+    /// Asserts in its drop that its bytes are still charged.
+    struct Pays(Group, u64);
+
+    impl Drop for Pays {
+        fn drop(&mut self) {
+            assert_eq!(self.0.live(), self.1);
+        }
+    }
+
+    fn ten(runtime: &Runtime) -> (Group, Charged<Pays>) {
+        let group = runtime.root().create("q", Limits::new().max(10)).unwrap();
+        let value = Charged::make(&group, 10, || Pays(group.clone(), 10)).unwrap();
+        (group, value)
+    }
+
+    #[test]
+    fn the_value_goes_before_its_charge() {
+        let runtime = Runtime::builder().audit(true).build().unwrap();
+        let (group, value) = ten(&runtime);
+        drop(Charged::map(value, |value| (1, value)));
+        assert_eq!(group.live(), 0);
+        let value = Charged::make(&group, 10, || Pays(group.clone(), 10)).unwrap();
+        drop(Charged::into_parts(value)); // a tuple has the same order
+        assert_eq!(group.live(), 0);
+        assert!(runtime.verify().is_ok());
+    }
+
+    #[test]
+    fn a_panic_while_it_is_mapped_gives_back() {
+        let runtime = Runtime::builder().audit(true).build().unwrap();
+        let (group, value) = ten(&runtime);
+        let mapped = catch_unwind(AssertUnwindSafe(|| Charged::map(value, |_value| -> u8 { panic!("in the map") })));
+        assert_eq!((mapped.is_err(), group.live()), (true, 0));
+    }
+
+    #[test]
+    fn a_refusal_makes_nothing_and_changes_nothing() {
+        let runtime = Runtime::builder().audit(true).build().unwrap();
+        let (group, mut value) = ten(&runtime);
+        assert!(Charged::<u8>::make(&group, 1, || unreachable!("refused")).is_err());
+        assert!(Charged::resize_to(&mut value, 11).is_err());
+        assert_eq!(Charged::charge(&value).bytes(), 10);
+    }
+
+    #[test]
+    fn a_value_is_weighed_anew() {
+        let runtime = Runtime::builder().audit(true).build().unwrap();
+        let group = runtime.root().create("q", Limits::new().max(10)).unwrap();
+        let mut text = Charged::weighed(&group, String::with_capacity(10)).unwrap();
+        text.push_str("more than ten bytes");
+        Charged::reweigh(&mut text);
+        assert_eq!((group.live(), group.forced()), (text.capacity() as u64, text.capacity() as u64 - 10));
+        text.clear();
+        text.shrink_to_fit();
+        Charged::reweigh(&mut text);
+        assert_eq!(group.live(), 0);
+    }
+}

@@ -1,0 +1,533 @@
+//! `ChargedVec`: a vector that charges before it grows.
+
+use std::error::Error;
+use std::fmt;
+use std::io::{self, ErrorKind, Write};
+use std::ops::{Deref, DerefMut};
+
+use super::charged::Charged;
+use crate::group::{Charge, ChargeError, Group, OnFull};
+use crate::units::Bytes;
+
+/// The least items that a vector grows to, as the standard library's.
+const ITEMS_MIN: usize = 4;
+
+/// A vector whose memory is charged to a group before it is allocated.
+///
+/// While the vector grows, the old block and the new one may both live, so both are charged; then the old one's bytes go
+/// back. So a vector at more than half of its max does not grow. A call that is refused leaves the vector and its items
+/// as they were, and gives back what it was to add. It dereferences to a slice.
+///
+/// The charge is the capacity, in items of `size_of::<T>()` bytes. Memory that items hold themselves is not part of it:
+/// such items are [`Charged`] ones. The vector doubles its capacity. If that finds no room, it grows by half, for which
+/// reclaimers are asked, and then by as much as there is. An allocation that the system refuses aborts, as with [`Vec`].
+///
+/// ```
+/// use memcg::{ChargedVec, Limits, Runtime};
+///
+/// let runtime = Runtime::builder().build()?;
+/// let query = runtime.root().create("q17", Limits::new().max(1 << 20))?;
+/// let mut rows = ChargedVec::new(&query);
+/// rows.try_push([1_u64, 2, 3])?;
+/// rows.try_extend((4..1_000).map(|row| [row; 3]))?;
+/// assert_eq!((rows.len(), query.live()), (997, rows.capacity() as u64 * 24));
+///
+/// let refused = (0..).find_map(|row| rows.try_push([row; 3]).err()).expect("the max");
+/// assert_eq!(refused.into_parts().0[0], rows.len() as u64 - 997, "the row comes back");
+/// assert!(query.peak() <= query.max());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct ChargedVec<T>(Charged<Vec<T>>);
+
+impl<T> ChargedVec<T> {
+    /// Makes an empty vector, which takes no memory and charges nothing until its first item.
+    pub fn new(group: &Group) -> Self {
+        ChargedVec(Charged::new(Vec::new(), group.force_charge(0)))
+    }
+
+    /// Makes a vector with room for so many items. It may block, as [`Group::try_charge`].
+    ///
+    /// # Errors
+    ///
+    /// [`ChargeError`]: there is no room for so many.
+    pub fn try_with_capacity(group: &Group, items: usize) -> Result<Self, ChargeError> {
+        let mut vec = ChargedVec::new(group);
+        vec.try_reserve(items)?;
+        Ok(vec)
+    }
+
+    /// Returns how many items it has room for.
+    pub fn capacity(&self) -> usize {
+        self.0.capacity()
+    }
+
+    /// Returns the charge.
+    pub const fn charge(&self) -> &Charge {
+        Charged::charge(&self.0)
+    }
+
+    /// Takes the vector and its charge as one value.
+    pub fn into_charged(self) -> Charged<Vec<T>> {
+        self.0
+    }
+
+    /// Adds an item. It may block, as [`Group::try_charge`], only if the vector has to grow.
+    ///
+    /// # Errors
+    ///
+    /// [`PushError`] has the item.
+    #[inline]
+    pub fn try_push(&mut self, item: T) -> Result<(), PushError<T>> {
+        if self.spare() == 0
+            && let Err(refused) = self.try_reserve(1)
+        {
+            return Err(PushError { item, refused });
+        }
+        self.vec().push(item);
+        Ok(())
+    }
+
+    /// Adds an item as [`try_push`](Self::try_push) does, and waits for room as [`Group::charge_async`] does. A future
+    /// that is dropped while it waits drops the item: [`reserve_async`](Self::reserve_async) and then `try_push` keep it.
+    ///
+    /// # Errors
+    ///
+    /// [`PushError`] has the item: it can never fit, or the group is offline or cancelled.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use memcg::{ChargedVec, Runtime};
+    /// let runtime = Runtime::builder().max(100).build()?;
+    /// let held = runtime.root().try_charge(90)?;
+    /// let mut rows = ChargedVec::new(&runtime.root());
+    /// let pushes = tokio::spawn(async move { rows.push_async(7_u64).await.map(|()| rows) });
+    /// tokio::task::yield_now().await;
+    /// drop(held);
+    /// assert_eq!(*pushes.await??, [7]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn push_async(&mut self, item: T) -> Result<(), PushError<T>> {
+        match self.reserve_async(1).await {
+            Ok(()) => {
+                self.vec().push(item);
+                Ok(())
+            }
+            Err(refused) => Err(PushError { item, refused }),
+        }
+    }
+
+    /// Adds items until one is refused. The error has that one; those before it are in the vector, and those behind it
+    /// stay in an iterator that was lent by [`by_ref`](Iterator::by_ref).
+    ///
+    /// # Errors
+    ///
+    /// [`PushError`] has the item that was refused.
+    pub fn try_extend(&mut self, items: impl IntoIterator<Item = T>) -> Result<(), PushError<T>> {
+        let items = items.into_iter();
+        // A hint may be too high: then the items are pushed one by one, as far as they fit.
+        let _ = self.grow_if_room(items.size_hint().0);
+        for item in items {
+            self.try_push(item)?;
+        }
+        Ok(())
+    }
+
+    /// Makes room for `more` items, so that as many pushes do not fail. It may block, as [`Group::try_charge`].
+    ///
+    /// # Errors
+    ///
+    /// [`ChargeError`]; the vector is as it was.
+    pub fn try_reserve(&mut self, more: usize) -> Result<(), ChargeError> {
+        if self.grow_if_room(more) {
+            return Ok(());
+        }
+        let (needed, half_more) = (self.needed(more), self.half_more(more));
+        if half_more > needed && self.grow_to(half_more, OnFull::Refuse).is_ok() {
+            return Ok(());
+        }
+        let room = usize::try_from(self.charge().group().headroom()).unwrap_or(usize::MAX) / size_of::<T>().max(1);
+        self.grow_to(room.clamp(needed, half_more), OnFull::Refuse)
+    }
+
+    /// Makes room for `more` items, and waits for it as [`Group::charge_async`] does.
+    ///
+    /// # Errors
+    ///
+    /// [`ChargeError`]: it can never fit, beside what the vector holds, or the group is offline or cancelled. The vector
+    /// is as it was.
+    pub async fn reserve_async(&mut self, more: usize) -> Result<(), ChargeError> {
+        if self.grow_if_room(more) {
+            return Ok(());
+        }
+        let group = self.charge().group();
+        // A wait for what can come only once this vector is gone would not end.
+        let room = group.effective_max().saturating_sub(self.charge().bytes());
+        let can_fit = |items: usize| bytes_of::<T>(items) <= room;
+        let (needed, half_more) = (self.needed(more), self.half_more(more));
+        let items = if can_fit(half_more) { half_more } else { needed };
+        if !can_fit(items) {
+            return self.grow_to(items, OnFull::Reclaim);
+        }
+        let charge = group.charge_async(Bytes(bytes_of::<T>(items))).await?;
+        self.grow_with(items, charge);
+        Ok(())
+    }
+
+    /// Removes the last item and returns it. The capacity stays.
+    pub fn pop(&mut self) -> Option<T> {
+        self.vec().pop()
+    }
+
+    /// Drops all items behind the first `items`. The capacity stays.
+    pub fn truncate(&mut self, items: usize) {
+        self.vec().truncate(items);
+    }
+
+    /// Drops all items. The capacity stays.
+    pub fn clear(&mut self) {
+        self.vec().clear();
+    }
+
+    /// Gives the capacity back that no item takes.
+    pub fn shrink_to_fit(&mut self) {
+        self.edit(Vec::shrink_to_fit);
+    }
+
+    /// Calls `edit` with the vector, for all that has no method here. Afterwards a larger capacity is charged, whatever the
+    /// limits say, and the bytes of a smaller one are given back.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// use memcg::ChargedVec;
+    ///
+    /// let mut rows = ChargedVec::try_with_capacity(&runtime.root(), 10)?;
+    /// rows.try_extend(0..10_u64)?;
+    /// rows.edit(|rows| rows.retain(|row| row % 2 == 0));
+    /// assert_eq!(*rows, [0, 2, 4, 6, 8]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn edit<R>(&mut self, edit: impl FnOnce(&mut Vec<T>) -> R) -> R {
+        /// Also where `edit` panics.
+        struct Settle<'a, T>(&'a mut ChargedVec<T>);
+        impl<T> Drop for Settle<'_, T> {
+            fn drop(&mut self) {
+                self.0.settle();
+            }
+        }
+        edit(Settle(self).0.vec())
+    }
+
+    pub(super) fn vec(&mut self) -> &mut Vec<T> {
+        Charged::parts_mut(&mut self.0).0
+    }
+
+    pub(super) fn spare(&self) -> usize {
+        self.0.capacity() - self.0.len()
+    }
+
+    /// The capacity for `more` items.
+    fn needed(&self, more: usize) -> usize {
+        self.0.len().saturating_add(more)
+    }
+
+    fn half_more(&self, more: usize) -> usize {
+        self.needed(more).max(self.capacity().saturating_add(self.capacity() / 2))
+    }
+
+    /// Makes room for `more` items, and for twice as many as there are, if that takes nothing of others.
+    fn grow_if_room(&mut self, more: usize) -> bool {
+        if self.spare() >= more {
+            return true;
+        }
+        let twice = self.needed(more).max(self.capacity().saturating_mul(2)).max(ITEMS_MIN);
+        self.grow_to(twice, OnFull::IfRoom).is_ok()
+    }
+
+    /// Grows to a capacity of so many items, which are charged beside those that it has.
+    fn grow_to(&mut self, items: usize, full: OnFull) -> Result<(), ChargeError> {
+        let charge = self.charge().group().try_charge_with(Bytes(bytes_of::<T>(items)), full)?;
+        self.grow_with(items, charge);
+        Ok(())
+    }
+
+    /// Grows to a capacity of so many items, which are charged. Both blocks are, until the old one is free.
+    fn grow_with(&mut self, items: usize, new: Charge) {
+        let (vec, charge) = Charged::parts_mut(&mut self.0);
+        vec.reserve_exact(items.saturating_sub(vec.len()));
+        // Both are charges of memory of one group.
+        let _ = charge.merge(new);
+        self.settle();
+    }
+
+    /// Brings the charge to the capacity: an allocator may give more than the vector asks for.
+    fn settle(&mut self) {
+        let bytes = bytes_of::<T>(self.capacity());
+        Charged::parts_mut(&mut self.0).1.force_resize(Bytes(bytes));
+    }
+}
+
+/// The bytes of so many items; of no size the capacity has no end.
+fn bytes_of<T>(items: usize) -> u64 {
+    if size_of::<T>() == 0 { 0 } else { (items as u64).saturating_mul(size_of::<T>() as u64) }
+}
+
+impl<T: Clone> ChargedVec<T> {
+    /// Adds copies of all items of a slice, or of none. It may block, as [`Group::try_charge`].
+    ///
+    /// # Errors
+    ///
+    /// [`ChargeError`]; the vector is as it was.
+    pub fn try_extend_from_slice(&mut self, items: &[T]) -> Result<(), ChargeError> {
+        self.try_reserve(items.len())?;
+        self.vec().extend_from_slice(items);
+        Ok(())
+    }
+}
+
+/// Adds bytes. A refusal is an error of [`ErrorKind::OutOfMemory`] with the [`ChargeError`] inside, and adds none of them.
+/// To write may block, as [`Group::try_charge`].
+impl Write for ChargedVec<u8> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let added = self.try_extend_from_slice(bytes);
+        added.map(|()| bytes.len()).map_err(|refused| io::Error::new(ErrorKind::OutOfMemory, refused))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<T> Deref for ChargedVec<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.0
+    }
+}
+
+impl<T> DerefMut for ChargedVec<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        self.vec()
+    }
+}
+
+/// So `bytes::Bytes::from_owner` makes a buffer of it that stays charged until its last clone is gone.
+impl<T> AsRef<[T]> for ChargedVec<T> {
+    fn as_ref(&self) -> &[T] {
+        self
+    }
+}
+
+impl<'a, T> IntoIterator for &'a ChargedVec<T> {
+    type Item = &'a T;
+    type IntoIter = std::slice::Iter<'a, T>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for ChargedVec<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+/// An item that was not added to a [`ChargedVec`], and why. `?` makes a [`ChargeError`] of it, which drops the item.
+#[derive(Clone)]
+pub struct PushError<T> {
+    item: T,
+    refused: ChargeError,
+}
+
+impl<T> PushError<T> {
+    /// Returns why.
+    pub const fn refused(&self) -> &ChargeError {
+        &self.refused
+    }
+
+    /// Returns the item, and why it was not added.
+    pub fn into_parts(self) -> (T, ChargeError) {
+        (self.item, self.refused)
+    }
+}
+
+impl<T> From<PushError<T>> for ChargeError {
+    fn from(PushError { refused, .. }: PushError<T>) -> ChargeError {
+        refused
+    }
+}
+
+impl<T> fmt::Display for PushError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.refused, f)
+    }
+}
+
+impl<T> fmt::Debug for PushError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PushError").field("refused", &self.refused).finish_non_exhaustive()
+    }
+}
+
+impl<T> Error for PushError<T> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.refused.source()
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::future::Future;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::pin::pin;
+    use std::sync::{Arc, Mutex};
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+    use crate::{Limits, Priority, Reclaim, ReclaimContext, Runtime};
+
+    /// A group without credit, so that its peak is what charges held.
+    fn group(max: usize) -> (Runtime, Group) {
+        let runtime = Runtime::builder().batch(0).audit(true).build().unwrap();
+        let group = runtime.root().create("q", Limits::new().max(max)).unwrap();
+        (runtime, group)
+    }
+
+    #[track_caller]
+    fn assert_paid<T>(vec: &ChargedVec<T>, group: &Group) {
+        let bytes = (vec.capacity() * size_of::<T>()) as u64;
+        assert_eq!((vec.charge().bytes(), group.live(), group.forced()), (bytes, bytes, 0));
+    }
+
+    #[test]
+    fn both_blocks_are_charged_while_it_grows() {
+        let (_runtime, group) = group(1 << 20);
+        let mut vec = ChargedVec::try_with_capacity(&group, 100).unwrap();
+        assert_eq!(group.peak(), 800);
+        vec.try_extend(0..101_u64).unwrap();
+        assert_eq!((vec.capacity(), group.peak()), (200, 800 + 1_600));
+        assert_paid(&vec, &group);
+    }
+
+    #[test]
+    fn it_grows_by_what_is_left_and_then_keeps_its_items() {
+        let (_runtime, group) = group(1_000);
+        let mut vec = ChargedVec::new(&group);
+        let refused = (0..).find_map(|item: u64| vec.try_push(item).err()).unwrap();
+        // 4, 8, 16, 32, 64 items, which take 512 of 1,000 bytes: there is no room for a second block.
+        assert_eq!((refused.into_parts().0, vec.len(), vec.capacity()), (64, 64, 64));
+        assert_eq!(*vec, (0..64).collect::<Vec<_>>());
+        assert!(vec.try_reserve(1).is_err() && vec.try_extend_from_slice(&[1, 2]).is_err());
+        assert!(vec.try_reserve(usize::MAX).is_err() && vec.try_reserve(usize::MAX / 8).is_err());
+        assert_eq!((vec.len(), group.peak()), (64, 256 + 512));
+        assert_paid(&vec, &group);
+        vec.truncate(3);
+        vec.shrink_to_fit();
+        assert_eq!((&*vec, group.live()), (&[0, 1, 2][..], 24));
+
+        // Beside 40 items 456 bytes are left: neither 80 items fit nor 60, but 57.
+        let _other = group.try_charge(200).unwrap();
+        let mut vec = ChargedVec::try_with_capacity(&group, 40).unwrap();
+        vec.try_extend(0..41_u64).unwrap();
+        assert_eq!(vec.capacity(), 57);
+    }
+
+    #[test]
+    fn an_extension_goes_as_far_as_there_is_room() {
+        let (_runtime, group) = group(1_000);
+        let mut vec = ChargedVec::new(&group);
+        let mut items = 0..1_000_u64;
+        let refused = vec.try_extend(items.by_ref()).unwrap_err();
+        assert_eq!(refused.refused().group(), &group);
+        let (item, _) = refused.into_parts();
+        assert_eq!((item as usize, items.next()), (vec.len(), Some(item + 1)));
+        assert_paid(&vec, &group);
+    }
+
+    #[test]
+    fn items_of_no_size_cost_nothing() {
+        let (_runtime, group) = group(0);
+        let mut vec = ChargedVec::new(&group);
+        vec.try_extend([(); 1_000]).unwrap();
+        vec.try_reserve(usize::MAX - 1_000).unwrap();
+        assert_eq!((vec.len(), group.live()), (1_000, 0));
+    }
+
+    /// A cache that has all the rest, and gives what is asked for.
+    struct Rest(Mutex<Charge>);
+
+    impl Reclaim for Rest {
+        fn reclaim(&self, want: u64, _: &ReclaimContext<'_>) -> u64 {
+            self.0.lock().unwrap().shrink(Bytes(want))
+        }
+    }
+
+    /// The growth by reclaim is geometric: else each push would copy the vector.
+    #[test]
+    fn reclaim_makes_room_for_many_items_at_once() {
+        let (_runtime, group) = group(1 << 20);
+        let rest = Arc::new(Rest(Mutex::new(group.force_charge(1 << 20))));
+        let _registration = group.register_reclaimer(rest, Priority::NORMAL);
+        let mut vec = ChargedVec::new(&group);
+        let (mut grown, mut capacity) = (0, 0);
+        for item in 0..10_000_u64 {
+            vec.try_push(item).unwrap();
+            grown += usize::from(vec.capacity() != capacity);
+            capacity = vec.capacity();
+        }
+        assert!(grown < 40, "{grown}");
+    }
+
+    #[test]
+    fn a_wait_is_for_what_others_hold() {
+        let (_runtime, group) = group(1_000);
+        let mut context = Context::from_waker(Waker::noop());
+        let held = group.try_charge(600).unwrap();
+        let mut vec = ChargedVec::try_with_capacity(&group, 40).unwrap();
+        {
+            let mut reserve = pin!(vec.reserve_async(70));
+            assert!(reserve.as_mut().poll(&mut context).is_pending());
+            assert_eq!(group.waiting_count(), 1);
+            drop(held);
+            assert!(matches!(reserve.poll(&mut context), Poll::Ready(Ok(()))));
+        }
+        assert_paid(&vec, &group);
+        let capacity = vec.capacity();
+        vec.try_extend(vec![0_u64; capacity]).unwrap();
+        // It holds more than half: it would wait for itself.
+        let mut push = pin!(vec.push_async(7));
+        let Poll::Ready(Err(refused)) = push.as_mut().poll(&mut context) else { panic!("it never fits") };
+        assert_eq!(refused.into_parts().0, 7);
+    }
+
+    #[test]
+    fn what_an_edit_does_is_charged_also_when_it_panics() {
+        let (_runtime, group) = group(100);
+        let mut vec = ChargedVec::new(&group);
+        vec.edit(|vec| vec.reserve_exact(200));
+        assert_eq!((group.live(), group.forced()), (200, 100));
+        let edited = catch_unwind(AssertUnwindSafe(|| {
+            vec.edit(|vec: &mut Vec<u8>| {
+                vec.shrink_to(50);
+                panic!("in the edit");
+            })
+        }));
+        assert!(edited.is_err());
+        assert_eq!((group.live(), group.forced()), (50, 0));
+    }
+
+    #[test]
+    fn a_refused_write_adds_nothing() {
+        let (_runtime, group) = group(100);
+        let mut vec = ChargedVec::new(&group);
+        write!(vec, "{:030}", 7).unwrap();
+        let error = vec.write_all(&[0; 100]).unwrap_err();
+        assert_eq!((error.kind(), vec.len()), (ErrorKind::OutOfMemory, 30));
+        let refused = error.get_ref().and_then(|inner| inner.downcast_ref::<ChargeError>());
+        assert_eq!(refused.map(ChargeError::group), Some(&group));
+        assert_paid(&vec, &group);
+    }
+}
