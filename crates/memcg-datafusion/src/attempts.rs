@@ -11,21 +11,21 @@ use memcg::Group;
 
 use crate::queue::{InPlace, Place, Queue};
 
-/// So many refusals are known: an error comes to the root while other operators are refused.
+/// Most refusals that a pool keeps: other operators may be refused before an error reaches the root.
 const KNOWN: usize = 256;
 
-/// What a pool knows of the queue of its queries.
+/// The queue of a pool's queries, and the refusals and attempts of that pool.
 #[derive(Debug)]
 pub(crate) struct Queued {
     queue: Queue,
-    /// The last refusals, by their words: an error has no other sign of where it comes from.
+    /// Texts and levels of the last refusals: nothing else in an error tells which level has refused.
     refusals: Mutex<VecDeque<(String, Group)>>,
     attempts: Mutex<Vec<Known>>,
-    /// How many queries have given all back, and wait. Relaxed: it only ends waits early.
+    /// Number of queries that have given all back and wait. Relaxed: it only ends waits early.
     waiting: AtomicUsize,
 }
 
-/// What is known of an attempt that runs.
+/// An attempt that runs, as its pool knows it.
 #[derive(Debug)]
 struct Known {
     /// Its place's number.
@@ -53,7 +53,7 @@ impl Queued {
         self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A growth was refused at `level`, and its operator is told so.
+    /// Keeps a refusal of a growth at `level`, whose text the operator is told.
     pub(crate) fn note(&self, refused: &Result<()>, level: &Group) {
         if let Err(DataFusionError::ResourcesExhausted(text)) = refused {
             let mut refusals = self.refusals();
@@ -64,7 +64,7 @@ impl Queued {
         }
     }
 
-    /// The level that was full, where an error of the plan is a refusal of the pool.
+    /// Returns the level that was full if an error of the plan is a refusal of the pool.
     pub(crate) fn level_of(&self, error: &DataFusionError) -> Option<Group> {
         let DataFusionError::ResourcesExhausted(text) = error.find_root() else { return None };
         let refusals = self.refusals();
@@ -72,12 +72,13 @@ impl Queued {
         found.map(|(_, level)| level.clone())
     }
 
-    /// All attempts of the pool have given up, so what still runs of them is about to end.
+    /// True if queries of the pool wait and no attempt runs: tasks that still hold memory are about to end.
     pub(crate) fn gives_back(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0 && self.attempts().is_empty()
     }
 
-    /// A place for a growth of an attempt that cannot run again. `None`: there is none, or nothing runs beside it.
+    /// Has a growth wait in place for the pool's attempt that cannot run again. `None`: no such attempt runs, or no
+    /// other attempt runs below `level`.
     pub(crate) fn wait_in_place(&self, level: &Group) -> Option<InPlace> {
         let attempt = self.attempts().iter().find(|known| known.cannot_run_again).map(|known| known.id);
         self.queue.wait_in_place(attempt?, level)
@@ -133,7 +134,7 @@ impl Drop for Attempt {
     }
 }
 
-/// A query that has given all back.
+/// A query that has given all back and waits, with the refusal that it ends with if the wait is in vain.
 pub(crate) struct Waits {
     queued: Arc<Queued>,
     refusal: DataFusionError,

@@ -48,14 +48,14 @@ impl PoolConfig {
     /// read the headroom takes a few loads a level for each growth of such a consumer. Credit of threads counts as
     /// room: before a growth is refused it is drained, which costs a barrier.
     ///
-    /// The merge of an aggregate's files leaves the reserve from its third file on, and with
-    /// [`spill_on_demand`](Self::spill_on_demand) that of a sort's files does.
+    /// From its third file on the merge of an aggregate's files leaves the reserve, and with
+    /// [`spill_on_demand`](Self::spill_on_demand) that of a sort's files.
     ///
-    /// A reserve of more than half of the least max on the way up counts as that half; a pool whose reserve is as large
-    /// as that max is not made. An aggregate that was refused grows in order to make room: its next two growths are
-    /// those of a consumer that cannot spill, up to what it had asked for.
-    pub fn unspillable_reserve(mut self, bytes: impl Into<Bytes>) -> PoolConfig {
-        Bytes(self.reserve) = bytes.into();
+    /// A reserve of more than half of the least max on the way up counts as that half. A pool whose reserve is as large
+    /// as that max is not made. An aggregate that was refused may grow in order to make room: for that it takes of the
+    /// reserve.
+    pub fn unspillable_reserve(mut self, bytes: impl IntoBytes) -> PoolConfig {
+        Bytes(self.reserve) = bytes.into_bytes();
         self
     }
 
@@ -110,10 +110,11 @@ impl PoolConfig {
         self
     }
 
-    /// Counts the bytes of spill files by a counter of the group beside memory, so that its max is a quota: of a query,
-    /// of its tenant, of the process. A query whose files do not fit ends with a `ResourcesExhausted` that names the
-    /// group that was full. It concerns the plans of [sessions](crate::InGroupSession), whatever SQL sets of the
-    /// runtime. A write to a file costs a charge; files that the service's disk manager refuses are refused as before.
+    /// Charges the bytes of spill files to a counter of the group beside memory. The counter's max is a quota: of a
+    /// query, of its tenant, of the process. A query whose files do not fit ends with a `ResourcesExhausted` that names
+    /// the group that was full. The setting concerns the plans of [sessions](crate::InGroupSession), whatever SQL sets
+    /// of the runtime. Each write to a file makes one charge. Files that the service's disk manager refuses are refused
+    /// as before.
     ///
     /// Making a session returns an error if the runtime has no such counter.
     ///
@@ -155,8 +156,8 @@ impl PoolConfig {
         self
     }
 
-    /// Has queries that are refused for room that others hold wait in line, and run again: see [`Queue`]. It concerns
-    /// the plans of [sessions](crate::InGroupSession), but for `EXPLAIN ANALYZE`.
+    /// Has a query that is refused memory that others hold wait in line and run again: see [`Queue`]. The setting
+    /// concerns the plans of [sessions](crate::InGroupSession), but for `EXPLAIN ANALYZE`.
     ///
     /// A plan then gives its rows in one partition. A query that never waits takes the queue's lock some six times in
     /// all.

@@ -7,6 +7,7 @@ pub(crate) const SORTER: &str = "ExternalSorter";
 const MERGE: &str = "ExternalSorterMerge";
 const EXCHANGE: &str = "RepartitionExec";
 const BOUNDED: &str = "OrderedFinalAggregateStream";
+const GROUPED: &str = "GroupedHashAggregateStream";
 const REPLAYING: [&str; 2] = ["FinalHashAggregateStream", "SingleHashAggregateStream"];
 
 /// One of the two consumers of a sort.
@@ -30,6 +31,8 @@ pub(crate) enum Kind {
     /// An aggregate of sorted rows: DataFusion calls it spillable for the share that its fair pool then gives it, and
     /// it fails where it is refused.
     Bounded,
+    /// An aggregate that grows in order to spill.
+    Grouped,
     /// An aggregate that cannot spill again once it reads back what it has spilled.
     Replaying,
 }
@@ -54,6 +57,7 @@ impl Kind {
             // Its merge of sorted inputs has the same name, and cannot spill.
             Some(b'R') if consumer.can_spill() && name.starts_with(EXCHANGE) => Kind::Exchange,
             Some(b'O') if name.starts_with(BOUNDED) => Kind::Bounded,
+            Some(b'G') if name.starts_with(GROUPED) => Kind::Grouped,
             Some(b'F') if name.starts_with(REPLAYING[0]) => Kind::Replaying,
             Some(b'S') if name.starts_with(REPLAYING[1]) => Kind::Replaying,
             _ => Kind::Other,
@@ -103,7 +107,7 @@ mod tests {
         assert_eq!(kind("RepartitionExec[1]", true), Kind::Exchange);
         assert_eq!(kind("RepartitionExec[Merge 1]", false), Kind::Other);
         assert_eq!(kind("OrderedFinalAggregateStream[0] (a)", true), Kind::Bounded);
-        assert_eq!(kind("GroupedHashAggregateStream[0] (median(a))", true), Kind::Other);
+        assert_eq!(kind("GroupedHashAggregateStream[0] (median(a))", true), Kind::Grouped);
         assert_eq!(kind("FinalHashAggregateStream[0]", true), Kind::Replaying);
         assert_eq!(kind("SingleHashAggregateStream[0]", true), Kind::Replaying);
         for other in ["", "E", "ExternalSorter", "ExternalSorterMerge[0]", "SortPreservingMergeExec[0]", "Repartition"]
@@ -116,7 +120,8 @@ mod tests {
     /// What the first letter decides is what the whole name says.
     #[test]
     fn the_first_letter_is_never_wrong() {
-        let names = [SORTER, MERGE, EXCHANGE, BOUNDED, REPLAYING[0], REPLAYING[1], "HashJoinInput", "Other", "R", ""];
+        let names =
+            [SORTER, MERGE, EXCHANGE, BOUNDED, GROUPED, REPLAYING[0], REPLAYING[1], "HashJoinInput", "Other", "R", ""];
         let consumers = names.iter().flat_map(|name| {
             [true, false].map(|can_spill| MemoryConsumer::new(format!("{name}[0]")).with_can_spill(can_spill))
         });

@@ -75,17 +75,12 @@ fn of_kind(consumers: &[Consumer], kind: Kind) -> Vec<&Consumer> {
     found
 }
 
-/// A query has consumers of a kind, and each can spill.
-async fn can_spill(partitions: usize, sql: &str, kind: Kind) {
-    let consumers = consumers(partitions, sql).await;
-    assert!(of_kind(&consumers, kind).iter().all(|consumer| consumer.can_spill), "{consumers:?}");
-}
-
 const SORT: &str = "SELECT b FROM rows ORDER BY b";
 
 #[tokio::test]
 async fn external_sorter() {
-    can_spill(1, SORT, Kind::Sort(Part::Sorter)).await;
+    let consumers = consumers(1, SORT).await;
+    assert!(of_kind(&consumers, Kind::Sort(Part::Sorter)).iter().all(|sorter| sorter.can_spill));
 }
 
 /// The merge of a sorter registers right after its sorter: so the pool knows whose merge it is.
@@ -114,15 +109,23 @@ async fn repartition_exec_merge() {
 
 #[tokio::test]
 async fn ordered_final_aggregate_stream() {
-    can_spill(2, "SELECT a, count(*) FROM rows GROUP BY a", Kind::Bounded).await;
+    let consumers = consumers(2, "SELECT a, count(*) FROM rows GROUP BY a").await;
+    assert!(of_kind(&consumers, Kind::Bounded).iter().all(|aggregate| aggregate.can_spill));
+}
+
+#[tokio::test]
+async fn grouped_hash_aggregate_stream() {
+    of_kind(&consumers(2, "SELECT a, b, count(*) FROM rows GROUP BY ROLLUP(a, b)").await, Kind::Grouped);
 }
 
 #[tokio::test]
 async fn final_hash_aggregate_stream() {
-    can_spill(2, "SELECT b, count(*) FROM rows GROUP BY b", Kind::Replaying).await;
+    let consumers = consumers(2, "SELECT b, count(*) FROM rows GROUP BY b").await;
+    assert!(of_kind(&consumers, Kind::Replaying).iter().all(|aggregate| aggregate.can_spill));
 }
 
 #[tokio::test]
 async fn single_hash_aggregate_stream() {
-    can_spill(1, "SELECT b, count(*) FROM rows GROUP BY b", Kind::Replaying).await;
+    let consumers = consumers(1, "SELECT b, count(*) FROM rows GROUP BY b").await;
+    assert!(of_kind(&consumers, Kind::Replaying).iter().all(|aggregate| aggregate.can_spill));
 }

@@ -47,8 +47,8 @@ impl PhysicalOptimizerRule for RunInGroup {
     }
 }
 
-/// The plan in the group of `pool`, but where it is there already. The plan that EXPLAIN ANALYZE runs is below its
-/// root.
+/// Puts a plan into the group of `pool`, unless it is in a group already. In a plan of EXPLAIN ANALYZE, the plan that
+/// runs is below the root.
 pub(crate) fn put_in_group(plan: Arc<dyn ExecutionPlan>, pool: &Arc<GroupPool>) -> Arc<dyn ExecutionPlan> {
     let is_there = plan.is::<InGroupExec>() || plan.children().first().is_some_and(|input| input.is::<InGroupExec>());
     if is_there { plan } else { InGroupExec::over(plan, pool) }

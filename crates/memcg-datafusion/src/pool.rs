@@ -34,7 +34,7 @@ use crate::unreserved::Unreserved;
 ///
 /// A growth that fits costs a raw charge of the group, and takes no lock. With
 /// [`spill_on_demand`](PoolConfig::spill_on_demand) a sort takes one while it spills. An operator that was refused
-/// takes one for its next two growths, and an aggregate that has let go of all it held until it ends. `grow`, which
+/// takes one for its next growth, and an aggregate that has let go of all it held until it ends. `grow`, which
 /// DataFusion does not let fail, is charged by force; [`Group::forced`] shows what is above a max. The pool keeps the
 /// group's object, and the group may go offline before it.
 ///
@@ -99,8 +99,8 @@ impl GroupPool {
     ///
     /// # Errors
     ///
-    /// [`PoolError`]: where the configuration asks for groups below this one, and they cannot be made; where its
-    /// reserve is as large as the least max on the way up, or larger.
+    /// [`PoolError`]: the configuration asks for groups below this one that cannot be created, or its reserve is as
+    /// large as the least max on the way up, or larger.
     ///
     /// ```
     /// use memcg::{Limits, Runtime};
@@ -148,10 +148,10 @@ impl GroupPool {
         self.life.group()
     }
 
-    /// Runs `work` in the group. Where the group [covers](memcg::Limits::cover_allocations), the pool's reservations
-    /// pay for what `work` allocates. What a session of [`InGroupSession`](crate::InGroupSession) runs is run so, with
-    /// what it spawns where a [`GroupTracer`](crate::GroupTracer) is installed. An engine that polls plans itself runs
-    /// each poll so.
+    /// Runs `work` in the group. If the group [covers](memcg::Limits::cover_allocations), the pool's reservations pay
+    /// for what `work` allocates. A session of [`InGroupSession`](crate::InGroupSession) runs its plans so, and with a
+    /// [`GroupTracer`](crate::GroupTracer) the tasks that they spawn. An engine that polls plans itself calls this for
+    /// each poll.
     ///
     /// ```
     /// use memcg::{Group, Runtime};
@@ -434,8 +434,8 @@ impl GroupPool {
         patience(&|| false)
     }
 
-    /// A refusal as the operator is told it. `refusal`: that of the group; else the pool made it before the group was
-    /// asked, for what others want.
+    /// Keeps a refusal, and returns it for the operator. `refusal` is the group's; `None`: the pool has refused before
+    /// it asked the group.
     #[cfg_attr(not(feature = "session"), allow(clippy::unused_self))]
     fn noted(&self, told: Result<()>, refusal: Option<&OverLimitError>) -> Result<()> {
         #[cfg(feature = "session")]
@@ -461,8 +461,8 @@ impl GroupPool {
         }
     }
 
-    /// Whether a consumer that is refused makes the room itself: it spills or passes on what it has. The size is that of
-    /// before the growth, in DataFusion 55; it decides about no byte.
+    /// Whether a consumer that is refused makes the room itself: it spills or passes on what it has. The size is that
+    /// of before the growth, in DataFusion 55; it decides about no byte.
     #[inline]
     fn makes_room(&self, reservation: &MemoryReservation, kind: Kind) -> bool {
         kind == Kind::Exchange || (kind.gives_back(reservation.consumer()) && reservation.size() > 0)

@@ -40,8 +40,8 @@ const HELD: usize = 16;
 
 type Plan = Arc<dyn ExecutionPlan>;
 
-/// How a plan is made again: what a run leaves in a plan, such as the bounds of a dynamic filter, is not in another
-/// one.
+/// Means to make a plan again. A run leaves state in its plan, such as the bounds of a dynamic filter; a new plan has
+/// none.
 pub(crate) enum Again {
     Logical(Box<Logical>),
     /// Of a plan that another engine has made. This copy does not run.
@@ -70,8 +70,8 @@ impl Again {
     }
 }
 
-/// Has the queries of a plan wait in line: `logical` says how the plan is made. It begins below a sink, which cannot
-/// take its rows twice.
+/// Puts a [`QueuedExec`] at the root of a plan. In a plan with a sink it goes below the sink, which cannot take its
+/// rows twice. `logical` plans the query anew.
 pub(crate) fn put_in_queue(plan: Plan, logical: Logical) -> Result<Plan> {
     let runs_again = can_run_again(&logical.plan, &plan)?;
     let again = Arc::new(Again::Logical(Box::new(logical)));
@@ -94,7 +94,7 @@ pub(crate) fn put_partitions_in_queue(plan: Plan) -> Plan {
     Arc::new(QueuedExec::new(plan, copy.map(|copy| Arc::new(Again::Physical(copy)))))
 }
 
-/// Whether an operator reads a dynamic filter of another one: a copy of the plan would share it, with what an earlier
+/// True if an operator reads a dynamic filter of another one: a copy of the plan would share it, with what an earlier
 /// run has left there.
 fn has_filter_of_another(plan: &Plan) -> bool {
     let mut has = false;
@@ -223,7 +223,7 @@ impl Held {
     }
 }
 
-/// What each stage holds is dropped in its order.
+/// Stages of a query. The fields of a stage drop in their order: a stream goes before its attempt.
 enum Stage {
     New,
     Waits(Place, Option<Waits>),

@@ -1,7 +1,8 @@
 //! Aggregates that have spilled and read it back: from then on they cannot spill.
 //!
-//! DataFusion says of a consumer once and for all whether it can spill. A final aggregate that has spilled lets go of all
-//! that it holds, merges its files, and fails where a growth is refused. So the pool remembers who has let go of all.
+//! DataFusion says of a consumer once and for all whether it can spill. A final aggregate that has spilled lets go of
+//! all that it holds, merges its files, and fails where a growth is refused. So the pool remembers who has let go of
+//! all.
 //!
 //! The merge reserves for one file after the other, before its table does, and reads as many files at once as there is
 //! memory for. From the third on a refusal makes it read fewer.
@@ -20,8 +21,8 @@ const NEEDED: usize = 2;
 /// The consumers that may be reading back what they have spilled.
 #[derive(Debug, Default)]
 pub(crate) struct Replays {
-    /// Whether there is one. Written under the lock. Relaxed: the calls of one consumer follow one another, so each sees
-    /// what an earlier one of its own has written, and it stays true while the consumer is among them.
+    /// Whether there is one. Written under the lock. Relaxed: the calls of one consumer follow one another, so each
+    /// sees what an earlier one of its own has written, and it stays true while the consumer is among them.
     any: AtomicBool,
     consumers: Mutex<HashMap<usize, Merge>>,
 }

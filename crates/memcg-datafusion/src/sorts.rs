@@ -1,10 +1,10 @@
 //! What sorts keep while they spill.
 //!
 //! A sort reserves memory for merging before it reads. When it begins to spill it gives that back, and its sorted runs
-//! give back what they hold, batch by batch; bit by bit it asks for as much again to merge the runs into a file. In a full
-//! group another query would take what was given back, and the sort would fail while it frees memory. So what a sort
-//! frees stays charged until the merge has loaded its runs. Its first reservation stays charged until the merge is gone,
-//! and room for the batch whose growth was refused until it is asked for again.
+//! give back what they hold, batch by batch; bit by bit it asks for as much again to merge the runs into a file. In a
+//! full group another query would take what was given back, and the sort would fail while it frees memory. So what a
+//! sort frees stays charged until the merge has loaded its runs. Its first reservation stays charged until the merge is
+//! gone, and room for the batch whose growth was refused until it is asked for again.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,8 +17,8 @@ use crate::consumer::Part;
 #[derive(Debug, Default)]
 pub(crate) struct Sorts {
     state: Mutex<State>,
-    /// How many keep something, or are about to. Relaxed wherever it is used: the tasks of a sort that spills know that it
-    /// does by what they have done themselves, or by the task that spawned them.
+    /// How many keep something, or are about to. Relaxed wherever it is used: the tasks of a sort that spills know that
+    /// it does by what they have done themselves, or by the task that spawned them.
     busy: AtomicUsize,
 }
 
@@ -227,8 +227,8 @@ impl Sorts {
         self.with(part, consumer, |sort| shrink(sort, bytes)).unwrap_or(all)
     }
 
-    /// A growth by `bytes` was refused, of which `charge` were to be charged. `spills`: the consumer makes room and asks
-    /// again.
+    /// A growth by `bytes` was refused, of which `charge` were to be charged. `spills`: the consumer makes room and
+    /// asks again.
     pub(crate) fn undo(&self, part: Part, consumer: usize, bytes: u64, charge: u64, spills: bool) {
         self.with(part, consumer, |sort| {
             sort.kept = sort.kept.saturating_add(bytes - charge);

@@ -1,9 +1,10 @@
 //! Operators that grow in order to make room.
 //!
-//! An aggregate that is refused spills or passes on what it holds. Then it asks for what its table keeps for its next
-//! groups, and one with a general table, before that, for memory to sort in. The table has grown since the last growth
-//! that was not refused, so this may be more than was held. Where one of these growths is refused the query fails. So
-//! the pool remembers who was refused, and what it asked for: up to that it takes as what cannot spill does.
+//! A grouped hash aggregate that is refused gives back what it holds, and then grows twice: to sort what it spills, and
+//! to make room for its next groups. Other aggregates give back all but what their table keeps. The table has grown since
+//! its last growth that was not refused, so it may keep more than was held: then the aggregate grows once instead. If one
+//! of these growths is refused, the query fails. So the pool remembers the aggregates that were refused, and for these
+//! growths they take of the reserve for consumers that cannot spill.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +14,7 @@ use datafusion_execution::memory_pool::{MemoryConsumer, MemoryReservation};
 
 use crate::consumer::Kind;
 
-/// Growths that an aggregate needs to spill: one to sort, and one to go on.
+/// Growths of a grouped aggregate: one to sort, and one to go on.
 const GROWTHS: u8 = 2;
 
 /// The consumers that were refused, and make room.
@@ -27,9 +28,11 @@ pub(crate) struct Spilling {
 
 #[derive(Clone, Copy, Debug)]
 struct Refused {
-    /// What it would have held.
-    asked: u64,
-    /// How many are left.
+    /// The most that it may hold after a growth.
+    most: u64,
+    /// What it holds before its only growth. It has given memory back if it holds less, and needs no growth.
+    from: Option<u64>,
+    /// How many growths are left.
     growths: u8,
 }
 
@@ -42,25 +45,29 @@ impl Spilling {
     /// `Sorts`.
     #[cold]
     pub(crate) fn begins(&self, reservation: &MemoryReservation, kind: Kind, bytes: u64) {
-        if is_table(kind) {
-            let mut consumers = self.lock();
-            let asked = (reservation.size() as u64).saturating_add(bytes);
-            consumers.insert(reservation.consumer().id(), Refused { asked, growths: GROWTHS });
-            self.any.store(true, Ordering::Relaxed);
-        }
+        let held = reservation.size() as u64;
+        let refused = match kind {
+            Kind::Grouped => Refused { most: held, from: None, growths: GROWTHS },
+            Kind::Other | Kind::Replaying => Refused { most: held.saturating_add(bytes), from: Some(held), growths: 1 },
+            Kind::Sort(_) | Kind::Exchange | Kind::Bounded => return,
+        };
+        self.lock().insert(reservation.consumer().id(), refused);
+        self.any.store(true, Ordering::Relaxed);
     }
 
     /// Whether a consumer needs this growth to make room. It counts.
     #[inline]
     pub(crate) fn needs(&self, reservation: &MemoryReservation, kind: Kind, bytes: u64) -> bool {
-        is_table(kind) && self.any.load(Ordering::Relaxed) && self.takes(reservation, bytes)
+        let may_be = matches!(kind, Kind::Grouped | Kind::Other | Kind::Replaying);
+        may_be && self.any.load(Ordering::Relaxed) && self.takes(reservation, bytes)
     }
 
     #[cold]
     fn takes(&self, reservation: &MemoryReservation, bytes: u64) -> bool {
         let (mut consumers, id) = (self.lock(), reservation.consumer().id());
         let Some(refused) = consumers.get_mut(&id) else { return false };
-        let fits = (reservation.size() as u64).saturating_add(bytes) <= refused.asked;
+        let held = reservation.size() as u64;
+        let fits = held.saturating_add(bytes) <= refused.most && refused.from.is_none_or(|from| held == from);
         refused.growths -= 1;
         if refused.growths == 0 {
             self.forget(&mut consumers, id);
@@ -79,10 +86,4 @@ impl Spilling {
             self.forget(&mut self.lock(), consumer.id());
         }
     }
-}
-
-/// Whether it may be an aggregate. Another operator that spills is not told apart.
-#[inline]
-fn is_table(kind: Kind) -> bool {
-    matches!(kind, Kind::Other | Kind::Replaying)
 }

@@ -67,8 +67,8 @@ pub(crate) fn session_in(session: &SessionContext, pool: &Arc<GroupPool>) -> Res
     Ok(context)
 }
 
-/// Puts `new` in the place of a field of the state. Returns what was there, or an error where the field is not stored
-/// in the state itself.
+/// Replaces a field of the state by `new`. Returns the old value, or an error if the state does not store the field
+/// itself.
 ///
 /// # Safety
 ///
@@ -94,8 +94,8 @@ fn base_planner(planner: &Planner) -> Planner {
     any.downcast_ref::<InGroupPlanner>().map_or_else(|| Arc::clone(planner), |planner| Arc::clone(&planner.inner))
 }
 
-/// Plans as the session's planner does, and puts the plans into a group. It sees each statement that runs, so it finds
-/// a memory pool that SQL has set.
+/// Planner that plans as the session's own planner does, and puts the plans into a group. Each statement that runs
+/// passes through it, so it finds a memory pool that SQL has set.
 struct InGroupPlanner {
     inner: Planner,
     pool: Arc<GroupPool>,

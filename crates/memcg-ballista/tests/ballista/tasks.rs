@@ -50,7 +50,8 @@ async fn a_task_has_its_place() {
     }
     let there = runtime.group(&job).unwrap();
     assert_eq!((there.max(), there.oom_group(), there.parent().unwrap().children().len()), (32 * MIB, true, 1));
-    assert!(there.live() >= 2 * MIB && gold.live() == there.live(), "{} {}", there.live(), gold.live());
+    // A task may be about to reserve for the last batch.
+    until("both are still", || there.live() >= 2 * MIB && gold.live() == there.live());
     for (feed, run, path) in runs {
         assert!(!there.is_offline());
         drop(feed);

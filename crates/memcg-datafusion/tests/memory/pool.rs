@@ -174,8 +174,7 @@ fn a_reserve_is_for_what_cannot_spill() {
     exhausted(join.try_grow(1));
 }
 
-/// An aggregate that is refused grows in order to make room: up to what it asked for it takes of what is kept for
-/// others, twice.
+/// A refused aggregate grows twice in order to make room: it takes of the reserve, up to the bytes that it held.
 #[test]
 fn an_aggregate_grows_to_spill() {
     let runtime = runtime();
@@ -194,7 +193,7 @@ fn an_aggregate_grows_to_spill() {
         grouped.try_resize(20 << 10).unwrap(); // to go on
         exhausted(grouped.try_grow(1));
         grouped.try_resize(1 << 10).unwrap();
-        exhausted(grouped.try_grow(20 << 10)); // more than it asked for
+        exhausted(grouped.try_grow(20 << 10)); // more than it held
         drop((grouped, join, pool));
         assert_eq!(query.live(), 0);
     }
@@ -213,6 +212,9 @@ fn an_aggregate_keeps_more_than_it_held() {
         join.try_grow(50 << 10).unwrap();
         exhausted(table.try_resize(40 << 10));
         table.try_resize(30 << 10).unwrap_or_else(|error| panic!("{name}: {error}"));
+        exhausted(table.try_resize(40 << 10));
+        table.try_resize(1 << 10).unwrap();
+        exhausted(table.try_resize(35 << 10)); // it has given memory back, so it is as any other
         drop((table, join, pool));
         assert_eq!(query.live(), 0);
     }
@@ -286,8 +288,8 @@ fn what_cannot_spill_any_more_is_not_asked_to() {
     assert_empty(&runtime);
 }
 
-/// An aggregate that reads back its files can do with two at once: from the third on it leaves what is kept for others, and
-/// waits for none. What its table needs it gets.
+/// An aggregate that reads back its files can do with two at once: from the third on it leaves what is kept for others,
+/// and waits for none. What its table needs it gets.
 #[test]
 fn one_more_file_is_not_worth_the_reserve() {
     const FILE: usize = 10 << 10;

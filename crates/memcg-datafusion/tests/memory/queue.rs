@@ -284,6 +284,14 @@ async fn rows_that_do_not_fit_are_not_held_back() {
     let late = held.query("late");
     let pool = Arc::clone(late.pool()) as Arc<dyn MemoryPool>;
     let [rest, reservation] = ["rest", "grow"].map(|name| MemoryConsumer::new(name).register(&pool));
+    // The first query would spill for a batch that it still takes in.
+    loop {
+        let before = held.holder.group().live();
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        if held.holder.group().live() == before {
+            break;
+        }
+    }
     while rest.try_grow(1 << 10).is_ok() {}
     grows.lock().unwrap().reservation = Some(reservation);
     let mut stream = late.sql(GROWN).await.unwrap().execute_stream().await.unwrap();
