@@ -171,15 +171,7 @@ const QUESTIONS: &[&str] = &["What", "Whether", "Where", "How"];
 
 /// Files whose comments do so still.
 const ASKING: &[&str] = &[
-    "src/admission/",
-    "src/counter/",
-    "src/lifecycle/",
-    "src/pressure/",
-    "src/reclaim/",
-    "src/thread/",
-    "crates/memcg-ballista/",
     "crates/memcg-datafusion/",
-    "crates/memcg-tokio/",
     "crates/memcg-tower/",
 ];
 

@@ -30,7 +30,7 @@ type TenantOf = Arc<dyn Fn(&SessionConfig) -> Option<String> + Send + Sync>;
 /// fails it in any case. A task that ends takes its group offline, also where Ballista cancels it. What Ballista leaves
 /// running of a cancelled task then ends, and its memory comes back.
 ///
-/// What it costs: for each task one copy of its context and five groups at most, some tens of microseconds. The pool's
+/// Cost: for each task one copy of its context and five groups at most, some tens of microseconds. The pool's
 /// costs are those of [`GroupPool`](memcg_datafusion::GroupPool).
 ///
 /// ```
@@ -61,7 +61,7 @@ pub struct GroupEngine {
     pool: PoolConfig,
     inner: Arc<dyn ExecutionEngine>,
     tree: Arc<Tree>,
-    /// What the sessions of tasks are made from.
+    /// The session from which those of tasks are made.
     sessions: SessionContext,
 }
 

@@ -9,7 +9,7 @@ use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceC
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
 use memcg_datafusion::{GroupPool, passes_on};
 
-/// What a task's plan and its stage know of each other.
+/// State that a task's plan and its stage share.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     /// That of the task, once it runs.

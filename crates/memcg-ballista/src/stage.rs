@@ -20,7 +20,7 @@ use memcg_datafusion::{GroupPool, InGroupSession, PoolConfig, QuerySession};
 use crate::plan::Shared;
 use crate::tree::{Entered, Tree};
 
-/// Where the tasks of a stage have their groups.
+/// The place in the tree for the groups of a stage's tasks.
 pub(crate) struct Place {
     pub(crate) sessions: SessionContext,
     pub(crate) tree: Arc<Tree>,

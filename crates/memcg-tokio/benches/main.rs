@@ -73,7 +73,7 @@ async fn tokio_channel(senders: usize, fit: usize) -> u64 {
     pass_by!(senders, sender, receiver)
 }
 
-/// What programs write today.
+/// The code that programs have today.
 async fn semaphore(senders: usize, fit: usize) -> u64 {
     let room = Arc::new(Semaphore::new(fit * WEIGHT / 1024));
     let (sender, mut receiver) = mpsc::unbounded_channel();

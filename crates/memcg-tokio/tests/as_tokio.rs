@@ -16,7 +16,7 @@ use tokio_test::task::{Spawn, spawn};
 
 type Task<T> = Spawn<Pin<Box<dyn Future<Output = T>>>>;
 
-/// What a step shows.
+/// Result of a step.
 #[derive(Debug, PartialEq)]
 enum Seen {
     Sent(u32),
@@ -40,7 +40,7 @@ trait Channel: Sized {
     fn state(receiver: &Self::Receiver) -> (bool, bool, usize);
 }
 
-/// What both channels call the same.
+/// Calls of the same name in both channels.
 macro_rules! calls_of_the_same_name {
     () => {
         fn is_closed(sender: &Self::Sender) -> bool {
@@ -254,7 +254,7 @@ fn a_random_script_shows_the_same_on_both() {
     assert!(steps == 48_000 && waited > 3_000 && returned > 3_000, "{steps} {waited} {returned}");
 }
 
-/// What the exhaustive scripts are made of. `Poll` polls the tasks that were woken, so a task is cancelled also between the
+/// Steps of the exhaustive scripts. `Poll` polls the tasks that were woken, so a task is cancelled also between the
 /// moment that serves it and its next poll. `Close` and `DropReceiver` poll them first: a task of tokio that was served
 /// before still sends after them, and one of ours does not, as `Sender::reserve` says.
 #[derive(Clone, Copy, Debug, PartialEq)]

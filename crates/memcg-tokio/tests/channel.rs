@@ -1,4 +1,4 @@
-//! What tokio's channel does not have: weights, groups, refusals.
+//! Properties that tokio's channel lacks: weights, groups, refusals.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -236,7 +236,7 @@ mod polled {
         sink.flush().await.unwrap();
         assert!(is_ready(&mut sink, &mut context));
         assert_eq!(receiver.recv().await, Some(1));
-        // What could never fit comes back, and the sink goes on.
+        // A message that could never fit comes back, and the sink goes on.
         group.set_max(MESSAGE - 1).unwrap();
         sink.start_send_unpin(2).unwrap();
         let refused = sink.flush().await.unwrap_err();

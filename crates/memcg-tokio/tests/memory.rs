@@ -1,4 +1,4 @@
-//! What a channel holds beside its messages, by an allocator that counts: a program of its own, with one test at a time.
+//! Memory of a channel beside its messages, by an allocator that counts: a program of its own, with one test at a time.
 
 use std::alloc::System;
 use std::future::Future as _;
@@ -26,7 +26,7 @@ fn queue(max: u64) -> (Runtime, Group) {
     (runtime, group)
 }
 
-/// What channels of such a message hold once they are drained.
+/// Bytes that channels of such a message hold once they are drained.
 fn drained<T: Weigh>(channels: u64, messages: usize, make: impl Fn() -> T) -> u64 {
     let (_runtime, group) = queue(u64::MAX - 1);
     let warm = channel::<T>(&group);

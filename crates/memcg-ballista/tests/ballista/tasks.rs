@@ -65,7 +65,7 @@ async fn a_task_has_its_place() {
     assert_empty(&runtime);
 }
 
-/// What the executor reports of a task is what it reports without groups.
+/// The executor reports the same of a task as without groups.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_metrics_are_those_of_the_plan() {
     let runtime = runtime(64 * MIB);
@@ -203,7 +203,7 @@ async fn a_cancelled_task_gives_all_back() {
     assert_empty(&runtime);
 }
 
-/// Where memory is short and nothing can spill, a job is chosen as a whole: each of its tasks ends with an error that
+/// If memory is short and nothing can spill, a job is chosen as a whole: each of its tasks ends with an error that
 /// says so, and the query that needed the memory gets it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_is_a_victim_as_a_whole() {

@@ -13,7 +13,7 @@ use super::{SendError, Sender};
 
 /// A sender that is polled, and a [`Sink`]: as tokio-util's of the same name.
 ///
-/// What a message weighs is not known before it is there. So `start_send` takes each message, and the sink is ready for the
+/// No caller knows the weight of a message before it is there. So `start_send` takes each message, and the sink is ready for the
 /// next one once the bytes of that fit: it holds at most one message that is not charged yet, as a task in
 /// [`send`](Sender::send) does. `poll_flush` waits until that is in the channel, `poll_close` drops the sender then.
 ///

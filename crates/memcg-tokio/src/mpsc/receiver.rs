@@ -17,7 +17,7 @@ use super::waiters::Waiters;
 /// back.
 pub struct Receiver<T> {
     messages: QueueReceiver<T>,
-    /// Where the bytes of a received message wait for the next send.
+    /// Holds the bytes of received messages for the next send.
     stock: CentralStock,
     /// Senders that wait: they get these bytes first.
     waiters: Arc<Waiters>,
@@ -178,12 +178,12 @@ impl<T> Receiver<T> {
         self.waiters.close();
     }
 
-    /// Whether the channel is closed: by [`close`](Self::close), or because the last sender is gone.
+    /// Returns true if the channel is closed: by [`close`](Self::close), or because the last sender is gone.
     pub fn is_closed(&self) -> bool {
         self.messages.is_closed()
     }
 
-    /// Whether no message is there.
+    /// Returns true if no message is there.
     pub fn is_empty(&self) -> bool {
         self.messages.is_empty()
     }

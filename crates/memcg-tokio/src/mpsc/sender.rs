@@ -22,7 +22,7 @@ use super::queue::{QueueSender, WeakQueueSender};
 use super::waiters::{Room, Waiters};
 use super::{SendError, message_overhead};
 
-/// How often a send that finds no room lets the other tasks of its worker run before it goes into line.
+/// Times that a send that finds no room lets the other tasks of its worker run before it goes into line.
 const LOOKS: usize = 2;
 
 /// Sends messages: see [`channel`](crate::channel). A clone sends to the same receiver.
@@ -88,7 +88,7 @@ impl<T> Sender<T> {
         self.messages.closed().await;
     }
 
-    /// Whether the receiver has closed the channel, or is gone.
+    /// Returns true if the receiver has closed the channel, or is gone.
     pub fn is_closed(&self) -> bool {
         self.messages.is_closed()
     }
@@ -224,7 +224,7 @@ impl<T> Sender<T> {
     }
 }
 
-/// What a message costs.
+/// Bytes that a message is charged for.
 fn cost<T: Weigh>(message: &T) -> Bytes {
     Bytes(message.weigh().saturating_add(message_overhead::<T>()) as u64)
 }
