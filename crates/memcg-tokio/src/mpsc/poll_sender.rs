@@ -13,8 +13,8 @@ use super::{SendError, Sender};
 
 /// A sender that is polled, and a [`Sink`]: as tokio-util's of the same name.
 ///
-/// No caller knows the weight of a message before it is there. So `start_send` takes each message, and the sink is ready for the
-/// next one once the bytes of that fit: it holds at most one message that is not charged yet, as a task in
+/// No caller knows the weight of a message before it is there. So `start_send` takes each message, and the sink is ready
+/// for the next one once the bytes of that fit: it holds at most one message that is not charged yet, as a task in
 /// [`send`](Sender::send) does. `poll_flush` waits until that is in the channel, `poll_close` drops the sender then.
 ///
 /// An error has the message, where there is one. A message whose group has refused it leaves the sink in use.
