@@ -32,7 +32,7 @@ const TOP: NonZeroUsize = NonZeroUsize::new(5).unwrap();
 
 type Pool = Arc<dyn MemoryPool>;
 
-/// What a reservation costs without a pool: the floor of all rows.
+/// Cost of a reservation without a pool: the floor of all rows.
 #[derive(Debug)]
 struct NoPool;
 

@@ -32,7 +32,7 @@ impl Account {
         Account { operator: String::new(), is_asked: false, group, demand: None, _reclaimer: None, _scope: None }
     }
 
-    /// Whether the account is that of the operator of a consumer with this name.
+    /// True if the account is that of the operator of a consumer with this name.
     #[inline]
     fn is_of(&self, name: &str) -> bool {
         name.strip_prefix(&*self.operator).is_some_and(|rest| rest.is_empty() || rest.starts_with('['))
@@ -71,7 +71,7 @@ impl Account {
         self.demand.as_ref().and_then(|demand| kind.part().map(|part| (&demand.sorts, part)))
     }
 
-    /// Whether growths and returns of such a consumer are no more than that: none is asked to spill, and no sort
+    /// True if growths and returns of such a consumer are no more than that: none is asked to spill, and no sort
     /// spills.
     #[inline]
     pub(crate) fn is_plain(&self, kind: Kind) -> bool {
@@ -153,7 +153,7 @@ impl Accounts {
         })
     }
 
-    /// What is known of the accounts without a look at the whole name of a consumer.
+    /// Part of the accounts that needs no look at the whole name of a consumer.
     pub(crate) fn quick(&self) -> Quick {
         match self {
             Accounts::One(account) => Quick::One(account.group.clone()),

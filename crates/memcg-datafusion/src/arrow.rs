@@ -54,7 +54,7 @@ impl MemoryPool for ArrowPool {
         Box::new(ArrowReservation { group, size })
     }
 
-    /// What the group and those above it have left; below zero what this group is above its max.
+    /// Bytes that the group and those above it have left; below zero, those by which this group is above its max.
     fn available(&self) -> isize {
         match self.group.headroom() {
             0 => isize::try_from(self.group.forced()).map_or(isize::MIN, |forced| -forced),

@@ -1,5 +1,5 @@
-//! What a pool knows of the queries that wait in line for room that others hold: which of them run, and which have been
-//! refused.
+//! Knowledge that a pool has of the queries that wait in line for room that others hold: which of them run, and which
+//! have been refused.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -106,7 +106,7 @@ impl Attempt {
         Attempt { queued: Arc::clone(queued), place, cannot_run_again }
     }
 
-    /// Whether a row may leave: not while an error is under way that the query would be failed for, once a row has
+    /// True if a row may leave: not while an error is under way that the query would be failed for, once a row has
     /// left. From then on it cannot run again.
     pub(crate) fn may_send(&mut self) -> bool {
         self.cannot_run_again || self.sends_unless(|own| own.is_refused)

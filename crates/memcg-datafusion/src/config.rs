@@ -1,4 +1,4 @@
-//! What a pool does beyond charging its group.
+//! Settings for what a pool does beyond charging its group.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use memcg::{Bytes, Counter, IntoBytes};
 #[cfg(feature = "session")]
 use crate::queue::Queue;
 
-/// How long a consumer waits by default where its pool spills on demand.
+/// Default time for which a consumer waits if its pool spills on demand.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What a [`GroupPool`](crate::GroupPool) does beyond charging its group. The default: nothing.
+/// Settings for what a [`GroupPool`](crate::GroupPool) does beyond charging its group. The default: nothing.
 ///
 /// ```
 /// use std::time::Duration;
@@ -67,9 +67,9 @@ impl PoolConfig {
     /// consumers that can spill and those that cannot have a group each below the pool's group, `spillable` and
     /// `unspillable`. A sort's merge takes over what the sort holds, so it is in `spillable`.
     ///
-    /// What a sort frees while it spills stays charged until its merge has loaded the sorted runs. Its reservation for
-    /// merging, `sort_spill_reservation_bytes`, and room for the batch that did not fit stay charged throughout. In a
-    /// full group another query would take them, and the sort would fail while it frees memory.
+    /// The bytes that a sort frees while it spills stay charged until its merge has loaded the sorted runs. Its
+    /// reservation for merging, `sort_spill_reservation_bytes`, and room for the batch that did not fit stay charged
+    /// throughout. In a full group another query would take them, and the sort would fail while it frees memory.
     ///
     /// It also sets a [patience](Self::patience) of one second, unless one is set.
     pub fn spill_on_demand(mut self) -> PoolConfig {
@@ -138,8 +138,8 @@ impl PoolConfig {
         self
     }
 
-    /// How long a growth may wait where it does not fit and its operator would fail: a consumer that cannot spill, or
-    /// has nothing to spill yet. The default is zero: it is refused at once.
+    /// Longest wait of a growth that does not fit and whose operator would fail: a consumer that cannot spill, or has
+    /// nothing to spill yet. The default is zero: it is refused at once.
     ///
     /// A consumer waits only in a task of a multi-thread tokio runtime, by `block_in_place`, so other tasks of the
     /// worker go on. It waits for at most `time`, and much shorter where nothing moves: where the usage of the level

@@ -1,8 +1,8 @@
-//! What DataFusion's consumers are: the pool knows some of them by their names.
+//! Kinds of DataFusion's consumers: the pool knows some of them by their names.
 
 use datafusion_execution::memory_pool::MemoryConsumer;
 
-/// How DataFusion names the two consumers of a sort, before the partition.
+/// Names that DataFusion gives the two consumers of a sort, before the partition.
 pub(crate) const SORTER: &str = "ExternalSorter";
 const MERGE: &str = "ExternalSorterMerge";
 const EXCHANGE: &str = "RepartitionExec";
@@ -19,7 +19,7 @@ pub(crate) enum Part {
     Merge,
 }
 
-/// What a consumer does beside what it says of itself.
+/// Behaviour of a consumer beside what it says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Nothing: it spills where it is refused, if it says that it can.
@@ -70,13 +70,13 @@ impl Kind {
         if let Kind::Sort(part) = self { Some(part) } else { None }
     }
 
-    /// Whether a refusal of this consumer makes it give memory back.
+    /// True if a refusal of this consumer makes it give memory back.
     #[inline]
     pub(crate) fn gives_back(self, consumer: &MemoryConsumer) -> bool {
         consumer.can_spill() && !matches!(self, Kind::Exchange | Kind::Bounded)
     }
 
-    /// Whether a pool that spills on demand charges the consumer beside its spillable ones: a sort's merge takes over
+    /// True if a pool that spills on demand charges the consumer beside its spillable ones: a sort's merge takes over
     /// what its sorter holds.
     #[inline]
     pub(crate) fn is_among_spillable(self, consumer: &MemoryConsumer) -> bool {
@@ -84,7 +84,7 @@ impl Kind {
     }
 }
 
-/// Whether the consumer is charged by what it says of itself alone, while no consumer is asked to spill and no sort
+/// True if the consumer is charged by what it says of itself alone, while no consumer is asked to spill and no sort
 /// spills. The first letter tells the others apart, so this may be false of one that is.
 #[inline]
 pub(crate) fn is_as_it_says(consumer: &MemoryConsumer) -> bool {
@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(kind("ExternalSorter[0]", false), Kind::Other);
     }
 
-    /// What the first letter decides is what the whole name says.
+    /// The decision by the first letter is what the whole name says.
     #[test]
     fn the_first_letter_is_never_wrong() {
         let names =

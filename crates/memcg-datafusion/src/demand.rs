@@ -14,14 +14,14 @@ use crate::sorts::Sorts;
 /// A reservation below this is refused only where it is all that is wanted: a file costs more than it brings.
 const WORTH: u64 = 256 << 10;
 
-/// How long a demand stays open that no operator has taken, and one that an operator has: it sorts and writes first.
+/// Time that a demand stays open that no operator has taken, and one that an operator has: it sorts and writes first.
 const UNTAKEN: Duration = Duration::from_millis(500);
 const TAKEN: Duration = Duration::from_secs(10);
 
 /// The demands of the process that are open.
 static OPEN: Mutex<Vec<Weak<Demand>>> = Mutex::new(Vec::new());
 
-/// What a demand has come to.
+/// Stage that a demand has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stage {
     /// No operator has come yet.
@@ -30,7 +30,7 @@ pub(crate) enum Stage {
     Spilling,
 }
 
-/// How far operators are that were asked for the memory of `level`. `None`: none is asked.
+/// Farthest stage of the operators that were asked for the memory of `level`. `None`: none is asked.
 pub(crate) fn stage_below(level: &Group) -> Option<Stage> {
     let open: Vec<_> = {
         let mut open = lock(&OPEN);
@@ -44,14 +44,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is wanted of the spillable consumers of one group.
+/// Memory that is wanted of the spillable consumers of one group.
 #[derive(Debug)]
 pub(crate) struct Demand {
     group: Group,
     this: Weak<Demand>,
     /// The sorts among the consumers.
     pub(crate) sorts: Sorts,
-    /// Whether `open` has something. Relaxed wherever it is used: a hint, `open` decides under its lock.
+    /// True if `open` has something. Relaxed wherever it is used: a hint, `open` decides under its lock.
     is_open: AtomicBool,
     open: Mutex<Option<OpenDemand>>,
 }
@@ -72,7 +72,7 @@ struct OpenDemand {
 #[derive(Debug)]
 struct Told {
     consumer: usize,
-    /// What its reservation held then.
+    /// Bytes that its reservation held then.
     held: u64,
     /// It has given nothing back yet.
     is_spilling: bool,
@@ -84,7 +84,7 @@ impl OpenDemand {
         self.left == 0 || self.since.elapsed() > time
     }
 
-    /// What the operators that were told still have to give.
+    /// Bytes that the operators that were told still have to give.
     fn coming(&self) -> u64 {
         self.told.iter().filter(|told| told.is_spilling).map(|told| told.held).sum()
     }
@@ -106,7 +106,7 @@ impl Demand {
         self.is_open.load(Ordering::Relaxed)
     }
 
-    /// How far it is, where it is for this level.
+    /// Stage of the demand, if it is for this level.
     fn stage(&self, level: &Group) -> Option<Stage> {
         let mut open = lock(&self.open);
         self.close_if_over(&mut open);
@@ -115,8 +115,8 @@ impl Demand {
         Some(if is_spilling { Stage::Spilling } else { Stage::Asked })
     }
 
-    /// Whether this growth of a consumer, whose reservation holds `held` bytes, is to be refused: then the consumer
-    /// spills. Returns how much is wanted.
+    /// Returns the bytes that are wanted if this growth of a consumer, whose reservation holds `held` bytes, is to be
+    /// refused: then the consumer spills.
     #[cold]
     pub(crate) fn refuses(&self, consumer: usize, held: u64) -> Option<u64> {
         let mut open = lock(&self.open);
@@ -200,7 +200,7 @@ impl Reclaim for Demand {
         self.ask(want, context);
     }
 
-    /// What sorters have given to their merges cannot be asked for.
+    /// No demand can ask for the bytes that sorters have given to their merges.
     fn reclaimable(&self) -> u64 {
         self.group.usage().saturating_sub(self.sorts.of_merges())
     }

@@ -1,4 +1,4 @@
-//! How a query ends that its group does not keep: chosen as a victim, or offline.
+//! End of a query that its group does not keep: chosen as a victim, or offline.
 
 use std::fmt;
 use std::mem;
@@ -66,7 +66,7 @@ impl Ended {
         self.reason
     }
 
-    /// What a charge was refused for, where the group takes no charges any more.
+    /// End that a refused charge tells of, if the group takes no charges any more.
     pub(crate) fn from_charge(error: &ChargeError) -> Option<Ended> {
         let reason = match error {
             ChargeError::Cancelled { .. } => EndReason::Cancelled,
@@ -97,7 +97,7 @@ impl fmt::Display for Ended {
 
 impl std::error::Error for Ended {}
 
-/// Whether the queries of a group go on, and which streams to wake when they do not.
+/// State of the queries of a group: if they go on, and the streams to wake when they do not.
 #[derive(Debug)]
 pub(crate) struct Life {
     group: Group,

@@ -1,4 +1,4 @@
-//! What plans have in common that pass on what their input gives.
+//! Common part of plans that pass on what their input gives.
 
 /// The methods of an `ExecutionPlan` that passes on what its field `input` gives, but for `execute` and `metrics`. The
 /// plan `$with` has another input, `$input`, and else what `$own` has. The adapter of Ballista has such a plan, too.

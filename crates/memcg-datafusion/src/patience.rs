@@ -14,7 +14,7 @@ use crate::demand::{Stage, stage_below};
 #[cfg(feature = "session")]
 use crate::queue::InPlace;
 
-/// How long a wait goes on while nothing moves, and while operators that were asked have not come: such a part of the
+/// Time that a wait goes on while nothing moves, and while operators that were asked have not come: such a part of the
 /// patience. Each wait in vain halves both for the next.
 const STILL_PART: u32 = 50;
 const ASKED_PART: u32 = 5;
@@ -22,11 +22,11 @@ const ASKED_PART: u32 = 5;
 const VAIN_MAX: u32 = 5;
 /// After this time without one the waits in vain are forgotten.
 const FORGET: Duration = Duration::from_secs(1);
-/// How often a wait charges again, and after how many times it has others asked again.
+/// Time after which a wait charges again, and number of times after which it has others asked again.
 const LOOK: Duration = Duration::from_millis(1);
 const ASK_AGAIN: u32 = 16;
 
-/// How a pool waits.
+/// Longest wait of a pool, and its waits in vain.
 #[derive(Debug)]
 pub(crate) struct Patience {
     most: Duration,
@@ -158,7 +158,7 @@ fn charge(
     None
 }
 
-/// Whether the thread may block here: a task of a multi-thread runtime, whose worker hands its other tasks on.
+/// True if the thread may block here: a task of a multi-thread runtime, whose worker hands its other tasks on.
 fn may_wait() -> bool {
     let is_multi_thread = |handle: Handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread;
     tokio::task::try_id().is_some() && Handle::try_current().is_ok_and(is_multi_thread)

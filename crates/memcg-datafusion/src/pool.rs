@@ -44,7 +44,7 @@ use crate::unreserved::Unreserved;
 ///
 /// No call blocks, except where the pool has [patience](PoolConfig::patience).
 ///
-/// Where the process's allocator charges groups, create the group with
+/// If the process's allocator charges groups, create the group with
 /// [`Limits::cover_allocations`](memcg::Limits::cover_allocations), as [`for_query`](crate::InGroupSession::for_query)
 /// does. Then reservations pay for what is allocated in [`run`](GroupPool::run): the group is charged for the larger of
 /// the two. A growth and its return then cost some hundred nanoseconds.
@@ -363,7 +363,7 @@ impl GroupPool {
         self.noted(told, Some(refusal))
     }
 
-    /// Whether a growth leaves what is kept for consumers that cannot spill.
+    /// True if a growth leaves what is kept for consumers that cannot spill.
     #[inline]
     fn leaves_reserve(&self, group: &Group, additional: u64) -> bool {
         self.reserve == 0
@@ -381,13 +381,13 @@ impl GroupPool {
         highest.is_some_and(|level| level.memory().drain() > 0) && group.headroom() >= needed
     }
 
-    /// What is kept for consumers that cannot spill: at most half of all there is.
+    /// Bytes that are kept for consumers that cannot spill: at most half of all there is.
     #[cold]
     fn reserve_of(&self, group: &Group) -> u64 {
         self.reserve.min(group.effective_max() / 2)
     }
 
-    /// What is done for a growth that its group has refused, before DataFusion is told.
+    /// Handles a growth that its group has refused, before DataFusion is told.
     #[cold]
     fn refused(
         &self,
@@ -448,7 +448,7 @@ impl GroupPool {
         told
     }
 
-    /// What becomes of a consumer that is refused this growth. It counts.
+    /// Way out of a consumer that is refused this growth. The call counts the growth.
     #[inline]
     fn way_out(&self, reservation: &MemoryReservation, kind: Kind, bytes: u64) -> WayOut {
         match self.replays.grows(reservation, kind, bytes) {
@@ -461,7 +461,7 @@ impl GroupPool {
         }
     }
 
-    /// Whether a consumer that is refused makes the room itself: it spills or passes on what it has. The size is that
+    /// True if a consumer that is refused makes the room itself: it spills or passes on what it has. The size is that
     /// of before the growth, in DataFusion 55; it decides about no byte.
     #[inline]
     fn makes_room(&self, reservation: &MemoryReservation, kind: Kind) -> bool {
@@ -469,7 +469,7 @@ impl GroupPool {
     }
 }
 
-/// What an operator does that is refused.
+/// Reaction of an operator to a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WayOut {
     /// It fails.
@@ -500,9 +500,9 @@ fn drain_and_retry(account: &Account, additional: u64, refused: ChargeError) -> 
     Some(refused)
 }
 
-/// Whether what a group holds, with all that is beside it up to the level that refused, is less than a quarter of what
-/// the largest there holds. Then others are to give, and else each for itself: where the level's groups hold about as
-/// much, each that would ask the others would have all of them spill.
+/// True if a group, with all that is beside it up to the level that refused, holds less than a quarter of what the
+/// largest there holds. Then others are to give, and else each for itself: where the level's groups hold about as much,
+/// each that would ask the others would have all of them spill.
 fn is_poor(group: &Group, refusal: &OverLimitError) -> bool {
     let mut branch = group.clone();
     while let Some(parent) = branch.parent() {
@@ -525,7 +525,7 @@ fn give_back(account: &Account, step: Step) {
     }
 }
 
-/// What DataFusion is told of a charge that was not made.
+/// Error that DataFusion gets for a charge that was not made.
 fn failed(consumer: &str, error: &ChargeError) -> Result<()> {
     match (Ended::from_charge(error), error.over_limit()) {
         (Some(ended), _) => Err(ended.into_error()),
@@ -606,7 +606,7 @@ impl MemoryPool for GroupPool {
         }
     }
 
-    /// What the group holds, below it included. It costs what [`Group::live`] costs.
+    /// Bytes that the group holds, those below it included. The call costs what [`Group::live`] costs.
     fn reserved(&self) -> usize {
         usize::try_from(self.group().live()).unwrap_or(usize::MAX)
     }

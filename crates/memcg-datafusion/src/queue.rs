@@ -20,8 +20,8 @@ const LOOK: Duration = Duration::from_millis(5);
 /// A query, or a level where one is to run alone, gives back no more once the bytes that it holds have not fallen for
 /// this time.
 const SETTLED: Duration = Duration::from_millis(25);
-/// Where no attempt runs and nothing moves, others that are not in the queue hold the room: such a part of the patience
-/// is waited for them.
+/// If no attempt runs and nothing moves, others that are not in the queue hold the room: the line waits for them for
+/// such a part of the patience.
 const STILL_PART: u32 = 50;
 /// Attempts that end well, for each that may run side by side, before the level admits one more.
 const WELL: usize = 2;

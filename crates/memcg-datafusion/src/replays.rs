@@ -21,13 +21,13 @@ const NEEDED: usize = 2;
 /// The consumers that may be reading back what they have spilled.
 #[derive(Debug, Default)]
 pub(crate) struct Replays {
-    /// Whether there is one. Written under the lock. Relaxed: the calls of one consumer follow one another, so each
+    /// True if there is one. Written under the lock. Relaxed: the calls of one consumer follow one another, so each
     /// sees what an earlier one of its own has written, and it stays true while the consumer is among them.
     any: AtomicBool,
     consumers: Mutex<HashMap<usize, Merge>>,
 }
 
-/// How far a consumer has reserved for its files.
+/// Progress of a consumer that reserves for its files.
 #[derive(Clone, Copy, Debug)]
 enum Merge {
     /// It holds so much, for so many files, since it has let go of all.
@@ -38,7 +38,7 @@ enum Merge {
     Over,
 }
 
-/// What a growth of a consumer that reads back is for.
+/// Purpose of a growth of a consumer that reads back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Replay {
     /// It has to have the memory.
@@ -69,13 +69,13 @@ impl Replays {
         }
     }
 
-    /// Whether there may be one, whose growths are to be counted.
+    /// False if there may be one, whose growths are to be counted.
     #[inline]
     pub(crate) fn are_none(&self) -> bool {
         !self.any.load(Ordering::Relaxed)
     }
 
-    /// What a growth by `bytes` is for, where the consumer may be reading back. It counts.
+    /// Purpose of a growth by `bytes`, if the consumer may be reading back. The call counts the growth.
     #[inline]
     pub(crate) fn grows(&self, reservation: &MemoryReservation, kind: Kind, bytes: u64) -> Option<Replay> {
         if kind == Kind::Replaying && self.any.load(Ordering::Relaxed) {

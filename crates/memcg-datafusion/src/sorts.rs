@@ -1,4 +1,4 @@
-//! What sorts keep while they spill.
+//! Memory that sorts keep while they spill.
 //!
 //! A sort reserves memory for merging before it reads. When it begins to spill it gives that back, and its sorted runs
 //! give back what they hold, batch by batch; bit by bit it asks for as much again to merge the runs into a file. In a
@@ -17,8 +17,8 @@ use crate::consumer::Part;
 #[derive(Debug, Default)]
 pub(crate) struct Sorts {
     state: Mutex<State>,
-    /// How many keep something, or are about to. Relaxed wherever it is used: the tasks of a sort that spills know that
-    /// it does by what they have done themselves, or by the task that spawned them.
+    /// Number of sorts that keep something, or are about to. Relaxed wherever it is used: the tasks of a sort that
+    /// spills know that it does by what they have done themselves, or by the task that spawned them.
     busy: AtomicUsize,
 }
 
@@ -35,11 +35,11 @@ struct State {
 #[derive(Debug, Default)]
 struct Sort {
     sorter: Option<usize>,
-    /// What DataFusion believes the merge to hold.
+    /// Bytes that DataFusion believes the merge to hold.
     held: u64,
-    /// What is charged beyond that.
+    /// Bytes that are charged beyond that.
     kept: u64,
-    /// What the merge reserved first.
+    /// Bytes that the merge reserved first.
     first: u64,
     /// It has reserved nothing beforehand.
     has_none: bool,
@@ -57,7 +57,7 @@ struct Spill {
     is_loaded: bool,
 }
 
-/// What a growth or a return comes to.
+/// Result of a growth or a return.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Step {
     pub(crate) charge: u64,
@@ -73,7 +73,7 @@ pub(crate) struct Step {
 }
 
 impl Sort {
-    /// What stays charged at least, beside what the sorter holds.
+    /// Bytes that stay charged at least, beside those that the sorter holds.
     fn floor(&self) -> u64 {
         self.first.saturating_add(self.refused)
     }
@@ -92,7 +92,7 @@ impl Sort {
         self.spill.as_ref().is_some_and(|spill| !spill.is_loaded)
     }
 
-    /// Whether it matters what its sorter does.
+    /// True if it matters what its sorter does.
     fn is_busy(&self) -> bool {
         self.spill.is_some() || self.refused > 0 || self.kept > 0
     }
@@ -123,11 +123,11 @@ impl Sort {
 
     fn grow_merge(&mut self, bytes: u64) -> Step {
         if self.first == 0 {
-            // Where the session reserves nothing for merging, a merge begins after a growth was refused.
+            // If the session reserves nothing for merging, a merge begins after a growth was refused.
             self.has_none |= self.refused > 0;
             self.first = if self.has_none { 0 } else { bytes };
         }
-        // What a merge grows by on top of its first reservation is for files, one after the other; it needs two.
+        // The growths of a merge on top of its first reservation are for files, one after the other; it needs two.
         let takes_less = !self.has_none && self.spill.is_none() && self.held >= bytes.saturating_mul(2);
         if let Some(spill) = &mut self.spill {
             // The next first reservation: the file is written.
@@ -180,13 +180,13 @@ impl Sorts {
         }
     }
 
-    /// Whether the consumer takes or gives without more ado: a sorter, where no sort of the account spills.
+    /// True if the consumer takes or gives without more ado: a sorter, if no sort of the account spills.
     #[inline]
     pub(crate) fn is_plain(&self, part: Part) -> bool {
         part == Part::Sorter && self.are_quiet()
     }
 
-    /// Whether none spills.
+    /// True if none spills.
     #[inline]
     pub(crate) fn are_quiet(&self) -> bool {
         self.busy.load(Ordering::Relaxed) == 0
@@ -267,7 +267,7 @@ impl Sorts {
         }
     }
 
-    /// What is charged for merges: no sorter can spill it.
+    /// Bytes that are charged for merges: no sorter can spill them.
     pub(crate) fn of_merges(&self) -> u64 {
         self.lock().sorts.values().map(|sort| sort.held.saturating_add(sort.kept)).sum()
     }
@@ -330,7 +330,7 @@ mod tests {
         }
     }
 
-    /// What is charged for a merge without its sorter is what it holds, and at least its first reservation.
+    /// The charge for a merge without its sorter is what it holds, and at least its first reservation.
     #[test]
     fn the_first_reservation_stays() {
         let sorts = Sorts::default();

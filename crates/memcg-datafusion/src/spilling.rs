@@ -20,7 +20,7 @@ const GROWTHS: u8 = 2;
 /// The consumers that were refused, and make room.
 #[derive(Debug, Default)]
 pub(crate) struct Spilling {
-    /// Whether there is one. Written under the lock. Relaxed: the calls of one consumer follow one another, so each
+    /// True if there is one. Written under the lock. Relaxed: the calls of one consumer follow one another, so each
     /// sees what an earlier one of its own has written, and it stays true while the consumer is among them.
     any: AtomicBool,
     consumers: Mutex<HashMap<usize, Refused>>,
@@ -30,9 +30,9 @@ pub(crate) struct Spilling {
 struct Refused {
     /// The most that it may hold after a growth.
     most: u64,
-    /// What it holds before its only growth. It has given memory back if it holds less, and needs no growth.
+    /// Bytes that it holds before its only growth. It has given memory back if it holds less, and needs no growth.
     from: Option<u64>,
-    /// How many growths are left.
+    /// Number of growths that are left.
     growths: u8,
 }
 
@@ -55,7 +55,7 @@ impl Spilling {
         self.any.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a consumer needs this growth to make room. It counts.
+    /// True if a consumer needs this growth to make room. The call counts the growth.
     #[inline]
     pub(crate) fn needs(&self, reservation: &MemoryReservation, kind: Kind, bytes: u64) -> bool {
         let may_be = matches!(kind, Kind::Grouped | Kind::Other | Kind::Replaying);

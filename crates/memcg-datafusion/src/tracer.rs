@@ -56,13 +56,13 @@ impl GroupTracer {
 
     fn set(self) -> Result<(), TracerError> {
         static TRACER: OnceLock<GroupTracer> = OnceLock::new();
-        /// Whether DataFusion has ours. The lock is held over a store of DataFusion's, which calls nothing.
+        /// True if DataFusion has ours. The lock is held over a store of DataFusion's, which calls nothing.
         static IS_OURS: Mutex<bool> = Mutex::new(false);
         let mut is_ours = IS_OURS.lock().unwrap_or_else(PoisonError::into_inner);
         if *is_ours {
             return Err(TracerError { is_ours: true });
         }
-        // Where another one is set, this one stays here unused, and a later call fails for the same reason.
+        // If another one is set, this one stays here unused, and a later call fails for the same reason.
         set_join_set_tracer(TRACER.get_or_init(|| self)).map_err(|_| TracerError { is_ours: false })?;
         *is_ours = true;
         Ok(())

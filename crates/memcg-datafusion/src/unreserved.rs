@@ -1,6 +1,6 @@
-//! What the tasks of a query allocate beyond what its operators have reserved: no growth is refused for it. So each
-//! batch that a plan gives is a look at it, and a thread looks, because an operator that gives its batches at its end
-//! may be the only one that runs.
+//! Memory that the tasks of a query allocate beyond what its operators have reserved: no growth is refused for it. So
+//! each batch that a plan gives is a look at it, and a thread looks, because an operator that gives its batches at its
+//! end may be the only one that runs.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -14,7 +14,7 @@ use memcg::{Bytes, Group, GroupId, OnFull};
 use crate::ended::Life;
 use crate::refusal::Words;
 
-/// How often the thread looks.
+/// Time between two looks of the thread.
 const PERIOD: Duration = Duration::from_millis(10);
 /// A query that has allocated less beyond what it has reserved is not ended for a level that others share: its end
 /// would give back little.

@@ -1,5 +1,6 @@
-//! What the layer adds to a request that fits, beside what services put there today: tower's `ConcurrencyLimit` and
-//! `LoadShed`. The service reads the body of the request, which is one frame or has ended, and answers with one frame.
+//! The time that the layer adds to a request that fits, beside what services put there today: tower's
+//! `ConcurrencyLimit` and `LoadShed`. The service reads the body of the request, which is one frame or has ended, and
+//! answers with one frame.
 //!
 //! ```text
 //! cargo bench -p memcg-tower-benches                               the table, a few seconds
@@ -35,7 +36,7 @@ const PAIRS: u32 = 10_000;
 const ONE: &[u8] = &[0; 1024];
 const NONE: &[u8] = &[];
 
-/// What a row measures, given what the bare service takes with a body of one frame, and with none.
+/// The figure that a row measures, given what the bare service takes with a body of one frame, and with none.
 type Row<'a> = dyn Fn([f64; 2]) -> f64 + 'a;
 
 /// Runs the future to its end. Nothing here waits.

@@ -1,4 +1,4 @@
-//! What a request holds, from its admission to the last of its future, its body and the body of its response.
+//! All that a request holds, from its admission to the last of its future, its body and the body of its response.
 //!
 //! The account and what points to it are made of whole words. The bytes of a smaller field, which is written alone and
 //! then moved with others, cost more than an atomic instruction.
@@ -19,7 +19,7 @@ use crate::protocol::Protocol;
 use crate::refusal::Refusal;
 use crate::settings::Settings;
 
-/// What a request holds. Its last owner gives the bytes back.
+/// All that a request holds. Its last owner gives the bytes back.
 pub(crate) struct Account {
     state: Mutex<State>,
     /// Below the charge: the line looks again after its bytes are given back.
@@ -35,7 +35,7 @@ pub(crate) struct Account {
 
 struct State {
     charge: Charge,
-    /// What is still to come of the body, of what was promised.
+    /// The part of the promised body that is still to come.
     promise: Option<Promise>,
     /// The most bytes that a reader of the body has seen, up to the window: what has come, or what that was decoded to.
     come: u64,
@@ -60,19 +60,19 @@ impl Drop for Line {
     }
 }
 
-/// What the bodies are to bring.
+/// The bytes that the bodies are to bring.
 pub(crate) struct Expected {
     /// That of the request.
     pub(crate) request: u64,
-    /// Where that is large enough to make one.
+    /// The promise of that body, if it is large enough to make one.
     pub(crate) promise: Option<Promise>,
-    /// What is charged for the response already.
+    /// The bytes that the charge already has for the response.
     pub(crate) response: u64,
     /// The most bytes to charge for a body.
     pub(crate) window: u64,
 }
 
-/// What has become of a frame that has come.
+/// The outcome of a frame that has come.
 #[allow(clippy::large_enum_variant, reason = "it lives for one poll, on the stack")]
 pub(crate) enum Came<D> {
     Charged(Frame<D>),
@@ -129,7 +129,7 @@ impl State {
 }
 
 impl Account {
-    /// What a request has that was charged to its tenant or to its own group.
+    /// The account of a request that was charged to its tenant or to its own group.
     #[inline]
     pub(crate) fn new(
         tenant: Group,
@@ -148,7 +148,7 @@ impl Account {
         Arc::new(Account { state: Mutex::new(state), line, scope, group, settings, window, protocol })
     }
 
-    /// What a response has alone, to share it with a large frame.
+    /// The account that a response has alone, to share it with a large frame.
     pub(crate) fn of_response(
         charge: Charge,
         response: u64,
@@ -168,7 +168,7 @@ impl Account {
         self.settings.patience
     }
 
-    /// What is charged now.
+    /// The bytes that the charge holds now.
     pub(crate) fn bytes(&self) -> u64 {
         self.state().charge.bytes()
     }
@@ -261,7 +261,7 @@ impl Account {
         self.group.charge_async(Bytes(bytes)).timeout(self.patience())
     }
 
-    /// What the frame has waited for. Returns it where it is charged alone.
+    /// Takes the charge that the frame has waited for. Returns it where it is charged alone.
     fn has_waited(&self, charge: Charge, mut due: Due) -> Option<Charge> {
         let Some(bytes) = due.of_request else { return Some(charge) };
         self.add_for_request(charge, bytes);

@@ -27,7 +27,7 @@ pin_project! {
     }
 }
 
-/// What the response holds until its body has ended.
+/// All that the response holds until its body has ended.
 pub(crate) struct Sends {
     hold: Hold,
     /// Of that: for the response.
@@ -191,7 +191,7 @@ impl<B> fmt::Debug for ResponseBody<B> {
     }
 }
 
-/// What is left of a body with a frame that waits.
+/// The size hint of the rest of a body, with a frame that waits.
 pub(crate) fn with_frame<D: Buf>(rest: SizeHint, frame: &Frame<D>) -> SizeHint {
     let held = len(frame);
     let mut hint = SizeHint::new();

@@ -1,4 +1,4 @@
-//! How many requests a layer has refused, and how long they have waited.
+//! The number of requests that a layer has refused, and the time that requests have waited.
 
 use std::fmt;
 use std::sync::Arc;
@@ -137,11 +137,11 @@ impl Drop for Wait {
 #[derive(Clone, Debug)]
 pub struct Figures(pub(crate) Arc<Counts>);
 
-/// How long requests have waited before they ran, were refused, or left. One that fits at once does not wait.
+/// The times that requests have waited before they ran, were refused, or left. One that fits at once does not wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Waits {
-    /// How many waits have ended.
+    /// The number of waits that have ended.
     pub count: u64,
     /// Their sum.
     pub sum: Duration,

@@ -204,7 +204,7 @@ impl<S, B> Asking<S, B>
 where
     B: Body,
 {
-    /// What follows where it is known whose request it is.
+    /// The stage that follows once it is known whose request it is.
     fn said<F, R>(self, said: Answer) -> Stage<S, B, F, R> {
         let Asking { inner, request, settings, .. } = self;
         let order = match said {

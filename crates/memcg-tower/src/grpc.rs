@@ -35,7 +35,7 @@ fn code(refusal: &Refusal) -> u8 {
     }
 }
 
-/// What the text of a status encodes: all but printable ASCII, and the percent sign.
+/// The characters that the text of a status encodes: all but printable ASCII, and the percent sign.
 const ENCODED: &AsciiSet = &CONTROLS.add(b'%');
 
 pub(crate) fn response<B>(refusal: &Refusal) -> Response<ResponseBody<B>> {

@@ -12,7 +12,7 @@ use crate::refusal::Refusal;
 use crate::settings::Settings;
 use crate::upgrade::Upgrade;
 
-/// What a request holds: of its future, and after that of the body of its response.
+/// All that a request holds: of its future, and after that of the body of its response.
 pub(crate) enum Hold {
     /// The body of the request has ended, so no other part has it: nothing is allocated for it, and nothing locked.
     Alone(Alone),
@@ -56,7 +56,7 @@ impl Hold {
         }
     }
 
-    /// How long a frame of the response may wait for room.
+    /// The longest time that a frame of the response may wait for room.
     pub(crate) fn patience(&self) -> Duration {
         self.settings().patience
     }
@@ -69,7 +69,7 @@ impl Hold {
         }
     }
 
-    /// What is charged now.
+    /// The bytes that the charge holds now.
     pub(crate) fn bytes(&self) -> u64 {
         match self {
             Hold::Alone(alone) => alone.charge.bytes(),
@@ -102,7 +102,7 @@ impl Hold {
         }
     }
 
-    /// How the failure of a body is said.
+    /// The protocol that says the failure of a body.
     pub(crate) fn protocol(&self) -> Protocol {
         match self {
             Hold::Alone(_) => Protocol::Http,

@@ -1,4 +1,5 @@
-//! What bodies on their way have promised to their tenant, and the line of requests that wait for room beside that.
+//! The bytes that bodies on their way have promised to their tenant, and the line of requests that wait for room beside
+//! that.
 //!
 //! A promise is no memory: it is charged to no group, so it weighs on no tenant but its own. Bytes that come are charged,
 //! and their part of the promise ends.
@@ -35,7 +36,7 @@ use memcg::{Bytes, Group};
 
 use crate::clock::Alarm;
 
-/// How soon the first in line looks again at a usage that falls without the ledger.
+/// The time until the first in line looks again at a usage that falls without the ledger.
 const LOOKS: Duration = Duration::from_millis(5);
 
 /// Of one tenant, over all layers of the process.
@@ -59,7 +60,8 @@ fn ledgers() -> MutexGuard<'static, HashMap<Group, Weak<Ledger>>> {
     LEDGERS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How many requests are in line, at all tenants. A request that promises nothing looks for a line only where there is one.
+/// The number of requests in line, at all tenants. A request that promises nothing looks for a line only where there is
+/// one.
 static IN_LINE: AtomicUsize = AtomicUsize::new(0);
 
 impl Ledger {
@@ -92,7 +94,7 @@ impl Ledger {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether so much more fits beside what is promised, with what the tenant uses. `Err`: so much is missing.
+    /// `Ok` if so much more fits beside what is promised, with what the tenant uses. `Err`: so much is missing.
     fn fits(&self, promised: u64, bytes: u64) -> Result<(), u64> {
         let max = self.tenant.effective_max();
         let wanted = promised.saturating_add(bytes);
@@ -205,7 +207,7 @@ impl Drop for Ledger {
     }
 }
 
-/// What a body has promised, and has not brought yet. The drop ends it.
+/// The rest of a body's promise, which it has not brought yet. The drop ends it.
 pub(crate) struct Promise {
     ledger: Arc<Ledger>,
     bytes: u64,
@@ -346,7 +348,7 @@ impl Drop for Turn {
     }
 }
 
-/// What bodies on their way have promised to a tenant: no memory yet, and in no figure of its group.
+/// The bytes that bodies on their way have promised to a tenant: no memory yet, and in no figure of its group.
 ///
 /// ```
 /// use memcg::Runtime;
@@ -360,7 +362,7 @@ impl Drop for Turn {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Promised {
-    /// What is still to come of the bodies of its requests.
+    /// The bytes that are still to come of the bodies of its requests.
     pub bytes: u64,
     /// Requests that wait for room beside that.
     pub waiting: usize,

@@ -1,4 +1,4 @@
-//! What a body becomes inside of other layers.
+//! The bytes that a body becomes inside of other layers.
 
 use std::error::Error;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! What a request is charged, and how it is called or refused.
+//! The bytes to charge for a request, and the way to call or refuse it.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,20 +23,20 @@ use crate::settings::{Settings, Weighed, Weight};
 use crate::stages::Running;
 use crate::upgrade::Upgrade;
 
-/// What a request is charged, and to which group.
+/// The bytes to charge for a request, and the group to charge.
 pub(crate) struct Order {
     tenant: Group,
     /// The request's own group, where it has one.
     scope: Option<Box<GroupScope>>,
     /// The overhead and the response, which are charged before it runs.
     own: u64,
-    /// What its body is to bring.
+    /// The bytes that its body is to bring.
     expects: u64,
     body: Kind,
     response: u64,
     window: u64,
-    /// What runs for it may reach its account: its connection may go on after the answer, with another protocol, or its
-    /// body becomes another one.
+    /// The code that runs for it may reach its account: its connection may go on after the answer, with another
+    /// protocol, or its body becomes another one.
     has_extension: bool,
 }
 
@@ -86,7 +86,8 @@ impl Order {
         self.scope.as_deref().map_or(&self.tenant, |scope| scope)
     }
 
-    /// Where it promises something, or others of its tenant wait to. A small body comes in one frame, and is charged then.
+    /// The ledger of its tenant, if the request promises something, or others of its tenant wait to. A small body comes
+    /// in one frame, and is charged then.
     #[inline]
     fn ledger(&self) -> Option<Arc<Ledger>> {
         if self.expects > SMALL { Some(Ledger::of(&self.tenant)) } else { Ledger::with_line(&self.tenant) }

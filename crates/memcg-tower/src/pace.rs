@@ -1,4 +1,4 @@
-//! How fast a body has to come.
+//! The speed at which a body has to come.
 
 use std::task::Context;
 use std::time::{Duration, Instant};
@@ -20,7 +20,8 @@ pub struct TooSlow {
     pub gap: Duration,
 }
 
-/// What a body has kept its reader waiting. The time that the reader takes itself, or waits for room, does not count.
+/// The time that a body has kept its reader waiting. The time that the reader takes itself, or waits for room, does not
+/// count.
 #[derive(Default)]
 pub(crate) struct Pace {
     waited: Duration,
@@ -44,7 +45,7 @@ impl Pace {
         Err(TooSlow { came, waited: self.waited.saturating_add(gap), gap })
     }
 
-    /// How long nothing may come from here on.
+    /// The longest time for which nothing may come from here on.
     fn left(&self, came: u64, settings: &Settings) -> Duration {
         let time = settings.body_timeout;
         if settings.least_rate == 0 {

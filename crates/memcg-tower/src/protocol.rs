@@ -1,8 +1,8 @@
-//! How a refusal is said: by the protocol of the request.
+//! The way to say a refusal: by the protocol of the request.
 
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
-/// How a refusal is said.
+/// The way to say a refusal.
 #[derive(Clone, Copy)]
 // A word, as all that a request's account has.
 #[repr(usize)]

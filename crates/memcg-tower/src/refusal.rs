@@ -1,4 +1,4 @@
-//! What a request that is not admitted is answered.
+//! The answer to a request that the layer does not admit.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -88,7 +88,7 @@ impl Refusal {
         Refusal { kind, status, text, group, retry_after: Some(retry_after(waited, delay)) }
     }
 
-    /// What the tenant has promised leaves no room for the body, which has waited so long.
+    /// The promises of the tenant leave no room for the body, which has waited so long.
     pub(crate) fn of_promises(text: String, tenant: &Group, bytes: u64, waited: Duration) -> Refusal {
         let retry_after = Some(retry_after(waited, tenant.high_delay(memcg::Bytes(bytes))));
         let (kind, status) = (Kind::TenantFull, StatusCode::TOO_MANY_REQUESTS);

@@ -67,14 +67,14 @@ pin_project! {
     }
 }
 
-/// What is left to do for a body. The drop ends its promise.
+/// The work that is left to do for a body. The drop ends its promise.
 struct Reads<D> {
     account: Arc<Account>,
     came: u64,
     /// The head says no length: after the answer it is a stream.
     is_stream: bool,
     held_back: HoldBack,
-    /// What most bodies have not, which never wait.
+    /// Most bodies do not have it: they never wait.
     waits: Option<Box<Waits<D>>>,
 }
 
@@ -264,8 +264,8 @@ impl<B: Body> Refused<B> {
         Refused { body, left: most, came: 0, pace: Pace::default() }
     }
 
-    /// Whether the client of a refused request is sending, and would find its connection closed before it reads the
-    /// answer. HTTP/2 ends the stream alone. A client that expects 100 sends nothing before it is asked to.
+    /// `Some` only if the client of a refused request is sending, and would find its connection closed before it reads
+    /// the answer. HTTP/2 ends the stream alone. A client that expects 100 sends nothing before it is asked to.
     pub(crate) fn of(request: Request<B>, most: u64) -> Option<Self> {
         let is_sending = matches!(request.version(), Version::HTTP_10 | Version::HTTP_11)
             && !request.headers().contains_key(EXPECT)

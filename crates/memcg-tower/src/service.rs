@@ -28,7 +28,7 @@ pub struct Admission<S, C> {
     shared: Arc<Shared<C>>,
 }
 
-/// What all clones of a service share: servers clone theirs for each connection, or for each request.
+/// The part that all clones of a service share: servers clone theirs for each connection, or for each request.
 struct Shared<C> {
     classify: Arc<C>,
     settings: Arc<Settings>,

@@ -1,4 +1,4 @@
-//! What the layer was told.
+//! The settings given to the layer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,13 +7,13 @@ use memcg::{Group, Limits};
 
 use crate::figures::Counts;
 
-/// What each request is charged, how long it may wait, and how fast its body has to come.
+/// The bytes to charge for each request, the time that it may wait, and the speed at which its body has to come.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) weight: Weight,
     pub(crate) patience: Duration,
     pub(crate) drain: u64,
-    /// How long a body may bring nothing.
+    /// The longest time for which a body may bring nothing.
     pub(crate) body_timeout: Duration,
     /// The bytes a second that a body has to bring beyond that time. 0: any.
     pub(crate) least_rate: u64,
@@ -25,7 +25,7 @@ pub(crate) struct Settings {
     pub(crate) counts: Arc<Counts>,
 }
 
-/// What a request takes.
+/// The bytes that a request takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Weight {
     pub(crate) overhead: u64,

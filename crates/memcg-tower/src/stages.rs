@@ -1,4 +1,4 @@
-//! What the future of a request goes through: it runs, or is refused.
+//! The stages that the future of a request goes through: it runs, or is refused.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -45,10 +45,10 @@ pin_project! {
 /// An answer of known length, for which there was no room at once.
 struct Answered<R> {
     charge: ChargeFuture,
-    /// What it charges.
+    /// The bytes that it charges.
     lacks: u64,
     response: Response<R>,
-    /// What the response has without the charge.
+    /// The bytes that the response has without the charge.
     has: u64,
 }
 

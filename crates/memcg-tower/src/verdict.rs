@@ -1,4 +1,4 @@
-//! What a classifier says.
+//! The verdict of a classifier.
 
 use std::fmt;
 use std::future::Future;

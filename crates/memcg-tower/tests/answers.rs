@@ -1,4 +1,4 @@
-//! What a request is charged, when it waits, and what it is answered: without a connection.
+//! The charge, the waits and the answer of a request: without a connection.
 
 mod support;
 
@@ -27,7 +27,7 @@ async fn a_request_is_charged_before_it_runs_and_until_its_last_body_ends() {
     let service = scene.layer().layer(service_fn(move |request: Request<InBody>| {
         let acme = acme.clone();
         async move {
-            // What is to come is promised, and no memory.
+            // The bytes to come are a promise, and no memory.
             assert_eq!((acme.live(), Promised::to(&acme).bytes), (OVERHEAD + RESPONSE, 10_000));
             assert_eq!(Group::current(), Some(acme.clone()));
             let body = request.into_body().collect().await.unwrap().to_bytes();
@@ -54,7 +54,7 @@ impl Drop for Dropped {
     }
 }
 
-/// What the inner future holds goes in the group, whether it has answered or its client is gone.
+/// All that the inner future holds goes in the group, whether it has answered or its client is gone.
 #[tokio::test]
 async fn a_future_is_dropped_in_its_group() {
     let scene = Scene::new();
@@ -573,7 +573,8 @@ async fn reading_is_held_back_above_high() {
     scene.assert_given_back();
 }
 
-/// Where something may keep what the request holds: its connection, a body that becomes another one, or a handler that asks.
+/// The extension is there if something may keep what the request holds: its connection, a body that becomes another
+/// one, or a handler that asks.
 #[tokio::test]
 async fn the_extension_is_there_where_it_is_of_use() {
     let scene = Scene::new();

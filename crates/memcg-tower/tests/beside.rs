@@ -107,7 +107,7 @@ async fn a_handler_that_answers_before_it_has_read_is_charged() {
         let (address, _tasks) = serve(app).await;
         let mut answers = JoinSet::new();
         for _ in 0..UPLOADS {
-            // What is copied says its length; what is held frame by frame is a stream.
+            // A body to copy says its length; a body to hold frame by frame is a stream.
             let body = if copies {
                 Body::from(vec![1; 2 * MIB])
             } else {
@@ -149,7 +149,7 @@ fn gzip(bytes: usize) -> Vec<u8> {
     packed
 }
 
-/// What a body unpacks to, inside of the layer, which a meter sees, and outside of it.
+/// The bytes that a body unpacks to, inside of the layer, which a meter sees, and outside of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_body_that_is_unpacked_is_charged_what_it_becomes() {
     for meter_inside in [true, false] {

@@ -1,5 +1,5 @@
-//! What a connection of HTTP/1.1 really holds while it is idle, by an allocator that charges each object to the group of
-//! its connection: the charge that a service makes for it has to cover that.
+//! The bytes that a connection of HTTP/1.1 really holds while it is idle, by an allocator that charges each object to
+//! the group of its connection: the charge that a service makes for it has to cover that.
 
 use std::alloc::System;
 use std::convert::Infallible;
@@ -22,7 +22,7 @@ static ALLOCATOR: MemcgAlloc = MemcgAlloc::new(System);
 const KIB: usize = 1024;
 /// `max_buf_size` where no one sets it: hyper's `DEFAULT_MAX_BUFFER_SIZE`.
 const DEFAULT: usize = 408 * KIB;
-/// What a connection has before its first request: 8 KiB to read into, 8 KiB for heads of answers, and its state.
+/// The bytes of a connection before its first request: 8 KiB to read into, 8 KiB for heads of answers, and its state.
 const FIRST: usize = 20 * KIB;
 /// Hyper keeps the text of the date for all connections of a thread: whichever answers first in a second has made it.
 const DATE: u64 = 29;
@@ -62,7 +62,7 @@ async fn ask(client: &mut TcpStream, head: usize, body: usize) {
     assert!(answer.starts_with(b"HTTP/1.1 200 OK"), "{}", String::from_utf8_lossy(&answer));
 }
 
-/// What a connection holds once it waits for the next request, after a head and a body of these sizes.
+/// The bytes that a connection holds once it waits for the next request, after a head and a body of these sizes.
 async fn idle_after(runtime: &Runtime, most: Option<usize>, head: usize, body: usize) -> usize {
     let group = runtime.root().scope(GroupName::Unnamed, Limits::new()).unwrap();
     let mut client = connect(&group, most).await;

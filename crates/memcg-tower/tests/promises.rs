@@ -1,4 +1,4 @@
-//! What bodies have promised to their tenant, and the line of requests beside that: without a connection.
+//! The bytes that bodies have promised to their tenant, and the line of requests beside that: without a connection.
 
 mod support;
 
@@ -141,7 +141,7 @@ async fn a_place_in_line_that_is_left_is_taken() {
     assert_eq!(figures.waits().count, 9);
 }
 
-/// What outgrows its promise takes nothing of what others have promised.
+/// A body that outgrows its promise takes nothing of what others have promised.
 #[tokio::test]
 async fn a_body_that_outgrows_its_promise_leaves_those_of_others() {
     let scene = Scene::new();

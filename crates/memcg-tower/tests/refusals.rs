@@ -127,7 +127,7 @@ async fn a_group_that_is_cancelled_reads_no_body() {
     scene.assert_given_back();
 }
 
-/// How much of a refused request's body is read before the answer.
+/// The number of bytes that the layer reads of a refused request's body before the answer.
 async fn drained(
     scene: &Scene,
     bound: usize,
@@ -212,7 +212,7 @@ async fn a_classifier_may_refuse() {
     // Its permit went with the refusal.
     let admitted = service.clone().oneshot(request("acme", "body")).await.unwrap();
     assert_eq!(answer(admitted).await, (200, None, "runs".to_owned()));
-    // What the client sends is read before the answer, as that of each refused request.
+    // Before the answer, the layer reads what the client sends, as that of each refused request.
     let (read, body) = Counted::new(5000, true);
     let refused = service.clone().oneshot(request("other", Body::new(body))).await.unwrap();
     assert_eq!((refused.status(), read.load(Ordering::Relaxed)), (StatusCode::FORBIDDEN, 5000));
@@ -318,7 +318,7 @@ async fn the_size_of_a_body_counts_the_frame_that_waits() {
         drop(body);
         assert_eq!((scene.acme.live(), scene.acme.waiting_count()), (95 * KIB as u64, 0));
     }
-    // Where the frame that waits is the last one, the body has not ended.
+    // If the frame that waits is the last one, the body has not ended.
     let layer = scene.layer().body_window(0).patience(Duration::from_secs(60));
     let service = layer.layer(service_fn(|_: Request<InBody>| async { ok(vec![7; 50 * KIB]) }));
     let mut body = service.oneshot(request("acme", "")).await.unwrap().into_body();

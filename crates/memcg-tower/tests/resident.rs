@@ -37,7 +37,7 @@ static ALLOCATOR: MemcgAlloc<System, PROCESS_ONLY> = MemcgAlloc::with_threshold(
 const MIB: usize = 1 << 20;
 const TIME: Duration = Duration::from_secs(60);
 
-/// What the service and its clients take beside the bytes in question.
+/// The bytes that the service and its clients take beside the bytes in question.
 const NOISE: u64 = 2 << 20;
 
 /// Runs a test when no other one runs, and until all tasks of its runtime are gone.
@@ -81,7 +81,7 @@ async fn until(is_so: impl Fn() -> bool, what: &str) {
     }
 }
 
-/// What the process has more than before is charged.
+/// Asserts that the charge covers the bytes that the process has more than before.
 #[track_caller]
 fn assert_charged(before: u64, acme: &Group, expected: u64, beside: u64, what: &str) {
     let (held, charged) = (unowned_bytes().saturating_sub(before), acme.live());
@@ -148,7 +148,7 @@ fn what_a_handler_reads_after_its_answer() {
                 });
             }
             until(|| *held.lock().unwrap() == UPLOADS * BYTES, "all have read").await;
-            // What hyper keeps for each connection, of both sides.
+            // The buffers that hyper keeps for each connection, of both sides.
             let buffers = UPLOADS as u64 * (1 << 20);
             assert_charged(
                 before,
@@ -157,7 +157,7 @@ fn what_a_handler_reads_after_its_answer() {
                 buffers,
                 &format!("copies: {copies}, http2: {http2}"),
             );
-            // What the system says is no more, but for what the allocator beneath keeps for itself.
+            // The system says no more, but for what the allocator beneath keeps for itself.
             if let (Some(before), Some(now)) = (resident_before, resident()) {
                 let (more, charged) = (now.saturating_sub(before), acme.live());
                 println!("{more} bytes more are resident");
@@ -264,7 +264,7 @@ fn what_a_response_is_before_it_is_packed() {
         const CLIENTS: usize = 4;
         const BYTES: usize = 12 * MIB;
         let (_runtime, acme) = tenant(100 * MIB);
-        // What does not become small: the system's buffers fill up, and the rest waits.
+        // Bytes that do not become small: the system's buffers fill up, and the rest waits.
         let mut state = 7_u64;
         let mut noise = vec![0_u8; BYTES];
         noise.fill_with(|| {

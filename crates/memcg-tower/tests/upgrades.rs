@@ -25,7 +25,7 @@ const TIME: Duration = Duration::from_secs(60);
 const OVERHEAD: u64 = 16 << 10;
 const HEAD: &[u8] = b"GET / HTTP/1.1\r\nhost: x\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n";
 
-/// What a handler does with a request that asks for an upgrade.
+/// The behaviour of a handler on a request that asks for an upgrade.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Does {
     /// A task of it says what it hears.
@@ -40,7 +40,7 @@ struct Service {
     runtime: Runtime,
     acme: Group,
     address: SocketAddr,
-    /// How the waits for a connection end.
+    /// The results of the waits for a connection.
     ended: mpsc::UnboundedReceiver<bool>,
     _tasks: JoinSet<()>,
 }

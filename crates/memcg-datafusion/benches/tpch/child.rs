@@ -26,7 +26,7 @@ pub(crate) enum Pool {
 /// An exchange of DataFusion that spills two inputs may stop for ever (apache/datafusion#24883).
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// What the statements of a query have given.
+/// Results of the statements of a query.
 #[derive(Default)]
 struct Rows {
     batches: Vec<Vec<RecordBatch>>,
@@ -51,7 +51,7 @@ impl Rows {
         Ok(all)
     }
 
-    /// What they come to, whatever their order.
+    /// Hash of the rows, whatever their order.
     fn hash(&self) -> Result<u64> {
         let mut lines = Vec::new();
         for batches in &self.batches {

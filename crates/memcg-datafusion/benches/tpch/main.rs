@@ -58,7 +58,7 @@ struct Runner {
     answers: BufReader<ChildStdout>,
 }
 
-/// What a process has answered.
+/// Answer of a process.
 enum Answer {
     Rows { seconds: f64, hash: u64, files: usize },
     Refused(String),

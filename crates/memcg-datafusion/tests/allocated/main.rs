@@ -22,7 +22,7 @@ use memcg_datafusion::{GroupCaches, GroupPool, GroupTracer, InGroupSession, Pool
 static ALLOCATOR: MemcgAlloc<System, LARGE_OBJECTS> = MemcgAlloc::with_threshold(System);
 
 const MIB: u64 = 1 << 20;
-/// What a query may hold, and what a function of it hoards.
+/// Bytes that a query may hold, and those that a function of it hoards.
 const MAX: u64 = 64 * MIB;
 const SERIES: &str = "generate_series(1, 1000000) AS series(value)";
 
@@ -222,7 +222,7 @@ async fn the_level_that_is_full_is_named() {
 /// caches have allocated after the query.
 async fn after_a_query(has_group: bool, table: &str, entries: impl Fn(&CacheManager) -> usize) -> [u64; 2] {
     const QUERY: &str = "SELECT count(a) FROM files";
-    // What DataFusion allocates once for the process is no tenant's.
+    // The allocations that DataFusion makes once for the process are no tenant's.
     let before = SessionContext::new();
     before.sql(table).await.unwrap();
     before.sql(QUERY).await.unwrap().collect().await.unwrap();
@@ -246,8 +246,8 @@ async fn after_a_query(has_group: bool, table: &str, entries: impl Fn(&CacheMana
     allocated
 }
 
-/// What a query reads into a cache that all share is the first reader's, long after its query. Caches of a group keep
-/// it there, and the tenant holds nothing.
+/// The bytes that a query reads into a cache that all share are the first reader's, long after its query. Caches of a
+/// group keep them there, and the tenant holds nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shared_caches_are_not_the_first_readers() {
     let folder = std::env::temp_dir().join(format!("memcg-caches-{}", std::process::id()));

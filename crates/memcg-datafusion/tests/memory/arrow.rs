@@ -41,7 +41,7 @@ fn a_buffer_may_grow() {
     assert_eq!(a.live(), 0);
 }
 
-/// What exists already is not refused: it is above max by force, and the pool says what is missing.
+/// The pool refuses no memory that exists already: it is above max by force, and the pool says what is missing.
 #[test]
 fn above_max_the_pool_is_below_zero() {
     let runtime = runtime();

@@ -95,7 +95,7 @@ impl Wake for Woken {
     }
 }
 
-/// What a panic carries, and panics itself when it is dropped.
+/// Payload of a panic, which panics itself when it is dropped.
 struct PanicsAgain;
 
 impl Drop for PanicsAgain {

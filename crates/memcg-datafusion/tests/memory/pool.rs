@@ -158,7 +158,7 @@ fn operators_have_groups() {
     assert_eq!(query.children().len(), 0);
 }
 
-/// What can spill leaves room for what cannot.
+/// Consumers that can spill leave room for those that cannot.
 #[test]
 fn a_reserve_is_for_what_cannot_spill() {
     let runtime = runtime();

@@ -16,7 +16,7 @@ use tpchgen_arrow::{
     CustomerArrow, LineItemArrow, NationArrow, OrderArrow, PartArrow, PartSuppArrow, RegionArrow, SupplierArrow,
 };
 
-/// What stands in the place of `:1`, `:2` and so on, by query: the values with which the benchmark checks its answers.
+/// Values in the place of `:1`, `:2` and so on, by query: those with which the benchmark checks its answers.
 const VALUES: [&[&str]; 22] = [
     &["90"],
     &["15", "BRASS", "EUROPE"],

@@ -210,7 +210,7 @@ fn register_stop(session: &SessionContext) -> Arc<AtomicBool> {
     goes_on
 }
 
-/// What `grow` does, once for each run: it reserves, and where it is refused, the error comes with the next batch.
+/// Work of `grow`, once for each run: it reserves, and if it is refused, the error comes with the next batch.
 #[derive(Default)]
 struct Grows {
     reservation: Option<MemoryReservation>,

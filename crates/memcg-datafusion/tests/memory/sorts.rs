@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use crate::data::{MIB, assert_empty, batch, exhausted, fed, limit, runtime, session, spillable, unspillable};
 use crate::queries::spills;
 
-/// What the tenant has, and what its sorts leave to their merges.
+/// Bytes that the tenant has, and those that its sorts leave to their merges.
 const MAX: u64 = 8 * MIB;
 const RESERVE: u64 = MIB;
 /// Batches of a sort: three times what fits.
@@ -94,7 +94,7 @@ fn end(runtime: &Runtime, acme: Group) {
     assert_empty(runtime);
 }
 
-/// What a sort of DataFusion does while it spills, step by step, while another query takes each byte that is free.
+/// Steps of a sort of DataFusion while it spills, while another query takes each byte that is free.
 #[test]
 fn what_a_sort_frees_is_for_its_merge() {
     const BATCH: usize = 64 << 10;

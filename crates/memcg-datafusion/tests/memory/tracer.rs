@@ -1,4 +1,4 @@
-//! What DataFusion spawns runs in the query's group.
+//! Tasks that DataFusion spawns run in the query's group.
 
 use std::any::Any;
 use std::collections::BTreeSet;

@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 
 use crate::data::{KIB, MIB, assert_empty, batch, exhausted, fed, limit, runtime, session, text, unspillable};
 
-/// What the tenant has.
+/// Bytes that the tenant has.
 const MAX: u64 = 8 * MIB;
 /// Rows of the running query: more than twice what fits.
 const FED: usize = 240;
@@ -117,7 +117,7 @@ async fn a_late_sort_beside_an_aggregate() {
     late_beside("SELECT text, id FROM rows ORDER BY text").await;
 }
 
-/// Where nothing moves a consumer waits for a moment, and for less and less; it never waits for its whole patience.
+/// If nothing moves, a consumer waits for a moment, and for less and less; it never waits for its whole patience.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waits_in_vain_are_short() {
     let runtime = runtime();

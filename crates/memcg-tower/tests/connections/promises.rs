@@ -32,7 +32,7 @@ struct Service {
     _tasks: JoinSet<()>,
 }
 
-/// What takes a setting of the layer.
+/// The type that takes a setting of the layer.
 type Layer = AdmissionLayer<Box<dyn Fn(&Request<Body>) -> Option<Group> + Send + Sync>>;
 
 impl Service {
@@ -108,7 +108,7 @@ async fn status(client: &mut TcpStream) -> String {
     String::from_utf8(head[9..].to_vec()).unwrap()
 }
 
-/// What silent clients promise, with and without a max of their tenants, is no memory of the service.
+/// The bytes that silent clients promise, with and without a max of their tenants, are no memory of the service.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_promise_holds_up_no_other_tenant() {
     let max = Limits::new().max(Limit::kib(512));

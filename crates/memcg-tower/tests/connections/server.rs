@@ -25,9 +25,9 @@ pub(crate) const MIB: usize = 1 << 20;
 pub(crate) const MAX: usize = 7 * MIB;
 pub(crate) const TIME: Duration = Duration::from_secs(60);
 
-/// What `/large` answers.
+/// The length of the answer to `/large`.
 pub(crate) const LARGE: usize = 2 * MIB;
-/// How much of it the system may take: it is in the service as long as its reader stops.
+/// The part of it that the system may take: it is in the service as long as its reader stops.
 const SEND_BUFFER: u32 = 256 << 10;
 /// A stream of HTTP/2 takes so much of its body from a client before a handler reads it.
 pub(crate) const WINDOW: u32 = 64 << 10;
@@ -122,7 +122,7 @@ impl Server {
         Server { runtime, acme, globex, address, connections, tasks, ends, sampler }
     }
 
-    /// How many connections it has accepted.
+    /// The number of connections that it has accepted.
     pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
     }
