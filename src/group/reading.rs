@@ -239,12 +239,13 @@ impl Group {
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
+    use crate::sync::many;
     use crate::{Bytes, Group, Limits, Runtime};
 
     /// Holds amounts that go up and down, and compares the peaks with what was held.
     fn hold(runtime: &Runtime, group: &Group) {
         let (mut held, mut most, mut seed) = (Vec::new(), 0, 7_u64);
-        for _ in 0..5_000 {
+        for _ in 0..many(5_000) {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             match seed >> 61 {
                 0..=2 => drop(held.pop()),
