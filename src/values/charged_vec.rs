@@ -387,6 +387,7 @@ mod tests {
     use std::task::{Context, Poll, Waker};
 
     use super::*;
+    use crate::sync::many;
     use crate::{Limits, Priority, Reclaim, ReclaimContext, Runtime};
 
     /// A group without credit, so that its peak is what charges held.
@@ -473,7 +474,7 @@ mod tests {
         let _registration = group.register_reclaimer(rest, Priority::NORMAL);
         let mut vec = ChargedVec::new(&group);
         let (mut grown, mut capacity) = (0, 0);
-        for item in 0..10_000_u64 {
+        for item in 0..many(10_000) {
             vec.try_push(item).unwrap();
             grown += usize::from(vec.capacity() != capacity);
             capacity = vec.capacity();
