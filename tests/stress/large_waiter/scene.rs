@@ -128,8 +128,10 @@ impl Scene {
     /// True if the level holds more than small ones: then the charge that was admitted may have come after it. Room
     /// that was handed over shows before its owner knows.
     fn large_is_in(&self) -> bool {
+        // Usage first: threads that are through give back all that they hold.
+        let usage = self.level.usage();
         let small = self.held.load(Ordering::SeqCst) + THREADS as u64 * SMALL;
-        self.level.usage().saturating_sub(small) > LARGE / 2
+        usage.saturating_sub(small) > LARGE / 2
     }
 
     /// Nothing is held.
