@@ -107,9 +107,15 @@ fn copy_known(_metadata: &dyn FileMetadata) -> Option<Arc<dyn FileMetadata>> {
 
 #[cfg(feature = "parquet")]
 fn copy_known(metadata: &dyn FileMetadata) -> Option<Arc<dyn FileMetadata>> {
-    use datafusion::datasource::physical_plan::parquet::CachedParquetMetaData;
-    let metadata = metadata.as_any().downcast_ref::<CachedParquetMetaData>()?.parquet_metadata();
-    Some(Arc::new(CachedParquetMetaData::new(Arc::new((**metadata).clone()))))
+    // DataFusion has two types of this name: its readers' and its own.
+    use datafusion::datasource::physical_plan::parquet::CachedParquetMetaData as OfReader;
+    use datafusion::datasource::physical_plan::parquet::metadata::CachedParquetMetaData as Own;
+    let metadata = metadata.as_any();
+    if let Some(own) = metadata.downcast_ref::<Own>() {
+        return Some(Arc::new(Own::new(Arc::new((**own.parquet_metadata()).clone()))));
+    }
+    let of_reader = metadata.downcast_ref::<OfReader>()?.parquet_metadata();
+    Some(Arc::new(OfReader::new(Arc::new((**of_reader).clone()))))
 }
 
 /// DataFusion's own cache, whose entries are copied into the group.

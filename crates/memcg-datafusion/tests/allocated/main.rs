@@ -282,7 +282,7 @@ async fn footers_are_not_the_first_readers() {
         let footers = |caches: &CacheManager| caches.get_file_metadata_cache().len();
         let [of_tenant, of_caches] = after_a_query(has_group, &table, footers).await;
         // Of 1,000 row groups.
-        let least = 200 << 10;
+        let least = 100 << 10;
         assert_eq!((of_tenant > least, of_caches > least), (!has_group, has_group), "{of_tenant}, {of_caches}");
         assert!(!has_group || of_tenant < 16 << 10, "{of_tenant}");
     }
