@@ -53,7 +53,7 @@ impl Group {
 }
 
 impl BelowHigh {
-    /// Blocks until usage is not above a high, for at most `time`. Returns whether it is not.
+    /// Blocks until usage is not above a high, for at most `time`. Returns true if usage is not above a high then.
     ///
     /// ```
     /// # use memcg::{Limits, Runtime};

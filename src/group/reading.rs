@@ -5,7 +5,7 @@ use super::handle::Group;
 use super::limits::Limits;
 use crate::admission::lowered;
 use crate::counter::credit;
-use crate::hierarchy::{limits, settings};
+use crate::hierarchy::{limits, setting_names};
 use crate::pressure::{high, throttle};
 use crate::state::limits::LimitKind;
 use crate::units::IntoLimit;
@@ -67,7 +67,7 @@ impl Group {
 
     pub(super) fn name_setting(&self, limits: Limits) {
         if let Some(name) = limits.setting {
-            settings::set(self.first(), name);
+            setting_names::set(self.first(), name);
         }
     }
 
@@ -108,7 +108,7 @@ impl Group {
         let set = |kind| limits::set_to(self.first(), kind);
         let limits = Limits::new().max(set(LimitKind::Max)).min(set(LimitKind::Min)).low(set(LimitKind::Low));
         let limits = limits.soft(set(LimitKind::Soft)).high(set(LimitKind::High));
-        Limits { cover_allocations: self.first().cover().is_some(), setting: settings::of(self.first()), ..limits }
+        Limits { cover_allocations: self.first().cover().is_some(), setting: setting_names::of(self.first()), ..limits }
     }
 
     /// Returns the max in bytes, `u64::MAX` if there is none. One load. [`Inspect`](crate::expert::Inspect) has the

@@ -8,5 +8,5 @@ pub(crate) mod names;
 pub(crate) mod node_stats;
 pub(crate) mod preorder;
 pub(crate) mod service;
-pub(crate) mod settings;
+pub(crate) mod setting_names;
 pub(crate) mod stats;

@@ -242,7 +242,16 @@ impl<T> ChargedVec<T> {
             return true;
         }
         let twice = self.needed(more).max(self.capacity().saturating_mul(2)).max(ITEMS_MIN);
-        self.grow_to(twice, OnFull::IfRoom).is_ok()
+        let Ok(charge) = self.charge().group().try_charge_with(Bytes(bytes_of::<T>(twice)), OnFull::IfRoom) else {
+            return false;
+        };
+        // A size hint may be a lie, and a group without a max charges for it: the system has no such memory.
+        let (vec, _) = Charged::parts_mut(&mut self.0);
+        if vec.try_reserve_exact(twice - vec.len()).is_err() {
+            return false;
+        }
+        self.grow_with(twice, charge);
+        true
     }
 
     /// Grows to a capacity of so many items, which are charged beside those that it has.
@@ -464,6 +473,27 @@ mod tests {
         fn reclaim(&self, want: u64, _: &ReclaimContext<'_>) -> u64 {
             self.0.lock().unwrap().shrink(Bytes(want))
         }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri: it asks for more memory than there is")]
+    fn a_size_hint_that_lies_adds_what_there_is() {
+        struct Lies(std::vec::IntoIter<u64>);
+        impl Iterator for Lies {
+            type Item = u64;
+
+            fn next(&mut self) -> Option<u64> {
+                self.0.next()
+            }
+
+            fn size_hint(&self) -> (usize, Option<usize>) {
+                (1 << 58, None)
+            }
+        }
+        let (_runtime, group) = group(usize::MAX);
+        let mut vec = ChargedVec::new(&group);
+        vec.try_extend(Lies(vec![1, 2, 3].into_iter())).unwrap();
+        assert_eq!((&*vec, group.live()), (&[1, 2, 3][..], vec.capacity() as u64 * 8));
     }
 
     /// The growth by reclaim is geometric: else each push would copy the vector.
