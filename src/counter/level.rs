@@ -277,10 +277,15 @@ impl Counter {
     /// A walk has left this usage behind.
     pub(crate) fn record_peak(&self, usage: u64) {
         if LOADS_FOR_FIGURES && self.peaks().rises(usage) {
-            // A stock that opens or closes meanwhile is part of one of the two bounds.
-            let (before, now) = (self.bound(), self.usage());
-            let live = now.min(usage).saturating_sub(before.max(self.bound()));
-            self.live_peak.fetch_max(live, Ordering::Relaxed);
+            // A stock that opens or closes meanwhile is part of one of the two bounds. One that does both is part of
+            // neither, but of the count of transitions; only a thread that takes credit and ends meanwhile is in none.
+            // No edge: Acquire keeps these loads in their order, for a figure alone.
+            let (open, before) = (self.limits.open.load(Ordering::Acquire), self.usage.bound.load(Ordering::Acquire));
+            // No edge: as above.
+            let (now, after) = (self.usage(), self.usage.bound.load(Ordering::Acquire));
+            if self.limits.open.load(Ordering::Relaxed) == open {
+                self.live_peak.fetch_max(now.min(usage).saturating_sub(before.max(after)), Ordering::Relaxed);
+            }
         }
         self.peaks().record(usage);
     }

@@ -207,7 +207,8 @@ impl Group {
 
     /// Returns the highest number of bytes that charges are known to have held, without credit. The true peak of
     /// [`live`](Self::live) is not below it and not above [`peak`](Self::peak); both are the same while threads have no
-    /// credit. Each walk that makes a new peak of usage takes its bound on credit off. One load.
+    /// credit. Each walk that makes a new peak of usage takes its bound on credit off. The figure may be one thread's
+    /// credit too high if that thread takes its first credit and ends within one such look. One load.
     ///
     /// ```
     /// # use memcg::Runtime;
