@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::handle::Group;
 use crate::pressure::delays::Alarm;
+use crate::pressure::victims::has_ended;
 use crate::pressure::{high, throttle};
 use crate::sync::{is_over, sleep};
 
@@ -53,7 +54,8 @@ impl Group {
 }
 
 impl BelowHigh {
-    /// Blocks until usage is not above a high, for at most `time`. Returns true if usage is not above a high then.
+    /// Blocks until usage is not above a high, for at most `time`. Returns false if that time is over, or if the group
+    /// is cancelled.
     ///
     /// ```
     /// # use memcg::{Limits, Runtime};
@@ -69,10 +71,10 @@ impl BelowHigh {
     pub fn wait(self, time: Duration) -> bool {
         let until = Instant::now().checked_add(time);
         while self.is_above() {
-            let left = until.map_or(high::LOOK, |until| until.saturating_duration_since(Instant::now()));
-            if until.is_some_and(is_over) {
+            if until.is_some_and(is_over) || has_ended(self.group.first()) {
                 return false;
             }
+            let left = until.map_or(high::LOOK, |until| until.saturating_duration_since(Instant::now()));
             sleep(left.min(high::LOOK));
         }
         true
@@ -107,5 +109,40 @@ impl Future for BelowHigh {
 impl fmt::Debug for BelowHigh {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BelowHigh").field("group", &self.group).finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::pin::pin;
+    use std::task::Waker;
+
+    use super::*;
+    use crate::{Bytes, Limits, OomPolicy, Runtime};
+
+    fn is_ready(group: &Group) -> bool {
+        pin!(group.below_high()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    }
+
+    /// A wait for a group that is to give its memory back, or is gone, is over.
+    #[test]
+    fn a_wait_ends_with_its_group() {
+        let runtime = Runtime::builder().audit(true).max(100).oom_time(Duration::from_secs(600)).build().unwrap();
+        runtime.root().set_oom_policy(OomPolicy::Choose);
+        let [group, other] = ["q", "other"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
+        group.set_limits(Limits::new().high(10)).unwrap();
+        let _hook = group.on_cancel(|_| ());
+        let held = group.force_charge(Bytes(90));
+        assert!(!is_ready(&group) && !group.below_high().wait(Duration::ZERO));
+        let mut charge = pin!(other.charge_async(50));
+        assert!(
+            charge.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending(),
+            "the group is told to stop"
+        );
+        assert!(is_ready(&group));
+        assert!(!group.below_high().wait(Duration::MAX), "it would not end");
+        group.offline().unwrap();
+        assert!(is_ready(&group) && group.below_high().wait(Duration::MAX));
+        drop(held);
     }
 }
