@@ -479,3 +479,19 @@ impl<K> PartialEq for PageCounter<K> {
 impl<K> Eq for PageCounter<K> {}
 
 debug_figures!(PageCounter, |it| id: it.id().0, name: it.name(), usage: it.usage(), max: it.max());
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::sync::Arc;
+
+    use crate::{CounterConfig, PageCounter};
+
+    #[test]
+    fn a_root_that_ends_lets_its_tree_go() {
+        let root = PageCounter::root(CounterConfig::new());
+        let child = root.child();
+        let tree = root.counter().incarnation().tree.counted();
+        drop((root, child));
+        assert_eq!(Arc::strong_count(&tree), 1);
+    }
+}

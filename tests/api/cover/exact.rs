@@ -219,3 +219,16 @@ fn a_refusal_is_short_by_what_it_adds() {
     assert!(refused.to_string().starts_with(line), "{refused}");
     assert_eq!(query.try_charge(80).unwrap().bytes(), 80);
 }
+
+/// Credit of a group that covers is in its usage as far as it is unpaid alone: a level above takes no more off.
+#[test]
+fn credit_that_is_paid_for_is_live_above() {
+    let builder = Runtime::builder().audit(true).batch(64 * KIB).adaptive(false);
+    let runtime = LeftEmpty::by(assert_verified, builder.build().unwrap());
+    let root = runtime.root();
+    let query = covering(&root, "q");
+    let reserved = query.try_charge(100 * KIB).unwrap();
+    let objects: Vec<Object> = (0..4).map(|_| Object::of(&query, KIB)).collect();
+    assert_eq!((root.usage(), root.live(), query.live()), (100 << 10, 100 << 10, 100 << 10));
+    drop((objects, reserved));
+}

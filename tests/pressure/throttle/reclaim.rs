@@ -1,9 +1,11 @@
 //! Above high, memory is asked for first: of which groups, for what, and that none is taken from protected groups.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
-use memcg::{Event, Limit, Limits, Priority, ReclaimCause};
+use memcg::{Charge, Event, Limit, Limits, Priority, ReclaimCause};
+
+use crate::support::reclaimers::{KIB, call, lock};
 
 use super::{Cache, Log, MIB, assert_sound, build, call_of, charge, create, left_empty, undelayed, with_high};
 
@@ -109,4 +111,26 @@ fn so_that_max_is_not_met() {
         assert_eq!([Event::Max, Event::Oom].map(|event| group.events().get(event)), [0, 0]);
         assert!(group.usage() <= 17 * MIB, "{}", group.usage());
     }
+}
+
+/// A high that comes below usage asks round after round, while the reclaimer frees something.
+#[test]
+fn a_high_that_is_lowered_asks_for_all_rounds() {
+    for builder in undelayed() {
+        let runtime = build(builder);
+        let group = create(&runtime.root(), "q");
+        let entries = Mutex::new((0..64).map(|_| charge(&group, 64 * KIB)).collect::<Vec<_>>());
+        let given = call(move |_, _| drop_one(&entries));
+        let registration = group.register_reclaimer(given, Priority::NORMAL);
+        group.set_limits(Limits::new().high(Limit::Bytes(MIB))).expect("no max");
+        assert!(group.live() <= 2 * MIB, "{}", group.live());
+        assert_sound(&runtime);
+        drop(registration);
+    }
+}
+
+/// Gives one entry up, whatever is wanted.
+fn drop_one(entries: &Mutex<Vec<Charge>>) -> u64 {
+    let entry = lock(entries).pop();
+    entry.map_or(0, |entry| entry.bytes())
 }
