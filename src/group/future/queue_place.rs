@@ -174,6 +174,21 @@ mod tests {
         }
     }
 
+    /// A charge that goes from hand to hand is the next waiter's, whom others may pass anew.
+    #[test]
+    fn others_pass_the_next_as_they_passed_the_first() {
+        for (_runtime, group) in groups() {
+            let held = charge(&group, 8 * KIB);
+            let queue = place(&group, 8 * KIB);
+            for _next in 0..3 {
+                (0..8).for_each(|_| drop(charge(&group, KIB)));
+                assert!(group.try_charge(Bytes(KIB)).is_err(), "as many bytes have passed as it waits for");
+                assert!(queue.is_served_by(&held));
+            }
+            drop((queue, held));
+        }
+    }
+
     /// The place stays where it is in line, whatever it is for: fewer bytes that fit are charged at once.
     #[test]
     fn the_place_is_for_other_bytes() {
