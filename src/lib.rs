@@ -30,6 +30,7 @@
 //! | be told | [`Event`], [`EventFuture`], [`Happened`]; a [`Registration`] keeps what is registered |
 //! | work below high alone | [`Group::below_high`] ([`BelowHigh`]) |
 //! | learn how long chargers stood still | [`Group::pressure`] |
+//! | shed work before memory is short | [`Group::pressure_level`] ([`PressureLevel`]) |
 //! | pay for allocations from charges | [`Limits::cover_allocations`]; [`Group::ledger`] shows both beside each other |
 //! | look at all groups | [`Runtime::snapshot`] |
 //! | count and read | [`Stat`], [`Unit`], [`Freshness`] |
@@ -108,6 +109,7 @@ pub use state::events::Event;
 pub use state::listeners::Happened;
 pub use state::name::GroupName;
 pub use state::oom::{Cancel, OomPolicy};
+pub use state::pressure_level::PressureLevel;
 pub use state::reclaimer::{Later, Priority, Reclaim, ReclaimCause, ReclaimContext, ReclaimPass};
 pub use units::{Bytes, IntoBytes, IntoLimit, Limit, Percent};
 pub use values::{Charged, ChargedVec, Weigh};

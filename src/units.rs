@@ -221,6 +221,11 @@ impl Percent {
         if percent <= 100 { Some(Self(percent)) } else { None }
     }
 
+    /// More than 100 is 100.
+    pub(crate) const fn at_most_whole(percent: u8) -> Self {
+        Self(if percent < 100 { percent } else { 100 })
+    }
+
     /// Returns the plain number, 0 to 100.
     #[must_use]
     pub const fn get(self) -> u8 {
@@ -278,7 +283,7 @@ impl Limit {
     /// A share of the nearest limited ancestor's max. More than 100 is 100: no group can hold more than its ancestor.
     #[must_use]
     pub const fn percent(percent: u8) -> Self {
-        Limit::Percent(Percent(if percent < 100 { percent } else { 100 }))
+        Limit::Percent(Percent::at_most_whole(percent))
     }
 }
 

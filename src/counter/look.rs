@@ -11,7 +11,7 @@ use crate::counter::incarnation::Generation;
 use crate::counter::object::{Counter, LimitWords};
 use crate::counter::slow_path::Lazily;
 use crate::counter::watch::{DEFERRED, DEFERRED_ABOVE, EXCEEDED, WAITING};
-use crate::counter::{deferred, exceeded, marks};
+use crate::counter::{deferred, exceeded, marks, pressure_mark};
 use crate::thread::slow_path::is_no_alloc;
 
 /// Corrects the marks of a level. With `serves`, usage has fallen or max has moved, so charges that wait may fit now.
@@ -20,7 +20,10 @@ use crate::thread::slow_path::is_no_alloc;
 pub(crate) fn look(level: &Counter, serves: bool, path: &Lazily) {
     // Mutation: e11-uncharge-reports-nothing
     marks::report_protected(level);
-    if (serves && level.limits.watched.is_for(WAITING)) || marks::is_excess_wrong(level) {
+    if (serves && level.limits.watched.is_for(WAITING))
+        || marks::is_excess_wrong(level)
+        || pressure_mark::is_wrong(level)
+    {
         if is_no_alloc() {
             // Mutation: e45-free-is-not-deferred
             deferred::defer(level, DEFERRED);
@@ -65,6 +68,7 @@ pub(crate) fn fell_unkept(level: &Counter, first: &'static Counter, of: Generati
         || min.is_set()
         || low.is_set()
         || marks::is_excess_wrong(level)
+        || pressure_mark::is_wrong(level)
         || exceeded::has_fallen(level);
     // Mutation: e15-protection-reported-without-a-handle
     // Mutation: e23-crossing-without-a-handle

@@ -45,6 +45,7 @@ pub(crate) mod make;
 pub(crate) mod marks;
 pub(crate) mod object;
 pub(crate) mod peak;
+pub(crate) mod pressure_mark;
 pub(crate) mod protection;
 pub(crate) mod raw;
 pub(crate) mod refusal;

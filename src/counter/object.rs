@@ -68,6 +68,8 @@ pub(crate) struct Counter {
     pub(crate) swept: AtomicU32,
     /// A sum has reached its end, so the object is never released: see `raw`.
     pub(crate) kept: AtomicBool,
+    /// Percentages of max from which the pressure is elevated and critical: see `pressure_mark`. 0: none.
+    pub(crate) pressure_from: StatU32,
     /// The thread that has charged here, or [`SHARED`]: see [`Counter::enter`].
     pub(crate) charger: AtomicU64,
     /// Units per refill while the stock is open; 0: the stock is off.
@@ -245,6 +247,7 @@ impl Counter {
             poisoned: AtomicBool::new(false),
             swept: AtomicU32::new(0),
             kept: AtomicBool::new(false),
+            pressure_from: StatU32::new(0),
             charger: AtomicU64::new(0),
             batch: StatU64::new(0),
             high: StatU64::new(u64::MAX),
@@ -273,6 +276,7 @@ impl Counter {
     fn is_clean(&self) -> bool {
         let Counter {
             usage, limits, opened, central_opened, queued, stuck, poisoned, kept, charger, high, live_peak,
+            pressure_from,
             // A late sweep may set `swept`: then the next counter looks at more blocks than it has to.
             swept: _,
             // The object's for ever; `begin` sets the batch and the incarnation.
@@ -293,6 +297,7 @@ impl Counter {
             && soft.load(Ordering::Relaxed) == u64::MAX
             && high.load(Ordering::Relaxed) == u64::MAX
             && live_peak.load(Ordering::Relaxed) == 0
+            && pressure_from.load(Ordering::Relaxed) == 0
             && min.is_clean()
             && low.is_clean()
             && watched.bits() == 0
@@ -304,7 +309,7 @@ impl Counter {
     #[allow(unsafe_code)]
     pub(crate) fn end(&self) -> Option<Incarnation> {
         let Counter {
-            usage, limits, stuck, poisoned, kept, charger, high, live_peak, incarnation,
+            usage, limits, stuck, poisoned, kept, charger, high, live_peak, incarnation, pressure_from,
             // The object's for ever, but for the batch, which `begin` sets.
             header: _, index: _, object: _, number: _, position: _, next: _, central: _, batch: _,
             // As new once the stock is closed and the slots are vacant, before this.
@@ -331,6 +336,7 @@ impl Counter {
         soft.store(u64::MAX, Ordering::Relaxed);
         high.store(u64::MAX, Ordering::Relaxed);
         live_peak.store(0, Ordering::Relaxed);
+        pressure_from.store(0, Ordering::Relaxed);
         peaks.forget();
         min.reset();
         low.reset();

@@ -22,8 +22,14 @@ pub(crate) const EXCEEDED: u64 = 1 << 4;
 pub(crate) const DEFERRED: u64 = 1 << 5;
 /// It has left a level above its max.
 pub(crate) const DEFERRED_ABOVE: u64 = 1 << 6;
+/// The group has thresholds of pressure.
+pub(crate) const PRESSURE_KNOWN: u64 = 1 << 23;
+/// The pressure of the group: see `pressure_mark`.
+pub(crate) const PRESSURE_PARTS: u64 = 0x3f << 24;
+/// A thread is to look at the group's stalls.
+pub(crate) const STALLS_LOOKED_AT: u64 = 1 << 30;
 /// Bits that a walk does not look at.
-pub(crate) const NOT_OF_WALKS: u64 = EXCEEDED | DEFERRED | DEFERRED_ABOVE;
+pub(crate) const NOT_OF_WALKS: u64 = EXCEEDED | DEFERRED | DEFERRED_ABOVE | PRESSURE_PARTS | STALLS_LOOKED_AT;
 /// From this bit on the policies name the bits.
 pub(crate) const FIRST_OF_POLICIES: u32 = 8;
 
@@ -43,6 +49,17 @@ impl Watched {
         // SeqCst (E11, E23, E25, E26, E43): after what the bits stood for. A thread that still sees them checks once in
         // vain.
         self.0.fetch_and(!bits, Ordering::SeqCst)
+    }
+
+    /// Exchange all bits, where they are `from` still.
+    pub(crate) fn exchange(&self, from: u64, to: u64) -> bool {
+        // SeqCst (E43): after the read of usage on which `to` rests, and before the next one.
+        self.0.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    #[inline]
+    pub(crate) fn bits_for_figures(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
     }
 
     #[inline]

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::state::limits::LimitKind;
-use crate::units::{IntoLimit, Limit};
+use crate::units::{IntoLimit, Limit, Percent};
 
 /// Limits of a group, set together by [`create`](crate::Group::create), or later by
 /// [`set_limits`](crate::Group::set_limits). `create` leaves a limit that is not named at its default (none, and
@@ -33,6 +33,10 @@ pub struct Limits {
     pub max: Option<Limit>,
     /// Usage above which the group is reclaimed first.
     pub soft: Option<Limit>,
+    /// The share of max from which the pressure is elevated: see [`pressure_levels`](Self::pressure_levels).
+    pub elevated: Option<Percent>,
+    /// The share of max from which the pressure is critical.
+    pub critical: Option<Percent>,
     /// Usage is the larger of what is reserved and what is allocated: see [`cover_allocations`](Self::cover_allocations).
     pub cover_allocations: bool,
     /// The service's name for its setting of these limits: see [`setting`](Self::setting). It has no text form.
@@ -44,7 +48,17 @@ impl Limits {
     /// Makes a value that names no limit.
     #[must_use]
     pub const fn new() -> Self {
-        Limits { min: None, low: None, high: None, max: None, soft: None, cover_allocations: false, setting: None }
+        Limits {
+            min: None,
+            low: None,
+            high: None,
+            max: None,
+            soft: None,
+            elevated: None,
+            critical: None,
+            cover_allocations: false,
+            setting: None,
+        }
     }
 
     /// Sets the bytes that reclaim never touches, 0 by default. The parent sums what its children protect; charges do
@@ -117,6 +131,32 @@ impl Limits {
         self
     }
 
+    /// Sets the shares of the group's own max, in per cent, from which [`Group::pressure_level`](crate::Group::pressure_level)
+    /// is elevated and critical. More than 100 is 100. A group without thresholds, the default, has the pressure level of
+    /// the nearest group above that has some.
+    ///
+    /// The pressure falls once usage is a sixteenth below the threshold. A walk compares; a charge from the stock does
+    /// not, because credit is in usage already. A walk of a group that has thresholds costs some nanoseconds more.
+    ///
+    /// ```
+    /// # use memcg::{Limits, PressureLevel};
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// let acme = runtime.root().create("acme", Limits::new().max(1_000).pressure_levels(80, 95))?;
+    /// let mut held = acme.try_charge(800)?;
+    /// assert_eq!(acme.pressure_level(), PressureLevel::Elevated);
+    /// held.shrink(40);
+    /// assert_eq!(acme.pressure_level(), PressureLevel::Elevated, "760 is less than a sixteenth below 800");
+    /// held.shrink(20);
+    /// assert_eq!(acme.pressure_level(), PressureLevel::Normal);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub const fn pressure_levels(mut self, elevated: u8, critical: u8) -> Self {
+        self.elevated = Some(Percent::at_most_whole(elevated));
+        self.critical = Some(Percent::at_most_whole(critical));
+        self
+    }
+
     /// Has reserved bytes pay for bytes that an allocator hands out. Usage of the group is then the larger of the bytes
     /// [reserved](crate::figures::Ledger::reserved) in it and below, and the bytes
     /// [allocated](crate::figures::Ledger::allocated) there; without the setting it is their sum. Bytes allocated
@@ -170,7 +210,7 @@ impl Limits {
 
     /// Returns each kind of limit with its value here; `None`: not named.
     pub(super) fn kinds(&self) -> [(LimitKind, Option<Limit>); 5] {
-        let Limits { min, low, high, max, soft, cover_allocations: _, setting: _ } = *self;
+        let Limits { min, low, high, max, soft, .. } = *self;
         [
             (LimitKind::Max, max),
             (LimitKind::Min, min),
@@ -201,12 +241,14 @@ impl Limits {
     pub fn check(&self) -> Result<(), ContradictionError> {
         let Limits { min, low, high, max, soft, .. } = *self;
         let held = [("min", min), ("low", low)];
+        let [elevated, critical] = [self.elevated, self.critical].map(|percent| percent.map(Limit::Percent));
         let pairs = [("high", high), ("soft", soft)].map(|lower| (lower, ("max", max))).into_iter();
         let pairs = pairs.chain(
             [("max", max), ("high", high), ("soft", soft)]
                 .into_iter()
                 .flat_map(|upper| held.map(|lower| (lower, upper))),
         );
+        let pairs = pairs.chain([(("elevated", elevated), ("critical", critical))]);
         for (lower, upper) in pairs {
             let is_above = match (lower.1, upper.1) {
                 (Some(Limit::Bytes(lower)), Some(Limit::Bytes(upper))) => lower > upper,
@@ -262,6 +304,7 @@ impl ContradictionError {
     fn why(&self) -> String {
         match self.upper {
             "max" => "no usage is above max".to_owned(),
+            "critical" => "no usage is elevated".to_owned(),
             upper => format!("above {upper} the group gives first what {} keeps", self.lower),
         }
     }

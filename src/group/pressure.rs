@@ -4,7 +4,9 @@ use std::fmt;
 use std::time::Duration;
 
 use super::handle::Group;
+use crate::counter::pressure_mark;
 use crate::pressure::stalls::{self, StallFigures};
+use crate::state::pressure_level::PressureLevel;
 
 /// Times for which chargers of a group, or of groups below it, stood still for memory: see [`Group::pressure`].
 ///
@@ -124,6 +126,51 @@ impl Group {
     /// ```
     pub fn pressure(&self) -> GroupPressure {
         GroupPressure::new(stalls::read(self.first()))
+    }
+}
+
+/// # Pressure level
+impl Group {
+    /// Returns how short of memory this group is. One load; a group without thresholds looks at one group after the
+    /// other above, and has the pressure level of the nearest that has some. Without any it is
+    /// [`Normal`](PressureLevel::Normal).
+    ///
+    /// [`Limits::pressure_levels`](crate::Limits::pressure_levels) sets thresholds. The pressure level is the higher one of
+    /// two:
+    ///
+    /// * By usage, beside the shares of the group's own max. It is exact: it counts from the return of a charge, an
+    ///   uncharge or a new max. What an allocator charges counts with the next slow path of any thread.
+    /// * By stalls of chargers here and below, on average over 10 seconds. It is elevated from 10% of
+    ///   [some](GroupPressure::some) and critical from 40% of [full](GroupPressure::full), and falls below half of that. A
+    ///   thread of the crate looks every 2 seconds while there are stalls and until their pressure is gone. So it also
+    ///   falls where nothing charges any more. It is none where the runtime [counts no
+    ///   stalls](crate::RuntimeBuilder::count_stalls), or the system gives no thread.
+    ///
+    /// Each change counts one [`Event::PressureLevel`](crate::Event::PressureLevel), for listeners and waits. A group that
+    /// is offline has no pressure.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use memcg::{Event, Limits, PressureLevel};
+    ///
+    /// let runtime = memcg::Runtime::builder().build()?;
+    /// let acme = runtime.root().create("acme", Limits::new().max(1_000).pressure_levels(80, 95))?;
+    /// let query = acme.create("q17", Limits::new())?;
+    /// let held = query.try_charge(950)?;
+    /// assert_eq!(query.pressure_level(), PressureLevel::Critical, "that of acme");
+    /// let seen = acme.events().local(); // before the look: no change is missed
+    /// if acme.pressure_level() > PressureLevel::Normal {
+    ///     tokio::spawn(async move { drop(held) });
+    ///     seen.changed(Event::PressureLevel).await;
+    /// }
+    /// assert_eq!(acme.pressure_level(), PressureLevel::Normal);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[inline]
+    pub fn pressure_level(&self) -> PressureLevel {
+        PressureLevel::of(pressure_mark::shown(self.first()))
     }
 }
 

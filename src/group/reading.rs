@@ -4,11 +4,11 @@ use super::error::LimitError;
 use super::handle::Group;
 use super::limits::Limits;
 use crate::admission::lowered;
-use crate::counter::credit;
+use crate::counter::{credit, pressure_mark};
 use crate::hierarchy::{limits, setting_names};
-use crate::pressure::{high, throttle};
+use crate::pressure::{high, pressure_levels, throttle};
 use crate::state::limits::LimitKind;
-use crate::units::IntoLimit;
+use crate::units::{IntoLimit, Percent};
 
 // === impl Group: limits ===
 
@@ -56,7 +56,7 @@ impl Group {
             return Err(LimitError::CoversNot { group: self.clone() });
         }
         self.set_kinds(group, &limits.kinds())?;
-        self.name_setting(limits);
+        self.set_marks(limits);
         let above_max = if limits.max.is_some() { lowered::shrink_to_max(group) } else { 0 };
         if limits.high.is_none() {
             return Ok(above_max);
@@ -65,9 +65,14 @@ impl Group {
         Ok(above_max.max(high::above(group)))
     }
 
-    pub(super) fn name_setting(&self, limits: Limits) {
+    /// Sets what `limits` has beside limits: the name of the setting, and thresholds of pressure.
+    pub(super) fn set_marks(&self, limits: Limits) {
         if let Some(name) = limits.setting {
             setting_names::set(self.first(), name);
+        }
+        let thresholds = [limits.elevated, limits.critical];
+        if thresholds.iter().any(Option::is_some) {
+            pressure_levels::set(self.first(), thresholds.map(|percent| percent.map(Percent::get)));
         }
     }
 
@@ -108,7 +113,10 @@ impl Group {
         let set = |kind| limits::set_to(self.first(), kind);
         let limits = Limits::new().max(set(LimitKind::Max)).min(set(LimitKind::Min)).low(set(LimitKind::Low));
         let limits = limits.soft(set(LimitKind::Soft)).high(set(LimitKind::High));
-        Limits { cover_allocations: self.first().cover().is_some(), setting: setting_names::of(self.first()), ..limits }
+        let [elevated, critical] =
+            pressure_mark::thresholds(self.first()).map(|percent| percent.and_then(Percent::new));
+        let cover_allocations = self.first().cover().is_some();
+        Limits { elevated, critical, cover_allocations, setting: setting_names::of(self.first()), ..limits }
     }
 
     /// Returns the max in bytes, `u64::MAX` if there is none. One load. [`Inspect`](crate::expert::Inspect) has the

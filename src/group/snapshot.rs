@@ -11,7 +11,7 @@ use self::table::Table;
 use super::handle::Group;
 use super::ledger::Ledger;
 use super::pressure::GroupPressure;
-use crate::counter::{ledger, object};
+use crate::counter::{ledger, object, pressure_mark};
 use crate::hierarchy::group_tree::CounterDecl;
 use crate::hierarchy::preorder::{self, Visited};
 use crate::hierarchy::{events, group_tree, limits, stats};
@@ -21,6 +21,7 @@ use crate::stat::visits::Unlist;
 use crate::stat::{Stat, Unit};
 use crate::state::events::Event;
 use crate::state::limits::LimitKind;
+use crate::state::pressure_level::PressureLevel;
 use crate::sync::barrier::BarrierState;
 
 /// The groups of a subtree with their figures: parents before their children, siblings in the order of their names
@@ -142,6 +143,8 @@ pub struct SnapshotRow {
     events: Vec<(Event, u64)>,
     /// For how long chargers of the group, and of groups below, stood still for memory.
     pub pressure: GroupPressure,
+    /// How short of memory the group is: see [`Group::pressure_level`].
+    pub pressure_level: PressureLevel,
     /// Charged bytes beside allocated bytes: of the same bytes as [`live`](Self::live).
     pub ledger: Ledger,
     /// Items of the statistics that are not 0, by name. Those of the [ledger](crate::Stat::RESERVED) are among them, once
@@ -280,6 +283,7 @@ impl SnapshotRow {
             refused: group.refusals(),
             events,
             pressure: GroupPressure::new(stalls::read_at(group, now)),
+            pressure_level: PressureLevel::of(pressure_mark::shown(group)),
             ledger: Ledger::of(visited.group, live, visited.ledger),
             stats,
             stats_max_error,

@@ -112,7 +112,7 @@ impl Group {
             let why = match created {
                 Ok(handle) => {
                     let group = Group::from_handle(handle);
-                    group.name_setting(limits);
+                    group.set_marks(limits);
                     return Ok(group);
                 }
                 Err(why) => why,

@@ -40,6 +40,12 @@ pub(crate) fn count(group: &Counter, event: Event) {
         return;
     }
     make_all(group);
+    count_made(group, event);
+}
+
+/// Counts an event of a group whose counts were made earlier, inside a slow path. The caller may hold locks, or be in
+/// transit.
+pub(crate) fn count_made(group: &Counter, event: Event) {
     for level in group.path_to_root() {
         if count_at(level, counts(level), group, event) {
             service::schedule(level);

@@ -17,7 +17,7 @@ use crate::state::reclaim::{RECLAIM_TIME, Registered, RingGroup, Rings};
 use crate::state::started::Started;
 use crate::state::waiting::{PressureConfig, Waiting};
 use crate::sync::lock::{Lock, Rank};
-use crate::sync::stat_atomic::{AtomicU32, AtomicU64};
+use crate::sync::stat_atomic::{AtomicBool, AtomicU32, AtomicU64};
 use crate::sync::{CachePadded, Shared};
 
 /// Shared state of all groups of a tree: behind `Tree::policies`.
@@ -45,6 +45,8 @@ pub(crate) struct GroupTree {
     pub(crate) stalls: Lock<Stalls>,
     /// Names that the service has for limits, each once. A group has the number of its name.
     pub(crate) setting_names: Lock<Vec<&'static str>>,
+    /// A group has, or had, thresholds of pressure.
+    pub(crate) any_pressure: AtomicBool,
 }
 
 /// The lock of all [`StallTimes`](crate::state::stalls::StallTimes) of a tree holds these.
@@ -132,6 +134,7 @@ impl GroupTree {
             incidents: Incidents::new(),
             stalls: Lock::new(Rank::Bookkeeping, Stalls::new()),
             setting_names: Lock::new(Rank::Bookkeeping, Vec::new()),
+            any_pressure: AtomicBool::new(false),
         }
     }
 

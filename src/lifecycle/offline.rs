@@ -12,7 +12,7 @@ use crate::counter::protection::Protection;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::{central, exceeded, marks, retire};
 use crate::hierarchy::service::{self, WAITS};
-use crate::pressure::delays;
+use crate::pressure::{delays, pressure_levels};
 use crate::reclaim::{excess, registrations};
 use crate::sync::{PENDING_CLOSE_MAX, fence_after_exchange};
 
@@ -88,6 +88,8 @@ fn leave(shard: &mut Shard, group: &'static Counter) {
         fence_after_exchange();
         // Mutation: e43-offline-leaves-the-mark
         exceeded::moved(counter);
+        // Mutation: e43-offline-leaves-the-pressure
+        pressure_levels::correct(counter);
         // Mutation: e27-offline-ends-no-wait
         if counter.limits.watched.is_for(WAITS) {
             service::schedule(counter);

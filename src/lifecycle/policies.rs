@@ -4,13 +4,13 @@ use crate::counter::handle::Handle;
 use crate::counter::object::tree::{Policies, StockMove};
 use crate::counter::object::{Counter, Incarnation};
 use crate::counter::watch::WAITING;
-use crate::counter::{at_limit, marks};
+use crate::counter::{at_limit, marks, pressure_mark};
 use crate::hierarchy::group_tree::GroupTree;
 use crate::hierarchy::service::schedule;
 use crate::hierarchy::{events, stats};
 use crate::lifecycle::create;
 use crate::pool::NoMemory;
-use crate::pressure::{line, service};
+use crate::pressure::{line, pressure_levels, service};
 use crate::reclaim::excess;
 use crate::stat::Stat;
 use crate::state::events::Event;
@@ -47,6 +47,9 @@ impl Policies for GroupTree {
         }
         if marks::is_excess_wrong(counter) {
             excess::cross(counter);
+        }
+        if pressure_mark::is_wrong(counter) {
+            pressure_levels::correct(counter);
         }
     }
 

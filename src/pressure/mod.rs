@@ -18,6 +18,7 @@ pub(crate) mod incidents;
 pub(crate) mod line;
 pub(crate) mod listeners;
 pub(crate) mod observe;
+pub(crate) mod pressure_levels;
 pub(crate) mod service;
 pub(crate) mod stalls;
 pub(crate) mod started;

@@ -17,15 +17,21 @@
 //! Nothing is shared but under the lock, so there is no ordering to model.
 
 use std::ptr;
-use std::time::Instant;
+use std::task::{Wake, Waker};
+use std::time::{Duration, Instant};
 
+use crate::counter::handle::Handle;
+use crate::counter::incarnation::Generation;
 use crate::counter::object::Counter;
 use crate::counter::slow_path::SlowPath;
+use crate::counter::watch::{PRESSURE_KNOWN, STALLS_LOOKED_AT};
 use crate::hierarchy::events;
 use crate::hierarchy::group_tree::{self, DeferredStall, Stalls};
-use crate::state::stalls::{AVERAGED_OVER, StallShare, StallTimes};
+use crate::pressure::{delays, pressure_levels};
+use crate::state::stalls::{AVERAGED_OVER, PERIOD, StallShare, StallTimes};
 use crate::sync::lock::LockGuard;
-use crate::sync::{TIME_PASSES, model_failed};
+use crate::sync::{Arc, Ordering, TIME_PASSES, model_failed};
+use crate::thread::context;
 use crate::thread::slow_path::Entered;
 
 /// Nanoseconds of a second.
@@ -93,14 +99,15 @@ impl Stall {
         if !TIME_PASSES || !group_tree::of(group).settings.pressure.counts_stalls || !events::make_all(group) {
             return None;
         }
-        if let Some(number) = defer(group, level, since) {
-            return Some(Stall { group, level, number });
+        let deferred = defer(group, level, since);
+        if deferred.is_none() {
+            let _path = SlowPath::enter();
+            let mut stalls = lock(group);
+            let from = stalls.moment(since);
+            change(&mut stalls, from, group, level, true);
         }
-        let _path = SlowPath::enter();
-        let mut stalls = lock(group);
-        let from = stalls.moment(since);
-        change(&mut stalls, from, group, level, true);
-        Some(Stall { group, level, number: 0 })
+        look_later(group);
+        Some(Stall { group, level, number: deferred.unwrap_or(0) })
     }
 
     /// From now on it is another level that holds the charger up.
@@ -132,6 +139,71 @@ impl Drop for Stall {
         change(&mut stalls, now, group, level, false);
     }
 }
+
+// === The pressure that stalls make ===
+
+/// One look at the stalls of a group that has thresholds of pressure. The thread of delays wakes it. It keeps no group.
+struct StallLook {
+    group: &'static Counter,
+    of: Generation,
+    /// The time that chargers had stood still, as of the look before.
+    total: u64,
+}
+
+/// Has a thread look at the stalls of each group of the path that has thresholds, unless one is about to. The stall has
+/// begun. A look takes its mark away before it reads the figures under their lock: it finds this stall, or this thread finds
+/// no mark.
+fn look_later(group: &'static Counter) {
+    if group_tree::of(group).any_pressure.load(Ordering::Relaxed) {
+        group.path_to_root().filter(|level| level.limits.watched.is_for(PRESSURE_KNOWN)).for_each(|level| {
+            StallLook { group: level, of: level.state().generation(), total: 0 }.plan();
+        });
+    }
+}
+
+impl StallLook {
+    /// Plans the look, unless there is one. Without a thread for it stalls make no pressure.
+    fn plan(self) {
+        let StallLook { group, .. } = self;
+        if group.limits.watched.set(STALLS_LOOKED_AT) & STALLS_LOOKED_AT != 0 {
+            return;
+        }
+        let until = Instant::now() + Duration::from_nanos(PERIOD);
+        if !delays::wake_at(until, &Waker::from(Arc::new(self))) {
+            let _path = SlowPath::enter();
+            group.limits.watched.clear(STALLS_LOOKED_AT);
+            pressure_levels::set_by_stalls(group, 0, 0);
+        }
+    }
+
+    /// Looks as of `now`. Returns the next look, while there is pressure or more time was lost.
+    fn look(&self, now: Instant) -> Option<StallLook> {
+        let &StallLook { group, of, total } = self;
+        let handle = Handle::try_pin(group, of)?;
+        let next = {
+            let _path = SlowPath::enter();
+            handle.limits.watched.clear(STALLS_LOOKED_AT);
+            let [some, full] = read_at(&handle, now);
+            let is_under = pressure_levels::set_by_stalls(&handle, some.averages[0], full.averages[0]);
+            let goes_on = (is_under || some.total != total) && !handle.state().is_offline();
+            goes_on.then_some(StallLook { group, of, total: some.total })
+        };
+        drop(handle);
+        next
+    }
+}
+
+impl Wake for StallLook {
+    fn wake(self: Arc<Self>) {
+        // No listener holds up the thread of delays.
+        let next = context::leaving_listeners(|| self.look(Instant::now()));
+        if let Some(next) = next {
+            next.plan();
+        }
+    }
+}
+
+// === The deferred stall ===
 
 /// Leaves a stall in the place of the tree, where there is none. Returns its number.
 fn defer(group: &'static Counter, level: &'static Counter, since: Instant) -> Option<u64> {
@@ -198,4 +270,79 @@ pub(crate) fn read_at(group: &Counter, instant: Instant) -> [StallFigures; 2] {
         [figures(times.some()), figures(times.full())]
     });
     read.unwrap_or_default()
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::pin::{Pin, pin};
+    use std::task::Context;
+
+    use super::*;
+    use crate::{ChargeFuture, Group, Limits, PressureLevel, Runtime};
+
+    /// A group whose own usage makes no pressure, below a root that is full.
+    fn full() -> (Runtime, Group, crate::Charge) {
+        let runtime = Runtime::builder().max(100).build().unwrap();
+        let group = runtime.root().create("q", Limits::new().pressure_levels(80, 95)).unwrap();
+        let held = runtime.root().try_charge(100).unwrap();
+        (runtime, group, held)
+    }
+
+    fn waits(charge: Pin<&mut ChargeFuture>) {
+        assert!(std::future::Future::poll(charge, &mut Context::from_waker(Waker::noop())).is_pending());
+    }
+
+    /// Each look corrects the pressure, and there are looks until it is gone.
+    #[test]
+    fn looks_follow_stalls_and_end() {
+        let (_runtime, group, _held) = full();
+        let begun = Instant::now();
+        let mut charge = Box::pin(group.charge_async(1));
+        waits(charge.as_mut());
+        assert!(group.first().limits.watched.is_for(STALLS_LOOKED_AT), "planned with the stall");
+        let mut look = StallLook { group: group.first(), of: group.first().state().generation(), total: 0 };
+        let mut seen = Vec::new();
+        for seconds in [3, 5, 15] {
+            look = look.look(begun + Duration::from_secs(seconds)).expect("a charger stands still");
+            seen.push(group.pressure_level());
+        }
+        assert_eq!(seen, [PressureLevel::Elevated, PressureLevel::Elevated, PressureLevel::Critical]);
+        drop(charge);
+        look = look.look(begun + Duration::from_secs(35)).expect("there is pressure");
+        assert_eq!(group.pressure_level(), PressureLevel::Elevated);
+        assert!(look.look(begun + Duration::from_secs(70)).is_none());
+        assert_eq!(group.pressure_level(), PressureLevel::Normal);
+    }
+
+    /// No thread charges or reads a figure: a thread of the crate raises the pressure, and takes it down again.
+    #[test]
+    fn pressure_comes_and_goes_by_itself() {
+        let (_runtime, group, _held) = full();
+        let becomes = |is: fn(PressureLevel) -> bool| {
+            let end = Instant::now() + Duration::from_secs(120);
+            while !is(group.pressure_level()) {
+                assert!(Instant::now() < end);
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        };
+        {
+            let mut charge = pin!(group.charge_async(1));
+            waits(charge.as_mut());
+            becomes(|pressure| pressure > PressureLevel::Normal);
+        }
+        becomes(|pressure| pressure == PressureLevel::Normal);
+        assert_eq!(group.events().local().get(crate::Event::PressureLevel) % 2, 0);
+    }
+
+    /// A look keeps no group, and finds that its group is gone.
+    #[test]
+    fn a_look_keeps_no_group() {
+        let (runtime, group, _held) = full();
+        let look = StallLook { group: group.first(), of: group.first().state().generation(), total: 7 };
+        group.offline().unwrap();
+        assert!(look.look(Instant::now()).is_none(), "offline");
+        drop(group);
+        runtime.settle();
+        assert!(look.look(Instant::now()).is_none(), "gone");
+    }
 }

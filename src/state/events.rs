@@ -51,11 +51,13 @@ pub enum Event {
     TimedOut,
     /// A reclaimer, a listener or a cancel hook of the group panicked.
     Panic,
+    /// The group's [pressure level](crate::Group::pressure_level) has changed. It counts once for each change.
+    PressureLevel,
 }
 
 impl Event {
     /// All events.
-    pub const ALL: [Event; 10] = [
+    pub const ALL: [Event; 11] = [
         Event::Low,
         Event::High,
         Event::Max,
@@ -66,6 +68,7 @@ impl Event {
         Event::Observed,
         Event::TimedOut,
         Event::Panic,
+        Event::PressureLevel,
     ];
 
     /// Returns the event's name in `memory.events`. An event that the kernel does not have is named likewise.
@@ -85,6 +88,7 @@ impl Event {
             Event::Observed => "observed",
             Event::TimedOut => "timed_out",
             Event::Panic => "panic",
+            Event::PressureLevel => "pressure_level",
         }
     }
 }

@@ -8,6 +8,7 @@ pub(crate) mod limits;
 pub(crate) mod listeners;
 pub(crate) mod name;
 pub(crate) mod oom;
+pub(crate) mod pressure_level;
 pub(crate) mod reclaim;
 pub(crate) mod reclaimer;
 pub(crate) mod stalls;

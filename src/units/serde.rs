@@ -19,7 +19,7 @@ use std::str::FromStr;
 use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{Bytes, Limit, ParseLimitError};
+use super::{Bytes, Limit, ParseLimitError, Percent};
 
 impl Serialize for Bytes {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -42,6 +42,21 @@ impl<'de> Deserialize<'de> for Bytes {
 impl<'de> Deserialize<'de> for Limit {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(Text(PhantomData))
+    }
+}
+
+impl Serialize for Percent {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Percent {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match Limit::deserialize(deserializer)? {
+            Limit::Percent(percent) => Ok(percent),
+            other => Err(D::Error::custom(format_args!("a percentage such as \"80%\" expected, {other} found"))),
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use memcg::expert::Inspect as _;
 use memcg::figures::{Item, Ledger};
-use memcg::{Event, Freshness, Group, GroupCounter, Runtime, Unit};
+use memcg::{Event, Freshness, Group, GroupCounter, PressureLevel, Runtime, Unit};
 
 use crate::names::Names;
 use crate::protocol::{CounterRow, Row, Rows};
@@ -43,6 +43,9 @@ pub struct Exposition {
     /// Names of a level within an hour; four times [`Self::top`] unless the caller says otherwise.
     names: Option<usize>,
     has_ledger: bool,
+    /// The group whose pressure level says whether the service is ready, and from where on it is not.
+    #[cfg_attr(not(feature = "axum"), allow(dead_code, reason = "the router alone answers"))]
+    pub(crate) ready: (Group, PressureLevel),
     shown: Arc<Mutex<Names>>,
 }
 
@@ -67,8 +70,8 @@ impl Exposition {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn new(runtime: &Runtime) -> Exposition {
-        let runtime = runtime.clone();
-        Exposition { runtime, depth: 2, top: 50, names: None, has_ledger: false, shown: Arc::default() }
+        let (runtime, ready) = (runtime.clone(), (runtime.root(), PressureLevel::Critical));
+        Exposition { runtime, depth: 2, top: 50, names: None, has_ledger: false, ready, shown: Arc::default() }
     }
 
     /// Shows so many levels below the root.
@@ -131,6 +134,24 @@ impl Exposition {
     /// ```
     pub fn ledger(mut self) -> Exposition {
         self.has_ledger = true;
+        self
+    }
+
+    /// Has `/readyz` of the router answer by this group: not ready while its [pressure level](Group::pressure_level) is
+    /// `from` or above. By default it is the root's, from [`Critical`](PressureLevel::Critical). The group, or one above
+    /// it, has to have thresholds.
+    ///
+    /// ```
+    /// use memcg::{Limits, PressureLevel, Runtime};
+    /// use memcg_observe::Exposition;
+    ///
+    /// let runtime = Runtime::builder().build()?;
+    /// let requests = runtime.root().create("requests", Limits::new().max(1 << 30).pressure_levels(80, 95))?;
+    /// let exposition = Exposition::new(&runtime).not_ready_from(&requests, PressureLevel::Elevated);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn not_ready_from(mut self, group: &Group, from: PressureLevel) -> Exposition {
+        self.ready = (group.clone(), from);
         self
     }
 
@@ -246,6 +267,7 @@ fn row(group: &Group, usage: u64, depth: usize, items: &[Item<'_>]) -> Row {
         stats: stats.map(|(name, figure)| (name.to_string(), figure)).collect(),
         counters: group.counters().map(|counter| (counter.name().to_string(), counter_row(&counter))).collect(),
         pressure: group.pressure().into(),
+        pressure_level: group.pressure_level().name().to_string(),
     }
 }
 
@@ -289,7 +311,7 @@ const fn gauge(name: &'static str, about: &'static str, figure: fn(&Row) -> Opti
     GroupGauge { name, about, is_bytes: true, figure }
 }
 
-pub(crate) const GAUGES: [GroupGauge; 9] = [
+pub(crate) const GAUGES: [GroupGauge; 10] = [
     gauge("stocked_bound", "The most credit of threads in usage", |row| Some(row.stocked_bound)),
     gauge("peak", "The highest usage", |row| Some(row.peak)),
     gauge("forced", "Usage above max", |row| Some(row.forced)),
@@ -299,7 +321,18 @@ pub(crate) const GAUGES: [GroupGauge; 9] = [
     gauge("low", "What reclaim touches last", |row| above_zero(row.low).and_then(below_max)),
     gauge("min", "What reclaim never touches", |row| above_zero(row.min).and_then(below_max)),
     GroupGauge { name: "waiting_charges", about: "Charges in line", is_bytes: false, figure: |row| Some(row.waiting) },
+    GroupGauge {
+        name: "pressure_level",
+        about: "How short of memory the group is: 0 normal, 1 elevated, 2 critical",
+        is_bytes: false,
+        figure: pressure_level,
+    },
 ];
+
+fn pressure_level(row: &Row) -> Option<u64> {
+    let levels = [PressureLevel::Normal, PressureLevel::Elevated, PressureLevel::Critical];
+    levels.iter().position(|level| level.name() == row.pressure_level).map(|at| at as u64)
+}
 
 /// A count of time of each group: the name behind `memcg_pressure_`, and the time in microseconds.
 pub(crate) struct Stalled {

@@ -27,9 +27,10 @@ impl Exposition {
     /// | path | answer |
     /// |---|---|
     /// | `/metrics` | [`openmetrics`](Self::openmetrics), or [`text`](Self::text) where the client would rather have that |
+    /// | `/readyz` | 200 while the service may get new work, else 503; the text is the pressure level: see [`not_ready_from`](Self::not_ready_from) |
     /// | `/memcg/acme/memory.max` | what that [`File`](crate::File) of the group `/acme` has; 404 where there is none |
     ///
-    /// A request waits for those before it and is then served on tokio's threads for blocking work, so no async worker
+    /// `/readyz` is a load and is answered at once. A request for figures waits for those before it and is then served on tokio's threads for blocking work, so no async worker
     /// reads figures. The router checks no one's rights: nest it behind the service's own layers, or bind it to loopback.
     /// A service that lets limits be set has a handler of its own, which calls [`write`](crate::write).
     ///
@@ -43,7 +44,8 @@ impl Exposition {
     /// ```
     pub fn router<S: Clone + Send + Sync + 'static>(self) -> Router<S> {
         let shared = Arc::new(Shared { exposition: self, turn: Arc::default() });
-        let router = Router::new().route("/metrics", get(metrics)).route("/memcg/{*file}", get(file));
+        let router = Router::new().route("/metrics", get(metrics)).route("/readyz", get(ready));
+        let router = router.route("/memcg/{*file}", get(file));
         router.with_state(shared)
     }
 }
@@ -74,6 +76,13 @@ async fn metrics(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Respo
         ([(header::CONTENT_TYPE, kind), (header::VARY, "accept")], text).into_response()
     };
     shared.read(read).await
+}
+
+async fn ready(State(shared): State<Arc<Shared>>) -> Response {
+    let (group, from) = &shared.exposition.ready;
+    let pressure = group.pressure_level();
+    let status = if pressure >= *from { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
+    (status, [(header::CONTENT_TYPE, TEXT)], format!("{}\n", pressure.name())).into_response()
 }
 
 /// True if a client with this header `Accept` takes plain text, and OpenMetrics not at all or with a lower weight.

@@ -163,6 +163,9 @@ pub struct Row {
     /// For how long charges stood still for memory.
     #[serde(default)]
     pub pressure: Pressure,
+    /// `normal`, `elevated` or `critical`, as [`memcg::PressureLevel`]; empty where the service does not say.
+    #[serde(default)]
+    pub pressure_level: String,
 }
 
 /// A limit in a line: `null` for none.

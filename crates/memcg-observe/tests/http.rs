@@ -152,3 +152,26 @@ fn many_clients_at_once() {
         });
     });
 }
+
+/// Ready, until the group is as short of memory as the service says; and no request for figures holds the answer up.
+#[test]
+fn ready_by_the_pressure_level() {
+    let runtime = Runtime::builder().max(100).build().expect("no odd setting");
+    let root = runtime.root();
+    served(&runtime, |address| {
+        let is_ready = || {
+            let answer = ask(address, "GET", "/readyz");
+            (answer.status, answer.body)
+        };
+        assert_eq!(is_ready(), (200, "normal\n".to_string()), "no thresholds");
+        root.set_limits(Limits::new().pressure_levels(50, 90)).expect("limits");
+        let mut held = root.try_charge(60).expect("room");
+        assert_eq!(is_ready(), (200, "elevated\n".to_string()));
+        held.try_grow(30).expect("room");
+        assert_eq!(is_ready(), (503, "critical\n".to_string()));
+        let metrics = ask(address, "GET", "/metrics").body;
+        assert!(metrics.contains("memcg_pressure_level{group=\"/\",depth=\"0\"} 2\n"), "{metrics}");
+        drop(held);
+        assert_eq!(is_ready(), (200, "normal\n".to_string()));
+    });
+}

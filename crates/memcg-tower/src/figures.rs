@@ -27,13 +27,15 @@ pub enum Kind {
     TooSlow,
     /// The classifier has refused it.
     Classifier,
+    /// 503: its tenant is under pressure.
+    Shed,
     /// The head was sent, and there was no room for a frame of a response of unknown length.
     CutOff,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Kind; 10] = [
+    pub const ALL: [Kind; 11] = [
         Kind::TooLarge,
         Kind::Outgrown,
         Kind::ResponseTooLarge,
@@ -43,6 +45,7 @@ impl Kind {
         Kind::NoGroup,
         Kind::TooSlow,
         Kind::Classifier,
+        Kind::Shed,
         Kind::CutOff,
     ];
 
@@ -58,6 +61,7 @@ impl Kind {
             Kind::NoGroup => "no_group",
             Kind::TooSlow => "too_slow",
             Kind::Classifier => "classifier",
+            Kind::Shed => "shed",
             Kind::CutOff => "cut_off",
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Request;
-use memcg::Limits;
+use memcg::{Limits, PressureLevel};
 use tower_layer::Layer;
 
 use crate::figures::Figures;
@@ -26,7 +26,7 @@ use crate::verdict::Verdict;
 /// | 408 Request Timeout | its body makes no progress |
 /// | 413 Content Too Large | the request, or its response of known length, could never fit below a max; or its body has outgrown what was promised, and there is no room |
 /// | 429 Too Many Requests | its tenant is full, with `Retry-After` |
-/// | 503 Service Unavailable | a group above the tenant is full, with `Retry-After`; the tenant is offline or cancelled |
+/// | 503 Service Unavailable | a group above the tenant is full, or the tenant is [under pressure](Self::shed_from), with `Retry-After`; the tenant is offline or cancelled |
 ///
 /// Each has the refusal as its text, which names the group. A gRPC request gets `RESOURCE_EXHAUSTED` with the same text,
 /// and with the details `RetryInfo` and `QuotaFailure`; `UNAVAILABLE` where the tenant is offline, and
@@ -149,6 +149,31 @@ impl<C> AdmissionLayer<C> {
     /// that have come. It then fails, and the client gets 408.
     pub fn least_rate(self, bytes: usize) -> Self {
         self.with(|settings| settings.least_rate = bytes as u64)
+    }
+
+    /// Refuses each request at once whose tenant is at this [pressure level](memcg::Group::pressure_level) or above: with 503
+    /// and `Retry-After`, before it is charged. The tenant's group, or one above it, has to have thresholds
+    /// ([`Limits::pressure_levels`]). Without this call no request is refused for pressure. A classifier may set another
+    /// pressure level for a [request of its own](crate::Weighed::shed_from). It costs one load for each request.
+    ///
+    /// ```
+    /// use axum::body::Body;
+    /// use http::Request;
+    /// use memcg::{Limits, PressureLevel, Runtime};
+    /// use memcg_tower::{AdmissionLayer, Weighed};
+    ///
+    /// let runtime = Runtime::builder().build()?;
+    /// let acme = runtime.root().create("acme", Limits::new().max(1 << 30).pressure_levels(80, 95))?;
+    /// let layer = AdmissionLayer::new(move |request: &Request<Body>| {
+    ///     let weighed = Weighed::new(acme.clone());
+    ///     if request.uri().path() == "/report" { weighed.shed_from(PressureLevel::Elevated) } else { weighed }
+    /// });
+    /// let layer = layer.shed_from(PressureLevel::Critical);
+    /// # drop(layer);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn shed_from(self, pressure: PressureLevel) -> Self {
+        self.with(|settings| settings.shed_from = Some(pressure))
     }
 
     /// Gives each request [`Admitted`](crate::Admitted) as an extension: for handlers that keep what the request holds beyond

@@ -50,9 +50,12 @@ enum Kind {
 }
 
 impl Order {
-    /// `Err`: the request gets no group of its own.
+    /// `Err`: the tenant is under pressure, or the request gets no group of its own.
     #[inline(always)]
     pub(crate) fn new<B: Body>(weighed: Weighed, request: &Request<B>, settings: &Settings) -> Result<Order, Refusal> {
+        if weighed.is_shed(settings.shed_from) {
+            return Err(Refusal::of_pressure(&weighed.tenant));
+        }
         let Weight { overhead, unknown, window, response } = weighed.weight(settings.weight);
         let tenant = weighed.tenant;
         let body = request.body();

@@ -95,6 +95,16 @@ impl Refusal {
         Refusal { kind, status, text, group: Some(tenant.path()), retry_after }
     }
 
+    /// The tenant is under pressure.
+    #[cold]
+    pub(crate) fn of_pressure(tenant: &Group) -> Refusal {
+        let text =
+            format!("{} is short of memory: its pressure level is {}", tenant.path(), tenant.pressure_level().name());
+        let retry_after = Some(retry_after(Duration::ZERO, Duration::ZERO));
+        let (kind, status) = (Kind::Shed, StatusCode::SERVICE_UNAVAILABLE);
+        Refusal { kind, status, text, group: Some(tenant.path()), retry_after }
+    }
+
     /// A body has outgrown what it had promised.
     pub(crate) fn of_outgrown(refused: &str, group: &Group) -> Refusal {
         let text = format!("the body is larger than what was promised for it: {refused}");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use memcg::{Group, Limits};
+use memcg::{Group, Limits, PressureLevel};
 
 use crate::figures::Counts;
 
@@ -21,6 +21,8 @@ pub(crate) struct Settings {
     pub(crate) admitted: bool,
     /// The limits of a request's own group, where each request has one.
     pub(crate) request_group: Option<Limits>,
+    /// The pressure level of its tenant from which a request is refused.
+    pub(crate) shed_from: Option<PressureLevel>,
     /// Of all layers that were made of one.
     pub(crate) counts: Arc<Counts>,
 }
@@ -45,6 +47,7 @@ impl Settings {
             least_rate: 500,
             admitted: false,
             request_group: None,
+            shed_from: None,
             counts: Arc::default(),
         }
     }
@@ -83,6 +86,7 @@ struct Own {
     unknown: Option<u64>,
     window: Option<u64>,
     response: Option<u64>,
+    shed_from: Option<PressureLevel>,
 }
 
 impl Weighed {
@@ -115,6 +119,18 @@ impl Weighed {
     /// Sets what is charged for its response, as [`AdmissionLayer::response`](crate::AdmissionLayer::response).
     pub fn response(self, bytes: usize) -> Weighed {
         self.with(|own| own.response = Some(bytes as u64))
+    }
+
+    /// Sets the pressure level of its tenant from which it is refused, as
+    /// [`AdmissionLayer::shed_from`](crate::AdmissionLayer::shed_from): work that can wait goes first.
+    pub fn shed_from(self, pressure: PressureLevel) -> Self {
+        self.with(|own| own.shed_from = Some(pressure))
+    }
+
+    #[inline]
+    pub(crate) fn is_shed(&self, of_layer: Option<PressureLevel>) -> bool {
+        let from = self.own.as_ref().and_then(|own| own.shed_from).or(of_layer);
+        from.is_some_and(|from| self.tenant.pressure_level() >= from)
     }
 
     #[inline]

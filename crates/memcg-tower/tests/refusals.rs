@@ -17,8 +17,8 @@ use http::{Request, Response, StatusCode, Version};
 use http_body_util::BodyExt;
 use hyper::body::{Body as _, Frame, SizeHint};
 use memcg::expert::Inspect as _;
-use memcg::{Group, Limits, OomPolicy, Runtime};
-use memcg_tower::{AdmissionLayer, BodyError, Refusal};
+use memcg::{Group, Limits, OomPolicy, PressureLevel, Runtime};
+use memcg_tower::{AdmissionLayer, BodyError, Kind, Refusal, Weighed};
 use tower::limit::ConcurrencyLimitLayer;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -329,4 +329,32 @@ async fn the_size_of_a_body_counts_the_frame_that_waits() {
     assert_eq!((body.size_hint().exact(), body.is_end_stream()), (Some(0), true));
     drop(body);
     scene.assert_given_back();
+}
+
+/// A tenant under pressure gets no request: those that can wait are refused at a lower pressure than the others.
+#[tokio::test]
+async fn a_tenant_under_pressure_is_shed() {
+    let scene = Scene::new();
+    scene.acme.set_limits(Limits::new().pressure_levels(50, 90)).unwrap();
+    let acme = scene.acme.clone();
+    let layer = AdmissionLayer::new(move |request: &Request<Body>| {
+        let weighed = Weighed::new(acme.clone()).overhead(0).response(0);
+        if request.uri().path() == "/report" { weighed.shed_from(PressureLevel::Elevated) } else { weighed }
+    });
+    let layer = layer.shed_from(PressureLevel::Critical);
+    let service = layer.layer(service_fn(|_: Request<InBody>| async { ok("served") }));
+    let mut seen = Vec::new();
+    for held in [0, 50, 95, 0] {
+        let held = scene.acme.try_charge(held * KIB).unwrap();
+        for path in ["/report", "/query"] {
+            let request = Request::get(path).body(Body::empty()).unwrap();
+            seen.push(answer(service.clone().oneshot(request).await.unwrap()).await);
+        }
+        drop(held);
+    }
+    let status: Vec<u16> = seen.iter().map(|(status, ..)| *status).collect();
+    assert_eq!(status, [200, 200, 503, 200, 503, 503, 200, 200]);
+    assert!(seen.iter().all(|(status, retry, _)| (*status == 503) == retry.is_some()), "{seen:?}");
+    assert_eq!(seen[2].2, "/acme is short of memory: its pressure level is elevated");
+    assert_eq!((layer.figures().refused(Kind::Shed), scene.acme.live()), (3, 0));
 }

@@ -21,6 +21,7 @@ fn names() {
         (Event::Observed, "observed"),
         (Event::TimedOut, "timed_out"),
         (Event::Panic, "panic"),
+        (Event::PressureLevel, "pressure_level"),
     ];
     for (event, name) in named {
         assert_eq!(event.name(), name);

@@ -99,7 +99,26 @@ impl<T> Sender<T> {
     }
 
     /// Returns the group that messages are charged to. Its [`live`](Group::live) is what the channel holds, and its
-    /// [`set_max`](Group::set_max) moves the bound.
+    /// [`set_max`](Group::set_max) moves the bound. A producer that sheds what can wait asks its
+    /// [`pressure_level`](Group::pressure_level), which is one load:
+    ///
+    /// ```
+    /// # use memcg::{Limits, PressureLevel, Runtime};
+    /// # use memcg_tokio::channel;
+    /// let budget = Runtime::builder().build()?;
+    /// let queue = budget.root().create("queue", Limits::new().max(1_000).pressure_levels(70, 95))?;
+    /// let (sender, _receiver) = channel::<Vec<u8>>(&queue);
+    /// let mut shed = 0;
+    /// for _ in 0..20 {
+    ///     if sender.group().pressure_level() == PressureLevel::Normal {
+    ///         sender.try_send(vec![0; 100])?;
+    ///     } else {
+    ///         shed += 1; // what is important is sent all the same
+    ///     }
+    /// }
+    /// assert!(shed >= 12, "{shed}");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn group(&self) -> &Group {
         self.stock.group()
     }

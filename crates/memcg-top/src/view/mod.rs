@@ -232,7 +232,11 @@ fn cell(line: &Line<'_>, column: Column, width: u16, theme: Theme) -> Cell<'stat
                 (true, true) => '-',
             };
             let name = parent_and_name(&row.path).map_or("/", |(_, name)| name);
-            Cell::new(format!("{indent}{sign} {}", text::clean(name)))
+            let style = match row.pressure_level.as_str() {
+                "critical" => alarming(true),
+                level => tense(level == "elevated"),
+            };
+            Cell::new(format!("{indent}{sign} {}", text::clean(name))).style(style)
         }
         Column::Bar => Cell::new(bar(seen, line.scale, line.scale_is_own, width, theme)),
         Column::Usage => right(text::bytes(row.usage), Style::new()),
@@ -526,6 +530,23 @@ mod tests {
         let line = drawn(&mut app, 80, 24).lines().nth(22).unwrap().to_string();
         assert!(line.starts_with("Set memory.max of …x") && line.ends_with("x/query from 64.0M to 96M?"), "{line}");
         assert_eq!(line.chars().count(), 80);
+    }
+
+    /// The name of a group that is short of memory has the colour of its pressure level.
+    #[test]
+    fn names_have_the_colour_of_pressure() {
+        let rows = ["normal", "elevated", "critical"]
+            .map(|level| Row { pressure_level: level.into(), ..row(&format!("/{level}"), MIB) });
+        let mut app = app(rows.to_vec());
+        let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
+        terminal.draw(|frame| draw(frame, &mut app, Theme { colours: true })).unwrap();
+        let buffer = terminal.backend().buffer();
+        let colour = |name: &str| {
+            let at =
+                (0..24).find(|&line| (0..79).map(|x| buffer[(x, line)].symbol()).collect::<String>().contains(name));
+            buffer[(5, at.expect("a line of the group"))].fg
+        };
+        assert_eq!(["normal", "elevated", "critical"].map(colour), [Color::Reset, Color::Yellow, Color::Red]);
     }
 
     #[test]

@@ -1,0 +1,139 @@
+//! The pressure of a group, as bits in its word: from usage beside max, and from stalls. One load reads it.
+//!
+//! Each thread that changes usage or max, sets the thresholds, or takes the group offline, compares. Where the bits are
+//! wrong it corrects them in one exchange of the word, and then compares again, until both agree. The pressure falls only
+//! once usage is a sixteenth below the threshold. In between, the bits stay as they are.
+//!
+//! Edge: E43 (usage/mark).
+
+use crate::counter::object::Counter;
+use crate::counter::watch::{PRESSURE_KNOWN, PRESSURE_PARTS};
+use crate::sync::{Ordering, fence_after_exchange};
+
+/// The places of the parts in the word: by usage, by stalls, and the larger of the two.
+const BY_USAGE: u32 = PRESSURE_PARTS.trailing_zeros();
+const BY_STALLS: u32 = BY_USAGE + 2;
+const SHOWN: u32 = BY_USAGE + 4;
+const PART: u64 = 3;
+
+/// Pressure falls once usage is below its threshold by this part, as a shift.
+const SLACK_SHIFT: u32 = 4;
+
+/// Percentages of max from which the pressure is elevated and critical. Each is a byte, plus 1; 0 where it is not set.
+pub(crate) fn thresholds(counter: &Counter) -> [Option<u8>; 2] {
+    let [elevated, critical, ..] = counter.pressure_from.load(Ordering::Relaxed).to_le_bytes();
+    [elevated, critical].map(|percent| percent.checked_sub(1))
+}
+
+/// Sets the thresholds that are named; a counter that has none yet has those named, and 100 for the others. The caller
+/// corrects the bits afterwards.
+pub(crate) fn set_thresholds(counter: &Counter, wanted: [Option<u8>; 2]) {
+    let [mut elevated, mut critical] = thresholds(counter);
+    (elevated, critical) = (wanted[0].or(elevated), wanted[1].or(critical));
+    let bytes = [elevated, critical].map(|percent| percent.unwrap_or(100).saturating_add(1));
+    counter.pressure_from.store(u32::from_le_bytes([bytes[0], bytes[1], 0, 0]), Ordering::Relaxed);
+    // E43: the thresholds, then the exchange of the bits, then usage.
+    counter.limits.watched.set(PRESSURE_KNOWN);
+    // Mutation: e43-thresholds-move-without-a-look
+    fence_after_exchange();
+}
+
+/// So many per cent of `whole`, at most 100. It divides by a constant alone.
+fn share(whole: u64, percent: u8) -> u64 {
+    let percent = u64::from(percent);
+    whole / 100 * percent + whole % 100 * percent / 100
+}
+
+fn part(bits: u64, at: u32) -> u64 {
+    bits >> at & PART
+}
+
+/// The pressure by usage, where the bits are these.
+fn by_usage(counter: &Counter, bits: u64) -> u64 {
+    // SeqCst (E43): usage is read after the bits, of which `watched.bits` has the order.
+    let (usage, max, now) = (counter.usage(), counter.max(), part(bits, BY_USAGE));
+    let is_from = |pressure: u64, percent: Option<u8>| {
+        let from = share(max, percent.unwrap_or(100));
+        usage >= if now >= pressure { from - (from >> SLACK_SHIFT) } else { from }
+    };
+    let [elevated, critical] = thresholds(counter);
+    if max == u64::MAX {
+        0
+    } else if is_from(2, critical) {
+        2
+    } else {
+        u64::from(is_from(1, elevated))
+    }
+}
+
+/// The bits as they have to be, with this pressure by stalls.
+fn with_stalls(counter: &Counter, bits: u64, by_stalls: u64) -> u64 {
+    if bits & PRESSURE_KNOWN == 0 {
+        return bits;
+    }
+    let is_gone = counter.state().is_offline();
+    let [usage, stalls] = if is_gone { [0, 0] } else { [by_usage(counter, bits), by_stalls] };
+    bits & !PRESSURE_PARTS | usage << BY_USAGE | stalls << BY_STALLS | usage.max(stalls) << SHOWN
+}
+
+fn corrected(counter: &Counter, bits: u64) -> u64 {
+    with_stalls(counter, bits, part(bits, BY_STALLS))
+}
+
+/// The part of the pressure that stalls have.
+pub(crate) fn by_stalls(counter: &Counter) -> u64 {
+    part(counter.limits.watched.bits(), BY_STALLS)
+}
+
+/// The bits contradict usage. This also answers for a counter that may be gone.
+#[inline]
+pub(crate) fn is_wrong(counter: &Counter) -> bool {
+    // SeqCst (E43): after the exchange on usage or max.
+    let bits = counter.limits.watched.bits();
+    bits & PRESSURE_KNOWN != 0 && corrected(counter, bits) != bits
+}
+
+/// Corrects the bits, and calls `changed` once for each change of the pressure that is shown. The caller keeps the counter.
+#[cold]
+pub(crate) fn correct(counter: &Counter, changed: impl FnMut()) {
+    exchange_until(counter, changed, corrected);
+}
+
+/// Sets the pressure by stalls, and does what [`correct`] does.
+#[cold]
+pub(crate) fn set_by_stalls(counter: &Counter, by_stalls: u64, changed: impl FnMut()) {
+    exchange_until(counter, changed, |counter, bits| with_stalls(counter, bits, by_stalls));
+}
+
+fn exchange_until(counter: &Counter, mut changed: impl FnMut(), right: impl Fn(&Counter, u64) -> u64) {
+    let watched = &counter.limits.watched;
+    loop {
+        let bits = watched.bits();
+        let right = right(counter, bits);
+        if right == bits {
+            return;
+        }
+        if watched.exchange(bits, right) {
+            if part(bits, SHOWN) != part(right, SHOWN) {
+                changed();
+            }
+            // E43: the bits, then usage again; pairs with the exchange on usage before `is_wrong`.
+            // Mutation: e43-pressure-is-not-looked-at-again
+            fence_after_exchange();
+        }
+    }
+}
+
+/// The pressure that is shown: 0 to 2. That of the nearest group above that has thresholds, where this one has none.
+#[inline]
+pub(crate) fn shown(counter: &Counter) -> u64 {
+    let bits = counter.limits.watched.bits_for_figures();
+    if bits & PRESSURE_KNOWN != 0 { part(bits, SHOWN) } else { shown_above(counter) }
+}
+
+#[cold]
+#[inline(never)]
+fn shown_above(counter: &Counter) -> u64 {
+    let mut above = counter.path_to_root().skip(1).map(|level| level.limits.watched.bits_for_figures());
+    above.find(|bits| bits & PRESSURE_KNOWN != 0).map_or(0, |bits| part(bits, SHOWN))
+}

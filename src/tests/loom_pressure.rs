@@ -1,0 +1,53 @@
+//! The pressure of a group: the bits that one load reads agree with usage, and each change of them is one event.
+
+use super::loom_exceeded::with_max;
+use super::{build, model_without_pair, race};
+use crate::{Charge, Event, Group, Limit, Limits, PressureLevel};
+
+/// Elevated from 1 byte on, critical from 2.
+fn with_thresholds(group: &Group) {
+    group.set_limits(Limits::new().pressure_levels(50, 100)).unwrap();
+}
+
+fn changes(group: &Group) -> u64 {
+    group.events().local().get(Event::PressureLevel)
+}
+
+/// E43. One thread charges and another uncharges: the bits end where usage does, and both changes count.
+#[test]
+fn loom_pressure_vs_uncharge() {
+    model_without_pair(|| {
+        let (_runtime, root) = with_max(2);
+        with_thresholds(&root);
+        let held = root.try_charge(1).unwrap();
+        assert_eq!((root.pressure_level(), changes(&root)), (PressureLevel::Elevated, 1));
+        let second = race(held, drop, || root.force_charge(1)).1;
+        assert_eq!((root.usage(), root.pressure_level()), (1, PressureLevel::Elevated));
+        assert_eq!(changes(&root) % 2, 1, "as many ways up as down, and the first one");
+        drop(second);
+        assert_eq!(root.pressure_level(), PressureLevel::Normal);
+    });
+}
+
+/// E43. Thresholds are set while another thread charges.
+#[test]
+fn loom_pressure_vs_thresholds() {
+    model_without_pair(|| {
+        let (_runtime, root) = with_max(2);
+        let held: Charge = race(root.clone(), |root| with_thresholds(&root), || root.force_charge(2)).1;
+        assert_eq!((root.pressure_level(), changes(&root)), (PressureLevel::Critical, 1));
+        drop(held);
+    });
+}
+
+/// E43. A group that goes offline has no pressure, although another thread charges it meanwhile.
+#[test]
+fn loom_pressure_vs_offline() {
+    model_without_pair(|| {
+        let (_runtime, root) = build(super::loom_lifecycle::bare());
+        let gone = root.create("gone", Limits::new().max(Limit::Bytes(2)).pressure_levels(50, 100)).unwrap();
+        let held = race(gone.clone(), |gone| gone.force_charge(2), || gone.offline().unwrap()).0;
+        assert_eq!(gone.pressure_level(), PressureLevel::Normal);
+        drop(held);
+    });
+}
