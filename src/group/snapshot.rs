@@ -143,7 +143,7 @@ pub struct SnapshotRow {
     events: Vec<(Event, u64)>,
     /// For how long chargers of the group, and of groups below, stood still for memory.
     pub pressure: GroupPressure,
-    /// How short of memory the group is: see [`Group::pressure_level`].
+    /// Pressure level of the group: see [`Group::pressure_level`].
     pub pressure_level: PressureLevel,
     /// Charged bytes beside allocated bytes: of the same bytes as [`live`](Self::live).
     pub ledger: Ledger,

@@ -121,16 +121,16 @@ mod tests {
         assert_eq!((next.pressure_level(), next.limits().elevated), (PressureLevel::Normal, None));
     }
 
-    /// A group without thresholds has the pressure of the nearest above; listeners above hear of a change below.
+    /// A group without thresholds has the pressure of the nearest above; listeners above are notified of a change below.
     #[test]
-    fn groups_below_read_it_and_listeners_above_hear_of_it() {
+    fn groups_below_read_it_and_listeners_above_are_notified() {
         let (runtime, tenant) = group();
         let query = tenant.create("17", Limits::new().max(500)).unwrap().create("sort", Limits::new()).unwrap();
-        let heard = Arc::new(AtomicU64::new(0));
+        let notified = Arc::new(AtomicU64::new(0));
         let _listener = runtime.root().on_event(Event::PressureLevel, {
-            let heard = Arc::clone(&heard);
+            let notified = Arc::clone(&notified);
             move |happened| {
-                heard.fetch_add(happened.times(), Relaxed);
+                notified.fetch_add(happened.times(), Relaxed);
             }
         });
         let held = [query.try_charge(500).unwrap(), tenant.try_charge(450).unwrap()];
@@ -141,7 +141,7 @@ mod tests {
             [0, 2, 2, 2]
         );
         drop(held);
-        assert_eq!((query.pressure_level(), heard.load(Relaxed)), (PressureLevel::Normal, changes(&tenant)));
+        assert_eq!((query.pressure_level(), notified.load(Relaxed)), (PressureLevel::Normal, changes(&tenant)));
         assert!(changes(&tenant) >= 2);
     }
 

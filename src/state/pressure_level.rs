@@ -1,6 +1,6 @@
 //! The pressure level of a group, as users read it.
 
-/// How short of memory a group is: see [`Group::pressure_level`](crate::Group::pressure_level).
+/// Degree to which a group is short of memory: see [`Group::pressure_level`](crate::Group::pressure_level).
 ///
 /// ```
 /// use memcg::PressureLevel;
