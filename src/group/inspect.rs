@@ -11,7 +11,7 @@ use crate::counter::{children, credit, ledger, marks};
 use crate::hierarchy::stats;
 use crate::page_counter::reading::{HasProtection, ProtectedCounter, ProtectionFigures};
 use crate::pressure::{incidents, observe, throttle, victims};
-use crate::reclaim::excess;
+use crate::reclaim::{excess, shares};
 use crate::stat::visits::Unlist;
 use crate::state::incidents::Incident;
 use crate::state::oom::{EXEMPT, OomPolicy, TOGETHER};
@@ -69,8 +69,10 @@ pub trait Inspect: ThisGroup {
         marks::high(self.this().first())
     }
 
-    /// Returns the soft limit in bytes, `u64::MAX` if there is none. One load.
+    /// Returns the soft limit in bytes, `u64::MAX` if there is none. One load, and a lock where a group of the runtime has
+    /// a [share](crate::Limits::share).
     fn soft(&self) -> u64 {
+        shares::look(self.this().first().tree());
         marks::soft(self.this().first())
     }
 
@@ -144,6 +146,7 @@ pub trait Inspect: ThisGroup {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     fn is_in_excess(&self) -> bool {
+        shares::look(self.this().first().tree());
         marks::is_in_excess(self.this().first())
     }
 
@@ -162,6 +165,7 @@ pub trait Inspect: ThisGroup {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     fn descendants_in_excess(&self) -> u64 {
+        shares::look(self.this().first().tree());
         excess::count_below(self.this().first())
     }
 
@@ -182,6 +186,7 @@ pub trait Inspect: ThisGroup {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     fn is_soft_eligible(&self, root: &Group) -> bool {
+        shares::look(root.first().tree());
         excess::is_soft_eligible(self.this().first(), root.first())
     }
 

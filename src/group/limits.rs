@@ -33,6 +33,8 @@ pub struct Limits {
     pub max: Option<Limit>,
     /// Usage above which the group is reclaimed first.
     pub soft: Option<Limit>,
+    /// The weight among siblings that makes the soft limit: see [`share`](Self::share).
+    pub share: Option<u32>,
     /// The share of max from which the pressure is elevated: see [`pressure_levels`](Self::pressure_levels).
     pub elevated: Option<Percent>,
     /// The share of max from which the pressure is critical.
@@ -54,6 +56,7 @@ impl Limits {
             high: None,
             max: None,
             soft: None,
+            share: None,
             elevated: None,
             critical: None,
             cover_allocations: false,
@@ -128,6 +131,34 @@ impl Limits {
     #[must_use]
     pub fn soft(mut self, limit: impl IntoLimit) -> Self {
         self.soft = Some(limit.into_limit());
+        self
+    }
+
+    /// Makes the soft limit of the group its part of what its parent may hold, by the shares of the siblings that are
+    /// online: `share` of the sum of all. It takes the place of [`soft`](Self::soft). 0 takes the share away, and leaves
+    /// the group without a soft limit. Siblings without a share have no part. The root has no share.
+    ///
+    /// A parent may hold the least max on its way up, and its own part where it has a share. Without a max there is no
+    /// part: the soft limit is none. A group that is alone has everything, so no byte is idle: reclaim takes first from
+    /// groups above their part, and only where memory is short. A sibling that comes, goes or changes costs one lock.
+    /// Reclaim, and each reader of a soft limit, then sets the parts anew: a lock and a step for each sibling that has a
+    /// share.
+    ///
+    /// ```
+    /// # use memcg::Limits;
+    /// # use memcg::expert::Inspect as _;
+    /// # let runtime = memcg::Runtime::builder().max(1_000).build()?;
+    /// let gold = runtime.root().create("gold", Limits::new().share(300))?;
+    /// assert_eq!(gold.soft(), 1_000, "alone");
+    /// let silver = runtime.root().create("silver", Limits::new().share(100))?;
+    /// assert_eq!((gold.soft(), silver.soft()), (750, 250));
+    /// gold.offline()?;
+    /// assert_eq!(silver.soft(), 1_000);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub const fn share(mut self, share: u32) -> Self {
+        self.share = Some(share);
         self
     }
 

@@ -7,6 +7,7 @@ use crate::admission::lowered;
 use crate::counter::{credit, pressure_mark};
 use crate::hierarchy::{limits, setting_names};
 use crate::pressure::{high, pressure_levels, throttle};
+use crate::reclaim::shares;
 use crate::state::limits::LimitKind;
 use crate::units::{IntoLimit, Percent};
 
@@ -65,10 +66,13 @@ impl Group {
         Ok(above_max.max(high::above(group)))
     }
 
-    /// Sets what `limits` has beside limits: the name of the setting, and thresholds of pressure.
+    /// Sets what `limits` has beside limits: the name of the setting, the share, and thresholds of pressure.
     pub(super) fn set_marks(&self, limits: Limits) {
         if let Some(name) = limits.setting {
             setting_names::set(self.first(), name);
+        }
+        if let Some(share) = limits.share {
+            shares::set(self.first(), share);
         }
         let thresholds = [limits.elevated, limits.critical];
         if thresholds.iter().any(Option::is_some) {
@@ -110,13 +114,15 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn limits(&self) -> Limits {
+        shares::look(self.first().tree());
         let set = |kind| limits::set_to(self.first(), kind);
         let limits = Limits::new().max(set(LimitKind::Max)).min(set(LimitKind::Min)).low(set(LimitKind::Low));
         let limits = limits.soft(set(LimitKind::Soft)).high(set(LimitKind::High));
         let [elevated, critical] =
             pressure_mark::thresholds(self.first()).map(|percent| percent.and_then(Percent::new));
         let cover_allocations = self.first().cover().is_some();
-        Limits { elevated, critical, cover_allocations, setting: setting_names::of(self.first()), ..limits }
+        let share = Some(shares::of(self.first())).filter(|&share| share > 0);
+        Limits { elevated, critical, cover_allocations, share, setting: setting_names::of(self.first()), ..limits }
     }
 
     /// Returns the max in bytes, `u64::MAX` if there is none. One load. [`Inspect`](crate::expert::Inspect) has the

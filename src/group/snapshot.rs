@@ -16,6 +16,7 @@ use crate::hierarchy::group_tree::CounterDecl;
 use crate::hierarchy::preorder::{self, Visited};
 use crate::hierarchy::{events, group_tree, limits, stats};
 use crate::pressure::{line, stalls};
+use crate::reclaim::shares;
 use crate::stat::reading::Freshness;
 use crate::stat::visits::Unlist;
 use crate::stat::{Stat, Unit};
@@ -210,6 +211,7 @@ impl Group {
     /// ```
     pub fn snapshot(&self, depth: usize) -> Snapshot {
         let top = self.first();
+        shares::look(top.tree());
         // A snapshot only reads, so it runs no barrier: this flush unlists no cells.
         let is_flushed = stats::flush(top, Unlist::Never).is_some();
         let items: Vec<_> = stats::coordinator(top).items.iter().collect();

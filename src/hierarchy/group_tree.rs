@@ -14,6 +14,7 @@ use crate::state::incidents::Incidents;
 use crate::state::listeners::Listeners;
 use crate::state::oom::Oom;
 use crate::state::reclaim::{RECLAIM_TIME, Registered, RingGroup, Rings};
+use crate::state::shares::Shares;
 use crate::state::started::Started;
 use crate::state::waiting::{PressureConfig, Waiting};
 use crate::sync::lock::{Lock, Rank};
@@ -45,6 +46,9 @@ pub(crate) struct GroupTree {
     pub(crate) stalls: Lock<Stalls>,
     /// Names that the service has for limits, each once. A group has the number of its name.
     pub(crate) setting_names: Lock<Vec<&'static str>>,
+    pub(crate) shares: Lock<Shares>,
+    /// A group has, or had, a share.
+    pub(crate) any_shares: AtomicBool,
     /// A group has, or had, thresholds of pressure.
     pub(crate) any_pressure: AtomicBool,
 }
@@ -134,6 +138,8 @@ impl GroupTree {
             incidents: Incidents::new(),
             stalls: Lock::new(Rank::Bookkeeping, Stalls::new()),
             setting_names: Lock::new(Rank::Bookkeeping, Vec::new()),
+            shares: Lock::new(Rank::Bookkeeping, Shares::default()),
+            any_shares: AtomicBool::new(false),
             any_pressure: AtomicBool::new(false),
         }
     }

@@ -13,7 +13,7 @@ use crate::counter::slow_path::SlowPath;
 use crate::counter::{central, exceeded, marks, retire};
 use crate::hierarchy::service::{self, WAITS};
 use crate::pressure::{delays, pressure_levels};
-use crate::reclaim::{excess, registrations};
+use crate::reclaim::{excess, registrations, shares};
 use crate::sync::{PENDING_CLOSE_MAX, fence_after_exchange};
 
 /// Take `group` offline: it admits no charge, leaves its parent's children, and its name is free. The caller has a
@@ -96,6 +96,7 @@ fn leave(shard: &mut Shard, group: &'static Counter) {
         }
     }
     delays::went_offline(group);
+    shares::leave(group);
     registrations::hand_to_parent(group);
     links::leave_parent(group);
 }

@@ -20,5 +20,6 @@ pub(crate) mod repeat;
 pub(crate) mod report;
 pub(crate) mod rings;
 pub(crate) mod round;
+pub(crate) mod shares;
 pub(crate) mod start;
 pub(crate) mod turns;

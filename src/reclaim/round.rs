@@ -25,7 +25,7 @@ use crate::hierarchy::{events, group_tree};
 use crate::reclaim::effective::{unprotected, views};
 use crate::reclaim::report::ReclaimReport;
 use crate::reclaim::turns::{GroupTurn, WalkStep};
-use crate::reclaim::{registrations, rings};
+use crate::reclaim::{registrations, rings, shares};
 use crate::state::events::Event;
 use crate::state::history::{History, Standing};
 use crate::state::reclaim::{RingGroup, RingReason, Rings, WHOLE};
@@ -157,6 +157,7 @@ pub(crate) fn run(target: &'static Counter, want: u64, request: &mut Request) ->
     if want == 0 {
         return None;
     }
+    shares::look(target.tree());
     context::in_hook(|| {
         let mut round = Round {
             target,

@@ -11,6 +11,7 @@ pub(crate) mod oom;
 pub(crate) mod pressure_level;
 pub(crate) mod reclaim;
 pub(crate) mod reclaimer;
+pub(crate) mod shares;
 pub(crate) mod stalls;
 pub(crate) mod started;
 pub(crate) mod waiting;

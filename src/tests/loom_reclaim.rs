@@ -52,6 +52,32 @@ fn loom_crossing_vs_soft_limit() {
     });
 }
 
+/// A share changes beside a look: the parts end as the shares are, whichever look comes last.
+#[test]
+fn loom_share_vs_looks() {
+    model_without_pair(|| {
+        let (_runtime, root) = build(bare().max(Limit::Bytes(8)));
+        let [a, b] = ["a", "b"].map(|name| root.create(name, Limits::new().share(1)).unwrap());
+        let change = |a: Group| {
+            a.set_limits(Limits::new().share(3)).unwrap();
+            a.soft()
+        };
+        assert_eq!(race(a.clone(), change, || b.soft()).0, 6);
+        assert_eq!([a.soft(), b.soft()], [6, 2]);
+    });
+}
+
+/// A group that goes offline beside a look leaves its part to its sibling, and has no soft limit.
+#[test]
+fn loom_share_vs_offline() {
+    model_without_pair(|| {
+        let (_runtime, root) = build(bare().max(Limit::Bytes(8)));
+        let [gone, stays] = ["gone", "stays"].map(|name| root.create(name, Limits::new().share(1)).unwrap());
+        race(gone.clone(), |gone| gone.offline().unwrap(), || stays.soft());
+        assert_eq!([gone.soft(), stays.soft()], [u64::MAX, 8]);
+    });
+}
+
 /// E23. A group that goes offline is not in excess, although another thread charges it meanwhile.
 #[test]
 fn loom_crossing_vs_offline() {

@@ -1,0 +1,208 @@
+//! Shares: the soft limit of a group is its part of what its parent may hold, by the shares of the siblings that are
+//! online.
+//!
+//! A share that comes, goes or changes moves the sum at its parent, under one lock, and no soft limit. A look divides anew
+//! where a sum or a max has moved: it sets the soft limit of each child, which corrects its mark. Reclaim and readers look
+//! first. A look holds the tree's lock, so there is one at a time, and none sets what an older one has worked out. A change
+//! that comes during a look is left for the next one.
+
+use crate::counter::handle::Handle;
+use crate::counter::object::Counter;
+use crate::counter::object::tree::Tree;
+use crate::counter::slow_path::SlowPath;
+use crate::hierarchy::group_tree;
+use crate::reclaim::excess;
+use crate::state::shares::{GroupShare, ParentOfShares, Shares};
+use crate::sync::Ordering;
+
+/// Gives a group a share; 0 takes it away, and leaves the group without a soft limit. The root has no siblings, and a group
+/// that is offline gets none. The caller keeps the group and holds no lock.
+pub(crate) fn set(group: &'static Counter, share: u32) {
+    let _path = SlowPath::enter();
+    let tree = group_tree::of(group);
+    if let Some(parent) = group.incarnation().parent {
+        tree.any_shares.store(true, Ordering::Relaxed);
+        let mut shares = tree.shares.lock();
+        // A group that goes offline is marked as that before it leaves the table.
+        let share = if group.state().is_offline() { 0 } else { share };
+        shares.set(parent, group, share);
+    }
+    if share == 0 {
+        set_soft(group, u64::MAX);
+    }
+}
+
+/// The group has gone offline. The caller may hold the lock of its shard.
+pub(crate) fn leave(group: &'static Counter) {
+    let tree = group_tree::of(group);
+    if let Some(parent) = group.incarnation().parent
+        && tree.any_shares.load(Ordering::Relaxed)
+    {
+        // Mutation: a-share-stays-with-a-group-that-is-offline
+        tree.shares.lock().set(parent, group, 0);
+    }
+}
+
+/// The share of a group; 0: none.
+pub(crate) fn of(group: &'static Counter) -> u32 {
+    let _path = SlowPath::enter();
+    let shares = group_tree::of(group).shares.lock();
+    shares.find(group).map_or(0, |(_, share)| share.share)
+}
+
+/// Divides anew where a share or a max has moved. The caller holds no lock and is not in transit.
+pub(crate) fn look(tree: &Tree) {
+    let groups = group_tree::shared(tree);
+    if !groups.any_shares.load(Ordering::Relaxed) {
+        return;
+    }
+    let _path = SlowPath::enter();
+    // Mutation: two-looks-at-shares-at-once
+    let _stocks = tree.lock();
+    let divided = groups.shares.lock().divide();
+    for (group, bytes) in &divided {
+        set_soft(group.counter(), *bytes);
+    }
+}
+
+/// Sets the soft limit of a group that is online. Without memory for its ring it keeps the one that it has.
+fn set_soft(group: &'static Counter, bytes: u64) {
+    let _shard = group.tree().hierarchy.lock_of(group);
+    if !group.state().is_offline() && excess::prepare(group, bytes).is_ok() {
+        excess::set_soft(group, bytes);
+    }
+}
+
+impl Shares {
+    fn find(&self, group: &Counter) -> Option<(&ParentOfShares, GroupShare)> {
+        let siblings = self.0.get(&group.incarnation().parent?.key())?;
+        Some((siblings, *siblings.children.get(&group.key())?))
+    }
+
+    fn set(&mut self, parent: &'static Counter, group: &'static Counter, share: u32) {
+        let new = || ParentOfShares { parent, children: Default::default(), sum: 0, divided: None };
+        let siblings = self.0.entry(parent.key()).or_insert_with(new);
+        let before = if share > 0 {
+            siblings.children.insert(group.key(), GroupShare { group, share })
+        } else {
+            siblings.children.remove(&group.key())
+        };
+        let before = before.map_or(0, |before| before.share);
+        siblings.sum = siblings.sum - u64::from(before) + u64::from(share);
+        if before != share {
+            siblings.divided = None;
+        }
+        if siblings.children.is_empty() {
+            self.0.remove(&parent.key());
+        }
+    }
+
+    /// The bytes that the children of a group divide: the least max on its way up, and its own parts further up.
+    fn to_divide(&self, parent: &'static Counter) -> u64 {
+        let mut least = parent.effective_max();
+        if let Some((siblings, share)) = self.find(parent) {
+            least = least.min(share.of(self.to_divide(siblings.parent), siblings.sum));
+        }
+        least
+    }
+
+    /// The groups whose soft limit has to be set, and to which bytes.
+    fn divide(&mut self) -> Vec<(Handle, u64)> {
+        let moved = self.0.iter().map(|(key, siblings)| (*key, self.to_divide(siblings.parent)));
+        let moved: Vec<_> = moved.filter(|(key, bytes)| self.0[key].divided != Some(*bytes)).collect();
+        let mut due = Vec::new();
+        for (key, bytes) in moved {
+            if let Some(siblings) = self.0.get_mut(&key) {
+                siblings.divided = Some(bytes);
+                // A child in the table is online, so its parent keeps it.
+                let parts = siblings.children.values();
+                due.extend(parts.map(|share| (Handle::pin(share.group), share.of(bytes, siblings.sum))));
+            }
+        }
+        due
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use crate::expert::Inspect as _;
+    use crate::{Group, Limit, Limits, Runtime};
+
+    fn tenant(above: &Group, name: &str, share: u32) -> Group {
+        above.create(name, Limits::new().share(share)).unwrap()
+    }
+
+    fn softs<const N: usize>(groups: [&Group; N]) -> [u64; N] {
+        groups.map(|group| group.soft())
+    }
+
+    /// Alone a group has everything; each that comes, goes or changes moves the parts of its siblings.
+    #[test]
+    fn parts_follow_siblings() {
+        let runtime = Runtime::builder().max(1_200).build().unwrap();
+        let root = runtime.root();
+        let gold = tenant(&root, "gold", 300);
+        assert_eq!(gold.soft(), 1_200);
+        let silver = tenant(&root, "silver", 100);
+        let other = root.create("other", Limits::new().soft(7)).unwrap();
+        assert_eq!(softs([&gold, &silver, &other]), [900, 300, 7], "a group without a share has its own");
+        silver.set_limits(Limits::new().share(300)).unwrap();
+        assert_eq!(softs([&gold, &silver]), [600, 600]);
+        assert_eq!((silver.limits().share, other.limits().share), (Some(300), None));
+        root.set_max(600).unwrap();
+        assert_eq!(softs([&gold, &silver]), [300, 300], "a max above has moved");
+        gold.offline().unwrap();
+        assert_eq!(softs([&gold, &silver]), [u64::MAX, 600], "one that is offline has none");
+        silver.set_limits(Limits::new().share(0)).unwrap();
+        assert_eq!((silver.soft(), silver.limits().share), (u64::MAX, None));
+        let again = tenant(&root, "gold", 1);
+        root.set_max(Limit::Unlimited).unwrap();
+        assert_eq!(again.soft(), u64::MAX, "no limit has no parts");
+    }
+
+    /// Of what the parent may hold: its max, or its own part.
+    #[test]
+    fn parts_of_parts() {
+        let runtime = Runtime::builder().max(1_000).build().unwrap();
+        let [a, b] = ["a", "b"].map(|name| tenant(&runtime.root(), name, 1));
+        let [slow, fast] = [("slow", 1), ("fast", 4)].map(|(name, share)| tenant(&a, name, share));
+        assert_eq!(softs([&slow, &fast, &b]), [100, 400, 500]);
+        a.set_max(250).unwrap();
+        assert_eq!(softs([&slow, &fast, &b]), [50, 200, 500]);
+        b.offline().unwrap();
+        a.set_max(Limit::Unlimited).unwrap();
+        assert_eq!(softs([&a, &slow, &fast]), [1_000, 200, 800]);
+    }
+
+    /// Usage that nothing charges is in excess of a part that has become smaller, and reclaim looks before it chooses.
+    #[test]
+    fn a_sibling_that_comes_is_found_by_reclaim() {
+        use std::sync::{Arc, Mutex};
+
+        use crate::{Bytes, Charge, Priority, Reclaim, ReclaimContext};
+
+        struct Cache(Mutex<Charge>);
+        impl Reclaim for Cache {
+            fn reclaim(&self, want: u64, _: &ReclaimContext<'_>) -> u64 {
+                let mut held = self.0.lock().unwrap();
+                let freed = want.min(held.bytes());
+                held.shrink(Bytes(freed));
+                freed
+            }
+        }
+
+        const MIB: u64 = 1 << 20;
+        let runtime = Runtime::builder().max(Bytes(1_000 * MIB)).batch(0).build().unwrap();
+        let root = runtime.root();
+        let [greedy, modest] = ["greedy", "modest"].map(|name| tenant(&root, name, 1));
+        let caches = [(&greedy, 450), (&modest, 200)].map(|(group, mib)| {
+            let cache = Arc::new(Cache(Mutex::new(group.try_charge(Bytes(mib * MIB)).unwrap())));
+            (group.register_reclaimer(cache.clone(), Priority::NORMAL), cache)
+        });
+        assert!(!greedy.is_in_excess(), "its part is 500 MiB");
+        let _held = tenant(&root, "new", 2).try_charge(Bytes(400 * MIB)).unwrap();
+        let held = caches.iter().map(|(_, cache)| cache.0.lock().unwrap().bytes() / MIB).collect::<Vec<_>>();
+        assert!(held[0] <= 400 && held[1] == 200, "the parts are 250, 250 and 500 MiB: {held:?}");
+        assert!(greedy.is_in_excess() && !modest.is_in_excess());
+    }
+}
