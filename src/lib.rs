@@ -120,8 +120,7 @@ pub use memcg_derive::Weigh;
 pub mod errors {
     pub use crate::error::{CounterChargeError, CounterLimitError};
     pub use crate::group::{
-        ContradictionError, CreateError, LimitError, MergeError, NameError, OfflineError, ParseOnFullError,
-        ReclaimError, SplitError,
+        ContradictionError, CreateError, LimitError, MergeError, NameError, OfflineError, ReclaimError, SplitError,
     };
     pub use crate::units::{ParseLimitError, ParseLimitErrorKind};
     pub use crate::values::PushError;
