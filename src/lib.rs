@@ -139,8 +139,8 @@ pub mod figures {
 /// For allocators that charge groups: the crate `memcg-alloc` is one. [`Owner`](allocator::Owner) has the rules.
 pub mod allocator {
     pub use crate::group::allocator::{
-        Owner, Unfinished, charge_small, charge_unowned, charge_unowned_to, settle, small_allocated,
-        try_uncharge_unowned, uncharge_unowned, unowned_bytes,
+        Owner, Unfinished, charge_unowned, charge_unowned_to, settle, try_uncharge_unowned, uncharge_unowned,
+        unowned_bytes,
     };
 }
 

@@ -34,8 +34,6 @@ pub(crate) struct Block {
     /// Units that the thread has charged and uncharged without a guard. A page is made after the page of `slots` that
     /// has the same indices.
     raw: Directory<RawCell>,
-    /// Bytes that an allocator has counted of small objects.
-    pub(crate) allocated_total: Directory<Tally>,
     /// Bytes of owned objects. A page is made after the page of `slots` that has the same indices.
     owned: Directory<Tally>,
     /// Places of the cells of each group.
@@ -89,7 +87,6 @@ impl Block {
             slots: Directory::new(),
             audit: Directory::new(),
             raw: Directory::new(),
-            allocated_total: Directory::new(),
             owned: Directory::new(),
             cells: Directory::new(),
             rows: Directory::new(),
@@ -262,11 +259,9 @@ impl Block {
 
     /// Bytes of memory that the block takes: its head and the parts of its directories that were made.
     pub(super) fn bytes(&self) -> u64 {
-        let Block { slots, audit, raw, allocated_total, owned, cells, rows, .. } = self;
-        let of_charges = [slots.bytes(), audit.bytes(), raw.bytes()];
-        let of_objects = [allocated_total.bytes(), owned.bytes()];
-        let directories = of_charges.into_iter().chain(of_objects).chain([cells.bytes(), rows.bytes()]);
-        HEAD + directories.sum::<u64>() + self.row_bytes.load(Ordering::Relaxed)
+        let Block { slots, audit, raw, owned, cells, rows, .. } = self;
+        let of_charges = slots.bytes() + audit.bytes() + raw.bytes() + owned.bytes();
+        HEAD + of_charges + cells.bytes() + rows.bytes() + self.row_bytes.load(Ordering::Relaxed)
     }
 }
 
