@@ -19,7 +19,7 @@ pub(super) fn cancel_for(attempt: &impl Attempt, refusal: LevelRefusal<'static>,
         return Progress::Refused(refusal);
     }
     if !std::mem::replace(&mut efforts.counted, true) {
-        events::count_and_notify(level, Event::Oom);
+        events::count(level, Event::Oom);
     }
     let tree = level.tree();
     let adds = attempt.adds();

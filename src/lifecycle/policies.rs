@@ -14,7 +14,7 @@ use crate::pressure::{line, service};
 use crate::reclaim::excess;
 use crate::stat::Stat;
 use crate::state::events::Event;
-use crate::thread::slow_path::{self, Entered, Outermost};
+use crate::thread::slow_path::{Entered, Outermost};
 
 impl Policies for GroupTree {
     fn may_barge(&self, counter: &Counter, n: u64) -> bool {
@@ -26,12 +26,11 @@ impl Policies for GroupTree {
     }
 
     fn above_max(&self, counter: &Counter) {
-        let count = if slow_path::is_running() { events::count } else { events::count_and_notify };
         if counter.is_observed() {
-            count(counter, Event::Max);
-            count(counter, Event::Observed);
+            events::count(counter, Event::Max);
+            events::count(counter, Event::Observed);
         } else {
-            count(counter, Event::Overcharge);
+            events::count(counter, Event::Overcharge);
         }
     }
 

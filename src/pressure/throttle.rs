@@ -45,7 +45,7 @@ pub(crate) fn sleep_after(group: &'static Counter, bytes: u64, end: Option<Insta
 
 #[cold]
 fn throttle(group: &'static Counter, bytes: u64, waits: bool, end: Option<Instant>) -> Duration {
-    levels_above(group).for_each(|level| events::count_and_notify(level, Event::High));
+    levels_above(group).for_each(|level| events::count(level, Event::High));
     if !may_call_out() || end.is_some_and(is_over) {
         return Duration::ZERO;
     }

@@ -81,6 +81,6 @@ fn call(level: &'static Counter, group: &'static Counter, reclaimer: &Reclaimer,
         history: &reclaimer.history,
     };
     if reclaimer.start(want, &context).is_err() {
-        events::count_and_notify(group, Event::Panic);
+        events::count(group, Event::Panic);
     }
 }
