@@ -9,7 +9,6 @@ use crate::hierarchy::group_tree::GroupTree;
 use crate::hierarchy::service::schedule;
 use crate::hierarchy::{events, stats};
 use crate::lifecycle::create;
-use crate::pool::NoMemory;
 use crate::pressure::{line, service};
 use crate::reclaim::excess;
 use crate::stat::Stat;
@@ -32,12 +31,6 @@ impl Policies for GroupTree {
         } else {
             events::count(counter, Event::Overcharge);
         }
-    }
-
-    fn set_soft(&self, counter: &'static Counter, soft: u64) -> Result<(), NoMemory> {
-        excess::prepare(counter, soft)?;
-        excess::set_soft(counter, soft);
-        Ok(())
     }
 
     fn fell(&self, counter: &Counter) {
