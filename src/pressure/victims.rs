@@ -319,7 +319,7 @@ impl Oom {
             inside && !is_spared(&hook.group)
         };
         let hooks = self.hooks.iter().filter(is_hit).cloned().collect();
-        let until = Instant::now() + group_tree::of(domain).settings.pressure.oom_time.min(TIME_MAX);
+        let until = Instant::now() + group_tree::of(domain).settings.oom_time.min(TIME_MAX);
         // Candidates below it are asked themselves for what they hold.
         let share = unit.usage().saturating_sub(overrun.saturating_sub(below));
         let is_inner = |hook: &&Arc<Callback<Cancel>>| {

@@ -341,7 +341,7 @@ impl RuntimeBuilder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn delay_max(mut self, time: Duration) -> Self {
-        self.settings.pressure.delay_max = time;
+        self.settings.delay_max = time;
         self
     }
 
@@ -359,7 +359,7 @@ impl RuntimeBuilder {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn count_stalls(mut self, whether: bool) -> Self {
-        self.settings.pressure.counts_stalls = whether;
+        self.settings.counts_stalls = whether;
         self
     }
 
@@ -370,7 +370,7 @@ impl RuntimeBuilder {
     /// assert!(memcg::Runtime::builder().oom_time(std::time::Duration::from_secs(5)).build().is_ok());
     /// ```
     pub fn oom_time(mut self, time: Duration) -> Self {
-        self.settings.pressure.oom_time = time;
+        self.settings.oom_time = time;
         self
     }
 
