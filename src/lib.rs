@@ -94,7 +94,7 @@ mod tests;
 #[path = "tests/forced.rs"]
 mod tests;
 
-pub use counter::config::{CounterConfig, Pressure};
+pub use counter::config::CounterConfig;
 pub use error::CounterId;
 pub use group::{
     BelowHigh, Charge, ChargeError, ChargeFuture, Checkpoint, Counter, EnterGuard, EventFuture, Group, GroupCounter,

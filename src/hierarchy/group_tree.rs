@@ -79,7 +79,6 @@ pub(crate) struct DeferredStall {
 pub(crate) struct GroupSettings {
     pub(crate) pool_align: PoolAlign,
     pub(crate) groups_max: u32,
-    pub(crate) strict_limits: bool,
     pub(crate) reclaim_time: Duration,
     /// The longest delay of a charge above high.
     pub(crate) delay_max: Duration,
@@ -94,7 +93,6 @@ impl GroupSettings {
     pub(crate) const DEFAULT: GroupSettings = GroupSettings {
         pool_align: PoolAlign::CacheLine,
         groups_max: u32::MAX,
-        strict_limits: false,
         reclaim_time: RECLAIM_TIME,
         delay_max: Duration::from_secs(2),
         oom_time: Duration::from_secs(1),

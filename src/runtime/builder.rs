@@ -279,18 +279,6 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Makes [`Group::create`](crate::Group::create) refuse limits that [contradict](crate::Limits::check) each other.
-    ///
-    /// ```
-    /// let runtime = memcg::Runtime::builder().strict_limits(true).build()?;
-    /// assert!(runtime.root().create("acme", memcg::Limits::new().low(2).max(1)).is_err());
-    /// # Ok::<(), memcg::BuildError>(())
-    /// ```
-    pub fn strict_limits(mut self, strict: bool) -> Self {
-        self.settings.strict_limits = strict;
-        self
-    }
-
     /// Sets whether children share what none of them claims of their parent's min or low (default). Then it protects
     /// the children that use more than they claim, in proportion. Without it each group protects what it sets itself
     /// and no more.

@@ -22,7 +22,7 @@ mod sync;
 #[path = "../../src/thread/mod.rs"]
 mod thread;
 
-pub use counter::config::{CounterConfig, Pressure};
+pub use counter::config::CounterConfig;
 pub use error::{CounterChargeError, CounterId, CounterLimitError};
 pub use page_counter::{Counts, PageCounter, PeakWindow};
 
