@@ -12,7 +12,7 @@
 pub(crate) const PERIOD: u64 = 2_000_000_000;
 
 /// The windows of the averages, in seconds.
-const AVERAGED_OVER: [u32; 3] = [10, 60, 300];
+pub(crate) const AVERAGED_OVER: [u32; 3] = [10, 60, 300];
 
 /// The unit of the averages: hundredths of a per cent.
 const WHOLE: f64 = 10_000.0;
