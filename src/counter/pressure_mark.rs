@@ -1,8 +1,8 @@
 //! The pressure of a group, as bits in its word: from usage beside max, and from stalls. One load reads it.
 //!
 //! Each thread that changes usage or max, sets the thresholds, or takes the group offline, compares. Where the bits are
-//! wrong it corrects them in one exchange of the word, and then compares again, until both agree. The pressure falls only
-//! once usage is a sixteenth below the threshold. In between, the bits stay as they are.
+//! wrong it corrects them in one exchange of the word, and then compares again, until both agree. The pressure falls
+//! only once usage is a sixteenth below the threshold. In between, the bits stay as they are.
 //!
 //! Edge: E43 (usage/mark).
 
@@ -93,7 +93,8 @@ pub(crate) fn is_wrong(counter: &Counter) -> bool {
     bits & PRESSURE_KNOWN != 0 && corrected(counter, bits) != bits
 }
 
-/// Corrects the bits, and calls `changed` once for each change of the pressure that is shown. The caller keeps the counter.
+/// Corrects the bits, and calls `changed` once for each change of the pressure that is shown. The caller keeps the
+/// counter.
 #[cold]
 pub(crate) fn correct(counter: &Counter, changed: impl FnMut()) {
     exchange_until(counter, changed, corrected);

@@ -39,7 +39,8 @@ pub struct Limits {
     pub elevated: Option<Percent>,
     /// The share of max from which the pressure is critical.
     pub critical: Option<Percent>,
-    /// Usage is the larger of what is reserved and what is allocated: see [`cover_allocations`](Self::cover_allocations).
+    /// Usage is the larger of what is reserved and what is allocated: see
+    /// [`cover_allocations`](Self::cover_allocations).
     pub cover_allocations: bool,
     /// The service's name for its setting of these limits: see [`setting`](Self::setting). It has no text form.
     #[cfg_attr(feature = "serde", serde(skip))]
@@ -135,14 +136,14 @@ impl Limits {
     }
 
     /// Makes the soft limit of the group its part of what its parent may hold, by the shares of the siblings that are
-    /// online: `share` of the sum of all. It takes the place of [`soft`](Self::soft). 0 takes the share away, and leaves
-    /// the group without a soft limit. Siblings without a share have no part. The root has no share.
+    /// online: `share` of the sum of all. It takes the place of [`soft`](Self::soft). 0 takes the share away, and
+    /// leaves the group without a soft limit. Siblings without a share have no part. The root has no share.
     ///
     /// A parent may hold the least max on its way up, and its own part where it has a share. Without a max there is no
     /// part: the soft limit is none. A group that is alone has everything, so no byte is idle: reclaim takes first from
     /// groups above their part, and only where memory is short. A sibling that comes, goes or changes costs one lock.
-    /// Reclaim, and each reader of a soft limit, then sets the parts anew: a lock and a step for each sibling that has a
-    /// share.
+    /// Reclaim, and each reader of a soft limit, then sets the parts anew: a lock and a step for each sibling that has
+    /// a share.
     ///
     /// ```
     /// # use memcg::Limits;
@@ -162,9 +163,9 @@ impl Limits {
         self
     }
 
-    /// Sets the shares of the group's own max, in per cent, from which [`Group::pressure_level`](crate::Group::pressure_level)
-    /// is elevated and critical. More than 100 is 100. A group without thresholds, the default, has the pressure level of
-    /// the nearest group above that has some.
+    /// Sets the shares of the group's own max, in per cent, from which
+    /// [`Group::pressure_level`](crate::Group::pressure_level) is elevated and critical. More than 100 is 100. A group
+    /// without thresholds, the default, has the pressure level of the nearest group above that has some.
     ///
     /// The pressure falls once usage is a sixteenth below the threshold. A walk compares; a charge from the stock does
     /// not, because credit is in usage already. A walk of a group that has thresholds costs some nanoseconds more.
@@ -254,9 +255,8 @@ impl Limits {
     /// Finds two limits that contradict each other, so that one of them can have no effect. It compares bytes with
     /// bytes and percentages with percentages.
     ///
-    /// A group takes such limits all the same, as the kernel does, unless its runtime is
-    /// [strict](crate::RuntimeBuilder::strict_limits): a program that changes one limit after the other passes through
-    /// such states.
+    /// A group takes such limits all the same, as the kernel does: a program that changes one limit after the other passes
+    /// through such states.
     ///
     /// # Errors
     ///
@@ -281,13 +281,14 @@ impl Limits {
         );
         let pairs = pairs.chain([(("elevated", elevated), ("critical", critical))]);
         for (lower, upper) in pairs {
-            let is_above = match (lower.1, upper.1) {
-                (Some(Limit::Bytes(lower)), Some(Limit::Bytes(upper))) => lower > upper,
-                (Some(Limit::Percent(lower)), Some(Limit::Percent(upper))) => lower > upper,
+            let ((lower, Some(below)), (upper, Some(above))) = (lower, upper) else { continue };
+            let contradict = match (below, above) {
+                (Limit::Bytes(below), Limit::Bytes(above)) => below > above,
+                (Limit::Percent(below), Limit::Percent(above)) => below > above,
                 _ => false,
             };
-            if let ((lower, Some(lower_limit)), (upper, Some(upper_limit)), true) = (lower, upper, is_above) {
-                return Err(ContradictionError { lower, lower_limit, upper, upper_limit });
+            if contradict {
+                return Err(ContradictionError { lower: (lower, below), upper: (upper, above) });
             }
         }
         Ok(())
@@ -304,15 +305,13 @@ impl Limits {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContradictionError {
-    lower: &'static str,
-    lower_limit: Limit,
-    upper: &'static str,
-    upper_limit: Limit,
+    lower: (&'static str, Limit),
+    upper: (&'static str, Limit),
 }
 
 impl fmt::Display for ContradictionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { lower, lower_limit, upper, upper_limit } = self;
+        let Self { lower: (lower, lower_limit), upper: (upper, upper_limit) } = self;
         write!(f, "{lower} {lower_limit} is above {upper} {upper_limit}: {}", self.why())
     }
 }
@@ -323,20 +322,20 @@ impl ContradictionError {
     /// The limit that belongs below the other one: its name and its value.
     #[must_use]
     pub fn lower(&self) -> (&'static str, Limit) {
-        (self.lower, self.lower_limit)
+        self.lower
     }
 
     /// The limit that belongs above: its name and its value.
     #[must_use]
     pub fn upper(&self) -> (&'static str, Limit) {
-        (self.upper, self.upper_limit)
+        self.upper
     }
 
     fn why(&self) -> String {
-        match self.upper {
+        match self.upper.0 {
             "max" => "no usage is above max".to_owned(),
             "critical" => "no usage is elevated".to_owned(),
-            upper => format!("above {upper} the group gives first what {} keeps", self.lower),
+            upper => format!("above {upper} the group gives first what {} keeps", self.lower.0),
         }
     }
 }

@@ -1,12 +1,13 @@
 //! Pressure of a group: for how long its chargers stood still for memory.
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::handle::Group;
 use crate::counter::pressure_mark;
-use crate::pressure::stalls::{self, StallFigures};
+use crate::pressure::stalls;
 use crate::state::pressure_level::PressureLevel;
+use crate::state::stalls::StallShare;
 
 /// Times for which chargers of a group, or of groups below it, stood still for memory: see [`Group::pressure`].
 ///
@@ -70,15 +71,15 @@ pub struct PressureShare {
 }
 
 impl PressureShare {
-    fn new(figures: StallFigures) -> PressureShare {
-        let [avg10, avg60, avg300] = figures.averages;
-        PressureShare { avg10, avg60, avg300, total: Duration::from_nanos(figures.total) }
+    fn new(share: &StallShare) -> PressureShare {
+        let [avg10, avg60, avg300] = share.averages();
+        PressureShare { avg10, avg60, avg300, total: Duration::from_nanos(share.total()) }
     }
 }
 
 impl GroupPressure {
-    pub(super) fn new([some, full]: [StallFigures; 2]) -> GroupPressure {
-        GroupPressure { some: PressureShare::new(some), full: PressureShare::new(full) }
+    pub(super) fn new([some, full]: [StallShare; 2]) -> GroupPressure {
+        GroupPressure { some: PressureShare::new(&some), full: PressureShare::new(&full) }
     }
 }
 
@@ -125,7 +126,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn pressure(&self) -> GroupPressure {
-        GroupPressure::new(stalls::read(self.first()))
+        GroupPressure::new(stalls::read_at(self.first(), Instant::now()))
     }
 }
 
@@ -135,19 +136,19 @@ impl Group {
     /// other above, and has the pressure level of the nearest that has some. Without any it is
     /// [`Normal`](PressureLevel::Normal).
     ///
-    /// [`Limits::pressure_levels`](crate::Limits::pressure_levels) sets thresholds. The pressure level is the higher one of
-    /// two:
+    /// [`Limits::pressure_levels`](crate::Limits::pressure_levels) sets thresholds. The pressure level is the higher
+    /// one of two:
     ///
     /// * By usage, beside the shares of the group's own max. It is exact: it counts from the return of a charge, an
     ///   uncharge or a new max. What an allocator charges counts with the next slow path of any thread.
     /// * By stalls of chargers here and below, on average over 10 seconds. It is elevated from 10% of
-    ///   [some](GroupPressure::some) and critical from 40% of [full](GroupPressure::full), and falls below half of that. A
-    ///   thread of the crate looks every 2 seconds while there are stalls and until their pressure is gone. So it also
-    ///   falls where nothing charges any more. It is none where the runtime [counts no
+    ///   [some](GroupPressure::some) and critical from 40% of [full](GroupPressure::full), and falls below half of
+    ///   that. A thread of the crate looks every 2 seconds while there are stalls and until their pressure is gone. So
+    ///   it also falls where nothing charges any more. It is none where the runtime [counts no
     ///   stalls](crate::RuntimeBuilder::count_stalls), or the system gives no thread.
     ///
-    /// Each change counts one [`Event::PressureLevel`](crate::Event::PressureLevel), for listeners and waits. A group that
-    /// is offline has no pressure.
+    /// Each change counts one [`Event::PressureLevel`](crate::Event::PressureLevel), for listeners and waits. A group
+    /// that is offline has no pressure.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

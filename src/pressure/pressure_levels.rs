@@ -121,7 +121,8 @@ mod tests {
         assert_eq!((next.pressure_level(), next.limits().elevated), (PressureLevel::Normal, None));
     }
 
-    /// A group without thresholds has the pressure of the nearest above; listeners above are notified of a change below.
+    /// A group without thresholds has the pressure of the nearest above; listeners above are notified of a change
+    /// below.
     #[test]
     fn groups_below_read_it_and_listeners_above_are_notified() {
         let (runtime, tenant) = group();

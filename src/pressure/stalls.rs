@@ -28,7 +28,7 @@ use crate::counter::watch::{PRESSURE_KNOWN, STALLS_LOOKED_AT};
 use crate::hierarchy::events;
 use crate::hierarchy::group_tree::{self, DeferredStall, Stalls};
 use crate::pressure::{delays, pressure_levels};
-use crate::state::stalls::{AVERAGED_OVER, PERIOD, StallShare, StallTimes};
+use crate::state::stalls::{PERIOD, StallShare, StallTimes};
 use crate::sync::lock::LockGuard;
 use crate::sync::{Arc, Ordering, TIME_PASSES, model_failed};
 use crate::thread::context;
@@ -45,15 +45,6 @@ pub(crate) struct Stall {
     level: &'static Counter,
     /// The number under which it was deferred; 0 where it was not.
     number: u64,
-}
-
-/// A share of the time, as one reads it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct StallFigures {
-    /// In hundredths of a per cent.
-    pub(crate) averages: [u32; AVERAGED_OVER.len()],
-    /// In nanoseconds.
-    pub(crate) total: u64,
 }
 
 impl Stalls {
@@ -96,7 +87,7 @@ impl Stall {
     #[cold]
     pub(crate) fn begin(group: &'static Counter, level: &'static Counter, since: Instant) -> Option<Stall> {
         let (group, level) = (group.first(), level.first());
-        if !TIME_PASSES || !group_tree::of(group).settings.pressure.counts_stalls || !events::make_all(group) {
+        if !TIME_PASSES || !group_tree::of(group).settings.counts_stalls || !events::make_all(group) {
             return None;
         }
         let deferred = defer(group, level, since);
@@ -151,8 +142,8 @@ struct StallLook {
 }
 
 /// Has a thread look at the stalls of each group of the path that has thresholds, unless one is about to. The stall has
-/// begun. A look takes its mark away before it reads the figures under their lock: it finds this stall, or this thread finds
-/// no mark.
+/// begun. A look takes its mark away before it reads the figures under their lock: it finds this stall, or this thread
+/// finds no mark.
 fn look_later(group: &'static Counter) {
     if group_tree::of(group).any_pressure.load(Ordering::Relaxed) {
         group.path_to_root().filter(|level| level.limits.watched.is_for(PRESSURE_KNOWN)).for_each(|level| {
@@ -184,9 +175,9 @@ impl StallLook {
             let _path = SlowPath::enter();
             handle.limits.watched.clear(STALLS_LOOKED_AT);
             let [some, full] = read_at(&handle, now);
-            let is_under = pressure_levels::set_by_stalls(&handle, some.averages[0], full.averages[0]);
-            let goes_on = (is_under || some.total != total) && !handle.state().is_offline();
-            goes_on.then_some(StallLook { group, of, total: some.total })
+            let is_under = pressure_levels::set_by_stalls(&handle, some.averages()[0], full.averages()[0]);
+            let goes_on = (is_under || some.total() != total) && !handle.state().is_offline();
+            goes_on.then_some(StallLook { group, of, total: some.total() })
         };
         drop(handle);
         next
@@ -250,13 +241,8 @@ fn for_path(group: &'static Counter, level: &'static Counter, mut work: impl FnM
     }
 }
 
-/// Some, and full, as of now.
-pub(crate) fn read(group: &Counter) -> [StallFigures; 2] {
-    read_at(group, Instant::now())
-}
-
 /// Some, and full, as of an instant that this thread has read, or of the latest moment of the tree, where that is later.
-pub(crate) fn read_at(group: &Counter, instant: Instant) -> [StallFigures; 2] {
+pub(crate) fn read_at(group: &Counter, instant: Instant) -> [StallShare; 2] {
     let group = group.first();
     if events::counts(group).is_none() {
         return Default::default();
@@ -266,8 +252,7 @@ pub(crate) fn read_at(group: &Counter, instant: Instant) -> [StallFigures; 2] {
     let now = stalls.moment(instant);
     let read = stalls.with(group, |times| {
         times.advance(now);
-        let figures = |share: &StallShare| StallFigures { averages: share.averages(), total: share.total() };
-        [figures(times.some()), figures(times.full())]
+        [times.some().clone(), times.full().clone()]
     });
     read.unwrap_or_default()
 }

@@ -1,12 +1,13 @@
 //! Shares: the soft limit of a group is its part of what its parent may hold, by the shares of the siblings that are
 //! online.
 //!
-//! A share that comes, goes or changes moves the sum at its parent, under one lock, and no soft limit. A look divides anew
-//! where a sum or a max has moved: it sets the soft limit of each child, which corrects its mark. Reclaim and readers look
-//! first. A look holds the tree's lock, so there is one at a time, and none sets what an older one has worked out. A change
-//! that comes during a look is left for the next one.
+//! A share that comes, goes or changes moves the sum at its parent, under one lock, and no soft limit. A look divides
+//! anew where a sum or a max has moved: it sets the soft limit of each child, which corrects its mark. Reclaim and
+//! readers look first. A look holds the tree's lock, so there is one at a time, and none sets what an older one has
+//! worked out. A change that comes during a look is left for the next one.
 
 use crate::counter::handle::Handle;
+use crate::counter::marks;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::slow_path::SlowPath;
@@ -15,8 +16,8 @@ use crate::reclaim::excess;
 use crate::state::shares::{GroupShare, ParentOfShares, Shares};
 use crate::sync::Ordering;
 
-/// Gives a group a share; 0 takes it away, and leaves the group without a soft limit. The root has no siblings, and a group
-/// that is offline gets none. The caller keeps the group and holds no lock.
+/// Gives a group a share; 0 takes it away, and leaves the group without a soft limit. The root has no siblings, and a
+/// group that is offline gets none. The caller keeps the group and holds no lock.
 pub(crate) fn set(group: &'static Counter, share: u32) {
     let _path = SlowPath::enter();
     let tree = group_tree::of(group);
@@ -65,11 +66,12 @@ pub(crate) fn look(tree: &Tree) {
     }
 }
 
-/// Sets the soft limit of a group that is online. Without memory for its ring it keeps the one that it has.
+/// Sets the soft limit of a group that is online, and corrects its mark.
 fn set_soft(group: &'static Counter, bytes: u64) {
     let _shard = group.tree().hierarchy.lock_of(group);
-    if !group.state().is_offline() && excess::prepare(group, bytes).is_ok() {
-        excess::set_soft(group, bytes);
+    if !group.state().is_offline() {
+        marks::set_soft(group, bytes);
+        excess::cross(group);
     }
 }
 

@@ -138,8 +138,8 @@ impl Exposition {
     }
 
     /// Has `/readyz` of the router answer by this group: not ready while its [pressure level](Group::pressure_level) is
-    /// `from` or above. By default it is the root's, from [`Critical`](PressureLevel::Critical). The group, or one above
-    /// it, has to have thresholds.
+    /// `from` or above. By default it is the root's, from [`Critical`](PressureLevel::Critical). The group, or one
+    /// above it, has to have thresholds.
     ///
     /// ```
     /// use memcg::{Limits, PressureLevel, Runtime};

@@ -30,9 +30,10 @@ impl Exposition {
     /// | `/readyz` | 200 while the service may get new work, else 503; the text is the pressure level: see [`not_ready_from`](Self::not_ready_from) |
     /// | `/memcg/acme/memory.max` | what that [`File`](crate::File) of the group `/acme` has; 404 where there is none |
     ///
-    /// `/readyz` is a load and is answered at once. A request for figures waits for those before it and is then served on tokio's threads for blocking work, so no async worker
-    /// reads figures. The router checks no one's rights: nest it behind the service's own layers, or bind it to loopback.
-    /// A service that lets limits be set has a handler of its own, which calls [`write`](crate::write).
+    /// `/readyz` is a load and is answered at once. A request for figures waits for those before it and is then served
+    /// on tokio's threads for blocking work, so no async worker reads figures. The router checks no one's rights: nest
+    /// it behind the service's own layers, or bind it to loopback. A service that lets limits be set has a handler of
+    /// its own, which calls [`write`](crate::write).
     ///
     /// ```
     /// use axum::Router;

@@ -151,10 +151,11 @@ impl<C> AdmissionLayer<C> {
         self.with(|settings| settings.least_rate = bytes as u64)
     }
 
-    /// Refuses each request at once whose tenant is at this [pressure level](memcg::Group::pressure_level) or above: with 503
-    /// and `Retry-After`, before it is charged. The tenant's group, or one above it, has to have thresholds
-    /// ([`Limits::pressure_levels`]). Without this call no request is refused for pressure. A classifier may set another
-    /// pressure level for a [request of its own](crate::Weighed::shed_from). It costs one load for each request.
+    /// Refuses each request at once whose tenant is at this [pressure level](memcg::Group::pressure_level) or above:
+    /// with 503 and `Retry-After`, before it is charged. The tenant's group, or one above it, has to have thresholds
+    /// ([`Limits::pressure_levels`]). Without this call no request is refused for pressure. A classifier may set
+    /// another pressure level for a [request of its own](crate::Weighed::shed_from). It costs one load for each
+    /// request.
     ///
     /// ```
     /// use axum::body::Body;
@@ -176,9 +177,9 @@ impl<C> AdmissionLayer<C> {
         self.with(|settings| settings.shed_from = Some(pressure))
     }
 
-    /// Gives each request [`Admitted`](crate::Admitted) as an extension: for handlers that keep what the request holds beyond
-    /// its end, or charge to its group. It costs up to four allocations for a request. One that asks for an upgrade, or
-    /// whose body is packed, has it without this.
+    /// Gives each request [`Admitted`](crate::Admitted) as an extension: for handlers that keep what the request holds
+    /// beyond its end, or charge to its group. It costs up to four allocations for a request. One that asks for an
+    /// upgrade, or whose body is packed, has it without this.
     pub fn admitted(self) -> Self {
         self.with(|settings| settings.admitted = true)
     }

@@ -13,7 +13,7 @@ use crate::counter::config::CounterConfig;
 use crate::counter::object::{Counter, Incarnation};
 use crate::counter::peak::Windows;
 use crate::counter::seen::IdleVisits;
-use crate::pool::{Cache, NoMemory};
+use crate::pool::Cache;
 use crate::sync::barrier::Barrier;
 use crate::sync::lock::{Lock, LockGuard, Rank};
 use crate::sync::stat_atomic::{AtomicU32 as StatU32, AtomicU64};
@@ -169,11 +169,8 @@ pub(crate) trait Policies: Send + Sync {
     /// any and not in transit.
     fn above_max(&self, counter: &Counter);
 
-    /// Sets the soft limit of a counter, and allocates what the policies need for it. The caller holds the tree's lock
-    /// and that of the group's shard.
-    fn set_soft(&self, counter: &'static Counter, soft: u64) -> Result<(), NoMemory>;
-
-    /// Usage or a max has moved at a counter where charges wait for room, or whose mark of excess or of pressure is wrong.
+    /// Usage or a max has moved at a counter where charges wait for room, or whose mark of excess or of pressure is
+    /// wrong.
     fn fell(&self, counter: &Counter);
 
     /// Looks at a counter in the place of an allocator, at the levels above it, and gives up the handle that the list
