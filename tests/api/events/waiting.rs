@@ -186,7 +186,7 @@ fn everything(root: &memcg::Group) {
     let held = domain.force_charge(101);
     assert!(domain.try_charge(1).is_err());
     drop((held, hook));
-    let observed = root.create("observed", max).expect("a free name");
+    let observed = root.create("observed", max.pressure_levels(50, 90)).expect("a free name");
     observed.set_observe_only(true);
     drop(observed.try_charge(101).expect("no thread is refused"));
     let waits = root.create("waits", max).expect("a free name");
