@@ -242,8 +242,9 @@ impl Drop for Registry {
         if model_failed() {
             return;
         }
-        // Each thread has given its block up: what it did before comes before this (E8).
-        self.blocks().for_each(|block| {
+        // Each thread has given its block up: what it did before comes before this (E8). A load of `numbered` may be an
+        // old one, so the blocks are read up to the first that is not there.
+        (0..).map_while(|number| self.block(number)).for_each(|block| {
             block.try_take();
         });
     }
