@@ -7,11 +7,12 @@
 
 extern crate self as memcg;
 
-#[path = "../../src/counter/mod.rs"]
-mod counter;
 #[path = "../../src/error.rs"]
 #[macro_use]
 mod error;
+
+#[path = "../../src/counter/mod.rs"]
+mod counter;
 #[path = "../../src/numa/mod.rs"]
 mod numa;
 mod page_counter;
