@@ -244,9 +244,10 @@ impl Drop for Registry {
         if model_failed() {
             return;
         }
-        // Each thread has given its block up: what it did before comes before this (E8). A load of `numbered` may be an
-        // old one, so the blocks are read up to the first that is not there.
-        (0..).map_while(|number| self.block(number)).for_each(|block| {
+        // All blocks, by an exchange: a load may be an old one (E9). Each thread has given its block up: what it did before
+        // comes before this (E8).
+        let made = self.numbered.fetch_add(0, Ordering::Acquire);
+        (0..made).filter_map(|number| self.block(number)).for_each(|block| {
             block.try_take();
         });
     }
