@@ -1,11 +1,11 @@
 //! `ChargedVec`: a vector that charges before it grows.
 
-use std::error::Error;
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
 use std::ops::{Deref, DerefMut};
 
 use super::charged::Charged;
+use super::push_error::PushError;
 use crate::group::{Charge, ChargeError, Group, OnFull};
 use crate::units::Bytes;
 
@@ -81,7 +81,7 @@ impl<T> ChargedVec<T> {
         if self.spare() == 0
             && let Err(refused) = self.try_reserve(1)
         {
-            return Err(PushError { item, refused });
+            return Err(PushError::new(item, refused, self.charge().bytes()));
         }
         self.vec().push(item);
         Ok(())
@@ -114,7 +114,7 @@ impl<T> ChargedVec<T> {
                 self.vec().push(item);
                 Ok(())
             }
-            Err(refused) => Err(PushError { item, refused }),
+            Err(refused) => Err(PushError::new(item, refused, self.charge().bytes())),
         }
     }
 
@@ -341,49 +341,6 @@ impl<'a, T> IntoIterator for &'a ChargedVec<T> {
 impl<T: fmt::Debug> fmt::Debug for ChargedVec<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.0, f)
-    }
-}
-
-/// An item that was not added to a [`ChargedVec`], and why. `?` makes a [`ChargeError`] of it, which drops the item.
-#[derive(Clone)]
-pub struct PushError<T> {
-    item: T,
-    refused: ChargeError,
-}
-
-impl<T> PushError<T> {
-    /// Returns why.
-    pub const fn refused(&self) -> &ChargeError {
-        &self.refused
-    }
-
-    /// Returns the item, and why it was not added.
-    pub fn into_parts(self) -> (T, ChargeError) {
-        (self.item, self.refused)
-    }
-}
-
-impl<T> From<PushError<T>> for ChargeError {
-    fn from(PushError { refused, .. }: PushError<T>) -> ChargeError {
-        refused
-    }
-}
-
-impl<T> fmt::Display for PushError<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.refused, f)
-    }
-}
-
-impl<T> fmt::Debug for PushError<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PushError").field("refused", &self.refused).finish_non_exhaustive()
-    }
-}
-
-impl<T> Error for PushError<T> {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.refused.source()
     }
 }
 

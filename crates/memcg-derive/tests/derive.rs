@@ -16,6 +16,7 @@ where
     text: String,
     items: [T; N],
     fixed: &'static str,
+    borrowed: &'a str,
     r#type: u8,
     #[weigh(skip)]
     _foreign: &'a Foreign,
