@@ -45,6 +45,7 @@ enum Never {}
 
 #[test]
 fn fields_add_up() {
+<<<<<<< HEAD
     let named = Named {
         text: "abc".into(),
         items: [1_u8, 2],
@@ -53,6 +54,10 @@ fn fields_add_up() {
         r#type: 0,
         _foreign: &Foreign,
     };
+=======
+    let named =
+        Named { text: "abc".into(), items: [1_u8, 2], fixed: "fixed", borrowed: "b", r#type: 0, _foreign: &Foreign };
+>>>>>>> s_faults
     assert_eq!(named.weigh(), 3);
     assert_eq!(Tuple("ab".into(), Foreign, vec![1, 2, 3]).weigh(), 2 + 6);
     assert_eq!(Unit.weigh(), 0);
