@@ -45,19 +45,8 @@ enum Never {}
 
 #[test]
 fn fields_add_up() {
-<<<<<<< HEAD
-    let named = Named {
-        text: "abc".into(),
-        items: [1_u8, 2],
-        fixed: "fixed",
-        borrowed: &"lent".to_owned(),
-        r#type: 0,
-        _foreign: &Foreign,
-    };
-=======
     let named =
         Named { text: "abc".into(), items: [1_u8, 2], fixed: "fixed", borrowed: "b", r#type: 0, _foreign: &Foreign };
->>>>>>> s_faults
     assert_eq!(named.weigh(), 3);
     assert_eq!(Tuple("ab".into(), Foreign, vec![1, 2, 3]).weigh(), 2 + 6);
     assert_eq!(Unit.weigh(), 0);
