@@ -96,7 +96,7 @@ fn the_readme_the_book_and_the_examples_are_short() {
     assert!(words <= 25_000, "docs/src has {words} words (25,000)");
     let is_code = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with("//");
     let lines: usize = read_all("examples", &["rs"]).iter().map(|file| file.text.lines().filter(is_code).count()).sum();
-    assert!(lines <= 9_560, "examples have {lines} lines of code (9,560)");
+    assert!(lines <= 9_970, "examples have {lines} lines of code (9,970)");
 }
 
 #[test]
