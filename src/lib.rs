@@ -94,7 +94,7 @@ mod tests;
 #[path = "tests/forced.rs"]
 mod tests;
 
-pub use counter::config::{CounterConfig, Pressure};
+pub use counter::config::CounterConfig;
 pub use error::CounterId;
 pub use group::{
     BelowHigh, Charge, ChargeError, ChargeFuture, Checkpoint, Counter, EnterGuard, EventFuture, Group, GroupCounter,
@@ -120,8 +120,7 @@ pub use memcg_derive::Weigh;
 pub mod errors {
     pub use crate::error::{CounterChargeError, CounterLimitError};
     pub use crate::group::{
-        ContradictionError, CreateError, LimitError, MergeError, NameError, OfflineError, ParseOnFullError,
-        ReclaimError, SplitError,
+        ContradictionError, CreateError, LimitError, MergeError, NameError, OfflineError, ReclaimError, SplitError,
     };
     pub use crate::units::{ParseLimitError, ParseLimitErrorKind};
     pub use crate::values::PushError;
@@ -140,8 +139,8 @@ pub mod figures {
 /// For allocators that charge groups: the crate `memcg-alloc` is one. [`Owner`](allocator::Owner) has the rules.
 pub mod allocator {
     pub use crate::group::allocator::{
-        Owner, Unfinished, charge_small, charge_unowned, charge_unowned_to, settle, small_allocated,
-        try_uncharge_unowned, uncharge_unowned, unowned_bytes,
+        Owner, Unfinished, charge_unowned, charge_unowned_to, settle, try_uncharge_unowned, uncharge_unowned,
+        unowned_bytes,
     };
 }
 

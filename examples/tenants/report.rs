@@ -155,7 +155,7 @@ impl Report {
 
     /// The verdict, then the tenants that hold most.
     pub(crate) fn text(&self, all: bool) -> String {
-        let columns = terminal::width(None);
+        let columns = terminal::width();
         let paint = |(line, state): (String, State)| state.paint(&terminal::wrap(&line, columns));
         let verdict: Vec<String> = self.verdict().into_iter().map(paint).collect();
         let shown = if all { self.tenants.len() } else { SHOWN };

@@ -2,7 +2,6 @@
 //!
 //! Edges: E11 (protection), E23 (soft limit), E43 (usage above a limit).
 
-use crate::counter::exceeded;
 use crate::counter::object::Counter;
 use crate::counter::protection::{Protected, Protection};
 use crate::counter::watch::{HIGH, REPORTED};
@@ -14,14 +13,6 @@ fn protected(counter: &Counter, kind: Protection) -> &Protected {
     match kind {
         Protection::Min => &counter.limits.min,
         Protection::Low => &counter.limits.low,
-    }
-}
-
-/// No thread charges the counter yet.
-pub(crate) fn begin_protection(counter: &Counter, kind: Protection, units: u64) {
-    protected(counter, kind).begin(units);
-    if units > 0 {
-        counter.limits.watched.set(REPORTED);
     }
 }
 
@@ -64,15 +55,8 @@ pub(crate) fn soft(counter: &Counter) -> u64 {
     counter.limits.soft.load(Ordering::Relaxed)
 }
 
-/// No thread charges the counter yet.
-pub(crate) fn begin_soft(counter: &Counter, soft: u64) {
-    counter.limits.soft.store(soft, Ordering::Relaxed);
-    if soft < u64::MAX {
-        counter.limits.watched.set(REPORTED);
-    }
-}
-
-/// The caller holds the lock of the group's shard, and corrects the mark of excess afterwards.
+/// The caller holds the lock of the group's shard, or the group is not linked yet. It corrects the mark of excess
+/// afterwards.
 pub(crate) fn set_soft(counter: &Counter, soft: u64) {
     // SeqCst (E23): the limit, then usage; pairs with the exchange on usage before `is_excess_wrong`.
     // Mutation: e23-soft-limit-without-fence
@@ -89,7 +73,7 @@ pub(crate) fn set_soft(counter: &Counter, soft: u64) {
 pub(crate) fn is_excess_wrong(counter: &Counter) -> bool {
     // SeqCst (E23): after the exchange on usage or limit.
     let soft = counter.limits.soft.load(Ordering::SeqCst);
-    soft < u64::MAX && (counter.usage() > soft) != is_in_excess(counter)
+    (counter.usage() > soft) != is_in_excess(counter)
 }
 
 pub(crate) fn is_in_excess(counter: &Counter) -> bool {
@@ -102,7 +86,7 @@ pub(crate) fn high(counter: &Counter) -> u64 {
     counter.high.load(Ordering::Relaxed)
 }
 
-/// The caller holds the lock of the group's shard, or no thread charges the group yet.
+/// As [`set_soft`], for the mark that usage is above a limit.
 pub(crate) fn set_high(counter: &Counter, high: u64) {
     counter.high.store(high, Ordering::Relaxed);
     // E43: high, then the exchange of the bits, then usage.
@@ -111,8 +95,5 @@ pub(crate) fn set_high(counter: &Counter, high: u64) {
     } else {
         counter.limits.watched.clear(HIGH);
     }
-    // Mutation: e43-high-moves-without-a-look
     fence_after_exchange();
-    // Mutation: e43-high-moves-without-a-look
-    exceeded::moved(counter);
 }

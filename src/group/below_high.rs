@@ -1,6 +1,5 @@
 //! A wait until usage is below high.
 
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -106,11 +105,7 @@ impl Future for BelowHigh {
     }
 }
 
-impl fmt::Debug for BelowHigh {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BelowHigh").field("group", &self.group).finish_non_exhaustive()
-    }
-}
+debug_figures!(BelowHigh, |wait| group: wait.group);
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use super::counter::Counter;
 use super::handle::Group;
-use super::limits::ContradictionError;
 use super::refusal::{OverLimitError, WAIT};
 use crate::admission::attempt::ChargeFailure;
 use crate::counter::object;
@@ -335,8 +334,6 @@ pub enum CreateError {
     },
     /// Its limits do not hold.
     Limit(LimitError),
-    /// Two of its limits contradict each other, and the runtime is strict.
-    Contradiction(ContradictionError),
 }
 
 impl fmt::Display for CreateError {
@@ -362,24 +359,11 @@ impl fmt::Display for CreateError {
                 write(Some(parent), name, format!("the system has no {} of memory for it", Bytes(*bytes as u64)))
             }
             Self::Limit(inner) => fmt::Display::fmt(inner, f),
-            Self::Contradiction(inner) => fmt::Display::fmt(inner, f),
         }
     }
 }
 
 impl std::error::Error for CreateError {}
-
-impl From<LimitError> for CreateError {
-    fn from(inner: LimitError) -> CreateError {
-        CreateError::Limit(inner)
-    }
-}
-
-impl From<ContradictionError> for CreateError {
-    fn from(inner: ContradictionError) -> CreateError {
-        CreateError::Contradiction(inner)
-    }
-}
 
 /// The fault of a group's name.
 ///
@@ -495,9 +479,12 @@ impl std::error::Error for LimitError {}
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct OfflineError {
-    pub(crate) group: Group,
-    pub(crate) children: usize,
+    /// The group that is still online.
+    pub group: Group,
+    /// Its children that are online.
+    pub children: usize,
 }
 
 impl fmt::Display for OfflineError {
@@ -513,18 +500,6 @@ impl fmt::Display for OfflineError {
 
 impl std::error::Error for OfflineError {}
 
-impl OfflineError {
-    /// Returns the group that is still online.
-    pub fn group(&self) -> &Group {
-        &self.group
-    }
-
-    /// Returns its children that are online.
-    pub fn children(&self) -> usize {
-        self.children
-    }
-}
-
 /// More bytes were to be split off than the charge holds. Nothing changed.
 ///
 /// ```
@@ -534,9 +509,12 @@ impl OfflineError {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SplitError {
-    pub(crate) requested: u64,
-    pub(crate) bytes: u64,
+    /// The bytes asked for.
+    pub requested: u64,
+    /// The bytes that the charge holds.
+    pub bytes: u64,
 }
 
 impl fmt::Display for SplitError {
@@ -547,15 +525,3 @@ impl fmt::Display for SplitError {
 }
 
 impl std::error::Error for SplitError {}
-
-impl SplitError {
-    /// Returns bytes asked for.
-    pub fn requested(&self) -> u64 {
-        self.requested
-    }
-
-    /// Returns bytes that the charge holds.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-}

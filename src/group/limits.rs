@@ -183,9 +183,8 @@ impl Limits {
     /// Finds two limits that contradict each other, so that one of them can have no effect. It compares bytes with
     /// bytes and percentages with percentages.
     ///
-    /// A group takes such limits all the same, as the kernel does, unless its runtime is
-    /// [strict](crate::RuntimeBuilder::strict_limits): a program that changes one limit after the other passes through
-    /// such states.
+    /// A group takes such limits all the same, as the kernel does: a program that changes one limit after the other passes
+    /// through such states.
     ///
     /// # Errors
     ///
@@ -208,13 +207,14 @@ impl Limits {
                 .flat_map(|upper| held.map(|lower| (lower, upper))),
         );
         for (lower, upper) in pairs {
-            let is_above = match (lower.1, upper.1) {
-                (Some(Limit::Bytes(lower)), Some(Limit::Bytes(upper))) => lower > upper,
-                (Some(Limit::Percent(lower)), Some(Limit::Percent(upper))) => lower > upper,
+            let ((lower, Some(below)), (upper, Some(above))) = (lower, upper) else { continue };
+            let contradict = match (below, above) {
+                (Limit::Bytes(below), Limit::Bytes(above)) => below > above,
+                (Limit::Percent(below), Limit::Percent(above)) => below > above,
                 _ => false,
             };
-            if let ((lower, Some(lower_limit)), (upper, Some(upper_limit)), true) = (lower, upper, is_above) {
-                return Err(ContradictionError { lower, lower_limit, upper, upper_limit });
+            if contradict {
+                return Err(ContradictionError { lower: (lower, below), upper: (upper, above) });
             }
         }
         Ok(())
@@ -231,15 +231,13 @@ impl Limits {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContradictionError {
-    lower: &'static str,
-    lower_limit: Limit,
-    upper: &'static str,
-    upper_limit: Limit,
+    lower: (&'static str, Limit),
+    upper: (&'static str, Limit),
 }
 
 impl fmt::Display for ContradictionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { lower, lower_limit, upper, upper_limit } = self;
+        let Self { lower: (lower, lower_limit), upper: (upper, upper_limit) } = self;
         write!(f, "{lower} {lower_limit} is above {upper} {upper_limit}: {}", self.why())
     }
 }
@@ -250,19 +248,19 @@ impl ContradictionError {
     /// The limit that belongs below the other one: its name and its value.
     #[must_use]
     pub fn lower(&self) -> (&'static str, Limit) {
-        (self.lower, self.lower_limit)
+        self.lower
     }
 
     /// The limit that belongs above: its name and its value.
     #[must_use]
     pub fn upper(&self) -> (&'static str, Limit) {
-        (self.upper, self.upper_limit)
+        self.upper
     }
 
     fn why(&self) -> String {
-        match self.upper {
+        match self.upper.0 {
             "max" => "no usage is above max".to_owned(),
-            upper => format!("above {upper} the group gives first what {} keeps", self.lower),
+            upper => format!("above {upper} the group gives first what {} keeps", self.lower.0),
         }
     }
 }

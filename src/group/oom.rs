@@ -1,7 +1,7 @@
 //! Which groups a charge cancels when a group's max is met and reclaim frees nothing.
 
 use super::handle::Group;
-use super::registration::{AnyRegistration, Registration};
+use super::registration::Registration;
 use crate::pressure::victims::{self, marks};
 use crate::state::oom::{Cancel, OomPolicy};
 
@@ -49,6 +49,6 @@ impl Group {
     ///
     /// See [`OomPolicy`] for an example.
     pub fn on_cancel(&self, hook: impl Fn(&Cancel) + Send + Sync + 'static) -> Registration {
-        Registration(AnyRegistration::Hook(victims::hook(self.first(), Box::new(hook))))
+        Registration::new("hook", victims::hook(self.first(), Box::new(hook)))
     }
 }

@@ -9,7 +9,7 @@ use super::limits::Limits;
 use crate::counter::child_count::HasChildren;
 use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::limits::NoLimitedAncestor;
-use crate::hierarchy::{group_tree, names, stats};
+use crate::hierarchy::{names, stats};
 use crate::lifecycle::create::{self, NotCreated};
 use crate::lifecycle::{offline, unowned};
 use crate::stat::visits::Unlist;
@@ -96,9 +96,6 @@ impl Group {
 
     fn create_named(&self, name: GroupName<'_>, limits: Limits) -> Result<Group, CreateError> {
         let (group, parent) = (self.first(), || self.clone());
-        if group_tree::of(group).settings.strict_limits {
-            limits.check()?;
-        }
         if let GroupName::Text(text) = name
             && let Some(fault) = fault_of(text)
         {
@@ -132,7 +129,7 @@ impl Group {
                 }
                 NotCreated::Full(most) => CreateError::Full { parent: parent(), name: name.to_string(), most },
                 NotCreated::Memory(bytes) => CreateError::Memory { parent: parent(), name: copy_of(name), bytes },
-                NotCreated::Limit(kind, none) => self.limit_error(kind, none, Some(name)).into(),
+                NotCreated::Limit(kind, none) => CreateError::Limit(self.limit_error(kind, none, Some(name))),
             });
         }
     }

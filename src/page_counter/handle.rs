@@ -143,7 +143,7 @@ impl PageCounter {
     /// # use memcg::{CounterConfig, PageCounter};
     /// let counter = PageCounter::root(CounterConfig::new());
     /// counter.try_charge(PageCounter::USAGE_MAX)?;
-    /// assert_eq!(counter.try_charge(1).unwrap_err().max(), PageCounter::UNLIMITED);
+    /// assert_eq!(counter.try_charge(1).unwrap_err().max, PageCounter::UNLIMITED);
     /// # Ok::<(), memcg::errors::CounterChargeError>(())
     /// ```
     ///
@@ -217,7 +217,7 @@ impl PageCounter {
     /// let machine = PageCounter::root(CounterConfig::new().name("machine").max(10));
     /// let job = machine.named_child("job");
     /// let refused = job.try_charge(11).unwrap_err();
-    /// assert_eq!(job.level(refused.level()).as_ref().map(|level| level.name()), Some("machine"));
+    /// assert_eq!(job.level(refused.level).as_ref().map(|level| level.name()), Some("machine"));
     /// ```
     pub fn level(&self, id: CounterId) -> Option<PageCounter> {
         std::iter::successors(Some(self.clone()), PageCounter::parent).find(|level| level.id() == id)
@@ -253,8 +253,8 @@ impl PageCounter {
     /// let job = machine.child();
     /// job.try_charge(900)?;
     /// let refused = job.try_charge(101).unwrap_err();
-    /// assert_eq!(refused.level(), machine.id(), "the level that was full");
-    /// assert_eq!((refused.usage(), refused.max()), (900, 1_000));
+    /// assert_eq!(refused.level, machine.id(), "the level that was full");
+    /// assert_eq!((refused.usage, refused.max), (900, 1_000));
     /// assert_eq!(job.live(), 900);
     /// # Ok::<(), memcg::errors::CounterChargeError>(())
     /// ```
@@ -358,7 +358,7 @@ impl PageCounter {
     /// let tenant = PageCounter::root(CounterConfig::new().max(100));
     /// tenant.try_charge(60)?;
     /// let busy = tenant.set_max(59).unwrap_err();
-    /// assert_eq!((busy.usage(), busy.max()), (60, 59));
+    /// assert_eq!((busy.usage, busy.max), (60, 59));
     /// assert_eq!(tenant.max(), 100, "busy changes nothing");
     /// tenant.set_max(60)?;
     /// assert!(tenant.try_charge(1).is_err());

@@ -22,7 +22,7 @@ fn assert_open(counter: &PageCounter) {
     assert!(counter.stocked() > 0, "the stock stays open");
 }
 
-/// E2. The unit pays for the charge of the owner that wakes up, or goes home, never both.
+/// E2. The unit pays for the charge of the owner that wakes up, or is uncharged, never both.
 #[test]
 fn loom_visit_vs_owner_that_charges() {
     model(|| {
@@ -104,7 +104,7 @@ fn loom_own_release_vs_drain() {
     });
 }
 
-/// E5, E6. Credit on its way home is in transit: a charge that fits waits for it.
+/// E5, E6. Credit that its owner gives back is in transit: a charge that fits waits for it.
 #[test]
 fn loom_own_release_vs_refusal() {
     model(|| {

@@ -8,7 +8,7 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use memcg::errors::{CreateError, LimitError, MergeError, NameError, OfflineError, ParseOnFullError, SplitError};
+use memcg::errors::{CreateError, LimitError, MergeError, NameError, OfflineError, SplitError};
 use memcg::expert::Verdict;
 use memcg::figures::{Counts, Events, Item, PeakWindow, Snapshot, SnapshotRow, Stats};
 use memcg::{
@@ -65,7 +65,6 @@ const _: () = {
     plain::<Event>();
     plain::<OnFull>();
     plain::<OomPolicy>();
-    error::<ParseOnFullError>();
     // Whatever is refused can be reported from any thread.
     error::<ChargeError>();
     error::<OverLimitError>();

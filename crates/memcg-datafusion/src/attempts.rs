@@ -72,9 +72,10 @@ impl Queued {
         found.map(|(_, level)| level.clone())
     }
 
-    /// True if queries of the pool wait and no attempt runs: tasks that still hold memory are about to end.
-    pub(crate) fn gives_back(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed) > 0 && self.attempts().is_empty()
+    /// True if a growth that `level` has refused is not to wait. Queries of the pool wait and no attempt runs: tasks that
+    /// still hold memory are about to end. Or another query waits there in its place.
+    pub(crate) fn gives_back(&self, level: &Group) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0 && self.attempts().is_empty() || self.queue.has_in_place(level)
     }
 
     /// Has a growth wait in place for the pool's attempt that cannot run again. `None`: no such attempt runs, or no
@@ -106,22 +107,22 @@ impl Attempt {
         Attempt { queued: Arc::clone(queued), place, cannot_run_again }
     }
 
-    /// True if a row may leave: not while an error is under way that the query would be failed for, once a row has
-    /// left. From then on it cannot run again.
+    /// True if the first row may leave: not while an error is under way that the query would be failed for, nor beside
+    /// another query that sends rows below a level that is full. From then on it cannot run again.
     pub(crate) fn may_send(&mut self) -> bool {
-        self.cannot_run_again || self.sends_unless(|own| own.is_refused)
+        self.cannot_run_again || self.sends_unless(|own| own.is_refused, false)
     }
 
-    /// A row leaves, whatever is under way.
-    pub(crate) fn sends(&mut self) {
-        self.sends_unless(|_| false);
+    /// The same of a row that cannot be held back for an error; `insists`: nor beside another query.
+    pub(crate) fn sends(&mut self, insists: bool) -> bool {
+        self.sends_unless(|_| false, insists)
     }
 
-    fn sends_unless(&mut self, stays: impl Fn(&Known) -> bool) -> bool {
+    fn sends_unless(&mut self, stays: impl Fn(&Known) -> bool, insists: bool) -> bool {
         let mut attempts = self.queued.attempts();
         let own = attempts.iter_mut().find(|known| known.id == self.place.id());
         self.cannot_run_again = own.is_none_or(|own| {
-            own.cannot_run_again = !stays(own);
+            own.cannot_run_again = !stays(own) && self.place.makes_last(insists);
             own.cannot_run_again
         });
         self.cannot_run_again

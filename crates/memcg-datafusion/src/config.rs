@@ -7,8 +7,10 @@ use memcg::{Bytes, Counter, IntoBytes};
 #[cfg(feature = "session")]
 use crate::queue::Queue;
 
-/// Default time for which a consumer waits if its pool spills on demand.
+/// Default time for which a consumer waits if its pool spills on demand, and if its query would run again.
 const PATIENCE: Duration = Duration::from_secs(1);
+#[cfg(feature = "session")]
+const QUEUED: Duration = Duration::from_millis(300);
 
 /// Settings for what a [`GroupPool`](crate::GroupPool) does beyond charging its group. The default: nothing.
 ///
@@ -71,7 +73,7 @@ impl PoolConfig {
     /// reservation for merging, `sort_spill_reservation_bytes`, and room for the batch that did not fit stay charged
     /// throughout. In a full group another query would take them, and the sort would fail while it frees memory.
     ///
-    /// It also sets a [patience](Self::patience) of one second, unless one is set.
+    /// It also sets a [patience](Self::patience) of one second, unless one is set; with a queue, of 300 ms.
     pub fn spill_on_demand(mut self) -> PoolConfig {
         self.spill_on_demand = true;
         self
@@ -168,6 +170,10 @@ impl PoolConfig {
     }
 
     pub(crate) fn patience_or_default(&self) -> Duration {
-        self.patience.unwrap_or(if self.spill_on_demand { PATIENCE } else { Duration::ZERO })
+        #[cfg(feature = "session")]
+        let most = if self.queue.is_some() { QUEUED } else { PATIENCE };
+        #[cfg(not(feature = "session"))]
+        let most = PATIENCE;
+        self.patience.unwrap_or(if self.spill_on_demand { most } else { Duration::ZERO })
     }
 }

@@ -424,7 +424,7 @@ impl GroupPool {
             if let Some(place) = queued.wait_in_place(level) {
                 return in_place(place);
             }
-            let waited = patience(&|| queued.gives_back());
+            let waited = patience(&|| queued.gives_back(level));
             if waited.is_some() || queued.refuses() {
                 return waited;
             }
