@@ -20,7 +20,7 @@ use crate::Policy;
 /// Requests of a tenant at a time.
 pub(crate) const AT_ONCE: usize = 4;
 /// Each, with what its module wants, in percent of the budget; the last one grows without end.
-pub(crate) const TENANTS: [(&str, u64); 3] = [("thumbnails", 4), ("reports", 25), ("greedy", 1_000)];
+pub(crate) const TENANTS: [(&str, u64); 3] = [("thumbnails", 4), ("reports", 12), ("greedy", 1_000)];
 /// The time that a module waits for room, and that its host keeps it while it sends the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 const SENDS: Duration = Duration::from_millis(20);
