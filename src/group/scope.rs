@@ -6,7 +6,7 @@ use std::ops::Deref;
 use super::error::CreateError;
 use super::handle::Group;
 use super::limits::Limits;
-use crate::state::name::GroupName;
+use crate::state::name::IntoName;
 use crate::sync::model_failed;
 
 /// # Scopes
@@ -34,7 +34,7 @@ impl Group {
     /// assert_eq!((runtime.group("/acme/17"), acme.children().len()), (None, 0));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn scope<'a>(&self, name: impl Into<GroupName<'a>>, limits: Limits) -> Result<GroupScope, CreateError> {
+    pub fn scope<'a>(&self, name: impl IntoName<'a>, limits: Limits) -> Result<GroupScope, CreateError> {
         self.create(name, limits).map(|group| GroupScope { group, goes_offline: true })
     }
 }

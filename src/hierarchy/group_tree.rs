@@ -43,8 +43,6 @@ pub(crate) struct GroupTree {
     pub(crate) started: Lock<Started>,
     pub(crate) incidents: Incidents,
     pub(crate) stalls: Lock<Stalls>,
-    /// Names that the service has for limits, each once. A group has the number of its name.
-    pub(crate) setting_names: Lock<Vec<&'static str>>,
 }
 
 /// The lock of all [`StallTimes`](crate::state::stalls::StallTimes) of a tree holds these.
@@ -136,7 +134,6 @@ impl GroupTree {
             started: Lock::new(Rank::Bookkeeping, Started::default()),
             incidents: Incidents::new(),
             stalls: Lock::new(Rank::Bookkeeping, Stalls::new()),
-            setting_names: Lock::new(Rank::Bookkeeping, Vec::new()),
         }
     }
 

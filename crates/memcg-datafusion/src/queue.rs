@@ -469,6 +469,10 @@ impl Place {
         Queue { shared: Arc::clone(&self.shared) }
     }
 
+    pub(crate) fn is_last_try(&self) -> bool {
+        self.attempts >= self.shared.attempts
+    }
+
     /// Counts one more run of the query.
     pub(crate) fn restarts(&self) {
         // Relaxed: a figure.
@@ -506,7 +510,7 @@ impl Place {
 
     /// True if the query has an attempt left, or has run alone only below a level further down.
     pub(crate) fn may_run_again(&self, refusal: &OfOthers) -> bool {
-        self.attempts < self.shared.attempts || refusal.was_alone
+        !self.is_last_try() || refusal.was_alone
     }
 
     /// Ends the attempt and puts its query back into the line. The query has given all its memory back, or is about to.
