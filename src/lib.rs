@@ -41,7 +41,7 @@
 //! | look inside, or choose the barrier | module [`expert`] |
 //!
 //! An amount ([`IntoBytes`], [`IntoLimit`]) is a `usize` or a literal, or `Bytes(n)` for a `u64`; figures are `u64`. A
-//! [`PageCounter`] takes `u64`.
+//! [`PageCounter`] takes `u64`, and so does the name of a group ([`IntoName`]), which mostly is a text.
 //!
 //! A charge that does not fit has memory reclaimed, is refused, waits ([`Group::charge_async`]), or has another group
 //! cancelled: [`Group::try_charge_with`] says which. A charge above a high is delayed ([`Limits::high`]).
@@ -107,7 +107,7 @@ pub use stat::reading::Freshness;
 pub use stat::{Stat, Unit};
 pub use state::events::Event;
 pub use state::listeners::Happened;
-pub use state::name::GroupName;
+pub use state::name::{GroupName, IntoName};
 pub use state::oom::{Cancel, OomPolicy};
 pub use state::pressure_level::PressureLevel;
 pub use state::reclaimer::{Later, Priority, Reclaim, ReclaimCause, ReclaimContext, ReclaimPass};
@@ -181,6 +181,18 @@ pub mod expert {
     pub use crate::pool::{PoolAlign, PoolRow, PoolTable};
     pub use crate::sync::barrier::{BarrierMode, BarrierState, litmus};
 }
+
+macro_rules! unwind_safe {
+    ($($handle:ty),*) => {$(
+        impl std::panic::UnwindSafe for $handle {}
+        impl std::panic::RefUnwindSafe for $handle {}
+    )*};
+}
+
+// A panic of the caller finds none of them half changed. The others have the two traits by their fields.
+unwind_safe!(Runtime, RuntimeBuilder, GroupCounter, PageCounter, CounterConfig, figures::PeakWindow);
+unwind_safe!(ChargeFuture, EventFuture, Checkpoint, EnterGuard, Registration, Later, ReclaimContext<'_>);
+unwind_safe!(kmem::Member, kmem::Mover);
 
 /// The code of README, so that its examples are tested.
 #[cfg(doctest)]

@@ -53,7 +53,7 @@ impl Workers {
             });
         }
         let on = |core| {
-            let pin = move || drop(core_affinity::set_for_current(CoreId { id: core }));
+            let pin = move || _ = core_affinity::set_for_current(CoreId { id: core });
             Builder::new_multi_thread().worker_threads(1).enable_all().on_thread_start(pin).build()
         };
         Ok(Workers { first: on(0)?, second: Some(on(1)?) })

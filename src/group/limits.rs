@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::error::NameError;
+use crate::hierarchy::setting_names::SettingName;
 use crate::state::limits::LimitKind;
 use crate::units::{IntoLimit, Limit, Percent};
 
@@ -44,7 +46,7 @@ pub struct Limits {
     pub cover_allocations: bool,
     /// The service's name for its setting of these limits: see [`setting`](Self::setting). It has no text form.
     #[cfg_attr(feature = "serde", serde(skip))]
-    pub setting: Option<&'static str>,
+    pub(super) setting: Option<Result<SettingName, NameError>>,
 }
 
 impl Limits {
@@ -222,7 +224,11 @@ impl Limits {
     }
 
     /// Names the setting of the service that the max comes from. A refusal then tells its reader to raise that, in place
-    /// of a max that only this crate knows. A runtime keeps 255 names.
+    /// of a max that only this crate knows.
+    ///
+    /// The name may come from a file. The process keeps 255 different names of at most 255 bytes, for as long as it lives.
+    /// One more name, an empty one, or one with characters that control or format is refused: by the call that these
+    /// limits are given to, with [`LimitError::Setting`](crate::errors::LimitError::Setting).
     ///
     /// ```
     /// # use memcg::{Limits, Runtime};
@@ -235,9 +241,16 @@ impl Limits {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
-    pub const fn setting(mut self, name: &'static str) -> Self {
-        self.setting = Some(name);
+    pub fn setting(mut self, name: &str) -> Self {
+        let fault = NameError::of_printed(name);
+        self.setting = Some(fault.map_or_else(|| SettingName::of(name).ok_or(NameError::TooMany), Err));
         self
+    }
+
+    /// Returns the name of the [setting](Self::setting), `None` if there is none or it is refused.
+    #[must_use]
+    pub fn setting_name(&self) -> Option<&'static str> {
+        self.setting?.ok().map(SettingName::get)
     }
 
     /// Returns each kind of limit with its value here; `None`: not named.
@@ -255,7 +268,7 @@ impl Limits {
     /// Finds two limits that contradict each other, so that one of them can have no effect. It compares bytes with
     /// bytes and percentages with percentages.
     ///
-    /// A group takes such limits all the same, as the kernel does: a program that changes one limit after the other passes
+    /// `create` and `set_limits` take such limits all the same, as the kernel does: a program that changes one limit after the other passes
     /// through such states.
     ///
     /// # Errors
@@ -337,5 +350,34 @@ impl ContradictionError {
             "critical" => "no usage is elevated".to_owned(),
             upper => format!("above {upper} the group gives first what {} keeps", self.lower.0),
         }
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::Runtime;
+
+    #[test]
+    fn a_setting_has_a_name_that_a_line_can_show() {
+        let runtime = Runtime::builder().build().unwrap();
+        let acme = runtime.root().create("acme", Limits::new()).unwrap();
+        for (name, fault) in [
+            (String::new(), "a name is not empty"),
+            ("x".repeat(256), "a name has at most 255 bytes"),
+            ("a\nb".to_owned(), "a name has no control characters"),
+        ] {
+            let limits = Limits::new().max(100).setting(&name);
+            assert_eq!(limits.setting_name(), None);
+            let refused = acme.set_limits(limits).unwrap_err();
+            assert_eq!(refused.to_string(), format!("no setting's name for /acme: {fault}"));
+            let refused = acme.create("q17", limits).unwrap_err();
+            assert_eq!(refused.to_string(), format!("no setting's name for \"q17\" in /acme: {fault}"));
+        }
+        assert_eq!((acme.max(), acme.limits().setting_name()), (u64::MAX, None), "nothing was set");
+        // As a file gives it.
+        acme.set_limits(Limits::new().max(100).setting(&String::from("acme/limits#max"))).unwrap();
+        assert_eq!(acme.limits().setting_name(), Some("acme/limits#max"));
+        assert!(acme.try_charge(101).unwrap_err().to_string().contains("raise acme/limits#max or charge less"));
     }
 }

@@ -26,8 +26,8 @@ impl Group {
     /// [`oom_time`](crate::RuntimeBuilder::oom_time) at most. On a worker of a thread pool the stack of that very thread
     /// may hold the memory: a pool as rayon's runs another task on a worker that waits for a join. Then the victim cannot
     /// give anything back before the charge returns, and the charge waits for the whole time, in vain. Charge there with a
-    /// call that does not wait ([`OnFull::Reclaim`](crate::OnFull::Reclaim)), or before the work is handed to
-    /// the pool.
+    /// call that does not wait ([`OnFull::Reclaim`](crate::OnFull::Reclaim), also of
+    /// [`ChargedVec::try_reserve_with`](crate::ChargedVec::try_reserve_with)), or before the work is handed to the pool.
     ///
     /// Source: `mem_cgroup_out_of_memory` in `mm/memcontrol.c`.
     ///

@@ -44,8 +44,6 @@ pub(crate) struct GroupTree {
     pub(crate) started: Lock<Started>,
     pub(crate) incidents: Incidents,
     pub(crate) stalls: Lock<Stalls>,
-    /// Names that the service has for limits, each once. A group has the number of its name.
-    pub(crate) setting_names: Lock<Vec<&'static str>>,
     pub(crate) shares: Lock<Shares>,
     /// A group has, or had, a share.
     pub(crate) any_shares: AtomicBool,
@@ -142,7 +140,6 @@ impl GroupTree {
             started: Lock::new(Rank::Bookkeeping, Started::default()),
             incidents: Incidents::new(),
             stalls: Lock::new(Rank::Bookkeeping, Stalls::new()),
-            setting_names: Lock::new(Rank::Bookkeeping, Vec::new()),
             shares: Lock::new(Rank::Bookkeeping, Shares::default()),
             any_shares: AtomicBool::new(false),
             any_pressure: AtomicBool::new(false),

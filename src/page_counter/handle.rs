@@ -240,8 +240,8 @@ impl PageCounter {
     /// Before a refusal the charge drains all credit below the refusing level ([`Counts::refused_in_transit`] counts
     /// the exceptions) and asks the pressure hook. To charge 0 always succeeds.
     ///
-    /// A charge costs about 1 ns from the stock, else two or three read-modify-write instructions a level. It is exact:
-    /// after a success usage is within max at every level, unless a forced charge is on top.
+    /// A charge and its uncharge cost 2.5 ns from the stock, else two or three read-modify-write instructions a level.
+    /// After a success usage is within max at every level, unless a forced charge is on top.
     ///
     /// # Errors
     ///
@@ -302,7 +302,7 @@ impl PageCounter {
     /// [`Counts::underflows`], and [`verify`](Self::verify) reports it. This counter then goes without stock. Only what
     /// it really held is uncharged from its ancestors.
     ///
-    /// An uncharge costs about 1 ns into the stock, else a read-modify-write instruction a level.
+    /// [`try_charge`](Self::try_charge) has the cost.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};

@@ -107,7 +107,8 @@ mod tests {
         assert_eq!(group.pressure_level(), PressureLevel::Normal, "no max is no pressure by usage");
         group.set_limits(Limits::new().max(1_000).pressure_levels(10, 90)).unwrap();
         assert_eq!((group.pressure_level(), changes(&group)), (PressureLevel::Critical, 5));
-        let only_critical = Limits { critical: crate::Percent::new(95), ..Limits::new() };
+        let mut only_critical = Limits::new();
+        only_critical.critical = crate::Percent::new(95);
         group.set_limits(only_critical).unwrap();
         let limits = group.limits();
         assert_eq!([limits.elevated, limits.critical].map(|at| at.unwrap().get()), [10, 95]);

@@ -40,7 +40,7 @@ impl Percents {
     }
 }
 
-/// The number of the name that a service has for the limits, in the table of its tree, plus 1; 0 where they have none.
+/// The number of the name that a service has for the limits, in the table of the process, plus 1; 0 where they have none.
 #[derive(Default)]
 pub(crate) struct Setting(AtomicU8);
 

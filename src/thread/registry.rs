@@ -108,9 +108,9 @@ impl Registry {
     /// Null where the system gives no memory.
     fn take(&self) -> *const Block {
         self.threads.fetch_add(1, Ordering::Relaxed);
-        // The hint is no edge. Each block is tried once.
-        let mut from = 0;
-        while let Some(lowest) = self.shelves.lowest_ended(from) {
+        // The hint is no edge: the blocks with a number are made (E9). Each is tried once.
+        let (made, mut from) = (self.numbered.load(Ordering::Acquire), 0);
+        while let Some(lowest) = self.shelves.lowest_ended(from).filter(|lowest| lowest.number < made) {
             // E8: the words are read as the last owner left them.
             if let Some(block) = lowest.block().filter(|block| block.try_take()) {
                 lowest.note_ended(false);
@@ -131,10 +131,11 @@ impl Registry {
             let number = self.numbered.load(Ordering::Relaxed);
             // Before the block has its number: where the system gives no memory, the thread goes without.
             let place = self.shelves.place_or_make(number)?;
-            // Relaxed: each number is given once, and a reader looks whether the block is there (E54).
-            let next = self.numbered.compare_exchange(number, number + 1, Ordering::Relaxed, Ordering::Relaxed);
+            block.set_number(number);
+            // Release (E9): the block is made before its number is there; pairs with `take` and `blocks`.
+            // Mutation: e9-number-given-relaxed
+            let next = self.numbered.compare_exchange(number, number + 1, Ordering::Release, Ordering::Relaxed);
             if next.is_ok() {
-                block.set_number(number);
                 place.put(block);
                 place.list();
                 return Some(block);
@@ -197,7 +198,8 @@ impl Registry {
 
     /// Returns every block, newest first, also those of ended threads that hold nothing.
     pub(crate) fn blocks(&self) -> impl Iterator<Item = &Block> {
-        (0..self.numbered.load(Ordering::Relaxed)).rev().filter_map(|number| self.block(number))
+        // Acquire (E9): pairs with `add`. A reader looks whether the block is in its place yet.
+        (0..self.numbered.load(Ordering::Acquire)).rev().filter_map(|number| self.block(number))
     }
 
     /// Bytes of memory that all blocks take, those of ended threads included.
@@ -242,8 +244,10 @@ impl Drop for Registry {
         if model_failed() {
             return;
         }
-        // Each thread has given its block up: what it did before comes before this (E8).
-        self.blocks().for_each(|block| {
+        // All blocks, by an exchange: a load may be an old one (E9). Each thread has given its block up: what it did before
+        // comes before this (E8).
+        let made = self.numbered.fetch_add(0, Ordering::Acquire);
+        (0..made).filter_map(|number| self.block(number)).for_each(|block| {
             block.try_take();
         });
     }

@@ -5,12 +5,16 @@ use std::collections::VecDeque;
 use std::mem;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use datafusion::common::{DataFusionError, Result};
 use memcg::Group;
 
 use crate::queue::{InPlace, Place, Queue};
 
+/// An attempt that may be followed by another waits for such a part of the time that it has run, in all: to run again
+/// costs that time, and ends what others wait for.
+const WAITS_PART: u32 = 3;
 /// Most refusals that a pool keeps: other operators may be refused before an error reaches the root.
 const KNOWN: usize = 256;
 
@@ -33,6 +37,11 @@ struct Known {
     cannot_run_again: bool,
     /// A growth that may be its own was refused, and its operator has nothing to spill: an error is under way.
     is_refused: bool,
+    /// No attempt may follow.
+    is_last_try: bool,
+    begun: Instant,
+    /// Time that its growths have waited.
+    waited: Duration,
 }
 
 impl Queued {
@@ -85,6 +94,19 @@ impl Queued {
         self.queue.wait_in_place(attempt?, level)
     }
 
+    /// Longest wait of a growth now.
+    pub(crate) fn longest_wait(&self) -> Duration {
+        let of = |known: &Known| match known.is_last_try || known.cannot_run_again {
+            true => Duration::MAX,
+            false => (known.begun.elapsed() / WAITS_PART).saturating_sub(known.waited),
+        };
+        self.attempts().iter().map(of).min().unwrap_or(Duration::MAX)
+    }
+
+    pub(crate) fn has_waited(&self, time: Duration) {
+        self.attempts().iter_mut().for_each(|known| known.waited += time);
+    }
+
     /// A growth is about to be refused. From here on no attempt sends its first row before its error may have come.
     /// False: one cannot run again, and the growth may wait in its place.
     pub(crate) fn refuses(&self) -> bool {
@@ -103,7 +125,9 @@ pub(crate) struct Attempt {
 
 impl Attempt {
     pub(crate) fn new(queued: &Arc<Queued>, place: Place, cannot_run_again: bool) -> Attempt {
-        queued.attempts().push(Known { id: place.id(), cannot_run_again, is_refused: false });
+        let (id, is_last_try, begun) = (place.id(), place.is_last_try(), Instant::now());
+        let waited = Duration::ZERO;
+        queued.attempts().push(Known { id, cannot_run_again, is_refused: false, is_last_try, begun, waited });
         Attempt { queued: Arc::clone(queued), place, cannot_run_again }
     }
 

@@ -7,10 +7,8 @@ use memcg::{Bytes, Counter, IntoBytes};
 #[cfg(feature = "session")]
 use crate::queue::Queue;
 
-/// Default time for which a consumer waits if its pool spills on demand, and if its query would run again.
+/// Default time for which a consumer waits if its pool spills on demand.
 const PATIENCE: Duration = Duration::from_secs(1);
-#[cfg(feature = "session")]
-const QUEUED: Duration = Duration::from_millis(300);
 
 /// Settings for what a [`GroupPool`](crate::GroupPool) does beyond charging its group. The default: nothing.
 ///
@@ -73,7 +71,7 @@ impl PoolConfig {
     /// reservation for merging, `sort_spill_reservation_bytes`, and room for the batch that did not fit stay charged
     /// throughout. In a full group another query would take them, and the sort would fail while it frees memory.
     ///
-    /// It also sets a [patience](Self::patience) of one second, unless one is set; with a queue, of 300 ms.
+    /// It also sets a [patience](Self::patience) of one second, unless one is set.
     pub fn spill_on_demand(mut self) -> PoolConfig {
         self.spill_on_demand = true;
         self
@@ -150,6 +148,8 @@ impl PoolConfig {
     /// has passed. An exchange (`RepartitionExec`) does not wait: it spills the batch that it holds, and others wait
     /// for its output.
     ///
+    /// With a [queue](Self::queue), a query that may run again waits for a third of the time that it has run, in all.
+    ///
     /// Inside a tokio `LocalSet` a worker cannot hand its tasks on. There the first consumer that is to wait prints
     /// tokio's panic, and it and the next of the same pool are refused at once. Where queries run as local tasks, set
     /// zero.
@@ -170,10 +170,6 @@ impl PoolConfig {
     }
 
     pub(crate) fn patience_or_default(&self) -> Duration {
-        #[cfg(feature = "session")]
-        let most = if self.queue.is_some() { QUEUED } else { PATIENCE };
-        #[cfg(not(feature = "session"))]
-        let most = PATIENCE;
-        self.patience.unwrap_or(if self.spill_on_demand { most } else { Duration::ZERO })
+        self.patience.unwrap_or(if self.spill_on_demand { PATIENCE } else { Duration::ZERO })
     }
 }

@@ -269,7 +269,7 @@ fn the_largest_sizes() {
             assert!(held.charge.resize(Bytes(bytes.saturating_add(30))).is_err());
             let split = held.charge.split(Bytes(bytes)).expect_err("more than there is");
             assert_eq!((split.requested, split.bytes), (bytes, 30));
-            assert_says(&split, &format!("cannot split off {bytes}: the charge holds 30"));
+            assert_says(&split, &format!("cannot split off {:#}: the charge holds 30 B", Bytes(bytes)));
             held.assert_whole();
         }
         assert!(held.charge.split(31).is_err());
