@@ -210,6 +210,7 @@ pub(crate) fn set_max(level: &Counter, max: u64) -> Result<(), u64> {
             break;
         }
     }
+    stocks.max_moves += 1;
     if set.is_ok() && lowers {
         // A walk may have passed this level under the old max without a second read. It shows more than the new one
         // until it is undone. Walks are in transit (E5).
@@ -225,6 +226,7 @@ pub(crate) fn set_max(level: &Counter, max: u64) -> Result<(), u64> {
 pub(crate) fn impose_max(stocks: &mut Stocks, level: &Counter, max: u64) -> u64 {
     let (tree, lowers) = (level.tree(), max < level.max());
     level.impose_max(max);
+    stocks.max_moves += 1;
     let near = tree.adaptive && level.room(max) < tree.close_margin(level.batch());
     if lowers && (near || level.usage() > max) {
         level.limits.tight.store(true, Ordering::Relaxed);

@@ -138,14 +138,15 @@ impl Limits {
     }
 
     /// Makes the soft limit of the group its part of what its parent may hold, by the shares of the siblings that are
-    /// online: `share` of the sum of all. It takes the place of [`soft`](Self::soft). 0 takes the share away, and
-    /// leaves the group without a soft limit. Siblings without a share have no part. The root has no share.
+    /// online: `share` of the sum of all. It takes the place of [`soft`](Self::soft). A later soft limit alone takes the
+    /// share away; a share of 0 does, too, and leaves no soft limit. Siblings without a share have no part. The root
+    /// has no share.
     ///
     /// A parent may hold the least max on its way up, and its own part where it has a share. Without a max there is no
     /// part: the soft limit is none. A group that is alone has everything, so no byte is idle: reclaim takes first from
     /// groups above their part, and only where memory is short. A sibling that comes, goes or changes costs one lock.
-    /// Reclaim, and each reader of a soft limit, then sets the parts anew: a lock and a step for each sibling that has
-    /// a share.
+    /// Reclaim, and each reader of a soft limit, then sets the parts anew: two locks and a step for each sibling that
+    /// has a share. After a max has moved anywhere, it looks at each parent of shares.
     ///
     /// ```
     /// # use memcg::Limits;

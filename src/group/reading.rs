@@ -60,7 +60,17 @@ impl Group {
             return Err(LimitError::CoversNot { group: self.clone() });
         }
         let setting = self.setting_of(limits, None)?;
-        self.set_kinds(group, &limits.kinds())?;
+        let takes_share = limits.share.map_or(limits.soft.is_some(), |share| share == 0);
+        let share_before = if takes_share { shares::take(group) } else { 0 };
+        let set = self.set_kinds(group, &limits.kinds());
+        if share_before > 0 {
+            if set.is_err() {
+                shares::give(group, share_before);
+            } else if limits.soft.is_none() {
+                shares::end_soft(group);
+            }
+        }
+        set?;
         self.set_marks(limits, setting);
         let above_max = if limits.max.is_some() { lowered::shrink_to_max(group) } else { 0 };
         if limits.high.is_none() {
@@ -88,8 +98,8 @@ impl Group {
         if let Some(name) = setting {
             setting_names::set(self.first(), name);
         }
-        if let Some(share) = limits.share {
-            shares::set(self.first(), share);
+        if let Some(share @ 1..) = limits.share {
+            shares::give(self.first(), share);
         }
         let thresholds = [limits.elevated, limits.critical];
         if thresholds.iter().any(Option::is_some) {

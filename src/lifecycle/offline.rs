@@ -99,7 +99,7 @@ fn leave(shard: &mut Shard, group: &'static Counter) {
         }
     }
     delays::went_offline(group);
-    shares::leave(group);
+    let _ = shares::leave(group);
     registrations::hand_to_parent(group);
     links::leave_parent(group);
 }

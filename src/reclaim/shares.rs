@@ -2,9 +2,10 @@
 //! online.
 //!
 //! A share that comes, goes or changes moves the sum at its parent, under one lock, and no soft limit. A look divides
-//! anew where a sum or a max has moved: it sets the soft limit of each child, which corrects its mark. Reclaim and
-//! readers look first. A look holds the tree's lock, so there is one at a time, and none sets what an older one has
-//! worked out. A change that comes during a look is left for the next one.
+//! anew at those parents, and below each part that has moved. Once a max was set, it visits each parent of shares. It
+//! sets the soft limit of each child, which corrects its mark. Reclaim and readers look first. A look holds the tree's
+//! lock, so there is one at a time, and none sets what an older one has worked out. A change that comes during a look is
+//! left for the next one.
 
 use crate::counter::handle::Handle;
 use crate::counter::marks;
@@ -16,32 +17,41 @@ use crate::reclaim::excess;
 use crate::state::shares::{GroupShare, ParentOfShares, Shares};
 use crate::sync::Ordering;
 
-/// Gives a group a share; 0 takes it away, and leaves the group without a soft limit. The root has no siblings, and a
-/// group that is offline gets none. The caller keeps the group and holds no lock.
-pub(crate) fn set(group: &'static Counter, share: u32) {
+/// Gives a group a share, above 0. The root has no siblings, and a group that is offline gets none. The caller keeps the
+/// group and holds no lock.
+pub(crate) fn give(group: &'static Counter, share: u32) {
+    let Some(parent) = group.incarnation().parent else { return };
     let _path = SlowPath::enter();
     let tree = group_tree::of(group);
-    if let Some(parent) = group.incarnation().parent {
-        tree.any_shares.store(true, Ordering::Relaxed);
-        let mut shares = tree.shares.lock();
-        // A group that goes offline is marked as that before it leaves the table.
-        let share = if group.state().is_offline() { 0 } else { share };
+    tree.any_shares.store(true, Ordering::Relaxed);
+    let mut shares = tree.shares.lock();
+    // A group that goes offline is marked as that before it leaves the table.
+    if !group.state().is_offline() {
         shares.set(parent, group, share);
-    }
-    if share == 0 {
-        set_soft(group, u64::MAX);
     }
 }
 
-/// The group has gone offline. The caller may hold the lock of its shard.
-pub(crate) fn leave(group: &'static Counter) {
+/// Takes a group's share away; returns it, 0 where there is none. The soft limit stays as it is. The caller keeps the
+/// group and holds no lock.
+pub(crate) fn take(group: &'static Counter) -> u32 {
+    let _path = SlowPath::enter();
+    leave(group)
+}
+
+/// [`take`], by a caller that is in a slow path, and may hold the lock of the group's shard.
+pub(crate) fn leave(group: &'static Counter) -> u32 {
     let tree = group_tree::of(group);
-    if let Some(parent) = group.incarnation().parent
-        && tree.any_shares.load(Ordering::Relaxed)
-    {
+    match group.incarnation().parent {
         // Mutation: a-share-stays-with-a-group-that-is-offline
-        tree.shares.lock().set(parent, group, 0);
+        Some(parent) if tree.any_shares.load(Ordering::Relaxed) => tree.shares.lock().set(parent, group, 0),
+        _ => 0,
     }
+}
+
+/// Takes the soft limit of a group away, which was its part.
+pub(crate) fn end_soft(group: &'static Counter) {
+    let _path = SlowPath::enter();
+    set_soft(group, u64::MAX);
 }
 
 /// The share of a group; 0: none.
@@ -51,7 +61,7 @@ pub(crate) fn of(group: &'static Counter) -> u32 {
     shares.find(group).map_or(0, |(_, share)| share.share)
 }
 
-/// Divides anew where a share or a max has moved. The caller holds no lock and is not in transit.
+/// Divides anew where a share or a max has moved. Else it costs two locks, or a load where no group has a share. The caller holds no lock and is not in transit.
 pub(crate) fn look(tree: &Tree) {
     let groups = group_tree::shared(tree);
     if !groups.any_shares.load(Ordering::Relaxed) {
@@ -59,8 +69,8 @@ pub(crate) fn look(tree: &Tree) {
     }
     let _path = SlowPath::enter();
     // Mutation: two-looks-at-shares-at-once
-    let _stocks = tree.lock();
-    let divided = groups.shares.lock().divide();
+    let stocks = tree.lock();
+    let divided = groups.shares.lock().divide(stocks.max_moves);
     for (group, bytes) in &divided {
         set_soft(group.counter(), *bytes);
     }
@@ -77,13 +87,14 @@ fn set_soft(group: &'static Counter, bytes: u64) {
 
 impl Shares {
     fn find(&self, group: &Counter) -> Option<(&ParentOfShares, GroupShare)> {
-        let siblings = self.0.get(&group.incarnation().parent?.key())?;
+        let siblings = self.parents.get(&group.incarnation().parent?.key())?;
         Some((siblings, *siblings.children.get(&group.key())?))
     }
 
-    fn set(&mut self, parent: &'static Counter, group: &'static Counter, share: u32) {
+    /// Returns the share before.
+    fn set(&mut self, parent: &'static Counter, group: &'static Counter, share: u32) -> u32 {
         let new = || ParentOfShares { parent, children: Default::default(), sum: 0, divided: None };
-        let siblings = self.0.entry(parent.key()).or_insert_with(new);
+        let siblings = self.parents.entry(parent.key()).or_insert_with(new);
         let before = if share > 0 {
             siblings.children.insert(group.key(), GroupShare { group, share })
         } else {
@@ -91,12 +102,15 @@ impl Shares {
         };
         let before = before.map_or(0, |before| before.share);
         siblings.sum = siblings.sum - u64::from(before) + u64::from(share);
-        if before != share {
+        // The group may have got a soft limit since, so its part is set also where its share is as it was.
+        if share > 0 || before > 0 {
             siblings.divided = None;
+            self.moved.insert(parent.key());
         }
         if siblings.children.is_empty() {
-            self.0.remove(&parent.key());
+            self.parents.remove(&parent.key());
         }
+        before
     }
 
     /// The bytes that the children of a group divide: the least max on its way up, and its own parts further up.
@@ -108,17 +122,23 @@ impl Shares {
         least
     }
 
-    /// The groups whose soft limit has to be set, and to which bytes.
-    fn divide(&mut self) -> Vec<(Handle, u64)> {
-        let moved = self.0.iter().map(|(key, siblings)| (*key, self.to_divide(siblings.parent)));
-        let moved: Vec<_> = moved.filter(|(key, bytes)| self.0[key].divided != Some(*bytes)).collect();
+    /// The groups whose soft limit has to be set, and to which bytes. So often a max of the tree was set so far.
+    fn divide(&mut self, max_moves: u64) -> Vec<(Handle, u64)> {
+        let mut moved = std::mem::take(&mut self.moved);
+        if std::mem::replace(&mut self.max_moves, max_moves) != max_moves {
+            moved.extend(self.parents.keys());
+        }
         let mut due = Vec::new();
-        for (key, bytes) in moved {
-            if let Some(siblings) = self.0.get_mut(&key) {
-                siblings.divided = Some(bytes);
+        while let Some(key) = moved.pop_first() {
+            let Some(parent) = self.parents.get(&key).map(|siblings| siblings.parent) else { continue };
+            let bytes = self.to_divide(parent);
+            if let Some(siblings) = self.parents.get_mut(&key)
+                && siblings.divided.replace(bytes) != Some(bytes)
+            {
                 // A child in the table is online, so its parent keeps it.
                 let parts = siblings.children.values();
                 due.extend(parts.map(|share| (Handle::pin(share.group), share.of(bytes, siblings.sum))));
+                moved.extend(siblings.children.keys());
             }
         }
         due
@@ -157,9 +177,32 @@ mod tests {
         assert_eq!(softs([&gold, &silver]), [u64::MAX, 600], "one that is offline has none");
         silver.set_limits(Limits::new().share(0)).unwrap();
         assert_eq!((silver.soft(), silver.limits().share), (u64::MAX, None));
+        other.set_limits(Limits::new().share(0)).unwrap();
+        assert_eq!(other.soft(), 7, "it had no share");
         let again = tenant(&root, "gold", 1);
         root.set_max(Limit::Unlimited).unwrap();
         assert_eq!(again.soft(), u64::MAX, "no limit has no parts");
+    }
+
+    /// The one that is set last holds, and nothing is set where a limit is refused.
+    #[test]
+    fn a_share_and_a_soft_limit_take_each_others_place() {
+        let runtime = Runtime::builder().build().unwrap();
+        let parent = runtime.root().create("parent", Limits::new().max(1_000)).unwrap();
+        let [a, b] = ["a", "b"].map(|name| tenant(&parent, name, 1));
+        assert_eq!(softs([&a, &b]), [500, 500]);
+        a.set_limits(Limits::new().soft(70)).unwrap();
+        assert_eq!((a.limits().share, softs([&a, &b])), (None, [70, 1_000]));
+        a.set_limits(Limits::new().soft(70).share(1)).unwrap();
+        assert_eq!(softs([&a, &b]), [500, 500]);
+        a.set_limits(a.limits()).unwrap();
+        assert_eq!((a.limits().share, softs([&a, &b])), (Some(1), [500, 500]));
+        parent.set_max(Limit::Unlimited).unwrap();
+        a.set_limits(Limits::new().soft(Limit::percent(10))).expect_err("10% of nothing");
+        parent.set_max(600).unwrap();
+        assert_eq!((a.limits().share, softs([&a, &b])), (Some(1), [300, 300]));
+        a.set_limits(Limits::new().soft(70).share(0)).unwrap();
+        assert_eq!(softs([&a, &b]), [70, 600]);
     }
 
     /// Of what the parent may hold: its max, or its own part.

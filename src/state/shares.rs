@@ -1,12 +1,18 @@
 //! Shares of the groups that have some, by parent.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::counter::object::Counter;
 
 /// The parents of groups with shares, by their keys. Each is there while a child with a share is online.
 #[derive(Default)]
-pub(crate) struct Shares(pub(crate) BTreeMap<u64, ParentOfShares>);
+pub(crate) struct Shares {
+    pub(crate) parents: BTreeMap<u64, ParentOfShares>,
+    /// The keys of parents below which a share has changed since the last look.
+    pub(crate) moved: BTreeSet<u64>,
+    /// The tree's count of set maxes, as of the last look.
+    pub(crate) max_moves: u64,
+}
 
 /// The children of one group that have shares, and are online.
 pub(crate) struct ParentOfShares {
@@ -14,7 +20,7 @@ pub(crate) struct ParentOfShares {
     pub(crate) children: BTreeMap<u64, GroupShare>,
     /// Of all shares.
     pub(crate) sum: u64,
-    /// The bytes that the last look has divided; `None`: a share has changed since.
+    /// The bytes that the last look has divided; `None`: a share has changed since, and the key is in `moved`.
     pub(crate) divided: Option<u64>,
 }
 
