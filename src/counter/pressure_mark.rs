@@ -34,7 +34,7 @@ pub(crate) fn set_thresholds(counter: &Counter, wanted: [Option<u8>; 2]) {
     counter.pressure_from.store(u32::from_le_bytes([bytes[0], bytes[1], 0, 0]), Ordering::Relaxed);
     // E43: the thresholds, then the exchange of the bits, then usage.
     counter.limits.watched.set(PRESSURE_KNOWN);
-    // Mutation: e43-thresholds-move-without-a-look
+    // Mutation: e43-thresholds-move-without-a-fence
     fence_after_exchange();
 }
 

@@ -40,12 +40,10 @@ pub(crate) fn take(group: &'static Counter) -> u32 {
 
 /// [`take`], by a caller that is in a slow path, and may hold the lock of the group's shard.
 pub(crate) fn leave(group: &'static Counter) -> u32 {
-    let tree = group_tree::of(group);
-    match group.incarnation().parent {
-        // Mutation: a-share-stays-with-a-group-that-is-offline
-        Some(parent) if tree.any_shares.load(Ordering::Relaxed) => tree.shares.lock().set(parent, group, 0),
-        _ => 0,
-    }
+    let (tree, parent) = (group_tree::of(group), group.incarnation().parent);
+    let Some(parent) = parent.filter(|_| tree.any_shares.load(Ordering::Relaxed)) else { return 0 };
+    // Mutation: a-share-stays-with-a-group-that-is-offline
+    tree.shares.lock().set(parent, group, 0)
 }
 
 /// Takes the soft limit of a group away, which was its part.
