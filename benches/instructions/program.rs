@@ -13,7 +13,9 @@ use std::time::Instant;
 use clap::{Parser, ValueEnum};
 use memcg::allocator::Owner;
 use memcg::errors::CounterChargeError;
-use memcg::{Bytes, Charge, ChargeError, Counter, CounterConfig, Group, Grouped, InGroup, PageCounter, Runtime, Stat};
+use memcg::{
+    Bytes, Charge, ChargeError, Counter, CounterConfig, Group, Grouped, InGroup, Limits, PageCounter, Runtime, Stat,
+};
 use memcg_bench_rows::{Bench, Choice, Chosen, Progress, parse};
 
 /// Instructions of one charge and one uncharge, both from the stock: 43 as measured on x86-64 with rustc 1.95, and a
@@ -46,6 +48,10 @@ const SWITCH_INSTRUCTIONS_MAX: f64 = 22.0;
 
 /// A checkpoint where nothing is wrong: 17, with its look at what allocators have left.
 const CHECKPOINT_INSTRUCTIONS_MAX: f64 = 18.0;
+
+/// A look at the pressure level of a group that has thresholds: one load of its word, and 8 instructions, at most 10. The probe
+/// has two more, which hide the group from the compiler.
+const PRESSURE_LEVEL_INSTRUCTIONS_MAX: f64 = 12.0;
 
 /// One add to a statistic, of an item that the compiler knows: 29, with its part of the announcement that is due every
 /// half batch.
@@ -83,6 +89,7 @@ enum Run {
     Switches,
     Polls,
     Checkpoints,
+    PressureLevels,
     Empty,
 }
 
@@ -103,6 +110,7 @@ impl Run {
             Run::Switches => "memcg_probe_switches",
             Run::Polls => "memcg_probe_polls",
             Run::Checkpoints => "memcg_probe_checkpoints",
+            Run::PressureLevels => "memcg_probe_pressure_levels",
             Run::Empty => "memcg_probe_empty",
         }
     }
@@ -126,6 +134,7 @@ impl Run {
             Run::Switches => "switches",
             Run::Polls => "polls",
             Run::Checkpoints => "checkpoints",
+            Run::PressureLevels => "pressure-levels",
             Run::Empty => "empty",
         }
     }
@@ -394,6 +403,24 @@ pub(crate) fn memcg_probe_checkpoints(checkpoints: u64) {
     }
 }
 
+/// So many looks at the pressure level of a group.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) fn memcg_probe_pressure_levels(group: &Group, looks: u64) {
+    for _ in 0..looks {
+        black_box(black_box(group).pressure_level());
+    }
+}
+
+/// A group of 100 bytes with thresholds, of which 90 are charged.
+fn pressure_levels() {
+    let runtime = Runtime::builder().batch(0).build().expect("nothing is asked for that cannot be had");
+    let group = runtime.root().create("q", Limits::new().max(100).pressure_levels(80, 95)).expect("a free name");
+    let _held = group.try_charge(90).expect("there is room");
+    assert_eq!(group.pressure_level().name(), "elevated");
+    memcg_probe_pressure_levels(&group, PAIRS);
+}
+
 /// The loop round them.
 #[unsafe(no_mangle)]
 #[inline(never)]
@@ -443,6 +470,7 @@ pub(crate) fn main() -> ExitCode {
         Some(Run::Switches) => memcg_probe_switches(&mut tasks, PAIRS),
         Some(Run::Polls) => memcg_probe_polls(&mut [Never, Never], PAIRS),
         Some(Run::Checkpoints) => group.run(|| memcg_probe_checkpoints(PAIRS)),
+        Some(Run::PressureLevels) => pressure_levels(),
         Some(Run::Empty) => memcg_probe_empty(PAIRS),
         None if !options.choice.is_trial() => return hold(&counter, &options.choice),
         None => println!("instructions: the probes work; `cargo bench --bench instructions` counts"),
@@ -471,7 +499,7 @@ fn hold(counter: &PageCounter, choice: &Choice) -> ExitCode {
 }
 
 /// The counted paths, and the most instructions of each.
-const PATHS: [(Run, &str, f64); 12] = [
+const PATHS: [(Run, &str, f64); 13] = [
     (Run::Pairs, "one charge and one uncharge", PAIR_INSTRUCTIONS_MAX),
     (Run::GroupPairs, "one charge of a group and the drop of its guard", GROUP_PAIR_INSTRUCTIONS_MAX),
     (Run::RawPairs, "one charge of a group and its uncharge, without a guard", RAW_PAIR_INSTRUCTIONS_MAX),
@@ -484,6 +512,7 @@ const PATHS: [(Run, &str, f64); 12] = [
     (Run::StatAdds, "one add to a statistic", STAT_ADD_INSTRUCTIONS_MAX),
     (Run::Switches, "a poll in a group, more than without", SWITCH_INSTRUCTIONS_MAX),
     (Run::Checkpoints, "a checkpoint where nothing is wrong", CHECKPOINT_INSTRUCTIONS_MAX),
+    (Run::PressureLevels, "a look at a group's pressure level", PRESSURE_LEVEL_INSTRUCTIONS_MAX),
 ];
 
 /// True if every chosen path is within its ceiling.

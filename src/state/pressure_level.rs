@@ -32,10 +32,9 @@ impl PressureLevel {
 
     /// The pressure with this number in a group's mark.
     pub(crate) fn of(number: u64) -> PressureLevel {
-        match number {
-            0 => PressureLevel::Normal,
-            1 => PressureLevel::Elevated,
-            _ => PressureLevel::Critical,
-        }
+        // A table: the compiler makes more instructions of a match.
+        const OF: [PressureLevel; 4] =
+            [PressureLevel::Normal, PressureLevel::Elevated, PressureLevel::Critical, PressureLevel::Critical];
+        OF[number as usize & 3]
     }
 }
