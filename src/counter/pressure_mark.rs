@@ -19,23 +19,34 @@ const PART: u64 = 3;
 /// Pressure falls once usage is below its threshold by this part, as a shift.
 const SLACK_SHIFT: u32 = 4;
 
-/// Percentages of max from which the pressure is elevated and critical. Each is a byte, plus 1; 0 where it is not set.
-pub(crate) fn thresholds(counter: &Counter) -> [Option<u8>; 2] {
+/// Percentages of max from which the pressure is elevated and critical; 0 where it is never so.
+pub(crate) fn thresholds(counter: &Counter) -> [u8; 2] {
     let [elevated, critical, ..] = counter.pressure_from.load(Ordering::Relaxed).to_le_bytes();
-    [elevated, critical].map(|percent| percent.checked_sub(1))
+    [elevated, critical]
 }
 
-/// Sets the thresholds that are named; a counter that has none yet has those named, and 100 for the others. The caller
-/// corrects the bits afterwards.
-pub(crate) fn set_thresholds(counter: &Counter, wanted: [Option<u8>; 2]) {
-    let [mut elevated, mut critical] = thresholds(counter);
-    (elevated, critical) = (wanted[0].or(elevated), wanted[1].or(critical));
-    let bytes = [elevated, critical].map(|percent| percent.unwrap_or(100).saturating_add(1));
-    counter.pressure_from.store(u32::from_le_bytes([bytes[0], bytes[1], 0, 0]), Ordering::Relaxed);
+/// Sets the thresholds that are named. The caller corrects the bits afterwards; it forgets them where this returns false:
+/// no threshold is left.
+pub(crate) fn set_thresholds(counter: &Counter, wanted: [Option<u8>; 2]) -> bool {
+    let [elevated, critical] = thresholds(counter);
+    let [elevated, critical] = [wanted[0].unwrap_or(elevated), wanted[1].unwrap_or(critical)];
+    counter.pressure_from.store(u32::from_le_bytes([elevated, critical, 0, 0]), Ordering::Relaxed);
+    if [elevated, critical] == [0, 0] {
+        return false;
+    }
     // E43: the thresholds, then the exchange of the bits, then usage.
     counter.limits.watched.set(PRESSURE_KNOWN);
     // Mutation: e43-thresholds-move-without-a-fence
     fence_after_exchange();
+    true
+}
+
+/// The group has the pressure of the groups above from now on. Calls `changed` where it had pressure of its own.
+pub(crate) fn forget(counter: &Counter, changed: impl FnOnce()) {
+    let before = counter.limits.watched.clear(PRESSURE_KNOWN | PRESSURE_PARTS);
+    if part(before, SHOWN) > 0 {
+        changed();
+    }
 }
 
 /// So many per cent of `whole`, at most 100. It divides by a constant alone.
@@ -50,11 +61,13 @@ fn part(bits: u64, at: u32) -> u64 {
 
 /// The pressure by usage, where the bits are these.
 fn by_usage(counter: &Counter, bits: u64) -> u64 {
-    // SeqCst (E43): usage is read after the bits, of which `watched.bits` has the order.
-    let (usage, max, now) = (counter.usage(), counter.max(), part(bits, BY_USAGE));
-    let is_from = |pressure: u64, percent: Option<u8>| {
-        let from = share(max, percent.unwrap_or(100));
-        usage >= if now >= pressure { from - (from >> SLACK_SHIFT) } else { from }
+    // SeqCst (E43): usage and max are read after the bits, of which `watched.bits` has the order.
+    let (usage, now) = (counter.usage(), part(bits, BY_USAGE));
+    let max = if counter.is_observed() { counter.max() } else { counter.limits.max.load(Ordering::SeqCst) };
+    let is_from = |pressure: u64, percent: u8| {
+        // Where it rounds to nothing, it is a byte.
+        let from = share(max, percent).max(1);
+        percent > 0 && usage >= if now >= pressure { from - (from >> SLACK_SHIFT) } else { from }
     };
     let [elevated, critical] = thresholds(counter);
     if max == u64::MAX {

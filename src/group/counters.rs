@@ -92,13 +92,14 @@ impl Group {
         &self,
         counter: &'static object::Counter,
         wanted: &[(LimitKind, Option<Limit>)],
+        also: impl FnOnce(),
     ) -> Result<u64, LimitError> {
         let has_soft = |&(kind, limit): &(_, Option<Limit>)| kind == LimitKind::Soft && limit.is_some();
         if wanted.iter().any(has_soft) {
             let _path = SlowPath::enter();
             rings::make(counter).unwrap_or_else(|refused| refused.abort());
         }
-        limits::set(counter, wanted).map_err(|(kind, none)| self.limit_error(kind, none, None))
+        limits::set(counter, wanted, also).map_err(|(kind, none)| self.limit_error(kind, none, None))
     }
 }
 
@@ -180,7 +181,7 @@ impl GroupCounter {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_max_now(&self, limit: impl IntoLimit) -> Result<u64, LimitError> {
-        self.group().set_kinds(self.counter(), &[(LimitKind::Max, Some(limit.into_limit()))])
+        self.group().set_kinds(self.counter(), &[(LimitKind::Max, Some(limit.into_limit()))], || {})
     }
 
     /// Reads the events of this counter in the subtree, as [`Group::events`] does. Those of memory are the group's.

@@ -69,8 +69,8 @@ pub trait Inspect: ThisGroup {
         marks::high(self.this().first())
     }
 
-    /// Returns the soft limit in bytes, `u64::MAX` if there is none. One load, and a lock where a group of the runtime
-    /// has a [share](crate::Limits::share).
+    /// Returns the soft limit in bytes, `u64::MAX` if there is none. One load, and two locks where a group of the
+    /// runtime has a [share](crate::Limits::share).
     fn soft(&self) -> u64 {
         shares::look(self.this().first().tree());
         marks::soft(self.this().first())
@@ -133,7 +133,8 @@ pub trait Inspect: ThisGroup {
     }
 
     /// Returns whether usage is above the soft limit. Pressure from here or above asks such a group, and all groups
-    /// below it, first. One load; exact.
+    /// below it, first. One load, and two locks where a group of the runtime has a [share](crate::Limits::share);
+    /// exact.
     ///
     /// ```
     /// # use memcg::expert::Inspect as _;

@@ -142,11 +142,14 @@ impl Limits {
     /// share away; a share of 0 does, too, and leaves no soft limit. Siblings without a share have no part. The root
     /// has no share.
     ///
-    /// A parent may hold the least max on its way up, and its own part where it has a share. Without a max there is no
-    /// part: the soft limit is none. A group that is alone has everything, so no byte is idle: reclaim takes first from
-    /// groups above their part, and only where memory is short. A sibling that comes, goes or changes costs one lock.
-    /// Reclaim, and each reader of a soft limit, then sets the parts anew: two locks and a step for each sibling that
-    /// has a share. After a max has moved anywhere, it looks at each parent of shares.
+    /// A parent may hold the least max on its way up, and no more than the part of the nearest group there that has a
+    /// share. Without a max there is no part: the soft limit is none. What the parent itself and siblings without a share
+    /// hold is in no part. A group that is alone has everything, so no byte is idle: reclaim takes first from groups
+    /// above their part, and only where memory is short. Victims are chosen by it, too.
+    ///
+    /// A sibling that comes, goes or changes costs one lock. Reclaim, and each reader of a soft limit, then sets the
+    /// parts anew: two locks and a step for each sibling that has a share. It looks at each parent of shares after a max
+    /// has moved anywhere, and where shares are nested.
     ///
     /// ```
     /// # use memcg::Limits;
@@ -167,8 +170,9 @@ impl Limits {
     }
 
     /// Sets the shares of the group's own max, in per cent, from which
-    /// [`Group::pressure_level`](crate::Group::pressure_level) is elevated and critical. More than 100 is 100. A group
-    /// without thresholds, the default, has the pressure level of the nearest group above that has some.
+    /// [`Group::pressure_level`](crate::Group::pressure_level) is elevated and critical. More than 100 is 100; with 0 it
+    /// never is. A group without thresholds, the default, has the pressure level of the nearest group above that has
+    /// some; 0 for both takes the thresholds away.
     ///
     /// The pressure falls once usage is a sixteenth below the threshold. A walk compares; a charge from the stock does
     /// not, because credit is in usage already. A walk of a group that has thresholds costs some nanoseconds more.
@@ -286,7 +290,9 @@ impl Limits {
     pub fn check(&self) -> Result<(), ContradictionError> {
         let Limits { min, low, high, max, soft, .. } = *self;
         let held = [("min", min), ("low", low)];
-        let [elevated, critical] = [self.elevated, self.critical].map(|percent| percent.map(Limit::Percent));
+        let is_set = |percent: &Percent| percent.get() > 0;
+        let [elevated, critical] =
+            [self.elevated, self.critical].map(|percent| percent.filter(is_set).map(Limit::Percent));
         let pairs = [("high", high), ("soft", soft)].map(|lower| (lower, ("max", max))).into_iter();
         let pairs = pairs.chain(
             [("max", max), ("high", high), ("soft", soft)]

@@ -147,8 +147,10 @@ impl Group {
     ///   it also falls where nothing charges any more. It is none where the runtime [counts no
     ///   stalls](crate::RuntimeBuilder::count_stalls), or the system gives no thread.
     ///
-    /// Each change counts one [`Event::PressureLevel`](crate::Event::PressureLevel), for listeners and waits. A group
-    /// that is offline has no pressure.
+    /// Each change counts one [`Event::PressureLevel`](crate::Event::PressureLevel) at the group whose thresholds decide,
+    /// for listeners and waits there and above. A group that is offline has no pressure of its own. A charge that a
+    /// group above refuses counts while it is tried: beside it, the pressure may rise, and stays until usage is a
+    /// sixteenth below the threshold.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

@@ -60,17 +60,15 @@ impl Group {
             return Err(LimitError::CoversNot { group: self.clone() });
         }
         let setting = self.setting_of(limits, None)?;
-        let takes_share = limits.share.map_or(limits.soft.is_some(), |share| share == 0);
-        let share_before = if takes_share { shares::take(group) } else { 0 };
-        let set = self.set_kinds(group, &limits.kinds());
-        if share_before > 0 {
-            if set.is_err() {
-                shares::give(group, share_before);
-            } else if limits.soft.is_none() {
-                shares::end_soft(group);
-            }
+        if limits.share.is_some_and(|share| share > 0) {
+            shares::make_ring(group);
         }
-        set?;
+        self.set_kinds(group, &limits.kinds(), || match limits.share {
+            Some(share @ 1..) => shares::put(group, share),
+            Some(0) => shares::take(group, limits.soft.is_some()),
+            None if limits.soft.is_some() => shares::take(group, true),
+            None => {}
+        })?;
         self.set_marks(limits, setting);
         let above_max = if limits.max.is_some() { lowered::shrink_to_max(group) } else { 0 };
         if limits.high.is_none() {
@@ -93,13 +91,10 @@ impl Group {
         limits.setting.transpose().map_err(refused)
     }
 
-    /// Sets what `limits` has beside limits: the name of the setting, the share, and thresholds of pressure.
+    /// Sets what `limits` has beside limits: the name of the setting, and thresholds of pressure.
     pub(super) fn set_marks(&self, limits: Limits, setting: Option<SettingName>) {
         if let Some(name) = setting {
             setting_names::set(self.first(), name);
-        }
-        if let Some(share @ 1..) = limits.share {
-            shares::give(self.first(), share);
         }
         let thresholds = [limits.elevated, limits.critical];
         if thresholds.iter().any(Option::is_some) {
@@ -145,8 +140,8 @@ impl Group {
         let set = |kind| limits::set_to(self.first(), kind);
         let limits = Limits::new().max(set(LimitKind::Max)).min(set(LimitKind::Min)).low(set(LimitKind::Low));
         let limits = limits.soft(set(LimitKind::Soft)).high(set(LimitKind::High));
-        let [elevated, critical] =
-            pressure_mark::thresholds(self.first()).map(|percent| percent.and_then(Percent::new));
+        let [elevated, critical] = pressure_mark::thresholds(self.first())
+            .map(|percent| Percent::new(percent).filter(|percent| percent.get() > 0));
         let share = Some(shares::of(self.first())).filter(|&share| share > 0);
         let cover_allocations = self.first().cover().is_some();
         let setting = setting_names::of(self.first()).map(Ok);

@@ -12,6 +12,7 @@ use crate::hierarchy::limits::NoLimitedAncestor;
 use crate::hierarchy::{names, stats};
 use crate::lifecycle::create::{self, NotCreated};
 use crate::lifecycle::{offline, unowned};
+use crate::reclaim::shares;
 use crate::stat::visits::Unlist;
 use crate::state::limits::LimitKind;
 use crate::state::name::{GroupName, IntoName, beginning};
@@ -110,6 +111,9 @@ impl Group {
             let why = match created {
                 Ok(handle) => {
                     let group = Group::from_handle(handle);
+                    if let Some(share @ 1..) = limits.share {
+                        shares::give(group.first(), share);
+                    }
                     group.set_marks(limits, setting);
                     return Ok(group);
                 }

@@ -60,6 +60,11 @@ fn note_percent(counter: &Counter, kind: LimitKind, limit: Limit) {
     percents(counter).set(kind, percent);
 }
 
+/// The limit is no percentage any more. The caller holds the tree's lock.
+pub(crate) fn forget_percent(counter: &Counter, kind: LimitKind) {
+    percents(counter).set(kind, None);
+}
+
 /// Sets a limit of a counter that is not linked yet: no thread charges it.
 pub(crate) fn set_unlinked(counter: &Counter, kind: LimitKind, limit: Limit) -> Result<(), NoLimitedAncestor> {
     let bytes = resolve(counter, limit)?;
@@ -79,10 +84,11 @@ fn set_word(counter: &Counter, kind: LimitKind, bytes: u64) {
 }
 
 /// Sets limits in one step, and every percentage below that follows them: all, or none where one of them is refused.
-/// Returns the usage above a max that is among them, else 0.
+/// Returns the usage above a max that is among them, else 0. `also` is a part of that step, under the tree's lock.
 pub(crate) fn set(
     counter: &'static Counter,
     wanted: &[(LimitKind, Option<Limit>)],
+    also: impl FnOnce(),
 ) -> Result<u64, (LimitKind, NoLimitedAncestor)> {
     let _path = SlowPath::enter();
     let mut stocks = counter.tree().lock();
@@ -100,6 +106,7 @@ pub(crate) fn set(
             follow(&mut stocks, counter);
         }
     }
+    also();
     Ok(excess)
 }
 

@@ -50,7 +50,7 @@ const SLICE: usize = 64;
 
 process_wide!(delays: Lock<Delays> = || Lock::new(Rank::Bookkeeping, Delays::default()));
 
-/// Delays in the table, for a thread that would look in vain.
+/// Delays in the table that have a group, for a thread that would look in vain.
 static COUNT: StatU64 = StatU64::new(0);
 
 #[derive(Default)]
@@ -61,6 +61,8 @@ pub(crate) struct Delays {
     /// When each is looked at next.
     looks: BTreeSet<(Instant, u64)>,
     helper: Helper,
+    /// Those that have a group.
+    of_groups: u64,
 }
 
 /// One charge that is delayed, or is to ask again. Its future keeps the group.
@@ -102,7 +104,7 @@ impl Delays {
             self.looks.pop_first();
             let Some(delay) = self.all.get_mut(&number) else { continue };
             if delay.ended || delay.until <= now || delay.group.is_some_and(|group| !is_delayed(group)) {
-                found.ended.extend(self.all.remove(&number).map(|delay| delay.waker));
+                found.ended.extend(self.take_out(number).map(|delay| delay.waker));
                 continue;
             }
             let mut rest = (now.saturating_duration_since(delay.begun) / OLDER).max(LOOK);
@@ -127,8 +129,15 @@ impl Delays {
         if self.looks.first() == Some(&(delay.look, self.numbers)) {
             self.helper.wake();
         }
+        self.of_groups += u64::from(delay.group.is_some());
         self.all.insert(self.numbers, delay);
         Ok(self.numbers)
+    }
+
+    fn take_out(&mut self, number: u64) -> Option<Delay> {
+        let delay = self.all.remove(&number)?;
+        self.of_groups -= u64::from(delay.group.is_some());
+        Some(delay)
     }
 
     /// The delays of the groups that are meant have ended: the thread wakes those futures now.
@@ -149,7 +158,7 @@ impl Delays {
     }
 
     fn remove(&mut self, number: u64) -> Option<Foreign<Waker>> {
-        let delay = self.all.remove(&number)?;
+        let delay = self.take_out(number)?;
         self.looks.remove(&(delay.look, number));
         Some(delay.waker)
     }
@@ -160,7 +169,7 @@ fn with<R>(work: impl FnOnce(&mut Delays) -> R) -> R {
     let of_process = delays();
     let mut delays = of_process.lock();
     let result = work(&mut delays);
-    COUNT.store(delays.all.len() as u64, Ordering::Relaxed);
+    COUNT.store(delays.of_groups, Ordering::Relaxed);
     result
 }
 
@@ -320,7 +329,7 @@ mod tests {
         let (_groups, _held, _, mut delays) = far_above();
         let other = std::process::id().wrapping_add(1);
         delays.helper = Helper::idle_in(other, this_thread());
-        let delay = delays.all.remove(&1).unwrap();
+        let delay = delays.take_out(1).unwrap();
         assert_eq!(delays.insert(delay).ok(), Some(2));
         let (process, thread) = delays.helper.running().unwrap();
         assert_eq!((*process, thread.name()), (std::process::id(), Some("memcg-delays")));

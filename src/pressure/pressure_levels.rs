@@ -4,6 +4,7 @@ use crate::counter::object::Counter;
 use crate::counter::pressure_mark;
 use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::{events, group_tree};
+use crate::pressure::stalls;
 use crate::state::events::Event;
 use crate::sync::Ordering;
 
@@ -18,10 +19,16 @@ pub(crate) fn set(group: &'static Counter, wanted: [Option<u8>; 2]) {
     // A change is counted under locks, where nothing is made.
     events::make_all(group);
     group_tree::of(group).any_pressure.store(true, Ordering::Relaxed);
-    let _stocks = group.tree().lock();
-    pressure_mark::set_thresholds(group, wanted);
-    // Mutation: e43-thresholds-move-without-a-look
-    correct(group);
+    {
+        let _stocks = group.tree().lock();
+        if pressure_mark::set_thresholds(group, wanted) {
+            // Mutation: e43-thresholds-move-without-a-look
+            correct(group);
+        } else {
+            pressure_mark::forget(group, || events::count_made(group, Event::PressureLevel));
+        }
+    }
+    stalls::look_if_stalled(group);
 }
 
 /// Corrects the mark of a group, and counts its changes. The caller is in a slow path, keeps the counter, and may hold
@@ -145,6 +152,24 @@ mod tests {
         drop(held);
         assert_eq!((query.pressure_level(), notified.load(Relaxed)), (PressureLevel::Normal, changes(&tenant)));
         assert!(changes(&tenant) >= 2);
+    }
+
+    /// A threshold of 0 is none, and two of them leave the group with the pressure of the groups above.
+    #[test]
+    fn thresholds_are_taken_away() {
+        let (runtime, group) = group();
+        runtime.root().set_limits(Limits::new().max(1_200).pressure_levels(80, 0)).unwrap();
+        let held = group.try_charge(1_000).unwrap();
+        assert_eq!(group.pressure_level(), PressureLevel::Critical);
+        assert_eq!(runtime.root().pressure_level(), PressureLevel::Elevated, "it is never critical");
+        group.set_limits(Limits::new().pressure_levels(0, 95)).unwrap();
+        assert_eq!(group.limits().elevated, None);
+        group.set_limits(Limits::new().pressure_levels(0, 0)).unwrap();
+        assert_eq!((group.pressure_level(), changes(&group)), (PressureLevel::Elevated, 2), "that of the root");
+        drop(held);
+        assert_eq!(group.pressure_level(), PressureLevel::Normal);
+        group.set_limits(Limits::new().max(1).pressure_levels(80, 0)).unwrap();
+        assert_eq!(group.pressure_level(), PressureLevel::Normal, "80 % of 1 byte is not less than 1");
     }
 
     #[test]

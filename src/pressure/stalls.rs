@@ -152,11 +152,20 @@ fn look_later(group: &'static Counter) {
     }
 }
 
+/// The group has got thresholds: a charger that has stopped before that plans no look. The caller keeps the group.
+pub(crate) fn look_if_stalled(group: &'static Counter) {
+    if TIME_PASSES && read_at(group, Instant::now())[0].total() > 0 {
+        StallLook { group, of: group.state().generation(), total: 0 }.plan();
+    }
+}
+
 impl StallLook {
-    /// Plans the look, unless there is one. Without a thread for it stalls make no pressure.
+    /// Plans the look, unless there is one. Without a thread for it stalls make no pressure. The caller keeps the group.
     fn plan(self) {
         let StallLook { group, .. } = self;
-        if group.limits.watched.set(STALLS_LOOKED_AT) & STALLS_LOOKED_AT != 0 {
+        let watched = &group.limits.watched;
+        // A charger that stands still comes here often: it writes the word only where the mark is away.
+        if watched.is_for(STALLS_LOOKED_AT) || watched.set(STALLS_LOOKED_AT) & STALLS_LOOKED_AT != 0 {
             return;
         }
         let until = Instant::now() + Duration::from_nanos(PERIOD);
@@ -167,30 +176,29 @@ impl StallLook {
         }
     }
 
-    /// Looks as of `now`. Returns the next look, while there is pressure or more time was lost.
-    fn look(&self, now: Instant) -> Option<StallLook> {
+    /// Looks as of `now`. Returns the next look with its group, while there is pressure or more time was lost.
+    fn look(&self, now: Instant) -> Option<(StallLook, Handle)> {
         let &StallLook { group, of, total } = self;
         let handle = Handle::try_pin(group, of)?;
-        let next = {
-            let _path = SlowPath::enter();
-            handle.limits.watched.clear(STALLS_LOOKED_AT);
-            let [some, full] = read_at(&handle, now);
-            let is_under = pressure_levels::set_by_stalls(&handle, some.averages()[0], full.averages()[0]);
-            let goes_on = (is_under || some.total() != total) && !handle.state().is_offline();
-            goes_on.then_some(StallLook { group, of, total: some.total() })
-        };
-        drop(handle);
-        next
+        let path = SlowPath::enter();
+        handle.limits.watched.clear(STALLS_LOOKED_AT);
+        let [some, full] = read_at(&handle, now);
+        let is_under = pressure_levels::set_by_stalls(&handle, some.averages()[0], full.averages()[0]);
+        let goes_on = (is_under || some.total() != total) && !handle.state().is_offline();
+        drop(path);
+        goes_on.then_some((StallLook { group, of, total: some.total() }, handle))
     }
 }
 
 impl Wake for StallLook {
     fn wake(self: Arc<Self>) {
         // No listener holds up the thread of delays.
-        let next = context::leaving_listeners(|| self.look(Instant::now()));
-        if let Some(next) = next {
-            next.plan();
-        }
+        context::leaving_listeners(|| {
+            // The handle is dropped last: the mark belongs to the group that the look is of.
+            if let Some((next, _kept)) = self.look(Instant::now()) {
+                next.plan();
+            }
+        });
     }
 }
 
@@ -288,12 +296,12 @@ mod tests {
         let mut look = StallLook { group: group.first(), of: group.first().state().generation(), total: 0 };
         let mut seen = Vec::new();
         for seconds in [3, 5, 15] {
-            look = look.look(begun + Duration::from_secs(seconds)).expect("a charger stands still");
+            look = look.look(begun + Duration::from_secs(seconds)).expect("a charger stands still").0;
             seen.push(group.pressure_level());
         }
         assert_eq!(seen, [PressureLevel::Elevated, PressureLevel::Elevated, PressureLevel::Critical]);
         drop(charge);
-        look = look.look(begun + Duration::from_secs(35)).expect("there is pressure");
+        look = look.look(begun + Duration::from_secs(35)).expect("there is pressure").0;
         assert_eq!(group.pressure_level(), PressureLevel::Elevated);
         assert!(look.look(begun + Duration::from_secs(70)).is_none());
         assert_eq!(group.pressure_level(), PressureLevel::Normal);
@@ -317,6 +325,41 @@ mod tests {
         }
         becomes(|pressure| pressure == PressureLevel::Normal);
         assert_eq!(group.events().local().get(crate::Event::PressureLevel) % 2, 0);
+    }
+
+    /// Thresholds that come while a charger stands still have a look planned.
+    #[test]
+    fn thresholds_come_after_a_stall() {
+        let (runtime, _group, _held) = full();
+        let late = runtime.root().create("late", Limits::new()).unwrap();
+        let is_planned = || late.first().limits.watched.is_for(STALLS_LOOKED_AT);
+        let mut charge = Box::pin(late.charge_async(1));
+        waits(charge.as_mut());
+        assert!(!is_planned());
+        late.set_limits(Limits::new().pressure_levels(80, 95)).unwrap();
+        assert!(is_planned());
+    }
+
+    /// Between a look and the next one the group may go, and its object be another group's.
+    #[test]
+    fn the_next_look_is_planned_for_the_group_it_is_of() {
+        let (runtime, group, held) = full();
+        let mut charge = Box::pin(group.charge_async(1));
+        waits(charge.as_mut());
+        let look = StallLook { group: group.first(), of: group.first().state().generation(), total: 0 };
+        let object = std::ptr::from_ref(group.first());
+        let (next, kept) = look.look(Instant::now() + Duration::from_secs(3)).expect("a charger stands still");
+        drop((charge, held));
+        group.offline().unwrap();
+        drop(group);
+        runtime.settle();
+        let other = runtime.root().create("other", Limits::new()).unwrap();
+        assert!(!std::ptr::eq(other.first(), object), "the look keeps its group");
+        next.plan();
+        drop((kept, other));
+        runtime.settle();
+        let reused = runtime.root().create("reused", Limits::new().pressure_levels(80, 95)).unwrap();
+        assert!(!reused.first().limits.watched.is_for(STALLS_LOOKED_AT));
     }
 
     /// A look keeps no group, and finds that its group is gone.

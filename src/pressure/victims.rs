@@ -23,6 +23,7 @@ use crate::pressure::incidents::{self, Happening};
 use crate::pressure::line::expel;
 use crate::pressure::wakers::Wakers;
 use crate::reclaim::round::TIME_MAX;
+use crate::reclaim::shares;
 use crate::state::callback::{Callback, Function};
 use crate::state::events::Event;
 use crate::state::incidents::IncidentKind;
@@ -180,6 +181,7 @@ fn overrun(group: &Counter, domain: &Counter) -> u64 {
 /// Look for a victim in `domain`, for a charge that has `excluded` some. None is a candidate where all of them together
 /// hold too little.
 pub(crate) fn choose(domain: &'static Counter, want: &Want, excluded: &mut Excluded) -> Choice {
+    shares::look(domain.tree());
     let _path = SlowPath::enter();
     // Credit that was given back after the last drain is no reason to cancel a group.
     if credit::may_be_below(domain) {

@@ -7,49 +7,62 @@
 //! lock, so there is one at a time, and none sets what an older one has worked out. A change that comes during a look is
 //! left for the next one.
 
+use smallvec::SmallVec;
+
 use crate::counter::handle::Handle;
 use crate::counter::marks;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::slow_path::SlowPath;
-use crate::hierarchy::group_tree;
-use crate::reclaim::excess;
+use crate::hierarchy::{group_tree, limits};
+use crate::reclaim::{excess, rings};
+use crate::state::limits::LimitKind;
 use crate::state::shares::{GroupShare, ParentOfShares, Shares};
 use crate::sync::Ordering;
 
-/// Gives a group a share, above 0. The root has no siblings, and a group that is offline gets none. The caller keeps the
-/// group and holds no lock.
+/// Gives a new group a share, above 0. The caller keeps the group and holds no lock.
 pub(crate) fn give(group: &'static Counter, share: u32) {
-    let Some(parent) = group.incarnation().parent else { return };
     let _path = SlowPath::enter();
-    let tree = group_tree::of(group);
-    tree.any_shares.store(true, Ordering::Relaxed);
-    let mut shares = tree.shares.lock();
-    // A group that goes offline is marked as that before it leaves the table.
+    make_ring(group);
+    let _stocks = group.tree().lock();
+    put(group, share);
+}
+
+/// A group with a soft limit has a ring.
+pub(crate) fn make_ring(group: &'static Counter) {
+    let _path = SlowPath::enter();
+    rings::make(group).unwrap_or_else(|refused| refused.abort());
+}
+
+/// Sets the share of a group that has a ring, above 0. The root has no siblings, and a group that is offline gets none.
+/// The caller keeps the group and holds the tree's lock.
+pub(crate) fn put(group: &'static Counter, share: u32) {
+    let Some(parent) = group.incarnation().parent else { return };
+    // Under the lock of its shard the group does not go offline.
+    let _shard = group.tree().hierarchy.lock_of(group);
     if !group.state().is_offline() {
-        shares.set(parent, group, share);
+        let tree = group_tree::of(group);
+        tree.any_shares.store(true, Ordering::Relaxed);
+        limits::forget_percent(group, LimitKind::Soft);
+        tree.shares.lock().set(parent, group, share);
     }
 }
 
-/// Takes a group's share away; returns it, 0 where there is none. The soft limit stays as it is. The caller keeps the
-/// group and holds no lock.
-pub(crate) fn take(group: &'static Counter) -> u32 {
-    let _path = SlowPath::enter();
-    leave(group)
+/// Takes a group's share away, and the soft limit that was its part, unless another one has been set. The caller keeps
+/// the group and holds the tree's lock.
+pub(crate) fn take(group: &'static Counter, has_soft: bool) {
+    if leave(group) > 0 && !has_soft {
+        set_soft(group, u64::MAX);
+    }
 }
 
-/// [`take`], by a caller that is in a slow path, and may hold the lock of the group's shard.
+/// Takes a group's share away; returns it, 0 where there is none. The soft limit stays as it is. The caller holds the
+/// lock of the group's shard, or the tree's.
 pub(crate) fn leave(group: &'static Counter) -> u32 {
     let (tree, parent) = (group_tree::of(group), group.incarnation().parent);
     let Some(parent) = parent.filter(|_| tree.any_shares.load(Ordering::Relaxed)) else { return 0 };
     // Mutation: a-share-stays-with-a-group-that-is-offline
     tree.shares.lock().set(parent, group, 0)
-}
-
-/// Takes the soft limit of a group away, which was its part.
-pub(crate) fn end_soft(group: &'static Counter) {
-    let _path = SlowPath::enter();
-    set_soft(group, u64::MAX);
 }
 
 /// The share of a group; 0: none.
@@ -99,6 +112,8 @@ impl Shares {
             siblings.children.remove(&group.key())
         };
         let before = before.map_or(0, |before| before.share);
+        // Groups further down that have shares divide another part from now on.
+        self.is_nearest_moved |= (before > 0) != (share > 0) && group.child_count().get() > 0;
         siblings.sum = siblings.sum - u64::from(before) + u64::from(share);
         // The group may have got a soft limit since, so its part is set also where its share is as it was.
         if share > 0 || before > 0 {
@@ -111,19 +126,29 @@ impl Shares {
         before
     }
 
-    /// The bytes that the children of a group divide: the least max on its way up, and its own parts further up.
+    /// The bytes that the children of a group divide: the least of the maxes and of the parts on its way up.
     fn to_divide(&self, parent: &'static Counter) -> u64 {
-        let mut least = parent.effective_max();
-        if let Some((siblings, share)) = self.find(parent) {
-            least = least.min(share.of(self.to_divide(siblings.parent), siblings.sum));
-        }
-        least
+        let path: SmallVec<[&'static Counter; 16]> = parent.path_to_root().collect();
+        path.into_iter().rev().fold(u64::MAX, |above, level| {
+            let part = self.find(level).map_or(above, |(siblings, share)| share.of(above, siblings.sum));
+            if level.is_observed() { part } else { part.min(level.max()) }
+        })
+    }
+
+    /// The keys of the parents whose children divide the part of a child of this one: it is the nearest part above.
+    fn below(&self, key: u64) -> impl Iterator<Item = u64> {
+        let nearest = |parent: &'static Counter| parent.path_to_root().find(|&level| self.find(level).is_some());
+        let is_below = move |parent| {
+            nearest(parent).and_then(|level| level.incarnation().parent).is_some_and(|above| above.key() == key)
+        };
+        self.parents.iter().filter(move |(_, siblings)| is_below(siblings.parent)).map(|(&key, _)| key)
     }
 
     /// The groups whose soft limit has to be set, and to which bytes. So often a max of the tree was set so far.
     fn divide(&mut self, max_moves: u64) -> Vec<(Handle, u64)> {
         let mut moved = std::mem::take(&mut self.moved);
-        if std::mem::replace(&mut self.max_moves, max_moves) != max_moves {
+        let is_max_moved = std::mem::replace(&mut self.max_moves, max_moves) != max_moves;
+        if std::mem::take(&mut self.is_nearest_moved) || is_max_moved {
             moved.extend(self.parents.keys());
         }
         let mut due = Vec::new();
@@ -136,7 +161,9 @@ impl Shares {
                 // A child in the table is online, so its parent keeps it.
                 let parts = siblings.children.values();
                 due.extend(parts.map(|share| (Handle::pin(share.group), share.of(bytes, siblings.sum))));
-                moved.extend(siblings.children.keys());
+                if self.parents.len() > 1 {
+                    moved.extend(self.below(key));
+                }
             }
         }
         due
@@ -215,6 +242,82 @@ mod tests {
         b.offline().unwrap();
         a.set_max(Limit::Unlimited).unwrap();
         assert_eq!(softs([&a, &slow, &fast]), [1_000, 200, 800]);
+        // A group without a share hands on the part of the one above.
+        let queries = fast.create("queries", Limits::new()).unwrap();
+        let [q1, q2] = ["q1", "q2"].map(|name| tenant(&queries, name, 1));
+        assert_eq!(softs([&q1, &q2]), [400, 400]);
+        slow.offline().unwrap();
+        assert_eq!(softs([&fast, &q1, &q2]), [1_000, 500, 500]);
+        queries.set_max(300).unwrap();
+        assert_eq!(softs([&q1, &q2]), [150, 150]);
+        queries.set_max(Limit::Unlimited).unwrap();
+        let _other = tenant(&a, "other", 4);
+        assert_eq!(softs([&fast, &q1, &q2]), [500, 250, 250]);
+        fast.set_limits(Limits::new().share(0)).unwrap();
+        assert_eq!(softs([&fast, &q1, &q2]), [u64::MAX, 500, 500], "the part of a");
+        fast.set_limits(Limits::new().share(1)).unwrap();
+        assert_eq!(softs([&fast, &q1, &q2]), [200, 100, 100]);
+    }
+
+    /// A group with a share that has no reclaimer crosses its part by a charge, by a look, and back.
+    #[test]
+    fn a_group_without_a_reclaimer_crosses_its_part() {
+        let runtime = Runtime::builder().max(1_000).batch(0).audit(true).build().unwrap();
+        let root = runtime.root();
+        let a = tenant(&root, "a", 1);
+        let held = a.try_charge(600).unwrap();
+        let b = tenant(&root, "b", 1);
+        assert_eq!((a.is_in_excess(), root.descendants_in_excess()), (true, 1), "by a look");
+        drop(held);
+        assert!(!a.is_in_excess());
+        let held = b.try_charge(501).unwrap();
+        assert!(b.is_in_excess(), "by a charge");
+        drop(held);
+        assert_eq!((b.is_in_excess(), root.descendants_in_excess()), (false, 0));
+    }
+
+    /// A percentage that a soft limit was before does not follow a max any more.
+    #[test]
+    fn a_share_is_no_percentage() {
+        let runtime = Runtime::builder().max(1_000).build().unwrap();
+        let parent = runtime.root().create("parent", Limits::new().max(5_000)).unwrap();
+        let a = parent.create("a", Limits::new().soft(Limit::percent(10))).unwrap();
+        a.set_limits(Limits::new().share(1)).unwrap();
+        assert_eq!(a.soft(), 1_000);
+        parent.set_max(6_000).unwrap();
+        assert_eq!((a.soft(), a.limits().soft), (1_000, Some(Limit::Bytes(1_000))));
+    }
+
+    /// A victim is chosen by its part, although nobody has read it since siblings came.
+    #[test]
+    fn a_victim_is_chosen_by_its_part() {
+        use std::sync::Arc;
+        use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+        use crate::{Cancel, OomPolicy};
+
+        let runtime = Runtime::builder().max(1_000).batch(0).build().unwrap();
+        let root = runtime.root();
+        root.set_oom_policy(OomPolicy::Choose);
+        let victims = Arc::new(AtomicU64::new(0));
+        let held: Vec<_> = [("a", 9, 500), ("b", 1, 400)]
+            .into_iter()
+            .map(|(name, share, bytes)| {
+                let (group, victims) = (tenant(&root, name, share), Arc::clone(&victims));
+                let held = Arc::new(std::sync::Mutex::new(Some(group.try_charge(bytes).unwrap())));
+                let hook = group.on_cancel({
+                    let held = Arc::clone(&held);
+                    move |_: &Cancel| {
+                        victims.fetch_add(u64::from(share), Relaxed);
+                        drop(held.lock().unwrap().take());
+                    }
+                });
+                (group, held, hook)
+            })
+            .collect();
+        drop(root.try_charge(200).unwrap());
+        assert_eq!(victims.load(Relaxed), 1, "b is 300 above its part, and a below its own");
+        drop(held);
     }
 
     /// Usage that nothing charges is in excess of a part that has become smaller, and reclaim looks before it chooses.

@@ -10,6 +10,8 @@ pub(crate) struct Shares {
     pub(crate) parents: BTreeMap<u64, ParentOfShares>,
     /// The keys of parents below which a share has changed since the last look.
     pub(crate) moved: BTreeSet<u64>,
+    /// A group with groups below has come or gone.
+    pub(crate) is_nearest_moved: bool,
     /// The tree's count of set maxes, as of the last look.
     pub(crate) max_moves: u64,
 }

@@ -2,6 +2,8 @@
 
 use super::loom_exceeded::with_max;
 use super::{build, model_without_pair, race};
+use crate::counter::slow_path::SlowPath;
+use crate::pressure::pressure_levels;
 use crate::{Charge, Event, Group, Limit, Limits, PressureLevel};
 
 /// Elevated from 1 byte on, critical from 2.
@@ -37,6 +39,35 @@ fn loom_pressure_vs_thresholds() {
         let held: Charge = race(root.clone(), |root| with_thresholds(&root), || root.force_charge(2)).1;
         assert_eq!((root.pressure_level(), changes(&root)), (PressureLevel::Critical, 1));
         drop(held);
+    });
+}
+
+/// E43. A max is set while another thread charges.
+#[test]
+fn loom_pressure_vs_max() {
+    model_without_pair(|| {
+        let (_runtime, root) = with_max(4);
+        with_thresholds(&root);
+        let held: Charge = race(root.clone(), |root| root.set_max(2).unwrap(), || root.force_charge(1)).1;
+        assert_eq!((root.pressure_level(), changes(&root)), (PressureLevel::Elevated, 1));
+        drop(held);
+    });
+}
+
+/// E43. A look at stalls corrects the word beside a charge: neither takes the other's part.
+#[test]
+fn loom_pressure_vs_stalls() {
+    model_without_pair(|| {
+        let (_runtime, root) = with_max(2);
+        with_thresholds(&root);
+        let by_stalls = |root: Group| {
+            let _path = SlowPath::enter();
+            assert!(pressure_levels::set_by_stalls(root.first(), 9_000, 0));
+        };
+        let held: Charge = race(root.clone(), by_stalls, || root.force_charge(2)).1;
+        assert_eq!(root.pressure_level(), PressureLevel::Critical);
+        drop(held);
+        assert_eq!(root.pressure_level(), PressureLevel::Elevated, "by stalls");
     });
 }
 

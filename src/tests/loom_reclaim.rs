@@ -67,6 +67,22 @@ fn loom_share_vs_looks() {
     });
 }
 
+/// A share and a soft limit are set at once: the group has one of the two.
+#[test]
+fn loom_share_vs_soft_limit() {
+    model_without_pair(|| {
+        let (_runtime, root) = build(bare().max(Limit::Bytes(8)));
+        let [a, b] = ["a", "b"].map(|name| root.create(name, Limits::new().share(1)).unwrap());
+        race(
+            a.clone(),
+            |a| a.set_limits(Limits::new().soft(7)).unwrap(),
+            || a.set_limits(Limits::new().share(3)).unwrap(),
+        );
+        let figures = (a.limits().share, a.soft(), b.soft());
+        assert!([(Some(3), 6, 2), (None, 7, 8)].contains(&figures), "{figures:?}");
+    });
+}
+
 /// A group that goes offline beside a look leaves its part to its sibling, and has no soft limit.
 #[test]
 fn loom_share_vs_offline() {

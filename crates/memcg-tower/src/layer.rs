@@ -26,10 +26,10 @@ use crate::verdict::Verdict;
 /// | 408 Request Timeout | its body makes no progress |
 /// | 413 Content Too Large | the request, or its response of known length, could never fit below a max; or its body has outgrown what was promised, and there is no room |
 /// | 429 Too Many Requests | its tenant is full, with `Retry-After` |
-/// | 503 Service Unavailable | a group above the tenant is full, or the tenant is [under pressure](Self::shed_from), with `Retry-After`; the tenant is offline or cancelled |
+/// | 503 Service Unavailable | a group above the tenant is full, or the tenant or such a group is [under pressure](Self::shed_from), with `Retry-After`; the tenant is offline or cancelled |
 ///
 /// Each has the refusal as its text, which names the group. A gRPC request gets `RESOURCE_EXHAUSTED` with the same text,
-/// and with the details `RetryInfo` and `QuotaFailure`; `UNAVAILABLE` where the tenant is offline, and
+/// and with the details `RetryInfo` and `QuotaFailure`; `UNAVAILABLE` for 503, and
 /// `DEADLINE_EXCEEDED` for 408.
 ///
 /// `Retry-After` is at least the time that the request has waited in vain and the delay above a high, and a second. It is
@@ -151,11 +151,11 @@ impl<C> AdmissionLayer<C> {
         self.with(|settings| settings.least_rate = bytes as u64)
     }
 
-    /// Refuses each request at once whose tenant is at this [pressure level](memcg::Group::pressure_level) or above:
-    /// with 503 and `Retry-After`, before it is charged. The tenant's group, or one above it, has to have thresholds
-    /// ([`Limits::pressure_levels`]). Without this call no request is refused for pressure. A classifier may set
-    /// another pressure level for a [request of its own](crate::Weighed::shed_from). It costs one load for each
-    /// request.
+    /// Refuses each request at once if its tenant, or a group above it, is at this
+    /// [pressure level](memcg::Group::pressure_level) or above: with 503 and `Retry-After`, before it is charged. One of
+    /// these groups has to have thresholds ([`Limits::pressure_levels`]). Without this call no request is refused for
+    /// pressure. A classifier may set another pressure level for a [request of its own](crate::Weighed::shed_from). It
+    /// costs a load and a clone of a handle for each of these groups.
     ///
     /// ```
     /// use axum::body::Body;

@@ -53,8 +53,8 @@ impl Order {
     /// `Err`: the tenant is under pressure, or the request gets no group of its own.
     #[inline(always)]
     pub(crate) fn new<B: Body>(weighed: Weighed, request: &Request<B>, settings: &Settings) -> Result<Order, Refusal> {
-        if weighed.is_shed(settings.shed_from) {
-            return Err(Refusal::of_pressure(&weighed.tenant));
+        if let Some((group, pressure)) = weighed.sheds_for(settings.shed_from) {
+            return Err(Refusal::of_pressure(&group, pressure));
         }
         let Weight { overhead, unknown, window, response } = weighed.weight(settings.weight);
         let tenant = weighed.tenant;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::StatusCode;
 use memcg::errors::CreateError;
 use memcg::expert::Inspect as _;
-use memcg::{ChargeError, Group};
+use memcg::{ChargeError, Group, PressureLevel};
 
 use crate::figures::Kind;
 use crate::pace::TooSlow;
@@ -95,14 +95,14 @@ impl Refusal {
         Refusal { kind, status, text, group: Some(tenant.path()), retry_after }
     }
 
-    /// The tenant is under pressure.
+    /// The tenant, or a group above it, is under pressure.
     #[cold]
-    pub(crate) fn of_pressure(tenant: &Group) -> Refusal {
-        let text =
-            format!("{} is short of memory: its pressure level is {}", tenant.path(), tenant.pressure_level().name());
+    pub(crate) fn of_pressure(group: &Group, pressure: PressureLevel) -> Refusal {
+        let path = group.path();
+        let text = format!("{path} is short of memory: its pressure level is {}", pressure.name());
         let retry_after = Some(retry_after(Duration::ZERO, Duration::ZERO));
         let (kind, status) = (Kind::Shed, StatusCode::SERVICE_UNAVAILABLE);
-        Refusal { kind, status, text, group: Some(tenant.path()), retry_after }
+        Refusal { kind, status, text, group: Some(path), retry_after }
     }
 
     /// A body has outgrown what it had promised.

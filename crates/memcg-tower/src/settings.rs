@@ -127,10 +127,15 @@ impl Weighed {
         self.with(|own| own.shed_from = Some(pressure))
     }
 
+    /// The tenant, or the nearest group above it, that is under pressure, if the request is refused for that.
     #[inline]
-    pub(crate) fn is_shed(&self, of_layer: Option<PressureLevel>) -> bool {
-        let from = self.own.as_ref().and_then(|own| own.shed_from).or(of_layer);
-        from.is_some_and(|from| self.tenant.pressure_level() >= from)
+    pub(crate) fn sheds_for(&self, of_layer: Option<PressureLevel>) -> Option<(Group, PressureLevel)> {
+        let from = self.own.as_ref().and_then(|own| own.shed_from).or(of_layer)?;
+        let is_short = |group: Group| {
+            let pressure = group.pressure_level();
+            (pressure >= from).then_some((group, pressure))
+        };
+        std::iter::once(self.tenant.clone()).chain(self.tenant.ancestors()).find_map(is_short)
     }
 
     #[inline]

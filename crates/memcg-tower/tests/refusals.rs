@@ -357,4 +357,12 @@ async fn a_tenant_under_pressure_is_shed() {
     assert!(seen.iter().all(|(status, retry, _)| (*status == 503) == retry.is_some()), "{seen:?}");
     assert_eq!(seen[2].2, "/acme is short of memory: its pressure level is elevated");
     assert_eq!((layer.figures().refused(Kind::Shed), scene.acme.live()), (3, 0));
+    // The root is short of memory, and the tenant is not.
+    let root = scene.acme.ancestors().last().unwrap();
+    root.set_limits(Limits::new().max(1000 * KIB).pressure_levels(50, 90)).unwrap();
+    let _held = root.try_charge(950 * KIB).unwrap();
+    assert_eq!(scene.acme.pressure_level(), PressureLevel::Normal);
+    let request = Request::get("/query").body(Body::empty()).unwrap();
+    let (status, _, text) = answer(service.oneshot(request).await.unwrap()).await;
+    assert_eq!((status, &*text), (503, "/ is short of memory: its pressure level is critical"));
 }

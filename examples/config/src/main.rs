@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use memcg::{
-    Bytes, ChargeError, Charged, Group, Limit, Limits, Priority, Reclaim, ReclaimContext, Registration, Runtime,
+    Bytes, ChargeError, Charged, Group, Limit, Limits, Percent, Priority, Reclaim, ReclaimContext, Registration,
+    Runtime,
 };
 use settings::{Settings, SettingsError, read};
 
@@ -71,9 +72,12 @@ fn work(group: &Group, cache: &Cache, stop: &AtomicBool) {
 }
 
 // ANCHOR: apply
-/// Sets all five limits, or none: one that the file does not name gets its default.
+/// Sets all limits, or none: one that the file does not name gets its default.
 fn apply(group: &Group, limits: &Limits) -> Result<(), Box<dyn Error>> {
+    let [elevated, critical] = [limits.elevated, limits.critical].map(|percent| percent.map_or(0, Percent::get));
     let whole = Limits::new()
+        .pressure_levels(elevated, critical)
+        .share(limits.share.unwrap_or(0))
         .min(limits.min.unwrap_or(Limit::Bytes(0)))
         .low(limits.low.unwrap_or(Limit::Bytes(0)))
         .soft(limits.soft.unwrap_or(Limit::Unlimited))

@@ -26,8 +26,8 @@ const LINES: [&str; 21] = [
     "SOME%        part of the last 10 s in which some charge stood still",
     "PEAK         the highest usage",
     "COLOURS",
-    "red          at max, refused, forced, or 10 % of the time stood still",
-    "yellow       above high, or charges wait, or 1 % of the time stood still",
+    "red          at max, refused, forced, pressure critical, or 10 % stood still",
+    "yellow       above high, charges wait, pressure elevated, or 1 % stood still",
 ];
 
 pub(super) fn help() -> Paragraph<'static> {
