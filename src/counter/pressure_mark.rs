@@ -65,7 +65,7 @@ fn by_usage(counter: &Counter, bits: u64) -> u64 {
     let (usage, now) = (counter.usage(), part(bits, BY_USAGE));
     let max = if counter.is_observed() { counter.max() } else { counter.limits.max.load(Ordering::SeqCst) };
     let is_from = |pressure: u64, percent: u8| {
-        // Where it rounds to nothing, it is a byte.
+        // A part that rounds to nothing is one byte.
         let from = share(max, percent).max(1);
         percent > 0 && usage >= if now >= pressure { from - (from >> SLACK_SHIFT) } else { from }
     };
@@ -127,6 +127,7 @@ fn exchange_until(counter: &Counter, mut changed: impl FnMut(), right: impl Fn(&
         if right == bits {
             return;
         }
+        // Mutation: e43-pressure-is-set-in-two-steps
         if watched.exchange(bits, right) {
             if part(bits, SHOWN) != part(right, SHOWN) {
                 changed();

@@ -7,7 +7,7 @@ use crate::admission::lowered;
 use crate::counter::{credit, pressure_mark};
 use crate::hierarchy::limits;
 use crate::hierarchy::setting_names::{self, SettingName};
-use crate::pressure::{high, pressure_levels, throttle};
+use crate::pressure::{high, pressure_levels, stalls, throttle};
 use crate::reclaim::shares;
 use crate::state::limits::LimitKind;
 use crate::state::name::GroupName;
@@ -99,6 +99,7 @@ impl Group {
         let thresholds = [limits.elevated, limits.critical];
         if thresholds.iter().any(Option::is_some) {
             pressure_levels::set(self.first(), thresholds.map(|percent| percent.map(Percent::get)));
+            stalls::look_if_stalled(self.first());
         }
     }
 

@@ -106,6 +106,7 @@ pub(crate) fn set(
             follow(&mut stocks, counter);
         }
     }
+    // Mutation: a-share-is-taken-in-a-step-of-its-own
     also();
     Ok(excess)
 }

@@ -4,7 +4,6 @@ use crate::counter::object::Counter;
 use crate::counter::pressure_mark;
 use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::{events, group_tree};
-use crate::pressure::stalls;
 use crate::state::events::Event;
 use crate::sync::Ordering;
 
@@ -19,16 +18,13 @@ pub(crate) fn set(group: &'static Counter, wanted: [Option<u8>; 2]) {
     // A change is counted under locks, where nothing is made.
     events::make_all(group);
     group_tree::of(group).any_pressure.store(true, Ordering::Relaxed);
-    {
-        let _stocks = group.tree().lock();
-        if pressure_mark::set_thresholds(group, wanted) {
-            // Mutation: e43-thresholds-move-without-a-look
-            correct(group);
-        } else {
-            pressure_mark::forget(group, || events::count_made(group, Event::PressureLevel));
-        }
+    let _stocks = group.tree().lock();
+    if pressure_mark::set_thresholds(group, wanted) {
+        // Mutation: e43-thresholds-move-without-a-look
+        correct(group);
+    } else {
+        pressure_mark::forget(group, || events::count_made(group, Event::PressureLevel));
     }
-    stalls::look_if_stalled(group);
 }
 
 /// Corrects the mark of a group, and counts its changes. The caller is in a slow path, keeps the counter, and may hold

@@ -288,7 +288,7 @@ mod tests {
         assert_eq!((a.soft(), a.limits().soft), (1_000, Some(Limit::Bytes(1_000))));
     }
 
-    /// A victim is chosen by its part, although nobody has read it since siblings came.
+    /// A victim is chosen by its part, although no thread has read it since siblings came.
     #[test]
     fn a_victim_is_chosen_by_its_part() {
         use std::sync::Arc;

@@ -73,11 +73,11 @@ fn loom_share_vs_soft_limit() {
     model_without_pair(|| {
         let (_runtime, root) = build(bare().max(Limit::Bytes(8)));
         let [a, b] = ["a", "b"].map(|name| root.create(name, Limits::new().share(1)).unwrap());
-        race(
-            a.clone(),
-            |a| a.set_limits(Limits::new().soft(7)).unwrap(),
-            || a.set_limits(Limits::new().share(3)).unwrap(),
-        );
+        let divide = || {
+            a.set_limits(Limits::new().share(3)).unwrap();
+            b.soft()
+        };
+        race(a.clone(), |a| a.set_limits(Limits::new().soft(7)).unwrap(), divide);
         let figures = (a.limits().share, a.soft(), b.soft());
         assert!([(Some(3), 6, 2), (None, 7, 8)].contains(&figures), "{figures:?}");
     });
