@@ -170,6 +170,7 @@ impl Report {
     fn verdict(&self) -> Vec<(String, State)> {
         let false_refusals = match self.refused_in_transit {
             0 => "no false refusal".to_owned(),
+            1 => "1 refusal beside credit under way".into(),
             refused => format!("{} refusals beside credit under way", HumanCount(refused)),
         };
         let (groups, samples) = (self.tenants.len() + 1, HumanCount(self.samples));

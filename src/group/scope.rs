@@ -14,8 +14,8 @@ impl Group {
     /// Creates a group below this one, as [`create`](Self::create) does, that goes offline when the value is dropped: for
     /// one query, one request or one connection.
     ///
-    /// A number needs no string, and neither does [`GroupName::Unnamed`], which is never taken. Where the pool has a
-    /// free object, such a scope allocates nothing.
+    /// A number needs no string, and neither does [`GroupName::Unnamed`](crate::GroupName::Unnamed), which is never
+    /// taken. Where the pool has a free object, such a scope allocates nothing.
     ///
     /// # Errors
     ///

@@ -98,7 +98,7 @@ fn loom_own_release_vs_drain() {
         counter.try_charge(1).unwrap();
         let release = || idle::release_own(counter.counter().tree());
         race(counter.clone(), |counter| counter.drain(), release);
-        assert_eq!((counter.usage(), counter.counts().underflows), (1, 0), "the unit goes home once");
+        assert_eq!((counter.usage(), counter.counts().underflows), (1, 0), "the unit is uncharged once");
         assert_settled(&counter, 1);
         assert_open(&counter);
     });

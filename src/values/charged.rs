@@ -149,6 +149,7 @@ impl<T: Weigh> Charged<T> {
     /// assert_eq!((kept.len(), refused.group()), (97, &runtime.root()));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[allow(clippy::result_large_err, reason = "the item comes back in place: no memory is allocated for it")]
     pub fn weighed(group: &Group, value: T) -> Result<Self, PushError<T>> {
         match group.try_charge(value.weigh()) {
             Ok(charge) => Ok(Charged { value, charge }),

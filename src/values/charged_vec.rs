@@ -77,6 +77,7 @@ impl<T> ChargedVec<T> {
     ///
     /// [`PushError`] has the item.
     #[inline]
+    #[allow(clippy::result_large_err, reason = "the item comes back in place: no memory is allocated for it")]
     pub fn try_push(&mut self, item: T) -> Result<(), PushError<T>> {
         if self.spare() == 0
             && let Err(refused) = self.try_reserve(1)
@@ -124,6 +125,7 @@ impl<T> ChargedVec<T> {
     /// # Errors
     ///
     /// [`PushError`] has the item that was refused.
+    #[allow(clippy::result_large_err, reason = "the item comes back in place: no memory is allocated for it")]
     pub fn try_extend(&mut self, items: impl IntoIterator<Item = T>) -> Result<(), PushError<T>> {
         let items = items.into_iter();
         // A hint may be too high: then the items are pushed one by one, as far as they fit.

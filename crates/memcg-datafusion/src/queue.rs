@@ -43,7 +43,7 @@ const HOLDS_PART: u32 = 50;
 ///
 /// Two queries that wait in their places may wait for each other. So below a group that has refused a query, one sends
 /// rows at a time: another keeps its first rows (16 batches, for which it is charged) until that one ends, and for a
-/// fiftieth of the patience at most.
+/// fiftieth of the patience at most. A query that cannot run again starts as late.
 ///
 /// While a query waits in line, later queries of the same queue that wait for the same group wait behind it. A value is
 /// a handle: clones are the same line. A service has one queue, or one for each tenant.
@@ -250,7 +250,9 @@ impl State {
                     && self.below(refused.level.id()) == 0
             };
             let is_late = now >= waiting.until || waiting.refused.as_ref().is_some_and(is_in_vain);
-            let is_second = waiting.is_last && self.has_last_beside(waiting.id, &waiting.levels);
+            // It would send rows beside another, and so starts as late as rows are held back.
+            let is_new = waiting.until.saturating_duration_since(now) > patience - patience / HOLDS_PART;
+            let is_second = waiting.is_last && is_new && self.has_last_beside(waiting.id, &waiting.levels);
             let starts = obstacle.is_none() && !is_behind && !is_second;
             match (starts || (is_late && waiting.refused.is_none()), is_late) {
                 (true, _) => {

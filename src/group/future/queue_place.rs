@@ -174,7 +174,7 @@ mod tests {
         }
     }
 
-    /// A charge that goes from hand to hand is the next waiter's, whom others may pass anew.
+    /// After a queue has handed a charge to one waiter, other charges may pass the next waiter anew.
     #[test]
     fn others_pass_the_next_as_they_passed_the_first() {
         for (_runtime, group) in groups() {

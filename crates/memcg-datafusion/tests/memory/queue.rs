@@ -383,6 +383,39 @@ async fn one_query_sends_rows_at_a_time() {
     }
 }
 
+/// Beside a query that sends rows, below a group that has refused, one that cannot run again starts late, and long before
+/// its patience ends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
+async fn a_stream_starts_beside_another_one() {
+    let mut held = held(3, Duration::from_secs(100)).await;
+    let goes_on = register_stop(&held.session);
+    let beside = ["a", "b", "c"].map(|name| held.query(name));
+    let mut counts = Vec::new();
+    for query in &beside {
+        counts.push(collects(query, "SELECT count(stop(id)) FROM rows").await);
+    }
+    until("they run", || held.queue.counts().running == 4);
+    let late = held.query("late");
+    let refused = collects(&late, JOIN).await;
+    // Two of the five may run side by side now.
+    held.waits(1);
+    refused.abort();
+    assert!(refused.await.unwrap_err().is_cancelled());
+    goes_on.store(true, Ordering::Relaxed);
+    for count in counts {
+        count.await.unwrap().unwrap();
+    }
+    let feed = fed(&held.session, "other");
+    let second = held.query("second");
+    let rows = collects(&second, "SELECT count(*) FROM other").await;
+    until("it runs", || held.queue.counts().running == 2);
+    drop(feed);
+    rows.await.unwrap().unwrap();
+    drop((beside, late, second));
+    held.end_first().await;
+    assert_eq!(held.end().await, [0, 0, 0]);
+}
+
 /// A copy runs again while its sink has no row yet: it writes each row once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_copy_writes_each_row_once() {
