@@ -15,8 +15,10 @@ use parquet::file::metadata::ParquetMetaData;
 /// Why a batch was not written. The file is as it was before.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
+    /// There is no room for the batch.
     #[error(transparent)]
     Refused(#[from] ChargeError),
+    /// The writer failed.
     #[error(transparent)]
     Parquet(#[from] ParquetError),
 }
@@ -30,6 +32,7 @@ pub struct ChargedWriter<W: Write + Send> {
 }
 
 impl<W: Write + Send> ChargedWriter<W> {
+    /// Charges `writer` to a group that is online.
     pub fn new(writer: ArrowWriter<W>, group: &Group) -> Result<ChargedWriter<W>, ChargeError> {
         Ok(ChargedWriter { writer, group: group.clone(), charge: group.try_charge(0)? })
     }
@@ -66,6 +69,7 @@ impl<W: Write + Send> ChargedWriter<W> {
         self.writer.flushed_row_groups().len()
     }
 
+    /// Writes the rest and the footer.
     pub fn close(self) -> Result<ParquetMetaData, ParquetError> {
         self.writer.close()
     }

@@ -4,24 +4,24 @@
 //! the store writes its buffer to disk. fjall's block cache has the size that it was opened with, so it is charged as a
 //! whole.
 
-use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fjall::{Database, Keyspace, KeyspaceCreateOptions};
-use memcg::{Bytes, Charge, ChargeError, Group, Priority, Reclaim, ReclaimContext, Registration};
+use memcg::{Charge, ChargeError, Group, Priority, Reclaim, ReclaimContext, Registration};
 
 /// fjall's own bytes for an entry, beside its key and its value.
 const ENTRY: usize = 64;
 
+/// Why a store failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
+    /// There is no room.
     #[error(transparent)]
     Refused(#[from] ChargeError),
+    /// The database failed.
     #[error(transparent)]
     Fjall(#[from] fjall::Error),
-    #[error(transparent)]
-    Io(#[from] io::Error),
 }
 
 /// One of several stores.
@@ -59,12 +59,11 @@ impl Store {
         // Without the lock: the tree may ask this store.
         let charge = self.shared.group.try_charge(key.len() + value.len() + ENTRY)?;
         self.shared.entries.insert(key, value)?;
-        let mut buffered = self.shared.buffered();
-        buffered.merge(charge).expect("one group");
-        self.shared.follow(&mut buffered);
+        self.shared.buffered().merge(charge).expect("one group");
         Ok(())
     }
 
+    /// Returns the value of `key`.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
         Ok(self.shared.entries.get(key)?.map(|value| value.to_vec()))
     }
@@ -79,20 +78,16 @@ impl Shared {
     fn buffered(&self) -> MutexGuard<'_, Charge> {
         self.buffered.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    /// Gives back what fjall has written to disk. Returns how many bytes those were.
-    fn follow(&self, charge: &mut Charge) -> u64 {
-        let more = charge.bytes().saturating_sub(self.database.write_buffer_size());
-        charge.shrink(Bytes(more))
-    }
 }
 
 impl Reclaim for Shared {
     fn reclaim(&self, _: u64, _: &ReclaimContext<'_>) -> u64 {
-        // A buffer is written as a whole.
+        // A buffer is written as a whole. Entries that come from now on stay charged.
+        let written = self.buffered().take();
         if self.entries.rotate_memtable_and_wait().is_err() {
+            self.buffered().merge(written).expect("one group");
             return 0;
         }
-        self.follow(&mut self.buffered())
+        written.bytes()
     }
 }

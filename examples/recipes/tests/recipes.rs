@@ -1,10 +1,12 @@
 //! The recipes, against the real libraries.
 
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use arrow_array::{Int64Array, RecordBatch};
 use memcg::{Bytes, Event, Group, Limits, Runtime};
+use memcg_examples_recipes::blocks::{self, Blocks};
 use memcg_examples_recipes::bodies;
 use memcg_examples_recipes::partitions::Paced;
 use memcg_examples_recipes::row_groups::{ChargedWriter, WriteError};
@@ -16,6 +18,7 @@ use rdkafka::message::Message;
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::{BaseRecord, DefaultProducerContext, Producer, ThreadedProducer};
 use rdkafka::{Offset, TopicPartitionList};
+use slatedb::object_store::memory::InMemory;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -62,7 +65,7 @@ fn write_file(limits: Limits) -> (usize, u64) {
 #[test]
 fn row_groups_are_closed_early_above_high() {
     let (groups, most) = write_file(Limits::new());
-    assert!(groups == 1 && most > 8 * MIB, "{groups} row groups, {most} bytes");
+    assert!(groups == 1 && most > 50 * 8 * ROWS as u64, "{groups} row groups, {most} bytes");
     let (groups, most) = write_file(Limits::new().high(Bytes(2 * MIB)));
     assert!(groups >= 4 && most < 3 * MIB, "{groups} row groups, {most} bytes");
 }
@@ -103,7 +106,10 @@ fn stores_share_one_budget() {
     // The other way: the first one writes its buffer to disk.
     fill(&stores[1], 0, 500);
     assert!(live("globex") > 5 * MIB && live("acme") < 3 * MIB, "{} {}", live("globex"), live("acme"));
-    assert!(stores[0].buffered() < MIB);
+    // fjall lowers its figure a moment after it has written.
+    while stores[0].buffered() > MIB {
+        thread::yield_now();
+    }
     // And back.
     fill(&stores[0], 500, 1_000);
     assert!(live("acme") > 5 * MIB && live("globex") < 3 * MIB);
@@ -117,30 +123,90 @@ fn stores_share_one_budget() {
     all_is_back(&runtime);
 }
 
+// === SlateDB ===
+
+#[tokio::test(flavor = "multi_thread")]
+async fn buffers_and_a_cache_share_one_budget() {
+    let runtime = Runtime::builder().audit(true).max(Bytes(8 * MIB)).build().unwrap();
+    let objects = Arc::new(InMemory::new());
+    // Blocks go before buffers: those are below their low.
+    let [cached, acme, globex] = [("blocks", 0), ("acme", 6 * MIB), ("globex", 6 * MIB)]
+        .map(|(name, low)| runtime.root().create(name, Limits::new().low(Bytes(low))).unwrap());
+    let (cache, asked) = Blocks::new(&cached);
+    let stores = [
+        blocks::Store::open(objects.clone(), &acme, &cache, 0).await.unwrap(),
+        blocks::Store::open(objects.clone(), &globex, &cache, 1).await.unwrap(),
+    ];
+    let value = |store: usize, key: u32| [(7 * store as u32 + key) as u8; 10_000];
+    let fill = async |store: usize, keys: u32| {
+        for key in 0..keys {
+            stores[store].put(&key.to_be_bytes(), &value(store, key)).await.unwrap();
+        }
+        [&acme, &globex, &cached].map(Group::live)
+    };
+    let read = async |store: usize| {
+        for key in 0..500_u32 {
+            let read = stores[store].database.get(key.to_be_bytes()).await.unwrap().unwrap();
+            assert_eq!(read[..], value(store, key));
+        }
+        [&acme, &globex, &cached].map(Group::live)
+    };
+    const WHOLE: u64 = 500 * 10_000;
+    // One buffer has what nothing else uses: more than half.
+    let live = fill(0, 500).await;
+    assert!(live[0] > WHOLE && live[2] < MIB, "{live:?}");
+    // The other way: it is written for another one.
+    let live = fill(1, 500).await;
+    assert!(live[0] == 0 && live[1] > WHOLE, "{live:?}");
+    // The cache takes what is left, and no buffer is written for it.
+    let live = read(0).await;
+    assert!(live[1] > WHOLE && live[2] > 3_000_000, "{live:?}");
+    // The other way: blocks go before a buffer does.
+    let live = fill(0, 200).await;
+    assert!(live[0] > 200 * 10_000 && live[1] > WHOLE && live[2] < 1_500_000, "{live:?}");
+    // And back: a buffer is written, and the cache has its room.
+    let live = fill(0, 300).await;
+    assert!(live[1] == 0, "{live:?}");
+    let live = read(1).await;
+    assert!(live[2] > 2_500_000 && live.iter().sum::<u64>() > 7 * MIB, "{live:?}");
+    // A value that could never fit is refused.
+    let refused = stores[1].put(b"key", &vec![1; 9 << 20]).await;
+    assert!(matches!(refused, Err(blocks::StoreError::Refused(_))), "{refused:?}");
+    assert!(runtime.root().peak() <= 8 * MIB && runtime.root().forced() == 0);
+    for store in stores {
+        store.database.close().await.unwrap();
+    }
+    drop((asked, cache));
+    all_is_back(&runtime);
+}
+
 // === librdkafka ===
 
 #[test]
 fn partitions_are_paused_while_there_is_no_room() {
     let cluster: MockCluster<'_, DefaultProducerContext> = MockCluster::new(1).unwrap();
-    cluster.create_topic("rows", 2, 1).unwrap();
+    cluster.create_topic("rows", 3, 1).unwrap();
     let mut config = ClientConfig::new();
     config.set("bootstrap.servers", cluster.bootstrap_servers());
     let producer: ThreadedProducer<_> = config.create().unwrap();
     let payload = vec![7; 100_000];
-    for number in 0..40 {
-        let record = BaseRecord::<(), _>::to("rows").partition(number % 2).payload(&payload);
+    for number in 0..60 {
+        let record = BaseRecord::<(), _>::to("rows").partition(number % 3).payload(&payload);
         producer.send(record).map_err(|(error, _)| error).unwrap();
     }
     producer.flush(PATIENCE).unwrap();
 
-    let (runtime, group) = group_of(Limits::new().max(Bytes(4 * MIB)));
+    let (runtime, group) = group_of(Limits::new().max(Bytes(5 * MIB)));
     config.set("group.id", "acme");
     let mut paced = Paced::new(&mut config, &group, 1_024, MIB).unwrap();
-    let mut partitions = TopicPartitionList::new();
-    for partition in 0..2 {
-        partitions.add_partition_offset("rows", partition, Offset::Beginning).unwrap();
-    }
-    paced.consumer().assign(&partitions).unwrap();
+    let assign = |paced: &Paced, partitions: &[i32]| {
+        let mut list = TopicPartitionList::new();
+        for partition in partitions {
+            list.add_partition_offset("rows", *partition, Offset::Beginning).unwrap();
+        }
+        paced.consumer().incremental_assign(&list).unwrap();
+    };
+    assign(&paced, &[0, 1]);
     let mut held = Vec::new();
     let end = Instant::now() + PATIENCE;
     while !paced.is_paused() {
@@ -152,15 +218,23 @@ fn partitions_are_paused_while_there_is_no_room() {
     for _ in 0..10 {
         assert!(paced.next(Duration::from_millis(50)).unwrap().is_none() && paced.is_paused());
     }
-    assert!(group.live() <= 4 * MIB - MIB + 100_000 && group.forced() == 0);
+    assert!(group.live() <= 5 * MIB - MIB + 100_000 && group.forced() == 0);
+    // A partition that comes meanwhile gives one message, and is paused, too.
+    assign(&paced, &[2]);
+    let before = held.len();
+    for _ in 0..20 {
+        held.extend(paced.next(Duration::from_millis(50)).unwrap());
+    }
+    assert_eq!(held.len(), before + 1);
     // As messages are worked through it goes on, and none is lost.
     let mut seen = held.len();
     held.clear();
-    while seen < 40 {
+    while seen < 60 {
         assert!(Instant::now() < end, "{seen} messages");
-        seen +=
-            paced.next(Duration::from_millis(100)).unwrap().is_some_and(|next| next.message.payload_len() == 100_000)
-                as usize;
+        if let Some(next) = paced.next(Duration::from_millis(100)).unwrap() {
+            assert_eq!(next.message.payload(), Some(&payload[..]));
+            seen += 1;
+        }
     }
     assert!(!paced.is_paused());
     drop(paced);
@@ -200,8 +274,11 @@ async fn a_body_is_charged_until_its_client_has_it() {
         tokio::task::yield_now().await;
     }
     // A client that goes away gives it back, too.
-    drop(ask(32 * MIB).await);
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    let gone = ask(32 * MIB).await;
+    while group.live() < 32 * MIB {
+        tokio::task::yield_now().await;
+    }
+    drop(gone);
     while group.live() > 0 {
         tokio::task::yield_now().await;
     }
