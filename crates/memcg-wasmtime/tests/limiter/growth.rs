@@ -1,10 +1,10 @@
 //! Memories and tables that grow.
 
-use memcg::{ChargeError, OnFull};
-use memcg_wasmtime::GroupLimiter;
-use wasmtime::{Memory, MemoryType, Ref, RefType, Table, TableType};
+use memcg::{ChargeError, Limit, Limits, OnFull, Runtime};
+use memcg_wasmtime::{GroupLimiter, limit};
+use wasmtime::{Engine, Instance, Memory, MemoryType, Module, Ref, RefType, Store, Table, TableType};
 
-use super::{Guest, PAGE, START, all_is_back, group_of};
+use super::{GUEST, Guest, PAGE, START, all_is_back, group_of};
 
 #[test]
 fn a_guest_grows_within_the_max() {
@@ -65,6 +65,35 @@ fn a_refusal_is_a_trap_by_choice() {
 }
 
 #[test]
+fn readme_has_the_sentence_that_its_example_prints() {
+    let budget = Runtime::builder().max(Limit::gib(2)).build().unwrap();
+    let acme = budget.root().create("acme", Limits::new().max(Limit::mib(512))).unwrap();
+    let text = r#"(module
+        (memory 1)
+        (func (export "grow") (param i32) (result i32) (memory.grow (local.get 0))))"#;
+    let mut guest = Guest::of(&Engine::default(), text, GroupLimiter::new(&acme)).unwrap();
+    assert_eq!((guest.call("grow", 99), guest.call("grow", 10_000)), (1, -1));
+    let said = guest.refusal();
+    assert!(include_str!("../../README.md").contains(&format!("\n{said}\n")), "{said}");
+}
+
+#[test]
+fn a_start_that_does_not_fit_is_an_error() {
+    let (runtime, acme) = group_of(PAGE);
+    for traps in [false, true] {
+        let mut store = Store::new(&Engine::default(), GroupLimiter::new(&acme).trap_on_grow_failure(traps));
+        limit(&mut store, |limiter| limiter);
+        let module = Module::new(store.engine(), GUEST).unwrap();
+        let error = Instance::new(&mut store, &module, &[]).expect_err("a table more");
+        let refusal = store.data().last_refusal().expect("a refusal").to_string();
+        assert!(refusal.starts_with("/acme refused 16 B for /acme: "), "{refusal}");
+        // Words of wasmtime's own, or the sentence.
+        assert_eq!((error.is::<ChargeError>(), error.to_string() == refusal), (traps, traps), "{error}");
+    }
+    all_is_back(&runtime);
+}
+
+#[test]
 fn growth_above_the_modules_own_maximum_is_no_refusal_of_the_group() {
     let (runtime, acme) = group_of(64 * PAGE);
     let text = r#"(module
@@ -74,7 +103,7 @@ fn growth_above_the_modules_own_maximum_is_no_refusal_of_the_group() {
         (func (export "grow_table") (param i32) (result i32) (table.grow (ref.null func) (local.get 0))))"#;
     for traps in [false, true] {
         let limiter = GroupLimiter::new(&acme).trap_on_grow_failure(traps);
-        let mut guest = Guest::of(&wasmtime::Engine::default(), text, limiter).unwrap();
+        let mut guest = Guest::of(&Engine::default(), text, limiter).unwrap();
         for (name, said) in [("grow", "a memory of 196608 bytes"), ("grow_table", "a table of 4 elements")] {
             let more = if name == "grow" { 2 } else { 3 };
             match guest.try_call(name, more) {
@@ -95,14 +124,5 @@ fn a_growth_may_be_forced() {
     assert_eq!(guest.call("grow", 4), 1);
     assert_eq!((acme.live(), acme.forced()), (START + 4 * PAGE, START + 2 * PAGE));
     drop(guest);
-    all_is_back(&runtime);
-}
-
-#[test]
-fn a_start_that_does_not_fit_is_an_error() {
-    let (runtime, acme) = group_of(PAGE);
-    let limiter = GroupLimiter::new(&acme).trap_on_grow_failure(true);
-    let error = Guest::of(&wasmtime::Engine::default(), super::GUEST, limiter).err().expect("two tables more");
-    assert!(error.is::<ChargeError>(), "{error:?}");
     all_is_back(&runtime);
 }
