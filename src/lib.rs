@@ -120,7 +120,7 @@ pub use memcg_derive::Weigh;
 pub mod errors {
     pub use crate::error::{CounterChargeError, CounterLimitError};
     pub use crate::group::{
-        ContradictionError, CreateError, LimitError, MergeError, NameError, OfflineError, ParseOnFullError,
+        ContradictionError, CreateError, Helps, LimitError, MergeError, NameError, OfflineError, ParseOnFullError,
         ReclaimError, SplitError,
     };
     pub use crate::units::{ParseLimitError, ParseLimitErrorKind};
@@ -155,6 +155,7 @@ pub mod allocator {
 ///   protect.
 /// * [`CentralStock`]: credit that all threads share, for a channel. [`QueuePlace`]: one place in line for all that wait
 ///   in a queue.
+/// * [`OomCandidate`] and [`OomOrder`]: an order of choice that a service gives itself.
 /// * [`FixedBatch`]: the kernel's stock, which is always open and takes whole batches.
 /// * [`Verdict`]: what [`PageCounter::verify`] found. Each [`Fault`] names a figure that contradicts another.
 ///
@@ -168,6 +169,8 @@ pub mod allocator {
 /// [`QueuePlace`]: expert::QueuePlace
 /// [`ProtectionFigures`]: expert::ProtectionFigures
 /// [`FixedBatch`]: expert::FixedBatch
+/// [`OomCandidate`]: expert::OomCandidate
+/// [`OomOrder`]: expert::OomOrder
 /// [`Verdict`]: expert::Verdict
 /// [`Fault`]: expert::Fault
 pub mod expert {
@@ -178,6 +181,7 @@ pub mod expert {
     pub use crate::lifecycle::own_bytes::OwnBytes;
     pub use crate::page_counter::reading::ProtectionFigures;
     pub use crate::pool::{PoolAlign, PoolRow, PoolTable};
+    pub use crate::state::oom::{OomCandidate, OomOrder};
     pub use crate::sync::barrier::{BarrierMode, BarrierState, litmus};
 }
 

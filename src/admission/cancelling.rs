@@ -5,7 +5,7 @@ use std::time::Instant;
 use crate::admission::attempt::{Attempt, ChargeFailure, Efforts, Pending, Progress, fits_ever};
 use crate::counter::cover;
 use crate::counter::refusal::LevelRefusal;
-use crate::hierarchy::{events, group_tree};
+use crate::hierarchy::{events, group_tree, importance};
 use crate::pressure::victims::{self, Choice, Want};
 use crate::reclaim::repeat::{earlier, may_call_out};
 use crate::reclaim::round::TIME_MAX;
@@ -24,7 +24,13 @@ pub(super) fn cancel_for(attempt: &impl Attempt, refusal: LevelRefusal<'static>,
     let tree = level.tree();
     let adds = attempt.adds();
     let adds = if adds > 0 { cover::rise_at(group, adds, level).max(1) } else { 0 };
-    let want = Want { asker: Some(group), bytes: attempt.bytes(), adds, may_come: efforts.may_come };
+    let want = Want {
+        asker: Some(group),
+        importance: importance::of(group),
+        bytes: attempt.bytes(),
+        adds,
+        may_come: efforts.may_come,
+    };
     let mut turn = None;
     while attempt.may_cancel() {
         let (until, awaited) = match victims::choose(level, &want, &mut efforts.excluded) {

@@ -60,7 +60,7 @@ fn cancel_excess(group: &'static Counter, may_come: u64) -> u64 {
     events::count_and_notify(group, Event::Oom);
     let mut excluded = Excluded::default();
     while goes_on() {
-        let want = Want { asker: None, bytes: excess(group), adds: 0, may_come };
+        let want = Want { asker: None, importance: u8::MAX, bytes: excess(group), adds: 0, may_come };
         let victim = match victims::choose(group, &want, &mut excluded) {
             Choice::Unsettled => {
                 victims::settle(group.tree());

@@ -5,10 +5,11 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use crate::admission::attempt::{Attempt, ChargeResult};
-use crate::admission::wait::{decided, wait_for_victim};
+use crate::admission::wait::{decided, may_wait, wait_for_victim};
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::pressure::line::{self, Ticket};
+use crate::state::waiting::Decision;
 use crate::sync::is_over;
 use crate::thread::slot::Consume;
 
@@ -75,7 +76,23 @@ impl Plain {
 
     /// Its place in line, which it takes at `level` where it has none.
     pub(super) fn into_line(self, level: &'static Counter) -> Ticket {
-        self.line.into_inner().unwrap_or_else(|| line::enqueue(self.group, self.bytes, level))
+        let kept = self.line.into_inner();
+        kept.iter().for_each(Ticket::waits);
+        kept.unwrap_or_else(|| line::enqueue(self.group, self.bytes, level))
+    }
+
+    /// Charges after a refusal, where the group is more important than all that wait at the level: a place in line is
+    /// before theirs, and the charge leaves it again where there is no room.
+    pub(super) fn go_first(&self, refusal: LevelRefusal<'static>) -> Result<u64, LevelRefusal<'static>> {
+        let level = refusal.level.header.counter();
+        if !line::goes_first(self.group, level) || !may_wait(self.bytes, &refusal) {
+            return Err(refusal);
+        }
+        let mut ticket = line::enqueue_for_now(self.group, self.bytes, level);
+        match ticket.poll(Waker::noop()).ok().or_else(|| ticket.leave()) {
+            Some(Decision::Granted) => Ok(self.bytes),
+            _ => Err(level.refusal_now()),
+        }
     }
 }
 
@@ -89,13 +106,13 @@ impl Attempt for Plain {
     }
 
     fn charge(&self) -> Result<u64, LevelRefusal<'static>> {
-        self.group.try_charge_once_slow(self.bytes, Consume::Miss)
+        self.group.try_charge_once_slow(self.bytes, Consume::Miss).or_else(|refusal| self.go_first(refusal))
     }
 
     fn wait(&self, level: &'static Counter, until: Instant, more: &dyn Fn() -> bool) -> Option<ChargeResult> {
         // In line from the first victim on: a charge that comes later does not get what is freed for this one.
         let mut line = self.line.borrow_mut();
-        let ticket = line.get_or_insert_with(|| line::enqueue(self.group, self.bytes, level));
+        let ticket = line.get_or_insert_with(|| line::enqueue_for_now(self.group, self.bytes, level));
         let decision = wait_for_victim(ticket, until, || self.may_cancel() && more())?;
         *line = None;
         Some(decided(decision, self.bytes, true))

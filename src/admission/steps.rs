@@ -73,10 +73,12 @@ pub(crate) fn charge_without_victims(group: &'static Counter, bytes: u64, missed
     try_once(group, bytes, missed).or_else(|failure| go_on(&plain, failure))
 }
 
-/// Reclaim and victims, where the first try was refused.
+/// A place before less important charges, reclaim and victims, where the first try was refused.
 pub(super) fn go_on(plain: &Plain, failure: ChargeFailure) -> ChargeResult {
     match failure {
-        ChargeFailure::Refused { refusal, .. } => reclaim_and_retry(plain, refusal),
+        ChargeFailure::Refused { refusal, .. } => {
+            plain.go_first(refusal).or_else(|refusal| reclaim_and_retry(plain, refusal))
+        }
         failure => Err(failure),
     }
 }

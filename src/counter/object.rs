@@ -74,6 +74,8 @@ pub(crate) struct Counter {
     pub(crate) batch: StatU64,
     /// Usage above this delays charges; `u64::MAX`: never.
     pub(crate) high: StatU64,
+    /// Usage above this is reclaimed in the background; `u64::MAX`: never.
+    pub(crate) reclaim_above: StatU64,
     /// The highest usage without the bound on its credit, of those that walks have left behind as a new peak.
     pub(crate) live_peak: StatU64,
 }
@@ -248,6 +250,7 @@ impl Counter {
             charger: AtomicU64::new(0),
             batch: StatU64::new(0),
             high: StatU64::new(u64::MAX),
+            reclaim_above: StatU64::new(u64::MAX),
             live_peak: StatU64::new(0),
         }
     }
@@ -272,7 +275,8 @@ impl Counter {
     #[rustfmt::skip]
     fn is_clean(&self) -> bool {
         let Counter {
-            usage, limits, opened, central_opened, queued, stuck, poisoned, kept, charger, high, live_peak,
+            usage, limits, opened, central_opened, queued, stuck, poisoned, kept, charger, high, reclaim_above,
+            live_peak,
             // A late sweep may set `swept`: then the next counter looks at more blocks than it has to.
             swept: _,
             // The object's for ever; `begin` sets the batch and the incarnation.
@@ -292,6 +296,7 @@ impl Counter {
             && ![queued, stuck, poisoned, kept, tight].iter().any(|mark| mark.load(Ordering::Relaxed))
             && soft.load(Ordering::Relaxed) == u64::MAX
             && high.load(Ordering::Relaxed) == u64::MAX
+            && reclaim_above.load(Ordering::Relaxed) == u64::MAX
             && live_peak.load(Ordering::Relaxed) == 0
             && min.is_clean()
             && low.is_clean()
@@ -304,7 +309,7 @@ impl Counter {
     #[allow(unsafe_code)]
     pub(crate) fn end(&self) -> Option<Incarnation> {
         let Counter {
-            usage, limits, stuck, poisoned, kept, charger, high, live_peak, incarnation,
+            usage, limits, stuck, poisoned, kept, charger, high, reclaim_above, live_peak, incarnation,
             // The object's for ever, but for the batch, which `begin` sets.
             header: _, index: _, object: _, number: _, position: _, next: _, central: _, batch: _,
             // As new once the stock is closed and the slots are vacant, before this.
@@ -330,6 +335,7 @@ impl Counter {
         }
         soft.store(u64::MAX, Ordering::Relaxed);
         high.store(u64::MAX, Ordering::Relaxed);
+        reclaim_above.store(u64::MAX, Ordering::Relaxed);
         live_peak.store(0, Ordering::Relaxed);
         peaks.forget();
         min.reset();

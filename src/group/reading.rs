@@ -5,10 +5,10 @@ use super::handle::Group;
 use super::limits::Limits;
 use crate::admission::lowered;
 use crate::counter::credit;
-use crate::hierarchy::{limits, setting_names};
+use crate::hierarchy::{importance, limits, setting_names, tasks};
 use crate::pressure::{high, throttle};
 use crate::state::limits::LimitKind;
-use crate::units::IntoLimit;
+use crate::units::{IntoLimit, Limit};
 
 // === impl Group: limits ===
 
@@ -56,7 +56,7 @@ impl Group {
             return Err(LimitError::CoversNot { group: self.clone() });
         }
         self.set_kinds(group, &limits.kinds())?;
-        self.name_setting(limits);
+        self.note_settings(limits);
         let above_max = if limits.max.is_some() { lowered::shrink_to_max(group) } else { 0 };
         if limits.high.is_none() {
             return Ok(above_max);
@@ -65,9 +65,16 @@ impl Group {
         Ok(above_max.max(high::above(group)))
     }
 
-    pub(super) fn name_setting(&self, limits: Limits) {
+    /// Settings that no charge compares.
+    pub(super) fn note_settings(&self, limits: Limits) {
         if let Some(name) = limits.setting {
             setting_names::set(self.first(), name);
+        }
+        if let Some(importance) = limits.importance {
+            importance::set(self.first(), importance);
+        }
+        if let Some(of) = limits.tasks {
+            tasks::set(self.first(), of);
         }
     }
 
@@ -93,7 +100,8 @@ impl Group {
         self.set_limits(Limits::new().max(limit))
     }
 
-    /// Returns the limits as they were set, percentages as percentages. `cover_allocations` is true if the group
+    /// Returns the limits as they were set, percentages as percentages; `None` for an importance, tasks and a mark of
+    /// reclaim that the group has not. `cover_allocations` is true if the group
     /// covers, because it or a group above has [asked](Limits::cover_allocations).
     ///
     /// ```
@@ -108,7 +116,14 @@ impl Group {
         let set = |kind| limits::set_to(self.first(), kind);
         let limits = Limits::new().max(set(LimitKind::Max)).min(set(LimitKind::Min)).low(set(LimitKind::Low));
         let limits = limits.soft(set(LimitKind::Soft)).high(set(LimitKind::High));
-        Limits { cover_allocations: self.first().cover().is_some(), setting: setting_names::of(self.first()), ..limits }
+        Limits {
+            cover_allocations: self.first().cover().is_some(),
+            importance: importance::own(self.first()),
+            reclaim_above: Some(set(LimitKind::ReclaimAbove)).filter(|&mark| mark != Limit::Unlimited),
+            tasks: Some(tasks::of(self.first())).filter(|&tasks| tasks > 0),
+            setting: setting_names::of(self.first()),
+            ..limits
+        }
     }
 
     /// Returns the max in bytes, `u64::MAX` if there is none. One load. [`Inspect`](crate::expert::Inspect) has the

@@ -112,7 +112,7 @@ impl Group {
             let why = match created {
                 Ok(handle) => {
                     let group = Group::from_handle(handle);
-                    group.name_setting(limits);
+                    group.note_settings(limits);
                     return Ok(group);
                 }
                 Err(why) => why,
@@ -150,6 +150,7 @@ impl Group {
             LimitKind::Low => "low",
             LimitKind::Soft => "soft",
             LimitKind::High => "high",
+            LimitKind::ReclaimAbove => "reclaim_above",
         };
         let name = name.map(|name| name.to_string());
         LimitError::NoLimitedAncestor { group: self.clone(), name, limit, percent }

@@ -2,13 +2,20 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
 
 use crate::counter::handle::Handle;
+use crate::counter::incarnation::Generation;
+use crate::counter::object::Counter;
 use crate::thread::helper::Helper;
 
 #[derive(Default)]
 pub(crate) struct Started {
     pub(crate) jobs: Turns<Job>,
+    /// Levels whose usage has passed a mark.
+    pub(crate) background: Vec<Background>,
+    /// The last turn was one of those.
+    pub(crate) was_background: bool,
     /// Services of levels that charges which call no foreign code have scheduled.
     pub(crate) services: Vec<LeftService>,
     /// Levels whose listeners are to be called.
@@ -35,12 +42,26 @@ pub(crate) struct Running {
 
 pub(crate) struct Job {
     pub(crate) level: Handle,
-    /// The largest charge that the level has refused; 0 where it has refused none.
+    /// The importance of that charge: the highest of those that the level has refused.
+    pub(crate) importance: u8,
+    /// The largest of these charges; 0 where the level has refused none.
     pub(crate) bytes: u64,
     /// Reclaimers have promised what that charge lacks.
     pub(crate) promised: bool,
     /// A charge has left the level above its high.
     pub(crate) above_high: bool,
+}
+
+/// A level that a thread reclaims in the background. It may be gone: nothing but its generation is read without a
+/// handle.
+#[derive(Clone, Copy)]
+pub(crate) struct Background {
+    pub(crate) level: &'static Counter,
+    pub(crate) of: Generation,
+    /// When it has its turn.
+    pub(crate) at: Instant,
+    /// The last pause because nothing was freed.
+    pub(crate) pause: Duration,
 }
 
 /// Serves levels, and wakes the charges that wait there.
@@ -85,8 +106,6 @@ impl<T> Turns<T> {
         self.entries.remove(&self.order.pop_front()?)
     }
 
-    #[cfg(test)]
-    #[allow(dead_code, reason = "no model asks")]
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

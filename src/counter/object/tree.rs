@@ -173,7 +173,8 @@ pub(crate) trait Policies: Send + Sync {
     /// and that of the group's shard.
     fn set_soft(&self, counter: &'static Counter, soft: u64) -> Result<(), NoMemory>;
 
-    /// Usage or a max has moved at a counter where charges wait for room or whose mark of excess is wrong.
+    /// Usage or a max has moved at a counter where charges wait for room, whose mark of excess is wrong, or whose usage
+    /// is to be reclaimed in the background.
     fn fell(&self, counter: &Counter);
 
     /// Looks at a counter in the place of an allocator, at the levels above it, and gives up the handle that the list
