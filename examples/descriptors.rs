@@ -34,7 +34,6 @@ struct TenantFile {
     _charges: [Charge; 2],
 }
 
-// ANCHOR: files
 impl Files {
     fn open(&self, path: impl AsRef<Path>) -> Result<TenantFile, OpenError> {
         let charges = self.tenant.try_charge_set(&[(Counter::MEMORY, BUFFER as u64), (self.descriptors, 1)])?;
@@ -46,7 +45,6 @@ impl Files {
         self.tenant.counter(self.descriptors).map_or(0, |counter| counter.live())
     }
 }
-// ANCHOR_END: files
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut builder = Runtime::builder();

@@ -22,8 +22,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     // Limits: of this counter and of all above it. Credit in a stock never makes one refuse.
     import.set_max(1 << 20)?;
     let refused = import.try_charge(2 << 20).unwrap_err();
-    let full = import.level(refused.level()).ok_or("a refusal names a level of the path")?;
-    println!("refused {} by {}", refused.requested(), full.name());
+    let full = import.level(refused.level).ok_or("a refusal names a level of the path")?;
+    println!("refused {} by {}", refused.requested, full.name());
 
     // Accounts by node: admission before the allocation, the account after it, and after each move.
     let (near, far) = (NodeId::new(0), NodeId::new(1));

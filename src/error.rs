@@ -56,13 +56,21 @@ impl fmt::Display for CounterId {
 /// );
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CounterChargeError {
-    pub(crate) level: CounterId,
-    pub(crate) requester: CounterId,
-    pub(crate) requested: u64,
-    pub(crate) usage: u64,
-    pub(crate) max: u64,
-    pub(crate) stocked_bound: u64,
+    /// The counter whose max was met: the requester itself or an ancestor.
+    pub level: CounterId,
+    /// The counter that was charged.
+    pub requester: CounterId,
+    /// The units asked for.
+    pub requested: u64,
+    /// The usage of `level` when it refused. All of it is live charge but at most `stocked_bound`.
+    pub usage: u64,
+    /// The max of `level` when it refused.
+    pub max: u64,
+    /// The published bound on the credit in stocks below `level`: 0, unless the charge would not have fit beside live
+    /// charge alone, or in rare races.
+    pub stocked_bound: u64,
 }
 
 impl fmt::Display for CounterChargeError {
@@ -91,38 +99,6 @@ impl fmt::Display for CounterChargeError {
 impl std::error::Error for CounterChargeError {}
 
 impl CounterChargeError {
-    /// Returns the counter whose max was met: the requester itself or an ancestor.
-    pub fn level(&self) -> CounterId {
-        self.level
-    }
-
-    /// Returns the counter that was charged.
-    pub fn requester(&self) -> CounterId {
-        self.requester
-    }
-
-    /// Returns the units asked for.
-    pub fn requested(&self) -> u64 {
-        self.requested
-    }
-
-    /// Returns the usage of `level` when it refused. All of it is live charge but at most
-    /// [`stocked_bound`](Self::stocked_bound).
-    pub fn usage(&self) -> u64 {
-        self.usage
-    }
-
-    /// Returns the max of `level` when it refused.
-    pub fn max(&self) -> u64 {
-        self.max
-    }
-
-    /// Returns the published bound on the credit in stocks below `level`: 0, unless the charge would not have fit beside
-    /// live charge alone, or in rare races.
-    pub fn stocked_bound(&self) -> u64 {
-        self.stocked_bound
-    }
-
     /// Returns the units by which the charge was short: with so many uncharged at the level it would have fit.
     pub fn want(&self) -> u64 {
         self.usage.saturating_add(self.requested).saturating_sub(self.max.min(USAGE_MAX))
@@ -140,10 +116,14 @@ impl CounterChargeError {
 /// assert_eq!(busy.to_string(), format!("{} is busy: usage 60 is 10 above the new max 50; uncharge there", job.id()));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CounterLimitError {
-    pub(crate) level: CounterId,
-    pub(crate) usage: u64,
-    pub(crate) max: u64,
+    /// The counter whose max was to be set.
+    pub level: CounterId,
+    /// Its usage, after its credit was drained.
+    pub usage: u64,
+    /// The max that was asked for.
+    pub max: u64,
 }
 
 impl fmt::Display for CounterLimitError {
@@ -158,20 +138,3 @@ impl fmt::Display for CounterLimitError {
 }
 
 impl std::error::Error for CounterLimitError {}
-
-impl CounterLimitError {
-    /// Returns the counter whose max was to be set.
-    pub fn level(&self) -> CounterId {
-        self.level
-    }
-
-    /// Returns its usage, after its credit was drained.
-    pub fn usage(&self) -> u64 {
-        self.usage
-    }
-
-    /// Returns the max that was asked for.
-    pub fn max(&self) -> u64 {
-        self.max
-    }
-}

@@ -40,7 +40,7 @@
 //! | look inside, or choose the barrier | module [`expert`] |
 //!
 //! An amount ([`IntoBytes`], [`IntoLimit`]) is a `usize` or a literal, or `Bytes(n)` for a `u64`; figures are `u64`. A
-//! [`PageCounter`] takes `u64`.
+//! [`PageCounter`] takes `u64`, and so does the name of a group ([`IntoName`]), which mostly is a text.
 //!
 //! A charge that does not fit has memory reclaimed, is refused, waits ([`Group::charge_async`]), or has another group
 //! cancelled: [`Group::try_charge_with`] says which. A charge above a high is delayed ([`Limits::high`]).
@@ -94,7 +94,7 @@ mod tests;
 #[path = "tests/forced.rs"]
 mod tests;
 
-pub use counter::config::{CounterConfig, Pressure};
+pub use counter::config::CounterConfig;
 pub use error::CounterId;
 pub use group::{
     BelowHigh, Charge, ChargeError, ChargeFuture, Checkpoint, Counter, EnterGuard, EventFuture, Group, GroupCounter,
@@ -106,7 +106,7 @@ pub use stat::reading::Freshness;
 pub use stat::{Stat, Unit};
 pub use state::events::Event;
 pub use state::listeners::Happened;
-pub use state::name::GroupName;
+pub use state::name::{GroupName, IntoName};
 pub use state::oom::{Cancel, OomPolicy};
 pub use state::reclaimer::{Later, Priority, Reclaim, ReclaimCause, ReclaimContext, ReclaimPass};
 pub use units::{Bytes, IntoBytes, IntoLimit, Limit, Percent};
@@ -120,8 +120,8 @@ pub use memcg_derive::Weigh;
 pub mod errors {
     pub use crate::error::{CounterChargeError, CounterLimitError};
     pub use crate::group::{
-        ContradictionError, CreateError, Helps, LimitError, MergeError, NameError, OfflineError, ParseOnFullError,
-        ReclaimError, SplitError,
+        ContradictionError, CreateError, Helps, LimitError, MergeError, NameError, OfflineError, ReclaimError,
+        SplitError,
     };
     pub use crate::units::{ParseLimitError, ParseLimitErrorKind};
     pub use crate::values::PushError;
@@ -140,8 +140,8 @@ pub mod figures {
 /// For allocators that charge groups: the crate `memcg-alloc` is one. [`Owner`](allocator::Owner) has the rules.
 pub mod allocator {
     pub use crate::group::allocator::{
-        Owner, Unfinished, charge_small, charge_unowned, charge_unowned_to, settle, small_allocated,
-        try_uncharge_unowned, uncharge_unowned, unowned_bytes,
+        Owner, Unfinished, charge_unowned, charge_unowned_to, settle, try_uncharge_unowned, uncharge_unowned,
+        unowned_bytes,
     };
 }
 
@@ -184,6 +184,18 @@ pub mod expert {
     pub use crate::state::oom::{OomCandidate, OomOrder};
     pub use crate::sync::barrier::{BarrierMode, BarrierState, litmus};
 }
+
+macro_rules! unwind_safe {
+    ($($handle:ty),*) => {$(
+        impl std::panic::UnwindSafe for $handle {}
+        impl std::panic::RefUnwindSafe for $handle {}
+    )*};
+}
+
+// A panic of the caller finds none of them half changed. The others have the two traits by their fields.
+unwind_safe!(Runtime, RuntimeBuilder, GroupCounter, PageCounter, CounterConfig, figures::PeakWindow);
+unwind_safe!(ChargeFuture, EventFuture, Checkpoint, EnterGuard, Registration, Later, ReclaimContext<'_>);
+unwind_safe!(kmem::Member, kmem::Mover);
 
 /// The code of README, so that its examples are tested.
 #[cfg(doctest)]

@@ -110,6 +110,31 @@ pub enum Limit {
 // === impl Bytes ===
 
 impl Bytes {
+    /// So many KiB (1,024 bytes); [`u64::MAX`] bytes where that is more.
+    #[must_use]
+    pub const fn kib(kib: u64) -> Self {
+        Bytes(kib.saturating_mul(1 << 10))
+    }
+
+    /// So many MiB; [`u64::MAX`] bytes where that is more.
+    ///
+    /// ```
+    /// use memcg::{Bytes, Limit};
+    ///
+    /// assert_eq!([Bytes::kib(2), Bytes::mib(3), Bytes::gib(1)], [2 << 10, 3 << 20, 1 << 30].map(Bytes));
+    /// assert_eq!(Limit::from(Bytes::mib(3)), Limit::mib(3));
+    /// ```
+    #[must_use]
+    pub const fn mib(mib: u64) -> Self {
+        Bytes(mib.saturating_mul(1 << 20))
+    }
+
+    /// So many GiB; [`u64::MAX`] bytes where that is more.
+    #[must_use]
+    pub const fn gib(gib: u64) -> Self {
+        Bytes(gib.saturating_mul(1 << 30))
+    }
+
     /// Returns the plain number of bytes.
     #[must_use]
     pub const fn as_u64(self) -> u64 {
@@ -177,15 +202,17 @@ impl From<usize> for Bytes {
 ///     group.try_charge(bytes)
 /// }
 ///
-/// let root = memcg::Runtime::builder().build()?.root();
+/// let runtime = memcg::Runtime::builder().build()?; // without this handle all charges are refused
 /// let length: u64 = 100;
-/// assert_eq!(pay(&root, 64 * 1024).is_ok(), pay(&root, Bytes(length)).is_ok());
-/// # Ok::<(), memcg::BuildError>(())
+/// let charges = (pay(&runtime.root(), 64 * 1024)?, pay(&runtime.root(), Bytes(length))?);
+/// assert_eq!((charges.0.bytes(), charges.1.bytes()), (65_536, 100));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no amount of bytes",
     label = "a `usize`, a literal or `Bytes`",
-    note = "write `Bytes(n)` for a `u64`"
+    note = "write `Bytes(n)` for a `u64`, `n as usize` for a smaller integer, `Bytes::mib(n)` for a size in MiB",
+    note = "a `Limit` is no amount: it may be a share of another group's max, or no limit; a text parses: `text.parse::<Bytes>()?`"
 )]
 pub trait IntoBytes {
     /// Returns the amount.
@@ -260,19 +287,19 @@ impl Limit {
     /// So many KiB (1,024 bytes); [`u64::MAX`] bytes where that is more.
     #[must_use]
     pub const fn kib(kib: u64) -> Self {
-        Limit::Bytes(kib.saturating_mul(1 << 10))
+        Limit::Bytes(Bytes::kib(kib).0)
     }
 
     /// So many MiB; [`u64::MAX`] bytes where that is more.
     #[must_use]
     pub const fn mib(mib: u64) -> Self {
-        Limit::Bytes(mib.saturating_mul(1 << 20))
+        Limit::Bytes(Bytes::mib(mib).0)
     }
 
     /// So many GiB; [`u64::MAX`] bytes where that is more.
     #[must_use]
     pub const fn gib(gib: u64) -> Self {
-        Limit::Bytes(gib.saturating_mul(1 << 30))
+        Limit::Bytes(Bytes::gib(gib).0)
     }
 
     /// A share of the nearest limited ancestor's max. More than 100 is 100: no group can hold more than its ancestor.
@@ -324,7 +351,8 @@ impl From<usize> for Limit {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no limit",
     label = "a `usize`, a literal, `Bytes`, `Percent` or `Limit`",
-    note = "write `Limit::bytes(n)` for a `u64`"
+    note = "write `Limit::bytes(n)` for a `u64`, `n as usize` for a smaller integer, `Limit::mib(n)` for a size in MiB",
+    note = "a text parses: `\"25%\".parse::<Limit>()?`, as `\"512MiB\"` and `\"max\"` do"
 )]
 pub trait IntoLimit {
     /// Returns the limit.

@@ -19,7 +19,7 @@
 //! | `tests/kernel/conformance/stock.rs::s017_local` | a test, which `.ci/series` runs |
 //! | `loom_two_drainers`, `shuttle_storm` | a model; `.ci/series --full` runs those of loom |
 //! | mutation `drain-loser-skips` | a row of `.ci/mutations.txt`, with the word before it |
-//! | `cargo bench --bench fault` | a command of the last table, which prints a line for each of its claims |
+//! | bench `fault` | `cargo bench --bench fault`, a command of the last table, which prints a line for each of its claims |
 //! | `src/counter/drain.rs` | a file |
 
 //! To add a chapter: write the page; name it in `docs/src/SUMMARY.md` as `(series/NAME.md)`; add a constant to `SERIES`
@@ -231,6 +231,9 @@ fn holder(before: &str, span: &str) -> Option<Holder> {
     let is_path = FOLDERS.iter().any(|folder| span.starts_with(folder));
     if before.trim_start_matches('(').starts_with("mutation") {
         return Some(Holder::Mutation(span.to_owned()));
+    }
+    if before.trim_start_matches('(') == "bench" {
+        return Some(Holder::Command(format!("cargo bench --bench {span}")));
     }
     if span.starts_with("cargo ") {
         return Some(Holder::Command(span.to_owned()));

@@ -13,7 +13,7 @@ use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
 use memcg::{Bytes, PageCounter};
 use memcg_bench_rows::target_folder;
-use memcg_report::chart::{Axis, Chart, Series, Size, Unit};
+use memcg_report::chart::{Axis, Chart, Series, Unit};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, Zipf};
@@ -49,7 +49,7 @@ const SLICE: Duration = Duration::from_millis(8);
 const SMALL: (usize, Duration) = (2, Duration::from_millis(1));
 
 /// The picture: higher than others, for its lines lie close.
-const SIZE: Size = Size { width: 860.0, height: 480.0 };
+const SIZE: (u32, u32) = (860, 480);
 
 /// The number of slices, and the length of each.
 #[derive(Clone, Copy)]

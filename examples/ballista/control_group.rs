@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 /// The name of each, before the process and a number.
-const NAME: &str = "memcg-ballista";
+const NAME: &str = "memcg-example";
 
 /// A control group that goes with the value.
 pub(crate) struct ControlGroup {

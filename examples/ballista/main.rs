@@ -27,7 +27,7 @@ use std::error::Error;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{Parser, value_parser};
 use memcg::Bytes;
 use memcg_alloc::{LARGE_OBJECTS, MemcgAlloc};
 use tempfile::TempDir;
@@ -52,51 +52,48 @@ enum Sharing {
 #[command(about = "Two tenants on a cluster of Ballista, with its own pools and with groups")]
 struct Options {
     /// TPC-H's scale factor: 1 has 6 million rows in its largest table
-    #[arg(long, default_value_t = 0.2)]
+    #[arg(long, default_value_t = 0.2, value_parser = scale)]
     scale: f64,
     /// The limit of each executor's control group
-    #[arg(long, default_value = "256MiB")]
+    #[arg(long, default_value = "256MiB", value_parser = limit)]
     limit: Bytes,
     /// The number of times that gold asks its three queries: 3 times, or once with --quick
-    #[arg(long)]
-    rounds: Option<usize>,
+    #[arg(long, value_parser = value_parser!(u32).range(1..=1_000_000))]
+    rounds: Option<u32>,
     /// Seconds that a query may take
-    #[arg(long, default_value_t = 120)]
+    #[arg(long, default_value_t = 120, value_parser = value_parser!(u64).range(1..=3_600))]
     patience: u64,
     /// Only one of the two
     #[arg(long)]
     only: Option<Sharing>,
     /// Small tables, one round, and no control groups: it shows that all works, and compares nothing
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["scale", "limit"])]
     quick: bool,
 }
 
 impl Options {
-    fn check(&mut self) -> Result<(), &'static str> {
-        if !(0.001..=10.0).contains(&self.scale) {
-            return Err("--scale is a number from 0.001 to 10");
-        }
-        if self.limit < Bytes(64 << 20) {
-            return Err("--limit is at least 64 MiB: an executor takes some 40 before its first task");
-        }
-        if self.rounds.is_some_and(|rounds| !(1..=1_000_000).contains(&rounds)) {
-            return Err("--rounds is a number from 1 to 1000000");
-        }
-        if !(1..=3_600).contains(&self.patience) {
-            return Err("--patience is a number from 1 to 3600, in seconds");
-        }
-        if self.quick {
-            self.scale = 0.01;
-        }
-        Ok(())
+    fn scale(&self) -> f64 {
+        if self.quick { 0.01 } else { self.scale }
     }
 
     fn rounds(&self) -> usize {
-        self.rounds.unwrap_or(if self.quick { 1 } else { 3 })
+        self.rounds.map_or(if self.quick { 1 } else { 3 }, |rounds| rounds as usize)
     }
 
     fn patience(&self) -> Duration {
         Duration::from_secs(self.patience)
+    }
+}
+
+fn scale(text: &str) -> Result<f64, &'static str> {
+    text.parse().ok().filter(|scale| (0.001..=10.0).contains(scale)).ok_or("expected a number from 0.001 to 10")
+}
+
+fn limit(text: &str) -> Result<Bytes, String> {
+    match text.parse() {
+        Ok(limit) if limit >= Bytes(64 << 20) => Ok(limit),
+        Ok(_) => Err("expected at least 64 MiB: an executor takes some 40 before its first task".to_string()),
+        Err(error) => Err(format!("{error}")),
     }
 }
 
@@ -115,8 +112,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(mut options: Options) -> Result<bool, Box<dyn Error>> {
-    options.check()?;
+fn run(options: Options) -> Result<bool, Box<dyn Error>> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     // Told to end, it drops what it has made: processes, control groups, files.
     runtime.block_on(async {
@@ -142,8 +138,8 @@ async fn told_to_end() -> &'static str {
 /// Returns whether it went with groups as it should.
 async fn compare(options: &Options) -> Result<bool, Box<dyn Error>> {
     let tables = TempDir::new()?;
-    eprintln!("writing the tables of TPC-H at scale {}", options.scale);
-    data::write(options.scale, tables.path()).await?;
+    eprintln!("writing the tables of TPC-H at scale {}", options.scale());
+    data::write(options.scale(), tables.path()).await?;
     let mut outcomes: Vec<(Sharing, Outcome)> = Vec::new();
     for sharing in [Sharing::Pools, Sharing::Groups] {
         if options.only.is_some_and(|only| only != sharing) {

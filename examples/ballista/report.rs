@@ -18,7 +18,7 @@ pub(crate) fn name(sharing: Sharing) -> &'static str {
 pub(crate) fn table(options: &Options, outcomes: &[(Sharing, Outcome)]) -> String {
     let mut text = String::new();
     let unlimited = outcomes.iter().find_map(|(_, outcome)| outcome.unlimited.as_ref());
-    let _ = writeln!(text, "Two executors of two slots, TPC-H at scale {}.", options.scale);
+    let _ = writeln!(text, "Two executors of two slots, TPC-H at scale {}.", options.scale());
     let _ = match unlimited {
         None => writeln!(text, "Each executor is in a control group with a limit of {}.", options.limit),
         Some(_) => writeln!(

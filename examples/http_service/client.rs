@@ -7,12 +7,15 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use hdrhistogram::Histogram;
 use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
+use rand::SeedableRng;
 use rand::rngs::StdRng;
-use rand::{RngExt, SeedableRng};
+use rand_distr::{Distribution, Zipf};
+use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
@@ -26,39 +29,19 @@ const IDLE: usize = 100;
 const SLOW: usize = 60;
 
 /// The client's report. `a` has its figures for each phase.
-#[derive(Default)]
+#[derive(Deserialize, Serialize)]
 pub(crate) struct Report {
     hits: [u64; 3],
     misses: [u64; 3],
-    /// 99 of 100 requests of `a` took at most so many microseconds.
-    p99: [u64; 3],
-    shed: [u64; 3],
-    answered: [u64; 3],
-    /// Thousandths of the budget that were in use while `b` was alone.
-    used: [u64; 1],
+    /// 99 of 100 requests of `a` took at most so many milliseconds.
+    p99: [f64; 3],
+    pub(crate) shed: [u64; 3],
+    /// Bytes that were charged while `b` was alone.
+    pub(crate) used_alone: u64,
 }
 
 impl Report {
-    pub(crate) const HEAD: &str = "    hits of a: before, during, after     p99 of a in ms: the same    shed: a, b, c";
-
-    fn figures(&mut self) -> [&mut u64; 16] {
-        let Report { hits, misses, p99, shed, answered, used } = self;
-        let mut all = [hits, misses, p99, shed, answered].into_iter().flatten().chain(used);
-        std::array::from_fn(|_| all.next().expect("16 figures"))
-    }
-
-    pub(crate) fn line(mut self) -> String {
-        self.figures().map(|figure| figure.to_string()).join(" ")
-    }
-
-    pub(crate) fn parse(line: &str) -> Result<Report, Box<dyn Error>> {
-        let mut report = Report::default();
-        let mut words = line.split_whitespace();
-        for figure in report.figures() {
-            *figure = words.next().ok_or_else(|| format!("the client printed {line:?}"))?.parse()?;
-        }
-        Ok(report)
-    }
+    pub(crate) const HEAD: &str = "      hits of a, %      p99 of a, ms  shed: a, b, c";
 
     fn hit_ratio(&self, phase: usize) -> f64 {
         100.0 * self.hits[phase] as f64 / (self.hits[phase] + self.misses[phase]).max(1) as f64
@@ -68,39 +51,23 @@ impl Report {
     pub(crate) fn hit_ratio_lost(&self) -> f64 {
         self.hit_ratio(0) - self.hit_ratio(1)
     }
-
-    pub(crate) fn used_alone(&self) -> u64 {
-        self.used[0]
-    }
-
-    pub(crate) fn shed(&self, tenant: usize) -> u64 {
-        self.shed[tenant]
-    }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for phase in 0..3 {
-            write!(f, "{:>11.1} %", self.hit_ratio(phase))?;
-        }
-        for phase in 0..3 {
-            write!(f, "{:>9.1}", self.p99[phase] as f64 / 1000.0)?;
-        }
-        for tenant in 0..3 {
-            write!(f, "{:>6}", self.shed[tenant])?;
-        }
-        Ok(())
+        (0..3).try_for_each(|phase| write!(f, "{:>6.1}", self.hit_ratio(phase)))?;
+        self.p99.iter().try_for_each(|time| write!(f, "{time:>6.1}"))?;
+        self.shed.iter().try_for_each(|shed| write!(f, "{shed:>5}"))
     }
 }
 
-#[derive(Default)]
 struct Counts {
     phase: AtomicUsize,
     hits: [AtomicU64; 3],
     misses: [AtomicU64; 3],
     shed: [AtomicU64; 3],
-    answered: [AtomicU64; 3],
-    times: Mutex<[Vec<u64>; 3]>,
+    /// Microseconds of the requests of `a`.
+    times: Mutex<[Histogram<u64>; 3]>,
 }
 
 async fn connect(address: SocketAddr) -> Result<SendRequest<Empty<bytes::Bytes>>, Failure> {
@@ -124,13 +91,13 @@ async fn get(sender: &mut SendRequest<Empty<bytes::Bytes>>, path: &str) -> Resul
     Ok((status, hit))
 }
 
-/// Has `b` scan more than the budget, alone. Returns the most thousandths of the budget that were in use meanwhile.
+/// Has `b` scan more than the budget, alone. Returns the most bytes that were charged meanwhile.
 async fn scan_alone(sender: &mut SendRequest<Empty<bytes::Bytes>>, sizes: Sizes) -> Result<u64, Failure> {
     let mut most = 0;
     for key in 0..(sizes.budget + sizes.budget / 4) / sizes.scan_value {
         get(sender, &format!("/values/1/{key}/{}", sizes.scan_value)).await?;
         sender.ready().await?;
-        let request = Request::get("/used").header("host", "service").body(Empty::new())?;
+        let request = Request::get("/charged").header("host", "service").body(Empty::new())?;
         let body = sender.send_request(request).await?.into_body().collect().await?.to_bytes();
         most = most.max(std::str::from_utf8(&body)?.parse()?);
     }
@@ -157,21 +124,16 @@ async fn requests(
             None => Err("no connection".into()),
         };
         match got {
-            Ok((StatusCode::OK, hit)) => {
-                counts.answered[tenant].fetch_add(1, Relaxed);
-                if tenant == 0 {
-                    let seen = if hit { &counts.hits } else { &counts.misses };
-                    seen[phase].fetch_add(1, Relaxed);
-                    let time = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
-                    counts.times.lock().unwrap_or_else(PoisonError::into_inner)[phase].push(time);
-                }
+            Ok((StatusCode::OK, hit)) if tenant == 0 => {
+                let seen = if hit { &counts.hits } else { &counts.misses };
+                seen[phase].fetch_add(1, Relaxed);
+                let times = &mut counts.times.lock().unwrap_or_else(PoisonError::into_inner)[phase];
+                times.saturating_record(begun.elapsed().as_micros() as u64);
             }
-            Ok(_) => {
+            Ok((StatusCode::OK, _)) => {}
+            other => {
                 counts.shed[tenant].fetch_add(1, Relaxed);
-            }
-            Err(_) => {
-                counts.shed[tenant].fetch_add(1, Relaxed);
-                sender = None;
+                sender = sender.filter(|_| other.is_ok());
             }
         }
         tokio::time::sleep(pause).await;
@@ -199,20 +161,23 @@ async fn slow_reader(address: SocketAddr, counts: Arc<Counts>, sizes: Sizes) {
             }
             Ok::<_, std::io::Error>(true)
         };
-        let count = if matches!(read.await, Ok(true)) { &counts.answered } else { &counts.shed };
-        count[2].fetch_add(1, Relaxed);
+        if !matches!(read.await, Ok(true)) {
+            counts.shed[2].fetch_add(1, Relaxed);
+        }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
-/// A number of the hot set, by Zipf's law with exponent 0.99.
-fn zipf(random: &mut StdRng, sums: &[f64]) -> u64 {
-    let at = random.random_range(0.0..*sums.last().expect("keys"));
-    sums.partition_point(|&sum| sum < at) as u64
-}
-
 pub(crate) async fn run(address: SocketAddr, sizes: Sizes, seconds: u64) -> Result<Report, Failure> {
-    let counts = Arc::new(Counts::default());
+    let counts = Arc::new(Counts {
+        phase: AtomicUsize::new(0),
+        hits: Default::default(),
+        misses: Default::default(),
+        shed: Default::default(),
+        times: Mutex::new(
+            [(); 3].map(|()| Histogram::new_with_bounds(1, 60_000_000, 3).expect("three digits of a minute")),
+        ),
+    });
     // The hot set is there before anything is counted.
     let mut warm = connect(address).await?;
     for key in 0..sizes.hot_keys {
@@ -221,17 +186,12 @@ pub(crate) async fn run(address: SocketAddr, sizes: Sizes, seconds: u64) -> Resu
     drop(warm);
     // It is there before the budget is full.
     let mut alone = connect(address).await?;
-    let sums: Arc<[f64]> = (1..=sizes.hot_keys)
-        .scan(0.0, |sum, rank| {
-            *sum += (rank as f64).powf(-0.99);
-            Some(*sum)
-        })
-        .collect();
     let phase = Duration::from_secs(seconds);
+    let hot_keys = Zipf::new(sizes.hot_keys as f64, 0.99)?;
     let mut hot = JoinSet::new();
     for number in 0..4 {
-        let (sums, mut random) = (Arc::clone(&sums), StdRng::seed_from_u64(number));
-        let next = move || format!("/values/0/{}/{}", zipf(&mut random, &sums), sizes.hot_value);
+        let mut random = StdRng::seed_from_u64(number);
+        let next = move || format!("/values/0/{}/{}", hot_keys.sample(&mut random) as u64 - 1, sizes.hot_value);
         hot.spawn(requests(address, Arc::clone(&counts), 0, Duration::from_millis(2), next));
     }
     tokio::time::sleep(phase).await;
@@ -260,19 +220,9 @@ pub(crate) async fn run(address: SocketAddr, sizes: Sizes, seconds: u64) -> Resu
     drop(idle);
     tokio::time::sleep(phase).await;
     hot.shutdown().await;
-    let used = [scan_alone(&mut alone, sizes).await?];
+    let used_alone = scan_alone(&mut alone, sizes).await?;
     let loads = |counts: &[AtomicU64; 3]| std::array::from_fn(|at| counts[at].load(Relaxed));
-    let mut times = std::mem::take(&mut *counts.times.lock().unwrap_or_else(PoisonError::into_inner));
-    let p99 = std::array::from_fn(|phase| {
-        times[phase].sort_unstable();
-        times[phase].get(times[phase].len() * 99 / 100).copied().unwrap_or(0)
-    });
-    Ok(Report {
-        hits: loads(&counts.hits),
-        misses: loads(&counts.misses),
-        p99,
-        shed: loads(&counts.shed),
-        answered: loads(&counts.answered),
-        used,
-    })
+    let times = counts.times.lock().unwrap_or_else(PoisonError::into_inner);
+    let p99 = times.each_ref().map(|times| times.value_at_quantile(0.99) as f64 / 1000.0);
+    Ok(Report { hits: loads(&counts.hits), misses: loads(&counts.misses), p99, shed: loads(&counts.shed), used_alone })
 }

@@ -5,9 +5,6 @@
 //! cargo run --release --manifest-path crates/Cargo.toml --example http_service -- --policy all   with all peers
 //! ```
 //!
-//! `--throughput 300` has ours answer in turns with the same service without it, about a minute, and prints the ratio of
-//! their requests a second, and in a second of processor time.
-//!
 //! With `--features serve`, `--serve FILE` opens a socket for `memcg-top`.
 //!
 //! Tenant `a` reads values of 4 KiB, of which a hot set fits its `low`. Tenant `b` scans values of 256 KiB over eight times
@@ -18,14 +15,13 @@
 mod client;
 mod policy;
 mod service;
-mod throughput;
 
 use std::error::Error;
 use std::net::Ipv4Addr;
 use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{Parser, value_parser};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpSocket;
 
@@ -34,18 +30,15 @@ use policy::{Policy, Sizes};
 #[derive(Parser)]
 #[command(about = "Three tenants of an HTTP service under one budget")]
 struct Args {
-    /// ours, unlimited, concurrency, semaphore, moka, moka-static, foyer, or all
+    /// ours, unlimited, concurrency, split, or all
     #[arg(long, default_value = "ours")]
     policy: String,
     /// Divides the budget of 256 MiB, and all values with it
-    #[arg(long, default_value_t = 1)]
-    scale: usize,
+    #[arg(long, default_value_t = 1, value_parser = value_parser!(u16).range(1..))]
+    scale: u16,
     /// Seconds for each of the three phases
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 5, value_parser = value_parser!(u64).range(1..))]
     seconds: u64,
-    /// Asks ours and the same service without it in so many pairs of turns, and prints the ratio of their throughput
-    #[arg(long, value_name = "PAIRS")]
-    throughput: Option<usize>,
     /// Opens a socket there that shows the groups of ours while they serve
     #[cfg(feature = "serve")]
     #[arg(long, value_name = "FILE")]
@@ -56,9 +49,6 @@ struct Args {
     /// Used by the program itself: runs the client against this address
     #[arg(long, hide = true)]
     client: Option<std::net::SocketAddr>,
-    /// Used by the program itself: the service to ask in turns with that
-    #[arg(long, hide = true, requires = "client")]
-    other: Option<std::net::SocketAddr>,
 }
 
 /// Resident bytes of this process; 0 where the system does not say.
@@ -69,7 +59,7 @@ fn resident() -> u64 {
 
 /// Runs one policy and its client. Returns whether the goals were met; a peer has none.
 fn run(name: &str, args: &Args) -> Result<bool, Box<dyn Error>> {
-    let sizes = Sizes::new(args.scale);
+    let sizes = Sizes::new(args.scale.into());
     let policy = Policy::new(name, sizes)?;
     #[cfg(feature = "serve")]
     let shown = match (&args.serve, &policy) {
@@ -114,8 +104,8 @@ fn run(name: &str, args: &Args) -> Result<bool, Box<dyn Error>> {
     drop(tokio);
     #[cfg(feature = "serve")]
     drop(shown);
-    let report = client::Report::parse(&report)?;
-    println!("{name:<12} {report} {:>8} {:>8}", mib(most), mib(resident));
+    let report = serde_json::from_str(&report)?;
+    println!("{name:<11}{report} {:>8} {:>8}", mib(most), mib(resident));
     policy.end(most, &report)
 }
 
@@ -136,30 +126,16 @@ fn mib(bytes: u64) -> String {
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let args = Args::parse();
-    if args.scale == 0 || args.seconds == 0 {
-        return Err("--scale and --seconds are numbers from 1 on".into());
-    }
-    if args.throughput.is_some_and(|pairs| pairs < throughput::PAIRS_MIN) {
-        return Err(format!("--throughput is a number from {} on", throughput::PAIRS_MIN).into());
-    }
-    let sizes = Sizes::new(args.scale);
+    let sizes = Sizes::new(args.scale.into());
     if let Some(address) = args.client {
         let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-        if let (Some(other), Some(pairs)) = (args.other, args.throughput) {
-            let pairs = tokio.block_on(throughput::client([address, other], sizes, pairs));
-            print!("{}", pairs.map_err(|failure| failure as Box<dyn Error>)?);
-            return Ok(ExitCode::SUCCESS);
-        }
         let report = tokio.block_on(client::run(address, sizes, args.seconds));
-        println!("{}", report.map_err(|failure| failure as Box<dyn Error>)?.line());
-        return Ok(ExitCode::SUCCESS);
-    }
-    if let Some(pairs) = args.throughput {
-        throughput::run(pairs, sizes, args.scale)?;
+        println!("{}", serde_json::to_string(&report.map_err(|failure| failure as Box<dyn Error>)?)?);
         return Ok(ExitCode::SUCCESS);
     }
     if !args.bare {
-        println!("{:<12} {} {:>8} {:>8}", "", client::Report::HEAD, "charged", "resident");
+        println!("Tenant a before, during and after the flood; charged and resident in MiB.");
+        println!("{:<11}{} {:>8} {:>8}", "", client::Report::HEAD, "charged", "resident");
     }
     let met = if args.policy == "all" { run_all(&args)? } else { run(&args.policy, &args)? };
     Ok(if met { ExitCode::SUCCESS } else { ExitCode::FAILURE })

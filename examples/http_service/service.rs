@@ -21,7 +21,7 @@ use tower::limit::GlobalConcurrencyLimitLayer;
 use tower::load_shed::LoadShedLayer;
 use tower::{Layer, Service, ServiceBuilder};
 
-use crate::policy::{BUFFER, InFlight, Ours, Policy, Value};
+use crate::policy::{BUFFER, Ours, Policy, Value};
 
 /// The time that a request waits for room, and a connection.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -30,10 +30,9 @@ const PATIENCE: Duration = Duration::from_millis(100);
 struct App(Policy);
 
 async fn value(State(App(policy)): State<App>, Path((tenant, key, len)): Path<(usize, u64, usize)>) -> Response<Body> {
-    let Some(in_flight) = policy.in_flight(len) else { return StatusCode::TOO_MANY_REQUESTS.into_response() };
     match policy.get(tenant, key, len) {
         Ok((value, hit)) => {
-            let mut response = with(value, in_flight);
+            let mut response = with(value);
             response.headers_mut().insert("x-hit", if hit { "1" } else { "0" }.parse().expect("ASCII"));
             response
         }
@@ -41,24 +40,17 @@ async fn value(State(App(policy)): State<App>, Path((tenant, key, len)): Path<(u
     }
 }
 
-async fn large(State(App(policy)): State<App>, Path(len): Path<usize>) -> Response<Body> {
-    let Some(in_flight) = policy.in_flight(len) else { return StatusCode::TOO_MANY_REQUESTS.into_response() };
-    with(Value::Free(vec![1; len].into()), in_flight)
+async fn large(Path(len): Path<usize>) -> Response<Body> {
+    with(Value::Free(vec![1; len].into()))
 }
 
-async fn used(State(App(policy)): State<App>) -> String {
-    policy.used().to_string()
+async fn charged(State(App(policy)): State<App>) -> String {
+    policy.charged().to_string()
 }
 
 /// A value that its reader has until it is sent.
-fn with(value: Value, in_flight: InFlight) -> Response<Body> {
-    struct Held(Value, #[allow(dead_code, reason = "its drop gives the room back")] InFlight);
-    impl AsRef<[u8]> for Held {
-        fn as_ref(&self) -> &[u8] {
-            self.0.as_ref()
-        }
-    }
-    Response::new(Body::from(Bytes::from_owner(Held(value, in_flight))))
+fn with(value: Value) -> Response<Body> {
+    Response::new(Body::from(Bytes::from_owner(value)))
 }
 
 // ANCHOR: routes
@@ -88,7 +80,7 @@ fn router(policy: &Policy) -> Router {
             }
         }
     };
-    app.route("/used", get(used)).with_state(App(policy.clone()))
+    app.route("/charged", get(charged)).with_state(App(policy.clone()))
 }
 
 /// Around the whole router, which costs less than a layer of axum's: no body and no future is put into a box for it.
@@ -127,7 +119,7 @@ where
         let (policy, service) = (policy.clone(), TowerToHyperService::new(app.clone()));
         connections.spawn(async move {
             // Hyper's buffers are charged as long as the connection is there, idle or not.
-            let Some(charge) = policy.connect(PATIENCE).await else { return };
+            let Ok(charge) = policy.connect(PATIENCE).await else { return };
             let mut http = hyper::server::conn::http1::Builder::new();
             // A client that goes is an error of its connection.
             http.max_buf_size(BUFFER).serve_connection(TokioIo::new(stream), service).await.ok();

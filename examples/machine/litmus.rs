@@ -13,7 +13,6 @@
 //! cargo run --release --example litmus -- --heavy local     # so must it with a fence of one thread only
 //! ```
 
-use std::cell::Cell;
 use std::hint::{black_box, spin_loop};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering, fence};
@@ -22,7 +21,6 @@ use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
 use crossbeam::utils::CachePadded;
-use indicatif::{ProgressBar, ProgressStyle};
 use memcg::expert::litmus;
 use memcg_report::terminal::State;
 
@@ -203,56 +201,8 @@ impl Jitter {
     }
 }
 
-/// The time between two lines of a file or a pipe that say how far a shape is.
-const SAY_EVERY: Duration = Duration::from_secs(10);
-
 /// Rounds between two looks at the clock.
 const STRETCH: u64 = 1024;
-
-/// The progress of a shape, on stderr: a bar on a terminal, elsewhere a line at the start and one now and then.
-struct Progress<'a> {
-    bar: ProgressBar,
-    shape: &'a Shape,
-    said: Cell<Instant>,
-}
-
-impl<'a> Progress<'a> {
-    /// `rounds`: how many there will be, if that is known.
-    fn new(shape: &'a Shape, rounds: Option<u64>) -> Self {
-        let (bar, words) = match rounds {
-            Some(rounds) => (ProgressBar::new(rounds), "litmus: {msg:<16} [{wide_bar}] {human_pos} rounds, {eta} left"),
-            None => {
-                (ProgressBar::new_spinner(), "litmus: {msg:<16} {spinner} {human_pos} rounds, no miss yet, {elapsed}")
-            }
-        };
-        let style = ProgressStyle::with_template(words).expect("the words name what indicatif knows");
-        let progress =
-            Progress { bar: bar.with_style(style).with_message(shape.name), shape, said: Cell::new(Instant::now()) };
-        progress.say(0);
-        progress
-    }
-
-    /// Called after each stretch of rounds.
-    fn at(&self, rounds: u64) {
-        self.bar.set_position(rounds);
-        if self.said.get().elapsed() >= SAY_EVERY {
-            self.say(rounds);
-        }
-    }
-
-    fn say(&self, rounds: u64) {
-        if self.bar.is_hidden() {
-            eprintln!("litmus: {:<16} {rounds} rounds so far", self.shape.name);
-        }
-        self.said.set(Instant::now());
-    }
-}
-
-impl Drop for Progress<'_> {
-    fn drop(&mut self) {
-        self.bar.finish_and_clear();
-    }
-}
 
 struct Outcome {
     rounds: u64,
@@ -261,13 +211,7 @@ struct Outcome {
 }
 
 /// Runs one shape until `enough(rounds, misses)` says so.
-fn run(
-    shape: &Shape,
-    barrier: fn(),
-    cpus: [usize; 2],
-    progress: &Progress<'_>,
-    enough: impl Fn(u64, u64) -> bool,
-) -> Outcome {
+fn run(shape: &Shape, barrier: fn(), cpus: [usize; 2], enough: impl Fn(u64, u64) -> bool) -> Outcome {
     let cells = Cells::default();
     let meeting = Meeting::default();
     let saw = CachePadded::new(AtomicI64::new(0));
@@ -304,9 +248,6 @@ fn run(
             Meeting::meet(mine, other, 3 * rounds + 3);
             rounds += 1;
             misses += u64::from((shape.missed)(saw.load(Ordering::Relaxed), heavy));
-            if rounds % STRETCH == 0 {
-                progress.at(rounds);
-            }
         }
         cells.word.store(STOP, Ordering::Relaxed);
         Meeting::meet(mine, other, 3 * rounds + 1);
@@ -362,12 +303,15 @@ fn main() -> ExitCode {
     }
     let mut failed = false;
     for shape in shapes {
-        let progress = Progress::new(shape, (options.heavy == Heavy::Real).then_some(options.rounds));
-        let real = || run(shape, heavy_real, cpus, &progress, |rounds, _| rounds >= options.rounds);
+        match options.heavy {
+            Heavy::Real => eprintln!("litmus: {:<16} {} rounds", shape.name, options.rounds),
+            _ => eprintln!("litmus: {:<16} up to {} s", shape.name, options.seconds),
+        }
+        let real = || run(shape, heavy_real, cpus, |rounds, _| rounds >= options.rounds);
         let removed = |barrier: fn()| {
             let deadline = Instant::now() + Duration::from_secs(options.seconds);
             // The clock is looked at between stretches of rounds, never in one.
-            run(shape, barrier, cpus, &progress, |rounds, misses| {
+            run(shape, barrier, cpus, |rounds, misses| {
                 rounds % STRETCH == 0 && (misses > 0 || Instant::now() > deadline)
             })
         };
@@ -376,7 +320,6 @@ fn main() -> ExitCode {
             Heavy::Local => ("heavy side local", removed(|| fence(Ordering::SeqCst)), true),
             Heavy::Removed => ("heavy side removed", removed(litmus::heavy_removed), true),
         };
-        drop(progress);
         let Outcome { rounds, misses, taken } = outcome;
         let good = (misses > 0) == expected;
         let verdict = if good { State::Good.paint("ok") } else { State::Bad.paint("FAILED") };

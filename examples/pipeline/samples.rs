@@ -9,7 +9,7 @@ use memcg::expert::Inspect as _;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::allocator::{COUNTS, OwnCounts, Wrapper};
+use crate::allocator::COUNTS;
 use crate::scene::Progress;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -17,11 +17,8 @@ pub(crate) struct Samples {
     pub(crate) taken: u64,
     /// Samples outside of what the group may have had at the time.
     pub(crate) beyond: u64,
-    /// The error of the worst of them, and the largest error that a sample has shown, in bytes.
+    /// The error of the worst of them, in bytes.
     pub(crate) error: u64,
-    pub(crate) shown: u64,
-    /// The largest difference between the ledger's parts and live.
-    pub(crate) apart: u64,
 }
 
 /// The true figure of a group at one moment of `read` lies within the bounds that come with the result.
@@ -40,13 +37,9 @@ impl Samples {
         // Of this group alone: the groups below it are not in the program's counts.
         let (figure, bounds) = between(number, || group.allocated_local());
         let error = bounds.start().saturating_sub(figure).max(figure.saturating_sub(*bounds.end()));
-        let ledger = group.ledger();
         self.taken += 1;
         self.error = self.error.max(error);
-        self.shown = self.shown.max(ledger.max_error());
         self.beyond += u64::from(error > 0);
-        let larger = ledger.reserved().max(ledger.allocated());
-        self.apart = self.apart.max(larger.abs_diff(group.live()));
     }
 }
 
@@ -54,9 +47,6 @@ impl Samples {
 pub(crate) fn take(groups: &[Group], progress: &Progress) -> Samples {
     let mut random = SmallRng::seed_from_u64(7);
     let mut samples = Samples::default();
-    if Wrapper::chosen() != Wrapper::Exact {
-        return samples;
-    }
     while !progress.stop.load(Ordering::Relaxed) {
         let number = random.random_range(0..groups.len());
         samples.take(number + 1, &groups[number]);
@@ -67,20 +57,9 @@ pub(crate) fn take(groups: &[Group], progress: &Progress) -> Samples {
 
 /// Bytes by which the program's counts and the ledgers differ at the end, over all groups.
 pub(crate) fn residual(groups: &[Group]) -> u64 {
-    let exact = Wrapper::chosen() == Wrapper::Exact;
-    let own = |number: usize| if exact { *between(number, || ()).1.start() } else { 0 };
     let each = groups.iter().enumerate().map(|(number, group)| {
-        let ledger = group.ledger();
-        (ledger.allocated() + group.live()).abs_diff(2 * own(number + 1))
+        let own = *between(number + 1, || ()).1.start();
+        (group.ledger().allocated() + group.live()).abs_diff(2 * own)
     });
     each.sum()
-}
-
-/// The figure of a peer that knows groups at the end, where nothing is left: the most that it is off by.
-pub(crate) fn drift() -> u64 {
-    let off = |counts: &OwnCounts| match Wrapper::chosen() {
-        Wrapper::Tracking => counts.tracked.load(Ordering::Relaxed),
-        _ => counts.naive.load(Ordering::Relaxed),
-    };
-    COUNTS[1..].iter().map(|counts| off(counts).unsigned_abs()).max().unwrap_or(0)
 }

@@ -17,7 +17,7 @@ use rand::{RngExt, SeedableRng};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::allocator::Numbered;
+use crate::allocator::numbered;
 use crate::foreign;
 
 const LANES: usize = 60;
@@ -41,22 +41,22 @@ struct Message {
 }
 
 /// A future whose allocations the program counts for itself, too.
-struct CountedTask<F>(Numbered, Option<Pin<Box<F>>>);
+struct CountedTask<F>(u32, Option<Pin<Box<F>>>);
 
 impl<F: Future> Future for CountedTask<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        let CountedTask(numbered, future) = &mut *self;
+        let CountedTask(number, future) = &mut *self;
         let future = future.as_mut().expect("it is there until the drop");
-        numbered.run(|| future.as_mut().poll(context))
+        numbered(*number, || future.as_mut().poll(context))
     }
 }
 
 impl<F> Drop for CountedTask<F> {
     fn drop(&mut self) {
-        let CountedTask(numbered, future) = self;
-        numbered.run(|| drop(future.take()));
+        let CountedTask(number, future) = self;
+        numbered(*number, || drop(future.take()));
     }
 }
 
@@ -65,9 +65,8 @@ fn spawn<F>(number: usize, group: &Group, task: F) -> JoinHandle<()>
 where
     F: Future<Output = Result<(), ChargeError>> + Send + 'static,
 {
-    let mut numbered = Numbered::new(number as u32 + 1);
-    let boxed = group.run(|| numbered.run(|| Box::pin(task)));
-    let task = CountedTask(numbered, Some(boxed));
+    let number = number as u32 + 1;
+    let task = CountedTask(number, Some(group.run(|| numbered(number, || Box::pin(task)))));
     tokio::spawn(async move { drop(task.await) }.in_group(group))
 }
 
@@ -147,7 +146,12 @@ async fn churn(parent: Group, progress: Arc<Progress>, seed: u64) -> Result<(), 
             };
             // In no group of the program's own count: its object is gone before the count is compared.
             let counted = Arc::clone(&progress);
-            let handle = tasks.spawn(task.in_group(&query).counted(counted));
+            let task = CountedTask(0, Some(Box::pin(task.in_group(&query))));
+            let handle = tasks.spawn(async move {
+                if task.await.is_err() {
+                    counted.refused.fetch_add(1, Ordering::Relaxed);
+                }
+            });
             tokio::time::sleep(CHURN_PAUSE).await;
             handle.abort();
             progress.groups.fetch_add(1, Ordering::Relaxed);
@@ -157,20 +161,6 @@ async fn churn(parent: Group, progress: Arc<Progress>, seed: u64) -> Result<(), 
     tasks.shutdown().await;
     Ok(())
 }
-
-/// Counts a task that was stopped at a checkpoint.
-trait Counted: Future<Output = Result<(), ChargeError>> + Send + Sized + 'static {
-    fn counted(self, progress: Arc<Progress>) -> impl Future<Output = ()> + Send + 'static {
-        let task = CountedTask(Numbered::new(0), Some(Box::pin(self)));
-        async move {
-            if task.await.is_err() {
-                progress.refused.fetch_add(1, Ordering::Relaxed);
-            }
-        }
-    }
-}
-
-impl<F: Future<Output = Result<(), ChargeError>> + Send + 'static> Counted for F {}
 
 /// Starts all tasks. They end once the progress says stop.
 pub(crate) fn start(groups: &[Group], progress: &Arc<Progress>, strings: bool) -> Vec<JoinHandle<()>> {

@@ -1,6 +1,5 @@
 //! The tenants' queries, and how they arrive.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,7 +7,6 @@ use std::time::{Duration, Instant};
 use datafusion::common::{DataFusionError, Result};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::StreamExt;
-use futures::future::{AbortHandle, Abortable};
 use tokio::task::JoinHandle;
 
 use crate::policy::Service;
@@ -109,26 +107,16 @@ pub(crate) struct Load {
     service: Arc<Service>,
     numbers: AtomicU64,
     records: Mutex<Vec<Record>>,
-    /// By number, so the first has run longest.
-    running: Mutex<BTreeMap<u64, AbortHandle>>,
 }
 
 impl Load {
     pub(crate) fn new(service: Arc<Service>) -> Arc<Load> {
-        Arc::new(Load { service, numbers: AtomicU64::new(0), records: Mutex::default(), running: Mutex::default() })
+        Arc::new(Load { service, numbers: AtomicU64::new(0), records: Mutex::default() })
     }
 
     /// Does `work` with what all queries so far came to.
     pub(crate) fn with_records(&self, work: impl FnOnce(&[Record])) {
         work(&self.records.lock().unwrap_or_else(PoisonError::into_inner));
-    }
-
-    /// Ends the query that has run longest.
-    pub(crate) fn end_longest(&self) {
-        let longest = self.running.lock().unwrap_or_else(PoisonError::into_inner).pop_first();
-        if let Some((_, query)) = longest {
-            query.abort();
-        }
     }
 
     /// Sends a query at each beat, whether the ones before have ended or not; returns when all have.
@@ -168,16 +156,12 @@ impl Load {
         let query = &tenant.queries()[turn % tenant.queries().len()];
         tokio::spawn(async move {
             let mut spilled_bytes = 0;
-            let (abort, aborted) = AbortHandle::new_pair();
-            load.running.lock().unwrap_or_else(PoisonError::into_inner).insert(number, abort);
             let rows = run(&load.service, tenant, number, query.sql, &mut spilled_bytes);
-            let rows = tokio::time::timeout(DEADLINE, Abortable::new(rows, aborted)).await;
-            load.running.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+            let rows = tokio::time::timeout(DEADLINE, rows).await;
             let ended = match rows {
                 Err(_) => Ended::Failed(format!("{} has not ended after {DEADLINE:?}", query.name)),
-                Ok(Err(_)) => Ended::Failed(format!("{} was ended: the process holds too much", query.name)),
-                Ok(Ok(Ok(rows))) => Ended::Rows(rows),
-                Ok(Ok(Err(error))) => match error.find_root() {
+                Ok(Ok(rows)) => Ended::Rows(rows),
+                Ok(Err(error)) => match error.find_root() {
                     DataFusionError::ResourcesExhausted(text) => Ended::Refused(text.clone()),
                     _ => Ended::Failed(error.to_string()),
                 },

@@ -8,15 +8,12 @@ use serde::{Deserialize, Serialize};
 use crate::Args;
 use crate::load::{Ended, Record, Tenant};
 use crate::policy::{Left, Policy};
-use crate::sampler::Sample;
+use crate::sampler::Most;
 use crate::scene::{PHASES, TOGETHER};
 
 /// A container's limit would be this much above the memory of the queries, plus what a process needs for itself.
 const ROOM: (u64, u64) = (5, 4);
 const PROCESS: u64 = 64 << 20;
-
-/// Samples that a report keeps.
-const KEPT: usize = 400;
 
 /// Sizes are bytes, times as their names say.
 #[derive(Debug, Deserialize, Serialize)]
@@ -26,12 +23,10 @@ pub(crate) struct Outcome {
     pub(crate) pinned: bool,
     pub(crate) memory_bytes: u64,
     pub(crate) table_bytes: u64,
-    /// Resident bytes beyond the tables at which a container's limit kills the process.
-    pub(crate) kill_bytes: u64,
-    /// The system has limited the process to them, beyond the tables.
-    pub(crate) is_in_container: bool,
-    /// The phase in which it was killed, or would have been.
-    pub(crate) killed_in: Option<String>,
+    /// Resident bytes beyond the tables that a container's limit would allow.
+    pub(crate) limit_bytes: u64,
+    /// The first phase in which they were passed.
+    pub(crate) passes_in: Option<String>,
     /// True if the policy could leave the queries less memory in the last phase.
     pub(crate) is_lowered: bool,
     pub(crate) phases: Vec<Phase>,
@@ -42,7 +37,6 @@ pub(crate) struct Outcome {
     /// The bytes above a max that growths have charged which DataFusion does not let fail, in all.
     pub(crate) forced_bytes: u64,
     pub(crate) faults: Vec<String>,
-    pub(crate) samples: Vec<Sample>,
 }
 
 #[derive(Debug, Default, Deserialize, Serialize)]
@@ -117,33 +111,23 @@ impl Outcome {
             pinned: args.pinned,
             memory_bytes,
             table_bytes,
-            kill_bytes: memory_bytes * ROOM.0 / ROOM.1 + PROCESS,
-            is_in_container: args.container,
-            killed_in: None,
+            limit_bytes: memory_bytes * ROOM.0 / ROOM.1 + PROCESS,
+            passes_in: None,
             is_lowered: false,
             phases: PHASES.iter().map(phase).collect(),
             rows: BTreeMap::new(),
             left_bytes: 0,
             forced_bytes: 0,
             faults: Vec::new(),
-            samples: Vec::new(),
         }
     }
 
-    pub(crate) fn phase_took(&mut self, phase: usize, time: Duration) {
-        self.phases[phase].seconds = time.as_secs_f64();
-    }
-
-    pub(crate) fn add_samples(&mut self, samples: &[Sample]) {
-        for sample in samples {
-            let phase = &mut self.phases[sample.phase];
-            phase.most_reserved_bytes = phase.most_reserved_bytes.max(sample.reserved_bytes.iter().sum());
-            phase.most_resident_bytes = phase.most_resident_bytes.max(sample.resident_bytes);
+    pub(crate) fn add_samples(&mut self, most: &[Most]) {
+        for (phase, most) in self.phases.iter_mut().zip(most) {
+            (phase.most_reserved_bytes, phase.most_resident_bytes) = (most.reserved_bytes, most.resident_bytes);
         }
-        // In a container the system decides.
-        let is_above = |phase: &&Phase| !self.is_in_container && phase.most_resident_bytes > self.kill_bytes;
-        self.killed_in = self.phases.iter().find(is_above).map(|phase| phase.name.clone());
-        self.samples = samples.iter().step_by(samples.len().div_ceil(KEPT).max(1)).copied().collect();
+        let is_above = |phase: &&Phase| phase.most_resident_bytes > self.limit_bytes;
+        self.passes_in = self.phases.iter().find(is_above).map(|phase| phase.name.clone());
     }
 
     pub(crate) fn add_records(&mut self, records: &[Record]) {
@@ -163,16 +147,6 @@ impl Outcome {
 
     pub(crate) fn ends(&mut self, left: Left) {
         (self.left_bytes, self.forced_bytes, self.faults) = (left.bytes, left.forced_bytes, left.faults);
-    }
-
-    /// The system has killed the process after so many phases.
-    pub(crate) fn killed(&mut self, phases: usize) {
-        self.killed_in = PHASES.get(phases).map(|(name, _)| (*name).to_string());
-    }
-
-    /// True if the phase is over: a process that the system kills ends in the middle.
-    pub(crate) fn has_ended(&self, phase: usize) -> bool {
-        self.phases[phase].seconds > 0.0
     }
 
     pub(crate) fn tenant(&self, tenant: Tenant) -> impl Iterator<Item = &Tally> {

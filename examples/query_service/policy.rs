@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use clap::ValueEnum;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::datasource::MemTable;
 use datafusion::execution::SessionStateBuilder;
@@ -30,31 +31,26 @@ const FILES: usize = 4;
 /// reads the sorted rows and cannot spill.
 const SPILLABLE: Limit = Limit::Percent(Percent::new(31).unwrap());
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The memory pool that stands between the queries and the memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Policy {
+    /// DataFusion's pool without a limit.
     Unbounded,
+    /// DataFusion's pool with one limit for all.
     Greedy,
+    /// DataFusion's pool that gives each spilling operator an equal share.
     Fair,
+    /// Greedy, and a refusal names the largest operators.
     Track,
+    /// A Greedy for each tenant, of a third of the memory.
     Split,
-    Guard,
+    /// Groups.
     Ours,
 }
 
 impl Policy {
-    pub(crate) const ALL: [Policy; 7] =
-        [Policy::Unbounded, Policy::Greedy, Policy::Fair, Policy::Track, Policy::Split, Policy::Guard, Policy::Ours];
-
     pub(crate) fn name(self) -> &'static str {
-        match self {
-            Policy::Unbounded => "unbounded",
-            Policy::Greedy => "greedy",
-            Policy::Fair => "fair",
-            Policy::Track => "track",
-            Policy::Split => "split",
-            Policy::Guard => "guard",
-            Policy::Ours => "ours",
-        }
+        ["unbounded", "greedy", "fair", "track", "split", "ours"][self as usize]
     }
 }
 
@@ -137,7 +133,7 @@ impl Service {
         let bytes = usize::try_from(memory)?;
         let pool: Arc<dyn MemoryPool> = match policy {
             Policy::Unbounded => Arc::new(UnboundedMemoryPool::default()),
-            Policy::Greedy | Policy::Guard => Arc::new(GreedyMemoryPool::new(bytes)),
+            Policy::Greedy => Arc::new(GreedyMemoryPool::new(bytes)),
             Policy::Fair => Arc::new(FairSpillPool::new(bytes)),
             Policy::Track => Arc::new(TrackConsumersPool::new(GreedyMemoryPool::new(bytes), NAMED)),
             Policy::Split => {
@@ -181,18 +177,13 @@ impl Service {
         }
     }
 
-    /// The bytes that the queries have reserved: of each tenant with groups, else of all together as the first.
-    pub(crate) fn reserved(&self) -> [u64; 3] {
+    /// The bytes that the queries have reserved.
+    pub(crate) fn reserved(&self) -> u64 {
         match self {
-            Service::Groups(groups) => groups.tenants.each_ref().map(Group::usage),
+            Service::Groups(groups) => groups.tenants.iter().map(Group::usage).sum(),
             Service::Pools(pools) => {
-                let mut reserved = pools.each_ref().map(|(_, pool)| pool.reserved() as u64);
-                for later in 1..pools.len() {
-                    if Arc::ptr_eq(&pools[0].1, &pools[later].1) {
-                        reserved[later] = 0;
-                    }
-                }
-                reserved
+                let own = if Arc::ptr_eq(&pools[0].1, &pools[1].1) { 1 } else { pools.len() };
+                pools[..own].iter().map(|(_, pool)| pool.reserved() as u64).sum()
             }
         }
     }
@@ -209,13 +200,7 @@ impl Service {
     /// Ends the service.
     pub(crate) fn end(self) -> Left {
         match self {
-            Service::Pools(pools) => {
-                let mut bytes = pools.each_ref().map(|(_, pool)| pool.reserved() as u64);
-                if Arc::ptr_eq(&pools[0].1, &pools[1].1) {
-                    bytes[1..].fill(0);
-                }
-                Left { bytes: bytes.iter().sum(), forced_bytes: 0, faults: Vec::new() }
-            }
+            Service::Pools(_) => Left { bytes: self.reserved(), forced_bytes: 0, faults: Vec::new() },
             Service::Groups(groups) => groups.end(),
         }
     }

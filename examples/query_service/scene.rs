@@ -4,16 +4,16 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use core_affinity::CoreId;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::Args;
-use crate::container;
-use crate::cores::{hold_little, pin};
 use crate::data::{Tables, batch};
+use crate::heap::hold_little;
 use crate::load::{Load, Tenant};
 use crate::outcome::Outcome;
 use crate::policy::{Policy, Service};
-use crate::sampler::{Guard, Sampler};
+use crate::sampler::Sampler;
 
 /// The tenants of each phase.
 pub(crate) const PHASES: [(&str, &[Tenant]); 5] = [
@@ -53,7 +53,8 @@ impl Workers {
             });
         }
         let on = |core| {
-            Builder::new_multi_thread().worker_threads(1).enable_all().on_thread_start(move || pin(core)).build()
+            let pin = move || _ = core_affinity::set_for_current(CoreId { id: core });
+            Builder::new_multi_thread().worker_threads(1).enable_all().on_thread_start(pin).build()
         };
         Ok(Workers { first: on(0)?, second: Some(on(1)?) })
     }
@@ -63,12 +64,8 @@ impl Workers {
     }
 }
 
-/// Runs all phases. `report` sees what they came to so far, after each.
-pub(crate) fn run(
-    policy: Policy,
-    args: &Args,
-    report: impl Fn(&Outcome) -> Result<(), Box<dyn Error>>,
-) -> Result<Outcome, Box<dyn Error>> {
+/// Runs all phases.
+pub(crate) fn run(policy: Policy, args: &Args) -> Result<Outcome, Box<dyn Error>> {
     let memory = args.memory << 20;
     let say = |line: &str| {
         if !args.quiet {
@@ -85,13 +82,8 @@ pub(crate) fn run(
         (Some(path), Some(runtime)) => Some(memcg_observe::serve(runtime, path)?),
         _ => None,
     };
-    if args.container {
-        container::enter(outcome.kill_bytes)?;
-    }
     let (workers, load) = (Workers::new(args.pinned)?, Load::new(Arc::clone(&service)));
-    let guard = Guard { load: Arc::clone(&load), above_bytes: outcome.kill_bytes / 10 * 9 };
-    let guard = (policy == Policy::Guard).then_some(guard);
-    let sampler = Sampler::start(Arc::clone(&service), guard);
+    let sampler = Sampler::start(Arc::clone(&service));
     let time = Duration::from_secs_f64(args.seconds);
     for (phase, (name, tenants)) in PHASES.iter().enumerate() {
         say(name);
@@ -118,12 +110,10 @@ pub(crate) fn run(
         for tenant in running {
             workers.first.block_on(tenant)?;
         }
-        outcome.phase_took(phase, begun.elapsed());
-        outcome.add_samples(&sampler.samples());
-        load.with_records(|records| outcome.add_records(records));
-        report(&outcome)?;
+        outcome.phases[phase].seconds = begun.elapsed().as_secs_f64();
     }
     outcome.add_samples(&sampler.end());
+    load.with_records(|records| outcome.add_records(records));
     #[cfg(feature = "serve")]
     drop(shown);
     // Blocks and tasks that were aborted end with the runtimes.

@@ -99,26 +99,6 @@ impl Table {
         lines.join("\n")
     }
 
-    /// All columns and rows, as RFC 4180 has it.
-    pub fn csv(&self) -> String {
-        let heads = self.columns.iter().map(|column| column.name.as_str()).collect();
-        let rows = self.rows.iter().map(|row| row.iter().map(|cell| cell.text.as_str()).collect());
-        let lines = std::iter::once(heads)
-            .chain(rows)
-            .map(|fields: Vec<&str>| fields.into_iter().map(quoted).collect::<Vec<_>>().join(","));
-        lines.collect::<Vec<_>>().join("\n")
-    }
-
-    /// The names of the columns, and whether they are figures.
-    pub(crate) fn heads(&self) -> impl Iterator<Item = (&str, bool)> {
-        self.columns.iter().map(|column| (column.name.as_str(), column.right))
-    }
-
-    /// The cells of each row, with their states.
-    pub(crate) fn rows(&self) -> impl Iterator<Item = impl Iterator<Item = (&str, State)>> {
-        self.rows.iter().map(|row| row.iter().map(|cell| (cell.text.as_str(), cell.state)))
-    }
-
     /// The columns that fit.
     fn shown(&self, columns: usize) -> Vec<usize> {
         let mut shown: Vec<usize> = (0..self.columns.len()).collect();
@@ -151,14 +131,6 @@ impl Table {
             places.collect::<Vec<_>>().join(GAP).trim_end().to_owned()
         };
         (0..high).map(line).collect::<Vec<_>>().join("\n")
-    }
-}
-
-/// A field of a line of CSV.
-fn quoted(field: &str) -> String {
-    match field.contains([',', '"', '\n', '\r']) {
-        true => format!("\"{}\"", field.replace('"', "\"\"")),
-        false => field.to_owned(),
     }
 }
 
@@ -199,10 +171,5 @@ mod tests {
         assert_eq!(text.lines().nth(2).unwrap(), "a       1,000        7       ok");
         assert_eq!(text.lines().skip(3).collect::<Vec<_>>().len(), 3, "{text}");
         assert_eq!(text.lines().last().unwrap(), "c");
-    }
-
-    #[test]
-    fn csv_quotes_what_has_to_be() {
-        assert_eq!(table().csv(), "tenant,hits,evicted,state\na,\"1,000\",7,ok\n\"b\nc\",2,3,refused");
     }
 }

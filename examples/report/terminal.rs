@@ -2,14 +2,11 @@
 
 use console::{Style, Term};
 
-/// Columns where there is no terminal, and none are asked for.
-pub const COLUMNS: usize = 80;
-
-/// The number of columns: as asked, as the variable `COLUMNS` says, as the terminal says, or 80.
-pub fn width(asked: Option<u16>) -> usize {
+/// The number of columns: as the variable `COLUMNS` says, as the terminal says, or 80.
+pub fn width() -> usize {
     let variable = || std::env::var("COLUMNS").ok()?.parse().ok().filter(|&columns: &u16| columns > 0);
     let terminal = || Term::stdout().size_checked().map(|(_, columns)| columns);
-    asked.or_else(variable).or_else(terminal).map_or(COLUMNS, usize::from)
+    variable().or_else(terminal).map_or(80, usize::from)
 }
 
 /// True if standard output is a terminal.
@@ -36,16 +33,12 @@ pub enum State {
 impl State {
     /// The text in the colour of the state, where standard output shows colours.
     pub fn paint(self, text: &str) -> String {
-        if self == Self::Plain {
-            return text.to_owned();
-        }
-        let style = Style::new();
         let style = match self {
-            Self::Plain => style,
-            Self::Good => style.green(),
-            Self::Tense => style.yellow(),
-            Self::Bad => style.red().bold(),
-            Self::Name => style.bold(),
+            Self::Plain => return text.to_owned(),
+            Self::Good => Style::new().green(),
+            Self::Tense => Style::new().yellow(),
+            Self::Bad => Style::new().red().bold(),
+            Self::Name => Style::new().bold(),
         };
         style.apply_to(text).to_string()
     }
@@ -102,18 +95,13 @@ impl InPlace {
 
 #[cfg(test)]
 mod tests {
-    use super::{State, width, wrap};
+    use super::{State, wrap};
 
     #[test]
     fn words_go_on_the_next_line() {
         assert_eq!(wrap("one two  three", 7), "one two\nthree");
         assert_eq!(wrap("one\nextraordinary b", 4), "one\nextraordinary\nb");
         assert_eq!(wrap("", 4), "");
-    }
-
-    #[test]
-    fn what_is_asked_for_counts_first() {
-        assert_eq!(width(Some(40)), 40);
     }
 
     #[test]

@@ -113,11 +113,6 @@ impl Policy {
 }
 
 impl Args {
-    /// Of the command line; says what is wrong with it, and ends the program.
-    pub(crate) fn get() -> Self {
-        Self::parse()
-    }
-
     pub(crate) fn budget(&self) -> Bytes {
         self.budget.unwrap_or(if self.compare { BUDGET_COMPARED } else { BUDGET })
     }

@@ -70,7 +70,7 @@ impl Cache {
     pub(crate) fn serve(&mut self, request: Request) {
         let key = request.key;
         self.figures.requests += 1;
-        self.figures.digest = scramble(self.figures.digest ^ key, request.operation.code());
+        self.figures.digest = scramble(self.figures.digest ^ key, request.operation as u64);
         match request.operation {
             Operation::Get => {
                 if !self.hit(key) {

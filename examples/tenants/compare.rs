@@ -6,15 +6,15 @@
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use memcg::Bytes;
-use memcg_report::chart::{Axis, Chart, Series, Size, Unit};
+use memcg_report::chart::{Axis, Chart, Series, Unit, WIDE};
 use memcg_report::table::{Column, Table};
 use memcg_report::terminal::{self, State};
 use serde::Serialize;
 
 use crate::args::{Args, Policy};
-use crate::job::{writable, write};
+use crate::job::{progress, writable, write};
 use crate::report::{close, percent};
 use crate::scene::Scene;
 use crate::setup::Setup;
@@ -83,7 +83,7 @@ pub(crate) fn run(args: &Args, scene: &Scene) -> Result<Vec<String>, Failure> {
         writable(path)?;
     }
     let calm = scene.calm();
-    let bar = progress(args, REPEATS * (calm + 2 * Policy::ALL.len()) as u64);
+    let bar = progress(args, REPEATS * (calm + 2 * Policy::ALL.len()) as u64, "{pos} of {len} runs");
     let hows = ["alone"].into_iter().chain(Policy::ALL.map(Policy::name));
     let mut rows: Vec<Row> = hows.map(|how| Row { how, ..Row::default() }).collect();
     let mut faults = Vec::new();
@@ -118,18 +118,9 @@ pub(crate) fn run(args: &Args, scene: &Scene) -> Result<Vec<String>, Failure> {
     };
     print(&if args.json { comparison.json() } else { comparison.text() })?;
     if let Some(path) = &args.svg {
-        write(path, &comparison.chart().svg(Size::WIDE))?;
+        write(path, &comparison.chart().svg(WIDE))?;
     }
     Ok(comparison.faults)
-}
-
-/// A bar over all runs; `indicatif` itself hides it where stderr is no terminal.
-fn progress(args: &Args, runs: u64) -> ProgressBar {
-    let bar = if args.quiet { ProgressBar::hidden() } else { ProgressBar::new(runs) };
-    match ProgressStyle::with_template("{bar:40} {pos} of {len} runs, {eta} left") {
-        Ok(style) => bar.with_style(style),
-        Err(_) => bar,
-    }
 }
 
 /// One repeat.
@@ -234,7 +225,7 @@ impl Comparison {
 
     /// For people: the verdict first.
     fn text(&self) -> String {
-        let columns = terminal::width(None);
+        let columns = terminal::width();
         let verdict = |Goal { goal, found, reached }: &Goal| {
             let (word, state) = if *reached { ("ok", State::Good) } else { ("missed", State::Bad) };
             state.paint(&terminal::wrap(&format!("{goal}: {found:.2}, {word}"), columns))
@@ -269,7 +260,7 @@ impl Comparison {
         Chart::new("Hit ratio by policy, beside tenants that flood")
             .note(format!("median of {REPEATS} seeds"))
             .x(Axis::new("").categories(self.rows.iter().map(|row| row.how)))
-            .y(Axis::new("").unit(Unit::Percent).from(0.0).to(100.0))
+            .y(Axis::new("").unit(Unit::Percent).to(100.0))
             .with(Series::bars("all tenants", ratios))
             .with(Series::bars("the tenant that loses most, of 100 % alone", worst))
     }

@@ -1,10 +1,12 @@
 //! The bytes of an entry, and what an entry costs.
 //!
-//! An entry's bytes follow from its key and version, counted from the end: so a prepend leaves what
-//! is there as it is, and every byte can be checked without a copy of it.
+//! An entry's bytes are random, seeded by its key and version: so every byte can be checked without a copy of it.
 
 use memcg::{Charge, Stat};
+use rand::{Rng, SeedableRng};
 use smallvec::SmallVec;
+
+use crate::load::Random;
 
 use crate::shelf::Key;
 
@@ -21,16 +23,17 @@ pub(crate) struct Entry {
 /// of a large one. With blocks in one piece a third and more of the heap is holes after some seconds.
 pub(crate) struct Block(SmallVec<[Box<[u8]>; 1]>);
 
-/// Bytes in a piece; the first of a block is what remains.
+/// Bytes in a piece; the last of a block is what remains.
 const PIECE: usize = 1 << 12;
-
-const WORD: usize = size_of::<u64>();
 
 impl Entry {
     /// True if the block is what `fill` made of key and version, to the last byte.
     pub(crate) fn holds(&self, key: u64, salt: u64) -> bool {
-        let mut words = Words::new(key, self.version, salt);
-        self.block.0.iter().all(|piece| words.match_end(piece))
+        let (mut bytes, mut expected) = (bytes(key, self.version, salt), [0; PIECE]);
+        self.block.0.iter().all(|piece| {
+            bytes.fill_bytes(&mut expected[..piece.len()]);
+            expected[..piece.len()] == **piece
+        })
     }
 
     /// Frees the block, then gives its charge back; returns that.
@@ -48,14 +51,13 @@ impl Block {
     /// The block of a key and version; `None` where there is no memory for it.
     pub(crate) fn fill(key: u64, version: u32, salt: u64, size: u64) -> Option<Self> {
         let mut rest = usize::try_from(size).ok()?;
-        let mut pieces = SmallVec::new();
+        let (mut bytes, mut pieces) = (bytes(key, version, salt), SmallVec::new());
         pieces.try_reserve_exact(rest.div_ceil(PIECE)).ok()?;
-        let mut words = Words::new(key, version, salt);
         while rest > 0 {
             let mut piece = Vec::new();
             piece.try_reserve_exact(rest.min(PIECE)).ok()?;
             piece.resize(rest.min(PIECE), 0);
-            words.write_end(&mut piece);
+            bytes.fill_bytes(&mut piece);
             rest -= piece.len();
             pieces.push(piece.into_boxed_slice());
         }
@@ -67,50 +69,14 @@ impl Block {
     }
 }
 
-/// The words of a block, from its end on.
-struct Words {
-    next: u64,
-}
-
-impl Words {
-    fn new(key: u64, version: u32, salt: u64) -> Self {
-        Self { next: seed(key, version, salt) }
-    }
-
-    fn write_end(&mut self, piece: &mut [u8]) {
-        let (front, words) = piece.as_rchunks_mut::<WORD>();
-        for (index, place) in words.iter_mut().rev().enumerate() {
-            *place = word(self.next, index);
-        }
-        let front_word = word(self.next, words.len());
-        front.copy_from_slice(&front_word[WORD - front.len()..]);
-        self.next = self.next.wrapping_add((words.len() as u64 + 1).wrapping_mul(GOLDEN));
-    }
-
-    fn match_end(&mut self, piece: &[u8]) -> bool {
-        let (front, words) = piece.as_rchunks::<WORD>();
-        let holds = words.iter().rev().enumerate().all(|(index, found)| *found == word(self.next, index))
-            && word(self.next, words.len()).ends_with(front);
-        self.next = self.next.wrapping_add((words.len() as u64 + 1).wrapping_mul(GOLDEN));
-        holds
-    }
-}
-
 /// The salt keeps equal keys of two tenants apart: an entry in the wrong cache shows.
-fn seed(key: u64, version: u32, salt: u64) -> u64 {
-    scramble(scramble(key, salt), u64::from(version))
+fn bytes(key: u64, version: u32, salt: u64) -> Random {
+    Random::seed_from_u64(scramble(scramble(key, salt), u64::from(version)))
 }
-
-/// The word that stands `index` words before the last; no two words of a block are the same.
-fn word(seed: u64, index: usize) -> [u8; WORD] {
-    seed.wrapping_add((index as u64).wrapping_mul(GOLDEN)).to_le_bytes()
-}
-
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Mixes two words into one that looks random (the finaliser of SplitMix64).
 pub(crate) fn scramble(a: u64, b: u64) -> u64 {
-    let mut word = a ^ b.wrapping_mul(GOLDEN);
+    let mut word = a ^ b.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     word ^ (word >> 31)

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use memcg::figures::Stats;
 use memcg::{Bytes, Freshness, Group, Stat};
-use memcg_report::chart::{Axis, Chart, Size, Unit};
+use memcg_report::chart::{Axis, Chart, Unit, WIDE};
 use memcg_report::table::{Column, Table};
 use memcg_report::terminal::{self, InPlace};
 
@@ -87,7 +87,7 @@ pub(crate) fn run(args: &Args, scene: &Scene) -> Result<Vec<String>, Failure> {
     let report = Report::gather(args, &mut setup, seconds, &seen, rss_before);
     print(&if args.json { report.json() } else { report.text(args.all) })?;
     if let Some((path, chart)) = chart {
-        write(path, &chart.svg(Size::WIDE))?;
+        write(path, &chart.svg(WIDE))?;
     }
     Ok(report.faults)
 }
@@ -112,7 +112,9 @@ fn serve(setup: &Setup, path: &Path) -> Result<memcg_observe::Serving, Failure> 
 
 /// Warms up and serves, while another thread looks at the limits, shows tables and moves the bar.
 fn watched(args: &Args, setup: &Setup, work: &Work<'_>) -> (Duration, Seen) {
-    let (end, bar, mut drawn) = (AtomicBool::new(false), progress(args), InPlace::default());
+    let length = args.requests.unwrap_or_else(|| args.time().map_or(0, |time| time.as_millis() as u64));
+    let bar = progress(args, length, "{percent} %");
+    let (end, mut drawn) = (AtomicBool::new(false), InPlace::default());
     let (seconds, seen) = thread::scope(|scope| {
         let watcher = scope.spawn(|| watch(args, setup, work, &end, &bar, &mut drawn));
         // Ends the other thread in a panic, too.
@@ -176,10 +178,9 @@ fn watch(
 }
 
 /// A bar on the terminal; `indicatif` itself hides it where stderr is none.
-fn progress(args: &Args) -> ProgressBar {
-    let time = args.time().map_or(0, |time| time.as_millis() as u64);
-    let bar = if args.quiet { ProgressBar::hidden() } else { ProgressBar::new(args.requests.unwrap_or(time)) };
-    match ProgressStyle::with_template("{bar:40} {percent} %, {eta} left") {
+pub(crate) fn progress(args: &Args, length: u64, position: &str) -> ProgressBar {
+    let bar = if args.quiet { ProgressBar::hidden() } else { ProgressBar::new(length) };
+    match ProgressStyle::with_template(&format!("{{bar:40}} {position}, {{eta}} left")) {
         Ok(style) => bar.with_style(style),
         Err(_) => bar,
     }
@@ -217,7 +218,7 @@ fn live(setup: &Setup, elapsed: Duration) -> String {
             format!("{events}, {}", Bytes(stats.max_error_of(Stat::FILE))),
         ]);
     }
-    format!("Live, after {:.1} s:\n{}\n", elapsed.as_secs_f64(), table.text(terminal::width(None)))
+    format!("Live, after {:.1} s:\n{}\n", elapsed.as_secs_f64(), table.text(terminal::width()))
 }
 
 /// A chart of what the tenants held, one above the other, under the limit.
@@ -236,7 +237,7 @@ fn usage(seen: &Seen, setup: &Setup, budget: u64) -> Chart {
     let others = [(format!("{} others", others.len()), layer(others))];
     Chart::new(format!("{} tenants under one limit of {}", order.len(), Bytes(budget)))
         .note("bytes charged over time, stacked by tenant; the caches are filled first")
-        .x(Axis::new("").unit(Unit::Seconds).from(0.0))
+        .x(Axis::new("").unit(Unit::Seconds))
         .y(Axis::new("").unit(Unit::Bytes))
         .stack(&xs, named.chain(others))
         .rule(format!("max of the service: {}", Bytes(budget)), budget as f64)

@@ -31,17 +31,6 @@ pub(crate) enum Operation {
     Delete,
 }
 
-impl Operation {
-    /// Tells operations apart.
-    pub(crate) fn code(self) -> u64 {
-        match self {
-            Self::Get => 1,
-            Self::Write => 2,
-            Self::Delete => 3,
-        }
-    }
-}
-
 impl FromStr for Operation {
     type Err = String;
 

@@ -33,6 +33,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::Parser;
 use thiserror::Error;
 
 use crate::args::Args;
@@ -55,7 +56,7 @@ enum Failure {
 
 fn main() -> ExitCode {
     memory::one_heap();
-    let args = Args::get();
+    let args = Args::parse();
     let run =
         || if args.compare { compare::run(&args, &Scene::new(&args)?) } else { job::run(&args, &Scene::new(&args)?) };
     match run() {

@@ -31,12 +31,6 @@ const KEYS_UNKNOWN: u64 = 1_000;
 /// Decimal: as the figures were published.
 const MB: f64 = 1e6;
 
-/// The clusters under a budget.
-#[derive(Debug)]
-pub(crate) struct Plan {
-    pub(crate) tenants: Vec<Planned>,
-}
-
 /// One cluster under a budget.
 #[derive(Debug)]
 pub(crate) struct Planned {
@@ -48,35 +42,34 @@ pub(crate) struct Planned {
     pub(crate) demand: u64,
 }
 
-impl Plan {
-    pub(crate) fn new(budget: u64) -> Self {
-        let budget = budget as f64;
-        let published: f64 = CLUSTERS.iter().map(working_set).sum();
-        let scale = WORKING_SETS * budget / published;
-        let clusters: Vec<_> = CLUSTERS.iter().map(|cluster| (cluster, keys(cluster, scale))).collect();
-        let all: f64 = clusters.iter().map(|&(cluster, keys)| bytes(cluster, keys)).sum();
-        let part = (OVERCOMMIT * budget / all).min(1.0);
-        let tenant = |(cluster, keys)| {
-            let max = (bytes(cluster, keys) * part) as u64;
-            Planned { cluster, keys, max: Some(max), demand: max }
-        };
-        Self { tenants: clusters.into_iter().map(tenant).collect() }
-    }
+/// The plan for the main job.
+pub(crate) fn whole(budget: u64) -> Vec<Planned> {
+    let budget = budget as f64;
+    let published: f64 = CLUSTERS.iter().map(working_set).sum();
+    let scale = WORKING_SETS * budget / published;
+    let clusters: Vec<_> = CLUSTERS.iter().map(|cluster| (cluster, keys(cluster, scale))).collect();
+    let all: f64 = clusters.iter().map(|&(cluster, keys)| bytes(cluster, keys)).sum();
+    let part = (OVERCOMMIT * budget / all).min(1.0);
+    let tenant = |(cluster, keys)| {
+        let max = (bytes(cluster, keys) * part) as u64;
+        Planned { cluster, keys, max: Some(max), demand: max }
+    };
+    clusters.into_iter().map(tenant).collect()
+}
 
-    /// The plan for a comparison.
-    pub(crate) fn compared(budget: u64) -> Self {
-        let reading = |cluster: &&Cluster| cluster.working_set_mb > 0 && gets(cluster) >= GETS_MIN;
-        let clusters: Vec<_> = CLUSTERS.iter().filter(reading).collect();
-        let unscaled: f64 = clusters.iter().map(|cluster| bytes(cluster, keys(cluster, 1.0))).sum();
-        let scale = WORKING_SETS_COMPARED * budget as f64 / unscaled;
-        let tenant = |cluster| {
-            let keys = keys(cluster, scale);
-            let working_set = bytes(cluster, keys) as u64;
-            // A quarter more, for writes change their sizes.
-            Planned { cluster, keys, max: None, demand: working_set + working_set / 4 }
-        };
-        Self { tenants: clusters.into_iter().map(tenant).collect() }
-    }
+/// The plan for a comparison.
+pub(crate) fn compared(budget: u64) -> Vec<Planned> {
+    let reading = |cluster: &&Cluster| cluster.working_set_mb > 0 && gets(cluster) >= GETS_MIN;
+    let clusters: Vec<_> = CLUSTERS.iter().filter(reading).collect();
+    let unscaled: f64 = clusters.iter().map(|cluster| bytes(cluster, keys(cluster, 1.0))).sum();
+    let scale = WORKING_SETS_COMPARED * budget as f64 / unscaled;
+    let tenant = |cluster| {
+        let keys = keys(cluster, scale);
+        let working_set = bytes(cluster, keys) as u64;
+        // A quarter more, for writes change their sizes.
+        Planned { cluster, keys, max: None, demand: working_set + working_set / 4 }
+    };
+    clusters.into_iter().map(tenant).collect()
 }
 
 /// The share of the operations that only look up.

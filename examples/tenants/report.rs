@@ -155,7 +155,7 @@ impl Report {
 
     /// The verdict, then the tenants that hold most.
     pub(crate) fn text(&self, all: bool) -> String {
-        let columns = terminal::width(None);
+        let columns = terminal::width();
         let paint = |(line, state): (String, State)| state.paint(&terminal::wrap(&line, columns));
         let verdict: Vec<String> = self.verdict().into_iter().map(paint).collect();
         let shown = if all { self.tenants.len() } else { SHOWN };
@@ -170,6 +170,7 @@ impl Report {
     fn verdict(&self) -> Vec<(String, State)> {
         let false_refusals = match self.refused_in_transit {
             0 => "no false refusal".to_owned(),
+            1 => "1 refusal beside credit under way".into(),
             refused => format!("{} refusals beside credit under way", HumanCount(refused)),
         };
         let (groups, samples) = (self.tenants.len() + 1, HumanCount(self.samples));

@@ -6,7 +6,7 @@ use rand_distr::weighted::WeightedAliasIndex;
 use crate::args::Args;
 use crate::load::{Load, Sizes};
 use crate::memory;
-use crate::plan::{Plan, Planned, fair_shares};
+use crate::plan::{self, Planned, fair_shares};
 use crate::service::Source;
 use crate::setup::SetupError;
 
@@ -47,8 +47,8 @@ impl Scene {
             return Err(SetupError::Memory { budget, available });
         }
         let budget = budget.as_u64();
-        let plan = if args.compare { Plan::compared(budget) } else { Plan::new(budget) };
-        let mut candidates: Vec<Candidate> = plan.tenants.iter().map(Candidate::cluster).collect();
+        let plan = if args.compare { plan::compared(budget) } else { plan::whole(budget) };
+        let mut candidates: Vec<Candidate> = plan.iter().map(Candidate::cluster).collect();
         let calm: f64 = candidates.iter().map(|candidate| candidate.weight).sum();
         candidates.extend((1..=args.noisy()).map(|number| Candidate::scan(number, calm * FLOOD)));
         let arrivals = WeightedAliasIndex::new(candidates.iter().map(|candidate| candidate.weight).collect());

@@ -153,11 +153,11 @@ impl ChargeFailure {
         {
             refusal.level.count_refusal();
             if let ChargeFailure::TimedOut { .. } = &self {
-                events::count_and_notify(refusal.level, Event::TimedOut);
+                events::count(refusal.level, Event::TimedOut);
             }
             // Inside reclaim no reclaimer was asked, so the refusal says nothing about what other groups hold.
             if !counted && !context::in_reclaim() {
-                events::count_and_notify(refusal.level, Event::Oom);
+                events::count(refusal.level, Event::Oom);
             }
         }
         self

@@ -19,7 +19,7 @@ pub(super) fn cancel_for(attempt: &impl Attempt, refusal: LevelRefusal<'static>,
         return Progress::Refused(refusal);
     }
     if !std::mem::replace(&mut efforts.counted, true) {
-        events::count_and_notify(level, Event::Oom);
+        events::count(level, Event::Oom);
     }
     let tree = level.tree();
     let adds = attempt.adds();
@@ -42,7 +42,7 @@ pub(super) fn cancel_for(attempt: &impl Attempt, refusal: LevelRefusal<'static>,
             Choice::Asker => return Progress::Ended(Err(ChargeFailure::Cancelled)),
             // Charges in line before this one may take the room that there is. That is no reason to refuse this one.
             Choice::Room => {
-                let time = group_tree::shared(tree).settings.pressure.oom_time.min(TIME_MAX);
+                let time = group_tree::shared(tree).settings.oom_time.min(TIME_MAX);
                 let turn = *turn.get_or_insert_with(|| Instant::now() + time);
                 if is_over(turn) {
                     break;

@@ -57,7 +57,7 @@ fn cancel_excess(group: &'static Counter, may_come: u64) -> u64 {
     if group.is_observed() || !goes_on() || !victims::chooses(group) {
         return excess(group);
     }
-    events::count_and_notify(group, Event::Oom);
+    events::count(group, Event::Oom);
     let mut excluded = Excluded::default();
     while goes_on() {
         let want = Want { asker: None, importance: u8::MAX, bytes: excess(group), adds: 0, may_come };

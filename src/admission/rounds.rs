@@ -31,7 +31,7 @@ pub(super) fn reclaim_for(
     efforts.may_come = 0;
     while rounds < ROUNDS_MAX * MUCH {
         let level = refusal.level.header.counter();
-        events::count_and_notify(level, Event::Max);
+        events::count(level, Event::Max);
         if !may_ask(level, bytes, &refusal) {
             efforts.may_come = 0;
             break;

@@ -16,7 +16,7 @@ use crate::sync::Ordering;
 use crate::thread::deferred::{LISTS, deferred};
 use crate::thread::directory::Header;
 use crate::thread::local::with_local;
-use crate::thread::owner::{self, Named};
+use crate::thread::owner;
 use crate::thread::slot::{Consume, Put, Slot};
 use crate::thread::slow_path::{Entered, exchange_release_queue};
 use crate::thread::tally::Tally;
@@ -116,7 +116,7 @@ pub(crate) unsafe fn grow(word: u32, n: u64) {
             Consume::Hit => {}
             missed => charge_owned(header.counter(), n, missed),
         },
-        None => unowned::count_other(n),
+        None => unowned::count_allocated(n),
     }
 }
 
@@ -174,8 +174,7 @@ pub(crate) unsafe fn header_of(word: u32) -> Option<&'static Header> {
         // SAFETY: says the caller.
         return Some(unsafe { owner::header(word) });
     }
-    // SAFETY: says the caller.
-    if word == 0 { None } else { unsafe { header_of_number(word) } }
+    if word == 0 { None } else { header_of_number(word) }
 }
 
 /// No thread has charged the counter through its stock yet.
@@ -186,13 +185,8 @@ pub(crate) fn is_new(counter: &Counter) -> bool {
 
 #[cold]
 #[inline(never)]
-#[allow(unsafe_code)]
-unsafe fn header_of_number(word: u32) -> Option<&'static Header> {
-    // SAFETY: says the caller.
-    match unsafe { owner::named(word) } {
-        Named::Number(number) => make::group(number).map(|group| group.header),
-        Named::Index(_) => None,
-    }
+fn header_of_number(word: u32) -> Option<&'static Header> {
+    make::group(owner::number(word)).map(|group| group.header)
 }
 
 // === The slow path ===
@@ -202,7 +196,7 @@ unsafe fn header_of_number(word: u32) -> Option<&'static Header> {
 pub(super) fn charge_current_slow(header: &'static Header, n: u64, missed: Consume) -> u32 {
     let charged = if slow_path::is_running() { None } else { charge_slow(header, n, missed) };
     charged.unwrap_or_else(|| {
-        unowned::count_other(n);
+        unowned::count_allocated(n);
         0
     })
 }

@@ -5,7 +5,6 @@
 
 use std::ptr;
 
-use crate::counter::config::Pressure;
 use crate::counter::drain::Stuck;
 use crate::counter::level::How;
 use crate::counter::object::Counter;
@@ -122,7 +121,7 @@ pub(crate) fn call_hook<'a>(
     let Some(hook) = hook else { return Err(refusal) };
     for _ in 0..RECLAIM_RETRIES_MAX {
         let refused = refusal.refused(counter, n);
-        let freed = context::in_hook(|| hook(&Pressure { refused: &refused }));
+        let freed = context::in_hook(|| hook(&refused));
         if freed.unwrap_or(0) == 0 {
             break;
         }

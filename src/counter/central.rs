@@ -168,53 +168,51 @@ fn uncount(stocks: &mut Stocks, counter: &'static Counter, most: u64) {
     counter.central_opened.store(0, Ordering::Release);
 }
 
-/// Close one stock and uncharge its credit.
-pub(crate) fn close_own(stocks: &mut Stocks, counter: &'static Counter) {
-    if let Some(stock) = counter.central().filter(|_| counter.is_open_central()) {
-        stock.wait();
-        shut(stocks, counter, stock);
-    }
+/// Close one stock and uncharge its credit. Returns the units.
+pub(crate) fn close_own(stocks: &mut Stocks, counter: &'static Counter) -> u64 {
+    shut(stocks, counter, CentralWord::wait)
 }
 
 /// Close one stock whose credit no charge lacks: the next put may open it.
-fn rest(stocks: &mut Stocks, counter: &'static Counter) {
-    if let Some(stock) = counter.central().filter(|_| counter.is_open_central()) {
-        stock.end_wait();
-        shut(stocks, counter, stock);
-    }
+fn rest(stocks: &mut Stocks, counter: &'static Counter) -> u64 {
+    shut(stocks, counter, CentralWord::end_wait)
 }
 
-fn shut(stocks: &mut Stocks, counter: &'static Counter, stock: &CentralWord) {
+fn shut(stocks: &mut Stocks, counter: &'static Counter, note: fn(&CentralWord)) -> u64 {
+    let Some(stock) = counter.central().filter(|_| counter.is_open_central()) else { return 0 };
+    note(stock);
     let (credit, most) = stock.shut();
     // Mutation: e10-a-central-stock-is-uncounted-before-its-credit-is-back
-    counter.uncharge_drained(credit);
+    let units = counter.uncharge_drained(credit);
     uncount(stocks, counter, most);
+    units
 }
 
-/// Close the stock of `top`, and those below it.
-pub(crate) fn close_below(stocks: &mut Stocks, top: &Counter) {
-    for_each_below(stocks, top, close_own);
+/// Close the stock of `top`, and those below it. Returns the units.
+pub(crate) fn close_below(stocks: &mut Stocks, top: &Counter) -> u64 {
+    for_each_below(stocks, top, close_own)
 }
 
 /// The same, where no charge lacks the credit: the next put may open the stocks.
-pub(crate) fn drain(stocks: &mut Stocks, top: &Counter) {
-    for_each_below(stocks, top, rest);
+pub(crate) fn drain(stocks: &mut Stocks, top: &Counter) -> u64 {
+    for_each_below(stocks, top, rest)
 }
 
 /// Visit the stock of `top`, and the open ones below it. The caller keeps `top`.
-fn for_each_below(stocks: &mut Stocks, top: &Counter, mut visit: impl FnMut(&mut Stocks, &'static Counter)) {
-    visit(stocks, top.header.counter());
+fn for_each_below(stocks: &mut Stocks, top: &Counter, visit: fn(&mut Stocks, &'static Counter) -> u64) -> u64 {
+    let mut units = visit(stocks, top.header.counter());
     for at in (0..stocks.central.len()).rev() {
         // The group alone had one, in most cases. Relaxed: it changes under the lock alone.
         if top.limits.open.load(Ordering::Relaxed) as u32 == 0 {
-            return;
+            break;
         }
         // A stock that closes leaves its place to the last one, which this thread has looked at.
         let counter = stocks.central[at];
         if counter.path_to_root().any(|level| std::ptr::eq(level, top)) {
-            visit(stocks, counter);
+            units += visit(stocks, counter);
         }
     }
+    units
 }
 
 /// Close the stocks below `top`, for a charge that may not wait: not while another thread has the lock. Whether that has
@@ -226,9 +224,7 @@ pub(crate) fn close_at_once(top: &Counter) -> bool {
         return false;
     }
     let Some(mut stocks) = tree.try_lock() else { return false };
-    let before = tree.counts.drained.load(Ordering::Relaxed);
-    close_below(&mut stocks, top);
-    tree.counts.drained.load(Ordering::Relaxed) != before
+    close_below(&mut stocks, top) > 0
 }
 
 /// Close the stocks that have not changed for two visits: others may lack their credit, and their part of the budget.
@@ -237,18 +233,16 @@ pub(crate) fn visit(tree: &Tree) -> u64 {
     let (mut left, mut released) = (usize::MAX, 0);
     while left > 0 {
         let mut stocks = tree.lock();
-        let before = tree.counts.drained.load(Ordering::Relaxed);
         // From the last one down, as in `for_each_below`; those that open meanwhile are new.
         left = left.min(stocks.central.len());
         let end = left.saturating_sub(VISITED_MAX);
         for at in (end..left).rev() {
             let counter = stocks.central[at];
             if counter.central().is_some_and(CentralWord::is_idle) {
-                rest(&mut stocks, counter);
+                released += rest(&mut stocks, counter);
             }
         }
         left = end;
-        released += tree.counts.drained.load(Ordering::Relaxed) - before;
     }
     released
 }
@@ -259,9 +253,5 @@ pub(crate) fn release(counter: &'static Counter) -> u64 {
         return 0;
     }
     let _path = SlowPath::enter();
-    let tree = counter.tree();
-    let mut stocks = tree.lock();
-    let before = tree.counts.drained.load(Ordering::Relaxed);
-    rest(&mut stocks, counter);
-    tree.counts.drained.load(Ordering::Relaxed) - before
+    rest(&mut counter.tree().lock(), counter)
 }

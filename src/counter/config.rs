@@ -1,9 +1,8 @@
 //! Settings of a tree of counters.
 
 use std::any::Any;
-use std::fmt;
 
-use crate::error::{CounterChargeError, CounterId};
+use crate::error::CounterChargeError;
 use crate::sync::Arc;
 use crate::sync::barrier::BarrierMode;
 use crate::thread::directory::Header;
@@ -36,7 +35,7 @@ pub(crate) trait Extension: Any + Send + Sync {
     fn stat_counts(&self, counter: &'static Header) -> [u64; 6];
 }
 
-type PressureHook = dyn Fn(&Pressure<'_>) -> u64 + Send + Sync;
+type PressureHook = dyn Fn(&CounterChargeError) -> u64 + Send + Sync;
 
 /// Configuration of a tree of [`PageCounter`](crate::PageCounter)s, fixed at its root.
 ///
@@ -211,7 +210,7 @@ impl CounterConfig {
     }
 
     /// Sets a hook that a charge calls when it does not fit even after a drain of stranded credit, before it is
-    /// refused.
+    /// refused. The hook gets the error that the charge returns if the hook frees nothing.
     ///
     /// The hook runs on the charging thread with no lock held; it may charge and uncharge; it returns the units that it
     /// freed. While it returns more than 0 the charge tries again, at most 16 times. Pressure does not nest: a charge
@@ -231,7 +230,7 @@ impl CounterConfig {
     /// assert_eq!(cache.live(), 50);
     /// # Ok::<(), memcg::errors::CounterChargeError>(())
     /// ```
-    pub fn on_pressure(mut self, hook: impl Fn(&Pressure<'_>) -> u64 + Send + Sync + 'static) -> Self {
+    pub fn on_pressure(mut self, hook: impl Fn(&CounterChargeError) -> u64 + Send + Sync + 'static) -> Self {
         self.hook = Some(Arc::new(hook));
         self
     }
@@ -243,57 +242,9 @@ impl Default for CounterConfig {
     }
 }
 
-impl fmt::Debug for CounterConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CounterConfig")
-            .field("batch", &self.batch)
-            .field("adaptive", &self.adaptive)
-            .field("audit", &self.audit)
-            .field("budget", &self.budget)
-            .field("max", &self.max)
-            .field("barrier", &self.barrier)
-            .field("on_pressure", &self.hook.is_some())
-            .field("recursive_protection", &self.recursive)
-            .field("name", &self.name)
-            .field("declares", &self.extension.is_some())
-            .finish()
-    }
-}
-
-/// A charge that does not fit, as the pressure hook sees it.
-///
-/// ```
-/// use memcg::{CounterConfig, PageCounter};
-///
-/// let (log, pressures) = std::sync::mpsc::channel();
-/// let machine = PageCounter::root(CounterConfig::new().max(100).on_pressure(move |pressure| {
-///     log.send((pressure.level(), pressure.want(), *pressure.refused())).unwrap();
-///     0
-/// }));
-/// let refused = machine.try_charge(130).unwrap_err();
-/// assert_eq!(pressures.recv(), Ok((machine.id(), 30, refused)));
-/// ```
-#[derive(Debug)]
-pub struct Pressure<'a> {
-    pub(crate) refused: &'a CounterChargeError,
-}
-
-impl Pressure<'_> {
-    /// The counter at its max: the hook is to free room in its subtree.
-    pub fn level(&self) -> CounterId {
-        self.refused.level
-    }
-
-    /// Units that the hook must free there for the charge to fit, as of the refusal.
-    pub fn want(&self) -> u64 {
-        self.refused.want()
-    }
-
-    /// The error that the charge returns if the hook frees nothing.
-    pub fn refused(&self) -> &CounterChargeError {
-        self.refused
-    }
-}
+debug_figures!(CounterConfig, |it| batch: it.batch, adaptive: it.adaptive, audit: it.audit, budget: it.budget,
+    max: it.max, barrier: it.barrier, on_pressure: it.hook.is_some(), recursive_protection: it.recursive,
+    name: it.name, declares: it.extension.is_some());
 
 /// Says whether stocks adapt, for [`RuntimeBuilder`](crate::RuntimeBuilder) and [`CounterConfig`]. They do by default.
 ///

@@ -1,15 +1,7 @@
 //! The tree's lock, and everything that moves stranded credit: closing, draining, opening.
 //!
 //! One lock for each tree serialises drains and openings. Its holder waits for other threads only by reading transit
-//! words, for a bounded time. So a thread that waits for the lock must not be in transit. To close, the drainer
-//!
-//! 1. sets capacity 0 for every open stock,
-//! 2. claims what is in the slots,
-//! 3. issues one heavy barrier,
-//! 4. waits for the transits that it has seen,
-//! 5. settles the claims,
-//! 6. checks again until nothing is left,
-//! 7. uncounts the stocks.
+//! words, for a bounded time. So a thread that waits for the lock must not be in transit. `drain.md` has the steps.
 //!
 //! Edges: E2 and E3 (slots), E4 (forced charge/opening), E5 and E6 (transit), E10 (open count), E35 (opening/offline),
 //! E36 (closing/release).

@@ -10,44 +10,68 @@ use crate::counter::marks;
 use crate::counter::object::Counter;
 use crate::counter::protection::Protection;
 
-/// One level below the group under pressure. That group itself is protected by nothing and caps nothing: its children are
-/// protected as they are set.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ProtectedLevel {
+/// Figures of a level that the protection of its children follows from.
+#[derive(Clone, Copy)]
+pub(crate) struct ParentFigures {
     pub(crate) usage: u64,
-    pub(crate) setting: u64,
-    /// Sum of min(usage, setting) over its children.
-    pub(crate) children: u64,
+    /// Sum of min(usage, setting) over its children, by kind.
+    pub(crate) children: [u64; 2],
 }
 
-/// Protected part of the last of `levels`, which lie below the group under pressure, topmost first.
-///
-/// A setting beyond usage claims nothing: what a group does not use protects its siblings. Where the siblings together
-/// claim more than their parent has, each gets its share. With `recursive`, what they do not claim goes to the siblings
-/// that use more than they claim, in proportion.
-pub(crate) fn effective(levels: impl IntoIterator<Item = ProtectedLevel>, recursive: bool) -> u64 {
-    let mut levels = levels.into_iter();
-    let Some(mut parent) = levels.next() else { return 0 };
-    let mut effective = if parent.usage == 0 { 0 } else { parent.setting };
-    for level in levels {
-        effective = protected_below(level, parent, effective, recursive);
-        parent = level;
-    }
-    effective
+/// A level at one moment.
+struct View<'a> {
+    level: &'a Counter,
+    settings: [u64; 2],
+    figures: ParentFigures,
 }
 
-/// `above` is what is protected of the parent.
-fn protected_below(level: ProtectedLevel, parent: ProtectedLevel, above: u64, recursive: bool) -> u64 {
-    let (usage, siblings) = (level.usage, parent.children);
-    let protected = usage.min(level.setting);
-    if siblings > above {
-        // The figures are of one moment only while no thread charges: a share of more than all is all.
-        return proportion(protected, above, siblings).min(above);
+/// Levels and figures that the protection of a counter against pressure from above follows from. The counter under
+/// pressure is protected by nothing and caps nothing: its children are protected as they are set.
+pub(crate) struct Views<'a> {
+    /// The counter first, then the levels above it, up to the one under pressure, which is not among them.
+    levels: SmallVec<[View<'a>; 8]>,
+    recursive: bool,
+}
+
+impl Views<'_> {
+    /// Protected part of the counter.
+    ///
+    /// A setting beyond usage claims nothing: what a group does not use protects its siblings. Where the siblings together
+    /// claim more than their parent has, each gets its share. With `recursive`, what they do not claim goes to the siblings
+    /// that use more than they claim, in proportion.
+    pub(crate) fn protected(&self, kind: Protection) -> u64 {
+        let kind = kind as usize;
+        let mut levels = self.levels.iter().rev();
+        let Some(mut parent) = levels.next() else { return 0 };
+        let mut effective = if parent.figures.usage == 0 { 0 } else { parent.settings[kind] };
+        for level in levels {
+            effective = level.protected_below(parent.figures, kind, effective, self.recursive);
+            parent = level;
+        }
+        effective
     }
-    if !recursive || usage <= protected || parent.usage <= siblings {
-        return protected;
+
+    /// Figures of the levels between the counter and the one under pressure.
+    pub(crate) fn parents(&mut self) -> impl ExactSizeIterator<Item = (&Counter, &mut ParentFigures)> {
+        let between = self.levels.get_mut(1..).unwrap_or_default();
+        between.iter_mut().map(|view| (view.level, &mut view.figures))
     }
-    protected.saturating_add(proportion(above - siblings, usage - protected, parent.usage - siblings))
+}
+
+impl View<'_> {
+    /// `above` is what is protected of the parent.
+    fn protected_below(&self, parent: ParentFigures, kind: usize, above: u64, recursive: bool) -> u64 {
+        let (usage, siblings) = (self.figures.usage, parent.children[kind]);
+        let protected = usage.min(self.settings[kind]);
+        if siblings > above {
+            // The figures are of one moment only while no thread charges: a share of more than all is all.
+            return proportion(protected, above, siblings).min(above);
+        }
+        if !recursive || usage <= protected || parent.usage <= siblings {
+            return protected;
+        }
+        protected.saturating_add(proportion(above - siblings, usage - protected, parent.usage - siblings))
+    }
 }
 
 /// `of` x `part` / `whole`, rounded down.
@@ -56,19 +80,23 @@ pub(crate) fn proportion(of: u64, part: u64, whole: u64) -> u64 {
     u64::try_from(proportion).unwrap_or(u64::MAX)
 }
 
+/// The views of `counter` and of the levels between it and `root`. `None` where `root` is not above.
+pub(crate) fn views<'a>(counter: &'a Counter, root: &Counter) -> Option<Views<'a>> {
+    let kinds = [Protection::Min, Protection::Low];
+    let mut levels = SmallVec::new();
+    for level in counter.path_to_root() {
+        if ptr::eq(level, root) {
+            return Some(Views { levels, recursive: counter.tree().config.recursive });
+        }
+        let children = kinds.map(|kind| marks::children_protected(level, kind));
+        let figures = ParentFigures { usage: level.usage(), children };
+        levels.push(View { level, settings: kinds.map(|kind| marks::protection(level, kind)), figures });
+    }
+    None
+}
+
 /// Part of a counter's usage that is protected against pressure on `root`. 0 for `root` itself, and where it is not
 /// above.
 pub(crate) fn protected(counter: &Counter, kind: Protection, root: &Counter) -> u64 {
-    let mut levels = SmallVec::<[ProtectedLevel; 8]>::new();
-    for level in counter.path_to_root() {
-        if ptr::eq(level, root) {
-            return effective(levels.into_iter().rev(), counter.tree().config.recursive);
-        }
-        levels.push(ProtectedLevel {
-            usage: level.usage(),
-            setting: marks::protection(level, kind),
-            children: marks::children_protected(level, kind),
-        });
-    }
-    0
+    views(counter, root).map_or(0, |views| views.protected(kind))
 }

@@ -1,4 +1,4 @@
-//! Idle credit goes home: the credit of threads that do not charge, for the threads that do, and for readers of usage.
+//! Idle credit is uncharged: that of threads that do not charge, for the threads that do, and for readers of usage.
 //!
 //! A *visit* looks at all slots of the tree and compares each level with what the last two visits saw. It claims what
 //! has not moved, and what lies in the block of a thread that has ended, as a drain does: claim, one barrier, settle,
@@ -25,7 +25,7 @@ use crate::thread::transit::ANY;
 /// Slots that a visit claims while it holds the tree's lock once, with one barrier.
 const CLAIMS_MAX: usize = 4_096;
 
-/// A slot whose credit goes home.
+/// A slot whose credit a visit claims.
 struct IdleSlot<'a> {
     slot: &'a Slot,
     pace: Option<Pace<'a>>,

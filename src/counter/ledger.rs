@@ -7,10 +7,7 @@
 use std::ops::AddAssign;
 
 use crate::counter::object::Counter;
-use crate::thread::block::Block;
 use crate::thread::deferred::deferred;
-use crate::thread::tally::Tally;
-use crate::thread::unowned;
 
 /// The ledger of a counter, or of a subtree. Live is what is reserved and allocated, less what is paid.
 #[derive(Clone, Copy, Debug, Default)]
@@ -88,24 +85,4 @@ fn counts(counter: &Counter) -> ObjectCounts {
 /// True if an allocator may have counted anything.
 pub(crate) fn any() -> bool {
     deferred().charges()
-}
-
-/// Bytes that an allocator has handed out in small objects of a counter, ever, over all threads. A statistic:
-/// `thread::unowned` counts them.
-pub(crate) fn allocated_total(counter: &Counter) -> u64 {
-    let of_block = |block: &Block| {
-        let handed = block.allocated_total.get(counter.index).map_or(0, Tally::net);
-        handed.wrapping_add(block.unowned.pending(counter.header))
-    };
-    counter.tree().registry.blocks().map(of_block).fold(0, u64::wrapping_add)
-}
-
-/// Starts that statistic over for the next counter with the object. No thread uses the counter.
-pub(crate) fn reset_allocated_total(counter: &Counter) {
-    if unowned::any_of_groups() {
-        for block in counter.tree().registry.blocks() {
-            block.unowned.forget(counter.header);
-            block.allocated_total.get(counter.index).inspect(|cell| cell.reset());
-        }
-    }
 }

@@ -270,8 +270,9 @@ impl Counter {
         &self.usage.peaks
     }
 
-    pub(crate) fn peak_live(&self) -> u64 {
-        self.live_peak.load(Ordering::Relaxed)
+    /// `live` is read now: charges from credit raise it between two walks.
+    pub(crate) fn peak_live(&self, live: u64) -> u64 {
+        self.live_peak.fetch_max(live, Ordering::Relaxed).max(live)
     }
 
     /// A walk has left this usage behind.

@@ -2,7 +2,6 @@
 //!
 //! Edges: E11 (protection), E23 (soft limit), E43 (usage above a limit), E55 (reclaim in the background).
 
-use crate::counter::exceeded;
 use crate::counter::object::Counter;
 use crate::counter::protection::{Protected, Protection};
 use crate::counter::watch::{HIGH, RECLAIMS, REPORTED};
@@ -14,14 +13,6 @@ fn protected(counter: &Counter, kind: Protection) -> &Protected {
     match kind {
         Protection::Min => &counter.limits.min,
         Protection::Low => &counter.limits.low,
-    }
-}
-
-/// No thread charges the counter yet.
-pub(crate) fn begin_protection(counter: &Counter, kind: Protection, units: u64) {
-    protected(counter, kind).begin(units);
-    if units > 0 {
-        counter.limits.watched.set(REPORTED);
     }
 }
 
@@ -64,15 +55,8 @@ pub(crate) fn soft(counter: &Counter) -> u64 {
     counter.limits.soft.load(Ordering::Relaxed)
 }
 
-/// No thread charges the counter yet.
-pub(crate) fn begin_soft(counter: &Counter, soft: u64) {
-    counter.limits.soft.store(soft, Ordering::Relaxed);
-    if soft < u64::MAX {
-        counter.limits.watched.set(REPORTED);
-    }
-}
-
-/// The caller holds the lock of the group's shard, and corrects the mark of excess afterwards.
+/// The caller holds the lock of the group's shard, or the group is not linked yet. It corrects the mark of excess
+/// afterwards.
 pub(crate) fn set_soft(counter: &Counter, soft: u64) {
     // SeqCst (E23): the limit, then usage; pairs with the exchange on usage before `is_excess_wrong`.
     // Mutation: e23-soft-limit-without-fence
@@ -89,7 +73,7 @@ pub(crate) fn set_soft(counter: &Counter, soft: u64) {
 pub(crate) fn is_excess_wrong(counter: &Counter) -> bool {
     // SeqCst (E23): after the exchange on usage or limit.
     let soft = counter.limits.soft.load(Ordering::SeqCst);
-    soft < u64::MAX && (counter.usage() > soft) != is_in_excess(counter)
+    (counter.usage() > soft) != is_in_excess(counter)
 }
 
 pub(crate) fn is_in_excess(counter: &Counter) -> bool {
@@ -102,7 +86,7 @@ pub(crate) fn high(counter: &Counter) -> u64 {
     counter.high.load(Ordering::Relaxed)
 }
 
-/// The caller holds the lock of the group's shard, or no thread charges the group yet.
+/// As [`set_soft`], for the mark that usage is above a limit.
 pub(crate) fn set_high(counter: &Counter, high: u64) {
     counter.high.store(high, Ordering::Relaxed);
     // E43: high, then the exchange of the bits, then usage.
@@ -111,10 +95,7 @@ pub(crate) fn set_high(counter: &Counter, high: u64) {
     } else {
         counter.limits.watched.clear(HIGH);
     }
-    // Mutation: e43-high-moves-without-a-look
     fence_after_exchange();
-    // Mutation: e43-high-moves-without-a-look
-    exceeded::moved(counter);
 }
 
 // === Reclaim in the background ===
@@ -124,7 +105,7 @@ const BELOW_SHIFT: u32 = 4;
 
 #[inline]
 pub(crate) fn reclaim_above(counter: &Counter) -> u64 {
-    counter.reclaim_above.load(Ordering::Relaxed)
+    counter.usage.reclaim_above.load(Ordering::Relaxed)
 }
 
 /// The second mark: reclaim in the background goes down to it.
@@ -142,7 +123,7 @@ pub(crate) fn is_to_reclaim(counter: &Counter) -> bool {
 
 /// The caller holds the lock of the group's shard, or no thread charges the group yet. It looks at usage afterwards.
 pub(crate) fn set_reclaim_above(counter: &Counter, bytes: u64) {
-    counter.reclaim_above.store(bytes, Ordering::Relaxed);
+    counter.usage.reclaim_above.store(bytes, Ordering::Relaxed);
     // E55: the mark, then the exchange of the bits, then usage.
     if bytes < u64::MAX {
         counter.limits.watched.set(RECLAIMS);

@@ -74,8 +74,6 @@ pub(crate) struct Counter {
     pub(crate) batch: StatU64,
     /// Usage above this delays charges; `u64::MAX`: never.
     pub(crate) high: StatU64,
-    /// Usage above this is reclaimed in the background; `u64::MAX`: never.
-    pub(crate) reclaim_above: StatU64,
     /// The highest usage without the bound on its credit, of those that walks have left behind as a new peak.
     pub(crate) live_peak: StatU64,
 }
@@ -185,6 +183,8 @@ pub(crate) struct Usage {
     pub(crate) raw_shared: AtomicI64,
     /// Units drained and not yet uncharged, within one drain.
     pub(crate) settled: StatU64,
+    /// Usage above this is reclaimed in the background; `u64::MAX`: never.
+    pub(crate) reclaim_above: StatU64,
 }
 
 /// Place of a counter: the fields of [`Counter`] of these names.
@@ -220,7 +220,11 @@ impl Counter {
     pub(crate) fn new(place: PlaceInGroup, index: SlotIndex, header: &'static Header) -> Counter {
         let PlaceInGroup { object, number, position, next } = place;
         Counter {
-            usage: Padded::new(Usage { observed_max: StatU64::new(u64::MAX), ..Usage::default() }),
+            usage: Padded::new(Usage {
+                observed_max: StatU64::new(u64::MAX),
+                reclaim_above: StatU64::new(u64::MAX),
+                ..Usage::default()
+            }),
             limits: LimitWords {
                 max: AtomicU64::new(u64::MAX),
                 open: AtomicU64::new(0),
@@ -250,7 +254,6 @@ impl Counter {
             charger: AtomicU64::new(0),
             batch: StatU64::new(0),
             high: StatU64::new(u64::MAX),
-            reclaim_above: StatU64::new(u64::MAX),
             live_peak: StatU64::new(0),
         }
     }
@@ -275,8 +278,7 @@ impl Counter {
     #[rustfmt::skip]
     fn is_clean(&self) -> bool {
         let Counter {
-            usage, limits, opened, central_opened, queued, stuck, poisoned, kept, charger, high, reclaim_above,
-            live_peak,
+            usage, limits, opened, central_opened, queued, stuck, poisoned, kept, charger, high, live_peak,
             // A late sweep may set `swept`: then the next counter looks at more blocks than it has to.
             swept: _,
             // The object's for ever; `begin` sets the batch and the incarnation.
@@ -284,6 +286,7 @@ impl Counter {
         } = self;
         let Usage {
             peaks: _, touched, bound, underflows, units, children: _, failcnt, underflowed, settled, raw_shared,
+            reclaim_above,
             // A late step may still read the state. The others are set before they are read.
             state: _, observed_max: _, next_to_release: _, mark: _, audit_shared: _,
         } = &**usage;
@@ -309,7 +312,7 @@ impl Counter {
     #[allow(unsafe_code)]
     pub(crate) fn end(&self) -> Option<Incarnation> {
         let Counter {
-            usage, limits, stuck, poisoned, kept, charger, high, reclaim_above, live_peak, incarnation,
+            usage, limits, stuck, poisoned, kept, charger, high, live_peak, incarnation,
             // The object's for ever, but for the batch, which `begin` sets.
             header: _, index: _, object: _, number: _, position: _, next: _, central: _, batch: _,
             // As new once the stock is closed and the slots are vacant, before this.
@@ -317,6 +320,7 @@ impl Counter {
         } = self;
         let Usage {
             peaks, touched, bound, underflows, units, children, failcnt, underflowed, settled, raw_shared, audit_shared,
+            reclaim_above,
             // The state moves on to the next generation. The others are set before they are read.
             state: _, observed_max: _, next_to_release: _, mark: _,
         } = &**usage;

@@ -29,14 +29,9 @@ impl Protected {
 
     /// No thread uses the counter.
     pub(crate) fn reset(&self) {
-        self.begin(0);
+        self.setting.store(0, Ordering::Relaxed);
         self.reported.store(0, Ordering::Relaxed);
         self.children.store(0, Ordering::Relaxed);
-    }
-
-    /// No thread charges the counter yet.
-    pub(crate) fn begin(&self, units: u64) {
-        self.setting.store(units, Ordering::Relaxed);
     }
 
     /// A fence and a report follow.

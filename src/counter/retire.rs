@@ -11,7 +11,7 @@ use crate::counter::object::tree::{Stocks, Tree};
 use crate::counter::object::{Counter, SHARED};
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::SlowPath;
-use crate::counter::{ledger, make, marks, raw};
+use crate::counter::{make, marks, raw};
 use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::block::Block;
 use crate::thread::local;
@@ -99,7 +99,6 @@ pub(crate) fn vacate(tree: &Tree, counter: &Counter) -> u64 {
         Block::number_of_charger(charger).and_then(|number| registry.block(number)).map_or(0, in_block)
     };
     raw::reset(counter);
-    ledger::reset_allocated_total(counter);
     credit
 }
 

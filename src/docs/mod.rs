@@ -1,7 +1,7 @@
 //! Pages without code: the mechanism, its exactness and its limits.
 //!
-//! * [`protocol`], [`drain`], [`central`], [`idle`]: states, steps and races of a charge, of a drain, of credit that
-//!   threads hand to each other, and of credit that goes home.
+//! * [`protocol`], [`drain`], [`central`], [`idle`]: the glossary; states, steps and races of a charge, of a drain, of
+//!   credit that threads hand to each other, and of idle credit.
 //! * [`cover`]: charges that pay for what an allocator hands out.
 //! * [`threads`]: what one thread owns.
 //! * [`barrier`]: the asymmetric barrier that both rest on.

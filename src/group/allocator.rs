@@ -3,7 +3,7 @@
 use super::handle::Group;
 use crate::counter::cached::{self, Rest};
 use crate::counter::slow_path::SlowPath;
-use crate::counter::{allocator, at_limit, ledger};
+use crate::counter::{allocator, at_limit};
 use crate::lifecycle::unowned as unowned_group;
 use crate::sync::Ordering;
 use crate::thread::current;
@@ -111,7 +111,7 @@ impl Owner {
                 _ => Owner(allocator::charge_current(header, n)),
             },
             || {
-                unowned::count_other(n);
+                unowned::count_allocated(n);
                 Owner::NONE
             },
         )
@@ -123,7 +123,7 @@ impl Owner {
         match allocator::charge(group.header, bytes as u64) {
             Some(word) => Owner(word),
             None => {
-                unowned::count_other(bytes as u64);
+                unowned::count_allocated(bytes as u64);
                 Owner::NONE
             }
         }
@@ -261,20 +261,12 @@ impl Owner {
     }
 }
 
-/// Counts an object of so many bytes that no group owns: it is too small for a word. Where the thread has a current
-/// group, the object is among the group's [small ones](small_allocated). Give the bytes back with
-/// [`uncharge_unowned`].
+/// Counts bytes that no group owns. Give them back with [`uncharge_unowned`].
 ///
 /// The call is for the inside of an allocator, as those of [`Owner`] are.
 #[inline]
-pub fn charge_small(bytes: usize) {
-    unowned::count_small(bytes as u64);
-}
-
-/// Counts bytes that no group owns, and for no group's figures.
-#[inline]
 pub fn charge_unowned(bytes: usize) {
-    unowned::count_other(bytes as u64);
+    unowned::count_allocated(bytes as u64);
 }
 
 /// Gives back bytes that no group owns.
@@ -368,24 +360,4 @@ fn catch_up_slow(header: Option<&'static Header>) {
         }
     });
     unowned_group::may_have_changed();
-}
-
-/// Returns the bytes that were allocated in `group`, and not below it, in objects that are too small to be owned.
-/// A gross count: what was freed again is in it. Where it grows much faster than [`Group::live`], the group's memory is in
-/// small objects, and a lower threshold of the allocator shows them.
-///
-/// It visits each thread's count. It lacks what a thread allocates after its last destructor.
-///
-/// ```
-/// use memcg::allocator::{charge_small, small_allocated};
-///
-/// let runtime = memcg::Runtime::builder().build()?;
-/// let query = runtime.root().create("q17", memcg::Limits::new())?;
-/// query.run(|| charge_small(24)); // an allocator does this
-/// assert_eq!(small_allocated(&query), 24);
-/// # memcg::allocator::uncharge_unowned(24);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-pub fn small_allocated(group: &Group) -> u64 {
-    ledger::allocated_total(group.first())
 }

@@ -1,6 +1,5 @@
 //! A wait until usage is below high.
 
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -31,7 +30,8 @@ impl Group {
     /// asks no reclaimer and holds up no charge.
     ///
     /// As a future it needs no async runtime; [`BelowHigh::wait`] blocks. It ends within 30 ms after usage has fallen,
-    /// if a processor is free, and at once if the group is offline or cancelled. Other charges may have come by then. A
+    /// if a processor is free, and at once if the group is offline or cancelled: then usage may still be above, and
+    /// [`wait`](BelowHigh::wait) returns false. Other charges may have come by then. A
     /// limit that is [only observed](crate::expert::Inspect::set_observe_only) does not count. A thread of this crate
     /// looks at usage meanwhile, one for the process; without one, because the system gives none, the future is ready.
     ///
@@ -54,8 +54,8 @@ impl Group {
 }
 
 impl BelowHigh {
-    /// Blocks until usage is not above a high, for at most `time`. Returns false if that time is over, or if the group
-    /// is cancelled.
+    /// Blocks until usage is not above a high, for at most `time`, and then returns true. Returns false if that time is
+    /// over or the group is cancelled while usage is above, and if the group is offline.
     ///
     /// ```
     /// # use memcg::{Limits, Runtime};
@@ -77,7 +77,8 @@ impl BelowHigh {
             let left = until.map_or(high::LOOK, |until| until.saturating_duration_since(Instant::now()));
             sleep(left.min(high::LOOK));
         }
-        true
+        // A high of a group that is offline delays nothing more, whatever usage is.
+        !self.group.is_offline()
     }
 
     /// Usage is above a high of the path. Credit that may be all that is above goes back first.
@@ -106,11 +107,7 @@ impl Future for BelowHigh {
     }
 }
 
-impl fmt::Debug for BelowHigh {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BelowHigh").field("group", &self.group).finish_non_exhaustive()
-    }
-}
+debug_figures!(BelowHigh, |wait| group: wait.group);
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
@@ -142,7 +139,7 @@ mod tests {
         assert!(is_ready(&group));
         assert!(!group.below_high().wait(Duration::MAX), "it would not end");
         group.offline().unwrap();
-        assert!(is_ready(&group) && group.below_high().wait(Duration::MAX));
+        assert!(is_ready(&group) && !group.below_high().wait(Duration::MAX), "it holds 90 of 10 bytes still");
         drop(held);
     }
 }

@@ -145,7 +145,7 @@ impl CentralStock {
     /// Closes the stock until the next charge is given back, and returns the credit that it had. Where it is open, the call
     /// takes the tree's lock, and may wait for a drain.
     ///
-    /// For the end of a channel. In between the credit goes home where a charge lacks it. Once the stock has not changed
+    /// For the end of a channel. In between a charge that lacks the credit takes it back. Once the stock has not changed
     /// for two visits of [`Runtime::release_idle_credit`](crate::Runtime::release_idle_credit) or of a
     /// [flusher](crate::Runtime::start_flusher), it closes, and its part of the budget is free for other stocks.
     pub fn release(&self) -> u64 {

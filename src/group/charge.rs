@@ -26,7 +26,7 @@ use crate::units::{Bytes, IntoBytes};
 /// A caller that has only an amount charges without a guard: [`Group::raw`].
 ///
 /// A charge is two words, owned, `Send + 'static`. It may outlive every handle of its group and the runtime, and its
-/// group may go offline before it. To make one costs about 1 ns and to drop one 1 ns where the thread has credit.
+/// group may go offline before it. To make one and to drop it costs 2.5 ns where the thread has credit.
 /// [`group.force_charge(0)`](Group::force_charge) makes an empty one, which is never refused, to grow as its memory does.
 ///
 /// **`let _ = group.try_charge(n)?` charges nothing**: `_` is no variable, so the charge is dropped at once. The compiler
@@ -265,8 +265,8 @@ impl Group {
     /// and where the [policy](crate::OomPolicy) chooses victims it waits for each of them. Both times are bounded. 0
     /// bytes always fit and hold the group's object.
     ///
-    /// A charge costs about 1 ns where this thread has credit, else two or three read-modify-write instructions a
-    /// level. It is exact: from a success on usage is within max at every level.
+    /// A charge and its return cost 2.5 ns where this thread has credit, else two or three read-modify-write
+    /// instructions a level. It is exact: from a success on usage is within max at every level.
     ///
     /// Source: `try_charge_memcg` in `mm/memcontrol.c`.
     ///

@@ -84,7 +84,7 @@ impl Group {
     /// assert!(matches!(refused, ChargeError::TimedOut { .. }));
     /// let giver = std::thread::spawn(move || drop(held));
     /// let charge = root.try_charge_with(30, OnFull::Wait(Duration::from_secs(10)))?;
-    /// let above = root.try_charge_with(100, "force".parse()?)?;
+    /// let above = root.try_charge_with(100, OnFull::Force)?;
     /// assert_eq!((charge.bytes(), above.bytes(), root.forced()), (30, 100, 30));
     /// # giver.join().unwrap();
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -228,7 +228,7 @@ impl CheckpointStage {
         let waker = context.waker();
         let until = match stage {
             CheckpointStage::New => {
-                let time = group_tree::of(group.first()).settings.pressure.oom_time.min(TIME_MAX);
+                let time = group_tree::of(group.first()).settings.oom_time.min(TIME_MAX);
                 Some(Instant::now() + time)
             }
             CheckpointStage::Waits { until, again, .. } => (!again.renew(waker)).then_some(*until),

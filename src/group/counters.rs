@@ -6,8 +6,10 @@ use super::events::Events;
 use super::handle::Group;
 use crate::admission::lowered;
 use crate::counter::object;
+use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::{group_object, group_tree, limits};
 use crate::page_counter::PageCounter;
+use crate::reclaim::rings;
 use crate::stat::Unit;
 use crate::state::limits::LimitKind;
 use crate::thread::directory::Header;
@@ -91,6 +93,11 @@ impl Group {
         counter: &'static object::Counter,
         wanted: &[(LimitKind, Option<Limit>)],
     ) -> Result<u64, LimitError> {
+        let has_soft = |&(kind, limit): &(_, Option<Limit>)| kind == LimitKind::Soft && limit.is_some();
+        if wanted.iter().any(has_soft) {
+            let _path = SlowPath::enter();
+            rings::make(counter).unwrap_or_else(|refused| refused.abort());
+        }
         limits::set(counter, wanted).map_err(|(kind, none)| self.limit_error(kind, none, None))
     }
 }

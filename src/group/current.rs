@@ -1,7 +1,5 @@
 //! The current group of a thread: a guard, a closure, and its name.
 
-use std::fmt;
-
 use super::allocator;
 use super::handle::Group;
 use crate::counter::credit::online_or_above;
@@ -114,8 +112,4 @@ impl EnterGuard {
     }
 }
 
-impl fmt::Debug for EnterGuard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("EnterGuard").field(&self.group).finish()
-    }
-}
+debug_figures!(EnterGuard, |guard| group: guard.group);

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use super::counter::Counter;
 use super::handle::Group;
-use super::limits::ContradictionError;
 use super::refusal::{Helps, OverLimitError, WAIT};
 use crate::admission::attempt::ChargeFailure;
 use crate::counter::object;
@@ -16,7 +15,7 @@ use crate::pressure::incidents::{self, Happening};
 use crate::stat::Unit;
 use crate::stat::item::InUnit;
 use crate::state::incidents::IncidentKind;
-use crate::state::name::beginning;
+use crate::state::name::{beginning, is_format};
 use crate::thread::context;
 use crate::units::{Bytes, Percent};
 
@@ -365,8 +364,6 @@ pub enum CreateError {
     },
     /// Its limits do not hold.
     Limit(LimitError),
-    /// Two of its limits contradict each other, and the runtime is strict.
-    Contradiction(ContradictionError),
 }
 
 impl fmt::Display for CreateError {
@@ -392,26 +389,13 @@ impl fmt::Display for CreateError {
                 write(Some(parent), name, format!("the system has no {} of memory for it", Bytes(*bytes as u64)))
             }
             Self::Limit(inner) => fmt::Display::fmt(inner, f),
-            Self::Contradiction(inner) => fmt::Display::fmt(inner, f),
         }
     }
 }
 
 impl std::error::Error for CreateError {}
 
-impl From<LimitError> for CreateError {
-    fn from(inner: LimitError) -> CreateError {
-        CreateError::Limit(inner)
-    }
-}
-
-impl From<ContradictionError> for CreateError {
-    fn from(inner: ContradictionError) -> CreateError {
-        CreateError::Contradiction(inner)
-    }
-}
-
-/// The fault of a group's name.
+/// The fault of the name of a group or of a [setting](crate::Limits::setting).
 ///
 /// ```
 /// use memcg::errors::{CreateError, NameError};
@@ -422,7 +406,7 @@ impl From<ContradictionError> for CreateError {
 /// assert_eq!(fault, NameError::Empty);
 /// # Ok::<(), memcg::BuildError>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NameError {
     /// It is empty.
@@ -440,6 +424,8 @@ pub enum NameError {
     Sharp,
     /// It is `.` or `..`, which a reader of paths takes for another group.
     Dots,
+    /// It is that of a [setting](crate::Limits::setting), and the process keeps 255 others.
+    TooMany,
 }
 
 impl fmt::Display for NameError {
@@ -452,11 +438,27 @@ impl fmt::Display for NameError {
             Self::Format => f.write_str("a name has no format characters and no separators of lines"),
             Self::Sharp => f.write_str("a name does not begin with `#`"),
             Self::Dots => f.write_str("a name is neither `.` nor `..`"),
+            Self::TooMany => f.write_str("a process keeps 255 names of settings"),
         }
     }
 }
 
 impl std::error::Error for NameError {}
+
+impl NameError {
+    /// The fault of a name that a line prints, and that stands in no path.
+    pub(super) fn of_printed(name: &str) -> Option<NameError> {
+        if name.is_empty() {
+            Some(NameError::Empty)
+        } else if name.len() > Group::NAME_MAX {
+            Some(NameError::TooLong)
+        } else if name.contains(char::is_control) {
+            Some(NameError::Control)
+        } else {
+            name.contains(is_format).then_some(NameError::Format)
+        }
+    }
+}
 
 /// Why limits were not set. The old ones hold.
 ///
@@ -483,6 +485,15 @@ pub enum LimitError {
         /// The percentage.
         percent: Percent,
     },
+    /// The name of the service's [setting](crate::Limits::setting) is not allowed.
+    Setting {
+        /// The group whose limits were to be set. If that group was to be created, its parent.
+        group: Group,
+        /// The name of the group that was to be created.
+        name: Option<String>,
+        /// The fault of the setting's name.
+        fault: NameError,
+    },
     /// The group was created without [`cover_allocations`](crate::Limits::cover_allocations), and it is too late to
     /// ask.
     CoversNot {
@@ -501,6 +512,13 @@ impl fmt::Display for LimitError {
                     None => write!(f, "no {limit} {percent} for {path}")?,
                 }
                 f.write_str(": no group above has a max; set one, or bytes here")
+            }
+            Self::Setting { group, name, fault } => {
+                f.write_str("no setting's name for ")?;
+                if let Some(name) = name {
+                    write!(f, "{:?} in ", beginning(name))?;
+                }
+                write!(f, "{}: {fault}", group.shown_path())
             }
             Self::CoversNot { group } => {
                 write!(f, "{} does not cover allocations: a group asks for that when it is created", group.shown_path())
@@ -525,9 +543,12 @@ impl std::error::Error for LimitError {}
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct OfflineError {
-    pub(crate) group: Group,
-    pub(crate) children: usize,
+    /// The group that is still online.
+    pub group: Group,
+    /// Its children that are online.
+    pub children: usize,
 }
 
 impl fmt::Display for OfflineError {
@@ -543,49 +564,33 @@ impl fmt::Display for OfflineError {
 
 impl std::error::Error for OfflineError {}
 
-impl OfflineError {
-    /// Returns the group that is still online.
-    pub fn group(&self) -> &Group {
-        &self.group
-    }
-
-    /// Returns its children that are online.
-    pub fn children(&self) -> usize {
-        self.children
-    }
-}
-
-/// More bytes were to be split off than the charge holds. Nothing changed.
+/// More was to be split off than the charge holds. Nothing changed. Both sizes print exactly.
 ///
 /// ```
 /// # let runtime = memcg::Runtime::builder().build()?;
 /// let mut charge = runtime.root().try_charge(10)?;
-/// assert_eq!(charge.split(11).unwrap_err().to_string(), "cannot split off 11: the charge holds 10");
+/// assert_eq!(charge.split(11).unwrap_err().to_string(), "cannot split off 11 B: the charge holds 10 B");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SplitError {
-    pub(crate) requested: u64,
-    pub(crate) bytes: u64,
+    /// The amount asked for.
+    pub requested: u64,
+    /// The amount that the charge holds.
+    pub bytes: u64,
+    /// The unit of both: that of the charge's counter.
+    pub unit: Unit,
 }
 
 impl fmt::Display for SplitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { bytes, requested } = self;
-        write!(f, "cannot split off {requested}: the charge holds {bytes}")
+        let [requested, held] = [self.requested, self.bytes].map(|amount| match self.unit {
+            Unit::Bytes => format!("{:#}", Bytes(amount)),
+            unit => InUnit(amount, unit).to_string(),
+        });
+        write!(f, "cannot split off {requested}: the charge holds {held}")
     }
 }
 
 impl std::error::Error for SplitError {}
-
-impl SplitError {
-    /// Returns bytes asked for.
-    pub fn requested(&self) -> u64 {
-        self.requested
-    }
-
-    /// Returns bytes that the charge holds.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-}

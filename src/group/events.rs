@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use super::handle::Group;
-use super::registration::{AnyRegistration, Registration};
+use super::registration::Registration;
 use crate::counter::object::Counter;
 use crate::hierarchy::events;
 use crate::pressure::listeners::{self, ListenerGuard};
@@ -200,6 +200,6 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn on_event(&self, event: Event, listener: impl Fn(&Happened) + Send + Sync + 'static) -> Registration {
-        Registration(AnyRegistration::Listener(listeners::call(self.first(), event, Box::new(listener))))
+        Registration::new("listener", listeners::call(self.first(), event, Box::new(listener)))
     }
 }

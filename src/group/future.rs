@@ -23,7 +23,11 @@ use crate::reclaim::round::TIME_MAX;
 use crate::sync::is_over;
 use crate::thread::slot::Consume;
 
-/// A charge that waits: see [`Group::charge_async`]. Polled after it has returned its result, it stays pending.
+/// A charge that waits: see [`Group::charge_async`].
+///
+/// # Panics
+///
+/// A poll panics after the future has returned its result.
 ///
 /// ```
 /// use std::time::Duration;
@@ -153,7 +157,7 @@ impl ChargeFuture {
             if let Poll::Ready(ended) = Pin::new(&mut self).poll(context) {
                 return Poll::Ready(ended);
             }
-            if matches!(self.state, Stage::Done) || sleep.as_mut().poll(context).is_pending() {
+            if sleep.as_mut().poll(context).is_pending() {
                 return Poll::Pending;
             }
             // From here on nothing is waited for, nor reclaimed.
@@ -250,6 +254,7 @@ impl Future for ChargeFuture {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let waker = context.waker();
         let mut ended = None;
+        assert!(!matches!(self.state, Stage::Done), "a `ChargeFuture` is polled after it has returned its result");
         if let Stage::New = self.state {
             match self.group.header.consume_open(self.bytes) {
                 Consume::Hit => {
@@ -280,3 +285,25 @@ impl Future for ChargeFuture {
 }
 
 debug_figures!(ChargeFuture, |future| group: future.group, bytes: future.bytes);
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::panic::catch_unwind;
+
+    use super::*;
+    use crate::Runtime;
+
+    #[test]
+    fn a_poll_after_the_result_panics() {
+        let runtime = Runtime::builder().max(100).build().unwrap();
+        for bytes in [10, 101] {
+            let mut context = Context::from_waker(Waker::noop());
+            let mut charge = runtime.root().charge_async(bytes);
+            assert!(Pin::new(&mut charge).poll(&mut context).is_ready());
+            let again = catch_unwind(move || {
+                let _ = Pin::new(&mut charge).poll(&mut Context::from_waker(Waker::noop()));
+            });
+            assert!(again.is_err(), "{bytes} bytes");
+        }
+    }
+}

@@ -24,7 +24,7 @@ use crate::units::{Bytes, IntoBytes};
 /// |---|---|
 /// | limits in bytes | [`min`](Self::min), [`low`](Self::low), [`high`](Self::high), [`soft`](Self::soft); [`high_delay`](Self::high_delay) says what a high costs |
 /// | limits that only count | [`set_observe_only`](Self::set_observe_only), [`is_observe_only`](Self::is_observe_only) |
-/// | soft limits | [`is_in_excess`](Self::is_in_excess), [`descendants_in_excess`](Self::descendants_in_excess), [`is_soft_eligible`](Self::is_soft_eligible) |
+/// | soft limits | [`is_in_excess`](Self::is_in_excess), [`descendants_in_excess`](Self::descendants_in_excess) |
 /// | the group alone | [`usage_local`](Self::usage_local), [`stocked_local`](Self::stocked_local), [`live_local`](Self::live_local), [`ledger_local`](Self::ledger_local), [`allocated_local`](Self::allocated_local) |
 /// | victims | [`set_oom_group`](Self::set_oom_group), [`set_oom_exempt`](Self::set_oom_exempt), and what was set |
 /// | the groups below | [`descendants`](Self::descendants), [`top`](Self::top) |
@@ -163,26 +163,6 @@ pub trait Inspect: ThisGroup {
     /// ```
     fn descendants_in_excess(&self) -> u64 {
         excess::count_below(self.this().first())
-    }
-
-    /// Returns whether pressure on `root` asks this group in its first pass. It does where this group is above its soft
-    /// limit, or a group between it and `root` is, `root` included. Groups above `root` do not count.
-    ///
-    /// Source: `mem_cgroup_soft_reclaim_eligible`, soft limit rework (Hocko, 2013).
-    ///
-    /// ```
-    /// # use memcg::expert::Inspect as _;
-    /// # use memcg::Limits;
-    /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let acme = runtime.root().create("acme", Limits::new().soft(0))?;
-    /// let query = acme.create("q17", Limits::new())?;
-    /// let _held = query.try_charge(1)?;
-    /// assert!(query.is_soft_eligible(&runtime.root()), "with acme");
-    /// assert!(!query.is_soft_eligible(&query));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    fn is_soft_eligible(&self, root: &Group) -> bool {
-        excess::is_soft_eligible(self.this().first(), root.first())
     }
 
     /// Returns [`usage`](Group::usage) without that of the children that are online, in bytes. That is the group's own,

@@ -41,8 +41,7 @@ impl Ledger {
         self.reserved
     }
 
-    /// Bytes of all objects that the group owns. What the allocator hands out below its threshold is not among them:
-    /// [`small_allocated`](crate::allocator::small_allocated) shows that.
+    /// Bytes of all objects that the group owns. Objects below the allocator's threshold are not among them.
     pub fn allocated(&self) -> u64 {
         self.allocated
     }

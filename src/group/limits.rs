@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::error::NameError;
+use crate::hierarchy::setting_names::SettingName;
 use crate::state::limits::LimitKind;
 use crate::units::{IntoLimit, Limit};
 
@@ -43,7 +45,7 @@ pub struct Limits {
     pub tasks: Option<u16>,
     /// The service's name for its setting of these limits: see [`setting`](Self::setting). It has no text form.
     #[cfg_attr(feature = "serde", serde(skip))]
-    pub setting: Option<&'static str>,
+    pub(super) setting: Option<Result<SettingName, NameError>>,
 }
 
 impl Limits {
@@ -282,7 +284,11 @@ impl Limits {
     }
 
     /// Names the setting of the service that the max comes from. A refusal then tells its reader to raise that, in place
-    /// of a max that only this crate knows. A runtime keeps 255 names.
+    /// of a max that only this crate knows.
+    ///
+    /// The name may come from a file. The process keeps 255 different names of at most 255 bytes, for as long as it lives.
+    /// One more name, an empty one, or one with characters that control or format is refused: by the call that these
+    /// limits are given to, with [`LimitError::Setting`](crate::errors::LimitError::Setting).
     ///
     /// ```
     /// # use memcg::{Limits, Runtime};
@@ -295,9 +301,16 @@ impl Limits {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
-    pub const fn setting(mut self, name: &'static str) -> Self {
-        self.setting = Some(name);
+    pub fn setting(mut self, name: &str) -> Self {
+        let fault = NameError::of_printed(name);
+        self.setting = Some(fault.map_or_else(|| SettingName::of(name).ok_or(NameError::TooMany), Err));
         self
+    }
+
+    /// Returns the name of the [setting](Self::setting), `None` if there is none or it is refused.
+    #[must_use]
+    pub fn setting_name(&self) -> Option<&'static str> {
+        self.setting?.ok().map(SettingName::get)
     }
 
     /// Returns each kind of limit with its value here; `None`: not named.
@@ -327,9 +340,8 @@ impl Limits {
     /// Finds two limits that contradict each other, so that one of them can have no effect. It compares bytes with
     /// bytes and percentages with percentages.
     ///
-    /// A group takes such limits all the same, as the kernel does, unless its runtime is
-    /// [strict](crate::RuntimeBuilder::strict_limits): a program that changes one limit after the other passes through
-    /// such states.
+    /// `create` and `set_limits` take such limits all the same, as the kernel does: a program that changes one limit after the other passes
+    /// through such states.
     ///
     /// # Errors
     ///
@@ -352,13 +364,14 @@ impl Limits {
                 .flat_map(|upper| held.map(|lower| (lower, upper))),
         );
         for (lower, upper) in pairs {
-            let is_above = match (lower.1, upper.1) {
-                (Some(Limit::Bytes(lower)), Some(Limit::Bytes(upper))) => lower > upper,
-                (Some(Limit::Percent(lower)), Some(Limit::Percent(upper))) => lower > upper,
+            let ((lower, Some(below)), (upper, Some(above))) = (lower, upper) else { continue };
+            let contradict = match (below, above) {
+                (Limit::Bytes(below), Limit::Bytes(above)) => below > above,
+                (Limit::Percent(below), Limit::Percent(above)) => below > above,
                 _ => false,
             };
-            if let ((lower, Some(lower_limit)), (upper, Some(upper_limit)), true) = (lower, upper, is_above) {
-                return Err(ContradictionError { lower, lower_limit, upper, upper_limit });
+            if contradict {
+                return Err(ContradictionError { lower: (lower, below), upper: (upper, above) });
             }
         }
         Ok(())
@@ -375,15 +388,13 @@ impl Limits {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContradictionError {
-    lower: &'static str,
-    lower_limit: Limit,
-    upper: &'static str,
-    upper_limit: Limit,
+    lower: (&'static str, Limit),
+    upper: (&'static str, Limit),
 }
 
 impl fmt::Display for ContradictionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { lower, lower_limit, upper, upper_limit } = self;
+        let Self { lower: (lower, lower_limit), upper: (upper, upper_limit) } = self;
         write!(f, "{lower} {lower_limit} is above {upper} {upper_limit}: {}", self.why())
     }
 }
@@ -394,19 +405,48 @@ impl ContradictionError {
     /// The limit that belongs below the other one: its name and its value.
     #[must_use]
     pub fn lower(&self) -> (&'static str, Limit) {
-        (self.lower, self.lower_limit)
+        self.lower
     }
 
     /// The limit that belongs above: its name and its value.
     #[must_use]
     pub fn upper(&self) -> (&'static str, Limit) {
-        (self.upper, self.upper_limit)
+        self.upper
     }
 
     fn why(&self) -> String {
-        match self.upper {
+        match self.upper.0 {
             "max" => "no usage is above max".to_owned(),
-            upper => format!("above {upper} the group gives first what {} keeps", self.lower),
+            upper => format!("above {upper} the group gives first what {} keeps", self.lower.0),
         }
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::Runtime;
+
+    #[test]
+    fn a_setting_has_a_name_that_a_line_can_show() {
+        let runtime = Runtime::builder().build().unwrap();
+        let acme = runtime.root().create("acme", Limits::new()).unwrap();
+        for (name, fault) in [
+            (String::new(), "a name is not empty"),
+            ("x".repeat(256), "a name has at most 255 bytes"),
+            ("a\nb".to_owned(), "a name has no control characters"),
+        ] {
+            let limits = Limits::new().max(100).setting(&name);
+            assert_eq!(limits.setting_name(), None);
+            let refused = acme.set_limits(limits).unwrap_err();
+            assert_eq!(refused.to_string(), format!("no setting's name for /acme: {fault}"));
+            let refused = acme.create("q17", limits).unwrap_err();
+            assert_eq!(refused.to_string(), format!("no setting's name for \"q17\" in /acme: {fault}"));
+        }
+        assert_eq!((acme.max(), acme.limits().setting_name()), (u64::MAX, None), "nothing was set");
+        // As a file gives it.
+        acme.set_limits(Limits::new().max(100).setting(&String::from("acme/limits#max"))).unwrap();
+        assert_eq!(acme.limits().setting_name(), Some("acme/limits#max"));
+        assert!(acme.try_charge(101).unwrap_err().to_string().contains("raise acme/limits#max or charge less"));
     }
 }

@@ -61,7 +61,7 @@ pub use in_group::{Grouped, InGroup};
 pub use ledger::Ledger;
 pub use limits::{ContradictionError, Limits};
 pub use numa::NumaTable;
-pub use on_full::{OnFull, ParseOnFullError};
+pub use on_full::OnFull;
 pub use parts::MergeError;
 pub use pressure::{GroupPressure, PressureShare};
 pub use raw::RawCharges;

@@ -1,7 +1,7 @@
 //! Which groups a charge cancels when a group's max is met and reclaim frees nothing.
 
 use super::handle::Group;
-use super::registration::{AnyRegistration, Registration};
+use super::registration::Registration;
 use crate::pressure::victims;
 use crate::state::oom::{Cancel, OomCandidate, OomOrder};
 
@@ -33,8 +33,8 @@ impl Group {
     /// [`oom_time`](crate::RuntimeBuilder::oom_time) at most. On a worker of a thread pool the stack of that very thread
     /// may hold the memory: a pool as rayon's runs another task on a worker that waits for a join. Then the victim cannot
     /// give anything back before the charge returns, and the charge waits for the whole time, in vain. Charge there with a
-    /// call that does not wait ([`OnFull::Reclaim`](crate::OnFull::Reclaim)), or before the work is handed to
-    /// the pool.
+    /// call that does not wait ([`OnFull::Reclaim`](crate::OnFull::Reclaim), also of
+    /// [`ChargedVec::try_reserve_with`](crate::ChargedVec::try_reserve_with)), or before the work is handed to the pool.
     ///
     /// Source: `mem_cgroup_out_of_memory` in `mm/memcontrol.c`.
     ///
@@ -57,6 +57,6 @@ impl Group {
     ///
     /// See [`OomPolicy`](crate::OomPolicy) for an example.
     pub fn on_cancel(&self, hook: impl Fn(&Cancel) + Send + Sync + 'static) -> Registration {
-        Registration(AnyRegistration::Hook(victims::hook(self.first(), Box::new(hook))))
+        Registration::new("hook", victims::hook(self.first(), Box::new(hook)))
     }
 }

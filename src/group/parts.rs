@@ -8,6 +8,8 @@ use super::counter;
 use super::error::{ChargeError, SplitError};
 use super::handle::Group;
 use crate::admission::transfer::{TransferFailure, move_charge};
+use crate::counter::object::Counter;
+use crate::hierarchy::group_tree;
 use crate::units::{Bytes, IntoBytes};
 
 /// # Parts of a charge
@@ -28,7 +30,8 @@ impl Charge {
     pub fn split(&mut self, bytes: impl IntoBytes) -> Result<Charge, SplitError> {
         let Bytes(bytes) = bytes.into_bytes();
         let Some(left) = self.bytes().checked_sub(bytes) else {
-            return Err(SplitError { requested: bytes, bytes: self.bytes() });
+            let unit = group_tree::unit(self.header.counter());
+            return Err(SplitError { requested: bytes, bytes: self.bytes(), unit });
         };
         // One charge becomes two. Where one of them has no bytes, that one needs a handle more.
         if bytes == 0 || left == 0 {
@@ -70,7 +73,8 @@ impl Charge {
     /// ```
     pub fn merge(&mut self, other: Charge) -> Result<(), MergeError> {
         if !std::ptr::eq(self.header, other.header) {
-            return Err(MergeError { charge: other, into: self.group() });
+            let number = self.header.counter().number_in_group();
+            return Err(MergeError { charge: other, into: self.group(), number });
         }
         let bytes = other.bytes();
         if bytes > 0 {
@@ -148,12 +152,20 @@ impl Charge {
 pub struct MergeError {
     pub(super) charge: Charge,
     pub(super) into: Group,
+    /// That of the counter in its group.
+    number: usize,
 }
 
 impl fmt::Display for MergeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { charge, into } = self;
-        write!(f, "a charge of {} does not merge into one of {}", charge.group().shown_path(), into.shown_path())
+        let Self { charge, into, number } = self;
+        let into = into.first().group().nth(*number);
+        let shown = |counter: &'static Counter| {
+            let path = Group::pinned(counter.first()).shown_path();
+            group_tree::further_name(counter).map_or(path.clone(), |name| format!("{name} of {path}"))
+        };
+        let into = into.map_or_else(String::new, shown);
+        write!(f, "a charge of {} does not merge into one of {into}", shown(charge.header.counter()))
     }
 }
 
@@ -163,5 +175,24 @@ impl MergeError {
     /// Returns the charge that was to be merged.
     pub fn into_charge(self) -> Charge {
         self.charge
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use crate::{Runtime, Unit};
+
+    #[test]
+    fn the_errors_name_the_counter_and_its_unit() {
+        let mut builder = Runtime::builder();
+        let files = builder.counter("files", Unit::Events);
+        let spill = builder.counter("spill", Unit::Bytes);
+        let runtime = builder.build().unwrap();
+        let [mut files, mut spill] = runtime.root().try_charge_set(&[(files, 3), (spill, 1 << 20)]).unwrap();
+        assert_eq!(files.split(4).unwrap_err().to_string(), "cannot split off 4: the charge holds 3");
+        let refused = spill.split((1 << 20) + 1).unwrap_err();
+        assert_eq!(refused.to_string(), "cannot split off 1048577 B: the charge holds 1 MiB");
+        let refused = files.merge(spill).unwrap_err();
+        assert_eq!(refused.to_string(), "a charge of spill of / does not merge into one of files of /");
     }
 }

@@ -1,10 +1,11 @@
 //! Pressure of a group: for how long its chargers stood still for memory.
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::handle::Group;
-use crate::pressure::stalls::{self, StallFigures};
+use crate::pressure::stalls;
+use crate::state::stalls::StallShare;
 
 /// Times for which chargers of a group, or of groups below it, stood still for memory: see [`Group::pressure`].
 ///
@@ -68,15 +69,15 @@ pub struct PressureShare {
 }
 
 impl PressureShare {
-    fn new(figures: StallFigures) -> PressureShare {
-        let [avg10, avg60, avg300] = figures.averages;
-        PressureShare { avg10, avg60, avg300, total: Duration::from_nanos(figures.total) }
+    fn new(share: &StallShare) -> PressureShare {
+        let [avg10, avg60, avg300] = share.averages();
+        PressureShare { avg10, avg60, avg300, total: Duration::from_nanos(share.total()) }
     }
 }
 
 impl GroupPressure {
-    pub(super) fn new([some, full]: [StallFigures; 2]) -> GroupPressure {
-        GroupPressure { some: PressureShare::new(some), full: PressureShare::new(full) }
+    pub(super) fn new([some, full]: [StallShare; 2]) -> GroupPressure {
+        GroupPressure { some: PressureShare::new(&some), full: PressureShare::new(&full) }
     }
 }
 
@@ -123,7 +124,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn pressure(&self) -> GroupPressure {
-        GroupPressure::new(stalls::read(self.first()))
+        GroupPressure::new(stalls::read_at(self.first(), Instant::now()))
     }
 }
 

@@ -5,9 +5,11 @@ use super::handle::Group;
 use super::limits::Limits;
 use crate::admission::lowered;
 use crate::counter::credit;
-use crate::hierarchy::{importance, limits, setting_names, tasks};
+use crate::hierarchy::setting_names::{self, SettingName};
+use crate::hierarchy::{importance, limits, tasks};
 use crate::pressure::{high, throttle};
 use crate::state::limits::LimitKind;
+use crate::state::name::GroupName;
 use crate::units::{IntoLimit, Limit};
 
 // === impl Group: limits ===
@@ -38,7 +40,8 @@ impl Group {
     /// # Errors
     ///
     /// [`LimitError::NoLimitedAncestor`] for a percentage if no ancestor has a max. [`LimitError::CoversNot`] for
-    /// [`cover_allocations`](Limits::cover_allocations) if the group does not cover. The old limits hold.
+    /// [`cover_allocations`](Limits::cover_allocations) if the group does not cover. [`LimitError::Setting`] for a name
+    /// that is not allowed. The old limits hold. A low above max is no error: [`Limits::check`] finds it.
     ///
     /// ```
     /// # use memcg::{Limit, Limits, Runtime};
@@ -55,8 +58,9 @@ impl Group {
         if limits.cover_allocations && group.cover().is_none() {
             return Err(LimitError::CoversNot { group: self.clone() });
         }
+        let setting = self.setting_of(limits, None)?;
         self.set_kinds(group, &limits.kinds())?;
-        self.note_settings(limits);
+        self.note_settings(limits, setting);
         let above_max = if limits.max.is_some() { lowered::shrink_to_max(group) } else { 0 };
         if limits.high.is_none() {
             return Ok(above_max);
@@ -65,9 +69,22 @@ impl Group {
         Ok(above_max.max(high::above(group)))
     }
 
+    /// The name of the setting; `name` is that of a child that is to be created.
+    pub(super) fn setting_of(
+        &self,
+        limits: Limits,
+        name: Option<GroupName<'_>>,
+    ) -> Result<Option<SettingName>, LimitError> {
+        let refused = |fault| {
+            let name = name.map(|name| name.to_string());
+            LimitError::Setting { group: self.clone(), name, fault }
+        };
+        limits.setting.transpose().map_err(refused)
+    }
+
     /// Settings that no charge compares.
-    pub(super) fn note_settings(&self, limits: Limits) {
-        if let Some(name) = limits.setting {
+    pub(super) fn note_settings(&self, limits: Limits, name: Option<SettingName>) {
+        if let Some(name) = name {
             setting_names::set(self.first(), name);
         }
         if let Some(importance) = limits.importance {
@@ -121,7 +138,7 @@ impl Group {
             importance: importance::own(self.first()),
             reclaim_above: Some(set(LimitKind::ReclaimAbove)).filter(|&mark| mark != Limit::Unlimited),
             tasks: Some(tasks::of(self.first())).filter(|&tasks| tasks > 0),
-            setting: setting_names::of(self.first()),
+            setting: setting_names::of(self.first()).map(Ok),
             ..limits
         }
     }
@@ -222,8 +239,9 @@ impl Group {
 
     /// Returns the highest number of bytes that charges are known to have held, without credit. The true peak of
     /// [`live`](Self::live) is not below it and not above [`peak`](Self::peak); both are the same while threads have no
-    /// credit. Each walk that makes a new peak of usage takes its bound on credit off. The figure may be one thread's
-    /// credit too high if that thread takes its first credit and ends within one such look. One load.
+    /// credit. Each walk that makes a new peak of usage takes its bound on credit off, and each call of this function
+    /// takes in [`live`](Self::live) as it is now: the figure is never below a `live` that one thread reads before it.
+    /// Beside charges of other threads both are estimates. It costs what `live` costs.
     ///
     /// ```
     /// # use memcg::Runtime;
@@ -236,7 +254,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn peak_live(&self) -> u64 {
-        self.first().peak_live()
+        self.first().peak_live(credit::live(self.first()).min(self.peak()))
     }
 
     /// Returns the number of charges refused because this group was full, its own and those of groups below. One load.
@@ -269,6 +287,7 @@ mod tests {
             }
             most = most.max(held.iter().map(crate::Charge::bytes).sum());
             assert!(group.peak_live() <= most && most <= group.peak(), "{} {most} {}", group.peak_live(), group.peak());
+            assert!(group.live() <= group.peak_live() && group.usage() <= group.peak(), "{group:?}");
         }
         let (root, levels) = (runtime.root(), [group.clone(), runtime.root()]);
         assert!(levels.iter().all(|level| level.peak_live() <= most && most <= level.peak()), "{root:?}");
@@ -282,6 +301,22 @@ mod tests {
             let group = runtime.root().create("q", Limits::new()).unwrap();
             hold(&runtime, &group);
         }
+    }
+
+    /// Charges from credit walk no tree, so no walk sees them.
+    #[test]
+    fn the_peak_is_not_below_what_is_live() {
+        let runtime = Runtime::builder().build().unwrap();
+        let group = runtime.root().create("q", Limits::new()).unwrap();
+        let held: Vec<_> = (0..many(20_000)).map(|_| group.try_charge(1_000).unwrap()).collect();
+        let live = held.len() as u64 * 1_000;
+        assert_eq!((group.live(), group.peak_live(), runtime.root().peak_live()), (live, live, live));
+        drop(held);
+        assert_eq!((group.live(), group.peak_live()), (0, live), "it is kept");
+        let mut charge = runtime.root().try_charge(2_000).unwrap();
+        charge.transfer(&group).unwrap();
+        let _forced = group.force_charge(Bytes(live));
+        assert_eq!((group.peak_live(), group.live()), (live + 2_000, live + 2_000), "moved and forced");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::error::ReclaimError;
 use super::handle::Group;
-use super::registration::{AnyRegistration, ReclaimerGuard, Registration};
+use super::registration::{ReclaimerGuard, Registration};
 use crate::reclaim::registrations;
 use crate::reclaim::repeat;
 use crate::reclaim::report::ReclaimReport;
@@ -34,7 +34,7 @@ impl Group {
         let reclaimer = Reclaimer::new(reclaimer, priority);
         let tree = self.first().incarnation().tree.counted();
         registrations::register(self.first(), &reclaimer);
-        Registration(AnyRegistration::Reclaimer(ReclaimerGuard { tree, reclaimer }))
+        Registration::new("reclaimer", ReclaimerGuard { tree, reclaimer })
     }
 
     /// Asks reclaimers for `bytes` before they are needed. Returns what they freed. It may block: in async code call it

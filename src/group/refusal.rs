@@ -8,7 +8,8 @@ use crate::counter::cover;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::error::USAGE_MAX;
-use crate::hierarchy::{group_tree, setting_names};
+use crate::hierarchy::group_tree;
+use crate::hierarchy::setting_names::{self, SettingName};
 use crate::pressure::line;
 use crate::reclaim::registrations;
 use crate::stat::Unit;
@@ -284,7 +285,7 @@ impl OverLimitError {
         let at = self.group.shown_path();
         let of = self.counter().map_or(String::new(), |counter| format!(" of {counter}"));
         let first = first.map(str::to_string);
-        let setting = self.full().and_then(setting_names::of);
+        let setting = self.full().and_then(setting_names::of).map(SettingName::get);
         let raise = setting.map_or_else(|| format!("raise max{of} of {at}"), |setting| format!("raise {setting}"));
         let steps = if self.requested > self.most() {
             [Some(raise), Some("charge less".to_string()), None, None]

@@ -3,8 +3,6 @@
 use std::fmt;
 
 use crate::counter::object::tree::Tree;
-use crate::pressure::listeners::ListenerGuard;
-use crate::pressure::victims::HookGuard;
 use crate::reclaim::registrations;
 use crate::state::reclaimer::Reclaimer;
 use crate::sync::{Arc, model_failed};
@@ -39,13 +37,15 @@ use crate::thread::context;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "dropped, what it registered is gone"]
-pub struct Registration(pub(super) AnyRegistration);
+pub struct Registration {
+    of: &'static str,
+    _guard: Box<dyn Send + Sync>,
+}
 
-#[expect(dead_code, reason = "each is kept for its drop")]
-pub(super) enum AnyRegistration {
-    Reclaimer(ReclaimerGuard),
-    Listener(ListenerGuard),
-    Hook(HookGuard),
+impl Registration {
+    pub(super) fn new(of: &'static str, guard: impl Send + Sync + 'static) -> Registration {
+        Registration { of, _guard: Box::new(guard) }
+    }
 }
 
 pub(super) struct ReclaimerGuard {
@@ -71,11 +71,6 @@ impl Drop for ReclaimerGuard {
 
 impl fmt::Debug for Registration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let of = match self.0 {
-            AnyRegistration::Reclaimer(_) => "reclaimer",
-            AnyRegistration::Listener(_) => "listener",
-            AnyRegistration::Hook(_) => "hook",
-        };
-        write!(f, "Registration({of})")
+        write!(f, "Registration({})", self.of)
     }
 }

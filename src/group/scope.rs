@@ -6,7 +6,7 @@ use std::ops::Deref;
 use super::error::CreateError;
 use super::handle::Group;
 use super::limits::Limits;
-use crate::state::name::GroupName;
+use crate::state::name::IntoName;
 use crate::sync::model_failed;
 
 /// # Scopes
@@ -14,8 +14,8 @@ impl Group {
     /// Creates a group below this one, as [`create`](Self::create) does, that goes offline when the value is dropped: for
     /// one query, one request or one connection.
     ///
-    /// A number needs no string, and neither does [`GroupName::Unnamed`], which is never taken. Where the pool has a
-    /// free object, such a scope allocates nothing.
+    /// A number needs no string, and neither does [`GroupName::Unnamed`](crate::GroupName::Unnamed), which is never
+    /// taken. Where the pool has a free object, such a scope allocates nothing.
     ///
     /// # Errors
     ///
@@ -34,7 +34,7 @@ impl Group {
     /// assert_eq!((runtime.group("/acme/17"), acme.children().len()), (None, 0));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn scope<'a>(&self, name: impl Into<GroupName<'a>>, limits: Limits) -> Result<GroupScope, CreateError> {
+    pub fn scope<'a>(&self, name: impl IntoName<'a>, limits: Limits) -> Result<GroupScope, CreateError> {
         self.create(name, limits).map(|group| GroupScope { group, goes_offline: true })
     }
 }

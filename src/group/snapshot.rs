@@ -347,11 +347,6 @@ impl Snapshot {
         &self.rows
     }
 
-    /// Returns the rows by value.
-    pub fn into_rows(self) -> Vec<SnapshotRow> {
-        self.rows
-    }
-
     /// Returns the `n` rows that hold most bytes of their [own](SnapshotRow::own), the largest first. A row of which
     /// these are not known counts with what is live there. Rows that hold nothing are left out. The call looks at each
     /// row once, and sorts `n`.

@@ -9,12 +9,12 @@ use super::limits::Limits;
 use crate::counter::child_count::HasChildren;
 use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::limits::NoLimitedAncestor;
-use crate::hierarchy::{group_tree, names, stats};
+use crate::hierarchy::{names, stats};
 use crate::lifecycle::create::{self, NotCreated};
 use crate::lifecycle::{offline, unowned};
 use crate::stat::visits::Unlist;
 use crate::state::limits::LimitKind;
-use crate::state::name::{GroupName, beginning, is_format};
+use crate::state::name::{GroupName, IntoName, beginning};
 
 /// # The tree
 impl Group {
@@ -50,8 +50,8 @@ impl Group {
     /// assert_eq!((&*query.name(), query.path(), query.max()), ("q17", "/acme/q17".to_string(), 128 << 20));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn create<'a>(&self, name: impl Into<GroupName<'a>>, limits: Limits) -> Result<Group, CreateError> {
-        self.create_named(name.into().canonical(), limits)
+    pub fn create<'a>(&self, name: impl IntoName<'a>, limits: Limits) -> Result<Group, CreateError> {
+        self.create_named(name.into_name().canonical(), limits)
     }
 
     /// Returns the child of that name, or creates it with these limits. A child that exists keeps its own limits. Of
@@ -69,8 +69,8 @@ impl Group {
     /// assert_eq!(acme.max(), 100);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn get_or_create<'a>(&self, name: impl Into<GroupName<'a>>, limits: Limits) -> Result<Group, CreateError> {
-        let name = name.into();
+    pub fn get_or_create<'a>(&self, name: impl IntoName<'a>, limits: Limits) -> Result<Group, CreateError> {
+        let name = name.into_name();
         if let Some(child) = self.child(name) {
             return Ok(child);
         }
@@ -90,21 +90,19 @@ impl Group {
     /// assert_eq!((runtime.root().child(17), runtime.root().child("acme")), (Some(query), None));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn child<'a>(&self, name: impl Into<GroupName<'a>>) -> Option<Group> {
-        names::find(self.first().tree(), self.first(), name.into()).map(Group::from_handle)
+    pub fn child<'a>(&self, name: impl IntoName<'a>) -> Option<Group> {
+        names::find(self.first().tree(), self.first(), name.into_name()).map(Group::from_handle)
     }
 
     fn create_named(&self, name: GroupName<'_>, limits: Limits) -> Result<Group, CreateError> {
         let (group, parent) = (self.first(), || self.clone());
-        if group_tree::of(group).settings.strict_limits {
-            limits.check()?;
-        }
         if let GroupName::Text(text) = name
             && let Some(fault) = fault_of(text)
         {
             let name = if fault == NameError::TooLong { beginning(text) } else { text.into() };
             return Err(CreateError::Name { parent: parent(), name: name.into_owned(), fault });
         }
+        let setting = self.setting_of(limits, Some(name)).map_err(CreateError::Limit)?;
         let mut settled = false;
         loop {
             let created = create::create(group, name, &limits.kinds(), limits.cover_allocations);
@@ -112,7 +110,7 @@ impl Group {
             let why = match created {
                 Ok(handle) => {
                     let group = Group::from_handle(handle);
-                    group.note_settings(limits);
+                    group.note_settings(limits, setting);
                     return Ok(group);
                 }
                 Err(why) => why,
@@ -132,7 +130,7 @@ impl Group {
                 }
                 NotCreated::Full(most) => CreateError::Full { parent: parent(), name: name.to_string(), most },
                 NotCreated::Memory(bytes) => CreateError::Memory { parent: parent(), name: copy_of(name), bytes },
-                NotCreated::Limit(kind, none) => self.limit_error(kind, none, Some(name)).into(),
+                NotCreated::Limit(kind, none) => CreateError::Limit(self.limit_error(kind, none, Some(name))),
             });
         }
     }
@@ -301,19 +299,11 @@ fn copy_of(name: GroupName<'_>) -> String {
 }
 
 fn fault_of(name: &str) -> Option<NameError> {
-    if name.is_empty() {
-        Some(NameError::Empty)
-    } else if name.len() > Group::NAME_MAX {
-        Some(NameError::TooLong)
-    } else if name.contains('/') {
-        Some(NameError::Slash)
-    } else if name.contains(char::is_control) {
-        Some(NameError::Control)
-    } else if name.contains(is_format) {
-        Some(NameError::Format)
-    } else if name.starts_with('#') {
-        Some(NameError::Sharp)
-    } else {
-        matches!(name, "." | "..").then_some(NameError::Dots)
+    match NameError::of_printed(name) {
+        Some(fault @ (NameError::Empty | NameError::TooLong)) => Some(fault),
+        _ if name.contains('/') => Some(NameError::Slash),
+        None if name.starts_with('#') => Some(NameError::Sharp),
+        None => matches!(name, "." | "..").then_some(NameError::Dots),
+        fault => fault,
     }
 }

@@ -30,20 +30,20 @@ fn event_cache_of(tree: &Tree) -> Option<&Shared<Cache>> {
     group_tree::if_groups(tree).map(|groups| &groups.events)
 }
 
-/// Counts an event of this group, inside a slow path. It takes no lock that another thread holds for long. The thread
-/// notifies listeners at the end of the slow path.
+/// Counts an event of this group. It takes no lock that another thread holds for long. The thread notifies listeners
+/// before this returns, or at the end of the slow path that it is in.
 ///
 /// A group without counts gets none if the system has no memory for them, and inside an allocator that charges. Then
 /// the count starts at the nearest ancestor that has some, at the latest at the root.
 pub(crate) fn count(group: &Counter, event: Event) {
-    if event_cache_of(group.tree()).is_none() {
-        return;
-    }
     make_all(group);
+    let mut listened = false;
     for level in group.path_to_root() {
-        if count_at(level, counts(level), group, event) {
-            service::schedule(level);
-        }
+        listened |= count_at(level, counts(level), group, event);
+    }
+    if listened {
+        let _path = SlowPath::enter();
+        group.path_to_root().filter(|level| level.limits.watched.is_for(LISTENS)).for_each(service::schedule);
     }
 }
 
@@ -58,22 +58,6 @@ fn count_at(level: &Counter, counts: Option<&EventCounts>, group: &Counter, even
     // Mutation: e26-count-without-fence
     fence_after_exchange();
     level.limits.watched.is_for(LISTENS)
-}
-
-/// Counts an event outside of any slow path. The thread notifies its listeners before this returns.
-pub(crate) fn count_and_notify(group: &Counter, event: Event) {
-    if counts(group).is_none() {
-        let _path = SlowPath::enter();
-        return count(group, event);
-    }
-    let mut listened = false;
-    for level in group.path_to_root() {
-        listened |= count_at(level, counts(level), group, event);
-    }
-    if listened {
-        let _path = SlowPath::enter();
-        group.path_to_root().filter(|level| level.limits.watched.is_for(LISTENS)).for_each(service::schedule);
-    }
 }
 
 /// The count of the group itself, or of its subtree.

@@ -18,7 +18,7 @@ use crate::pool::shape::{Kind, Shape};
 use crate::pool::{Cache, NoMemory, PoolAlign, cache};
 use crate::stat::published::PublishedPlace;
 use crate::state::events::EventsPlace;
-use crate::state::limits::{Importance, Percents, Setting, Tasks};
+use crate::state::limits::{Percents, Setting, Tasks};
 use crate::state::name::Name;
 use crate::state::oom::OomMarks;
 use crate::state::reclaim::RingPlace;
@@ -33,7 +33,6 @@ pub(crate) struct GroupObject {
     object: CounterObject,
     state: CounterState,
     pub(crate) oom: OomMarks,
-    pub(crate) importance: Importance,
     pub(crate) tasks: Tasks,
     pub(crate) ring: RingPlace,
     /// The group's statistics; empty until a thread writes to it or to a group below.
@@ -179,7 +178,6 @@ impl GroupObject {
             object: CounterObject { counter: memory, links: Links::new() },
             state: CounterState::default(),
             oom: OomMarks::default(),
-            importance: Importance::default(),
             tasks: Tasks::default(),
             ring: RingPlace::new(),
             stats: PublishedPlace::default(),
@@ -204,7 +202,7 @@ impl GroupObject {
     }
 
     fn is_clean(&self) -> bool {
-        let settings = self.oom.is_clean() && self.importance.get().is_none() && self.tasks.get() == 0;
+        let settings = self.oom.is_clean() && self.tasks.get() == 0;
         settings && self.ring.is_clean() && self.states().all(CounterState::is_clean)
     }
 
@@ -232,7 +230,6 @@ impl GroupObject {
     /// The policies have nothing of the group any more: its object goes back to the pool. No thread uses it.
     pub(crate) fn end(&self) {
         self.oom.reset();
-        self.importance.set(None);
         self.tasks.set(0);
         self.ring.reset();
         self.states().for_each(|state| state.percents.reset());

@@ -15,7 +15,7 @@ use crate::state::listeners::Listeners;
 use crate::state::oom::Oom;
 use crate::state::reclaim::{RECLAIM_TIME, Registered, RingGroup, Rings};
 use crate::state::started::Started;
-use crate::state::waiting::{PressureConfig, Waiting};
+use crate::state::waiting::Waiting;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::{AtomicU32, AtomicU64};
 use crate::sync::{CachePadded, Shared};
@@ -43,8 +43,6 @@ pub(crate) struct GroupTree {
     pub(crate) started: Lock<Started>,
     pub(crate) incidents: Incidents,
     pub(crate) stalls: Lock<Stalls>,
-    /// Names that the service has for limits, each once. A group has the number of its name.
-    pub(crate) setting_names: Lock<Vec<&'static str>>,
 }
 
 /// The lock of all [`StallTimes`](crate::state::stalls::StallTimes) of a tree holds these.
@@ -79,19 +77,24 @@ pub(crate) struct DeferredStall {
 pub(crate) struct GroupSettings {
     pub(crate) pool_align: PoolAlign,
     pub(crate) groups_max: u32,
-    pub(crate) strict_limits: bool,
     pub(crate) reclaim_time: Duration,
-    pub(crate) pressure: PressureConfig,
+    /// The longest delay of a charge above high.
+    pub(crate) delay_max: Duration,
+    /// The time that a charge waits for one victim's memory.
+    pub(crate) oom_time: Duration,
+    /// Groups count for how long their chargers stand still.
+    pub(crate) counts_stalls: bool,
 }
 
 impl GroupSettings {
-    /// Unless configured otherwise.
+    /// Unless configured otherwise. The delay is MEMCG_MAX_HIGH_DELAY_JIFFIES.
     pub(crate) const DEFAULT: GroupSettings = GroupSettings {
         pool_align: PoolAlign::CacheLine,
         groups_max: u32::MAX,
-        strict_limits: false,
         reclaim_time: RECLAIM_TIME,
-        pressure: PressureConfig::DEFAULT,
+        delay_max: Duration::from_secs(2),
+        oom_time: Duration::from_secs(1),
+        counts_stalls: true,
     };
 }
 
@@ -131,7 +134,6 @@ impl GroupTree {
             started: Lock::new(Rank::Bookkeeping, Started::default()),
             incidents: Incidents::new(),
             stalls: Lock::new(Rank::Bookkeeping, Stalls::new()),
-            setting_names: Lock::new(Rank::Bookkeeping, Vec::new()),
         }
     }
 

@@ -5,11 +5,11 @@ use crate::hierarchy::group_object;
 
 /// The importance that the group was given itself.
 pub(crate) fn own(group: &Counter) -> Option<u8> {
-    group_object::of(group).importance.get()
+    group_object::of(group).oom.importance()
 }
 
 pub(crate) fn set(group: &Counter, importance: u8) {
-    group_object::of(group).importance.set(Some(importance));
+    group_object::of(group).oom.set_importance(importance);
 }
 
 /// A few loads for each level up to the nearest that has one.
@@ -255,7 +255,7 @@ mod tests {
                         None => line.push(waits),
                     }
                 }
-                if !held.is_empty() {
+                if !held.is_empty() && below(2) > 0 {
                     drop(held.swap_remove(below(held.len() as u64) as usize));
                 }
                 // In the order in which they are served.

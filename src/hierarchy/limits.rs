@@ -70,15 +70,19 @@ fn note_percent(counter: &Counter, kind: LimitKind, limit: Limit) {
 pub(crate) fn set_unlinked(counter: &Counter, kind: LimitKind, limit: Limit) -> Result<(), NoLimitedAncestor> {
     let bytes = resolve(counter, kind, limit, counter.max())?;
     note_percent(counter, kind, limit);
+    set_word(counter, kind, bytes);
+    Ok(())
+}
+
+fn set_word(counter: &Counter, kind: LimitKind, bytes: u64) {
     match kind {
         LimitKind::Max => counter.begin_max(bytes),
-        LimitKind::Min => marks::begin_protection(counter, Protection::Min, bytes),
-        LimitKind::Low => marks::begin_protection(counter, Protection::Low, bytes),
-        LimitKind::Soft => marks::begin_soft(counter, bytes),
+        LimitKind::Min => marks::set_protection(counter, Protection::Min, bytes),
+        LimitKind::Low => marks::set_protection(counter, Protection::Low, bytes),
+        LimitKind::Soft => marks::set_soft(counter, bytes),
         LimitKind::High => marks::set_high(counter, bytes),
         LimitKind::ReclaimAbove => marks::set_reclaim_above(counter, bytes),
     }
-    Ok(())
 }
 
 /// Sets limits in one step, and every percentage below that follows them: all, or none where one of them is refused.
@@ -119,21 +123,12 @@ fn apply(stocks: &mut Stocks, counter: &'static Counter, kind: LimitKind, bytes:
     // Under the lock of its shard the group does not go offline.
     let _shard = tree.hierarchy.lock_of(counter);
     // A group that is offline protects no usage any more, and its usage is no excess.
-    match kind {
-        _ if counter.state().is_offline() => {}
-        LimitKind::Min => marks::set_protection(counter, Protection::Min, bytes),
-        LimitKind::Low => marks::set_protection(counter, Protection::Low, bytes),
-        LimitKind::Soft => {
-            if let Some(policies) = tree.policies() {
-                policies.set_soft(counter, bytes).unwrap_or_else(|refused| refused.abort());
-            }
-        }
-        LimitKind::High => marks::set_high(counter, bytes),
-        LimitKind::ReclaimAbove => {
-            marks::set_reclaim_above(counter, bytes);
+    if !counter.state().is_offline() {
+        set_word(counter, kind, bytes);
+        // Mutation: e43-high-moves-without-a-look
+        if let LimitKind::Soft | LimitKind::High | LimitKind::ReclaimAbove = kind {
             look::look(counter, false, &Lazily::inside());
         }
-        LimitKind::Max => {}
     }
     0
 }

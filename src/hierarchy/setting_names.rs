@@ -1,30 +1,68 @@
 //! The service's own names for the limits of groups, for refusals.
 
+use std::fmt;
+use std::num::NonZeroU8;
+use std::sync::OnceLock;
+
 use crate::counter::object::Counter;
-use crate::counter::slow_path::SlowPath;
-use crate::hierarchy::{group_object, group_tree};
+use crate::hierarchy::group_object;
 
 /// A group has a byte for the number of its name.
 const NAMES_MAX: usize = u8::MAX as usize;
 
-/// From here on refusals of the group name that setting. A tree keeps so many names: groups with later ones have none.
-pub(crate) fn set(group: &Counter, name: &'static str) {
-    let _path = SlowPath::enter();
-    let mut names = group_tree::of(group).setting_names.lock();
-    let known = names.iter().position(|known| *known == name);
-    let at = known.or_else(|| {
-        let has_place = names.len() < NAMES_MAX;
-        has_place.then(|| {
-            names.push(name);
-            names.len() - 1
-        })
-    });
-    // 0: none.
-    group_object::state(group).setting.set(at.map_or(0, |at| at as u8 + 1));
+/// Each name once, in the order in which they came.
+struct Names<const N: usize>([OnceLock<Box<str>>; N]);
+
+/// The names of all runtimes, which are never dropped. So a refusal reads one without a lock.
+static NAMES: Names<NAMES_MAX> = Names([const { OnceLock::new() }; NAMES_MAX]);
+
+/// The number of a name that the process keeps.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct SettingName(NonZeroU8);
+
+impl<const N: usize> Names<N> {
+    /// The place of a name, which is copied if it is new; `None` where that finds no place.
+    fn place_of(&self, name: &str) -> Option<usize> {
+        self.0.iter().position(|place| **place.get_or_init(|| name.into()) == *name)
+    }
 }
 
-pub(crate) fn of(group: &Counter) -> Option<&'static str> {
-    let at = group_object::state(group).setting.get().checked_sub(1)?;
-    let _path = SlowPath::enter();
-    group_tree::of(group).setting_names.lock().get(usize::from(at)).copied()
+impl SettingName {
+    /// `None`: the process keeps as many names already as it can.
+    pub(crate) fn of(name: &str) -> Option<SettingName> {
+        NonZeroU8::new(NAMES.place_of(name)? as u8 + 1).map(SettingName)
+    }
+
+    pub(crate) fn get(self) -> &'static str {
+        NAMES.0[usize::from(self.0.get()) - 1].get().map_or("", |name| name)
+    }
+}
+
+impl fmt::Debug for SettingName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.get(), f)
+    }
+}
+
+/// From here on refusals of the group name that setting.
+pub(crate) fn set(group: &Counter, name: SettingName) {
+    group_object::state(group).setting.set(name.0.get());
+}
+
+pub(crate) fn of(group: &Counter) -> Option<SettingName> {
+    NonZeroU8::new(group_object::state(group).setting.get()).map(SettingName)
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_name_has_one_place_until_all_are_taken() {
+        let names = Names([const { OnceLock::new() }; 2]);
+        assert_eq!(
+            ["a", "b", "a", "c", "b"].map(|name| names.place_of(name)),
+            [Some(0), Some(1), Some(0), None, Some(1)]
+        );
+    }
 }

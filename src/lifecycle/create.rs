@@ -15,7 +15,7 @@ use crate::hierarchy::{events, group_object, names, stats};
 use crate::lifecycle::offline;
 use crate::pool::NoMemory;
 use crate::pressure::observe;
-use crate::reclaim::{excess, rings};
+use crate::reclaim::rings;
 use crate::state::limits::LimitKind;
 use crate::state::name::{GroupName, Name};
 use crate::sync::Ordering;
@@ -130,7 +130,9 @@ fn link(
         }
     }
     observe::follow_unlinked(group);
-    excess::prepare(group, marks::soft(group))?;
+    if marks::soft(group) < u64::MAX {
+        rings::make(group)?;
+    }
     if !admit_group(groups) {
         return Err(NotCreated::Full(groups.settings.groups_max));
     }

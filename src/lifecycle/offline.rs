@@ -79,7 +79,10 @@ fn leave(shard: &mut Shard, group: &'static Counter) {
         marks::set_protection(counter, Protection::Min, 0);
         marks::set_protection(counter, Protection::Low, 0);
         // Mutation: e23-offline-stays-in-excess
-        excess::set_soft(counter, u64::MAX);
+        marks::set_soft(counter, u64::MAX);
+        if marks::is_excess_wrong(counter) {
+            excess::cross(counter);
+        }
         // After all this: a thread that sees the bit finds the stock closed.
         counter.state().set_offline();
         // E27: offline, then a check whether a charge waits. E43: and whether it is marked as above a limit. E47: and

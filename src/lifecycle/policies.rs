@@ -9,12 +9,11 @@ use crate::hierarchy::group_tree::GroupTree;
 use crate::hierarchy::service::schedule;
 use crate::hierarchy::{events, stats};
 use crate::lifecycle::create;
-use crate::pool::NoMemory;
 use crate::pressure::{line, service};
 use crate::reclaim::excess;
 use crate::stat::Stat;
 use crate::state::events::Event;
-use crate::thread::slow_path::{self, Entered, Outermost};
+use crate::thread::slow_path::{Entered, Outermost};
 
 impl Policies for GroupTree {
     fn may_barge(&self, counter: &Counter, n: u64) -> bool {
@@ -26,19 +25,12 @@ impl Policies for GroupTree {
     }
 
     fn above_max(&self, counter: &Counter) {
-        let count = if slow_path::is_running() { events::count } else { events::count_and_notify };
         if counter.is_observed() {
-            count(counter, Event::Max);
-            count(counter, Event::Observed);
+            events::count(counter, Event::Max);
+            events::count(counter, Event::Observed);
         } else {
-            count(counter, Event::Overcharge);
+            events::count(counter, Event::Overcharge);
         }
-    }
-
-    fn set_soft(&self, counter: &'static Counter, soft: u64) -> Result<(), NoMemory> {
-        excess::prepare(counter, soft)?;
-        excess::set_soft(counter, soft);
-        Ok(())
     }
 
     fn fell(&self, counter: &Counter) {

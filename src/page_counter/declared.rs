@@ -12,30 +12,21 @@ use crate::lifecycle::alone;
 use crate::numa::config::{self, Numa};
 use crate::numa::{NodeId, Topology};
 use crate::stat::coordinator::{Coordinator, STAT_BATCH, STAT_BATCH_MAX};
-use crate::stat::item::{ITEMS_MAX, Items, next_builder};
+use crate::stat::item::{ITEMS_MAX, Items};
 use crate::stat::{Stat, Unit};
 use crate::sync::Arc;
 use crate::thread::directory::Header;
 
+#[derive(Clone)]
 struct Declarations {
-    /// Distinguishes what this configuration declares from what others do.
-    number: u64,
     topology: Topology,
-    items: Items,
+    items: Arc<Items>,
     stat_batch: u64,
 }
 
 impl Default for Declarations {
     fn default() -> Self {
-        let (number, topology) = (next_builder(), config::one_node());
-        Declarations { number, topology, items: Items::default(), stat_batch: STAT_BATCH }
-    }
-}
-
-/// Both know what was declared before. What one declares afterwards is known to that one alone.
-impl Clone for Declarations {
-    fn clone(&self) -> Self {
-        Declarations { number: next_builder(), topology: self.topology.clone(), items: self.items.clone(), ..*self }
+        Declarations { topology: config::one_node(), items: Arc::default(), stat_batch: STAT_BATCH }
     }
 }
 
@@ -43,7 +34,7 @@ impl Extension for Declarations {
     fn root(&self, config: &CounterConfig) -> &'static Header {
         let nodes: Vec<NodeId> = self.topology.nodes().collect();
         let settings = GroupSettings::DEFAULT;
-        let stats = Coordinator::new(self.items.clone(), &nodes, settings.pool_align, self.number, self.stat_batch);
+        let stats = Coordinator::new(Arc::clone(&self.items), &nodes, settings.pool_align, self.stat_batch);
         let numa = Numa::new(self.topology.clone(), None, Box::default());
         let groups = GroupConfig { settings, further: Box::default(), stats, numa };
         alone::root(config, groups).unwrap_or_else(|refused| refused.abort()).header
@@ -113,9 +104,9 @@ impl CounterConfig {
     pub fn stat(&mut self, name: &str, unit: Unit) -> Stat {
         self.declare(|declared| {
             if declared.items.len() < ITEMS_MAX {
-                declared.items.declare(name, unit, false, declared.number)
+                Arc::make_mut(&mut declared.items).declare(name, unit, false)
             } else {
-                Items::default().declare(name, unit, false, next_builder())
+                Items::default().declare(name, unit, false)
             }
         })
     }

@@ -92,18 +92,6 @@ impl PoolRow {
         size_class(self.asked)
     }
 
-    /// Returns the bytes that such an allocator would waste in each object.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().build().unwrap();
-    /// for row in runtime.pools().rows() {
-    ///     assert_eq!(row.size_class_waste(), row.size_class() - row.asked);
-    /// }
-    /// ```
-    pub fn size_class_waste(&self) -> usize {
-        self.size_class() - self.asked
-    }
-
     fn cells(&self) -> [String; COLUMNS.len()] {
         let node = self.node.map_or_else(|| "-".to_string(), |node| node.to_string());
         let [live, free] = [self.live, self.free].map(|objects| objects.to_string());

@@ -196,7 +196,7 @@ mod tests {
         let runtime = Runtime::builder().batch(0).build().unwrap();
         let group = runtime.root().create("tenant", Limits::new()).unwrap();
         let held = group.try_charge(Bytes(MIB)).unwrap();
-        group.first().reclaim_above.store(1, crate::sync::Ordering::Relaxed);
+        group.first().usage.reclaim_above.store(1, crate::sync::Ordering::Relaxed);
         let of = group.first().state().generation();
         let first = Background { level: group.first(), of, at: Instant::now(), pause: Duration::ZERO };
         let pauses = std::iter::successors(Some(first), |job| turn(*job)).skip(1).take(9);

@@ -21,7 +21,7 @@ impl<A> Callback<A> {
     }
 
     pub(crate) fn count_panic(&self) {
-        events::count_and_notify(&self.group, Event::Panic);
+        events::count(&self.group, Event::Panic);
     }
 
     /// No call begins from here on, and none is under way when this returns. Inside foreign code it does not wait: two

@@ -7,7 +7,7 @@
 //! The thread starts with the first delay and ends when there has been none for a second. It looks whether a delay is
 //! still due, so the future itself is polled once more and not time and again. A look is seldom: 10 ms after the delay
 //! began at first, then whenever it has become a quarter older, and in the end when its time is over. A thread that is
-//! delayed sleeps itself, and looks every 10 ms.
+//! delayed sleeps itself, and looks every 10 ms also whether its group has ended.
 //!
 //! A delay ends with its group. A thread that cancels groups marks their delays in the table as ended. A delay that comes
 //! into the table after that finds its group cancelled: its caller looks then (`throttle.rs`). A thread that takes a group offline marks delays
@@ -49,7 +49,7 @@ const SLICE: usize = 64;
 
 process_wide!(delays: Lock<Delays> = || Lock::new(Rank::Bookkeeping, Delays::default()));
 
-/// Delays of futures in the table, for a thread that would look in vain.
+/// Delays in the table, for a thread that would look in vain.
 static COUNT: StatU64 = StatU64::new(0);
 
 #[derive(Default)]
@@ -57,8 +57,6 @@ pub(crate) struct Delays {
     /// Delays that there were.
     numbers: u64,
     all: BTreeMap<u64, Delay>,
-    /// Delays of threads, which look themselves.
-    sleeps: BTreeMap<u64, ThreadDelay>,
     /// When each is looked at next.
     looks: BTreeSet<(Instant, u64)>,
     helper: Helper,
@@ -74,12 +72,6 @@ struct Delay {
     /// The group was cancelled, or has gone offline.
     ended: bool,
     waker: Foreign<Waker>,
-}
-
-/// A delay that a thread sleeps. The thread keeps the group.
-struct ThreadDelay {
-    group: &'static Counter,
-    ended: bool,
 }
 
 /// Work that the thread has found, and does without the lock.
@@ -140,9 +132,6 @@ impl Delays {
 
     /// The delays of the groups that are meant have ended: the thread wakes those futures now.
     fn end(&mut self, is_meant: impl Fn(&Counter) -> bool) {
-        for delay in self.sleeps.values_mut() {
-            delay.ended |= is_meant(delay.group);
-        }
         let now = Instant::now();
         let mut any = false;
         for (&number, delay) in &mut self.all {
@@ -183,32 +172,6 @@ pub(crate) fn end(is_meant: impl Fn(&Counter) -> bool) {
 pub(crate) fn went_offline(group: &'static Counter) {
     if COUNT.load(Ordering::Relaxed) > 0 {
         end(|delayed| ptr::eq(delayed, group));
-    }
-}
-
-/// The delay of a thread, which may end with its group.
-pub(crate) struct Sleep(u64);
-
-impl Sleep {
-    /// The caller keeps the group.
-    pub(crate) fn begin(group: &'static Counter) -> Sleep {
-        Sleep(with(|delays| {
-            delays.numbers += 1;
-            delays.sleeps.insert(delays.numbers, ThreadDelay { group, ended: false });
-            delays.numbers
-        }))
-    }
-
-    pub(crate) fn goes_on(&self) -> bool {
-        with(|delays| delays.sleeps.get(&self.0).is_some_and(|delay| !delay.ended))
-    }
-}
-
-impl Drop for Sleep {
-    fn drop(&mut self) {
-        if !model_failed() {
-            with(|delays| delays.sleeps.remove(&self.0));
-        }
     }
 }
 
@@ -336,11 +299,9 @@ mod tests {
     #[test]
     fn with_its_group_it_ends_at_once() {
         let ((_runtime, group), _held, begun, mut delays) = far_above();
-        delays.sleeps.insert(7, ThreadDelay { group: group.first(), ended: false });
         delays.end(|_| false);
-        assert!(!delays.sleeps[&7].ended && delays.looks.first() == Some(&(begun + LOOK, 1)));
+        assert_eq!(delays.looks.first(), Some(&(begun + LOOK, 1)));
         delays.end(|delayed| ptr::eq(delayed, group.first()));
-        assert!(delays.sleeps[&7].ended);
         let now = Instant::now();
         assert_eq!(look_on(&mut delays, now), (1, now));
         assert!(delays.all.is_empty() && delays.looks.is_empty());

@@ -70,7 +70,7 @@ pub(crate) fn drain_excess(level: &'static Counter) {
 /// The delay of a charge of `bytes`: that of the level which is furthest above its high.
 pub(crate) fn delay_of(group: &'static Counter, bytes: u64) -> Duration {
     let delays = levels_that_delay(group).map(|level| delay(level.usage(), marks::high(level), bytes));
-    delays.max().unwrap_or_default().min(group_tree::of(group).settings.pressure.delay_max)
+    delays.max().unwrap_or_default().min(group_tree::of(group).settings.delay_max)
 }
 
 /// The delay of a charge of `bytes` at a level that uses so much and has that high: it grows with the square of the
@@ -93,9 +93,9 @@ pub(crate) fn delay(usage: u64, high: u64, bytes: u64) -> Duration {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use crate::state::waiting::PressureConfig;
+    use crate::hierarchy::group_tree::GroupSettings;
 
-    const DELAY_MAX: Duration = PressureConfig::DEFAULT.delay_max;
+    const DELAY_MAX: Duration = GroupSettings::DEFAULT.delay_max;
 
     /// The table of the kernel's comment, in milliseconds for one batch at a high of 100 MiB.
     #[test]

@@ -23,7 +23,7 @@ use crate::counter::object::Counter;
 use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::events;
 use crate::hierarchy::group_tree::{self, DeferredStall, Stalls};
-use crate::state::stalls::{AVERAGED_OVER, StallShare, StallTimes};
+use crate::state::stalls::{StallShare, StallTimes};
 use crate::sync::lock::LockGuard;
 use crate::sync::{TIME_PASSES, model_failed};
 use crate::thread::slow_path::Entered;
@@ -39,15 +39,6 @@ pub(crate) struct Stall {
     level: &'static Counter,
     /// The number under which it was deferred; 0 where it was not.
     number: u64,
-}
-
-/// A share of the time, as one reads it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct StallFigures {
-    /// In hundredths of a per cent.
-    pub(crate) averages: [u32; AVERAGED_OVER.len()],
-    /// In nanoseconds.
-    pub(crate) total: u64,
 }
 
 impl Stalls {
@@ -90,7 +81,7 @@ impl Stall {
     #[cold]
     pub(crate) fn begin(group: &'static Counter, level: &'static Counter, since: Instant) -> Option<Stall> {
         let (group, level) = (group.first(), level.first());
-        if !TIME_PASSES || !group_tree::of(group).settings.pressure.counts_stalls || !events::make_all(group) {
+        if !TIME_PASSES || !group_tree::of(group).settings.counts_stalls || !events::make_all(group) {
             return None;
         }
         if let Some(number) = defer(group, level, since) {
@@ -178,13 +169,8 @@ fn for_path(group: &'static Counter, level: &'static Counter, mut work: impl FnM
     }
 }
 
-/// Some, and full, as of now.
-pub(crate) fn read(group: &Counter) -> [StallFigures; 2] {
-    read_at(group, Instant::now())
-}
-
 /// Some, and full, as of an instant that this thread has read, or of the latest moment of the tree, where that is later.
-pub(crate) fn read_at(group: &Counter, instant: Instant) -> [StallFigures; 2] {
+pub(crate) fn read_at(group: &Counter, instant: Instant) -> [StallShare; 2] {
     let group = group.first();
     if events::counts(group).is_none() {
         return Default::default();
@@ -194,8 +180,7 @@ pub(crate) fn read_at(group: &Counter, instant: Instant) -> [StallFigures; 2] {
     let now = stalls.moment(instant);
     let read = stalls.with(group, |times| {
         times.advance(now);
-        let figures = |share: &StallShare| StallFigures { averages: share.averages(), total: share.total() };
-        [figures(times.some()), figures(times.full())]
+        [times.some().clone(), times.full().clone()]
     });
     read.unwrap_or_default()
 }

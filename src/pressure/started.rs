@@ -236,7 +236,7 @@ fn work(job: &Job) {
         reclaim_and_cancel(level, job);
     }
     if job.above_high && high::above(level) > 0 {
-        events::count_and_notify(level, Event::High);
+        events::count(level, Event::High);
         throttle::shrink_to_high(level);
     }
 }
@@ -244,7 +244,7 @@ fn work(job: &Job) {
 /// Does what a charge that may block does before it is refused: drains, has reclaimers asked, cancels one group. It waits
 /// for no promise and for no victim.
 fn reclaim_and_cancel(level: &'static Counter, &Job { importance, bytes, promised, .. }: &Job) {
-    events::count_and_notify(level, Event::Max);
+    events::count(level, Event::Max);
     close_below(level);
     if promised {
         return;
@@ -259,7 +259,7 @@ fn reclaim_and_cancel(level: &'static Counter, &Job { importance, bytes, promise
     if short() == 0 {
         return;
     }
-    events::count_and_notify(level, Event::Oom);
+    events::count(level, Event::Oom);
     let mut excluded = Excluded::default();
     let want = Want { asker: None, importance, bytes, adds: bytes, may_come };
     while victims::chooses(level) {

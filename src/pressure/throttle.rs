@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use crate::counter::marks;
 use crate::counter::object::Counter;
 use crate::hierarchy::events;
-use crate::pressure::delays::{Alarm, Sleep};
+use crate::pressure::delays::Alarm;
 use crate::pressure::high::{
     DELAY_MIN, LOOK, above, delay_of, drain_credit, drain_excess, is_any_above, is_delayed, levels_above,
     levels_that_delay,
@@ -45,7 +45,7 @@ pub(crate) fn sleep_after(group: &'static Counter, bytes: u64, end: Option<Insta
 
 #[cold]
 fn throttle(group: &'static Counter, bytes: u64, waits: bool, end: Option<Instant>) -> Duration {
-    levels_above(group).for_each(|level| events::count_and_notify(level, Event::High));
+    levels_above(group).for_each(|level| events::count(level, Event::High));
     if !may_call_out() || end.is_some_and(is_over) {
         return Duration::ZERO;
     }
@@ -99,10 +99,7 @@ fn sleep_slow(group: &'static Counter, delay: Duration) {
     let now = Instant::now();
     let _stall = stand_still(group, now);
     let until = now + delay.min(TIME_MAX);
-    let mine = Sleep::begin(group);
-    // In the table, then the look: a thread that cancels the group after this finds the delay there.
-    let goes_on = !has_ended(group);
-    while goes_on && mine.goes_on() && !is_over(until) && is_delayed(group) {
+    while !has_ended(group) && !is_over(until) && is_delayed(group) {
         sleep(LOOK.min(until.saturating_duration_since(Instant::now())));
         drain_credit(group);
     }
@@ -111,7 +108,7 @@ fn sleep_slow(group: &'static Counter, delay: Duration) {
 /// The alarm of a future that is delayed until then, which `waker` is woken for. The caller keeps the group. `None`: the
 /// delay is over, because the group is cancelled or offline, or because the system has no thread that wakes the future.
 pub(crate) fn alarm(group: &'static Counter, until: Instant, waker: &Waker) -> Option<Alarm> {
-    // In the table, then the look, as in `sleep_slow`.
+    // In the table, then the look: a thread that cancels the group after this finds the delay there.
     Alarm::of_delay(group, until, waker).filter(|_| !has_ended(group))
 }
 

@@ -251,7 +251,7 @@ fn ask_order(chooser: &Counter, domain: &'static Counter, want: &Want, excluded:
         Some(Ok(Some(at))) => candidates.get(at).map_or(Wish::Ours, |chosen| Wish::This(name(&chosen.group))),
         Some(Ok(None)) => Wish::None,
         Some(Err(Panicked)) => {
-            events::count_and_notify(chooser, Event::Panic);
+            events::count(chooser, Event::Panic);
             Wish::Ours
         }
         None => Wish::Ours,
@@ -432,7 +432,7 @@ impl Oom {
             inside && !is_spared(&hook.group)
         };
         let hooks = self.hooks.iter().filter(is_hit).cloned().collect();
-        let until = Instant::now() + group_tree::of(domain).settings.pressure.oom_time.min(TIME_MAX);
+        let until = Instant::now() + group_tree::of(domain).settings.oom_time.min(TIME_MAX);
         // Candidates below it are asked themselves for what they hold.
         let share = unit.usage().saturating_sub(overrun.saturating_sub(below));
         let is_inner = |hook: &&Arc<Callback<Cancel>>| {
@@ -498,7 +498,7 @@ impl Chosen {
         self.tell_checkpoints();
         self.end_waits();
         if self.together {
-            events::count_and_notify(&self.unit, Event::OomGroupKill);
+            events::count(&self.unit, Event::OomGroupKill);
         }
         for hook in self.hooks.drain(..) {
             // A hook whose guard is dropped by now is not called. Counted outside of the call, for a listener of the
@@ -506,7 +506,7 @@ impl Chosen {
             if hook.calls.is_gone() {
                 continue;
             }
-            events::count_and_notify(&hook.group, Event::OomKill);
+            events::count(&hook.group, Event::OomKill);
             incidents::note(&Happening {
                 kind: IncidentKind::Victim,
                 group: &hook.group,

@@ -7,15 +7,12 @@
 //!
 //! Edge: E23 (usage/mark).
 
-use std::ptr;
-
 use crate::counter::handle::Handle;
 use crate::counter::object::{Counter, LimitWords};
 use crate::counter::slow_path::SlowPath;
 use crate::counter::{children as listing, marks};
-use crate::pool::NoMemory;
 use crate::reclaim::rings;
-use crate::state::reclaim::{NO_RING, RingReason};
+use crate::state::reclaim::RingReason;
 use crate::sync::{Ordering, fence_after_exchange};
 
 /// Corrects the mark, and the counts above. The caller keeps the counter.
@@ -38,27 +35,6 @@ pub(crate) fn cross(group: &Counter) {
         // Mutation: e23-mark-not-looked-at-again
         rings.set_own(rings::number(group), RingReason::Excess, excess);
     }
-}
-
-/// Makes the rings of a group that is to have the soft limit `bytes`.
-pub(crate) fn prepare(group: &'static Counter, bytes: u64) -> Result<(), NoMemory> {
-    if bytes < u64::MAX { rings::make(group) } else { Ok(()) }
-}
-
-/// Sets the soft limit of a group that is prepared for it. A group without a ring has never had one. The caller holds
-/// the lock of the group's shard.
-pub(crate) fn set_soft(group: &Counter, bytes: u64) {
-    marks::set_soft(group, bytes);
-    if rings::number(group) != NO_RING {
-        cross(group);
-    }
-}
-
-/// True if pressure on `root` asks this group first: the group itself or one above it is in excess, up to and including
-/// `root`.
-pub(crate) fn is_soft_eligible(group: &Counter, root: &Counter) -> bool {
-    group.path_below(Some(root)).chain([root]).any(marks::is_in_excess)
-        && group.path_to_root().any(|level| ptr::eq(level, root))
 }
 
 /// The children of a group that are in excess, themselves or somewhere below.

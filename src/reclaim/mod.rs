@@ -13,7 +13,6 @@
 //!
 //! The protocol and its races are in `README.md`.
 
-pub(crate) mod effective;
 pub(crate) mod excess;
 pub(crate) mod registrations;
 pub(crate) mod repeat;

@@ -15,14 +15,13 @@ use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
-use crate::counter::effective::proportion;
+use crate::counter::effective::{proportion, views};
 use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::{events, group_tree, importance};
-use crate::reclaim::effective::{unprotected, views};
 use crate::reclaim::report::ReclaimReport;
 use crate::reclaim::turns::{GroupTurn, WalkStep};
 use crate::reclaim::{registrations, rings};
@@ -372,7 +371,8 @@ impl Round<'_> {
             return ProtectedBytes { low, now, in_lap: now };
         }
         self.shares = true;
-        self.rings(|rings, _| rings.recall(pass, views.parents()));
+        let parents = views.parents().map(|(level, figures)| (rings::number(level), figures));
+        self.rings(|rings, _| rings.recall(pass, parents));
         let [min, in_lap_low] = [Protection::Min, Protection::Low].map(|kind| views.protected(kind));
         ProtectedBytes { low, now, in_lap: of_pass(min, in_lap_low) }
     }
@@ -464,4 +464,14 @@ impl Round<'_> {
         events::count(group, Event::Panic);
         reclaimer.history.judge(false, usage);
     }
+}
+
+/// Weight of a group of `weight` bytes that is protected in part: the more of it is protected, the less.
+///
+/// After `apply_proportional_protection` in `mm/vmscan.c`.
+fn unprotected(weight: u64, usage: u64, protection: u64) -> u64 {
+    let usage = usage.max(protection);
+    let whole = u128::from(usage) + 1;
+    let spared = u128::from(weight) * u128::from(protection) / whole;
+    weight - u64::try_from(spared).unwrap_or(weight)
 }

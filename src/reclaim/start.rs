@@ -6,12 +6,12 @@
 
 use smallvec::SmallVec;
 
+use crate::counter::effective::views;
 use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::{events, group_tree};
-use crate::reclaim::effective::views;
 use crate::reclaim::repeat::deadline;
 use crate::reclaim::turns::WITH_RECLAIMERS_MAX;
 use crate::reclaim::{registrations, rings};
@@ -81,6 +81,6 @@ fn call(level: &'static Counter, group: &'static Counter, reclaimer: &Reclaimer,
         history: &reclaimer.history,
     };
     if reclaimer.start(want, &context).is_err() {
-        events::count_and_notify(group, Event::Panic);
+        events::count(group, Event::Panic);
     }
 }

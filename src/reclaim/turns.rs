@@ -21,9 +21,8 @@
 
 use smallvec::SmallVec;
 
-use crate::state::reclaim::{
-    Moment, NO_RING, ParentFigures, ReasonCount, Ring, RingLinks, RingReason, Rings, SMALL, WHOLE,
-};
+use crate::counter::effective::ParentFigures;
+use crate::state::reclaim::{Moment, NO_RING, ReasonCount, Ring, RingLinks, RingReason, Rings, SMALL, WHOLE};
 use crate::state::reclaimer::ReclaimPass;
 
 /// Bytes that a group is asked for at least, where so many are wanted.

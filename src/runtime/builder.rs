@@ -13,12 +13,11 @@ use crate::numa::config::{Numa, NumaConfig};
 use crate::numa::{NodeId, Topology, TopologyError};
 use crate::pool::{NoMemory, PoolAlign};
 use crate::stat::coordinator::{Coordinator, STAT_BATCH, STAT_BATCH_MAX};
-use crate::stat::item::{ITEMS_MAX, Items, next_builder};
+use crate::stat::item::{ITEMS_MAX, Items};
 use crate::stat::{Stat, Unit};
 use crate::state::name::beginning;
-use crate::sync::Ordering;
+use crate::sync::Arc;
 use crate::sync::barrier::BarrierMode;
-use crate::sync::stat_atomic::AtomicBool;
 use crate::units::{Bytes, IntoBytes, IntoLimit, Limit};
 
 /// The configuration of a [`Runtime`]. The defaults suit most services: no max, batches of 256 KiB, a sixteenth of max
@@ -31,19 +30,17 @@ use crate::units::{Bytes, IntoBytes, IntoLimit, Limit};
 /// assert_eq!(runtime.root().max(), 2 << 30);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
+///
+/// A clone knows what was declared before. What one of both declares afterwards is known to that one alone.
+#[derive(Clone, Debug)]
 #[must_use = "`build` makes the runtime"]
 pub struct RuntimeBuilder {
-    /// Distinguishes what this builder declares from what other builders do.
-    id: u64,
-    /// A clone with the same id exists. The builder that declares more takes a fresh id first.
-    cloned: AtomicBool,
     max: Limit,
     /// Of memory; the other counters have no budget.
     config: CounterConfig,
     settings: GroupSettings,
     pub(super) counters: Vec<CounterDecl>,
-    items: Items,
+    pub(super) items: Arc<Items>,
     stat_batch: u64,
     pub(super) numa: NumaConfig,
 }
@@ -148,31 +145,14 @@ impl fmt::Display for BuildError {
 
 impl std::error::Error for BuildError {}
 
-/// Both builders know what was declared before. What one of them declares afterwards is known to that one alone.
-impl Clone for RuntimeBuilder {
-    fn clone(&self) -> Self {
-        self.cloned.store(true, Ordering::Relaxed);
-        RuntimeBuilder {
-            cloned: AtomicBool::new(true),
-            config: self.config.clone(),
-            counters: self.counters.clone(),
-            items: self.items.clone(),
-            numa: self.numa.clone(),
-            ..*self
-        }
-    }
-}
-
 impl RuntimeBuilder {
     pub(super) fn new() -> Self {
         RuntimeBuilder {
-            id: next_builder(),
-            cloned: AtomicBool::new(false),
             max: Limit::Unlimited,
             config: CounterConfig::bytes(),
             settings: GroupSettings::DEFAULT,
             counters: Vec::new(),
-            items: Items::default(),
+            items: Arc::default(),
             stat_batch: STAT_BATCH,
             numa: NumaConfig::default(),
         }
@@ -256,14 +236,6 @@ impl RuntimeBuilder {
         self
     }
 
-    /// The id of what this builder declares next.
-    pub(super) fn id(&mut self) -> u64 {
-        if std::mem::take(self.cloned.get_mut()) {
-            self.id = next_builder();
-        }
-        self.id
-    }
-
     /// Declares an item of the statistics that every group has. [`Stat`] has the items that are built in.
     ///
     /// ```
@@ -275,8 +247,7 @@ impl RuntimeBuilder {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn stat(&mut self, name: &str, unit: Unit) -> Stat {
-        let builder = self.id();
-        self.items.declare(name, unit, false, builder)
+        Arc::make_mut(&mut self.items).declare(name, unit, false)
     }
 
     /// Declares an item as [`stat`](Self::stat) does, one that counts memory which lies on nodes.
@@ -289,8 +260,7 @@ impl RuntimeBuilder {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn stat_per_node(&mut self, name: &str, unit: Unit) -> Stat {
-        let builder = self.id();
-        self.items.declare(name, unit, true, builder)
+        Arc::make_mut(&mut self.items).declare(name, unit, true)
     }
 
     /// Sets the grains that [`Group::read`](crate::Group::read) may miss for each writer: 1,024 by default, at most
@@ -306,18 +276,6 @@ impl RuntimeBuilder {
     /// ```
     pub fn stat_batch(mut self, grains: u64) -> Self {
         self.stat_batch = grains;
-        self
-    }
-
-    /// Makes [`Group::create`](crate::Group::create) refuse limits that [contradict](crate::Limits::check) each other.
-    ///
-    /// ```
-    /// let runtime = memcg::Runtime::builder().strict_limits(true).build()?;
-    /// assert!(runtime.root().create("acme", memcg::Limits::new().low(2).max(1)).is_err());
-    /// # Ok::<(), memcg::BuildError>(())
-    /// ```
-    pub fn strict_limits(mut self, strict: bool) -> Self {
-        self.settings.strict_limits = strict;
         self
     }
 
@@ -371,7 +329,7 @@ impl RuntimeBuilder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn delay_max(mut self, time: Duration) -> Self {
-        self.settings.pressure.delay_max = time;
+        self.settings.delay_max = time;
         self
     }
 
@@ -389,7 +347,7 @@ impl RuntimeBuilder {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn count_stalls(mut self, whether: bool) -> Self {
-        self.settings.pressure.counts_stalls = whether;
+        self.settings.counts_stalls = whether;
         self
     }
 
@@ -400,7 +358,7 @@ impl RuntimeBuilder {
     /// assert!(memcg::Runtime::builder().oom_time(std::time::Duration::from_secs(5)).build().is_ok());
     /// ```
     pub fn oom_time(mut self, time: Duration) -> Self {
-        self.settings.pressure.oom_time = time;
+        self.settings.oom_time = time;
         self
     }
 
@@ -418,7 +376,7 @@ impl RuntimeBuilder {
         let root = {
             let _path = SlowPath::enter();
             let nodes: Vec<_> = numa.topology.nodes().collect();
-            let stats = Coordinator::new(self.items, &nodes, self.settings.pool_align, self.id, self.stat_batch);
+            let stats = Coordinator::new(self.items, &nodes, self.settings.pool_align, self.stat_batch);
             let groups = GroupConfig { settings: self.settings, further: self.counters.into(), stats, numa };
             create::root_group(groups, &configs)
                 .map_err(|NoMemory { bytes }| BuildError::Memory(Bytes(bytes as u64)))?

@@ -4,6 +4,7 @@ use super::{BuildError, RuntimeBuilder};
 use crate::group::Counter;
 use crate::hierarchy::group_tree::CounterDecl;
 use crate::stat::Unit;
+use crate::sync::Arc;
 
 /// The most counters of a group, that of memory included. They are one object.
 const COUNTERS_MAX: usize = 1_024;
@@ -34,7 +35,7 @@ impl RuntimeBuilder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn counter(&mut self, name: &str, unit: Unit) -> Counter {
-        let builder = self.id();
+        let builder = Arc::make_mut(&mut self.items).builder;
         self.counters.push(CounterDecl { name: name.into(), builder, unit });
         Counter::new(self.counters.len(), builder)
     }

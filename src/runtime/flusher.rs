@@ -1,4 +1,4 @@
-//! The periodic flush: a thread for each runtime that starts one. It also takes idle credit home.
+//! The periodic flush: a thread for each runtime that starts one. It also takes back idle credit.
 
 use std::io;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};

@@ -10,7 +10,7 @@ impl Runtime {
     /// out.
     ///
     /// Credit is idle where the last two calls found the same, and at once where its thread has ended. So with one call
-    /// in each period, credit goes home after two to three periods. [`start_flusher`](Self::start_flusher) calls this in
+    /// in each period, credit is uncharged after two to three periods. [`start_flusher`](Self::start_flusher) calls this in
     /// each of its own. Usage then comes down to [`live`](crate::Group::live) in each group whose threads sleep.
     ///
     /// No guarantee depends on it: a charge that needs the credit of a sleeping thread gets it without this. What it

@@ -209,7 +209,7 @@ impl Runtime {
     ///
     /// No guarantee depends on it: without it [`Group::read`] is exact, or within its bound. The
     /// flusher visits the cells that were written lately, and unlists those that were not, with one barrier. Then it
-    /// takes credit home that no thread uses: it calls [`settle`](Self::settle) and
+    /// takes back credit that no thread uses: it calls [`settle`](Self::settle) and
     /// [`release_idle_credit`](Self::release_idle_credit). It runs no barrier where
     /// there is nothing to unlist, to settle or to take back.
     ///

@@ -16,7 +16,7 @@ use crate::numa::NodeId;
 use crate::pool::{Cache, PoolAlign};
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::AtomicU64 as StatU64;
-use crate::sync::{AtomicU64, Ordering, Shared};
+use crate::sync::{Arc, AtomicU64, Ordering, Shared};
 use crate::thread::cells::{Added, ThreadStats};
 
 /// Time between two periodic flushes, unless configured: the kernel's FLUSH_TIME.
@@ -31,13 +31,12 @@ pub(crate) const STAT_BATCH_MAX: u64 = 1 << 40;
 
 /// Gathers the statistics of one tree of groups.
 pub(crate) struct Coordinator {
-    pub(crate) items: Items,
+    /// Shared with the builder: one that declares more takes another number first.
+    pub(crate) items: Arc<Items>,
     /// Memory nodes; with one, no group has statistics on nodes.
     pub(crate) nodes: usize,
     /// Pools of published statistics: those of groups, and those on nodes, each in memory of its node.
     pub(super) caches: Box<[Shared<Cache>]>,
-    /// The builder that declared the last of the items.
-    builder: u64,
     /// Grains that a thread may have written to a group without announcing them: half a batch. What has been announced
     /// may come to another half for each writer before a read flushes it.
     pub(crate) quantum: u64,
@@ -72,7 +71,7 @@ impl StatCounts {
 }
 
 impl Coordinator {
-    pub(crate) fn new(items: Items, nodes: &[NodeId], align: PoolAlign, builder: u64, batch: u64) -> Coordinator {
+    pub(crate) fn new(items: Arc<Items>, nodes: &[NodeId], align: PoolAlign, batch: u64) -> Coordinator {
         let tables = StatTables::new(items.len());
         let on_nodes = nodes.iter().filter(|_| nodes.len() > 1).copied().map(Some);
         let cache_of = |node| published_cache(items.len(), align, node);
@@ -81,7 +80,6 @@ impl Coordinator {
             items,
             nodes: nodes.len(),
             caches,
-            builder,
             quantum: batch / 2,
             stack: ListedStack::default(),
             asked: AtomicU64::new(0),
@@ -131,7 +129,7 @@ impl Coordinator {
 
     fn add_entry(&self, tables: &mut StatTables, published: &PublishedStats, made: Option<CellsEntry>) -> u32 {
         let new = || made.unwrap_or_else(|| CellsEntry::new(self.items.len()));
-        tables.add_entry(published.number(), self.builder, self.quantum, new)
+        tables.add_entry(published.number(), self.items.builder, self.quantum, new)
     }
 
     /// Bytes of cells and of what is kept about them and about groups. Takes the lock.

@@ -235,45 +235,56 @@ impl fmt::Debug for Stat {
     }
 }
 
-/// The number of a new builder, which is not 0.
-pub(crate) fn next_builder() -> u64 {
+fn next_builder() -> u64 {
     static BUILDERS: AtomicU64 = AtomicU64::new(1);
     BUILDERS.fetch_add(1, Ordering::Relaxed)
 }
 
 /// The items of a runtime, those built in first: stat, name, unit, and whether it counts memory that lies on nodes.
-#[derive(Clone, Debug)]
-pub(crate) struct Items(Vec<(Stat, Cow<'static, str>, Unit, bool)>);
+#[derive(Debug)]
+pub(crate) struct Items {
+    /// Distinguishes items that are declared here from those that are declared elsewhere. It is not 0.
+    pub(crate) builder: u64,
+    items: Vec<(Stat, Cow<'static, str>, Unit, bool)>,
+}
 
 impl Default for Items {
     fn default() -> Self {
         let built_in = (0..).zip(BUILT_IN);
-        Items(built_in.map(|(number, (name, unit, on))| (Stat::built_in(number), name.into(), unit, on)).collect())
+        let items = built_in.map(|(number, (name, unit, on))| (Stat::built_in(number), name.into(), unit, on));
+        Items { builder: next_builder(), items: items.collect() }
+    }
+}
+
+/// A copy knows the same items. What is declared afterwards is known to one of them alone.
+impl Clone for Items {
+    fn clone(&self) -> Self {
+        Items { builder: next_builder(), items: self.items.clone() }
     }
 }
 
 impl Items {
-    /// Declares one more item, for the builder of that number, which is not 0.
-    pub(crate) fn declare(&mut self, name: &str, unit: Unit, per_node: bool, builder: u64) -> Stat {
+    /// Declares one more item.
+    pub(crate) fn declare(&mut self, name: &str, unit: Unit, per_node: bool) -> Stat {
         // `build` refuses more items than there may be.
         let number = u8::try_from(self.len()).unwrap_or(u8::MAX);
-        let stat = Stat { builder, number, shift: unit.shift() };
-        self.0.push((stat, name.to_owned().into(), unit, per_node));
+        let stat = Stat { builder: self.builder, number, shift: unit.shift() };
+        self.items.push((stat, name.to_owned().into(), unit, per_node));
         stat
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.items.len()
     }
 
     /// The item of a number below [`len`](Self::len).
     #[inline]
     pub(crate) fn stat(&self, number: usize) -> Stat {
-        self.0[number].0
+        self.items[number].0
     }
 
     pub(crate) fn knows(&self, stat: Stat) -> bool {
-        self.0.get(stat.number()).is_some_and(|item| item.0 == stat)
+        self.items.get(stat.number()).is_some_and(|item| item.0 == stat)
     }
 
     /// The first declared name that is empty, or that an earlier item or one of the ledger has.
@@ -285,7 +296,7 @@ impl Items {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = Item<'_>> {
-        self.0.iter().map(|&(stat, ref name, unit, per_node)| Item { stat, name, unit, per_node })
+        self.items.iter().map(|&(stat, ref name, unit, per_node)| Item { stat, name, unit, per_node })
     }
 }
 

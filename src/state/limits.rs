@@ -41,7 +41,7 @@ impl Percents {
     }
 }
 
-/// The number of the name that a service has for the limits, in the table of its tree, plus 1; 0 where they have none.
+/// The number of the name that a service has for the limits, in the table of the process, plus 1; 0 where they have none.
 #[derive(Default)]
 pub(crate) struct Setting(AtomicU8);
 
@@ -52,21 +52,6 @@ impl Setting {
 
     pub(crate) fn set(&self, number: u8) {
         self.0.store(number, Ordering::Relaxed);
-    }
-}
-
-/// The importance that a group was given, plus 1; 0 where it has that of the group above. Relaxed: a setting.
-#[derive(Default)]
-pub(crate) struct Importance(AtomicU16);
-
-impl Importance {
-    pub(crate) fn get(&self) -> Option<u8> {
-        let set = self.0.load(Ordering::Relaxed).checked_sub(1);
-        set.and_then(|importance| u8::try_from(importance).ok())
-    }
-
-    pub(crate) fn set(&self, importance: Option<u8>) {
-        self.0.store(importance.map_or(0, |importance| u16::from(importance) + 1), Ordering::Relaxed);
     }
 }
 

@@ -98,15 +98,45 @@ pub(crate) fn beginning(name: &str) -> Cow<'_, str> {
     }
 }
 
-impl<'a, T: AsRef<str> + ?Sized> From<&'a T> for GroupName<'a> {
-    fn from(text: &'a T) -> Self {
-        GroupName::Text(text.as_ref())
+/// The name of a group: a text, a `u64` or a literal, or [`GroupName`]. Methods take it as an argument.
+///
+/// A literal needs no suffix, because `u64` is the one integer here.
+///
+/// ```
+/// # let runtime = memcg::Runtime::builder().build()?;
+/// use memcg::Limits;
+///
+/// let (number, text) = (17_usize, String::from("acme"));
+/// let acme = runtime.root().create(&text, Limits::new())?;
+/// let query = acme.create(number as u64, Limits::new())?;
+/// assert_eq!(acme.child(17), Some(query));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no name of a group",
+    label = "a text, a `u64`, a literal or `GroupName`",
+    note = "write `n as u64` for another integer that is not negative"
+)]
+pub trait IntoName<'a> {
+    /// Returns the name.
+    fn into_name(self) -> GroupName<'a>;
+}
+
+impl<'a> IntoName<'a> for GroupName<'a> {
+    fn into_name(self) -> GroupName<'a> {
+        self
     }
 }
 
-impl From<u64> for GroupName<'_> {
-    fn from(number: u64) -> Self {
-        GroupName::Number(number)
+impl<'a, T: AsRef<str> + ?Sized> IntoName<'a> for &'a T {
+    fn into_name(self) -> GroupName<'a> {
+        GroupName::Text(self.as_ref())
+    }
+}
+
+impl IntoName<'_> for u64 {
+    fn into_name(self) -> GroupName<'static> {
+        GroupName::Number(self)
     }
 }
 

@@ -8,7 +8,7 @@ use crate::counter::handle::Handle;
 use crate::counter::incarnation::Generation;
 use crate::counter::object::Counter;
 use crate::state::callback::Callback;
-use crate::sync::stat_atomic::{AtomicBool, AtomicU8};
+use crate::sync::stat_atomic::{AtomicBool, AtomicU16};
 use crate::sync::{Arc, Ordering};
 use crate::thread::directory::Header;
 use crate::thread::foreign::Foreign;
@@ -195,19 +195,21 @@ impl Cancel {
 debug_figures!(Cancel, |cancel| wanted: cancel.wanted, overrun: cancel.overrun);
 
 /// The group stands for its whole subtree: all of it is cancelled at once.
-pub(crate) const TOGETHER: u8 = 1;
+pub(crate) const TOGETHER: u16 = 1;
 /// The group and all below it are spared.
-pub(crate) const EXEMPT: u8 = 1 << 1;
+pub(crate) const EXEMPT: u16 = 1 << 1;
 /// The group and all below it are only observed.
-pub(crate) const OBSERVES: u8 = 1 << 2;
-const REFUSES: u8 = 1 << 3;
-const CHOOSES: u8 = 1 << 4;
+pub(crate) const OBSERVES: u16 = 1 << 2;
+const REFUSES: u16 = 1 << 3;
+const CHOOSES: u16 = 1 << 4;
 /// The service gives the order of choice itself.
-pub(crate) const ORDERS: u8 = 1 << 5;
+pub(crate) const ORDERS: u16 = 1 << 5;
+/// From this bit on: the importance that the group was given, plus 1; 0 where it has that of the group above.
+const IMPORTANCE_SHIFT: u32 = 7;
 
-/// A group's OOM policy, and the marks beside it. Relaxed, all of them: settings, of which no order is relied on.
+/// A group's OOM policy, the marks beside it, and its importance. Relaxed, all of them: settings, of which no order is relied on.
 #[derive(Default)]
-pub(crate) struct OomMarks(AtomicU8);
+pub(crate) struct OomMarks(AtomicU16);
 
 impl OomMarks {
     pub(crate) fn is_clean(&self) -> bool {
@@ -232,15 +234,26 @@ impl OomMarks {
             OomPolicy::Refuse => REFUSES,
             OomPolicy::Choose => CHOOSES,
         };
-        let set = |old: u8| Some(old & !(REFUSES | CHOOSES) | bits);
+        let set = |old: u16| Some(old & !(REFUSES | CHOOSES) | bits);
         let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, set);
     }
 
-    pub(crate) fn has(&self, mark: u8) -> bool {
+    pub(crate) fn importance(&self) -> Option<u8> {
+        let set = (self.0.load(Ordering::Relaxed) >> IMPORTANCE_SHIFT).checked_sub(1);
+        set.and_then(|importance| u8::try_from(importance).ok())
+    }
+
+    pub(crate) fn set_importance(&self, importance: u8) {
+        let importance = (u16::from(importance) + 1) << IMPORTANCE_SHIFT;
+        let set = |old: u16| Some(old & ((1 << IMPORTANCE_SHIFT) - 1) | importance);
+        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, set);
+    }
+
+    pub(crate) fn has(&self, mark: u16) -> bool {
         self.0.load(Ordering::Relaxed) & mark != 0
     }
 
-    pub(crate) fn set(&self, mark: u8, set: bool) {
+    pub(crate) fn set(&self, mark: u16, set: bool) {
         if set {
             self.0.fetch_or(mark, Ordering::Relaxed)
         } else {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::counter::effective::ParentFigures;
 use crate::counter::incarnation::Generation;
 use crate::counter::object::Counter;
 use crate::pool::PageVec;
@@ -162,13 +163,6 @@ const UNLINKED: RingLinks = RingLinks {
     balance: 0,
     kept: false,
 };
-
-#[derive(Clone, Copy)]
-pub(crate) struct ParentFigures {
-    pub(crate) usage: u64,
-    /// The sum of what the children report, for each kind of protection.
-    pub(crate) children: [u64; 2],
-}
 
 /// A parent's figures at the first turn of one of its children in a lap.
 pub(crate) struct Moment {

@@ -2,27 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::task::Waker;
-use std::time::Duration;
 
 use crate::counter::object::Counter;
 use crate::sync::{AtomicU64, Ordering};
 use crate::thread::foreign::Foreign;
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PressureConfig {
-    /// The longest delay of a charge above high.
-    pub(crate) delay_max: Duration,
-    /// The time that a charge waits for one victim's memory.
-    pub(crate) oom_time: Duration,
-    /// Groups count for how long their chargers stand still.
-    pub(crate) counts_stalls: bool,
-}
-
-impl PressureConfig {
-    /// Unless configured otherwise. The delay is MEMCG_MAX_HIGH_DELAY_JIFFIES.
-    pub(crate) const DEFAULT: PressureConfig =
-        PressureConfig { delay_max: Duration::from_secs(2), oom_time: Duration::from_secs(1), counts_stalls: true };
-}
 
 /// The place of a charge among all that wait in a tree, in whatever line: the most important first, of these the
 /// oldest. The low bits are its ticket. A charge of the highest importance, and one that has let enough others go

@@ -114,7 +114,7 @@ fn loom_thread_exit_vs_drain() {
     });
 }
 
-/// E7, E9. A thread's first charge makes its block and its page while another drains and closes.
+/// E7, E9, E54. A thread's first charge makes its block and its page while another drains and closes.
 #[test]
 fn loom_first_touch_vs_close() {
     model(|| {

@@ -22,7 +22,7 @@ fn assert_open(counter: &PageCounter) {
     assert!(counter.stocked() > 0, "the stock stays open");
 }
 
-/// E2. The unit pays for the charge of the owner that wakes up, or goes home, never both.
+/// E2. The unit pays for the charge of the owner that wakes up, or is uncharged, never both.
 #[test]
 fn loom_visit_vs_owner_that_charges() {
     model(|| {
@@ -98,13 +98,13 @@ fn loom_own_release_vs_drain() {
         counter.try_charge(1).unwrap();
         let release = || idle::release_own(counter.counter().tree());
         race(counter.clone(), |counter| counter.drain(), release);
-        assert_eq!((counter.usage(), counter.counts().underflows), (1, 0), "the unit goes home once");
+        assert_eq!((counter.usage(), counter.counts().underflows), (1, 0), "the unit is uncharged once");
         assert_settled(&counter, 1);
         assert_open(&counter);
     });
 }
 
-/// E5, E6. Credit on its way home is in transit: a charge that fits waits for it.
+/// E5, E6. Credit that its owner gives back is in transit: a charge that fits waits for it.
 #[test]
 fn loom_own_release_vs_refusal() {
     model(|| {

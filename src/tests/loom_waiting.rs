@@ -387,7 +387,7 @@ fn loom_first_events_above() {
         let (_runtime, root) = bare(1);
         let acme = group(&root, "acme");
         let query = group(&acme, "query");
-        let happens = |group: &Group| events::count_and_notify(group.first(), Event::Panic);
+        let happens = |group: &Group| events::count(group.first(), Event::Panic);
         let other = beside(query.clone(), move |query| happens(&query));
         happens(&query);
         other.join().unwrap();

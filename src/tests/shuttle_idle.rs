@@ -1,4 +1,4 @@
-//! Idle credit goes home beside all else: no charge that fits is refused, and no unit is lost or given back twice.
+//! Visits take idle credit back beside all else: no charge that fits is refused, and no unit is lost or given back twice.
 
 use super::common::end;
 use super::{Threads, assert_adds_up, check};

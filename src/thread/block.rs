@@ -3,10 +3,9 @@
 //! A block belongs to a thread id, and outlives the thread: see `registry`.
 
 use std::ops::Deref;
-use std::ptr;
 
 use crate::numa::mapping::map_for_ever;
-use crate::sync::stat_atomic::{AtomicBool, AtomicPtr as StatPtr, AtomicU32 as StatU32, AtomicU64};
+use crate::sync::stat_atomic::{AtomicBool, AtomicU32 as StatU32, AtomicU64};
 use crate::sync::{AtomicU32, Ordering, place_zeroed, stand_in};
 use crate::thread::cells::{CellsPlace, CellsRow, ThreadStats};
 use crate::thread::counts::UnownedCounts;
@@ -24,8 +23,6 @@ pub(crate) struct Block {
     pub(crate) unowned: Apart<UnownedCounts>,
     /// The number of the thread, which another thread gets once this one has ended.
     id: StatU32,
-    /// The next older block, null behind the oldest. Blocks are only ever added.
-    next: StatPtr<Block>,
     /// 1: its thread has ended, and no other thread has it yet (E8).
     free: AtomicU32,
     /// The same for readers that may be late.
@@ -37,8 +34,6 @@ pub(crate) struct Block {
     /// Units that the thread has charged and uncharged without a guard. A page is made after the page of `slots` that
     /// has the same indices.
     raw: Directory<RawCell>,
-    /// Bytes that an allocator has counted of small objects.
-    pub(crate) allocated_total: Directory<Tally>,
     /// Bytes of owned objects. A page is made after the page of `slots` that has the same indices.
     owned: Directory<Tally>,
     /// Places of the cells of each group.
@@ -76,19 +71,9 @@ impl Block {
         unsafe { place_zeroed(map_for_ever::<Block>, Block::empty).map(|block| &*block) }
     }
 
-    /// Comes after `newest` in the list, and has the next number. The block is not published yet.
-    #[allow(unsafe_code)]
-    pub(super) fn follow(&self, newest: *mut Block) {
-        // SAFETY: null, or a published block of the registry.
-        let id = unsafe { newest.as_ref() }.map_or(0, |newest| newest.number() + 1);
-        self.id.store(id, Ordering::Relaxed);
-        self.next.store(newest, Ordering::Relaxed);
-    }
-
-    /// The next older block, or null.
-    pub(super) fn next(&self) -> *const Block {
-        // Relaxed (E9): written before the block was published.
-        self.next.load(Ordering::Relaxed)
+    /// Of a block that is not published yet.
+    pub(super) fn set_number(&self, number: u32) {
+        self.id.store(number, Ordering::Relaxed);
     }
 
     fn empty() -> Block {
@@ -96,14 +81,12 @@ impl Block {
             transit: Apart::default(),
             unowned: Apart::default(),
             id: StatU32::new(0),
-            next: StatPtr::new(ptr::null_mut()),
             free: AtomicU32::new(0),
             ended: AtomicBool::new(false),
             credit_at: [StatU32::new(0), StatU32::new(0)],
             slots: Directory::new(),
             audit: Directory::new(),
             raw: Directory::new(),
-            allocated_total: Directory::new(),
             owned: Directory::new(),
             cells: Directory::new(),
             rows: Directory::new(),
@@ -276,11 +259,9 @@ impl Block {
 
     /// Bytes of memory that the block takes: its head and the parts of its directories that were made.
     pub(super) fn bytes(&self) -> u64 {
-        let Block { slots, audit, raw, allocated_total, owned, cells, rows, .. } = self;
-        let of_charges = [slots.bytes(), audit.bytes(), raw.bytes()];
-        let of_objects = [allocated_total.bytes(), owned.bytes()];
-        let directories = of_charges.into_iter().chain(of_objects).chain([cells.bytes(), rows.bytes()]);
-        HEAD + directories.sum::<u64>() + self.row_bytes.load(Ordering::Relaxed)
+        let Block { slots, audit, raw, owned, cells, rows, .. } = self;
+        let of_charges = slots.bytes() + audit.bytes() + raw.bytes() + owned.bytes();
+        HEAD + of_charges + cells.bytes() + rows.bytes() + self.row_bytes.load(Ordering::Relaxed)
     }
 }
 

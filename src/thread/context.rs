@@ -55,18 +55,16 @@ impl<T: Copy> Drop for Restored<'_, T> {
 /// Runs foreign code as a pressure hook or as a reclaimer, outside of any slow path. `None` inside another: pressure
 /// does not nest.
 pub(crate) fn in_hook<R>(hook: impl FnOnce() -> R) -> Option<R> {
-    struct Leave(u32);
-    impl Drop for Leave {
-        fn drop(&mut self) {
-            with_notes(|notes| notes.hook.set(false));
-            with_local(|local| local.slow.set(self.0));
-        }
-    }
-    if with_notes(|notes| notes.hook.replace(true)) {
+    if in_reclaim() {
         return None;
     }
-    let _leave = Leave(with_local(|local| local.slow.replace(0)));
-    Some(hook())
+    with_notes(|notes| {
+        with_local(|local| {
+            let _slow = Restored::set(&local.slow, 0);
+            let _hook = Restored::set(&notes.hook, true);
+            Some(hook())
+        })
+    })
 }
 
 #[inline]
@@ -136,16 +134,8 @@ pub(crate) fn in_listener(listener: impl FnOnce()) {
 }
 
 fn at_depth(depth: u32, foreign: impl FnOnce()) {
-    struct Leave<'a>(&'a Cell<u32>, u32);
-    impl Drop for Leave<'_> {
-        fn drop(&mut self) {
-            self.0.set(self.0.get() - self.1);
-        }
-    }
     with_notes(|notes| {
-        let now = &notes.foreign_depth;
-        now.set(now.get() + depth);
-        let _leave = Leave(now, depth);
+        let _depth = Restored::set(&notes.foreign_depth, notes.foreign_depth.get() + depth);
         foreign();
     });
 }

@@ -34,17 +34,6 @@ impl SlotIndex {
         (self != SlotIndex::NONE).then_some((self.page << PAGE_SHIFT) | (self.slot * size_of::<Header>() as u32))
     }
 
-    /// The index of a number.
-    ///
-    /// # Safety
-    ///
-    /// [`number`](Self::number) has returned it.
-    #[inline(always)]
-    #[allow(unsafe_code)]
-    pub(crate) unsafe fn of_number(number: u32) -> SlotIndex {
-        SlotIndex { page: number >> PAGE_SHIFT, slot: (number & IN_PAGE) / size_of::<Header>() as u32 }
-    }
-
     pub(super) fn halves(self) -> [u32; 2] {
         [self.page, self.slot]
     }

@@ -18,14 +18,6 @@ const MARKS: u32 = size_of::<Header>() as u32 - 1;
 const NUMBER_SHIFT: u32 = 2;
 const NUMBER_MAX: u32 = (1 << 26) - 1;
 
-/// Name in a word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Named {
-    Index(SlotIndex),
-    /// The number of an object of a pool.
-    Number(u32),
-}
-
 /// The word of the counter with that index, first of the object with that number; 0 where no word can name it.
 pub(crate) fn word(index: SlotIndex, number: u32) -> u32 {
     match index.number() {
@@ -35,17 +27,9 @@ pub(crate) fn word(index: SlotIndex, number: u32) -> u32 {
     }
 }
 
-/// # Safety
-///
-/// [`word`] has returned it for a counter that exists.
-#[allow(unsafe_code)]
-pub(crate) unsafe fn named(word: u32) -> Named {
-    if is_by_index(word) {
-        // SAFETY: the number of an index, says the caller.
-        Named::Index(unsafe { SlotIndex::of_number(word & !MARKS) })
-    } else {
-        Named::Number(word >> NUMBER_SHIFT)
-    }
+/// The number of an object of a pool that a word names without an index.
+pub(crate) fn number(word: u32) -> u32 {
+    word >> NUMBER_SHIFT
 }
 
 /// True if [`header`] takes the word.
@@ -76,13 +60,11 @@ mod tests {
         let all = std::iter::successors(Some(SlotIndex::FIRST), |index| Some(index.next()));
         let indices = all.take_while(|&index| index != SlotIndex::NONE).take(1_000);
         let mut words: Vec<u32> = indices.clone().map(|index| word(index, 7)).collect();
-        // SAFETY: `word` has returned them.
-        #[allow(unsafe_code)]
-        let named = |word: u32| unsafe { named(word) };
-        assert!(words.iter().zip(indices).all(|(&word, index)| named(word) == Named::Index(index)));
+        assert!(words.iter().zip(indices).all(|(&word, index)| Some(word & !MARKS) == index.number()));
         for number in [0, 7, NUMBER_MAX] {
             words.push(word(SlotIndex::NONE, number));
-            assert_eq!(named(*words.last().unwrap()), Named::Number(number));
+            let word = *words.last().unwrap();
+            assert!(!is_by_index(word) && super::number(word) == number);
         }
         let count = words.len();
         words.sort_unstable();

@@ -13,9 +13,7 @@ use std::ptr;
 
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::{AtomicBool as StatBool, AtomicU32 as StatU32};
-use crate::sync::{
-    AtomicPtr, AtomicU32, Ordering, PAGE_SLOTS, Shared, displace, model_failed, process_wide, until_thread_exit,
-};
+use crate::sync::{AtomicU32, Ordering, PAGE_SLOTS, Shared, model_failed, process_wide, until_thread_exit};
 use crate::thread::block::{Block, no_block};
 use crate::thread::directory::{Header, SlotIndex, headers};
 use crate::thread::local::{Deeper, with_local};
@@ -74,9 +72,9 @@ impl Drop for BlockHolder {
 
 /// All blocks, and the indices of slots in them.
 pub(crate) struct Registry {
-    /// The newest block. Threads follow `Block::next` from it, without a lock.
-    head: AtomicPtr<Block>,
     shelves: Shelves,
+    /// Blocks that have a number.
+    numbered: AtomicU32,
     threads: StatU32,
     /// Not 0 where a thread has charged or uncharged without a guard, in any tree: see `counter::raw`. A thread that has
     /// the page of a cell counts hits in it, whichever tree the counter is of.
@@ -93,8 +91,8 @@ struct Free {
 impl Registry {
     pub(crate) fn new() -> Self {
         Registry {
-            head: AtomicPtr::new(ptr::null_mut()),
             shelves: Shelves::new(),
+            numbered: AtomicU32::new(0),
             threads: StatU32::new(0),
             raw: AtomicU32::new(0),
             state: Lock::new(Rank::Bookkeeping, Free { fresh: SlotIndex::FIRST, rest: &[] }),
@@ -110,9 +108,8 @@ impl Registry {
     /// Null where the system gives no memory.
     fn take(&self) -> *const Block {
         self.threads.fetch_add(1, Ordering::Relaxed);
-        // The hint is no edge: the blocks up to the newest one are made (E9). Each is tried once.
-        let made = self.blocks().next().map_or(0, |newest| newest.number() + 1);
-        let mut from = 0;
+        // The hint is no edge: the blocks with a number are made (E9). Each is tried once.
+        let (made, mut from) = (self.numbered.load(Ordering::Acquire), 0);
         while let Some(lowest) = self.shelves.lowest_ended(from).filter(|lowest| lowest.number < made) {
             // E8: the words are read as the last owner left them.
             if let Some(block) = lowest.block().filter(|block| block.try_take()) {
@@ -130,21 +127,18 @@ impl Registry {
     }
 
     fn add(&self, block: &'static Block) -> Option<&'static Block> {
-        // Acquire (E9), here and below: the number of the newest block decides that of this one.
-        let mut newest = self.head.load(Ordering::Acquire);
         loop {
-            block.follow(newest);
-            // Before the block is anywhere: where the system gives no memory, the thread goes without.
-            let place = self.shelves.place_or_make(block.number())?;
-            let made = ptr::from_ref::<Block>(block).cast_mut();
-            // Release (E9): published before the thread puts anything into it; pairs with `blocks`.
-            match self.head.compare_exchange_weak(newest, made, Ordering::Release, Ordering::Acquire) {
-                Ok(_) => {
-                    place.put(block);
-                    place.list();
-                    return Some(block);
-                }
-                Err(now) => newest = now,
+            let number = self.numbered.load(Ordering::Relaxed);
+            // Before the block has its number: where the system gives no memory, the thread goes without.
+            let place = self.shelves.place_or_make(number)?;
+            block.set_number(number);
+            // Release (E9): the block is made before its number is there; pairs with `take` and `blocks`.
+            // Mutation: e9-number-given-relaxed
+            let next = self.numbered.compare_exchange(number, number + 1, Ordering::Release, Ordering::Relaxed);
+            if next.is_ok() {
+                place.put(block);
+                place.list();
+                return Some(block);
             }
         }
     }
@@ -194,7 +188,7 @@ impl Registry {
 
     /// Lists all blocks again: credit came back to slots of whatever thread.
     pub(crate) fn list_all(&self) {
-        self.shelves.list_all(self.blocks().next().map_or(0, |newest| newest.number() + 1));
+        self.shelves.list_all(self.numbered.load(Ordering::Relaxed));
     }
 
     /// The block with that number.
@@ -203,16 +197,9 @@ impl Registry {
     }
 
     /// Returns every block, newest first, also those of ended threads that hold nothing.
-    #[allow(unsafe_code)]
     pub(crate) fn blocks(&self) -> impl Iterator<Item = &Block> {
-        // Acquire (E9): pairs with `take`.
-        let mut next: *const Block = self.head.load(Ordering::Acquire);
-        std::iter::from_fn(move || {
-            // SAFETY: blocks are published initialised and live as long as the registry.
-            let block = unsafe { next.as_ref()? };
-            next = block.next();
-            Some(block)
-        })
+        // Acquire (E9): pairs with `add`. A reader looks whether the block is in its place yet.
+        (0..self.numbered.load(Ordering::Acquire)).rev().filter_map(|number| self.block(number))
     }
 
     /// Bytes of memory that all blocks take, those of ended threads included.
@@ -253,23 +240,15 @@ fn page_of_headers() -> Result<&'static [Header], usize> {
 
 impl Drop for Registry {
     /// Runs in models only.
-    #[allow(unsafe_code)]
     fn drop(&mut self) {
         if model_failed() {
             return;
         }
-        // Each thread has given its block up: what it did before comes before this (E8).
-        self.blocks().for_each(|block| {
+        // All blocks, by an exchange: a load may be an old one (E9). Each thread has given its block up: what it did before
+        // comes before this (E8).
+        let made = self.numbered.fetch_add(0, Ordering::Acquire);
+        (0..made).filter_map(|number| self.block(number)).for_each(|block| {
             block.try_take();
         });
-        let mut next: *const Block = self.head.load(Ordering::Acquire);
-        while !next.is_null() {
-            let block = next.cast_mut();
-            // SAFETY: from `Block::make` in `take`; no thread refers to the registry any more.
-            unsafe {
-                next = (*block).next();
-                displace(block);
-            }
-        }
     }
 }

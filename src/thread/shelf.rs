@@ -134,8 +134,14 @@ impl Drop for Shelves {
             return;
         }
         for shelf in self.0.iter().map(|shelf| shelf.load(Ordering::Relaxed)).filter(|shelf| !shelf.is_null()) {
-            // SAFETY: from `place_or_make`, and goes with its shelves.
-            unsafe { displace(shelf) };
+            // SAFETY: the shelf is from `place_or_make`, its blocks are from `Block::make`, and no thread refers to the
+            // registry any more.
+            unsafe {
+                let blocks = &(*shelf).blocks;
+                let blocks = blocks.iter().flatten().map(|block| block.load(Ordering::Relaxed));
+                blocks.filter(|block| !block.is_null()).for_each(|block| displace(block));
+                displace(shelf);
+            }
         }
     }
 }

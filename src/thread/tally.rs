@@ -4,7 +4,6 @@
 //! |---|---|---|
 //! | audit | charged, less what was uncharged: without this second count the identity of usage, live charge and credit holds by definition | nothing |
 //! | owned objects | bytes that allocators have handed out | bytes freed: see `counter::ledger` |
-//! | small objects | bytes that allocators have handed out | nothing |
 //!
 //! Both counts only grow, and wrap. An object may be freed on another thread than it was allocated on, so the difference
 //! of one tally means nothing; the sum over all threads does.

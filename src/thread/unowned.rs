@@ -1,39 +1,28 @@
 //! Bytes that an allocator has handed out and that no group owns: each thread counts them in its block.
 //!
-//! A thread has three counts, which only grow: small objects, other objects, and what it has freed. Each has a next
+//! A thread has two counts, which only grow: bytes that it has allocated, and bytes that it has freed. Each has a next
 //! visit: the value at which the thread looks around. So a count is an addition and one test, and the stand-in of a block
 //! needs none of its own: its next visit is always due.
 //!
-//! The small objects are also those of the thread's current group, which shows how much it has ever allocated so. A
-//! thread notes whose its count is. Where it counts for another group, it visits: the group before gets what the count
-//! has moved by. So a switch of groups does nothing here, and a reader adds what a thread has not handed over.
-//!
 //! A thread without a block adds to one of a few words of the process: before the first tree, in a registration, and
-//! after the destructor that gives the block up. So the sum over all words misses nothing. What it allocates then is in
-//! no group's figure.
+//! after the destructor that gives the block up. So the sum over all words misses nothing.
 
 use std::cell::Cell;
-use std::ptr;
 
-use crate::sync::stat_atomic::{AtomicBool, AtomicU32, AtomicU64};
+use crate::sync::stat_atomic::{AtomicU32, AtomicU64};
 use crate::sync::{CachePadded, Ordering, per_thread};
 use crate::thread::block::Block;
-use crate::thread::counts::{UnownedCounts, Which};
+use crate::thread::counts::Which;
 use crate::thread::deferred::{UNOWNED, deferred};
 use crate::thread::local::with_local;
-use crate::thread::owner::{Named, named};
+use crate::thread::registry;
 use crate::thread::slow_path::Entered;
-use crate::thread::tally::Tally;
-use crate::thread::{current, registry};
 
 /// A thread asks for a comparison with what is charged where, at a visit, it has moved the sum by so much.
 pub(crate) const STEP: u64 = 64 << 10;
 
 /// Words of threads without a block: such threads rarely write one at a time.
 const WORDS: usize = 64;
-
-/// True once a thread has counted small objects for a group: a group that is released may have counts.
-static ANY: AtomicBool = AtomicBool::new(false);
 
 static ELSEWHERE: [CachePadded<AtomicU64>; WORDS] = [const { CachePadded::new(AtomicU64::new(0)) }; WORDS];
 
@@ -54,23 +43,13 @@ fn count(which: Which, bytes: u64) {
     }
 }
 
-/// Counts a small object: it is the current group's, too.
+/// Counts an object.
 #[inline(always)]
-pub(crate) fn count_small(bytes: u64) {
-    let group = current::header().map_or(ptr::null(), ptr::from_ref);
-    let add = |counts: &UnownedCounts| counts.counts_for(group) && counts.small.add(bytes);
-    if !with_local(|local| local.fast_block().is_some_and(|block| add(&block.unowned))) {
-        count_slow(Which::Small, bytes);
-    }
+pub(crate) fn count_allocated(bytes: u64) {
+    count(Which::Allocated, bytes);
 }
 
-/// Counts another object.
-#[inline(always)]
-pub(crate) fn count_other(bytes: u64) {
-    count(Which::Other, bytes);
-}
-
-/// Counts an object, small or not, that is freed.
+/// Counts an object that is freed.
 #[inline(always)]
 pub(crate) fn count_freed(bytes: u64) {
     count(Which::Freed, bytes);
@@ -80,29 +59,6 @@ pub(crate) fn count_freed(bytes: u64) {
 #[inline(always)]
 pub(crate) fn try_count_freed(bytes: u64) -> bool {
     try_count(Which::Freed, bytes)
-}
-
-/// Hands the bytes in small objects over to the group that the thread has counted for. From here on it counts for the
-/// current one.
-fn hand_over(block: &Block) {
-    let counts = &block.unowned;
-    let bytes = counts.small.bytes().wrapping_sub(counts.handed.load(Ordering::Relaxed));
-    counts.handed.store(counts.small.bytes(), Ordering::Relaxed);
-    let next = current::header();
-    if next.is_some() {
-        // Relaxed: the thread has the group, whose handle goes before the release looks.
-        ANY.store(true, Ordering::Relaxed);
-    }
-    let before =
-        counts.group.swap(next.map_or(ptr::null_mut(), |next| ptr::from_ref(next).cast_mut()), Ordering::Relaxed);
-    // SAFETY: null, or a header, which is never freed and has a word of its own; 0 names a number.
-    #[allow(unsafe_code)]
-    let named = unsafe { before.as_ref().map(|before| named(before.word())) };
-    if let Some(Named::Index(index)) = named
-        && let Some(cell) = block.allocated_total.get_or_make(index, Tally::default)
-    {
-        cell.add(bytes);
-    }
 }
 
 /// A visit; or the thread has no block. It takes one, unless there is no registry yet, or a slow path is under way.
@@ -125,9 +81,6 @@ fn count_slow(which: Which, bytes: u64) {
 
 fn visit(block: &Block, which: Which, bytes: u64) {
     let counts = &block.unowned;
-    if matches!(which, Which::Small) {
-        hand_over(block);
-    }
     which.of(counts).visit(bytes);
     let sum = counts.sum();
     if sum.wrapping_sub(counts.last_asked.load(Ordering::Relaxed)).cast_signed().unsigned_abs() >= STEP {
@@ -145,11 +98,6 @@ fn word_of_thread() -> &'static AtomicU64 {
         word.get() - 1
     });
     &ELSEWHERE[at as usize]
-}
-
-/// True if any group may have counts of small objects.
-pub(crate) fn any_of_groups() -> bool {
-    ANY.load(Ordering::Relaxed)
 }
 
 /// Bytes that all threads have counted. Exact where no thread counts meanwhile.

@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use self::ParseLimitErrorKind::{Empty, NotANumber, NotWhole, Overflow, PercentOutOfRange, TrailingInput, UnknownUnit};
+use self::ParseLimitErrorKind::{
+    Empty, NotANumber, NotWhole, Overflow, PercentNotWhole, PercentOutOfRange, TrailingInput, UnknownUnit,
+};
 use super::{Limit, PREFIXES, Percent};
 
 /// Why a text is no [`Bytes`](super::Bytes) or no [`Limit`], and where.
@@ -15,7 +17,7 @@ use super::{Limit, PREFIXES, Percent};
 /// assert_eq!((fault.input(), fault.position(), fault.kind()), ("0.3KiB", 1, ParseLimitErrorKind::NotWhole));
 /// assert_eq!(
 ///     fault.to_string(),
-///     "\"0.3KiB\" is no size: no whole number of bytes at byte 1; expected 4096, 64KiB, 1.5GiB or 64MB",
+///     "\"0.3KiB\" is no size: a part of a byte is left at byte 1; expected 4096, 64KiB, 1.5GiB or 64MB; take a smaller unit",
 /// );
 /// let fault = "lots".parse::<Limit>().unwrap_err();
 /// assert_eq!(
@@ -38,7 +40,14 @@ impl fmt::Display for ParseLimitError {
             ReadAs::Size => ("size", "4096, 64KiB, 1.5GiB or 64MB"),
             ReadAs::Limit => ("limit", "4096, 64KiB, 1.5GiB, 64MB, 25% or max"),
         };
-        write!(f, "{input:?} is no {wanted}: {kind} at byte {position}; expected {forms}")
+        write!(f, "{input:?} is no {wanted}: {kind} at byte {position}; expected {forms}")?;
+        match (kind, self.prefix_in_other_case()) {
+            (NotWhole, _) => f.write_str("; take a smaller unit"),
+            (UnknownUnit, Some(prefix)) => {
+                write!(f, "; write {prefix}B (powers of 1,000) or {prefix}iB (of 1,024)")
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -64,6 +73,7 @@ pub(super) enum ReadAs {
 /// assert_eq!(kind_of("16EiB"), ParseLimitErrorKind::Overflow);
 /// assert_eq!(kind_of("1.5"), ParseLimitErrorKind::NotWhole);
 /// assert_eq!(kind_of("101%"), ParseLimitErrorKind::PercentOutOfRange);
+/// assert_eq!(kind_of("10.5%"), ParseLimitErrorKind::PercentNotWhole);
 /// assert_eq!(kind_of("64M "), ParseLimitErrorKind::TrailingInput);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -73,7 +83,8 @@ pub enum ParseLimitErrorKind {
     Empty,
     /// A digit must stand here. After an underscore or a point this may be the end of the text.
     NotANumber,
-    /// The word that starts here is no unit. `%` is none where no percentage is allowed, and none after a fraction.
+    /// The word that starts here is no unit. `%` is none where no percentage is allowed. The letters of `B` and `iB` have
+    /// one case.
     UnknownUnit,
     /// The number exceeds 64 bits: at this digit, or by the unit that starts here.
     Overflow,
@@ -81,6 +92,8 @@ pub enum ParseLimitErrorKind {
     NotWhole,
     /// The percentage that starts here is above 100.
     PercentOutOfRange,
+    /// The fraction that starts here is one of a percentage.
+    PercentNotWhole,
     /// The text goes on where it must end. A blank is such text, too.
     TrailingInput,
 }
@@ -92,7 +105,8 @@ impl fmt::Display for ParseLimitErrorKind {
             Self::NotANumber => f.write_str("expected a digit"),
             Self::UnknownUnit => f.write_str("unknown unit"),
             Self::Overflow => f.write_str("more than 64 bits"),
-            Self::NotWhole => f.write_str("no whole number of bytes"),
+            Self::NotWhole => f.write_str("a part of a byte is left"),
+            Self::PercentNotWhole => f.write_str("a percentage is a whole number, without the fraction"),
             Self::PercentOutOfRange => f.write_str("a percentage above 100"),
             Self::TrailingInput => f.write_str("text after the end"),
         }
@@ -114,6 +128,13 @@ impl ParseLimitError {
     #[must_use]
     pub fn position(&self) -> usize {
         self.position
+    }
+
+    /// The prefix of a unit that is one but for the case of its letters.
+    fn prefix_in_other_case(&self) -> Option<char> {
+        let unit = self.input.get(self.position..)?.to_ascii_uppercase();
+        let prefix = unit.strip_suffix("IB").or_else(|| unit.strip_suffix('B'))?;
+        PREFIXES.into_iter().find(|known| prefix.chars().eq([*known]))
     }
 
     /// Returns the fault there.
@@ -157,7 +178,12 @@ pub(super) fn limit(text: &str) -> Result<Limit, Misread> {
     match text[number.end..].strip_prefix('%') {
         Some("") => number.percent().map(Limit::Percent),
         Some(_) => Err(TrailingInput.at(number.end + 1)),
-        None => number.size(text).map(Limit::Bytes),
+        None => match text[number.end..].strip_prefix('.').map(|fraction| (fraction, digits(fraction))) {
+            Some((fraction, part)) if !part.is_empty() && fraction[part.len()..].starts_with('%') => {
+                Err(PercentNotWhole.at(number.end))
+            }
+            _ => number.size(text).map(Limit::Bytes),
+        },
     }
 }
 
@@ -269,4 +295,29 @@ fn part_of(unit: u64, fraction: &str) -> Option<u64> {
         let tenfold = u128::from(part) + u128::from(digit - b'0') * u128::from(unit);
         (tenfold % 10 == 0).then_some((tenfold / 10) as u64)
     })
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use crate::{Bytes, Limit};
+
+    /// A reader who knows no grammar sees what to write.
+    #[test]
+    fn a_fault_says_what_to_write() {
+        let of = |text: &str| text.parse::<Limit>().unwrap_err().to_string();
+        for (text, said, hint) in [
+            ("0.1GiB", "a part of a byte is left at byte 1", "; take a smaller unit"),
+            ("10.5%", "a percentage is a whole number, without the fraction at byte 2", ""),
+            ("1gb", "unknown unit at byte 1", "; write GB (powers of 1,000) or GiB (of 1,024)"),
+            ("1 mib", "unknown unit at byte 2", "; write MB (powers of 1,000) or MiB (of 1,024)"),
+            ("64 lots", "unknown unit at byte 3", ""),
+            ("64b", "unknown unit at byte 2", ""),
+        ] {
+            let expected =
+                format!("{text:?} is no limit: {said}; expected 4096, 64KiB, 1.5GiB, 64MB, 25% or max{hint}");
+            assert_eq!(of(text), expected);
+        }
+        let fault = "10.5%".parse::<Bytes>().unwrap_err().to_string();
+        assert!(fault.contains("unknown unit at byte 4;"), "{fault}");
+    }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
+use super::push_error::PushError;
 use super::weigh::Weigh;
 use crate::group::{Charge, ChargeError, Group};
 use crate::units::IntoBytes;
@@ -136,22 +137,23 @@ impl<T: Weigh> Charged<T> {
     ///
     /// # Errors
     ///
-    /// The value, and why it was refused.
+    /// [`PushError`] has the value. `?` makes a [`ChargeError`] of it, which drops the value.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max(100).build()?;
     /// use memcg::Charged;
     ///
-    /// let name = Charged::weighed(&runtime.root(), String::from("acme")).map_err(|(_, refused)| refused)?;
+    /// let name = Charged::weighed(&runtime.root(), String::from("acme"))?;
     /// assert_eq!(runtime.root().live(), 4);
-    /// let (kept, refused) = Charged::weighed(&runtime.root(), vec![0_u8; 97]).unwrap_err();
+    /// let (kept, refused) = Charged::weighed(&runtime.root(), vec![0_u8; 97]).unwrap_err().into_parts();
     /// assert_eq!((kept.len(), refused.group()), (97, &runtime.root()));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn weighed(group: &Group, value: T) -> Result<Self, (T, ChargeError)> {
+    #[allow(clippy::result_large_err, reason = "the item comes back in place: no memory is allocated for it")]
+    pub fn weighed(group: &Group, value: T) -> Result<Self, PushError<T>> {
         match group.try_charge(value.weigh()) {
             Ok(charge) => Ok(Charged { value, charge }),
-            Err(refused) => Err((value, refused)),
+            Err(refused) => Err(PushError::new(value, refused, 0)),
         }
     }
 
@@ -162,7 +164,7 @@ impl<T: Weigh> Charged<T> {
     /// # let runtime = memcg::Runtime::builder().build()?;
     /// use memcg::Charged;
     ///
-    /// let mut row = Charged::weighed(&runtime.root(), Vec::<u64>::with_capacity(1)).map_err(|(_, refused)| refused)?;
+    /// let mut row = Charged::weighed(&runtime.root(), Vec::<u64>::with_capacity(1))?;
     /// row.reserve_exact(10);
     /// Charged::reweigh(&mut row);
     /// assert_eq!(runtime.root().live(), 80);

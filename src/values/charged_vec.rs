@@ -1,11 +1,11 @@
 //! `ChargedVec`: a vector that charges before it grows.
 
-use std::error::Error;
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
 use std::ops::{Deref, DerefMut};
 
 use super::charged::Charged;
+use super::push_error::PushError;
 use crate::group::{Charge, ChargeError, Group, OnFull};
 use crate::units::Bytes;
 
@@ -77,11 +77,12 @@ impl<T> ChargedVec<T> {
     ///
     /// [`PushError`] has the item.
     #[inline]
+    #[allow(clippy::result_large_err, reason = "the item comes back in place: no memory is allocated for it")]
     pub fn try_push(&mut self, item: T) -> Result<(), PushError<T>> {
         if self.spare() == 0
             && let Err(refused) = self.try_reserve(1)
         {
-            return Err(PushError { item, refused });
+            return Err(PushError::new(item, refused, self.charge().bytes()));
         }
         self.vec().push(item);
         Ok(())
@@ -114,7 +115,7 @@ impl<T> ChargedVec<T> {
                 self.vec().push(item);
                 Ok(())
             }
-            Err(refused) => Err(PushError { item, refused }),
+            Err(refused) => Err(PushError::new(item, refused, self.charge().bytes())),
         }
     }
 
@@ -124,6 +125,7 @@ impl<T> ChargedVec<T> {
     /// # Errors
     ///
     /// [`PushError`] has the item that was refused.
+    #[allow(clippy::result_large_err, reason = "the item comes back in place: no memory is allocated for it")]
     pub fn try_extend(&mut self, items: impl IntoIterator<Item = T>) -> Result<(), PushError<T>> {
         let items = items.into_iter();
         // A hint may be too high: then the items are pushed one by one, as far as they fit.
@@ -138,17 +140,41 @@ impl<T> ChargedVec<T> {
     ///
     /// # Errors
     ///
-    /// [`ChargeError`]; the vector is as it was.
+    /// [`ChargeError`]; the vector is as it was. The block that it has stays charged beside the one it asked for.
     pub fn try_reserve(&mut self, more: usize) -> Result<(), ChargeError> {
+        self.try_reserve_with(more, OnFull::Refuse)
+    }
+
+    /// Makes room for `more` items, and does what `full` says if there is none, as [`Group::try_charge_with`]. It may block,
+    /// as that does: with [`OnFull::Reclaim`] in a pool of threads it does not wait for memory.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_reserve`](Self::try_reserve).
+    ///
+    /// ```
+    /// use memcg::{ChargedVec, OnFull, Runtime};
+    ///
+    /// let runtime = Runtime::builder().max(100).build()?;
+    /// let mut rows = ChargedVec::<u64>::new(&runtime.root());
+    /// assert!(rows.try_reserve_with(20, OnFull::Reclaim).is_err());
+    /// rows.try_reserve_with(20, OnFull::Force)?;
+    /// rows.try_push(7)?; // in the room that it has
+    /// assert_eq!((rows.capacity(), runtime.root().forced()), (20, 60));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn try_reserve_with(&mut self, more: usize, full: OnFull) -> Result<(), ChargeError> {
         if self.grow_if_room(more) {
             return Ok(());
         }
         let (needed, half_more) = (self.needed(more), self.half_more(more));
-        if half_more > needed && self.grow_to(half_more, OnFull::Refuse).is_ok() {
+        // A wait is for what the caller needs.
+        let may_ask_for_more = half_more > needed && !matches!(full, OnFull::Wait(_));
+        if may_ask_for_more && self.grow_to(half_more, full).is_ok() {
             return Ok(());
         }
         let room = usize::try_from(self.charge().group().headroom()).unwrap_or(usize::MAX) / size_of::<T>().max(1);
-        self.grow_to(room.clamp(needed, half_more), OnFull::Refuse)
+        self.grow_to(room.clamp(needed, half_more), full)
     }
 
     /// Makes room for `more` items, and waits for it as [`Group::charge_async`] does.
@@ -344,49 +370,6 @@ impl<T: fmt::Debug> fmt::Debug for ChargedVec<T> {
     }
 }
 
-/// An item that was not added to a [`ChargedVec`], and why. `?` makes a [`ChargeError`] of it, which drops the item.
-#[derive(Clone)]
-pub struct PushError<T> {
-    item: T,
-    refused: ChargeError,
-}
-
-impl<T> PushError<T> {
-    /// Returns why.
-    pub const fn refused(&self) -> &ChargeError {
-        &self.refused
-    }
-
-    /// Returns the item, and why it was not added.
-    pub fn into_parts(self) -> (T, ChargeError) {
-        (self.item, self.refused)
-    }
-}
-
-impl<T> From<PushError<T>> for ChargeError {
-    fn from(PushError { refused, .. }: PushError<T>) -> ChargeError {
-        refused
-    }
-}
-
-impl<T> fmt::Display for PushError<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.refused, f)
-    }
-}
-
-impl<T> fmt::Debug for PushError<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PushError").field("refused", &self.refused).finish_non_exhaustive()
-    }
-}
-
-impl<T> Error for PushError<T> {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.refused.source()
-    }
-}
-
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use std::future::Future;
@@ -394,6 +377,7 @@ mod tests {
     use std::pin::pin;
     use std::sync::{Arc, Mutex};
     use std::task::{Context, Poll, Waker};
+    use std::time::{Duration, Instant};
 
     use super::*;
     use crate::sync::many;
@@ -510,6 +494,31 @@ mod tests {
             capacity = vec.capacity();
         }
         assert!(grown < 40, "{grown}");
+    }
+
+    /// A wait does not ask for half more first, which would take its whole time.
+    #[test]
+    fn room_is_made_as_the_caller_says() {
+        let (_runtime, group) = group(1_000);
+        let mut vec: ChargedVec<u64> = ChargedVec::try_with_capacity(&group, 40).unwrap();
+        let held = group.try_charge(600).unwrap();
+        for full in [OnFull::IfRoom, OnFull::Now, OnFull::Reclaim, OnFull::Wait(Duration::from_millis(1))] {
+            assert!(vec.try_reserve_with(50, full).is_err(), "{full:?}");
+            assert_eq!((vec.capacity(), vec.charge().bytes(), group.live()), (40, 320, 920), "{full:?}");
+        }
+        let begun = Instant::now();
+        let (mut charge, wait) = (held, Duration::from_secs(600));
+        std::thread::scope(|scope| {
+            let reserve = scope.spawn(|| vec.try_reserve_with(50, OnFull::Wait(wait)));
+            while group.waiting_count() == 0 && !reserve.is_finished() {
+                std::thread::yield_now();
+            }
+            charge.shrink(400);
+            reserve.join().unwrap().unwrap();
+        });
+        assert!(vec.capacity() >= 50 && begun.elapsed() < wait);
+        vec.try_reserve_with(500, OnFull::Force).unwrap();
+        assert_eq!((vec.capacity(), group.forced()), (500, 3_200));
     }
 
     #[test]

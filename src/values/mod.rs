@@ -4,8 +4,10 @@ mod charged;
 mod charged_vec;
 #[cfg(feature = "bytes")]
 mod fill;
+mod push_error;
 mod weigh;
 
 pub use charged::Charged;
-pub use charged_vec::{ChargedVec, PushError};
+pub use charged_vec::ChargedVec;
+pub use push_error::PushError;
 pub use weigh::Weigh;

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant, SystemTime};
 /// nodes. Bytes that an allocator adds to a block are no part of any weight. To weigh items that hold something takes a
 /// look at each.
 ///
-/// An [`Arc`] or [`Rc`] weighs nothing, because others may have the same value. Its one owner counts that value:
+/// A reference, an [`Arc`] or an [`Rc`] weighs nothing, because others may have the same value. Its one owner counts it:
 /// `size_of::<T>() + shared.as_ref().weigh()`, which `#[weigh(owned)]` adds.
 ///
 /// With the feature `derive`, `#[derive(Weigh)]` adds the weights of all fields. A field with `#[weigh(skip)]` counts as
@@ -41,7 +41,8 @@ use std::time::{Duration, Instant, SystemTime};
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not say what it weighs",
-    note = "add `#[derive(memcg::Weigh)]`, of the feature `derive`, or implement `memcg::Weigh` for it"
+    note = "add `#[derive(memcg::Weigh)]`, of the feature `derive`, or implement `memcg::Weigh` for it",
+    note = "in a type that derives `Weigh`, `#[weigh(skip)]` on the field counts it as nothing"
 )]
 pub trait Weigh {
     /// No value of the type holds anything, so that [`weigh`](Self::weigh) is 0 and need not be called for each item.
@@ -86,8 +87,8 @@ macro_rules! shared_holds_nothing {
     )*};
 }
 
-// The owner counts a shared value, and a value that lives as long as the program belongs to none.
-shared_holds_nothing!(Arc<T>, Rc<T>, sync::Weak<T>, rc::Weak<T>, &'static T, PhantomData<T>);
+// The owner counts a shared or borrowed value, and a value that lives as long as the program belongs to none.
+shared_holds_nothing!(Arc<T>, Rc<T>, sync::Weak<T>, rc::Weak<T>, &T, &mut T, PhantomData<T>);
 
 impl<T: Weigh, const N: usize> Weigh for [T; N] {
     const HOLDS_NOTHING: bool = T::HOLDS_NOTHING;

@@ -226,7 +226,7 @@ fn a_refusal_drains_the_refusing_subtree() {
     for config in configs() {
         Tree::new(config).assert_drains_a("a refusal", |t| {
             let room = t.a.max() - t.a.live();
-            assert_eq!(t.b.try_charge(room + 1).expect_err("one too many").level(), t.a.id());
+            assert_eq!(t.b.try_charge(room + 1).expect_err("one too many").level, t.a.id());
             assert_eq!(t.a.stocked(), 0);
         });
     }

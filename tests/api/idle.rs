@@ -1,4 +1,4 @@
-//! Idle credit goes home: of threads that sleep and of threads that have ended, and nothing else.
+//! Idle credit is uncharged: that of threads that sleep and of threads that have ended, and nothing else.
 
 use std::sync::Barrier;
 use std::thread;

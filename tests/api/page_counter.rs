@@ -85,7 +85,7 @@ fn an_account_moves_with_its_memory_and_ends_before_its_charge() {
     let machine = PageCounter::root(declared().max(1_000));
     let job = machine.child();
     let refused = job.precharge(1_001).map(drop).unwrap_err();
-    assert_eq!((refused.level(), machine.usage()), (machine.id(), 0));
+    assert_eq!((refused.level, machine.usage()), (machine.id(), 0));
     let mut placement = Placement::on(NEAR, 60);
     placement.add(None, 20);
     placement.add(Some(NodeId::new(7)), 5); // a node that the topology does not have
@@ -171,8 +171,8 @@ fn a_refusal_leads_to_the_name_of_its_level() {
         let machine = PageCounter::root(config.name("machine").max(100));
         let job = machine.named_child("tenant").named_child("job");
         let refused = job.try_charge(101).unwrap_err();
-        assert_eq!(job.level(refused.level()).map(|level| level.name().to_string()).as_deref(), Some("machine"));
-        assert_eq!(job.level(refused.requester()), Some(job.clone()));
+        assert_eq!(job.level(refused.level).map(|level| level.name().to_string()).as_deref(), Some("machine"));
+        assert_eq!(job.level(refused.requester), Some(job.clone()));
         assert_eq!((machine.level(job.id()), machine.child().name()), (None, ""), "an ancestor, or itself");
         assert!(format!("{job:?}").contains("job"));
     }

@@ -246,17 +246,22 @@ fn counters() {
     assert_prints(&unlimited.try_charge(most).expect_err("no room"), &text);
 }
 
-/// A group has the name of its service's setting, and loses it with its object. A runtime keeps 255 names.
+/// A group has the name of its service's setting, and loses it with its object. A process keeps 255 names.
 #[test]
 fn a_refusal_names_the_setting_of_its_group_alone() {
     let runtime = build(bare());
     let root = runtime.root();
     for number in 0..258_u64 {
-        let name: &'static str = format!("limit.{number}").leak();
-        let group = root.create(number, Limits::new().max(1).setting(name)).expect("a name that is free");
-        let raises = if number < 255 { format!("raise {name} ") } else { format!("raise max of /{number} ") };
-        assert!(refused(&group, 2).to_string().contains(&raises), "{}", refused(&group, 2));
-        group.offline().expect("no children");
+        let name = format!("limit.{number}");
+        let created = root.create(number, Limits::new().max(1).setting(&name));
+        if number < 255 {
+            let group = created.expect("a name that is free");
+            assert!(refused(&group, 2).to_string().contains(&format!("raise {name} ")), "{}", refused(&group, 2));
+            group.offline().expect("no children");
+        } else {
+            let said = format!("no setting's name for \"{number}\" in /: a process keeps 255 names of settings");
+            assert_eq!(created.expect_err("too many names").to_string(), said);
+        }
     }
     let known = root.create("known", Limits::new().max(1).setting("limit.0")).expect("a name that is free");
     assert!(refused(&known, 2).to_string().contains("raise limit.0 "), "a name that is kept");

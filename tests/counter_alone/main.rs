@@ -7,11 +7,13 @@
 
 extern crate self as memcg;
 
-#[path = "../../src/counter/mod.rs"]
-mod counter;
+// First, for its macro.
 #[path = "../../src/error.rs"]
 #[macro_use]
 mod error;
+
+#[path = "../../src/counter/mod.rs"]
+mod counter;
 #[path = "../../src/numa/mod.rs"]
 mod numa;
 mod page_counter;
@@ -22,7 +24,7 @@ mod sync;
 #[path = "../../src/thread/mod.rs"]
 mod thread;
 
-pub use counter::config::{CounterConfig, Pressure};
+pub use counter::config::CounterConfig;
 pub use error::{CounterChargeError, CounterId, CounterLimitError};
 pub use page_counter::{Counts, PageCounter, PeakWindow};
 

@@ -3,9 +3,7 @@
 
 use std::sync::Barrier;
 
-use memcg::allocator::{
-    Owner, charge_small, charge_unowned, charge_unowned_to, settle, small_allocated, uncharge_unowned,
-};
+use memcg::allocator::{Owner, charge_unowned, charge_unowned_to, settle, uncharge_unowned};
 use memcg::{Limits, Runtime};
 
 use crate::support::alone::alone;
@@ -35,24 +33,6 @@ fn a_switch_of_groups_charges_what_is_left() {
         settle();
         assert_eq!(shared.live(), 0);
         charge_unowned_to(None);
-    });
-}
-
-/// Small objects are those of the group that the thread was in, however often it switches.
-#[test]
-fn small_objects_are_those_of_the_current_group() {
-    alone("unowned::small_objects_are_those_of_the_current_group", &[], || {
-        let runtime = Runtime::builder().build().unwrap();
-        let groups = ["a", "b", "c"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
-        for _ in 0..100 {
-            for (group, objects) in groups.iter().zip(1..) {
-                group.run(|| (0..objects).for_each(|_| charge_small(24)));
-            }
-        }
-        assert_eq!(groups.each_ref().map(small_allocated), [2_400, 4_800, 7_200]);
-        uncharge_unowned(600 * 24);
-        settle();
-        assert_eq!(memcg::allocator::unowned_bytes(), 0);
     });
 }
 

@@ -15,7 +15,7 @@ const MAY_BLOCK: &[(&str, &[&str])] = &[
     ("group/parts.rs", &["pub fn transfer("]),
     ("group/reading.rs", &["pub fn set_limits(", "pub fn set_max("]),
     ("group/reclaim.rs", &["pub fn reclaim("]),
-    ("group/registration.rs", &["pub struct Registration("]),
+    ("group/registration.rs", &["pub struct Registration {"]),
     ("kmem/account.rs", &["pub fn try_migrate(", "pub fn transfer("]),
     ("kmem/node_account.rs", &["pub fn precharge("]),
     ("../crates/memcg-kmem/src/percpu/mod.rs", &["pub fn new_in(", "pub fn new_with_in(", "pub fn new_with_of("]),

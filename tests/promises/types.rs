@@ -8,12 +8,15 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use memcg::errors::{CreateError, LimitError, MergeError, NameError, OfflineError, ParseOnFullError, SplitError};
-use memcg::expert::Verdict;
+use memcg::allocator::Owner;
+use memcg::errors::{CreateError, LimitError, MergeError, NameError, OfflineError, PushError, SplitError};
+use memcg::expert::{CentralStock, Verdict};
 use memcg::figures::{Counts, Events, Item, PeakWindow, Snapshot, SnapshotRow, Stats};
+use memcg::kmem::{Bound, Kmem, Member, Mover, NodeAccount, PackedKmem, Placement, Precharge, Topology};
 use memcg::{
-    BuildError, Bytes, Charge, ChargeError, ChargeFuture, Checkpoint, Counter, Event, EventFuture, Group, GroupCounter,
-    GroupId, Grouped, Limit, Limits, OnFull, OomPolicy, OverLimitError, PageCounter, Registration, Runtime,
+    BelowHigh, BuildError, Bytes, Charge, ChargeError, ChargeFuture, Charged, ChargedVec, Checkpoint, Counter,
+    CounterConfig, EnterGuard, Event, EventFuture, Group, GroupCounter, GroupId, GroupScope, Grouped, Happened, Later,
+    Limit, Limits, OnFull, OomPolicy, OverLimitError, PageCounter, RawCharges, ReclaimContext, Registration, Runtime,
     RuntimeBuilder, Stat, Unit,
 };
 
@@ -61,11 +64,9 @@ const _: () = {
     shared::<Grouped<Vec<Charge>>>();
     shared::<Events>();
     send::<Registration>();
-    send::<Registration>();
     plain::<Event>();
     plain::<OnFull>();
     plain::<OomPolicy>();
-    error::<ParseOnFullError>();
     // Whatever is refused can be reported from any thread.
     error::<ChargeError>();
     error::<OverLimitError>();
@@ -77,8 +78,14 @@ const _: () = {
     error::<MergeError>();
     error::<BuildError>();
     // A panic beside them leaves them as they are.
-    unwinds::<Group>();
-    unwinds::<Charge>();
+    unwinds::<(Runtime, RuntimeBuilder, CounterConfig, PageCounter)>();
+    unwinds::<(Group, GroupScope, GroupCounter, EnterGuard, RawCharges, Registration)>();
+    unwinds::<(Charge, Charged<Vec<u8>>, ChargedVec<u8>, CentralStock, Owner)>();
+    unwinds::<(ChargeFuture, EventFuture, BelowHigh, Checkpoint, Grouped<ChargeFuture>)>();
+    unwinds::<(ReclaimContext<'static>, Later, Happened)>();
+    unwinds::<(Kmem, PackedKmem, Member, Mover, NodeAccount, Placement, Bound, Precharge, Topology)>();
+    unwinds::<(Snapshot, Stats, PeakWindow, Verdict)>();
+    unwinds::<(BuildError, ChargeError, OverLimitError, MergeError, PushError<u8>)>();
 };
 
 /// Two words, and one for the handle; both have room for `None`.
@@ -125,22 +132,32 @@ fn errors_box() {
 }
 
 /// There is no group without a runtime, none before its pools, and no charge without a group. A line of `tests/ui` that
-/// the compiler refuses ends with `//~ CODE`, or with that and the beginning of the error; a file without such a line
-/// compiles.
+/// the compiler refuses ends with `//~ CODE`, or with that and parts of the error and its notes between `…`; a file
+/// without such a line compiles.
 #[test]
 fn what_does_not_compile() {
     let program = std::env::current_exe().expect("the path of this program");
     let dependencies = program.parent().expect("a folder of what cargo has built");
     let library = newest_library(dependencies);
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("ui");
-    for name in ["group_without_runtime", "group_before_its_pools", "charge_is_used_once", "group_of_a_runtime"] {
+    for name in [
+        "group_without_runtime",
+        "group_before_its_pools",
+        "charge_is_used_once",
+        "group_of_a_runtime",
+        "amounts_limits_and_names",
+    ] {
         let file = folder.join(name).with_extension("rs");
         let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         let marked = |(at, line): (usize, &str)| Some((at as u64 + 1, line.split_once("//~ ")?.1.to_owned()));
         let expected: Vec<(u64, String)> = text.lines().enumerate().filter_map(marked).collect();
         let mut said = refusals(&file, &library, dependencies);
         said.sort();
-        let fits = said.iter().zip(&expected).all(|(said, wanted)| said.0 == wanted.0 && said.1.starts_with(&wanted.1));
+        let says = |said: &str, wanted: &str| {
+            let mut parts = wanted.split(" … ");
+            parts.next().is_some_and(|first| said.starts_with(first)) && parts.all(|part| said.contains(part))
+        };
+        let fits = said.iter().zip(&expected).all(|(said, wanted)| said.0 == wanted.0 && says(&said.1, &wanted.1));
         assert!(fits && said.len() == expected.len(), "{name}: {said:?}, and not {expected:?}");
     }
 }
@@ -156,7 +173,7 @@ fn newest_library(folder: &Path) -> PathBuf {
     library.max_by_key(written).expect("cargo has built the library that this test needs")
 }
 
-/// Line, code and text of each error that the compiler finds in a file.
+/// Line, code and text of each error, with its notes, that the compiler finds in a file.
 fn refusals(file: &Path, library: &Path, dependencies: &Path) -> Vec<(u64, String)> {
     let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
     rustc.args(["--edition=2024", "--emit=metadata", "--error-format=json", "-o"]).arg(library.with_extension("ui"));
@@ -174,6 +191,8 @@ fn refusal(line: &str) -> Option<(u64, String)> {
     let message: serde_json::Value = serde_json::from_str(line).ok()?;
     let place = message["spans"].as_array()?.iter().find(|span| span["is_primary"] == true)?;
     let code = message["code"]["code"].as_str().unwrap_or("without a code");
-    let said = format!("{code} {}", message["message"].as_str().unwrap_or_default());
+    let notes = message["children"].as_array()?.iter();
+    let notes: Vec<&str> = notes.filter_map(|note| note["message"].as_str()).collect();
+    let said = format!("{code} {} {}", message["message"].as_str().unwrap_or_default(), notes.join(" "));
     (message["level"] == "error").then(|| (place["line_start"].as_u64().unwrap_or_default(), said))
 }

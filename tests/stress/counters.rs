@@ -65,8 +65,8 @@ impl Node {
         let set = self.counter.set_max(max);
         *setter = steps.now();
         if let Err(busy) = set {
-            assert_eq!(busy.level(), self.counter.id(), "{busy}");
-            assert!(busy.usage() > max, "{busy}");
+            assert_eq!(busy.level, self.counter.id(), "{busy}");
+            assert!(busy.usage > max, "{busy}");
         }
     }
 
@@ -188,7 +188,7 @@ impl Tree {
         counter.try_charge(margin).unwrap_or_else(|refused| panic!("{margin} are left: {refused}"));
         counter.uncharge(margin);
         let refused = counter.try_charge(margin + 1).expect_err("one more than is left");
-        assert!(refused.usage() + margin + 1 > refused.max(), "{refused}");
+        assert!(refused.usage + margin + 1 > refused.max, "{refused}");
     }
 
     /// A leaf goes, sometimes with units still charged to it, and another takes its place.
@@ -286,8 +286,8 @@ impl Lane {
         match tree.nodes[index].counter.try_charge(units) {
             Ok(()) => self.keep(stress, &tree.nodes[index], index, units),
             Err(refused) => {
-                assert_eq!((refused.requester(), refused.requested()), (tree.nodes[index].counter.id(), units));
-                assert!(refused.usage() + units > refused.max(), "{refused}");
+                assert_eq!((refused.requester, refused.requested), (tree.nodes[index].counter.id(), units));
+                assert!(refused.usage + units > refused.max, "{refused}");
                 stress.refusals.fetch_add(1, Ordering::Relaxed);
                 (0..4).for_each(|_| self.free_one(tree));
             }

@@ -99,38 +99,18 @@ fn missing_models(page: &Source, models: &BTreeSet<String>, table: &BTreeMap<u32
     faults
 }
 
-/// The rows `` | `model` | `mutation`, ... | `` of a page.
-fn mutation_rows(page: &str) -> Vec<(&str, Vec<&str>)> {
-    let cells = |line: &str| line.trim().trim_matches('|').split('|').map(str::trim).map(str::to_owned).count();
-    let mut rows = Vec::new();
-    for line in page.lines().filter(|line| line.starts_with("| `") && cells(line) == 2) {
-        let mut texts = spans(line).into_iter().map(|span| span.text);
-        if let Some(model) = texts.next().filter(|model| is_model(model)) {
-            rows.push((model, texts.collect()));
-        }
-    }
-    rows
+/// The models that a mutation names and no page does.
+fn unnamed_models(pages: &[Source], mutations: &BTreeMap<String, Vec<String>>) -> Vec<String> {
+    let spans: BTreeSet<&str> = pages.iter().flat_map(|page| spans(&page.text)).map(|span| span.text).collect();
+    let unnamed = mutations.keys().filter(|model| !spans.contains(model.as_str()));
+    unnamed.map(|model| format!("no page names {model}: in a row of its races, or of its edge")).collect()
 }
 
-/// Each model that a mutation names has one row in one page, with all its mutations.
-fn wrong_rows(pages: &[Source], mutations: &BTreeMap<String, Vec<String>>) -> Vec<String> {
-    let mut faults = Vec::new();
-    let mut seen: BTreeMap<&str, &str> = BTreeMap::new();
-    for page in pages {
-        for (model, row) in mutation_rows(&page.text) {
-            let wanted = mutations.get(model).map_or(&[][..], Vec::as_slice);
-            if row != wanted {
-                let wanted: Vec<String> = wanted.iter().map(|name| format!("`{name}`")).collect();
-                faults.push(format!("{}: the row is | `{model}` | {} |", page.path, wanted.join(", ")));
-            }
-            if let Some(other) = seen.insert(model, &page.path) {
-                faults.push(format!("{model} has a row in {other} and one in {}", page.path));
-            }
-        }
-    }
-    let without = mutations.keys().filter(|model| !seen.contains_key(model.as_str()));
-    faults.extend(without.map(|model| format!("no page has the row of {model}: see `Models and mutations`")));
-    faults
+/// The words of the tables of words in a page.
+fn words_told(page: &str) -> Vec<&str> {
+    let tables = page.split("| word | meaning |\n|---|---|\n").skip(1);
+    let rows = tables.flat_map(|table| table.lines().take_while(|line| line.starts_with('|')));
+    rows.filter_map(|row| row.split('|').nth(1)).map(str::trim).collect()
 }
 
 /// The folders of the table of layers in a page, from top to bottom, as `LAYERS` names them.
@@ -170,15 +150,12 @@ fn each_model_and_edge_that_a_page_names_exists() {
 }
 
 #[test]
-fn each_protocol_page_has_its_models_with_their_mutations() {
+fn the_protocol_pages_name_each_model_and_explain_each_edge() {
     let protocols: Vec<Source> = {
         let is_protocol = |page: &Source| ["src/", CONTAINERS].iter().any(|folder| page.path.starts_with(folder));
         pages().into_iter().filter(is_protocol).collect()
     };
-    fail_if_any(
-        "a protocol page says which mutations each of its models catches",
-        &wrong_rows(&protocols, &mutations_of()),
-    );
+    fail_if_any("a protocol page names each model", &unnamed_models(&protocols, &mutations_of()));
     let told: BTreeSet<u32> = protocols
         .iter()
         .filter(|page| !page.path.starts_with("src/docs/"))
@@ -187,6 +164,19 @@ fn each_protocol_page_has_its_models_with_their_mutations() {
     let untold = edge_table().into_keys().filter(|edge| !told.contains(edge));
     let untold: Vec<String> = untold.map(|edge| format!("E{edge}")).collect();
     fail_if_any("a protocol page explains each edge", &untold);
+}
+
+/// A page that needs a word of its own says it in a sentence.
+#[test]
+fn one_glossary_has_at_most_twelve_words() {
+    let pages: Vec<Source> = pages().into_iter().filter(|page| page.path.starts_with("src/")).collect();
+    let told = |page: &&Source| !words_told(&page.text).is_empty();
+    let glossaries: Vec<&str> = pages.iter().filter(told).map(|page| page.path.as_str()).collect();
+    assert_eq!(glossaries, ["src/counter/README.md"], "the crate has one glossary");
+    let words: Vec<&str> = pages.iter().flat_map(|page| words_told(&page.text)).collect();
+    assert!(words.len() <= 12, "the glossary has {} words (12): {words:?}", words.len());
+    let page = "| word | meaning |\n|---|---|\n| a | x |\n| b c | y |\n\n| d | z |\n";
+    assert_eq!(words_told(page), ["a", "b c"]);
 }
 
 // === the checks themselves ===
@@ -211,21 +201,11 @@ fn what_a_page_names_in_vain_is_found() {
 }
 
 #[test]
-fn a_wrong_row_of_mutations_is_found() {
-    let mutations: BTreeMap<String, Vec<String>> = [("loom_a", vec!["x", "y"]), ("loom_b", vec!["z"])]
-        .map(|(model, of)| (model.to_owned(), of.into_iter().map(str::to_owned).collect()))
-        .into();
-    let page = |path: &str, text: &str| Source::new(path, text);
-    let whole = page("src/a.md", "| `loom_a` | `x`, `y` |\n| race | answer | `loom_b` |\n| `loom_b` | `z` |\n");
-    assert_eq!(wrong_rows(&[whole], &mutations), [""; 0]);
-    let faults = wrong_rows(
-        &[page("src/a.md", "| `loom_a` | `x` |\n"), page("src/b.md", "| `loom_a` | `x`, `y` |\n")],
-        &mutations,
-    );
-    let expected = [
-        "src/a.md: the row is | `loom_a` | `x`, `y` |",
-        "loom_a has a row in src/a.md and one in src/b.md",
-        "no page has the row of loom_b: see `Models and mutations`",
-    ];
-    assert_eq!(faults, expected);
+fn a_model_that_no_page_names_is_found() {
+    let mutations: BTreeMap<String, Vec<String>> =
+        ["loom_a", "loom_b"].map(|model| (model.to_owned(), vec!["x".to_owned()])).into();
+    let page = |text: &str| Source::new("src/a.md", text);
+    assert_eq!(unnamed_models(&[page("| race | `loom_a` |\n"), page("`loom_b`, loom_a")], &mutations), [""; 0]);
+    let faults = unnamed_models(&[page("| race | E1 | `loom_a` |\n\nloom_b\n")], &mutations);
+    assert_eq!(faults, ["no page names loom_b: in a row of its races, or of its edge"]);
 }

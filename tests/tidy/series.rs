@@ -109,6 +109,11 @@ fn has_spread(section: &Section) -> bool {
     section.tables.iter().any(|table| ["runs", "min", "max", "std"].iter().all(|word| head_has(&table.head, word)))
 }
 
+fn rows_of(section: &Section, name: &str) -> usize {
+    let rows = section.tables.iter().flat_map(|table| &table.rows);
+    rows.filter(|(_, cells)| cells.first().is_some_and(|cell| cell.starts_with(name))).count()
+}
+
 fn faults(expected: &Expected, text: Option<&str>, tree: &Tree) -> Vec<String> {
     let page = format!("docs/src/series/{}.md", expected.name);
     let Some(text) = text else { return vec![format!("{page}: there is no such chapter")] };
@@ -127,8 +132,12 @@ fn faults(expected: &Expected, text: Option<&str>, tree: &Tree) -> Vec<String> {
     for patch in chapter.patches.iter().filter(|patch| !expected.patches.contains(&&*patch.title)) {
         fault(format!("the series has no patch `{}`", patch.title));
     }
-    for (heading, spread) in expected.tables {
-        match chapter.sections.iter().find(|section| section.heading.starts_with(heading)) {
+    for (heading, rows, spread) in expected.tables {
+        let section = chapter.sections.iter().find(|section| section.heading.starts_with(heading));
+        for row in rows.iter().filter(|row| section.is_some_and(|section| rows_of(section, row) != 2)) {
+            fault(format!("`### {heading}` has no two rows of {row}"));
+        }
+        match section {
             None => fault(format!("there is no table `### {heading}`")),
             Some(section) if *spread && !has_spread(section) => {
                 fault(format!("`### {heading}` has no table of ours with runs, min, max and std"));

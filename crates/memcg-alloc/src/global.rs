@@ -2,7 +2,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 
-use memcg::allocator::{Owner, Unfinished, charge_small, charge_unowned, try_uncharge_unowned, uncharge_unowned};
+use memcg::allocator::{Owner, Unfinished, charge_unowned, try_uncharge_unowned, uncharge_unowned};
 
 use crate::{probe, word};
 
@@ -35,8 +35,7 @@ pub const PROCESS_ONLY: usize = usize::MAX;
 /// ```
 ///
 /// So take a threshold only if you have measured that every object costs too much. Up to 1 KiB allocators have their
-/// fast paths, and the word would push an object of 1 KiB out of mimalloc's. Each group shows what it has ever allocated
-/// in smaller objects ([`small_allocated`](memcg::allocator::small_allocated)).
+/// fast paths, and the word would push an object of 1 KiB out of mimalloc's.
 pub const LARGE_OBJECTS: usize = 1_025;
 
 /// A global allocator that charges each object to the thread's [current group](memcg::Group::current), and gives it back
@@ -104,11 +103,6 @@ impl<A, const FROM: usize> MemcgAlloc<A, FROM> {
     #[inline(always)]
     const fn owns(size: usize) -> bool {
         FROM != PROCESS_ONLY && size >= FROM
-    }
-
-    #[inline(always)]
-    fn charge_unowned(size: usize) {
-        if FROM == PROCESS_ONLY { charge_unowned(size) } else { charge_small(size) }
     }
 }
 
@@ -191,7 +185,7 @@ impl<A: GlobalAlloc, const FROM: usize> MemcgAlloc<A, FROM> {
                 if memory.is_null() {
                     return probe::refuse(size);
                 }
-                Self::charge_unowned(size);
+                charge_unowned(size);
                 memory
             }
         }
@@ -348,7 +342,7 @@ impl<A: GlobalAlloc, const FROM: usize> MemcgAlloc<A, FROM> {
         if more < 0 {
             return shrink_unowned(memory, more.unsigned_abs());
         }
-        Self::charge_unowned(more.unsigned_abs());
+        charge_unowned(more.unsigned_abs());
         memory
     }
 
@@ -378,7 +372,7 @@ impl<A: GlobalAlloc, const FROM: usize> MemcgAlloc<A, FROM> {
             if is_owned {
                 word::write(memory, size, Owner::charge(size));
             } else {
-                Self::charge_unowned(size);
+                charge_unowned(size);
             }
             match before {
                 Some(owner) => owner.uncharge(old.size()),

@@ -28,7 +28,6 @@ fn main() {
     settle();
     assert_eq!(shared.live(), unowned_bytes());
     assert!(shared.live() - before >= 10_000_000);
-    assert!(memcg::allocator::small_allocated(&query) >= 10_000_000);
 
     // The charge follows without a call: a thread that switches groups charges what has gathered.
     std::thread::scope(|scope| {

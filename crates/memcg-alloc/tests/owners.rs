@@ -5,7 +5,7 @@ mod support;
 
 use std::alloc::System;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use memcg::{Limits, Runtime};
@@ -108,27 +108,6 @@ fn each_step_is_exact_where_no_object_is_owned() {
     steps(&NONE, 20_000);
 }
 
-/// Small objects are shown gross, by group.
-#[test]
-fn small_objects_are_counted_where_they_were_allocated() {
-    let _alone = alone();
-    let runtime = Runtime::builder().build().unwrap();
-    let [one, two] = ["one", "two"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
-    let objects: Vec<_> = one.run(|| (1..=100).map(|size| Object::allocate(&LARGE, size, 1, 0, false)).collect());
-    let large = two.run(|| Object::allocate(&LARGE, LARGE_OBJECTS, 1, 0, false));
-    let elsewhere = thread::scope(|scope| {
-        scope.spawn(|| two.run(|| Object::allocate(&LARGE, LARGE_OBJECTS - 1, 1, 0, true))).join().unwrap()
-    });
-    objects.into_iter().chain([large, elsewhere]).for_each(|object| object.free(&LARGE));
-    assert_eq!([&one, &two].map(memcg::allocator::small_allocated), [5_050, LARGE_OBJECTS as u64 - 1]);
-    // The next group in the object starts over.
-    for group in [one, two] {
-        group.offline().unwrap();
-    }
-    let next = runtime.root().create("next", Limits::new()).unwrap();
-    assert_eq!(memcg::allocator::small_allocated(&next), 0);
-}
-
 const THREADS: usize = 4;
 
 /// The state that the threads of one test share.
@@ -137,7 +116,6 @@ struct Shared<const FROM: usize> {
     groups: Vec<Counted>,
     /// The group that is charged for what no group owns.
     unowned: Counted,
-    small: [AtomicU64; GROUPS],
     handed: [Mutex<Vec<Object>>; THREADS],
 }
 
@@ -149,9 +127,6 @@ impl<const FROM: usize> Shared<FROM> {
     fn allocate(&self, random: &mut StdRng) -> Object {
         let owner = random.random_range(0..GROUPS);
         let (size, align) = (size(random), ALIGNS[random.random_range(0..5)]);
-        if !owns::<FROM>(size) && FROM != PROCESS_ONLY {
-            self.small[owner].fetch_add(size as u64, Ordering::Relaxed);
-        }
         let allocate = || Object::allocate(self.allocator, size, align, owner, false);
         self.of(size, owner).change(size as i64, || self.groups[owner].group.run(allocate))
     }
@@ -204,14 +179,6 @@ impl<const FROM: usize> Shared<FROM> {
         assert_eq!(self.unowned.group.live(), memcg_alloc::unowned_bytes());
         let owned = self.groups.iter().map(Counted::owned).sum::<u64>();
         assert_eq!(runtime.root().live(), owned + memcg_alloc::unowned_bytes());
-        for (of, small) in self.groups.iter().zip(&self.small) {
-            assert_eq!(
-                memcg::allocator::small_allocated(&of.group),
-                small.load(Ordering::Relaxed),
-                "{}",
-                of.group.path()
-            );
-        }
     }
 }
 
@@ -227,7 +194,6 @@ fn threads<const FROM: usize>(allocator: &'static MemcgAlloc<System, FROM>) {
             allocator,
             groups: (0..GROUPS).map(|at| Counted::new(&tenant, &format!("g{at}"))).collect(),
             unowned: Counted::new(&runtime.root(), &format!("unowned{round}")),
-            small: [const { AtomicU64::new(0) }; GROUPS],
             handed: std::array::from_fn(|_| Mutex::default()),
         };
         memcg_alloc::charge_unowned_to(Some(&shared.unowned.group));

@@ -5,12 +5,16 @@ use std::collections::VecDeque;
 use std::mem;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use datafusion::common::{DataFusionError, Result};
 use memcg::Group;
 
 use crate::queue::{InPlace, Place, Queue};
 
+/// An attempt that may be followed by another waits for such a part of the time that it has run, in all: to run again
+/// costs that time, and ends what others wait for.
+const WAITS_PART: u32 = 3;
 /// Most refusals that a pool keeps: other operators may be refused before an error reaches the root.
 const KNOWN: usize = 256;
 
@@ -33,6 +37,11 @@ struct Known {
     cannot_run_again: bool,
     /// A growth that may be its own was refused, and its operator has nothing to spill: an error is under way.
     is_refused: bool,
+    /// No attempt may follow.
+    is_last_try: bool,
+    begun: Instant,
+    /// Time that its growths have waited.
+    waited: Duration,
 }
 
 impl Queued {
@@ -72,9 +81,10 @@ impl Queued {
         found.map(|(_, level)| level.clone())
     }
 
-    /// True if queries of the pool wait and no attempt runs: tasks that still hold memory are about to end.
-    pub(crate) fn gives_back(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed) > 0 && self.attempts().is_empty()
+    /// True if a growth that `level` has refused is not to wait. Queries of the pool wait and no attempt runs: tasks that
+    /// still hold memory are about to end. Or another query waits there in its place.
+    pub(crate) fn gives_back(&self, level: &Group) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0 && self.attempts().is_empty() || self.queue.has_in_place(level)
     }
 
     /// Has a growth wait in place for the pool's attempt that cannot run again. `None`: no such attempt runs, or no
@@ -82,6 +92,19 @@ impl Queued {
     pub(crate) fn wait_in_place(&self, level: &Group) -> Option<InPlace> {
         let attempt = self.attempts().iter().find(|known| known.cannot_run_again).map(|known| known.id);
         self.queue.wait_in_place(attempt?, level)
+    }
+
+    /// Longest wait of a growth now.
+    pub(crate) fn longest_wait(&self) -> Duration {
+        let of = |known: &Known| match known.is_last_try || known.cannot_run_again {
+            true => Duration::MAX,
+            false => (known.begun.elapsed() / WAITS_PART).saturating_sub(known.waited),
+        };
+        self.attempts().iter().map(of).min().unwrap_or(Duration::MAX)
+    }
+
+    pub(crate) fn has_waited(&self, time: Duration) {
+        self.attempts().iter_mut().for_each(|known| known.waited += time);
     }
 
     /// A growth is about to be refused. From here on no attempt sends its first row before its error may have come.
@@ -102,26 +125,28 @@ pub(crate) struct Attempt {
 
 impl Attempt {
     pub(crate) fn new(queued: &Arc<Queued>, place: Place, cannot_run_again: bool) -> Attempt {
-        queued.attempts().push(Known { id: place.id(), cannot_run_again, is_refused: false });
+        let (id, is_last_try, begun) = (place.id(), place.is_last_try(), Instant::now());
+        let waited = Duration::ZERO;
+        queued.attempts().push(Known { id, cannot_run_again, is_refused: false, is_last_try, begun, waited });
         Attempt { queued: Arc::clone(queued), place, cannot_run_again }
     }
 
-    /// True if a row may leave: not while an error is under way that the query would be failed for, once a row has
-    /// left. From then on it cannot run again.
+    /// True if the first row may leave: not while an error is under way that the query would be failed for, nor beside
+    /// another query that sends rows below a level that is full. From then on it cannot run again.
     pub(crate) fn may_send(&mut self) -> bool {
-        self.cannot_run_again || self.sends_unless(|own| own.is_refused)
+        self.cannot_run_again || self.sends_unless(|own| own.is_refused, false)
     }
 
-    /// A row leaves, whatever is under way.
-    pub(crate) fn sends(&mut self) {
-        self.sends_unless(|_| false);
+    /// The same of a row that cannot be held back for an error; `insists`: nor beside another query.
+    pub(crate) fn sends(&mut self, insists: bool) -> bool {
+        self.sends_unless(|_| false, insists)
     }
 
-    fn sends_unless(&mut self, stays: impl Fn(&Known) -> bool) -> bool {
+    fn sends_unless(&mut self, stays: impl Fn(&Known) -> bool, insists: bool) -> bool {
         let mut attempts = self.queued.attempts();
         let own = attempts.iter_mut().find(|known| known.id == self.place.id());
         self.cannot_run_again = own.is_none_or(|own| {
-            own.cannot_run_again = !stays(own);
+            own.cannot_run_again = !stays(own) && self.place.makes_last(insists);
             own.cannot_run_again
         });
         self.cannot_run_again

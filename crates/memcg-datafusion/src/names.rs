@@ -1,5 +1,5 @@
 //! The names by which the pool knows some of DataFusion's consumers, as DataFusion registers them: a test for each
-//! fails where DataFusion renames it. `docs/src/internals/datafusion.md` is the list.
+//! fails where DataFusion renames it. `README.md` beside this file is the list.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -18,6 +18,9 @@ use crate::queue::InPlace;
 /// patience. Each wait in vain halves both for the next.
 const STILL_PART: u32 = 50;
 const ASKED_PART: u32 = 5;
+/// The same of the queue's patience, where all queries below the level wait in place.
+#[cfg(feature = "session")]
+const STUCK_PART: u32 = 500;
 /// After so many waits in vain none is made.
 const VAIN_MAX: u32 = 5;
 /// After this time without one the waits in vain are forgotten.
@@ -109,7 +112,7 @@ pub(crate) fn wait_in_place(
 ) -> Option<Result<(), ChargeError>> {
     // If all attempts below the level wait in place, only consumers that spill make room.
     let goes_on =
-        |moved: Duration, _| !place.is_over() && moved < if place.others_go_on() { most } else { most / STILL_PART };
+        |moved: Duration, _| !place.is_over() && moved < if place.others_go_on() { most } else { most / STUCK_PART };
     if !may_wait() {
         return None;
     }

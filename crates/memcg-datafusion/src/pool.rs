@@ -4,6 +4,8 @@ use std::fmt;
 use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+#[cfg(feature = "session")]
+use std::time::Instant;
 
 use datafusion_common::{DataFusionError, Result};
 use datafusion_execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
@@ -424,7 +426,12 @@ impl GroupPool {
             if let Some(place) = queued.wait_in_place(level) {
                 return in_place(place);
             }
-            let waited = patience(&|| queued.gives_back());
+            let (begun, longest) = (Instant::now(), queued.longest_wait());
+            let waited = match longest.is_zero() {
+                true => None,
+                false => patience(&|| queued.gives_back(level) || begun.elapsed() > longest),
+            };
+            queued.has_waited(begun.elapsed());
             if waited.is_some() || queued.refuses() {
                 return waited;
             }

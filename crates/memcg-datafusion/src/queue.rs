@@ -25,6 +25,8 @@ const SETTLED: Duration = Duration::from_millis(25);
 const STILL_PART: u32 = 50;
 /// Attempts that end well, for each that may run side by side, before the level admits one more.
 const WELL: usize = 2;
+/// A query that is to give way to another one holds its rows back for such a part of the patience.
+const HOLDS_PART: u32 = 50;
 
 /// A line in which queries wait for memory that other queries hold, instead of failing.
 ///
@@ -34,10 +36,14 @@ const WELL: usize = 2;
 /// beside it, is not run again.
 ///
 /// A result is never sent twice. A query runs again only before its first row has left the plan, by a new physical plan
-/// of the same logical plan. From its first row on it waits in its place: it keeps what it has, and no other query
-/// starts below the full group before it goes on. The same is done for what cannot be read or written twice: a plan
-/// with a `StreamingTableExec`, an unbounded source, or a logical node of the service's own. A `COPY` or an `INSERT`
-/// runs again until its sink gets the first row.
+/// of the same logical plan. From its first row on it waits in its place: it keeps what it has, no other query starts
+/// below the full group before it goes on, and one that is refused there gives all back at once. The same is done for
+/// what cannot be read or written twice: a plan with a `StreamingTableExec`, an unbounded source, or a logical node of
+/// the service's own. A `COPY` or an `INSERT` runs again until its sink gets the first row.
+///
+/// Two queries that wait in their places may wait for each other. So below a group that has refused a query, one sends
+/// rows at a time: another keeps its first rows (16 batches, for which it is charged) until that one ends, and for a
+/// fiftieth of the patience at most. A query that cannot run again starts as late.
 ///
 /// While a query waits in line, later queries of the same queue that wait for the same group wait behind it. A value is
 /// a handle: clones are the same line. A service has one queue, or one for each tenant.
@@ -100,8 +106,10 @@ struct State {
     waiting: Vec<Waiting>,
     /// Most attempts that may run side by side below each level that was full.
     widths: HashMap<GroupId, Width>,
-    /// Levels for which a growth waits in place, each with the attempt that grows.
-    in_place: Vec<(u64, GroupId)>,
+    /// Levels for which a growth waits in place, each with the attempt that grows, and since when.
+    in_place: Vec<(u64, GroupId, Instant)>,
+    /// Wakers of attempts that hold their rows back.
+    holding: Vec<Arc<AtomicWaker>>,
     has_thread: bool,
 }
 
@@ -114,10 +122,14 @@ struct Running {
     beside: Vec<bool>,
     /// The level below which no other attempt of the queue may run beside this one.
     alone: Option<GroupId>,
+    /// The attempt is the query's last one: it has sent a row, or its plan cannot run twice.
+    is_last: bool,
 }
 
 struct Waiting {
     id: u64,
+    /// The query's plan cannot run twice.
+    is_last: bool,
     levels: Arc<[GroupId]>,
     waker: Arc<AtomicWaker>,
     until: Instant,
@@ -154,7 +166,7 @@ impl State {
     /// The level that keeps a query from starting now. `None`: it may start.
     fn obstacle(&self, waiting: &Waiting) -> Option<GroupId> {
         let is_closed = |level: GroupId| {
-            self.in_place.iter().any(|(_, place)| *place == level)
+            self.in_place.iter().any(|(_, place, _)| *place == level)
                 || self.running.iter().any(|attempt| attempt.alone == Some(level))
                 || self.widths.get(&level).is_some_and(|width| self.below(level) >= width.most)
         };
@@ -170,6 +182,22 @@ impl State {
             };
             (!has_fewer || !refused.has_settled()).then_some(level)
         })
+    }
+
+    /// True if another attempt that is a query's last one runs below one of these levels, and the level has refused.
+    fn has_last_beside(&self, id: u64, levels: &[GroupId]) -> bool {
+        let is_full = |level: &GroupId| levels.contains(level) && self.widths.contains_key(level);
+        self.running.iter().any(|other| other.is_last && other.id != id && other.levels.iter().any(is_full))
+    }
+
+    /// Has a thread look at the line. False: the system gives none.
+    fn is_watched(&mut self, shared: &Arc<Shared>) -> bool {
+        if !self.has_thread {
+            let shared = Arc::downgrade(shared);
+            let named = thread::Builder::new().name("memcg-queue".to_string());
+            self.has_thread = named.spawn(move || watch(&shared)).is_ok();
+        }
+        self.has_thread
     }
 
     /// Halves the number of attempts that may run side by side below a level that has refused one.
@@ -189,20 +217,21 @@ impl State {
         });
     }
 
-    fn start(&mut self, id: u64, levels: &Arc<[GroupId]>, alone: Option<GroupId>) {
+    fn start(&mut self, id: u64, levels: &Arc<[GroupId]>, alone: Option<GroupId>, is_last: bool) {
         let beside = levels.iter().map(|level| self.below(*level) > 0).collect();
         for other in &mut self.running {
             for (level, beside) in other.levels.iter().zip(&mut other.beside) {
                 *beside |= levels.contains(level);
             }
         }
-        self.running.push(Running { id, levels: Arc::clone(levels), beside, alone });
+        self.running.push(Running { id, levels: Arc::clone(levels), beside, alone, is_last });
     }
 
-    /// Starts each query whose turn it is, and ends the waits that are in vain. Returns the wakers of these queries.
+    /// Starts each query whose turn it is, and ends the waits that are in vain. Returns the wakers of these queries, and
+    /// of those that hold rows back: they look again.
     fn advance(&mut self, patience: Duration) -> Vec<Arc<AtomicWaker>> {
         let now = Instant::now();
-        let (mut wakes, mut behind) = (Vec::new(), Vec::<GroupId>::new());
+        let (mut wakes, mut behind) = (std::mem::take(&mut self.holding), Vec::<GroupId>::new());
         let mut at = 0;
         while at < self.waiting.len() {
             if self.waiting[at].is_over {
@@ -221,12 +250,16 @@ impl State {
                     && self.below(refused.level.id()) == 0
             };
             let is_late = now >= waiting.until || waiting.refused.as_ref().is_some_and(is_in_vain);
-            let starts = obstacle.is_none() && !is_behind;
+            // It would send rows beside another, and so starts as late as rows are held back.
+            let is_new = waiting.until.saturating_duration_since(now) > patience - patience / HOLDS_PART;
+            let is_second = waiting.is_last && is_new && self.has_last_beside(waiting.id, &waiting.levels);
+            let starts = obstacle.is_none() && !is_behind && !is_second;
             match (starts || (is_late && waiting.refused.is_none()), is_late) {
                 (true, _) => {
                     let waiting = self.waiting.remove(at);
                     let alone = waiting.refused.as_ref().filter(|refused| refused.alone);
-                    self.start(waiting.id, &waiting.levels, alone.map(|refused| refused.level.id()));
+                    let alone = alone.map(|refused| refused.level.id());
+                    self.start(waiting.id, &waiting.levels, alone, waiting.is_last);
                     wakes.push(waiting.waker);
                 }
                 (false, true) => {
@@ -282,13 +315,8 @@ impl Shared {
         let mut state = self.lock();
         state.waiting.push(waiting);
         let wakes = state.advance(self.patience);
-        if !state.has_thread && state.waiting.iter().any(|waiting| waiting.id == id) {
-            let shared = Arc::downgrade(self);
-            let named = thread::Builder::new().name("memcg-queue".to_string());
-            state.has_thread = named.spawn(move || watch(&shared)).is_ok();
-        }
         let waits = state.waiting.iter().any(|waiting| waiting.id == id);
-        let is_looked_at = !waits || state.has_thread;
+        let is_looked_at = !waits || state.is_watched(self);
         drop(state);
         wake(wakes);
         is_looked_at
@@ -300,17 +328,19 @@ fn wake(wakers: Vec<Arc<AtomicWaker>>) {
     wakers.into_iter().for_each(|waker| contain(move || waker.wake()));
 }
 
-/// Runs the thread `memcg-queue`, which looks at the line and ends when no query waits.
+/// Runs the thread `memcg-queue`, which looks at the line and ends when no query waits or holds rows back.
 fn watch(shared: &Weak<Shared>) {
     loop {
         thread::sleep(LOOK);
         let Some(shared) = shared.upgrade() else { return };
-        shared.advance();
-        let mut state = shared.lock();
-        if state.waiting.is_empty() {
-            state.has_thread = false;
-            return;
+        {
+            let mut state = shared.lock();
+            if state.waiting.is_empty() && state.holding.is_empty() {
+                state.has_thread = false;
+                return;
+            }
         }
+        shared.advance();
     }
 }
 
@@ -350,7 +380,8 @@ impl Queue {
     }
 
     /// Puts a new query of a group into the line: it runs at once, or waits behind others. Its turn wakes `waker`.
-    pub(crate) fn arrive(&self, own: &Group, waker: &Arc<AtomicWaker>) -> Place {
+    /// `is_last`: its plan cannot run twice.
+    pub(crate) fn arrive(&self, own: &Group, waker: &Arc<AtomicWaker>, is_last: bool) -> Place {
         let levels: Arc<[GroupId]> = std::iter::once(own.id()).chain(own.ancestors().map(|group| group.id())).collect();
         let id = {
             let mut state = self.shared.lock();
@@ -360,11 +391,11 @@ impl Queue {
         let place = Place { shared: Arc::clone(&self.shared), id, attempts: 1, until: None };
         let until = Instant::now() + self.shared.patience;
         let waker = Arc::clone(waker);
-        let waiting = Waiting { id, levels: Arc::clone(&levels), waker, until, refused: None, is_over: false };
+        let waiting = Waiting { id, is_last, levels: Arc::clone(&levels), waker, until, refused: None, is_over: false };
         if !self.shared.line_up(waiting) {
             let mut state = self.shared.lock();
             state.waiting.retain(|waiting| waiting.id != id);
-            state.start(id, &levels, None);
+            state.start(id, &levels, None, is_last);
         }
         place
     }
@@ -376,8 +407,14 @@ impl Queue {
         if state.below(level.id()) < 2 {
             return None;
         }
-        state.in_place.push((attempt, level.id()));
+        state.in_place.push((attempt, level.id(), Instant::now()));
         Some(InPlace { shared: Arc::clone(&self.shared), id: attempt, level: level.id() })
+    }
+
+    /// True if a growth has waited in its place for room of a level for a while: what can run again gives way.
+    pub(crate) fn has_in_place(&self, level: &Group) -> bool {
+        let state = self.shared.lock();
+        state.in_place.iter().any(|(_, place, since)| *place == level.id() && since.elapsed() >= SETTLED)
     }
 
     /// Counts a query that ends with its refusal.
@@ -430,6 +467,14 @@ impl Place {
         self.id
     }
 
+    fn queue(&self) -> Queue {
+        Queue { shared: Arc::clone(&self.shared) }
+    }
+
+    pub(crate) fn is_last_try(&self) -> bool {
+        self.attempts >= self.shared.attempts
+    }
+
     /// Counts one more run of the query.
     pub(crate) fn restarts(&self) {
         // Relaxed: a figure.
@@ -467,7 +512,7 @@ impl Place {
 
     /// True if the query has an attempt left, or has run alone only below a level further down.
     pub(crate) fn may_run_again(&self, refusal: &OfOthers) -> bool {
-        self.attempts < self.shared.attempts || refusal.was_alone
+        !self.is_last_try() || refusal.was_alone
     }
 
     /// Ends the attempt and puts its query back into the line. The query has given all its memory back, or is about to.
@@ -488,12 +533,40 @@ impl Place {
         };
         let refused = Refused { level, own, beside, others, alone, since: now, least, moved: now };
         let waker = Arc::clone(waker);
-        let waiting = Waiting { id, levels, waker, until, refused: Some(refused), is_over: now >= until };
+        let is_over = now >= until;
+        let waiting = Waiting { id, is_last: false, levels, waker, until, refused: Some(refused), is_over };
         if !self.shared.line_up(waiting) {
             let mut state = self.shared.lock();
             state.waiting.iter_mut().filter(|waiting| waiting.id == id).for_each(|waiting| waiting.is_over = true);
         }
         Place { shared: Arc::clone(&self.shared), id, attempts, until: Some(until) }
+    }
+
+    /// Makes the attempt the query's last one, so that a row may leave. False: another query's last attempt runs below a
+    /// level that has refused, and the caller does not `insist`.
+    pub(crate) fn makes_last(&self, insists: bool) -> bool {
+        let mut state = self.shared.lock();
+        let Some(at) = state.running.iter().position(|attempt| attempt.id == self.id) else { return true };
+        let may = insists || state.running[at].is_last || !state.has_last_beside(self.id, &state.running[at].levels);
+        state.running[at].is_last |= may;
+        may
+    }
+
+    /// Has `waker` woken for another look at [`makes_last`](Self::makes_last). False: the rows have been held back
+    /// `since` long ago, or the system gives no thread to look.
+    pub(crate) fn holds(&self, since: Instant, waker: &Arc<AtomicWaker>) -> bool {
+        if since.elapsed() >= self.shared.patience / HOLDS_PART {
+            return false;
+        }
+        let mut state = self.shared.lock();
+        state.holding.push(Arc::clone(waker));
+        state.is_watched(&self.shared)
+    }
+
+    /// Describes the refusal of another attempt for which this one is to give way: its growth waits in its place.
+    pub(crate) fn gives_way(&self, own: &Group) -> Option<OfOthers> {
+        let level = own.ancestors().find(|level| self.queue().has_in_place(level))?;
+        self.of_others(&level, own).filter(|refusal| self.may_run_again(refusal))
     }
 
     /// Counts an attempt that has given all its rows. After enough of them, one more may run beside the others.
@@ -549,7 +622,7 @@ impl InPlace {
     pub(crate) fn others_go_on(&self) -> bool {
         let state = self.shared.lock();
         let waits =
-            |attempt: &Running| state.in_place.iter().any(|(id, level)| *id == attempt.id && *level == self.level);
+            |attempt: &Running| state.in_place.iter().any(|(id, level, _)| *id == attempt.id && *level == self.level);
         state.running.iter().any(|attempt| attempt.levels.contains(&self.level) && !waits(attempt))
     }
 }
@@ -558,7 +631,7 @@ impl Drop for InPlace {
     fn drop(&mut self) {
         {
             let mut state = self.shared.lock();
-            let is_own = |(id, level): &(u64, GroupId)| *id == self.id && *level == self.level;
+            let is_own = |(id, level, _): &(u64, GroupId, Instant)| *id == self.id && *level == self.level;
             if let Some(at) = state.in_place.iter().position(is_own) {
                 state.in_place.swap_remove(at);
             }

@@ -6,6 +6,7 @@ use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Instant;
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
@@ -32,7 +33,7 @@ use memcg::{Charge, Group, OnFull};
 use crate::attempts::{Attempt, Queued, Waits};
 use crate::passes_on;
 use crate::pool::GroupPool;
-use crate::queue::{Place, Turn};
+use crate::queue::{OfOthers, Place, Turn};
 
 /// So many batches are held back for an error that is under way. Some operators go on after a refusal, so it may not
 /// come.
@@ -205,17 +206,18 @@ struct QueuedStream {
 struct Held {
     batches: VecDeque<(RecordBatch, Option<Charge>)>,
     counter: RecordBatchMemoryCounter,
+    /// Time since which there is no place or no room for more.
+    full: Option<Instant>,
 }
 
 impl Held {
-    /// Keeps a batch. False: the batches are to leave, because there are many, or no room for this one.
-    fn keeps(&mut self, own: &Group, batch: RecordBatch) -> bool {
+    /// Keeps a batch. If there are many, or no room for this one, it is the last one.
+    fn keep(&mut self, own: &Group, batch: RecordBatch) {
         let bytes = self.counter.count_batch(&batch);
         let has_place = self.batches.len() < HELD;
         let charge = has_place.then(|| own.try_charge_with(bytes, OnFull::IfRoom).ok()).flatten();
-        let keeps = charge.is_some();
+        self.full = charge.is_none().then(Instant::now);
         self.batches.push_back((batch, charge));
-        keeps
     }
 
     fn next(&mut self) -> Option<RecordBatch> {
@@ -259,6 +261,20 @@ impl QueuedStream {
         }
     }
 
+    /// Ends an attempt that another query waits for, as if it were refused.
+    fn give_way(&mut self, attempt: Attempt, of_others: OfOthers) {
+        let text = format!("{}: another query that cannot run again waits for its memory", self.own.path());
+        self.line_up(attempt, of_others, DataFusionError::ResourcesExhausted(text));
+    }
+
+    fn line_up(&mut self, attempt: Attempt, of_others: OfOthers, error: DataFusionError) {
+        let waits = Waits::new(&self.queued, error);
+        self.queued.refusals().clear();
+        let place = attempt.place.line_up(of_others, &self.waker);
+        drop(attempt);
+        self.stage = Stage::Waits(place, Some(waits));
+    }
+
     /// Handles the error of an attempt, which has given back what it held, but for tasks that are about to end. The
     /// query waits in line, or ends with the error.
     fn refused(&mut self, error: DataFusionError, attempt: Attempt) -> Result<()> {
@@ -268,18 +284,17 @@ impl QueuedStream {
             self.queued.queue().has_refused(attempt.cannot_run_again);
             return Err(error);
         }
-        let waits = Waits::new(&self.queued, error);
-        self.queued.refusals().clear();
-        let place = attempt.place.line_up(of_others, &self.waker);
-        drop(attempt);
-        self.stage = Stage::Waits(place, Some(waits));
+        self.line_up(attempt, of_others, error);
         Ok(())
     }
 
     fn poll_batch(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<RecordBatch>>> {
         loop {
             match mem::replace(&mut self.stage, Stage::Over) {
-                Stage::New => self.stage = Stage::Waits(self.queued.queue().arrive(&self.own, &self.waker), None),
+                Stage::New => {
+                    let place = self.queued.queue().arrive(&self.own, &self.waker, self.again.is_none());
+                    self.stage = Stage::Waits(place, None);
+                }
                 Stage::Waits(place, waits) => match (place.turn(), waits) {
                     (Turn::Waits, waits) => {
                         self.stage = Stage::Waits(place, waits);
@@ -302,11 +317,31 @@ impl QueuedStream {
                     Poll::Ready(plan) => self.execute(&plan?, attempt)?,
                 },
                 Stage::Runs(mut input, mut attempt, mut held) => {
-                    if attempt.cannot_run_again
-                        && let Some(batch) = held.next()
+                    if attempt.cannot_run_again {
+                        held.full = None;
+                        if let Some(batch) = held.next() {
+                            self.stage = Stage::Runs(input, attempt, held);
+                            return Poll::Ready(Some(Ok(batch)));
+                        }
+                    }
+                    // The first rows stay while another query sends some: it may yet need this one's memory.
+                    if let Some(full) = held.full
+                        && !attempt.sends(false)
                     {
+                        if let Some(of_others) = attempt.place.gives_way(&self.own) {
+                            drop((input, held));
+                            self.give_way(attempt, of_others);
+                            continue;
+                        }
+                        if attempt.place.holds(full, &self.waker) {
+                            self.stage = Stage::Runs(input, attempt, held);
+                            return Poll::Pending;
+                        }
+                        attempt.sends(true);
+                    }
+                    if held.full.is_some() {
                         self.stage = Stage::Runs(input, attempt, held);
-                        return Poll::Ready(Some(Ok(batch)));
+                        continue;
                     }
                     let Poll::Ready(batch) = input.as_mut().poll_next(context) else {
                         self.stage = Stage::Runs(input, attempt, held);
@@ -315,16 +350,15 @@ impl QueuedStream {
                     match batch {
                         Some(Ok(batch)) => {
                             let is_first = held.batches.is_empty();
-                            let leaves = if is_first && (batch.num_rows() == 0 || attempt.may_send()) {
+                            let leaves = is_first && (batch.num_rows() == 0 || attempt.may_send());
+                            let batch = if leaves {
                                 Some(batch)
-                            } else if held.keeps(&self.own, batch) {
-                                None
                             } else {
-                                attempt.sends();
-                                held.next()
+                                held.keep(&self.own, batch);
+                                None
                             };
                             self.stage = Stage::Runs(input, attempt, held);
-                            if let Some(batch) = leaves {
+                            if let Some(batch) = batch {
                                 return Poll::Ready(Some(Ok(batch)));
                             }
                         }

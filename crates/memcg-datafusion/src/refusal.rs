@@ -52,7 +52,7 @@ impl fmt::Display for Words<'_> {
         if *bytes <= refusal.max() {
             write!(f, " or run when less runs in {level}")?;
         }
-        match refusal.group().limits().setting {
+        match refusal.group().limits().setting_name() {
             Some(setting) => write!(f, " or raise {setting}"),
             None => Ok(()),
         }

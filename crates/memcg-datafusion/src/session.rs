@@ -9,7 +9,7 @@ use datafusion::common::{DataFusionError, Result, TableReference};
 use datafusion::dataframe::DataFrame;
 use datafusion::execution::context::SQLOptions;
 use datafusion::prelude::SessionContext;
-use memcg::{Group, GroupName, GroupScope, Limits};
+use memcg::{Group, GroupScope, IntoName, Limits};
 
 use crate::allocates::covering;
 use crate::config::PoolConfig;
@@ -78,7 +78,7 @@ pub trait InGroupSession {
     fn for_query<'a>(
         &self,
         parent: &Group,
-        name: impl Into<GroupName<'a>>,
+        name: impl IntoName<'a>,
         limits: Limits,
         config: &PoolConfig,
     ) -> Result<QuerySession>;
@@ -92,7 +92,7 @@ impl InGroupSession for SessionContext {
     fn for_query<'a>(
         &self,
         parent: &Group,
-        name: impl Into<GroupName<'a>>,
+        name: impl IntoName<'a>,
         limits: Limits,
         config: &PoolConfig,
     ) -> Result<QuerySession> {

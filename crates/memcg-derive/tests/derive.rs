@@ -16,6 +16,7 @@ where
     text: String,
     items: [T; N],
     fixed: &'static str,
+    borrowed: &'a str,
     r#type: u8,
     #[weigh(skip)]
     _foreign: &'a Foreign,
@@ -44,7 +45,8 @@ enum Never {}
 
 #[test]
 fn fields_add_up() {
-    let named = Named { text: "abc".into(), items: [1_u8, 2], fixed: "fixed", r#type: 0, _foreign: &Foreign };
+    let named =
+        Named { text: "abc".into(), items: [1_u8, 2], fixed: "fixed", borrowed: "b", r#type: 0, _foreign: &Foreign };
     assert_eq!(named.weigh(), 3);
     assert_eq!(Tuple("ab".into(), Foreign, vec![1, 2, 3]).weigh(), 2 + 6);
     assert_eq!(Unit.weigh(), 0);

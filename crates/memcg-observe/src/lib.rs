@@ -1,11 +1,6 @@
 #![doc = include_str!("../README.md")]
 #![warn(missing_debug_implementations)]
 
-/// The chapter of the book, so that its code is tested.
-#[cfg(all(doctest, feature = "axum", feature = "endpoint", unix))]
-#[doc = include_str!("../../../docs/src/observe.md")]
-struct Chapter;
-
 #[cfg(all(feature = "endpoint", unix))]
 mod endpoint;
 #[cfg(any(feature = "openmetrics", feature = "metrics", feature = "opentelemetry"))]

@@ -80,7 +80,7 @@ pub async fn charge_until(group: &Group, bytes: impl IntoBytes, deadline: Instan
 /// `runtime`. The usage of an idle service is then its live charge.
 ///
 /// The hook runs [`Runtime::release_thread_credit`] at each park, which says the cost. Where workers park for microseconds
-/// and wake up again, [`Runtime::start_flusher`] takes idle credit home and costs the workers nothing.
+/// and wake up again, [`Runtime::start_flusher`] takes back idle credit and costs the workers nothing.
 ///
 /// The hook has a handle on the `memcg` runtime. So the tree lives as long as the tokio runtime.
 ///

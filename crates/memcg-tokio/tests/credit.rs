@@ -129,7 +129,7 @@ fn no_charge_of_a_neighbour_is_refused_for_credit() {
     assert!(runtime.verify().is_ok());
 }
 
-/// Whichever way the receiver learns that no message will come: the credit goes home.
+/// Whichever way the receiver learns that no message will come: the credit is uncharged.
 #[tokio::test]
 async fn a_channel_that_has_ended_leaves_no_credit() {
     for way in 0..5 {

@@ -70,10 +70,10 @@ fn it_ends_with_its_processes() {
 #[test]
 fn wrong_arguments_are_named() {
     for (arguments, words) in [
-        (["--scale", "0"], "--scale is a number from 0.001 to 10"),
-        (["--limit", "1MiB"], "--limit is at least 64 MiB"),
-        (["--rounds", "0"], "--rounds is a number from 1 to 1000000"),
-        (["--patience", "0"], "--patience is a number from 1 to 3600, in seconds"),
+        (["--scale", "0"], "expected a number from 0.001 to 10"),
+        (["--limit", "1MiB"], "expected at least 64 MiB"),
+        (["--rounds", "0"], "0 is not in 1..=1000000"),
+        (["--patience", "0"], "0 is not in 1..=3600"),
     ] {
         let output = program(&arguments).output().unwrap();
         assert!(!output.status.success() && text(&output.stderr).contains(words), "{}", text(&output.stderr));

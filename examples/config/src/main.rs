@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use clap::Parser;
 use memcg::{
     Bytes, ChargeError, Charged, Group, Limit, Limits, Priority, Reclaim, ReclaimContext, Registration, Runtime,
 };
@@ -39,6 +40,15 @@ impl Reclaim for Cache {
         }
         freed
     }
+}
+
+/// Limits from a file that is read again while the program runs.
+#[derive(Parser)]
+struct Args {
+    #[arg(default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/limits.toml"))]
+    file: PathBuf,
+    #[arg(default_value_t = 5)]
+    seconds: u64,
 }
 
 struct Tenant {
@@ -138,10 +148,7 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), Box<dyn Error>> {
-    let mut arguments = std::env::args().skip(1);
-    let default = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/limits.toml"));
-    let file = arguments.next().map_or(default, PathBuf::from);
-    let seconds = arguments.next().as_deref().unwrap_or("5").parse().map_err(|_| "SECONDS: give a whole number")?;
+    let Args { file, seconds } = Args::parse();
     let text = read(&file)?;
     let first = Settings::parse(&file, &text)?;
     let mut before = Some(text);

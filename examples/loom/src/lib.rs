@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use memcg::{ChargeError, Charged, Group};
 
-// ANCHOR: door
 #[cfg(loom)]
 use loom::sync::Mutex;
 #[cfg(not(loom))]
@@ -13,7 +12,6 @@ use std::sync::Mutex;
 
 #[cfg(all(test, loom))]
 mod models;
-// ANCHOR_END: door
 
 /// Slots by number, and the group whose max is how many there are.
 pub struct Arena {

@@ -159,7 +159,7 @@ fn run(options: &Options) -> Result<Vec<String>, Box<dyn Error>> {
     let (stop, stopped) = oneshot::channel();
     let serving = workers.spawn(Arc::clone(&service).serve(listener, stopped));
     let setting = format!("{address}: a budget of {budget}, a tenant is held back above {high}{}", resident());
-    println!("{}", terminal::wrap(&setting, terminal::width(None)));
+    println!("{}", terminal::wrap(&setting, terminal::width()));
 
     let (mut faults, mut rounds, first) = (Vec::new(), 0, Instant::now());
     while rounds == 0 || (faults.is_empty() && first.elapsed().as_secs() < options.seconds) {
@@ -180,7 +180,7 @@ fn run(options: &Options) -> Result<Vec<String>, Box<dyn Error>> {
     // No thread of the service is left.
     drop(workers);
     let service = Arc::into_inner(service).ok_or("a connection is still served")?;
-    let table = tenants(&service).text(terminal::width(None));
+    let table = tenants(&service).text(terminal::width());
     let (failed, figures) = look_back(options, &service, rounds, closed);
     faults.extend(failed);
     let most = service.most_open();

@@ -13,7 +13,7 @@ use crate::counter::config::CounterConfig;
 use crate::counter::object::{Counter, Incarnation};
 use crate::counter::peak::Windows;
 use crate::counter::seen::IdleVisits;
-use crate::pool::{Cache, NoMemory};
+use crate::pool::Cache;
 use crate::sync::barrier::Barrier;
 use crate::sync::lock::{Lock, LockGuard, Rank};
 use crate::sync::stat_atomic::{AtomicU32 as StatU32, AtomicU64};
@@ -168,10 +168,6 @@ pub(crate) trait Policies: Send + Sync {
     /// A charge went above the max of `counter`, by force or where max is only observed. In a slow path, or outside of
     /// any and not in transit.
     fn above_max(&self, counter: &Counter);
-
-    /// Sets the soft limit of a counter, and allocates what the policies need for it. The caller holds the tree's lock
-    /// and that of the group's shard.
-    fn set_soft(&self, counter: &'static Counter, soft: u64) -> Result<(), NoMemory>;
 
     /// Usage or a max has moved at a counter where charges wait for room, whose mark of excess is wrong, or whose usage
     /// is to be reclaimed in the background.

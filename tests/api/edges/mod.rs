@@ -130,8 +130,8 @@ fn the_pressure_hook_uses_the_tree() {
         let root = PageCounter::root(config.on_pressure(move |pressure| {
             let counter = target.lock().expect("no panic holds it").clone().expect("set before the first charge");
             let call = counted.fetch_add(1, Ordering::Relaxed);
-            assert_eq!(pressure.level(), counter.id());
-            assert!(pressure.want() > 0 && pressure.want() <= pressure.refused().requested());
+            assert_eq!(pressure.level, counter.id());
+            assert!(pressure.want() > 0 && pressure.want() <= pressure.requested);
             counter.uncharge(2);
             counter.try_charge(1).expect("two were freed");
             counter.force_charge(1);
@@ -158,7 +158,7 @@ fn the_pressure_hook_uses_the_tree() {
         a.try_charge(100).expect("100 of 100");
         a.try_charge(10).expect("the hook freed ten");
         assert_eq!((a.live(), calls.load(Ordering::Relaxed)), (100, 1));
-        assert_eq!(a.try_charge(10).expect_err("the hook freed nothing").level(), a.id());
+        assert_eq!(a.try_charge(10).expect_err("the hook freed nothing").level, a.id());
         assert_eq!((a.live(), calls.load(Ordering::Relaxed)), (100, 2));
         assert_sound(&root, 100);
         *cell.lock().expect("no panic holds it") = None;

@@ -28,7 +28,7 @@ fn life_after_fork(root: &PageCounter, a: &PageCounter) {
     assert_eq!(root.drain(), stocked);
     assert_eq!((root.usage(), root.stocked()), (3, 0));
     a.set_max(50).expect("3 are live");
-    assert_eq!(a.try_charge(48).expect_err("51 of 50").usage(), 3);
+    assert_eq!(a.try_charge(48).expect_err("51 of 50").usage, 3);
     a.try_charge(47).expect("50 of 50");
     let child = a.child();
     child.try_charge(1).expect_err("51 of 50");

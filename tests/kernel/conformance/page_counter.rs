@@ -22,8 +22,8 @@ fn refusal_names_the_level(config: CounterConfig) {
     let (r, a, b) = limited(config);
     b.try_charge(60).expect("60 of 100");
     let refused = b.try_charge(41).expect_err("101 of 100");
-    assert_eq!((refused.level(), refused.requester()), (a.id(), b.id()));
-    assert_eq!((refused.requested(), refused.usage(), refused.max()), (41, 60, 100));
+    assert_eq!((refused.level, refused.requester), (a.id(), b.id()));
+    assert_eq!((refused.requested, refused.usage, refused.max), (41, 60, 100));
     assert_eq!([b.live(), a.live(), r.live()], [60; 3]);
     assert_eq!((a.failcnt(), b.failcnt(), r.failcnt()), (1, 0, 0));
     assert_sound(&r);
@@ -62,7 +62,7 @@ fn usage_may_equal_max(config: CounterConfig) {
     b.try_charge(60).expect("60 of 100");
     b.try_charge(40).expect("100 of 100");
     assert_eq!([b.usage(), a.usage(), r.usage()], [100; 3]);
-    assert_eq!(b.try_charge(1).expect_err("101 of 100").level(), a.id());
+    assert_eq!(b.try_charge(1).expect_err("101 of 100").level, a.id());
     assert_eq!([b.live(), a.live(), r.live()], [100; 3]);
     assert_sound(&r);
 }
@@ -80,7 +80,7 @@ fn forced_charge_exceeds_max(config: CounterConfig) {
     assert_eq!([b.live(), a.live(), r.live()], [150; 3]);
     assert_eq!((a.usage(), a.forced(), a.forced_total()), (150, 50, 50));
     assert_eq!((b.forced(), r.forced()), (0, 0), "only A has a limit to exceed");
-    assert_eq!(b.try_charge(1).expect_err("already above").level(), a.id());
+    assert_eq!(b.try_charge(1).expect_err("already above").level, a.id());
     b.uncharge(51);
     assert_eq!((a.live(), a.forced()), (99, 0));
     b.try_charge(1).expect("100 of 100");
@@ -129,7 +129,7 @@ fn max_below_live_is_busy(config: CounterConfig) {
     let (r, a, b) = limited(config);
     b.try_charge(60).expect("60 of 100");
     let busy = a.set_max(59).expect_err("60 are live");
-    assert_eq!((busy.level(), busy.usage()), (a.id(), 60));
+    assert_eq!((busy.level, busy.usage), (a.id(), 60));
     assert_eq!(a.max(), 100, "unchanged");
     a.set_max(60).expect("60 of 60");
     assert_eq!((a.max(), a.usage(), a.live()), (60, 60, 60));

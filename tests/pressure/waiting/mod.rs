@@ -6,7 +6,7 @@
 //! * `stock`: what other threads have in stock is room; `levels`: more than one level that is full;
 //! * `model`: any sequence of verbs against a model of the line;
 //! * `inside`: a reclaimer does not wait; `reclaim`: a waiter asks for more; `panics`: wakers that panic;
-//! * `on_full`: what is to happen, as text; `extremes`: nothing, everything, for ever.
+//! * `on_full`: what is to happen; `extremes`: nothing, everything, for ever.
 
 mod cancel;
 mod deadlines;

@@ -3,7 +3,7 @@ pub(crate) mod twin;
 
 use memcg::errors::ParseLimitErrorKind;
 use memcg::errors::ParseLimitErrorKind::{
-    Empty, NotANumber, NotWhole, Overflow, PercentOutOfRange, TrailingInput, UnknownUnit,
+    Empty, NotANumber, NotWhole, Overflow, PercentNotWhole, PercentOutOfRange, TrailingInput, UnknownUnit,
 };
 use memcg::{Bytes, Limit, Percent};
 use proptest::prelude::*;
@@ -73,7 +73,7 @@ fn faults_name_their_position() {
         ("٣", 0, NotANumber),
         ("64Mb", 2, UnknownUnit),
         ("64 MBi", 3, UnknownUnit),
-        ("1.5%", 3, UnknownUnit),
+        ("1.5%", 1, PercentNotWhole),
         ("64mib", 2, UnknownUnit),
         ("64b", 2, UnknownUnit),
         ("64iB", 2, UnknownUnit),

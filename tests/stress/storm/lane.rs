@@ -79,7 +79,7 @@ impl<'a> Lane<'a> {
                 self.charge(world, Form::Async, |_| Attempt::AsyncForEver);
             }
             690..780 => self.charge(world, Form::With, |lane| {
-                if lane.rng.random_bool(0.2) { Attempt::Fail } else { Attempt::Wait(lane.time()) }
+                if lane.rng.random_bool(0.2) { Attempt::Fail } else { Attempt::Timeout(lane.time()) }
             }),
             780..800 => self.charge(world, Form::Overcharge, |_| Attempt::Overcharge),
             _ => {

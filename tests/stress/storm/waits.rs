@@ -24,7 +24,6 @@ pub(crate) enum Attempt {
     Async(Duration),
     AsyncForEver,
     Fail,
-    Wait(Duration),
     Overcharge,
 }
 
@@ -32,7 +31,7 @@ impl Attempt {
     /// The time that it may wait for room.
     fn time(self) -> Duration {
         match self {
-            Attempt::Timeout(time) | Attempt::Async(time) | Attempt::Wait(time) => time,
+            Attempt::Timeout(time) | Attempt::Async(time) => time,
             _ => Duration::ZERO,
         }
     }
@@ -80,10 +79,6 @@ impl Lane<'_> {
             Attempt::Undelayed => group.try_charge_with(Bytes(bytes), OnFull::Reclaim),
             Attempt::Timeout(time) => group.try_charge_with(Bytes(bytes), OnFull::Wait(time)),
             Attempt::Fail => group.try_charge_with(Bytes(bytes), OnFull::Refuse),
-            Attempt::Wait(time) => {
-                let text = format!("wait({}us)", time.as_micros());
-                group.try_charge_with(Bytes(bytes), text.parse().expect("a form that there is"))
-            }
             Attempt::Overcharge => world.force(target, || group.try_charge_with(Bytes(bytes), OnFull::Force)),
             Attempt::Async(time) => match poll_for(&mut group.charge_async(Bytes(bytes)), time) {
                 Poll::Ready(result) => result,

@@ -9,7 +9,7 @@ const EXPECTED: Expected = Expected {
     name: "cake",
     source: &["A. Baker", "\"Use less sugar\"", "1 May 2020"],
     patches: &["kitchen: weigh the sugar", "kitchen: bake"],
-    tables: &[("Sweetness", true)],
+    tables: &[("Sweetness", &["one"], true)],
 };
 
 pub(crate) const GOOD: &str = "\
@@ -31,13 +31,13 @@ A. Baker, \"Use less sugar\", cakes list, 1 May 2020.
 | | theirs | ours | runs | min, max | std |
 |---|---|---|---|---|---|
 | one | 12 | 11 | 5 | 1, 2 | 3 |
-| two | **3.5 %** | 4 | 5 | 1, 2 | 3 |
+| one, salted | **3.5 %** | 4 | 5 | 1, 2 | 3 |
 
 ## Claims
 
 | id | claim | verdict | by |
 |---|---|---|---|
-| cake-1 | It is sweet. | confirmed | `cargo bench --bench taste`, `tests/cake/scale.rs::weighs` |
+| cake-1 | It is sweet. | confirmed | bench `taste`, `tests/cake/scale.rs::weighs` |
 | cake-2 | It is dry. | refuted | `loom_oven` |
 | cake-3 | Guests like it. | not applicable | we have no guests |
 
@@ -92,13 +92,14 @@ fn each_fault_of_a_chapter_is_found() {
         ("`loom_oven`, `tests", "`loom_stove`, `tests", " src/tests has no model loom_stove"),
         ("`no-scale`", "`no-oven`", " .ci/mutations.txt has no row no-oven"),
         ("### Sweetness, grains", "### Salt", " there is no table `### Sweetness`"),
+        ("| one, salted |", "| two |", " `### Sweetness` has no two rows of one"),
         ("| std |", "| |", " `### Sweetness` has no table of ours with runs, min, max and std"),
         ("| cake-2 |", "| cake-4 |", "26: the id is `cake-4`, the next is `cake-2`"),
         ("| refuted |", "| maybe |", "26: `cake-2` has no verdict: write confirmed, refuted or not applicable"),
         ("| refuted | `loom_oven` |", "| refuted | we think so |", "26: no command, test or model judges `cake-2`"),
         ("we have no guests", "", "27: say why `cake-3` does not apply"),
-        ("we have no guests", "see `cargo bench --bench taste`", " no program under benches/ judges `cake-3`"),
-        ("`cargo bench --bench taste`, `tests", "`tests", " a program judges `cake-1`; its row names no command"),
+        ("we have no guests", "see bench `taste`", " no program under benches/ judges `cake-3`"),
+        ("bench `taste`, `tests", "`tests", " a program judges `cake-1`; its row names no command"),
         ("| 5 s |", "| soon |", "33: write a time as `25 s` or `3 min`"),
         ("It is dry. |", "It | is dry. |", "26: 5 cells in place of 4"),
         ("## Claims", "## Words", " there is no claim"),

@@ -1,7 +1,7 @@
 //! Queries that were refused for room that others hold wait in line, and run again.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -336,6 +336,84 @@ async fn after_its_first_row_a_query_waits_in_its_place() {
         drop(late);
         assert_eq!(held.end().await, [0, 0, u64::from(patience != LONG)]);
     }
+}
+
+/// Below a group that has refused, a query keeps its first rows while another one sends rows. If that one then waits for
+/// memory, the query gives all back, and runs again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn one_query_sends_rows_at_a_time() {
+    for needs in [false, true] {
+        let mut held = held(3, LONG).await;
+        let goes_on = register_stop(&held.session);
+        let early = held.query("early");
+        let mut stream = early.sql("SELECT stop(id) AS id FROM rows").await.unwrap().execute_stream().await.unwrap();
+        let sent = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&sent);
+        let reads = tokio::spawn(async move {
+            while let Some(batch) = stream.next().await {
+                count.fetch_add(batch?.num_rows(), Ordering::Relaxed);
+            }
+            Ok::<_, DataFusionError>(())
+        });
+        until("it runs", || held.queue.counts().running == 2);
+        let late = held.query("late");
+        let rows = collects(&late, JOIN).await;
+        held.waits(1);
+        goes_on.store(true, Ordering::Relaxed);
+        until("it keeps its rows", || early.group().live() >= 16 * 8_000);
+        if needs {
+            let pool = Arc::clone(held.holder.pool()) as Arc<dyn MemoryPool>;
+            let reservation = MemoryConsumer::new("grow").register(&pool);
+            let room = usize::try_from(MAX - held.acme.live()).unwrap();
+            let grows = tokio::spawn(async move { reservation.try_grow(room + (64 << 10)) });
+            grows.await.unwrap().expect("the other query has given way");
+            assert_eq!(early.group().live(), 0);
+        } else {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        assert_eq!(sent.load(Ordering::Relaxed), 0, "no row has left");
+        held.end_first().await;
+        reads.await.unwrap().unwrap();
+        assert_eq!(sent.load(Ordering::Relaxed), 30_000);
+        rows.await.unwrap().unwrap();
+        drop((early, late));
+        let [restarts, refused, after] = held.end().await;
+        assert!((restarts > 1) == needs, "{restarts}");
+        assert_eq!([refused, after], [0, 0]);
+    }
+}
+
+/// Beside a query that sends rows, below a group that has refused, one that cannot run again starts late, and long before
+/// its patience ends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
+async fn a_stream_starts_beside_another_one() {
+    let mut held = held(3, Duration::from_secs(100)).await;
+    let goes_on = register_stop(&held.session);
+    let beside = ["a", "b", "c"].map(|name| held.query(name));
+    let mut counts = Vec::new();
+    for query in &beside {
+        counts.push(collects(query, "SELECT count(stop(id)) FROM rows").await);
+    }
+    until("they run", || held.queue.counts().running == 4);
+    let late = held.query("late");
+    let refused = collects(&late, JOIN).await;
+    // Two of the five may run side by side now.
+    held.waits(1);
+    refused.abort();
+    assert!(refused.await.unwrap_err().is_cancelled());
+    goes_on.store(true, Ordering::Relaxed);
+    for count in counts {
+        count.await.unwrap().unwrap();
+    }
+    let feed = fed(&held.session, "other");
+    let second = held.query("second");
+    let rows = collects(&second, "SELECT count(*) FROM other").await;
+    until("it runs", || held.queue.counts().running == 2);
+    drop(feed);
+    rows.await.unwrap().unwrap();
+    drop((beside, late, second));
+    held.end_first().await;
+    assert_eq!(held.end().await, [0, 0, 0]);
 }
 
 /// A copy runs again while its sink has no row yet: it writes each row once.

@@ -163,14 +163,14 @@ impl Run {
             (Err(refused), Ok(())) => panic!("{at}: refused {units} while there is room: {refused}"),
             (Err(refused), Err(level)) => {
                 let (node, counter) = (self.oracle.node(level), self.counter(level));
-                assert_eq!(refused.level(), counter.id(), "{at}: refused at another level: {refused}");
-                assert_eq!(refused.requester(), self.counter(index).id(), "{at}: {refused}");
-                assert_eq!(refused.requested(), units, "{at}: {refused}");
-                let (usage, stocked) = (refused.usage(), refused.stocked_bound());
+                assert_eq!(refused.level, counter.id(), "{at}: refused at another level: {refused}");
+                assert_eq!(refused.requester, self.counter(index).id(), "{at}: {refused}");
+                assert_eq!(refused.requested, units, "{at}: {refused}");
+                let (usage, stocked) = (refused.usage, refused.stocked_bound);
                 assert!((node.live..=node.live + stocked).contains(&usage), "{at}: {} live: {refused}", node.live);
                 // A charge that leaves credit where it is would not fit beside live charge alone.
                 let beside_live = (usage - stocked.min(usage)).saturating_add(units);
-                assert!(usage == node.live || beside_live > refused.max(), "{at}: credit stood behind: {refused}");
+                assert!(usage == node.live || beside_live > refused.max, "{at}: credit stood behind: {refused}");
             }
         }
     }
@@ -192,9 +192,9 @@ impl Run {
             Ok(()) => assert!(fits, "{at}: max {max} was taken with {live} live"),
             Err(busy) => {
                 assert!(!fits, "{at}: max {max} is busy with {live} live: {busy}");
-                assert_eq!(busy.level(), self.counter(index).id(), "{at}: {busy}");
-                assert_eq!(busy.max(), max, "{at}: {busy}");
-                assert!(busy.usage() >= live && busy.usage() > max, "{at}: {busy}");
+                assert_eq!(busy.level, self.counter(index).id(), "{at}: {busy}");
+                assert_eq!(busy.max, max, "{at}: {busy}");
+                assert!(busy.usage >= live && busy.usage > max, "{at}: {busy}");
             }
         }
     }

@@ -157,7 +157,7 @@ impl Run {
                     self.twin.held[at].bytes = held.checked_sub(bytes).expect("it had as many");
                     self.hold(part, group, counter, bytes);
                 }
-                Err(refused) => assert!(refused.bytes() == held && bytes > held, "{}: {refused}", self.at),
+                Err(refused) => assert!(refused.bytes == held && bytes > held, "{}: {refused}", self.at),
             },
             Action::Take => {
                 let all = self.with_charge(op, at, Charge::take);

@@ -209,7 +209,7 @@ impl Run {
             // The root goes with its runtime.
             Action::Offline | Action::OfflineTree if group == 0 => {}
             Action::Offline => {
-                let found = self.on(op, group, |group| group.offline().map_err(|refused| refused.children()));
+                let found = self.on(op, group, |group| group.offline().map_err(|refused| refused.children));
                 assert_eq!(found, self.twin.offline(group), "{}", self.at);
             }
             Action::OfflineTree => {
