@@ -229,8 +229,27 @@ mod tests {
         assert_eq!(gold.usage() + low.usage(), 0);
     }
 
-    /// Charges of three importances wait, and bytes come back. While a charge is the oldest, more important ones take
-    /// no more before it than they may; and each is served in the end.
+    /// Important charges that never fit come and give up, and others barge past them.
+    #[test]
+    fn what_barges_past_important_ones_has_passed_the_oldest() {
+        let runtime = build(100);
+        let [low, gold] = [("low", 0), ("gold", 1)].map(|(name, of)| group(&runtime.root(), name, of));
+        let held = runtime.root().try_charge(90).unwrap();
+        let mut oldest = Waits::begin(&low, 20, 0);
+        let mut passed = 0;
+        for number in 1..100 {
+            let gives_up = Waits::begin(&gold, 100, number);
+            passed += (0..1_000).take_while(|_| low.try_charge(10).is_ok()).count();
+            drop(gives_up);
+        }
+        assert_eq!(passed, 23 + 2, "of 320 bytes less than 100 are left, and then its own barging budget");
+        drop(held);
+        assert!(oldest.served().is_some());
+    }
+
+    /// Charges of three importances wait or give up, and bytes come back. While a charge is the oldest, more important
+    /// ones, and those that barge past these, take sixteen times its bytes at most; with those that barge past itself
+    /// seventeen times. Each is served in the end.
     #[test]
     fn no_charge_lets_others_pass_for_ever() {
         let mut seed = 3_u64;
@@ -251,9 +270,17 @@ mod tests {
                     let group = &groups[below(6).saturating_sub(3) as usize];
                     let mut waits = Waits::new(group, 1 + below(16), number, &woken);
                     match waits.served() {
-                        Some(charge) => held.push(charge),
+                        Some(charge) => {
+                            passed += if line.is_empty() { 0 } else { charge.bytes() };
+                            held.push(charge);
+                        }
                         None => line.push(waits),
                     }
+                }
+                if line.len() > 6 && below(4) == 0 {
+                    // The most important ones give up: no byte of theirs is taken, and others may barge past them.
+                    let gives_up = (1..line.len()).max_by_key(|&at| line[at].importance).unwrap();
+                    drop(line.remove(gives_up));
                 }
                 if !held.is_empty() && below(2) > 0 {
                     drop(held.swap_remove(below(held.len() as u64) as usize));
@@ -266,12 +293,14 @@ mod tests {
                     held.push(served.served().expect("it is woken once"));
                     match line.first() {
                         Some(oldest) if at > 0 => {
-                            passed += if served.importance > oldest.importance { served.bytes } else { 0 };
+                            passed += served.bytes;
                             passes += u64::from(served.importance > oldest.importance);
-                            assert!(passed <= 16 * oldest.bytes, "{passed} before {}", oldest.bytes);
                         }
                         _ => passed = 0,
                     }
+                }
+                if let Some(oldest) = line.first() {
+                    assert!(passed <= 17 * oldest.bytes, "{passed} before {}", oldest.bytes);
                 }
             }
             held.clear();

@@ -14,7 +14,7 @@ use crate::counter::cover;
 use crate::counter::object::Counter;
 use crate::hierarchy::{group_object, tasks};
 use crate::reclaim::registrations;
-use crate::state::waiting::{Holder, Line, Place, Waiting};
+use crate::state::waiting::{Holder, Line, PlaceInLine, Waiting};
 
 /// The ticket of the wait that ends, where no wait in the line can end by itself: the youngest of the least important
 /// that are of a group which holds something. Under the line's lock, after a thread has served the line.
@@ -35,7 +35,7 @@ pub(crate) fn wait_to_end(waiting: &Waiting, level: &Counter) -> Option<u64> {
     if line.places.iter().any(|&place| fits(waiting, line, level, place, room)) {
         return None;
     }
-    let holds = |place: &&Place| {
+    let holds = |place: &&PlaceInLine| {
         let holder = waiting.waiters.get(&place.ticket()).and_then(|waiter| waiter.holder);
         let holder = holder.and_then(|holder| line.holders.get(&holder.key()));
         holder.is_some_and(|holder| is_stuck(holder) && holder.group.usage() > 0)
@@ -49,7 +49,7 @@ fn is_stuck(holder: &Holder) -> bool {
     tasks > 0 && holder.waits >= u32::from(tasks)
 }
 
-fn fits(waiting: &Waiting, line: &Line, level: &Counter, place: Place, room: u64) -> bool {
+fn fits(waiting: &Waiting, line: &Line, level: &Counter, place: PlaceInLine, room: u64) -> bool {
     let budget = if place == line.first { u64::MAX } else { group_object::state(level).first_in_line.budget() };
     let needs = waiting.waiters.get(&place.ticket()).map(|waiter| cover::rise_at(waiter.group, waiter.bytes, level));
     needs.is_some_and(|needs| needs <= room.min(budget))

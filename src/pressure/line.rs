@@ -28,7 +28,7 @@ use crate::pressure::deadlock;
 use crate::pressure::high::is_any_above;
 use crate::pressure::wakers::Wakers;
 use crate::reclaim::registrations;
-use crate::state::waiting::{Decision, FirstInLine, Place, Waiter, Waiting};
+use crate::state::waiting::{Decision, FirstInLine, PlaceInLine, Waiter, Waiting};
 use crate::sync::lock::Lock;
 use crate::sync::{Ordering, fence_after_exchange, model_failed};
 use crate::thread::block::Block;
@@ -38,9 +38,8 @@ use crate::thread::foreign::Foreign;
 /// Places behind the first in which a waiter may barge.
 const WINDOW: usize = 64;
 
-/// More important charges take so many times the bytes that the oldest in line asks for, before it goes first. A model
-/// explores the first.
-const PATIENCE: u64 = if cfg!(loom) { 1 } else { 16 };
+/// More important charges take so many times the bytes that the oldest in line asks for, before it goes first.
+const PATIENCE: u64 = 16;
 
 /// A waiter's place in line. Dropped, it is given up, and so is what was charged for it.
 pub(crate) struct Ticket {
@@ -80,7 +79,9 @@ pub(crate) fn ahead_of(group: &Counter, level: &Counter) -> u64 {
 
 /// Charges wait at the level, and one of this group would go before all of them.
 pub(crate) fn goes_first(group: &Counter, level: &Counter) -> bool {
-    let before = |place: Place| place != Place::NONE && Place::new(importance::of(group), u64::MAX >> 8) < place;
+    let before = |place: PlaceInLine| {
+        place != PlaceInLine::NONE && PlaceInLine::new(importance::of(group), u64::MAX >> 8) < place
+    };
     level.limits.watched.is_for(WAITING) && before(first(level).place())
 }
 
@@ -115,7 +116,12 @@ pub(crate) fn length(level: &Counter) -> usize {
 }
 
 /// Charge `n` for a waiter. Never from a stock: none is open below.
-fn charge_for<'a>(group: &'a Counter, block: Option<&Block>, n: u64, place: Place) -> Result<(), LevelRefusal<'a>> {
+fn charge_for<'a>(
+    group: &'a Counter,
+    block: Option<&Block>,
+    n: u64,
+    place: PlaceInLine,
+) -> Result<(), LevelRefusal<'a>> {
     // In transit, so that a thread that lowers a max waits for the walk (E5).
     let alone = block.filter(|block| block.transit.is_over());
     let transit = alone.map(|block| block.transit.enter(group.tree().number, group.incarnation().fenced));
@@ -173,15 +179,41 @@ impl Waiting {
         }
         // A walk that has seen the mark and finds an empty line is admitted.
         let (place, bytes, budget) =
-            now.map_or((Place::NONE, 0, u64::MAX), |waiter| (waiter.place, waiter.bytes, waiter.budget));
-        let left = first(level).show(place, bytes, budget);
-        if let Some(was) = self.waiters.get_mut(&std::mem::replace(&mut line.first, place).ticket()) {
-            was.budget = left;
+            now.map_or((PlaceInLine::NONE, 0, u64::MAX), |waiter| (waiter.place, waiter.bytes, waiter.budget));
+        self.count_barged(level, first(level).budget());
+        let budget = budget.min(self.patience_behind(place, level));
+        self.count_barged(level, first(level).show(place, bytes, budget));
+        if let Some(line) = self.lines.get_mut(&level.key()) {
+            (line.first, line.shown) = (place, budget);
         }
-        if place == Place::NONE {
+        if place == PlaceInLine::NONE {
             self.lines.remove(&level.key());
             level.limits.watched.clear(WAITING);
         }
+    }
+
+    /// Of the budget that the level shows for the first in line so much is left. Bytes that have barged past one that
+    /// goes before the oldest for its importance have passed the oldest, too.
+    fn count_barged(&mut self, level: &Counter, left: u64) {
+        let Some(line) = self.lines.get_mut(&level.key()) else { return };
+        let (place, shown) = (line.first, std::mem::replace(&mut line.shown, left));
+        let barged = shown.saturating_sub(left);
+        if let Some(waiter) = self.waiters.get_mut(&place.ticket()) {
+            let budget = waiter.budget.saturating_sub(barged).saturating_add(left.saturating_sub(shown));
+            waiter.budget = budget.min(waiter.bytes);
+        }
+        if let Some(oldest) = self.passed_by(place, level)
+            && let Some(passed) = self.waiters.get_mut(&oldest.ticket())
+        {
+            // Mutation: past-the-important-others-barge-for-ever
+            passed.patience = passed.patience.saturating_sub(barged);
+        }
+    }
+
+    /// The bytes that may yet go before the oldest in line at `level`, where one at `place` does.
+    fn patience_behind(&self, place: PlaceInLine, level: &Counter) -> u64 {
+        let passed = self.passed_by(place, level).and_then(|oldest| self.waiters.get(&oldest.ticket()));
+        passed.map_or(u64::MAX, |oldest| oldest.patience)
     }
 
     /// Changes the number of bytes of a waiter, which keeps its place. False: the wait is decided.
@@ -195,6 +227,7 @@ impl Waiting {
         let Some(line) = self.lines.get_mut(&level.key()) else { return false };
         if line.first.ticket() == ticket {
             first(level).show_bytes(bytes);
+            line.shown = line.shown.min(bytes);
         }
         let admits = level.admits();
         if bytes > admits {
@@ -260,7 +293,7 @@ impl Waiting {
             }
         }
         let Some(line) = self.lines.get(&level.key()) else { return };
-        let behind: SmallVec<[Place; WINDOW]> = line.places.iter().skip(1).take(WINDOW).copied().collect();
+        let behind: SmallVec<[PlaceInLine; WINDOW]> = line.places.iter().skip(1).take(WINDOW).copied().collect();
         for place in behind {
             let ticket = place.ticket();
             let needs = |waiter: &Waiter| cover::rise_at(waiter.group, waiter.bytes, level);
@@ -279,6 +312,7 @@ impl Waiting {
     /// may.
     fn first_to_serve(&mut self, level: &'static Counter) -> Option<u64> {
         let first = *self.lines.get(&level.key())?.places.first()?;
+        self.count_barged(level, group_object::state(level).first_in_line.budget());
         // Mutation: the-oldest-in-line-is-passed-for-ever
         let tried = self.tries_patience(first, level);
         let Some(oldest) = tried else { return Some(first.ticket()) };
@@ -288,21 +322,21 @@ impl Waiting {
 
     /// The oldest charge in line at `level`, where the one at `place` would pass it by more bytes than are left to more
     /// important ones.
-    fn tries_patience(&self, place: Place, level: &Counter) -> Option<Place> {
+    fn tries_patience(&self, place: PlaceInLine, level: &Counter) -> Option<PlaceInLine> {
         let oldest = self.passed_by(place, level)?;
         let asks = self.waiters.get(&place.ticket())?.bytes;
         (asks > self.waiters.get(&oldest.ticket())?.patience).then_some(oldest)
     }
 
     /// The oldest charge in line at `level`, where one at `place` goes before it for its importance alone.
-    fn passed_by(&self, place: Place, level: &Counter) -> Option<Place> {
+    fn passed_by(&self, place: PlaceInLine, level: &Counter) -> Option<PlaceInLine> {
         place.next_importance()?;
         let oldest = self.lines.get(&level.key())?.oldest()?;
         place.passes(oldest).then_some(oldest)
     }
 
     /// From here on a charge in line at `level` goes before all that have come later.
-    fn go_by_age(&mut self, place: Place, level: &'static Counter) {
+    fn go_by_age(&mut self, place: PlaceInLine, level: &'static Counter) {
         let (Some(line), Some(waiter)) = (self.lines.get_mut(&level.key()), self.waiters.get_mut(&place.ticket()))
         else {
             return;
@@ -315,7 +349,7 @@ impl Waiting {
 
     /// Before a charge for a waiter: at each other level of its path the oldest in line goes first, where that has let
     /// enough others go before.
-    fn make_way(&mut self, place: Place, group: &'static Counter, level: &Counter) {
+    fn make_way(&mut self, place: PlaceInLine, group: &'static Counter, level: &Counter) {
         if place.next_importance().is_none() {
             return;
         }
@@ -329,7 +363,7 @@ impl Waiting {
     }
 
     /// A waiter is served: it takes its bytes off what the oldest in line lets others take before it.
-    fn count_passed(&mut self, place: Place, group: &Counter, bytes: u64) {
+    fn count_passed(&mut self, place: PlaceInLine, group: &Counter, bytes: u64) {
         if place.next_importance().is_none() {
             return;
         }
@@ -464,7 +498,7 @@ fn enqueue_as(
     let mut waiting = table(tree).lock();
     waiting.tickets += 1;
     let number = waiting.tickets;
-    let (place, patience) = (Place::new(importance::of(group), number), bytes.saturating_mul(PATIENCE));
+    let (place, patience) = (PlaceInLine::new(importance::of(group), number), bytes.saturating_mul(PATIENCE));
     let waiter =
         Waiter { group, bytes, level, budget: bytes, waits, holder: None, place, patience, decided: None, waker };
     waiting.waiters.insert(number, waiter);

@@ -11,15 +11,15 @@ use crate::thread::foreign::Foreign;
 /// oldest. The low bits are its ticket. A charge of the highest importance, and one that has let enough others go
 /// before, has no other bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place(u64);
+pub(crate) struct PlaceInLine(u64);
 
-impl Place {
+impl PlaceInLine {
     /// No charge waits.
-    pub(crate) const NONE: Place = Place(0);
+    pub(crate) const NONE: PlaceInLine = PlaceInLine(0);
     const TICKET_BITS: u32 = 56;
 
-    pub(crate) fn new(importance: u8, ticket: u64) -> Place {
-        Place(u64::from(u8::MAX - importance) << Place::TICKET_BITS | ticket)
+    pub(crate) fn new(importance: u8, ticket: u64) -> PlaceInLine {
+        PlaceInLine(u64::from(u8::MAX - importance) << PlaceInLine::TICKET_BITS | ticket)
     }
 
     /// As the word of a thread that charges for it.
@@ -28,22 +28,22 @@ impl Place {
     }
 
     pub(crate) fn ticket(self) -> u64 {
-        self.0 & ((1 << Place::TICKET_BITS) - 1)
+        self.0 & ((1 << PlaceInLine::TICKET_BITS) - 1)
     }
 
     /// Before all charges that have come later.
-    pub(crate) fn by_age(self) -> Place {
-        Place(self.ticket())
+    pub(crate) fn by_age(self) -> PlaceInLine {
+        PlaceInLine(self.ticket())
     }
 
     /// The first place of those behind that are less important. `None`: this one has no importance.
-    pub(crate) fn next_importance(self) -> Option<Place> {
-        let rank = self.0 >> Place::TICKET_BITS;
-        (rank < u64::from(u8::MAX)).then(|| Place((rank + 1) << Place::TICKET_BITS))
+    pub(crate) fn next_importance(self) -> Option<PlaceInLine> {
+        let rank = self.0 >> PlaceInLine::TICKET_BITS;
+        (rank < u64::from(u8::MAX)).then(|| PlaceInLine((rank + 1) << PlaceInLine::TICKET_BITS))
     }
 
     /// The charge goes before one that came earlier and is less important.
-    pub(crate) fn passes(self, other: Place) -> bool {
+    pub(crate) fn passes(self, other: PlaceInLine) -> bool {
         self < other && self.ticket() > other.ticket()
     }
 }
@@ -62,11 +62,11 @@ pub(crate) struct FirstInLine {
 impl FirstInLine {
     /// Nothing resets it: the last waiter that leaves the line shows that it is empty.
     pub(crate) fn is_clean(&self) -> bool {
-        self.place() == Place::NONE && self.bytes() == 0
+        self.place() == PlaceInLine::NONE && self.bytes() == 0
     }
 
-    pub(crate) fn place(&self) -> Place {
-        Place(self.place.load(Ordering::Relaxed))
+    pub(crate) fn place(&self) -> PlaceInLine {
+        PlaceInLine(self.place.load(Ordering::Relaxed))
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -94,7 +94,7 @@ impl FirstInLine {
     }
 
     /// The first waiter goes by age from here on.
-    pub(crate) fn show_place(&self, place: Place) {
+    pub(crate) fn show_place(&self, place: PlaceInLine) {
         self.place.store(place.0, Ordering::Relaxed);
     }
 
@@ -104,7 +104,7 @@ impl FirstInLine {
     }
 
     /// Another waiter is first. Returns what was left of the budget.
-    pub(crate) fn show(&self, place: Place, bytes: u64, budget: u64) -> u64 {
+    pub(crate) fn show(&self, place: PlaceInLine, bytes: u64, budget: u64) -> u64 {
         self.place.store(place.0, Ordering::Relaxed);
         self.bytes.store(bytes, Ordering::Relaxed);
         // One step: what barges meanwhile takes from the one budget or the other.
@@ -124,9 +124,11 @@ pub(crate) struct Waiting {
 }
 
 pub(crate) struct Line {
-    pub(crate) places: BTreeSet<Place>,
+    pub(crate) places: BTreeSet<PlaceInLine>,
     /// The waiter whose bytes and barging budget the level shows.
-    pub(crate) first: Place,
+    pub(crate) first: PlaceInLine,
+    /// The barging budget of that waiter as the level showed it, less what has been counted of it.
+    pub(crate) shown: u64,
     /// The number that the level admitted when all waiters in it were last compared with it.
     pub(crate) admits: u64,
     /// Groups that say how many tasks they have, and the charges of each in this line, by the key of the group.
@@ -141,7 +143,7 @@ pub(crate) struct Holder {
 
 impl Default for Line {
     fn default() -> Self {
-        Line { places: BTreeSet::new(), first: Place::NONE, admits: 0, holders: BTreeMap::new() }
+        Line { places: BTreeSet::new(), first: PlaceInLine::NONE, shown: 0, admits: 0, holders: BTreeMap::new() }
     }
 }
 
@@ -166,7 +168,7 @@ impl Line {
     }
 
     /// The place of the charge that has waited longest: the first one of some importance.
-    pub(crate) fn oldest(&self) -> Option<Place> {
+    pub(crate) fn oldest(&self) -> Option<PlaceInLine> {
         let mut oldest = *self.places.first()?;
         let mut at = oldest;
         while let Some(behind) = at.next_importance().and_then(|from| self.places.range(from..).next()) {
@@ -190,7 +192,7 @@ pub(crate) struct Waiter {
     pub(crate) waits: bool,
     /// The group whose task it is, as the line counts it.
     pub(crate) holder: Option<&'static Counter>,
-    pub(crate) place: Place,
+    pub(crate) place: PlaceInLine,
     /// The bytes that more important charges which come later may yet take before it, where it is the oldest in line.
     pub(crate) patience: u64,
     /// The decision. Then it is in no line.

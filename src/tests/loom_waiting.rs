@@ -2,10 +2,10 @@
 //! events wake their listeners, and a victim's memory reaches the charge that it was chosen for. A wake-up that is lost
 //! is a deadlock, which loom reports.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::mem;
 use std::sync::Arc;
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 
 use super::common::{block_on, end, group, waiting, waker};
 use super::loom_lifecycle::{self, assert_released_once};
@@ -14,7 +14,7 @@ use super::schedules::{Condvar, EVER, Mutex, in_one_go};
 use super::{beside, build, large_model_without_pair, model, model_of_exchanges, model_without_pair, race};
 use crate::expert::{FixedBatch as _, QueuePlace as _};
 use crate::hierarchy::events;
-use crate::state::waiting::{FirstInLine, Place};
+use crate::state::waiting::{FirstInLine, PlaceInLine};
 use crate::sync::{AtomicU64, Ordering};
 use crate::{
     Bytes, Charge, ChargeError, Event, Group, GroupCounter, Limit, Limits, OnFull, OomPolicy, Priority, Runtime,
@@ -57,9 +57,9 @@ fn loom_waiter_vs_uncharge() {
 fn loom_barge_vs_next_first() {
     model_without_pair(|| {
         let line = Arc::new(FirstInLine::default());
-        line.show(Place::new(0, 2), 4, 4);
+        line.show(PlaceInLine::new(0, 2), 4, 4);
         let barges = |line: Arc<FirstInLine>| line.change_budget(|left| left.checked_sub(1));
-        let (barged, left) = race(line.clone(), barges, || line.show(Place::new(0, 1), 8, 8));
+        let (barged, left) = race(line.clone(), barges, || line.show(PlaceInLine::new(0, 1), 8, 8));
         assert!(barged);
         assert_eq!(left + line.budget(), 4 + 8 - 1);
     });
@@ -101,19 +101,35 @@ fn loom_task_vs_uncharge() {
     });
 }
 
-/// Two important charges wait behind an older one of less importance, and the second comes while bytes go up the tree.
-/// The first goes before the old one, and the second does not.
+/// Two important charges come after an old one, and the second while bytes go up the tree. One goes before the old one
+/// with sixteen times its bytes: the first, or the second where it barges past that one. The other does not.
 #[test]
 fn loom_important_vs_oldest() {
     model_without_pair(|| {
-        let (_runtime, root, held) = full();
+        let (_runtime, root) = bare(16);
+        let held = root.try_charge(16).unwrap();
         let gold = root.create("gold", Limits::new().importance(1)).unwrap();
         let old = waiting(&root, 1, &waker());
-        let first = waiting(&gold, 1, &waker());
-        let second = race(held, drop, || waiting(&gold, 1, &waker())).1;
-        drop(block_on(first).unwrap());
-        drop(block_on(old).unwrap());
-        drop(block_on(second).unwrap());
+        let first = waiting(&gold, 16, &waker());
+        let second = race(held, drop, || {
+            let mut second = Box::pin(gold.charge_async(16));
+            match second.as_mut().poll(&mut Context::from_waker(&waker())) {
+                Poll::Ready(charge) => Ok(charge.unwrap()),
+                Poll::Pending => Err(second),
+            }
+        });
+        match second.1 {
+            Ok(charge) => {
+                drop(charge);
+                drop(block_on(old).unwrap());
+                drop(block_on(first).unwrap());
+            }
+            Err(second) => {
+                drop(block_on(first).unwrap());
+                drop(block_on(old).unwrap());
+                drop(block_on(second).unwrap());
+            }
+        }
         assert_eq!((root.usage(), root.waiting_count()), (0, 0));
     });
 }
