@@ -18,11 +18,12 @@ use crate::ledger::Promise;
 use crate::order::{Line, Order};
 use crate::request_body::RequestBody;
 use crate::settings::Settings;
-use crate::stages::{Refusing, Running};
+use crate::stages::{Refusing, Running, polled_again};
 use crate::verdict::{Answer, Later, Said, Verdict};
 
 pin_project! {
-    /// The future of a request: it waits for the tenant, and then runs the inner service's in the group.
+    /// The future of a request: it waits for the tenant, and then runs the inner service's in the group. Polled after its
+    /// answer, it panics.
     #[must_use = "futures do nothing unless they are polled"]
     pub struct ResponseFuture<S, B, R>
     where
@@ -193,8 +194,7 @@ where
                     Some(response) => return Poll::Ready(Ok(response)),
                     None => stage.set(Stage::Done { body: PhantomData }),
                 },
-                // Polled after its answer, it stays pending.
-                StageProjection::Done { .. } => return Poll::Pending,
+                StageProjection::Done { .. } => polled_again(),
             }
         }
     }

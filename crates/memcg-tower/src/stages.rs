@@ -58,7 +58,7 @@ impl<F, R> Running<F, R> {
         Running { future: Some(future), waits: None, hold: Some(hold) }
     }
 
-    /// The answer. Polled after it, the request stays pending.
+    /// The answer.
     #[inline]
     pub(crate) fn poll<E>(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Response<ResponseBody<R>>, E>>
     where
@@ -66,7 +66,7 @@ impl<F, R> Running<F, R> {
         R: Body,
     {
         let mut running = self.project();
-        let Some(hold) = running.hold.as_mut() else { return Poll::Pending };
+        let Some(hold) = running.hold.as_mut() else { polled_again() };
         let Some(future) = running.future.as_mut().as_pin_mut() else {
             return poll_waiting(running.waits, running.hold, context).map(Ok);
         };
@@ -107,6 +107,12 @@ impl<F, R> Running<F, R> {
     }
 }
 
+/// A future that is polled after its answer panics, as those of `async` do.
+#[cold]
+pub(crate) fn polled_again() -> ! {
+    panic!("a `ResponseFuture` is polled after it has answered")
+}
+
 /// The answer whose bytes are charged, or the refusal in its place.
 #[cold]
 fn poll_waiting<R>(
@@ -114,7 +120,7 @@ fn poll_waiting<R>(
     held: &mut Option<Hold>,
     context: &mut Context<'_>,
 ) -> Poll<Response<ResponseBody<R>>> {
-    let (Some(waiting), Some(hold)) = (waits.as_mut(), held.as_mut()) else { return Poll::Pending };
+    let (Some(waiting), Some(hold)) = (waits.as_mut(), held.as_mut()) else { polled_again() };
     let charged = ready!(Pin::new(&mut waiting.charge).poll(context));
     match charged {
         Ok(charge) => {
@@ -123,7 +129,7 @@ fn poll_waiting<R>(
             let sends = held.take().map(|hold| Sends::new(hold, bytes));
             match waits.take() {
                 Some(waiting) => Poll::Ready(waiting.response.map(|body| ResponseBody::new(body, sends))),
-                None => Poll::Pending,
+                None => polled_again(),
             }
         }
         Err(refused) => {

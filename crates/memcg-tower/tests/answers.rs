@@ -3,6 +3,7 @@
 mod support;
 
 use std::convert::Infallible;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -51,6 +52,24 @@ struct Dropped(mpsc::UnboundedSender<Option<Group>>);
 impl Drop for Dropped {
     fn drop(&mut self) {
         let _ = self.0.send(Group::current());
+    }
+}
+
+/// As the futures of `async` do, after a service's answer and after a refusal.
+#[tokio::test]
+async fn a_future_that_is_polled_after_its_answer_panics() {
+    let scene = Scene::new();
+    let layer = scene.layer();
+    for status in [StatusCode::OK, StatusCode::TOO_MANY_REQUESTS] {
+        let held = (status != StatusCode::OK).then(|| scene.acme.force_charge(100 * KIB));
+        let mut service = layer.layer(service_fn(|_: Request<InBody>| async { ok("") }));
+        let mut answered = Box::pin(service.call(sized("acme", 10)));
+        assert_eq!(answered.as_mut().now_or_never().unwrap().unwrap().status(), status);
+        let again = catch_unwind(AssertUnwindSafe(|| answered.as_mut().now_or_never().is_some()));
+        let said = again.unwrap_err();
+        assert!(said.downcast_ref::<&str>().unwrap().contains("after it has answered"));
+        drop((held, answered));
+        scene.assert_given_back();
     }
 }
 
