@@ -26,7 +26,7 @@ pub(crate) fn charge(group: &'static Counter, bytes: u64, missed: Consume, start
     match try_with(group, bytes, missed, Counter::try_charge_now_slow) {
         Ok(walked) => {
             if starts && is_any_above(group, walked) {
-                levels_that_delay(group).for_each(started::shrink_to_high);
+                levels_that_delay(group).for_each(|level| started::shrink_to_high(level, importance::of(group)));
             }
             Ok(walked)
         }

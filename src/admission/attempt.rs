@@ -21,8 +21,8 @@ pub(crate) trait Attempt {
         self.bytes()
     }
 
-    /// Returns the bytes that a delay above a high is for.
-    fn charge(&self) -> Result<u64, LevelRefusal<'static>>;
+    /// Charges, if there is room.
+    fn charge(&self) -> Progress;
 
     /// Waits while there is `more` to come until the charge fits at `level`, or until `until`. `None`: it does not fit,
     /// and may keep a place in line.

@@ -66,7 +66,7 @@ pub(super) fn cancel_for(attempt: &impl Attempt, refusal: LevelRefusal<'static>,
         };
         if !attempt.may_block() {
             efforts.pending = Some(Pending::Promised);
-            return attempt.charge().into();
+            return attempt.charge();
         }
         efforts.stand_still(group, level, None);
         let until = earlier(until, attempt.end());
@@ -83,5 +83,5 @@ pub(super) fn cancel_for(attempt: &impl Attempt, refusal: LevelRefusal<'static>,
         return Progress::Refused(refusal);
     }
     // The level that refuses may be another one by now.
-    attempt.charge().into()
+    attempt.charge()
 }

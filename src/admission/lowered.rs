@@ -24,7 +24,7 @@ pub(crate) fn shrink_to_max(group: &'static Counter) -> u64 {
                 cancel_excess(below, may_come);
             }
             if follows(below, LimitKind::High) {
-                throttle::shrink_to_high(below);
+                throttle::shrink_to_high(below, u8::MAX);
             }
         }
     }

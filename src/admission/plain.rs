@@ -4,12 +4,11 @@ use std::cell::RefCell;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use crate::admission::attempt::{Attempt, ChargeResult};
+use crate::admission::attempt::{Attempt, ChargeResult, Progress};
 use crate::admission::wait::{decided, may_wait, wait_for_victim};
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::pressure::line::{self, Ticket};
-use crate::state::waiting::Decision;
 use crate::sync::is_over;
 use crate::thread::slot::Consume;
 
@@ -83,15 +82,19 @@ impl Plain {
 
     /// Charges after a refusal, where the group is more important than all that wait at the level: a place in line is
     /// before theirs, and the charge leaves it again where there is no room.
-    pub(super) fn go_first(&self, refusal: LevelRefusal<'static>) -> Result<u64, LevelRefusal<'static>> {
+    pub(super) fn go_first(&self, refusal: LevelRefusal<'static>) -> Progress {
         let level = refusal.level.header.counter();
         if !line::goes_first(self.group, level) || !may_wait(self.bytes, &refusal) {
-            return Err(refusal);
+            return Progress::Refused(refusal);
         }
         let mut ticket = line::enqueue_for_now(self.group, self.bytes, level);
-        match ticket.poll(Waker::noop()).ok().or_else(|| ticket.leave()) {
-            Some(Decision::Granted) => Ok(self.bytes),
-            _ => Err(level.refusal_now()),
+        match ticket.poll(Waker::noop()) {
+            Ok(decision) => Progress::Ended(decided(decision, self.bytes, false)),
+            // The level may have served it, and another one have refused it then.
+            Err(level) => match ticket.leave() {
+                Some(decision) => Progress::Ended(decided(decision, self.bytes, false)),
+                None => Progress::Refused(level.refusal_now()),
+            },
         }
     }
 }
@@ -105,8 +108,11 @@ impl Attempt for Plain {
         self.bytes
     }
 
-    fn charge(&self) -> Result<u64, LevelRefusal<'static>> {
-        self.group.try_charge_once_slow(self.bytes, Consume::Miss).or_else(|refusal| self.go_first(refusal))
+    fn charge(&self) -> Progress {
+        match self.group.try_charge_once_slow(self.bytes, Consume::Miss) {
+            Ok(walked) => Progress::Ended(Ok(walked)),
+            Err(refusal) => self.go_first(refusal),
+        }
     }
 
     fn wait(&self, level: &'static Counter, until: Instant, more: &dyn Fn() -> bool) -> Option<ChargeResult> {

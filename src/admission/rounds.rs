@@ -70,8 +70,8 @@ pub(super) fn reclaim_for(
             return Progress::Ended(Err(if offline { ChargeFailure::Offline } else { ChargeFailure::Cancelled }));
         }
         refusal = match attempt.charge() {
-            Ok(charged) => return Progress::Ended(Ok(charged)),
-            Err(again) => again,
+            Progress::Refused(again) => again,
+            ended => return ended,
         };
     }
     Progress::Refused(refusal)

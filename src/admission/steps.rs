@@ -76,9 +76,10 @@ pub(crate) fn charge_without_victims(group: &'static Counter, bytes: u64, missed
 /// A place before less important charges, reclaim and victims, where the first try was refused.
 pub(super) fn go_on(plain: &Plain, failure: ChargeFailure) -> ChargeResult {
     match failure {
-        ChargeFailure::Refused { refusal, .. } => {
-            plain.go_first(refusal).or_else(|refusal| reclaim_and_retry(plain, refusal))
-        }
+        ChargeFailure::Refused { refusal, .. } => match plain.go_first(refusal) {
+            Progress::Ended(ended) => ended,
+            Progress::Refused(refusal) => reclaim_and_retry(plain, refusal),
+        },
         failure => Err(failure),
     }
 }

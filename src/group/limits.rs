@@ -214,12 +214,13 @@ impl Limits {
     /// that of its parent; a root has 0. A [`Priority`](crate::Priority) orders the reclaimers of one group; importance
     /// orders groups.
     ///
-    /// * A charge cancels no group of a higher importance than its own. [Victims](crate::OomPolicy::Choose) come from
+    /// * A charge cancels no group of a higher importance than its own. A group without a cancel hook goes with the one
+    ///   above that has one, whatever its own importance. [Victims](crate::OomPolicy::Choose) come from
     ///   the lowest importance that alone can give enough, else from the lowest of all.
     /// * Reclaim for a charge takes nothing that [`low`](Self::low) protects from a group of a higher importance.
-    /// * In line a charge goes before those of a lower importance, also where it would be refused for them. A charge
-    ///   that waits lets later ones of a higher importance take sixteen times the bytes it asks for, in its whole wait.
-    ///   Then it goes before them, once it is the oldest in its line. [`OnFull::Now`](crate::OnFull::Now),
+    /// * In line a charge goes before those of a lower importance, also where it would be refused for them. The oldest
+    ///   in a line lets later ones of a higher importance go first until they have taken sixteen times the bytes it asks
+    ///   for; the last of them may take more. Then it goes first. [`OnFull::Now`](crate::OnFull::Now),
     ///   [`IfRoom`](crate::OnFull::IfRoom) and [`Start`](crate::OnFull::Start) go before none.
     ///
     /// A charge has the importance that its group has when it begins to wait. A max that is lowered, and
@@ -260,9 +261,11 @@ impl Limits {
     /// lowest. There is no such end while another group holds a byte there, while a reclaimer is registered there, or
     /// where the full group [covers](Self::cover_allocations).
     ///
-    /// The highest group below the full one that says so counts. 0, the default: the group may give back at any time,
-    /// and its waits end by time, a victim or others. With too small a number a wait may end that others would have
-    /// served. A charge that waits costs a load for each level more, and a look at the groups in line that say so.
+    /// The highest group on the path that says so counts. 0, the default: the group may give back at any time, and its
+    /// waits end by time, a victim or others. With too small a number a wait may end that others would have served. So
+    /// a task has one charge in line at a time and awaits nothing else beside it; its time limit is not looked at. The
+    /// place of a queue is one wait. The wait that ends may be that of a task which holds nothing itself: its group
+    /// does. A charge that waits costs a load for each level more, and a look at the groups in line that say so.
     ///
     /// ```
     /// use memcg::{ChargeError, Limits, OnFull, Runtime};

@@ -7,7 +7,7 @@ use crate::admission::lowered;
 use crate::counter::credit;
 use crate::hierarchy::setting_names::{self, SettingName};
 use crate::hierarchy::{importance, limits, tasks};
-use crate::pressure::{high, throttle};
+use crate::pressure::{high, line, throttle};
 use crate::state::limits::LimitKind;
 use crate::state::name::GroupName;
 use crate::units::{IntoLimit, Limit};
@@ -65,7 +65,7 @@ impl Group {
         if limits.high.is_none() {
             return Ok(above_max);
         }
-        throttle::shrink_to_high(group);
+        throttle::shrink_to_high(group, u8::MAX);
         Ok(above_max.max(high::above(group)))
     }
 
@@ -92,6 +92,7 @@ impl Group {
         }
         if let Some(of) = limits.tasks {
             tasks::set(self.first(), of);
+            line::tasks_changed(self.first());
         }
     }
 

@@ -1,7 +1,5 @@
 //! The tasks of a group: where all of them wait, nothing in the group comes back.
 
-use std::ptr;
-
 use crate::counter::object::Counter;
 use crate::hierarchy::group_object;
 
@@ -14,16 +12,7 @@ pub(crate) fn set(group: &Counter, tasks: u16) {
     group_object::of(group).tasks.set(tasks);
 }
 
-/// The highest group from this one up to `level` that says how many tasks it has. The caller keeps the group.
-pub(crate) fn holder(group: &'static Counter, level: &Counter) -> Option<&'static Counter> {
-    let mut holder = None;
-    for above in group.path_to_root() {
-        if of(above) > 0 {
-            holder = Some(above.header.counter());
-        }
-        if ptr::eq(above, level) {
-            break;
-        }
-    }
-    holder
+/// The highest group on the path that says how many tasks it has. The caller keeps the group.
+pub(crate) fn holder(group: &'static Counter) -> Option<&'static Counter> {
+    group.path_to_root().filter(|&above| of(above) > 0).last().map(|above| above.header.counter())
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use crate::counter::handle::Handle;
 use crate::counter::marks;
 use crate::counter::object::Counter;
-use crate::reclaim::repeat::{close_below, deadline};
+use crate::reclaim::repeat::{ROUNDS_MAX, close_below, deadline};
 use crate::reclaim::round::Request;
 use crate::reclaim::{registrations, round};
 use crate::state::reclaimer::ReclaimCause;
@@ -32,7 +32,10 @@ pub(crate) fn turn(mut job: Background) -> Option<Background> {
     }
     loop {
         if over(level) > 0 {
-            job.pause = if one_round(level) { Duration::ZERO } else { (job.pause * 2).clamp(PAUSE_MIN, PAUSE_MAX) };
+            let (before, comes) = (over(level), one_round(level));
+            job.unseen = if over(level) < before { 0 } else { job.unseen + 1 };
+            let goes_on = comes && job.unseen < ROUNDS_MAX;
+            job.pause = if goes_on { Duration::ZERO } else { (job.pause * 2).clamp(PAUSE_MIN, PAUSE_MAX) };
             if over(level) > 0 {
                 job.at = Instant::now() + job.pause;
                 return Some(job);
@@ -41,7 +44,7 @@ pub(crate) fn turn(mut job: Background) -> Option<Background> {
         if !marks::arm(level) {
             return None;
         }
-        job.pause = Duration::ZERO;
+        (job.pause, job.unseen) = (Duration::ZERO, 0);
     }
 }
 
@@ -190,6 +193,32 @@ mod tests {
         assert!(!is_armed(&tenant), "its next turn comes");
     }
 
+    /// A reclaimer says that it has freed what does not come back: after some rounds it has pauses.
+    #[test]
+    fn a_reclaimer_that_lies_has_pauses() {
+        struct Lies(Mutex<u64>);
+        impl Reclaim for Lies {
+            fn reclaim(&self, want: u64, _context: &ReclaimContext<'_>) -> u64 {
+                *self.0.lock().unwrap() += 1;
+                want
+            }
+        }
+        let runtime = Runtime::builder().build().unwrap();
+        let limits = Limits::new().max(Limit::Bytes(64 * MIB)).reclaim_above(Limit::percent(75));
+        let group = runtime.root().create("tenant", limits).unwrap();
+        let lies = Arc::new(Lies(Mutex::default()));
+        let _registration = group.register_reclaimer(lies.clone(), Priority::NORMAL);
+        // A stock below is open as long as this thread charges: then claims are believed.
+        let busy = group.create("busy", Limits::new()).unwrap();
+        let _held = group.try_charge(Bytes(50 * MIB)).unwrap();
+        let end = Instant::now() + Duration::from_millis(300);
+        while Instant::now() < end {
+            drop(busy.try_charge(1).unwrap());
+        }
+        let asked = *lies.0.lock().unwrap();
+        assert!((1..=400).contains(&asked), "{asked} calls");
+    }
+
     /// Each pause without anything freed is twice the one before; a group that is offline or gone has no next turn.
     #[test]
     fn pauses_double() {
@@ -198,7 +227,7 @@ mod tests {
         let held = group.try_charge(Bytes(MIB)).unwrap();
         group.first().usage.reclaim_above.store(1, crate::sync::Ordering::Relaxed);
         let of = group.first().state().generation();
-        let first = Background { level: group.first(), of, at: Instant::now(), pause: Duration::ZERO };
+        let first = Background { level: group.first(), of, at: Instant::now(), pause: Duration::ZERO, unseen: 0 };
         let pauses = std::iter::successors(Some(first), |job| turn(*job)).skip(1).take(9);
         let pauses: Vec<_> = pauses.map(|job| job.pause.as_millis()).collect();
         assert_eq!(pauses, [10, 20, 40, 80, 160, 320, 640, 1_000, 1_000]);

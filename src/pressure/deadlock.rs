@@ -14,7 +14,7 @@ use crate::counter::cover;
 use crate::counter::object::Counter;
 use crate::hierarchy::{group_object, tasks};
 use crate::reclaim::registrations;
-use crate::state::waiting::{Holder, Line, PlaceInLine, Waiting};
+use crate::state::waiting::{Holder, Line, PlaceInLine, WINDOW, Waiting};
 
 /// The ticket of the wait that ends, where no wait in the line can end by itself: the youngest of the least important
 /// that are of a group which holds something. Under the line's lock, after a thread has served the line.
@@ -32,7 +32,7 @@ pub(crate) fn wait_to_end(waiting: &Waiting, level: &Counter) -> Option<u64> {
     }
     // Bytes that came back a moment ago may be room for a charge: another thread is about to serve it.
     let room = level.admits().saturating_sub(usage);
-    if line.places.iter().any(|&place| fits(waiting, line, level, place, room)) {
+    if line.places.iter().take(1 + WINDOW).any(|&place| fits(waiting, line, level, place, room)) {
         return None;
     }
     let holds = |place: &&PlaceInLine| {
@@ -149,12 +149,67 @@ mod tests {
             "a reclaimer"
         );
         drop(registration);
-        drop(third);
-        let mut third = Box::pin(two.charge_async(4));
         deadlock(&mut third);
         held[1].shrink(4);
         assert!(matches!(poll(&mut first), Poll::Ready(Ok(_))));
         drop((second, held));
+    }
+
+    /// A task ends, or a group comes to say how many it has, while others wait.
+    #[test]
+    fn a_number_of_tasks_that_changes_is_looked_at() {
+        for before in [0, 2] {
+            let runtime = build(10);
+            let query = tasks(&runtime.root(), "q", before);
+            let sort = query.create("sort", Limits::new()).unwrap();
+            let _held = sort.try_charge(8).unwrap();
+            let mut first = waits(&sort, 4);
+            query.set_limits(Limits::new().tasks(1)).unwrap();
+            deadlock(&mut first);
+            let mut second = Box::pin(sort.charge_async(4));
+            deadlock(&mut second);
+            query.set_limits(Limits::new().tasks(0)).unwrap();
+            let third = waits(&sort, 4);
+            // The tasks above those of a group that is counted: its bytes are theirs, and count once.
+            sort.set_limits(Limits::new().tasks(1)).unwrap();
+            assert_eq!(runtime.root().waiting_count(), 0);
+            drop(third);
+        }
+    }
+
+    #[test]
+    fn bytes_of_nested_groups_count_once() {
+        let runtime = build(10);
+        let root = runtime.root();
+        let tenant = root.create("tenant", Limits::new()).unwrap();
+        let query = tasks(&tenant, "q", 1);
+        let _held = [query.try_charge(4).unwrap(), root.try_charge(4).unwrap()];
+        let mut first = waits(&query, 4);
+        tenant.set_limits(Limits::new().tasks(1)).unwrap();
+        let mut second = waits(&tenant, 4);
+        assert!(poll(&mut first).is_pending() && poll(&mut second).is_pending(), "the root has four bytes");
+    }
+
+    /// A charge of another group is handed to one whose task waits.
+    #[test]
+    fn bytes_that_move_to_a_group_are_looked_at() {
+        let runtime = build(10);
+        let [one, other] = [("one", 1), ("other", 0)].map(|(name, of)| tasks(&runtime.root(), name, of));
+        let _held = one.try_charge(5).unwrap();
+        let mut moves = other.try_charge(5).unwrap();
+        let mut first = waits(&one, 4);
+        moves.transfer(&one).unwrap();
+        deadlock(&mut first);
+    }
+
+    /// A group above the full one says how many tasks there are.
+    #[test]
+    fn tasks_above_the_full_group_count() {
+        let runtime = build(100);
+        let query = tasks(&runtime.root(), "q", 1);
+        let sort = query.create("sort", Limits::new().max(10)).unwrap();
+        let _held = sort.try_charge(8).unwrap();
+        deadlock(&mut Box::pin(sort.charge_async(4)));
     }
 
     /// A charge that does not wait for room is no wait, although it looks for its place before less important ones.

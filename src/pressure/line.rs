@@ -28,15 +28,12 @@ use crate::pressure::deadlock;
 use crate::pressure::high::is_any_above;
 use crate::pressure::wakers::Wakers;
 use crate::reclaim::registrations;
-use crate::state::waiting::{Decision, FirstInLine, PlaceInLine, Waiter, Waiting};
+use crate::state::waiting::{Decision, FirstInLine, PlaceInLine, WINDOW, Waiter, Waiting};
 use crate::sync::lock::Lock;
 use crate::sync::{Ordering, fence_after_exchange, model_failed};
 use crate::thread::block::Block;
 use crate::thread::context;
 use crate::thread::foreign::Foreign;
-
-/// Places behind the first in which a waiter may barge.
-const WINDOW: usize = 64;
 
 /// More important charges take so many times the bytes that the oldest in line asks for, before it goes first.
 const PATIENCE: u64 = 16;
@@ -139,11 +136,12 @@ fn charge_for<'a>(
 
 impl Waiting {
     fn enter_line(&mut self, ticket: u64, level: &'static Counter) {
+        self.count_barged(level, first(level).budget());
         let Some(waiter) = self.waiters.get_mut(&ticket) else { return };
         let (line, admits) = (self.lines.entry(level.key()).or_default(), level.admits());
         line.places.insert(waiter.place);
         if waiter.waits {
-            let holder = tasks::holder(waiter.group, level);
+            let holder = tasks::holder(waiter.group);
             line.count_task(waiter, holder);
         }
         // Lowered meanwhile: all are compared again.
@@ -173,8 +171,15 @@ impl Waiting {
         if let Some(waiter) = now
             && waiter.place.ticket() == line.first.ticket()
         {
-            line.first = waiter.place;
-            first(level).show_place(waiter.place);
+            let place = waiter.place;
+            line.first = place;
+            first(level).show_place(place);
+            // An older charge may have come.
+            let patience = self.patience_behind(place, level);
+            if let Some(line) = self.lines.get_mut(&level.key()).filter(|line| line.shown > patience) {
+                line.shown = patience;
+                first(level).change_budget(|left| Some(left.min(patience)));
+            }
             return;
         }
         // A walk that has seen the mark and finds an empty line is admitted.
@@ -320,12 +325,11 @@ impl Waiting {
         Some(oldest.ticket())
     }
 
-    /// The oldest charge in line at `level`, where the one at `place` would pass it by more bytes than are left to more
-    /// important ones.
+    /// The oldest charge in line at `level`, where one at `place` would pass it, and more important ones have taken what
+    /// they may.
     fn tries_patience(&self, place: PlaceInLine, level: &Counter) -> Option<PlaceInLine> {
         let oldest = self.passed_by(place, level)?;
-        let asks = self.waiters.get(&place.ticket())?.bytes;
-        (asks > self.waiters.get(&oldest.ticket())?.patience).then_some(oldest)
+        (self.waiters.get(&oldest.ticket())?.patience == 0).then_some(oldest)
     }
 
     /// The oldest charge in line at `level`, where one at `place` goes before it for its importance alone.
@@ -462,6 +466,35 @@ pub(crate) fn expel(tree: &Tree, decision: Decision, is_meant: impl Fn(&Counter)
         waiting.decide(ticket, decision, wakers);
         // The next waiter may be first now.
         service::schedule(level);
+    }
+}
+
+/// A group says another number of tasks: the charges in line that come from it are counted anew, and their lines looked
+/// at. The caller keeps the group.
+pub(crate) fn tasks_changed(group: &Counter) {
+    let _path = SlowPath::enter();
+    let mut waiting = table(group.tree()).lock();
+    let Waiting { waiters, lines, .. } = &mut *waiting;
+    let is_meant = |waiter: &&mut Waiter| {
+        waiter.waits && waiter.decided.is_none() && waiter.group.path_to_root().any(|level| ptr::eq(level, group))
+    };
+    for waiter in waiters.values_mut().filter(is_meant) {
+        if let Some(line) = lines.get_mut(&waiter.level.key()) {
+            line.uncount_task(waiter);
+            line.count_task(waiter, tasks::holder(waiter.group));
+            service::schedule(waiter.level);
+        }
+    }
+}
+
+/// Memory may come back in fewer ways than before: a thread looks whether the waits of tasks can end. The caller holds no
+/// lock.
+pub(crate) fn look_at_tasks(tree: &Tree) {
+    let _path = SlowPath::enter();
+    let waiting = table(tree).lock();
+    for line in waiting.lines.values().filter(|line| !line.holders.is_empty()) {
+        let first = line.places.first().and_then(|place| waiting.waiters.get(&place.ticket()));
+        first.into_iter().for_each(|waiter| service::schedule(waiter.level));
     }
 }
 
@@ -634,7 +667,7 @@ impl Ticket {
             let Some(waiter) = waiter else { return };
             waiter.waits = true;
             if let Some(line) = waiting.lines.get_mut(&waiter.level.key()) {
-                let (level, holder) = (waiter.level, tasks::holder(waiter.group, waiter.level));
+                let (level, holder) = (waiter.level, tasks::holder(waiter.group));
                 line.count_task(waiter, holder);
                 service::schedule(level);
             }

@@ -56,26 +56,27 @@ fn with<R>(tree: &Tree, work: impl FnOnce(&mut Started) -> R) -> R {
 /// Has room made for `bytes` of that importance at a level that has refused them. The caller keeps the level. Where
 /// reclaimers have promised what is missing, the thread counts and drains.
 pub(crate) fn make_room(level: &'static Counter, bytes: u64, importance: u8, promised: bool) {
-    leave(level, |job| {
-        if (importance, bytes) >= (job.importance, job.bytes) {
-            (job.importance, job.bytes, job.promised) = (importance, bytes, promised);
+    leave(level, importance, |job| {
+        if bytes >= job.bytes {
+            (job.bytes, job.promised) = (bytes, promised);
         }
     });
 }
 
-/// Has what is above high reclaimed. The caller keeps the level.
-pub(crate) fn shrink_to_high(level: &'static Counter) {
-    leave(level, |job| job.above_high = true);
+/// Has what is above high reclaimed, for a charge of that importance. The caller keeps the level.
+pub(crate) fn shrink_to_high(level: &'static Counter, importance: u8) {
+    leave(level, importance, |job| job.above_high = true);
 }
 
-fn leave(level: &'static Counter, note: impl FnOnce(&mut Job)) {
-    let job = Job { level: Handle::pin(level), importance: 0, bytes: 0, promised: false, above_high: false };
+/// A level has one job for each importance: no charge has a more important one's victims.
+fn leave(level: &'static Counter, importance: u8, note: impl FnOnce(&mut Job)) {
+    let job = Job { level: Handle::pin(level), importance, bytes: 0, promised: false, above_high: false };
     let tree = level.incarnation().tree.counted();
     let needless = with(&tree, |started| {
         if !started.runs(&tree, Duty::Jobs) {
             return Some(job);
         }
-        started.jobs.add(level.key(), job, note)
+        started.jobs.add((level.key(), importance), job, note)
     });
     // Its handle is dropped without the lock.
     drop(needless);
@@ -88,13 +89,13 @@ pub(crate) fn reclaim_if_crossed(level: &'static Counter) {
         return;
     }
     let of = level.first().state().generation();
-    let job = Background { level, of, at: Instant::now(), pause: Duration::ZERO };
+    let job = Background { level, of, at: Instant::now(), pause: Duration::ZERO, unseen: 0 };
     let tree = level.incarnation().tree.counted();
-    let runs = with(&tree, |started| {
+    let is_left = with(&tree, |started| {
         started.list(job);
-        started.runs(&tree, Duty::Jobs)
+        started.runs(&tree, Duty::Jobs) || started.over
     });
-    if !runs {
+    if !is_left {
         level.limits.watched.set(RECLAIMS);
     }
 }
@@ -125,7 +126,7 @@ pub(crate) fn leave_listeners(listened: Listened) -> Result<(), Listened> {
         if !started.runs(&tree, Duty::Listeners) {
             return Err(listened);
         }
-        Ok(started.listened.add(key, listened, |_| ()))
+        Ok(started.listened.add((key, 0), listened, |_| ()))
     });
     // Its handle is dropped without the lock.
     needless.map(drop)
@@ -237,7 +238,7 @@ fn work(job: &Job) {
     }
     if job.above_high && high::above(level) > 0 {
         events::count(level, Event::High);
-        throttle::shrink_to_high(level);
+        throttle::shrink_to_high(level, job.importance);
     }
 }
 
@@ -350,13 +351,13 @@ mod tests {
         Job { level: Handle::pin(level), importance: 0, bytes, promised: false, above_high: false }
     }
 
-    /// Without work it ends by itself; a level is listed once, for the largest of the most important charges.
+    /// Without work it ends by itself; a level is listed once for each importance, for the largest of these charges.
     #[test]
     fn a_level_is_listed_once() {
         let runtime = Runtime::builder().build().unwrap();
         let group = runtime.root().create("q", Limits::new()).unwrap();
         let mut started = Started { threads: [idle(), Running::default()], ..Started::default() };
-        started.jobs.add(group.first().key(), job(group.first(), 1), |_| ());
+        started.jobs.add((group.first().key(), 0), job(group.first(), 1), |_| ());
         let begun = Instant::now();
         assert!(matches!(started.next(Duty::Jobs, begun), NextJob::Work(Job { bytes: 1, .. })));
         assert!(matches!(started.next(Duty::Jobs, begun), NextJob::Sleep(LINGER)));
@@ -367,10 +368,15 @@ mod tests {
         for (importance, bytes, promised) in [(2, 3, false), (2, 7, true), (2, 5, false), (1, 9, false)] {
             make_room(group.first(), bytes, importance, promised);
         }
-        shrink_to_high(group.first());
-        let listed = with(&tree, |started| [started.jobs.next(), started.jobs.next()]);
-        let [Some(Job { importance: 2, bytes: 7, promised: true, above_high: true, .. }), None] = listed else {
-            panic!("the largest of the most important");
+        shrink_to_high(group.first(), 1);
+        let listed = with(&tree, |started| [(); 3].map(|()| started.jobs.next()));
+        let [
+            Some(Job { importance: 2, bytes: 7, promised: true, above_high: false, .. }),
+            Some(Job { importance: 1, bytes: 9, promised: false, above_high: true, .. }),
+            None,
+        ] = listed
+        else {
+            panic!("the largest of each importance");
         };
         with(&tree, |started| started.threads[0] = Running::default());
     }
@@ -383,7 +389,7 @@ mod tests {
         for [busy, other] in [[&groups[0], &groups[1]], [&groups[1], &groups[0]]] {
             let mut started = Started { threads: [idle(), Running::default()], ..Started::default() };
             let leave = |started: &mut Started, group: &crate::Group| {
-                drop(started.jobs.add(group.first().key(), job(group.first(), 1), |_| ()));
+                drop(started.jobs.add((group.first().key(), 0), job(group.first(), 1), |_| ()));
             };
             let mut taken = Vec::new();
             leave(&mut started, busy);
@@ -426,12 +432,13 @@ mod tests {
         let group = runtime.root().create("q", Limits::new()).unwrap();
         let (level, now) = (group.first(), Instant::now());
         let mut started = Started { threads: [idle(), Running::default()], ..Started::default() };
-        let background = Background { level, of: level.state().generation(), at: now, pause: Duration::ZERO };
+        let background =
+            Background { level, of: level.state().generation(), at: now, pause: Duration::ZERO, unseen: 0 };
         let mut taken = Vec::new();
         for _ in 0..4 {
             started.list(background);
             started.list(background);
-            drop(started.jobs.add(level.key(), job(level, 1), |_| ()));
+            drop(started.jobs.add((level.key(), 0), job(level, 1), |_| ()));
             taken.push(matches!(started.next(Duty::Jobs, now), NextJob::Reclaim(_)));
         }
         assert_eq!((taken, started.background.len()), (vec![true, false, true, false], 1));

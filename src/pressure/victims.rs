@@ -73,6 +73,15 @@ pub(crate) fn set_policy(group: &'static Counter, OomOrder { policy, order }: Oo
     drop(dropped);
 }
 
+/// The runtime is gone: what its orders hold goes, perhaps the tree's last handles. The caller holds no lock.
+pub(crate) fn forget_orders(tree: &Tree) {
+    let dropped = {
+        let _path = SlowPath::enter();
+        std::mem::take(&mut table(tree).lock().orders)
+    };
+    drop(dropped);
+}
+
 fn is_spared(group: &Counter) -> bool {
     group.path_to_root().any(|level| marks(level).has(EXEMPT))
 }
@@ -145,6 +154,10 @@ pub(crate) struct Want {
 }
 
 impl Want {
+    fn has_room(&self, domain: &Counter) -> bool {
+        domain.room(domain.admits()) >= self.bytes.max(1) || self.short(domain) == 0
+    }
+
     /// Bytes that have to come back in the domain, before it fits.
     fn short(&self, domain: &Counter) -> u64 {
         let most = if self.adds > 0 { domain.admits() } else { domain.max() };
@@ -233,7 +246,8 @@ fn ask_order(chooser: &Counter, domain: &'static Counter, want: &Want, excluded:
         let Some((.., order)) = oom.orders.iter().find(has) else { return Wish::Ours };
         let order = Arc::clone(order);
         // The hook in the list keeps each of them until it has a handle.
-        let candidates = if oom.victims.iter().any(is_here) { Vec::new() } else { oom.ranked(domain, want, excluded) };
+        let needless = want.has_room(domain) || oom.victims.iter().any(is_here);
+        let candidates = if needless { Vec::new() } else { oom.ranked(domain, want, excluded) };
         let shown = candidates.into_iter().map(|candidate| OomCandidate {
             group: Handle::pin(candidate.unit),
             importance: candidate.importance,
@@ -278,7 +292,7 @@ fn choose_by(domain: &'static Counter, want: &Want, excluded: &mut Excluded, wis
     }
     // Under the lock: what a victim gave meanwhile is not asked of another one.
     // Mutation: room-is-not-looked-for-before-a-choice
-    if domain.room(domain.admits()) >= want.bytes.max(1) || want.short(domain) == 0 {
+    if want.has_room(domain) {
         return Choice::Room;
     }
     let mut ranked = oom.ranked(domain, want, excluded);

@@ -88,12 +88,14 @@ impl OomPolicy {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn by(order: impl Fn(&[OomCandidate]) -> Option<usize> + Send + Sync + 'static) -> OomOrder {
-        let order: Box<dyn Fn(&[OomCandidate]) -> Option<usize> + Send + Sync> = Box::new(order);
+        let order: Box<AnyOrder> = Box::new(order);
         OomOrder { policy: OomPolicy::Choose, order: Some(Arc::new(Foreign::new(order))) }
     }
 }
 
-pub(crate) type Order = Foreign<Box<dyn Fn(&[OomCandidate]) -> Option<usize> + Send + Sync>>;
+type AnyOrder = dyn Fn(&[OomCandidate]) -> Option<usize> + Send + Sync;
+
+pub(crate) type Order = Foreign<Box<AnyOrder>>;
 
 /// A policy, or an order of choice that a service gives itself: see [`OomPolicy::by`] for an example.
 pub struct OomOrder {

@@ -42,9 +42,9 @@ pub(crate) struct Running {
 
 pub(crate) struct Job {
     pub(crate) level: Handle,
-    /// The importance of that charge: the highest of those that the level has refused.
+    /// Of the charges that the job is for.
     pub(crate) importance: u8,
-    /// The largest of these charges; 0 where the level has refused none.
+    /// The largest of them that the level has refused; 0 where it has refused none.
     pub(crate) bytes: u64,
     /// Reclaimers have promised what that charge lacks.
     pub(crate) promised: bool,
@@ -62,6 +62,8 @@ pub(crate) struct Background {
     pub(crate) at: Instant,
     /// The last pause because nothing was freed.
     pub(crate) pause: Duration,
+    /// Rounds since usage has last fallen: what reclaimers say they have freed may be a lie.
+    pub(crate) unseen: usize,
 }
 
 /// Serves levels, and wakes the charges that wait there.
@@ -75,8 +77,8 @@ pub(crate) struct Listened {
 
 /// One entry at most for each key. The one that came first is taken first.
 pub(crate) struct Turns<T> {
-    entries: BTreeMap<u64, T>,
-    order: VecDeque<u64>,
+    entries: BTreeMap<(u64, u8), T>,
+    order: VecDeque<(u64, u8)>,
 }
 
 impl<T> Default for Turns<T> {
@@ -88,7 +90,7 @@ impl<T> Default for Turns<T> {
 impl<T> Turns<T> {
     /// Adds an entry behind all others, or keeps the turn that the key has. `note` gets the entry. Returns what was not
     /// needed, for a caller that drops it without the lock.
-    pub(crate) fn add(&mut self, key: u64, entry: T, note: impl FnOnce(&mut T)) -> Option<T> {
+    pub(crate) fn add(&mut self, key: (u64, u8), entry: T, note: impl FnOnce(&mut T)) -> Option<T> {
         match self.entries.entry(key) {
             Entry::Vacant(vacant) => {
                 self.order.push_back(key);

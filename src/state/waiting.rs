@@ -7,6 +7,9 @@ use crate::counter::object::Counter;
 use crate::sync::{AtomicU64, Ordering};
 use crate::thread::foreign::Foreign;
 
+/// Places behind the first in which a waiter may barge.
+pub(crate) const WINDOW: usize = 64;
+
 /// The place of a charge among all that wait in a tree, in whatever line: the most important first, of these the
 /// oldest. The low bits are its ticket. A charge of the highest importance, and one that has let enough others go
 /// before, has no other bits.
