@@ -475,9 +475,7 @@ pub(crate) fn tasks_changed(group: &Counter) {
     let _path = SlowPath::enter();
     let mut waiting = table(group.tree()).lock();
     let Waiting { waiters, lines, .. } = &mut *waiting;
-    let is_meant = |waiter: &&mut Waiter| {
-        waiter.waits && waiter.decided.is_none() && waiter.group.path_to_root().any(|level| ptr::eq(level, group))
-    };
+    let is_meant = |waiter: &&mut Waiter| waiter.waits && waiter.decided.is_none() && waiter.group.is_within(group);
     for waiter in waiters.values_mut().filter(is_meant) {
         if let Some(line) = lines.get_mut(&waiter.level.key()) {
             line.uncount_task(waiter);
