@@ -122,7 +122,8 @@ pub use memcg_derive::Weigh;
 pub mod errors {
     pub use crate::error::{CounterChargeError, CounterLimitError};
     pub use crate::group::{
-        ContradictionError, CreateError, LimitError, MergeError, NameError, OfflineError, ReclaimError, SplitError,
+        ContradictionError, CreateError, Helps, LimitError, MergeError, NameError, OfflineError, ReclaimError,
+        SplitError,
     };
     pub use crate::units::{ParseLimitError, ParseLimitErrorKind};
     pub use crate::values::PushError;
@@ -156,6 +157,7 @@ pub mod allocator {
 ///   protect.
 /// * [`CentralStock`]: credit that all threads share, for a channel. [`QueuePlace`]: one place in line for all that wait
 ///   in a queue.
+/// * [`OomCandidate`] and [`OomOrder`]: an order of choice that a service gives itself.
 /// * [`FixedBatch`]: the kernel's stock, which is always open and takes whole batches.
 /// * [`Verdict`]: what [`PageCounter::verify`] found. Each [`Fault`] names a figure that contradicts another.
 ///
@@ -169,6 +171,8 @@ pub mod allocator {
 /// [`QueuePlace`]: expert::QueuePlace
 /// [`ProtectionFigures`]: expert::ProtectionFigures
 /// [`FixedBatch`]: expert::FixedBatch
+/// [`OomCandidate`]: expert::OomCandidate
+/// [`OomOrder`]: expert::OomOrder
 /// [`Verdict`]: expert::Verdict
 /// [`Fault`]: expert::Fault
 pub mod expert {
@@ -179,6 +183,7 @@ pub mod expert {
     pub use crate::lifecycle::own_bytes::OwnBytes;
     pub use crate::page_counter::reading::ProtectionFigures;
     pub use crate::pool::{PoolAlign, PoolRow, PoolTable};
+    pub use crate::state::oom::{OomCandidate, OomOrder};
     pub use crate::sync::barrier::{BarrierMode, BarrierState, litmus};
 }
 

@@ -2,6 +2,7 @@
 
 #![cfg(not(loom))]
 
+mod background;
 mod cache;
 mod charge;
 mod pass;
@@ -38,10 +39,11 @@ const STALL_OF_STREAM_MAX: f64 = 1.03;
 const UNCROSSED_MAX: f64 = 1.05;
 
 pub(crate) fn main() {
-    let mut visited = Visited::new();
+    let (mut visited, mut streams) = (Visited::new(), background::Streams::new());
     let measured = rows::run(&BENCH, |rows| {
         visited = pass::rows(rows);
         charge::rows(rows);
+        streams = background::rows(rows);
     });
     series::print();
     let mut goals = Goals::new(&measured);
@@ -70,6 +72,7 @@ pub(crate) fn main() {
         let of = |soft| format!("reclaim/charge_no_stock/{soft}/depth4/threads{threads}");
         goals.ratio(&of("uncrossed"), &of("unset"), UNCROSSED_MAX);
     }
+    background::goals(&mut goals, &streams);
     goals.print();
     claims(&visited).print();
 }

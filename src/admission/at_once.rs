@@ -5,6 +5,7 @@ use crate::admission::steps::try_with;
 use crate::counter::cover;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
+use crate::hierarchy::importance;
 use crate::pressure::high::{is_any_above, levels_that_delay};
 use crate::pressure::{started, victims};
 use crate::reclaim::repeat::may_call_out;
@@ -25,7 +26,7 @@ pub(crate) fn charge(group: &'static Counter, bytes: u64, missed: Consume, start
     match try_with(group, bytes, missed, Counter::try_charge_now_slow) {
         Ok(walked) => {
             if starts && is_any_above(group, walked) {
-                levels_that_delay(group).for_each(started::shrink_to_high);
+                levels_that_delay(group).for_each(|level| started::shrink_to_high(level, importance::of(group)));
             }
             Ok(walked)
         }
@@ -34,7 +35,7 @@ pub(crate) fn charge(group: &'static Counter, bytes: u64, missed: Consume, start
             let may_come = may_come(bytes, &refusal);
             if starts && may_come {
                 let level = refusal.level.header.counter();
-                start(level, cover::rise_at(group, bytes, level));
+                start(group, level, cover::rise_at(group, bytes, level));
             }
             Err(ChargeFailure::Refused { refusal, counted, pending: may_come.then_some(Pending::Unasked) })
         }
@@ -48,10 +49,10 @@ pub(crate) fn charge_uncounted(group: &'static Counter, bytes: u64, missed: Cons
 }
 
 /// Reclaimers that have threads of their own begin; the rest is left to the thread of the tree.
-fn start(level: &'static Counter, bytes: u64) {
+fn start(group: &Counter, level: &'static Counter, bytes: u64) {
     let missing = bytes.saturating_sub(level.room(level.admits()));
     let promised = registrations::any_below(level) && reclaim::start::begin(level, missing);
-    started::make_room(level, bytes, promised);
+    started::make_room(level, bytes, importance::of(group), promised);
 }
 
 /// True if a charge that may block could find more room: credit in stocks, a reclaimer to ask, a victim.

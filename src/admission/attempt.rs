@@ -21,8 +21,8 @@ pub(crate) trait Attempt {
         self.bytes()
     }
 
-    /// Returns the bytes that a delay above a high is for.
-    fn charge(&self) -> Result<u64, LevelRefusal<'static>>;
+    /// Charges, if there is room.
+    fn charge(&self) -> Progress;
 
     /// Waits while there is `more` to come until the charge fits at `level`, or until `until`. `None`: it does not fit,
     /// and may keep a place in line.
@@ -77,6 +77,8 @@ pub(crate) enum ChargeFailure {
         counted: bool,
         waited: Duration,
     },
+    /// All that the level uses is held by tasks that wait in its line, and this is the youngest wait.
+    Deadlock { refusal: LevelRefusal<'static>, counted: bool },
     /// The group went offline meanwhile, perhaps by a reclaimer.
     Offline,
     /// The group was chosen to give its memory back.
@@ -145,8 +147,9 @@ impl ChargeFailure {
     /// The charge is given up: a refusal is counted.
     #[cold]
     pub(super) fn count(self) -> ChargeFailure {
-        if let ChargeFailure::Refused { refusal, counted, .. } | ChargeFailure::TimedOut { refusal, counted, .. } =
-            &self
+        if let ChargeFailure::Refused { refusal, counted, .. }
+        | ChargeFailure::TimedOut { refusal, counted, .. }
+        | ChargeFailure::Deadlock { refusal, counted } = &self
         {
             refusal.level.count_refusal();
             if let ChargeFailure::TimedOut { .. } = &self {

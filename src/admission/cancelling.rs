@@ -5,7 +5,7 @@ use std::time::Instant;
 use crate::admission::attempt::{Attempt, ChargeFailure, Efforts, Pending, Progress, fits_ever};
 use crate::counter::cover;
 use crate::counter::refusal::LevelRefusal;
-use crate::hierarchy::{events, group_tree};
+use crate::hierarchy::{events, group_tree, importance};
 use crate::pressure::victims::{self, Choice, Want};
 use crate::reclaim::repeat::{earlier, may_call_out};
 use crate::reclaim::round::TIME_MAX;
@@ -24,7 +24,13 @@ pub(super) fn cancel_for(attempt: &impl Attempt, refusal: LevelRefusal<'static>,
     let tree = level.tree();
     let adds = attempt.adds();
     let adds = if adds > 0 { cover::rise_at(group, adds, level).max(1) } else { 0 };
-    let want = Want { asker: Some(group), bytes: attempt.bytes(), adds, may_come: efforts.may_come };
+    let want = Want {
+        asker: Some(group),
+        importance: importance::of(group),
+        bytes: attempt.bytes(),
+        adds,
+        may_come: efforts.may_come,
+    };
     let mut turn = None;
     while attempt.may_cancel() {
         let (until, awaited) = match victims::choose(level, &want, &mut efforts.excluded) {
@@ -60,7 +66,7 @@ pub(super) fn cancel_for(attempt: &impl Attempt, refusal: LevelRefusal<'static>,
         };
         if !attempt.may_block() {
             efforts.pending = Some(Pending::Promised);
-            return attempt.charge().into();
+            return attempt.charge();
         }
         efforts.stand_still(group, level, None);
         let until = earlier(until, attempt.end());
@@ -77,5 +83,5 @@ pub(super) fn cancel_for(attempt: &impl Attempt, refusal: LevelRefusal<'static>,
         return Progress::Refused(refusal);
     }
     // The level that refuses may be another one by now.
-    attempt.charge().into()
+    attempt.charge()
 }

@@ -7,13 +7,12 @@
 use std::ptr;
 use std::time::Instant;
 
-use crate::admission::attempt::{Attempt, ChargeFailure, ChargeResult};
+use crate::admission::attempt::{Attempt, ChargeFailure, ChargeResult, Progress};
 use crate::admission::plain::WaitFor;
 use crate::admission::steps::reclaim_and_retry;
 use crate::counter::credit;
 use crate::counter::exceeded::is_above_max;
 use crate::counter::object::Counter;
-use crate::counter::refusal::LevelRefusal;
 use crate::pressure::high::{BATCH, levels_that_delay};
 use crate::pressure::victims;
 use crate::reclaim::repeat::close_below;
@@ -33,7 +32,7 @@ pub(crate) fn check(group: &'static Counter, wait_for: WaitFor) -> Result<u64, C
     }
     for level in group.path_to_root() {
         let excess = Excess { group, level, wait_for };
-        let Err(refusal) = excess.charge() else { continue };
+        let Progress::Refused(refusal) = excess.charge() else { continue };
         match reclaim_and_retry(&excess, refusal) {
             // The group went offline meanwhile: the next checkpoint asks for the group above.
             Ok(_) | Err(ChargeFailure::Offline) => {}
@@ -73,11 +72,11 @@ impl Attempt for Excess {
         0
     }
 
-    fn charge(&self) -> Result<u64, LevelRefusal<'static>> {
+    fn charge(&self) -> Progress {
         if is_above_max(self.level) && credit::may_be_below(self.level) {
             close_below(self.level);
         }
-        if is_above_max(self.level) { Err(self.level.refusal_now()) } else { Ok(0) }
+        if is_above_max(self.level) { Err(self.level.refusal_now()).into() } else { Ok(0).into() }
     }
 
     fn wait(&self, level: &'static Counter, until: Instant, more: &dyn Fn() -> bool) -> Option<ChargeResult> {

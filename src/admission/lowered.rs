@@ -24,7 +24,7 @@ pub(crate) fn shrink_to_max(group: &'static Counter) -> u64 {
                 cancel_excess(below, may_come);
             }
             if follows(below, LimitKind::High) {
-                throttle::shrink_to_high(below);
+                throttle::shrink_to_high(below, u8::MAX);
             }
         }
     }
@@ -56,7 +56,7 @@ fn cancel_excess(group: &'static Counter, may_come: u64) -> u64 {
     events::count(group, Event::Oom);
     let mut excluded = Excluded::default();
     while goes_on() {
-        let want = Want { asker: None, bytes: group.forced(), adds: 0, may_come };
+        let want = Want { asker: None, importance: u8::MAX, bytes: group.forced(), adds: 0, may_come };
         let victim = match victims::choose(group, &want, &mut excluded) {
             Choice::Unsettled => {
                 victims::settle(group.tree());

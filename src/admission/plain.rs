@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use crate::admission::attempt::{Attempt, ChargeResult};
-use crate::admission::wait::{decided, wait_for_victim};
+use crate::admission::attempt::{Attempt, ChargeResult, Progress};
+use crate::admission::wait::{decided, may_wait, wait_for_victim};
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::pressure::line::{self, Ticket};
@@ -71,7 +71,27 @@ impl Plain {
 
     /// Its place in line, which it takes at `level` where it has none.
     pub(super) fn into_line(self, level: &'static Counter) -> Ticket {
-        self.line.into_inner().unwrap_or_else(|| line::enqueue(self.group, self.bytes, level))
+        let kept = self.line.into_inner();
+        kept.iter().for_each(Ticket::waits);
+        kept.unwrap_or_else(|| line::enqueue(self.group, self.bytes, level))
+    }
+
+    /// Charges after a refusal, where the group is more important than all that wait at the level: a place in line is
+    /// before theirs, and the charge leaves it again where there is no room.
+    pub(super) fn go_first(&self, refusal: LevelRefusal<'static>) -> Progress {
+        let level = refusal.level.header.counter();
+        if !line::goes_first(self.group, level) || !may_wait(self.bytes, &refusal) {
+            return Progress::Refused(refusal);
+        }
+        let mut ticket = line::enqueue_for_now(self.group, self.bytes, level);
+        match ticket.poll(Waker::noop()) {
+            Ok(decision) => Progress::Ended(decided(decision, self.bytes, false)),
+            // The level may have served it, and another one have refused it then.
+            Err(level) => match ticket.leave() {
+                Some(decision) => Progress::Ended(decided(decision, self.bytes, false)),
+                None => Progress::Refused(level.refusal_now()),
+            },
+        }
     }
 }
 
@@ -84,14 +104,17 @@ impl Attempt for Plain {
         self.bytes
     }
 
-    fn charge(&self) -> Result<u64, LevelRefusal<'static>> {
-        self.group.try_charge_once_slow(self.bytes, Consume::Miss)
+    fn charge(&self) -> Progress {
+        match self.group.try_charge_once_slow(self.bytes, Consume::Miss) {
+            Ok(walked) => Progress::Ended(Ok(walked)),
+            Err(refusal) => self.go_first(refusal),
+        }
     }
 
     fn wait(&self, level: &'static Counter, until: Instant, more: &dyn Fn() -> bool) -> Option<ChargeResult> {
         // In line from the first victim on: a charge that comes later does not get what is freed for this one.
         let mut line = self.line.borrow_mut();
-        let ticket = line.get_or_insert_with(|| line::enqueue(self.group, self.bytes, level));
+        let ticket = line.get_or_insert_with(|| line::enqueue_for_now(self.group, self.bytes, level));
         let decision = wait_for_victim(ticket, until, || self.may_cancel() && more())?;
         *line = None;
         Some(decided(decision, self.bytes, true))

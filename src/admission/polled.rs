@@ -104,7 +104,7 @@ impl InLine {
         }
         // Mutation: the-next-of-a-queue-is-not-woken
         let waker = Foreign::new(waker.clone());
-        self.ticket = line::enqueue_with(self.ticket.group(), bytes, level, Some(waker));
+        self.ticket = line::enqueue_with(self.ticket.group(), bytes, level, waker);
         (self.bytes, self.asked) = (bytes, level);
         true
     }

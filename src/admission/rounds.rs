@@ -47,7 +47,7 @@ pub(super) fn reclaim_for(
         };
         let request = request.get_or_insert_with(new);
         // Memory that one round freed and other charges took has to be freed again.
-        let short = missing(level, cover::rise_at(group, bytes, level), &refusal);
+        let short = missing((group, level), cover::rise_at(group, bytes, level), &refusal);
         want = if want == 0 { short } else { short.max(bytes) };
         efforts.stand_still(group, level, since);
         // If the loop ends now, it ends for time or rounds.
@@ -70,8 +70,8 @@ pub(super) fn reclaim_for(
             return Progress::Ended(Err(if offline { ChargeFailure::Offline } else { ChargeFailure::Cancelled }));
         }
         refusal = match attempt.charge() {
-            Ok(charged) => return Progress::Ended(Ok(charged)),
-            Err(again) => again,
+            Progress::Refused(again) => again,
+            ended => return ended,
         };
     }
     Progress::Refused(refusal)
@@ -131,9 +131,9 @@ fn one_round(
 }
 
 /// Bytes that are missing, or somewhat more, so that the next charges need no reclaim.
-fn missing(level: &Counter, bytes: u64, refusal: &LevelRefusal<'_>) -> u64 {
+fn missing((group, level): (&Counter, &Counter), bytes: u64, refusal: &LevelRefusal<'_>) -> u64 {
     let spare = spare(level, refusal.max);
     // The first in line comes before.
-    let ahead = line::ahead(level).saturating_add(bytes);
+    let ahead = line::ahead_of(group, level).saturating_add(bytes);
     refusal.usage.saturating_add(ahead).saturating_sub(refusal.max).max(spare)
 }

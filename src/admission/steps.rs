@@ -73,10 +73,13 @@ pub(crate) fn charge_without_victims(group: &'static Counter, bytes: u64, missed
     try_once(group, bytes, missed).or_else(|failure| go_on(&plain, failure))
 }
 
-/// Reclaim and victims, where the first try was refused.
+/// A place before less important charges, reclaim and victims, where the first try was refused.
 pub(super) fn go_on(plain: &Plain, failure: ChargeFailure) -> ChargeResult {
     match failure {
-        ChargeFailure::Refused { refusal, .. } => reclaim_and_retry(plain, refusal),
+        ChargeFailure::Refused { refusal, .. } => match plain.go_first(refusal) {
+            Progress::Ended(ended) => ended,
+            Progress::Refused(refusal) => reclaim_and_retry(plain, refusal),
+        },
         failure => Err(failure),
     }
 }

@@ -4,12 +4,14 @@ use std::cell::Cell;
 use std::ptr;
 use std::time::Instant;
 
-use crate::admission::attempt::{Attempt, ChargeFailure, ChargeResult};
+use crate::admission::attempt::{Attempt, ChargeFailure, ChargeResult, Progress};
 use crate::admission::steps::reclaim_and_retry;
 use crate::counter::below::{self, Taken};
 use crate::counter::cover;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
+use crate::counter::watch::WAITING;
+use crate::pressure::line;
 use crate::sync::{is_over, pause};
 
 pub(crate) enum TransferFailure {
@@ -29,6 +31,14 @@ struct Below {
     taken: Cell<Taken>,
 }
 
+impl Below {
+    fn charge_below(&self) -> Result<u64, LevelRefusal<'static>> {
+        let taken = below::charge_slow(self.counter, self.bytes, self.from, self.common)?;
+        self.taken.set(taken);
+        Ok(0)
+    }
+}
+
 impl Attempt for Below {
     fn group(&self) -> &'static Counter {
         self.counter
@@ -39,17 +49,15 @@ impl Attempt for Below {
     }
 
     /// A transfer is not delayed.
-    fn charge(&self) -> Result<u64, LevelRefusal<'static>> {
-        let taken = below::charge_slow(self.counter, self.bytes, self.from, self.common)?;
-        self.taken.set(taken);
-        Ok(0)
+    fn charge(&self) -> Progress {
+        self.charge_below().into()
     }
 
     /// Not in line, where whole charges are made.
     fn wait(&self, level: &'static Counter, until: Instant, more: &dyn Fn() -> bool) -> Option<ChargeResult> {
         while !is_over(until) && more() {
             let needs = cover::rise_at(self.counter, self.bytes, level);
-            if (ptr::eq(level, self.common) || level.room(level.admits()) >= needs) && self.charge().is_ok() {
+            if (ptr::eq(level, self.common) || level.room(level.admits()) >= needs) && self.charge_below().is_ok() {
                 return Some(Ok(0));
             }
             pause();
@@ -74,11 +82,15 @@ pub(crate) fn move_charge(
     let common = new.path_to_root().find(|level| from.is_within(level)).ok_or(TransferFailure::OtherTree)?;
     if bytes > 0 {
         let attempt = Below { counter: new, bytes, from, common, taken: Cell::default() };
-        if let Err(failure) = attempt.charge().or_else(|refusal| reclaim_and_retry(&attempt, refusal)) {
+        if let Err(failure) = attempt.charge_below().or_else(|refusal| reclaim_and_retry(&attempt, refusal)) {
             return Err(TransferFailure::NotCharged { counter: new, failure: failure.count() });
         }
         // Mutation: transfer-leaves-the-old-side-charged
         below::uncharge_slow(from, bytes, common, attempt.taken.get());
+        // Usage of the common level has not moved, and the bytes may now be those of tasks that wait.
+        if common.path_to_root().any(|level| level.limits.watched.is_for(WAITING)) {
+            line::look_at_tasks(common.tree());
+        }
     }
     Ok(new)
 }

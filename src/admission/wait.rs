@@ -36,6 +36,7 @@ pub(super) fn decided(decision: Decision, bytes: u64, counted: bool) -> ChargeRe
     match decision {
         Decision::Granted => Ok(bytes),
         Decision::Full(level) => Err(ChargeFailure::Refused { refusal: level.refusal_now(), counted, pending: None }),
+        Decision::Deadlock(level) => Err(ChargeFailure::Deadlock { refusal: level.refusal_now(), counted }),
         Decision::Offline => Err(ChargeFailure::Offline),
         Decision::Cancelled => Err(ChargeFailure::Cancelled),
     }

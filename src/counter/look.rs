@@ -4,7 +4,7 @@
 //! two threads the one that looks last leaves the level right.
 //!
 //! Edges: E11 (protection), E12 (a report/the next counter with the object), E23 (soft limit), E25 (a waiter), E43
-//! (usage above a limit), E45 (usage changes/the counter is looked at).
+//! (usage above a limit), E45 (usage changes/the counter is looked at), E55 (reclaim in the background).
 
 use crate::counter::handle::Handle;
 use crate::counter::incarnation::Generation;
@@ -20,10 +20,9 @@ use crate::thread::slow_path::is_no_alloc;
 pub(crate) fn look(level: &Counter, serves: bool, path: &Lazily) {
     // Mutation: e11-uncharge-reports-nothing
     marks::report_protected(level);
-    if (serves && level.limits.watched.is_for(WAITING))
-        || marks::is_excess_wrong(level)
-        || pressure_mark::is_wrong(level)
-    {
+    // Mutation: e55-crossing-is-not-looked-for
+    let crossed = marks::is_excess_wrong(level) || marks::is_to_reclaim(level) || pressure_mark::is_wrong(level);
+    if crossed || (serves && level.limits.watched.is_for(WAITING)) {
         if is_no_alloc() {
             // Mutation: e45-free-is-not-deferred
             deferred::defer(level, DEFERRED);

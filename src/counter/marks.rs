@@ -1,10 +1,10 @@
-//! The numbers that a change of usage is compared with: min, low, soft, high.
+//! The numbers that a change of usage is compared with: min, low, soft, high, the mark of reclaim in the background.
 //!
-//! Edges: E11 (protection), E23 (soft limit), E43 (usage above a limit).
+//! Edges: E11 (protection), E23 (soft limit), E43 (usage above a limit), E55 (reclaim in the background).
 
 use crate::counter::object::Counter;
 use crate::counter::protection::{Protected, Protection};
-use crate::counter::watch::{HIGH, REPORTED};
+use crate::counter::watch::{HIGH, RECLAIMS, REPORTED};
 use crate::sync::{Ordering, fence_after_exchange};
 
 // === Protection ===
@@ -96,4 +96,57 @@ pub(crate) fn set_high(counter: &Counter, high: u64) {
         counter.limits.watched.clear(HIGH);
     }
     fence_after_exchange();
+}
+
+// === Reclaim in the background ===
+
+/// Distance of the second mark below the first: this part of it, as a shift.
+const BELOW_SHIFT: u32 = 4;
+
+#[inline]
+pub(crate) fn reclaim_above(counter: &Counter) -> u64 {
+    counter.usage.reclaim_above.load(Ordering::Relaxed)
+}
+
+/// The second mark: reclaim in the background goes down to it.
+pub(crate) fn reclaim_down_to(counter: &Counter) -> u64 {
+    let above = reclaim_above(counter);
+    above - (above >> BELOW_SHIFT)
+}
+
+/// Usage is above the mark, and no thread reclaims yet. The thread that then takes the bit has a thread reclaim.
+#[inline]
+pub(crate) fn is_to_reclaim(counter: &Counter) -> bool {
+    // E55: after the exchange on usage, or on the bits.
+    counter.limits.watched.is_for(RECLAIMS) && counter.usage() > reclaim_above(counter)
+}
+
+/// The caller holds the lock of the group's shard, or no thread charges the group yet. It looks at usage afterwards.
+pub(crate) fn set_reclaim_above(counter: &Counter, bytes: u64) {
+    counter.usage.reclaim_above.store(bytes, Ordering::Relaxed);
+    // E55: the mark, then the exchange of the bits, then usage.
+    if bytes < u64::MAX {
+        counter.limits.watched.set(RECLAIMS);
+    } else {
+        counter.limits.watched.clear(RECLAIMS);
+    }
+    fence_after_exchange();
+}
+
+/// Usage is no longer to be reclaimed. True: it is, for it has passed the mark meanwhile, and this thread has the bit.
+pub(crate) fn arm(counter: &Counter) -> bool {
+    // E55: the bit, then usage; a thread that raises usage exchanges it before it reads the bit.
+    counter.limits.watched.set(RECLAIMS);
+    fence_after_exchange();
+    // A setting that has ended meanwhile leaves no bit.
+    if reclaim_above(counter) == u64::MAX {
+        counter.limits.watched.clear(RECLAIMS);
+    }
+    // Mutation: e55-armed-without-a-look
+    is_to_reclaim(counter) && take_bit(counter)
+}
+
+/// True for one thread of those that find usage above the mark.
+pub(crate) fn take_bit(counter: &Counter) -> bool {
+    counter.limits.watched.clear(RECLAIMS) & RECLAIMS != 0
 }

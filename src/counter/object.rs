@@ -185,6 +185,8 @@ pub(crate) struct Usage {
     pub(crate) raw_shared: AtomicI64,
     /// Units drained and not yet uncharged, within one drain.
     pub(crate) settled: StatU64,
+    /// Usage above this is reclaimed in the background; `u64::MAX`: never.
+    pub(crate) reclaim_above: StatU64,
 }
 
 /// Place of a counter: the fields of [`Counter`] of these names.
@@ -220,7 +222,11 @@ impl Counter {
     pub(crate) fn new(place: PlaceInGroup, index: SlotIndex, header: &'static Header) -> Counter {
         let PlaceInGroup { object, number, position, next } = place;
         Counter {
-            usage: Padded::new(Usage { observed_max: StatU64::new(u64::MAX), ..Usage::default() }),
+            usage: Padded::new(Usage {
+                observed_max: StatU64::new(u64::MAX),
+                reclaim_above: StatU64::new(u64::MAX),
+                ..Usage::default()
+            }),
             limits: LimitWords {
                 max: AtomicU64::new(u64::MAX),
                 open: AtomicU64::new(0),
@@ -284,6 +290,7 @@ impl Counter {
         } = self;
         let Usage {
             peaks: _, touched, bound, underflows, units, children: _, failcnt, underflowed, settled, raw_shared,
+            reclaim_above,
             // A late step may still read the state. The others are set before they are read.
             state: _, observed_max: _, next_to_release: _, mark: _, audit_shared: _,
         } = &**usage;
@@ -296,6 +303,7 @@ impl Counter {
             && ![queued, stuck, poisoned, kept, tight].iter().any(|mark| mark.load(Ordering::Relaxed))
             && soft.load(Ordering::Relaxed) == u64::MAX
             && high.load(Ordering::Relaxed) == u64::MAX
+            && reclaim_above.load(Ordering::Relaxed) == u64::MAX
             && live_peak.load(Ordering::Relaxed) == 0
             && pressure_from.load(Ordering::Relaxed) == 0
             && min.is_clean()
@@ -317,6 +325,7 @@ impl Counter {
         } = self;
         let Usage {
             peaks, touched, bound, underflows, units, children, failcnt, underflowed, settled, raw_shared, audit_shared,
+            reclaim_above,
             // The state moves on to the next generation. The others are set before they are read.
             state: _, observed_max: _, next_to_release: _, mark: _,
         } = &**usage;
@@ -335,6 +344,7 @@ impl Counter {
         }
         soft.store(u64::MAX, Ordering::Relaxed);
         high.store(u64::MAX, Ordering::Relaxed);
+        reclaim_above.store(u64::MAX, Ordering::Relaxed);
         live_peak.store(0, Ordering::Relaxed);
         pressure_from.store(0, Ordering::Relaxed);
         peaks.forget();

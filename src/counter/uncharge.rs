@@ -10,7 +10,7 @@ use crate::counter::object::Counter;
 use crate::counter::object::tree::StockMove;
 use crate::counter::slow_path::{Lazily, SlowPath};
 use crate::counter::spare::Side;
-use crate::counter::watch::EXCEEDED;
+use crate::counter::watch::{EXCEEDED, RECLAIMS};
 use crate::counter::{at_limit, claim, counted, cover, exceeded, look, reserve};
 use crate::error::USAGE_MAX;
 use crate::sync::{Ordering, fence_after_exchange};
@@ -213,7 +213,8 @@ impl Counter {
         let of = first.state().generation();
         let taken = self.subtract_usage(n);
         fence_after_exchange();
-        let watched = self.limits.watched.bits();
+        // Usage that falls passes no mark of reclaim.
+        let watched = self.limits.watched.bits() & !RECLAIMS;
         // The last units that keep the object, or something looks at the level and may be wrong now.
         let is_right = watched == 0 || (watched == EXCEEDED && exceeded::is_near_max(self));
         if !is_right || first.state().unreferenced(of).is_some() {

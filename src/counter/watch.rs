@@ -4,7 +4,7 @@
 //! reads the word afterwards. So one of the two threads sees the other's change.
 //!
 //! Edges: E11 (protection), E23 (soft limit), E25 (a waiter), E26 (a thread that waits for an event), E43 (usage above a
-//! limit).
+//! limit), E55 (reclaim in the background).
 
 use crate::sync::{AtomicU64, Ordering};
 
@@ -22,6 +22,8 @@ pub(crate) const EXCEEDED: u64 = 1 << 4;
 pub(crate) const DEFERRED: u64 = 1 << 5;
 /// It has left a level above its max.
 pub(crate) const DEFERRED_ABOVE: u64 = 1 << 6;
+/// Usage has not passed the mark of reclaim in the background since a thread last set the bit: see `marks`.
+pub(crate) const RECLAIMS: u64 = 1 << 7;
 /// The group has thresholds of pressure.
 pub(crate) const PRESSURE_KNOWN: u64 = 1 << 23;
 /// The pressure of the group: see `pressure_mark`.
@@ -39,15 +41,15 @@ pub(crate) struct Watched(AtomicU64);
 impl Watched {
     /// Set bits, before a read of usage. Returns the bits before.
     pub(crate) fn set(&self, bits: u64) -> u64 {
-        // SeqCst (E11, E23, E25, E26, E43): after what the bits stand for, before the read of usage. Release (E44): after
-        // the count of a mark.
+        // SeqCst (E11, E23, E25, E26, E43, E55): after what the bits stand for, before the read of usage. Release
+        // (E44): after the count of a mark.
         self.0.fetch_or(bits, Ordering::SeqCst)
     }
 
     /// Clear bits. Returns the bits before.
     pub(crate) fn clear(&self, bits: u64) -> u64 {
-        // SeqCst (E11, E23, E25, E26, E43): after what the bits stood for. A thread that still sees them checks once in
-        // vain.
+        // SeqCst (E11, E23, E25, E26, E43, E55): after what the bits stood for. A thread that still sees them checks
+        // once in vain.
         self.0.fetch_and(!bits, Ordering::SeqCst)
     }
 
@@ -64,7 +66,8 @@ impl Watched {
 
     #[inline]
     pub(crate) fn bits(&self) -> u64 {
-        // SeqCst (E11, E23, E25, E26, E43): after the exchange on usage, or on the count of an event. Acquire (E44).
+        // SeqCst (E11, E23, E25, E26, E43, E55): after the exchange on usage, or on the count of an event. Acquire
+        // (E44).
         self.0.load(Ordering::SeqCst)
     }
 

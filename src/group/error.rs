@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::counter::Counter;
 use super::handle::Group;
-use super::refusal::{OverLimitError, WAIT};
+use super::refusal::{Helps, OverLimitError, WAIT};
 use crate::admission::attempt::ChargeFailure;
 use crate::counter::object;
 use crate::counter::refusal::LevelRefusal;
@@ -72,6 +72,10 @@ pub enum ChargeError {
         /// The time that the charge waited: no less than its time limit, if that ended it.
         waited: Duration,
     },
+    /// It waited in line, and no wait there could end: groups whose [tasks](crate::Limits::tasks) all wait in that line
+    /// hold all that the group with the max uses. This is the youngest of these waits. To wait again is vain: release
+    /// what the task holds, and the others go on.
+    Deadlock(OverLimitError),
     /// The group was chosen to give its memory back, by this charge or by another one.
     Cancelled {
         /// The group that was charged.
@@ -113,6 +117,10 @@ impl fmt::Display for ChargeError {
             Self::InReclaim(inner) => inner.write(f, "inside reclaim, which does not nest", None),
             Self::WouldBlock(inner) => {
                 inner.write(f, "memory may come, and this charge does not wait for it", Some(WAIT))
+            }
+            Self::Deadlock(inner) => {
+                let release = format!("release what {} holds", inner.requester().shown_path());
+                inner.write(f, "groups that wait in this line hold all of it", Some(&release))
             }
             Self::NoRoom { group, requested } => {
                 let (path, bytes) = (group.shown_path(), Bytes(*requested));
@@ -161,9 +169,10 @@ impl ChargeError {
     /// ```
     pub fn group(&self) -> &Group {
         match self {
-            ChargeError::Limit(refusal) | ChargeError::InReclaim(refusal) | ChargeError::WouldBlock(refusal) => {
-                refusal.requester()
-            }
+            ChargeError::Limit(refusal)
+            | ChargeError::InReclaim(refusal)
+            | ChargeError::WouldBlock(refusal)
+            | ChargeError::Deadlock(refusal) => refusal.requester(),
             ChargeError::TimedOut { refusal, .. } => refusal.requester(),
             ChargeError::NoRoom { group, .. }
             | ChargeError::Cancelled { group, .. }
@@ -176,11 +185,28 @@ impl ChargeError {
     /// Returns which group's max was in the way, with its figures. Returns `None` where no limit was.
     pub fn over_limit(&self) -> Option<&OverLimitError> {
         match self {
-            ChargeError::Limit(refusal) | ChargeError::InReclaim(refusal) | ChargeError::WouldBlock(refusal) => {
-                Some(refusal)
-            }
+            ChargeError::Limit(refusal)
+            | ChargeError::InReclaim(refusal)
+            | ChargeError::WouldBlock(refusal)
+            | ChargeError::Deadlock(refusal) => Some(refusal),
             ChargeError::TimedOut { refusal, .. } => Some(refusal),
             _ => None,
+        }
+    }
+
+    /// Returns what can make the same charge fit later: see [`Helps`].
+    pub fn helps(&self) -> Helps {
+        match self {
+            ChargeError::Limit(refusal) | ChargeError::WouldBlock(refusal) | ChargeError::InReclaim(refusal) => {
+                refusal.helps()
+            }
+            ChargeError::TimedOut { refusal, .. } => refusal.helps(),
+            ChargeError::NoRoom { .. } => Helps::Reclaim,
+            ChargeError::Deadlock(_)
+            | ChargeError::Cancelled { .. }
+            | ChargeError::Offline { .. }
+            | ChargeError::OtherRuntime { .. }
+            | ChargeError::UnknownCounter { .. } => Helps::Nothing,
         }
     }
 
@@ -206,6 +232,10 @@ impl ChargeError {
             ChargeFailure::TimedOut { refusal, waited, .. } => {
                 note(IncidentKind::TimedOut, &refusal);
                 ChargeError::TimedOut { refusal: Box::new(OverLimitError::new(counter, requested, &refusal)), waited }
+            }
+            ChargeFailure::Deadlock { refusal, .. } => {
+                note(IncidentKind::Refused, &refusal);
+                ChargeError::Deadlock(OverLimitError::new(counter, requested, &refusal))
             }
             ChargeFailure::Offline => ChargeError::Offline { group: group(), counter: named(), requested },
             ChargeFailure::Cancelled => ChargeError::Cancelled { group: group(), counter: named(), requested },

@@ -37,6 +37,8 @@ pub struct Limits {
     pub soft: Option<Limit>,
     /// The weight among siblings that makes the soft limit: see [`share`](Self::share).
     pub share: Option<u32>,
+    /// Usage above which a thread of the runtime reclaims: see [`reclaim_above`](Self::reclaim_above).
+    pub reclaim_above: Option<Limit>,
     /// The share of max from which the pressure is elevated: see [`pressure_levels`](Self::pressure_levels).
     pub elevated: Option<Percent>,
     /// The share of max from which the pressure is critical.
@@ -44,6 +46,10 @@ pub struct Limits {
     /// Usage is the larger of what is reserved and what is allocated: see
     /// [`cover_allocations`](Self::cover_allocations).
     pub cover_allocations: bool,
+    /// Rank among groups that give for each other: see [`importance`](Self::importance).
+    pub importance: Option<u8>,
+    /// The tasks that give the group's memory back: see [`tasks`](Self::tasks).
+    pub tasks: Option<u16>,
     /// The service's name for its setting of these limits: see [`setting`](Self::setting). It has no text form.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub(super) setting: Option<Result<SettingName, NameError>>,
@@ -60,9 +66,12 @@ impl Limits {
             max: None,
             soft: None,
             share: None,
+            reclaim_above: None,
             elevated: None,
             critical: None,
             cover_allocations: false,
+            importance: None,
+            tasks: None,
             setting: None,
         }
     }
@@ -196,6 +205,48 @@ impl Limits {
         self
     }
 
+    /// Sets the usage in bytes above which a thread of the runtime reclaims, so that charges find room. A percentage is
+    /// one of the group's own max, or where it has none of the nearest max above. [`Limit::Unlimited`], the default:
+    /// never.
+    ///
+    /// The charge that passes the mark wakes the thread; it neither waits nor runs foreign code for that. The thread
+    /// asks reclaimers until usage is a sixteenth below the mark, with the cause
+    /// [`ReclaimCause::Background`](crate::ReclaimCause::Background). It takes nothing that min or low protects. Where
+    /// nothing is freed it pauses for 10 ms, then twice as long each time, up to a second.
+    ///
+    /// It is the thread `memcg-reclaim` of the runtime, which takes levels in turn: a reclaimer that blocks holds up
+    /// the others there. Charges that do not fit reclaim themselves, as ever. A charge that walks compares usage with
+    /// the mark; a charge from the stock does not. An offline group has no mark.
+    ///
+    /// ```
+    /// use memcg::{Bytes, Charge, Limit, Limits, Priority, Reclaim, ReclaimCause, ReclaimContext, Runtime};
+    /// use std::sync::{Arc, Mutex};
+    ///
+    /// struct Cache(Mutex<Charge>);
+    /// impl Reclaim for Cache {
+    ///     fn reclaim(&self, want: u64, context: &ReclaimContext<'_>) -> u64 {
+    ///         assert_eq!(context.cause(), ReclaimCause::Background);
+    ///         self.0.lock().unwrap().shrink(Bytes(want))
+    ///     }
+    /// }
+    ///
+    /// let runtime = Runtime::builder().build()?;
+    /// let limits = Limits::new().max(100 << 20).reclaim_above(Limit::percent(85));
+    /// let tenant = runtime.root().create("tenant", limits)?;
+    /// let cache = Arc::new(Cache(Mutex::new(tenant.try_charge(80 << 20)?)));
+    /// let _registration = tenant.register_reclaimer(cache, Priority::NORMAL);
+    /// let _query = tenant.try_charge(10 << 20)?; // 90 MiB: above the mark
+    /// while tenant.usage() > 80 << 20 {
+    ///     std::thread::yield_now(); // the thread of the runtime makes room for the next query
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn reclaim_above(mut self, limit: impl IntoLimit) -> Self {
+        self.reclaim_above = Some(limit.into_limit());
+        self
+    }
+
     /// Has reserved bytes pay for bytes that an allocator hands out. Usage of the group is then the larger of the bytes
     /// [reserved](crate::figures::Ledger::reserved) in it and below, and the bytes
     /// [allocated](crate::figures::Ledger::allocated) there; without the setting it is their sum. Bytes allocated
@@ -225,6 +276,82 @@ impl Limits {
     #[must_use]
     pub const fn cover_allocations(mut self) -> Self {
         self.cover_allocations = true;
+        self
+    }
+
+    /// Sets the rank of the group among those that give for each other. A group without an importance of its own has
+    /// that of its parent; a root has 0. A [`Priority`](crate::Priority) orders the reclaimers of one group; importance
+    /// orders groups.
+    ///
+    /// * A charge cancels no group of a higher importance than its own. A group without a cancel hook goes with the one
+    ///   above that has one, whatever its own importance. [Victims](crate::OomPolicy::Choose) come from
+    ///   the lowest importance that alone can give enough, else from the lowest of all.
+    /// * Reclaim for a charge takes nothing that [`low`](Self::low) protects from a group of a higher importance.
+    /// * In line a charge goes before those of a lower importance, also where it would be refused for them. The oldest
+    ///   in a line lets later ones of a higher importance go first until they have taken sixteen times the bytes it asks
+    ///   for; the last of them may take more. Then it goes first. [`OnFull::Now`](crate::OnFull::Now),
+    ///   [`IfRoom`](crate::OnFull::IfRoom) and [`Start`](crate::OnFull::Start) go before none.
+    ///
+    /// A charge has the importance that its group has when it begins to wait. A max that is lowered, and
+    /// [`Group::reclaim`](crate::Group::reclaim), take from any group. To set it is a store; no charge that fits reads
+    /// it.
+    ///
+    /// ```
+    /// use memcg::{Limits, OomPolicy, Runtime};
+    /// use std::sync::{Arc, Mutex};
+    ///
+    /// let runtime = Runtime::builder().max(100).build()?;
+    /// runtime.root().set_oom_policy(OomPolicy::Choose);
+    /// let gold = runtime.root().create("gold", Limits::new().importance(2))?;
+    /// let batch = runtime.root().create("batch", Limits::new())?;
+    /// let held = Arc::new(Mutex::new(vec![batch.try_charge(40)?]));
+    /// let _hook = batch.on_cancel({
+    ///     let held = Arc::clone(&held);
+    ///     move |_| held.lock().unwrap().clear() // a service would stop the query
+    /// });
+    /// let _dashboard = gold.on_cancel(|_| unreachable!("only less important work asks"));
+    /// let _shown = [gold.try_charge(60)?, gold.try_charge(30)?]; // batch gives its 40
+    /// assert_eq!((gold.live(), batch.live()), (90, 0));
+    /// assert!(batch.try_charge(20).is_err(), "gold gives nothing for batch");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub const fn importance(mut self, importance: u8) -> Self {
+        self.importance = Some(importance);
+        self
+    }
+
+    /// Says that the memory of the group, and of the groups below, is given back by so many tasks of the service: each
+    /// charges for itself, and gives nothing back while its charge waits. The crate then sees waits that cannot end.
+    ///
+    /// While as many charges of the group are in one line, nothing in the group comes back. Where such groups hold all
+    /// that the full group uses, and no charge in line fits, the youngest wait of a group that holds something ends
+    /// with [`ChargeError::Deadlock`](crate::ChargeError::Deadlock); of several [importances](Self::importance) the
+    /// lowest. There is no such end while another group holds a byte there, while a reclaimer is registered there, or
+    /// where the full group [covers](Self::cover_allocations).
+    ///
+    /// The highest group on the path that says so counts. 0, the default: the group may give back at any time, and its
+    /// waits end by time, a victim or others. With too small a number a wait may end that others would have served. So
+    /// a task has one charge in line at a time and awaits nothing else beside it; its time limit is not looked at. The
+    /// place of a queue is one wait. The wait that ends may be that of a task which holds nothing itself: its group
+    /// does. A charge that waits costs a load for each level more, and a look at the groups in line that say so.
+    ///
+    /// ```
+    /// use memcg::{ChargeError, Limits, OnFull, Runtime};
+    /// use std::time::Duration;
+    ///
+    /// let runtime = Runtime::builder().max(100).build()?;
+    /// let query = runtime.root().create("q17", Limits::new().tasks(1))?;
+    /// let build_side = query.try_charge(80)?;
+    /// let refused = query.try_charge_with(40, OnFull::Wait(Duration::from_secs(600))).unwrap_err();
+    /// assert!(matches!(refused, ChargeError::Deadlock(_)), "at once: it waits for what it holds itself");
+    /// drop(build_side); // spill, and go on
+    /// let _charge = query.try_charge(40)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub const fn tasks(mut self, tasks: u16) -> Self {
+        self.tasks = Some(tasks);
         self
     }
 
@@ -259,14 +386,15 @@ impl Limits {
     }
 
     /// Returns each kind of limit with its value here; `None`: not named.
-    pub(super) fn kinds(&self) -> [(LimitKind, Option<Limit>); 5] {
-        let Limits { min, low, high, max, soft, .. } = *self;
+    pub(super) fn kinds(&self) -> [(LimitKind, Option<Limit>); 6] {
+        let Limits { min, low, high, max, soft, reclaim_above, .. } = *self;
         [
             (LimitKind::Max, max),
             (LimitKind::Min, min),
             (LimitKind::Low, low),
             (LimitKind::Soft, soft),
             (LimitKind::High, high),
+            (LimitKind::ReclaimAbove, reclaim_above),
         ]
     }
 

@@ -65,7 +65,7 @@ pub use on_full::OnFull;
 pub use parts::MergeError;
 pub use pressure::{GroupPressure, PressureShare};
 pub use raw::RawCharges;
-pub use refusal::OverLimitError;
+pub use refusal::{Helps, OverLimitError};
 pub use registration::Registration;
 pub use scope::GroupScope;
 pub use snapshot::{CounterRow, Snapshot, SnapshotRow};

@@ -2,8 +2,8 @@
 
 use super::handle::Group;
 use super::registration::Registration;
-use crate::pressure::victims::{self, marks};
-use crate::state::oom::{Cancel, OomPolicy};
+use crate::pressure::victims;
+use crate::state::oom::{Cancel, OomCandidate, OomOrder};
 
 impl Cancel {
     /// Returns the group whose hook this is.
@@ -17,12 +17,19 @@ impl Cancel {
     }
 }
 
+impl OomCandidate {
+    /// Returns the group: the highest that is cancelled as one, or the group with the hook.
+    pub fn group(&self) -> Group {
+        Group::pinned(self.group.counter())
+    }
+}
+
 /// # Victims
 impl Group {
     /// Sets what happens to charges that the max of this group refuses, once reclaim has freed nothing. The default is
-    /// [`OomPolicy::Inherit`].
+    /// [`OomPolicy::Inherit`](crate::OomPolicy::Inherit).
     ///
-    /// With [`OomPolicy::Choose`] a charge waits for the victim's memory, for
+    /// With [`OomPolicy::Choose`](crate::OomPolicy::Choose) a charge waits for the victim's memory, for
     /// [`oom_time`](crate::RuntimeBuilder::oom_time) at most. On a worker of a thread pool the stack of that very thread
     /// may hold the memory: a pool as rayon's runs another task on a worker that waits for a join. Then the victim cannot
     /// give anything back before the charge returns, and the charge waits for the whole time, in vain. Charge there with a
@@ -32,9 +39,10 @@ impl Group {
     /// Source: `mem_cgroup_out_of_memory` in `mm/memcontrol.c`.
     ///
     /// [`Inspect::set_oom_group`](crate::expert::Inspect::set_oom_group) has a subtree go as one, and
-    /// [`set_oom_exempt`](crate::expert::Inspect::set_oom_exempt) spares one. See [`OomPolicy`] for an example.
-    pub fn set_oom_policy(&self, policy: OomPolicy) {
-        marks(self.first()).set_policy(policy);
+    /// [`set_oom_exempt`](crate::expert::Inspect::set_oom_exempt) spares one. [`OomPolicy::by`](crate::OomPolicy::by)
+    /// takes an order of choice. See [`OomPolicy`](crate::OomPolicy) for an example.
+    pub fn set_oom_policy(&self, policy: impl Into<OomOrder>) {
+        victims::set_policy(self.first(), policy.into());
     }
 
     /// Registers `hook`, to be called when this group is chosen to give its memory back. The hook tells the work in
@@ -47,7 +55,7 @@ impl Group {
     /// To register takes one lock. A panic, also in its drop, is caught and counted as
     /// [`Event::Panic`](crate::Event::Panic).
     ///
-    /// See [`OomPolicy`] for an example.
+    /// See [`OomPolicy`](crate::OomPolicy) for an example.
     pub fn on_cancel(&self, hook: impl Fn(&Cancel) + Send + Sync + 'static) -> Registration {
         Registration::new("hook", victims::hook(self.first(), Box::new(hook)))
     }

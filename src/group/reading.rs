@@ -5,13 +5,13 @@ use super::handle::Group;
 use super::limits::Limits;
 use crate::admission::lowered;
 use crate::counter::{credit, pressure_mark};
-use crate::hierarchy::limits;
 use crate::hierarchy::setting_names::{self, SettingName};
-use crate::pressure::{high, pressure_levels, stalls, throttle};
+use crate::hierarchy::{importance, limits, tasks};
+use crate::pressure::{high, line, pressure_levels, stalls, throttle};
 use crate::reclaim::shares;
 use crate::state::limits::LimitKind;
 use crate::state::name::GroupName;
-use crate::units::{IntoLimit, Percent};
+use crate::units::{IntoLimit, Limit, Percent};
 
 // === impl Group: limits ===
 
@@ -74,7 +74,7 @@ impl Group {
         if limits.high.is_none() {
             return Ok(above_max);
         }
-        throttle::shrink_to_high(group);
+        throttle::shrink_to_high(group, u8::MAX);
         Ok(above_max.max(high::above(group)))
     }
 
@@ -91,10 +91,17 @@ impl Group {
         limits.setting.transpose().map_err(refused)
     }
 
-    /// Sets what `limits` has beside limits: the name of the setting, and thresholds of pressure.
+    /// Sets what `limits` has that no charge compares, and thresholds of pressure.
     pub(super) fn set_marks(&self, limits: Limits, setting: Option<SettingName>) {
         if let Some(name) = setting {
             setting_names::set(self.first(), name);
+        }
+        if let Some(importance) = limits.importance {
+            importance::set(self.first(), importance);
+        }
+        if let Some(of) = limits.tasks {
+            tasks::set(self.first(), of);
+            line::tasks_changed(self.first());
         }
         let thresholds = [limits.elevated, limits.critical];
         if thresholds.iter().any(Option::is_some) {
@@ -125,7 +132,8 @@ impl Group {
         self.set_limits(Limits::new().max(limit))
     }
 
-    /// Returns the limits as they were set, percentages as percentages. `cover_allocations` is true if the group
+    /// Returns the limits as they were set, percentages as percentages; `None` for an importance, tasks and a mark of
+    /// reclaim that the group has not. `cover_allocations` is true if the group
     /// covers, because it or a group above has [asked](Limits::cover_allocations).
     ///
     /// ```
@@ -143,10 +151,17 @@ impl Group {
         let limits = limits.soft(set(LimitKind::Soft)).high(set(LimitKind::High));
         let [elevated, critical] = pressure_mark::thresholds(self.first())
             .map(|percent| Percent::new(percent).filter(|percent| percent.get() > 0));
-        let share = Some(shares::of(self.first())).filter(|&share| share > 0);
-        let cover_allocations = self.first().cover().is_some();
-        let setting = setting_names::of(self.first()).map(Ok);
-        Limits { elevated, critical, cover_allocations, share, setting, ..limits }
+        Limits {
+            share: Some(shares::of(self.first())).filter(|&share| share > 0),
+            reclaim_above: Some(set(LimitKind::ReclaimAbove)).filter(|&mark| mark != Limit::Unlimited),
+            elevated,
+            critical,
+            cover_allocations: self.first().cover().is_some(),
+            importance: importance::own(self.first()),
+            tasks: Some(tasks::of(self.first())).filter(|&tasks| tasks > 0),
+            setting: setting_names::of(self.first()).map(Ok),
+            ..limits
+        }
     }
 
     /// Returns the max in bytes, `u64::MAX` if there is none. One load. [`Inspect`](crate::expert::Inspect) has the

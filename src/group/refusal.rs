@@ -19,6 +19,31 @@ use crate::thread::slow_path;
 /// A step that helps a caller that does not wait.
 pub(super) const WAIT: &str = "wait in line (OnFull::Wait, charge_async)";
 
+/// Help for a charge that was refused: the answer of [`ChargeError::helps`](crate::ChargeError::helps).
+///
+/// ```
+/// use memcg::errors::Helps;
+/// use memcg::{Limits, Runtime};
+///
+/// let runtime = Runtime::builder().max(100).build()?;
+/// let query = runtime.root().create("q17", Limits::new())?;
+/// let _held = runtime.root().try_charge(60)?;
+/// assert_eq!(query.try_charge(50).unwrap_err().helps(), Helps::Waiting, "another group holds the memory");
+/// assert_eq!(query.try_charge(101).unwrap_err().helps(), Helps::Nothing, "it is more than the max");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Helps {
+    /// Groups hold the memory, and no reclaimer can be asked for it: wait in line until they give it back.
+    Waiting,
+    /// A reclaimer below the group that is full can be asked, now or once it has something to give.
+    Reclaim,
+    /// Not the same charge as things are: it is larger than a max, its group is cancelled or offline, or no wait could
+    /// end.
+    Nothing,
+}
+
 /// A charge that did not fit below a max.
 ///
 /// There was an instant during the call at which live charges, charges in flight and the bytes asked for together were
@@ -167,6 +192,14 @@ impl OverLimitError {
     /// ```
     pub fn holders(&self) -> impl Iterator<Item = (&Group, u64)> {
         self.holders.iter().flatten().map(|(group, usage)| (group, *usage))
+    }
+
+    pub(super) fn helps(&self) -> Helps {
+        match () {
+            () if self.requested > self.most() => Helps::Nothing,
+            () if self.has_reclaimer => Helps::Reclaim,
+            () => Helps::Waiting,
+        }
     }
 
     /// Returns the published bound on credit below the group when it refused, in bytes: 0, unless the charge was above

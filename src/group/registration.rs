@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::counter::object::tree::Tree;
+use crate::pressure::line;
 use crate::reclaim::registrations;
 use crate::state::reclaimer::Reclaimer;
 use crate::sync::{Arc, model_failed};
@@ -60,6 +61,7 @@ impl Drop for ReclaimerGuard {
         }
         self.reclaimer.calls.retire();
         let gone = registrations::unregister(&self.tree, &self.reclaimer);
+        line::look_at_tasks(&self.tree);
         // No thread waits inside a reclaimer: two that drop each other's registration would wait for each other.
         if !context::in_reclaim() {
             self.reclaimer.calls.wait();

@@ -152,6 +152,7 @@ impl Group {
             LimitKind::Low => "low",
             LimitKind::Soft => "soft",
             LimitKind::High => "high",
+            LimitKind::ReclaimAbove => "reclaim_above",
         };
         let name = name.map(|name| name.to_string());
         LimitError::NoLimitedAncestor { group: self.clone(), name, limit, percent }

@@ -18,7 +18,7 @@ use crate::pool::shape::{Kind, Shape};
 use crate::pool::{Cache, NoMemory, PoolAlign, cache};
 use crate::stat::published::PublishedPlace;
 use crate::state::events::EventsPlace;
-use crate::state::limits::{Percents, Setting};
+use crate::state::limits::{Percents, Setting, Tasks};
 use crate::state::name::Name;
 use crate::state::oom::OomMarks;
 use crate::state::reclaim::RingPlace;
@@ -33,6 +33,7 @@ pub(crate) struct GroupObject {
     object: CounterObject,
     state: CounterState,
     pub(crate) oom: OomMarks,
+    pub(crate) tasks: Tasks,
     pub(crate) ring: RingPlace,
     /// The group's statistics; empty until a thread writes to it or to a group below.
     pub(crate) stats: PublishedPlace,
@@ -177,6 +178,7 @@ impl GroupObject {
             object: CounterObject { counter: memory, links: Links::new() },
             state: CounterState::default(),
             oom: OomMarks::default(),
+            tasks: Tasks::default(),
             ring: RingPlace::new(),
             stats: PublishedPlace::default(),
             name: UnsafeCell::new(Name::NONE),
@@ -200,7 +202,8 @@ impl GroupObject {
     }
 
     fn is_clean(&self) -> bool {
-        self.oom.is_clean() && self.ring.is_clean() && self.states().all(CounterState::is_clean)
+        let settings = self.oom.is_clean() && self.tasks.get() == 0;
+        settings && self.ring.is_clean() && self.states().all(CounterState::is_clean)
     }
 
     /// The group's name among its siblings; empty for the root.
@@ -227,6 +230,7 @@ impl GroupObject {
     /// The policies have nothing of the group any more: its object goes back to the pool. No thread uses it.
     pub(crate) fn end(&self) {
         self.oom.reset();
+        self.tasks.set(0);
         self.ring.reset();
         self.states().for_each(|state| state.percents.reset());
         self.state.setting.set(0);

@@ -3,6 +3,8 @@
 //! A percentage is resolved when it is set, and again, parents first, whenever a max above it moves. The thread that
 //! does this holds the tree's lock. For limits that an offline group loses it also holds the lock of the group's shard.
 
+use std::ptr;
+
 use crate::counter::object::Counter;
 use crate::counter::object::tree::{Stocks, Tree};
 use crate::counter::protection::Protection;
@@ -36,6 +38,7 @@ pub(crate) fn value(counter: &Counter, kind: LimitKind) -> u64 {
         LimitKind::Low => marks::protection(counter, Protection::Low),
         LimitKind::Soft => marks::soft(counter),
         LimitKind::High => marks::high(counter),
+        LimitKind::ReclaimAbove => marks::reclaim_above(counter),
     }
 }
 
@@ -44,12 +47,15 @@ pub(crate) fn any_percent(tree: &Tree) -> bool {
     tree.lock().percents
 }
 
-fn resolve(counter: &Counter, limit: Limit) -> Result<u64, NoLimitedAncestor> {
+/// `own`: the max that the counter has, or is about to have.
+fn resolve(counter: &Counter, kind: LimitKind, limit: Limit, own: u64) -> Result<u64, NoLimitedAncestor> {
     match limit {
         Limit::Bytes(bytes) => Ok(bytes),
         Limit::Unlimited => Ok(u64::MAX),
         Limit::Percent(percent) => {
-            let limited = counter.path_to_root().skip(1).map(Counter::max).find(|&max| max != u64::MAX);
+            let own = (kind == LimitKind::ReclaimAbove).then_some(own);
+            let mut maxima = own.into_iter().chain(counter.path_to_root().skip(1).map(Counter::max));
+            let limited = maxima.find(|&max| max != u64::MAX);
             limited.map(|max| percent.of(max)).ok_or(NoLimitedAncestor(percent))
         }
     }
@@ -67,7 +73,7 @@ pub(crate) fn forget_percent(counter: &Counter, kind: LimitKind) {
 
 /// Sets a limit of a counter that is not linked yet: no thread charges it.
 pub(crate) fn set_unlinked(counter: &Counter, kind: LimitKind, limit: Limit) -> Result<(), NoLimitedAncestor> {
-    let bytes = resolve(counter, limit)?;
+    let bytes = resolve(counter, kind, limit, counter.max())?;
     note_percent(counter, kind, limit);
     set_word(counter, kind, bytes);
     Ok(())
@@ -80,6 +86,7 @@ fn set_word(counter: &Counter, kind: LimitKind, bytes: u64) {
         LimitKind::Low => marks::set_protection(counter, Protection::Low, bytes),
         LimitKind::Soft => marks::set_soft(counter, bytes),
         LimitKind::High => marks::set_high(counter, bytes),
+        LimitKind::ReclaimAbove => marks::set_reclaim_above(counter, bytes),
     }
 }
 
@@ -94,8 +101,13 @@ pub(crate) fn set(
     let mut stocks = counter.tree().lock();
     let named = || wanted.iter().filter_map(|&(kind, limit)| Some((kind, limit?)));
     let mut bytes = [0; LimitKind::ALL.len()];
+    // The max is the first of all kinds.
+    let mut max = counter.max();
     for (kind, limit) in named() {
-        bytes[kind as usize] = resolve(counter, limit).map_err(|none| (kind, none))?;
+        bytes[kind as usize] = resolve(counter, kind, limit, max).map_err(|none| (kind, none))?;
+        if kind == LimitKind::Max {
+            max = bytes[kind as usize];
+        }
     }
     let mut excess = 0;
     for (kind, limit) in named() {
@@ -122,7 +134,7 @@ fn apply(stocks: &mut Stocks, counter: &'static Counter, kind: LimitKind, bytes:
     if !counter.state().is_offline() {
         set_word(counter, kind, bytes);
         // Mutation: e43-high-moves-without-a-look
-        if let LimitKind::Soft | LimitKind::High = kind {
+        if let LimitKind::Soft | LimitKind::High | LimitKind::ReclaimAbove = kind {
             look::look(counter, false, &Lazily::inside());
         }
     }
@@ -131,12 +143,14 @@ fn apply(stocks: &mut Stocks, counter: &'static Counter, kind: LimitKind, bytes:
 
 /// Resolves the percentages below a max that has moved. One without a limited ancestor keeps its bytes.
 fn follow(stocks: &mut Stocks, top: &'static Counter) {
-    for kept in handle::pin_below(top).iter().skip(1) {
+    for kept in &handle::pin_below(top) {
         let counter = kept.counter();
-        for kind in LimitKind::ALL {
+        // Of its own max a group has one percentage.
+        let follows = |kind: &LimitKind| !ptr::eq(counter, top) || *kind == LimitKind::ReclaimAbove;
+        for kind in LimitKind::ALL.into_iter().filter(follows) {
             let as_set = set_to(counter, kind);
             if let Limit::Percent(_) = as_set
-                && let Ok(bytes) = resolve(counter, as_set)
+                && let Ok(bytes) = resolve(counter, kind, as_set, counter.max())
                 && bytes != value(counter, kind)
             {
                 apply(stocks, counter, kind, bytes);

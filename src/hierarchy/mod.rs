@@ -3,6 +3,7 @@
 pub(crate) mod events;
 pub(crate) mod group_object;
 pub(crate) mod group_tree;
+pub(crate) mod importance;
 pub(crate) mod limits;
 pub(crate) mod names;
 pub(crate) mod node_stats;
@@ -10,3 +11,4 @@ pub(crate) mod preorder;
 pub(crate) mod service;
 pub(crate) mod setting_names;
 pub(crate) mod stats;
+pub(crate) mod tasks;

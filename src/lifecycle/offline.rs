@@ -80,6 +80,7 @@ fn leave(shard: &mut Shard, group: &'static Counter) {
         marks::set_protection(counter, Protection::Low, 0);
         // Mutation: e23-offline-stays-in-excess
         marks::set_soft(counter, u64::MAX);
+        marks::set_reclaim_above(counter, u64::MAX);
         if marks::is_excess_wrong(counter) {
             excess::cross(counter);
         }

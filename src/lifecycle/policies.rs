@@ -34,7 +34,7 @@ impl Policies for GroupTree {
     }
 
     fn fell(&self, counter: &Counter) {
-        if counter.limits.watched.is_for(WAITING) {
+        if counter.limits.watched.is_for(WAITING) || marks::is_to_reclaim(counter) {
             schedule(counter);
         }
         if marks::is_excess_wrong(counter) {

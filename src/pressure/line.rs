@@ -3,7 +3,7 @@
 //! A waiter holds nothing but a handle on its group. As long as a line at a level has waiters, nothing below the level
 //! has a stock, so each byte given back is in the level's usage at once, and the thread that gives it back serves the
 //! line: it charges for the first waiter as that one's own walk would, then wakes it with the charge made. So no waiter
-//! is woken in vain, and no charge takes the room in between.
+//! is woken in vain, and no charge takes the room in between. The most important goes first, of these the oldest.
 //!
 //! One lock for each tree protects all of it. Edges: E25 (a waiter/freed bytes), E27 (a waiter/offline).
 
@@ -23,19 +23,20 @@ use crate::counter::slow_path::SlowPath;
 use crate::counter::spare::Side;
 use crate::counter::watch::{OBSERVED, WAITING};
 use crate::hierarchy::service::{self, WAITS};
-use crate::hierarchy::{group_object, group_tree};
+use crate::hierarchy::{group_object, group_tree, importance, tasks};
+use crate::pressure::deadlock;
 use crate::pressure::high::is_any_above;
 use crate::pressure::wakers::Wakers;
 use crate::reclaim::registrations;
-use crate::state::waiting::{Decision, FirstInLine, Waiter, Waiting};
+use crate::state::waiting::{Decision, FirstInLine, PlaceInLine, WINDOW, Waiter, Waiting};
 use crate::sync::lock::Lock;
 use crate::sync::{Ordering, fence_after_exchange, model_failed};
 use crate::thread::block::Block;
 use crate::thread::context;
 use crate::thread::foreign::Foreign;
 
-/// Places behind the first in which a waiter may barge.
-const WINDOW: usize = 64;
+/// More important charges take so many times the bytes that the oldest in line asks for, before it goes first.
+const PATIENCE: u64 = 16;
 
 /// A waiter's place in line. Dropped, it is given up, and so is what was charged for it.
 pub(crate) struct Ticket {
@@ -68,16 +69,29 @@ pub(crate) fn ahead(level: &Counter) -> u64 {
     if level.limits.watched.is_for(WAITING) { first(level).bytes() } else { 0 }
 }
 
-/// True if a charge of `n` may be admitted here before the first in line. A waiter that came before the first one
+/// Returns that for a charge of this group: one that is more important than the first in line finds none before it.
+pub(crate) fn ahead_of(group: &Counter, level: &Counter) -> u64 {
+    if goes_first(group, level) { 0 } else { ahead(level) }
+}
+
+/// Charges wait at the level, and one of this group would go before all of them.
+pub(crate) fn goes_first(group: &Counter, level: &Counter) -> bool {
+    let before = |place: PlaceInLine| {
+        place != PlaceInLine::NONE && PlaceInLine::new(importance::of(group), u64::MAX >> 8) < place
+    };
+    level.limits.watched.is_for(WAITING) && before(first(level).place())
+}
+
+/// True if a charge of `n` may be admitted here before the first in line. A waiter that comes before the first one
 /// barges past none, in whatever line it is: else two of them could send it to and fro. All other charges together may
 /// take as many bytes as the first one asks for. Inside reclaim always: what it frees may be what the first waits for.
 pub(crate) fn may_barge(level: &Counter, n: u64) -> bool {
     is_before_the_first(level) || context::in_reclaim() || first(level).change_budget(|left| left.checked_sub(n))
 }
 
-/// This thread charges for a waiter that came no later than the first in line here. Under the lock, if so.
+/// This thread charges for a waiter whose place is that of the first in line here, or before it. Under the lock, if so.
 fn is_before_the_first(level: &Counter) -> bool {
-    context::is_no_later_than(first(level).ticket())
+    context::is_no_later_than(first(level).place().number())
 }
 
 /// A charge of `n` that may have barged here was refused further up. If another waiter is first by now, so much more may
@@ -95,15 +109,20 @@ pub(crate) fn length(level: &Counter) -> usize {
         return 0;
     }
     let _path = SlowPath::enter();
-    table(level.tree()).lock().lines.get(&level.key()).map_or(0, |line| line.tickets.len())
+    table(level.tree()).lock().lines.get(&level.key()).map_or(0, |line| line.places.len())
 }
 
 /// Charge `n` for a waiter. Never from a stock: none is open below.
-fn charge_for<'a>(group: &'a Counter, block: Option<&Block>, n: u64, ticket: u64) -> Result<(), LevelRefusal<'a>> {
+fn charge_for<'a>(
+    group: &'a Counter,
+    block: Option<&Block>,
+    n: u64,
+    place: PlaceInLine,
+) -> Result<(), LevelRefusal<'a>> {
     // In transit, so that a thread that lowers a max waits for the walk (E5).
     let alone = block.filter(|block| block.transit.is_over());
     let transit = alone.map(|block| block.transit.enter(group.tree().number, group.incarnation().fenced));
-    let walked = context::for_another(ticket, || cover::walk(group, n, How::Admit, Side::Reserved));
+    let walked = context::for_another(place.number(), || cover::walk(group, n, How::Admit, Side::Reserved));
     drop(transit);
     walked?;
     // Not this thread's own charge: what it has freed for others it has freed.
@@ -117,10 +136,16 @@ fn charge_for<'a>(group: &'a Counter, block: Option<&Block>, n: u64, ticket: u64
 
 impl Waiting {
     fn enter_line(&mut self, ticket: u64, level: &'static Counter) {
+        self.count_barged(level, first(level).budget());
+        let Some(waiter) = self.waiters.get_mut(&ticket) else { return };
         let (line, admits) = (self.lines.entry(level.key()).or_default(), level.admits());
-        line.tickets.insert(ticket);
+        line.places.insert(waiter.place);
+        if waiter.waits {
+            let holder = tasks::holder(waiter.group);
+            line.count_task(waiter, holder);
+        }
         // Lowered meanwhile: all are compared again.
-        let is_too_large = self.waiters.get(&ticket).is_some_and(|waiter| waiter.bytes > admits);
+        let is_too_large = waiter.bytes > admits;
         line.admits = if is_too_large { u64::MAX } else { line.admits.max(admits) };
         self.show_first(level);
         // E25: in line, then the mark, then a look at usage.
@@ -129,7 +154,10 @@ impl Waiting {
 
     fn leave_line(&mut self, ticket: u64, level: &'static Counter) {
         if let Some(line) = self.lines.get_mut(&level.key()) {
-            line.tickets.remove(&ticket);
+            if let Some(waiter) = self.waiters.get_mut(&ticket) {
+                line.places.remove(&waiter.place);
+                line.uncount_task(waiter);
+            }
             self.show_first(level);
         }
     }
@@ -138,22 +166,59 @@ impl Waiting {
     /// to its next turn.
     fn show_first(&mut self, level: &'static Counter) {
         let Some(line) = self.lines.get_mut(&level.key()) else { return };
-        first(level).show_length(line.tickets.len());
-        let now = line.tickets.first().and_then(|ticket| Some((*ticket, self.waiters.get(ticket)?)));
-        if now.is_some_and(|(ticket, _)| ticket == line.first) {
+        first(level).show_length(line.places.len());
+        let now = line.places.first().and_then(|place| self.waiters.get(&place.ticket()));
+        if let Some(waiter) = now
+            && waiter.place.ticket() == line.first.ticket()
+        {
+            let place = waiter.place;
+            line.first = place;
+            first(level).show_place(place);
+            // An older charge may have come.
+            let patience = self.patience_behind(place, level);
+            if let Some(line) = self.lines.get_mut(&level.key()).filter(|line| line.shown > patience) {
+                line.shown = patience;
+                first(level).change_budget(|left| Some(left.min(patience)));
+            }
             return;
         }
         // A walk that has seen the mark and finds an empty line is admitted.
-        let (ticket, bytes, budget) =
-            now.map_or((0, 0, u64::MAX), |(ticket, waiter)| (ticket, waiter.bytes, waiter.budget));
-        let left = first(level).show(ticket, bytes, budget);
-        if let Some(was) = self.waiters.get_mut(&std::mem::replace(&mut line.first, ticket)) {
-            was.budget = left;
+        let (place, bytes, budget) =
+            now.map_or((PlaceInLine::NONE, 0, u64::MAX), |waiter| (waiter.place, waiter.bytes, waiter.budget));
+        self.count_barged(level, first(level).budget());
+        let budget = budget.min(self.patience_behind(place, level));
+        self.count_barged(level, first(level).show(place, bytes, budget));
+        if let Some(line) = self.lines.get_mut(&level.key()) {
+            (line.first, line.shown) = (place, budget);
         }
-        if ticket == 0 {
+        if place == PlaceInLine::NONE {
             self.lines.remove(&level.key());
             level.limits.watched.clear(WAITING);
         }
+    }
+
+    /// Of the budget that the level shows for the first in line so much is left. Bytes that have barged past one that
+    /// goes before the oldest for its importance have passed the oldest, too.
+    fn count_barged(&mut self, level: &Counter, left: u64) {
+        let Some(line) = self.lines.get_mut(&level.key()) else { return };
+        let (place, shown) = (line.first, std::mem::replace(&mut line.shown, left));
+        let barged = shown.saturating_sub(left);
+        if let Some(waiter) = self.waiters.get_mut(&place.ticket()) {
+            let budget = waiter.budget.saturating_sub(barged).saturating_add(left.saturating_sub(shown));
+            waiter.budget = budget.min(waiter.bytes);
+        }
+        if let Some(oldest) = self.passed_by(place, level)
+            && let Some(passed) = self.waiters.get_mut(&oldest.ticket())
+        {
+            // Mutation: past-the-important-others-barge-for-ever
+            passed.patience = passed.patience.saturating_sub(barged);
+        }
+    }
+
+    /// The bytes that may yet go before the oldest in line at `level`, where one at `place` does.
+    fn patience_behind(&self, place: PlaceInLine, level: &Counter) -> u64 {
+        let passed = self.passed_by(place, level).and_then(|oldest| self.waiters.get(&oldest.ticket()));
+        passed.map_or(u64::MAX, |oldest| oldest.patience)
     }
 
     /// Changes the number of bytes of a waiter, which keeps its place. False: the wait is decided.
@@ -162,10 +227,12 @@ impl Waiting {
             return false;
         };
         (waiter.bytes, waiter.budget) = (bytes, waiter.budget.min(bytes));
+        waiter.patience = waiter.patience.min(bytes.saturating_mul(PATIENCE));
         let (group, level) = (waiter.group, waiter.level);
         let Some(line) = self.lines.get_mut(&level.key()) else { return false };
-        if line.first == ticket {
+        if line.first.ticket() == ticket {
             first(level).show_bytes(bytes);
+            line.shown = line.shown.min(bytes);
         }
         let admits = level.admits();
         if bytes > admits {
@@ -216,22 +283,98 @@ impl Waiting {
     /// elsewhere moves there.
     fn serve(&mut self, level: &'static Counter, service: &mut Service<'_>) {
         self.refuse_too_large(level, service.wakers);
-        while let Some(first) = self.lines.get(&level.key()).and_then(|line| line.tickets.first().copied()) {
+        self.serve_room(level, service);
+        if let Some(ticket) = deadlock::wait_to_end(self, level) {
+            self.decide(ticket, Decision::Deadlock(level), service.wakers);
+            // The next waiter may be first now, or fit.
+            service::schedule(level);
+        }
+    }
+
+    fn serve_room(&mut self, level: &'static Counter, service: &mut Service<'_>) {
+        while let Some(first) = self.first_to_serve(level) {
             if !self.try_serve(first, level, service) {
                 break;
             }
         }
         let Some(line) = self.lines.get(&level.key()) else { return };
-        let behind: SmallVec<[u64; WINDOW]> = line.tickets.iter().skip(1).take(WINDOW).copied().collect();
-        for ticket in behind {
+        let behind: SmallVec<[PlaceInLine; WINDOW]> = line.places.iter().skip(1).take(WINDOW).copied().collect();
+        for place in behind {
+            let ticket = place.ticket();
             let needs = |waiter: &Waiter| cover::rise_at(waiter.group, waiter.bytes, level);
             let bytes = self.waiters.get(&ticket).map_or(u64::MAX, needs);
             let (room, budget) = (level.room(level.admits()), first(level).budget());
             if room == 0 || budget == 0 {
                 break;
             }
-            if bytes <= room.min(budget) {
+            if bytes <= room.min(budget) && self.tries_patience(place, level).is_none() {
                 self.try_serve(ticket, level, service);
+            }
+        }
+    }
+
+    /// The charge that is first in line. The oldest one is, once more important ones have taken before it what they
+    /// may.
+    fn first_to_serve(&mut self, level: &'static Counter) -> Option<u64> {
+        let first = *self.lines.get(&level.key())?.places.first()?;
+        self.count_barged(level, group_object::state(level).first_in_line.budget());
+        // Mutation: the-oldest-in-line-is-passed-for-ever
+        let tried = self.tries_patience(first, level);
+        let Some(oldest) = tried else { return Some(first.ticket()) };
+        self.go_by_age(oldest, level);
+        Some(oldest.ticket())
+    }
+
+    /// The oldest charge in line at `level`, where one at `place` would pass it, and more important ones have taken what
+    /// they may.
+    fn tries_patience(&self, place: PlaceInLine, level: &Counter) -> Option<PlaceInLine> {
+        let oldest = self.passed_by(place, level)?;
+        (self.waiters.get(&oldest.ticket())?.patience == 0).then_some(oldest)
+    }
+
+    /// The oldest charge in line at `level`, where one at `place` goes before it for its importance alone.
+    fn passed_by(&self, place: PlaceInLine, level: &Counter) -> Option<PlaceInLine> {
+        place.next_importance()?;
+        let oldest = self.lines.get(&level.key())?.oldest()?;
+        place.passes(oldest).then_some(oldest)
+    }
+
+    /// From here on a charge in line at `level` goes before all that have come later.
+    fn go_by_age(&mut self, place: PlaceInLine, level: &'static Counter) {
+        let (Some(line), Some(waiter)) = (self.lines.get_mut(&level.key()), self.waiters.get_mut(&place.ticket()))
+        else {
+            return;
+        };
+        waiter.place = place.by_age();
+        line.places.remove(&place);
+        line.places.insert(waiter.place);
+        self.show_first(level);
+    }
+
+    /// Before a charge for a waiter: at each other level of its path the oldest in line goes first, where that has let
+    /// enough others go before.
+    fn make_way(&mut self, place: PlaceInLine, group: &'static Counter, level: &Counter) {
+        if place.next_importance().is_none() {
+            return;
+        }
+        for other in group.path_to_root().filter(|&other| !ptr::eq(other, level)) {
+            if other.limits.watched.is_for(WAITING)
+                && let Some(oldest) = self.tries_patience(place, other)
+            {
+                self.go_by_age(oldest, other);
+            }
+        }
+    }
+
+    /// A waiter is served: it takes its bytes off what the oldest in line lets others take before it.
+    fn count_passed(&mut self, place: PlaceInLine, group: &Counter, bytes: u64) {
+        if place.next_importance().is_none() {
+            return;
+        }
+        for level in group.path_to_root().filter(|level| level.limits.watched.is_for(WAITING)) {
+            let oldest = self.passed_by(place, level);
+            if let Some(passed) = oldest.and_then(|oldest| self.waiters.get_mut(&oldest.ticket())) {
+                passed.patience = passed.patience.saturating_sub(bytes);
             }
         }
     }
@@ -243,7 +386,7 @@ impl Waiting {
         if std::mem::replace(&mut line.admits, admits) <= admits {
             return;
         }
-        let line: Vec<u64> = line.tickets.iter().copied().collect();
+        let line: Vec<u64> = line.places.iter().map(|place| place.ticket()).collect();
         for ticket in line {
             if self.waiters.get(&ticket).is_some_and(|waiter| waiter.bytes > admits) {
                 self.decide(ticket, Decision::Full(level), wakers);
@@ -253,13 +396,17 @@ impl Waiting {
 
     /// False: there is no room for it at `level`, where it goes on waiting.
     fn try_serve(&mut self, ticket: u64, level: &'static Counter, service: &mut Service<'_>) -> bool {
-        let Some(&Waiter { group, bytes, .. }) = self.waiters.get(&ticket) else { return false };
+        let Some(&Waiter { group, bytes, place, .. }) = self.waiters.get(&ticket) else { return false };
         if bytes > level.admits() {
             self.decide(ticket, Decision::Full(level), service.wakers);
             return true;
         }
-        match charge_for(group, service.block, bytes, ticket) {
-            Ok(()) => self.decide(ticket, Decision::Granted, service.wakers),
+        self.make_way(place, group, level);
+        match charge_for(group, service.block, bytes, place) {
+            Ok(()) => {
+                self.count_passed(place, group, bytes);
+                self.decide(ticket, Decision::Granted, service.wakers);
+            }
             Err(refusal) if ptr::eq(refusal.level, level) => return false,
             Err(refusal) => {
                 let other = refusal.level.header.counter();
@@ -322,14 +469,56 @@ pub(crate) fn expel(tree: &Tree, decision: Decision, is_meant: impl Fn(&Counter)
     }
 }
 
+/// A group says another number of tasks: the charges in line that come from it are counted anew, and their lines looked
+/// at. The caller keeps the group.
+pub(crate) fn tasks_changed(group: &Counter) {
+    let _path = SlowPath::enter();
+    let mut waiting = table(group.tree()).lock();
+    let Waiting { waiters, lines, .. } = &mut *waiting;
+    let is_meant = |waiter: &&mut Waiter| waiter.waits && waiter.decided.is_none() && waiter.group.is_within(group);
+    for waiter in waiters.values_mut().filter(is_meant) {
+        if let Some(line) = lines.get_mut(&waiter.level.key()) {
+            line.uncount_task(waiter);
+            line.count_task(waiter, tasks::holder(waiter.group));
+            service::schedule(waiter.level);
+        }
+    }
+}
+
+/// Memory may come back in fewer ways than before: a thread looks whether the waits of tasks can end. The caller holds no
+/// lock.
+pub(crate) fn look_at_tasks(tree: &Tree) {
+    let _path = SlowPath::enter();
+    let waiting = table(tree).lock();
+    for line in waiting.lines.values().filter(|line| !line.holders.is_empty()) {
+        let first = line.places.first().and_then(|place| waiting.waiters.get(&place.ticket()));
+        first.into_iter().for_each(|waiter| service::schedule(waiter.level));
+    }
+}
+
 /// Wait in line at `level`, which has refused `bytes`. The caller keeps the group meanwhile.
 pub(crate) fn enqueue(group: &'static Counter, bytes: u64, level: &'static Counter) -> Ticket {
-    enqueue_with(group, bytes, level, None)
+    enqueue_as((group, true), bytes, level, None)
+}
+
+/// Does what [`enqueue`] does, for a charge whose caller does not wait for room: it leaves the line soon, and its task
+/// goes on.
+pub(crate) fn enqueue_for_now(group: &'static Counter, bytes: u64, level: &'static Counter) -> Ticket {
+    enqueue_as((group, false), bytes, level, None)
 }
 
 /// Does what [`enqueue`] does, with a waker that the end of the wait wakes.
 pub(crate) fn enqueue_with(
     group: &'static Counter,
+    bytes: u64,
+    level: &'static Counter,
+    waker: Foreign<Waker>,
+) -> Ticket {
+    enqueue_as((group, true), bytes, level, Some(waker))
+}
+
+fn enqueue_as(
+    (group, waits): (&'static Counter, bool),
     bytes: u64,
     level: &'static Counter,
     waker: Option<Foreign<Waker>>,
@@ -340,12 +529,16 @@ pub(crate) fn enqueue_with(
     let mut waiting = table(tree).lock();
     waiting.tickets += 1;
     let number = waiting.tickets;
-    let waiter = Waiter { group, bytes, level, budget: bytes, decided: None, waker };
+    let (place, patience) = (PlaceInLine::new(importance::of(group), number), bytes.saturating_mul(PATIENCE));
+    let waiter =
+        Waiter { group, bytes, level, budget: bytes, waits, holder: None, place, patience, decided: None, waker };
     waiting.waiters.insert(number, waiter);
     *waiting.groups.entry(group.key()).or_default() += 1;
     // E27: marked, then a look whether the group is offline.
     group.limits.watched.set(WAITS);
     waiting.enter_line(number, level);
+    // All tasks of a group may wait now.
+    let is_task = waiting.waiters.get(&number).is_some_and(|waiter| waiter.holder.is_some());
     drop(waiting);
     // From here on what is given back below goes up the tree.
     // Mutation: in-line-while-stocks-stay-open
@@ -363,6 +556,10 @@ pub(crate) fn enqueue_with(
     // Mutation: e25-in-line-without-a-look
     // Mutation: e25-in-line-for-more-than-a-lowered-max
     if bytes > admits || cover::rise_at(group, bytes, level) <= level.room(admits) {
+        service::schedule(level);
+    }
+    // Mutation: a-task-in-line-is-not-looked-at
+    if is_task {
         service::schedule(level);
     }
     Ticket { bytes, number, over: false, group: kept }
@@ -460,6 +657,21 @@ impl Ticket {
         self.group.counter()
     }
 
+    /// The charge waits for room from here on: its task does nothing else.
+    pub(crate) fn waits(&self) {
+        self.with(|waiting| {
+            let waiter =
+                waiting.waiters.get_mut(&self.number).filter(|waiter| !waiter.waits && waiter.decided.is_none());
+            let Some(waiter) = waiter else { return };
+            waiter.waits = true;
+            if let Some(line) = waiting.lines.get_mut(&waiter.level.key()) {
+                let (level, holder) = (waiter.level, tasks::holder(waiter.group));
+                line.count_task(waiter, holder);
+                service::schedule(level);
+            }
+        });
+    }
+
     pub(crate) fn is_decided(&self) -> bool {
         self.with(|waiting| waiting.waiters.get(&self.number).is_none_or(|waiter| waiter.decided.is_some()))
     }
@@ -471,14 +683,18 @@ impl Ticket {
         }
         // The thread drops the waiter's waker without the lock.
         let left = self.with(|waiting| {
+            let waiter = waiting.waiters.get(&self.number)?;
+            let (level, in_line) = (waiter.level, waiter.decided.is_none());
+            if in_line {
+                waiting.leave_line(self.number, level);
+            }
             let waiter = waiting.waiters.remove(&self.number)?;
-            if waiter.decided.is_none() {
-                waiting.leave_line(self.number, waiter.level);
+            if in_line {
                 waiting.forget_one_of(&self.group);
                 // The next waiter may be first now, or fit.
-                if waiting.lines.contains_key(&waiter.level.key()) {
+                if waiting.lines.contains_key(&level.key()) {
                     // Mutation: a-waiter-leaves-and-schedules-no-level
-                    service::schedule(waiter.level);
+                    service::schedule(level);
                 }
             }
             Some(waiter)

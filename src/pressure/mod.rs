@@ -11,7 +11,9 @@
 //!
 //! `README.md` holds the protocol and its races; `admission/` conducts the attempt.
 
+pub(crate) mod background;
 pub(crate) mod callbacks;
+pub(crate) mod deadlock;
 pub(crate) mod delays;
 pub(crate) mod high;
 pub(crate) mod incidents;

@@ -47,6 +47,7 @@ fn serve_levels(mut levels: Due) {
             // Mutation: e25-unscheduled-after-the-look
             service::unschedule(&level);
             line::serve(level.counter(), entered.block(), &mut wakers);
+            started::reclaim_if_crossed(level.counter());
             let calls = if context::leaves_listeners() { None } else { Some(&mut notifications) };
             if listeners::collect(&level, &mut wakers, calls) {
                 listened.push(level);

@@ -21,22 +21,25 @@
 use std::time::{Duration, Instant};
 
 use crate::counter::handle::Handle;
+use crate::counter::marks;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::slow_path::SlowPath;
+use crate::counter::watch::RECLAIMS;
 use crate::hierarchy::{events, group_tree};
 use crate::pressure::victims::{self, Choice, Excluded, Want};
-use crate::pressure::{high, line, throttle};
+use crate::pressure::{background, high, line, throttle};
 use crate::reclaim::repeat::{close_below, deadline, shrink, spare};
 use crate::reclaim::round::Request;
 use crate::state::events::Event;
 use crate::state::reclaimer::ReclaimCause;
-use crate::state::started::{Duty, Job, LeftService, Listened, Started};
+use crate::state::started::{Background, Duty, Job, LeftService, Listened, Started};
 use crate::sync::{Arc, park};
 use crate::thread::context;
 
 enum NextJob {
     Work(Job),
+    Reclaim(Background),
     Serve(Vec<LeftService>),
     Call(Listened),
     Sleep(Duration),
@@ -50,32 +53,58 @@ fn with<R>(tree: &Tree, work: impl FnOnce(&mut Started) -> R) -> R {
 
 // === What charges leave ===
 
-/// Has room made for `bytes` at a level that has refused them. The caller keeps the level. Where reclaimers have promised
-/// what is missing, the thread counts and drains.
-pub(crate) fn make_room(level: &'static Counter, bytes: u64, promised: bool) {
-    leave(level, |job| {
+/// Has room made for `bytes` of that importance at a level that has refused them. The caller keeps the level. Where
+/// reclaimers have promised what is missing, the thread counts and drains.
+pub(crate) fn make_room(level: &'static Counter, bytes: u64, importance: u8, promised: bool) {
+    leave(level, importance, |job| {
         if bytes >= job.bytes {
             (job.bytes, job.promised) = (bytes, promised);
         }
     });
 }
 
-/// Has what is above high reclaimed. The caller keeps the level.
-pub(crate) fn shrink_to_high(level: &'static Counter) {
-    leave(level, |job| job.above_high = true);
+/// Has what is above high reclaimed, for a charge of that importance. The caller keeps the level.
+pub(crate) fn shrink_to_high(level: &'static Counter, importance: u8) {
+    leave(level, importance, |job| job.above_high = true);
 }
 
-fn leave(level: &'static Counter, note: impl FnOnce(&mut Job)) {
-    let job = Job { level: Handle::pin(level), bytes: 0, promised: false, above_high: false };
+/// A level has one job for each importance: no charge has a more important one's victims.
+fn leave(level: &'static Counter, importance: u8, note: impl FnOnce(&mut Job)) {
+    let job = Job { level: Handle::pin(level), importance, bytes: 0, promised: false, above_high: false };
     let tree = level.incarnation().tree.counted();
     let needless = with(&tree, |started| {
         if !started.runs(&tree, Duty::Jobs) {
             return Some(job);
         }
-        started.jobs.add(level.key(), job, note)
+        started.jobs.add((level.key(), importance), job, note)
     });
     // Its handle is dropped without the lock.
     drop(needless);
+}
+
+/// A thread serves the level: where usage has passed the mark, the tree's thread reclaims from here on. The caller
+/// keeps the level and holds no lock. Where the system has no thread, the next walk above the mark tries again.
+pub(crate) fn reclaim_if_crossed(level: &'static Counter) {
+    if !marks::is_to_reclaim(level) || !marks::take_bit(level) {
+        return;
+    }
+    let of = level.first().state().generation();
+    let job = Background { level, of, at: Instant::now(), pause: Duration::ZERO, unseen: 0 };
+    let tree = level.incarnation().tree.counted();
+    let is_left = with(&tree, |started| {
+        started.list(job);
+        started.runs(&tree, Duty::Jobs) || started.over
+    });
+    if !is_left {
+        level.limits.watched.set(RECLAIMS);
+    }
+}
+
+/// Levels that are to be reclaimed in the background.
+#[cfg(test)]
+#[allow(dead_code, reason = "some models ask")]
+pub(crate) fn listed(tree: &Tree) -> usize {
+    with(tree, |started| started.background.len())
 }
 
 /// Leaves the service of levels to a thread. `Err`: the system has none.
@@ -97,7 +126,7 @@ pub(crate) fn leave_listeners(listened: Listened) -> Result<(), Listened> {
         if !started.runs(&tree, Duty::Listeners) {
             return Err(listened);
         }
-        Ok(started.listened.add(key, listened, |_| ()))
+        Ok(started.listened.add((key, 0), listened, |_| ()))
     });
     // Its handle is dropped without the lock.
     needless.map(drop)
@@ -108,6 +137,7 @@ pub(crate) fn end(tree: &Tree) {
     let jobs = with(tree, |started| {
         started.over = true;
         started.threads.iter().for_each(|running| running.helper.wake());
+        started.background.clear();
         std::mem::take(&mut started.jobs)
     });
     // Their handles are dropped without the lock.
@@ -131,19 +161,45 @@ impl Started {
         self.threads[duty as usize].is_busy
     }
 
+    /// Lists a level once.
+    fn list(&mut self, job: Background) {
+        let is_it = |other: &Background| std::ptr::eq(other.level, job.level) && other.of == job.of;
+        if !self.over && !self.background.iter().any(is_it) {
+            self.background.push(job);
+        }
+    }
+
+    /// The level whose turn is due. Charges' jobs and these take turns.
+    fn due(&mut self, now: Instant) -> Option<Background> {
+        if self.was_background && !self.jobs.is_empty() {
+            return None;
+        }
+        let first = (0..self.background.len()).min_by_key(|&at| self.background[at].at)?;
+        (self.background[first].at <= now).then(|| self.background.swap_remove(first))
+    }
+
     /// Next work of the thread. When it runs foreign code it has left no service that the other thread waits for.
     fn next(&mut self, duty: Duty, now: Instant) -> NextJob {
         let next = if !self.services.is_empty() {
             Some(NextJob::Serve(std::mem::take(&mut self.services)))
         } else {
             match duty {
-                Duty::Jobs => self.jobs.next().map(NextJob::Work),
+                Duty::Jobs => {
+                    let due = self.due(now);
+                    self.was_background = due.is_some();
+                    due.map(NextJob::Reclaim).or_else(|| self.jobs.next().map(NextJob::Work))
+                }
                 Duty::Listeners => self.listened.next().map(NextJob::Call),
             }
         };
         let running = &mut self.threads[duty as usize];
         running.is_busy = next.is_some();
-        next.unwrap_or_else(|| running.helper.rest(now, self.over).map_or(NextJob::End, NextJob::Sleep))
+        let later = self.background.iter().filter(|_| duty == Duty::Jobs).map(|job| job.at).min();
+        next.unwrap_or_else(|| match later {
+            // The thread stays as long as a level is listed.
+            Some(at) => NextJob::Sleep(at.saturating_duration_since(now)),
+            None => running.helper.rest(now, self.over).map_or(NextJob::End, NextJob::Sleep),
+        })
     }
 }
 
@@ -160,6 +216,11 @@ fn run(tree: &Tree, duty: Duty) {
     loop {
         match with(tree, |started| started.next(duty, Instant::now())) {
             NextJob::Work(job) => context::leaving_listeners(|| work(&job)),
+            NextJob::Reclaim(job) => {
+                if let Some(next) = context::leaving_listeners(|| background::turn(job)) {
+                    with(tree, |started| started.list(next));
+                }
+            }
             NextJob::Serve(services) => {
                 context::leaving_listeners(|| services.into_iter().for_each(|service| service()));
             }
@@ -177,13 +238,13 @@ fn work(job: &Job) {
     }
     if job.above_high && high::above(level) > 0 {
         events::count(level, Event::High);
-        throttle::shrink_to_high(level);
+        throttle::shrink_to_high(level, job.importance);
     }
 }
 
 /// Does what a charge that may block does before it is refused: drains, has reclaimers asked, cancels one group. It waits
 /// for no promise and for no victim.
-fn reclaim_and_cancel(level: &'static Counter, &Job { bytes, promised, .. }: &Job) {
+fn reclaim_and_cancel(level: &'static Counter, &Job { importance, bytes, promised, .. }: &Job) {
     events::count(level, Event::Max);
     close_below(level);
     if promised {
@@ -192,7 +253,8 @@ fn reclaim_and_cancel(level: &'static Counter, &Job { bytes, promised, .. }: &Jo
     // The first in line comes before.
     let short = || line::ahead(level).saturating_add(bytes).saturating_sub(level.room(level.admits()));
     let want = || if short() > 0 { short().max(spare(level, level.admits())) } else { 0 };
-    let may_come = shrink(level, &mut Request::new(ReclaimCause::Full, deadline(level)), want);
+    let mut request = Request::new(ReclaimCause::Full, deadline(level)).breaks_low(Some(importance));
+    let may_come = shrink(level, &mut request, want);
     // Bytes that came back may be credit of this thread.
     close_below(level);
     if short() == 0 {
@@ -200,8 +262,9 @@ fn reclaim_and_cancel(level: &'static Counter, &Job { bytes, promised, .. }: &Jo
     }
     events::count(level, Event::Oom);
     let mut excluded = Excluded::default();
+    let want = Want { asker: None, importance, bytes, adds: bytes, may_come };
     while victims::chooses(level) {
-        match victims::choose(level, &Want { asker: None, bytes, adds: bytes, may_come }, &mut excluded) {
+        match victims::choose(level, &want, &mut excluded) {
             Choice::Unsettled => victims::settle(level.tree()),
             Choice::Victim(mut chosen) => return chosen.cancel(),
             Choice::NoCandidate | Choice::Room | Choice::Asker | Choice::Awaited(_) => return,
@@ -218,7 +281,7 @@ mod tests {
     use std::thread::{self, ThreadId};
 
     use super::*;
-    use crate::state::started::Running;
+    use crate::state::started::{Running, Turns};
     use crate::thread::context;
     use crate::thread::helper::{Helper, LINGER};
     use crate::{Limit, Limits, Runtime};
@@ -264,12 +327,12 @@ mod tests {
         let runtime = Runtime::builder().build().unwrap();
         let group = runtime.root().create("q", Limits::new()).unwrap();
         let tree = group.first().incarnation().tree.counted();
-        make_room(group.first(), 1, false);
+        make_room(group.first(), 1, 0, false);
         let is_idle = || with(&tree, |started| !is_running(started) && started.jobs.is_empty());
         assert!(with(&tree, |started| is_running(started)));
         drop(runtime);
         until(is_idle);
-        make_room(group.first(), 1, false);
+        make_room(group.first(), 1, 0, false);
         assert!(is_idle());
         assert!(leave_service(&tree, Box::new(|| ())).is_err());
         assert!(leave_listeners(Listened { level: Handle::pin(group.first()), call: drop }).is_err());
@@ -285,16 +348,16 @@ mod tests {
     }
 
     fn job(level: &'static Counter, bytes: u64) -> Job {
-        Job { level: Handle::pin(level), bytes, promised: false, above_high: false }
+        Job { level: Handle::pin(level), importance: 0, bytes, promised: false, above_high: false }
     }
 
-    /// Without work it ends by itself; a level is listed once, for the largest charge.
+    /// Without work it ends by itself; a level is listed once for each importance, for the largest of these charges.
     #[test]
     fn a_level_is_listed_once() {
         let runtime = Runtime::builder().build().unwrap();
         let group = runtime.root().create("q", Limits::new()).unwrap();
         let mut started = Started { threads: [idle(), Running::default()], ..Started::default() };
-        started.jobs.add(group.first().key(), job(group.first(), 1), |_| ());
+        started.jobs.add((group.first().key(), 0), job(group.first(), 1), |_| ());
         let begun = Instant::now();
         assert!(matches!(started.next(Duty::Jobs, begun), NextJob::Work(Job { bytes: 1, .. })));
         assert!(matches!(started.next(Duty::Jobs, begun), NextJob::Sleep(LINGER)));
@@ -302,13 +365,19 @@ mod tests {
         assert!(!is_running(&started));
         let tree = group.first().incarnation().tree.counted();
         with(&tree, |started| started.threads[0] = idle());
-        for (bytes, promised) in [(3, false), (7, true), (5, false)] {
-            make_room(group.first(), bytes, promised);
+        for (importance, bytes, promised) in [(2, 3, false), (2, 7, true), (2, 5, false), (1, 9, false)] {
+            make_room(group.first(), bytes, importance, promised);
         }
-        shrink_to_high(group.first());
-        let listed = with(&tree, |started| [started.jobs.next(), started.jobs.next()]);
-        let listed = listed.iter().map(|job| job.as_ref().map(|job| (job.bytes, job.promised, job.above_high)));
-        assert_eq!(listed.collect::<Vec<_>>(), [Some((7, true, true)), None]);
+        shrink_to_high(group.first(), 1);
+        let listed = with(&tree, |started| [(); 3].map(|()| started.jobs.next()));
+        let [
+            Some(Job { importance: 2, bytes: 7, promised: true, above_high: false, .. }),
+            Some(Job { importance: 1, bytes: 9, promised: false, above_high: true, .. }),
+            None,
+        ] = listed
+        else {
+            panic!("the largest of each importance");
+        };
         with(&tree, |started| started.threads[0] = Running::default());
     }
 
@@ -320,7 +389,7 @@ mod tests {
         for [busy, other] in [[&groups[0], &groups[1]], [&groups[1], &groups[0]]] {
             let mut started = Started { threads: [idle(), Running::default()], ..Started::default() };
             let leave = |started: &mut Started, group: &crate::Group| {
-                drop(started.jobs.add(group.first().key(), job(group.first(), 1), |_| ()));
+                drop(started.jobs.add((group.first().key(), 0), job(group.first(), 1), |_| ()));
             };
             let mut taken = Vec::new();
             leave(&mut started, busy);
@@ -342,7 +411,7 @@ mod tests {
         let group = runtime.root().create("q", Limits::new()).unwrap();
         let (level, tree) = (group.first(), group.first().incarnation().tree.counted());
         with(&tree, |started| started.threads = [idle(), idle()]);
-        make_room(level, 1, false);
+        make_room(level, 1, 0, false);
         assert!(leave_listeners(Listened { level: Handle::pin(level), call: drop }).is_ok());
         assert!(leave_service(&tree, Box::new(|| ())).is_ok());
         let now = Instant::now();
@@ -353,5 +422,33 @@ mod tests {
         assert!(matches!(&taken[..], [(NextJob::Serve(_), false), (NextJob::Work(_), true), (NextJob::Call(_), true)]));
         drop(taken);
         with(&tree, |started| started.threads = Default::default());
+    }
+
+    /// A level that is reclaimed in the background is listed once, and takes turns with the jobs of charges. The thread
+    /// stays as long as one is listed.
+    #[test]
+    fn jobs_and_background_take_turns() {
+        let runtime = Runtime::builder().build().unwrap();
+        let group = runtime.root().create("q", Limits::new()).unwrap();
+        let (level, now) = (group.first(), Instant::now());
+        let mut started = Started { threads: [idle(), Running::default()], ..Started::default() };
+        let background =
+            Background { level, of: level.state().generation(), at: now, pause: Duration::ZERO, unseen: 0 };
+        let mut taken = Vec::new();
+        for _ in 0..4 {
+            started.list(background);
+            started.list(background);
+            drop(started.jobs.add((level.key(), 0), job(level, 1), |_| ()));
+            taken.push(matches!(started.next(Duty::Jobs, now), NextJob::Reclaim(_)));
+        }
+        assert_eq!((taken, started.background.len()), (vec![true, false, true, false], 1));
+        started.jobs = Turns::default();
+        started.background[0].at = now + 2 * LINGER;
+        assert!(matches!(started.next(Duty::Jobs, now), NextJob::Sleep(time) if time == 2 * LINGER));
+        assert!(matches!(started.next(Duty::Listeners, now), NextJob::Sleep(LINGER)));
+        started.over = true;
+        started.background.clear();
+        started.list(background);
+        assert!(matches!(started.next(Duty::Jobs, now), NextJob::End) && started.background.is_empty());
     }
 }

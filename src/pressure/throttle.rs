@@ -120,11 +120,13 @@ pub(crate) fn delay_now(group: &'static Counter, bytes: u64) -> Duration {
     delay_of(group, bytes)
 }
 
-/// High has come below usage: what is above it is drained and reclaimed, as far as reclaimers give it.
-pub(crate) fn shrink_to_high(level: &'static Counter) {
+/// High has come below usage: what is above it is drained and reclaimed, as far as reclaimers give it. No low of a group
+/// above that importance is broken for it.
+pub(crate) fn shrink_to_high(level: &'static Counter, importance: u8) {
     if above(level) > 0 && !level.is_observed() && may_call_out() {
         close_below(level);
-        shrink(level, &mut Request::new(ReclaimCause::High, deadline(level)), || above(level));
+        let mut request = Request::new(ReclaimCause::High, deadline(level)).breaks_low(Some(importance));
+        shrink(level, &mut request, || above(level));
         // Bytes that came back may be credit of this thread.
         close_below(level);
     }

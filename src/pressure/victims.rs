@@ -1,10 +1,12 @@
-//! Groups that are cancelled where reclaim frees nothing: the one furthest above its share first.
+//! Groups that are cancelled where reclaim frees nothing: the least important, of these the one furthest above its
+//! share.
 //!
 //! A choice looks at counters as they are, never at flushed statistics. Only groups with a hook are looked at, so a choice
 //! costs a look-up for each level above each of them, and takes no lock but that of the list. One victim at a time in a
 //! domain: a charge that comes while one is being waited for waits for that one, too. After `select_bad_process` and
 //! `mem_cgroup_oom_group` in `mm/oom_kill.c` and `mm/memcontrol.c`, with the overrun of a share in the place of points.
 
+use std::cmp::Reverse;
 use std::ptr;
 use std::time::Instant;
 
@@ -17,7 +19,7 @@ use crate::counter::protection::Protection;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::{credit, effective};
 use crate::error::USAGE_MAX;
-use crate::hierarchy::{events, group_object, group_tree};
+use crate::hierarchy::{events, group_object, group_tree, importance};
 use crate::pressure::delays;
 use crate::pressure::incidents::{self, Happening};
 use crate::pressure::line::expel;
@@ -27,25 +29,58 @@ use crate::reclaim::shares;
 use crate::state::callback::{Callback, Function};
 use crate::state::events::Event;
 use crate::state::incidents::IncidentKind;
-use crate::state::oom::{Cancel, EXEMPT, Oom, OomMarks, OomPolicy, TOGETHER, Victim, VictimName};
+use crate::state::oom::{
+    Cancel, EXEMPT, ORDERS, Oom, OomCandidate, OomMarks, OomOrder, OomPolicy, TOGETHER, Victim, VictimName,
+};
 use crate::state::waiting::Decision;
 use crate::sync::lock::Lock;
 use crate::sync::stat_atomic::AtomicBool;
 use crate::sync::{Arc, Ordering, is_over, model_failed};
 use crate::thread::context;
+use crate::thread::foreign::Panicked;
 
 pub(crate) fn marks(of: &Counter) -> &OomMarks {
     &group_object::of(of).oom
 }
 
-/// True if a victim is chosen for memory at this level: by its own policy, or by that of the nearest level above which
-/// has one.
+/// True if a victim is chosen for memory at this level.
 pub(crate) fn chooses(level: &Counter) -> bool {
-    if !level.is_memory() {
-        return false;
-    }
-    let mut policies = level.path_to_root().map(|level| marks(level).policy());
-    policies.find(|&policy| policy != OomPolicy::Inherit) == Some(OomPolicy::Choose)
+    chooser(level).is_some()
+}
+
+/// The level whose policy chooses a victim for memory at this one: itself, or the nearest above that has a policy.
+fn chooser(level: &Counter) -> Option<&Counter> {
+    let mut levels = level.path_to_root().filter(|_| level.is_memory());
+    let set = levels.find(|level| marks(level).policy() != OomPolicy::Inherit)?;
+    (marks(set).policy() == OomPolicy::Choose).then_some(set)
+}
+
+/// Sets the policy of a group, and with it the order that the service gives itself, or none. The caller keeps the group
+/// and holds no lock.
+pub(crate) fn set_policy(group: &'static Counter, OomOrder { policy, order }: OomOrder) {
+    let dropped = {
+        let _path = SlowPath::enter();
+        let mut oom = table(group.tree()).lock();
+        let is_over = |&mut (of, generation, _): &mut (&'static Counter, _, _)| {
+            ptr::eq(of, group) || of.state().generation() != generation || of.state().is_offline()
+        };
+        let dropped: Vec<_> = oom.orders.extract_if(.., is_over).collect();
+        marks(group).set_policy(policy);
+        marks(group).set(ORDERS, order.is_some());
+        oom.orders.extend(order.map(|order| (group, group.state().generation(), order)));
+        dropped
+    };
+    // Foreign code is dropped without the lock.
+    drop(dropped);
+}
+
+/// The runtime is gone: what its orders hold goes, perhaps the tree's last handles. The caller holds no lock.
+pub(crate) fn forget_orders(tree: &Tree) {
+    let dropped = {
+        let _path = SlowPath::enter();
+        std::mem::take(&mut table(tree).lock().orders)
+    };
+    drop(dropped);
 }
 
 fn is_spared(group: &Counter) -> bool {
@@ -110,6 +145,8 @@ pub(crate) enum Choice {
 pub(crate) struct Want {
     /// The group whose charge it is, if one asks.
     pub(crate) asker: Option<&'static Counter>,
+    /// No group that is more important gives for it.
+    pub(crate) importance: u8,
     pub(crate) bytes: u64,
     /// The part of `bytes` that comes on top of usage: nothing where usage is to come below max.
     pub(crate) adds: u64,
@@ -118,6 +155,10 @@ pub(crate) struct Want {
 }
 
 impl Want {
+    fn has_room(&self, domain: &Counter) -> bool {
+        domain.room(domain.admits()) >= self.bytes.max(1) || self.short(domain) == 0
+    }
+
     /// Bytes that have to come back in the domain, before it fits.
     fn short(&self, domain: &Counter) -> u64 {
         let most = if self.adds > 0 { domain.admits() } else { domain.max() };
@@ -174,10 +215,62 @@ fn overrun(group: &Counter, domain: &Counter) -> u64 {
     group.usage().saturating_sub(share)
 }
 
+/// Answer of an order that a service gives itself.
+enum Wish {
+    /// There is none, or it has failed: the order of this crate holds.
+    Ours,
+    This(VictimName),
+    None,
+}
+
 /// Look for a victim in `domain`, for a charge that has `excluded` some. None is a candidate where all of them together
-/// hold too little.
+/// hold too little. Foreign code may run: the caller holds no lock.
 pub(crate) fn choose(domain: &'static Counter, want: &Want, excluded: &mut Excluded) -> Choice {
     shares::look(domain.tree());
+    let wish = match chooser(domain).filter(|chooser| marks(chooser).has(ORDERS)) {
+        Some(chooser) => ask_order(chooser, domain, want, excluded),
+        None => Wish::Ours,
+    };
+    choose_by(domain, want, excluded, &wish)
+}
+
+/// Asks the order of a service, where no victim is under way. Its answer is a wish: other threads may choose meanwhile.
+fn ask_order(chooser: &Counter, domain: &'static Counter, want: &Want, excluded: &Excluded) -> Wish {
+    let (order, candidates) = {
+        let _path = SlowPath::enter();
+        let oom = table(domain.tree()).lock();
+        let is_here = |victim: &Arc<Victim>| victim.levels.contains(&name(domain)) && !excluded.contains(victim.name());
+        let has = |(of, generation, _): &&(&Counter, _, _)| (of.number, *generation) == name(chooser);
+        let Some((.., order)) = oom.orders.iter().find(has) else { return Wish::Ours };
+        let order = Arc::clone(order);
+        // The hook in the list keeps each of them until it has a handle.
+        let needless = want.has_room(domain) || oom.victims.iter().any(is_here);
+        let candidates = if needless { Vec::new() } else { oom.ranked(domain, want, excluded) };
+        let shown = candidates.into_iter().map(|candidate| OomCandidate {
+            group: Handle::pin(candidate.unit),
+            importance: candidate.importance,
+            overrun: candidate.overrun.saturating_sub(candidate.below),
+            wants: candidate.wants,
+            usage: candidate.own_usage(),
+        });
+        (order, shown.collect::<Vec<_>>())
+    };
+    if candidates.is_empty() {
+        return Wish::Ours;
+    }
+    // No lock is held, and nothing nests: a charge inside of the order asks for no victim.
+    match context::in_hook(|| order.call(|order| order(&candidates))) {
+        Some(Ok(Some(at))) => candidates.get(at).map_or(Wish::Ours, |chosen| Wish::This(name(&chosen.group))),
+        Some(Ok(None)) => Wish::None,
+        Some(Err(Panicked)) => {
+            events::count(chooser, Event::Panic);
+            Wish::Ours
+        }
+        None => Wish::Ours,
+    }
+}
+
+fn choose_by(domain: &'static Counter, want: &Want, excluded: &mut Excluded, wish: &Wish) -> Choice {
     let _path = SlowPath::enter();
     // Credit that was given back after the last drain is no reason to cancel a group.
     if credit::may_be_below(domain) {
@@ -197,10 +290,16 @@ pub(crate) fn choose(domain: &'static Counter, want: &Want, excluded: &mut Exclu
     }
     // Under the lock: what a victim gave meanwhile is not asked of another one.
     // Mutation: room-is-not-looked-for-before-a-choice
-    if domain.room(domain.admits()) >= want.bytes.max(1) || want.short(domain) == 0 {
+    if want.has_room(domain) {
         return Choice::Room;
     }
-    match oom.worst(domain, want, excluded) {
+    let mut ranked = oom.ranked(domain, want, excluded);
+    let wished = match wish {
+        Wish::This(wished) => ranked.iter().position(|candidate| name(candidate.unit) == *wished).or(Some(0)),
+        Wish::Ours => Some(0),
+        Wish::None => None,
+    };
+    match wished.filter(|&at| at < ranked.len()).map(|at| ranked.swap_remove(at)) {
         Some(candidate) => Choice::Victim(oom.note_victim(candidate, domain, want.bytes, excluded)),
         None => Choice::NoCandidate,
     }
@@ -262,25 +361,36 @@ impl Oom {
         tree.alerts.uncount_victims(before - self.victims.len());
     }
 
-    /// The group that is furthest above its share, less what the candidates below it are above theirs: of a tenant and its
-    /// queries the query that has it all, or the tenant, whichever has more of its own. What the asker wants is its own.
-    /// `None` also where all candidates hold less than is short: they would be cancelled in vain.
-    fn worst(&self, domain: &'static Counter, want: &Want, excluded: &Excluded) -> Option<Candidate> {
+    /// The groups that may go, the one to go first of all: of the lowest importance that alone holds enough, or of the
+    /// lowest. Of these the one that is furthest above its share, less what the candidates below it are above theirs:
+    /// of a tenant and its queries the query that has it all, or the tenant, whichever has more of its own. What the
+    /// asker wants is its own. Empty also where all of them hold less than is short: they would be cancelled in vain.
+    fn ranked(&self, domain: &'static Counter, want: &Want, excluded: &Excluded) -> Vec<Candidate> {
         let hooked = self.hooks.iter().map(|hook| hook.group.counter());
         let inside = hooked.filter(|group| group.is_within(domain) && !is_spared(group));
-        let units = inside.map(|group| unit(group, domain)).filter(|unit| !excluded.contains(name(unit)));
-        let candidate = |unit: &'static Counter| Candidate {
-            unit,
-            overrun: overrun(unit, domain),
-            below: 0,
-            wants: 0,
-            held: unit.usage(),
-            held_below: 0,
+        let candidate = |group: &'static Counter| {
+            let unit = unit(group, domain);
+            Candidate {
+                unit,
+                importance: importance::of(group).max(importance::of(unit)),
+                overrun: overrun(unit, domain),
+                below: 0,
+                wants: 0,
+                held: unit.usage(),
+                held_below: 0,
+            }
         };
-        let mut over: Vec<Candidate> = units.map(candidate).collect();
+        let mut over: Vec<Candidate> = inside.map(candidate).collect();
+        over.retain(|candidate| !excluded.contains(name(candidate.unit)));
         // By number, not by address: of two that are as far above their shares each run takes the same.
         over.sort_unstable_by_key(|candidate| candidate.unit.number);
-        over.dedup_by_key(|candidate| candidate.unit.number);
+        over.dedup_by(|next, kept| {
+            let is_same = next.unit.number == kept.unit.number;
+            if is_same {
+                kept.importance = kept.importance.max(next.importance);
+            }
+            is_same
+        });
         let find = |over: &[Candidate], group: &Counter| {
             over.binary_search_by_key(&group.number, |candidate| candidate.unit.number)
         };
@@ -296,10 +406,27 @@ impl Oom {
                 over[above].held_below = over[above].held_below.saturating_add(held);
             }
         }
-        over.retain(|candidate| candidate.own() > 0);
-        let held = |candidate: &Candidate| candidate.held.saturating_sub(candidate.held_below);
-        let all = over.iter().map(held).fold(want.may_come, u64::saturating_add);
-        over.into_iter().max_by_key(Candidate::own).filter(|_| all >= want.short(domain))
+        over.retain(|candidate| candidate.own() > 0 && candidate.importance <= want.importance);
+        // `None` for all of them together.
+        let enough = |importance: Option<u8>| {
+            let counts =
+                |candidate: &&Candidate| importance.is_none_or(|importance| candidate.importance == importance);
+            let held = over.iter().filter(counts).map(Candidate::own_usage);
+            held.fold(want.may_come, u64::saturating_add) >= want.short(domain)
+        };
+        if !enough(None) {
+            return Vec::new();
+        }
+        let lowest = over.iter().map(|candidate| candidate.importance).filter(|&importance| enough(Some(importance)));
+        let gives = lowest.min();
+        over.sort_by_key(|candidate| {
+            (
+                Some(candidate.importance) != gives,
+                candidate.importance,
+                Reverse((candidate.own(), candidate.unit.number)),
+            )
+        });
+        over
     }
 
     /// From here on the candidate is waited for, as long as its usage is above its share.
@@ -345,6 +472,8 @@ impl Oom {
 
 struct Candidate {
     unit: &'static Counter,
+    /// The highest of the groups that go with it and have a hook.
+    importance: u8,
     overrun: u64,
     /// The overruns of those candidates below it that have no other one in between.
     below: u64,
@@ -356,6 +485,10 @@ struct Candidate {
 }
 
 impl Candidate {
+    fn own_usage(&self) -> u64 {
+        self.held.saturating_sub(self.held_below)
+    }
+
     fn own(&self) -> u64 {
         self.overrun.saturating_sub(self.below).saturating_add(self.wants)
     }

@@ -21,7 +21,7 @@ use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::SlowPath;
-use crate::hierarchy::{events, group_tree};
+use crate::hierarchy::{events, group_tree, importance};
 use crate::reclaim::report::ReclaimReport;
 use crate::reclaim::turns::{GroupTurn, WalkStep};
 use crate::reclaim::{registrations, rings, shares};
@@ -100,6 +100,8 @@ pub(crate) struct Request {
     asked: bool,
     /// The group that all this is for, and whether nothing waits for it any longer.
     ends_with: Option<(&'static Counter, HasEnded)>,
+    /// Low of groups up to this importance is broken, where nothing else is left. `None`: of no group.
+    breaks_low: Option<u8>,
 }
 
 impl Request {
@@ -112,12 +114,27 @@ impl Request {
     }
 
     pub(crate) fn new(cause: ReclaimCause, deadline: Instant) -> Self {
-        Request { cause, deadline, promises: Promises::Count, waits: true, unseen: 0, asked: false, ends_with: None }
+        Request {
+            cause,
+            deadline,
+            promises: Promises::Count,
+            waits: true,
+            unseen: 0,
+            asked: false,
+            ends_with: None,
+            breaks_low: Some(u8::MAX),
+        }
     }
 
-    /// No reclaimer is asked and no round waited for, once that has happened to the group. The caller keeps the group.
+    /// Low of groups that are more important is not broken.
+    pub(crate) fn breaks_low(self, importance: Option<u8>) -> Self {
+        Request { breaks_low: importance, ..self }
+    }
+
+    /// No reclaimer is asked and no round waited for, once that has happened to the group. No low of a more important
+    /// group is broken for it. The caller keeps the group.
     pub(crate) fn ends_with(self, group: &'static Counter, has_ended: HasEnded) -> Self {
-        Request { ends_with: Some((group, has_ended)), ..self }
+        Request { ends_with: Some((group, has_ended)), ..self }.breaks_low(Some(importance::of(group)))
     }
 
     pub(crate) fn waits(self, waits: bool) -> Self {
@@ -347,8 +364,9 @@ impl Round<'_> {
     fn protection(&mut self, group: &'static Counter, pass: ReclaimPass) -> ProtectedBytes {
         let Some(mut views) = views(group, self.target) else { return ProtectedBytes::default() };
         let [min, low] = [Protection::Min, Protection::Low].map(|kind| views.protected(kind));
-        let of_pass = |min: u64, low: u64| if pass == ReclaimPass::Low { min } else { min.max(low) };
-        self.low_kept |= pass != ReclaimPass::Low && low > min;
+        let breaks_low = self.request.breaks_low.is_some_and(|most| importance::of(group) <= most);
+        let of_pass = |min: u64, low: u64| if pass == ReclaimPass::Low && breaks_low { min } else { min.max(low) };
+        self.low_kept |= pass != ReclaimPass::Low && low > min && breaks_low;
         let now = of_pass(min, low);
         if now == 0 || views.parents().len() == 0 {
             return ProtectedBytes { low, now, in_lap: now };

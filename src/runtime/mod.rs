@@ -20,7 +20,7 @@ use crate::lifecycle::own_bytes::{self, OwnBytes};
 use crate::page_counter::Counts;
 use crate::page_counter::reading::counts;
 use crate::pool::PoolTable;
-use crate::pressure::{incidents, started};
+use crate::pressure::{incidents, started, victims};
 use crate::reclaim::excess;
 use crate::stat::Item;
 use crate::stat::coordinator::PERIOD;
@@ -331,6 +331,7 @@ impl Drop for Owned {
         if !crate::sync::model_failed() {
             self.set_flusher(None, PERIOD);
             started::end(&self.tree);
+            victims::forget_orders(&self.tree);
             self.root.end_tree(true);
         }
     }

@@ -1,7 +1,7 @@
 //! The limits that can be set, and which of them are percentages.
 
 use crate::sync::Ordering;
-use crate::sync::stat_atomic::AtomicU8;
+use crate::sync::stat_atomic::{AtomicU8, AtomicU16};
 use crate::units::Percent;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,11 +11,12 @@ pub(crate) enum LimitKind {
     Low,
     Soft,
     High,
+    ReclaimAbove,
 }
 
 impl LimitKind {
-    pub(crate) const ALL: [LimitKind; 5] =
-        [LimitKind::Max, LimitKind::Min, LimitKind::Low, LimitKind::Soft, LimitKind::High];
+    pub(crate) const ALL: [LimitKind; 6] =
+        [LimitKind::Max, LimitKind::Min, LimitKind::Low, LimitKind::Soft, LimitKind::High, LimitKind::ReclaimAbove];
 }
 
 /// The percentages that a counter's limits were set to, plus 1; 0 where a limit was set to a number.
@@ -51,5 +52,19 @@ impl Setting {
 
     pub(crate) fn set(&self, number: u8) {
         self.0.store(number, Ordering::Relaxed);
+    }
+}
+
+/// The tasks that a group's memory is given back by; 0 where the group does not say. Relaxed: a setting.
+#[derive(Default)]
+pub(crate) struct Tasks(AtomicU16);
+
+impl Tasks {
+    pub(crate) fn get(&self) -> u16 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set(&self, tasks: u16) {
+        self.0.store(tasks, Ordering::Relaxed);
     }
 }

@@ -4,12 +4,14 @@ use std::time::Instant;
 
 use smallvec::SmallVec;
 
+use crate::counter::handle::Handle;
 use crate::counter::incarnation::Generation;
 use crate::counter::object::Counter;
 use crate::state::callback::Callback;
-use crate::sync::stat_atomic::{AtomicBool, AtomicU8};
+use crate::sync::stat_atomic::{AtomicBool, AtomicU16};
 use crate::sync::{Arc, Ordering};
 use crate::thread::directory::Header;
+use crate::thread::foreign::Foreign;
 
 /// A group's answer to a charge below it that its max refuses, once reclaim has freed nothing.
 ///
@@ -50,9 +52,109 @@ pub enum OomPolicy {
     ///
     /// The share is what low protects or the soft limit, whichever is more. Only groups with a
     /// [cancel hook](crate::Group::on_cancel) can be chosen; of one and another below it, the one that has more of its own.
-    /// For memory only.
+    /// [Importance](crate::Limits::importance) comes before all that. For memory only.
     Choose,
 }
+
+impl OomPolicy {
+    /// Chooses as [`Choose`](Self::Choose) does, in an order that the service gives itself: `order` returns the index
+    /// of the candidate that is cancelled next. `None` spares all of them, and the charge is refused.
+    ///
+    /// The candidates are those that may go: none is more important than the group that asks, and together they hold
+    /// enough. The first is the one that this crate would choose. Each charge that finds no other victim under way
+    /// calls the order, on its own thread and with no lock of this crate held; several threads may call it at once.
+    /// Charges that the order makes itself are refused at once where they do not fit. While it runs its own charge
+    /// waits, and no other one does.
+    ///
+    /// The order may fail. A panic is caught and counted as [`Event::Panic`](crate::Event::Panic) of the group with the
+    /// policy. After a panic, for an index beyond the candidates, and for a candidate that is none any more, this
+    /// crate's own order holds. An order of a group that is offline is dropped with the next one that is set.
+    ///
+    /// ```
+    /// use memcg::{Limits, OomPolicy, Runtime};
+    /// use std::sync::{Arc, Mutex};
+    ///
+    /// let runtime = Runtime::builder().max(100).build()?;
+    /// // The least usage first: the youngest query loses the least work.
+    /// runtime.root().set_oom_policy(OomPolicy::by(|candidates| {
+    ///     (0..candidates.len()).min_by_key(|&at| candidates[at].usage())
+    /// }));
+    /// let [old, young] = ["old", "young"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
+    /// let _old = old.try_charge(70)?;
+    /// let held = Arc::new(Mutex::new(vec![young.try_charge(30)?]));
+    /// let _hooks = [old.on_cancel(|_| unreachable!()), young.on_cancel(move |_| held.lock().unwrap().clear())];
+    /// let _charge = runtime.root().try_charge(20)?;
+    /// assert_eq!((old.live(), young.live()), (70, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn by(order: impl Fn(&[OomCandidate]) -> Option<usize> + Send + Sync + 'static) -> OomOrder {
+        let order: Box<AnyOrder> = Box::new(order);
+        OomOrder { policy: OomPolicy::Choose, order: Some(Arc::new(Foreign::new(order))) }
+    }
+}
+
+type AnyOrder = dyn Fn(&[OomCandidate]) -> Option<usize> + Send + Sync;
+
+pub(crate) type Order = Foreign<Box<AnyOrder>>;
+
+/// A policy, or an order of choice that a service gives itself: see [`OomPolicy::by`] for an example.
+pub struct OomOrder {
+    pub(crate) policy: OomPolicy,
+    pub(crate) order: Option<Arc<Order>>,
+}
+
+impl From<OomPolicy> for OomOrder {
+    fn from(policy: OomPolicy) -> OomOrder {
+        OomOrder { policy, order: None }
+    }
+}
+
+debug_figures!(OomOrder, |order| policy: order.policy, is_by: order.order.is_some());
+
+/// A group that may be cancelled, as an [order of choice](OomPolicy::by) sees it. The figures are those of one look.
+///
+/// ```
+/// use memcg::expert::OomCandidate;
+///
+/// // Queries of tenants that are furthest above their share, and of these the one that asks for most.
+/// fn order(candidates: &[OomCandidate]) -> Option<usize> {
+///     (0..candidates.len()).max_by_key(|&at| (candidates[at].overrun(), candidates[at].wants()))
+/// }
+/// # let runtime = memcg::Runtime::builder().build()?;
+/// runtime.root().set_oom_policy(memcg::OomPolicy::by(order));
+/// # Ok::<(), memcg::BuildError>(())
+/// ```
+pub struct OomCandidate {
+    pub(crate) group: Handle,
+    pub(crate) importance: u8,
+    pub(crate) overrun: u64,
+    pub(crate) wants: u64,
+    pub(crate) usage: u64,
+}
+
+impl OomCandidate {
+    /// Returns the highest [importance](crate::Limits::importance) of the groups that go with it and have a hook.
+    pub fn importance(&self) -> u8 {
+        self.importance
+    }
+
+    /// Returns the bytes by which it is above its share, less those of candidates below it.
+    pub fn overrun(&self) -> u64 {
+        self.overrun
+    }
+
+    /// Returns the bytes that the charge asks for, if it is a charge of this group: else 0.
+    pub fn wants(&self) -> u64 {
+        self.wants
+    }
+
+    /// Returns the bytes that it uses, less those of candidates below it.
+    pub fn usage(&self) -> u64 {
+        self.usage
+    }
+}
+
+debug_figures!(OomCandidate, |candidate| importance: candidate.importance, overrun: candidate.overrun);
 
 /// Why a group is cancelled.
 ///
@@ -95,17 +197,21 @@ impl Cancel {
 debug_figures!(Cancel, |cancel| wanted: cancel.wanted, overrun: cancel.overrun);
 
 /// The group stands for its whole subtree: all of it is cancelled at once.
-pub(crate) const TOGETHER: u8 = 1;
+pub(crate) const TOGETHER: u16 = 1;
 /// The group and all below it are spared.
-pub(crate) const EXEMPT: u8 = 1 << 1;
+pub(crate) const EXEMPT: u16 = 1 << 1;
 /// The group and all below it are only observed.
-pub(crate) const OBSERVES: u8 = 1 << 2;
-const REFUSES: u8 = 1 << 3;
-const CHOOSES: u8 = 1 << 4;
+pub(crate) const OBSERVES: u16 = 1 << 2;
+const REFUSES: u16 = 1 << 3;
+const CHOOSES: u16 = 1 << 4;
+/// The service gives the order of choice itself.
+pub(crate) const ORDERS: u16 = 1 << 5;
+/// From this bit on: the importance that the group was given, plus 1; 0 where it has that of the group above.
+const IMPORTANCE_SHIFT: u32 = 7;
 
-/// A group's OOM policy, and the marks beside it. Relaxed, all of them: settings, of which no order is relied on.
+/// A group's OOM policy, the marks beside it, and its importance. Relaxed, all of them: settings, of which no order is relied on.
 #[derive(Default)]
-pub(crate) struct OomMarks(AtomicU8);
+pub(crate) struct OomMarks(AtomicU16);
 
 impl OomMarks {
     pub(crate) fn is_clean(&self) -> bool {
@@ -130,15 +236,26 @@ impl OomMarks {
             OomPolicy::Refuse => REFUSES,
             OomPolicy::Choose => CHOOSES,
         };
-        let set = |old: u8| Some(old & !(REFUSES | CHOOSES) | bits);
+        let set = |old: u16| Some(old & !(REFUSES | CHOOSES) | bits);
         let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, set);
     }
 
-    pub(crate) fn has(&self, mark: u8) -> bool {
+    pub(crate) fn importance(&self) -> Option<u8> {
+        let set = (self.0.load(Ordering::Relaxed) >> IMPORTANCE_SHIFT).checked_sub(1);
+        set.and_then(|importance| u8::try_from(importance).ok())
+    }
+
+    pub(crate) fn set_importance(&self, importance: u8) {
+        let importance = (u16::from(importance) + 1) << IMPORTANCE_SHIFT;
+        let set = |old: u16| Some(old & ((1 << IMPORTANCE_SHIFT) - 1) | importance);
+        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, set);
+    }
+
+    pub(crate) fn has(&self, mark: u16) -> bool {
         self.0.load(Ordering::Relaxed) & mark != 0
     }
 
-    pub(crate) fn set(&self, mark: u8, set: bool) {
+    pub(crate) fn set(&self, mark: u16, set: bool) {
         if set {
             self.0.fetch_or(mark, Ordering::Relaxed)
         } else {
@@ -151,6 +268,8 @@ impl OomMarks {
 pub(crate) struct Oom {
     pub(crate) hooks: Vec<Arc<Callback<Cancel>>>,
     pub(crate) victims: Vec<Arc<Victim>>,
+    /// Orders that services give themselves, each with the group that has it. It may be gone by now.
+    pub(crate) orders: Vec<(&'static Counter, Generation, Arc<Order>)>,
 }
 
 /// A group whose memory is being waited for. It may be gone: nothing but its generation and its usage is read.

@@ -227,6 +227,8 @@ pub enum ReclaimCause {
     High,
     /// [`Group::reclaim`](crate::Group::reclaim) was called.
     Asked,
+    /// Usage has passed [`Limits::reclaim_above`](crate::Limits::reclaim_above): no charge waits for it.
+    Background,
 }
 
 /// Which groups have their turn.

@@ -2,13 +2,20 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
 
 use crate::counter::handle::Handle;
+use crate::counter::incarnation::Generation;
+use crate::counter::object::Counter;
 use crate::thread::helper::Helper;
 
 #[derive(Default)]
 pub(crate) struct Started {
     pub(crate) jobs: Turns<Job>,
+    /// Levels whose usage has passed a mark.
+    pub(crate) background: Vec<Background>,
+    /// The last turn was one of those.
+    pub(crate) was_background: bool,
     /// Services of levels that charges which call no foreign code have scheduled.
     pub(crate) services: Vec<LeftService>,
     /// Levels whose listeners are to be called.
@@ -35,12 +42,28 @@ pub(crate) struct Running {
 
 pub(crate) struct Job {
     pub(crate) level: Handle,
-    /// The largest charge that the level has refused; 0 where it has refused none.
+    /// Of the charges that the job is for.
+    pub(crate) importance: u8,
+    /// The largest of them that the level has refused; 0 where it has refused none.
     pub(crate) bytes: u64,
     /// Reclaimers have promised what that charge lacks.
     pub(crate) promised: bool,
     /// A charge has left the level above its high.
     pub(crate) above_high: bool,
+}
+
+/// A level that a thread reclaims in the background. It may be gone: nothing but its generation is read without a
+/// handle.
+#[derive(Clone, Copy)]
+pub(crate) struct Background {
+    pub(crate) level: &'static Counter,
+    pub(crate) of: Generation,
+    /// When it has its turn.
+    pub(crate) at: Instant,
+    /// The last pause because nothing was freed.
+    pub(crate) pause: Duration,
+    /// Rounds since usage has last fallen: what reclaimers say they have freed may be a lie.
+    pub(crate) unseen: usize,
 }
 
 /// Serves levels, and wakes the charges that wait there.
@@ -54,8 +77,8 @@ pub(crate) struct Listened {
 
 /// One entry at most for each key. The one that came first is taken first.
 pub(crate) struct Turns<T> {
-    entries: BTreeMap<u64, T>,
-    order: VecDeque<u64>,
+    entries: BTreeMap<(u64, u8), T>,
+    order: VecDeque<(u64, u8)>,
 }
 
 impl<T> Default for Turns<T> {
@@ -67,7 +90,7 @@ impl<T> Default for Turns<T> {
 impl<T> Turns<T> {
     /// Adds an entry behind all others, or keeps the turn that the key has. `note` gets the entry. Returns what was not
     /// needed, for a caller that drops it without the lock.
-    pub(crate) fn add(&mut self, key: u64, entry: T, note: impl FnOnce(&mut T)) -> Option<T> {
+    pub(crate) fn add(&mut self, key: (u64, u8), entry: T, note: impl FnOnce(&mut T)) -> Option<T> {
         match self.entries.entry(key) {
             Entry::Vacant(vacant) => {
                 self.order.push_back(key);
@@ -85,8 +108,6 @@ impl<T> Turns<T> {
         self.entries.remove(&self.order.pop_front()?)
     }
 
-    #[cfg(test)]
-    #[allow(dead_code, reason = "no model asks")]
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

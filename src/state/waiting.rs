@@ -7,11 +7,55 @@ use crate::counter::object::Counter;
 use crate::sync::{AtomicU64, Ordering};
 use crate::thread::foreign::Foreign;
 
+/// Places behind the first in which a waiter may barge.
+pub(crate) const WINDOW: usize = 64;
+
+/// The place of a charge among all that wait in a tree, in whatever line: the most important first, of these the
+/// oldest. The low bits are its ticket. A charge of the highest importance, and one that has let enough others go
+/// before, has no other bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct PlaceInLine(u64);
+
+impl PlaceInLine {
+    /// No charge waits.
+    pub(crate) const NONE: PlaceInLine = PlaceInLine(0);
+    const TICKET_BITS: u32 = 56;
+
+    pub(crate) fn new(importance: u8, ticket: u64) -> PlaceInLine {
+        PlaceInLine(u64::from(u8::MAX - importance) << PlaceInLine::TICKET_BITS | ticket)
+    }
+
+    /// As the word of a thread that charges for it.
+    pub(crate) fn number(self) -> u64 {
+        self.0
+    }
+
+    pub(crate) fn ticket(self) -> u64 {
+        self.0 & ((1 << PlaceInLine::TICKET_BITS) - 1)
+    }
+
+    /// Before all charges that have come later.
+    pub(crate) fn by_age(self) -> PlaceInLine {
+        PlaceInLine(self.ticket())
+    }
+
+    /// The first place of those behind that are less important. `None`: this one has no importance.
+    pub(crate) fn next_importance(self) -> Option<PlaceInLine> {
+        let rank = self.0 >> PlaceInLine::TICKET_BITS;
+        (rank < u64::from(u8::MAX)).then(|| PlaceInLine((rank + 1) << PlaceInLine::TICKET_BITS))
+    }
+
+    /// The charge goes before one that came earlier and is less important.
+    pub(crate) fn passes(self, other: PlaceInLine) -> bool {
+        self < other && self.ticket() > other.ticket()
+    }
+}
+
 /// The part of its line that a level shows to walks that take no lock. Relaxed, all of it: nothing but the sum depends
 /// on it.
 #[derive(Default)]
 pub(crate) struct FirstInLine {
-    ticket: AtomicU64,
+    place: AtomicU64,
     bytes: AtomicU64,
     budget: AtomicU64,
     /// Number of waiters in the line.
@@ -21,12 +65,11 @@ pub(crate) struct FirstInLine {
 impl FirstInLine {
     /// Nothing resets it: the last waiter that leaves the line shows that it is empty.
     pub(crate) fn is_clean(&self) -> bool {
-        self.ticket() == 0 && self.bytes() == 0
+        self.place() == PlaceInLine::NONE && self.bytes() == 0
     }
 
-    /// 0 where no charge waits.
-    pub(crate) fn ticket(&self) -> u64 {
-        self.ticket.load(Ordering::Relaxed)
+    pub(crate) fn place(&self) -> PlaceInLine {
+        PlaceInLine(self.place.load(Ordering::Relaxed))
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -40,7 +83,7 @@ impl FirstInLine {
 
     /// True if the waiter is the only one in the line.
     pub(crate) fn is_alone(&self, ticket: u64) -> bool {
-        self.ticket() == ticket && self.length.load(Ordering::Relaxed) == 1
+        self.place().ticket() == ticket && self.length.load(Ordering::Relaxed) == 1
     }
 
     pub(crate) fn show_length(&self, length: usize) {
@@ -53,14 +96,19 @@ impl FirstInLine {
         self.change_budget(|left| Some(left.min(bytes)));
     }
 
+    /// The first waiter goes by age from here on.
+    pub(crate) fn show_place(&self, place: PlaceInLine) {
+        self.place.store(place.0, Ordering::Relaxed);
+    }
+
     /// False where `change` returns `None`.
     pub(crate) fn change_budget(&self, change: impl Fn(u64) -> Option<u64>) -> bool {
         self.budget.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change).is_ok()
     }
 
     /// Another waiter is first. Returns what was left of the budget.
-    pub(crate) fn show(&self, ticket: u64, bytes: u64, budget: u64) -> u64 {
-        self.ticket.store(ticket, Ordering::Relaxed);
+    pub(crate) fn show(&self, place: PlaceInLine, bytes: u64, budget: u64) -> u64 {
+        self.place.store(place.0, Ordering::Relaxed);
         self.bytes.store(bytes, Ordering::Relaxed);
         // One step: what barges meanwhile takes from the one budget or the other.
         // Mutation: a-budget-changes-in-two-steps
@@ -78,13 +126,62 @@ pub(crate) struct Waiting {
     pub(crate) groups: BTreeMap<u64, usize>,
 }
 
-#[derive(Default)]
 pub(crate) struct Line {
-    pub(crate) tickets: BTreeSet<u64>,
+    pub(crate) places: BTreeSet<PlaceInLine>,
     /// The waiter whose bytes and barging budget the level shows.
-    pub(crate) first: u64,
+    pub(crate) first: PlaceInLine,
+    /// The barging budget of that waiter as the level showed it, less what has been counted of it.
+    pub(crate) shown: u64,
     /// The number that the level admitted when all waiters in it were last compared with it.
     pub(crate) admits: u64,
+    /// Groups that say how many tasks they have, and the charges of each in this line, by the key of the group.
+    pub(crate) holders: BTreeMap<u64, Holder>,
+}
+
+/// A group whose memory is given back by tasks that may all wait in one line. Its waiters keep it.
+pub(crate) struct Holder {
+    pub(crate) group: &'static Counter,
+    pub(crate) waits: u32,
+}
+
+impl Default for Line {
+    fn default() -> Self {
+        Line { places: BTreeSet::new(), first: PlaceInLine::NONE, shown: 0, admits: 0, holders: BTreeMap::new() }
+    }
+}
+
+impl Line {
+    /// A task of `holder` waits in the line.
+    pub(crate) fn count_task(&mut self, waiter: &mut Waiter, holder: Option<&'static Counter>) {
+        waiter.holder = holder;
+        if let Some(group) = holder {
+            self.holders.entry(group.key()).or_insert(Holder { group, waits: 0 }).waits += 1;
+        }
+    }
+
+    pub(crate) fn uncount_task(&mut self, waiter: &mut Waiter) {
+        let Some(key) = waiter.holder.take().map(Counter::key) else { return };
+        let waits = self.holders.get_mut(&key).map_or(0, |holder| {
+            holder.waits -= 1;
+            holder.waits
+        });
+        if waits == 0 {
+            self.holders.remove(&key);
+        }
+    }
+
+    /// The place of the charge that has waited longest: the first one of some importance.
+    pub(crate) fn oldest(&self) -> Option<PlaceInLine> {
+        let mut oldest = *self.places.first()?;
+        let mut at = oldest;
+        while let Some(behind) = at.next_importance().and_then(|from| self.places.range(from..).next()) {
+            at = *behind;
+            if at.ticket() < oldest.ticket() {
+                oldest = at;
+            }
+        }
+        Some(oldest)
+    }
 }
 
 pub(crate) struct Waiter {
@@ -94,6 +191,13 @@ pub(crate) struct Waiter {
     pub(crate) level: &'static Counter,
     /// The bytes that may yet barge past it, as long as it is not first: one budget for the whole wait.
     pub(crate) budget: u64,
+    /// Its task does nothing else meanwhile.
+    pub(crate) waits: bool,
+    /// The group whose task it is, as the line counts it.
+    pub(crate) holder: Option<&'static Counter>,
+    pub(crate) place: PlaceInLine,
+    /// The bytes that more important charges which come later may yet take before it, where it is the oldest in line.
+    pub(crate) patience: u64,
     /// The decision. Then it is in no line.
     pub(crate) decided: Option<Decision>,
     pub(crate) waker: Option<Foreign<Waker>>,
@@ -106,6 +210,8 @@ pub(crate) enum Decision {
     Granted,
     /// They can never fit below this level.
     Full(&'static Counter),
+    /// All that the level uses is held by tasks that wait there.
+    Deadlock(&'static Counter),
     /// The group went offline.
     Offline,
     /// The group was chosen to give its memory back.

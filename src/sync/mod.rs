@@ -57,7 +57,7 @@ pub(crate) use std::sync::atomic::Ordering;
 /// Atomics for figures that no protocol depends on (peaks, event counts, published bounds). They are the standard
 /// library's even in a model: a statistic must not multiply the schedules that a model explores.
 pub(crate) mod stat_atomic {
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64};
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 }
 
 /// A place that is no atomic: one thread writes it while no other one reads it. Loom watches that it is so.

@@ -3,7 +3,9 @@
 
 use super::loom_lifecycle::bare;
 use super::{build, model_without_pair, race};
+use crate::counter::marks;
 use crate::counter::watch::EXCEEDED;
+use crate::pressure::started;
 use crate::{Charge, Group, Limit, Limits, Runtime};
 
 pub(super) fn with_max(max: u64) -> (Runtime, Group) {
@@ -87,5 +89,19 @@ fn loom_mark_vs_offline() {
         assert!(!is_marked(&gone) && !is_alert(&root));
         drop(held);
         assert!(!is_alert(&root));
+    });
+}
+
+/// E55. Usage passes the mark of reclaim in the background, while the thread that has reclaimed finds usage below it.
+/// One of the two goes on.
+#[test]
+fn loom_passed_vs_armed() {
+    model_without_pair(|| {
+        let (_runtime, root) = build(bare());
+        let group = root.create("group", Limits::new().reclaim_above(Limit::Bytes(1))).unwrap();
+        assert!(marks::take_bit(group.first()), "a thread reclaims");
+        let (goes_on, held) = race(group.clone(), |group| marks::arm(group.first()), || group.try_charge(2).unwrap());
+        assert!(goes_on || started::listed(root.first().tree()) == 1);
+        drop(held);
     });
 }

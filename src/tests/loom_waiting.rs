@@ -2,10 +2,10 @@
 //! events wake their listeners, and a victim's memory reaches the charge that it was chosen for. A wake-up that is lost
 //! is a deadlock, which loom reports.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::mem;
 use std::sync::Arc;
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 
 use super::common::{block_on, end, group, waiting, waker};
 use super::loom_lifecycle::{self, assert_released_once};
@@ -14,7 +14,7 @@ use super::schedules::{Condvar, EVER, Mutex, in_one_go};
 use super::{beside, build, large_model_without_pair, model, model_of_exchanges, model_without_pair, race};
 use crate::expert::{FixedBatch as _, QueuePlace as _};
 use crate::hierarchy::events;
-use crate::state::waiting::FirstInLine;
+use crate::state::waiting::{FirstInLine, PlaceInLine};
 use crate::sync::{AtomicU64, Ordering};
 use crate::{
     Bytes, Charge, ChargeError, Event, Group, GroupCounter, Limit, Limits, OnFull, OomPolicy, Priority, Runtime,
@@ -57,11 +57,80 @@ fn loom_waiter_vs_uncharge() {
 fn loom_barge_vs_next_first() {
     model_without_pair(|| {
         let line = Arc::new(FirstInLine::default());
-        line.show(2, 4, 4);
+        line.show(PlaceInLine::new(0, 2), 4, 4);
         let barges = |line: Arc<FirstInLine>| line.change_budget(|left| left.checked_sub(1));
-        let (barged, left) = race(line.clone(), barges, || line.show(1, 8, 8));
+        let (barged, left) = race(line.clone(), barges, || line.show(PlaceInLine::new(0, 1), 8, 8));
         assert!(barged);
         assert_eq!(left + line.budget(), 4 + 8 - 1);
+    });
+}
+
+/// A charge of a task that holds one byte and waits for another one. Where no wait can end it gives its byte back.
+fn task_waits(group: &Group, held: Charge) -> bool {
+    match group.try_charge_with(1, OnFull::Wait(EVER)) {
+        Ok(more) => drop((held, more)),
+        Err(ChargeError::Deadlock(_)) => return true,
+        Err(other) => panic!("{other}"),
+    }
+    false
+}
+
+/// Two tasks that each hold what the other waits for go into line at once: one of them, and not both, is told.
+#[test]
+fn loom_task_vs_task() {
+    model_without_pair(|| {
+        let (_runtime, root) = bare(2);
+        let groups = ["a", "b"].map(|name| root.create(name, Limits::new().tasks(1)).unwrap());
+        let [a, b] = groups.each_ref().map(|group| group.try_charge(1).unwrap());
+        let [first, second] = groups;
+        let told = race((first, a), |(first, a)| task_waits(&first, a), || task_waits(&second, b));
+        assert!(told.0 != told.1);
+        assert_eq!((root.usage(), root.waiting_count()), (0, 0));
+    });
+}
+
+/// A task waits for a byte of a group that gives it back meanwhile: no wait ends.
+#[test]
+fn loom_task_vs_uncharge() {
+    model_without_pair(|| {
+        let (_runtime, root) = bare(2);
+        let group = root.create("task", Limits::new().tasks(1)).unwrap();
+        let [held, other] = [&group, &root].map(|group| group.try_charge(1).unwrap());
+        assert!(!race(other, drop, || task_waits(&group, held)).1);
+        assert_eq!((root.usage(), root.waiting_count()), (0, 0));
+    });
+}
+
+/// Two important charges come after an old one, and the second while bytes go up the tree. One goes before the old one
+/// with sixteen times its bytes: the first, or the second where it barges past that one. The other does not.
+#[test]
+fn loom_important_vs_oldest() {
+    model_without_pair(|| {
+        let (_runtime, root) = bare(16);
+        let held = root.try_charge(16).unwrap();
+        let gold = root.create("gold", Limits::new().importance(1)).unwrap();
+        let old = waiting(&root, 1, &waker());
+        let first = waiting(&gold, 16, &waker());
+        let second = race(held, drop, || {
+            let mut second = Box::pin(gold.charge_async(16));
+            match second.as_mut().poll(&mut Context::from_waker(&waker())) {
+                Poll::Ready(charge) => Ok(charge.unwrap()),
+                Poll::Pending => Err(second),
+            }
+        });
+        match second.1 {
+            Ok(charge) => {
+                drop(charge);
+                drop(block_on(old).unwrap());
+                drop(block_on(first).unwrap());
+            }
+            Err(second) => {
+                drop(block_on(first).unwrap());
+                drop(block_on(old).unwrap());
+                drop(block_on(second).unwrap());
+            }
+        }
+        assert_eq!((root.usage(), root.waiting_count()), (0, 0));
     });
 }
 

@@ -8,14 +8,14 @@ use crate::thread::local::with_local;
 /// One more waker on a thread's stack. The bits below count listeners.
 const WAKES: u32 = 1 << 16;
 
-/// The ticket of a charge that has none: it has come after all that have one.
+/// The place of a charge that has none in line: it comes after all that have one.
 const NEWCOMER: u64 = u64::MAX;
 
 struct Notes {
     /// This thread runs a pressure hook or reclaims.
     hook: Cell<bool>,
-    /// The ticket of the waiting charge that this thread makes; [`NEWCOMER`] where it charges for itself.
-    ticket: Cell<u64>,
+    /// The place in line of the charge that this thread makes; [`NEWCOMER`] where it charges for itself.
+    place: Cell<u64>,
     /// Depth of listeners and of wakers on this thread's stack.
     foreign_depth: Cell<u32>,
     /// This thread leaves calls of foreign code to another one.
@@ -27,7 +27,7 @@ struct Notes {
 per_thread! {
     with_notes: Notes = Notes {
         hook: Cell::new(false),
-        ticket: Cell::new(NEWCOMER),
+        place: Cell::new(NEWCOMER),
         foreign_depth: Cell::new(0),
         leaves_foreign: Cell::new(false),
         leaves_listeners: Cell::new(false),
@@ -72,18 +72,18 @@ pub(crate) fn in_reclaim() -> bool {
     with_notes(|notes| notes.hook.get())
 }
 
-/// Charges for another thread, which waits with this ticket and is not in reclaim, even where this thread is.
-pub(crate) fn for_another<R>(ticket: u64, charge: impl FnOnce() -> R) -> R {
+/// Charges for another thread, which waits at this place and is not in reclaim, even where this thread is.
+pub(crate) fn for_another<R>(place: u64, charge: impl FnOnce() -> R) -> R {
     with_notes(|notes| {
-        let _ticket = Restored::set(&notes.ticket, ticket);
+        let _place = Restored::set(&notes.place, place);
         let _hook = Restored::set(&notes.hook, false);
         charge()
     })
 }
 
-/// True if this thread makes a charge that has waited as long as the one with this ticket.
-pub(crate) fn is_no_later_than(ticket: u64) -> bool {
-    with_notes(|notes| notes.ticket.get() <= ticket)
+/// True if this thread makes a charge that has that place in line or one before it.
+pub(crate) fn is_no_later_than(place: u64) -> bool {
+    with_notes(|notes| notes.place.get() <= place)
 }
 
 pub(crate) fn listener_depth() -> u32 {

@@ -169,8 +169,8 @@ pub(crate) trait Policies: Send + Sync {
     /// any and not in transit.
     fn above_max(&self, counter: &Counter);
 
-    /// Usage or a max has moved at a counter where charges wait for room, or whose mark of excess or of pressure is
-    /// wrong.
+    /// Usage or a max has moved at a counter where charges wait for room, whose mark of excess or of pressure is wrong, or
+    /// whose usage is to be reclaimed in the background.
     fn fell(&self, counter: &Counter);
 
     /// Looks at a counter in the place of an allocator, at the levels above it, and gives up the handle that the list

@@ -1,0 +1,18 @@
+//! The tasks of a group: where all of them wait, nothing in the group comes back.
+
+use crate::counter::object::Counter;
+use crate::hierarchy::group_object;
+
+/// 0 where the group does not say.
+pub(crate) fn of(group: &Counter) -> u16 {
+    group_object::of(group).tasks.get()
+}
+
+pub(crate) fn set(group: &Counter, tasks: u16) {
+    group_object::of(group).tasks.set(tasks);
+}
+
+/// The highest group on the path that says how many tasks it has. The caller keeps the group.
+pub(crate) fn holder(group: &'static Counter) -> Option<&'static Counter> {
+    group.path_to_root().filter(|&above| of(above) > 0).last().map(|above| above.header.counter())
+}

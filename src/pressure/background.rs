@@ -1,0 +1,241 @@
+//! Reclaim before charges need it: a level whose usage passes a mark is reclaimed down to a second one, by a thread of
+//! the tree.
+//!
+//! A bit of the level's word (`counter::watch::RECLAIMS`) says that no thread reclaims there. A walk that leaves usage
+//! above the mark and finds the bit has its thread serve the level. There one thread takes the bit and leaves the level
+//! to the tree's thread. That one sets the bit once usage is at the second mark, and reads usage again (E55). In
+//! between no walk looks.
+//!
+//! The list names levels without a handle, so a pause keeps no group.
+
+use std::time::{Duration, Instant};
+
+use crate::counter::handle::Handle;
+use crate::counter::marks;
+use crate::counter::object::Counter;
+use crate::reclaim::repeat::{ROUNDS_MAX, close_below, deadline};
+use crate::reclaim::round::Request;
+use crate::reclaim::{registrations, round};
+use crate::state::reclaimer::ReclaimCause;
+use crate::state::started::Background;
+
+/// Pauses where nothing is freed: each is twice the one before.
+const PAUSE_MIN: Duration = Duration::from_millis(10);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// One turn of a level, on the tree's thread: foreign code runs, and no lock is held. Returns its next turn.
+pub(crate) fn turn(mut job: Background) -> Option<Background> {
+    let level = job.level;
+    let _kept = Handle::try_pin(level, job.of)?;
+    if level.state().is_offline() {
+        return None;
+    }
+    loop {
+        if over(level) > 0 {
+            let (before, comes) = (over(level), one_round(level));
+            job.unseen = if over(level) < before { 0 } else { job.unseen + 1 };
+            let goes_on = comes && job.unseen < ROUNDS_MAX;
+            job.pause = if goes_on { Duration::ZERO } else { (job.pause * 2).clamp(PAUSE_MIN, PAUSE_MAX) };
+            if over(level) > 0 {
+                job.at = Instant::now() + job.pause;
+                return Some(job);
+            }
+        }
+        if !marks::arm(level) {
+            return None;
+        }
+        (job.pause, job.unseen) = (Duration::ZERO, 0);
+    }
+}
+
+/// Bytes above the second mark.
+fn over(level: &Counter) -> u64 {
+    level.usage().saturating_sub(marks::reclaim_down_to(level))
+}
+
+/// False: nothing came.
+fn one_round(level: &'static Counter) -> bool {
+    let before = over(level);
+    // Credit is no group's excess: it goes back where it may be all that is above.
+    if before <= level.bound() {
+        close_below(level);
+    }
+    if !registrations::any_below(level) {
+        return over(level) < before;
+    }
+    let mut request = Request::new(ReclaimCause::Background, deadline(level)).waits(false).breaks_low(None);
+    let round = round::run(level, over(level), &mut request);
+    round.is_none_or(|round| round.report.freed > 0 || round.others)
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::sync::{Arc, Mutex};
+    use std::thread::{self, ThreadId};
+
+    use super::*;
+    use crate::allocator::Owner;
+    use crate::{Bytes, Charge, Event, Group, Limit, Limits, Priority, Reclaim, ReclaimContext, Registration, Runtime};
+
+    const MIB: u64 = 1 << 20;
+
+    /// Gives what it is asked for, and notes on which thread.
+    struct Cache {
+        held: Mutex<Charge>,
+        threads: Mutex<Vec<ThreadId>>,
+    }
+
+    impl Reclaim for Cache {
+        fn reclaim(&self, want: u64, context: &ReclaimContext<'_>) -> u64 {
+            assert_eq!(context.cause(), ReclaimCause::Background);
+            self.threads.lock().unwrap().push(thread::current().id());
+            self.held.lock().unwrap().shrink(Bytes(want))
+        }
+    }
+
+    /// A group of 64 MiB whose mark is at 48 MiB, with a cache.
+    fn cached(runtime: &Runtime, bytes: u64) -> (Group, Arc<Cache>, Registration) {
+        let limits = Limits::new().max(Limit::Bytes(64 * MIB)).reclaim_above(Limit::percent(75));
+        let group = runtime.root().create("tenant", limits).unwrap();
+        let held = Mutex::new(group.try_charge(Bytes(bytes)).unwrap());
+        let cache = Arc::new(Cache { held, threads: Mutex::default() });
+        let registration = group.register_reclaimer(cache.clone(), Priority::NORMAL);
+        (group, cache, registration)
+    }
+
+    fn until(is: impl Fn() -> bool) {
+        let end = Instant::now() + Duration::from_secs(60);
+        while !is() {
+            assert!(Instant::now() < end);
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn is_armed(group: &Group) -> bool {
+        group.first().limits.watched.is_for(crate::counter::watch::RECLAIMS)
+    }
+
+    #[test]
+    fn another_thread_reclaims_down_to_the_second_mark() {
+        for builder in [Runtime::builder().batch(0), Runtime::builder()] {
+            let runtime = builder.build().unwrap();
+            let (group, cache, _registration) = cached(&runtime, 40 * MIB);
+            assert_eq!(
+                (marks::reclaim_above(group.first()), marks::reclaim_down_to(group.first())),
+                (48 * MIB, 45 * MIB)
+            );
+            let more = group.try_charge(Bytes(7 * MIB)).unwrap();
+            assert!(is_armed(&group) && cache.threads.lock().unwrap().is_empty(), "below the mark");
+            drop(more);
+            for _ in 0..3 {
+                let more = group.try_charge(Bytes(12 * MIB)).unwrap();
+                until(|| group.live() <= 45 * MIB && is_armed(&group));
+                assert!(group.live() >= 44 * MIB, "not much more than is above");
+                let threads = std::mem::take(&mut *cache.threads.lock().unwrap());
+                assert!(!threads.is_empty() && !threads.contains(&thread::current().id()));
+                drop(more);
+                cache.held.lock().unwrap().try_grow(Bytes(45 * MIB - group.live())).unwrap();
+            }
+            assert_eq!((group.events().get(Event::Max), group.events().get(Event::High)), (0, 0));
+        }
+    }
+
+    /// A mark that is set below usage, a max that is lowered, and an allocator's charge: each is a crossing.
+    #[test]
+    fn each_way_across_the_mark() {
+        let runtime = Runtime::builder().build().unwrap();
+        let (group, cache, _registration) = cached(&runtime, 40 * MIB);
+        let asked = |most: u64| {
+            until(|| group.live() <= most && is_armed(&group));
+            assert!(!std::mem::take(&mut *cache.threads.lock().unwrap()).is_empty());
+        };
+        group.set_limits(Limits::new().reclaim_above(Limit::Bytes(32 * MIB))).unwrap();
+        asked(30 * MIB);
+        group.set_limits(Limits::new().reclaim_above(Limit::percent(75))).unwrap();
+        assert_eq!(group.limits().reclaim_above, Some(Limit::percent(75)));
+        group.set_max(Limit::Bytes(32 * MIB)).unwrap();
+        asked(24 * MIB);
+        let _objects = group.run(|| Owner::charge(6 << 20));
+        asked(24 * MIB);
+        group.set_limits(Limits::new().reclaim_above(Limit::Unlimited)).unwrap();
+        assert!(!is_armed(&group));
+    }
+
+    #[test]
+    fn a_percentage_is_one_of_the_own_max_or_of_the_nearest_above() {
+        let runtime = Runtime::builder().max(Limit::Bytes(1_000)).build().unwrap();
+        let half = Limits::new().reclaim_above(Limit::percent(50));
+        let own = runtime.root().create("own", half.max(Limit::Bytes(400))).unwrap();
+        let none = runtime.root().create("none", half).unwrap();
+        let mark = |group: &Group| marks::reclaim_above(group.first());
+        assert_eq!((mark(&own), mark(&none)), (200, 500));
+        runtime.root().set_max(Limit::Bytes(600)).unwrap();
+        assert_eq!((mark(&own), mark(&none)), (200, 300));
+        own.set_max(Limit::Bytes(100)).unwrap();
+        assert_eq!(mark(&own), 50);
+        own.set_limits(Limits::new().max(Limit::Bytes(80)).reclaim_above(Limit::percent(25))).unwrap();
+        assert_eq!(mark(&own), 20, "of the max that is set with it");
+    }
+
+    /// Nothing that low protects is taken.
+    #[test]
+    fn low_holds() {
+        let runtime = Runtime::builder().build().unwrap();
+        let limits = Limits::new().reclaim_above(Limit::Bytes(32 * MIB));
+        let tenant = runtime.root().create("tenant", limits).unwrap();
+        tenant.set_limits(Limits::new().low(Limit::Bytes(64 * MIB))).unwrap();
+        let protected = tenant.create("protected", Limits::new().low(Limit::Bytes(40 * MIB))).unwrap();
+        let held = Mutex::new(protected.try_charge(Bytes(40 * MIB)).unwrap());
+        let cache = Arc::new(Cache { held, threads: Mutex::default() });
+        let _registration = protected.register_reclaimer(cache.clone(), Priority::NORMAL);
+        thread::sleep(Duration::from_millis(50));
+        assert_eq!((protected.live(), cache.threads.lock().unwrap().len()), (40 * MIB, 0));
+        assert!(!is_armed(&tenant), "its next turn comes");
+    }
+
+    /// A reclaimer says that it has freed what does not come back: after some rounds it has pauses.
+    #[test]
+    fn a_reclaimer_that_lies_has_pauses() {
+        struct Lies(Mutex<u64>);
+        impl Reclaim for Lies {
+            fn reclaim(&self, want: u64, _context: &ReclaimContext<'_>) -> u64 {
+                *self.0.lock().unwrap() += 1;
+                want
+            }
+        }
+        let runtime = Runtime::builder().build().unwrap();
+        let limits = Limits::new().max(Limit::Bytes(64 * MIB)).reclaim_above(Limit::percent(75));
+        let group = runtime.root().create("tenant", limits).unwrap();
+        let lies = Arc::new(Lies(Mutex::default()));
+        let _registration = group.register_reclaimer(lies.clone(), Priority::NORMAL);
+        // A stock below is open as long as this thread charges: then claims are believed.
+        let busy = group.create("busy", Limits::new()).unwrap();
+        let _held = group.try_charge(Bytes(50 * MIB)).unwrap();
+        let end = Instant::now() + Duration::from_millis(300);
+        while Instant::now() < end {
+            drop(busy.try_charge(1).unwrap());
+        }
+        let asked = *lies.0.lock().unwrap();
+        assert!((1..=400).contains(&asked), "{asked} calls");
+    }
+
+    /// Each pause without anything freed is twice the one before; a group that is offline or gone has no next turn.
+    #[test]
+    fn pauses_double() {
+        let runtime = Runtime::builder().batch(0).build().unwrap();
+        let group = runtime.root().create("tenant", Limits::new()).unwrap();
+        let held = group.try_charge(Bytes(MIB)).unwrap();
+        group.first().usage.reclaim_above.store(1, crate::sync::Ordering::Relaxed);
+        let of = group.first().state().generation();
+        let first = Background { level: group.first(), of, at: Instant::now(), pause: Duration::ZERO, unseen: 0 };
+        let pauses = std::iter::successors(Some(first), |job| turn(*job)).skip(1).take(9);
+        let pauses: Vec<_> = pauses.map(|job| job.pause.as_millis()).collect();
+        assert_eq!(pauses, [10, 20, 40, 80, 160, 320, 640, 1_000, 1_000]);
+        group.offline().unwrap();
+        assert!(turn(first).is_none());
+        let level = group.first();
+        drop((held, group));
+        runtime.settle();
+        assert!(Handle::try_pin(level, of).is_none() && turn(first).is_none(), "a pause keeps no group");
+    }
+}
