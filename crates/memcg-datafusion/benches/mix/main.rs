@@ -9,7 +9,8 @@
 //!
 //! There are 18 kinds of queries, and each runs once for each of two tenants, six at a time, in an order of its own for each
 //! run. The tenants share the limit. Each run of a pool is a process of its own. A figure is the median over the runs. The
-//! last rows of a limit run each query alone, one after another: `alone` says how many kinds end well each time.
+//! last rows of a limit run each query alone, one after another: `alone` says how many kinds end well each time. Then the
+//! queue runs the queries of these kinds side by side, and `queue` has the ratio of the two times.
 //!
 //! Without the feature `parquet` the copy writes CSV.
 
@@ -52,7 +53,12 @@ struct Args {
     /// Used by the program itself: a process that runs the mix once
     #[arg(long, hide = true)]
     child: Option<u64>,
+    /// Used by the program itself: a bit for each kind that runs
+    #[arg(long, hide = true, default_value_t = ALL)]
+    kinds: u32,
 }
+
+const ALL: u32 = u32::MAX;
 
 /// Figures that a process has printed, parsed.
 #[derive(Default)]
@@ -85,12 +91,12 @@ impl Run {
     }
 
     fn of(mix: &Mix) -> Result<Run, Box<dyn Error>> {
-        let Mix { pool, limit, rows, at_once, seed, times } = *mix;
+        let Mix { pool, limit, rows, at_once, seed, times, kinds } = *mix;
         let pool = pool.to_possible_value().ok_or("a pool without a name")?.get_name().to_string();
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["--child", &seed.to_string(), "--pools", &pool, "--kib", &(limit >> 10).to_string()]);
         command.args(["--rows", &rows.to_string(), "--at-once", &at_once.to_string(), "--runs", &times.to_string()]);
-        let output = command.output()?;
+        let output = command.args(["--kinds", &kinds.to_string()]).output()?;
         let printed = String::from_utf8(output.stdout)?;
         let said = String::from_utf8_lossy(&output.stderr);
         Run::parse(&printed).ok_or_else(|| format!("{pool}: {}: {printed}{said}", output.status).into())
@@ -116,12 +122,22 @@ fn median(mut figures: Vec<f64>) -> f64 {
 
 /// Runs each kind alone, as often as there are runs. Returns those that end well each time, and the time of one round.
 fn alone(args: &Args, limit: u64) -> Result<(BTreeSet<usize>, f64), Box<dyn Error>> {
-    let mix = Mix { pool: Pool::Demand, limit, rows: args.rows, at_once: 1, seed: 1, times: args.runs };
+    let mix = Mix { pool: Pool::Demand, limit, rows: args.rows, at_once: 1, seed: 1, times: args.runs, kinds: ALL };
     let run = Run::of(&mix)?;
     let is_well = |times: &&Vec<f64>| times.len() == 2 * args.runs;
     let well: BTreeMap<_, _> = run.ended.iter().filter(|(_, times)| is_well(times)).collect();
     let seconds = well.values().map(|times| 2.0 * times.iter().sum::<f64>() / times.len() as f64).sum();
     Ok((well.into_keys().copied().collect(), seconds))
+}
+
+/// Runs the queries of these kinds side by side in the queue. Returns the number that ended well, and the seconds.
+fn side_by_side(args: &Args, limit: u64, kinds: u32) -> Result<[f64; 2], Box<dyn Error>> {
+    let mut runs = Vec::new();
+    for seed in 1..=args.runs as u64 {
+        let Args { rows, at_once, .. } = *args;
+        runs.push(Run::of(&Mix { pool: Pool::Queue, limit, rows, at_once, seed, times: 1, kinds })?);
+    }
+    Ok([0, 1].map(|at| median(runs.iter().map(|run| run.figures[at]).collect())))
 }
 
 fn measure(args: &Args) -> Result<(), Box<dyn Error>> {
@@ -143,7 +159,7 @@ fn measure(args: &Args) -> Result<(), Box<dyn Error>> {
         for &pool in &args.pools {
             let mut runs = Vec::new();
             for seed in 1..=args.runs as u64 {
-                let mix = Mix { pool, limit, rows: args.rows, at_once: args.at_once, seed, times: 1 };
+                let mix = Mix { pool, limit, rows: args.rows, at_once: args.at_once, seed, times: 1, kinds: ALL };
                 let run = Run::of(&mix)?;
                 run.compare(&mut rows)?;
                 for (kind, why) in run.refused.iter().filter(|_| args.why) {
@@ -176,6 +192,13 @@ fn measure(args: &Args) -> Result<(), Box<dyn Error>> {
                 fit.len(),
                 KINDS.len()
             );
+            let kinds = fit.iter().fold(0, |kinds, kind| kinds | 1 << kind);
+            let [ended, seconds] = side_by_side(args, limit, kinds)?;
+            println!(
+                "      queue: {ended} of {} side by side in {seconds:.1} s, {:.2} of the time one after another",
+                2 * fit.len(),
+                seconds / serial
+            );
         }
     }
     Ok(())
@@ -190,5 +213,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (Some(seed), Some(&pool), Some(&kib)) = (args.child, args.pools.first(), args.kib.first()) else {
         return measure(&args);
     };
-    child::run(&Mix { pool, limit: kib << 10, rows: args.rows, at_once: args.at_once, seed, times: args.runs })
+    let Args { rows, at_once, runs: times, kinds, .. } = args;
+    child::run(&Mix { pool, limit: kib << 10, rows, at_once, seed, times, kinds })
 }
