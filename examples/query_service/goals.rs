@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::load::Tenant;
 use crate::outcome::Outcome;
 use crate::policy::Policy;
-use crate::scene::{ALONE, HEAVY_ALONE, TOGETHER};
+use crate::scene::{ALONE, HEAVY_ALONE, LOWERED, TOGETHER};
 
 /// Times of ours by those of the peer.
 const P99_MAX: f64 = 1.2;
@@ -37,28 +37,50 @@ pub(crate) fn of(rounds: &[Vec<Outcome>]) -> Vec<Goal> {
     let left = |outcome: &&&Outcome| outcome.left_bytes > 0 || !outcome.faults.is_empty();
     let left: Vec<_> = all.iter().filter(left).map(|outcome| outcome.policy.as_str()).collect();
     goals.push(goal(left.is_empty(), format!("all is given back at the end, and adds up{}", named(&left))));
-    let ours: Vec<_> = rounds.iter().filter_map(|round| find(round, Policy::Ours)).collect();
-    if ours.is_empty() {
-        return goals;
+    for policy in [Policy::Ours, Policy::Ranked] {
+        let outcomes: Vec<_> = rounds.iter().filter_map(|round| find(round, policy)).collect();
+        if !outcomes.is_empty() {
+            let named = |goal: Goal| Goal { text: format!("{}: {}", policy.name(), goal.text), ..goal };
+            goals.extend(of_groups(policy, &outcomes).into_iter().map(named));
+        }
     }
+    goals.extend(of_times(rounds));
+    goals
+}
+
+/// Judges the rounds of a policy that is one of groups.
+fn of_groups(policy: Policy, ours: &[&Outcome]) -> Vec<Goal> {
+    let mut goals = Vec::new();
     let ends = |tenant| {
-        let (lost, done) = (sum(&ours, |outcome| outcome.lost(tenant)), sum(&ours, |outcome| outcome.done(tenant)));
+        let (lost, done) = (sum(ours, |outcome| outcome.lost(tenant)), sum(ours, |outcome| outcome.done(tenant)));
         (lost == 0 && done > 0, format!("{}: {lost} of {} queries fail", tenant.name(), lost + done))
     };
     let (is_met, text) = ends(Tenant::Gold);
     goals.push(goal(is_met, text));
     let (is_met, text) = ends(Tenant::Heavy);
-    let spilled = sum(&ours, |outcome| outcome.tenant(Tenant::Heavy).map(|tally| tally.spilled_bytes).sum());
+    let spilled = sum(ours, |outcome| outcome.tenant(Tenant::Heavy).map(|tally| tally.spilled_bytes).sum());
     goals.push(goal(is_met && spilled > 0, format!("{text}, and spill {} MiB", spilled >> 20)));
     let misnamed = |outcome: &Outcome| {
         Tenant::ALL.iter().flat_map(|&tenant| outcome.tenant(tenant)).map(|tally| tally.misnamed).sum()
     };
-    let misnamed = sum(&ours, misnamed);
+    let misnamed = sum(ours, misnamed);
     goals.push(goal(misnamed == 0, format!("{misnamed} refusals do not name the query's group")));
     let passes = ours.iter().find_map(|outcome| outcome.passes_in.as_ref());
     let phase = passes.map_or(String::new(), |phase| format!(": not in phase {phase:?}"));
     goals.push(goal(passes.is_none(), format!("resident memory stays within a container's limit{phase}")));
-    goals.extend(of_times(rounds));
+    if policy == Policy::Ranked {
+        let victims = sum(ours, |outcome| outcome.victims);
+        let lost = |outcome: &Outcome| outcome.lost(Tenant::Gold) + outcome.lost(Tenant::Silver);
+        let in_vain = victims.min(sum(ours, lost));
+        goals
+            .push(goal(in_vain == 0, format!("{victims} queries are cancelled for others, {in_vain} of them in vain")));
+        let stood = |phase: usize| {
+            ours.iter().map(|outcome| outcome.phases[phase].stood_still_ms[Tenant::Gold as usize]).fold(0.0, f64::max)
+        };
+        let (beside, alone) = (stood(TOGETHER).max(stood(LOWERED)), stood(ALONE));
+        let text = format!("gold stands still for memory for {beside:.0} ms of a phase, alone for {alone:.0} ms");
+        goals.push(Goal { text, is_met: beside <= alone, is_of_time: true });
+    }
     goals
 }
 

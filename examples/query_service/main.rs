@@ -8,7 +8,8 @@
 //!
 //! Tenant `gold` sends short aggregates at a fixed rate, `silver` joins, and `heavy` sorts and groups all rows, two queries
 //! at a time. Five phases follow each other: gold alone, with silver, with heavy, heavy alone, and all three with less
-//! memory. A policy is the memory pool that stands between the queries and the memory.
+//! memory. A policy is the memory pool that stands between the queries and the memory;
+//! `ranked` gives the groups importance, reclaim in the background and victims.
 //!
 //! With `--features serve`, `--serve FILE` opens a socket for `memcg-top` (`crates/memcg-top`) while `ours` runs.
 

@@ -36,6 +36,7 @@ pub(crate) struct Outcome {
     pub(crate) left_bytes: u64,
     /// The bytes above a max that growths have charged which DataFusion does not let fail, in all.
     pub(crate) forced_bytes: u64,
+    pub(crate) victims: u64,
     pub(crate) faults: Vec<String>,
 }
 
@@ -45,6 +46,8 @@ pub(crate) struct Phase {
     pub(crate) seconds: f64,
     pub(crate) most_reserved_bytes: u64,
     pub(crate) most_resident_bytes: u64,
+    /// The time for which each tenant's queries stood still for memory.
+    pub(crate) stood_still_ms: [f64; 3],
     pub(crate) tenants: [Tally; 3],
 }
 
@@ -118,6 +121,7 @@ impl Outcome {
             rows: BTreeMap::new(),
             left_bytes: 0,
             forced_bytes: 0,
+            victims: 0,
             faults: Vec::new(),
         }
     }
@@ -146,7 +150,8 @@ impl Outcome {
     }
 
     pub(crate) fn ends(&mut self, left: Left) {
-        (self.left_bytes, self.forced_bytes, self.faults) = (left.bytes, left.forced_bytes, left.faults);
+        (self.left_bytes, self.forced_bytes) = (left.bytes, left.forced_bytes);
+        (self.victims, self.faults) = (left.victims, left.faults);
     }
 
     pub(crate) fn tenant(&self, tenant: Tenant) -> impl Iterator<Item = &Tally> {

@@ -3,6 +3,7 @@
 use std::num::NonZeroUsize;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::ValueEnum;
 use datafusion::common::{DataFusionError, Result};
@@ -15,7 +16,7 @@ use datafusion::execution::memory_pool::{
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use memcg::errors::LimitError;
-use memcg::{Bytes, Counter, Group, Limit, Limits, Percent, Runtime};
+use memcg::{Bytes, Counter, Event, Group, Limit, Limits, OomPolicy, Percent, Runtime};
 use memcg_datafusion::{GroupTracer, InGroupSession, PoolConfig, QuerySession};
 
 use crate::data::{PARTITIONS, Tables, batch};
@@ -46,11 +47,13 @@ pub(crate) enum Policy {
     Split,
     /// Groups.
     Ours,
+    /// Groups that differ in importance, with reclaim in the background and victims.
+    Ranked,
 }
 
 impl Policy {
     pub(crate) fn name(self) -> &'static str {
-        ["unbounded", "greedy", "fair", "track", "split", "ours"][self as usize]
+        ["unbounded", "greedy", "fair", "track", "split", "ours", "ranked"][self as usize]
     }
 }
 
@@ -92,6 +95,8 @@ pub(crate) struct Left {
     pub(crate) bytes: u64,
     /// Charged above a max, because DataFusion lets the growth not fail: in all.
     pub(crate) forced_bytes: u64,
+    /// Queries that were cancelled for the memory of others.
+    pub(crate) victims: u64,
     pub(crate) faults: Vec<String>,
 }
 
@@ -144,7 +149,9 @@ impl Service {
                 });
                 return Ok(Service::Pools([gold?, silver?, heavy?]));
             }
-            Policy::Ours => return Ok(Service::Groups(Groups::new(tables, memory)?)),
+            Policy::Ours | Policy::Ranked => {
+                return Ok(Service::Groups(Groups::new(tables, memory, policy == Policy::Ranked)?));
+            }
         };
         let session = sessions(Some(Arc::clone(&pool)), &tables.into_providers()?, memory)?;
         Ok(Service::Pools([0; 3].map(|_| (session.clone(), Arc::clone(&pool)))))
@@ -188,6 +195,14 @@ impl Service {
         }
     }
 
+    /// The time for which each tenant's queries have stood still for memory.
+    pub(crate) fn stood_still(&self) -> [Duration; 3] {
+        match self {
+            Service::Groups(groups) => groups.tenants.each_ref().map(|tenant| tenant.pressure().some.total),
+            Service::Pools(_) => [Duration::ZERO; 3],
+        }
+    }
+
     /// Leaves the queries so much from now on. Returns whether the policy can.
     pub(crate) fn lower(&self, memory: u64) -> bool {
         let Service::Groups(groups) = self else { return false };
@@ -200,14 +215,14 @@ impl Service {
     /// Ends the service.
     pub(crate) fn end(self) -> Left {
         match self {
-            Service::Pools(_) => Left { bytes: self.reserved(), forced_bytes: 0, faults: Vec::new() },
+            Service::Pools(_) => Left { bytes: self.reserved(), forced_bytes: 0, victims: 0, faults: Vec::new() },
             Service::Groups(groups) => groups.end(),
         }
     }
 }
 
 impl Groups {
-    fn new(tables: Tables, memory: u64) -> std::result::Result<Groups, Box<dyn std::error::Error>> {
+    fn new(tables: Tables, memory: u64, is_ranked: bool) -> std::result::Result<Groups, Box<dyn std::error::Error>> {
         GroupTracer::install()?;
         let runtime = Runtime::builder().build()?;
         let root = runtime.root();
@@ -219,6 +234,12 @@ impl Groups {
         let silver = root.create("silver", Limits::new().low(Limit::Bytes(memory / 4)))?;
         // Heavy leaves something to the others at any time: `low` only decides who is asked to give.
         let heavy = root.create("heavy", Limits::new().max(most_of(memory)))?;
+        if is_ranked {
+            gold.set_limits(Limits::new().importance(2))?;
+            silver.set_limits(Limits::new().importance(1))?;
+            root.set_limits(Limits::new().reclaim_above(Limit::Bytes(data.live() + memory / 20 * 17)))?;
+            root.set_oom_policy(OomPolicy::Choose);
+        }
         let sessions = sessions(None, &tables.into_providers()?, memory)?;
         let config = PoolConfig::new().spill_on_demand().unspillable_reserve(Bytes(memory / 8));
         Ok(Groups { runtime, data, tenants: [gold, silver, heavy], sessions, config })
@@ -242,7 +263,8 @@ impl Groups {
         if !verdict.is_ok() {
             faults.push(verdict.to_string());
         }
-        Left { bytes: runtime.root().live(), forced_bytes: forced_total(&runtime), faults }
+        let victims = runtime.root().events().get(Event::OomKill);
+        Left { bytes: runtime.root().live(), forced_bytes: forced_total(&runtime), victims, faults }
     }
 }
 

@@ -103,6 +103,9 @@ fn foot(outcomes: &[Outcome]) -> Vec<String> {
         if outcome.policy == Policy::Split.name() {
             lines.push("split: each tenant has a third of the memory, also alone.".to_string());
         }
+        if outcome.victims > 0 {
+            lines.push(format!("{}: {} queries were cancelled for others.", outcome.policy, outcome.victims));
+        }
         if outcome.forced_bytes > 0 {
             let (policy, forced) = (&outcome.policy, Bytes(outcome.forced_bytes));
             lines.push(format!("{policy}: {forced} were charged above a max, by growths that cannot fail."));
@@ -113,7 +116,7 @@ fn foot(outcomes: &[Outcome]) -> Vec<String> {
     }
     if !outcomes.iter().all(|outcome| outcome.is_lowered) {
         lines.push(
-            "In the last phase the queries have a quarter less under ours; the other pools cannot be changed."
+            "In the last phase the queries have a quarter less in groups; the other pools cannot be changed."
                 .to_string(),
         );
     }

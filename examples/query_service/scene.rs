@@ -91,7 +91,7 @@ pub(crate) fn run(policy: Policy, args: &Args) -> Result<Outcome, Box<dyn Error>
         if phase == LOWERED {
             outcome.is_lowered = service.lower(memory / 4 * 3);
         }
-        let begun = Instant::now();
+        let (begun, before) = (Instant::now(), service.stood_still());
         let mut running = Vec::new();
         for &tenant in *tenants {
             let runtime = workers.of(tenant);
@@ -111,6 +111,8 @@ pub(crate) fn run(policy: Policy, args: &Args) -> Result<Outcome, Box<dyn Error>
             workers.first.block_on(tenant)?;
         }
         outcome.phases[phase].seconds = begun.elapsed().as_secs_f64();
+        let stood = Tenant::ALL.map(|tenant| service.stood_still()[tenant as usize] - before[tenant as usize]);
+        outcome.phases[phase].stood_still_ms = stood.map(|time| time.as_secs_f64() * 1e3);
     }
     outcome.add_samples(&sampler.end());
     load.with_records(|records| outcome.add_records(records));

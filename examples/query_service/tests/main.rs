@@ -38,13 +38,15 @@ fn outcome(policy: &str) -> Value {
 /// Groups: the tenants are told apart, and the last phase has less memory.
 #[test]
 fn groups_under_three_tenants() {
-    let ours = outcome("ours");
-    assert!(ours["is_lowered"].as_bool().unwrap());
-    let memory = ours["memory_bytes"].as_u64().unwrap();
-    let phases = ours["phases"].as_array().unwrap();
-    let most: Vec<_> = phases.iter().map(|phase| phase["most_reserved_bytes"].as_u64().unwrap()).collect();
-    assert!(most[2] > 0 && most[3] > 0, "{most:?}");
-    assert_eq!(memory, 16 << 20);
+    for policy in ["ours", "ranked"] {
+        let outcome = outcome(policy);
+        assert!(outcome["is_lowered"].as_bool().unwrap());
+        let memory = outcome["memory_bytes"].as_u64().unwrap();
+        let phases = outcome["phases"].as_array().unwrap();
+        let most: Vec<_> = phases.iter().map(|phase| phase["most_reserved_bytes"].as_u64().unwrap()).collect();
+        assert!(most[2] > 0 && most[3] > 0, "{most:?}");
+        assert_eq!(memory, 16 << 20);
+    }
 }
 
 /// A pool that all tenants share, and one for each.
@@ -58,7 +60,7 @@ fn pools_under_three_tenants() {
 #[test]
 fn wrong_arguments_are_named() {
     for (arguments, words) in [
-        (["--policy", "hope"], "possible values: unbounded, greedy, fair, track, split, ours"),
+        (["--policy", "hope"], "possible values: unbounded, greedy, fair, track, split, ours, ranked"),
         (["--scale", "0"], "expected a number from 0.001 to 10"),
         (["--seconds", "0"], "expected a number from 0.1 to 3600"),
         (["--rounds", "0"], "0 is not in 1..=100"),
