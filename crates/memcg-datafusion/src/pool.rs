@@ -216,6 +216,7 @@ impl GroupPool {
         let grown = self.try_grow_slow(account, reservation, kind, bytes, way_out);
         if grown.is_err() {
             self.life.refusals.fetch_add(1, Ordering::Relaxed);
+            self.replays.refused(reservation, kind);
             if way_out == WayOut::MakesRoom {
                 self.spilling.begins(reservation, kind, bytes);
             }

@@ -5,7 +5,9 @@
 //! all.
 //!
 //! The merge reserves for one file after the other, before its table does, and reads as many files at once as there is
-//! memory for. From the third on a refusal makes it read fewer.
+//! memory for. From the third on a refusal makes it read fewer. Where it cannot read all at once, it merges some into
+//! one, gives back what it holds, and reserves again. The table reserves in the last pass, while the merge holds its
+//! files.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,11 +33,13 @@ pub(crate) struct Replays {
 #[derive(Clone, Copy, Debug)]
 enum Merge {
     /// It holds so much, for so many files, since it has let go of all.
-    Reserves {
-        held: u64,
-        files: usize,
-    },
+    Reserves { held: u64, files: usize },
+    /// The table reserves.
     Over,
+}
+
+impl Merge {
+    const BEGINS: Merge = Merge::Reserves { held: 0, files: 0 };
 }
 
 /// Purpose of a growth of a consumer that reads back.
@@ -64,7 +68,10 @@ impl Replays {
     fn emptied(&self, consumer: &MemoryConsumer) {
         if consumer.can_spill() && Kind::of(consumer) == Kind::Replaying {
             let mut consumers = self.lock();
-            consumers.entry(consumer.id()).or_insert(Merge::Reserves { held: 0, files: 0 });
+            let merge = consumers.entry(consumer.id()).or_insert(Merge::BEGINS);
+            if !matches!(merge, Merge::Over) {
+                *merge = Merge::BEGINS;
+            }
             self.any.store(true, Ordering::Relaxed);
         }
     }
@@ -91,14 +98,27 @@ impl Replays {
         let merge = consumers.get_mut(&reservation.consumer().id())?;
         let held = reservation.size() as u64;
         let (next, replay) = match *merge {
-            Merge::Reserves { held: before, files } if before == held => {
+            // The table's reservation is another one than that of the files.
+            Merge::Over => (Merge::Over, Replay::Needs),
+            Merge::Reserves { held: before, .. } if held == 0 && before > 0 => (Merge::Over, Replay::Needs),
+            Merge::Reserves { files, .. } => {
                 let next = Merge::Reserves { held: held + bytes, files: files + 1 };
                 (next, if files < NEEDED { Replay::Needs } else { Replay::OneMoreFile })
             }
-            _ => (Merge::Over, Replay::Needs),
         };
         *merge = next;
         Some(replay)
+    }
+
+    /// A growth that was counted has not been made.
+    pub(crate) fn refused(&self, reservation: &MemoryReservation, kind: Kind) {
+        if kind == Kind::Replaying
+            && self.any.load(Ordering::Relaxed)
+            && let Some(Merge::Reserves { held, files }) = self.lock().get_mut(&reservation.consumer().id())
+        {
+            *held = reservation.size() as u64;
+            *files = files.saturating_sub(1);
+        }
     }
 
     /// A consumer is gone.

@@ -289,7 +289,7 @@ fn what_cannot_spill_any_more_is_not_asked_to() {
 }
 
 /// An aggregate that reads back its files can do with two at once: from the third on it leaves what is kept for others,
-/// and waits for none. What its table needs it gets.
+/// and waits for none. So it does in each of its passes. What its table needs it gets.
 #[test]
 fn one_more_file_is_not_worth_the_reserve() {
     const FILE: usize = 10 << 10;
@@ -306,7 +306,12 @@ fn one_more_file_is_not_worth_the_reserve() {
         (0..2).for_each(|_| merge.try_grow(FILE).unwrap());
         let line = exhausted(merge.try_grow(FILE));
         assert!(line.contains("and keeps 40 KiB for what cannot spill"), "{line}");
+        merge.free(); // it has merged the two into one, and goes on
+        (0..2).for_each(|_| merge.try_grow(FILE).unwrap());
+        (0..2).for_each(|_| drop(exhausted(merge.try_grow(FILE))));
         let other = table.new_empty();
+        (0..4).for_each(|_| other.try_grow(FILE).unwrap());
+        other.free();
         (0..4).for_each(|_| other.try_grow(FILE).unwrap());
         drop((merge, other, table, join, pool));
         assert_eq!(query.live(), 0);
