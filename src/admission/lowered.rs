@@ -41,26 +41,22 @@ pub(crate) fn shrink_all(group: &'static Counter) {
     }
 }
 
-fn excess(group: &Counter) -> u64 {
-    group.usage().saturating_sub(group.max())
-}
-
 /// Reclaims what is above a max, as long as reclaimers free something. A max that is only observed asks no group. Returns
 /// what may still come.
 fn reclaim_excess(group: &'static Counter, request: &mut Request) -> u64 {
-    if group.is_observed() { 0 } else { repeat::shrink(group, request, || excess(group)) }
+    if group.is_observed() { 0 } else { repeat::shrink(group, request, || group.forced()) }
 }
 
 /// Cancels one victim after another while usage is above a max. Returns the bytes that remain above it.
 fn cancel_excess(group: &'static Counter, may_come: u64) -> u64 {
-    let goes_on = || excess(group) > 0 && !group.state().is_offline() && may_call_out();
+    let goes_on = || group.forced() > 0 && !group.state().is_offline() && may_call_out();
     if group.is_observed() || !goes_on() || !victims::chooses(group) {
-        return excess(group);
+        return group.forced();
     }
     events::count(group, Event::Oom);
     let mut excluded = Excluded::default();
     while goes_on() {
-        let want = Want { asker: None, bytes: excess(group), adds: 0, may_come };
+        let want = Want { asker: None, bytes: group.forced(), adds: 0, may_come };
         let victim = match victims::choose(group, &want, &mut excluded) {
             Choice::Unsettled => {
                 victims::settle(group.tree());
@@ -73,9 +69,9 @@ fn cancel_excess(group: &'static Counter, may_come: u64) -> u64 {
                 chosen.victim
             }
         };
-        while excess(group) > 0 && !group.state().is_offline() && victims::is_awaited(group.tree(), &victim) {
+        while group.forced() > 0 && !group.state().is_offline() && victims::is_awaited(group.tree(), &victim) {
             pause();
         }
     }
-    excess(group)
+    group.forced()
 }

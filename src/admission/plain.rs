@@ -26,7 +26,7 @@ pub(crate) enum WaitFor {
 impl WaitFor {
     /// When the caller's time is over.
     pub(crate) fn end(self) -> Option<Instant> {
-        if let WaitFor::Until(time) = self { time.end() } else { None }
+        if let WaitFor::Until(time) = self { time.until } else { None }
     }
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct LineTime {
     /// From here on it counts as waiting.
     pub(super) begun: Instant,
     /// `None`: without an end.
-    pub(super) until: Option<Instant>,
+    pub(crate) until: Option<Instant>,
 }
 
 impl LineTime {
@@ -44,10 +44,6 @@ impl LineTime {
     pub(crate) fn begin(time: Duration) -> Self {
         let begun = Instant::now();
         LineTime { begun, until: begun.checked_add(time) }
-    }
-
-    pub(crate) fn end(self) -> Option<Instant> {
-        self.until
     }
 
     /// When it asks no reclaimer any more. A charge that waits for no time at all asks as one that does not wait.

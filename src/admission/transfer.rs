@@ -71,8 +71,7 @@ pub(crate) fn move_charge(
     if new.state().is_offline() {
         return Err(TransferFailure::Offline);
     }
-    let is_above = |level: &Counter| from.path_to_root().any(|other| ptr::eq(level, other));
-    let common = new.path_to_root().find(|&level| is_above(level)).ok_or(TransferFailure::OtherTree)?;
+    let common = new.path_to_root().find(|level| from.is_within(level)).ok_or(TransferFailure::OtherTree)?;
     if bytes > 0 {
         let attempt = Below { counter: new, bytes, from, common, taken: Cell::default() };
         if let Err(failure) = attempt.charge().or_else(|refusal| reclaim_and_retry(&attempt, refusal)) {

@@ -72,7 +72,7 @@ impl Header {
 
 #[inline(always)]
 pub(super) fn consume_and_count(slot: &Slot, counted: &Tally, n: u64) -> Consume {
-    let consumed = slot.consume_within_capacity(n, false);
+    let consumed = slot.consume_within_capacity(n);
     if consumed == Consume::Hit {
         counted.add(n);
     }

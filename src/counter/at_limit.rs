@@ -180,7 +180,7 @@ fn take_own_and_retry<'a>(
 pub(crate) fn close_crossed(counter: &Counter, _: &Outermost) {
     for level in counter.path_to_root() {
         // SeqCst (E4): after the exchange on usage; pairs with `open`.
-        if level.usage() > level.max() && level.limits.open.load(Ordering::SeqCst) as u32 > 0 {
+        if level.forced() > 0 && level.limits.open.load(Ordering::SeqCst) as u32 > 0 {
             level.tree().close_below(level);
         }
     }
@@ -210,14 +210,7 @@ pub(crate) fn set_max(level: &Counter, max: u64) -> Result<(), u64> {
             break;
         }
     }
-    if set.is_ok() && lowers {
-        // A walk may have passed this level under the old max without a second read. It shows more than the new one
-        // until it is undone. Walks are in transit (E5).
-        // Mutation: e5-a-lowered-max-waits-for-no-walk
-        let _ = tree.wait_transits();
-    }
-    close_beyond_budget(tree, &mut stocks, level);
-    look::look(level, true, &Lazily::inside());
+    max_has_moved(&mut stocks, level, set.is_ok() && lowers);
     set
 }
 
@@ -230,23 +223,27 @@ pub(crate) fn impose_max(stocks: &mut Stocks, level: &Counter, max: u64) -> u64 
         level.limits.tight.store(true, Ordering::Relaxed);
         let _ = tree.close(stocks, level, Scope::Subtree);
     }
-    // Mutation: e5-an-imposed-max-waits-for-no-walk
-    if lowers {
-        let _ = tree.wait_transits();
-    }
-    close_beyond_budget(tree, stocks, level);
-    // A charge that waits here may fit now, or never again.
-    // Mutation: e25-raised-max-schedules-no-level
-    look::look(level, true, &Lazily::inside());
+    max_has_moved(stocks, level, lowers);
     level.usage().saturating_sub(max)
 }
 
-/// The budget of a root may follow from its max. The stocks below open again, as far as they may.
-fn close_beyond_budget(tree: &Tree, stocks: &mut Stocks, level: &Counter) {
-    if level.incarnation().parent.is_none() && level.usage.bound.load(Ordering::Relaxed) > stocks::budget(level) {
+/// Draws the conclusions from another max, which `is_lower` or not.
+fn max_has_moved(stocks: &mut Stocks, level: &Counter, is_lower: bool) {
+    let tree = level.tree();
+    // A walk may have passed this level under the old max without a second read. It shows more than the new one until it
+    // is undone. Walks are in transit (E5).
+    // Mutation: e5-a-lowered-max-waits-for-no-walk
+    if is_lower {
+        let _ = tree.wait_transits();
+    }
+    // The budget of a root may follow from its max. The stocks below open again, as far as they may.
+    if level.incarnation().parent.is_none() && level.bound() > stocks::budget(level) {
         let _ = tree.close(stocks, level, Scope::Subtree);
     }
     tree.reopen(stocks, level);
+    // A charge that waits here may fit now, or never again.
+    // Mutation: e25-raised-max-schedules-no-level
+    look::look(level, true, &Lazily::inside());
 }
 
 /// A walk that left `margin` has the stock opened or closed: near a limit credit does more harm than good.

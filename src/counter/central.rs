@@ -91,11 +91,6 @@ pub(crate) fn get_or_make(counter: &'static Counter) -> &'static CentralWord {
 
 // === Under the tree's lock ===
 
-/// The credit of a counter's central stock.
-pub(crate) fn credit(counter: &Counter) -> u64 {
-    counter.central().map_or(0, CentralWord::credit)
-}
-
 /// A charge waits at a level of the path, or the level only counts what it would have refused: each charge is to walk.
 /// The mark *tight* forbids nothing here: it stays where a limit never has room for the stocks of threads.
 fn is_forbidden(counter: &Counter) -> bool {
@@ -122,9 +117,8 @@ fn try_open(counter: &'static Counter, stock: &CentralWord) -> bool {
     }
     let most = counter.batch().min(stocks::budget(stocks::root(counter)) / SHARE_OF_BUDGET);
     let most = u32::try_from(most).unwrap_or(u32::MAX);
-    let may = most > 0;
     // Without memory the counter goes without.
-    if !may || stocks.central.try_reserve(1).is_err() || !stocks::reserve(counter, most.into()) {
+    if most == 0 || stocks.central.try_reserve(1).is_err() || !stocks::reserve(counter, most.into()) {
         return false;
     }
     stocks.central.push(counter);
@@ -137,7 +131,7 @@ fn try_open(counter: &'static Counter, stock: &CentralWord) -> bool {
     }
     // E4, E35: as in `Tree::open`.
     fence_after_exchange();
-    let is_above = counter.path_to_root().any(|level| level.usage() > level.max());
+    let is_above = counter.path_to_root().any(|level| level.forced() > 0);
     // Mutation: central-opens-while-a-charge-waits
     // Mutation: e35-a-barred-central-stock-opens
     // Mutation: e4-a-central-stock-opens-above-max
@@ -208,7 +202,7 @@ fn for_each_below(stocks: &mut Stocks, top: &Counter, visit: fn(&mut Stocks, &'s
         }
         // A stock that closes leaves its place to the last one, which this thread has looked at.
         let counter = stocks.central[at];
-        if counter.path_to_root().any(|level| std::ptr::eq(level, top)) {
+        if counter.is_within(top) {
             units += visit(stocks, counter);
         }
     }

@@ -31,7 +31,7 @@ pub(super) struct Refilled<'a> {
     stocked: bool,
     /// The units that it has charged.
     units: u64,
-    /// It was the first walk of the counter: see `adapt`.
+    /// It was the first walk of the counter: see `end_refill`.
     first: bool,
 }
 
@@ -161,7 +161,7 @@ impl Counter {
                     return Ok(n);
                 }
             }
-            // No drain makes room, and there is no hook to ask: what else may make room is the caller's.
+            // There is no credit to drain and no hook to ask. The caller asks for reclaim.
             Err(refusal) if path.is_outside() && !self.asks_hook(room) && refusal.without_credit() => {
                 if room == Room::Hook {
                     refusal.level.count_refusal();

@@ -147,12 +147,8 @@ pub(super) fn take_reserved(counter: &Counter, n: u64, end: Option<&Counter>) ->
     (taken, kept)
 }
 
-/// Lets go of `n` bytes at each covering level. They keep the counter until the last step.
-pub(crate) fn go(counter: &Counter, n: u64, side: Side) {
-    go_below(counter, n, side, None);
-}
-
-/// The same at the covering levels below `end`. Returns what the highest of them has fallen by.
+/// Lets go of `n` bytes at each covering level below `end`. They keep the counter until the last step. Returns the bytes
+/// that the highest of them has fallen by.
 pub(super) fn go_below(counter: &Counter, n: u64, side: Side, end: Option<&Counter>) -> u64 {
     let (mut next, mut fall) = (Some(counter).filter(|_| n > 0), 0);
     while let Some(level) = next.filter(|&level| !end.is_some_and(|end| ptr::eq(level, end))) {

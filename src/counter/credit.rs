@@ -2,7 +2,7 @@
 
 use std::ptr;
 
-use crate::counter::central;
+use crate::counter::central_word::CentralWord;
 use crate::counter::children;
 use crate::counter::cover::{self, counted_credit};
 use crate::counter::object::Counter;
@@ -62,15 +62,11 @@ pub(crate) fn each_left(top: &Counter, mut found: impl FnMut(&Counter, u64)) {
     let _path = SlowPath::enter();
     let tree = top.tree();
     for &pending in &tree.lock().pending_close {
-        if let Some(above) = nearest_live_ancestor(pending).filter(|above| is_in_subtree(above, top)) {
+        if let Some(above) = nearest_live_ancestor(pending).filter(|above| above.is_within(top)) {
             let credit = credit_at(tree, pending);
             found(above, if above.cover().is_some() { credit } else { counted_credit(pending, credit) });
         }
     }
-}
-
-fn is_in_subtree(counter: &Counter, top: &Counter) -> bool {
-    counter.path_to_root().any(|level| ptr::eq(level, top))
 }
 
 fn pending_below<'a>(stocks: &'a Stocks, top: &'a Counter) -> impl Iterator<Item = &'static Counter> + 'a {
@@ -124,7 +120,7 @@ pub(crate) fn may_be_below(counter: &Counter) -> bool {
 pub(crate) fn credit_at(tree: &Tree, counter: &'static Counter) -> u64 {
     let is_touched = counter.usage.touched.load(Ordering::Relaxed) > 0;
     let of_threads = if is_touched { tree.credit(counter) } else { 0 };
-    of_threads + central::credit(counter)
+    of_threads + counter.central().map_or(0, CentralWord::credit)
 }
 
 /// The nearest ancestor that is online: the credit of stocks left below it counts as its own.

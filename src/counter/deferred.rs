@@ -38,7 +38,7 @@ pub(crate) fn defer(counter: &Counter, what: u64) {
 /// Takes the marks of a counter that a thread has taken off the list: whether a level was left above its max. The
 /// thread reads usage afterwards.
 pub(crate) fn take(counter: &Counter) -> bool {
-    // SeqCst (E45): before the read of usage; pairs with `note`.
+    // SeqCst (E45): before the read of usage; pairs with `defer`.
     let bits = counter.limits.watched.clear(DEFERRED | DEFERRED_ABOVE);
     fence_after_exchange();
     bits & DEFERRED_ABOVE != 0

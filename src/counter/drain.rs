@@ -106,7 +106,7 @@ impl Tree {
         // or that thread sees this stock counted and closes it. E35: the same for a group that goes offline.
         // Mutation: e4-opening-without-fence
         fence_after_exchange();
-        let forbids = |level: &Counter| level.is_tight() || level.usage() > level.max();
+        let forbids = |level: &Counter| level.is_tight() || level.forced() > 0;
         // Mutation: e4-opened-without-a-look-at-usage
         // Mutation: e35-a-barred-stock-opens
         if counter.child_count().is_barred() || counter.path_to_root().any(forbids) {

@@ -60,10 +60,11 @@ impl Counter {
     /// left.
     #[inline(always)]
     pub(crate) fn take_at_once(&self, n: u64) -> Result<u64, Tried> {
-        // Acquire (E1): max is read after usage, as in `take_slow`.
+        // Acquire (E1): max is read after usage, as in `take_after`.
         let usage = self.usage.units.load(Ordering::Acquire);
         let max = self.limits.max.load(Ordering::Acquire).min(USAGE_MAX);
-        // A usage below zero is far above any max here, or becomes what it is.
+        // A usage below zero is a huge number here, which no max admits, unless `n` lifts the sum to zero or more: then
+        // `new` is right.
         let mut new = usage.cast_unsigned().wrapping_add(n);
         if max == USAGE_MAX && new < ADDED_BELOW && n < ADDED_MAX {
             // SeqCst (E1): as in `exchange`. A level without a max refuses nothing, so an addition leaves no trace of a
@@ -80,16 +81,16 @@ impl Counter {
     /// Adds `n` above max in one try, as a forced charge mostly goes: usage is above max already, and no stock is open
     /// below.
     #[inline(always)]
-    pub(crate) fn force_at_once(&self, n: u64, path: &Lazily) -> Result<u64, Tried> {
+    pub(crate) fn force_at_once(&self, n: u64, path: &Lazily) -> Tried {
         // Acquire (E10): as in `take_after`.
         let open = self.limits.open.load(Ordering::Acquire);
         let new = self.usage.units.load(Ordering::Acquire).cast_unsigned().wrapping_add(n);
         if open as u32 > 0 || new <= self.max() || new >= ADDED_BELOW || n >= ADDED_MAX {
-            return Err(Tried::NotAdded);
+            return Tried::NotAdded;
         }
         // SeqCst (E4, E43): as in `add_forced`. It refuses nothing, so it needs no comparison.
         let new = self.usage.units.fetch_add(n.cast_signed(), Ordering::SeqCst).cast_unsigned().wrapping_add(n);
-        Err(Tried::Forced(self.count_forced(new, n, path)))
+        Tried::Forced(self.count_forced(new, n, path))
     }
 
     /// Adds `n` after a first try.
@@ -218,7 +219,7 @@ impl Counter {
 
     /// A refusal for a charge that has not read usage before.
     pub(crate) fn refusal_now(&self) -> LevelRefusal<'_> {
-        // Acquire (E10): as in `admit`.
+        // Acquire (E10): as in `take_after`.
         let open = self.limits.open.load(Ordering::Acquire);
         let usage = self.usage.units.load(Ordering::Acquire);
         self.refusal(open, usage, self.limits.max.load(Ordering::Acquire))

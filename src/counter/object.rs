@@ -495,6 +495,11 @@ impl Counter {
         Levels(Some(self))
     }
 
+    /// True if it is `top`, or below it.
+    pub(crate) fn is_within(&self, top: &Counter) -> bool {
+        self.path_to_root().any(|level| ptr::eq(level, top))
+    }
+
     pub(crate) fn path_below(&self, top: Option<&Counter>) -> impl Iterator<Item = &Counter> {
         self.path_to_root().take_while(move |&level| top.is_none_or(|top| !ptr::eq(level, top)))
     }
@@ -507,7 +512,7 @@ impl Counter {
     /// tree's lock.
     pub(crate) fn store_max(&self, max: u64) -> Result<(), u64> {
         let old = self.limits.max.load(Ordering::Relaxed);
-        // SeqCst (E1): pairs with the exchange in `admit`. Either the charger reads this max, or this thread reads
+        // SeqCst (E1): pairs with the exchange in `take_after`. Either the charger reads this max, or this thread reads
         // its usage.
         self.limits.max.swap(max, Ordering::SeqCst);
         // Mutation: e1-set-max-without-fence
@@ -538,7 +543,7 @@ impl Counter {
         if self.is_observed() {
             return self.usage.observed_max.load(Ordering::Relaxed);
         }
-        // Acquire (E1): as in `admit`.
+        // Acquire (E1): as in `take_at_once`.
         self.limits.max.load(Ordering::Acquire)
     }
 

@@ -32,7 +32,7 @@ impl Header {
         }
         with_local(|local| {
             let consume = |slot: &Slot, counted: &RawCell| {
-                let consumed = slot.consume_within_capacity(n, false);
+                let consumed = slot.consume_within_capacity(n);
                 if consumed == Consume::Hit {
                     counted.charged(n);
                 }
@@ -48,7 +48,7 @@ impl Header {
         with_local(|local| {
             let put = |slot: &Slot, counted: &RawCell| {
                 let Some(left) = counted.left_without(n) else { return Put::Full };
-                let put = slot.put_tested(n, &self.capacity, false);
+                let put = slot.put_tested(n, &self.capacity);
                 if put == Put::Kept {
                     // Mutation: e15-hit-without-count
                     counted.leave(left);

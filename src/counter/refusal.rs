@@ -29,7 +29,7 @@ impl LevelRefusal<'_> {
 
     /// No stock was open below the level from before the refusal until now, so there is no credit to drain.
     pub(crate) fn without_credit(&self) -> bool {
-        // Acquire (E10): pairs with the exchanges in `Tree::open` and `Tree::close`.
+        // Acquire (E10): pairs with the exchanges in `Tree::open` and `uncount`.
         // Mutation: e10-refused-without-a-second-look
         // Mutation: e10-refusal-trusts-one-zero
         self.open & u64::from(u32::MAX) == 0 && self.level.limits.open.load(Ordering::Acquire) == self.open
@@ -58,11 +58,7 @@ impl LevelRefusal<'_> {
             requested,
             usage: self.usage,
             max: self.max,
-            stocked_bound: self.stocked_bound(),
+            stocked_bound: self.level.bound(),
         }
-    }
-
-    pub(crate) fn stocked_bound(&self) -> u64 {
-        self.level.usage.bound.load(Ordering::Relaxed)
     }
 }

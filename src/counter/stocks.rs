@@ -80,9 +80,7 @@ impl Stocks {
                 hierarchy.snapshot().subtree(top.header.counter()).for_each(visit);
             }
             Scope::Subtree => {
-                let is_below = |counter: &&'static Counter| {
-                    !counter.is_queued() && counter.path_to_root().any(|above| std::ptr::eq(above, top))
-                };
+                let is_below = |counter: &&'static Counter| !counter.is_queued() && counter.is_within(top);
                 stocks.extend(self.opened.iter().copied().filter(is_below));
             }
         }

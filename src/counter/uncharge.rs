@@ -151,7 +151,7 @@ impl Counter {
 // === All levels ===
 
 impl Counter {
-    /// Uncharge `n` at every level below `top`; without a `top` at all. If a level underflows, only what it really held
+    /// Uncharges `n` at each level up to `top`, which is left out. `None`: up to the root. If a level underflows, only what it really held
     /// is uncharged from its ancestors. Returns what the lowest level had. Afterwards the counter may be gone. The
     /// caller is in a slow path.
     #[inline(never)]
@@ -176,7 +176,7 @@ impl Counter {
     /// allocator's. Afterwards the counter may be gone.
     pub(crate) fn uncharge_levels(&self, n: u64) -> bool {
         if self.cover().is_some() {
-            cover::go(self, n, Side::Allocated);
+            cover::go_below(self, n, Side::Allocated, None);
             return true;
         }
         self.uncharge(n, None) == n

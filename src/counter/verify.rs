@@ -238,7 +238,6 @@ pub(crate) fn verify(tree: &Tree, top: &Counter, known: &Known<'_>) -> Verdict {
         sum.marks += u64::from(exceeded::is_marked(counter));
         let sum = *sum;
         judge(tree, counter, &sum, known, &mut faults);
-        judge_ledger(counter, &sum, known, &mut faults);
         let sum = if counter.cover_above().is_some() { sum } else { sum.of_top(counter) };
         let parent = counter.incarnation().parent.and_then(|parent| number(&order, parent));
         if let Some(above) = parent.filter(|_| at > 0) {
@@ -276,7 +275,7 @@ fn judge(tree: &Tree, counter: &'static Counter, sum: &Sums, known: &Known<'_>, 
     if sum.children > usage {
         fault(FaultKind::Children, sum.children, usage);
     }
-    let bound = counter.usage.bound.load(Ordering::Relaxed);
+    let bound = counter.bound();
     if sum.credit > bound {
         fault(FaultKind::StockBound, bound, sum.credit);
     }
@@ -290,35 +289,7 @@ fn judge(tree: &Tree, counter: &'static Counter, sum: &Sums, known: &Known<'_>, 
     if excess != sum.excess {
         fault(FaultKind::Excess, sum.excess, excess);
     }
-}
-
-impl Sums {
-    /// Usage as it is to be, by the audit.
-    fn usage(&self, counter: &Counter) -> u64 {
-        let held = |units: i64| units.max(0).cast_unsigned();
-        let allocated = self.ledger.allocated;
-        match counter.cover() {
-            None => held(self.live.wrapping_add_unsigned(self.credit)),
-            Some(_) => held(self.live.wrapping_sub_unsigned(allocated)).max(allocated.saturating_add(self.credit)),
-        }
-    }
-
-    /// The group covers and its parent does not.
-    fn of_top(self, counter: &Counter) -> Sums {
-        if counter.cover().is_none() {
-            return self;
-        }
-        let credit = cover::counted_credit(counter, self.credit);
-        let live = self.usage(counter).saturating_sub(credit).cast_signed();
-        Sums { live, credit, ledger: ledger::compare(counter, self.ledger), ..self }
-    }
-}
-
-/// Checks the sums that allocators and checkpoints rely on.
-fn judge_ledger(counter: &'static Counter, sum: &Sums, known: &Known<'_>, faults: &mut Vec<Fault>) {
-    let mut fault = |kind, expected, found| {
-        faults.push(Fault { counter: counter.id(), path: (known.path)(counter), kind, expected, found });
-    };
+    // The sums that allocators and checkpoints rely on.
     let LedgerSums { allocated, paid, .. } = sum.ledger;
     match counter.cover() {
         None => {
@@ -348,6 +319,28 @@ fn judge_ledger(counter: &'static Counter, sum: &Sums, known: &Known<'_>, faults
     let counted = counter.tree().alerts.marks();
     if is_root && counter.tree().policies().is_some() && counted != sum.marks {
         fault(FaultKind::Mark, sum.marks, counted);
+    }
+}
+
+impl Sums {
+    /// Usage as it is to be, by the audit.
+    fn usage(&self, counter: &Counter) -> u64 {
+        let held = |units: i64| units.max(0).cast_unsigned();
+        let allocated = self.ledger.allocated;
+        match counter.cover() {
+            None => held(self.live.wrapping_add_unsigned(self.credit)),
+            Some(_) => held(self.live.wrapping_sub_unsigned(allocated)).max(allocated.saturating_add(self.credit)),
+        }
+    }
+
+    /// The group covers and its parent does not.
+    fn of_top(self, counter: &Counter) -> Sums {
+        if counter.cover().is_none() {
+            return self;
+        }
+        let credit = cover::counted_credit(counter, self.credit);
+        let live = self.usage(counter).saturating_sub(credit).cast_signed();
+        Sums { live, credit, ledger: ledger::compare(counter, self.ledger), ..self }
     }
 }
 

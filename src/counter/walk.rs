@@ -65,7 +65,7 @@ struct PassedLevels<'a, 'below> {
     passed: SmallVec<[(&'a Counter, u64); PASSED_MAX]>,
 }
 
-/// Charge exactly `n` at every level below `top`, or at none; without a `top` at all. A doomed walk is visible below the
+/// Charges exactly `n` at each level from `counter` up to `top`, which is left out, or at none. `None`: up to the root. A doomed walk is visible below the
 /// refusing level until it is undone. The caller is in a slow path.
 #[inline(never)]
 pub(crate) fn walk<'a>(
@@ -92,7 +92,7 @@ pub(crate) fn walk_from<'a>(
         // The parent is read before the exchange, which delays all loads that follow it.
         let above = level.incarnation().parent;
         let tried = match level.take_at_once(n) {
-            Err(Tried::NotAdded) if how == How::AdmitOrForce => level.force_at_once(n, path),
+            Err(Tried::NotAdded) if how == How::AdmitOrForce => Err(level.force_at_once(n, path)),
             tried => tried,
         };
         match tried {

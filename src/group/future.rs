@@ -263,7 +263,7 @@ impl Future for ChargeFuture {
                 }
                 missed => {
                     let time = self.time.map(LineTime::begin);
-                    self.end = time.and_then(LineTime::end);
+                    self.end = time.and_then(|time| time.until);
                     match begin(self.group.first(), self.bytes, missed, time, waker) {
                         Begun::Ended(begun) => ended = Some(begun),
                         Begun::InLine(in_line) => {

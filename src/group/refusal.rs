@@ -78,7 +78,7 @@ impl OverLimitError {
             usage: refusal.usage,
             max: refusal.max,
             is_behind: line::ahead(level) > 0,
-            stocked_bound: refusal.stocked_bound(),
+            stocked_bound: refusal.level.bound(),
             // Inside another slow path this thread may hold the lock that the look for a reclaimer takes.
             has_reclaimer: !slow_path::is_running() && registrations::any_below(level),
             holders: holders(level),

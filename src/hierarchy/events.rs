@@ -127,13 +127,6 @@ fn put_back(cache: &Cache, counts: NonNull<EventCounts>) {
     objects::put(cache, number);
 }
 
-/// Gives a new root its counts. The events of groups that get no counts are counted there.
-pub(crate) fn prepare_root(root: &Counter) {
-    if let Some(cache) = event_cache_of(root.tree()) {
-        make_counts(root, cache);
-    }
-}
-
 /// Gives the counts of a group that is gone back to the pool.
 pub(crate) fn forget(group: &Counter) {
     if let (Some(cache), Some(counts)) = (event_cache_of(group.tree()), place(group).take()) {

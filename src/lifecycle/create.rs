@@ -49,7 +49,7 @@ pub(crate) fn root_group(groups: GroupConfig, configs: &[CounterConfig]) -> Resu
     let inits = configs.iter().map(|config| Init::root(tree, config));
     let group = start_group(tree, groups, Name::NONE, inits)?;
     // The root counts the events for which other groups have no memory.
-    group.group().for_each(events::prepare_root);
+    group.group().for_each(|counter| _ = events::make_all(counter));
     groups.groups.fetch_add(1, Ordering::Relaxed);
     tree.hierarchy.lock_for(group, Hash::of_unnamed(group)).link(group, false);
     join::finish_join(tree, group, false);

@@ -159,10 +159,6 @@ pub(crate) fn hook(group: &'static Counter, function: Function<Cancel>) -> HookG
     HookGuard(hook)
 }
 
-fn is_below(group: &Counter, top: &Counter) -> bool {
-    group.path_to_root().any(|level| ptr::eq(level, top))
-}
-
 /// The group that stands for this one in `domain`: the highest there that is cancelled together with its subtree, or the
 /// group itself.
 fn unit(group: &'static Counter, domain: &'static Counter) -> &'static Counter {
@@ -269,7 +265,7 @@ impl Oom {
     /// `None` also where all candidates hold less than is short: they would be cancelled in vain.
     fn worst(&self, domain: &'static Counter, want: &Want, excluded: &Excluded) -> Option<Candidate> {
         let hooked = self.hooks.iter().map(|hook| hook.group.counter());
-        let inside = hooked.filter(|group| is_below(group, domain) && !is_spared(group));
+        let inside = hooked.filter(|group| group.is_within(domain) && !is_spared(group));
         let units = inside.map(|group| unit(group, domain)).filter(|unit| !excluded.contains(name(unit)));
         let candidate = |unit: &'static Counter| Candidate {
             unit,
@@ -315,7 +311,7 @@ impl Oom {
         let Candidate { unit, overrun, below, .. } = candidate;
         let together = marks(unit).has(TOGETHER);
         let is_hit = |hook: &&Arc<Callback<Cancel>>| {
-            let inside = if together { is_below(&hook.group, unit) } else { ptr::eq(hook.group.counter(), unit) };
+            let inside = if together { hook.group.is_within(unit) } else { ptr::eq(hook.group.counter(), unit) };
             inside && !is_spared(&hook.group)
         };
         let hooks = self.hooks.iter().filter(is_hit).cloned().collect();
@@ -323,7 +319,7 @@ impl Oom {
         // Candidates below it are asked themselves for what they hold.
         let share = unit.usage().saturating_sub(overrun.saturating_sub(below));
         let is_inner = |hook: &&Arc<Callback<Cancel>>| {
-            !together && is_below(&hook.group, unit) && !ptr::eq(hook.group.counter(), unit)
+            !together && hook.group.is_within(unit) && !ptr::eq(hook.group.counter(), unit)
         };
         let inner = self.hooks.iter().filter(is_inner).map(|hook| name(&hook.group)).collect();
         let levels = unit.path_to_root().map(name).collect();

@@ -273,6 +273,6 @@ stand_in! {
     /// test. It is all zero, so it takes address space only.
     #[allow(unsafe_code)]
     pub(super) no_block: Block =
-        // SAFETY: as in `Block::new`.
+        // SAFETY: as in `Block::make`.
         unsafe { std::mem::zeroed() }
 }

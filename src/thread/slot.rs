@@ -82,15 +82,16 @@ impl Slot {
         self.lower_to(level.wrapping_sub(n), fenced)
     }
 
-    /// [`consume`](Self::consume) for units that are within some stock's capacity, as the caller has tested: far below what a vacant slot lacks, so no difference wraps, and one sign tells a miss.
+    /// [`consume`](Self::consume) for units within some stock's capacity, as the caller has tested. That is far below what
+    /// a vacant slot lacks, so no difference wraps, and one sign tells a miss.
     #[inline(always)]
-    pub(crate) fn consume_within_capacity(&self, n: u64, fenced: bool) -> Consume {
+    pub(crate) fn consume_within_capacity(&self, n: u64) -> Consume {
         // Relaxed and Acquire (E2): as in `consume_unless`.
         let left = self.level.load(Ordering::Relaxed).wrapping_sub(n);
         if credit(left, self.drained.load(Ordering::Acquire)) < 0 {
             return Consume::Miss;
         }
-        self.lower_to(left, fenced)
+        self.lower_to(left, false)
     }
 
     #[inline(always)]
@@ -134,17 +135,17 @@ impl Slot {
         if capacity.load(Ordering::Acquire) == most { Put::Kept } else { Put::Closed }
     }
 
-    /// [`put`](Self::put) for units that are fewer than a vacant slot lacks, as the caller has tested. The slot stays
-    /// below `capacity`, so a closed one keeps nothing.
+    /// [`put`](Self::put) for units that are fewer than a vacant slot lacks, as the caller has tested. It compares with
+    /// `>=`, so a slot with a capacity of 0 keeps nothing.
     #[inline(always)]
-    pub(crate) fn put_tested(&self, n: u64, capacity: &AtomicU64, fenced: bool) -> Put {
+    pub(crate) fn put_tested(&self, n: u64, capacity: &AtomicU64) -> Put {
         // Relaxed and Acquire (E2): as in `put`.
         let most = capacity.load(Ordering::Relaxed);
         let level = self.level.load(Ordering::Relaxed);
         if level.wrapping_sub(self.drained.load(Ordering::Acquire)).wrapping_add(n) >= most {
             return Put::Full;
         }
-        self.raise(n, fenced);
+        self.raise(n, false);
         // Acquire (E3): as in `put`.
         if capacity.load(Ordering::Acquire) == most { Put::Kept } else { Put::Closed }
     }
@@ -154,7 +155,7 @@ impl Slot {
         let level = self.level.load(Ordering::Relaxed);
         // Release (E3): the drainer that reads it sees what this thread did before.
         self.level.store(level.wrapping_add(n), Ordering::Release);
-        // light (E3): pairs with the heavy in `Tree::close`. Either the owner sees the stock closed and takes the units
+        // light (E3): pairs with the heavy in `take_out`. Either the owner sees the stock closed and takes the units
         // back, or the drain that follows the closing sees this credit.
         // Mutation: e3-put-without-light
         light_side(fenced);
