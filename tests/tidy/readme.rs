@@ -98,7 +98,7 @@ fn the_readme_the_book_and_the_examples_are_short() {
     assert!(words <= 19_100, "the pages in src have {words} words (19,100)");
     let is_code = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with("//");
     let lines: usize = read_all("examples", &["rs"]).iter().map(|file| file.text.lines().filter(is_code).count()).sum();
-    assert!(lines <= 8_499, "examples have {lines} lines of code (8,499)");
+    assert!(lines <= 8_502, "examples have {lines} lines of code (8,502)");
 }
 
 #[test]
