@@ -19,7 +19,7 @@ use crate::state::started::Started;
 use crate::state::waiting::{PressureConfig, Waiting};
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::{AtomicBool, AtomicU32, AtomicU64};
-use crate::sync::{CachePadded, Shared};
+use crate::sync::{CachePadded, Ordering, Shared};
 
 /// Shared state of all groups of a tree: behind `Tree::policies`.
 pub(crate) struct GroupTree {
@@ -46,6 +46,8 @@ pub(crate) struct GroupTree {
     pub(crate) stalls: Lock<Stalls>,
     /// Names that the service has for limits, each once. A group has the number of its name.
     pub(crate) setting_names: Lock<Vec<&'static str>>,
+    /// Bytes that the root's max leaves out: memory of the process that no group is charged for. A figure alone.
+    pub(crate) uncharged: AtomicU64,
     pub(crate) shares: Lock<Shares>,
     /// A group has, or had, a share.
     pub(crate) any_shares: AtomicBool,
@@ -138,6 +140,7 @@ impl GroupTree {
             incidents: Incidents::new(),
             stalls: Lock::new(Rank::Bookkeeping, Stalls::new()),
             setting_names: Lock::new(Rank::Bookkeeping, Vec::new()),
+            uncharged: AtomicU64::new(0),
             shares: Lock::new(Rank::Bookkeeping, Shares::default()),
             any_shares: AtomicBool::new(false),
             any_pressure: AtomicBool::new(false),
@@ -171,6 +174,12 @@ pub(crate) fn of(group: &Counter) -> &GroupTree {
 /// The name of a further counter of a group; `None` for its first.
 pub(crate) fn further_name(counter: &Counter) -> Option<&str> {
     further(counter).map(|further| &*further.name)
+}
+
+/// Bytes that the max of this counter leaves out, because nobody charges them; 0 for all but the root's memory.
+pub(crate) fn uncharged(counter: &Counter) -> u64 {
+    let is_root = counter.is_memory() && counter.incarnation().parent.is_none();
+    if is_root { of(counter).uncharged.load(Ordering::Relaxed) } else { 0 }
 }
 
 /// Returns the unit that a counter of a group counts in.

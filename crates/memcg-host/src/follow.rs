@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use memcg::expert::Inspect as _;
 use memcg::{Bytes, Group, Limit, Percent, Runtime, RuntimeBuilder};
 
 use crate::foreign::contain;
@@ -77,6 +78,12 @@ impl HostBuilder {
         self
     }
 
+    /// See [`HostFollower::less_uncharged`].
+    pub fn less_uncharged(mut self) -> HostBuilder {
+        self.follower = self.follower.less_uncharged();
+        self
+    }
+
     /// See [`HostFollower::on_change`].
     pub fn on_change(mut self, hook: impl Fn(&FollowState) + Send + 'static) -> HostBuilder {
         self.follower = self.follower.on_change(hook);
@@ -91,7 +98,12 @@ impl HostBuilder {
     pub fn build(self) -> Result<(Runtime, Follow), HostError> {
         let HostBuilder { builder, follower } = self;
         let limits = follower.limits()?;
-        let runtime = builder.max(Limit::Bytes(limits.share(follower.share))).build()?;
+        let mut first = FollowState::new(&limits, follower.share);
+        if follower.less_uncharged {
+            // Nothing is charged yet.
+            first.take_off(Some(follower.host.memory()?.anon), 1);
+        }
+        let runtime = builder.max(Limit::Bytes(first.max)).build()?;
         let follow = follower.start_at(&runtime.root(), limits)?;
         Ok((runtime, follow))
     }
@@ -106,6 +118,7 @@ pub struct HostFollower {
     share: Percent,
     period: Duration,
     strict: bool,
+    less_uncharged: bool,
     on_change: Option<OnChange>,
 }
 
@@ -113,7 +126,8 @@ impl fmt::Debug for HostFollower {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut debug = f.debug_struct("HostFollower");
         debug.field("host", &self.host).field("share", &self.share).field("period", &self.period);
-        debug.field("strict", &self.strict).field("on_change", &self.on_change.is_some()).finish()
+        debug.field("strict", &self.strict).field("less_uncharged", &self.less_uncharged);
+        debug.field("on_change", &self.on_change.is_some()).finish()
     }
 }
 
@@ -128,6 +142,34 @@ impl HostFollower {
     /// [`HostLimits::unread`]. Without this call it starts with what is known, and [`FollowState::fault`] says what is not.
     pub fn strict(mut self) -> HostFollower {
         self.strict = true;
+        self
+    }
+
+    /// Makes room for memory that nobody charges: the max is the share less the anonymous memory of the process that no
+    /// charge of the group holds. So a leak, a library's own buffers or what the allocator keeps do not bring the process
+    /// to the host's limit while there is something to give back.
+    ///
+    /// Each look takes a quarter of the difference between what was shown before and what it has found: with the period of
+    /// 250 ms, two thirds within a second. The max stays between a quarter of the share and the share. A change of less
+    /// than a hundredth of the share is not set. A max that falls asks reclaimers, as ever. Charges of memory that is not
+    /// touched yet count as nothing uncharged. [`FollowState::uncharged`] has the figure; a group that is the root also has
+    /// it in refusals, snapshots and metrics ([`Inspect::show_uncharged`](memcg::expert::Inspect::show_uncharged)). Without
+    /// a reading of the process's memory the figure stays as it is, and [`FollowState::fault`] says why.
+    ///
+    /// A look costs one more small file and a [`Group::live`].
+    ///
+    /// ```
+    /// use memcg::Runtime;
+    /// use memcg_host::MaxOfHost;
+    ///
+    /// let (runtime, follow) = Runtime::builder().max_of_host("80%")?.less_uncharged().build()?;
+    /// let state = follow.state();
+    /// assert!(state.uncharged > 0, "this program has a heap, and charges nothing");
+    /// assert!(state.granted / 4 <= state.max && state.max <= state.granted);
+    /// # Ok::<(), memcg_host::HostError>(())
+    /// ```
+    pub fn less_uncharged(mut self) -> HostFollower {
+        self.less_uncharged = true;
         self
     }
 
@@ -167,6 +209,10 @@ impl HostFollower {
 
     fn start_at(self, group: &Group, limits: HostLimits) -> Result<Follow, HostError> {
         let mut state = FollowState::new(&limits, self.share);
+        if self.less_uncharged {
+            state.take_off(Some(self.uncharged(group)?), 1);
+            show(group, state.uncharged);
+        }
         if group.max() != state.max {
             group.set_max(Limit::Bytes(state.max))?;
             state.changes = 1;
@@ -179,7 +225,7 @@ impl HostFollower {
                 let before = lock(&shown).clone();
                 self.step(&group, &shown, &mut seen);
                 let now = lock(&shown).clone();
-                if now != before
+                if now.is_news(&before)
                     && let Some(hook) = &self.on_change
                 {
                     contain(|| hook(&now));
@@ -200,8 +246,16 @@ impl HostFollower {
         };
         let before = lock(shown).clone();
         let (mut now, may_rise) = seen.judge(limits, self.share, &before);
-        if !may_rise && now.max > before.max {
-            now.max = before.max;
+        if !may_rise && now.granted > before.granted {
+            (now.granted, now.max) = (before.granted, before.granted);
+        }
+        if self.less_uncharged {
+            let found = self.uncharged(group);
+            now.uncharged = before.uncharged;
+            let found = found.map_err(|fault| now.fault.get_or_insert_with(|| fault.to_string()).clone());
+            now.take_off(found.ok(), TAKEN);
+            now.keep_if_near(&before);
+            show(group, now.uncharged);
         }
         if now.max != before.max {
             // The old max is no longer shown as soon as the new one holds: reclaim may take a while after that.
@@ -239,7 +293,7 @@ impl Seen {
         let mut now = FollowState::new(&limits, share);
         let mut may_rise = now.fault.is_none();
         let is_high = limits.binding().is_some() && limits.binding() == limits.high.as_ref();
-        self.lower_high = if is_high && now.max < before.max { self.lower_high + 1 } else { 0 };
+        self.lower_high = if is_high && now.granted < before.granted { self.lower_high + 1 } else { 0 };
         if (1..LOOKS_AT_HIGH).contains(&self.lower_high) {
             let high = limits.high.take();
             now = FollowState::new(&limits, share);
@@ -269,6 +323,11 @@ pub struct FollowState {
     pub host: u64,
     /// The file that decides them; `None` where the machine's memory does.
     pub path: Option<PathBuf>,
+    /// The share of them that the group may have, in bytes.
+    pub granted: u64,
+    /// Anonymous memory of the process that no charge of the group holds, smoothed; 0 unless the max is
+    /// [less that](HostFollower::less_uncharged).
+    pub uncharged: u64,
     /// The max that was set last, in bytes.
     pub max: u64,
     /// Number of times that the max was set since the beginning.
@@ -287,7 +346,14 @@ impl Host {
     /// `memory.high` that falls counts when four looks have found it, for it may be there for a moment alone. The thread
     /// ends with the value that [`start`](HostFollower::start) returns, or when the group goes offline.
     pub fn follower(&self, share: Percent) -> HostFollower {
-        HostFollower { host: self.clone(), share, period: PERIOD, strict: false, on_change: None }
+        HostFollower {
+            host: self.clone(),
+            share,
+            period: PERIOD,
+            strict: false,
+            less_uncharged: false,
+            on_change: None,
+        }
     }
 
     /// [`follower`](Self::follower) with this period, started.
@@ -328,9 +394,102 @@ impl FollowState {
         FollowState {
             host: limits.bytes(),
             path: limits.binding().map(|limit| limit.path.clone()),
+            granted: limits.share(share),
+            uncharged: 0,
             max: limits.share(share),
             changes: 0,
             fault: (!limits.unread.is_empty()).then(|| limits.to_string()),
         }
+    }
+}
+
+// === What nobody charges ===
+
+/// A look takes this part of a change of what is uncharged.
+const TAKEN: u64 = 4;
+
+/// The max is at least this part of the share.
+const LEAST: u64 = 4;
+
+/// A max that would change by less than this part of the share stays.
+const NEAR: u64 = 100;
+
+impl HostFollower {
+    fn uncharged(&self, group: &Group) -> Result<u64, HostError> {
+        let memory = self.host.memory()?;
+        Ok(memory.anon.saturating_sub(group.live()))
+    }
+}
+
+/// Has the group's runtime show the figure, where the group is the root: its max is the one that leaves it out.
+fn show(group: &Group, uncharged: u64) {
+    if group.parent().is_none() {
+        group.show_uncharged(Bytes(uncharged));
+    }
+}
+
+impl FollowState {
+    /// Takes what nobody charges off the max: this part of what a look has found otherwise. `None`: it has found nothing,
+    /// and the figure stays.
+    fn take_off(&mut self, found: Option<u64>, part: u64) {
+        if let Some(found) = found {
+            let step = found.abs_diff(self.uncharged).div_ceil(part);
+            self.uncharged = if found > self.uncharged { self.uncharged + step } else { self.uncharged - step };
+        }
+        self.max = self.granted.saturating_sub(self.uncharged).max(self.granted / LEAST);
+    }
+
+    /// The max that holds stays, where it is near enough and as much is granted.
+    fn keep_if_near(&mut self, before: &FollowState) {
+        if self.granted == before.granted && self.max.abs_diff(before.max) < self.granted / NEAR {
+            self.max = before.max;
+        }
+    }
+
+    /// More has changed than what is uncharged, of which the max tells what matters.
+    fn is_news(&self, before: &FollowState) -> bool {
+        FollowState { uncharged: before.uncharged, ..self.clone() } != *before
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state() -> FollowState {
+        FollowState { host: 2_000, path: None, granted: 1_000, uncharged: 0, max: 1_000, changes: 0, fault: None }
+    }
+
+    #[test]
+    fn what_is_uncharged_is_smoothed_and_bounded() {
+        let mut state = state();
+        let mut seen = Vec::new();
+        for (look, found) in [200, 600, 600, 600, 0, 0, 90_000, 90_000].into_iter().enumerate() {
+            state.take_off(Some(found), if look == 0 { 1 } else { TAKEN });
+            seen.push((state.uncharged, state.max));
+        }
+        let up = [(200, 800), (300, 700), (375, 625), (432, 568)];
+        assert_eq!(seen[..4], up);
+        assert_eq!(seen[4..6], [(324, 676), (243, 757)]);
+        assert_eq!((seen[6].1, seen[7].1), (250, 250), "a quarter stays");
+        state.take_off(None, TAKEN);
+        assert_eq!(state.max, 250, "as before");
+        (0..200).for_each(|_| state.take_off(Some(0), TAKEN));
+        assert_eq!((state.uncharged, state.max), (0, 1_000), "it ends");
+    }
+
+    #[test]
+    fn a_small_change_is_not_set() {
+        let (before, mut now) = (state(), state());
+        (now.uncharged, now.max) = (9, 991);
+        now.keep_if_near(&before);
+        assert_eq!(now.max, 1_000);
+        assert!(!now.is_news(&before));
+        now.max = 990;
+        now.keep_if_near(&before);
+        assert!(now.max == 990 && now.is_news(&before));
+        (now.granted, now.max) = (999, 999);
+        now.keep_if_near(&before);
+        assert_eq!(now.max, 999, "what is granted has moved");
     }
 }
