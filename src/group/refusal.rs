@@ -63,6 +63,8 @@ pub struct OverLimitError {
     /// A reclaimer can be asked for memory of the group and of those below.
     pub(crate) has_reclaimer: bool,
     pub(crate) holders: Holders,
+    /// Bytes that the max leaves out, because no group is charged for them.
+    pub(crate) uncharged: u64,
 }
 
 impl OverLimitError {
@@ -82,6 +84,7 @@ impl OverLimitError {
             // Inside another slow path this thread may hold the lock that the look for a reclaimer takes.
             has_reclaimer: !slow_path::is_running() && registrations::any_below(level),
             holders: holders(level),
+            uncharged: group_tree::uncharged(level),
         }
     }
 
@@ -223,6 +226,9 @@ impl OverLimitError {
         self.write_usage(f)?;
         if self.stocked_bound > 0 {
             write!(f, ", at most {} of it unused credit", self.amount(self.stocked_bound))?;
+        }
+        if self.uncharged > 0 {
+            write!(f, "; memory that is not charged holds {} of what the host leaves", self.amount(self.uncharged))?;
         }
         if self.is_behind {
             f.write_str(", behind charges in line")?;
