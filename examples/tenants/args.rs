@@ -100,15 +100,18 @@ pub(crate) enum Policy {
     Shared,
     /// The tenant's own: each is held to its fair share, whether or not others use theirs.
     Static,
+    /// Groups under one limit, and a share for each: those above their part give first. A tenant that floods has the
+    /// least share.
+    Shares,
     /// Groups under one limit. Those above their soft limit give first, then those above their low.
     Memcg,
 }
 
 impl Policy {
-    pub(crate) const ALL: [Self; 3] = [Self::Shared, Self::Static, Self::Memcg];
+    pub(crate) const ALL: [Self; 4] = [Self::Shared, Self::Static, Self::Shares, Self::Memcg];
 
     pub(crate) fn name(self) -> &'static str {
-        ["shared", "static", "memcg"][self as usize]
+        ["shared", "static", "shares", "memcg"][self as usize]
     }
 }
 

@@ -106,6 +106,9 @@ fn limits(args: &Args, candidate: &Candidate, share: u64, policy: Policy) -> Lim
     match policy {
         Policy::Shared => Limits::new().max(Limit::Unlimited),
         Policy::Static => Limits::new().max(Limit::Bytes(share)),
+        Policy::Shares if candidate.is_noisy() => Limits::new().share(1),
+        // Weights: KiB of the fair share.
+        Policy::Shares => Limits::new().share(u32::try_from(share >> 10).unwrap_or(u32::MAX).max(1)),
         Policy::Memcg => {
             let low = if candidate.is_noisy() { 0 } else { args.low };
             Limits::new().low(part(low)).soft(part(args.soft))

@@ -63,8 +63,8 @@ pub struct OverLimitError {
     /// A reclaimer can be asked for memory of the group and of those below.
     pub(crate) has_reclaimer: bool,
     pub(crate) holders: Holders,
-    /// Bytes that the max leaves out, because no group is charged for them.
-    pub(crate) uncharged: u64,
+    /// KiB that the max leaves out, because no group is charged for them: it takes no room beside the other fields.
+    pub(crate) uncharged_kib: u32,
 }
 
 impl OverLimitError {
@@ -84,7 +84,7 @@ impl OverLimitError {
             // Inside another slow path this thread may hold the lock that the look for a reclaimer takes.
             has_reclaimer: !slow_path::is_running() && registrations::any_below(level),
             holders: holders(level),
-            uncharged: group_tree::uncharged(level),
+            uncharged_kib: u32::try_from(group_tree::uncharged(level) >> 10).unwrap_or(u32::MAX),
         }
     }
 
@@ -227,8 +227,9 @@ impl OverLimitError {
         if self.stocked_bound > 0 {
             write!(f, ", at most {} of it unused credit", self.amount(self.stocked_bound))?;
         }
-        if self.uncharged > 0 {
-            write!(f, "; memory that is not charged holds {} of what the host leaves", self.amount(self.uncharged))?;
+        if self.uncharged_kib > 0 {
+            let uncharged = self.amount(u64::from(self.uncharged_kib) << 10);
+            write!(f, "; memory that is not charged holds {uncharged} of what the host leaves")?;
         }
         if self.is_behind {
             f.write_str(", behind charges in line")?;

@@ -154,25 +154,25 @@ impl HostFollower {
     }
 
     /// Makes room for memory that is not charged: the max is the share less the anonymous memory of the process that no
-    /// charge of the group holds. So a leak or a library's own buffers do not bring the process to the host's limit while
-    /// there is something to give back.
+    /// charge of the group holds. So a leak or a library's own buffers do not bring the process to the host's limit
+    /// while there is something to give back.
     ///
     /// * With [`allocated`](Self::allocated), it is what is allocated beyond what is charged.
     /// * Without it, it is the anonymous memory, swapped out or not, less the most bytes that were charged since that
     ///   memory last fell: what was charged and given back is the allocator's to hand out again. Where an allocator keeps
     ///   such bytes, and a leak then takes them, the leak is found once it has taken them all.
     ///
-    /// Each look takes a half of a rise, and an eighth of a fall: with the period of 250 ms, fifteen sixteenths of a rise
-    /// within a second. The max stays between a quarter of the share and the share. A change of less than a hundredth of
-    /// the share is not set. A max that falls asks reclaimers, as ever. A max that the service sets itself is the most
-    /// until the host's limits change. Charges of memory that is not touched yet count as nothing uncharged; charges of
-    /// another runtime of the process, or outside of the group, count as uncharged.
+    /// Each look takes a half of a rise, and an eighth of a fall: with the period of 250 ms, fifteen sixteenths of a
+    /// rise within a second. The max stays between a quarter of the share and the share. A change of less than a
+    /// hundredth of the share is not set. A max that falls asks reclaimers, as ever. A max that the service sets
+    /// itself is the most until the host's limits change. Charges of memory that is not touched yet count as nothing
+    /// uncharged; charges of another runtime of the process, or outside of the group, count as uncharged.
     ///
-    /// [`FollowState::uncharged`] has the figure; a group that is the root also has it in refusals, snapshots and metrics
-    /// ([`Inspect::show_uncharged`](memcg::expert::Inspect::show_uncharged)) until the thread ends. Where a reading of the
-    /// process's memory fails later, the figure stays as it is, and [`FollowState::fault`] says why. A look costs one more
-    /// small file and a few loads: it takes as much for credit as [`stocked_bound`](memcg::PageCounter::stocked_bound)
-    /// says, so the figure may be that much too high.
+    /// [`FollowState::uncharged`] has the figure; a group that is the root also has it in refusals, snapshots and
+    /// metrics ([`Inspect::show_uncharged`](memcg::expert::Inspect::show_uncharged)) until the thread ends. Where a
+    /// reading of the process's memory fails later, the figure stays as it is, and [`FollowState::fault`] says why. A
+    /// look costs one more small file and a few loads: it takes as much for credit as
+    /// [`stocked_bound`](memcg::PageCounter::stocked_bound) says, so the figure may be that much too high.
     ///
     /// ```
     /// use memcg::Runtime;
@@ -322,8 +322,8 @@ impl HostFollower {
             lock(shown).fault = Some(fault.to_string());
         }
         if has_fallen && self.less_uncharged {
-            // What reclaim gave to the system is not the allocator's. By the next look a leak may have taken as much. A
-            // reading that fails is one of the next look, too.
+            // Memory that reclaim gave to the system is not the allocator's. By the next look a leak may have taken as
+            // much. A reading that fails is one of the next look, too.
             let _ = self.find_uncharged(charged(group), &mut seen.uncharged, lock(shown).granted);
         }
     }
@@ -505,7 +505,7 @@ impl Uncharged {
     }
 }
 
-/// What charges of the group hold at least.
+/// Bytes that charges of the group hold at least.
 fn charged(group: &Group) -> u64 {
     let memory = group.memory();
     memory.usage().saturating_sub(memory.stocked_bound())
@@ -580,7 +580,7 @@ mod tests {
         assert_eq!((state.uncharged, state.max), (0, 1_000), "it ends");
     }
 
-    /// What was charged and given back is the allocator's to hand out again, until the system has it back.
+    /// Memory that was charged and given back is the allocator's to hand out again, until the system has it back.
     #[test]
     fn what_the_allocator_keeps_is_not_uncharged() {
         let mut uncharged = Uncharged::default();

@@ -122,7 +122,7 @@ fn requests_are_the_same_under_each_policy() {
         tenants(&report).iter().map(|tenant| (tenant["requests"].clone(), tenant["digest"].clone())).collect()
     };
     let expected = requests("memcg", "1");
-    for policy in ["shared", "static", "memcg"] {
+    for policy in ["shared", "static", "shares", "memcg"] {
         assert_eq!(requests(policy, "2"), expected, "{policy}");
     }
 }
@@ -143,16 +143,18 @@ fn comparison_has_a_row_for_each_policy() {
     let comparison = report(&[&SMALL[..], &["--compare"]].concat());
     let rows = comparison["rows"].as_array().expect("rows");
     let how: Vec<_> = rows.iter().map(|row| &row["how"]).collect();
-    assert_eq!(how, ["alone", "shared", "static", "memcg"]);
-    for (row, repeats) in rows.iter().zip([0, 3, 3, 3]) {
+    assert_eq!(how, ["alone", "shared", "static", "shares", "memcg"]);
+    for (row, repeats) in rows.iter().zip([0, 3, 3, 3, 3]) {
         let count = |figure: &str| row[figure].as_array().expect("a figure for each repeat").len();
         assert_eq!(["hit_ratio", "lost", "used_alone"].map(count), [3, repeats, repeats]);
     }
     let figure = |row: usize, figure: &str| rows[row][figure][1].as_f64().expect("the median");
     assert!(figure(0, "hit_ratio") > 95.0, "everything fits, and was filled before");
-    assert!(figure(1, "lost") > 5.0 + figure(3, "lost"), "memcg protects, shared does not");
     assert!(figure(2, "used_alone") < 50.0, "a split is not borrowed");
-    assert!(figure(3, "used_alone") > 90.0, "under memcg it is");
+    for groups in [3, 4] {
+        assert!(figure(1, "lost") > 5.0 + figure(groups, "lost"), "shares and lows protect, shared does not");
+        assert!(figure(groups, "used_alone") > 90.0, "under both one tenant has all");
+    }
 
     let text = run(&[&SMALL[..], &["--compare", "--noisy", "3"]].concat()).stdout;
     let text = String::from_utf8(text).expect("text");
@@ -203,7 +205,7 @@ fn bad_arguments_are_named() {
         (["--seconds", "0"], "expected more than 0 seconds"),
         (["--seconds", "1e99"], "expected more than 0 seconds"),
         (["--seconds", "soon"], "expected a number of seconds"),
-        (["--policy", "fair"], "possible values: shared, static, memcg"),
+        (["--policy", "fair"], "possible values: shared, static, shares, memcg"),
         (["--low", "101"], "101 is not in 0..=100"),
         (["--noisy", "0"], "0 is not in 1..=1000"),
         (["--compare", "--seconds=1"], "cannot be used with"),
