@@ -95,7 +95,7 @@ fn the_readme_the_book_and_the_examples_are_short() {
     let words: usize = chapters().iter().map(|page| page.text.split_whitespace().count()).sum();
     assert!(words <= 21_800, "docs/src has {words} words (21,800)");
     let words: usize = read_all("src", &["md"]).iter().map(|page| page.text.split_whitespace().count()).sum();
-    assert!(words <= 19_100, "the pages in src have {words} words (19,100)");
+    assert!(words <= 19_600, "the pages in src have {words} words (19,600)");
     let is_code = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with("//");
     let lines: usize = read_all("examples", &["rs"]).iter().map(|file| file.text.lines().filter(is_code).count()).sum();
     assert!(lines <= 8_600, "examples have {lines} lines of code (8,600)");
