@@ -7,6 +7,7 @@ use crate::admission::lowered;
 use crate::counter::credit;
 use crate::hierarchy::setting_names::{self, SettingName};
 use crate::hierarchy::{importance, limits, tasks};
+use crate::pressure::deadlock::overdraft;
 use crate::pressure::{high, line, throttle};
 use crate::state::limits::LimitKind;
 use crate::state::name::GroupName;
@@ -94,6 +95,9 @@ impl Group {
             tasks::set(self.first(), of);
             line::tasks_changed(self.first());
         }
+        if let Some(per_cent) = limits.overdraft {
+            overdraft::set(self.first(), per_cent);
+        }
     }
 
     /// Sets the most bytes that charges may bring usage to. It may block: in async code use
@@ -139,6 +143,7 @@ impl Group {
             importance: importance::own(self.first()),
             reclaim_above: Some(set(LimitKind::ReclaimAbove)).filter(|&mark| mark != Limit::Unlimited),
             tasks: Some(tasks::of(self.first())).filter(|&tasks| tasks > 0),
+            overdraft: Some(overdraft::of(self.first())).filter(|&per_cent| per_cent > 0),
             setting: setting_names::of(self.first()).map(Ok),
             ..limits
         }
