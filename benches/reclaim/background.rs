@@ -1,5 +1,5 @@
-//! `reclaim/background/{charges,thread}`: a stream of pages at a max, whose cache gives memory back for the charges
-//! themselves, or for a thread of the runtime before they need it.
+//! `reclaim/background/{charges,thread}`: a stream of pages at a max, two gigabytes a second, whose cache gives memory
+//! back for the charges themselves, or for a thread of the runtime before they need it.
 
 #![cfg(not(loom))]
 
@@ -19,6 +19,8 @@ use crate::common::team::Team;
 const PAGE: u64 = 4_096;
 const MAX: u64 = 64 << 20;
 const TOUCHES: u64 = 100_000;
+/// From one page to the next.
+const PACE: Duration = Duration::from_nanos(2_000);
 
 /// Charges of one row.
 #[derive(Default)]
@@ -93,7 +95,13 @@ fn team(mark: Limit, stream: &Arc<Stream>) -> Team {
         let _registration = group.register_reclaimer(Arc::new(counted), Priority::NORMAL);
         let pages = |pages: u64| {
             let mut times = Vec::with_capacity(pages as usize);
+            let mut next = Instant::now();
             for _ in 0..pages {
+                // A page that comes late is followed by the next one at the same distance.
+                next = next.max(Instant::now()) + PACE;
+                while Instant::now() < next {
+                    std::hint::spin_loop();
+                }
                 let began = Instant::now();
                 let charge = group.try_charge(Bytes(black_box(PAGE))).expect("the cache makes room");
                 times.push(u32::try_from(began.elapsed().as_nanos()).unwrap_or(u32::MAX));

@@ -100,7 +100,8 @@ pub(crate) enum Policy {
     Shared,
     /// The tenant's own: each is held to its fair share, whether or not others use theirs.
     Static,
-    /// Groups under one limit, each with its fair share as a weight. Those above their part of it give first.
+    /// Groups under one limit, and a share for each: those above their part give first. A tenant that floods has the
+    /// least share.
     Shares,
     /// Groups under one limit. Those above their soft limit give first, then those above their low.
     Memcg,

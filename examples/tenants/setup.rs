@@ -35,9 +35,6 @@ const BATCH: Bytes = Bytes(256 << 10);
 /// Of the budget, the part that all threads may have charged in advance: a small budget is not filled with credit.
 const BATCH_PART: u64 = 1 << 10;
 
-/// The sum of the tenants' weights, about.
-const WEIGHTS: u32 = 1 << 20;
-
 /// Grains of statistics that a thread counts before it tells: what is shown live is nearer to the truth than with the
 /// crate's own, and beside a request it costs nothing.
 const STAT_BATCH: u64 = 64;
@@ -76,7 +73,7 @@ impl Setup {
         let mut tenants = Vec::with_capacity(groups.len());
         for (number, (candidate, group)) in scene.candidates.iter().zip(groups).enumerate() {
             let share = shares[number];
-            group.set_limits(limits(args, candidate, (share, scene.budget), policy))?;
+            group.set_limits(limits(args, candidate, share, policy))?;
             let cache = Cache {
                 group: group.clone(),
                 items,
@@ -103,16 +100,15 @@ impl Setup {
     }
 }
 
-/// The limits that the policy makes of a fair share of the budget.
-fn limits(args: &Args, candidate: &Candidate, (share, budget): (u64, u64), policy: Policy) -> Limits {
+/// The limits that the policy makes of a fair share.
+fn limits(args: &Args, candidate: &Candidate, share: u64, policy: Policy) -> Limits {
     let part = |percent: u64| Limit::Bytes((u128::from(share) * u128::from(percent) / 100) as u64);
     match policy {
         Policy::Shared => Limits::new().max(Limit::Unlimited),
         Policy::Static => Limits::new().max(Limit::Bytes(share)),
-        Policy::Shares => {
-            let weight = u128::from(share) * u128::from(WEIGHTS) / u128::from(budget);
-            Limits::new().share((weight as u32).max(1))
-        }
+        Policy::Shares if candidate.is_noisy() => Limits::new().share(1),
+        // Weights: KiB of the fair share.
+        Policy::Shares => Limits::new().share(u32::try_from(share >> 10).unwrap_or(u32::MAX).max(1)),
         Policy::Memcg => {
             let low = if candidate.is_noisy() { 0 } else { args.low };
             Limits::new().low(part(low)).soft(part(args.soft))

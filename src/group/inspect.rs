@@ -8,13 +8,14 @@ use super::ledger::Ledger;
 use crate::admission::lowered;
 use crate::counter::protection::Protection;
 use crate::counter::{children, credit, ledger, marks};
-use crate::hierarchy::stats;
+use crate::hierarchy::{group_tree, stats};
 use crate::page_counter::reading::{HasProtection, ProtectedCounter, ProtectionFigures};
 use crate::pressure::{incidents, observe, throttle, victims};
 use crate::reclaim::{excess, shares};
 use crate::stat::visits::Unlist;
 use crate::state::incidents::Incident;
 use crate::state::oom::{EXEMPT, OomPolicy, TOGETHER};
+use crate::sync::Ordering;
 use crate::units::{Bytes, IntoBytes};
 
 /// Figures and settings of a group beside those of [`Group`]. A name that ends in `_local` leaves out what the children
@@ -23,6 +24,7 @@ use crate::units::{Bytes, IntoBytes};
 /// | | |
 /// |---|---|
 /// | limits in bytes | [`min`](Self::min), [`low`](Self::low), [`high`](Self::high), [`soft`](Self::soft); [`high_delay`](Self::high_delay) says what a high costs |
+/// | what the root's max leaves out | [`show_uncharged`](Self::show_uncharged), [`uncharged`](Self::uncharged) |
 /// | limits that only count | [`set_observe_only`](Self::set_observe_only), [`is_observe_only`](Self::is_observe_only) |
 /// | soft limits | [`is_in_excess`](Self::is_in_excess), [`descendants_in_excess`](Self::descendants_in_excess) |
 /// | the group alone | [`usage_local`](Self::usage_local), [`stocked_local`](Self::stocked_local), [`live_local`](Self::live_local), [`ledger_local`](Self::ledger_local), [`allocated_local`](Self::allocated_local) |
@@ -74,6 +76,32 @@ pub trait Inspect: ThisGroup {
     fn soft(&self) -> u64 {
         shares::look(self.this().first().tree());
         marks::soft(self.this().first())
+    }
+
+    /// Tells the runtime how many bytes the max of the root leaves out, because memory of the process holds them that no
+    /// group is charged for. Refusals of the root, its row of a snapshot and [`uncharged`](Self::uncharged) show the
+    /// figure; nothing else depends on it. One store. `memcg-host` calls this (`less_uncharged`).
+    ///
+    /// ```
+    /// # use memcg::Limits;
+    /// use memcg::expert::Inspect as _;
+    ///
+    /// let runtime = memcg::Runtime::builder().max(412 << 20).build()?;
+    /// let root = runtime.root();
+    /// root.show_uncharged(188 << 20);
+    /// let refused = root.try_charge(500 << 20).unwrap_err().to_string();
+    /// assert!(refused.contains("; memory that is not charged holds 188 MiB of what the host leaves"), "{refused}");
+    /// assert_eq!((root.uncharged(), runtime.snapshot().rows()[0].uncharged), (188 << 20, 188 << 20));
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    fn show_uncharged(&self, bytes: impl IntoBytes) {
+        group_tree::of(self.this().first()).uncharged.store(bytes.into_bytes().as_u64(), Ordering::Relaxed);
+    }
+
+    /// Returns the bytes that [`show_uncharged`](Self::show_uncharged) has set; 0 for a group that is not the root. One
+    /// load.
+    fn uncharged(&self) -> u64 {
+        group_tree::uncharged(self.this().first())
     }
 
     /// Returns the delay of a charge of `bytes` that walks the tree now: the greatest delay among this group and its

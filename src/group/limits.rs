@@ -50,6 +50,8 @@ pub struct Limits {
     pub importance: Option<u8>,
     /// The tasks that give the group's memory back: see [`tasks`](Self::tasks).
     pub tasks: Option<u16>,
+    /// Per cent of max that one wait which cannot end may take above it: see [`overdraft`](Self::overdraft).
+    pub overdraft: Option<u8>,
     /// The service's name for its setting of these limits: see [`setting`](Self::setting). It has no text form.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub(super) setting: Option<Result<SettingName, NameError>>,
@@ -72,6 +74,7 @@ impl Limits {
             cover_allocations: false,
             importance: None,
             tasks: None,
+            overdraft: None,
             setting: None,
         }
     }
@@ -352,6 +355,35 @@ impl Limits {
     #[must_use]
     pub const fn tasks(mut self, tasks: u16) -> Self {
         self.tasks = Some(tasks);
+        self
+    }
+
+    /// Lets one charge at a time through above max where no wait in the line of this group can end: by so many per cent
+    /// of max at most. 0, the default: the youngest of these waits ends with
+    /// [`ChargeError::Deadlock`](crate::ChargeError::Deadlock) instead.
+    ///
+    /// The first in line is let through, of the charges for which that is enough, and whose groups, with all their
+    /// [tasks](Self::tasks) in this line, hold something. Its task goes on, and gives back what it holds. While usage
+    /// is above max no other one is let through: then the youngest wait ends. The limits above this group hold.
+    /// [`forced`](crate::GroupCounter::forced) counts the bytes above max. A group that
+    /// [covers](Self::cover_allocations), or is below one that does, is not let through.
+    ///
+    /// ```
+    /// use memcg::{Limits, OnFull, Runtime};
+    /// use std::time::Duration;
+    ///
+    /// let runtime = Runtime::builder().build()?;
+    /// let queries = runtime.root().create("queries", Limits::new().max(100).overdraft(20))?;
+    /// let query = queries.create("q17", Limits::new().tasks(1))?;
+    /// let build_side = query.try_charge(90)?;
+    /// let probe = query.try_charge_with(30, OnFull::Wait(Duration::from_secs(600)))?; // it would wait for itself
+    /// assert_eq!((queries.live(), queries.forced()), (120, 20));
+    /// # drop((build_side, probe));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub const fn overdraft(mut self, per_cent_of_max: u8) -> Self {
+        self.overdraft = Some(per_cent_of_max);
         self
     }
 

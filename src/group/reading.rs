@@ -7,6 +7,7 @@ use crate::admission::lowered;
 use crate::counter::{credit, pressure_mark};
 use crate::hierarchy::setting_names::{self, SettingName};
 use crate::hierarchy::{importance, limits, tasks};
+use crate::pressure::deadlock::overdraft;
 use crate::pressure::{high, line, pressure_levels, stalls, throttle};
 use crate::reclaim::shares;
 use crate::state::limits::LimitKind;
@@ -103,6 +104,9 @@ impl Group {
             tasks::set(self.first(), of);
             line::tasks_changed(self.first());
         }
+        if let Some(per_cent) = limits.overdraft {
+            overdraft::set(self.first(), per_cent);
+        }
         let thresholds = [limits.elevated, limits.critical];
         if thresholds.iter().any(Option::is_some) {
             pressure_levels::set(self.first(), thresholds.map(|percent| percent.map(Percent::get)));
@@ -159,6 +163,7 @@ impl Group {
             cover_allocations: self.first().cover().is_some(),
             importance: importance::own(self.first()),
             tasks: Some(tasks::of(self.first())).filter(|&tasks| tasks > 0),
+            overdraft: Some(overdraft::of(self.first())).filter(|&per_cent| per_cent > 0),
             setting: setting_names::of(self.first()).map(Ok),
             ..limits
         }

@@ -88,6 +88,8 @@ pub struct OverLimitError {
     /// A reclaimer can be asked for memory of the group and of those below.
     pub(crate) has_reclaimer: bool,
     pub(crate) holders: Holders,
+    /// KiB that the max leaves out, because no group is charged for them: it takes no room beside the other fields.
+    pub(crate) uncharged_kib: u32,
 }
 
 impl OverLimitError {
@@ -107,6 +109,7 @@ impl OverLimitError {
             // Inside another slow path this thread may hold the lock that the look for a reclaimer takes.
             has_reclaimer: !slow_path::is_running() && registrations::any_below(level),
             holders: holders(level),
+            uncharged_kib: u32::try_from(group_tree::uncharged(level) >> 10).unwrap_or(u32::MAX),
         }
     }
 
@@ -256,6 +259,10 @@ impl OverLimitError {
         self.write_usage(f)?;
         if self.stocked_bound > 0 {
             write!(f, ", at most {} of it unused credit", self.amount(self.stocked_bound))?;
+        }
+        if self.uncharged_kib > 0 {
+            let uncharged = self.amount(u64::from(self.uncharged_kib) << 10);
+            write!(f, "; memory that is not charged holds {uncharged} of what the host leaves")?;
         }
         if self.is_behind {
             f.write_str(", behind charges in line")?;

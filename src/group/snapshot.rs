@@ -144,6 +144,9 @@ pub struct SnapshotRow {
     events: Vec<(Event, u64)>,
     /// For how long chargers of the group, and of groups below, stood still for memory.
     pub pressure: GroupPressure,
+    /// Of the root: bytes that its max leaves out, because no group is charged for them. See
+    /// [`show_uncharged`](crate::expert::Inspect::show_uncharged).
+    pub uncharged: u64,
     /// Pressure level of the group: see [`Group::pressure_level`].
     pub pressure_level: PressureLevel,
     /// Charged bytes beside allocated bytes: of the same bytes as [`live`](Self::live).
@@ -285,6 +288,7 @@ impl SnapshotRow {
             refused: group.refusals(),
             events,
             pressure: GroupPressure::new(stalls::read_at(group, now)),
+            uncharged: group_tree::uncharged(group),
             pressure_level: PressureLevel::of(pressure_mark::shown(group)),
             ledger: Ledger::of(visited.group, live, visited.ledger),
             stats,

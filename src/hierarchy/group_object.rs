@@ -18,7 +18,7 @@ use crate::pool::shape::{Kind, Shape};
 use crate::pool::{Cache, NoMemory, PoolAlign, cache};
 use crate::stat::published::PublishedPlace;
 use crate::state::events::EventsPlace;
-use crate::state::limits::{Percents, Setting, Tasks};
+use crate::state::limits::{Overdraft, Percents, Setting, Tasks};
 use crate::state::name::Name;
 use crate::state::oom::OomMarks;
 use crate::state::reclaim::RingPlace;
@@ -55,11 +55,16 @@ pub(crate) struct CounterState {
     pub(crate) next_served: AtomicPtr<()>,
     pub(crate) percents: Percents,
     pub(crate) setting: Setting,
+    pub(crate) overdraft: Overdraft,
 }
 
 impl CounterState {
     fn is_clean(&self) -> bool {
-        self.events.is_clean() && self.first_in_line.is_clean() && self.percents.is_clean() && self.setting.get() == 0
+        self.events.is_clean()
+            && self.first_in_line.is_clean()
+            && self.percents.is_clean()
+            && self.setting.get() == 0
+            && self.overdraft.get() == 0
     }
 }
 
@@ -234,6 +239,7 @@ impl GroupObject {
         self.ring.reset();
         self.states().for_each(|state| state.percents.reset());
         self.state.setting.set(0);
+        self.state.overdraft.set(0);
         self.set_name(Name::NONE);
     }
 }

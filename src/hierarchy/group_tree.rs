@@ -19,7 +19,7 @@ use crate::state::started::Started;
 use crate::state::waiting::Waiting;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::{AtomicBool, AtomicU32, AtomicU64};
-use crate::sync::{CachePadded, Shared};
+use crate::sync::{CachePadded, Ordering, Shared};
 
 /// Shared state of all groups of a tree: behind `Tree::policies`.
 pub(crate) struct GroupTree {
@@ -44,6 +44,8 @@ pub(crate) struct GroupTree {
     pub(crate) started: Lock<Started>,
     pub(crate) incidents: Incidents,
     pub(crate) stalls: Lock<Stalls>,
+    /// Bytes that the root's max leaves out: memory of the process that no group is charged for. A figure alone.
+    pub(crate) uncharged: AtomicU64,
     pub(crate) shares: Lock<Shares>,
     /// A group has, or had, a share.
     pub(crate) any_shares: AtomicBool,
@@ -140,6 +142,7 @@ impl GroupTree {
             started: Lock::new(Rank::Bookkeeping, Started::default()),
             incidents: Incidents::new(),
             stalls: Lock::new(Rank::Bookkeeping, Stalls::new()),
+            uncharged: AtomicU64::new(0),
             shares: Lock::new(Rank::Bookkeeping, Shares::default()),
             any_shares: AtomicBool::new(false),
             any_pressure: AtomicBool::new(false),
@@ -173,6 +176,12 @@ pub(crate) fn of(group: &Counter) -> &GroupTree {
 /// The name of a further counter of a group; `None` for its first.
 pub(crate) fn further_name(counter: &Counter) -> Option<&str> {
     further(counter).map(|further| &*further.name)
+}
+
+/// Bytes that the max of this counter leaves out, because no group is charged for them; 0 for all but the root's memory.
+pub(crate) fn uncharged(counter: &Counter) -> u64 {
+    let is_root = counter.is_memory() && counter.incarnation().parent.is_none();
+    if is_root { of(counter).uncharged.load(Ordering::Relaxed) } else { 0 }
 }
 
 /// Returns the unit that a counter of a group counts in.

@@ -35,12 +35,46 @@ pub(crate) fn wait_to_end(waiting: &Waiting, level: &Counter) -> Option<u64> {
     if line.places.iter().take(1 + WINDOW).any(|&place| fits(waiting, line, level, place, room)) {
         return None;
     }
-    let holds = |place: &&PlaceInLine| {
-        let holder = waiting.waiters.get(&place.ticket()).and_then(|waiter| waiter.holder);
-        let holder = holder.and_then(|holder| line.holders.get(&holder.key()));
-        holder.is_some_and(|holder| is_stuck(holder) && holder.group.usage() > 0)
+    line.places.iter().rev().find(|place| holds(waiting, line, place)).map(|place| place.ticket())
+}
+
+/// Charges that may be let through above the max of `level`, where no wait there can end: those of groups that are stuck
+/// and hold something, in their order. One at a time: none while usage is above max already.
+pub(crate) fn waits_to_let_through(waiting: &Waiting, level: &Counter) -> Vec<u64> {
+    let (usage, max) = (level.usage(), level.max());
+    let most = u128::from(max) * u128::from(overdraft::of(level)) / 100;
+    if most == 0 || usage > max {
+        return Vec::new();
+    }
+    let Some(line) = waiting.lines.get(&level.key()) else { return Vec::new() };
+    let left = u128::from(max - usage) + most;
+    let fits = |ticket: &u64| {
+        let waiter = waiting.waiters.get(ticket);
+        waiter.is_some_and(|waiter| u128::from(waiter.bytes) <= left && waiter.group.cover().is_none())
     };
-    line.places.iter().rev().find(holds).map(|place| place.ticket())
+    let held = line.places.iter().filter(|place| holds(waiting, line, place)).map(|place| place.ticket());
+    held.filter(fits).collect()
+}
+
+/// The charge is of a group that is stuck and holds something.
+fn holds(waiting: &Waiting, line: &Line, place: &PlaceInLine) -> bool {
+    let holder = waiting.waiters.get(&place.ticket()).and_then(|waiter| waiter.holder);
+    let holder = holder.and_then(|holder| line.holders.get(&holder.key()));
+    holder.is_some_and(|holder| is_stuck(holder) && holder.group.usage() > 0)
+}
+
+/// The overdraft of a group: see [`Limits::overdraft`](crate::Limits::overdraft).
+pub(crate) mod overdraft {
+    use crate::counter::object::Counter;
+    use crate::hierarchy::group_object;
+
+    pub(crate) fn of(group: &Counter) -> u8 {
+        group_object::state(group).overdraft.get()
+    }
+
+    pub(crate) fn set(group: &Counter, per_cent: u8) {
+        group_object::state(group).overdraft.set(per_cent);
+    }
 }
 
 /// All its tasks wait in the line.
@@ -238,6 +272,79 @@ mod tests {
         let first = waits(&sort, 3);
         deadlock(&mut Box::pin(join.charge_async(3)));
         drop(first);
+    }
+
+    /// A group with a max of 100 bytes and an overdraft, and two queries of one task that hold all of it.
+    fn overdrawn(parent: &Group, per_cent: u8) -> (Group, [(Group, Charge); 2]) {
+        let full = parent.create("full", Limits::new().max(100).overdraft(per_cent)).unwrap();
+        let queries = ["one", "two"].map(|name| tasks(&full, name, 1));
+        (full, queries.map(|query| (query.clone(), query.try_charge(50).unwrap())))
+    }
+
+    fn served(future: &mut Pin<Box<ChargeFuture>>) -> Charge {
+        match poll(future) {
+            Poll::Ready(Ok(charge)) => charge,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The older wait is let through. It waits again while usage is above max: then the youngest ends. Once usage is
+    /// back at max the next one is let through.
+    #[test]
+    fn one_at_a_time_is_let_through() {
+        let runtime = build(1_000);
+        let (full, [(one, held), (two, other)]) = overdrawn(&runtime.root(), 20);
+        assert_eq!(full.limits().overdraft, Some(20));
+        for _ in 0..2 {
+            let (mut first, mut second) = (waits(&one, 20), Box::pin(two.charge_async(10)));
+            assert!(poll(&mut second).is_pending());
+            let more = served(&mut first);
+            assert_eq!((full.live(), full.forced(), runtime.root().live()), (120, 20, 120));
+            deadlock(&mut Box::pin(one.charge_async(1)));
+            assert!(poll(&mut second).is_pending());
+            drop(more);
+            assert_eq!((full.live(), full.forced()), (100, 0));
+            // The second is no wait in vain: the task of the first runs.
+            assert!(poll(&mut second).is_pending());
+            drop(second);
+        }
+        drop((held, other));
+    }
+
+    /// A charge for which the overdraft is not enough, and one that a max above refuses, are not let through.
+    #[test]
+    fn an_overdraft_is_a_bound_and_the_limits_above_hold() {
+        for (max_above, asks, through) in [(1_000, 20, true), (1_000, 21, false), (120, 20, true), (119, 20, false)] {
+            let runtime = build(max_above);
+            let (full, [(one, held), (two, other)]) = overdrawn(&runtime.root(), 20);
+            let (mut first, mut second) = (waits(&one, asks), Box::pin(two.charge_async(Bytes(asks))));
+            let ended = poll(&mut second);
+            assert_eq!(ended.is_pending(), through, "{max_above}, {asks}: {ended:?}");
+            assert_eq!(full.live(), if through { 120 } else { 100 });
+            assert_eq!(runtime.root().live(), full.live());
+            if through {
+                drop(served(&mut first));
+            }
+            drop((held, other, first, second, ended));
+            assert_eq!((runtime.root().usage(), runtime.root().waiting_count()), (0, 0));
+        }
+    }
+
+    /// Of those in line the first goes for which the overdraft is enough, also below a group in between.
+    #[test]
+    fn the_first_that_fits_is_let_through() {
+        let runtime = build(1_000);
+        let (full, [(one, held), (two, other)]) = overdrawn(&runtime.root(), 20);
+        let (mut first, mut second) =
+            (waits(&one, 60), Box::pin(two.create("join", Limits::new()).unwrap().charge_async(15)));
+        let more = served(&mut second);
+        assert_eq!((full.live(), two.live()), (115, 65));
+        assert!(poll(&mut first).is_pending());
+        drop((more, other));
+        // It waits for what it holds itself, and by now the overdraft is enough.
+        let more = served(&mut first);
+        assert_eq!((full.live(), full.forced()), (110, 10));
+        drop((more, held));
     }
 
     /// Notes its number when it is woken.

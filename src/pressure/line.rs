@@ -21,6 +21,7 @@ use crate::counter::object::tree::Tree;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::spare::Side;
+use crate::counter::walk;
 use crate::counter::watch::{OBSERVED, WAITING};
 use crate::hierarchy::service::{self, WAITS};
 use crate::hierarchy::{group_object, group_tree, importance, tasks};
@@ -119,10 +120,40 @@ fn charge_for<'a>(
     n: u64,
     place: PlaceInLine,
 ) -> Result<(), LevelRefusal<'a>> {
+    walk_for((group, n), block, place, || cover::walk(group, n, How::Admit, Side::Reserved).map(|_| ()))
+}
+
+/// Does what [`charge_for`] does, but goes above the max of `level`. All other limits hold. The group is not below one
+/// that covers.
+fn charge_above_max<'a>(
+    (group, level): (&'a Counter, &'a Counter),
+    block: Option<&Block>,
+    n: u64,
+    place: PlaceInLine,
+) -> Result<(), LevelRefusal<'a>> {
+    let parent = level.incarnation().parent;
+    walk_for((group, n), block, place, || {
+        if let Some(parent) = parent {
+            walk::walk(parent, n, How::Admit, None)?;
+        }
+        if let Err(refusal) = walk::walk(group, n, How::Admit, Some(level)) {
+            parent.into_iter().for_each(|parent| _ = parent.uncharge(n, None));
+            return Err(refusal);
+        }
+        walk::walk(level, n, How::Force, parent).map(|_| ())
+    })
+}
+
+fn walk_for<'a>(
+    (group, n): (&'a Counter, u64),
+    block: Option<&Block>,
+    place: PlaceInLine,
+    walk: impl FnOnce() -> Result<(), LevelRefusal<'a>>,
+) -> Result<(), LevelRefusal<'a>> {
     // In transit, so that a thread that lowers a max waits for the walk (E5).
     let alone = block.filter(|block| block.transit.is_over());
     let transit = alone.map(|block| block.transit.enter(group.tree().number, group.incarnation().fenced));
-    let walked = context::for_another(place.number(), || cover::walk(group, n, How::Admit, Side::Reserved));
+    let walked = context::for_another(place.number(), walk);
     drop(transit);
     walked?;
     // Not this thread's own charge: what it has freed for others it has freed.
@@ -285,10 +316,24 @@ impl Waiting {
         self.refuse_too_large(level, service.wakers);
         self.serve_room(level, service);
         if let Some(ticket) = deadlock::wait_to_end(self, level) {
-            self.decide(ticket, Decision::Deadlock(level), service.wakers);
+            let through = deadlock::waits_to_let_through(self, level);
+            if !through.into_iter().any(|ticket| self.let_through(ticket, level, service)) {
+                self.decide(ticket, Decision::Deadlock(level), service.wakers);
+            }
             // The next waiter may be first now, or fit.
             service::schedule(level);
         }
+    }
+
+    /// False: a limit of another level refuses.
+    fn let_through(&mut self, ticket: u64, level: &'static Counter, service: &mut Service<'_>) -> bool {
+        let Some(&Waiter { group, bytes, place, .. }) = self.waiters.get(&ticket) else { return false };
+        let goes = charge_above_max((group, level), service.block, bytes, place).is_ok();
+        if goes {
+            self.count_passed(place, group, bytes);
+            self.decide(ticket, Decision::Granted, service.wakers);
+        }
+        goes
     }
 
     fn serve_room(&mut self, level: &'static Counter, service: &mut Service<'_>) {

@@ -55,6 +55,20 @@ impl Setting {
     }
 }
 
+/// Per cent of max that a wait which cannot end may take above it; 0: none. Relaxed: a setting.
+#[derive(Default)]
+pub(crate) struct Overdraft(AtomicU8);
+
+impl Overdraft {
+    pub(crate) fn get(&self) -> u8 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set(&self, per_cent: u8) {
+        self.0.store(per_cent, Ordering::Relaxed);
+    }
+}
+
 /// The tasks that a group's memory is given back by; 0 where the group does not say. Relaxed: a setting.
 #[derive(Default)]
 pub(crate) struct Tasks(AtomicU16);

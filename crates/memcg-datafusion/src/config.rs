@@ -67,6 +67,9 @@ impl PoolConfig {
     /// consumers that can spill and those that cannot have a group each below the pool's group, `spillable` and
     /// `unspillable`. A sort's merge takes over what the sort holds, so it is in `spillable`.
     ///
+    /// The merge of an aggregate's files leaves as much as one file takes, for the aggregate's table. Where two files do
+    /// not, it reads them with half the buffers.
+    ///
     /// The bytes that a sort frees while it spills stay charged until its merge has loaded the sorted runs. Its
     /// reservation for merging, `sort_spill_reservation_bytes`, and room for the batch that did not fit stay charged
     /// throughout. In a full group another query would take them, and the sort would fail while it frees memory.

@@ -207,8 +207,8 @@ impl GroupPool {
         let consumer = reservation.consumer();
         let kind = Kind::of(consumer);
         let account = self.accounts.of(consumer, kind);
-        let way_out = self.way_out(reservation, kind, bytes);
-        let leaves_reserve = || way_out == WayOut::None || self.leaves_reserve(&account.group, bytes);
+        let way_out = self.way_out(account, reservation, kind, bytes);
+        let leaves_reserve = || leaves(&account.group, bytes, self.kept(way_out));
         let is_plain = !has_no_room && account.is_plain(kind) && leaves_reserve();
         if is_plain && account.charge_if_room(bytes) {
             return Ok(());
@@ -216,6 +216,7 @@ impl GroupPool {
         let grown = self.try_grow_slow(account, reservation, kind, bytes, way_out);
         if grown.is_err() {
             self.life.refusals.fetch_add(1, Ordering::Relaxed);
+            self.replays.refused(reservation, kind);
             if way_out == WayOut::MakesRoom {
                 self.spilling.begins(reservation, kind, bytes);
             }
@@ -263,10 +264,8 @@ impl GroupPool {
         if way_out == WayOut::MakesRoom {
             self.refuse_on_demand(account, reservation)?;
         }
-        if way_out != WayOut::None
-            && !self.leaves_reserve(&account.group, bytes)
-            && !self.leaves_reserve_drained(&account.group, bytes)
-        {
+        let kept = self.kept(way_out);
+        if !leaves(&account.group, bytes, kept) && !leaves_drained(&account.group, bytes, kept) {
             return self.refuse_for_reserve(account, reservation, bytes, way_out);
         }
         self.charge_or_wait(account, reservation, bytes, way_out)
@@ -281,7 +280,7 @@ impl GroupPool {
     ) -> Result<()> {
         let charged = match way_out {
             WayOut::None => account.try_charge_or_start(bytes),
-            WayOut::MakesRoom | WayOut::TakesLess => account.try_charge_now(bytes),
+            WayOut::MakesRoom | WayOut::TakesLess(_) => account.try_charge_now(bytes),
         };
         charged.or_else(|error| self.refused(account, reservation, bytes, way_out, error))
     }
@@ -301,7 +300,7 @@ impl GroupPool {
         let way_out = match step.is_spilling {
             true if step.may_write => WayOut::MakesRoom,
             true => WayOut::None,
-            false if step.takes_less => WayOut::TakesLess,
+            false if step.takes_less => WayOut::TakesLess(0),
             false if self.makes_room(reservation, kind) => WayOut::MakesRoom,
             false => WayOut::None,
         };
@@ -338,7 +337,7 @@ impl GroupPool {
         way_out: WayOut,
     ) -> Result<()> {
         let (group, name) = (&account.group, reservation.consumer().name());
-        let reserve = self.reserve_of(group);
+        let reserve = at_most_half(group, self.kept(way_out));
         let all = bytes.saturating_add(reserve);
         let is_of_poor = |error: &ChargeError| {
             way_out == WayOut::MakesRoom && error.over_limit().is_some_and(|refusal| is_poor(group, refusal))
@@ -365,28 +364,14 @@ impl GroupPool {
         self.noted(told, Some(refusal))
     }
 
-    /// True if a growth leaves what is kept for consumers that cannot spill.
+    /// Bytes that a growth is to leave for consumers that cannot spill.
     #[inline]
-    fn leaves_reserve(&self, group: &Group, additional: u64) -> bool {
-        self.reserve == 0
-            || group.headroom() >= self.reserve.saturating_add(additional)
-            || group.headroom() >= self.reserve_of(group).saturating_add(additional)
-    }
-
-    /// The same once the credit that threads have at the highest level without room is drained: headroom counts it as
-    /// used.
-    #[cold]
-    fn leaves_reserve_drained(&self, group: &Group, additional: u64) -> bool {
-        let needed = self.reserve_of(group).saturating_add(additional);
-        let is_short = |level: &Group| level.max().saturating_sub(level.usage()) < needed;
-        let highest = iter::once(group.clone()).chain(group.ancestors()).filter(is_short).last();
-        highest.is_some_and(|level| level.memory().drain() > 0) && group.headroom() >= needed
-    }
-
-    /// Bytes that are kept for consumers that cannot spill: at most half of all there is.
-    #[cold]
-    fn reserve_of(&self, group: &Group) -> u64 {
-        self.reserve.min(group.effective_max() / 2)
+    fn kept(&self, way_out: WayOut) -> u64 {
+        match way_out {
+            WayOut::None => 0,
+            WayOut::MakesRoom => self.reserve,
+            WayOut::TakesLess(room) => self.reserve.max(room),
+        }
     }
 
     /// Handles a growth that its group has refused, before DataFusion is told.
@@ -408,7 +393,7 @@ impl GroupPool {
             WayOut::MakesRoom if is_poor(group, refusal) => {
                 return account.try_charge_or_start(additional).or_else(told);
             }
-            WayOut::MakesRoom | WayOut::TakesLess => return told(error),
+            WayOut::MakesRoom | WayOut::TakesLess(_) => return told(error),
             WayOut::None => {}
         }
         let waited = self.wait(account, additional, refusal.group());
@@ -457,9 +442,9 @@ impl GroupPool {
 
     /// Way out of a consumer that is refused this growth. The call counts the growth.
     #[inline]
-    fn way_out(&self, reservation: &MemoryReservation, kind: Kind, bytes: u64) -> WayOut {
-        match self.replays.grows(reservation, kind, bytes) {
-            Some(Replay::OneMoreFile) => WayOut::TakesLess,
+    fn way_out(&self, account: &Account, reservation: &MemoryReservation, kind: Kind, bytes: u64) -> WayOut {
+        match self.replays.grows(reservation, kind, bytes, account.demand.is_some()) {
+            Some(Replay::TakesLess(room)) => WayOut::TakesLess(room),
             Some(Replay::Needs) => WayOut::None,
             None if self.makes_room(reservation, kind) && !self.spilling.needs(reservation, kind, bytes) => {
                 WayOut::MakesRoom
@@ -483,8 +468,32 @@ enum WayOut {
     None,
     /// It spills, or passes on what it has.
     MakesRoom,
-    /// It reads fewer files at once.
-    TakesLess,
+    /// It reads fewer files at once. It is to leave so much.
+    TakesLess(u64),
+}
+
+/// True if a growth leaves what is kept for consumers that cannot spill.
+#[inline]
+fn leaves(group: &Group, additional: u64, kept: u64) -> bool {
+    kept == 0
+        || group.headroom() >= kept.saturating_add(additional)
+        || group.headroom() >= at_most_half(group, kept).saturating_add(additional)
+}
+
+/// The same once the credit that threads have at the highest level without room is drained: headroom counts it as
+/// used.
+#[cold]
+fn leaves_drained(group: &Group, additional: u64, kept: u64) -> bool {
+    let needed = at_most_half(group, kept).saturating_add(additional);
+    let is_short = |level: &Group| level.max().saturating_sub(level.usage()) < needed;
+    let highest = iter::once(group.clone()).chain(group.ancestors()).filter(is_short).last();
+    highest.is_some_and(|level| level.memory().drain() > 0) && group.headroom() >= needed
+}
+
+/// Bytes that are kept for consumers that cannot spill: at most half of all there is.
+#[cold]
+fn at_most_half(group: &Group, kept: u64) -> u64 {
+    kept.min(group.effective_max() / 2)
 }
 
 /// Returns bytes to an account that is asked to spill, or in which a sort spills.
@@ -603,7 +612,7 @@ impl MemoryPool for GroupPool {
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
         let (consumer, bytes) = (reservation.consumer(), additional as u64);
         match self.quick.of(consumer) {
-            Some(group) if !consumer.can_spill() || (self.replays.are_none() && self.leaves_reserve(group, bytes)) => {
+            Some(group) if !consumer.can_spill() || (self.replays.are_none() && leaves(group, bytes, self.reserve)) => {
                 match group.raw().try_charge_with(additional, OnFull::IfRoom).is_ok() {
                     true => Ok(()),
                     false => self.try_grow_by_kind(reservation, bytes, true),

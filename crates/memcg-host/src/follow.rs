@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use memcg::expert::Inspect as _;
 use memcg::{Bytes, Group, Limit, Percent, Runtime, RuntimeBuilder};
 
 use crate::foreign::contain;
@@ -77,6 +78,18 @@ impl HostBuilder {
         self
     }
 
+    /// See [`HostFollower::less_uncharged`].
+    pub fn less_uncharged(mut self) -> HostBuilder {
+        self.follower = self.follower.less_uncharged();
+        self
+    }
+
+    /// See [`HostFollower::allocated`].
+    pub fn allocated(mut self, hook: impl Fn() -> u64 + Send + Sync + 'static) -> HostBuilder {
+        self.follower = self.follower.allocated(hook);
+        self
+    }
+
     /// See [`HostFollower::on_change`].
     pub fn on_change(mut self, hook: impl Fn(&FollowState) + Send + 'static) -> HostBuilder {
         self.follower = self.follower.on_change(hook);
@@ -91,7 +104,13 @@ impl HostBuilder {
     pub fn build(self) -> Result<(Runtime, Follow), HostError> {
         let HostBuilder { builder, follower } = self;
         let limits = follower.limits()?;
-        let runtime = builder.max(Limit::Bytes(limits.share(follower.share))).build()?;
+        let mut first = FollowState::new(&limits, follower.share);
+        if follower.less_uncharged {
+            // Nothing is charged yet.
+            first.uncharged = follower.find_uncharged(0, &mut Uncharged::default(), first.granted)?;
+            first.take_off();
+        }
+        let runtime = builder.max(Limit::Bytes(first.max)).build()?;
         let follow = follower.start_at(&runtime.root(), limits)?;
         Ok((runtime, follow))
     }
@@ -106,6 +125,8 @@ pub struct HostFollower {
     share: Percent,
     period: Duration,
     strict: bool,
+    less_uncharged: bool,
+    allocated: Option<Allocated>,
     on_change: Option<OnChange>,
 }
 
@@ -113,7 +134,8 @@ impl fmt::Debug for HostFollower {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut debug = f.debug_struct("HostFollower");
         debug.field("host", &self.host).field("share", &self.share).field("period", &self.period);
-        debug.field("strict", &self.strict).field("on_change", &self.on_change.is_some()).finish()
+        debug.field("strict", &self.strict).field("less_uncharged", &self.less_uncharged);
+        debug.field("allocated", &self.allocated.is_some()).field("on_change", &self.on_change.is_some()).finish()
     }
 }
 
@@ -128,6 +150,60 @@ impl HostFollower {
     /// [`HostLimits::unread`]. Without this call it starts with what is known, and [`FollowState::fault`] says what is not.
     pub fn strict(mut self) -> HostFollower {
         self.strict = true;
+        self
+    }
+
+    /// Makes room for memory that is not charged: the max is the share less the anonymous memory of the process that no
+    /// charge of the group holds. So a leak or a library's own buffers do not bring the process to the host's limit
+    /// while there is something to give back.
+    ///
+    /// * With [`allocated`](Self::allocated), it is what is allocated beyond what is charged.
+    /// * Without it, it is the anonymous memory, swapped out or not, less the most bytes that were charged since that
+    ///   memory last fell: what was charged and given back is the allocator's to hand out again. Where an allocator keeps
+    ///   such bytes, and a leak then takes them, the leak is found once it has taken them all.
+    ///
+    /// Each look takes a half of a rise, and an eighth of a fall: with the period of 250 ms, fifteen sixteenths of a
+    /// rise within a second. The max stays between a quarter of the share and the share. A change of less than a
+    /// hundredth of the share is not set. A max that falls asks reclaimers, as ever. A max that the service sets
+    /// itself is the most until the host's limits change. Charges of memory that is not touched yet count as nothing
+    /// uncharged; charges of another runtime of the process, or outside of the group, count as uncharged.
+    ///
+    /// [`FollowState::uncharged`] has the figure; a group that is the root also has it in refusals, snapshots and
+    /// metrics ([`Inspect::show_uncharged`](memcg::expert::Inspect::show_uncharged)) until the thread ends. Where a
+    /// reading of the process's memory fails later, the figure stays as it is, and [`FollowState::fault`] says why. A
+    /// look costs one more small file and a few loads: it takes as much for credit as
+    /// [`stocked_bound`](memcg::PageCounter::stocked_bound) says, so the figure may be that much too high.
+    ///
+    /// ```
+    /// use memcg::Runtime;
+    /// use memcg_host::MaxOfHost;
+    ///
+    /// let (runtime, follow) = Runtime::builder().max_of_host("80%")?.less_uncharged().build()?;
+    /// let state = follow.state();
+    /// assert!(state.uncharged > 0, "this program has a heap, and charges nothing");
+    /// assert!(state.granted / 4 <= state.max && state.max <= state.granted);
+    /// # Ok::<(), memcg_host::HostError>(())
+    /// ```
+    pub fn less_uncharged(mut self) -> HostFollower {
+        self.less_uncharged = true;
+        self
+    }
+
+    /// Asks `hook` for the bytes that the allocator has handed out, such as jemalloc's `stats.allocated`: for
+    /// [`less_uncharged`](Self::less_uncharged), which this implies. A hook that panics counts as none for that look.
+    ///
+    /// ```
+    /// use memcg::Runtime;
+    /// use memcg_host::MaxOfHost;
+    ///
+    /// let builder = Runtime::builder().max_of_host("80%")?.allocated(|| 64 << 20);
+    /// let (_runtime, follow) = builder.build()?;
+    /// assert_eq!(follow.state().uncharged, 64 << 20, "nothing is charged");
+    /// # Ok::<(), memcg_host::HostError>(())
+    /// ```
+    pub fn allocated(mut self, hook: impl Fn() -> u64 + Send + Sync + 'static) -> HostFollower {
+        self.less_uncharged = true;
+        self.allocated = Some(Box::new(hook));
         self
     }
 
@@ -167,6 +243,12 @@ impl HostFollower {
 
     fn start_at(self, group: &Group, limits: HostLimits) -> Result<Follow, HostError> {
         let mut state = FollowState::new(&limits, self.share);
+        let mut uncharged = Uncharged::default();
+        if self.less_uncharged {
+            state.uncharged = self.find_uncharged(charged(group), &mut uncharged, state.granted)?;
+            state.take_off();
+            show(group, state.uncharged);
+        }
         if group.max() != state.max {
             group.set_max(Limit::Bytes(state.max))?;
             state.changes = 1;
@@ -174,16 +256,19 @@ impl HostFollower {
         let state = Arc::new(Mutex::new(state));
         let (shown, group) = (Arc::clone(&state), group.clone());
         let worker = Worker::start("memcg-host", move |stop| {
-            let mut seen = Seen { limits, lower_high: 0 };
+            let mut seen = Seen { limits, lower_high: 0, uncharged, by_hand: None };
             while stop.sleep(self.period) && !group.is_offline() {
                 let before = lock(&shown).clone();
                 self.step(&group, &shown, &mut seen);
                 let now = lock(&shown).clone();
-                if now != before
+                if now.is_news(&before)
                     && let Some(hook) = &self.on_change
                 {
                     contain(|| hook(&now));
                 }
+            }
+            if self.less_uncharged {
+                show(&group, 0);
             }
         })?;
         Ok(Follow { state, _worker: worker })
@@ -198,10 +283,27 @@ impl HostFollower {
                 return;
             }
         };
-        let before = lock(shown).clone();
+        let mut before = lock(shown).clone();
         let (mut now, may_rise) = seen.judge(limits, self.share, &before);
-        if !may_rise && now.max > before.max {
-            now.max = before.max;
+        if !may_rise && now.granted > before.granted {
+            (now.granted, now.max) = (before.granted, before.granted);
+        }
+        if self.less_uncharged {
+            let holds = group.max();
+            seen.note_max(holds, &now, &before);
+            before.max = holds;
+            let found = self.find_uncharged(charged(group), &mut seen.uncharged, now.granted);
+            now.uncharged = match found {
+                Ok(found) => smoothed(before.uncharged, found),
+                Err(fault) => {
+                    now.fault.get_or_insert_with(|| fault.to_string());
+                    before.uncharged
+                }
+            };
+            now.take_off();
+            now.max = now.max.min(seen.by_hand.unwrap_or(u64::MAX));
+            now.keep_if_near(&before);
+            show(group, now.uncharged);
         }
         if now.max != before.max {
             // The old max is no longer shown as soon as the new one holds: reclaim may take a while after that.
@@ -219,6 +321,11 @@ impl HostFollower {
         if has_fallen && let Err(fault) = group.set_max(Limit::Bytes(max)) {
             lock(shown).fault = Some(fault.to_string());
         }
+        if has_fallen && self.less_uncharged {
+            // Memory that reclaim gave to the system is not the allocator's. By the next look a leak may have taken as
+            // much. A reading that fails is one of the next look, too.
+            let _ = self.find_uncharged(charged(group), &mut seen.uncharged, lock(shown).granted);
+        }
     }
 }
 
@@ -228,9 +335,21 @@ struct Seen {
     limits: HostLimits,
     /// Looks, one after the other, that have found a `memory.high` below the max.
     lower_high: u32,
+    uncharged: Uncharged,
+    /// The max that the service has set itself since the host's limits last changed.
+    by_hand: Option<u64>,
 }
 
 impl Seen {
+    /// The group has this max now.
+    fn note_max(&mut self, holds: u64, now: &FollowState, before: &FollowState) {
+        if now.granted != before.granted {
+            self.by_hand = None;
+        } else if holds != before.max {
+            self.by_hand = Some(holds);
+        }
+    }
+
     /// Works out what the limits mean, and says whether the max may rise by them.
     fn judge(&mut self, mut limits: HostLimits, share: Percent, before: &FollowState) -> (FollowState, bool) {
         if let Some(fault) = limits.no_longer_shown(&self.limits) {
@@ -239,7 +358,7 @@ impl Seen {
         let mut now = FollowState::new(&limits, share);
         let mut may_rise = now.fault.is_none();
         let is_high = limits.binding().is_some() && limits.binding() == limits.high.as_ref();
-        self.lower_high = if is_high && now.max < before.max { self.lower_high + 1 } else { 0 };
+        self.lower_high = if is_high && now.granted < before.granted { self.lower_high + 1 } else { 0 };
         if (1..LOOKS_AT_HIGH).contains(&self.lower_high) {
             let high = limits.high.take();
             now = FollowState::new(&limits, share);
@@ -269,6 +388,11 @@ pub struct FollowState {
     pub host: u64,
     /// The file that decides them; `None` where the machine's memory does.
     pub path: Option<PathBuf>,
+    /// The share of them that the group may have, in bytes.
+    pub granted: u64,
+    /// Anonymous memory of the process that no charge of the group holds, smoothed; 0 unless the max is
+    /// [less that](HostFollower::less_uncharged).
+    pub uncharged: u64,
     /// The max that was set last, in bytes.
     pub max: u64,
     /// Number of times that the max was set since the beginning.
@@ -287,7 +411,15 @@ impl Host {
     /// `memory.high` that falls counts when four looks have found it, for it may be there for a moment alone. The thread
     /// ends with the value that [`start`](HostFollower::start) returns, or when the group goes offline.
     pub fn follower(&self, share: Percent) -> HostFollower {
-        HostFollower { host: self.clone(), share, period: PERIOD, strict: false, on_change: None }
+        HostFollower {
+            host: self.clone(),
+            share,
+            period: PERIOD,
+            strict: false,
+            less_uncharged: false,
+            allocated: None,
+            on_change: None,
+        }
     }
 
     /// [`follower`](Self::follower) with this period, started.
@@ -328,9 +460,177 @@ impl FollowState {
         FollowState {
             host: limits.bytes(),
             path: limits.binding().map(|limit| limit.path.clone()),
+            granted: limits.share(share),
+            uncharged: 0,
             max: limits.share(share),
             changes: 0,
             fault: (!limits.unread.is_empty()).then(|| limits.to_string()),
         }
+    }
+}
+
+// === Memory that is not charged ===
+
+type Allocated = Box<dyn Fn() -> u64 + Send + Sync>;
+
+/// A look takes these parts of a rise and of a fall of what is uncharged.
+const RISE_TAKEN: u64 = 2;
+const FALL_TAKEN: u64 = 8;
+
+/// The max is at least this part of the share.
+const LEAST: u64 = 4;
+
+/// A max that would change by less than this part of the share stays. A fall of the process's memory by less is none.
+const NEAR: u64 = 100;
+
+/// Memory of the process from look to look.
+#[derive(Debug, Default)]
+struct Uncharged {
+    /// The most memory since it last fell.
+    anon: u64,
+    /// The part of it that charges have, or had: the allocator hands that out again.
+    held: u64,
+}
+
+impl Uncharged {
+    /// Memory that charges neither have nor had.
+    fn find(&mut self, charged: u64, anon: u64, near: u64) -> u64 {
+        if anon.saturating_add(near) < self.anon {
+            self.held = self.held.saturating_sub(self.anon - anon);
+            self.anon = anon;
+        }
+        self.anon = self.anon.max(anon);
+        self.held = self.held.max(charged);
+        anon.saturating_sub(self.held)
+    }
+}
+
+/// Bytes that charges of the group hold at least.
+fn charged(group: &Group) -> u64 {
+    let memory = group.memory();
+    memory.usage().saturating_sub(memory.stocked_bound())
+}
+
+impl HostFollower {
+    fn find_uncharged(&self, charged: u64, uncharged: &mut Uncharged, granted: u64) -> Result<u64, HostError> {
+        if let Some(allocated) = self.allocated.as_ref().and_then(contain) {
+            return Ok(allocated.saturating_sub(charged));
+        }
+        let memory = self.host.memory()?;
+        Ok(uncharged.find(charged, memory.anon.saturating_add(memory.swapped), granted / NEAR))
+    }
+}
+
+/// Has the group's runtime show the figure, where the group is the root: its max is the one that leaves it out.
+fn show(group: &Group, uncharged: u64) {
+    if group.parent().is_none() {
+        group.show_uncharged(Bytes(uncharged));
+    }
+}
+
+/// A part of the way from the figure that was shown to the one that was found.
+fn smoothed(shown: u64, found: u64) -> u64 {
+    if found > shown {
+        shown + (found - shown).div_ceil(RISE_TAKEN)
+    } else {
+        shown - (shown - found).div_ceil(FALL_TAKEN)
+    }
+}
+
+impl FollowState {
+    /// Takes what is uncharged off the max.
+    fn take_off(&mut self) {
+        self.max = self.granted.saturating_sub(self.uncharged).max(self.granted / LEAST);
+    }
+
+    /// The max that holds stays, where it is near enough and as much is granted.
+    fn keep_if_near(&mut self, before: &FollowState) {
+        if self.granted == before.granted && self.max.abs_diff(before.max) < self.granted / NEAR {
+            self.max = before.max;
+        }
+    }
+
+    /// More has changed than what is uncharged, of which the max tells what matters.
+    fn is_news(&self, before: &FollowState) -> bool {
+        FollowState { uncharged: before.uncharged, ..self.clone() } != *before
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state() -> FollowState {
+        FollowState { host: 2_000, path: None, granted: 1_000, uncharged: 0, max: 1_000, changes: 0, fault: None }
+    }
+
+    #[test]
+    fn it_is_smoothed_and_the_max_is_bounded() {
+        let mut state = state();
+        let mut seen = Vec::new();
+        for found in [200, 200, 600, 600, 0, 0, 90_000] {
+            state.uncharged = smoothed(state.uncharged, found);
+            state.take_off();
+            seen.push((state.uncharged, state.max));
+        }
+        let expected = [(100, 900), (150, 850), (375, 625), (488, 512), (427, 573), (373, 627), (45_187, 250)];
+        assert_eq!(seen, expected, "a quarter stays");
+        (0..200).for_each(|_| state.uncharged = smoothed(state.uncharged, 0));
+        state.take_off();
+        assert_eq!((state.uncharged, state.max), (0, 1_000), "it ends");
+    }
+
+    /// Memory that was charged and given back is the allocator's to hand out again, until the system has it back.
+    #[test]
+    fn what_the_allocator_keeps_is_not_uncharged() {
+        let mut uncharged = Uncharged::default();
+        let mut find = |charged, anon| uncharged.find(charged, anon, 10);
+        assert_eq!(find(700, 780), 80);
+        assert_eq!(find(100, 780), 80, "idle, and the heap keeps all");
+        assert_eq!(find(700, 785), 85, "the load comes back");
+        assert_eq!(find(700, 985), 285, "a leak");
+        assert_eq!(find(500, 985), 285, "the cache gives back, and the heap keeps it: no more is asked for");
+        assert_eq!(find(500, 979), 279, "a small fall is none");
+        assert_eq!(find(500, 785), 285, "the system has it back");
+        assert_eq!(find(300, 585), 285);
+        assert_eq!(find(300, 310), 10, "the leak is mended");
+    }
+
+    #[test]
+    fn a_small_change_is_not_set() {
+        let (before, mut now) = (state(), state());
+        (now.uncharged, now.max) = (9, 991);
+        now.keep_if_near(&before);
+        assert_eq!(now.max, 1_000);
+        assert!(!now.is_news(&before));
+        now.max = 990;
+        now.keep_if_near(&before);
+        assert!(now.max == 990 && now.is_news(&before));
+        (now.granted, now.max) = (999, 999);
+        now.keep_if_near(&before);
+        assert_eq!(now.max, 999, "what is granted has moved");
+    }
+
+    /// A max that the service sets is the most until the host's limits change, and the figure ends with the thread.
+    #[test]
+    fn a_max_by_hand_is_the_most() {
+        let (runtime, follow) = Runtime::builder()
+            .max_of_host("50%")
+            .unwrap()
+            .allocated(|| 64 << 20)
+            .period(Duration::from_millis(1))
+            .build()
+            .unwrap();
+        let root = runtime.root();
+        let looks = || std::thread::sleep(Duration::from_millis(100));
+        let state = follow.state();
+        assert_eq!((root.max(), root.uncharged()), (state.granted - (64 << 20), 64 << 20));
+        for by_hand in [state.max / 2, state.max / 2 * 3] {
+            root.set_max(Bytes(by_hand)).unwrap();
+            looks();
+            assert_eq!((root.max(), follow.state().max), (by_hand.min(state.max), by_hand.min(state.max)));
+        }
+        drop(follow);
+        assert_eq!(root.uncharged(), 0);
     }
 }

@@ -3,10 +3,11 @@
 // Control groups and pressure stall information are Linux's: elsewhere the crate is empty.
 #![cfg(target_os = "linux")]
 
-/// The chapter of the book, so that its code is tested.
+/// Chapters of the book, so that their code is tested.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/src/host.md")]
-struct Chapter;
+#[doc = include_str!("../../../docs/src/operators.md")]
+struct Chapters;
 
 mod error;
 mod files;

@@ -28,17 +28,21 @@ fn main() {
     match env::var(ROLE).as_deref() {
         Ok("follows") => service(true),
         Ok("fixed") => service(false),
+        Ok("leaks") => leaks(false),
+        Ok("makes_room") => leaks(true),
         Ok("reads") => reads(),
         Ok("leaves") => leaves(),
         Ok("gives") => gives(),
         Ok("grows") => grows(),
         _ => {
-            let tests: [(&str, Test); 8] = [
+            let tests: [(&str, Test); 10] = [
                 ("the_kernels_trigger", the_kernels_trigger),
                 ("the_kernels_trigger_fires", the_kernels_trigger_fires),
                 ("a_trigger_ends_with_its_group", a_trigger_ends_with_its_group),
                 ("a_service_that_follows_lives", a_service_that_follows_lives),
                 ("a_service_that_does_not_is_killed", a_service_that_does_not_is_killed),
+                ("a_leak_is_made_room_for", a_leak_is_made_room_for),
+                ("a_leak_without_room_is_killed", a_leak_without_room_is_killed),
                 ("a_neighbour_fills_the_group_above", a_neighbour_fills_the_group_above),
                 ("shared_memory_fills_the_group", shared_memory_fills_the_group),
                 ("page_cache_asks_nothing", page_cache_asks_nothing),
@@ -106,6 +110,37 @@ fn service(follows: bool) {
             thread::sleep(Duration::from_millis(10));
         }
     }
+}
+
+/// Fills a cache with 80 % of the memory that it is granted. From the line `leak` on it leaks 2 MiB after the other, 200 MiB
+/// in all, that nobody charges, and says so. Its max may be less what is uncharged.
+fn leaks(makes_room: bool) {
+    let mut input = BufReader::new(std::io::stdin()).lines();
+    input.next();
+    let builder = Runtime::builder().batch(Bytes(0)).max_of_host("80%").expect("a share");
+    let builder = if makes_room { builder.less_uncharged() } else { builder };
+    let (runtime, follow) = builder.build().expect("a host");
+    let root = runtime.root();
+    let cache = Arc::new(Cache(Mutex::default()));
+    let _registration = root.register_reclaimer(cache.clone(), Priority::NORMAL);
+    while root.headroom() >= 32 * MIB {
+        let Ok(charge) = root.try_charge(Bytes(MIB)) else { break };
+        let block = vec![1_u8; MIB as usize];
+        cache.0.lock().expect("no panic").push((block, charge));
+    }
+    println!("full");
+    input.next();
+    let mut leaked = Vec::new();
+    for _ in 0..100 {
+        leaked.push(vec![1_u8; 2 * MIB as usize]);
+        thread::sleep(Duration::from_millis(20));
+    }
+    // The figure is smoothed: it gets there in a second or two.
+    thread::sleep(Duration::from_secs(2));
+    let refused = root.try_charge(Bytes(follow.state().granted)).expect_err("more than is left").to_string();
+    let is_told = refused.contains("memory that is not charged holds");
+    println!("leaked {} {} {is_told}", leaked.len() * 2, follow.state().uncharged / MIB);
+    input.next();
 }
 
 /// Says whether the kernel's trigger has fired, while a thread reads a file that is larger than the group's limit, again
@@ -389,6 +424,35 @@ const STEPS: u64 = 22;
 #[track_caller]
 fn asked(service: &Service) -> u64 {
     service.line().strip_prefix("asked ").and_then(|mib| mib.parse().ok()).expect("a number")
+}
+
+/// A limit of 512 MiB, a cache of 380 MiB, a leak of 200 MiB: the cache gives back, and the service lives.
+fn a_leak_is_made_room_for() -> bool {
+    let Some(group) = ControlGroup::new("room", &[1, 2], |group| group.set_limit(512 * MIB)) else { return false };
+    let mut service = group.start("makes_room");
+    service.wait_for("full");
+    service.say("leak");
+    let said = service.line();
+    let words: Vec<&str> = said.split(' ').collect();
+    assert_eq!((words[0], words[1], words[3]), ("leaked", "200", "true"), "{said}");
+    assert!((180..=260).contains(&words[2].parse::<u64>().expect("MiB")), "{said}");
+    service.say("end");
+    assert!(service.child.wait().expect("it ends").success());
+    true
+}
+
+/// The same without room for what nobody charges: the kernel kills the service.
+fn a_leak_without_room_is_killed() -> bool {
+    use std::os::unix::process::ExitStatusExt;
+
+    let Some(group) = ControlGroup::new("leak", &[1, 2], |group| group.set_limit(512 * MIB)) else { return false };
+    let mut service = group.start("leaks");
+    service.wait_for("full");
+    service.say("leak");
+    let status = service.child.wait().expect("a child");
+    // A shell says 128 + 9.
+    assert_eq!(status.signal(), Some(9), "{status}");
+    true
 }
 
 /// The group above has the limit, a process beside takes the memory: the service gives back, and both live.

@@ -267,6 +267,7 @@ fn row(group: &Group, usage: u64, depth: usize, items: &[Item<'_>]) -> Row {
         stats: stats.map(|(name, figure)| (name.to_string(), figure)).collect(),
         counters: group.counters().map(|counter| (counter.name().to_string(), counter_row(&counter))).collect(),
         pressure: group.pressure().into(),
+        uncharged: group.uncharged(),
         pressure_level: group.pressure_level().name().to_string(),
     }
 }
@@ -311,10 +312,13 @@ const fn gauge(name: &'static str, about: &'static str, figure: fn(&Row) -> Opti
     GroupGauge { name, about, is_bytes: true, figure }
 }
 
-pub(crate) const GAUGES: [GroupGauge; 10] = [
+pub(crate) const GAUGES: [GroupGauge; 11] = [
     gauge("stocked_bound", "The most credit of threads in usage", |row| Some(row.stocked_bound)),
     gauge("peak", "The highest usage", |row| Some(row.peak)),
     gauge("forced", "Usage above max", |row| Some(row.forced)),
+    gauge("uncharged", "Memory that is not charged, which the max of the root leaves out", |row| {
+        above_zero(row.uncharged)
+    }),
     gauge("max", "The limit that charges do not pass", |row| below_max(row.max)),
     gauge("high", "The limit above which charges are delayed", |row| below_max(row.high)),
     gauge("soft", "The limit above which reclaim asks first", |row| below_max(row.soft)),

@@ -163,6 +163,9 @@ pub struct Row {
     /// For how long charges stood still for memory.
     #[serde(default)]
     pub pressure: Pressure,
+    /// Of the root: bytes that its max leaves out, because no group is charged for them.
+    #[serde(default)]
+    pub uncharged: u64,
     /// `normal`, `elevated` or `critical`, as [`memcg::PressureLevel`]; empty where the service does not say.
     #[serde(default)]
     pub pressure_level: String,

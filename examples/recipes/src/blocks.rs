@@ -56,9 +56,10 @@ impl Blocks {
     /// Drops blocks until `want` bytes are free. Returns how many are.
     fn evict(&self, want: u64) -> u64 {
         let mut freed = 0;
-        while freed < want
-            && let Some((_, (_, charge))) = lock(&self.blocks).pop_lru()
-        {
+        while freed < want {
+            // It is dropped without the lock: what waits for its bytes may run then.
+            let oldest = lock(&self.blocks).pop_lru();
+            let Some((_, (_, charge))) = oldest else { break };
             freed += charge.bytes();
         }
         freed

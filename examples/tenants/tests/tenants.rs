@@ -150,10 +150,11 @@ fn comparison_has_a_row_for_each_policy() {
     }
     let figure = |row: usize, figure: &str| rows[row][figure][1].as_f64().expect("the median");
     assert!(figure(0, "hit_ratio") > 95.0, "everything fits, and was filled before");
-    assert!(figure(1, "lost") > 5.0 + figure(4, "lost"), "memcg protects, shared does not");
     assert!(figure(2, "used_alone") < 50.0, "a split is not borrowed");
-    assert!(figure(3, "lost") + 5.0 < figure(1, "lost"), "shares protect, too");
-    assert!(figure(3, "used_alone") > 90.0 && figure(4, "used_alone") > 90.0, "in groups it is");
+    for groups in [3, 4] {
+        assert!(figure(1, "lost") > 5.0 + figure(groups, "lost"), "shares and lows protect, shared does not");
+        assert!(figure(groups, "used_alone") > 90.0, "under both one tenant has all");
+    }
 
     let text = run(&[&SMALL[..], &["--compare", "--noisy", "3"]].concat()).stdout;
     let text = String::from_utf8(text).expect("text");

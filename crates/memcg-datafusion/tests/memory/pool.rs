@@ -289,7 +289,7 @@ fn what_cannot_spill_any_more_is_not_asked_to() {
 }
 
 /// An aggregate that reads back its files can do with two at once: from the third on it leaves what is kept for others,
-/// and waits for none. What its table needs it gets.
+/// and waits for none. So it does in each of its passes. What its table needs it gets.
 #[test]
 fn one_more_file_is_not_worth_the_reserve() {
     const FILE: usize = 10 << 10;
@@ -306,11 +306,69 @@ fn one_more_file_is_not_worth_the_reserve() {
         (0..2).for_each(|_| merge.try_grow(FILE).unwrap());
         let line = exhausted(merge.try_grow(FILE));
         assert!(line.contains("and keeps 40 KiB for what cannot spill"), "{line}");
+        merge.free(); // it has merged the two into one, and goes on
+        (0..2).for_each(|_| merge.try_grow(FILE).unwrap());
+        (0..2).for_each(|_| drop(exhausted(merge.try_grow(FILE))));
         let other = table.new_empty();
+        (0..4).for_each(|_| other.try_grow(FILE).unwrap());
+        other.free();
         (0..4).for_each(|_| other.try_grow(FILE).unwrap());
         drop((merge, other, table, join, pool));
         assert_eq!(query.live(), 0);
     }
+}
+
+/// A table fails where it is refused, and reserves after the files that it reads: in a pool that spills on demand the
+/// merge leaves it as much as one file takes. Where two files do not, the merge begins again with half of each.
+#[test]
+fn a_merge_leaves_room_for_its_table() {
+    const FILE: usize = 20 << 10;
+    let runtime = runtime();
+    let query = runtime.root().create("q17", limit(100 * KIB)).unwrap();
+    let config = PoolConfig::new().spill_on_demand();
+    for name in ["FinalHashAggregateStream[0]", "SingleHashAggregateStream[0]"] {
+        let pool: Arc<dyn MemoryPool> = Arc::new(GroupPool::with_config(&query, &config).unwrap());
+        let table = spillable(name, &pool);
+        table.try_grow(30 << 10).unwrap();
+        table.try_resize(0).unwrap();
+        let merge = table.new_empty();
+        merge.try_grow(2 * FILE).unwrap();
+        exhausted(merge.try_grow(2 * FILE));
+        merge.free();
+        (0..3).for_each(|_| merge.try_grow(FILE).unwrap());
+        exhausted(merge.try_grow(FILE)); // it leaves what a file took before
+        merge.free();
+        (0..4).for_each(|_| merge.try_grow(FILE).unwrap());
+        exhausted(merge.try_grow(FILE));
+        table.try_grow(FILE).unwrap();
+        exhausted(table.try_grow(1));
+        drop((merge, table, pool));
+        assert_eq!(query.live(), 0);
+    }
+}
+
+/// The merge needs two files: where they fit with half the buffers alone, it gets them, though they leave no room.
+#[test]
+fn a_merge_has_two_files() {
+    const FILE: usize = 50 << 10;
+    let runtime = runtime();
+    let query = runtime.root().create("q17", limit(100 * KIB)).unwrap();
+    let pool: Arc<dyn MemoryPool> =
+        Arc::new(GroupPool::with_config(&query, &PoolConfig::new().spill_on_demand()).unwrap());
+    let table = spillable("FinalHashAggregateStream[0]", &pool);
+    table.try_grow(30 << 10).unwrap();
+    table.try_resize(0).unwrap();
+    let merge = table.new_empty();
+    for first in [2 * FILE, 4 * FILE] {
+        // The first or the second file is refused.
+        assert_eq!(merge.try_grow(first).is_ok(), first == 2 * FILE);
+        exhausted(merge.try_grow(first));
+        merge.free();
+        (0..2).for_each(|_| merge.try_grow(FILE).unwrap());
+        merge.free();
+    }
+    drop((merge, table, pool));
+    assert_eq!(query.live(), 0);
 }
 
 /// Operators do not spill for a group that has ended: the error is another one.
