@@ -443,6 +443,7 @@ mod tests {
     /// Groups in a random tree hold, wait, give back and leave the line. A wait ends as a deadlock where, and only
     /// where, all bytes are held by groups whose tasks all wait, and none that waits fits.
     #[test]
+    #[cfg_attr(miri, ignore = "Miri: one of hundreds of rounds shows nothing")]
     fn no_false_alarm_and_none_is_missed() {
         let mut seed = 11_u64;
         let mut below = |most: usize| {

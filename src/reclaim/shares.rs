@@ -322,6 +322,7 @@ mod tests {
 
     /// Usage that nothing charges is in excess of a part that has become smaller, and reclaim looks before it chooses.
     #[test]
+    #[cfg_attr(miri, ignore = "Miri: the time that reclaim may take is over")]
     fn a_sibling_that_comes_is_found_by_reclaim() {
         use std::sync::{Arc, Mutex};
 
