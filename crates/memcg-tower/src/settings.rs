@@ -122,7 +122,28 @@ impl Weighed {
     }
 
     /// Sets the pressure level of its tenant from which it is refused, as
-    /// [`AdmissionLayer::shed_from`](crate::AdmissionLayer::shed_from): work that can wait goes first.
+    /// [`AdmissionLayer::shed_from`](crate::AdmissionLayer::shed_from): work that can wait goes first. So may the
+    /// requests of tenants of a lower [importance](memcg::Limits::importance):
+    ///
+    /// ```
+    /// use axum::body::Body;
+    /// use http::Request;
+    /// use memcg::{Limits, PressureLevel, Runtime};
+    /// use memcg_tower::{AdmissionLayer, Weighed};
+    ///
+    /// let runtime = Runtime::builder().max(1 << 30).build()?;
+    /// runtime.root().set_limits(Limits::new().pressure_levels(80, 95))?;
+    /// let tenants = [("gold", 1), ("free", 0)].map(|(name, importance)| {
+    ///     let tenant = runtime.root().create(name, Limits::new().importance(importance)).unwrap();
+    ///     let from = if importance > 0 { PressureLevel::Critical } else { PressureLevel::Elevated };
+    ///     Weighed::new(tenant).shed_from(from)
+    /// });
+    /// let layer = AdmissionLayer::new(move |request: &Request<Body>| {
+    ///     tenants[usize::from(!request.headers().contains_key("x-gold"))].clone()
+    /// });
+    /// # drop(layer);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn shed_from(self, pressure: PressureLevel) -> Self {
         self.with(|own| own.shed_from = Some(pressure))
     }

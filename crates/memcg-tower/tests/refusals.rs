@@ -366,3 +366,29 @@ async fn a_tenant_under_pressure_is_shed() {
     let (status, _, text) = answer(service.oneshot(request).await.unwrap()).await;
     assert_eq!((status, &*text), (503, "/ is short of memory: its pressure level is critical"));
 }
+
+/// The service is short of memory: the requests of the less important tenant are refused first.
+#[tokio::test]
+async fn less_important_tenants_are_shed_first() {
+    let scene = Scene::new();
+    let root = scene.runtime.root();
+    root.set_limits(Limits::new().pressure_levels(50, 90)).unwrap();
+    let tenants = [(&scene.acme, 1), (&scene.globex, 0)].map(|(tenant, importance)| {
+        tenant.set_limits(Limits::new().importance(importance)).unwrap();
+        let is_important = tenant.limits().importance >= Some(1);
+        let from = if is_important { PressureLevel::Critical } else { PressureLevel::Elevated };
+        Weighed::new(tenant.clone()).overhead(0).response(0).shed_from(from)
+    });
+    let layer = AdmissionLayer::new(move |request: &Request<Body>| {
+        tenants[usize::from(request.uri().path() == "/globex")].clone()
+    });
+    let service = layer.layer(service_fn(|_: Request<InBody>| async { ok("served") }));
+    for (held, served) in [(0, [200, 200]), (80, [200, 503]), (140, [503, 503])] {
+        let _held = root.try_charge(held * KIB).unwrap();
+        for (path, status) in ["/acme", "/globex"].into_iter().zip(served) {
+            let request = Request::get(path).body(Body::empty()).unwrap();
+            assert_eq!(answer(service.clone().oneshot(request).await.unwrap()).await.0, status, "{path} at {held} KiB");
+        }
+    }
+    scene.assert_given_back();
+}
