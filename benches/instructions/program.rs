@@ -49,8 +49,8 @@ const SWITCH_INSTRUCTIONS_MAX: f64 = 22.0;
 /// A checkpoint where nothing is wrong: 17, with its look at what allocators have left.
 const CHECKPOINT_INSTRUCTIONS_MAX: f64 = 18.0;
 
-/// A look at the pressure level of a group that has thresholds: one load of its word, and 8 instructions, at most 10. The probe
-/// has two more, which hide the group from the compiler.
+/// A look at the pressure level of a group that has thresholds: one load of its word, and 8 instructions, at most 10.
+/// The probe has two more, which hide the group from the compiler.
 const PRESSURE_LEVEL_INSTRUCTIONS_MAX: f64 = 12.0;
 
 /// One add to a statistic, of an item that the compiler knows: 29, with its part of the announcement that is due every

@@ -104,8 +104,8 @@ impl CounterConfig {
         self
     }
 
-    /// Units that a thread charges in advance, at most 2^40; an [adaptive](crate::expert::FixedBatch) stock begins with fewer. 0
-    /// switches the stock off: every charge walks, usage is live.
+    /// Units that a thread charges in advance, at most 2^40; an [adaptive](crate::expert::FixedBatch) stock begins with
+    /// fewer. 0 switches the stock off: every charge walks, usage is live.
     ///
     /// ```
     /// # use memcg::expert::FixedBatch as _;

@@ -57,7 +57,8 @@ pub(crate) fn live(top: &Counter) -> u64 {
 }
 
 /// Calls `found` for each stock below `top` that a group left when it went offline, and that is not closed yet: with the
-/// nearest ancestor that is online, whose credit this counts as, and the units in its usage. It takes the tree's lock; there are few.
+/// nearest ancestor that is online, whose credit this counts as, and the units in its usage. It takes the tree's lock;
+/// there are few.
 pub(crate) fn each_left(top: &Counter, mut found: impl FnMut(&Counter, u64)) {
     let _path = SlowPath::enter();
     let tree = top.tree();

@@ -151,9 +151,9 @@ impl Counter {
 // === All levels ===
 
 impl Counter {
-    /// Uncharges `n` at each level up to `top`, which is left out. `None`: up to the root. If a level underflows, only what it really held
-    /// is uncharged from its ancestors. Returns what the lowest level had. Afterwards the counter may be gone. The
-    /// caller is in a slow path.
+    /// Uncharges `n` at each level up to `top`, which is left out. `None`: up to the root. If a level underflows, only
+    /// what it really held is uncharged from its ancestors. Returns what the lowest level had. Afterwards the counter
+    /// may be gone. The caller is in a slow path.
     #[inline(never)]
     pub(crate) fn uncharge(&self, n: u64, top: Option<&Counter>) -> u64 {
         self.uncharge_up_to(n, top, &Lazily::inside())

@@ -65,8 +65,8 @@ struct PassedLevels<'a, 'below> {
     passed: SmallVec<[(&'a Counter, u64); PASSED_MAX]>,
 }
 
-/// Charges exactly `n` at each level from `counter` up to `top`, which is left out, or at none. `None`: up to the root. A doomed walk is visible below the
-/// refusing level until it is undone. The caller is in a slow path.
+/// Charges exactly `n` at each level from `counter` up to `top`, which is left out, or at none. `None`: up to the root.
+/// A doomed walk is visible below the refusing level until it is undone. The caller is in a slow path.
 #[inline(never)]
 pub(crate) fn walk<'a>(
     counter: &'a Counter,

@@ -232,7 +232,8 @@ pub trait Inspect: ThisGroup {
     }
 
     /// Returns [`usage_local`](Self::usage_local) minus [`stocked_local`](Self::stocked_local), in bytes. Where the group
-    /// [covers](crate::Limits::cover_allocations) it is the larger of what is reserved and what is allocated in the group alone.
+    /// [covers](crate::Limits::cover_allocations) it is the larger of what is reserved and what is allocated in the
+    /// group alone.
     ///
     /// ```
     /// # use memcg::expert::Inspect as _;

@@ -433,8 +433,8 @@ impl Limits {
     /// Finds two limits that contradict each other, so that one of them can have no effect. It compares bytes with
     /// bytes and percentages with percentages.
     ///
-    /// `create` and `set_limits` take such limits all the same, as the kernel does: a program that changes one limit after the other passes
-    /// through such states.
+    /// `create` and `set_limits` take such limits all the same, as the kernel does: a program that changes one limit
+    /// after the other passes through such states.
     ///
     /// # Errors
     ///

@@ -13,10 +13,11 @@
 //! within one step. Two rows are read at different times: a child may show more than its parent does. A group that is
 //! online through the whole call has one row; one that comes or goes meanwhile has one or none.
 //!
-//! Live is usage without the credit of the subtree, as far as that is in usage: see `counter/cover.md`. The thread reads the credit first, so a batch that another thread puts
-//! into a stock between the two reads makes live larger, never negative. It reads the published bound on credit before
-//! and after both, and takes the larger. It reads both of a group without children under
-//! the tree's lock. So live of such a group is right, too, while a drain for another group takes its credit.
+//! Live is usage without the credit of the subtree, as far as that is in usage: see `counter/cover.md`. The thread
+//! reads the credit first, so a batch that another thread puts into a stock between the two reads makes live larger,
+//! never negative. It reads the published bound on credit before and after both, and takes the larger. It reads both of
+//! a group without children under the tree's lock. So live of such a group is right, too, while a drain for another
+//! group takes its credit.
 
 use std::collections::HashMap;
 use std::vec;

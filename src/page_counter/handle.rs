@@ -351,7 +351,8 @@ impl PageCounter {
     ///
     /// # Errors
     ///
-    /// [`CounterLimitError`] when live charge is above `max`; the old max holds. After forced charges even a raised max may be busy.
+    /// [`CounterLimitError`] when live charge is above `max`; the old max holds. After forced charges even a raised max
+    /// may be busy.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};

@@ -10,15 +10,17 @@
 //! delayed sleeps itself, and looks every 10 ms also whether its group has ended.
 //!
 //! A delay ends with its group. A thread that cancels groups marks their delays in the table as ended. A delay that comes
-//! into the table after that finds its group cancelled: its caller looks then (`throttle.rs`). A thread that takes a group offline marks delays
-//! only where it sees that there are some: the look after 10 ms finds those that it has missed.
+//! into the table after that finds its group cancelled: its caller looks then (`throttle.rs`). A thread that takes a
+//! group offline marks delays only where it sees that there are some: the look after 10 ms finds those that it has
+//! missed.
 //!
 //! One lock holds the table and whether the thread runs. So a delay is in the table, or its end was decided and its
 //! waker is taken out; a future that is dropped takes its delay out, or finds it decided and is woken in vain at most.
 //! The thread decides to end under the lock, too: a future that finds it running is seen by it. Nothing else is shared but
-//! a hint, so there is no ordering to model. The thread sleeps without the lock, and a thread that wakes it leaves a token, which ends its
-//! next sleep at once: its own, or that of a waker, after which it looks again. Wakers are foreign code: they are cloned, called
-//! and dropped without the lock. So is credit drained that may be all that a delay is still due to.
+//! a hint, so there is no ordering to model. The thread sleeps without the lock, and a thread that wakes it leaves a
+//! token, which ends its next sleep at once: its own, or that of a waker, after which it looks again. Wakers are
+//! foreign code: they are cloned, called and dropped without the lock. So is credit drained that may be all that a
+//! delay is still due to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::ManuallyDrop;

@@ -72,7 +72,8 @@ pub(crate) fn of(group: &'static Counter) -> u32 {
     shares.find(group).map_or(0, |(_, share)| share.share)
 }
 
-/// Divides anew where a share or a max has moved. Else it costs two locks, or a load where no group has a share. The caller holds no lock and is not in transit.
+/// Divides anew where a share or a max has moved. Else it costs two locks, or a load where no group has a share. The
+/// caller holds no lock and is not in transit.
 pub(crate) fn look(tree: &Tree) {
     let groups = group_tree::shared(tree);
     if !groups.any_shares.load(Ordering::Relaxed) {

@@ -216,8 +216,9 @@ impl<M: RingMember> Rings<M> {
         }
     }
 
-    /// The group below `top` that has its turn in a pass: among the groups in excess and all that is below them, or among all with
-    /// reclaimers. The group that it returns counts as served, unless [`keep_turn`](Self::keep_turn) takes that back.
+    /// The group below `top` that has its turn in a pass: among the groups in excess and all that is below them, or
+    /// among all with reclaimers. The group that it returns counts as served, unless [`keep_turn`](Self::keep_turn)
+    /// takes that back.
     pub(crate) fn next_turn(&mut self, top: u32, pass: ReclaimPass) -> WalkStep<M> {
         let (soft, asked) = (pass == ReclaimPass::Soft, RingKind::of(pass));
         let (mut at, mut came_by) = (top, RingKind::Soft);

@@ -209,7 +209,8 @@ pub(crate) const ORDERS: u16 = 1 << 5;
 /// From this bit on: the importance that the group was given, plus 1; 0 where it has that of the group above.
 const IMPORTANCE_SHIFT: u32 = 7;
 
-/// A group's OOM policy, the marks beside it, and its importance. Relaxed, all of them: settings, of which no order is relied on.
+/// A group's OOM policy, the marks beside it, and its importance. Relaxed, all of them: settings, of which no order is
+/// relied on.
 #[derive(Default)]
 pub(crate) struct OomMarks(AtomicU16);
 

@@ -113,7 +113,7 @@ fn service(follows: bool) {
 }
 
 /// Fills a cache with 80 % of the memory that it is granted. From the line `leak` on it leaks 2 MiB after the other, 200 MiB
-/// in all, that nobody charges, and says so. Its max may be less what is uncharged.
+/// in all, that no group is charged for, and says so. Its max may be less those bytes.
 fn leaks(makes_room: bool) {
     let mut input = BufReader::new(std::io::stdin()).lines();
     input.next();
@@ -441,7 +441,7 @@ fn a_leak_is_made_room_for() -> bool {
     true
 }
 
-/// The same without room for what nobody charges: the kernel kills the service.
+/// The same without `less_uncharged`: the kernel kills the service.
 fn a_leak_without_room_is_killed() -> bool {
     use std::os::unix::process::ExitStatusExt;
 

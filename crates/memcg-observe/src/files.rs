@@ -155,8 +155,8 @@ impl File {
     /// Returns what the file of `group` has now, with a line feed at its end.
     ///
     /// `memory.stat` and `memory.numa_stat` read exactly, so they flush the statistics of the subtree. `memcg.live` and
-    /// `memcg.own` look at the stocks below. `memory.pressure` takes a lock that only stalls take. All others are a few loads,
-    /// and two locks where a group of the runtime has a [share](memcg::Limits::share).
+    /// `memcg.own` look at the stocks below. `memory.pressure` takes a lock that only stalls take. All others are a few
+    /// loads, and two locks where a group of the runtime has a [share](memcg::Limits::share).
     ///
     /// ```
     /// use memcg::{Event, Limits, Runtime};

@@ -136,8 +136,8 @@ async fn a_reserved_charge_is_the_callers() {
     assert_eq!(group.parent().unwrap().live(), 0, "the receiver's drop gives back what is left");
 }
 
-/// A send awaits its turn among the tasks twice, then its place in line. Dropped at either, it leaves nothing; else the message
-/// goes as soon as there is room.
+/// A send awaits its turn among the tasks twice, then its place in line. Dropped at either, it leaves nothing; else the
+/// message goes as soon as there is room.
 #[test]
 fn a_send_that_is_dropped_at_any_await_leaves_nothing() {
     let (runtime, group) = queue(1000);

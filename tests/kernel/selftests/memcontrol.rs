@@ -113,8 +113,8 @@ fn alloc_anon_mlock(group: &Group, killed: &AtomicBool, delayed: Sender<()>) {
     }
 }
 
-/// `test_memcg_high_sync` in `test_memcontrol.c`: one call populates 200M where high is 30M and max 140M. A group that waits for
-/// an event finds *high* counted and *max* not, for the process is delayed within that call, not after it.
+/// `test_memcg_high_sync` in `test_memcontrol.c`: one call populates 200M where high is 30M and max 140M. A group that
+/// waits for an event finds *high* counted and *max* not, for the process is delayed within that call, not after it.
 fn test_memcg_high_sync(cell: Cell) {
     let runtime = cell.build();
     let group = create(&runtime.root(), "memcg_test", Limits::new());

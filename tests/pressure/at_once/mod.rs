@@ -1,7 +1,8 @@
 //! Charges that never block.
 //!
 //! * `now`: nothing foreign, nothing that waits; what such a charge finds and what it leaves;
-//! * `started`: what a thread of the runtime does for it; `starts`: what reclaimers begin themselves; `end`: how that thread ends, and what holds it up.
+//! * `started`: what a thread of the runtime does for it; `starts`: what reclaimers begin themselves; `end`: how that
+//!   thread ends, and what holds it up.
 
 mod end;
 mod now;

@@ -5,7 +5,8 @@
 //! after its child shows no less for what only grows, and no read is off by more than it says.
 //!
 //! * here: the threads; `world`: the groups, and what is true of them;
-//! * `own`: what a thread that ends reads, and what a flush shows; `idle`: cells that are written when they are about to be forgotten;
+//! * `own`: what a thread that ends reads, and what a flush shows; `idle`: cells that are written when they are about
+//!   to be forgotten;
 //! * `gauge`: exact reads of what goes up and down;
 //! * `limit`: a limit kept on a statistic.
 //!

@@ -9,9 +9,9 @@
 //!            its account moved with no lock, its word back
 //! ```
 //!
-//! A slot has a word that names its holder ([`PackedKmem`](memcg::kmem::PackedKmem)): the group, and where the account is. So objects of several
-//! groups share a page. Each pays to the byte for its slot, its word, and an equal part of the page's head. No group
-//! pays for free slots, nor for the empty page that the slab keeps for each node.
+//! A slot has a word that names its holder ([`PackedKmem`](memcg::kmem::PackedKmem)): the group, and where the account
+//! is. So objects of several groups share a page. Each pays to the byte for its slot, its word, and an equal part of
+//! the page's head. No group pays for free slots, nor for the empty page that the slab keeps for each node.
 //!
 //! Under the lock a thread calls and allocates nothing: no charge, no `NodeOf`, no destructor. So it makes or moves an
 //! account while the page may move or the object may go. The thread that writes the word checks whether the page is

@@ -50,9 +50,10 @@ const EMPTY_MAX: u32 = 1;
 
 /// Byte strings, which their owners compress, of any groups of one runtime: in pages of an arena, behind keys.
 ///
-/// Each string is charged to its group for what it takes of its page, and accounted as [`Stat::KERNEL`](memcg::Stat::KERNEL) to the node of
-/// that page. A removal leaves a hole; [`compact`](Self::compact) moves what is left into fewer pages, and the accounts
-/// with it. No group pays for the table behind the keys, nor for the empty part of a page.
+/// Each string is charged to its group for what it takes of its page, and accounted as
+/// [`Stat::KERNEL`](memcg::Stat::KERNEL) to the node of that page. A removal leaves a hole; [`compact`](Self::compact)
+/// moves what is left into fewer pages, and the accounts with it. No group pays for the table behind the keys, nor for
+/// the empty part of a page.
 ///
 /// ```
 /// use memcg::{Runtime, Stat};
