@@ -117,8 +117,6 @@ pub enum TopologyError {
         path: PathBuf,
         /// Its content; bytes that are no text are replaced.
         text: String,
-        /// Offset in the file of the first byte that does not fit.
-        at: usize,
     },
     /// A topology needs a node.
     NoNodes,
@@ -154,9 +152,7 @@ impl fmt::Display for TopologyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Read { kind, path } => write!(f, "{}: {kind}", path.display()),
-            Self::Parse { at, path, text } => {
-                write!(f, "{}: not a list of numbers at byte {at} of {text:?}", path.display())
-            }
+            Self::Parse { path, text } => write!(f, "{}: not a list of numbers: {text:?}", path.display()),
             Self::NoNodes => f.write_str("a machine without a node"),
             Self::TooManyNodes { most } => write!(f, "more than {most} nodes"),
             Self::ProcessorTooLarge { most, node, processor } => {
