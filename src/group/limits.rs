@@ -60,23 +60,8 @@ pub struct Limits {
 impl Limits {
     /// Makes a value that names no limit.
     #[must_use]
-    pub const fn new() -> Self {
-        Limits {
-            min: None,
-            low: None,
-            high: None,
-            max: None,
-            soft: None,
-            share: None,
-            reclaim_above: None,
-            elevated: None,
-            critical: None,
-            cover_allocations: false,
-            importance: None,
-            tasks: None,
-            overdraft: None,
-            setting: None,
-        }
+    pub fn new() -> Self {
+        Limits::default()
     }
 
     /// Sets the bytes that reclaim never touches, 0 by default. The parent sums what its children protect; charges do
