@@ -286,18 +286,13 @@ fn try_charge_missed(header: &'static Header, bytes: u64, missed: Consume, full:
         drop(Charge::new(header, charged));
         return Err(ChargeError::NoRoom { group: Group::pinned(header.counter().first()), requested: bytes });
     }
-    count_charged(header, bytes);
-    Ok(())
-}
-
-/// Counts a charge that was made without a guard and did not hit.
-pub(super) fn count_charged(header: &'static Header, bytes: u64) {
     if bytes > 0 {
         raw::count(header.counter(), bytes, Way::Charged);
     } else {
         // A charge of 0 bytes has taken a handle, which only a guard has a place for.
         release(header.counter());
     }
+    Ok(())
 }
 
 #[cold]

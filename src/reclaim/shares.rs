@@ -23,15 +23,9 @@ use crate::sync::Ordering;
 /// Gives a new group a share, above 0. The caller keeps the group and holds no lock.
 pub(crate) fn give(group: &'static Counter, share: u32) {
     let _path = SlowPath::enter();
-    make_ring(group);
+    rings::make_in_any_case(group);
     let _stocks = group.tree().lock();
     put(group, share);
-}
-
-/// A group with a soft limit has a ring.
-pub(crate) fn make_ring(group: &'static Counter) {
-    let _path = SlowPath::enter();
-    rings::make(group).unwrap_or_else(|refused| refused.abort());
 }
 
 /// Sets the share of a group that has a ring, above 0. The root has no siblings, and a group that is offline gets none.
