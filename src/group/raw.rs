@@ -3,10 +3,9 @@
 use std::mem::ManuallyDrop;
 
 use super::charge::{Charge, release};
-use super::charge_with::charge_slow;
+use super::charge_with::{OnFull, charge_slow};
 use super::error::ChargeError;
 use super::handle::Group;
-use super::on_full::OnFull;
 use crate::counter::raw::{self, Way};
 use crate::counter::uncharge;
 use crate::thread::directory::Header;
