@@ -89,7 +89,6 @@ struct NodeTables {
 struct Node {
     id: NodeId,
     online: bool,
-    has_processors: bool,
 }
 
 /// Why there is no topology.
@@ -213,7 +212,7 @@ impl Topology {
     /// True if the node has processors. A node without any has memory alone, slower or larger.
     #[must_use]
     pub fn has_processors(&self, node: NodeId) -> bool {
-        self.node(node).is_some_and(|node| node.has_processors)
+        self.index_of(node).is_some_and(|index| self.0.node_of.contains(&(index as u8)))
     }
 
     /// The number of every possible processor is below this one. At least 1.
@@ -265,7 +264,7 @@ impl Topology {
     /// Node 0 with the processors below `processors`.
     pub(super) fn of_one_node(processors: usize) -> Topology {
         let count = processors.clamp(1, PROCESSORS_MAX);
-        let node = Node { id: NodeId(0), online: true, has_processors: true };
+        let node = Node { id: NodeId(0), online: true };
         let (index, node_of) = (Box::new([0]), vec![0; count].into());
         Topology(Arc::new(NodeTables { nodes: Box::new([node]), index, node_of, home: 0 }))
     }
@@ -347,11 +346,7 @@ impl Draft {
         }
         let node_of: Box<[u8]> =
             self.node_of.iter().map(|node| node.map_or(NONE, |node| index[usize::from(node.0)])).collect();
-        let node = |(place, &(id, online)): (usize, &(NodeId, bool))| {
-            let has_processors = node_of.contains(&(place as u8));
-            Node { id, online, has_processors }
-        };
-        let nodes = self.nodes.iter().enumerate().map(node).collect();
+        let nodes = self.nodes.iter().map(|&(id, online)| Node { id, online }).collect();
         Ok(Topology(Arc::new(NodeTables { nodes, index, node_of, home: first_online as u8 })))
     }
 }
