@@ -32,7 +32,6 @@ impl Topology {
     /// assert!(one.is_one_node() && one.processor_count() >= here);
     /// assert_eq!(one.current_node(), memcg::kmem::NodeId::new(0));
     /// ```
-    #[must_use]
     pub fn one_node() -> Topology {
         let possible = if cfg!(miri) { None } else { processors(Path::new(ROOT)).ok().flatten() };
         Self::of_one_node(possible.map_or(0, |list| list.end()).max(processors_in_use()))

@@ -31,13 +31,11 @@ pub struct NodeId(u16);
 
 impl NodeId {
     /// The node of this number, whether there is one or not.
-    #[must_use]
     pub const fn new(number: u16) -> Self {
         Self(number)
     }
 
     /// The plain number.
-    #[must_use]
     pub const fn get(self) -> u16 {
         self.0
     }
@@ -192,7 +190,6 @@ impl Topology {
     }
 
     /// True if there is one node only. Then no page needs a look-up.
-    #[must_use]
     #[inline]
     pub fn is_one_node(&self) -> bool {
         self.0.nodes.len() == 1
@@ -204,19 +201,16 @@ impl Topology {
     /// assert!(memcg::kmem::Topology::one_node().is_online(memcg::kmem::NodeId::new(0)));
     /// assert!(!memcg::kmem::Topology::one_node().is_online(memcg::kmem::NodeId::new(1)));
     /// ```
-    #[must_use]
     pub fn is_online(&self, node: NodeId) -> bool {
         self.node(node).is_some_and(|node| node.online)
     }
 
     /// True if the node has processors. A node without any has memory alone, slower or larger.
-    #[must_use]
     pub fn has_processors(&self, node: NodeId) -> bool {
         self.index_of(node).is_some_and(|index| self.0.node_of.contains(&(index as u8)))
     }
 
     /// The number of every possible processor is below this one. At least 1.
-    #[must_use]
     pub fn processor_count(&self) -> usize {
         self.0.node_of.len()
     }
@@ -229,7 +223,6 @@ impl Topology {
     /// assert_eq!([1, 3].map(|processor| machine.node_of_processor(processor)), [None, None]);
     /// # Ok::<(), memcg::kmem::TopologyError>(())
     /// ```
-    #[must_use]
     #[inline]
     pub fn node_of_processor(&self, processor: usize) -> Option<NodeId> {
         let index = *self.0.node_of.get(processor)?;
@@ -238,7 +231,6 @@ impl Topology {
 
     /// The node of the processor that the thread runs on; the thread may run elsewhere a moment later. Costs a few
     /// nanoseconds and no system call where the C library knows the processor; nothing on one node.
-    #[must_use]
     #[inline]
     pub fn current_node(&self) -> NodeId {
         if self.is_one_node() {
