@@ -68,9 +68,9 @@ enum Stage {
     /// Charged, above a high.
     Delayed {
         until: Instant,
-        /// Set by the first poll that delays, as is the stall. Both drop before `charge`, which keeps the group.
-        alarm: Option<Alarm>,
-        stall: Option<Stall>,
+        /// Dropped before `charge`, which keeps the group, as is the stall.
+        alarm: Alarm,
+        _stall: Option<Stall>,
         charge: Charge,
     },
     Done,
@@ -191,57 +191,39 @@ impl ChargeFuture {
         self
     }
 
-    /// The charge is made, and took `walked` bytes up the tree. Returns it where no delay follows.
-    fn charged(&mut self, walked: u64) -> Option<Charge> {
-        let charge = Charge::new(self.group.header, self.bytes);
-        let delay = throttle::delay_after(self.group.first(), walked, false, self.end);
-        if delay.is_zero() {
-            self.state = Stage::Done;
-            return Some(charge);
-        }
-        self.state = Stage::Delayed { until: Instant::now() + delay.min(TIME_MAX), alarm: None, stall: None, charge };
-        None
+    /// The charge is made, and took `walked` bytes up the tree. Pending where a delay follows.
+    fn charged(&mut self, walked: u64, waker: &Waker) -> Poll<Result<Charge, ChargeError>> {
+        self.state = Stage::Done;
+        let (group, charge) = (self.group.first(), Charge::new(self.group.header, self.bytes));
+        let delay = throttle::delay_after(group, walked, false, self.end);
+        let until = Instant::now() + delay.min(TIME_MAX);
+        let is_delayed = !self.undelayed && !is_over(until) && is_delayed(group);
+        // The charge is not delayed if there is no thread to wake it: the future would have to wake itself time and again.
+        let Some(alarm) = is_delayed.then(|| throttle::alarm(group, until, waker)).flatten() else {
+            return Poll::Ready(Ok(charge));
+        };
+        let _stall = throttle::stand_still(group, Instant::now());
+        self.state = Stage::Delayed { until, alarm, _stall, charge };
+        Poll::Pending
     }
 
     /// Returns the charge, or why there is none. Pending while it waits or is delayed.
     fn ended(&mut self, ended: Option<ChargeResult>, waker: &Waker) -> Poll<Result<Charge, ChargeError>> {
         match ended {
-            Some(Ok(walked)) => {
-                if let Some(charge) = self.charged(walked) {
-                    return Poll::Ready(Ok(charge));
-                }
-            }
+            Some(Ok(walked)) => return self.charged(walked, waker),
             Some(Err(failure)) => {
                 self.state = Stage::Done;
                 return Poll::Ready(Err(ChargeError::new(failure, self.group.first(), self.bytes)));
             }
             None => {}
         }
-        if self.is_held_up(waker) {
+        let Stage::Delayed { until, alarm, .. } = &self.state else { return Poll::Pending };
+        if !self.undelayed && !is_over(*until) && is_delayed(self.group.first()) && alarm.renew(waker) {
             return Poll::Pending;
         }
         match std::mem::replace(&mut self.state, Stage::Done) {
             Stage::Delayed { charge, .. } => Poll::Ready(Ok(charge)),
             _ => Poll::Pending,
-        }
-    }
-
-    /// Returns true if it is not charged yet, or delayed. A wake follows when that is over.
-    fn is_held_up(&mut self, waker: &Waker) -> bool {
-        let Stage::Delayed { until, alarm, stall, .. } = &mut self.state else { return true };
-        let group = self.group.first();
-        if self.undelayed || is_over(*until) || !is_delayed(group) {
-            return false;
-        }
-        match alarm {
-            Some(alarm) => alarm.renew(waker),
-            None => {
-                // The charge is not delayed if there is no thread to wake it: the future would have to wake itself time
-                // and again.
-                *alarm = throttle::alarm(group, *until, waker);
-                *stall = alarm.as_ref().and_then(|_| throttle::stand_still(group, Instant::now()));
-                alarm.is_some()
-            }
         }
     }
 }

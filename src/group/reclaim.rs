@@ -34,7 +34,7 @@ impl Group {
         let reclaimer = Reclaimer::new(reclaimer, priority);
         let tree = self.first().incarnation().tree.counted();
         registrations::register(self.first(), &reclaimer);
-        Registration::new("reclaimer", ReclaimerGuard { tree, reclaimer })
+        Registration::new(ReclaimerGuard { tree, reclaimer })
     }
 
     /// Asks reclaimers for `bytes` before they are needed. Returns what they freed. It may block: in async code call it

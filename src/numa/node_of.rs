@@ -126,11 +126,6 @@ impl OneNode {
     pub const fn new(node: NodeId) -> Self {
         Self(node)
     }
-
-    /// The node of every page.
-    pub const fn node(self) -> NodeId {
-        self.0
-    }
 }
 
 impl NodeOf for OneNode {
