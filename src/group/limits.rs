@@ -3,7 +3,10 @@
 use std::fmt;
 
 use super::error::NameError;
-use crate::hierarchy::setting_names::SettingName;
+use crate::counter::object::Counter;
+use crate::hierarchy::setting_names::{self, SettingName};
+use crate::hierarchy::{importance, tasks};
+use crate::pressure::deadlock::overdraft;
 use crate::state::limits::LimitKind;
 use crate::units::{IntoLimit, Limit, Percent};
 
@@ -400,7 +403,7 @@ impl Limits {
     /// let query = runtime.root().create("q17", Limits::new().max(1 << 20).setting("query.memory_limit"))?;
     /// let refused = query.try_charge(2 << 20).unwrap_err();
     /// let line = "/q17 refused 2 MiB for /q17: short by 1 MiB, max 1 MiB; \
-    ///             to fit, raise query.memory_limit or charge less";
+    ///             neither waiting nor reclaim can help; to fit, raise query.memory_limit or charge less";
     /// assert_eq!(refused.to_string(), line);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -428,6 +431,28 @@ impl Limits {
             (LimitKind::High, high),
             (LimitKind::ReclaimAbove, reclaim_above),
         ]
+    }
+
+    /// Sets what no charge compares.
+    pub(super) fn set_marks(&self, group: &Counter, setting: Option<SettingName>) {
+        if let Some(name) = setting {
+            setting_names::set(group, name);
+        }
+        if let Some(importance) = self.importance {
+            importance::set(group, importance);
+        }
+        if let Some(of) = self.tasks {
+            tasks::set(group, of);
+        }
+        if let Some(per_cent) = self.overdraft {
+            overdraft::set(group, per_cent);
+        }
+    }
+
+    /// The thresholds of pressure, in per cent; `None` where neither is named.
+    pub(super) fn thresholds(&self) -> Option<[Option<u8>; 2]> {
+        let thresholds = [self.elevated, self.critical].map(|percent| percent.map(Percent::get));
+        thresholds.iter().any(Option::is_some).then_some(thresholds)
     }
 
     /// Finds two limits that contradict each other, so that one of them can have no effect. It compares bytes with

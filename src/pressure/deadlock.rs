@@ -32,6 +32,7 @@ pub(crate) fn wait_to_end(waiting: &Waiting, level: &Counter) -> Option<u64> {
     }
     // Bytes that came back a moment ago may be room for a charge: another thread is about to serve it.
     let room = level.admits().saturating_sub(usage);
+    // Mutation: a-wait-ends-while-bytes-come-back
     if line.places.iter().take(1 + WINDOW).any(|&place| fits(waiting, line, level, place, room)) {
         return None;
     }
@@ -43,16 +44,18 @@ pub(crate) fn wait_to_end(waiting: &Waiting, level: &Counter) -> Option<u64> {
 pub(crate) fn waits_to_let_through(waiting: &Waiting, level: &Counter) -> Vec<u64> {
     let (usage, max) = (level.usage(), level.max());
     let most = u128::from(max) * u128::from(overdraft::of(level)) / 100;
+    // Mutation: two-charges-go-above-max-at-once
     if most == 0 || usage > max {
         return Vec::new();
     }
     let Some(line) = waiting.lines.get(&level.key()) else { return Vec::new() };
-    let left = u128::from(max - usage) + most;
+    let left = (u128::from(max) + most).saturating_sub(usage.into());
     let fits = |ticket: &u64| {
         let waiter = waiting.waiters.get(ticket);
         waiter.is_some_and(|waiter| u128::from(waiter.bytes) <= left && waiter.group.cover().is_none())
     };
     let held = line.places.iter().filter(|place| holds(waiting, line, place)).map(|place| place.ticket());
+    // Mutation: an-overdraft-is-no-bound
     held.filter(fits).collect()
 }
 

@@ -432,7 +432,8 @@ fn a_refusal_names_the_group_and_the_reason() {
     let refused = held.query.try_charge(Bytes(u64::MAX)).expect_err("does not fit");
     assert_says(
         &refused,
-        "/acme/q refused 16 EiB for /acme/q: short by 8 EiB, usage 30 B; charge less: no group counts more than 8 EiB",
+        "/acme/q refused 16 EiB for /acme/q: short by 8 EiB, usage 30 B; neither waiting nor reclaim can help; \
+         charge less: no group counts more than 8 EiB",
     );
     drop((refusal, refused));
     held.assert_whole();
