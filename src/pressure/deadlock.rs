@@ -93,14 +93,16 @@ fn fits(waiting: &Waiting, line: &Line, level: &Counter, place: PlaceInLine, roo
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
+mod trees;
+
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use std::future::Future;
     use std::pin::Pin;
-    use std::sync::{Arc, Mutex};
-    use std::task::{Context, Poll, Wake, Waker};
+    use std::sync::Arc;
+    use std::task::{Context, Poll, Waker};
     use std::time::Duration;
 
-    use crate::sync::many;
     use crate::{
         Bytes, Charge, ChargeError, ChargeFuture, Group, Limit, Limits, OnFull, Priority, Reclaim, ReclaimContext,
         Runtime,
@@ -348,162 +350,5 @@ mod tests {
         let more = served(&mut first);
         assert_eq!((full.live(), full.forced()), (110, 10));
         drop((more, held));
-    }
-
-    /// Notes its number when it is woken.
-    struct Notes(usize, Arc<Mutex<Vec<usize>>>);
-
-    impl Wake for Notes {
-        fn wake(self: Arc<Self>) {
-            self.1.lock().unwrap().push(self.0);
-        }
-    }
-
-    struct Waits {
-        number: usize,
-        group: usize,
-        bytes: u64,
-        future: Pin<Box<ChargeFuture>>,
-    }
-
-    const MAX: u64 = 64;
-
-    /// Groups of so many tasks each, which hold bytes and wait. What the line does is replayed here.
-    struct Scene {
-        tasks: Vec<u16>,
-        live: Vec<u64>,
-        line: Vec<Waits>,
-        held: Vec<(usize, Charge)>,
-        woken: Arc<Mutex<Vec<usize>>>,
-        alarms: u64,
-    }
-
-    impl Scene {
-        fn waiting(&self, group: usize) -> usize {
-            self.line.iter().filter(|waits| waits.group == group).count()
-        }
-
-        /// A task of the group does something else than wait.
-        fn runs(&self, group: usize) -> bool {
-            self.tasks[group] == 0 || self.waiting(group) < usize::from(self.tasks[group])
-        }
-
-        fn total(&self) -> u64 {
-            self.live.iter().sum()
-        }
-
-        /// Bytes of groups whose tasks all wait.
-        fn stuck(&self) -> u64 {
-            (0..self.live.len()).filter(|&group| !self.runs(group)).map(|group| self.live[group]).sum()
-        }
-
-        fn poll(&mut self, number: usize) -> Option<Result<Charge, ChargeError>> {
-            let waits = self.line.iter_mut().find(|waits| waits.number == number).unwrap();
-            let waker = Waker::from(Arc::new(Notes(number, Arc::clone(&self.woken))));
-            match waits.future.as_mut().poll(&mut Context::from_waker(&waker)) {
-                Poll::Ready(ended) => Some(ended),
-                Poll::Pending => None,
-            }
-        }
-
-        /// Replays what became of a charge.
-        fn replay(&mut self, number: usize, ended: Result<Charge, ChargeError>) {
-            let (stuck, total, first) = (self.stuck(), self.total(), self.line[0].bytes);
-            let at = self.line.iter().position(|waits| waits.number == number).unwrap();
-            let waits = self.line.remove(at);
-            match ended {
-                Ok(charge) => {
-                    self.live[waits.group] += waits.bytes;
-                    self.held.push((waits.group, charge));
-                }
-                Err(ChargeError::Deadlock(_)) => {
-                    assert_eq!(stuck, total, "a false alarm");
-                    assert!(total + first > MAX && self.live[waits.group] > 0);
-                    self.alarms += 1;
-                }
-                Err(other) => panic!("{other}"),
-            }
-        }
-
-        /// Replays what became of those that wait, in its order. A new charge is served after all of that, or was told
-        /// before.
-        fn replay_all(&mut self, new: Option<usize>) {
-            let mut ended = new.and_then(|new| Some((new, self.poll(new)?)));
-            if let Some((new, told)) = ended.take_if(|(_, ended)| ended.is_err()) {
-                self.replay(new, told);
-            }
-            let woken = std::mem::take(&mut *self.woken.lock().unwrap());
-            for number in woken {
-                let ended = self.poll(number).expect("it is woken once");
-                self.replay(number, ended);
-            }
-            if let Some((new, served)) = ended {
-                self.replay(new, served);
-            }
-        }
-    }
-
-    /// Groups in a random tree hold, wait, give back and leave the line. A wait ends as a deadlock where, and only
-    /// where, all bytes are held by groups whose tasks all wait, and none that waits fits.
-    #[test]
-    #[cfg_attr(miri, ignore = "Miri: one of hundreds of rounds shows nothing")]
-    fn no_false_alarm_and_none_is_missed() {
-        let mut seed = 11_u64;
-        let mut below = |most: usize| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            ((seed >> 33) % most as u64) as usize
-        };
-        let mut alarms = 0;
-        for _ in 0..many(300) {
-            let runtime = build(MAX);
-            let mut parents = vec![runtime.root()];
-            for number in 0..below(3) {
-                let parent = parents[below(parents.len())].clone();
-                parents.push(parent.create(number as u64, Limits::new()).unwrap());
-            }
-            let number_of: Vec<u16> = (0..2 + below(4)).map(|_| below(3) as u16).collect();
-            let name = |number: usize| format!("g{number}");
-            let groups: Vec<Group> = (number_of.iter().enumerate())
-                .map(|(number, &of)| tasks(&parents[below(parents.len())], &name(number), of))
-                .collect();
-            let live = vec![0; groups.len()];
-            let mut scene =
-                Scene { tasks: number_of, live, line: Vec::new(), held: Vec::new(), woken: Arc::default(), alarms: 0 };
-            for number in 0..80 {
-                let group = below(groups.len());
-                let mut new = None;
-                match below(5) {
-                    0..=2 if scene.runs(group) => {
-                        let bytes = 1 + below(24) as u64;
-                        let future = Box::pin(groups[group].charge_async(Bytes(bytes)));
-                        scene.line.push(Waits { number, group, bytes, future });
-                        new = Some(number);
-                    }
-                    // A task that does not wait gives something back.
-                    3 if !scene.held.is_empty() => {
-                        let at = below(scene.held.len());
-                        let of = scene.held[at].0;
-                        if scene.runs(of) {
-                            let (of, charge) = scene.held.swap_remove(at);
-                            scene.live[of] -= charge.bytes();
-                            drop(charge);
-                        }
-                    }
-                    4 if !scene.line.is_empty() && below(4) == 0 => {
-                        let at = below(scene.line.len());
-                        drop(scene.line.remove(at));
-                    }
-                    _ => {}
-                }
-                scene.replay_all(new);
-                let total = scene.total();
-                assert_eq!(total, runtime.root().live());
-                let waits = total > 0 && !scene.line.is_empty();
-                let fits = scene.line.iter().any(|waits| total + waits.bytes <= MAX);
-                assert!(!waits || fits || scene.stuck() < total, "{total} bytes, {} wait", scene.line.len());
-            }
-            alarms += scene.alarms;
-        }
-        assert!(alarms > many(50), "{alarms}");
     }
 }

@@ -55,6 +55,9 @@ process_wide!(delays: Lock<Delays> = || Lock::new(Rank::Bookkeeping, Delays::def
 /// Delays in the table that have a group, for a thread that would look in vain.
 static COUNT: StatU64 = StatU64::new(0);
 
+/// The process in which the thread was started last.
+static STARTED_IN: StatU64 = StatU64::new(0);
+
 #[derive(Default)]
 pub(crate) struct Delays {
     /// Delays that there were.
@@ -123,7 +126,7 @@ impl Delays {
 
     /// `Err`: the system has no thread. The caller drops the waker, which is foreign code, without the lock.
     fn insert(&mut self, delay: Delay) -> Result<u64, Delay> {
-        if !self.helper.start("memcg-delays", run) {
+        if !self.start() {
             return Err(delay);
         }
         self.numbers += 1;
@@ -134,6 +137,12 @@ impl Delays {
         self.of_groups += u64::from(delay.group.is_some());
         self.all.insert(self.numbers, delay);
         Ok(self.numbers)
+    }
+
+    /// False: the system has no thread.
+    fn start(&mut self) -> bool {
+        STARTED_IN.store(std::process::id().into(), Ordering::Relaxed);
+        self.helper.start("memcg-delays", run)
     }
 
     fn take_out(&mut self, number: u64) -> Option<Delay> {
@@ -184,6 +193,13 @@ pub(crate) fn end(is_meant: impl Fn(&Counter) -> bool) {
 pub(crate) fn went_offline(group: &'static Counter) {
     if COUNT.load(Ordering::Relaxed) > 0 {
         end(|delayed| ptr::eq(delayed, group));
+    }
+}
+
+/// The caller counts on a delay that is in the table. The child of a fork has the table, and not the thread.
+pub(crate) fn start_after_fork() {
+    if STARTED_IN.load(Ordering::Relaxed) != u64::from(std::process::id()) {
+        with(|delays| delays.all.is_empty() || delays.start());
     }
 }
 
@@ -257,7 +273,7 @@ impl Drop for Alarm {
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::sync::this_thread;
     use crate::thread::helper::LINGER;
@@ -335,6 +351,19 @@ mod tests {
         assert_eq!(delays.insert(delay).ok(), Some(2));
         let (process, thread) = delays.helper.running().unwrap();
         assert_eq!((*process, thread.name()), (std::process::id(), Some("memcg-delays")));
+    }
+
+    /// As a fork leaves it.
+    #[cfg(not(shuttle))]
+    pub(in crate::pressure) fn started_in_another_process() {
+        STARTED_IN.store(0, Ordering::Relaxed);
+        let thread = this_thread();
+        with(|delays| delays.helper = Helper::idle_in(std::process::id().wrapping_add(1), thread));
+    }
+
+    #[cfg(not(shuttle))]
+    pub(in crate::pressure) fn is_started_here() -> bool {
+        with(|delays| delays.helper.running().is_some_and(|(process, _)| *process == std::process::id()))
     }
 
     /// A delay that is taken out is not looked at, and a thread without work ends.
