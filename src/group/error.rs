@@ -74,7 +74,7 @@ pub enum ChargeError {
     },
     /// It waited in line, and no wait there could end: groups whose [tasks](crate::Limits::tasks) all wait in that line
     /// hold all that the group with the max uses. This is the youngest of these waits. To wait again is vain: release
-    /// what the task holds, and the others go on.
+    /// what the task holds, and the others go on. [`Event::Deadlock`](crate::Event::Deadlock) counts it.
     Deadlock(OverLimitError),
     /// The group was chosen to give its memory back, by this charge or by another one.
     Cancelled {

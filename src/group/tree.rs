@@ -10,7 +10,7 @@ use crate::counter::child_count::HasChildren;
 use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::limits::NoLimitedAncestor;
 use crate::hierarchy::{names, stats};
-use crate::lifecycle::create::{self, GroupSettings, NotCreated};
+use crate::lifecycle::create::{self, NewGroup, NotCreated};
 use crate::lifecycle::{offline, unowned};
 use crate::pressure::pressure_levels;
 use crate::stat::visits::Unlist;
@@ -111,7 +111,7 @@ impl Group {
                 pressure_levels::set_unlinked(group, thresholds);
             }
         };
-        let settings = GroupSettings {
+        let settings = NewGroup {
             wanted: &limits.kinds(),
             covers: limits.cover_allocations,
             share: limits.share.unwrap_or(0),

@@ -56,11 +56,11 @@ pub(crate) fn root_group(groups: GroupConfig, configs: &[CounterConfig]) -> Resu
     Ok(Handle::adopt(group))
 }
 
-/// What a group has from its link on.
-pub(crate) struct GroupSettings<'a> {
+/// Settings that a group has from its link on.
+pub(crate) struct NewGroup<'a> {
     /// In their order.
     pub(crate) wanted: &'a [(LimitKind, Option<Limit>)],
-    /// What is reserved in the group pays for what is allocated.
+    /// Its reserved bytes pay for those that are allocated.
     pub(crate) covers: bool,
     /// 0: none.
     pub(crate) share: u32,
@@ -74,7 +74,7 @@ pub(crate) struct GroupSettings<'a> {
 pub(crate) fn create(
     parent: &'static Counter,
     name: GroupName<'_>,
-    settings: &GroupSettings<'_>,
+    settings: &NewGroup<'_>,
 ) -> Result<Handle, NotCreated> {
     let _path = SlowPath::enter();
     let tree = parent.tree();
@@ -100,6 +100,7 @@ pub(crate) fn create(
     }
     match linked {
         Ok(first) => {
+            // Mutation: a-new-group-is-marked-after-its-link
             count_name(groups, group, u64::wrapping_add);
             join::finish_join(tree, group, first);
             Ok(Handle::adopt(group))
@@ -126,7 +127,7 @@ fn link(
     groups: &GroupTree,
     shard: &mut Shard,
     group: &'static Counter,
-    settings: &GroupSettings<'_>,
+    settings: &NewGroup<'_>,
 ) -> Result<bool, NotCreated> {
     // Mutation: two-of-one-name
     if names::is_taken(shard, group) {

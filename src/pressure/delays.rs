@@ -37,6 +37,8 @@ use crate::pressure::high::{LOOK, drain_credit, is_delayed, is_delayed_by_credit
 use crate::pressure::wakers::Wakers;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::AtomicU64 as StatU64;
+#[cfg(test)]
+use crate::sync::this_thread;
 use crate::sync::{Ordering, model_failed, park, process_wide};
 use crate::thread::foreign::Foreign;
 use crate::thread::helper::Helper;
@@ -272,10 +274,24 @@ impl Drop for Alarm {
     }
 }
 
+#[cfg(test)]
+#[allow(dead_code, reason = "no model asks")]
+impl Delays {
+    /// As a fork leaves the table of the process.
+    pub(crate) fn in_another_process() {
+        STARTED_IN.store(0, Ordering::Relaxed);
+        let thread = this_thread();
+        with(|delays| delays.helper = Helper::idle_in(std::process::id().wrapping_add(1), thread));
+    }
+
+    pub(crate) fn has_thread() -> bool {
+        with(|delays| delays.helper.running().is_some_and(|(process, _)| *process == std::process::id()))
+    }
+}
+
 #[cfg(all(test, not(loom)))]
-pub(super) mod tests {
+mod tests {
     use super::*;
-    use crate::sync::this_thread;
     use crate::thread::helper::LINGER;
     use crate::{Group, Limits, Runtime};
 
@@ -351,19 +367,6 @@ pub(super) mod tests {
         assert_eq!(delays.insert(delay).ok(), Some(2));
         let (process, thread) = delays.helper.running().unwrap();
         assert_eq!((*process, thread.name()), (std::process::id(), Some("memcg-delays")));
-    }
-
-    /// As a fork leaves it.
-    #[cfg(not(shuttle))]
-    pub(in crate::pressure) fn started_in_another_process() {
-        STARTED_IN.store(0, Ordering::Relaxed);
-        let thread = this_thread();
-        with(|delays| delays.helper = Helper::idle_in(std::process::id().wrapping_add(1), thread));
-    }
-
-    #[cfg(not(shuttle))]
-    pub(in crate::pressure) fn is_started_here() -> bool {
-        with(|delays| delays.helper.running().is_some_and(|(process, _)| *process == std::process::id()))
     }
 
     /// A delay that is taken out is not looked at, and a thread without work ends.

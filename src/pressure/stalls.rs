@@ -334,10 +334,10 @@ mod tests {
         let (_runtime, group, _held) = full();
         let mut charge = Box::pin(group.charge_async(1));
         waits(charge.as_mut());
-        delays::tests::started_in_another_process();
+        delays::Delays::in_another_process();
         let mut second = Box::pin(group.charge_async(1));
         waits(second.as_mut());
-        assert!(delays::tests::is_started_here());
+        assert!(delays::Delays::has_thread());
     }
 
     /// Thresholds that come while a charger stands still have a look planned.
