@@ -100,9 +100,9 @@ pub(crate) fn create(
     }
     match linked {
         Ok(first) => {
-            // Mutation: a-new-group-is-marked-after-its-link
             count_name(groups, group, u64::wrapping_add);
             join::finish_join(tree, group, first);
+            // Mutation: a-new-group-is-marked-after-its-link
             Ok(Handle::adopt(group))
         }
         Err(refused) => {
