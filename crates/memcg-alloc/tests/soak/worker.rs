@@ -141,10 +141,10 @@ impl<'a> Worker<'a> {
             800..805 => self.scope(),
             805..815 => self.world.replace_job(&mut self.rng),
             815..830 => self.world.move_limits(&mut self.rng),
-            830..832 => self.cannot_end(&known, &group),
-            832..834 => self.short_thread(&known, &group),
-            834..840 => drop(self.world.runtime.release_thread_credit()),
-            840..845 => drop(self.world.tenants()[0].group().map(|group| group.reclaim(64 << 10))),
+            830..836 => self.cannot_end(&known, &group),
+            836..838 => self.short_thread(&known, &group),
+            838..842 => drop(self.world.runtime.release_thread_credit()),
+            842..846 => drop(self.world.tenants()[0].group().map(|group| group.reclaim(64 << 10))),
             _ => self.free(&known),
         }
     }
