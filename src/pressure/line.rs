@@ -446,6 +446,11 @@ impl Waiting {
             self.decide(ticket, Decision::Full(level), service.wakers);
             return true;
         }
+        // A walk of a group that covers schedules the lines of its path where it is refused: a walk in vain would do so
+        // time and again.
+        if group.cover().is_some() && cover::rise_at(group, bytes, level) > level.room(level.admits()) {
+            return false;
+        }
         self.make_way(place, group, level);
         match charge_for(group, service.block, bytes, place) {
             Ok(()) => {

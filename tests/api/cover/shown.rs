@@ -54,6 +54,25 @@ fn a_dying_group_leaves_its_objects_to_a_group_online() {
     assert_eq!(acme.ledger().allocated(), 0);
 }
 
+/// Above a group that covers as well: its reserved bytes pay for them.
+#[test]
+fn objects_of_a_dying_group_are_paid_for() {
+    let runtime = runtime();
+    let acme = group(&runtime, "acme");
+    let query = covering(&acme, "query");
+    let parts = ["one", "two"].map(|name| query.create(name, Limits::new()).unwrap());
+    let (charge, objects) = (query.try_charge(100).unwrap(), parts.each_ref().map(|part| Object::of(part, 70)));
+    for part in &parts {
+        part.offline().unwrap();
+        for level in [&query, &acme, &runtime.root()] {
+            assert_figures(level, [140, 100, 140, 40]);
+            assert_eq!(level.snapshot(0).rows()[0].ledger, query.ledger());
+        }
+    }
+    assert_eq!((query.ledger_local(), acme.ledger_local().allocated()), (query.ledger(), 0));
+    drop((charge, objects));
+}
+
 const LEDGER: [(&str, Stat); 3] =
     [("reserved", Stat::RESERVED), ("allocated", Stat::ALLOCATED), ("unpaid", Stat::UNPAID)];
 
