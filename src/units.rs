@@ -111,7 +111,6 @@ pub enum Limit {
 
 impl Bytes {
     /// So many KiB (1,024 bytes); [`u64::MAX`] bytes where that is more.
-    #[must_use]
     pub const fn kib(kib: u64) -> Self {
         Bytes(kib.saturating_mul(1 << 10))
     }
@@ -124,19 +123,16 @@ impl Bytes {
     /// assert_eq!([Bytes::kib(2), Bytes::mib(3), Bytes::gib(1)], [2 << 10, 3 << 20, 1 << 30].map(Bytes));
     /// assert_eq!(Limit::from(Bytes::mib(3)), Limit::mib(3));
     /// ```
-    #[must_use]
     pub const fn mib(mib: u64) -> Self {
         Bytes(mib.saturating_mul(1 << 20))
     }
 
     /// So many GiB; [`u64::MAX`] bytes where that is more.
-    #[must_use]
     pub const fn gib(gib: u64) -> Self {
         Bytes(gib.saturating_mul(1 << 30))
     }
 
     /// Returns the plain number of bytes.
-    #[must_use]
     pub const fn as_u64(self) -> u64 {
         self.0
     }
@@ -243,7 +239,6 @@ impl FromStr for Bytes {
 
 impl Percent {
     /// Makes a percentage, or returns `None` above 100.
-    #[must_use]
     pub const fn new(percent: u8) -> Option<Self> {
         if percent <= 100 { Some(Self(percent)) } else { None }
     }
@@ -254,7 +249,6 @@ impl Percent {
     }
 
     /// Returns the plain number, 0 to 100.
-    #[must_use]
     pub const fn get(self) -> u8 {
         self.0
     }
@@ -267,7 +261,6 @@ impl Percent {
     /// assert_eq!(third.of(2), 0);
     /// assert_eq!(memcg::Percent::new(100).unwrap().of(u64::MAX), u64::MAX);
     /// ```
-    #[must_use]
     pub const fn of(self, whole: u64) -> u64 {
         // The quotient is at most `whole`, so the cast back loses nothing.
         (whole as u128 * self.0 as u128 / 100) as u64
@@ -284,31 +277,26 @@ impl fmt::Display for Percent {
 
 impl Limit {
     /// So many bytes.
-    #[must_use]
     pub const fn bytes(bytes: u64) -> Self {
         Limit::Bytes(bytes)
     }
 
     /// So many KiB (1,024 bytes); [`u64::MAX`] bytes where that is more.
-    #[must_use]
     pub const fn kib(kib: u64) -> Self {
         Limit::Bytes(Bytes::kib(kib).0)
     }
 
     /// So many MiB; [`u64::MAX`] bytes where that is more.
-    #[must_use]
     pub const fn mib(mib: u64) -> Self {
         Limit::Bytes(Bytes::mib(mib).0)
     }
 
     /// So many GiB; [`u64::MAX`] bytes where that is more.
-    #[must_use]
     pub const fn gib(gib: u64) -> Self {
         Limit::Bytes(Bytes::gib(gib).0)
     }
 
     /// A share of the nearest limited ancestor's max. More than 100 is 100: no group can hold more than its ancestor.
-    #[must_use]
     pub const fn percent(percent: u8) -> Self {
         Limit::Percent(Percent::at_most_whole(percent))
     }

@@ -4,9 +4,8 @@ use std::mem::ManuallyDrop;
 use std::ptr;
 
 use super::charge::Charge;
-use super::charge_with::charge_slow;
+use super::charge_with::{OnFull, charge_slow};
 use super::handle::Group;
-use super::on_full::OnFull;
 use crate::counter::central;
 use crate::counter::central_word::CentralWord;
 use crate::counter::object::Counter;

@@ -150,38 +150,30 @@ fn went_on(group: &Group) -> Result<(), ChargeError> {
 /// A checkpoint that does not block: see [`Group::checkpoint_async`].
 #[must_use = "futures do nothing unless they are polled"]
 pub struct Checkpoint {
-    stage: CheckpointStage,
-    /// `None`: nothing is wrong. Dropped after the alarm and the stall in `stage`, which the group outlives.
+    /// Dropped before the group, which outlives the alarm and the stall.
+    pause: Option<Pause>,
+    /// `None`: nothing is wrong, or the future has returned its result.
     group: Option<Group>,
 }
 
-enum CheckpointStage {
-    New,
-    /// Others are about to give memory back.
-    Waits {
-        until: Instant,
-        again: Alarm,
-        _stall: Option<Stall>,
-    },
-    Delayed {
-        until: Instant,
-        alarm: Alarm,
-        _stall: Option<Stall>,
-    },
-    Done,
+/// A task that does not go on yet.
+struct Pause {
+    /// Ends the delay, or the wait for what others are about to give.
+    until: Instant,
+    alarm: Alarm,
+    /// True for the delay above a high: the group has been asked.
+    is_delay: bool,
+    _stall: Option<Stall>,
 }
 
 impl Checkpoint {
     #[inline]
     fn new(header: Option<&'static Header>) -> Checkpoint {
-        match header.filter(|header| is_alert(header)) {
-            Some(header) => Checkpoint { stage: CheckpointStage::New, group: Some(asked(header)) },
-            None => Checkpoint { stage: CheckpointStage::Done, group: None },
-        }
+        Checkpoint { pause: None, group: header.filter(|header| is_alert(header)).map(asked) }
     }
 
-    /// Asks, and says what comes next; `until` is when to give up what others are about to give.
-    fn ask(group: &Group, until: Instant, waker: &Waker) -> Result<CheckpointStage, ChargeError> {
+    /// Asks, and says for how long the task has to pause; `until` is when to give up what others are about to give.
+    fn ask(group: &Group, until: Instant, waker: &Waker) -> Result<Option<Pause>, ChargeError> {
         let counter = group.first();
         let delayed_as = match check(counter, WaitFor::Nothing) {
             Ok(bytes) => bytes,
@@ -193,20 +185,34 @@ impl Checkpoint {
                 let is_pending = matches!(failure, ChargeFailure::Refused { pending: Some(_), .. }) && !is_over(until);
                 // If the system has no thread to wake the task, it does not wait.
                 let again = || Alarm::set(Instant::now() + ASK_AGAIN, waker);
-                return match is_pending.then(again).flatten() {
-                    Some(again) => {
-                        let _stall = Stall::begin(counter, level, Instant::now());
-                        Ok(CheckpointStage::Waits { until, again, _stall })
-                    }
-                    None => Err(refused(failure, group)),
-                };
+                let Some(alarm) = is_pending.then(again).flatten() else { return Err(refused(failure, group)) };
+                let _stall = Stall::begin(counter, level, Instant::now());
+                return Ok(Some(Pause { until, alarm, is_delay: false, _stall }));
             }
         };
         let until = Instant::now() + throttle::delay_after(counter, delayed_as, false, None).min(TIME_MAX);
         let alarm = (!is_over(until)).then(|| throttle::alarm(counter, until, waker)).flatten();
-        let delayed =
-            |alarm| CheckpointStage::Delayed { until, alarm, _stall: throttle::stand_still(counter, Instant::now()) };
-        Ok(alarm.map_or(CheckpointStage::Done, delayed))
+        Ok(alarm.map(|alarm| {
+            let _stall = throttle::stand_still(counter, Instant::now());
+            Pause { until, alarm, is_delay: true, _stall }
+        }))
+    }
+
+    fn poll_asked(pause: &mut Option<Pause>, group: &Group, waker: &Waker) -> Poll<Result<(), ChargeError>> {
+        let until = match pause {
+            None => Instant::now() + group_tree::of(group.first()).settings.oom_time.min(TIME_MAX),
+            Some(Pause { is_delay: true, until, alarm, .. }) => {
+                let is_delayed = !is_over(*until) && is_delayed(group.first()) && alarm.renew(waker);
+                return if is_delayed { Poll::Pending } else { Poll::Ready(went_on(group)) };
+            }
+            Some(Pause { alarm, .. }) if alarm.renew(waker) => return Poll::Pending,
+            Some(Pause { until, .. }) => *until,
+        };
+        *pause = match Checkpoint::ask(group, until, waker) {
+            Ok(Some(next)) => Some(next),
+            asked => return Poll::Ready(asked.map(drop)),
+        };
+        Poll::Pending
     }
 }
 
@@ -215,42 +221,12 @@ impl Future for Checkpoint {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        match &mut *self {
-            Checkpoint { stage, group: Some(group) } => stage.poll(group, context),
-            Checkpoint { group: None, .. } => Poll::Ready(Ok(())),
+        let Checkpoint { pause, group: Some(group) } = &mut *self else { return Poll::Ready(Ok(())) };
+        let polled = Checkpoint::poll_asked(pause, group, context.waker());
+        if polled.is_ready() {
+            (self.pause, self.group) = (None, None);
         }
-    }
-}
-
-impl CheckpointStage {
-    fn poll(&mut self, group: &Group, context: &mut Context<'_>) -> Poll<Result<(), ChargeError>> {
-        let stage = self;
-        let waker = context.waker();
-        let until = match stage {
-            CheckpointStage::New => {
-                let time = group_tree::of(group.first()).settings.oom_time.min(TIME_MAX);
-                Some(Instant::now() + time)
-            }
-            CheckpointStage::Waits { until, again, .. } => (!again.renew(waker)).then_some(*until),
-            CheckpointStage::Delayed { until, alarm, .. } => {
-                if is_over(*until) || !is_delayed(group.first()) || !alarm.renew(waker) {
-                    *stage = CheckpointStage::Done;
-                    return Poll::Ready(went_on(group));
-                }
-                None
-            }
-            CheckpointStage::Done => None,
-        };
-        if let Some(until) = until {
-            match Checkpoint::ask(group, until, waker) {
-                Ok(next) => *stage = next,
-                Err(error) => {
-                    *stage = CheckpointStage::Done;
-                    return Poll::Ready(Err(error));
-                }
-            }
-        }
-        if let CheckpointStage::Done = stage { Poll::Ready(Ok(())) } else { Poll::Pending }
+        polled
     }
 }
 

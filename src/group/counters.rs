@@ -6,7 +6,6 @@ use super::events::Events;
 use super::handle::Group;
 use crate::admission::lowered;
 use crate::counter::object;
-use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::{group_object, group_tree, limits};
 use crate::page_counter::PageCounter;
 use crate::reclaim::rings;
@@ -96,8 +95,7 @@ impl Group {
     ) -> Result<u64, LimitError> {
         let has_soft = |&(kind, limit): &(_, Option<Limit>)| kind == LimitKind::Soft && limit.is_some();
         if wanted.iter().any(has_soft) {
-            let _path = SlowPath::enter();
-            rings::make(counter).unwrap_or_else(|refused| refused.abort());
+            rings::make_in_any_case(counter);
         }
         limits::set(counter, wanted, also).map_err(|(kind, none)| self.limit_error(kind, none, None))
     }

@@ -264,7 +264,8 @@ fn runtime_is_gone(group: &Group) -> bool {
     group.first().path_to_root().last().is_some_and(|root| root.state().is_offline())
 }
 
-/// Why nothing was reclaimed.
+/// Nothing was reclaimed: this thread is in a reclaimer, or in an allocator that this crate has called. Reclaim does not
+/// nest.
 ///
 /// ```
 /// use memcg::errors::ReclaimError;
@@ -274,7 +275,7 @@ fn runtime_is_gone(group: &Group) -> bool {
 /// struct Nests;
 /// impl Reclaim for Nests {
 ///     fn reclaim(&self, want: u64, context: &ReclaimContext<'_>) -> u64 {
-///         assert!(matches!(context.target().reclaim(Bytes(want)), Err(ReclaimError::InReclaim { .. })));
+///         assert!(matches!(context.target().reclaim(Bytes(want)), Err(ReclaimError { .. })));
 ///         0
 ///     }
 /// }
@@ -288,25 +289,15 @@ fn runtime_is_gone(group: &Group) -> bool {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum ReclaimError {
-    /// This thread is in a reclaimer, or in an allocator that this crate has called. Reclaim does not nest.
-    InReclaim {
-        /// The group whose memory was asked for.
-        group: Group,
-    },
+pub struct ReclaimError {
+    /// The group whose memory was asked for.
+    pub group: Group,
 }
 
 impl fmt::Display for ReclaimError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::InReclaim { group } => {
-                write!(
-                    f,
-                    "nothing reclaimed of {}: this thread is in a reclaimer already, and reclaim does not nest",
-                    group.shown_path()
-                )
-            }
-        }
+        let path = self.group.shown_path();
+        write!(f, "nothing reclaimed of {path}: this thread is in a reclaimer already, and reclaim does not nest")
     }
 }
 

@@ -200,6 +200,6 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn on_event(&self, event: Event, listener: impl Fn(&Happened) + Send + Sync + 'static) -> Registration {
-        Registration::new("listener", listeners::call(self.first(), event, Box::new(listener)))
+        Registration::new(listeners::call(self.first(), event, Box::new(listener)))
     }
 }

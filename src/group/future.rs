@@ -17,11 +17,13 @@ use crate::admission::plain::LineTime;
 use crate::admission::polled::{Begun, InLine, begin};
 use crate::pressure::delays::Alarm;
 use crate::pressure::high::is_delayed;
+use crate::pressure::line;
 use crate::pressure::stalls::Stall;
 use crate::pressure::throttle;
 use crate::reclaim::round::TIME_MAX;
 use crate::sync::is_over;
 use crate::thread::slot::Consume;
+use crate::units::{Bytes, IntoBytes};
 
 /// A charge that waits: see [`Group::charge_async`].
 ///
@@ -66,9 +68,9 @@ enum Stage {
     /// Charged, above a high.
     Delayed {
         until: Instant,
-        /// Set by the first poll that delays, as is the stall. Both drop before `charge`, which keeps the group.
-        alarm: Option<Alarm>,
-        stall: Option<Stall>,
+        /// Dropped before `charge`, which keeps the group, as is the stall.
+        alarm: Alarm,
+        _stall: Option<Stall>,
         charge: Charge,
     },
     Done,
@@ -99,10 +101,6 @@ impl Deadline {
 }
 
 impl ChargeFuture {
-    pub(crate) fn new(group: Group, bytes: u64) -> Self {
-        ChargeFuture { group, bytes, undelayed: false, time: None, end: None, state: Stage::New }
-    }
-
     /// Gives the charge up where it is not made `time` after the first poll. The future then returns
     /// [`ChargeError::TimedOut`], and the group that refused counts [`Event::TimedOut`](crate::Event::TimedOut).
     ///
@@ -193,57 +191,39 @@ impl ChargeFuture {
         self
     }
 
-    /// The charge is made, and took `walked` bytes up the tree. Returns it where no delay follows.
-    fn charged(&mut self, walked: u64) -> Option<Charge> {
-        let charge = Charge::new(self.group.header, self.bytes);
-        let delay = throttle::delay_after(self.group.first(), walked, false, self.end);
-        if delay.is_zero() {
-            self.state = Stage::Done;
-            return Some(charge);
-        }
-        self.state = Stage::Delayed { until: Instant::now() + delay.min(TIME_MAX), alarm: None, stall: None, charge };
-        None
+    /// The charge is made, and took `walked` bytes up the tree. Pending where a delay follows.
+    fn charged(&mut self, walked: u64, waker: &Waker) -> Poll<Result<Charge, ChargeError>> {
+        self.state = Stage::Done;
+        let (group, charge) = (self.group.first(), Charge::new(self.group.header, self.bytes));
+        let delay = throttle::delay_after(group, walked, false, self.end);
+        let until = Instant::now() + delay.min(TIME_MAX);
+        let is_delayed = !self.undelayed && !is_over(until) && is_delayed(group);
+        // The charge is not delayed if there is no thread to wake it: the future would have to wake itself time and again.
+        let Some(alarm) = is_delayed.then(|| throttle::alarm(group, until, waker)).flatten() else {
+            return Poll::Ready(Ok(charge));
+        };
+        let _stall = throttle::stand_still(group, Instant::now());
+        self.state = Stage::Delayed { until, alarm, _stall, charge };
+        Poll::Pending
     }
 
     /// Returns the charge, or why there is none. Pending while it waits or is delayed.
     fn ended(&mut self, ended: Option<ChargeResult>, waker: &Waker) -> Poll<Result<Charge, ChargeError>> {
         match ended {
-            Some(Ok(walked)) => {
-                if let Some(charge) = self.charged(walked) {
-                    return Poll::Ready(Ok(charge));
-                }
-            }
+            Some(Ok(walked)) => return self.charged(walked, waker),
             Some(Err(failure)) => {
                 self.state = Stage::Done;
                 return Poll::Ready(Err(ChargeError::new(failure, self.group.first(), self.bytes)));
             }
             None => {}
         }
-        if self.is_held_up(waker) {
+        let Stage::Delayed { until, alarm, .. } = &self.state else { return Poll::Pending };
+        if !self.undelayed && !is_over(*until) && is_delayed(self.group.first()) && alarm.renew(waker) {
             return Poll::Pending;
         }
         match std::mem::replace(&mut self.state, Stage::Done) {
             Stage::Delayed { charge, .. } => Poll::Ready(Ok(charge)),
             _ => Poll::Pending,
-        }
-    }
-
-    /// Returns true if it is not charged yet, or delayed. A wake follows when that is over.
-    fn is_held_up(&mut self, waker: &Waker) -> bool {
-        let Stage::Delayed { until, alarm, stall, .. } = &mut self.state else { return true };
-        let group = self.group.first();
-        if self.undelayed || is_over(*until) || !is_delayed(group) {
-            return false;
-        }
-        match alarm {
-            Some(alarm) => alarm.renew(waker),
-            None => {
-                // The charge is not delayed if there is no thread to wake it: the future would have to wake itself time
-                // and again.
-                *alarm = throttle::alarm(group, *until, waker);
-                *stall = alarm.as_ref().and_then(|_| throttle::stand_still(group, Instant::now()));
-                alarm.is_some()
-            }
         }
     }
 }
@@ -281,6 +261,63 @@ impl Future for ChargeFuture {
             }
         }
         self.ended(ended, waker)
+    }
+}
+
+/// # Charges that wait for room
+impl Group {
+    /// Charges `bytes` without blocking, and where they do not fit waits in line as
+    /// [`OnFull::Wait`](crate::OnFull::Wait) does, without an end. A poll waits for no thread, and may run
+    /// reclaimers and cancel hooks.
+    ///
+    /// The future needs no async runtime, only a [`Waker`](std::task::Waker). A future that is dropped before it is
+    /// done leaves the line, and nothing of it remains. One that is dropped after it was given the bytes, and before it
+    /// was polled again, gives them back. For a time limit use [`timeout`](ChargeFuture::timeout), or
+    /// [`until`](ChargeFuture::until) with a timer of any runtime. The refusal then names the group and the amount, and
+    /// is counted; a timer around the future would leave no trace.
+    ///
+    /// The polling thread asks reclaimers at the first poll and where the charge has moved to another group's line. It
+    /// asks again where other threads were asking at the same time; the thread of this crate that ends delays wakes the
+    /// future for that. Where the policy chooses victims, this charge cancels one group, and others cancel the next
+    /// one.
+    ///
+    /// Above a high the future does not sleep. A thread of this crate wakes it once, when the delay is over or usage is
+    /// not above high any more. That thread is one for the process. It starts with the first such delay and ends a
+    /// second after the last. Where the system gives no thread, the charge is made without a delay.
+    /// [`undelayed`](ChargeFuture::undelayed) leaves the delay to the caller;
+    /// [`high_delay`](crate::expert::Inspect::high_delay) says it.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_charge`](Self::try_charge), and at once in line as soon as the group goes offline or is cancelled.
+    /// [`ChargeError::TimedOut`](crate::ChargeError::TimedOut) only where the future has a time limit.
+    /// [`ChargeError::Deadlock`](crate::ChargeError::Deadlock) where no wait in the line can end.
+    ///
+    /// ```
+    /// # use memcg::Runtime;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let runtime = Runtime::builder().max(100).build()?;
+    /// let root = runtime.root();
+    /// let held = root.charge_async(80).await?;
+    /// let waits = tokio::spawn(root.charge_async(30));
+    /// tokio::task::yield_now().await;
+    /// assert_eq!((root.usage(), root.waiting_count()), (80, 1), "a charge that waits holds nothing");
+    /// drop(held);
+    /// assert_eq!(root.usage(), 30, "charged for the one in line");
+    /// assert_eq!(waits.await??.bytes(), 30);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn charge_async(&self, bytes: impl IntoBytes) -> ChargeFuture {
+        let Bytes(bytes) = bytes.into_bytes();
+        ChargeFuture { group: self.clone(), bytes, undelayed: false, time: None, end: None, state: Stage::New }
+    }
+
+    /// Returns the number of charges that wait in line at this group because its own max has refused them. The group
+    /// counts [`Event::Max`](crate::Event::Max) a moment before such a charge is in line.
+    pub fn waiting_count(&self) -> usize {
+        line::length(self.first())
     }
 }
 

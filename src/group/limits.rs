@@ -24,6 +24,7 @@ use crate::units::{IntoLimit, Limit, Percent};
 /// assert_eq!((kept.min, kept.soft), (Some(Limit::kib(4)), Some(Limit::Unlimited)));
 /// # Ok::<(), memcg::errors::ParseLimitError>(())
 /// ```
+#[must_use = "no group has these limits yet"]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 #[non_exhaustive]
@@ -62,24 +63,8 @@ pub struct Limits {
 
 impl Limits {
     /// Makes a value that names no limit.
-    #[must_use]
-    pub const fn new() -> Self {
-        Limits {
-            min: None,
-            low: None,
-            high: None,
-            max: None,
-            soft: None,
-            share: None,
-            reclaim_above: None,
-            elevated: None,
-            critical: None,
-            cover_allocations: false,
-            importance: None,
-            tasks: None,
-            overdraft: None,
-            setting: None,
-        }
+    pub fn new() -> Self {
+        Limits::default()
     }
 
     /// Sets the bytes that reclaim never touches, 0 by default. The parent sums what its children protect; charges do
@@ -94,7 +79,6 @@ impl Limits {
     /// assert_eq!(runtime.root().children_min_usage(), 30, "30 bytes need protection");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[must_use]
     pub fn min(mut self, limit: impl IntoLimit) -> Self {
         self.min = Some(limit.into_limit());
         self
@@ -102,7 +86,6 @@ impl Limits {
 
     /// Sets the bytes that reclaim touches last, 0 by default. The parent sums what its children protect; charges do
     /// not compare usage with it. A group that is offline protects nothing.
-    #[must_use]
     pub fn low(mut self, limit: impl IntoLimit) -> Self {
         self.low = Some(limit.into_limit());
         self
@@ -128,14 +111,12 @@ impl Limits {
     /// assert!(acme.events().get(Event::High) > 0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[must_use]
     pub fn high(mut self, limit: impl IntoLimit) -> Self {
         self.high = Some(limit.into_limit());
         self
     }
 
     /// Sets the most bytes that charges may bring usage to. The default is [`Limit::Unlimited`].
-    #[must_use]
     pub fn max(mut self, limit: impl IntoLimit) -> Self {
         self.max = Some(limit.into_limit());
         self
@@ -146,7 +127,6 @@ impl Limits {
     ///
     /// A charge that walks compares usage with the soft limit, and reports each crossing to the groups above. A charge
     /// from the stock does not compare: credit is in usage already.
-    #[must_use]
     pub fn soft(mut self, limit: impl IntoLimit) -> Self {
         self.soft = Some(limit.into_limit());
         self
@@ -178,7 +158,6 @@ impl Limits {
     /// assert_eq!(silver.soft(), 1_000);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[must_use]
     pub const fn share(mut self, share: u32) -> Self {
         self.share = Some(share);
         self
@@ -204,7 +183,6 @@ impl Limits {
     /// assert_eq!(acme.pressure_level(), PressureLevel::Normal);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[must_use]
     pub const fn pressure_levels(mut self, elevated: u8, critical: u8) -> Self {
         self.elevated = Some(Percent::at_most_whole(elevated));
         self.critical = Some(Percent::at_most_whole(critical));
@@ -247,7 +225,6 @@ impl Limits {
     /// }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[must_use]
     pub fn reclaim_above(mut self, limit: impl IntoLimit) -> Self {
         self.reclaim_above = Some(limit.into_limit());
         self
@@ -279,7 +256,6 @@ impl Limits {
     /// # unsafe { batch.uncharge(3 << 20) };
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[must_use]
     pub const fn cover_allocations(mut self) -> Self {
         self.cover_allocations = true;
         self
@@ -322,7 +298,6 @@ impl Limits {
     /// assert!(batch.try_charge(20).is_err(), "gold gives nothing for batch");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[must_use]
     pub const fn importance(mut self, importance: u8) -> Self {
         self.importance = Some(importance);
         self
@@ -356,7 +331,6 @@ impl Limits {
     /// let _charge = query.try_charge(40)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[must_use]
     pub const fn tasks(mut self, tasks: u16) -> Self {
         self.tasks = Some(tasks);
         self
@@ -385,7 +359,6 @@ impl Limits {
     /// # drop((build_side, probe));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[must_use]
     pub const fn overdraft(mut self, per_cent_of_max: u8) -> Self {
         self.overdraft = Some(per_cent_of_max);
         self
@@ -408,7 +381,6 @@ impl Limits {
     /// assert_eq!(refused.to_string(), line);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[must_use]
     pub fn setting(mut self, name: &str) -> Self {
         let fault = NameError::of_printed(name);
         self.setting = Some(fault.map_or_else(|| SettingName::of(name).ok_or(NameError::TooMany), Err));
@@ -416,7 +388,6 @@ impl Limits {
     }
 
     /// Returns the name of the [setting](Self::setting), `None` if there is none or it is refused.
-    #[must_use]
     pub fn setting_name(&self) -> Option<&'static str> {
         self.setting?.ok().map(SettingName::get)
     }
@@ -531,13 +502,11 @@ impl std::error::Error for ContradictionError {}
 
 impl ContradictionError {
     /// The limit that belongs below the other one: its name and its value.
-    #[must_use]
     pub fn lower(&self) -> (&'static str, Limit) {
         self.lower
     }
 
     /// The limit that belongs above: its name and its value.
-    #[must_use]
     pub fn upper(&self) -> (&'static str, Limit) {
         self.upper
     }

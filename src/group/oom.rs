@@ -57,6 +57,6 @@ impl Group {
     ///
     /// See [`OomPolicy`](crate::OomPolicy) for an example.
     pub fn on_cancel(&self, hook: impl Fn(&Cancel) + Send + Sync + 'static) -> Registration {
-        Registration::new("hook", victims::hook(self.first(), Box::new(hook)))
+        Registration::new(victims::hook(self.first(), Box::new(hook)))
     }
 }

@@ -8,7 +8,6 @@ use super::counter;
 use super::error::{ChargeError, SplitError};
 use super::handle::Group;
 use crate::admission::transfer::{TransferFailure, move_charge};
-use crate::counter::object::Counter;
 use crate::hierarchy::group_tree;
 use crate::units::{Bytes, IntoBytes};
 
@@ -73,8 +72,8 @@ impl Charge {
     /// ```
     pub fn merge(&mut self, other: Charge) -> Result<(), MergeError> {
         if !std::ptr::eq(self.header, other.header) {
-            let number = self.header.counter().number_in_group();
-            return Err(MergeError { charge: other, into: self.group(), number });
+            hold(self.header.counter());
+            return Err(MergeError { charge: other, into: Charge::new(self.header, 0) });
         }
         let bytes = other.bytes();
         if bytes > 0 {
@@ -150,22 +149,18 @@ impl Charge {
 /// ```
 #[derive(Debug)]
 pub struct MergeError {
-    pub(super) charge: Charge,
-    pub(super) into: Group,
-    /// That of the counter in its group.
-    number: usize,
+    charge: Charge,
+    /// Of 0 bytes, for its counter.
+    into: Charge,
 }
 
 impl fmt::Display for MergeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { charge, into, number } = self;
-        let into = into.first().group().nth(*number);
-        let shown = |counter: &'static Counter| {
-            let path = Group::pinned(counter.first()).shown_path();
-            group_tree::further_name(counter).map_or(path.clone(), |name| format!("{name} of {path}"))
-        };
-        let into = into.map_or_else(String::new, shown);
-        write!(f, "a charge of {} does not merge into one of {into}", shown(charge.header.counter()))
+        let [charge, into] = [&self.charge, &self.into].map(|charge| {
+            let path = charge.group().shown_path();
+            group_tree::further_name(charge.header.counter()).map_or(path.clone(), |name| format!("{name} of {path}"))
+        });
+        write!(f, "a charge of {charge} does not merge into one of {into}")
     }
 }
 

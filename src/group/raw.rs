@@ -3,10 +3,9 @@
 use std::mem::ManuallyDrop;
 
 use super::charge::{Charge, release};
-use super::charge_with::charge_slow;
+use super::charge_with::{OnFull, charge_slow};
 use super::error::ChargeError;
 use super::handle::Group;
-use super::on_full::OnFull;
 use crate::counter::raw::{self, Way};
 use crate::counter::uncharge;
 use crate::thread::directory::Header;
@@ -286,18 +285,13 @@ fn try_charge_missed(header: &'static Header, bytes: u64, missed: Consume, full:
         drop(Charge::new(header, charged));
         return Err(ChargeError::NoRoom { group: Group::pinned(header.counter().first()), requested: bytes });
     }
-    count_charged(header, bytes);
-    Ok(())
-}
-
-/// Counts a charge that was made without a guard and did not hit.
-pub(super) fn count_charged(header: &'static Header, bytes: u64) {
     if bytes > 0 {
         raw::count(header.counter(), bytes, Way::Charged);
     } else {
         // A charge of 0 bytes has taken a handle, which only a guard has a place for.
         release(header.counter());
     }
+    Ok(())
 }
 
 #[cold]

@@ -9,7 +9,7 @@ use crate::hierarchy::setting_names::{self, SettingName};
 use crate::hierarchy::{importance, limits, tasks};
 use crate::pressure::deadlock::overdraft;
 use crate::pressure::{high, line, pressure_levels, stalls, throttle};
-use crate::reclaim::shares;
+use crate::reclaim::{rings, shares};
 use crate::state::limits::LimitKind;
 use crate::state::name::GroupName;
 use crate::units::{IntoLimit, Limit, Percent};
@@ -62,7 +62,7 @@ impl Group {
         }
         let setting = self.setting_of(limits, None)?;
         if limits.share.is_some_and(|share| share > 0) {
-            shares::make_ring(group);
+            rings::make_in_any_case(group);
         }
         self.set_kinds(group, &limits.kinds(), || match limits.share {
             Some(share @ 1..) => shares::put(group, share),

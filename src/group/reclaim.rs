@@ -34,7 +34,7 @@ impl Group {
         let reclaimer = Reclaimer::new(reclaimer, priority);
         let tree = self.first().incarnation().tree.counted();
         registrations::register(self.first(), &reclaimer);
-        Registration::new("reclaimer", ReclaimerGuard { tree, reclaimer })
+        Registration::new(ReclaimerGuard { tree, reclaimer })
     }
 
     /// Asks reclaimers for `bytes` before they are needed. Returns what they freed. It may block: in async code call it
@@ -51,7 +51,7 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// [`ReclaimError::InReclaim`] inside a reclaimer: reclaim does not nest.
+    /// [`ReclaimError`] inside a reclaimer: reclaim does not nest.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().build()?;
@@ -61,6 +61,6 @@ impl Group {
     /// ```
     pub fn reclaim(&self, bytes: impl IntoBytes) -> Result<ReclaimReport, ReclaimError> {
         let Bytes(bytes) = bytes.into_bytes();
-        repeat::reclaim_now(self.first(), bytes).ok_or_else(|| ReclaimError::InReclaim { group: self.clone() })
+        repeat::reclaim_now(self.first(), bytes).ok_or_else(|| ReclaimError { group: self.clone() })
     }
 }

@@ -1,7 +1,5 @@
 //! The value that keeps foreign code registered with a group: one type for reclaimers, listeners and hooks.
 
-use std::fmt;
-
 use crate::counter::object::tree::Tree;
 use crate::pressure::line;
 use crate::reclaim::registrations;
@@ -39,13 +37,12 @@ use crate::thread::context;
 /// ```
 #[must_use = "dropped, what it registered is gone"]
 pub struct Registration {
-    of: &'static str,
     _guard: Box<dyn Send + Sync>,
 }
 
 impl Registration {
-    pub(super) fn new(of: &'static str, guard: impl Send + Sync + 'static) -> Registration {
-        Registration { of, _guard: Box::new(guard) }
+    pub(super) fn new(guard: impl Send + Sync + 'static) -> Registration {
+        Registration { _guard: Box::new(guard) }
     }
 }
 
@@ -71,8 +68,4 @@ impl Drop for ReclaimerGuard {
     }
 }
 
-impl fmt::Debug for Registration {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Registration({})", self.of)
-    }
-}
+debug_figures!(Registration, |_registration|);

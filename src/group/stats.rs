@@ -1,10 +1,13 @@
-//! Statistics of a group: any thread writes them, and a reader chooses how fresh they must be.
+//! Statistics of a group, and those on nodes: any thread writes them, and a reader chooses how fresh they must be.
+
+use std::fmt;
 
 use super::charge::Charge;
 use super::handle::Group;
+use crate::hierarchy::node_stats::NodeStats;
 use crate::hierarchy::stats;
 use crate::stat::reading::Freshness;
-use crate::stat::{Stat, Stats};
+use crate::stat::{Item, Stat, Stats, Unit};
 
 /// # Statistics
 impl Group {
@@ -39,9 +42,6 @@ impl Group {
     /// Readers that ask at once share the work, and none waits for more than a small part of another's. An allocator
     /// that calls this inside another call of this crate gets what is published, with what may be missing.
     ///
-    /// If an allocator charges groups, an exact read has the items of the [ledger](Stat::RESERVED), too. They cost what
-    /// [`ledger`](Self::ledger) and [`ledger_local`](crate::expert::Inspect::ledger_local) cost.
-    ///
     /// Source: `mem_cgroup_flush_stats` in `mm/memcontrol.c`.
     ///
     /// ```
@@ -58,10 +58,67 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn read(&self, freshness: Freshness) -> Stats {
-        if freshness != Freshness::Exact {
-            return stats::read(self.first(), freshness);
-        }
-        self.with_ledger(stats::read(self.first(), freshness))
+        stats::read(self.first(), freshness)
+    }
+}
+
+/// # Memory on nodes
+impl Group {
+    /// Reads an item by node, as fresh as the caller asks. [`Freshness`] says what may be missing, over all nodes
+    /// together, and [`NodeStats::max_error`] how far the figures may be off. An exact read costs two flushes of the
+    /// statistics on each node below this group. Of the root, this reads the whole runtime.
+    ///
+    /// Source: `memory_numa_stat_show` in `mm/memcontrol.c`, and NR_KMEM by node in "per-memcg-per-node kmem
+    /// accounting" (Ghiti, 2026, patch 5). See [`NodeStats`] for another example.
+    ///
+    /// ```
+    /// # use memcg::{Freshness, Stat};
+    /// let runtime = memcg::Runtime::builder().build()?;
+    /// assert_eq!(runtime.root().numa_stat(Stat::KERNEL, Freshness::Exact).sum(), 0);
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn numa_stat(&self, stat: Stat, freshness: Freshness) -> NodeStats {
+        NodeStats::read(self.first(), stat, freshness)
+    }
+}
+
+/// All items of a group that are counted by node. It prints as `memory.numa_stat` does.
+///
+/// ```
+/// use memcg::kmem::{NodeId, NumaTable, Placement};
+///
+/// let runtime = memcg::Runtime::builder().nodes(2).build()?;
+/// let _kmem = runtime.root().precharge(4_096)?.account(&Placement::on(NodeId::new(1), 4_096));
+/// let table = NumaTable::of(&runtime.root());
+/// assert!(table.rows().any(|(name, row)| name == "kernel" && row.sum() == 4_096));
+/// assert!(table.to_string().lines().any(|line| line == "kernel N0=0 N1=4096"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NumaTable(Vec<(String, NodeStats)>);
+
+impl NumaTable {
+    /// Reads all items per node of `group` that are counted in bytes, exactly, in the form of `memory.numa_stat`. It
+    /// costs an exact [`Group::numa_stat`], and a look at each item and node.
+    pub fn of(group: &Group) -> NumaTable {
+        let items = stats::coordinator(group.first()).items.iter();
+        let mut freshness = Freshness::Exact;
+        // Only the first row flushes. The other rows read what it published.
+        let row = |item: Item<'_>| {
+            (item.name.to_owned(), group.numa_stat(item.stat, std::mem::replace(&mut freshness, Freshness::Stale)))
+        };
+        NumaTable(items.filter(|item| item.per_node && item.unit == Unit::Bytes).map(row).collect())
+    }
+
+    /// Returns the items with their names.
+    pub fn rows(&self) -> impl Iterator<Item = (&str, &NodeStats)> {
+        self.0.iter().map(|(name, row)| (name.as_str(), row))
+    }
+}
+
+impl fmt::Display for NumaTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.rows().try_for_each(|(name, row)| writeln!(f, "{name} {row}"))
     }
 }
 

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::engine::numa;
-use super::lines::{self, AccountLines};
+use super::lines::Accounts;
 use super::placement::Placement;
 use super::tiers::Tiers;
 use crate::group::{Charge, ChargeError, Group};
@@ -11,7 +11,6 @@ use crate::numa::NodeId;
 use crate::numa::config::Numa;
 use crate::stat::Stat;
 use crate::stat::published::StatScope;
-use crate::sync::model_failed;
 use crate::units::{Bytes, IntoBytes};
 
 /// Bytes charged to a group, and accounted to the nodes where they lie. Its drop takes off each node what was accounted
@@ -33,67 +32,36 @@ use crate::units::{Bytes, IntoBytes};
 /// ```
 #[must_use = "dropped at once it gives the bytes back at once"]
 pub struct Kmem {
+    // The order of the drops.
+    pub(super) accounts: Accounts,
     pub(super) charge: Charge,
-    pub(super) stat: Stat,
-    pub(super) lines: AccountLines,
     pub(super) tiers: Tiers,
 }
 
 impl Kmem {
     #[inline]
     pub(super) fn new(charge: Charge, tiers: Tiers, stat: Stat, placement: &Placement) -> Kmem {
-        let mut kmem = Kmem { charge, stat, lines: SmallVec::new(), tiers };
+        let mut kmem = Kmem { accounts: Accounts::new(charge.header(), stat), charge, tiers };
         let (held, bytes) = (kmem.charge.bytes(), placement.bytes());
         if bytes > held {
             kmem.charge.force_grow(Bytes(bytes - held));
         }
-        kmem.account_all(placement);
+        // The bytes held are fewer where usage would pass 2^63.
+        kmem.accounts.account_all(placement, kmem.charge.bytes());
+        // Before, all of the precharge was on no node.
+        kmem.settle_tiers(u64::MAX);
         kmem.charge.shrink(Bytes(held.saturating_sub(bytes)));
         kmem
     }
 
-    /// Accounts at most the bytes held, which are fewer where usage would pass 2^63.
     #[inline]
-    fn account_all(&mut self, placement: &Placement) {
-        let mut left = self.charge.bytes();
-        if self.numa().topology.is_one_node() {
-            self.account(StatScope::Group, placement.bytes().min(left));
-        } else {
-            for (node, bytes) in placement.nodes() {
-                let bytes = bytes.min(left);
-                left -= bytes;
-                self.account(self.scope(Some(node)), bytes);
-            }
-            self.account(StatScope::Group, placement.unplaced().min(left));
-        }
-        // Before, all of the precharge was on no node.
-        self.settle_tiers(u64::MAX);
-    }
-
-    #[inline]
-    pub(super) fn numa(&self) -> &Numa {
+    fn numa(&self) -> &Numa {
         numa(self.charge.header().counter())
-    }
-
-    /// The scope of a node. What is on no node, or on one that the topology does not have, is the group's own.
-    pub(super) fn scope(&self, node: Option<NodeId>) -> StatScope {
-        lines::scope(node, &self.numa().topology)
-    }
-
-    #[inline]
-    pub(super) fn account(&mut self, scope: StatScope, bytes: u64) {
-        lines::account(&mut self.lines, self.charge.header(), self.stat, (scope, bytes));
-    }
-
-    /// Takes at most `bytes` off. Returns how many.
-    #[inline]
-    fn unaccount(&mut self, scope: StatScope, bytes: u64) -> u64 {
-        lines::unaccount(&mut self.lines, self.charge.header(), self.stat, (scope, bytes))
     }
 
     pub(super) fn unplaced(&self) -> u64 {
         let is_one_node = self.numa().topology.is_one_node();
-        if is_one_node { 0 } else { self.on(StatScope::Group) }
+        if is_one_node { 0 } else { self.accounts.on(StatScope::Group) }
     }
 
     /// Charges the tiers as the account says by now. `unplaced` bytes were on no node before.
@@ -123,7 +91,7 @@ impl Kmem {
 
     /// The item that the bytes are accounted as.
     pub fn stat(&self) -> Stat {
-        self.stat
+        self.accounts.stat
     }
 
     /// Returns the bytes by the node to which they are accounted. In a runtime of one node all are on that one.
@@ -135,7 +103,7 @@ impl Kmem {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn placement(&self) -> Placement {
-        lines::placement(&self.lines, &self.numa().topology)
+        self.accounts.placement()
     }
 
     /// Moves at most `bytes` of the account after the memory has moved, or after its first touch (`from` is `None`).
@@ -153,13 +121,8 @@ impl Kmem {
     /// ```
     pub fn migrate(&mut self, from: Option<NodeId>, to: Option<NodeId>, bytes: impl IntoBytes) -> u64 {
         let Bytes(bytes) = bytes.into_bytes();
-        let (from, to) = (self.scope(from), self.scope(to));
-        if from == to {
-            return self.on(from).min(bytes);
-        }
         let unplaced = self.unplaced();
-        let moved = self.unaccount(from, bytes);
-        self.account(to, moved);
+        let moved = self.accounts.migrate(from, to, bytes);
         self.settle_tiers(unplaced);
         moved
     }
@@ -193,8 +156,8 @@ impl Kmem {
     ) -> Result<u64, ChargeError> {
         let Bytes(bytes) = bytes.into_bytes();
         let group = self.group();
-        let (of, into) = (self.scope(from), self.scope(to));
-        let bytes = self.on(of).min(bytes);
+        let (of, into) = (self.accounts.scope(from), self.accounts.scope(to));
+        let bytes = self.accounts.on(of).min(bytes);
         if of != into {
             let admitted = self.tiers.admit(&group, from, to, (bytes, of == StatScope::Group))?;
             self.tiers.merge(admitted);
@@ -225,17 +188,17 @@ impl Kmem {
         for (node, bytes) in placement.nodes() {
             let bytes = bytes.min(left);
             left -= bytes;
-            want(self.scope(Some(node)), bytes);
+            want(self.accounts.scope(Some(node)), bytes);
         }
         want(StatScope::Group, left);
         // Bytes that go are taken off first, so that the sum never exceeds the bytes held.
-        let scopes: SmallVec<[StatScope; 4]> = self.lines.iter().map(|account| account.scope).collect();
+        let scopes: SmallVec<[StatScope; 4]> = self.accounts.lines.iter().map(|account| account.scope).collect();
         for scope in scopes {
             let keeps = wanted.iter().find(|(of, _)| *of == scope).map_or(0, |(_, bytes)| *bytes);
-            self.unaccount(scope, self.on(scope).saturating_sub(keeps));
+            self.accounts.unaccount(scope, self.accounts.on(scope).saturating_sub(keeps));
         }
         for (scope, bytes) in wanted {
-            self.account(scope, bytes.saturating_sub(self.on(scope)));
+            self.accounts.account(scope, bytes.saturating_sub(self.accounts.on(scope)));
         }
         self.settle_tiers(unplaced);
     }
@@ -254,9 +217,9 @@ impl Kmem {
     /// ```
     pub fn shrink(&mut self, placement: &Placement) -> u64 {
         let unplaced = self.unplaced();
-        let mut gone = self.unaccount(StatScope::Group, placement.unplaced());
+        let mut gone = self.accounts.unaccount(StatScope::Group, placement.unplaced());
         for (node, bytes) in placement.nodes() {
-            gone += self.unaccount(self.scope(Some(node)), bytes);
+            gone += self.accounts.unaccount(self.accounts.scope(Some(node)), bytes);
         }
         self.settle_tiers(unplaced);
         self.charge.shrink(Bytes(gone))
@@ -279,10 +242,10 @@ impl Kmem {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn merge(&mut self, mut other: Kmem) -> Result<(), Box<Kmem>> {
-        if !std::ptr::eq(self.charge.header(), other.charge.header()) || self.stat != other.stat {
+        if !std::ptr::eq(self.charge.header(), other.charge.header()) || self.stat() != other.stat() {
             return Err(Box::new(other));
         }
-        std::mem::take(&mut other.lines).into_iter().for_each(|line| lines::add(&mut self.lines, line));
+        std::mem::take(&mut other.accounts.lines).into_iter().for_each(|line| self.accounts.add(line));
         self.tiers.merge(std::mem::take(&mut other.tiers));
         drop(self.charge.merge(other.charge.take()));
         Ok(())
@@ -311,35 +274,19 @@ impl Kmem {
         if from == *to {
             return Ok(());
         }
-        let left = self.charge.header();
         self.tiers.transfer(&from, to)?;
         if let Err(error) = self.charge.transfer(to) {
             self.tiers.take_back(&from, usize::MAX);
             return Err(error);
         }
         // The account moves only now, so that readers see nothing of a refused transfer.
-        for account in std::mem::take(&mut self.lines) {
-            account.take_off(left, self.stat, account.bytes);
-            self.account(account.scope, account.bytes);
+        let moved = Accounts::new(self.charge.header(), self.stat());
+        let mut left = std::mem::replace(&mut self.accounts, moved);
+        for account in std::mem::take(&mut left.lines) {
+            account.take_off(left.header, left.stat, account.bytes);
+            self.accounts.account(account.scope, account.bytes);
         }
         Ok(())
-    }
-
-    fn on(&self, scope: StatScope) -> u64 {
-        lines::on(&self.lines, scope)
-    }
-}
-
-impl Drop for Kmem {
-    #[inline]
-    fn drop(&mut self) {
-        if model_failed() {
-            return;
-        }
-        // The account ends before the charge: afterwards the group may be gone.
-        for account in &self.lines {
-            account.take_off(self.charge.header(), self.stat, account.bytes);
-        }
     }
 }
 

@@ -3,15 +3,23 @@
 use smallvec::SmallVec;
 
 use super::placement::Placement;
+use crate::hierarchy::group_tree;
 use crate::hierarchy::node_stats::{self, Above};
 use crate::numa::{NodeId, Topology};
 use crate::stat::Stat;
 use crate::stat::published::StatScope;
+use crate::sync::model_failed;
 use crate::thread::directory::Header;
 use crate::units::Bytes;
 
-/// Two nodes, and one for metadata, need no allocation.
-pub(super) type AccountLines = SmallVec<[AccountLine; 3]>;
+/// The bytes of one guard on each node, as one item, on the counter that has this header. The drop takes them off, so
+/// it comes before the charge ends, which keeps the counter.
+pub(super) struct Accounts {
+    pub(super) header: &'static Header,
+    pub(super) stat: Stat,
+    /// Two nodes, and one for metadata, need no allocation.
+    pub(super) lines: SmallVec<[AccountLine; 3]>,
+}
 
 /// Bytes accounted in one scope. Two words, because owners move many of these about.
 #[derive(Clone, Copy, Debug)]
@@ -31,62 +39,117 @@ impl AccountLine {
     }
 }
 
-#[inline]
-pub(super) fn add(lines: &mut AccountLines, line: AccountLine) {
-    match lines.iter_mut().find(|of| of.scope == line.scope && of.above == line.above) {
-        Some(of) => of.bytes += line.bytes,
-        None => lines.push(line),
+impl Accounts {
+    #[inline]
+    pub(super) fn new(header: &'static Header, stat: Stat) -> Accounts {
+        Accounts { header, stat, lines: SmallVec::new() }
     }
-}
 
-/// Accounts bytes in a scope, on the counter that has this header.
-#[inline]
-pub(super) fn account(lines: &mut AccountLines, header: &Header, stat: Stat, (scope, bytes): (StatScope, u64)) {
-    if bytes == 0 {
-        return;
+    /// The nodes of the tree. `None` for a tree of bare counters, which accounts nothing.
+    #[inline]
+    fn topology(&self) -> Option<&'static Topology> {
+        group_tree::if_groups(self.header.counter().tree()).map(|groups| &groups.numa.topology)
     }
-    let above = node_stats::account(header, scope, stat, bytes.cast_signed());
-    add(lines, AccountLine { scope, above, bytes });
-}
 
-/// Takes at most so many bytes off a scope. Returns how many.
-#[inline]
-pub(super) fn unaccount(
-    lines: &mut AccountLines,
-    header: &Header,
-    stat: Stat,
-    (scope, bytes): (StatScope, u64),
-) -> u64 {
-    let mut left = bytes;
-    for account in lines.iter_mut().filter(|of| of.scope == scope) {
-        let gone = left.min(account.bytes);
-        if gone > 0 {
-            account.take_off(header, stat, gone);
-            account.bytes -= gone;
-            left -= gone;
+    /// The scope of a node. What is on no node, or on one that the topology does not have, is the counter's own.
+    #[inline]
+    pub(super) fn scope(&self, node: Option<NodeId>) -> StatScope {
+        let several = self.topology().filter(|topology| !topology.is_one_node());
+        let index = several.zip(node).and_then(|(topology, node)| topology.index_of(node));
+        index.map_or(StatScope::Group, |index| StatScope::On(index as u16))
+    }
+
+    #[inline]
+    pub(super) fn add(&mut self, line: AccountLine) {
+        match self.lines.iter_mut().find(|of| of.scope == line.scope && of.above == line.above) {
+            Some(of) => of.bytes += line.bytes,
+            None => self.lines.push(line),
         }
     }
-    lines.retain(|account| account.bytes > 0);
-    bytes - left
-}
 
-pub(super) fn on(lines: &AccountLines, scope: StatScope) -> u64 {
-    lines.iter().filter(|account| account.scope == scope).map(|account| account.bytes).sum()
-}
-
-pub(super) fn placement(lines: &AccountLines, topology: &Topology) -> Placement {
-    let mut placement = Placement::new();
-    for account in lines {
-        placement.add(node_of(account.scope, topology), Bytes(account.bytes));
+    #[inline]
+    pub(super) fn account(&mut self, scope: StatScope, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
+        let above = node_stats::account(self.header, scope, self.stat, bytes.cast_signed());
+        self.add(AccountLine { scope, above, bytes });
     }
-    placement
+
+    /// Accounts at most so many bytes of a placement.
+    #[inline]
+    pub(super) fn account_all(&mut self, placement: &Placement, most: u64) {
+        match self.topology() {
+            None => {}
+            Some(topology) if topology.is_one_node() => {
+                self.account(StatScope::Group, placement.bytes().min(most));
+            }
+            Some(_) => {
+                let mut left = most;
+                for (node, bytes) in placement.nodes() {
+                    let bytes = bytes.min(left);
+                    left -= bytes;
+                    self.account(self.scope(Some(node)), bytes);
+                }
+                self.account(StatScope::Group, placement.unplaced().min(left));
+            }
+        }
+    }
+
+    /// Takes at most so many bytes off a scope. Returns how many.
+    #[inline]
+    pub(super) fn unaccount(&mut self, scope: StatScope, bytes: u64) -> u64 {
+        let mut left = bytes;
+        for account in self.lines.iter_mut().filter(|of| of.scope == scope) {
+            let gone = left.min(account.bytes);
+            if gone > 0 {
+                account.take_off(self.header, self.stat, gone);
+                account.bytes -= gone;
+                left -= gone;
+            }
+        }
+        self.lines.retain(|account| account.bytes > 0);
+        bytes - left
+    }
+
+    /// Moves at most so many bytes from one node to another. Returns how many.
+    pub(super) fn migrate(&mut self, from: Option<NodeId>, to: Option<NodeId>, bytes: u64) -> u64 {
+        let (of, into) = (self.scope(from), self.scope(to));
+        if of == into {
+            return self.on(of).min(bytes);
+        }
+        let moved = self.unaccount(of, bytes);
+        self.account(into, moved);
+        moved
+    }
+
+    pub(super) fn on(&self, scope: StatScope) -> u64 {
+        self.lines.iter().filter(|account| account.scope == scope).map(|account| account.bytes).sum()
+    }
+
+    pub(super) fn placement(&self) -> Placement {
+        let mut placement = Placement::new();
+        for account in &self.lines {
+            let node = self.topology().and_then(|topology| node_of(account.scope, topology));
+            placement.add(node, Bytes(account.bytes));
+        }
+        placement
+    }
+
+    #[inline]
+    pub(super) fn take_off(&mut self) {
+        for account in std::mem::take(&mut self.lines) {
+            account.take_off(self.header, self.stat, account.bytes);
+        }
+    }
 }
 
-/// The scope of a node. What is on no node, or on one that the topology does not have, is the counter's own.
-pub(super) fn scope(node: Option<NodeId>, topology: &Topology) -> StatScope {
-    match node.and_then(|node| topology.index_of(node)) {
-        Some(index) if !topology.is_one_node() => StatScope::On(index as u16),
-        _ => StatScope::Group,
+impl Drop for Accounts {
+    #[inline]
+    fn drop(&mut self) {
+        if !model_failed() {
+            self.take_off();
+        }
     }
 }
 

@@ -21,9 +21,7 @@ mod tiers;
 
 pub use crate::group::NumaTable;
 pub use crate::hierarchy::node_stats::NodeStats;
-pub use crate::numa::{
-    MovePages, MovePagesError, NodeId, NodeOf, OneNode, PageNode, Topology, TopologyError, look_up_each,
-};
+pub use crate::numa::{MovePages, NodeId, NodeOf, OneNode, PageNode, Topology, TopologyError, look_up_each};
 pub use account::Kmem;
 pub use engine::node_of;
 pub use member::{Member, Mover};

@@ -1,10 +1,9 @@
 //! Units that a counter alone holds, with the node of each.
 
-use super::lines::{self, AccountLines};
+use super::lines::Accounts;
 use super::placement::Placement;
 use crate::error::CounterChargeError;
-use crate::hierarchy::group_tree;
-use crate::numa::{NodeId, Topology};
+use crate::numa::NodeId;
 use crate::page_counter::PageCounter;
 use crate::stat::Stat;
 use crate::sync::model_failed;
@@ -33,8 +32,7 @@ use crate::sync::model_failed;
 pub struct NodeAccount {
     counter: PageCounter,
     units: u64,
-    stat: Stat,
-    lines: AccountLines,
+    accounts: Accounts,
 }
 
 impl PageCounter {
@@ -50,13 +48,8 @@ impl PageCounter {
     /// [`CounterChargeError`] names the level that was full. Nothing of the charge remains.
     pub fn precharge(&self, units: u64) -> Result<NodeAccount, CounterChargeError> {
         self.try_charge(units)?;
-        Ok(NodeAccount { counter: self.clone(), units, stat: Stat::KERNEL, lines: AccountLines::new() })
+        Ok(NodeAccount { counter: self.clone(), units, accounts: Accounts::new(self.header(), Stat::KERNEL) })
     }
-}
-
-/// The nodes that the configuration declares, if it declares any or statistics.
-fn topology(counter: &PageCounter) -> Option<&Topology> {
-    group_tree::if_groups(counter.counter().tree()).map(|groups| &groups.numa.topology)
 }
 
 impl NodeAccount {
@@ -80,18 +73,12 @@ impl NodeAccount {
     /// # Ok::<(), memcg::errors::CounterChargeError>(())
     /// ```
     pub fn account_as(mut self, stat: Stat, placement: &Placement) -> NodeAccount {
-        self.take_off();
+        self.accounts.take_off();
+        self.accounts.stat = stat;
         let (held, units) = (self.units, placement.bytes());
         self.counter.force_charge(units.saturating_sub(held));
-        (self.units, self.stat) = (units, stat);
-        if let Some(topology) = topology(&self.counter) {
-            for (node, bytes) in
-                placement.nodes().map(|(node, bytes)| (Some(node), bytes)).chain([(None, placement.unplaced())])
-            {
-                let scope = lines::scope(node, topology);
-                lines::account(&mut self.lines, self.counter.header(), stat, (scope, bytes));
-            }
-        }
+        self.units = units;
+        self.accounts.account_all(placement, units);
         self.counter.uncharge(held.saturating_sub(units));
         self
     }
@@ -99,15 +86,7 @@ impl NodeAccount {
     /// Moves at most `units` of the account after the memory has moved, or after its first touch (`from` is `None`).
     /// Returns how many. What is held stays as it is.
     pub fn migrate(&mut self, from: Option<NodeId>, to: Option<NodeId>, units: u64) -> u64 {
-        let Some(topology) = topology(&self.counter) else { return 0 };
-        let (of, into) = (lines::scope(from, topology), lines::scope(to, topology));
-        if of == into {
-            return lines::on(&self.lines, of).min(units);
-        }
-        let header = self.counter.header();
-        let moved = lines::unaccount(&mut self.lines, header, self.stat, (of, units));
-        lines::account(&mut self.lines, header, self.stat, (into, moved));
-        moved
+        self.accounts.migrate(from, to, units)
     }
 
     /// Units held.
@@ -122,21 +101,15 @@ impl NodeAccount {
 
     /// Returns the units by the node to which they are accounted: none before [`account`](Self::account).
     pub fn placement(&self) -> Placement {
-        topology(&self.counter).map_or_else(Placement::new, |topology| lines::placement(&self.lines, topology))
-    }
-
-    fn take_off(&mut self) {
-        for line in std::mem::take(&mut self.lines) {
-            line.take_off(self.counter.header(), self.stat, line.bytes);
-        }
+        self.accounts.placement()
     }
 }
 
 impl Drop for NodeAccount {
     fn drop(&mut self) {
         if !model_failed() {
-            // The account ends before the charge, as a `Kmem` does.
-            self.take_off();
+            // The account ends before the charge, as that of a `Kmem`.
+            self.accounts.take_off();
             self.counter.uncharge(self.units);
         }
     }

@@ -10,7 +10,7 @@ use smallvec::smallvec;
 
 use super::account::Kmem;
 use super::engine::{has_statistics, numa};
-use super::lines::{AccountLine, node_of};
+use super::lines::{AccountLine, Accounts, node_of};
 use super::tiers::Tiers;
 use crate::group::Charge;
 use crate::hierarchy::node_stats::Above;
@@ -72,11 +72,13 @@ impl Kmem {
     #[inline]
     pub fn pack(self) -> Result<PackedKmem, Box<Kmem>> {
         let header = self.charge.header();
-        let (&[AccountLine { bytes, scope, above }], Ok(whole)) = (&self.lines[..], u32::try_from(self.bytes())) else {
+        let (&[AccountLine { bytes, scope, above }], Ok(whole)) =
+            (&self.accounts.lines[..], u32::try_from(self.bytes()))
+        else {
             return Err(Box::new(self));
         };
         // The number of an item that the runtime knows is enough to name it.
-        if bytes != self.bytes() || !stats::coordinator(header.counter()).items.knows(self.stat) {
+        if bytes != self.bytes() || !stats::coordinator(header.counter()).items.knows(self.stat()) {
             return Err(Box::new(self));
         }
         let node = match scope {
@@ -85,11 +87,11 @@ impl Kmem {
             StatScope::Group => NOWHERE,
         };
         let is_placed = node != NOWHERE || numa(header.counter()).topology.is_one_node();
-        let stat = self.stat.number() as u8;
+        let stat = self.stat().number() as u8;
         let mut kmem = ManuallyDrop::new(self);
         std::mem::take(&mut kmem.tiers).forget(is_placed);
         // The lines may be on the heap.
-        drop(std::mem::take(&mut kmem.lines));
+        drop(std::mem::take(&mut kmem.accounts.lines));
         Ok(PackedKmem { header, bytes: whole, above, node, stat })
     }
 
@@ -100,7 +102,7 @@ impl Kmem {
     ///
     /// See [`PackedKmem`] for an example.
     pub fn follow(&mut self, from: Option<NodeId>, to: Option<NodeId>) {
-        let (from, to) = (self.scope(from), self.scope(to));
+        let (from, to) = (self.accounts.scope(from), self.accounts.scope(to));
         if from == to {
             return;
         }
@@ -110,7 +112,7 @@ impl Kmem {
             || !has_statistics(&self.charge, from);
         self.gather(if to_stays { to } else { from });
         // The group went offline since.
-        if self.lines.iter().any(|account| account.above.is_some_and(|above| above > 0))
+        if self.accounts.lines.iter().any(|account| account.above.is_some_and(|above| above > 0))
             && has_statistics(&self.charge, from)
         {
             self.gather(from);
@@ -120,13 +122,11 @@ impl Kmem {
 
     /// Moves the whole account to one scope.
     fn gather(&mut self, scope: StatScope) {
-        if self.lines.iter().all(|account| account.scope == scope) {
+        if self.accounts.lines.iter().all(|account| account.scope == scope) {
             return;
         }
-        for account in std::mem::take(&mut self.lines) {
-            account.take_off(self.charge.header(), self.stat, account.bytes);
-        }
-        self.account(scope, self.bytes());
+        self.accounts.take_off();
+        self.accounts.account(scope, self.bytes());
     }
 }
 
@@ -149,7 +149,11 @@ impl PackedKmem {
             tiers = Tiers::of_object(header, node_of(scope, &numa.topology), bytes);
         }
         let stat = stats::coordinator(header.counter()).items.stat(self.stat.into());
-        Kmem { charge: Charge::new(header, bytes), stat, lines: smallvec![account], tiers }
+        Kmem {
+            accounts: Accounts { header, stat, lines: smallvec![account] },
+            charge: Charge::new(header, bytes),
+            tiers,
+        }
     }
 }
 

@@ -88,21 +88,12 @@ impl Bound {
 /// assert_eq!((placement.bytes(), placement.on_node(NodeId::new(1)), placement.unplaced()), (4_224, 100, 28));
 /// assert_eq!(placement.nodes().next(), Some((NodeId::new(0), 4_096)));
 /// ```
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placement {
+    /// By rising number.
     nodes: SmallVec<[(NodeId, u64); NODES_COMMON]>,
     unplaced: u64,
 }
-
-/// The order of the nodes does not matter.
-impl PartialEq for Placement {
-    fn eq(&self, other: &Self) -> bool {
-        let same = |&(node, bytes): &(NodeId, u64)| other.on_node(node) == bytes;
-        self.unplaced == other.unplaced && self.nodes.len() == other.nodes.len() && self.nodes.iter().all(same)
-    }
-}
-
-impl Eq for Placement {}
 
 impl Placement {
     /// An empty placement.
@@ -152,9 +143,9 @@ impl Placement {
             self.unplaced = self.unplaced.saturating_add(bytes);
             return;
         };
-        match self.nodes.iter_mut().find(|(of, _)| *of == node) {
-            Some((_, sum)) => *sum = sum.saturating_add(bytes),
-            None => self.nodes.push((node, bytes)),
+        match self.nodes.binary_search_by_key(&node, |(of, _)| *of) {
+            Ok(at) => self.nodes[at].1 = self.nodes[at].1.saturating_add(bytes),
+            Err(at) => self.nodes.insert(at, (node, bytes)),
         }
     }
 
@@ -202,7 +193,7 @@ impl Placement {
         self.unplaced
     }
 
-    /// Nodes with the bytes on each, in the order of their addition.
+    /// Nodes with the bytes on each, by rising number.
     #[inline]
     pub fn nodes(&self) -> impl Iterator<Item = (NodeId, u64)> {
         self.nodes.iter().copied()

@@ -12,6 +12,6 @@ mod sysfs;
 pub(crate) mod system;
 pub(crate) mod topology;
 
-pub use move_pages::{MovePages, MovePagesError};
+pub use move_pages::MovePages;
 pub use node_of::{NodeOf, OneNode, PageNode, look_up_each};
 pub use topology::{NodeId, Topology, TopologyError};

@@ -15,14 +15,11 @@
 //! Any other status belongs to the form of the call that moves pages. The node of such a page is not known:
 //! `Untouched`.
 
-use std::fmt;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 
 use super::node_of::{NodeOf, PageNode};
 use super::system::{self, EFAULT};
 use super::topology::NodeId;
-use crate::sync::Ordering;
-use crate::sync::stat_atomic::AtomicBool;
 
 /// In the place of a status where the kernel does not answer.
 const NOT_TOLD: i32 = i32::MIN;
@@ -33,6 +30,7 @@ const BATCH: usize = 512;
 /// Asks the kernel with `move_pages(2)`, which needs no privilege for this process and moves nothing.
 ///
 /// It asks in batches of 512 pages and does not allocate. A call costs about 0.5 µs, and each page in it 0.15 µs more.
+/// If the kernel refuses a call, each page of it is [`Untouched`](PageNode::Untouched).
 ///
 /// ```
 /// use memcg::kmem::{MovePages, NodeOf, PageNode};
@@ -42,48 +40,20 @@ const BATCH: usize = 512;
 /// let page = touched.as_ptr().addr() & !(kernel.page_size() - 1);
 /// let mut found = [PageNode::Unmapped];
 /// kernel.look_up(&[page], &mut found);
-/// assert!(found[0].node().is_some() && kernel.is_available());
+/// assert!(found[0].node().is_some());
 /// ```
+#[derive(Debug)]
 pub struct MovePages {
     page_size: usize,
-    /// Every call has been answered.
-    available: AtomicBool,
 }
-
-/// Why the kernel cannot be asked for the nodes of pages.
-///
-/// ```
-/// assert_eq!(memcg::kmem::MovePagesError::Denied.to_string(), "move_pages(2) is not permitted here");
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum MovePagesError {
-    /// The system has no such call: it is not Linux, or the kernel is built for one node.
-    Unsupported,
-    /// The system forbids the call, as some containers do.
-    Denied,
-    /// The call failed with this error of the system.
-    Failed(i32),
-}
-
-impl fmt::Display for MovePagesError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unsupported => f.write_str("this system has no move_pages(2)"),
-            Self::Denied => f.write_str("move_pages(2) is not permitted here"),
-            Self::Failed(inner) => write!(f, "move_pages(2) failed: {}", std::io::Error::from_raw_os_error(*inner)),
-        }
-    }
-}
-
-impl std::error::Error for MovePagesError {}
 
 impl MovePages {
     /// Asks for base pages, after one call that tests whether the kernel answers.
     ///
     /// # Errors
     ///
-    /// [`MovePagesError`] where the kernel does not answer.
+    /// That of the system where the kernel does not answer: [`Unsupported`](io::ErrorKind::Unsupported) on another
+    /// system or a kernel for one node, [`PermissionDenied`](io::ErrorKind::PermissionDenied) in some containers.
     ///
     /// ```
     /// use memcg::kmem::{MovePages, NodeId, NodeOf, OneNode};
@@ -94,24 +64,17 @@ impl MovePages {
     /// };
     /// assert!(node_of.page_size().is_power_of_two());
     /// ```
-    pub fn new() -> Result<Self, MovePagesError> {
+    pub fn new() -> io::Result<Self> {
         let kernel = Self::untested();
         let here = 0_u8;
         let page = (&raw const here).addr() & !(kernel.page_size - 1);
-        let error = match system::nodes_of(&[page], &mut [0]) {
-            Ok(()) => return Ok(kernel),
-            Err(error) => error,
-        };
-        Err(match error.kind() {
-            ErrorKind::Unsupported => MovePagesError::Unsupported,
-            ErrorKind::PermissionDenied => MovePagesError::Denied,
-            _ => MovePagesError::Failed(error.raw_os_error().unwrap_or_default()),
-        })
+        system::nodes_of(&[page], &mut [0])?;
+        Ok(kernel)
     }
 
     /// Asks for base pages, whether or not the kernel answers.
     pub(super) fn untested() -> Self {
-        Self { page_size: system::page_size(), available: AtomicBool::new(true) }
+        Self { page_size: system::page_size() }
     }
 
     /// Asks once for each stretch of so many bytes that lie in one huge page: 2 MiB of hugetlb memory, say. Rounds up
@@ -129,14 +92,7 @@ impl MovePages {
     #[must_use]
     pub fn with_page_size(self, bytes: usize) -> Self {
         let wanted = bytes.max(system::page_size());
-        Self { page_size: wanted.checked_next_power_of_two().unwrap_or(1 << (usize::BITS - 1)), ..self }
-    }
-
-    /// True if the kernel has answered every call so far. It has not where a seccomp filter forbids the call since
-    /// [`new`](Self::new). Every page of such a call is reported as [`Untouched`](PageNode::Untouched).
-    #[must_use]
-    pub fn is_available(&self) -> bool {
-        self.available.load(Ordering::Relaxed)
+        Self { page_size: wanted.checked_next_power_of_two().unwrap_or(1 << (usize::BITS - 1)) }
     }
 }
 
@@ -151,7 +107,6 @@ impl NodeOf for MovePages {
         for (pages, found) in pages[..count].chunks(BATCH).zip(found[..count].chunks_mut(BATCH)) {
             let status = &mut status[..pages.len()];
             if system::nodes_of(pages, status).is_err() {
-                self.available.store(false, Ordering::Relaxed);
                 status.fill(NOT_TOLD);
             }
             for ((&page, &mut status), found) in pages.iter().zip(status).zip(found) {
@@ -160,8 +115,6 @@ impl NodeOf for MovePages {
         }
     }
 }
-
-debug_figures!(MovePages, |kernel| page_size: kernel.page_size, is_available: kernel.is_available());
 
 /// The meaning of the kernel's answer for a page; see the table at the head.
 fn decode(page: usize, status: i32) -> PageNode {

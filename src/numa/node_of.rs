@@ -30,7 +30,6 @@ pub enum PageNode {
 
 impl PageNode {
     /// The node, where there is one.
-    #[must_use]
     pub const fn node(self) -> Option<NodeId> {
         match self {
             Self::On(node) => Some(node),
@@ -124,15 +123,8 @@ pub struct OneNode(NodeId);
 
 impl OneNode {
     /// Puts every page on this node.
-    #[must_use]
     pub const fn new(node: NodeId) -> Self {
         Self(node)
-    }
-
-    /// The node of every page.
-    #[must_use]
-    pub const fn node(self) -> NodeId {
-        self.0
     }
 }
 

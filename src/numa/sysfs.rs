@@ -32,7 +32,6 @@ impl Topology {
     /// assert!(one.is_one_node() && one.processor_count() >= here);
     /// assert_eq!(one.current_node(), memcg::kmem::NodeId::new(0));
     /// ```
-    #[must_use]
     pub fn one_node() -> Topology {
         let possible = if cfg!(miri) { None } else { processors(Path::new(ROOT)).ok().flatten() };
         Self::of_one_node(possible.map_or(0, |list| list.end()).max(processors_in_use()))
@@ -114,11 +113,10 @@ fn processors(root: &Path) -> Result<Option<NumberList>, TopologyError> {
 fn read(path: &Path) -> Result<NumberList, TopologyError> {
     let failed = |error: io::Error| TopologyError::Read { path: path.to_owned(), kind: error.kind() };
     let bytes = fs::read(path).map_err(failed)?;
-    let wrong = |at| {
+    NumberList::parse(&bytes).ok_or_else(|| {
         let text = String::from_utf8_lossy(&bytes).into_owned();
-        TopologyError::Parse { path: path.to_owned(), text, at }
-    };
-    NumberList::parse(&bytes).map_err(wrong)
+        TopologyError::Parse { path: path.to_owned(), text }
+    })
 }
 
 fn read_if_there(path: &Path) -> Result<Option<NumberList>, TopologyError> {
@@ -132,31 +130,20 @@ fn read_if_there(path: &Path) -> Result<Option<NumberList>, TopologyError> {
 struct NumberList(Vec<RangeInclusive<u16>>);
 
 impl NumberList {
-    /// The list, or the byte where the text stops being one.
-    fn parse(text: &[u8]) -> Result<NumberList, usize> {
-        let text = text.strip_suffix(b"\n").unwrap_or(text);
+    /// `None` if the text is no list.
+    fn parse(text: &[u8]) -> Option<NumberList> {
+        let text = std::str::from_utf8(text).ok()?;
+        let text = text.strip_suffix('\n').unwrap_or(text);
         let mut ranges: Vec<RangeInclusive<u16>> = Vec::new();
-        let mut at = 0;
-        while !text.is_empty() {
-            let (first, next) = number(text, at)?;
-            if ranges.last().is_some_and(|before| *before.end() >= first) {
-                return Err(at);
-            }
-            let (last, end) = match text.get(next) {
-                Some(b'-') => number(text, next + 1)?,
-                _ => (first, next),
-            };
-            if last < first {
-                return Err(next + 1);
+        for range in text.split(',').filter(|_| !text.is_empty()) {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            let (first, last) = (number(first)?, number(last)?);
+            if last < first || ranges.last().is_some_and(|before| *before.end() >= first) {
+                return None;
             }
             ranges.push(first..=last);
-            match text.get(end) {
-                None => break,
-                Some(b',') => at = end + 1,
-                Some(_) => return Err(end),
-            }
         }
-        Ok(NumberList(ranges))
+        Some(NumberList(ranges))
     }
 
     fn numbers(&self) -> impl Iterator<Item = usize> {
@@ -173,13 +160,8 @@ impl NumberList {
     }
 }
 
-/// The number that starts at a byte of the text and where it ends; or the byte that is no digit or does not fit.
-fn number(text: &[u8], begin: usize) -> Result<(u16, usize), usize> {
-    let mut value = 0_u16;
-    let mut at = begin;
-    while let Some(digit @ b'0'..=b'9') = text.get(at) {
-        value = value.checked_mul(10).and_then(|tens| tens.checked_add(u16::from(digit - b'0'))).ok_or(at)?;
-        at += 1;
-    }
-    if at == begin { Err(at) } else { Ok((value, at)) }
+/// The number that these digits are, without a sign.
+fn number(digits: &str) -> Option<u16> {
+    let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
+    digits.parse().ok().filter(|_| is_number)
 }

@@ -31,13 +31,11 @@ pub struct NodeId(u16);
 
 impl NodeId {
     /// The node of this number, whether there is one or not.
-    #[must_use]
     pub const fn new(number: u16) -> Self {
         Self(number)
     }
 
     /// The plain number.
-    #[must_use]
     pub const fn get(self) -> u16 {
         self.0
     }
@@ -89,7 +87,6 @@ struct NodeTables {
 struct Node {
     id: NodeId,
     online: bool,
-    has_processors: bool,
 }
 
 /// Why there is no topology.
@@ -117,8 +114,6 @@ pub enum TopologyError {
         path: PathBuf,
         /// Its content; bytes that are no text are replaced.
         text: String,
-        /// Offset in the file of the first byte that does not fit.
-        at: usize,
     },
     /// A topology needs a node.
     NoNodes,
@@ -154,9 +149,7 @@ impl fmt::Display for TopologyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Read { kind, path } => write!(f, "{}: {kind}", path.display()),
-            Self::Parse { at, path, text } => {
-                write!(f, "{}: not a list of numbers at byte {at} of {text:?}", path.display())
-            }
+            Self::Parse { path, text } => write!(f, "{}: not a list of numbers: {text:?}", path.display()),
             Self::NoNodes => f.write_str("a machine without a node"),
             Self::TooManyNodes { most } => write!(f, "more than {most} nodes"),
             Self::ProcessorTooLarge { most, node, processor } => {
@@ -197,7 +190,6 @@ impl Topology {
     }
 
     /// True if there is one node only. Then no page needs a look-up.
-    #[must_use]
     #[inline]
     pub fn is_one_node(&self) -> bool {
         self.0.nodes.len() == 1
@@ -209,19 +201,16 @@ impl Topology {
     /// assert!(memcg::kmem::Topology::one_node().is_online(memcg::kmem::NodeId::new(0)));
     /// assert!(!memcg::kmem::Topology::one_node().is_online(memcg::kmem::NodeId::new(1)));
     /// ```
-    #[must_use]
     pub fn is_online(&self, node: NodeId) -> bool {
         self.node(node).is_some_and(|node| node.online)
     }
 
     /// True if the node has processors. A node without any has memory alone, slower or larger.
-    #[must_use]
     pub fn has_processors(&self, node: NodeId) -> bool {
-        self.node(node).is_some_and(|node| node.has_processors)
+        self.index_of(node).is_some_and(|index| self.0.node_of.contains(&(index as u8)))
     }
 
     /// The number of every possible processor is below this one. At least 1.
-    #[must_use]
     pub fn processor_count(&self) -> usize {
         self.0.node_of.len()
     }
@@ -234,7 +223,6 @@ impl Topology {
     /// assert_eq!([1, 3].map(|processor| machine.node_of_processor(processor)), [None, None]);
     /// # Ok::<(), memcg::kmem::TopologyError>(())
     /// ```
-    #[must_use]
     #[inline]
     pub fn node_of_processor(&self, processor: usize) -> Option<NodeId> {
         let index = *self.0.node_of.get(processor)?;
@@ -243,7 +231,6 @@ impl Topology {
 
     /// The node of the processor that the thread runs on; the thread may run elsewhere a moment later. Costs a few
     /// nanoseconds and no system call where the C library knows the processor; nothing on one node.
-    #[must_use]
     #[inline]
     pub fn current_node(&self) -> NodeId {
         if self.is_one_node() {
@@ -269,7 +256,7 @@ impl Topology {
     /// Node 0 with the processors below `processors`.
     pub(super) fn of_one_node(processors: usize) -> Topology {
         let count = processors.clamp(1, PROCESSORS_MAX);
-        let node = Node { id: NodeId(0), online: true, has_processors: true };
+        let node = Node { id: NodeId(0), online: true };
         let (index, node_of) = (Box::new([0]), vec![0; count].into());
         Topology(Arc::new(NodeTables { nodes: Box::new([node]), index, node_of, home: 0 }))
     }
@@ -351,11 +338,7 @@ impl Draft {
         }
         let node_of: Box<[u8]> =
             self.node_of.iter().map(|node| node.map_or(NONE, |node| index[usize::from(node.0)])).collect();
-        let node = |(place, &(id, online)): (usize, &(NodeId, bool))| {
-            let has_processors = node_of.contains(&(place as u8));
-            Node { id, online, has_processors }
-        };
-        let nodes = self.nodes.iter().enumerate().map(node).collect();
+        let nodes = self.nodes.iter().map(|&(id, online)| Node { id, online }).collect();
         Ok(Topology(Arc::new(NodeTables { nodes, index, node_of, home: first_online as u8 })))
     }
 }

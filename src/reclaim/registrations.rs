@@ -45,7 +45,7 @@ pub(crate) fn any_below(group: &Counter) -> bool {
 /// From here on the reclaimer may be asked, for `group`; where that is offline, for the nearest above that is not.
 pub(crate) fn register(group: &'static Counter, reclaimer: &Arc<Reclaimer>) {
     let _path = SlowPath::enter();
-    rings::make(group).unwrap_or_else(|refused| refused.abort());
+    rings::make_in_any_case(group);
     // Mutation: e47-registered-without-a-fence
     rings::announce(group);
     let tree = group.tree();

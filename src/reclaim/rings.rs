@@ -4,6 +4,7 @@
 
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
+use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::{group_object, group_tree};
 use crate::pool::NoMemory;
 use crate::reclaim::turns::RingMember;
@@ -56,6 +57,12 @@ pub(crate) fn make(group: &'static Counter) -> Result<(), NoMemory> {
         below = ring;
     }
     Ok(())
+}
+
+/// [`make`] for a caller that cannot be refused: without memory the process ends.
+pub(crate) fn make_in_any_case(group: &'static Counter) {
+    let _path = SlowPath::enter();
+    make(group).unwrap_or_else(|refused| refused.abort());
 }
 
 /// A thread that takes one of these groups offline from here on finds its ring (E47).

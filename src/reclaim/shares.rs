@@ -15,16 +15,10 @@ use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::{group_tree, limits};
-use crate::reclaim::{excess, rings};
+use crate::reclaim::excess;
 use crate::state::limits::LimitKind;
 use crate::state::shares::{GroupShare, ParentOfShares, Shares};
 use crate::sync::Ordering;
-
-/// A group with a soft limit has a ring.
-pub(crate) fn make_ring(group: &'static Counter) {
-    let _path = SlowPath::enter();
-    rings::make(group).unwrap_or_else(|refused| refused.abort());
-}
 
 /// Sets the share of a group that has a ring, above 0. The root has no siblings, and a group that is offline gets none.
 /// The caller keeps the group and holds the tree's lock.

@@ -119,13 +119,11 @@ impl std::error::Error for ParseLimitErrorKind {}
 
 impl ParseLimitError {
     /// The text that was read. A text of more than 64 bytes is cut there.
-    #[must_use]
     pub fn input(&self) -> &str {
         &self.input
     }
 
     /// The byte offset of the fault: on a character boundary, at most the length of the text.
-    #[must_use]
     pub fn position(&self) -> usize {
         self.position
     }
@@ -138,7 +136,6 @@ impl ParseLimitError {
     }
 
     /// Returns the fault there.
-    #[must_use]
     pub fn kind(&self) -> ParseLimitErrorKind {
         self.kind
     }

@@ -107,16 +107,8 @@ impl<T: Weigh> Weigh for [T] {
 }
 
 macro_rules! text {
-    ($($borrowed:ty, $owned:ty;)*) => {$(
-        impl Weigh for $borrowed {
-            const HOLDS_NOTHING: bool = true;
-
-            fn weigh(&self) -> usize {
-                0
-            }
-        }
-
-        impl Weigh for $owned {
+    ($($type:ty),*) => {$(
+        impl Weigh for $type {
             fn weigh(&self) -> usize {
                 self.capacity()
             }
@@ -124,7 +116,8 @@ macro_rules! text {
     )*};
 }
 
-text!(str, String; OsStr, OsString; Path, PathBuf;);
+hold_nothing!(str, OsStr, Path);
+text!(String, OsString, PathBuf);
 
 impl<T: Weigh + ?Sized> Weigh for Box<T> {
     fn weigh(&self) -> usize {
@@ -132,23 +125,17 @@ impl<T: Weigh + ?Sized> Weigh for Box<T> {
     }
 }
 
-impl<T: Weigh> Weigh for Vec<T> {
-    fn weigh(&self) -> usize {
-        slots::<T>(self.capacity()).saturating_add(sum(self))
-    }
+macro_rules! one_block {
+    ($($type:ident),*) => {$(
+        impl<T: Weigh> Weigh for $type<T> {
+            fn weigh(&self) -> usize {
+                slots::<T>(self.capacity()).saturating_add(sum(self))
+            }
+        }
+    )*};
 }
 
-impl<T: Weigh> Weigh for VecDeque<T> {
-    fn weigh(&self) -> usize {
-        slots::<T>(self.capacity()).saturating_add(sum(self))
-    }
-}
-
-impl<T: Weigh> Weigh for BinaryHeap<T> {
-    fn weigh(&self) -> usize {
-        slots::<T>(self.capacity()).saturating_add(sum(self))
-    }
-}
+one_block!(Vec, VecDeque, BinaryHeap);
 
 fn slots<T>(capacity: usize) -> usize {
     if size_of::<T>() == 0 { 0 } else { capacity.saturating_mul(size_of::<T>()) }

@@ -1,6 +1,6 @@
 //! The work of one thread.
 
-use memcg::errors::{CreateError, ReclaimError};
+use memcg::errors::CreateError;
 use memcg::expert::{Inspect, ProtectionFigures};
 use memcg::{Bytes, Charge, ChargeError, Limit, Limits};
 use rand::rngs::SmallRng;
@@ -42,11 +42,8 @@ impl Lane {
             4..30 => self.replace(world),
             30..60 => {
                 let group = world.any_group(&mut self.rng);
-                match group.reclaim(Bytes(self.bytes())) {
-                    Ok(report) => assert!(report.soft_visited <= report.visited, "{report:?}"),
-                    Err(ReclaimError::InReclaim { .. }) => panic!("outside"),
-                    Err(other) => panic!("{other}"),
-                }
+                let report = group.reclaim(Bytes(self.bytes())).expect("outside of a reclaimer");
+                assert!(report.soft_visited <= report.visited, "{report:?}");
             }
             60..90 => world.answer(self.rng.random_bool(0.8)),
             90..100 => world.register(&mut self.rng),

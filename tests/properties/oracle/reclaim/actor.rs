@@ -110,7 +110,7 @@ impl Actor {
         let (group, target) = (context.group(), context.target());
         for of in [&group, &target] {
             match of.reclaim(1) {
-                Err(ReclaimError::InReclaim { .. }) => {}
+                Err(ReclaimError { .. }) => {}
                 other => self.fault(format!("reclaim inside reclaim: {other:?}")),
             }
             match of.try_charge(1 << 16) {
