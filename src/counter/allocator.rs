@@ -33,7 +33,7 @@ impl Header {
     /// True if an allocator's charge of `n` units may hit: at least one unit, and no more than the capacity.
     #[inline(always)]
     pub(super) fn may_hit(&self, n: u64) -> bool {
-        // Relaxed: as in `bar`.
+        // Relaxed: as in `miss_mask`.
         // Mutation: offline-leaves-credit-to-allocator
         n.wrapping_sub(1) < self.capacity.load(Ordering::Relaxed)
     }
@@ -193,7 +193,7 @@ fn header_of_number(word: u32) -> Option<&'static Header> {
 
 #[cold]
 #[inline(never)]
-pub(super) fn charge_current_slow(header: &'static Header, n: u64, missed: Consume) -> u32 {
+pub(crate) fn charge_current_slow(header: &'static Header, n: u64, missed: Consume) -> u32 {
     let charged = if slow_path::is_running() { None } else { charge_slow(header, n, missed) };
     charged.unwrap_or_else(|| {
         unowned::count_allocated(n);
@@ -313,7 +313,7 @@ pub(crate) fn charge_owned(counter: &Counter, n: u64, missed: Consume) {
         // Counted without a block: a cell's page may be missing. A covering group counts the units that it is charged
         // for elsewhere.
         if counter.cover().is_none() {
-            counted::charged_without_audit(counter, units);
+            counted::note_charged(counter, units);
         }
         counted::audit_charged(counter, None, units);
     }

@@ -3,7 +3,7 @@
 //! Each step is in two parts. The first is all that most steps take, and calls nothing. So an allocator that calls the
 //! second part where it has nothing else left to do, saves no register for it.
 
-use crate::counter::allocator::{charge_current_slow, charge_owned, consume_and_count, header_of, uncharge_slow};
+use crate::counter::allocator::{charge_owned, consume_and_count, header_of, uncharge_slow};
 use crate::thread::directory::Header;
 use crate::thread::local::with_local;
 use crate::thread::slot::{Consume, Put};
@@ -15,10 +15,8 @@ pub(crate) enum Rest {
     All,
     /// The slot is lowered, and a drainer has claimed its credit: see [`Consume::Undone`].
     Undo,
-    /// The bytes are counted, and not put back: see [`Put::Full`].
-    GiveBack,
-    /// The bytes are counted, and put into a slot that has closed: see [`Put::Closed`].
-    TakeBack,
+    /// The bytes are counted, and the slot does not keep them.
+    Put(Put),
 }
 
 impl Rest {
@@ -28,15 +26,6 @@ impl Rest {
             Consume::Hit => Ok(()),
             Consume::Miss => Err(Rest::All),
             Consume::Undone => Err(Rest::Undo),
-        }
-    }
-
-    #[inline(always)]
-    fn of_put(put: Put) -> Result<(), Rest> {
-        match put {
-            Put::Kept => Ok(()),
-            Put::Full => Err(Rest::GiveBack),
-            Put::Closed => Err(Rest::TakeBack),
         }
     }
 }
@@ -52,11 +41,6 @@ pub(crate) fn charge(current: *const Header, n: u64) -> Result<u32, Rest> {
         let word = local.slot_cache.word();
         Rest::of_consume(consume_and_count(cached.slot, cached.counted, n)).map(|()| word)
     })
-}
-
-/// The second part, after [`Rest::Undo`].
-pub(crate) fn undo_charge(header: &'static Header, n: u64) -> u32 {
-    charge_current_slow(header, n, Consume::Undone)
 }
 
 /// The first part of [`grow`](super::allocator::grow).
@@ -90,11 +74,14 @@ pub(crate) fn uncharge(word: u32, n: u64) -> Result<(), Rest> {
     with_local(|local| {
         let cached = local.slot_cache.owner(word).ok_or(Rest::All)?;
         cached.counted.take(n);
-        Rest::of_put(cached.slot.put(n, &cached.header.capacity, false))
+        match cached.slot.put(n, &cached.header.capacity, false) {
+            Put::Kept => Ok(()),
+            missed => Err(Rest::Put(missed)),
+        }
     })
 }
 
-/// The second part, after [`Rest::GiveBack`], or after [`Rest::TakeBack`].
+/// The second part, after [`Rest::Put`].
 ///
 /// # Safety
 ///

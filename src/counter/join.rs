@@ -21,33 +21,27 @@ pub(crate) struct Init {
 
 impl Init {
     pub(crate) fn root(tree: &Arc<Tree>, config: &CounterConfig) -> Self {
-        Init::of(OfTree::root(tree), config)
-    }
-
-    fn of(tree: OfTree, config: &CounterConfig) -> Self {
-        Init { tree, parent: None, batch: config.batch, max: config.max, budget: config.budget, covers: Covers::No }
+        let &CounterConfig { batch, max, budget, .. } = config;
+        Init { tree: OfTree::root(tree), parent: None, batch, max, budget, covers: Covers::No }
     }
 
     pub(crate) fn below(parent: &'static Counter) -> Self {
-        let config = CounterConfig { batch: parent.batch(), max: u64::MAX, budget: None, ..CounterConfig::new() };
+        let tree = parent.incarnation().tree.below();
         // A group that is created below one that covers does so, too.
         let covers = parent.cover().map_or(Covers::No, |_| Covers::Below);
-        Init { parent: Some(parent), covers, ..Init::of(parent.incarnation().tree.below(), &config) }
+        Init { tree, parent: Some(parent), batch: parent.batch(), max: u64::MAX, budget: None, covers }
     }
 }
 
-pub(crate) fn bare_tree(config: CounterConfig) -> Arc<Tree> {
-    Tree::new(config, make::counter_cache(), None)
-}
-
-/// The root of this tree.
-pub(crate) fn root(tree: &Arc<Tree>, config: &CounterConfig) -> &'static Counter {
-    join(tree, Init::root(tree, config))
+/// The root of a new tree of bare counters.
+pub(crate) fn bare_root(config: &CounterConfig) -> &'static Counter {
+    let tree = Tree::new(config.clone(), make::counter_cache(), None);
+    join(&tree, Init::root(&tree, config))
 }
 
 /// A counter below `parent`, with the batch of `parent`.
-pub(crate) fn child(tree: &Tree, parent: &'static Counter) -> &'static Counter {
-    join(tree, Init::below(parent))
+pub(crate) fn child(parent: &'static Counter) -> &'static Counter {
+    join(parent.tree(), Init::below(parent))
 }
 
 fn join(tree: &Tree, init: Init) -> &'static Counter {

@@ -9,6 +9,7 @@
 use crate::counter::handle::Handle;
 use crate::counter::incarnation::Generation;
 use crate::counter::object::{Counter, LimitWords};
+use crate::counter::protection::Protected;
 use crate::counter::slow_path::Lazily;
 use crate::counter::watch::{DEFERRED, DEFERRED_ABOVE, EXCEEDED, WAITING};
 use crate::counter::{deferred, exceeded, marks, pressure_mark};
@@ -28,7 +29,7 @@ pub(crate) fn look(level: &Counter, serves: bool, path: &Lazily) {
             deferred::defer(level, DEFERRED);
         } else if let Some(policies) = level.tree().policies() {
             path.enter();
-            policies.fell(level);
+            policies.usage_moved(level);
         }
     }
     exceeded::moved(level);
@@ -57,15 +58,14 @@ pub(crate) fn fell(level: &Counter, path: &Lazily) {
 /// counter. This thread takes a handle meanwhile: another thread that has reported to the parent may have taken the
 /// last step.
 pub(crate) fn fell_unkept(level: &Counter, first: &'static Counter, of: Generation) {
-    let LimitWords { watched, min, low, .. } = &level.limits;
+    let LimitWords { watched, protected, .. } = &level.limits;
     let bits = watched.bits();
     if bits == 0 || (bits == EXCEEDED && exceeded::is_near_max(level)) {
         return;
     }
     // Mutation: e25-uncharge-schedules-no-level
     let reports = watched.is_for(WAITING)
-        || min.is_set()
-        || low.is_set()
+        || protected.iter().any(Protected::is_set)
         || marks::is_excess_wrong(level)
         || pressure_mark::is_wrong(level)
         || exceeded::has_fallen(level);

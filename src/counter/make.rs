@@ -60,14 +60,8 @@ pub(crate) fn take(tree: &Tree) -> Result<&'static Counter, NoMemory> {
 /// Give an object back that no other thread has seen, or whose last user is the caller. Drops what its incarnations
 /// held.
 pub(crate) fn give_back(tree: &Tree, group: &'static Counter) {
-    let mut usable = true;
-    for counter in group.group() {
-        drop(counter.end());
-        usable &= counter.state().end();
-    }
-    if usable {
-        objects::put(cache_of(&tree.pool), group.number);
-    }
+    group.state().end();
+    drop(recycle(tree, group));
 }
 
 /// Give a released object back; its state word is in the next generation already.

@@ -9,7 +9,6 @@
 use crate::counter::handle::Handle;
 use crate::counter::object::tree::{Stocks, Tree};
 use crate::counter::object::{Counter, SHARED};
-use crate::counter::protection::Protection;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::{make, marks, raw};
 use crate::sync::{Ordering, fence_after_exchange};
@@ -29,8 +28,7 @@ pub(crate) fn retire(counter: &'static Counter) {
     tree.hierarchy.lock_of(counter).retire(counter);
     // Mutation: e10-retired-before-its-credit-is-back
     vacate(&tree, counter);
-    marks::set_protection(counter, Protection::Min, 0);
-    marks::set_protection(counter, Protection::Low, 0);
+    marks::unprotect(counter);
     if let Some(parent) = counter.incarnation().parent {
         // The credit is part of the usage.
         parent.uncharge_levels(counter.usage());
@@ -67,7 +65,7 @@ fn close_empty(tree: &Tree, stocks: &mut Stocks, counter: &'static Counter) {
 
 /// Make all slots of a counter vacant, which no thread uses any more. Returns the credit that was in them.
 pub(crate) fn vacate(tree: &Tree, counter: &Counter) -> u64 {
-    // Relaxed: E12, see below. A thread marks itself as a charger (`Counter::enter`) before it makes a slot active, so
+    // Relaxed: E12, see below. A thread marks itself as a charger (`Counter::begin_transit`) before it makes a slot active, so
     // this thread need not visit the blocks of other threads. The audit counts without that mark.
     let charger = counter.charger.load(Ordering::Relaxed);
     let in_block = |block: &Block| {
@@ -105,7 +103,7 @@ pub(crate) fn vacate(tree: &Tree, counter: &Counter) -> u64 {
 /// Close a stock that no thread opens again. This needs no barrier where only this thread has ever charged the counter;
 /// else the stock waits for the next barrier.
 pub(crate) fn close_for_good(tree: &Tree, stocks: &mut Stocks, counter: &'static Counter) {
-    // SeqCst (E14): pairs with `Counter::enter`. Either a second charger reads capacity 0, or this thread sees the
+    // SeqCst (E14): pairs with `Counter::begin_transit`. Either a second charger reads capacity 0, or this thread sees the
     // charger's mark.
     // Mutation: e14-offline-looks-before-it-closes
     counter.header.capacity.swap(0, Ordering::SeqCst);

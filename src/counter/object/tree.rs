@@ -155,7 +155,7 @@ impl Drop for OfTree {
 
 /// Questions and reports of charging to a tree's policies: one object for each tree.
 ///
-/// The caller keeps each counter that it passes. A caller of `may_barge`, `barge_undone` and `fell`, and in a slow path
+/// The caller keeps each counter that it passes. A caller of `may_barge`, `barge_undone` and `usage_moved`, and in a slow path
 /// of `above_max`, may hold the tree's lock or be in transit: these call no foreign code and take only locks that rank
 /// after the tree's. The caller of `server`, `release` and `stock_moved` holds no lock.
 pub(crate) trait Policies: Send + Sync {
@@ -171,7 +171,7 @@ pub(crate) trait Policies: Send + Sync {
 
     /// Usage or a max has moved at a counter where charges wait for room, whose mark of excess or of pressure is wrong, or
     /// whose usage is to be reclaimed in the background.
-    fn fell(&self, counter: &Counter);
+    fn usage_moved(&self, counter: &Counter);
 
     /// Looks at a counter in the place of an allocator, at the levels above it, and gives up the handle that the list
     /// has. The caller holds no lock and runs no slow path.
