@@ -95,7 +95,7 @@ impl Drop for End {
                 serve_slow();
             }
             reports::report();
-            // What allocators have left.
+            // Work that allocators have left.
             if deferred().take_due(LISTS) {
                 serve_deferred_slow();
             }

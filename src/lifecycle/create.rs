@@ -163,7 +163,7 @@ fn count_name(tree: &GroupTree, group: &Counter, change: fn(u64, u64) -> u64) {
 }
 
 /// Start an incarnation of each counter of a group.
-pub(super) fn start_group(
+fn start_group(
     tree: &Tree,
     groups: &GroupTree,
     name: Name,
